@@ -1,0 +1,134 @@
+/**
+ * Every failure that a caller can be told of: one table, one class, one function that turns an error into an answer.
+ * `docs/errors.md` is held equal to this table by a test.
+ */
+
+/** Where the cause lies, seen from the tunnel: in front of it, in it, behind it, or in our own code. */
+export type ErrorSource = 'downstream' | 'tunnel' | 'upstream' | 'internal'
+
+interface ErrorRow {
+  /** HTTP status of the answer. */
+  readonly status: number
+  readonly source: ErrorSource
+  /** Whether the same request, sent again later, may succeed; such answers carry `Retry-After`. */
+  readonly retryable: boolean
+  /** One sentence for a person. It names no target and nothing of the inside. */
+  readonly title: string
+}
+
+export const ERRORS = {
+  'unknown-host': { status: 404, source: 'downstream', retryable: false, title: 'No runtime has this host name.' },
+  'runtime-offline': { status: 503, source: 'tunnel', retryable: true, title: 'The runtime is not connected.' },
+  'no-route': { status: 404, source: 'upstream', retryable: false, title: 'The runtime has no route for this path.' },
+  'caller-not-allowed': {
+    status: 403,
+    source: 'downstream',
+    retryable: false,
+    title: 'This address may not call the runtime.',
+  },
+  'upstream-refused': {
+    status: 502,
+    source: 'upstream',
+    retryable: false,
+    title: 'The service behind the tunnel refused the connection.',
+  },
+  'upstream-name': {
+    status: 502,
+    source: 'upstream',
+    retryable: false,
+    title: 'The name of the service behind the tunnel was not found.',
+  },
+  'upstream-tls': {
+    status: 502,
+    source: 'upstream',
+    retryable: false,
+    title: 'The certificate of the service behind the tunnel was not accepted.',
+  },
+  'upstream-broken': {
+    status: 502,
+    source: 'upstream',
+    retryable: false,
+    title: 'The service behind the tunnel broke off, or its answer was not valid HTTP.',
+  },
+  'upstream-timeout': {
+    status: 504,
+    source: 'upstream',
+    retryable: false,
+    title: 'The service behind the tunnel did not answer in time.',
+  },
+  'session-lost': {
+    status: 502,
+    source: 'tunnel',
+    retryable: false,
+    title: 'The connection to the runtime was lost before it answered.',
+  },
+  overloaded: {
+    status: 503,
+    source: 'tunnel',
+    retryable: true,
+    title: 'A limit of the tunnel is reached; try again soon.',
+  },
+  internal: { status: 500, source: 'internal', retryable: false, title: 'The tunnel failed.' },
+  'bad-request': { status: 400, source: 'downstream', retryable: false, title: 'The request is not valid HTTP.' },
+  'uri-too-long': { status: 414, source: 'downstream', retryable: false, title: 'The request target is too long.' },
+  'head-too-large': {
+    status: 431,
+    source: 'downstream',
+    retryable: false,
+    title: 'The request head is too large or has too many fields.',
+  },
+  'body-too-large': { status: 413, source: 'downstream', retryable: false, title: 'The request body is too large.' },
+  'request-timeout': {
+    status: 408,
+    source: 'downstream',
+    retryable: false,
+    title: 'The request did not arrive in time.',
+  },
+  'too-many-requests': { status: 429, source: 'downstream', retryable: true, title: 'Too many requests.' },
+  'method-not-allowed': {
+    status: 405,
+    source: 'downstream',
+    retryable: false,
+    title: 'The route does not take this method.',
+  },
+  misdirected: {
+    status: 421,
+    source: 'downstream',
+    retryable: false,
+    title: 'This connection does not serve that host.',
+  },
+  cancelled: { status: 499, source: 'downstream', retryable: false, title: 'The caller went away.' },
+} as const satisfies Record<string, ErrorRow>
+
+export type ErrorCode = keyof typeof ERRORS
+
+/**
+ * A failure of one exchange, session or call.
+ *
+ * `reason` is the row of {@link ERRORS}; `code` is the same as `ERR_SALLYPORT_UPSTREAM_REFUSED`. `message` is for our
+ * own log and may name targets; what a caller sees comes from the row alone.
+ */
+export class SallyportError extends Error {
+  override readonly name = 'SallyportError'
+  readonly code: string
+  readonly reason: ErrorCode
+  readonly source: ErrorSource
+  readonly retryable: boolean
+  readonly status: number
+
+  constructor(reason: ErrorCode, message?: string, options?: { cause?: unknown }) {
+    const row = ERRORS[reason]
+    super(message ?? row.title, options)
+    this.reason = reason
+    this.code = `ERR_SALLYPORT_${reason.toUpperCase().replaceAll('-', '_')}`
+    this.source = row.source
+    this.retryable = row.retryable
+    this.status = row.status
+  }
+}
+
+/** `error` itself if it is ours, else `internal` with `error` as its cause. */
+export function toSallyportError(error: unknown): SallyportError {
+  if (error instanceof SallyportError) return error
+  return new SallyportError('internal', error instanceof Error ? error.message : String(error), { cause: error })
+}

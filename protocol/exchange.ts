@@ -1,0 +1,135 @@
+/**
+ * One HTTP exchange, as every part of the data path sees it.
+ *
+ * A *downstream end* (an HTTP listener, a stream that came out of a session) makes a {@link HttpRequest} and calls a
+ * {@link Handler}. The handler leads to an *upstream end* (a stream into a session, a connection to a service). The two
+ * ends then call each other through a {@link RequestSink} and a {@link ResponseSink}: plain methods, no Node stream, no
+ * promise, no event emitter.
+ *
+ *     downstream end                                      upstream end
+ *       handler(request, responseSink)  ───────────────▶   returns requestSink
+ *       requestSink.data / end / abort  ───────────────▶   request body
+ *       requestSink.consumed(n)         ───────────────▶   n response bytes were taken
+ *                                       ◀───────────────   responseSink.informational / head
+ *                                       ◀───────────────   responseSink.data / end / abort
+ *                                       ◀───────────────   responseSink.consumed(n): n request bytes were taken
+ *
+ * Rules that all ends keep:
+ * - A chunk belongs to the receiver from the call on; the sender never writes into it again.
+ * - Back-pressure is credit: whoever receives `data(chunk)` calls `consumed(chunk.length)` on the other end (in parts,
+ *   if it likes) once the bytes have left it, or once it has discarded them. A sender stops reading from its own source
+ *   while more than its limit is unconsumed. There is no other pause.
+ * - `end` and `abort` are last in their direction and come at most once. A call that comes after is ignored by the
+ *   receiver, so that races need no bookkeeping at the sender.
+ * - `requestSink.abort` ends the whole exchange: the caller has gone, nothing more is said to the response sink.
+ *   `responseSink.abort` ends the whole exchange: the downstream end answers with the error if no head went out, else
+ *   it cuts the response (never a clean end).
+ * - A response may begin and end before the request has ended; the upstream end then discards what still comes of the
+ *   request (and calls `consumed` for it).
+ * - A handler may answer before it returns. It never throws.
+ * - After `head` with status 101 (only when `request.upgrade` is set) both directions carry raw bytes; `end` is TCP's
+ *   half-close. Before it, the downstream end holds back what the caller sent behind the request head.
+ */
+import type { SallyportError } from './errors.ts'
+
+/**
+ * Header fields, flat: `[name, value, name, value, ...]`. Names are lower case; values are latin1 strings as received,
+ * trimmed of outer white space. Order and duplicates are kept. Connection-level fields (`connection`, `keep-alive`,
+ * `proxy-connection`, `transfer-encoding`, `upgrade`, `http2-settings`, those that `Connection` names) and `host` never
+ * stand in it. `content-length` does, checked. `te` only as `trailers`, and only from HTTP/2.
+ */
+export type HeaderList = string[]
+
+export const BODY_UNKNOWN = -1
+
+/** Who sent the request, as the first end of ours that trusts its peer determined it. */
+export interface Caller {
+  /** IP address in canonical form; an IPv4-mapped IPv6 address is written as IPv4. */
+  readonly address: string
+  /** Scheme that the caller used at the outermost trusted hop. */
+  readonly scheme: 'http' | 'https'
+  /** Host (and port, if any) that the caller asked for at the outermost trusted hop. */
+  readonly host: string
+}
+
+export interface HttpRequest {
+  /** Any token, as received; `GET` for an upgrade. */
+  method: string
+  /** Host, with port if one was given; the same for routing, authorisation and log. */
+  authority: string
+  /** Origin form, path and query byte for byte as received. */
+  path: string
+  headers: HeaderList
+  /** 0: no body; n: exactly n bytes; {@link BODY_UNKNOWN}: until `end`. 0 for an upgrade. */
+  bodyBytes: number
+  /**
+   * A WebSocket handshake (RFC 6455 section 4, or RFC 8441). `sec-websocket-key`, `-accept` and `-version` belong to each
+   * hop and never stand in `headers`; `sec-websocket-protocol` and `-extensions` do, end to end.
+   */
+  upgrade: boolean
+  /** The socket's peer, before any header is believed. For a request out of a session: the caller's address. */
+  peerAddress: string
+  /** Whether the hop by which it reached us was encrypted. */
+  encrypted: boolean
+  /** Set by `resolveCaller` at a listener, or from the preamble; absent only before that step. */
+  caller: Caller | undefined
+  /** Value of `x-request-id`, which also stands in `headers` from the first end of ours on. */
+  requestId: string
+  /** 16 random bytes, made at the edge, the same over all attempts; made by the first end that needs one. */
+  exchangeId: Uint8Array | undefined
+}
+
+export interface ResponseHead {
+  /** 200 to 599, or 101 for an upgrade. */
+  status: number
+  headers: HeaderList
+  /** As in {@link HttpRequest}; 0 for HEAD, 204, 304 and 101, whatever `content-length` says. */
+  bodyBytes: number
+}
+
+interface BodySink {
+  /** The next bytes of the body. Never empty. */
+  data(chunk: Uint8Array): void
+  /** A whole body; `trailers` may be empty. */
+  end(trailers: HeaderList): void
+  /** A broken body, or none; see the rules above. */
+  abort(error: SallyportError): void
+  /** The receiver of the other direction has taken this many bytes. */
+  consumed(bytes: number): void
+}
+
+/** The upstream end, as the downstream end sees it. */
+export interface RequestSink extends BodySink {}
+
+/** The downstream end, as the upstream end sees it. */
+export interface ResponseSink extends BodySink {
+  /** 1xx other than 101; at most 32 per exchange. */
+  informational(status: number, headers: HeaderList): void
+  head(response: ResponseHead): void
+}
+
+export type Handler = (request: HttpRequest, response: ResponseSink) => RequestSink
+
+/** What is known of an exchange once it is over: the access log and the metrics are made from it. */
+export interface ExchangeRecord {
+  requestId: string
+  runtime: string | undefined
+  route: string | undefined
+  session: string | undefined
+  method: string
+  host: string
+  /** Without the query. */
+  path: string
+  caller: string
+  /** Status that went out; 0 if none did. */
+  status: number
+  /** Row of the error table, if the exchange failed. */
+  code: string | undefined
+  /** Whether a response that had begun was cut. */
+  cut: boolean
+  durationMs: number
+  /** Bytes of the request body and of the response body. */
+  bytesIn: number
+  bytesOut: number
+  upgrade: boolean
+}

@@ -1,0 +1,27 @@
+/** What a session needs of its carrier. WebSocket is one; an in-memory pair, for tests and benchmarks, is another. */
+export interface Transport {
+  /**
+   * Sends bytes of the yamux stream, in order. `chunk` must not change until `sent` is called: then the kernel has it
+   * (or the transport is closed) and the buffer may be used again. The transport cuts messages as it likes, each at
+   * most 128 KiB.
+   */
+  bytes(chunk: Uint8Array, sent: () => void): void
+  /** Sends a control message, JSON text of at most 16 KiB, in order with the bytes. */
+  control(text: string): void
+  /** Closes with a WebSocket close code (RFC 6455 section 7.4) and a reason of at most 123 bytes, after what was sent. */
+  close(code: number, reason: string): void
+  /** Ends at once. */
+  terminate(): void
+  /** Address of the peer, for logs. */
+  readonly peer: string
+  /** Receiver of events; set once, before the first event can arrive. */
+  handler: TransportHandler | undefined
+}
+
+export interface TransportHandler {
+  /** Any cut of the byte stream. The chunk belongs to the receiver. */
+  bytes(chunk: Uint8Array): void
+  control(text: string): void
+  /** Once, last. `error` is absent if the peer closed cleanly (1000 or 1001). */
+  closed(code: number, reason: string, error: Error | undefined): void
+}
