@@ -1,0 +1,109 @@
+/**
+ * The one table of programs and rights that some suites need, and the switch that such a suite uses:
+ *
+ *     describe.runIf(needs('nginx', 'go'))('behind a real nginx', () => ...)
+ *
+ * `npm test` reads the same table: it installs what is missing where it may, and names what did not run where it may
+ * not. With `CI=true` or `npm test -- --all` a need that is not met is a failure.
+ */
+import { spawnSync } from 'node:child_process'
+import { accessSync, constants, existsSync, statSync } from 'node:fs'
+import { delimiter, join, resolve } from 'node:path'
+
+export interface NeedRow {
+  /** Undefined if it is met, else the reason why not, in a few words. */
+  readonly missing: () => string | undefined
+  /** Debian packages that meet it. */
+  readonly packages: readonly string[]
+  readonly remedy: string
+  /** Data that a user's clone does not have: reported, but no failure even where everything has to run. */
+  readonly optional?: boolean
+}
+
+const programRow = (program: string, packages: readonly string[]): NeedRow => ({
+  missing: () => (findProgram(program) === undefined ? `no program "${program}"` : undefined),
+  packages,
+  remedy: `install ${packages.join(' ')} (Debian's name)`,
+})
+
+export const NEEDS = {
+  nginx: programRow('nginx', ['nginx-light']),
+  redis: programRow('redis-server', ['redis-server']),
+  chromium: programRow('chromium', ['chromium']),
+  go: programRow('go', ['golang-go', 'ca-certificates']),
+  curl: programRow('curl', ['curl']),
+  openssl: programRow('openssl', ['openssl']),
+  netns: {
+    missing: missingNamespaces,
+    packages: ['iproute2'],
+    remedy: 'run as root on Linux, with iproute2 installed',
+  },
+  vectors: {
+    missing: () => (vectors === undefined ? 'the published test vectors are not part of a clone' : undefined),
+    packages: [],
+    remedy: 'set SALLYPORT_TEST_VECTORS to their folder',
+    optional: true,
+  },
+} as const satisfies Record<string, NeedRow>
+
+export type Need = keyof typeof NEEDS
+
+/** Whether all of `names` are met on this machine. Each is looked at once per process. */
+export function needs(...names: Need[]): boolean {
+  return names.every(name => whyMissing(name) === undefined)
+}
+
+const looked = new Map<Need, string | undefined>()
+
+/** Why `name` is not met, or undefined. */
+export function whyMissing(name: Need): string | undefined {
+  if (!looked.has(name)) looked.set(name, NEEDS[name].missing())
+  return looked.get(name)
+}
+
+/** Forgets what was looked at, after an installation. */
+export function lookAgain(): void {
+  looked.clear()
+}
+
+/** Absolute path of a program. Debian keeps servers in `/usr/sbin`, which is not on everybody's PATH. */
+export function findProgram(name: string): string | undefined {
+  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin', '/usr/local/go/bin']
+  return folders.map(folder => join(folder, name)).find(isExecutable)
+}
+
+/** As {@link findProgram}, for a suite that runs only where the program is. */
+export function program(name: string): string {
+  const path = findProgram(name)
+  if (path === undefined) throw new Error(`no program "${name}"`)
+  return path
+}
+
+/** Folder of the published test vectors (`wycheproof/`, `mozilla/`), or undefined. */
+export const vectors: string | undefined = findVectors()
+
+/** Whether the long tests run (`npm run test:long`): full sizes and counts. */
+export const long: boolean = process.env.SALLYPORT_TEST_LONG === '1'
+
+function findVectors(): string | undefined {
+  const given = process.env.SALLYPORT_TEST_VECTORS
+  const folder = given ?? resolve(import.meta.dirname, '../../../shared/vectors')
+  return existsSync(folder) ? folder : undefined
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK)
+    return statSync(path).isFile()
+  } catch {
+    return false
+  }
+}
+
+function missingNamespaces(): string | undefined {
+  if (process.platform !== 'linux') return 'network namespaces are Linux'
+  const ip = findProgram('ip')
+  if (ip === undefined) return 'no program "ip"'
+  const tried = spawnSync('unshare', ['--net', ip, 'link', 'show', 'lo'], { stdio: 'ignore' })
+  return tried.status === 0 ? undefined : 'no right to make a network namespace'
+}
