@@ -1,0 +1,33 @@
+# Build for both architectures:
+#   docker buildx build --platform linux/amd64,linux/arm64 -t sallyport:0.1.0 .
+FROM node:24-bookworm-slim AS build
+WORKDIR /build
+COPY package.json package-lock.json ./
+COPY tools/node/package.json tools/node/
+RUN npm ci --omit=optional --workspace=. --include-workspace-root --ignore-scripts --no-audit --no-fund \
+ && npm install --no-save --ignore-scripts --no-audit --no-fund @typescript/typescript-linux-$(node -p process.arch)@$(node -p "require('typescript/package.json').version")
+COPY tsconfig.json tsconfig.build.json index.ts ./
+COPY protocol/ protocol/
+COPY server/ server/
+COPY client/ client/
+COPY router/ router/
+COPY certs/ certs/
+COPY admin/ admin/
+COPY cli/ cli/
+RUN node_modules/.bin/tsc -p tsconfig.build.json
+
+FROM node:24-bookworm-slim AS packages
+WORKDIR /app
+COPY package.json package-lock.json ./
+RUN npm ci --omit=dev --workspaces=false --ignore-scripts --no-audit --no-fund
+
+FROM node:24-bookworm-slim
+ENV NODE_ENV=production SALLYPORT_LOG_FORMAT=json
+WORKDIR /app
+COPY --from=packages /app/node_modules/ node_modules/
+COPY --from=build /build/dist/ dist/
+COPY package.json LICENSE ./
+COPY bin/ bin/
+USER 65532:65532
+ENTRYPOINT ["node", "/app/bin/sallyport.js"]
+CMD ["--help"]
