@@ -1,0 +1,45 @@
+import { BACKDATE_MS, DAY_MS, EC_P256, generateEcKeys, loadX509, privateKeyToPem, wholeSeconds } from './x509.ts'
+
+/** A certificate and its private key, both PEM. */
+export interface CertificateAndKey {
+  readonly certificate: string
+  readonly key: string
+}
+
+export interface AuthorityOptions {
+  /** Common name of the authority; default `Sallyport CA`. */
+  name?: string
+  /** Default 1825 (five years). */
+  validDays?: number
+  /** Default: the system's clock. */
+  now?: number
+}
+
+/**
+ * Makes a certificate authority: ECDSA P-256, self-signed, may sign leaves only (path length 0).
+ *
+ * @example
+ * const authority = await createAuthority()
+ * const server = await createServerCertificate(authority, { hosts: ['*.tunnels.example.com'] })
+ */
+export async function createAuthority(options: AuthorityOptions = {}): Promise<CertificateAndKey> {
+  const { name = 'Sallyport CA', validDays = 1825, now = Date.now() } = options
+  const x509 = await loadX509()
+  const keys = await generateEcKeys()
+  const subject = [{ CN: [name] }]
+  const certificate = await x509.X509CertificateGenerator.create({
+    subject,
+    issuer: subject,
+    notBefore: wholeSeconds(now - BACKDATE_MS),
+    notAfter: wholeSeconds(now + validDays * DAY_MS),
+    publicKey: keys.publicKey,
+    signingKey: keys.privateKey,
+    signingAlgorithm: EC_P256,
+    extensions: [
+      new x509.BasicConstraintsExtension(true, 0, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign, true),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+    ],
+  })
+  return { certificate: `${certificate.toString('pem')}\n`, key: await privateKeyToPem(keys.privateKey) }
+}

@@ -1,0 +1,72 @@
+import { randomBytes } from 'node:crypto'
+import { access, chmod, link, mkdir, open, rename, rm } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+
+export interface OutputFile {
+  /** Path of the file. */
+  path: string
+  text: string | Uint8Array
+  /** Secret files are readable by their owner alone (0600), others by all (0644). */
+  secret: boolean
+}
+
+/** A file is there already and `force` was not given. */
+export class FileExistsError extends Error {
+  override readonly name = 'FileExistsError'
+  readonly path: string
+  constructor(path: string) {
+    super(`${path} exists`)
+    this.path = path
+  }
+}
+
+/**
+ * Writes a set of files, each atomically; directories are made. Without `force` it throws {@link FileExistsError} and
+ * writes nothing if any of them is there.
+ */
+export async function writeFiles(files: readonly OutputFile[], options: { force?: boolean } = {}): Promise<void> {
+  const force = options.force ?? false
+  if (!force) for (const file of files) await refuseExisting(file.path)
+  for (const file of files) await writeAtomically(file, force)
+}
+
+async function refuseExisting(path: string): Promise<void> {
+  const exists = await access(path).then(
+    () => true,
+    () => false,
+  )
+  if (exists) throw new FileExistsError(path)
+}
+
+/** Readers see the old file or the whole new one, never a part; a secret is never readable by others, not for a moment. */
+async function writeAtomically(file: OutputFile, force: boolean): Promise<void> {
+  const mode = file.secret ? 0o600 : 0o644
+  await mkdir(dirname(file.path), { recursive: true })
+  const temporary = join(dirname(file.path), `.${basename(file.path)}.${randomBytes(6).toString('hex')}`)
+  try {
+    const handle = await open(temporary, 'wx', mode)
+    try {
+      await handle.writeFile(file.text)
+      await handle.sync()
+    } finally {
+      await handle.close()
+    }
+    await chmod(temporary, mode)
+    if (force) await rename(temporary, file.path)
+    else await linkNew(temporary, file.path)
+  } finally {
+    await rm(temporary, { force: true })
+  }
+}
+
+/** A hard link, unlike a rename, never replaces; where the file system has none, a rename must do. */
+async function linkNew(temporary: string, path: string): Promise<void> {
+  try {
+    await link(temporary, path)
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code
+    if (code === 'EEXIST') throw new FileExistsError(path)
+    if (code !== 'EPERM' && code !== 'ENOTSUP' && code !== 'ENOSYS') throw error
+    await rename(temporary, path)
+  }
+}

@@ -1,0 +1,16 @@
+/** Certificates, keys and tokens for development and for installations without a PKI. */
+export { type AuthorityOptions, type CertificateAndKey, createAuthority } from './authority.ts'
+export { formatDuration, parseDurationMs } from './duration.ts'
+export { FileExistsError, type OutputFile, writeFiles } from './files.ts'
+export { type CertificateReport, inspectCertificates } from './inspect.ts'
+export { createKeys, TOKEN_ALGORITHMS, type TokenAlgorithm, type TokenKeys } from './keys.ts'
+export {
+  type ClientCertificateOptions,
+  createClientCertificate,
+  createServerCertificate,
+  type LeafOptions,
+  type ServerCertificateOptions,
+} from './leaf.ts'
+export { checkRuntimeName, type HostName, isRuntimeName, parseHostName, runtimeFromUri, runtimeToUri } from './names.ts'
+export { exportPkcs12, type Pkcs12Options } from './pkcs12.ts'
+export { type CreatedToken, createToken, inspectToken, type TokenOptions, type TokenReport } from './tokens.ts'

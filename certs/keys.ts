@@ -1,0 +1,27 @@
+import { calculateJwkThumbprint, exportJWK, generateKeyPair, type JSONWebKeySet, type JWK } from 'jose'
+
+/** Signature algorithms for tokens; the first is the default. */
+export const TOKEN_ALGORITHMS = ['EdDSA', 'ES256', 'RS256', 'PS256'] as const
+export type TokenAlgorithm = (typeof TOKEN_ALGORITHMS)[number]
+
+export interface TokenKeys {
+  /** Signs tokens; secret. */
+  readonly privateJwk: JWK
+  /** Verifies them; the server gets this. */
+  readonly jwks: JSONWebKeySet
+}
+
+/** Makes a key pair for signing tokens. Its `kid` is its RFC 7638 thumbprint. */
+export async function createKeys(options: { alg?: TokenAlgorithm } = {}): Promise<TokenKeys> {
+  const alg = options.alg ?? 'EdDSA'
+  if (!TOKEN_ALGORITHMS.includes(alg)) {
+    throw new TypeError(`algorithm ${JSON.stringify(alg)} is none of ${TOKEN_ALGORITHMS.join(', ')}`)
+  }
+  const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true })
+  const publicJwk = await exportJWK(publicKey)
+  const common = { kid: await calculateJwkThumbprint(publicJwk), alg, use: 'sig' }
+  return {
+    privateJwk: { ...(await exportJWK(privateKey)), ...common },
+    jwks: { keys: [{ ...publicJwk, ...common }] },
+  }
+}

@@ -1,0 +1,99 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto'
+import type { CertificateAndKey } from './authority.ts'
+import { checkRuntimeName, parseHostName, runtimeToUri } from './names.ts'
+import { BACKDATE_MS, DAY_MS, EC_P256, generateEcKeys, loadX509, privateKeyToPem, wholeSeconds } from './x509.ts'
+
+export interface LeafOptions {
+  /** Default 397; never longer than the authority's own validity. */
+  validDays?: number
+  /** Default: the system's clock. */
+  now?: number
+}
+
+export interface ServerCertificateOptions extends LeafOptions {
+  /** DNS names, wildcards and IP addresses; see `parseHostName`. At least one. */
+  hosts: readonly string[]
+}
+
+export interface ClientCertificateOptions extends LeafOptions {
+  /** The one runtime that the holder may serve. */
+  runtime: string
+}
+
+interface AlternativeName {
+  type: 'dns' | 'ip' | 'url'
+  value: string
+}
+
+/** A certificate for a listener: EKU `serverAuth`, the hosts as subject alternative names. */
+export async function createServerCertificate(
+  authority: CertificateAndKey,
+  options: ServerCertificateOptions,
+): Promise<CertificateAndKey> {
+  const names = options.hosts.map(parseHostName)
+  const first = names[0]
+  if (!first) throw new TypeError('a server certificate needs at least one host')
+  return issue(authority, { commonName: first.value, names, usage: 'serverAuth', ...options })
+}
+
+/** A certificate for a tunnel client: EKU `clientAuth`, its runtime as the one subject alternative name. */
+export async function createClientCertificate(
+  authority: CertificateAndKey,
+  options: ClientCertificateOptions,
+): Promise<CertificateAndKey> {
+  const runtime = checkRuntimeName(options.runtime)
+  const names = [{ type: 'url' as const, value: runtimeToUri(runtime) }]
+  return issue(authority, { commonName: runtime, names, usage: 'clientAuth', ...options })
+}
+
+interface Issue extends LeafOptions {
+  commonName: string
+  names: AlternativeName[]
+  usage: 'serverAuth' | 'clientAuth'
+}
+
+async function issue(authority: CertificateAndKey, leaf: Issue): Promise<CertificateAndKey> {
+  const { validDays = 397, now = Date.now() } = leaf
+  checkAuthority(authority)
+  const x509 = await loadX509()
+  const ca = new x509.X509Certificate(authority.certificate)
+  const signingKey = await importSigningKey(authority.key)
+  const keys = await generateEcKeys()
+  const notBefore = Math.max(now - BACKDATE_MS, ca.notBefore.getTime())
+  const notAfter = Math.min(now + validDays * DAY_MS, ca.notAfter.getTime())
+  if (notAfter <= now) throw new TypeError(`the authority ended at ${ca.notAfter.toISOString()}`)
+  const certificate = await x509.X509CertificateGenerator.create({
+    // RFC 5280 allows a common name 64 characters; what counts is the alternative name.
+    subject: [{ CN: [leaf.commonName.slice(0, 64)] }],
+    issuer: ca.subject,
+    notBefore: wholeSeconds(notBefore),
+    notAfter: wholeSeconds(notAfter),
+    publicKey: keys.publicKey,
+    signingKey,
+    signingAlgorithm: EC_P256,
+    extensions: [
+      new x509.BasicConstraintsExtension(false, undefined, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage[leaf.usage]]),
+      new x509.SubjectAlternativeNameExtension(leaf.names),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+      await x509.AuthorityKeyIdentifierExtension.create(ca.publicKey),
+    ],
+  })
+  return { certificate: `${certificate.toString('pem')}\n`, key: await privateKeyToPem(keys.privateKey) }
+}
+
+function checkAuthority(authority: CertificateAndKey): void {
+  const certificate = new X509Certificate(authority.certificate)
+  const key = createPrivateKey(authority.key)
+  if (!certificate.ca) throw new TypeError('the certificate that should sign is no authority')
+  if (!certificate.checkPrivateKey(key)) throw new TypeError("the authority's key does not fit its certificate")
+  if (key.asymmetricKeyDetails?.namedCurve !== 'prime256v1') {
+    throw new TypeError("the authority's key is not ECDSA P-256, which is the only kind that signs here")
+  }
+}
+
+function importSigningKey(pem: string): Promise<CryptoKey> {
+  const der = createPrivateKey(pem).export({ type: 'pkcs8', format: 'der' })
+  return crypto.subtle.importKey('pkcs8', new Uint8Array(der), EC_P256, false, ['sign'])
+}

@@ -1,0 +1,55 @@
+import { isIP } from 'node:net'
+import { domainToASCII } from 'node:url'
+
+const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
+const HOST_LABEL = /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/
+const RUNTIME_URI = 'urn:sallyport:runtime:'
+
+/** Whether `name` can name a runtime: a DNS label in lower case, at most 63 characters. */
+export function isRuntimeName(name: string): boolean {
+  return LABEL.test(name)
+}
+
+/** Returns `name`, or throws a `TypeError` that says what a runtime name is. */
+export function checkRuntimeName(name: string): string {
+  if (isRuntimeName(name)) return name
+  throw new TypeError(
+    `runtime name ${JSON.stringify(name)} is no DNS label (a-z, 0-9 and "-" inside, at most 63 characters)`,
+  )
+}
+
+/** The subject alternative name (URI) by which a client certificate names its runtime. */
+export function runtimeToUri(runtime: string): string {
+  return RUNTIME_URI + checkRuntimeName(runtime)
+}
+
+/** The runtime that a URI of {@link runtimeToUri} names; `undefined` for any other URI. */
+export function runtimeFromUri(uri: string): string | undefined {
+  if (!uri.startsWith(RUNTIME_URI)) return undefined
+  const runtime = uri.slice(RUNTIME_URI.length)
+  return isRuntimeName(runtime) ? runtime : undefined
+}
+
+export interface HostName {
+  readonly type: 'dns' | 'ip'
+  readonly value: string
+}
+
+/**
+ * A host for a server certificate: a DNS name, `*.` and a DNS name of two labels or more, or an IP address (IPv6 also in
+ * brackets). Throws a `TypeError` for anything else.
+ */
+export function parseHostName(text: string): HostName {
+  const bare = text.startsWith('[') && text.endsWith(']') ? text.slice(1, -1) : text
+  if (isIP(bare) !== 0 && !bare.includes('%')) return { type: 'ip', value: bare }
+  const wildcard = text.startsWith('*.')
+  const name = domainToASCII(wildcard ? text.slice(2) : text)
+  const labels = name.split('.')
+  if (name.length > 253 || !labels.every(label => HOST_LABEL.test(label)) || /^\d+$/.test(labels.at(-1)!)) {
+    throw new TypeError(`${JSON.stringify(text)} is no host name: a DNS name, "*." and a DNS name, or an IP address`)
+  }
+  if (wildcard && labels.length < 2) {
+    throw new TypeError(`${text}: TLS clients refuse a star right under a top-level name; use *.something.${name}`)
+  }
+  return { type: 'dns', value: wildcard ? `*.${name}` : name }
+}

@@ -1,0 +1,100 @@
+import { createHash, randomUUID, X509Certificate } from 'node:crypto'
+import { decodeJwt, decodeProtectedHeader, importJWK, type JWK, type JWTPayload, SignJWT } from 'jose'
+import { parseDurationMs } from './duration.ts'
+import { TOKEN_ALGORITHMS } from './keys.ts'
+import { checkRuntimeName } from './names.ts'
+
+export interface TokenOptions {
+  /** `privateJwk` of `createKeys`, or any private JWK with `alg`. */
+  key: JWK
+  /** The one runtime that the token names (claim `sub`). */
+  runtime: string
+  /** `90s`, `30m`, `1h`, `90d`, or milliseconds; default `1h`. */
+  ttl?: string | number
+  /** Default `sallyport`. */
+  audience?: string
+  /** Claim `iss`; default none. */
+  issuer?: string
+  /** Claim `jti`; default a random UUID. */
+  id?: string
+  /** PEM of the client certificate that the token is bound to (`cnf`, RFC 8705). */
+  certificate?: string
+  /** Default: the system's clock. */
+  now?: number
+}
+
+export interface CreatedToken {
+  readonly token: string
+  /** When it ends, in ms since 1970. */
+  readonly expiresAt: number
+}
+
+/**
+ * Signs a token for one runtime.
+ *
+ * @example
+ * const { privateJwk, jwks } = await createKeys()
+ * const { token } = await createToken({ key: privateJwk, runtime: 'demo', ttl: '30m' })
+ */
+export async function createToken(options: TokenOptions): Promise<CreatedToken> {
+  const { key, audience = 'sallyport', issuer, id = randomUUID(), certificate, now = Date.now() } = options
+  const runtime = checkRuntimeName(options.runtime)
+  const ttlMs = typeof options.ttl === 'number' ? options.ttl : parseDurationMs(options.ttl ?? '1h')
+  if (ttlMs < 1000) throw new TypeError('a token must hold for at least one second')
+  const alg = checkSigningKey(key)
+  const issuedAt = Math.floor(now / 1000)
+  const expiresAt = issuedAt + Math.floor(ttlMs / 1000)
+  const claims: JWTPayload = { sub: runtime, aud: audience, iat: issuedAt, exp: expiresAt, jti: id }
+  if (issuer !== undefined) claims.iss = issuer
+  if (certificate !== undefined) claims.cnf = { 'x5t#S256': certificateThumbprint(certificate) }
+  const header = { alg, typ: 'JWT', ...(key.kid === undefined ? {} : { kid: key.kid }) }
+  const token = await new SignJWT(claims).setProtectedHeader(header).sign(await importJWK(key, alg))
+  return { token, expiresAt: expiresAt * 1000 }
+}
+
+function checkSigningKey(key: JWK): string {
+  if (typeof key.d !== 'string') throw new TypeError('the key has no private part; give private.jwk, not jwks.json')
+  const alg = key.alg ?? ''
+  if (!(TOKEN_ALGORITHMS as readonly string[]).includes(alg)) {
+    throw new TypeError(
+      `the key's "alg" is ${JSON.stringify(key.alg)}, which is none of ${TOKEN_ALGORITHMS.join(', ')}`,
+    )
+  }
+  return alg
+}
+
+function certificateThumbprint(pem: string): string {
+  return createHash('sha256').update(new X509Certificate(pem).raw).digest('base64url')
+}
+
+export interface TokenReport {
+  readonly header: Record<string, unknown>
+  readonly claims: JWTPayload
+  readonly issuedAt: number | undefined
+  readonly expiresAt: number | undefined
+  /** What a server would refuse, or an operator should know; the signature is not checked. */
+  readonly problems: readonly string[]
+}
+
+/** Reads a token without checking its signature. Throws a `TypeError` if it is no JWT. */
+export function inspectToken(token: string, now: number = Date.now()): TokenReport {
+  const { header, claims } = decodeToken(token)
+  const expiresAt = typeof claims.exp === 'number' ? claims.exp * 1000 : undefined
+  const problems: string[] = []
+  if (token.length > 8192) problems.push('it is longer than 8 KiB')
+  if (!claims.sub) problems.push('it has no "sub" claim, which names the runtime')
+  if (!claims.aud) problems.push('it has no "aud" claim')
+  if (expiresAt === undefined) problems.push('it has no "exp" claim')
+  else if (expiresAt <= now) problems.push('it has expired')
+  if (typeof claims.nbf === 'number' && claims.nbf * 1000 > now) problems.push('it does not hold yet ("nbf")')
+  if (!(TOKEN_ALGORITHMS as readonly unknown[]).includes(header.alg)) problems.push('its algorithm is not accepted')
+  return { header, claims, issuedAt: claims.iat === undefined ? undefined : claims.iat * 1000, expiresAt, problems }
+}
+
+function decodeToken(token: string): { header: Record<string, unknown>; claims: JWTPayload } {
+  try {
+    return { header: { ...decodeProtectedHeader(token) }, claims: decodeJwt(token) }
+  } catch (cause) {
+    throw new TypeError('this is no JWT', { cause })
+  }
+}

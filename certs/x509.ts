@@ -1,0 +1,46 @@
+import type { webcrypto } from 'node:crypto'
+import type * as X509 from '@peculiar/x509'
+
+type Reflection = typeof Reflect & Record<string, unknown>
+
+/**
+ * Loads `@peculiar/x509` when a certificate is first made.
+ *
+ * A dependency of it (`tsyringe`) refuses to load without a metadata polyfill, which it only asks for things that the
+ * certificate code never declares. Empty stand-ins exist for the moment of loading, so nothing stays in the globals of
+ * a program that embeds us.
+ */
+export async function loadX509(): Promise<typeof X509> {
+  const reflection = Reflect as Reflection
+  if (typeof reflection.getMetadata === 'function') return import('@peculiar/x509')
+  const standIns = { getMetadata: () => undefined, getOwnMetadata: () => undefined, defineMetadata: () => undefined }
+  Object.assign(reflection, standIns)
+  try {
+    return await import('@peculiar/x509')
+  } finally {
+    for (const [name, standIn] of Object.entries(standIns)) if (reflection[name] === standIn) delete reflection[name]
+  }
+}
+
+/** Key pair algorithm of every certificate here. */
+export const EC_P256 = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const
+
+/** A fresh P-256 key pair. */
+export function generateEcKeys(): Promise<webcrypto.CryptoKeyPair> {
+  return crypto.subtle.generateKey(EC_P256, true, ['sign', 'verify'])
+}
+
+/** Private key as PKCS#8 PEM. */
+export async function privateKeyToPem(key: CryptoKey): Promise<string> {
+  const body = Buffer.from(await crypto.subtle.exportKey('pkcs8', key)).toString('base64')
+  return `-----BEGIN PRIVATE KEY-----\n${body.replace(/(.{64})(?=.)/g, '$1\n')}\n-----END PRIVATE KEY-----\n`
+}
+
+/** `Sat Nov 21 2026 03:16:00.123` becomes `03:16:00`: certificates know no fractions. */
+export function wholeSeconds(timeMs: number): Date {
+  return new Date(Math.floor(timeMs / 1000) * 1000)
+}
+
+export const DAY_MS = 86_400_000
+/** How far certificates begin in the past, for machines whose clock is behind. */
+export const BACKDATE_MS = 300_000
