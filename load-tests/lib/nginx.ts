@@ -1,0 +1,32 @@
+/** nginx as an upstream and as a reverse-proxy hop, each a process of its own with its own folder. */
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { freePort, waitForPort } from './ports.ts'
+import { type Started, start } from './processes.ts'
+
+export interface Nginx extends Started {
+  readonly port: number
+}
+
+/** Starts nginx in the foreground with the given `http` block; `PORT` in it becomes the port. */
+export async function startNginx(name: string, http: string): Promise<Nginx> {
+  const folder = mkdtempSync(join(tmpdir(), 'sallyport-nginx-'))
+  const port = await freePort()
+  const file = join(folder, 'nginx.conf')
+  writeFileSync(
+    file,
+    `daemon off; pid ${folder}/pid; error_log stderr warn; worker_processes auto;
+events { worker_connections 4096; }
+http {
+  access_log off; client_body_temp_path ${folder}/body; proxy_temp_path ${folder}/proxy;
+  fastcgi_temp_path ${folder}/fastcgi; uwsgi_temp_path ${folder}/uwsgi; scgi_temp_path ${folder}/scgi;
+  keepalive_requests 1000000000; client_max_body_size 0;
+${http.replaceAll('PORT', String(port))}
+}
+`,
+  )
+  // nginx says nothing when it is ready; its port answers.
+  const started = await start({ name, command: 'nginx', args: ['-c', file, '-p', folder], ready: waitForPort(port) })
+  return { ...started, port }
+}

@@ -1,0 +1,80 @@
+/** Child processes of a run: started, watched until they are ready, ended by their own id. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+
+export interface Started {
+  readonly name: string
+  readonly pid: number
+  /** Last lines of stderr, for an error report. */
+  readonly tail: () => string
+  stop(): Promise<void>
+}
+
+export interface StartOptions {
+  name: string
+  command: string
+  args: readonly string[]
+  env?: Record<string, string>
+  cwd?: string
+  /** Called with each line of stdout and stderr; the process is ready once it returns true. Or a promise of it. */
+  ready: ((line: string) => boolean) | Promise<void>
+  /** Default 15,000. */
+  readyTimeoutMs?: number
+}
+
+const running = new Set<ChildProcess>()
+
+/** Starts a process and waits until it says that it is ready. Throws with its last words if it does not. */
+export async function start(options: StartOptions): Promise<Started> {
+  const child = spawn(options.command, options.args, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, ...options.env },
+    ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+  })
+  running.add(child)
+  const lines: string[] = []
+  const tail = () => lines.slice(-15).join('\n')
+  const exited = once(child, 'exit').catch(() => {})
+  void exited.then(() => running.delete(child))
+
+  await new Promise<void>((resolve, reject) => {
+    const fail = (why: string) => reject(new Error(`${options.name}: ${why}\n${tail()}`))
+    const timer = setTimeout(() => fail('was not ready in time'), options.readyTimeoutMs ?? 15_000)
+    child.once('error', error => fail(error.message))
+    void exited.then(() => fail(`ended at once (${child.exitCode ?? child.signalCode})`))
+    const done = () => {
+      clearTimeout(timer)
+      resolve()
+    }
+    if (options.ready instanceof Promise) options.ready.then(done, error => fail(error.message))
+    for (const stream of [child.stdout!, child.stderr!])
+      createInterface({ input: stream }).on('line', line => {
+        lines.push(line)
+        if (lines.length > 200) lines.splice(0, 100)
+        if (typeof options.ready === 'function' && options.ready(line)) done()
+      })
+  }).catch(async error => {
+    child.kill('SIGKILL')
+    await exited
+    throw error
+  })
+
+  return {
+    name: options.name,
+    pid: child.pid!,
+    tail,
+    async stop() {
+      if (child.exitCode !== null || child.signalCode !== null) return
+      child.kill('SIGTERM')
+      const hard = setTimeout(() => child.kill('SIGKILL'), 5_000)
+      await exited
+      clearTimeout(hard)
+    },
+  }
+}
+
+/** Ends whatever still runs; for the last resort of a runner. */
+export function stopAll(): void {
+  for (const child of running) child.kill('SIGKILL')
+}
