@@ -1,0 +1,117 @@
+/** What a token says, checked: pure functions over the decoded payload and a clock. */
+import { TokenRefused } from './refusal.ts'
+
+/** Who a client is, as its token names it. */
+export interface Identity {
+  /** The one runtime whose traffic this client may take: a DNS label. */
+  readonly runtime: string
+  readonly subject: string | undefined
+  readonly issuer: string | undefined
+  readonly tokenId: string | undefined
+  /** Seconds since 1970. */
+  readonly issuedAt: number | undefined
+  readonly expiresAt: number
+  /** SHA-256 thumbprint of the client certificate that the token is bound to (RFC 8705 section 3.1), base64url. */
+  readonly certificateThumbprint: string | undefined
+  /** Addresses that may call the runtime, as the token's issuer says; it wins over what the client announces. */
+  readonly allowCallers: readonly string[] | undefined
+}
+
+export interface ClaimRules {
+  readonly issuer: string | undefined
+  readonly audience: string
+  readonly runtimeClaim: string
+  /** Allowed difference of clocks, at most 60. */
+  readonly clockToleranceS: number
+}
+
+const DNS_LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
+const MAX_ALLOWED_CALLERS = 128
+export const ALLOW_CALLERS_CLAIM = 'sallyport_allow_callers'
+
+/** Whether `text` may name a runtime: a DNS label in lower case, at most 63 characters. */
+export function isRuntimeName(text: string): boolean {
+  return DNS_LABEL.test(text)
+}
+
+/** Checks every claim that matters and returns the identity; throws {@link TokenRefused}, which names the check. */
+export function readClaims(payload: Record<string, unknown>, rules: ClaimRules, nowMs: number): Identity {
+  const nowS = nowMs / 1000
+  const expiresAt = numberClaim(payload, 'exp')
+  if (expiresAt === undefined) throw new TokenRefused('exp', 'the token has no exp')
+  if (nowS >= expiresAt + rules.clockToleranceS) throw new TokenRefused('expired', 'the token has ended')
+  const notBefore = numberClaim(payload, 'nbf')
+  if (notBefore !== undefined && nowS < notBefore - rules.clockToleranceS) {
+    throw new TokenRefused('nbf', 'the token does not hold yet')
+  }
+  const issuedAt = numberClaim(payload, 'iat')
+  const issuer = textClaim(payload, 'iss')
+  if (rules.issuer !== undefined && issuer !== rules.issuer) throw new TokenRefused('iss', 'another issuer')
+  checkAudience(payload.aud, rules.audience)
+  return {
+    runtime: runtimeOf(payload, rules.runtimeClaim),
+    subject: textClaim(payload, 'sub'),
+    issuer,
+    tokenId: textClaim(payload, 'jti'),
+    issuedAt,
+    expiresAt,
+    certificateThumbprint: thumbprintOf(payload.cnf),
+    allowCallers: callersOf(payload[ALLOW_CALLERS_CLAIM]),
+  }
+}
+
+function checkAudience(audience: unknown, expected: string): void {
+  const list = Array.isArray(audience) ? audience : [audience]
+  if (list.length > 16 || !list.every(one => typeof one === 'string')) throw new TokenRefused('aud', 'aud is malformed')
+  if (!list.includes(expected)) throw new TokenRefused('aud', 'another audience')
+}
+
+function runtimeOf(payload: Record<string, unknown>, claim: string): string {
+  const runtime = Object.hasOwn(payload, claim) ? payload[claim] : undefined
+  if (typeof runtime !== 'string' || !isRuntimeName(runtime)) {
+    throw new TokenRefused('runtime', `the claim ${claim} is not one DNS label`)
+  }
+  return runtime
+}
+
+/** `cnf` may only hold what we can check: a binding that we ignored would be a binding lost. */
+function thumbprintOf(confirmation: unknown): string | undefined {
+  if (confirmation === undefined) return undefined
+  const thumbprint = isRecord(confirmation) ? confirmation['x5t#S256'] : undefined
+  if (typeof thumbprint !== 'string' || thumbprint.length !== 43) {
+    throw new TokenRefused('cnf', 'cnf is not a certificate thumbprint (x5t#S256)')
+  }
+  return thumbprint
+}
+
+function callersOf(callers: unknown): readonly string[] | undefined {
+  if (callers === undefined) return undefined
+  if (
+    !Array.isArray(callers) ||
+    callers.length > MAX_ALLOWED_CALLERS ||
+    !callers.every(one => typeof one === 'string')
+  ) {
+    throw new TokenRefused('callers', `${ALLOW_CALLERS_CLAIM} is malformed`)
+  }
+  return callers as string[]
+}
+
+function numberClaim(payload: Record<string, unknown>, name: string): number | undefined {
+  const value = Object.hasOwn(payload, name) ? payload[name] : undefined
+  if (value === undefined) return undefined
+  if (typeof value !== 'number' || !Number.isFinite(value) || value < 0) {
+    throw new TokenRefused('form', `${name} is not a number of seconds`)
+  }
+  return value
+}
+
+function textClaim(payload: Record<string, unknown>, name: string): string | undefined {
+  const value = Object.hasOwn(payload, name) ? payload[name] : undefined
+  if (value === undefined) return undefined
+  if (typeof value !== 'string' || value.length > 256) throw new TokenRefused('form', `${name} is not a short string`)
+  return value
+}
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

@@ -1,0 +1,62 @@
+/** Where verification keys come from: given, read from a file, or fetched from an https URL. */
+import { createLocalJWKSet, type JSONWebKeySet } from 'jose'
+import { isRecord } from './claims.ts'
+
+export type KeySet = ReturnType<typeof createLocalJWKSet>
+
+export interface KeySource {
+  /** The last good set; undefined until the first could be read. */
+  readonly current: KeySet | undefined
+  /**
+   * Called when no key fits a token. Resolves to true when a set newer than the one just tried is there. Floods cost
+   * nothing: one reading at a time, none within the cool-down.
+   */
+  refresh(kid: string | undefined): Promise<boolean>
+  close(): void
+}
+
+export const MAX_KEY_SET_BYTES = 64 * 1024
+const MAX_KEYS = 64
+const PRIVATE_MEMBERS = ['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth']
+
+/** Parses the text of a key set; throws an Error that says what is wrong with it, and never quotes it. */
+export function parseKeySet(text: string): KeySet {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {
+    throw new Error('the key set is not JSON')
+  }
+  return buildKeySet(value)
+}
+
+/** A key set with at least one public key and no secret one. Other kinds of keys are left out (RFC 7517 section 5). */
+export function buildKeySet(value: unknown): KeySet {
+  if (!isRecord(value) || !Array.isArray(value.keys)) throw new Error('the key set has no list `keys`')
+  if (value.keys.length > MAX_KEYS) throw new Error(`the key set has over ${MAX_KEYS} keys`)
+  const keys = value.keys.filter(isRecord)
+  if (keys.some(key => PRIVATE_MEMBERS.some(member => member in key))) {
+    throw new Error('the key set holds a private key; only public keys belong in it')
+  }
+  const usable = keys.filter(isUsable)
+  if (usable.length === 0) throw new Error('the key set has no public key that could verify a token')
+  return createLocalJWKSet({ keys: usable } as unknown as JSONWebKeySet)
+}
+
+function isUsable(key: Record<string, unknown>): boolean {
+  if (key.kty === 'oct' || typeof key.kty !== 'string') return false
+  return key.kty !== 'RSA' || hasSoundExponent(key.e)
+}
+
+/** With exponent 1 or an even one, anybody can sign. */
+function hasSoundExponent(e: unknown): boolean {
+  if (typeof e !== 'string') return false
+  const bytes = Buffer.from(e, 'base64url')
+  const value = bytes.length <= 8 ? BigInt(`0x${bytes.toString('hex') || '0'}`) : 0n
+  return value >= 3n && value % 2n === 1n
+}
+
+/** A set given by value; it never changes. */
+export function givenKeys(jwks: unknown): KeySource {
+  return { current: buildKeySet(jwks), refresh: async () => false, close: () => {} }
+}

@@ -1,0 +1,108 @@
+/** A key set behind an https URL: fetched without redirects, 64 KiB and 5 s at most; the last good set is kept. */
+import { Agent, request } from 'undici'
+import type { Logger } from '../../protocol/log.ts'
+import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
+
+const FETCH_DEADLINE_MS = 5000
+
+export interface UrlKeysOptions {
+  readonly url: string
+  /** Certificates that are trusted besides the system's, for this URL alone. */
+  readonly ca?: string | string[] | undefined
+  /** No fetch for an unknown key within this time after the last one. Default 30,000. */
+  readonly coolDownMs?: number | undefined
+  /** A set is fetched anew after this time. Default 600,000; 0: only for an unknown key. */
+  readonly refreshMs?: number | undefined
+}
+
+/** Fetches the set once and goes on without one if that fails: until it succeeds, every handshake is answered 503. */
+export async function urlKeys(options: UrlKeysOptions, logger: Logger, now: () => number): Promise<KeySource> {
+  if (new URL(options.url).protocol !== 'https:') throw new TypeError('auth.jwks.url must be an https URL')
+  const source = new UrlKeys(options, logger, now)
+  await source.start()
+  return source
+}
+
+class UrlKeys implements KeySource {
+  current: KeySet | undefined
+  readonly #url: string
+  readonly #coolDownMs: number
+  readonly #refreshMs: number
+  readonly #logger: Logger
+  readonly #now: () => number
+  readonly #agent: Agent
+  #fetching: Promise<boolean> | undefined
+  #fetchedAt = 0
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(options: UrlKeysOptions, logger: Logger, now: () => number) {
+    this.#url = options.url
+    this.#coolDownMs = options.coolDownMs ?? 30_000
+    this.#refreshMs = options.refreshMs ?? 600_000
+    this.#logger = logger
+    this.#now = now
+    this.#agent = new Agent({
+      connect: { timeout: FETCH_DEADLINE_MS, ...(options.ca === undefined ? {} : { ca: options.ca }) },
+      maxResponseSize: MAX_KEY_SET_BYTES,
+      headersTimeout: FETCH_DEADLINE_MS,
+      bodyTimeout: FETCH_DEADLINE_MS,
+      connections: 1,
+    })
+  }
+
+  async start(): Promise<void> {
+    await this.#fetch()
+    if (this.#refreshMs === 0) return
+    this.#timer = setInterval(() => void this.#fetch(), this.#refreshMs).unref()
+  }
+
+  async refresh(): Promise<boolean> {
+    if (this.#fetching === undefined && this.#now() - this.#fetchedAt < this.#coolDownMs) return false
+    return this.#fetch()
+  }
+
+  #fetch(): Promise<boolean> {
+    this.#fetching ??= this.#fetchOnce().finally(() => {
+      this.#fetching = undefined
+      this.#fetchedAt = this.#now()
+    })
+    return this.#fetching
+  }
+
+  async #fetchOnce(): Promise<boolean> {
+    try {
+      this.current = parseKeySet(await this.#download())
+      return true
+    } catch (error) {
+      const kept = this.current === undefined ? 'there is none yet' : 'the last good one stays'
+      this.#logger.error({ url: this.#url, err: error }, `the key set could not be fetched; ${kept}`)
+      return false
+    }
+  }
+
+  async #download(): Promise<string> {
+    const signal = AbortSignal.timeout(FETCH_DEADLINE_MS)
+    const { statusCode, body } = await request(this.#url, {
+      dispatcher: this.#agent,
+      headers: { accept: 'application/jwk-set+json, application/json' },
+      signal,
+    })
+    if (statusCode !== 200) {
+      body.destroy()
+      throw new Error(`the key set's server answered ${statusCode}`)
+    }
+    const chunks: Buffer[] = []
+    let length = 0
+    for await (const chunk of body as AsyncIterable<Buffer>) {
+      length += chunk.length
+      if (length > MAX_KEY_SET_BYTES) throw new Error('the key set is over 64 KiB')
+      chunks.push(chunk)
+    }
+    return Buffer.concat(chunks).toString('utf8')
+  }
+
+  close(): void {
+    clearInterval(this.#timer)
+    void this.#agent.destroy()
+  }
+}

@@ -1,0 +1,34 @@
+/** Why a token was refused: for our log alone. On the wire every refusal is the same 401 (J8). */
+export type TokenCheck =
+  | 'missing'
+  | 'length'
+  | 'form'
+  | 'header'
+  | 'algorithm'
+  | 'key'
+  | 'signature'
+  | 'exp'
+  | 'expired'
+  | 'nbf'
+  | 'iss'
+  | 'aud'
+  | 'runtime'
+  | 'cnf'
+  | 'callers'
+  | 'revoked'
+  | 'another-runtime'
+
+export class TokenRefused extends Error {
+  override readonly name = 'TokenRefused'
+  readonly check: TokenCheck
+
+  constructor(check: TokenCheck, message: string, options?: { cause?: unknown }) {
+    super(message, options)
+    this.check = check
+  }
+}
+
+/** No key set could be read yet: no token can be judged. It is our own fault, so it is no 401. */
+export class KeysUnavailable extends Error {
+  override readonly name = 'KeysUnavailable'
+}

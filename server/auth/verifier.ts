@@ -1,0 +1,120 @@
+/** From a bearer token to an identity: form, header, key, signature, claims, in that order (RFC 8725). */
+import { compactVerify, errors } from 'jose'
+import { type ClaimRules, type Identity, readClaims } from './claims.ts'
+import { parseUniqueObject } from './json.ts'
+import type { KeySource } from './key-source.ts'
+import { KeysUnavailable, TokenRefused } from './refusal.ts'
+
+export const MAX_TOKEN_BYTES = 8192
+
+/** Asymmetric algorithms that are taken unless the configuration names fewer. */
+export const DEFAULT_ALGORITHMS = [
+  'EdDSA',
+  'ES256',
+  'ES384',
+  'ES512',
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+]
+
+const KEYS_TRIED = 4
+
+export interface VerifierOptions extends ClaimRules {
+  readonly keys: KeySource
+  readonly algorithms: readonly string[]
+  readonly now: () => number
+}
+
+export class Verifier {
+  readonly #options: VerifierOptions
+  readonly #algorithms: string[]
+
+  constructor(options: VerifierOptions) {
+    this.#options = options
+    this.#algorithms = [...options.algorithms]
+  }
+
+  /** The identity that `token` names. Throws {@link TokenRefused}, or {@link KeysUnavailable} before any key set. */
+  async verify(token: string): Promise<Identity> {
+    const kid = this.#checkForm(token)
+    const payload = await this.#verifySignature(token, kid)
+    return readClaims(payload, this.#options, this.#options.now())
+  }
+
+  /** Refuses what needs no key, and returns the key id that the header names. */
+  #checkForm(token: string): string | undefined {
+    if (token.length > MAX_TOKEN_BYTES) throw new TokenRefused('length', 'the token is over 8 KiB')
+    const parts = token.split('.')
+    if (parts.length !== 3 || !parts.every(isCanonicalBase64Url)) {
+      throw new TokenRefused('form', 'not a compact JWS')
+    }
+    const header = parseUniqueObject(Buffer.from(parts[0]!, 'base64url').toString('utf8'))
+    if (header === undefined) throw new TokenRefused('form', 'the header is no JSON object with unique members')
+    if ('crit' in header || 'b64' in header || 'enc' in header || 'zip' in header) {
+      throw new TokenRefused('header', 'the header has crit, b64, enc or zip')
+    }
+    if (typeof header.alg !== 'string' || !this.#algorithms.includes(header.alg)) {
+      throw new TokenRefused('algorithm', 'the algorithm is not on the list')
+    }
+    if (header.kid !== undefined && (typeof header.kid !== 'string' || header.kid.length > 256)) {
+      throw new TokenRefused('header', 'kid is not a short string')
+    }
+    return header.kid
+  }
+
+  async #verifySignature(token: string, kid: string | undefined): Promise<Record<string, unknown>> {
+    const { keys } = this.#options
+    let verified = await this.#tryKeys(token)
+    if (verified === undefined && (await keys.refresh(kid))) verified = await this.#tryKeys(token)
+    if (verified === undefined) {
+      if (keys.current === undefined) throw new KeysUnavailable('no key set could be read yet')
+      throw new TokenRefused('key', 'no key of the set fits the token')
+    }
+    const payload = parseUniqueObject(new TextDecoder().decode(verified))
+    if (payload === undefined) throw new TokenRefused('form', 'the payload is no JSON object with unique members')
+    return payload
+  }
+
+  /** Payload, or undefined when the set has no key for this token. */
+  async #tryKeys(token: string): Promise<Uint8Array | undefined> {
+    const { current } = this.#options.keys
+    if (current === undefined) return undefined
+    const options = { algorithms: this.#algorithms }
+    try {
+      return (await compactVerify(token, current, options)).payload
+    } catch (error) {
+      if (error instanceof errors.JWKSNoMatchingKey) return undefined
+      if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw refusalOf(error)
+      let tried = 0
+      for await (const key of error) {
+        if (tried++ === KEYS_TRIED) break
+        const payload = await compactVerify(token, key, options).then(
+          result => result.payload,
+          () => undefined,
+        )
+        if (payload !== undefined) return payload
+      }
+      throw new TokenRefused('signature', 'no key that fits verifies the signature')
+    }
+  }
+}
+
+function refusalOf(error: unknown): TokenRefused {
+  if (error instanceof errors.JWSSignatureVerificationFailed) {
+    return new TokenRefused('signature', 'the signature is wrong', { cause: error })
+  }
+  if (error instanceof errors.JOSEAlgNotAllowed || error instanceof errors.JOSENotSupported) {
+    return new TokenRefused('algorithm', 'the algorithm does not fit', { cause: error })
+  }
+  if (error instanceof errors.JWSInvalid) return new TokenRefused('form', 'not a valid JWS', { cause: error })
+  return new TokenRefused('key', 'the key cannot be used', { cause: error })
+}
+
+/** One spelling only: no padding, no stray bits, nothing outside of the alphabet. */
+function isCanonicalBase64Url(part: string): boolean {
+  return part.length > 0 && Buffer.from(part, 'base64url').toString('base64url') === part
+}
