@@ -3,9 +3,7 @@
 FROM node:24-bookworm-slim AS build
 WORKDIR /build
 COPY package.json package-lock.json ./
-COPY tools/node/package.json tools/node/
-RUN npm ci --omit=optional --workspace=. --include-workspace-root --ignore-scripts --no-audit --no-fund \
- && npm install --no-save --ignore-scripts --no-audit --no-fund @typescript/typescript-linux-$(node -p process.arch)@$(node -p "require('typescript/package.json').version")
+RUN npm ci --workspaces=false --ignore-scripts --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json index.ts ./
 COPY protocol/ protocol/
 COPY server/ server/
