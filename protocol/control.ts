@@ -1,0 +1,291 @@
+/**
+ * Control messages: JSON text beside the yamux bytes (SPEC.md, "Control messages"). Unknown types and members are
+ * ignored and counted; a known member that is missing or malformed breaks the session.
+ */
+import { ProtocolError } from './protocol-error.ts'
+
+/** WebSocket subprotocol; it changes only when an old peer could not go on. */
+export const SUBPROTOCOL = 'sallyport.v1'
+/** Where a client dials. */
+export const CONNECT_PATH = '/tunnel/v1/connect'
+/** Additions of this version within `sallyport.v1`; a peer with another minor version is served all the same. */
+export const MINOR_VERSION = 0
+export const MAX_CONTROL_BYTES = 16_384
+
+/** How errors made at the edge are shown to browsers, for paths under `path`. */
+export interface CorsRule {
+  path: string
+  origins: string[]
+  methods?: string[]
+  headers?: string[]
+  exposeHeaders?: string[]
+  credentials?: boolean
+  maxAge?: number
+}
+
+export interface PeerLimits {
+  /** Initial yamux window of each stream that the sender of the message receives on; absent: 262,144. */
+  windowBytes?: number
+  /** How many streams at once its sender takes; absent: 1,000. */
+  streams?: number
+}
+
+/** Client to server, first. */
+export interface Hello {
+  type: 'hello'
+  minor: number
+  /** Name and version, for logs: `sallyport/0.1.0`. */
+  software: string
+  /** The same for every session of one running client: 1 to 64 of `A-Z a-z 0-9 . _ -`. */
+  instance: string
+  /** When the instance started, ms since 1970; a later one is the newer instance. */
+  startedMs: number
+  /** Epoch that the instance held last; 0 for none. */
+  lastEpoch: number
+  /** Which of the instance's connections this is, from 0. */
+  connection: number
+  limits?: PeerLimits
+  features?: string[]
+  cors?: CorsRule[]
+  /** CIDRs that may call the runtime; absent: all, empty: none. */
+  allowCallers?: string[]
+}
+
+/** Server to client, the answer. */
+export interface Welcome {
+  type: 'welcome'
+  minor: number
+  software: string
+  /** Id of this session, for the logs of both ends. */
+  session: string
+  /** Id of the replica that serves it. */
+  replica: string
+  /** The runtime that the token names. */
+  runtime: string
+  /** Epoch of the instance, if it has one already; else 0. */
+  epoch: number
+  limits?: PeerLimits
+  /** Those of `hello` that the server has too. */
+  features?: string[]
+}
+
+/**
+ * Client to server: it can serve (routes loaded, an echo has crossed). Server to client, as the answer and whenever it
+ * changes: whether the instance is active, and its epoch.
+ */
+export interface Ready {
+  type: 'ready'
+  epoch?: number
+  active?: boolean
+}
+
+export interface Reauth {
+  type: 'reauth'
+  token: string
+}
+
+export interface ReauthOk {
+  type: 'reauth-ok'
+  /** When the new token ends, ms since 1970. */
+  expiresMs: number
+}
+
+/** The old token stays in force. The reason is in the server's log alone, under `requestId`. */
+export interface ReauthRefused {
+  type: 'reauth-refused'
+  requestId?: string
+}
+
+/** Either side: open no new streams from `afterMs` from now on; what is open has until `deadlineMs` from now. */
+export interface Drain {
+  type: 'drain'
+  reason: string
+  afterMs: number
+  deadlineMs: number
+}
+
+/** The answer to `drain`: no stream with a higher id will be opened; 0 if none was. */
+export interface Drained {
+  type: 'drained'
+  lastStream: number
+}
+
+/** Goes before a yamux RST and says why. Unknown codes count as `cancelled`. */
+export interface Reset {
+  type: 'reset'
+  stream: number
+  code: string
+}
+
+/** Something that a person should see in the peer's log. */
+export interface Notice {
+  type: 'notice'
+  message: string
+  code?: string
+}
+
+/** The last message of a session that ends on purpose. */
+export interface Bye {
+  type: 'bye'
+  reason?: string
+}
+
+export type ControlMessage =
+  | Hello
+  | Welcome
+  | Ready
+  | Reauth
+  | ReauthOk
+  | ReauthRefused
+  | Drain
+  | Drained
+  | Reset
+  | Notice
+  | Bye
+
+/** What was ignored, for the metrics. */
+export interface UnknownCount {
+  types: number
+  members: number
+}
+
+type Check = (value: unknown) => boolean
+interface Member {
+  readonly check: Check
+  readonly optional: boolean
+}
+
+const must = (check: Check): Member => ({ check, optional: false })
+const may = (check: Check): Member => ({ check, optional: true })
+
+const int =
+  (max: number, min = 0): Check =>
+  value =>
+    Number.isSafeInteger(value) && (value as number) >= min && (value as number) <= max
+const matching =
+  (pattern: RegExp): Check =>
+  value =>
+    typeof value === 'string' && pattern.test(value)
+const list =
+  (check: Check, max: number): Check =>
+  value =>
+    Array.isArray(value) && value.length <= max && value.every(check)
+const flag: Check = value => typeof value === 'boolean'
+
+const time = int(Number.MAX_SAFE_INTEGER)
+const epoch = int(Number.MAX_SAFE_INTEGER)
+const duration = int(86_400_000)
+/** Printable text for logs, at most 256 characters. */
+const text = matching(/^[^\p{Cc}\p{Cs}]{0,256}$/u)
+const id = matching(/^[A-Za-z0-9._-]{1,64}$/)
+const label = matching(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/)
+const token = matching(/^[\x21-\x7e]{1,8192}$/)
+const word = matching(/^[\x21-\x7e]{1,256}$/)
+
+/** Checks an object member by member; unknown ones pass. */
+function shape(members: Record<string, Member>): Check {
+  const entries = Object.entries(members)
+  return value => {
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
+    const object = value as Record<string, unknown>
+    return entries.every(([name, member]) =>
+      Object.hasOwn(object, name) ? member.check(object[name]) : member.optional,
+    )
+  }
+}
+
+const limits = shape({ windowBytes: may(int(16_777_216, 1_024)), streams: may(int(1_000_000, 1)) })
+const corsRule = shape({
+  path: must(matching(/^\/[\x21-\x7e]{0,255}$/)),
+  origins: must(list(word, 64)),
+  methods: may(list(word, 32)),
+  headers: may(list(word, 64)),
+  exposeHeaders: may(list(word, 64)),
+  credentials: may(flag),
+  maxAge: may(int(86_400)),
+})
+
+type Members<Message> = { readonly [Name in Exclude<keyof Message, 'type'>]-?: Member }
+type Table = { readonly [Type in ControlMessage['type']]: Members<Extract<ControlMessage, { type: Type }>> }
+
+const TABLE: Table = {
+  hello: {
+    minor: must(int(65_535)),
+    software: must(text),
+    instance: must(id),
+    startedMs: must(time),
+    lastEpoch: must(epoch),
+    connection: must(int(255)),
+    limits: may(limits),
+    features: may(list(word, 64)),
+    cors: may(list(corsRule, 64)),
+    allowCallers: may(list(word, 256)),
+  },
+  welcome: {
+    minor: must(int(65_535)),
+    software: must(text),
+    session: must(id),
+    replica: must(id),
+    runtime: must(label),
+    epoch: must(epoch),
+    limits: may(limits),
+    features: may(list(word, 64)),
+  },
+  ready: { epoch: may(epoch), active: may(flag) },
+  reauth: { token: must(token) },
+  'reauth-ok': { expiresMs: must(time) },
+  'reauth-refused': { requestId: may(id) },
+  drain: { reason: must(text), afterMs: must(duration), deadlineMs: must(duration) },
+  drained: { lastStream: must(int(0xffffffff)) },
+  reset: { stream: must(int(0xffffffff, 1)), code: must(id) },
+  notice: { message: must(text), code: may(id) },
+  bye: { reason: may(text) },
+}
+
+/**
+ * Parses one control message; `undefined` for a type that we do not know.
+ *
+ * @throws ProtocolError if it is no JSON object with a `type`, is longer than {@link MAX_CONTROL_BYTES} or a member that
+ * we know is missing or malformed.
+ */
+export function parseControl(message: string, unknown?: UnknownCount): ControlMessage | undefined {
+  const object = parseObject(message)
+  const type = object.type
+  if (typeof type !== 'string') throw new ProtocolError('control message without a type')
+  if (!Object.hasOwn(TABLE, type)) {
+    if (unknown) unknown.types++
+    return undefined
+  }
+  const members: Record<string, Member> = TABLE[type as ControlMessage['type']]
+  const known: Record<string, unknown> = { type }
+  for (const name of Object.keys(members)) {
+    const { check, optional } = members[name]!
+    if (!Object.hasOwn(object, name)) {
+      if (optional) continue
+      throw new ProtocolError(`control message ${type} without ${name}`)
+    }
+    if (!check(object[name])) throw new ProtocolError(`control message ${type}: malformed ${name}`)
+    known[name] = object[name]
+  }
+  if (unknown) for (const name of Object.keys(object)) if (!Object.hasOwn(known, name)) unknown.members++
+  return known as unknown as ControlMessage
+}
+
+function parseObject(message: string): Record<string, unknown> {
+  if (message.length > MAX_CONTROL_BYTES) throw new ProtocolError('control message too long')
+  let value: unknown
+  try {
+    value = JSON.parse(message)
+  } catch {
+    throw new ProtocolError('control message is not JSON')
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new ProtocolError('control message is not an object')
+  }
+  return value as Record<string, unknown>
+}
+
+/** What both ends can do: those of `offered` that `ours` has, each once. */
+export function commonFeatures(offered: readonly string[] | undefined, ours: readonly string[]): string[] {
+  return ours.filter(feature => offered?.includes(feature) === true)
+}
