@@ -1,6 +1,6 @@
 # Build for both architectures:
 #   docker buildx build --platform linux/amd64,linux/arm64 -t sallyport:0.1.0 .
-FROM node:24-bookworm-slim AS build
+FROM node:26-bookworm-slim AS build
 WORKDIR /build
 COPY package.json package-lock.json ./
 RUN npm ci --workspaces=false --ignore-scripts --no-audit --no-fund
@@ -14,12 +14,12 @@ COPY admin/ admin/
 COPY cli/ cli/
 RUN node_modules/.bin/tsc -p tsconfig.build.json
 
-FROM node:24-bookworm-slim AS packages
+FROM node:26-bookworm-slim AS packages
 WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --omit=dev --workspaces=false --ignore-scripts --no-audit --no-fund
 
-FROM node:24-bookworm-slim
+FROM node:26-bookworm-slim
 ENV NODE_ENV=production SALLYPORT_LOG_FORMAT=json
 WORKDIR /app
 COPY --from=packages /app/node_modules/ node_modules/

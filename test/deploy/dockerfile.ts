@@ -1,0 +1,78 @@
+/**
+ * Runs the steps of a Dockerfile in plain folders, where no container engine is at hand: each stage is a folder, COPY
+ * copies, RUN runs in the stage's WORKDIR. What it cannot show is the base image.
+ */
+import { execFileSync } from 'node:child_process'
+import { cpSync, mkdirSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+
+export interface BuiltImage {
+  /** Folder that stands for `/` of the last stage. */
+  readonly root: string
+  readonly user: number
+  readonly entrypoint: readonly string[]
+  readonly env: Readonly<Record<string, string>>
+}
+
+export function buildImage(context: string, scratch: string, path: string): BuiltImage {
+  const lines = readFileSync(join(context, 'Dockerfile'), 'utf8').split('\n')
+  const stages = new Map<string, string>()
+  let root = ''
+  let workdir = '/'
+  let user = 0
+  let entrypoint: string[] = []
+  let env: Record<string, string> = {}
+  for (const line of lines) {
+    const [instruction, ...words] = line.trim().split(/\s+/)
+    const rest = words.join(' ')
+    switch (instruction) {
+      case '':
+      case '#':
+      case 'CMD':
+        break
+      case 'FROM': {
+        root = join(scratch, `stage-${stages.size}`)
+        mkdirSync(root, { recursive: true })
+        stages.set(words[2] ?? 'last', root)
+        workdir = '/'
+        env = {}
+        break
+      }
+      case 'ENV':
+        env = { ...env, ...Object.fromEntries(words.map(word => word.split('=') as [string, string])) }
+        break
+      case 'WORKDIR':
+        workdir = rest
+        mkdirSync(join(root, workdir), { recursive: true })
+        break
+      case 'COPY': {
+        const from = words[0]?.startsWith('--from=') ? stages.get(words.shift()!.slice('--from='.length)) : context
+        const target = words.pop()!
+        for (const source of words) {
+          const destination = join(root, workdir, target)
+          const isFolder = source.endsWith('/')
+          const into = isFolder || !target.endsWith('/') ? destination : join(destination, source)
+          mkdirSync(dirname(into), { recursive: true })
+          cpSync(join(from!, source), into, { recursive: true })
+        }
+        break
+      }
+      case 'RUN':
+        execFileSync('/bin/sh', ['-ec', rest], {
+          cwd: join(root, workdir),
+          env: { ...process.env, ...env, PATH: path },
+          stdio: ['ignore', 'ignore', 'inherit'],
+        })
+        break
+      case 'USER':
+        user = Number(rest.split(':')[0])
+        break
+      case 'ENTRYPOINT':
+        entrypoint = JSON.parse(rest)
+        break
+      default:
+        if (!instruction?.startsWith('#')) throw new Error(`unknown instruction: ${line}`)
+    }
+  }
+  return { root, user, entrypoint, env }
+}
