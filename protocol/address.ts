@@ -1,0 +1,116 @@
+/** IP addresses and networks as bytes: canonical text (RFC 5952) and CIDR membership. */
+import { isIPv4, isIPv6 } from 'node:net'
+
+/** 4 or 16 bytes; an IPv4-mapped IPv6 address is 4. A zone (`%eth0`) is dropped. Undefined if it is no address. */
+export function parseAddress(text: string): Uint8Array | undefined {
+  if (isIPv4(text)) return parseIPv4(text)
+  const zone = text.indexOf('%')
+  const plain = zone < 0 ? text : text.slice(0, zone)
+  return isIPv6(plain) ? parseIPv6(plain) : undefined
+}
+
+function parseIPv4(text: string): Uint8Array {
+  return Uint8Array.from(text.split('.'), Number)
+}
+
+function parseIPv6(text: string): Uint8Array {
+  let plain = text
+  const dot = plain.indexOf('.')
+  if (dot >= 0) {
+    const start = plain.lastIndexOf(':', dot) + 1
+    const [a, b, c, d] = parseIPv4(plain.slice(start))
+    plain = `${plain.slice(0, start)}${((a! << 8) | b!).toString(16)}:${((c! << 8) | d!).toString(16)}`
+  }
+  const [head = '', tail] = plain.split('::')
+  const before = head === '' ? [] : head.split(':')
+  const after = tail === undefined || tail === '' ? [] : tail.split(':')
+  const bytes = new Uint8Array(16)
+  for (let i = 0; i < before.length; i++) putGroup(bytes, i, before[i]!)
+  for (let i = 0; i < after.length; i++) putGroup(bytes, 8 - after.length + i, after[i]!)
+  return isMapped(bytes) ? bytes.slice(12) : bytes
+}
+
+function putGroup(bytes: Uint8Array, index: number, hex: string): void {
+  const group = Number.parseInt(hex, 16)
+  bytes[index * 2] = group >> 8
+  bytes[index * 2 + 1] = group & 0xff
+}
+
+function isMapped(bytes: Uint8Array): boolean {
+  for (let i = 0; i < 10; i++) if (bytes[i] !== 0) return false
+  return bytes[10] === 0xff && bytes[11] === 0xff
+}
+
+/** Canonical text; an IPv4-mapped IPv6 address is written as IPv4. Empty if it is no address. */
+export function canonicalAddress(text: string): string {
+  if (isIPv4(text)) return text
+  const bytes = parseAddress(text)
+  if (bytes === undefined) return ''
+  return bytes.length === 4 ? bytes.join('.') : formatIPv6(bytes)
+}
+
+/** RFC 5952: lower case, no leading zeros, the longest run of at least two zero groups (the first of equals) is `::`. */
+function formatIPv6(bytes: Uint8Array): string {
+  const groups: number[] = []
+  for (let i = 0; i < 16; i += 2) groups.push((bytes[i]! << 8) | bytes[i + 1]!)
+  let runStart = -1
+  let runLength = 1
+  for (let i = 0; i < 8; ) {
+    let end = i
+    while (end < 8 && groups[end] === 0) end++
+    if (end - i > runLength) {
+      runStart = i
+      runLength = end - i
+    }
+    i = end + 1
+  }
+  const hex = groups.map(group => group.toString(16))
+  if (runStart < 0) return hex.join(':')
+  return `${hex.slice(0, runStart).join(':')}::${hex.slice(runStart + runLength).join(':')}`
+}
+
+interface Cidr {
+  readonly bytes: Uint8Array
+  readonly bits: number
+}
+
+/** A list of networks; see {@link parseCidrs}. */
+export type Cidrs = readonly Cidr[]
+
+/**
+ * Parses networks such as `10.0.0.0/8`, `::1` or `2001:db8::/32`; an address alone is a network of one. Mapped
+ * addresses are read as IPv4. Throws TypeError at the first that is none.
+ */
+export function parseCidrs(list: readonly string[]): Cidrs {
+  return list.map(parseCidr)
+}
+
+function parseCidr(text: string): Cidr {
+  const [address = '', prefix, more] = text.trim().split('/')
+  const bytes = parseAddress(address)
+  if (bytes === undefined || more !== undefined) throw new TypeError(`not a network: ${JSON.stringify(text)}`)
+  const widthGiven = address.includes(':') ? 128 : 32
+  const full = bytes.length * 8
+  const given = prefix === undefined ? widthGiven : /^[0-9]{1,3}$/.test(prefix) ? Number(prefix) : -1
+  const bits = given - (widthGiven - full)
+  if (given < 0 || given > widthGiven || bits < 0) throw new TypeError(`not a network: ${JSON.stringify(text)}`)
+  return { bytes, bits }
+}
+
+/** Whether the address stands in one of the networks. What is no address stands in none. */
+export function cidrsContain(cidrs: Cidrs, address: string): boolean {
+  if (cidrs.length === 0) return false
+  const bytes = parseAddress(address)
+  if (bytes === undefined) return false
+  for (const cidr of cidrs) if (cidr.bytes.length === bytes.length && samePrefix(cidr, bytes)) return true
+  return false
+}
+
+function samePrefix(cidr: Cidr, bytes: Uint8Array): boolean {
+  const whole = cidr.bits >> 3
+  for (let i = 0; i < whole; i++) if (cidr.bytes[i] !== bytes[i]) return false
+  const rest = cidr.bits & 7
+  if (rest === 0) return true
+  const mask = 0xff << (8 - rest)
+  return ((cidr.bytes[whole]! ^ bytes[whole]!) & mask & 0xff) === 0
+}
