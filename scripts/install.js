@@ -1,0 +1,53 @@
+// `npm ci` where it is due. Plain JavaScript that Node 18 can read.
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { runChild } from './child.js'
+
+const QUIET = ['--no-audit', '--no-fund', '--loglevel=error', '--no-update-notifier', '--engine-strict=false']
+const WHOLE = ['--include=dev', '--include=optional', '--ignore-scripts']
+
+/** Brings `node_modules` to what the lockfile says. Resolves to 0, or to npm's exit code. */
+export async function install(root) {
+  if (isInstalled(root)) return 0
+  console.error('sallyport: installing packages with "npm ci"; this takes up to a minute or two ...')
+  const [program, first] = npm()
+  const shell = first.length === 0 && process.platform === 'win32'
+  const code = await runChild(program, [...first, 'ci', ...QUIET, ...WHOLE], { cwd: root, shell })
+  if (code === 0 || code > 128) return code
+  console.error(`sallyport: "npm ci" failed (exit ${code}); when the cause above is mended, start again.`)
+  return code
+}
+
+/**
+ * npm writes `node_modules/.package-lock.json` last, when everything is in place, and `npm ci` deletes it first; so a
+ * half-done installation has none, and one for an older lockfile differs.
+ */
+export function isInstalled(root) {
+  const wanted = packages(join(root, 'package-lock.json'))
+  const present = packages(join(root, 'node_modules/.package-lock.json'))
+  if (present === undefined) return false
+  return Object.entries(wanted ?? {}).every(([path, row]) => {
+    if (path === '') return true
+    const there = present[path]
+    return there === undefined ? row.optional === true : sameRow(row, there)
+  })
+}
+
+function sameRow(row, there) {
+  return row.version === there.version && row.integrity === there.integrity
+}
+
+function packages(path) {
+  if (!existsSync(path)) return undefined
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')).packages
+  } catch {
+    return undefined
+  }
+}
+
+function npm() {
+  const running = process.env.npm_execpath
+  if (running !== undefined && /npm-cli\.c?js$/.test(running)) return [process.execPath, [running]]
+  return [process.platform === 'win32' ? 'npm.cmd' : 'npm', []]
+}

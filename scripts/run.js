@@ -1,0 +1,42 @@
+#!/usr/bin/env node
+// Behind every npm script: installs what is missing, finds a Node that can run the sources, and runs one task on it.
+// Plain JavaScript that Node 18 can read.
+import { rmSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { runChild } from './child.js'
+import { install } from './install.js'
+import { findNode, remedy } from './pinned-node.js'
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)))
+const TSC = 'node_modules/typescript/bin/tsc'
+const BIOME = 'node_modules/@biomejs/biome/bin/biome'
+
+const TASKS = {
+  cli: args => ['bin/sallyport.js', ...args],
+  test: args => ['scripts/test.ts', ...args],
+  bench: args => ['load-tests/bench.ts', ...args],
+  lint: args => [BIOME, 'lint', '--error-on-warnings', ...args],
+  format: args => (args.includes('--check') ? [BIOME, 'format'] : [BIOME, 'format', '--write']),
+  typecheck: args => [TSC, '--project', '.', ...args],
+  build: args => {
+    rmSync(join(root, 'dist'), { recursive: true, force: true })
+    return [TSC, '--project', 'tsconfig.build.json', ...args]
+  },
+}
+
+process.exitCode = await main(process.argv[2], process.argv.slice(3))
+
+async function main(name, args) {
+  if (!Object.hasOwn(TASKS, name ?? '')) return refuse(`usage: node scripts/run.js ${Object.keys(TASKS).join('|')} ...`)
+  const code = await install(root)
+  if (code !== 0) return code
+  const node = findNode(root)
+  if (node === undefined) return refuse(remedy(root))
+  return runChild(node, TASKS[name](args), { cwd: root })
+}
+
+function refuse(sentence) {
+  console.error(sentence)
+  return 2
+}
