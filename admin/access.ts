@@ -1,0 +1,23 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { isIP } from 'node:net'
+
+/**
+ * Whether a request without a token may be answered: its Host is `localhost` or an IP address. A page that rebinds its
+ * DNS name to this address still sends that name.
+ */
+export function isHostAllowed(host: string | undefined): boolean {
+  if (host === undefined) return false
+  const match = /^(?:\[([^\]]+)\]|([^:]+))(?::\d{1,5})?$/.exec(host)
+  const name = (match?.[1] ?? match?.[2] ?? '').toLowerCase()
+  return name === 'localhost' || isIP(name) !== 0
+}
+
+/** Whether an `Authorization` field carries `token`; the time it takes tells nothing. */
+export function bearsToken(authorization: string | undefined, token: string): boolean {
+  const given = /^Bearer +([!-~]{1,8192})$/i.exec(authorization ?? '')?.[1]
+  return given !== undefined && token !== '' && timingSafeEqual(digest(given), digest(token))
+}
+
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest()
+}

@@ -1,0 +1,12 @@
+/** The admin and health listeners and the metrics of a component. */
+export { type AdminListener, type AdminOptions, type ListenerOptions, listenAdmin, listenHealth } from './listener.ts'
+export { createMetrics, type Metrics, type MetricsOptions, type Snapshot } from './metrics.ts'
+export type { AdminSource } from './page.ts'
+export {
+  findRuntimeFiles,
+  type RuntimeFile,
+  randomToken,
+  removeRuntimeFile,
+  runtimeDirectories,
+  writeRuntimeFile,
+} from './runtime-file.ts'

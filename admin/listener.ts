@@ -1,0 +1,109 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { bearsToken, isHostAllowed } from './access.ts'
+import { type AdminSource, NOT_FOUND, type Page, protectedPage, publicPage, TEXT } from './page.ts'
+
+export interface ListenerOptions {
+  host: string
+  /** 0: any free port. */
+  port: number
+  source: AdminSource
+}
+
+export interface AdminOptions extends ListenerOptions {
+  /** The token that is in force now; read for each request that needs it, so that a changed file holds at once. */
+  token(): string
+}
+
+export interface AdminListener {
+  readonly address: { readonly host: string; readonly port: number }
+  close(): Promise<void>
+}
+
+/** The admin listener: probes and metrics after a Host check, everything else with the bearer token. */
+export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
+  const { source } = options
+  return listen(options, async (request, path) => {
+    const authorized = bearsToken(request.headers.authorization, currentToken(options))
+    if (!authorized && !isHostAllowed(request.headers.host)) return WRONG_HOST
+    if (isRead(request)) {
+      const page = await publicPage(path, source)
+      if (page) return page
+    }
+    if (!authorized) return NEEDS_TOKEN
+    return (isRead(request) ? protectedPage(path, source) : undefined) ?? NOT_FOUND
+  })
+}
+
+/** The health listener: GET and HEAD of `/livez`, `/readyz` and `/metrics`, for anybody; nothing else. */
+export function listenHealth(options: ListenerOptions): Promise<AdminListener> {
+  return listen(options, async (request, path) =>
+    isRead(request) ? ((await publicPage(path, options.source)) ?? NOT_FOUND) : WRONG_METHOD,
+  )
+}
+
+const WRONG_HOST: Page = { status: 403, contentType: TEXT, text: 'this Host needs the admin token\n' }
+const NEEDS_TOKEN: Page = { status: 401, contentType: TEXT, text: 'this needs the admin token\n' }
+const WRONG_METHOD: Page = { status: 405, contentType: TEXT, text: 'GET and HEAD only\n' }
+const FAILED: Page = { status: 500, contentType: TEXT, text: 'failed\n' }
+
+/** A token that cannot be read opens nothing. */
+function currentToken(options: AdminOptions): string {
+  try {
+    return options.token()
+  } catch {
+    return ''
+  }
+}
+
+function isRead(request: IncomingMessage): boolean {
+  return request.method === 'GET' || request.method === 'HEAD'
+}
+
+type Answer = (request: IncomingMessage, path: string) => Promise<Page>
+
+async function listen(options: ListenerOptions, answer: Answer): Promise<AdminListener> {
+  const server = createServer({ maxHeaderSize: 16_384, headersTimeout: 10_000, requestTimeout: 20_000 })
+  server.maxConnections = 64
+  server.keepAliveTimeout = 30_000
+  server.on('request', (request, response) => {
+    request.resume()
+    const path = (request.url ?? '/').split('?', 1)[0]!
+    answer(request, path)
+      .catch(() => FAILED)
+      .then(page => send(response, request, page))
+  })
+  await bind(server, options)
+  const { address, port } = server.address() as AddressInfo
+  return { address: { host: address, port }, close: () => close(server) }
+}
+
+function send(response: ServerResponse, request: IncomingMessage, page: Page): void {
+  response.writeHead(page.status, {
+    'content-type': page.contentType,
+    'content-length': Buffer.byteLength(page.text),
+    'cache-control': 'no-store',
+    'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
+    'x-content-type-options': 'nosniff',
+    ...(page.status === 401 ? { 'www-authenticate': 'Bearer' } : {}),
+    ...(page.status === 405 ? { allow: 'GET, HEAD' } : {}),
+  })
+  response.end(request.method === 'HEAD' ? undefined : page.text)
+}
+
+function bind(server: Server, { host, port }: ListenerOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject)
+    server.listen({ host, port }, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+}
+
+function close(server: Server): Promise<void> {
+  return new Promise(resolve => {
+    server.close(() => resolve())
+    server.closeAllConnections()
+  })
+}

@@ -1,0 +1,196 @@
+import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks'
+import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import { ERRORS } from '../protocol/errors.ts'
+import type { ExchangeRecord } from '../protocol/exchange.ts'
+
+/** What a component tells at each scrape; what it does not have stays away. */
+export interface Snapshot {
+  sessions?: number
+  streams?: number
+  bufferedBytes?: number
+  /** Sessions that were opened again after a loss; only grows. */
+  reconnects?: number
+  /** Only grow; reasons are a fixed set of the component. */
+  handshakesRefused?: Readonly<Record<string, number>>
+  /** Last round trip of each live session. */
+  roundTripsMs?: readonly number[]
+  /** When the client's token ends, in ms since 1970. */
+  tokenExpiresAt?: number
+  /** Bytes that crossed all sessions; only grow. */
+  sessionBytesIn?: number
+  sessionBytesOut?: number
+}
+
+export interface MetricsOptions {
+  component: 'server' | 'client' | 'router'
+  version: string
+  snapshot: () => Snapshot
+  clock?: () => number
+}
+
+export interface Metrics {
+  /** Give it to the component as `onExchange`. */
+  record(exchange: ExchangeRecord): void
+  expose(): Promise<{ contentType: string; text: string }>
+  close(): void
+}
+
+const DURATION_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+const MAX_REASONS = 32
+
+/** Metrics of one component, in a registry of its own. No label holds a name that a tenant or a caller chose. */
+export function createMetrics(options: MetricsOptions): Metrics {
+  const { component, version, snapshot, clock = Date.now } = options
+  const registry = new Registry()
+  const record = exchangeMetrics(registry)
+  const loopDelay = monitorEventLoopDelay({ resolution: 20 })
+  loopDelay.enable()
+  let now: Snapshot = {}
+  gauge(registry, 'sallyport_info', 'What runs here; always 1.', ['component', 'version']).set(
+    { component, version },
+    1,
+  )
+  if (component !== 'router') sessionMetrics(registry, () => now)
+  if (component === 'server') handshakeMetrics(registry, () => now)
+  if (component === 'client') clientMetrics(registry, () => now, clock)
+  processMetrics(registry, loopDelay)
+  return {
+    record,
+    async expose() {
+      now = snapshot()
+      return { contentType: registry.contentType, text: await registry.metrics() }
+    },
+    close: () => loopDelay.disable(),
+  }
+}
+
+function exchangeMetrics(registry: Registry): (exchange: ExchangeRecord) => void {
+  const registers = [registry]
+  const total = new Counter({
+    name: 'sallyport_exchanges_total',
+    help: 'Exchanges that are over, by status (0: none went out) and row of the error table (empty: none).',
+    labelNames: ['status', 'code'],
+    registers,
+  })
+  const duration = new Histogram({
+    name: 'sallyport_exchange_duration_seconds',
+    help: 'From the request head to the end of the response; upgraded exchanges are left out.',
+    buckets: DURATION_BUCKETS,
+    registers,
+  })
+  const simple = (name: string, help: string) => new Counter({ name, help, registers })
+  const cut = simple('sallyport_exchanges_cut_total', 'Responses that had begun and were cut.')
+  const upgrades = simple('sallyport_upgrades_total', 'WebSocket exchanges that are over.')
+  const bytesIn = simple('sallyport_request_bytes_total', 'Bytes of request bodies.')
+  const bytesOut = simple('sallyport_response_bytes_total', 'Bytes of response bodies.')
+  return exchange => {
+    total.inc({ status: statusLabel(exchange.status), code: codeLabel(exchange.code) })
+    if (exchange.upgrade) upgrades.inc()
+    else duration.observe(exchange.durationMs / 1000)
+    if (exchange.cut) cut.inc()
+    bytesIn.inc(exchange.bytesIn)
+    bytesOut.inc(exchange.bytesOut)
+  }
+}
+
+function statusLabel(status: number): string {
+  return status >= 100 && status <= 599 ? String(status) : '0'
+}
+
+function codeLabel(code: string | undefined): string {
+  if (code === undefined) return ''
+  return Object.hasOwn(ERRORS, code) ? code : 'other'
+}
+
+type Now = () => Snapshot
+
+function sessionMetrics(registry: Registry, now: Now): void {
+  gaugeOf(registry, 'sallyport_sessions', 'Live sessions.', () => now().sessions)
+  gaugeOf(registry, 'sallyport_streams', 'Open streams.', () => now().streams)
+  gaugeOf(registry, 'sallyport_buffered_bytes', 'Bytes that wait in our buffers.', () => now().bufferedBytes)
+  gaugeOf(registry, 'sallyport_ping_round_trip_seconds', 'Longest last round trip of the live sessions.', () => {
+    const trips = now().roundTripsMs ?? []
+    return trips.length === 0 ? undefined : Math.max(...trips) / 1000
+  })
+  const received = 'Bytes that came out of sessions.'
+  counterOf(registry, 'sallyport_session_received_bytes_total', received, () => now().sessionBytesIn)
+  counterOf(
+    registry,
+    'sallyport_session_sent_bytes_total',
+    'Bytes that went into sessions.',
+    () => now().sessionBytesOut,
+  )
+}
+
+function handshakeMetrics(registry: Registry, now: Now): void {
+  const refused: Counter = new Counter({
+    name: 'sallyport_handshakes_refused_total',
+    help: 'Handshakes of tunnel clients that were refused, by reason.',
+    labelNames: ['reason'],
+    registers: [registry],
+    collect: () => {
+      refused.reset()
+      const reasons = Object.entries(now().handshakesRefused ?? {}).slice(0, MAX_REASONS)
+      for (const [reason, count] of reasons) refused.inc({ reason }, count)
+    },
+  })
+}
+
+function clientMetrics(registry: Registry, now: Now, clock: () => number): void {
+  counterOf(registry, 'sallyport_reconnects_total', 'Sessions opened again after a loss.', () => now().reconnects)
+  gaugeOf(registry, 'sallyport_token_expires_seconds', 'Time until the token ends; negative once it has.', () => {
+    const { tokenExpiresAt } = now()
+    return tokenExpiresAt === undefined ? undefined : (tokenExpiresAt - clock()) / 1000
+  })
+}
+
+function processMetrics(registry: Registry, loopDelay: IntervalHistogram): void {
+  const delay: Gauge = new Gauge({
+    name: 'sallyport_event_loop_delay_seconds',
+    help: 'Delay of the event loop since the last scrape.',
+    labelNames: ['quantile'],
+    registers: [registry],
+    collect: () => {
+      delay.set({ quantile: '0.5' }, loopDelay.percentile(50) / 1e9)
+      delay.set({ quantile: '0.99' }, loopDelay.percentile(99) / 1e9)
+      delay.set({ quantile: '1' }, loopDelay.max / 1e9)
+      loopDelay.reset()
+    },
+  })
+  gaugeOf(registry, 'process_resident_memory_bytes', 'Resident memory.', () => process.memoryUsage.rss())
+  counterOf(registry, 'process_cpu_seconds_total', 'CPU time, user and system.', () => {
+    const { user, system } = process.cpuUsage()
+    return (user + system) / 1e6
+  })
+}
+
+function gauge(registry: Registry, name: string, help: string, labelNames: string[]): Gauge {
+  return new Gauge({ name, help, labelNames, registers: [registry] })
+}
+
+/** A gauge that is read at each scrape and stays away while it has no value. */
+function gaugeOf(registry: Registry, name: string, help: string, value: () => number | undefined): void {
+  const metric: Gauge = new Gauge({
+    name,
+    help,
+    registers: [registry],
+    collect: () => {
+      const current = value()
+      if (current === undefined) metric.remove()
+      else metric.set(current)
+    },
+  })
+}
+
+/** A counter whose count is kept by the component. */
+function counterOf(registry: Registry, name: string, help: string, value: () => number | undefined): void {
+  const metric: Counter = new Counter({
+    name,
+    help,
+    registers: [registry],
+    collect: () => {
+      metric.reset()
+      metric.inc(value() ?? 0)
+    },
+  })
+}

@@ -1,0 +1,42 @@
+/** What the listeners show of a component. */
+export interface AdminSource {
+  /** Whether it can serve now. */
+  ready(): boolean
+  /** For `/status`: JSON values without secrets. */
+  status(): unknown
+  metrics(): Promise<{ contentType: string; text: string }>
+}
+
+export interface Page {
+  readonly status: number
+  readonly contentType: string
+  readonly text: string
+}
+
+export const TEXT = 'text/plain; charset=utf-8'
+
+export const NOT_FOUND: Page = { status: 404, contentType: TEXT, text: 'not found\n' }
+
+/** `/livez`, `/readyz`, `/metrics`; `undefined` for any other path. */
+export async function publicPage(path: string, source: AdminSource): Promise<Page | undefined> {
+  switch (path) {
+    case '/livez':
+      return { status: 200, contentType: TEXT, text: 'ok\n' }
+    case '/readyz':
+      return source.ready()
+        ? { status: 200, contentType: TEXT, text: 'ok\n' }
+        : { status: 503, contentType: TEXT, text: 'not ready\n' }
+    case '/metrics': {
+      const { contentType, text } = await source.metrics()
+      return { status: 200, contentType, text }
+    }
+    default:
+      return undefined
+  }
+}
+
+/** `/status`; `undefined` for any other path. */
+export function protectedPage(path: string, source: AdminSource): Page | undefined {
+  if (path !== '/status') return undefined
+  return { status: 200, contentType: 'application/json', text: `${JSON.stringify(source.status(), undefined, 2)}\n` }
+}

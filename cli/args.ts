@@ -1,0 +1,62 @@
+import { usageError } from './failure.ts'
+import { suggestion } from './suggest.ts'
+
+/** A flag, as far as the command line and `--help` are concerned. */
+export interface Flag {
+  readonly about: string
+  /** What stands for its value; empty for a switch. */
+  readonly placeholder: string
+  /** May be given more than once. */
+  readonly list?: boolean
+  /** Takes every argument up to the next flag: `--host A B C`. */
+  readonly variadic?: boolean
+}
+
+export type Flags = Readonly<Record<string, Flag>>
+
+export interface Arguments {
+  /** Values by the flag's name, in order; a switch has `true` or `false`. */
+  readonly flags: ReadonlyMap<string, readonly string[]>
+  readonly positionals: readonly string[]
+}
+
+/** Splits `args` into flags and positionals. An unknown flag, or a value too few or too many, is a usage error. */
+export function parseArguments(args: readonly string[], known: Flags): Arguments {
+  const flags = new Map<string, string[]>()
+  const positionals: string[] = []
+  const rest = [...args]
+  while (rest.length > 0) {
+    const arg = rest.shift()!
+    if (arg === '--') {
+      positionals.push(...rest)
+      break
+    }
+    if (!arg.startsWith('--')) {
+      if (arg.startsWith('-') && arg !== '-') throw usageError(`unknown flag ${arg}${hint(arg.slice(1), known)}`)
+      positionals.push(arg)
+      continue
+    }
+    const { name, values } = takeFlag(arg.slice(2), rest, known)
+    const earlier = flags.get(name)
+    if (earlier && !known[name]!.list) throw usageError(`--${name} is given twice`)
+    flags.set(name, [...(earlier ?? []), ...values])
+  }
+  return { flags, positionals }
+}
+
+function takeFlag(text: string, rest: string[], known: Flags): { name: string; values: string[] } {
+  const equals = text.indexOf('=')
+  const name = equals < 0 ? text : text.slice(0, equals)
+  const flag = Object.hasOwn(known, name) ? known[name] : undefined
+  if (!flag) throw usageError(`unknown flag --${name}${hint(name, known)}`)
+  if (equals >= 0) return { name, values: [text.slice(equals + 1)] }
+  if (flag.placeholder === '') return { name, values: ['true'] }
+  if (rest.length === 0 || rest[0]!.startsWith('--')) throw usageError(`--${name} needs a value: ${flag.placeholder}`)
+  const values = [rest.shift()!]
+  while (flag.variadic && rest.length > 0 && !rest[0]!.startsWith('-')) values.push(rest.shift()!)
+  return { name, values }
+}
+
+function hint(name: string, known: Flags): string {
+  return suggestion(name, Object.keys(known), '--')
+}

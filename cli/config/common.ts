@@ -1,0 +1,62 @@
+import * as kinds from './kinds.ts'
+import { optional, setting } from './setting.ts'
+
+/** Settings that every long-running component has. */
+export const logSettings = {
+  'log.level': setting(kinds.oneOf('debug', 'info', 'warn', 'error'), 'info', 'Least important level that is logged.'),
+  'log.format': setting(
+    kinds.oneOf('auto', 'json', 'text'),
+    'auto',
+    'How log lines on stderr look; `auto` is text on a terminal, JSON lines elsewhere.',
+  ),
+  'log.access': setting(
+    kinds.oneOf('errors', 'all', 'off'),
+    'errors',
+    'Which exchanges are logged: those that ended with a 5xx or were cut, all, or none.',
+  ),
+}
+
+/** The admin and health listeners; `port` is the default admin port. */
+export function adminSettings(port: number) {
+  return {
+    'admin.listen': setting(
+      kinds.addressOrOff,
+      `127.0.0.1:${port}`,
+      'Admin listener. Off loopback it needs `--admin.token.file`. If the default port is taken, another is used.',
+    ),
+    'admin.token.file': optional(
+      kinds.file,
+      'File with the bearer token of the admin listener; without it a random one is made at start, on loopback.',
+    ),
+    'health.listen': setting(
+      kinds.addressOrOff,
+      'off',
+      'Serves `/livez`, `/readyz` and `/metrics` to anybody, and nothing else: for kubelet and Prometheus.',
+    ),
+  }
+}
+
+/** Where requests go: for the client with an embedded router, and for the router service. */
+export const routeSettings = {
+  routes: optional(kinds.file, 'YAML file with the route table; a changed file is loaded without a restart.'),
+  preset: optional(kinds.oneOf('gitops-runtime'), 'A route table that is built in.'),
+  'preset.namespaces': optional(
+    kinds.list(kinds.text('NAMES')),
+    'Namespaces whose event sources get webhooks. None: webhooks are answered 404.',
+  ),
+  'preset.cors-origin': optional(
+    kinds.list(kinds.origin),
+    'Origins of the UI that calls App-Proxy; they may read our error answers.',
+  ),
+  'preset.cluster-domain': setting(kinds.hostName, 'cluster.local', 'DNS domain of the Kubernetes cluster.'),
+  'preset.app-proxy': setting(kinds.url(['http:', 'https:', 'h2c:']), 'http://cap-app-proxy:3017', 'App-Proxy.'),
+  'preset.workflows': setting(kinds.url(['http:', 'https:', 'h2c:']), 'http://argo-server:2746', 'Argo Workflows.'),
+}
+
+export const graceSetting = {
+  grace: setting(
+    kinds.duration,
+    '30s',
+    'How long a graceful stop waits for exchanges in flight; a second signal stops at once.',
+  ),
+}

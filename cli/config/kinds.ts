@@ -1,0 +1,164 @@
+/**
+ * The kinds of value that a setting can have. Each reads what a flag, an environment variable (text) or a YAML file
+ * (text, number, boolean, list) says, or throws a `TypeError` that ends "expected ...", and describes itself for
+ * JSON Schema. They are plain functions: `--help` must not load a schema library.
+ */
+export interface Kind<T> {
+  /** What stands behind the flag in `--help`; empty for a switch. */
+  readonly placeholder: string
+  /** Whether the flag may repeat, and its text is a list with commas. */
+  readonly list: boolean
+  readonly read: (value: unknown) => T
+  readonly schema: Readonly<Record<string, unknown>>
+}
+
+export type ValueOf<K> = K extends Kind<infer T> ? T : never
+
+function kind<T>(placeholder: string, schema: Kind<T>['schema'], read: (text: string) => T): Kind<T> {
+  return { placeholder, list: false, schema, read: value => read(asText(value)) }
+}
+
+function asText(value: unknown): string {
+  if (typeof value === 'string') return value.trim()
+  if (typeof value === 'number') return String(value)
+  throw new TypeError('expected text')
+}
+
+function matching(pattern: RegExp, expected: string): (text: string) => string {
+  return text => {
+    if (pattern.test(text)) return text
+    throw new TypeError(`expected ${expected}`)
+  }
+}
+
+export interface Address {
+  readonly host: string
+  readonly port: number
+}
+
+const ADDRESS = /^(?:\[([0-9a-f:.]+)\]|([^:\s[\]]*)):(\d{1,5})$/i
+
+/** `127.0.0.1:8080`, `[::1]:0`; `:8080` is every address. */
+function readAddress(text: string): Address {
+  const match = ADDRESS.exec(text)
+  const port = Number(match?.[3])
+  if (!match || port > 65_535) throw new TypeError('expected HOST:PORT, such as 127.0.0.1:8080 or [::1]:0')
+  return { host: match[1] ?? (match[2] || '0.0.0.0'), port }
+}
+
+/** `127.0.0.1:8080`, `[::1]:8080`. */
+export function formatAddress({ host, port }: Address): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`
+}
+
+const addressSchema = { type: 'string', pattern: ':[0-9]{1,5}$' }
+
+export const address = kind<Address>('HOST:PORT', addressSchema, readAddress)
+
+/** An address, or `off`, which reads as `undefined`. YAML 1.1 readers make `off` a boolean. */
+export const addressOrOff: Kind<Address | 'off'> = {
+  placeholder: 'HOST:PORT|off',
+  list: false,
+  schema: { anyOf: [addressSchema, { const: 'off' }, { const: false }] },
+  read: value => (value === false || value === 'off' ? 'off' : readAddress(asText(value))),
+}
+
+export const file = kind<string>('FILE', { type: 'string', minLength: 1 }, matching(/./s, 'a path'))
+export const text = (placeholder: string) =>
+  kind<string>(placeholder, { type: 'string', minLength: 1 }, matching(/./s, 'text'))
+
+export const path = kind<string>('/PATH', { type: 'string', pattern: '^/' }, matching(/^\/[!-~]*$/, 'a path from "/"'))
+
+export const hostName = kind<string>('NAME', { type: 'string', format: 'hostname' }, value => {
+  const name = value.toLowerCase().replace(/\.$/, '')
+  const label = '[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?'
+  if (name.length <= 253 && new RegExp(`^${label}(\\.${label})*$`).test(name)) return name
+  throw new TypeError('expected a DNS name')
+})
+
+/** A URL with one of the schemes; given as `http:`, `https:`. Credentials in it are refused unless allowed. */
+export function url(schemes: readonly string[], options: { credentials?: boolean } = {}): Kind<string> {
+  const names = schemes.map(scheme => `${scheme}//`).join(' or ')
+  return kind<string>('URL', { type: 'string', format: 'uri' }, value => {
+    const parsed = URL.canParse(value) ? new URL(value) : undefined
+    if (!parsed || !schemes.includes(parsed.protocol) || parsed.hostname === '') {
+      throw new TypeError(`expected a URL with ${names}`)
+    }
+    if (!options.credentials && (parsed.username || parsed.password)) {
+      throw new TypeError('expected a URL without credentials')
+    }
+    return value
+  })
+}
+
+/** `https://ui.example.com`, as browsers send it in `Origin`. */
+export const origin = kind<string>('ORIGIN', { type: 'string', format: 'uri' }, value => {
+  const parsed = URL.canParse(value) ? new URL(value) : undefined
+  if (value !== '*' && parsed?.origin !== value.replace(/\/$/, '')) {
+    throw new TypeError('expected an origin, such as https://ui.example.com')
+  }
+  return value.replace(/\/$/, '')
+})
+
+const CIDR = /^[0-9a-f:.]+(\/\d{1,3})?$/i
+export const cidr = kind<string>('CIDR', { type: 'string' }, matching(CIDR, 'an address or CIDR, such as 10.0.0.0/8'))
+
+/** A whole number from `least` to `most`. */
+export function integer(least: number, most: number): Kind<number> {
+  return kind<number>('N', { type: 'integer', minimum: least, maximum: most }, value => {
+    const number = Number(value)
+    if (/^\d+$/.test(value) && number >= least && number <= most) return number
+    throw new TypeError(`expected a whole number from ${least} to ${most}`)
+  })
+}
+
+const BYTE_UNITS: Record<string, number> = { '': 1, b: 1, kib: 1024, mib: 1024 ** 2, gib: 1024 ** 3 }
+
+/** Bytes: `65536`, `64KiB`, `4MiB`. */
+export const bytes = kind<number>('SIZE', { type: ['integer', 'string'], pattern: '^[0-9]+ ?([KMG]iB)?$' }, value => {
+  const match = /^(\d{1,12}) ?([kmg]ib|b)?$/i.exec(value)
+  if (!match) throw new TypeError('expected a size in bytes, or such as 64KiB or 4MiB')
+  return Number(match[1]) * BYTE_UNITS[(match[2] ?? '').toLowerCase()]!
+})
+
+const DURATION_UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** Milliseconds of `500ms`, `90s`, `30m`, `1h`, `90d`. */
+export const duration = kind<number>('TIME', { type: 'string', pattern: '^[0-9]+(ms|s|m|h|d)$' }, value => {
+  const match = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value)
+  if (!match) throw new TypeError('expected a duration, such as 90s, 30m or 1h')
+  return Number(match[1]) * DURATION_UNITS[match[2]!]!
+})
+
+export function oneOf<const T extends string>(...values: readonly T[]): Kind<T> {
+  return kind<T>(values.join('|'), { enum: values }, value => {
+    const found = values.find(candidate => candidate === value)
+    if (found !== undefined) return found
+    throw new TypeError(`expected one of ${values.join(', ')}`)
+  })
+}
+
+/** A flag without a value; in the environment and in files `true` or `false`. */
+export const toggle: Kind<boolean> = {
+  placeholder: '',
+  list: false,
+  schema: { type: 'boolean' },
+  read: value => {
+    if (value === true || value === 'true' || value === '1') return true
+    if (value === false || value === 'false' || value === '0') return false
+    throw new TypeError('expected true or false')
+  },
+}
+
+/** Many of a kind: a flag that repeats, text with commas, a YAML list. The empty text is the empty list. */
+export function list<T>(item: Kind<T>): Kind<readonly T[]> {
+  return {
+    placeholder: item.placeholder,
+    list: true,
+    schema: { anyOf: [{ type: 'array', items: item.schema }, item.schema] },
+    read: value => {
+      const parts = Array.isArray(value) ? value : asText(value).split(',')
+      return parts.filter(part => typeof part !== 'string' || part.trim() !== '').map(item.read)
+    },
+  }
+}

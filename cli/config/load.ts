@@ -1,0 +1,75 @@
+import { configurationError, type Failure, usageError } from '../failure.ts'
+import { readEnvironment } from './environment.ts'
+import { environmentName, type Setting, type Settings, type Values } from './setting.ts'
+import { readConfigFile } from './yaml-file.ts'
+
+/** Where a value came from, as `config print` shows it. */
+export interface Origin {
+  readonly source: 'flag' | 'environment' | 'file' | 'default'
+  /** `--domain`, `SALLYPORT_DOMAIN`, `server.yaml:3:1`; empty for a default. */
+  readonly where: string
+  /** As it was written. */
+  readonly raw: unknown
+}
+
+export interface Loaded<S extends Settings> {
+  readonly values: Values<S>
+  /** By name; only those that have a value. */
+  readonly origins: ReadonlyMap<string, Origin>
+  readonly warnings: readonly string[]
+}
+
+export interface LoadSources {
+  readonly flags: ReadonlyMap<string, readonly string[]>
+  readonly environment: Readonly<Record<string, string | undefined>>
+  /** `--config`; `SALLYPORT_CONFIG` is the next. */
+  readonly configFile: string | undefined
+  /** Names of all components' settings: a variable of another component is no mistake. */
+  readonly everyName: Iterable<string>
+}
+
+/** Reads a component's settings: flag over environment over file over default. */
+export async function loadConfig<S extends Settings>(settings: S, sources: LoadSources): Promise<Loaded<S>> {
+  const environment = readEnvironment(settings, sources.environment, sources.everyName)
+  const path = sources.configFile ?? sources.environment.SALLYPORT_CONFIG
+  const file = path === undefined ? new Map() : await readConfigFile(path, settings)
+  const values: Record<string, unknown> = {}
+  const origins = new Map<string, Origin>()
+  for (const [name, setting] of Object.entries(settings)) {
+    const origin = findOrigin(name, setting, sources.flags, environment.values, file)
+    if (!origin) continue
+    origins.set(name, origin)
+    values[name] = readValue(setting, origin)
+  }
+  return { values: values as Values<S>, origins, warnings: environment.warnings }
+}
+
+function findOrigin(
+  name: string,
+  setting: Setting,
+  flags: LoadSources['flags'],
+  environment: ReadonlyMap<string, string>,
+  file: Awaited<ReturnType<typeof readConfigFile>>,
+): Origin | undefined {
+  const flag = flags.get(name)
+  if (flag) return { source: 'flag', where: `--${name}`, raw: setting.kind.list ? flag.join(',') : flag[0] }
+  const variable = environment.get(name)
+  if (variable !== undefined) return { source: 'environment', where: environmentName(name), raw: variable }
+  const entry = file.get(name)
+  if (entry) return { source: 'file', where: `${entry.where} (${name})`, raw: entry.value }
+  return setting.default === undefined ? undefined : { source: 'default', where: '', raw: setting.default }
+}
+
+function readValue(setting: Setting, origin: Origin): unknown {
+  try {
+    return setting.kind.read(origin.raw)
+  } catch (error) {
+    throw badValue(setting, origin, error as Error)
+  }
+}
+
+function badValue(setting: Setting, origin: Origin, error: Error): Failure {
+  const shown = setting.secret ? '' : ` ${JSON.stringify(origin.raw)}`
+  const message = `${origin.where}:${shown ? `${shown} is not valid,` : ''} ${error.message}`
+  return origin.source === 'flag' ? usageError(message) : configurationError(message, error)
+}

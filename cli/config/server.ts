@@ -1,0 +1,55 @@
+import { adminSettings, graceSetting, logSettings } from './common.ts'
+import * as kinds from './kinds.ts'
+import { optional, setting, type Values } from './setting.ts'
+
+/** Settings of `sallyport server`. */
+export const serverSettings = {
+  'public.listen': setting(kinds.address, '127.0.0.1:8080', 'Where callers arrive.'),
+  'public.tls.cert': optional(
+    kinds.file,
+    'Certificate chain (PEM). With it HTTP/2 and HTTP/1.1 by ALPN; without it plain HTTP. A changed file is loaded.',
+  ),
+  'public.tls.key': optional(kinds.file, 'Private key of the certificate (PEM).'),
+  'public.plaintext': setting(kinds.toggle, 'false', 'Allows plain HTTP for callers off loopback, behind a proxy.'),
+  'public.cors.origins': optional(
+    kinds.list(kinds.origin),
+    'Origins that may read error answers of runtimes that never published a policy.',
+  ),
+  'public.health-path': optional(kinds.path, 'Path that answers a load balancer with 200, on any Host.'),
+  'control.listen': optional(
+    kinds.addressOrOff,
+    'Where tunnel clients dial in. Default `127.0.0.1:8443`, or `off` with `--control.host`.',
+  ),
+  'control.host': optional(
+    kinds.hostName,
+    'Shares the public TLS listener: connections that ask for this name (SNI) reach the control endpoint.',
+  ),
+  'control.tls.cert': optional(kinds.file, 'Certificate chain (PEM) of the control endpoint.'),
+  'control.tls.key': optional(kinds.file, 'Private key of that certificate (PEM).'),
+  'control.tls.client-ca': optional(
+    kinds.file,
+    'Authorities (PEM) of client certificates. With it every tunnel client must present one.',
+  ),
+  'control.tls.min': setting(kinds.oneOf('1.3', '1.2'), '1.3', 'Lowest TLS version of the control endpoint.'),
+  'control.plaintext': setting(
+    kinds.toggle,
+    'false',
+    'Serves the control endpoint without TLS, behind a proxy that ends it.',
+  ),
+  domain: optional(kinds.list(kinds.hostName), 'Domains of runtimes: `<runtime>.<domain>`. At least one is needed.'),
+  'auth.jwks.file': optional(kinds.file, 'Key set (JWKS) that verifies tokens. A changed file is loaded.'),
+  'auth.jwks.url': optional(kinds.url(['https:']), 'Key set (JWKS) to fetch, instead of a file.'),
+  'auth.issuer': optional(kinds.text('ISSUER'), 'Claim `iss` that tokens must have.'),
+  'auth.audience': setting(kinds.text('AUDIENCE'), 'sallyport', 'Claim `aud` that tokens must have.'),
+  'auth.runtime-claim': setting(kinds.text('CLAIM'), 'sub', 'Claim that names the runtime.'),
+  'trusted-proxies': optional(
+    kinds.list(kinds.cidr),
+    'Proxies in front whose X-Forwarded-For, -Proto, -Host and X-Request-Id are believed.',
+  ),
+  'drain-spread': setting(kinds.duration, '10s', 'Over how long clients are asked to leave when the server stops.'),
+  ...graceSetting,
+  ...adminSettings(9090),
+  ...logSettings,
+}
+
+export type ServerConfig = Values<typeof serverSettings>

@@ -1,0 +1,39 @@
+import type { Kind } from './kinds.ts'
+
+/**
+ * One setting of a component. Its key in the component's table is its name everywhere: the flag `--auth.jwks.url`, the
+ * variable `SALLYPORT_AUTH_JWKS_URL`, the YAML path `auth.jwks.url`.
+ */
+export interface Setting<T = unknown> {
+  readonly kind: Kind<T>
+  /** As one would write it on the command line; absent: the setting is absent unless given. */
+  readonly default?: string
+  /** One sentence or two, for `--help` and for docs/configuration.md. */
+  readonly about: string
+  /** Whether `config print` hides the value. */
+  readonly secret?: boolean
+}
+
+export type Settings = Readonly<Record<string, Setting>>
+
+type WithDefault<T> = Setting<T> & { readonly default: string }
+
+/** A setting that may be absent. */
+export function optional<T>(kind: Kind<T>, about: string, more: { secret?: boolean } = {}): Setting<T> {
+  return { kind, about, ...more }
+}
+
+/** A setting that always has a value. */
+export function setting<T>(kind: Kind<T>, fallback: string, about: string): WithDefault<T> {
+  return { kind, default: fallback, about }
+}
+
+/** The values of a component's settings: those without a default may be `undefined`. */
+export type Values<S extends Settings> = {
+  readonly [K in keyof S]: S[K] extends WithDefault<infer T> ? T : S[K] extends Setting<infer T> ? T | undefined : never
+}
+
+/** `auth.jwks.url` becomes `SALLYPORT_AUTH_JWKS_URL`. */
+export function environmentName(name: string): string {
+  return `SALLYPORT_${name.toUpperCase().replaceAll(/[.-]/g, '_')}`
+}

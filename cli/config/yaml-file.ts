@@ -1,0 +1,82 @@
+import { readFileSync } from 'node:fs'
+import type { Node, Pair, YAMLMap } from 'yaml'
+import { configurationError, fileProblem } from '../failure.ts'
+import { suggestion } from '../suggest.ts'
+import type { Settings } from './setting.ts'
+
+/** What a configuration file says, by the setting's name, with the place for messages. */
+export type FileValues = ReadonlyMap<string, { readonly value: unknown; readonly where: string }>
+
+/**
+ * Reads a YAML configuration file. Mappings nest along the dots of the names (`public: { tls: { cert: ... } }`), and a
+ * key may hold dots itself (`public.tls.cert: ...`). A name that is a setting and a prefix of others, such as `preset`,
+ * takes its own value under `name`.
+ */
+export async function readConfigFile(path: string, settings: Settings): Promise<FileValues> {
+  const yaml = await import('yaml')
+  const lines = new yaml.LineCounter()
+  const document = yaml.parseDocument(readText(path), { lineCounter: lines, prettyErrors: false })
+  const place = (offset: number | undefined) => {
+    const { line, col } = lines.linePos(offset ?? 0)
+    return `${path}:${line}:${col}`
+  }
+  const problem = document.errors[0]
+  if (problem) throw configurationError(`${place(problem.pos[0])}: ${problem.message}`)
+  const found = new Map<string, { value: unknown; where: string }>()
+  const root = document.contents
+  if (root === null) return found
+  if (!yaml.isMap(root)) throw configurationError(`${place(root.range?.[0])}: expected settings, such as "domain: ..."`)
+  walk(root as YAMLMap<Node, Node | null>, '')
+  return found
+
+  function walk(map: YAMLMap<Node, Node | null>, prefix: string): void {
+    for (const pair of map.items) visit(pair, prefix)
+  }
+
+  function visit({ key, value }: Pair<Node, Node | null>, prefix: string): void {
+    const own = String((key as { value?: unknown }).value)
+    const where = place(key.range?.[0])
+    const name = prefix !== '' && own === 'name' && isSetting(prefix) ? prefix : join(prefix, own)
+    if (yaml.isMap(value)) {
+      if (!isPrefix(name)) throw configurationError(`${where}: ${isSetting(name) ? noMapping(name) : unknownKey(name)}`)
+      walk(value as YAMLMap<Node, Node | null>, name)
+      return
+    }
+    if (!isSetting(name))
+      throw configurationError(`${where}: ${isPrefix(name) ? needsMapping(name) : unknownKey(name)}`)
+    if (found.has(name)) throw configurationError(`${where}: ${name} is given twice`)
+    if (value !== null) found.set(name, { value: value.toJS(document), where })
+  }
+
+  function isSetting(name: string): boolean {
+    return Object.hasOwn(settings, name)
+  }
+
+  function isPrefix(name: string): boolean {
+    return Object.keys(settings).some(candidate => candidate.startsWith(`${name}.`))
+  }
+
+  function unknownKey(name: string): string {
+    return `unknown key ${name}${suggestion(name, Object.keys(settings))}`
+  }
+}
+
+function join(prefix: string, name: string): string {
+  return prefix === '' ? name : `${prefix}.${name}`
+}
+
+function noMapping(name: string): string {
+  return `${name} takes a value, not a mapping`
+}
+
+function needsMapping(name: string): string {
+  return `${name} holds further settings, such as ${name}: { ... }`
+}
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    throw configurationError(`cannot read the configuration file ${path}: ${fileProblem(error)}`, error)
+  }
+}

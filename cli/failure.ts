@@ -1,0 +1,40 @@
+/** Exit codes of the command. */
+export const EXIT = { ok: 0, runtime: 1, usage: 2, configuration: 3, refused: 4 } as const
+
+/** Ends the command with one line on stderr; nothing else of ours throws on purpose. */
+export class Failure extends Error {
+  override readonly name = 'Failure'
+  readonly exitCode: number
+
+  constructor(exitCode: number, message: string, options?: { cause?: unknown }) {
+    super(message, options)
+    this.exitCode = exitCode
+  }
+}
+
+/** The command line is wrong. */
+export function usageError(message: string): Failure {
+  return new Failure(EXIT.usage, message)
+}
+
+/** A value, a file or the environment is wrong. */
+export function configurationError(message: string, cause?: unknown): Failure {
+  return new Failure(EXIT.configuration, message, { cause })
+}
+
+/** Why a file cannot be used, for people: `no such file`, `permission denied`. */
+export function fileProblem(error: unknown): string {
+  switch ((error as NodeJS.ErrnoException).code) {
+    case 'ENOENT':
+      return 'no such file'
+    case 'EACCES':
+    case 'EPERM':
+      return 'permission denied'
+    case 'EISDIR':
+      return 'it is a directory'
+    case 'ENOTDIR':
+      return 'a part of its path is no directory'
+    default:
+      return error instanceof Error ? error.message : String(error)
+  }
+}
