@@ -1,0 +1,93 @@
+import type { RawData, WebSocket } from 'ws'
+import type { Transport, TransportHandler } from './transport.ts'
+
+/** The largest binary message that we send or take. */
+export const MAX_MESSAGE_BYTES = 128 * 1024
+/** The largest control message. */
+export const MAX_CONTROL_BYTES = 16 * 1024
+
+const BINARY = { binary: true, compress: false, fin: true }
+const TEXT = { binary: false, compress: false, fin: true }
+
+/**
+ * A WebSocket as a {@link Transport}. Its owner makes it with `maxPayload` {@link MAX_MESSAGE_BYTES}, `maxFragments` 16
+ * and `perMessageDeflate` off. It must be open. Nothing throws: a broken socket shows as `closed`.
+ */
+export function webSocketTransport(ws: WebSocket): Transport {
+  return new WebSocketTransport(ws)
+}
+
+class WebSocketTransport implements Transport {
+  readonly peer: string
+  handler: TransportHandler | undefined
+  readonly #ws: WebSocket
+  #error: Error | undefined
+
+  constructor(ws: WebSocket) {
+    this.#ws = ws
+    const socket = (ws as unknown as { _socket?: { remoteAddress?: string } })._socket
+    this.peer = socket?.remoteAddress ?? ''
+    ws.binaryType = 'nodebuffer'
+    ws.on('message', (data, binary) => this.#message(data, binary))
+    ws.on('error', error => {
+      this.#error = error
+    })
+    ws.on('close', (code, reason) => this.#closed(code, reason.toString('utf8')))
+  }
+
+  bytes(chunk: Uint8Array, sent: () => void): void {
+    const { length } = chunk
+    if (length <= MAX_MESSAGE_BYTES) {
+      this.#send(chunk, sent)
+      return
+    }
+    let offset = 0
+    for (; length - offset > MAX_MESSAGE_BYTES; offset += MAX_MESSAGE_BYTES) {
+      this.#send(chunk.subarray(offset, offset + MAX_MESSAGE_BYTES), undefined)
+    }
+    this.#send(chunk.subarray(offset), sent)
+  }
+
+  control(text: string): void {
+    if (this.#ws.readyState === this.#ws.OPEN) this.#ws.send(text, TEXT, ignore)
+  }
+
+  close(code: number, reason: string): void {
+    this.#ws.close(code, shorten(reason))
+  }
+
+  terminate(): void {
+    this.#ws.terminate()
+  }
+
+  /** `sent` is not called if the socket broke: then `closed` comes, and nobody knows what the kernel still reads. */
+  #send(chunk: Uint8Array, sent: (() => void) | undefined): void {
+    if (this.#ws.readyState !== this.#ws.OPEN) return
+    this.#ws.send(chunk, BINARY, sent === undefined ? ignore : error => error ?? sent())
+  }
+
+  #message(data: RawData, binary: boolean): void {
+    // With `nodebuffer` a message is always one Buffer.
+    const bytes = data as Buffer
+    if (binary) this.handler?.bytes(bytes)
+    else if (bytes.length > MAX_CONTROL_BYTES) this.#ws.close(1009, 'control message too large')
+    else this.handler?.control(bytes.toString('utf8'))
+  }
+
+  #closed(code: number, reason: string): void {
+    const clean = this.#error === undefined && (code === 1000 || code === 1001)
+    const error = this.#error ?? new Error(`WebSocket closed with ${code}${reason && `: ${reason}`}`)
+    this.handler?.closed(code, reason, clean ? undefined : error)
+  }
+}
+
+const ignore = (): void => {}
+
+/** A close reason has at most 123 bytes of UTF-8. */
+function shorten(reason: string): string {
+  if (Buffer.byteLength(reason) <= 123) return reason
+  return Buffer.from(reason)
+    .subarray(0, 120)
+    .toString('utf8')
+    .replace(/\uFFFD+$/, '')
+}

@@ -1,0 +1,44 @@
+/** Time, as a session sees it; tests pass their own. */
+export interface Clock {
+  /** Milliseconds of a clock that never goes back. */
+  now(): number
+  setTimeout(callback: () => void, ms: number): unknown
+  clearTimeout(handle: unknown): void
+}
+
+export const systemClock: Clock = {
+  now: () => performance.now(),
+  setTimeout: (callback, ms) => setTimeout(callback, ms).unref(),
+  clearTimeout: handle => clearTimeout(handle as NodeJS.Timeout),
+}
+
+/** One timer for many deadlines: it fires at the earliest time asked for, and its owner then asks again. */
+export class DeadlineTimer {
+  readonly #clock: Clock
+  readonly #fire: () => void
+  #at = Number.POSITIVE_INFINITY
+  #handle: unknown
+
+  constructor(clock: Clock, due: (now: number, lateMs: number) => void) {
+    this.#clock = clock
+    this.#fire = () => {
+      const at = this.#at
+      this.#at = Number.POSITIVE_INFINITY
+      const now = clock.now()
+      due(now, Math.max(0, now - at))
+    }
+  }
+
+  /** Makes sure that the timer fires at `at` or earlier. */
+  by(at: number): void {
+    if (at >= this.#at) return
+    this.#clock.clearTimeout(this.#handle)
+    this.#at = at
+    this.#handle = this.#clock.setTimeout(this.#fire, Math.max(0, Math.ceil(at - this.#clock.now())))
+  }
+
+  stop(): void {
+    this.#clock.clearTimeout(this.#handle)
+    this.#at = Number.NEGATIVE_INFINITY
+  }
+}

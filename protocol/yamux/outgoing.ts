@@ -1,0 +1,326 @@
+import type { Transport } from '../transport.ts'
+import type { Clock } from './clock.ts'
+import { Delivery, type DeliveryMark } from './delivery.ts'
+import { Flag, FrameType, HEADER_BYTES, writeHeader } from './frame.ts'
+import { type BufferPool, POOL_BUFFER_BYTES } from './pool.ts'
+import { LARGE_CHUNK_BYTES } from './send-queue.ts'
+import type { Stream } from './stream.ts'
+
+/** The most that one frame carries: alone, and while other streams wait. */
+const ALONE_BYTES = 64 * 1024
+const SHARED_BYTES = LARGE_CHUNK_BYTES
+
+/** What the writer tells its session. */
+export interface OutgoingOwner {
+  /** A ping is to leave behind what was sent so far. */
+  placePing(mark: DeliveryMark): void
+  finSent(stream: Stream): void
+  /** The peer makes us answer more than it reads. */
+  clogged(): void
+  failed(error: unknown): void
+}
+
+/** A first-in, first-out list of streams, linked through the streams themselves. */
+class StreamList {
+  first: Stream | undefined
+  #last: Stream | undefined
+
+  push(stream: Stream): void {
+    stream.next = undefined
+    if (this.#last === undefined) this.first = stream
+    else this.#last.next = stream
+    this.#last = stream
+  }
+
+  shift(): Stream | undefined {
+    const stream = this.first
+    if (stream === undefined) return undefined
+    this.first = stream.next
+    if (this.first === undefined) this.#last = undefined
+    stream.next = undefined
+    return stream
+  }
+}
+
+/**
+ * The writer of a session. Whatever happens in one turn of the event loop leaves in one buffer at its end: control
+ * frames first, then streams that sent nothing in the round before (heads, small messages), then bodies in turn.
+ */
+export class Outgoing {
+  readonly delivery = new Delivery()
+  readonly #transport: Transport
+  readonly #pool: BufferPool
+  readonly #clock: Clock
+  readonly #owner: OutgoingOwner
+  readonly #fresh = new StreamList()
+  readonly #bulk = new StreamList()
+  readonly #acks: Stream[] = []
+  #buffer: Buffer | undefined
+  #used = 0
+  #round = 0
+  #scheduled = false
+  #stopped = false
+  /** Buffers (or `undefined` for a chunk of a stream) and sizes that the transport has not taken, oldest first. */
+  readonly #inFlightBuffers: (Buffer | undefined)[] = []
+  readonly #inFlightSizes: number[] = []
+  #unsentBytes = 0
+  #progressAt = 0
+  #pingsOut = 0
+  #markedBytes = 0
+  #markedAt = 0
+  bytesOut = 0
+
+  constructor(transport: Transport, pool: BufferPool, clock: Clock, owner: OutgoingOwner) {
+    this.#transport = transport
+    this.#pool = pool
+    this.#clock = clock
+    this.#owner = owner
+  }
+
+  /** Since when the transport has taken nothing though there is something to take; undefined if there is nothing. */
+  get stalledSince(): number | undefined {
+    return this.#unsentBytes > 0 ? this.#progressAt : undefined
+  }
+
+  /** Queues the stream, unless it waits already or may not send now. */
+  wants(stream: Stream): void {
+    if (stream.listed || !canSend(stream)) return
+    stream.listed = true
+    if (stream.lastRound < this.#round - 1) this.#fresh.push(stream)
+    else this.#bulk.push(stream)
+    this.schedule()
+  }
+
+  /** A frame without payload, before all bodies. */
+  control(type: FrameType, flags: number, id: number, length: number): void {
+    if (this.#stopped) return
+    this.#header(type, flags, id, length)
+    this.schedule()
+  }
+
+  /** ACK of a stream: it waits a moment for a frame to ride on. True if too many wait already. */
+  acknowledgeSoon(stream: Stream): boolean {
+    this.#acks.push(stream)
+    return this.#acks.length >= 64
+  }
+
+  get hasAcks(): boolean {
+    return this.#acks.length > 0
+  }
+
+  /** Sends at the end of this turn of the event loop. */
+  schedule(): void {
+    if (this.#scheduled || this.#stopped) return
+    this.#scheduled = true
+    setImmediate(this.#turn)
+  }
+
+  readonly #turn = (): void => {
+    this.#scheduled = false
+    try {
+      this.flush()
+    } catch (error) {
+      this.#owner.failed(error)
+    }
+  }
+
+  /** Sends now what may be sent. */
+  flush(): void {
+    if (this.#stopped || this.#clogged()) return
+    this.#round++
+    const { delivery } = this
+    if (delivery.undeliveredBytes < delivery.limitBytes) this.#sendStreams()
+    this.#acknowledge()
+    this.#markDelivery()
+    this.#handOver()
+  }
+
+  /** The frames without payload alone, for the end of a session. */
+  flushControl(): void {
+    if (!this.#stopped) this.#handOver()
+  }
+
+  /** Everything that the windows allow, without regard to the limit on what is under way, for a graceful end. */
+  flushAll(): void {
+    if (this.#stopped) return
+    for (let stream = this.#take(true); stream !== undefined; stream = this.#take(true)) this.#send(stream)
+    this.#acknowledge()
+    this.#handOver()
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#inFlightBuffers.length = 0
+    this.#inFlightSizes.length = 0
+    this.#acks.length = 0
+    this.#unsentBytes = 0
+    this.#buffer = undefined
+  }
+
+  /** The answer to a ping that was placed behind bytes. */
+  answered(mark: DeliveryMark, now: number): void {
+    this.#pingsOut--
+    this.delivery.answered(mark, now)
+    if (this.#fresh.first !== undefined || this.#bulk.first !== undefined) this.schedule()
+  }
+
+  /** What a ping that leaves now will measure. */
+  mark(limited: boolean): DeliveryMark {
+    this.#pingsOut++
+    const now = this.#clock.now()
+    this.#markedBytes = this.delivery.sentBytes
+    this.#markedAt = now
+    return this.delivery.place(now, limited)
+  }
+
+  #sendStreams(): void {
+    const { delivery } = this
+    for (;;) {
+      const undelivered = delivery.undeliveredBytes
+      if (undelivered >= delivery.limitBytes) return
+      // Bodies leave an eighth of the limit to heads.
+      const stream = this.#take(undelivered < delivery.limitBytes * 0.875)
+      if (stream === undefined) return
+      this.#send(stream)
+      if (this.#stopped) return
+    }
+  }
+
+  #take(bodies: boolean): Stream | undefined {
+    return this.#fresh.shift() ?? (bodies ? this.#bulk.shift() : undefined)
+  }
+
+  /** One frame of the stream, or what it says without payload; then it goes to the end of the line. */
+  #send(stream: Stream): void {
+    stream.listed = false
+    if (stream.closed) return
+    stream.lastRound = this.#round
+    const sent = this.#sendData(stream)
+    if (stream.ended && !stream.finSent && stream.queue.bytes === 0) this.#sendFin(stream)
+    if (canSend(stream)) {
+      stream.listed = true
+      this.#bulk.push(stream)
+    }
+    if (sent > 0) stream.handler.consumed(sent)
+  }
+
+  #sendData(stream: Stream): number {
+    const { queue } = stream
+    const most = Math.min(queue.bytes, stream.sendWindowBytes)
+    if (most <= 0) return 0
+    const alone = this.#bulk.first === undefined && this.#fresh.first === undefined
+    const bytes = queue.run(Math.min(most, alone ? ALONE_BYTES : SHARED_BYTES))
+    stream.sendWindowBytes -= bytes
+    const flags = this.#takeFlags(stream)
+    if (bytes > LARGE_CHUNK_BYTES) {
+      this.#header(FrameType.data, flags, stream.id, bytes)
+      this.#handOver()
+      this.#transfer(queue.slice(bytes), undefined)
+    } else {
+      this.#room(HEADER_BYTES + bytes)
+      this.#header(FrameType.data, flags, stream.id, bytes)
+      queue.copy(this.#buffer!, this.#used, bytes)
+      this.#used += bytes
+      this.delivery.sentBytes += bytes
+    }
+    return bytes
+  }
+
+  #sendFin(stream: Stream): void {
+    // FIN is its own frame, and so is SYN then: Go's implementation can lose data that shares a frame with FIN.
+    const flags = this.#takeFlags(stream)
+    if (flags & Flag.syn) this.#header(FrameType.windowUpdate, flags, stream.id, 0)
+    this.#header(FrameType.windowUpdate, flags & Flag.syn ? Flag.fin : flags | Flag.fin, stream.id, 0)
+    stream.finSent = true
+    this.#owner.finSent(stream)
+  }
+
+  #takeFlags(stream: Stream): number {
+    const flags = (stream.synDue ? Flag.syn : 0) | (stream.ackDue ? Flag.ack : 0)
+    stream.synDue = false
+    stream.ackDue = false
+    return flags
+  }
+
+  #acknowledge(): void {
+    if (this.#acks.length === 0) return
+    for (const stream of this.#acks) {
+      if (!stream.ackDue || stream.closed) continue
+      this.#header(FrameType.windowUpdate, this.#takeFlags(stream), stream.id, 0)
+    }
+    this.#acks.length = 0
+  }
+
+  /** Places a ping behind what was sent, if it is time. */
+  #markDelivery(): void {
+    const { delivery } = this
+    const waiting = this.#fresh.first !== undefined || this.#bulk.first !== undefined
+    const limited = waiting && delivery.undeliveredBytes >= delivery.limitBytes * 0.875
+    const unmarked = delivery.sentBytes - this.#markedBytes
+    if (unmarked === 0) return
+    const stuck = limited && this.#pingsOut === 0
+    if (!stuck) {
+      if (unmarked < delivery.limitBytes / 4) return
+      if (this.#pingsOut > 0 && this.#clock.now() - this.#markedAt < delivery.leastRttMs / 4) return
+    }
+    this.#owner.placePing(this.mark(limited))
+  }
+
+  #header(type: FrameType, flags: number, id: number, length: number): void {
+    this.#room(HEADER_BYTES)
+    writeHeader(this.#buffer!, this.#used, type, flags, id, length)
+    this.#used += HEADER_BYTES
+    this.delivery.sentBytes += HEADER_BYTES
+  }
+
+  /** Makes room for `bytes`, at most a buffer. */
+  #room(bytes: number): void {
+    if (this.#buffer !== undefined && this.#used + bytes > POOL_BUFFER_BYTES) {
+      if (this.#clogged()) this.#owner.clogged()
+      this.#handOver()
+    }
+    this.#buffer ??= this.#pool.take()
+  }
+
+  /** The transport has taken so little that even control frames wait. */
+  #clogged(): boolean {
+    return this.#unsentBytes > this.delivery.limitBytes + 4 * POOL_BUFFER_BYTES
+  }
+
+  #handOver(): void {
+    const buffer = this.#buffer
+    if (buffer === undefined) return
+    const used = this.#used
+    this.#buffer = undefined
+    this.#used = 0
+    this.#transfer(buffer.subarray(0, used), buffer)
+  }
+
+  #transfer(chunk: Uint8Array, buffer: Buffer | undefined): void {
+    if (this.#unsentBytes === 0) this.#progressAt = this.#clock.now()
+    if (buffer === undefined) this.delivery.sentBytes += chunk.length
+    this.#unsentBytes += chunk.length
+    this.bytesOut += chunk.length
+    this.#inFlightBuffers.push(buffer)
+    this.#inFlightSizes.push(chunk.length)
+    this.#transport.bytes(chunk, this.#sent)
+  }
+
+  /** The transport calls this once for each chunk, in order. */
+  readonly #sent = (): void => {
+    const bytes = this.#inFlightSizes.shift()
+    if (bytes === undefined) return
+    const buffer = this.#inFlightBuffers.shift()
+    if (buffer !== undefined) this.#pool.give(buffer)
+    const clogged = this.#clogged()
+    this.#unsentBytes -= bytes
+    this.#progressAt = this.#clock.now()
+    if (clogged && !this.#clogged()) this.schedule()
+  }
+}
+
+function canSend(stream: Stream): boolean {
+  if (stream.closed) return false
+  if (stream.queue.bytes > 0) return stream.sendWindowBytes > 0
+  return stream.ended && !stream.finSent
+}

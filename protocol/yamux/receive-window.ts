@@ -1,0 +1,62 @@
+/**
+ * The receiving window of one stream: what the peer may still send, what it sent and nobody took, what we owe it.
+ * Plain numbers; the caller sends the credit.
+ */
+export class ReceiveWindow {
+  /** What the peer may still send. */
+  openBytes: number
+  /** Received and not yet consumed. */
+  unreadBytes = 0
+  /** Consumed, and not yet given back as credit. */
+  owedBytes = 0
+  /** The whole window: open, unread and owed together. */
+  sizeBytes: number
+  #measuredAt = -1
+  #measuredBytes = 0
+
+  constructor(sizeBytes: number) {
+    this.sizeBytes = sizeBytes
+    this.openBytes = sizeBytes
+  }
+
+  /** Books `bytes` as consumed, never more than are unread; returns how many that is. */
+  consume(bytes: number): number {
+    const taken = Math.min(bytes, this.unreadBytes)
+    this.unreadBytes -= taken
+    this.owedBytes += taken
+    return taken
+  }
+
+  /** Credit goes out in lots of half a window. */
+  get creditDue(): boolean {
+    return this.owedBytes * 2 >= this.sizeBytes
+  }
+
+  /** Takes the credit that is owed, plus what the window grows; the caller sends it. */
+  credit(growthBytes: number): number {
+    const credit = this.owedBytes + growthBytes
+    this.owedBytes = 0
+    this.sizeBytes += growthBytes
+    this.openBytes += credit
+    return credit
+  }
+
+  /**
+   * Growth that brings the window to twice the bandwidth-delay product. The rate is that of consumption over at least
+   * one round trip, so a slow consumer never earns a large window; the window doubles at most once per round trip.
+   */
+  growth(now: number, rttMs: number, maxBytes: number): number {
+    this.#measuredBytes += this.owedBytes
+    if (this.#measuredAt < 0) {
+      this.#measuredAt = now
+      this.#measuredBytes = 0
+      return 0
+    }
+    const elapsedMs = now - this.#measuredAt
+    if (rttMs === 0 || elapsedMs < rttMs) return 0
+    const wanted = Math.floor((2 * this.#measuredBytes * rttMs) / elapsedMs)
+    this.#measuredAt = now
+    this.#measuredBytes = 0
+    return Math.max(0, Math.min(wanted, 2 * this.sizeBytes, maxBytes) - this.sizeBytes)
+  }
+}

@@ -1,0 +1,596 @@
+import { SallyportError } from '../errors.ts'
+import { type Logger, noLogger } from '../log.ts'
+import type { Transport } from '../transport.ts'
+import { type BudgetMember, BufferBudget, PRESSURE } from './budget.ts'
+import { type Clock, DeadlineTimer, systemClock } from './clock.ts'
+import { FrameDecoder } from './decoder.ts'
+import type { DeliveryMark } from './delivery.ts'
+import { Flag, FrameType, GoAwayCode } from './frame.ts'
+import { Incoming } from './incoming.ts'
+import { clampWindow, type SessionLimits, sessionLimits, TokenBucket } from './limits.ts'
+import { Outgoing } from './outgoing.ts'
+import { BufferPool } from './pool.ts'
+import { RESET_CODES, type ResetCode, Stream } from './stream.ts'
+
+export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: number | undefined }> {
+  /** The tunnel client is `client` (odd ids), the tunnel server `server` (even ids). */
+  readonly role: 'client' | 'server'
+  /** A stream that the peer opened; set `stream.handler` before returning. Absent: such streams are refused. */
+  readonly onStream?: ((stream: Stream) => void) | undefined
+  /** Control messages other than `reset`, which the session handles itself. */
+  readonly onControl?: ((text: string) => void) | undefined
+  /** Once, last. `error` is absent if either end closed the session in order. */
+  readonly onClose?: ((error: SallyportError | undefined, reason: string) => void) | undefined
+  /** The peer takes no new streams. */
+  readonly onGoAway?: (() => void) | undefined
+  /** Stream ids come to their end: the session should be drained and replaced. Once. */
+  readonly onIdsLow?: (() => void) | undefined
+  /** Shared by the sessions of a process. Default: one of 256 MiB for this session alone. */
+  readonly processBudget?: BufferBudget | undefined
+  /** Shared by the sessions of a process. Default: one for this session alone. */
+  readonly pool?: BufferPool | undefined
+  readonly logger?: Logger | undefined
+  readonly clock?: Clock | undefined
+  /** First stream id of this end; tests of the end of ids set it. */
+  readonly firstId?: number | undefined
+}
+
+/** Ids above are not used, so that a peer with signed numbers is safe. */
+const LAST_ID = 0x7fff_ffff
+/** So many ids before the last the session asks for its replacement. */
+const IDS_LOW = 1 << 20
+/** How long an ACK waits for a frame to ride on. */
+const ACK_DELAY_MS = 20
+const MAX_CONTROL_BYTES = 16 * 1024
+const MAX_PINGS_OUT = 64
+/** A ping that is never answered ends the session even if the peer goes on sending. */
+const PING_PATIENCE = 4
+const RTT_STALE_MS = 1_000
+/** A timer that fires so late means that this process stood still; the peer gets a moment to be heard. */
+const STOOD_STILL_MS = 2_000
+
+interface PingOut {
+  readonly mark: DeliveryMark
+  readonly callbacks: ((rttMs: number) => void)[]
+}
+
+/**
+ * Many streams over one {@link Transport}. Neither the peer's bytes nor a closed transport make it throw: whatever is
+ * wrong ends the session, and `onClose` says why.
+ */
+export class Session implements BudgetMember {
+  readonly #transport: Transport
+  readonly #options: SessionOptions
+  readonly #limits: SessionLimits
+  readonly #logger: Logger
+  readonly #clock: Clock
+  readonly #budget: BufferBudget
+  readonly #pool: BufferPool
+  readonly #out: Outgoing
+  readonly #decoder: FrameDecoder
+  readonly #timer: DeadlineTimer
+  readonly #resets: TokenBucket
+  readonly #streams = new Map<number, Stream>()
+  /** Streams that we opened and the peer has not acknowledged, oldest first. */
+  readonly #unacknowledged = new Set<Stream>()
+  readonly #pings = new Map<number, PingOut>()
+  #windowBytes: number
+  #nextId: number
+  #lastPeerId = 0
+  #nextPing = 1
+  #nextPingAt: number
+  #ackAt = Number.POSITIVE_INFINITY
+  #rttAt = Number.NEGATIVE_INFINITY
+  #bytesIn = 0
+  #bytesInAtPing = 0
+  #heardAt: number
+  #bufferedBytes = 0
+  #goAwaySent = false
+  #goAwayReceived = false
+  #closeAt = Number.POSITIVE_INFINITY
+  #state: 'open' | 'closing' | 'closed' = 'open'
+
+  constructor(transport: Transport, options: SessionOptions) {
+    this.#transport = transport
+    this.#options = options
+    this.#limits = sessionLimits(options)
+    this.#logger = options.logger ?? noLogger
+    this.#clock = options.clock ?? systemClock
+    this.#budget = options.processBudget ?? new BufferBudget()
+    this.#pool = options.pool ?? new BufferPool()
+    this.#windowBytes = this.#limits.initialWindowBytes
+    this.#nextId = options.firstId ?? (options.role === 'client' ? 1 : 2)
+    this.#resets = new TokenBucket(this.#limits.resetBurst, this.#limits.resetsPerSecond)
+    this.#out = new Outgoing(transport, this.#pool, this.#clock, {
+      placePing: mark => this.#sendPing(mark, undefined),
+      finSent: stream => this.#finSent(stream),
+      clogged: () => this.#fail('overloaded', 'the peer asks for more answers than it reads'),
+      failed: error => this.#failed(error),
+    })
+    this.#decoder = new FrameDecoder(this.#incoming())
+    this.#heardAt = this.#clock.now()
+    this.#nextPingAt = this.#heardAt + this.#limits.pingIntervalMs
+    this.#timer = new DeadlineTimer(this.#clock, (now, lateMs) => this.#due(now, lateMs))
+    this.#timer.by(this.#nextPingAt)
+    this.#budget.join(this)
+    transport.handler = {
+      bytes: chunk => this.#received(chunk),
+      control: text => this.#controlReceived(text),
+      closed: (code, reason, error) => this.#transportClosed(code, reason, error),
+    }
+  }
+
+  /** Streams that are open, of both ends. */
+  get streams(): number {
+    return this.#streams.size
+  }
+
+  /** Smoothed round trip; 0 before the first ping was answered. */
+  get rttMs(): number {
+    return this.#out.delivery.rttMs
+  }
+
+  /** Bytes held for receivers, over all streams. */
+  get bufferedBytes(): number {
+    return this.#bufferedBytes
+  }
+
+  get bytesIn(): number {
+    return this.#bytesIn
+  }
+
+  get bytesOut(): number {
+    return this.#out.bytesOut
+  }
+
+  /** True from `close`, `destroy` or the loss of the transport on. */
+  get closed(): boolean {
+    return this.#state !== 'open'
+  }
+
+  /** Whether `open` would give a stream now. */
+  get canOpen(): boolean {
+    return this.#refusal() === undefined
+  }
+
+  get peer(): string {
+    return this.#transport.peer
+  }
+
+  /** Opens a stream. SYN rides on its first frame. Throws `overloaded` at a limit or if the session is closing. */
+  open(): Stream {
+    const refusal = this.#refusal()
+    if (refusal !== undefined) throw new SallyportError('overloaded', refusal)
+    const id = this.#nextId
+    this.#nextId += 2
+    if (id >= LAST_ID - IDS_LOW && id < LAST_ID - IDS_LOW + 2) this.#options.onIdsLow?.()
+    const now = this.#clock.now()
+    const stream = new Stream(this, id, this.#windowBytes, true, now)
+    this.#streams.set(id, stream)
+    this.#unacknowledged.add(stream)
+    this.#timer.by(now + this.#limits.openDeadlineMs)
+    return stream
+  }
+
+  /** Sends a control message behind the frames that may go out now. */
+  control(message: object): void {
+    if (this.#state !== 'open') return
+    this.#out.flush()
+    this.#sendControl(message)
+  }
+
+  /** Measures a round trip. The callback is dropped if the session ends before. */
+  ping(callback: (rttMs: number) => void): void {
+    if (this.#state !== 'open') return
+    if (this.#pings.size < MAX_PINGS_OUT) this.#sendPing(this.#out.mark(false), callback)
+    else [...this.#pings.values()].at(-1)?.callbacks.push(callback)
+  }
+
+  /** Tells the peer at the level of yamux to open no more streams; those it opens are refused. */
+  goAway(): void {
+    if (this.#goAwaySent || this.#state !== 'open') return
+    this.#goAwaySent = true
+    this.#out.control(FrameType.goAway, 0, 0, GoAwayCode.normal)
+  }
+
+  /** Sets the window of streams opened from now on, as both ends agreed: clamped to 4 to 256 KiB on either side. */
+  setPeerLimits(limits: { windowBytes?: number | undefined }): void {
+    if (limits.windowBytes !== undefined) this.#windowBytes = clampWindow(limits.windowBytes)
+  }
+
+  /** Sends what is queued, then closes. Streams that are still open are lost. `code` is a WebSocket close code. */
+  close(reason: string, code = 1000): void {
+    if (this.#state !== 'open') return
+    this.#out.flushAll()
+    this.#shut(code, reason)
+    this.#settle(undefined, reason)
+  }
+
+  /** Ends at once, without a word to the peer. */
+  destroy(error: SallyportError): void {
+    if (this.#state === 'closed') return
+    const settled = this.#state === 'closing'
+    this.#end()
+    this.#transport.terminate()
+    if (!settled) this.#settle(error, error.message)
+  }
+
+  /** @internal The writer's door for streams. */
+  wantsToSend(stream: Stream): void {
+    if (this.#state === 'open') this.#out.wants(stream)
+  }
+
+  /** @internal */
+  consumed(stream: Stream, bytes: number): void {
+    const { receive } = stream
+    const taken = receive.consume(bytes)
+    if (taken === 0) return
+    this.#release(taken)
+    if (stream.closed || stream.finReceived || !receive.creditDue) return
+    const pressed = this.#pressed
+    if (pressed && receive.unreadBytes * 2 >= receive.sizeBytes) return
+    const now = this.#clock.now()
+    const growth = receive.growth(now, this.rttMs, this.#limits.maxWindowBytes)
+    const credit = receive.credit(pressed ? 0 : growth)
+    this.#out.control(FrameType.windowUpdate, stream.ackDue ? Flag.ack : 0, stream.id, credit)
+    stream.ackDue = false
+    this.#refreshRtt(now)
+  }
+
+  /** @internal */
+  resetStream(stream: Stream, code: ResetCode): void {
+    const silent = stream.synDue
+    this.#forget(stream)
+    if (silent || this.#state !== 'open') return
+    if (code !== 'cancelled') this.#sendControl({ type: 'reset', stream: stream.id, code })
+    this.#out.control(FrameType.windowUpdate, Flag.rst, stream.id, 0)
+  }
+
+  /** @internal Resets the stream with the most unread bytes. */
+  shed(): boolean {
+    let most: Stream | undefined
+    for (const stream of this.#streams.values()) {
+      if (stream.unreadBytes > (most?.unreadBytes ?? 0)) most = stream
+    }
+    if (most === undefined) return false
+    this.#logger.warn({ stream: most.id, unreadBytes: most.unreadBytes }, 'buffers are full: stream reset')
+    this.resetStream(most, 'limit')
+    most.handler.reset('limit')
+    return true
+  }
+
+  get #pressed(): boolean {
+    return this.#budget.pressed || this.#bufferedBytes >= this.#limits.sessionBufferBytes * PRESSURE
+  }
+
+  #refusal(): string | undefined {
+    if (this.#state !== 'open') return 'the session is closed'
+    if (this.#goAwayReceived) return 'the peer takes no new streams'
+    if (this.#streams.size >= this.#limits.maxStreams) return 'too many streams in the session'
+    if (this.#unacknowledged.size >= this.#limits.backlog) return 'too many streams that the peer has not taken'
+    if (this.#nextId > LAST_ID) return 'the session has no stream ids left'
+    return undefined
+  }
+
+  #incoming(): Incoming {
+    return new Incoming({
+      find: id => this.#streams.get(id),
+      wasUsed: id => ((id & 1) === (this.#nextId & 1) ? id < this.#nextId : id <= this.#lastPeerId),
+      opened: id => this.#opened(id),
+      acknowledged: stream => {
+        stream.acknowledged = true
+        this.#unacknowledged.delete(stream)
+      },
+      credited: (stream, bytes) => {
+        stream.sendWindowBytes += bytes
+        this.#out.wants(stream)
+      },
+      received: (stream, chunk) => this.#payload(stream, chunk),
+      finReceived: stream => this.#finReceived(stream),
+      resetReceived: stream => this.#resetReceived(stream),
+      pinged: value => this.#out.control(FrameType.ping, Flag.ack, 0, value),
+      ponged: value => this.#ponged(value),
+      goneAway: code => this.#goneAway(code),
+      violated: reason => this.#fail('bad-request', reason),
+    })
+  }
+
+  #received(chunk: Uint8Array): void {
+    this.#bytesIn += chunk.length
+    if (this.#state !== 'open') return
+    try {
+      this.#decoder.push(chunk)
+    } catch (error) {
+      this.#failed(error)
+    }
+  }
+
+  #opened(id: number): Stream | undefined {
+    if ((id & 1) === (this.#nextId & 1) || id <= this.#lastPeerId) {
+      this.#fail('bad-request', 'a stream id of the wrong parity, or used before')
+      return undefined
+    }
+    this.#lastPeerId = id
+    const { onStream } = this.#options
+    if (onStream === undefined || this.#goAwaySent || this.#streams.size >= this.#limits.maxStreams) {
+      this.#out.control(FrameType.windowUpdate, Flag.rst, id, 0)
+      this.#countReset()
+      return undefined
+    }
+    const stream = new Stream(this, id, this.#windowBytes, false, 0)
+    this.#streams.set(id, stream)
+    this.#acknowledgeSoon(stream)
+    onStream(stream)
+    return stream
+  }
+
+  /** ACK rides on the stream's first frame, or leaves after a moment with others. */
+  #acknowledgeSoon(stream: Stream): void {
+    if (this.#out.acknowledgeSoon(stream)) this.#out.schedule()
+    if (this.#ackAt !== Number.POSITIVE_INFINITY) return
+    this.#ackAt = this.#clock.now() + ACK_DELAY_MS
+    this.#timer.by(this.#ackAt)
+  }
+
+  #payload(stream: Stream, chunk: Uint8Array): void {
+    stream.receive.unreadBytes += chunk.length
+    this.#bufferedBytes += chunk.length
+    this.#budget.take(chunk.length)
+    stream.handler.data(chunk)
+    while (this.#bufferedBytes > this.#limits.sessionBufferBytes && this.shed());
+    this.#budget.enforce()
+  }
+
+  #finReceived(stream: Stream): void {
+    if (stream.finReceived) return
+    stream.finReceived = true
+    stream.handler.end()
+    this.#closeIfDone(stream)
+  }
+
+  #finSent(stream: Stream): void {
+    this.#closeIfDone(stream)
+  }
+
+  #closeIfDone(stream: Stream): void {
+    if (!stream.finReceived || !stream.finSent || stream.closed) return
+    stream.closed = true
+    this.#streams.delete(stream.id)
+    this.#unacknowledged.delete(stream)
+  }
+
+  #resetReceived(stream: Stream): void {
+    this.#forget(stream)
+    stream.handler.reset(stream.resetCode)
+    if ((stream.id & 1) !== (this.#nextId & 1)) this.#countReset()
+  }
+
+  #countReset(): void {
+    if (!this.#resets.take(this.#clock.now())) this.#fail('too-many-requests', 'too many streams opened and reset')
+  }
+
+  /** Takes the stream out of all lists and drops what it holds. */
+  #forget(stream: Stream): void {
+    stream.closed = true
+    stream.queue.clear()
+    this.#streams.delete(stream.id)
+    this.#unacknowledged.delete(stream)
+    this.#release(stream.receive.consume(stream.unreadBytes))
+  }
+
+  #release(bytes: number): void {
+    this.#bufferedBytes -= bytes
+    this.#budget.release(bytes)
+  }
+
+  #sendPing(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): void {
+    const value = this.#nextPing
+    this.#nextPing = value === 0xffff_ffff ? 1 : value + 1
+    if (this.#pings.size === 0) this.#bytesInAtPing = this.#bytesIn
+    this.#pings.set(value, { mark, callbacks: callback === undefined ? [] : [callback] })
+    this.#out.control(FrameType.ping, Flag.syn, 0, value)
+    this.#timer.by(mark.placedAt + this.#limits.pingTimeoutMs)
+  }
+
+  #ponged(value: number): void {
+    const ping = this.#pings.get(value)
+    if (ping === undefined) return
+    this.#pings.delete(value)
+    const now = this.#clock.now()
+    this.#rttAt = now
+    this.#out.answered(ping.mark, now)
+    for (const callback of ping.callbacks) callback(now - ping.mark.placedAt)
+  }
+
+  /** A receiver sends no bodies, so nothing else tells it the round trip by which its windows grow. */
+  #refreshRtt(now: number): void {
+    if (now - this.#rttAt < RTT_STALE_MS) return
+    this.#rttAt = now
+    if (this.#pings.size < MAX_PINGS_OUT) this.#sendPing(this.#out.mark(false), undefined)
+  }
+
+  #goneAway(code: number): void {
+    if (this.#goAwayReceived) return
+    this.#goAwayReceived = true
+    if (code !== GoAwayCode.normal) this.#logger.warn({ code }, 'the peer reports an error of ours: go-away')
+    this.#options.onGoAway?.()
+  }
+
+  #sendControl(message: object): void {
+    const text = JSON.stringify(message)
+    if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) throw new TypeError('a control message has at most 16 KiB')
+    this.#transport.control(text)
+  }
+
+  #controlReceived(text: string): void {
+    this.#bytesIn += text.length
+    if (this.#state !== 'open') return
+    if (text.length > MAX_CONTROL_BYTES) {
+      this.#fail('bad-request', 'a control message is too large')
+      return
+    }
+    try {
+      if (!this.#takeReset(text)) this.#options.onControl?.(text)
+    } catch (error) {
+      this.#failed(error)
+    }
+  }
+
+  /** Handles `{"type":"reset"}`: the code of the RST that follows. False for any other message. */
+  #takeReset(text: string): boolean {
+    if (!text.includes('"reset"')) return false
+    const message = parseReset(text)
+    if (message === undefined) return false
+    const stream = this.#streams.get(message.stream)
+    if (stream !== undefined) stream.resetCode = message.code
+    return true
+  }
+
+  #due(now: number, lateMs: number): void {
+    if (this.#state === 'closing') {
+      if (now >= this.#closeAt) {
+        this.destroy(new SallyportError('session-lost', 'the peer did not close'))
+        return
+      }
+      this.#timer.by(this.#closeAt)
+      return
+    }
+    if (this.#state === 'closed') return
+    if (lateMs > STOOD_STILL_MS) {
+      this.#timer.by(now + STOOD_STILL_MS / 2)
+      return
+    }
+    try {
+      if (now >= this.#ackAt) this.#sendAcks()
+      this.#expireOpens(now)
+      if (this.#silent(now) || this.#stalled(now)) return
+      if (now >= this.#nextPingAt) this.#keepAlive(now)
+      this.#rearm()
+    } catch (error) {
+      this.#failed(error)
+    }
+  }
+
+  #sendAcks(): void {
+    this.#ackAt = Number.POSITIVE_INFINITY
+    if (this.#out.hasAcks) this.#out.schedule()
+  }
+
+  #expireOpens(now: number): void {
+    for (const stream of this.#unacknowledged) {
+      if (stream.openedAt + this.#limits.openDeadlineMs > now) return
+      this.resetStream(stream, 'timeout')
+      stream.handler.reset('timeout')
+    }
+  }
+
+  #silent(now: number): boolean {
+    const [oldest] = this.#pings.values()
+    if (oldest === undefined) return false
+    if (this.#bytesIn !== this.#bytesInAtPing) {
+      this.#bytesInAtPing = this.#bytesIn
+      this.#heardAt = now
+    }
+    const { pingTimeoutMs } = this.#limits
+    const since = Math.max(oldest.mark.placedAt, this.#heardAt)
+    if (now - since < pingTimeoutMs && now - oldest.mark.placedAt < PING_PATIENCE * pingTimeoutMs) return false
+    this.destroy(new SallyportError('session-lost', 'the peer does not answer pings'))
+    return true
+  }
+
+  #stalled(now: number): boolean {
+    const since = this.#out.stalledSince
+    if (since === undefined || now - since < this.#limits.writeDeadlineMs) return false
+    this.destroy(new SallyportError('session-lost', 'the peer has stopped reading'))
+    return true
+  }
+
+  #keepAlive(now: number): void {
+    this.#nextPingAt = now + this.#limits.pingIntervalMs
+    if (this.#pings.size < MAX_PINGS_OUT) this.#sendPing(this.#out.mark(false), undefined)
+    if (this.#streams.size === 0 && this.#options.pool === undefined) this.#pool.trim()
+  }
+
+  #rearm(): void {
+    if (this.#state !== 'open') return
+    this.#timer.by(this.#nextPingAt)
+    this.#timer.by(this.#ackAt)
+    const [stream] = this.#unacknowledged
+    if (stream !== undefined) this.#timer.by(stream.openedAt + this.#limits.openDeadlineMs)
+    const [ping] = this.#pings.values()
+    if (ping !== undefined) this.#timer.by(Math.max(ping.mark.placedAt, this.#heardAt) + this.#limits.pingTimeoutMs)
+    const since = this.#out.stalledSince
+    if (since !== undefined) this.#timer.by(since + this.#limits.writeDeadlineMs)
+  }
+
+  /** The peer broke a rule or a limit: it is told by go-away, and the session ends. */
+  #fail(reason: 'bad-request' | 'overloaded' | 'too-many-requests', message: string): void {
+    if (this.#state !== 'open') return
+    this.#logger.warn({ peer: this.peer, reason: message }, 'yamux: the session ends')
+    this.#out.control(FrameType.goAway, 0, 0, GoAwayCode.protocolError)
+    this.#out.flushControl()
+    const error = new SallyportError('session-lost', `yamux: ${message}`, { cause: reason })
+    this.#shut(1002, message)
+    this.#settle(error, message)
+  }
+
+  /** A handler threw: our own fault, and the end of this session alone. */
+  #failed(error: unknown): void {
+    this.#logger.error({ error: error instanceof Error ? error.stack : String(error) }, 'yamux: internal error')
+    this.destroy(new SallyportError('internal', 'yamux: internal error', { cause: error }))
+  }
+
+  #transportClosed(code: number, reason: string, error: Error | undefined): void {
+    if (this.#state === 'closed') return
+    const settled = this.#state === 'closing'
+    this.#end()
+    if (settled) return
+    const text = reason || error?.message || `closed with code ${code}`
+    this.#settle(error && new SallyportError('session-lost', text, { cause: error }), text)
+  }
+
+  /** Closes the transport after what was sent; it gets as long as a write does. */
+  #shut(code: number, reason: string): void {
+    this.#state = 'closing'
+    this.#decoder.stop()
+    this.#closeAt = this.#clock.now() + this.#limits.writeDeadlineMs
+    this.#timer.by(this.#closeAt)
+    this.#transport.close(code, reason)
+  }
+
+  #end(): void {
+    this.#state = 'closed'
+    this.#decoder.stop()
+    this.#timer.stop()
+    this.#out.stop()
+  }
+
+  /** Tells everybody who waits for something of this session. */
+  #settle(error: SallyportError | undefined, reason: string): void {
+    this.#budget.leave(this)
+    this.#pings.clear()
+    for (const stream of [...this.#streams.values()]) {
+      this.#forget(stream)
+      try {
+        stream.handler.reset('session-lost')
+      } catch (thrown) {
+        this.#logger.error({ error: String(thrown) }, 'yamux: a stream handler threw')
+      }
+    }
+    this.#options.onClose?.(error, reason)
+  }
+}
+
+function parseReset(text: string): { stream: number; code: ResetCode } | undefined {
+  let message: unknown
+  try {
+    message = JSON.parse(text)
+  } catch {
+    return undefined
+  }
+  if (typeof message !== 'object' || message === null) return undefined
+  const { type, stream, code } = message as { type?: unknown; stream?: unknown; code?: unknown }
+  if (type !== 'reset' || typeof stream !== 'number') return undefined
+  const known = RESET_CODES.find(name => name === code)
+  return { stream, code: known ?? 'cancelled' }
+}

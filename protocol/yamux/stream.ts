@@ -1,0 +1,116 @@
+import { ReceiveWindow } from './receive-window.ts'
+import { SendQueue } from './send-queue.ts'
+import type { Session } from './session.ts'
+
+/** Why a stream ended before its time. A bare RST on the wire means `cancelled`. */
+export const RESET_CODES = [
+  'cancelled',
+  'refused',
+  'upstream-broken',
+  'timeout',
+  'limit',
+  'session-lost',
+  'protocol',
+] as const
+export type ResetCode = (typeof RESET_CODES)[number]
+
+/** Receiver of a stream's events. */
+export interface StreamHandler {
+  /** The next bytes. The chunk belongs to the receiver, which calls `stream.consumed` once they have left it. */
+  data(chunk: Uint8Array): void
+  /** The peer sends nothing more. */
+  end(): void
+  /** The stream is over in both directions; not called for our own `reset`. */
+  reset(code: ResetCode): void
+  /** So many of our queued bytes left for the wire. */
+  consumed(bytes: number): void
+}
+
+const NOBODY: StreamHandler = { data() {}, end() {}, reset() {}, consumed() {} }
+
+/**
+ * One ordered pair of byte streams in a session. Calls that come after the end or a reset are ignored, so that races
+ * need no bookkeeping at the caller.
+ */
+export class Stream {
+  readonly id: number
+  readonly session: Session
+  handler: StreamHandler = NOBODY
+
+  /** @internal What the peer allows us to send. */
+  sendWindowBytes: number
+  /** @internal */
+  readonly queue = new SendQueue()
+  /** @internal */
+  readonly receive: ReceiveWindow
+  /** @internal SYN must go with the next frame. */
+  synDue: boolean
+  /** @internal ACK must go with the next frame. */
+  ackDue: boolean
+  /** @internal The peer has acknowledged the stream (or opened it). */
+  acknowledged: boolean
+  /** @internal Nothing more will be written. */
+  ended = false
+  /** @internal */
+  finSent = false
+  /** @internal */
+  finReceived = false
+  /** @internal Over: reset, or ended in both directions. */
+  closed = false
+  /** @internal The code of a `reset` message whose RST has not come yet. */
+  resetCode: ResetCode = 'cancelled'
+  /** @internal */
+  readonly openedAt: number
+  /** @internal The writer's list: the next stream, whether this one stands in it, and the last round it sent in. */
+  next: Stream | undefined = undefined
+  /** @internal */
+  listed = false
+  /** @internal */
+  lastRound = -2
+
+  /** @internal Made by the session alone. */
+  constructor(session: Session, id: number, windowBytes: number, openedByUs: boolean, openedAt: number) {
+    this.session = session
+    this.id = id
+    this.sendWindowBytes = windowBytes
+    this.receive = new ReceiveWindow(windowBytes)
+    this.synDue = openedByUs
+    this.ackDue = !openedByUs
+    this.acknowledged = !openedByUs
+    this.openedAt = openedAt
+  }
+
+  /** Bytes that `write` was given and that have not left for the wire. */
+  get queuedBytes(): number {
+    return this.queue.bytes
+  }
+
+  /** Bytes that the handler was given and has not consumed. */
+  get unreadBytes(): number {
+    return this.receive.unreadBytes
+  }
+
+  /** Sends `chunk` after all that was written before. It belongs to the stream from now on. */
+  write(chunk: Uint8Array): void {
+    if (this.ended || this.closed || chunk.length === 0) return
+    this.queue.push(chunk)
+    this.session.wantsToSend(this)
+  }
+
+  /** Nothing more will be written: FIN follows what is queued. The other direction stays open. */
+  end(): void {
+    if (this.ended || this.closed) return
+    this.ended = true
+    this.session.wantsToSend(this)
+  }
+
+  /** Ends both directions at once and drops what is queued. */
+  reset(code: ResetCode): void {
+    if (!this.closed) this.session.resetStream(this, code)
+  }
+
+  /** Gives back credit for so many bytes of what `handler.data` brought. */
+  consumed(bytes: number): void {
+    this.session.consumed(this, bytes)
+  }
+}
