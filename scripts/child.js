@@ -6,9 +6,9 @@ const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP']
 const SAME_KEY_PRESS_MS = 300
 
 /**
- * Runs a program to its end and resolves to its exit code. Signals go to the child's whole group, once: at a terminal
- * one Ctrl-C reaches us twice, from the terminal and from npm, and the second would mean "at once" to the child. So the
- * child has a group of its own, and whatever of that group outlives the child is ended.
+ * Runs a program to its end and resolves to its exit code. A signal reaches the child once: at a terminal one Ctrl-C
+ * reaches us twice, from the terminal and from npm, and the second would mean "at once" to the child. So the child has a
+ * group of its own, and whatever of that group outlives the child is ended.
  */
 export function runChild(program, args, options = {}) {
   const isGroup = process.platform !== 'win32'
@@ -18,7 +18,7 @@ export function runChild(program, args, options = {}) {
     const now = Date.now()
     const isEcho = now - (last.get(signal) ?? 0) < SAME_KEY_PRESS_MS
     last.set(signal, now)
-    if (!isEcho && isGroup) kill(-child.pid, signal)
+    if (!isEcho && isGroup && child.pid !== undefined) kill(child.pid, signal)
   }
   for (const signal of FORWARDED) process.on(signal, forward)
   return new Promise((resolve, reject) => {

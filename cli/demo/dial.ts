@@ -1,0 +1,105 @@
+import { once } from 'node:events'
+import type { IncomingMessage } from 'node:http'
+import { type ClientHttp2Session, connect as connectHttp2, type IncomingHttpHeaders } from 'node:http2'
+import { type RequestOptions, request as requestHttps } from 'node:https'
+import type { LookupFunction } from 'node:net'
+import { connect as connectTls } from 'node:tls'
+import { WebSocket } from 'ws'
+
+/** One way in: a host that a caller would use, at the address where it really listens. */
+export interface Road {
+  readonly name: string
+  readonly host: string
+  readonly port: number
+  readonly ca: string
+}
+
+export interface Answer {
+  readonly status: number
+  readonly headers: Record<string, string | string[] | undefined>
+  readonly body: Buffer
+}
+
+export interface Ask {
+  readonly method?: string
+  readonly headers?: Record<string, string>
+  readonly body?: string | Buffer | Iterable<Buffer>
+  readonly signal?: AbortSignal
+}
+
+/** Always loopback: neither glibc nor Node resolves `*.localhost`. */
+const lookup: LookupFunction = (_, options, callback) => {
+  if (options.all) callback(null, [{ address: '127.0.0.1', family: 4 }])
+  else callback(null, '127.0.0.1', 4)
+}
+
+export function authority(road: Road): string {
+  return `${road.host}:${road.port}`
+}
+
+/** Sends a request over HTTP/1.1 on a connection of its own and resolves when the head of the answer is there. */
+export async function open(road: Road, path: string, ask: Ask = {}): Promise<IncomingMessage> {
+  const options: RequestOptions = {
+    host: road.host,
+    port: road.port,
+    path,
+    method: ask.method ?? 'GET',
+    headers: { host: authority(road), ...ask.headers },
+    ca: road.ca,
+    servername: road.host,
+    lookup,
+    agent: false,
+    ...(ask.signal === undefined ? {} : { signal: ask.signal }),
+  }
+  const request = requestHttps(options)
+  const answered = once(request, 'response') as Promise<[IncomingMessage]>
+  send(request, ask.body, answered).catch(error => request.destroy(error))
+  const [response] = await answered
+  return response
+}
+
+/** As {@link open}, with the whole body of the answer. */
+export async function ask(road: Road, path: string, question: Ask = {}): Promise<Answer> {
+  const response = await open(road, path, question)
+  const chunks: Buffer[] = []
+  for await (const chunk of response) chunks.push(chunk)
+  return { status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks) }
+}
+
+async function send(request: NodeJS.WritableStream, body: Ask['body'], answered: Promise<unknown>): Promise<void> {
+  if (typeof body === 'string' || Buffer.isBuffer(body)) {
+    request.end(body)
+    return
+  }
+  for (const chunk of body ?? []) {
+    if (!request.write(chunk)) await Promise.race([once(request, 'drain'), answered])
+  }
+  request.end()
+}
+
+/** One request over HTTP/2, by ALPN. */
+export async function askHttp2(road: Road, path: string): Promise<Answer> {
+  const session: ClientHttp2Session = connectHttp2(`https://${authority(road)}`, {
+    createConnection: () =>
+      connectTls({ host: '127.0.0.1', port: road.port, servername: road.host, ca: road.ca, ALPNProtocols: ['h2'] }),
+  })
+  const broken = new Promise<never>((_, reject) => session.once('error', reject))
+  try {
+    const stream = session.request({ ':path': path })
+    const [head] = (await Promise.race([once(stream, 'response'), broken])) as [IncomingHttpHeaders]
+    const chunks: Buffer[] = []
+    for await (const chunk of stream) chunks.push(chunk)
+    return { status: Number(head[':status']), headers: head, body: Buffer.concat(chunks) }
+  } finally {
+    session.destroy()
+  }
+}
+
+/** An open WebSocket. */
+export async function openWebSocket(road: Road, path: string, signal: AbortSignal): Promise<WebSocket> {
+  const options = { ca: road.ca, servername: road.host, lookup, perMessageDeflate: false }
+  const ws = new WebSocket(`wss://${authority(road)}${path}`, options)
+  signal.addEventListener('abort', () => ws.terminate(), { once: true })
+  await once(ws, 'open')
+  return ws
+}

@@ -1,0 +1,96 @@
+/**
+ * The demo: a tunnel server, a request-routing service, a tunnel client, an ingress and two stand-ins, each its own
+ * process, over TLS and WSS on loopback; and one of each kind of traffic through them.
+ */
+import { parseArgs } from 'node:util'
+import { usageError } from '../failure.ts'
+import { gitHubSignature } from './checks.ts'
+import { authority, type Road } from './dial.ts'
+import { type DemoFiles, makeFiles, UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
+import { runChecks } from './run-checks.ts'
+import { Demo } from './topology.ts'
+
+const CHECK_TOTAL_MS = 25_000
+const INTERRUPTED = 130
+
+/** Runs `sallyport demo`; `--check` ends after the checks. Resolves to the exit code. */
+export async function demo(args: string[]): Promise<number> {
+  const isCheckOnly = parse(args)
+  const stopped = new AbortController()
+  const stop = () => stopped.abort()
+  process.on('SIGINT', stop).on('SIGTERM', stop).on('SIGHUP', stop)
+  console.log(
+    'Making a CA, certificates, keys and tokens in a temporary folder, and starting each part as a process ...',
+  )
+  const files = await makeFiles()
+  const running = new Demo(files)
+  try {
+    return await unlessStopped(run(running, isCheckOnly, stopped.signal), stopped.signal, isCheckOnly ? INTERRUPTED : 0)
+  } catch (error) {
+    console.error(`The demo failed: ${error instanceof Error ? error.message : String(error)}`)
+    return 1
+  } finally {
+    await running.stop()
+    await files.remove()
+    process.off('SIGINT', stop).off('SIGTERM', stop).off('SIGHUP', stop)
+  }
+}
+
+async function run(running: Demo, isCheckOnly: boolean, stopped: AbortSignal): Promise<number> {
+  const roads = await running.start()
+  if (isCheckOnly) roads.push(await running.startEmbedded())
+  console.log()
+  const all = AbortSignal.any([stopped, AbortSignal.timeout(CHECK_TOTAL_MS)])
+  const failed = await runChecks(roads, running.files.secret, all)
+  if (isCheckOnly) {
+    console.log(failed === 0 ? '\nAll checks passed.' : `\n${failed} checks failed.`)
+    return failed === 0 ? 0 : 1
+  }
+  printAddresses(running)
+  printCommands(roads, running.files)
+  await new Promise(resolve => stopped.addEventListener('abort', resolve, { once: true }))
+  return 0
+}
+
+function parse(args: string[]): boolean {
+  try {
+    return parseArgs({ args, options: { check: { type: 'boolean' } } }).values.check === true
+  } catch {
+    throw usageError(`"sallyport demo" knows only --check: ${args.join(' ')}`)
+  }
+}
+
+/** A Ctrl-C ends the demo wherever it stands. */
+function unlessStopped(work: Promise<number>, stopped: AbortSignal, code: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    stopped.addEventListener('abort', () => resolve(code), { once: true })
+    work.then(resolve, reject)
+  })
+}
+
+function printAddresses(running: Demo): void {
+  const rows = running.listening.map(row => [row.part, row.what, row.address])
+  const width = (column: number) => Math.max(...rows.map(row => row[column]?.length ?? 0))
+  const [first, second] = [width(0), width(1)]
+  console.log('\nIt listens here:\n')
+  for (const [part = '', what = '', address] of rows) {
+    console.log(`  ${part.padEnd(first)}  ${what.padEnd(second)}  ${address}`)
+  }
+}
+
+function printCommands(roads: readonly Road[], files: DemoFiles): void {
+  const body = 'Hello, World!'
+  const signature = gitHubSignature(files.secret, body)
+  console.log('\nTry it (names under .localhost are known to curl and Chromium, but to few other programs):')
+  for (const road of roads) {
+    const at = `https://${authority(road)}`
+    const curl = `curl --cacert ${files.ca} --resolve ${authority(road)}:127.0.0.1`
+    console.log(`\n  # ${road.name}
+  ${curl} ${at}/app-proxy/api/whoami
+  ${curl} ${at}/app-proxy/api/graphql -H 'content-type: application/json' -d '{"query":"{ runtime }","variables":{"name":"demo"}}'
+  ${curl} -N ${at}/app-proxy/api/events
+  ${curl} ${at}${WEBHOOK_PATH} -H 'X-Hub-Signature-256: ${signature}' --data-binary '${body}'
+  ${curl} -i ${at}/nobody-there -H 'Origin: ${UI_ORIGIN}'`)
+  }
+  console.log('\nCtrl-C stops everything.')
+}

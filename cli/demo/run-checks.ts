@@ -1,0 +1,32 @@
+import { CHECKS } from './checks.ts'
+import type { Road } from './dial.ts'
+
+const CHECK_MS = 8_000
+
+/** Runs every check on every road, one line each, and returns how many failed. */
+export async function runChecks(roads: readonly Road[], secret: string, all: AbortSignal): Promise<number> {
+  const roadWidth = Math.max(...roads.map(road => road.name.length))
+  const checkWidth = Math.max(...Object.keys(CHECKS).map(name => name.length))
+  let failed = 0
+  for (const road of roads) {
+    for (const [name, check] of Object.entries(CHECKS)) {
+      const signal = AbortSignal.any([all, AbortSignal.timeout(CHECK_MS)])
+      const outcome = await unlessAborted(check({ road, secret, signal }), signal).then(
+        seen => ({ word: 'pass', seen }),
+        error => ({ word: 'FAIL', seen: error instanceof Error ? error.message : String(error) }),
+      )
+      if (outcome.word === 'FAIL') failed++
+      console.log(`${outcome.word}  ${road.name.padEnd(roadWidth)}  ${name.padEnd(checkWidth)}  ${outcome.seen}`)
+    }
+  }
+  return failed
+}
+
+function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const late = () => reject(new Error(`no answer within ${CHECK_MS / 1000} s`))
+    if (signal.aborted) late()
+    signal.addEventListener('abort', late, { once: true })
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', late))
+  })
+}
