@@ -1,0 +1,49 @@
+/** Header rules of a route, checked: none may touch what frames a message or says who the caller is. */
+import { isFieldValue, isForwardedName, isToken } from '../protocol/headers.ts'
+import type { Report } from './compile.ts'
+import type { CompiledHeaders } from './compiled.ts'
+import type { HeaderRules } from './table.ts'
+
+/** Framing and connection fields: made by each hop for itself. */
+const OURS: ReadonlySet<string> = new Set([
+  'connection',
+  'content-length',
+  'expect',
+  'host',
+  'http2-settings',
+  'keep-alive',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+])
+
+export function compileHeaders(
+  rules: HeaderRules | undefined,
+  key: string,
+  report: Report,
+): CompiledHeaders | undefined {
+  if (rules === undefined) return undefined
+  const remove = new Set<string>()
+  const set: string[] = []
+  for (const [i, name] of (rules.remove ?? []).entries()) {
+    if (mayChange(name, report, [key, 'remove', i])) remove.add(name.toLowerCase())
+  }
+  for (const [name, value] of Object.entries(rules.set ?? {})) {
+    if (!mayChange(name, report, [key, 'set', name])) continue
+    if (!isFieldValue(value) || value !== value.trim()) report([key, 'set', name], 'is no valid field value')
+    remove.add(name.toLowerCase())
+    set.push(name.toLowerCase(), value)
+  }
+  return { remove, set }
+}
+
+function mayChange(name: string, report: Report, at: readonly (string | number)[]): boolean {
+  const lower = name.toLowerCase()
+  if (!isToken(name)) report(at, 'is no header name')
+  else if (OURS.has(lower)) report(at, `"${lower}" belongs to the connection and cannot be set or removed`)
+  else if (isForwardedName(lower)) report(at, `"${lower}" says who the caller is and cannot be set or removed`)
+  else return true
+  return false
+}

@@ -1,0 +1,44 @@
+/** What a route's `tls` says, with the CA file read and an identity by which connections are told apart (R5). */
+import { createHash, X509Certificate } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import type { Report } from './compile.ts'
+import type { Route } from './table.ts'
+import type { TlsIdentity } from './target.ts'
+
+export function compileTls(route: Route, warnings: string[], report: Report): TlsIdentity | undefined {
+  const tls = route.tls
+  const https = route.target?.startsWith('https://') ?? false
+  if (tls !== undefined && !https) report(['tls'], 'only a target that begins with https:// has TLS')
+  if (!https) return undefined
+  if (tls?.insecure === true) {
+    warnings.push(`route "${route.name}": tls.insecure is set, any certificate of its target is taken`)
+  }
+  return tlsIdentity({
+    ca: tls?.ca === undefined ? undefined : readCa(tls.ca, report),
+    serverName: tls?.serverName,
+    insecure: tls?.insecure ?? false,
+  })
+}
+
+/** An identity whose key differs whenever anything in it does. */
+export function tlsIdentity(parts: Omit<TlsIdentity, 'key'>): TlsIdentity {
+  const text = JSON.stringify([parts.ca, parts.serverName, parts.insecure])
+  return { key: createHash('sha256').update(text).digest('base64url'), ...parts }
+}
+
+function readCa(ca: string, report: Report): string | undefined {
+  const inline = ca.includes('-----BEGIN')
+  let pem: string
+  try {
+    pem = inline ? ca : readFileSync(ca, 'utf8')
+  } catch (error) {
+    report(['tls', 'ca'], `cannot read ${ca} (${(error as NodeJS.ErrnoException).code})`)
+    return undefined
+  }
+  try {
+    new X509Certificate(pem)
+  } catch {
+    report(['tls', 'ca'], `${inline ? 'the text' : ca} holds no PEM certificate`)
+  }
+  return pem
+}

@@ -1,0 +1,229 @@
+/** Route table to {@link CompiledTable}: everything is checked here, and every problem is told at once. */
+import { parseCidrs } from '../protocol/forwarded.ts'
+import { isToken } from '../protocol/headers.ts'
+import { compileHeaders } from './compile-headers.ts'
+import { compileTls } from './compile-tls.ts'
+import type { CompiledAnswer, CompiledRoute, CompiledTable } from './compiled.ts'
+import { decodeSegment } from './path.ts'
+import { type Route, type RouteProblem, type RouteTable, RouteTableError } from './table.ts'
+import {
+  captureNames,
+  fillTarget,
+  isResolveAddress,
+  isResolveName,
+  parseTarget,
+  type TargetTemplate,
+} from './target.ts'
+import { findTwins, growTrie } from './tries.ts'
+
+const CONNECT_MS = 5_000
+const HEAD_MS = 60_000
+/** More than anybody writes; a table is read into memory whole. */
+const MAX_ROUTES = 10_000
+
+/** Where a problem is noted, with the place it is about. */
+export type Report = (path: readonly (string | number)[], message: string) => void
+
+/** Throws {@link RouteTableError} with all problems. Reads the CA files that routes name. */
+export function compileTable(table: RouteTable): CompiledTable {
+  const problems: RouteProblem[] = []
+  const warnings: string[] = []
+  const report: Report = (path, message) => problems.push({ path, message })
+  if (table.routes.length > MAX_ROUTES) report(['routes'], `at most ${MAX_ROUTES} routes`)
+  const resolve = compileResolve(table.resolve, report)
+  const names = new Map<string, number>()
+  const routes = table.routes.map((route, i) => {
+    const before = names.get(route.name)
+    if (before === undefined) names.set(route.name, i)
+    else report(['routes', i, 'name'], `two routes are called "${route.name}"`)
+    return compileRoute(route, resolve, warnings, (path, message) => report(['routes', i, ...path], message))
+  })
+  findTwins(routes, report)
+  if (problems.length > 0) throw new RouteTableError(problems)
+  return { routes, ...growTrie(routes), resolve, warnings }
+}
+
+function compileResolve(given: RouteTable['resolve'], report: Report): Map<string, string> {
+  const resolve = new Map<string, string>()
+  for (const [name, address] of Object.entries(given ?? {})) {
+    if (!isResolveName(name.toLowerCase())) report(['resolve', name], 'the key must be name:port')
+    else if (!isResolveAddress(address)) report(['resolve', name], 'must be address:port, with an IP address')
+    else resolve.set(name.toLowerCase(), address)
+  }
+  return resolve
+}
+
+function compileRoute(
+  route: Route,
+  resolve: ReadonlyMap<string, string>,
+  warnings: string[],
+  report: Report,
+): CompiledRoute {
+  const path = compilePath(route, report)
+  const tls = compileTls(route, warnings, report)
+  const template = compileTarget(route, report)
+  const names = path.captures.filter((_, i) => i % 2 === 0) as string[]
+  for (const name of template === undefined ? [] : captureNames(template)) {
+    if (!names.includes(name)) report(['target'], `{${name}} is no capture of match.path`)
+  }
+  const fixed = template !== undefined && template.parts.length === 1
+  const methods = compileMethods(route, report)
+  const headers = compileMatchHeaders(route, report)
+  const hosts = (route.match.hosts ?? []).map(host => host.toLowerCase())
+  hosts.forEach((host, i) => {
+    if (!HOST.test(host)) report(['match', 'hosts', i], 'must be a host name or *.name, without a port')
+  })
+  return {
+    name: route.name,
+    route,
+    ...path,
+    methods,
+    headers,
+    group: JSON.stringify([hosts.toSorted(), path.segments, path.slash, headers]),
+    target: fixed ? fillTarget(template, {}, resolve, tls) : undefined,
+    template,
+    answer: compileAnswer(route, report),
+    ...compileRewrite(route, path.segments, report),
+    keepHost: route.host !== 'target',
+    requestRules: compileHeaders(route.headers, 'headers', report),
+    responseRules: compileHeaders(route.responseHeaders, 'responseHeaders', report),
+    connectMs: route.timeouts?.connectMs ?? CONNECT_MS,
+    headMs: route.timeouts?.headMs ?? HEAD_MS,
+    bodyBytes: route.limits?.bodyBytes ?? -1,
+    tls,
+    attempts: route.retries?.attempts ?? 0,
+    idempotencyKey: route.retries?.idempotencyKey ?? false,
+    cors: compileCors(route, report),
+    ...compileAllow(route, names, report),
+  }
+}
+
+const HOST = /^(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*$|^\[[0-9a-f:.]+\]$/
+const CAPTURE = /^\{([A-Za-z][A-Za-z0-9]*)\}$/
+
+type CompiledPath = Pick<CompiledRoute, 'segments' | 'captures' | 'slash'>
+
+function compilePath(route: Route, report: Report): CompiledPath {
+  const text = route.match.path ?? '/'
+  const at = ['match', 'path'] as const
+  if (!text.startsWith('/')) report(at, 'must begin with a slash')
+  if (/[?#\\\s]/.test(text)) report(at, 'must be a path alone, without query or white space')
+  const slash = text.length > 1 && text.endsWith('/')
+  const parts = text === '/' ? [] : text.slice(1, slash ? -1 : undefined).split('/')
+  const captures: (string | number)[] = []
+  const segments = parts.map((part, i) => {
+    const name = CAPTURE.exec(part)?.[1]
+    const decoded = decodeSegment(part)
+    if (name === undefined && /[{}]/.test(part)) report(at, 'a capture is a whole segment, written {name}')
+    if (part === '') report(at, 'must not hold an empty segment')
+    if (decoded === '.' || decoded === '..') report(at, 'must not hold a dot segment')
+    if (name === undefined) return decoded
+    if (captures.includes(name)) report(at, `{${name}} is captured twice`)
+    captures.push(name, i)
+    return undefined
+  })
+  return { segments, captures, slash }
+}
+
+function compileTarget(route: Route, report: Report): TargetTemplate | undefined {
+  if ((route.target === undefined) === (route.answer === undefined)) {
+    report([], `route "${route.name}" needs either a target or an answer`)
+  }
+  if (route.target === undefined) return undefined
+  try {
+    return parseTarget(route.target)
+  } catch (error) {
+    report(['target'], (error as TypeError).message)
+    return undefined
+  }
+}
+
+function compileMethods(route: Route, report: Report): Set<string> | undefined {
+  const methods = route.match.methods
+  if (methods === undefined) return undefined
+  if (methods.length === 0) report(['match', 'methods'], 'an empty list takes no request; leave it out to take all')
+  methods.forEach((method, i) => {
+    if (!isToken(method)) report(['match', 'methods', i], 'is no HTTP method')
+  })
+  return new Set(methods)
+}
+
+function compileMatchHeaders(route: Route, report: Report): string[] {
+  return Object.entries(route.match.headers ?? {})
+    .map(([name, value]): [string, string] => {
+      if (!isToken(name)) report(['match', 'headers', name], 'is no header name')
+      return [name.toLowerCase(), value]
+    })
+    .toSorted(([a], [b]) => (a < b ? -1 : 1))
+    .flat()
+}
+
+function compileRewrite(
+  route: Route,
+  segments: readonly (string | undefined)[],
+  report: Report,
+): { cutSegments: number; prefix: string } {
+  const { stripPrefix, replacePrefix } = route.rewrite ?? {}
+  if (stripPrefix !== undefined && replacePrefix !== undefined) {
+    report(['rewrite'], 'stripPrefix and replacePrefix exclude each other')
+  }
+  const key = stripPrefix === undefined ? ['replacePrefix', 'from'] : ['stripPrefix']
+  const cut = stripPrefix ?? replacePrefix?.from
+  if (cut === undefined) return { cutSegments: 0, prefix: '' }
+  const parts = cut.replace(/\/$/, '').split('/').slice(1)
+  const fits = cut.startsWith('/') && parts.every((part, i) => segments[i] === decodeSegment(part))
+  if (!fits) report(['rewrite', ...key], `must be a prefix of match.path, in whole segments`)
+  const to = replacePrefix?.to ?? ''
+  if (replacePrefix !== undefined && !/^\/(?!\/)[!-~]*$/.test(to)) {
+    report(['rewrite', 'replacePrefix', 'to'], 'must be a path that begins with one slash')
+  }
+  return { cutSegments: parts.length, prefix: to.replace(/\/$/, '') }
+}
+
+function compileAnswer(route: Route, report: Report): CompiledAnswer | undefined {
+  const answer = route.answer
+  if (answer === undefined) return undefined
+  const status = answer.status ?? 200
+  if (!Number.isInteger(status) || status < 200 || status > 599) report(['answer', 'status'], 'must be 200 to 599')
+  const body = Buffer.from(answer.body ?? '')
+  const empty = status === 204 || status === 304
+  if (empty && body.length > 0) report(['answer', 'body'], `a ${status} has no body`)
+  const type = answer.contentType ?? 'text/plain; charset=utf-8'
+  const headers = empty ? [] : ['content-type', type, 'content-length', String(body.length)]
+  return { status, headers, body }
+}
+
+function compileCors(route: Route, report: Report): CompiledRoute['cors'] {
+  const cors = route.cors
+  if (cors === undefined) return undefined
+  cors.origins.forEach((origin, i) => {
+    const plain = origin === '*' || /^[a-z][a-z0-9+.-]*:\/\/[^/?#\s]+$/.test(origin)
+    if (!plain) report(['cors', 'origins', i], 'must be an origin such as https://ui.example.com, without a path')
+  })
+  if (cors.credentials === true && cors.origins.includes('*')) {
+    report(['cors', 'origins'], 'with credentials the origins must be named one by one')
+  }
+  return cors
+}
+
+function compileAllow(
+  route: Route,
+  names: readonly string[],
+  report: Report,
+): Pick<CompiledRoute, 'callers' | 'allowed'> {
+  const allowed = new Map<string, ReadonlySet<string>>()
+  let callers: CompiledRoute['callers']
+  if (names.includes('callers')) report(['match', 'path'], '{callers} cannot be a capture: allow.callers are addresses')
+  for (const [name, values] of Object.entries(route.allow ?? {})) {
+    if (values === undefined) continue
+    if (name === 'callers') {
+      try {
+        callers = parseCidrs(values)
+      } catch (error) {
+        report(['allow', 'callers'], (error as TypeError).message)
+      }
+    } else if (names.includes(name)) allowed.set(name, new Set(values))
+    else report(['allow', name], `{${name}} is no capture of match.path`)
+  }
+  return { callers, allowed }
+}

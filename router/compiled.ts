@@ -1,0 +1,75 @@
+/** What the hot path reads: everything that can be known before a request comes, worked out once per table. */
+import type { Cidrs } from '../protocol/forwarded.ts'
+import type { CorsPolicy } from '../protocol/problem.ts'
+import type { Route } from './table.ts'
+import type { Target, TargetTemplate, TlsIdentity } from './target.ts'
+
+export interface CompiledRoute {
+  readonly name: string
+  /** As written; for explanations. */
+  readonly route: Route
+  /** The match path's segments, decoded; captures as undefined. */
+  readonly segments: readonly (string | undefined)[]
+  /** Name and segment index of each capture: `[name, index, name, index]`. */
+  readonly captures: readonly (string | number)[]
+  /** The match path ended in a slash: the bare name does not match. */
+  readonly slash: boolean
+  readonly methods: ReadonlySet<string> | undefined
+  /** Flat name and value; value `*` means presence. */
+  readonly headers: readonly string[]
+  /** Routes with the same group differ by method only. */
+  readonly group: string
+  /** The target, if it has no captures. */
+  readonly target: Target | undefined
+  readonly template: TargetTemplate | undefined
+  readonly answer: CompiledAnswer | undefined
+  /** How many segments are cut off the path, and what is put there. */
+  readonly cutSegments: number
+  readonly prefix: string
+  readonly keepHost: boolean
+  readonly requestRules: CompiledHeaders | undefined
+  readonly responseRules: CompiledHeaders | undefined
+  readonly connectMs: number
+  readonly headMs: number
+  /** -1: no limit. */
+  readonly bodyBytes: number
+  readonly tls: TlsIdentity | undefined
+  readonly attempts: number
+  readonly idempotencyKey: boolean
+  readonly cors: CorsPolicy | undefined
+  /** Undefined: all. */
+  readonly callers: Cidrs | undefined
+  /** Allowed values by capture. */
+  readonly allowed: ReadonlyMap<string, ReadonlySet<string>>
+}
+
+export interface CompiledAnswer {
+  readonly status: number
+  readonly headers: readonly string[]
+  readonly body: Uint8Array
+}
+
+/** `remove` holds the names of `set` too. */
+export interface CompiledHeaders {
+  readonly remove: ReadonlySet<string>
+  readonly set: readonly string[]
+}
+
+/** One segment of the trie of paths. */
+export interface PathNode {
+  literals: Map<string, PathNode> | undefined
+  capture: PathNode | undefined
+  /** Routes whose path ends here: those with more header conditions first, then in the table's order. */
+  routes: CompiledRoute[]
+}
+
+export interface CompiledTable {
+  readonly routes: readonly CompiledRoute[]
+  /** Tries by exact host, by `*.` suffix (`.example.com`), and for any host. */
+  readonly hosts: ReadonlyMap<string, PathNode>
+  readonly wildcards: ReadonlyMap<string, PathNode>
+  readonly anyHost: PathNode | undefined
+  readonly resolve: ReadonlyMap<string, string>
+  /** Things that are allowed and unwise; logged at start and reload. */
+  readonly warnings: readonly string[]
+}

@@ -1,0 +1,147 @@
+/**
+ * Which route a request takes: the most specific host that has a route for the path, in it the longest path, there the
+ * most header conditions, and then the method, which never leads on to a shorter path.
+ */
+import type { HeaderList } from '../protocol/exchange.ts'
+import type { CompiledRoute, CompiledTable, PathNode } from './compiled.ts'
+import { decodeSegment, isPlainPath, pathEnd, readPath } from './path.ts'
+
+export type Match =
+  | { readonly kind: 'route'; readonly route: CompiledRoute }
+  | { readonly kind: 'none' }
+  | { readonly kind: 'method'; readonly route: CompiledRoute; readonly allow: string }
+  | { readonly kind: 'ambiguous'; readonly reason: string }
+
+const NONE: Match = { kind: 'none' }
+const REFUSED: Match = { kind: 'ambiguous', reason: 'the path holds a dot segment, a backslash, NUL or the like' }
+const TWO_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in two ways that lead to different routes' }
+
+/** What of a request decides. */
+export interface MatchInput {
+  readonly method: string
+  readonly authority: string
+  readonly path: string
+  readonly headers: HeaderList
+}
+
+export function matchRequest(table: CompiledTable, request: MatchInput): Match {
+  const path = request.path
+  const end = pathEnd(path)
+  if (isPlainPath(path, end)) return matchHosts(table, request, plainSegments(path, end))
+  const readings = readPath(path, end)
+  if (readings === undefined) return REFUSED
+  const strict = matchHosts(table, request, readings.strict)
+  const loose = matchHosts(table, request, readings.loose)
+  return routeOf(strict) === routeOf(loose) ? strict : TWO_WAYS
+}
+
+function routeOf(match: Match): CompiledRoute | undefined {
+  return match.kind === 'route' || match.kind === 'method' ? match.route : undefined
+}
+
+function plainSegments(path: string, end: number): string[] {
+  return (end === path.length ? path.slice(1) : path.slice(1, end)).split('/')
+}
+
+function matchHosts(table: CompiledTable, request: MatchInput, segments: readonly string[]): Match {
+  if (table.hosts.size > 0 || table.wildcards.size > 0) {
+    const host = hostName(request.authority)
+    const exact = table.hosts.get(host)
+    const found = exact === undefined ? NONE : matchPath(exact, request, segments)
+    if (found !== NONE) return found
+    const dot = host.indexOf('.')
+    const wildcard = dot <= 0 ? undefined : table.wildcards.get(host.slice(dot))
+    const second = wildcard === undefined ? NONE : matchPath(wildcard, request, segments)
+    if (second !== NONE) return second
+  }
+  return table.anyHost === undefined ? NONE : matchPath(table.anyHost, request, segments)
+}
+
+/** Host of an authority: lower case, without port and final dot. */
+export function hostName(authority: string): string {
+  const lower = authority.toLowerCase()
+  const colon = lower.startsWith('[') ? lower.indexOf(':', lower.indexOf(']')) : lower.indexOf(':')
+  const host = colon < 0 ? lower : lower.slice(0, colon)
+  return host.endsWith('.') ? host.slice(0, -1) : host
+}
+
+/** The deepest node whose routes take the request. Each node of the trie is looked at once at most. */
+function matchPath(node: PathNode, request: MatchInput, segments: readonly string[], depth = 0): Match {
+  if (depth < segments.length) {
+    const segment = segments[depth]!
+    const literal = node.literals?.get(segment)
+    if (node.capture !== undefined && segment !== '') return longer(node, literal, request, segments, depth)
+    if (literal !== undefined) {
+      const found = matchPath(literal, request, segments, depth + 1)
+      if (found !== NONE) return found
+    }
+  }
+  return node.routes.length === 0 ? NONE : matchHere(node, request, segments, depth)
+}
+
+/** A literal and a capture compete: the longer path wins; of equal ones the literal. */
+function longer(
+  node: PathNode,
+  literal: PathNode | undefined,
+  request: MatchInput,
+  segments: readonly string[],
+  depth: number,
+): Match {
+  const first = literal === undefined ? NONE : matchPath(literal, request, segments, depth + 1)
+  const second = matchPath(node.capture!, request, segments, depth + 1)
+  if (second !== NONE && (first === NONE || lengthOf(second) > lengthOf(first))) return second
+  if (first !== NONE) return first
+  return node.routes.length === 0 ? NONE : matchHere(node, request, segments, depth)
+}
+
+function lengthOf(match: Match): number {
+  return routeOf(match)?.segments.length ?? 0
+}
+
+function matchHere(node: PathNode, request: MatchInput, segments: readonly string[], depth: number): Match {
+  let refused: CompiledRoute | undefined
+  let allow = ''
+  for (const route of node.routes) {
+    if (refused !== undefined && refused.group !== route.group) continue
+    if (route.slash && depth === segments.length) continue
+    if (route.headers.length > 0 && !hasAll(request.headers, route.headers)) continue
+    if (route.methods === undefined || route.methods.has(request.method) || isAnsweredPreflight(route, request)) {
+      return { kind: 'route', route }
+    }
+    refused ??= route
+    for (const method of route.methods) allow += allow === '' ? method : `, ${method}`
+  }
+  return refused === undefined ? NONE : { kind: 'method', route: refused, allow }
+}
+
+/** A preflight asks on behalf of another method: a route with CORS takes it if it takes that method. */
+function isAnsweredPreflight(route: CompiledRoute, request: MatchInput): boolean {
+  if (route.cors === undefined || request.method !== 'OPTIONS' || route.methods === undefined) return false
+  for (let i = 0; i < request.headers.length; i += 2) {
+    if (request.headers[i] === 'access-control-request-method') return route.methods.has(request.headers[i + 1]!)
+  }
+  return false
+}
+
+function hasAll(headers: HeaderList, wanted: readonly string[]): boolean {
+  for (let i = 0; i < wanted.length; i += 2) if (!hasOne(headers, wanted[i]!, wanted[i + 1]!)) return false
+  return true
+}
+
+function hasOne(headers: HeaderList, name: string, value: string): boolean {
+  for (let i = 0; i < headers.length; i += 2) {
+    if (headers[i] === name && (value === '*' || headers[i + 1] === value)) return true
+  }
+  return false
+}
+
+/** Captured names of a request that matched. */
+export function capturesOf(route: CompiledRoute, path: string): Record<string, string> {
+  const captures: Record<string, string> = {}
+  if (route.captures.length === 0) return captures
+  const segments = path.slice(1, pathEnd(path)).split('/')
+  for (let i = 0; i < route.captures.length; i += 2) {
+    captures[route.captures[i] as string] = decodeSegment(segments[route.captures[i + 1] as number] ?? '')
+  }
+  return captures
+}

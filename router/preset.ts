@@ -1,0 +1,70 @@
+/** The route table that users of the GitOps runtime know. */
+import { type Logger, noLogger } from '../protocol/log.ts'
+import type { Route, RouteTable } from './table.ts'
+
+export interface GitopsRuntimeOptions {
+  /** Namespaces whose event sources get webhooks. None: webhooks are answered 404, and a warning says why. */
+  namespaces?: readonly string[] | undefined
+  /** Origins of the UI whose pages call App-Proxy. None: no CORS fields on our own answers. */
+  corsOrigins?: readonly string[] | undefined
+  /** Default `cluster.local`. */
+  clusterDomain?: string | undefined
+  /** Default `http://cap-app-proxy:3017`. */
+  appProxy?: string | undefined
+  /** Default `http://argo-server:2746`. */
+  workflows?: string | undefined
+  /** As in {@link RouteTable}; for tests and demos. */
+  resolve?: Record<string, string> | undefined
+  logger?: Logger | undefined
+}
+
+/** Largest body that GitHub sends. */
+const WEBHOOK_BODY_BYTES = 25 * 1024 * 1024
+
+export function gitopsRuntime(options: GitopsRuntimeOptions = {}): RouteTable {
+  const namespaces = [...(options.namespaces ?? [])]
+  if (namespaces.length === 0) {
+    const message = 'no namespaces are allowed: webhooks are answered 404 (set preset.namespaces)'
+    ;(options.logger ?? noLogger).warn({ route: 'webhooks' }, message)
+  }
+  return {
+    routes: [
+      appProxy(options),
+      {
+        name: 'workflows',
+        match: { path: '/workflows/' },
+        target: options.workflows ?? 'http://argo-server:2746',
+        rewrite: { stripPrefix: '/workflows' },
+      },
+      {
+        name: 'webhooks',
+        match: { path: '/webhooks/{namespace}/{eventSource}' },
+        target: `http://{eventSource}-eventsource-svc.{namespace}.svc.${options.clusterDomain ?? 'cluster.local'}:80`,
+        allow: { namespace: namespaces },
+        limits: { bodyBytes: WEBHOOK_BODY_BYTES },
+      },
+      { name: 'readyz', match: { path: '/readyz' }, answer: { body: 'ok' } },
+      { name: 'healthz', match: { path: '/healthz' }, answer: { body: 'ok' } },
+    ],
+    resolve: options.resolve,
+  }
+}
+
+function appProxy(options: GitopsRuntimeOptions): Route {
+  const route: Route = {
+    name: 'app-proxy',
+    match: { path: '/app-proxy' },
+    target: options.appProxy ?? 'http://cap-app-proxy:3017',
+  }
+  const origins = options.corsOrigins ?? []
+  if (origins.length === 0) return route
+  return {
+    ...route,
+    cors: {
+      origins: [...origins],
+      methods: ['GET', 'HEAD', 'PUT', 'PATCH', 'POST', 'DELETE'],
+      headers: ['content-type', 'x-access-token'],
+      credentials: true,
+    },
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * The route table as people write it, in YAML or as an object. `compile.ts` turns it into what the hot path reads.
+ */
+
+import type { CorsPolicy } from '../protocol/problem.ts'
+
+export interface RouteTable {
+  routes: Route[]
+  /** As `curl --resolve`: `name:port` to `address:port`. Host, SNI and the certificate's name stay those of the target. */
+  resolve?: Record<string, string> | undefined
+}
+
+export interface Route {
+  /** Unique; stands in logs and metrics. */
+  name: string
+  match: RouteMatch
+  /** `http://`, `https://` or `h2c://` (HTTP/2 without TLS), host and port; `{name}` in the host stands for a capture. */
+  target?: string | undefined
+  /** A fixed answer instead of a target. */
+  answer?: StaticAnswer | undefined
+  /** Absent: the path goes on as it came. */
+  rewrite?: { stripPrefix?: string | undefined; replacePrefix?: PrefixReplacement | undefined } | undefined
+  /** What the upstream sees as `Host`: the caller's (`keep`, default) or the target's. */
+  host?: 'keep' | 'target' | undefined
+  /** Fields of the request, set or removed last before it goes to the upstream. */
+  headers?: HeaderRules | undefined
+  /** Fields of the upstream's response. */
+  responseHeaders?: HeaderRules | undefined
+  timeouts?: RouteTimeouts | undefined
+  /** `bodyBytes`: largest request body; absent means no limit. */
+  limits?: { bodyBytes?: number | undefined } | undefined
+  tls?: RouteTls | undefined
+  retries?: RouteRetries | undefined
+  /** Put on our own error answers, and on preflights while the target is down. */
+  cors?: CorsPolicy | undefined
+  /**
+   * `callers`: CIDRs that may call; absent means all, an empty list none. Every other key is a capture of the path, and
+   * its list holds the values that are taken; an empty list takes none.
+   */
+  allow?: Record<string, string[] | undefined> | undefined
+}
+
+export interface RouteMatch {
+  /** Exact names, or `*.example.com` for exactly one label more. Absent: any host. */
+  hosts?: string[] | undefined
+  /**
+   * Prefix of whole segments: `/app-proxy` matches itself and `/app-proxy/...`, not `/app-proxyx`. With a slash at the
+   * end, the bare name does not match. `{name}` captures one segment. Absent: `/`.
+   */
+  path?: string | undefined
+  /** Absent: any. The longest path decides alone: another method is answered 405. */
+  methods?: string[] | undefined
+  /** Name to exact value; `*` means that the field is there. */
+  headers?: Record<string, string> | undefined
+}
+
+export interface PrefixReplacement {
+  from: string
+  to: string
+}
+
+export interface HeaderRules {
+  set?: Record<string, string> | undefined
+  remove?: string[] | undefined
+}
+
+export interface RouteTimeouts {
+  /** Name, TCP and TLS together; default 5,000. */
+  connectMs?: number | undefined
+  /** From the last progress of the request to the response's head; default 60,000. Never cuts a body. */
+  headMs?: number | undefined
+}
+
+export interface RouteTls {
+  /** PEM text, or the path of a PEM file. It alone is trusted then. */
+  ca?: string | undefined
+  /** Name asked for and checked, if it is not the target's host. */
+  serverName?: string | undefined
+  /** Takes any certificate, and warns at start. */
+  insecure?: boolean | undefined
+}
+
+export interface RouteRetries {
+  /**
+   * How often a request is sent again: if no connection came about, or if the upstream broke before its head and the
+   * method is safe and the body empty. Default 0; a stale idle connection is replaced once in any case.
+   */
+  attempts?: number | undefined
+  /** The route accepts `Idempotency-Key`: a request that has it counts as safe, with a body of up to 64 KiB. */
+  idempotencyKey?: boolean | undefined
+}
+
+export interface StaticAnswer {
+  /** Default 200. */
+  status?: number | undefined
+  body?: string | undefined
+  /** Default `text/plain; charset=utf-8`. */
+  contentType?: string | undefined
+}
+
+/** One thing wrong in a table: where (keys and indices from the top), and what. */
+export interface RouteProblem {
+  readonly path: readonly (string | number)[]
+  readonly message: string
+}
+
+/** A route table that cannot be used; `problems` holds every one that was found. */
+export class RouteTableError extends Error {
+  override readonly name = 'RouteTableError'
+  readonly code = 'ERR_SALLYPORT_ROUTES'
+  readonly problems: readonly RouteProblem[]
+
+  constructor(problems: readonly RouteProblem[], lines?: readonly string[]) {
+    super((lines ?? problems.map(describe)).join('\n'))
+    this.problems = problems
+  }
+}
+
+function describe(problem: RouteProblem): string {
+  return problem.path.length === 0 ? problem.message : `${formatPath(problem.path)}: ${problem.message}`
+}
+
+/** `routes[2].match.path` */
+export function formatPath(path: readonly (string | number)[]): string {
+  let text = ''
+  for (const part of path) text += typeof part === 'number' ? `[${part}]` : text === '' ? part : `.${part}`
+  return text
+}
