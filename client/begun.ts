@@ -1,0 +1,61 @@
+/**
+ * The exchanges that this instance began to forward, over all its connections, so that none runs twice (design: "sent
+ * again or not"). Only those with an unsafe method stand here: a safe one may always be forwarded anew.
+ */
+
+/** How long an exchange is remembered after its end. */
+const KEEP_MS = 60_000
+const MAX_ENDED = 65_536
+
+const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'QUERY'])
+
+/** RFC 9110 section 9.2.1 (and QUERY): the caller asks for nothing to be changed. TRACE never comes this far. */
+export function isSafe(method: string): boolean {
+  return SAFE.has(method)
+}
+
+export class BegunExchanges {
+  readonly #maxEnded: number
+  readonly #now: () => number
+  /** Bounded by the sessions' limit of streams. */
+  readonly #live = new Set<string>()
+  /** Id to the time of its end, oldest first. */
+  readonly #ended = new Map<string, number>()
+  /** Until then the memory has a hole: an id was dropped before its time. */
+  #holeUntilMs = Number.NEGATIVE_INFINITY
+
+  constructor(maxEnded = MAX_ENDED, now: () => number = () => performance.now()) {
+    this.#maxEnded = maxEnded
+    this.#now = now
+  }
+
+  /** Begins `id` and is true; false if it was begun before, or if that cannot be told of a later attempt. */
+  begin(id: string, attempt: number): boolean {
+    const nowMs = this.#now()
+    this.#forget(nowMs)
+    if (this.#live.has(id) || this.#ended.has(id)) return false
+    if (attempt > 0 && nowMs < this.#holeUntilMs) return false
+    this.#live.add(id)
+    return true
+  }
+
+  end(id: string): void {
+    if (!this.#live.delete(id)) return
+    this.#ended.set(id, this.#now() + KEEP_MS)
+    if (this.#ended.size <= this.#maxEnded) return
+    const [oldest, untilMs] = this.#ended.entries().next().value!
+    this.#ended.delete(oldest)
+    this.#holeUntilMs = Math.max(this.#holeUntilMs, untilMs)
+  }
+
+  get size(): number {
+    return this.#live.size + this.#ended.size
+  }
+
+  #forget(nowMs: number): void {
+    for (const [id, untilMs] of this.#ended) {
+      if (untilMs > nowMs) return
+      this.#ended.delete(id)
+    }
+  }
+}

@@ -1,0 +1,39 @@
+/** What a client reads in its own token. Nothing is verified here: that is the server's part. */
+
+export interface Claims {
+  readonly sub: string | undefined
+  readonly aud: readonly string[]
+  /** Seconds since 1970, as in the token. */
+  readonly exp: number | undefined
+  readonly nbf: number | undefined
+  readonly iat: number | undefined
+}
+
+/** The claims of a JWT in compact form (RFC 7519), or `undefined` if it is none. */
+export function readClaims(token: string): Claims | undefined {
+  const parts = token.split('.')
+  if (parts.length !== 3) return undefined
+  try {
+    const payload: unknown = JSON.parse(Buffer.from(parts[1]!, 'base64url').toString('utf8'))
+    if (typeof payload !== 'object' || payload === null) return undefined
+    const claims = payload as Record<string, unknown>
+    return {
+      sub: typeof claims.sub === 'string' ? claims.sub : undefined,
+      aud: audience(claims.aud),
+      exp: seconds(claims.exp),
+      nbf: seconds(claims.nbf),
+      iat: seconds(claims.iat),
+    }
+  } catch {
+    return undefined
+  }
+}
+
+function audience(aud: unknown): string[] {
+  if (typeof aud === 'string') return [aud]
+  return Array.isArray(aud) ? aud.filter(entry => typeof entry === 'string') : []
+}
+
+function seconds(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isFinite(value) ? value : undefined
+}

@@ -1,0 +1,223 @@
+/** A target that is a function of the web's Request and Response. Both bodies stream, with back-pressure. */
+import { SallyportError } from '../../protocol/errors.ts'
+import {
+  BODY_UNKNOWN,
+  type Handler,
+  type HeaderList,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseSink,
+} from '../../protocol/exchange.ts'
+import { appendForwarded } from '../../protocol/forwarded.ts'
+import { isFieldValue, removeHeader, stripHopByHop } from '../../protocol/headers.ts'
+import { answerProblem } from '../../protocol/problem.ts'
+
+export type FetchHandler = (request: Request) => Response | Promise<Response>
+
+/** Response bytes that may wait to be taken before the function's body is read no further. */
+const UNTAKEN_BYTES = 64 * 1024
+
+/** Methods that a Request cannot hold (Fetch standard, "forbidden method"). */
+const FORBIDDEN: ReadonlySet<string> = new Set(['CONNECT', 'TRACE', 'TRACK'])
+
+/** An upgrade reaches the function as a plain GET: its answer is the upstream's "no". */
+export function functionTarget(fetch: FetchHandler): Handler {
+  return (request, response) => {
+    const exchange = new FunctionExchange(request, response)
+    if (FORBIDDEN.has(request.method.toUpperCase())) {
+      answerProblem(response, request, new SallyportError('method-not-allowed'))
+      exchange.discard()
+    } else {
+      void exchange.run(fetch)
+    }
+    return exchange
+  }
+}
+
+class FunctionExchange implements RequestSink {
+  readonly #request: HttpRequest
+  readonly #response: ResponseSink
+  readonly #gone = new AbortController()
+  readonly #chunks: Uint8Array[] = []
+  #wanted: (() => void) | undefined
+  #body: ReadableStreamDefaultController<Uint8Array> | undefined
+  #ended = false
+  #discarding = false
+  #untaken = 0
+  #taken: (() => void) | undefined
+
+  constructor(request: HttpRequest, response: ResponseSink) {
+    this.#request = request
+    this.#response = response
+  }
+
+  // The caller's side.
+
+  data(chunk: Uint8Array): void {
+    if (this.#discarding) return this.#response.consumed(chunk.length)
+    this.#chunks.push(chunk)
+    this.#wake()
+  }
+
+  end(): void {
+    this.#ended = true
+    this.#wake()
+  }
+
+  abort(error: SallyportError): void {
+    this.#gone.abort(error)
+    this.#body?.error(error)
+    this.discard()
+    this.#resume()
+  }
+
+  consumed(bytes: number): void {
+    this.#untaken -= bytes
+    if (this.#untaken < UNTAKEN_BYTES) this.#resume()
+  }
+
+  // The function's side.
+
+  async run(fetch: FetchHandler): Promise<void> {
+    try {
+      const answer = await fetch(this.#makeRequest())
+      if (!(answer instanceof Response)) throw new TypeError('the target function returned no Response')
+      await this.#send(answer)
+    } catch (cause) {
+      if (!this.#gone.signal.aborted) this.#response.abort(new SallyportError('upstream-broken', messageOf(cause), { cause }))
+    } finally {
+      this.#finish()
+    }
+  }
+
+  /** The rest of the request's body is of no interest any more. */
+  discard(): void {
+    this.#discarding = true
+    let bytes = 0
+    for (const chunk of this.#chunks.splice(0)) bytes += chunk.length
+    if (bytes > 0) this.#response.consumed(bytes)
+    this.#wake()
+  }
+
+  #makeRequest(): Request {
+    const { method, caller, authority, path, bodyBytes } = this.#request
+    const headers = new Headers([['host', authority]])
+    const fields: HeaderList = [...this.#request.headers]
+    if (caller !== undefined) appendForwarded(fields, caller)
+    for (let i = 0; i < fields.length; i += 2) headers.append(fields[i]!, fields[i + 1]!)
+    const url = `${caller?.scheme ?? 'http'}://${authority}${path}`
+    const init = { method, headers, signal: this.#gone.signal, redirect: 'manual' } as const
+    if (bodyBytes === 0 || method === 'GET' || method === 'HEAD') {
+      this.discard()
+      return new Request(url, init)
+    }
+    return new Request(url, { ...init, body: this.#bodyStream(), duplex: 'half' } as RequestInit)
+  }
+
+  /** Pulled, never pushed: the caller's bytes wait in its credit until the function reads them. */
+  #bodyStream(): ReadableStream<Uint8Array> {
+    return new ReadableStream<Uint8Array>(
+      {
+        start: controller => {
+          this.#body = controller
+        },
+        pull: async controller => {
+          while (this.#chunks.length === 0 && !this.#ended && !this.#discarding) await this.#arrival()
+          const chunk = this.#chunks.shift()
+          if (chunk === undefined) return this.#closeBody(controller)
+          this.#response.consumed(chunk.length)
+          controller.enqueue(chunk)
+        },
+        cancel: () => {
+          this.#body = undefined
+          this.discard()
+        },
+      },
+      { highWaterMark: 0 },
+    )
+  }
+
+  #closeBody(controller: ReadableStreamDefaultController<Uint8Array>): void {
+    if (this.#body === undefined || this.#gone.signal.aborted) return
+    this.#body = undefined
+    if (this.#ended) controller.close()
+    else controller.error(new SallyportError('cancelled', 'the exchange is over'))
+  }
+
+  async #send(answer: Response): Promise<void> {
+    if (this.#gone.signal.aborted) return await answer.body?.cancel()
+    const bodiless = this.#request.method === 'HEAD' || answer.status === 204 || answer.status === 304
+    const headers = headersOf(answer)
+    const length = bodiless || answer.body === null ? 0 : lengthOf(headers)
+    if (length === BODY_UNKNOWN) removeHeader(headers, 'content-length')
+    this.#response.head({ status: answer.status, headers, bodyBytes: length })
+    if (answer.body !== null && bodiless) await answer.body.cancel()
+    else if (answer.body !== null) await this.#pump(answer.body, length)
+    if (!this.#gone.signal.aborted) this.#response.end([])
+  }
+
+  async #pump(body: ReadableStream<Uint8Array>, length: number): Promise<void> {
+    const reader = body.getReader()
+    let sent = 0
+    for (;;) {
+      const { value, done } = await reader.read()
+      if (this.#gone.signal.aborted) return await reader.cancel(this.#gone.signal.reason)
+      if (done) break
+      if (!(value instanceof Uint8Array)) throw new TypeError('the body of the Response has a chunk that is no Uint8Array')
+      if (value.length === 0) continue
+      sent += value.length
+      if (length >= 0 && sent > length) throw new TypeError('the body of the Response is longer than its content-length')
+      this.#untaken += value.length
+      this.#response.data(value)
+      if (this.#untaken >= UNTAKEN_BYTES) await this.#room()
+    }
+    if (length >= 0 && sent < length) throw new TypeError('the body of the Response is shorter than its content-length')
+  }
+
+  #finish(): void {
+    this.discard()
+    if (this.#body !== undefined) this.#closeBody(this.#body)
+  }
+
+  #arrival(): Promise<void> {
+    return new Promise(resolve => {
+      this.#wanted = resolve
+    })
+  }
+
+  #wake(): void {
+    const wanted = this.#wanted
+    this.#wanted = undefined
+    wanted?.()
+  }
+
+  #room(): Promise<void> {
+    return new Promise(resolve => {
+      this.#taken = resolve
+    })
+  }
+
+  #resume(): void {
+    const taken = this.#taken
+    this.#taken = undefined
+    taken?.()
+  }
+}
+
+function headersOf(answer: Response): HeaderList {
+  const headers: HeaderList = []
+  for (const [name, value] of answer.headers) {
+    if (isFieldValue(value)) headers.push(name, value)
+  }
+  stripHopByHop(headers)
+  return headers
+}
+
+function lengthOf(headers: HeaderList): number {
+  const at = headers.indexOf('content-length')
+  return at >= 0 && at % 2 === 0 && /^\d{1,15}$/.test(headers[at + 1]!) ? Number(headers[at + 1]) : BODY_UNKNOWN
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

@@ -1,0 +1,180 @@
+/** The client's token: fetched when it is needed, renewed when a third of its life is left, warned of at a quarter. */
+import type { Logger } from '../protocol/log.ts'
+import { readClaims } from './claims.ts'
+import { spoken } from './durations.ts'
+
+/** A token, or what gives one; called again whenever a fresh one is wanted. */
+export type TokenSource = string | (() => string | Promise<string>)
+
+export interface TokenKeeperOptions {
+  readonly source: TokenSource
+  /** A token that differs from the one before: live sessions send it in band. */
+  readonly onFresh: (token: string) => void
+  readonly logger: Logger
+}
+
+/** The source must answer in this time. */
+const SOURCE_TIMEOUT_MS = 10_000
+const MIN_RETRY_MS = 500
+const MAX_RETRY_MS = 30_000
+/** Longest delay that a timer takes. */
+const MAX_TIMER_MS = 2 ** 31 - 1
+
+export class TokenKeeper {
+  readonly #onFresh: (token: string) => void
+  readonly #logger: Logger
+  #source: TokenSource
+  #token: string | undefined
+  #seenMs = 0
+  #refused = false
+  #fetching: Promise<string> | undefined
+  #timer: NodeJS.Timeout | undefined
+  #warned = false
+  #aheadMs = 0
+  #closed = false
+
+  constructor(options: TokenKeeperOptions) {
+    this.#source = options.source
+    this.#onFresh = options.onFresh
+    this.#logger = options.logger
+  }
+
+  /** When the token ends, ms since 1970; `undefined` if there is none yet or it does not say. */
+  get expiresMs(): number | undefined {
+    const exp = this.#token === undefined ? undefined : readClaims(this.#token)?.exp
+    return exp === undefined ? undefined : exp * 1000
+  }
+
+  /** A token worth showing: the one at hand, or a fresh one if that was refused or is in its last third. */
+  async get(): Promise<string> {
+    if (this.#token !== undefined && !this.#refused && this.#nowMs() < this.#renewMs()) return this.#token
+    return await this.#fetch()
+  }
+
+  /** Puts a new token in force, in place of whatever the source was; live sessions send it at once. */
+  set(token: string): void {
+    this.#source = token
+    this.#take(token)
+  }
+
+  /** Asks the source for a token now. */
+  async refresh(): Promise<void> {
+    await this.#fetch()
+  }
+
+  /** The server did not take the token at hand. */
+  refused(): void {
+    this.#refused = true
+    this.#schedule()
+  }
+
+  /** The server's clock, from its `Date`: the end of the token is judged by it where the two differ by seconds. */
+  serverTime(dateMs: number): void {
+    const aheadMs = Date.now() - dateMs
+    this.#aheadMs = Math.abs(aheadMs) < 5000 ? 0 : aheadMs
+    this.#schedule()
+  }
+
+  close(): void {
+    this.#closed = true
+    clearTimeout(this.#timer)
+  }
+
+  #fetch(): Promise<string> {
+    this.#fetching ??= this.#ask().finally(() => {
+      this.#fetching = undefined
+      this.#schedule()
+    })
+    return this.#fetching
+  }
+
+  async #ask(): Promise<string> {
+    const source = this.#source
+    const given: unknown = typeof source === 'string' ? source : await withDeadline(async () => await source())
+    if (typeof given !== 'string' || given.trim() === '') throw new Error('the source gave no token')
+    this.#take(given.trim())
+    return given.trim()
+  }
+
+  #take(token: string): void {
+    if (token === this.#token || this.#closed) return
+    const first = this.#token === undefined
+    this.#token = token
+    this.#seenMs = this.#nowMs()
+    this.#refused = false
+    this.#warned = false
+    this.#schedule()
+    if (!first) this.#onFresh(token)
+  }
+
+  #nowMs(): number {
+    return Date.now() - this.#aheadMs
+  }
+
+  #lifeMs(): number {
+    const claims = this.#token === undefined ? undefined : readClaims(this.#token)
+    if (claims?.exp === undefined) return Number.POSITIVE_INFINITY
+    const fromMs = claims.iat === undefined ? this.#seenMs : claims.iat * 1000
+    return Math.max(0, claims.exp * 1000 - fromMs)
+  }
+
+  #renewMs(): number {
+    return (this.expiresMs ?? Number.POSITIVE_INFINITY) - this.#lifeMs() / 3
+  }
+
+  #warnMs(): number {
+    return (this.expiresMs ?? Number.POSITIVE_INFINITY) - this.#lifeMs() / 4
+  }
+
+  /** Sets the one timer for what comes next: renewal, the warning, or another try. */
+  #schedule(): void {
+    clearTimeout(this.#timer)
+    const expiresMs = this.expiresMs
+    if (this.#closed || expiresMs === undefined) return
+    const nowMs = this.#nowMs()
+    const waits: number[] = []
+    if (!this.#warned) waits.push(this.#warnMs() - nowMs)
+    if (typeof this.#source === 'function') {
+      const untilMs = this.#refused ? 0 : this.#renewMs() - nowMs
+      const retryMs = Math.min(MAX_RETRY_MS, Math.max(MIN_RETRY_MS, (expiresMs - nowMs) / 10))
+      waits.push(untilMs > 0 ? untilMs : retryMs)
+    }
+    if (waits.length === 0) return
+    const delayMs = Math.min(MAX_TIMER_MS, Math.max(0, Math.min(...waits)))
+    this.#timer = setTimeout(() => this.#due(), delayMs)
+    this.#timer.unref()
+  }
+
+  #due(): void {
+    const nowMs = this.#nowMs()
+    if (!this.#warned && nowMs >= this.#warnMs()) this.#warn(nowMs)
+    if (typeof this.#source !== 'function' || (!this.#refused && nowMs < this.#renewMs())) return this.#schedule()
+    this.#fetch().catch((error: unknown) => {
+      this.#logger.warn({ error: messageOf(error) }, 'no fresh token')
+    })
+  }
+
+  #warn(nowMs: number): void {
+    this.#warned = true
+    const leftMs = (this.expiresMs ?? nowMs) - nowMs
+    const when = leftMs > 0 ? `ends in ${spoken(leftMs)}` : `ended ${spoken(-leftMs)} ago`
+    this.#logger.warn({ leftMs }, `the token ${when} and was not renewed`)
+  }
+}
+
+async function withDeadline<Value>(run: () => Promise<Value>): Promise<Value> {
+  const { promise, reject } = Promise.withResolvers<never>()
+  const timer = setTimeout(
+    () => reject(new Error(`the source of the token did not answer within ${spoken(SOURCE_TIMEOUT_MS)}`)),
+    SOURCE_TIMEOUT_MS,
+  )
+  try {
+    return await Promise.race([run(), promise])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}
