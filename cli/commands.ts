@@ -1,0 +1,234 @@
+import type { Flag, Flags } from './args.ts'
+import type { Command } from './command.ts'
+import { COMPONENTS, type ComponentName } from './config/components.ts'
+import type { Settings } from './config/setting.ts'
+
+const flag = (placeholder: string, about: string): Flag => ({ placeholder, about })
+const force = { force: flag('', 'Overwrites files that exist.') }
+const json = { json: flag('', 'Prints JSON.') }
+const days = { days: flag('N', 'Days that it holds; default 397, never longer than its authority.') }
+const routes = {
+  routes: flag('FILE', 'The route table (YAML).'),
+  preset: flag('gitops-runtime', 'A route table that is built in; takes --preset.* as the client does.'),
+}
+
+const SERVICES: readonly Command[] = [
+  {
+    name: 'server',
+    about: 'Runs the tunnel server: callers arrive here, and tunnel clients dial in.',
+    example:
+      'sallyport server --domain tunnels.example.com --auth.jwks.file keys/jwks.json \\\n' +
+      '    --control.tls.cert certs/server.pem --control.tls.key certs/server-key.pem',
+    flags: {},
+    component: 'server',
+    load: async () => (await import('./commands/server.ts')).runServer,
+  },
+  {
+    name: 'client',
+    about: 'Runs the tunnel client: dials out to the server and forwards what comes back.',
+    example:
+      'sallyport client --server wss://connect.tunnels.example.com:8443 --ca certs/ca.pem \\\n' +
+      '    --token.file token --target http://127.0.0.1:3000',
+    flags: {},
+    component: 'client',
+    load: async () => (await import('./commands/client.ts')).runClient,
+  },
+  {
+    name: 'router',
+    about: 'Runs the request router as a service of its own, behind an ingress or a tunnel client.',
+    example: 'sallyport router --routes routes.yaml --trusted-proxies 127.0.0.1',
+    flags: {},
+    component: 'router',
+    load: async () => (await import('./commands/router.ts')).runRouter,
+  },
+]
+
+const CERTS: readonly Command[] = [
+  {
+    name: 'certs init',
+    about: 'Makes an authority and a server certificate: ca.pem, ca-key.pem, server.pem, server-key.pem.',
+    example: "sallyport certs init --out certs --host tunnels.example.com '*.tunnels.example.com'",
+    flags: {
+      out: flag('DIR', 'Where the files go.'),
+      host: { ...flag('NAME...', 'DNS names, wildcards and IP addresses of the server.'), list: true, variadic: true },
+      ...days,
+      ...force,
+    },
+    load: async () => (await import('./commands/certs.ts')).certsInit,
+  },
+  {
+    name: 'certs server',
+    about: 'Makes another server certificate from an authority of `certs init`: server.pem, server-key.pem.',
+    example: "sallyport certs server --ca certs --out certs --host '*.tunnels.example.com' --force",
+    flags: {
+      out: flag('DIR', 'Where the files go.'),
+      host: { ...flag('NAME...', 'DNS names, wildcards and IP addresses of the server.'), list: true, variadic: true },
+      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem; default the same as --out.'),
+      ...days,
+      ...force,
+    },
+    load: async () => (await import('./commands/certs.ts')).certsServer,
+  },
+  {
+    name: 'certs client',
+    about: 'Makes a client certificate for one runtime: NAME.pem, NAME-key.pem.',
+    example: 'sallyport certs client --out certs --runtime demo',
+    flags: {
+      out: flag('DIR', 'Where the files go.'),
+      runtime: flag('NAME', 'The one runtime that its holder may serve.'),
+      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem; default the same as --out.'),
+      ...days,
+      ...force,
+    },
+    load: async () => (await import('./commands/certs.ts')).certsClient,
+  },
+  {
+    name: 'certs export',
+    about: 'Puts a certificate, its key and its authority into a PKCS#12 file, for agents in Java.',
+    example: 'sallyport certs export --cert certs/demo.pem --p12 demo.p12 --password.file password',
+    flags: {
+      p12: flag('FILE', 'The file to write.'),
+      'password.file': flag('FILE', 'File with the password of the PKCS#12 file.'),
+      cert: flag('FILE', 'The certificate (PEM).'),
+      key: flag('FILE', 'Its private key (PEM); default NAME-key.pem beside NAME.pem.'),
+      ca: flag('FILE', 'Its authorities (PEM); default ca.pem beside it, if there is one.'),
+      ...force,
+    },
+    load: async () => (await import('./commands/certs.ts')).certsExport,
+  },
+  {
+    name: 'certs show',
+    about: 'Describes the certificates of a file.',
+    example: 'sallyport certs show certs/server.pem',
+    positionals: ['FILE'],
+    flags: json,
+    load: async () => (await import('./commands/certs.ts')).certsShow,
+  },
+]
+
+const TOKENS: readonly Command[] = [
+  {
+    name: 'keys create',
+    about: 'Makes a key pair for tokens: private.jwk (secret) signs, jwks.json (for the server) verifies.',
+    example: 'sallyport keys create --out keys',
+    flags: {
+      out: flag('DIR', 'Where the files go.'),
+      alg: flag('ALG', 'EdDSA (default), ES256, RS256 or PS256.'),
+      ...force,
+    },
+    load: async () => (await import('./commands/keys.ts')).keysCreate,
+  },
+  {
+    name: 'token create',
+    about: 'Signs a token for one runtime and prints it alone on stdout.',
+    example: 'sallyport token create --key keys/private.jwk --runtime demo --ttl 1h > token',
+    flags: {
+      key: flag('FILE', 'private.jwk of `keys create`.'),
+      runtime: flag('NAME', 'The one runtime that it names.'),
+      ttl: flag('TIME', 'How long it holds: 90s, 30m, 1h (default), 90d.'),
+      audience: flag('AUDIENCE', 'Claim `aud`; default sallyport.'),
+      issuer: flag('ISSUER', 'Claim `iss`; default none.'),
+      cert: flag('FILE', 'Binds it to this client certificate.'),
+      out: flag('FILE', 'Writes it to this file (0600, in one step, replacing it) instead of stdout.'),
+    },
+    load: async () => (await import('./commands/token.ts')).tokenCreate,
+  },
+  {
+    name: 'token inspect',
+    about: 'Shows what a token says; its signature is not checked.',
+    example: 'sallyport token inspect token',
+    positionals: ['[FILE]'],
+    flags: json,
+    load: async () => (await import('./commands/token.ts')).tokenInspect,
+  },
+]
+
+const ROUTES: Command = {
+  name: 'route test',
+  about: 'Says which route takes a URL, the path that it becomes and where it goes, or why there is none.',
+  example: 'sallyport route test https://demo.tunnels.example.com/webhooks/argo-events/github --routes routes.yaml',
+  positionals: ['URL'],
+  flags: {
+    ...routes,
+    method: flag('METHOD', 'Default GET.'),
+    header: { ...flag('"NAME: VALUE"', 'A header field of the request; may repeat.'), list: true },
+    caller: flag('ADDRESS', 'Address of the caller, for allow.callers.'),
+    ...json,
+    ...presetFlags(),
+  },
+  load: async () => (await import('./commands/route.ts')).routeTest,
+}
+
+const OTHERS: readonly Command[] = [
+  {
+    name: 'status',
+    about: 'Shows how the components on this machine are doing: sessions, streams, connected since.',
+    example: 'sallyport status',
+    flags: {
+      admin: flag('URL', 'Admin listener to ask; default: every one of this user on this machine.'),
+      'admin.token.file': flag('FILE', 'Its bearer token; default: found by itself on the same machine.'),
+      ...json,
+    },
+    load: async () => (await import('./commands/status.ts')).status,
+  },
+  {
+    name: 'demo',
+    about: 'Starts everything on loopback with fresh keys, and prints lines to try; --check tries them itself.',
+    example: 'sallyport demo --check',
+    flags: { check: flag('', 'Sends one of each kind of traffic, prints pass or fail, and ends.') },
+    raw: true,
+    load: async () => (await import('./commands/demo.ts')).demo,
+  },
+]
+
+const CONFIG_ACTIONS = {
+  validate: 'Checks the configuration and the files that it names, and starts nothing.',
+  print: 'Prints each value with where it comes from; secrets are masked.',
+  schema: 'Prints the JSON Schema of the configuration file.',
+} as const
+
+function configCommand(action: keyof typeof CONFIG_ACTIONS, component: ComponentName): Command {
+  return {
+    name: `config ${action} ${component}`,
+    about: CONFIG_ACTIONS[action],
+    example: `sallyport config ${action} ${component}${action === 'schema' ? '' : ` --config ${component}.yaml`}`,
+    flags: {},
+    component,
+    load: async () => {
+      const commands = await import('./commands/config.ts')
+      return (args, io) => commands[action](component, args, io)
+    },
+  }
+}
+
+const CONFIGS = (Object.keys(CONFIG_ACTIONS) as (keyof typeof CONFIG_ACTIONS)[]).flatMap(action =>
+  (Object.keys(COMPONENTS) as ComponentName[]).map(component => configCommand(action, component)),
+)
+
+/** Every command, in the order of `sallyport --help`. */
+export const COMMANDS: readonly Command[] = [...SERVICES, ...CERTS, ...TOKENS, ROUTES, ...CONFIGS, ...OTHERS]
+
+/** All flags of a command: its own and the settings of its component. */
+export function flagsOf(command: Command): Flags {
+  const settings: Settings = command.component ? COMPONENTS[command.component] : {}
+  const config = command.component
+    ? { config: flag('FILE', 'YAML file with settings; flags and variables go over it.') }
+    : {}
+  return { ...config, ...command.flags, ...settingFlags(settings) }
+}
+
+function settingFlags(settings: Settings): Flags {
+  const entries = Object.entries(settings).map(([name, { kind, about, default: fallback }]) => {
+    const hasDefault = fallback !== undefined && kind.placeholder !== ''
+    return [
+      name,
+      { about: hasDefault ? `${about} Default ${fallback}.` : about, placeholder: kind.placeholder, list: kind.list },
+    ]
+  })
+  return Object.fromEntries(entries)
+}
+
+function presetFlags(): Flags {
+  const entries = Object.entries(COMPONENTS.router).filter(([name]) => name.startsWith('preset.'))
+  return settingFlags(Object.fromEntries(entries))
+}

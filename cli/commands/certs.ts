@@ -1,0 +1,121 @@
+import { existsSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { type CertificateAndKey, createAuthority } from '../../certs/authority.ts'
+import type { OutputFile } from '../../certs/files.ts'
+import { type CertificateReport, inspectCertificates } from '../../certs/inspect.ts'
+import { createClientCertificate, createServerCertificate } from '../../certs/leaf.ts'
+import { parseHostName } from '../../certs/names.ts'
+import { exportPkcs12 } from '../../certs/pkcs12.ts'
+import type { Arguments } from '../args.ts'
+import type { Io, Run } from '../command.ts'
+import { EXIT, usageError } from '../failure.ts'
+import { checked, hasSwitch, optionalCount, optionalFlag, readInput, requiredFlag } from '../options.ts'
+import { writeOutput } from '../output-files.ts'
+
+/** `sallyport certs init` */
+export const certsInit: Run = async (args, io) => {
+  const out = requiredFlag(args, 'out')
+  const hosts = await checkedHosts(args)
+  const authority = await createAuthority()
+  const server = await checked(() => createServerCertificate(authority, { hosts, ...validity(args) }))
+  await writeOutput([...pair(out, 'ca', authority), ...pair(out, 'server', server)], hasSwitch(args, 'force'), io)
+  return EXIT.ok
+}
+
+/** `sallyport certs server` */
+export const certsServer: Run = async (args, io) => {
+  const out = requiredFlag(args, 'out')
+  const hosts = await checkedHosts(args)
+  const { authority, where } = readAuthority(args, out)
+  const server = await checked(() => createServerCertificate(authority, { hosts, ...validity(args) }), where)
+  await writeOutput(pair(out, 'server', server), hasSwitch(args, 'force'), io)
+  return EXIT.ok
+}
+
+/** `sallyport certs client` */
+export const certsClient: Run = async (args, io) => {
+  const out = requiredFlag(args, 'out')
+  const runtime = requiredFlag(args, 'runtime')
+  const { checkRuntimeName } = await import('../../certs/names.ts')
+  await checked(() => checkRuntimeName(runtime))
+  const { authority, where } = readAuthority(args, out)
+  const client = await checked(() => createClientCertificate(authority, { runtime, ...validity(args) }), where)
+  await writeOutput(pair(out, runtime, client), hasSwitch(args, 'force'), io)
+  return EXIT.ok
+}
+
+async function checkedHosts(args: Arguments): Promise<readonly string[]> {
+  const hosts = args.flags.get('host')
+  if (!hosts) throw usageError('--host is missing: the names by which the server is reached')
+  await checked(() => hosts.map(parseHostName))
+  return hosts
+}
+
+function validity(args: Arguments): { validDays?: number } {
+  const validDays = optionalCount(args, 'days')
+  return validDays === undefined ? {} : { validDays }
+}
+
+function readAuthority(args: Arguments, out: string): { authority: CertificateAndKey; where: string } {
+  const folder = optionalFlag(args, 'ca') ?? out
+  const certificate = readInput(join(folder, 'ca.pem'), 'the authority')
+  return {
+    authority: { certificate, key: readInput(join(folder, 'ca-key.pem'), "the authority's key") },
+    where: folder,
+  }
+}
+
+function pair(folder: string, name: string, { certificate, key }: CertificateAndKey): OutputFile[] {
+  return [
+    { path: join(folder, `${name}.pem`), text: certificate, secret: false },
+    { path: join(folder, `${name}-key.pem`), text: key, secret: true },
+  ]
+}
+
+/** `sallyport certs export` */
+export const certsExport: Run = async (args, io) => {
+  const path = requiredFlag(args, 'p12')
+  const passwordFile = requiredFlag(args, 'password.file')
+  const certFile = requiredFlag(args, 'cert')
+  const keyFile = optionalFlag(args, 'key') ?? certFile.replace(/(\.pem)?$/, '-key.pem')
+  const caFile = optionalFlag(args, 'ca') ?? existing(join(dirname(certFile), 'ca.pem'))
+  const password = readInput(passwordFile, 'the password').replace(/\r?\n$/, '')
+  const certificate = readInput(certFile, 'the certificate')
+  const key = readInput(keyFile, 'the key')
+  const authorities = caFile === undefined ? '' : readInput(caFile, 'the authorities')
+  const store = await checked(() => exportPkcs12({ certificate, key, authorities, password }), certFile)
+  await writeOutput([{ path, text: store, secret: true }], hasSwitch(args, 'force'), io)
+  return EXIT.ok
+}
+
+function existing(path: string): string | undefined {
+  return existsSync(path) ? path : undefined
+}
+
+/** `sallyport certs show` */
+export const certsShow: Run = async (args, io) => {
+  const path = args.positionals[0]!
+  const reports = await checked(() => inspectCertificates(readInput(path, 'the certificate')), path)
+  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(reports, undefined, 2)}\n`)
+  else show(reports, io)
+  return EXIT.ok
+}
+
+function show(reports: readonly CertificateReport[], io: Io): void {
+  for (const report of reports) {
+    const rows: [string, string][] = [
+      ['subject', report.subject.replaceAll('\n', ', ')],
+      ['issuer', report.issuer.replaceAll('\n', ', ')],
+      ['names', report.names.join(', ') || '-'],
+      ...(report.runtime === undefined ? [] : [['runtime', report.runtime] as [string, string]]),
+      ['from', report.validFrom.toISOString()],
+      ['until', `${report.validTo.toISOString()}${report.validTo.getTime() < Date.now() ? ' (ended)' : ''}`],
+      ['use', report.authority ? 'authority' : report.usages.join(', ') || 'any'],
+      ['key', report.key],
+      ['sha-256', report.fingerprint],
+    ]
+    io.out(
+      `${rows.map(([name, value]) => `${name.padEnd(8)} ${value}`).join('\n')}\n${report === reports.at(-1) ? '' : '\n'}`,
+    )
+  }
+}

@@ -1,0 +1,77 @@
+import type { JWK } from 'jose'
+import { formatDuration } from '../../certs/duration.ts'
+import { checkRuntimeName } from '../../certs/names.ts'
+import { createToken, inspectToken, type TokenOptions, type TokenReport } from '../../certs/tokens.ts'
+import type { Arguments } from '../args.ts'
+import type { Run } from '../command.ts'
+import { configurationError, EXIT } from '../failure.ts'
+import { checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
+import { writeOutput } from '../output-files.ts'
+
+/** `sallyport token create` */
+export const tokenCreate: Run = async (args, io) => {
+  const keyFile = requiredFlag(args, 'key')
+  const runtime = requiredFlag(args, 'runtime')
+  await checked(() => checkRuntimeName(runtime))
+  const options: TokenOptions = { key: readKey(keyFile), runtime, ...claims(args) }
+  const { token, expiresAt } = await checked(() => createToken(options))
+  const out = optionalFlag(args, 'out')
+  if (out === undefined) io.out(`${token}\n`)
+  else await writeOutput([{ path: out, text: `${token}\n`, secret: true }], true, { ...io, out: () => {} })
+  io.note(`token for ${runtime}, holds until ${new Date(expiresAt).toISOString()}`)
+  return EXIT.ok
+}
+
+function claims(args: Arguments): Partial<TokenOptions> {
+  const [ttl, audience, issuer, cert] = ['ttl', 'audience', 'issuer', 'cert'].map(name => optionalFlag(args, name))
+  return {
+    ...(ttl === undefined ? {} : { ttl }),
+    ...(audience === undefined ? {} : { audience }),
+    ...(issuer === undefined ? {} : { issuer }),
+    ...(cert === undefined ? {} : { certificate: readInput(cert, 'the certificate') }),
+  }
+}
+
+function readKey(path: string): JWK {
+  const text = readInput(path, 'the key')
+  try {
+    const key: unknown = JSON.parse(text)
+    if (typeof key === 'object' && key !== null && 'kty' in key) return key as JWK
+  } catch {
+    // Falls through: the message of the parser would show a part of the key.
+  }
+  throw configurationError(`${path} is no private JWK; \`sallyport keys create\` makes one`)
+}
+
+/** `sallyport token inspect` */
+export const tokenInspect: Run = async (args, io) => {
+  const path = args.positionals[0] ?? '-'
+  const text = path === '-' ? await io.readStdin() : readInput(path, 'the token')
+  const report = await checked(() => inspectToken(text.trim()), path === '-' ? 'stdin' : path)
+  io.out(hasSwitch(args, 'json') ? `${JSON.stringify(report, undefined, 2)}\n` : describe(report))
+  return EXIT.ok
+}
+
+function describe({ header, claims, issuedAt, expiresAt, problems }: TokenReport): string {
+  const rows: [string, string][] = [
+    ['runtime', String(claims.sub ?? '-')],
+    ['audience', String(claims.aud ?? '-')],
+    ['issuer', String(claims.iss ?? '-')],
+    ['id', String(claims.jti ?? '-')],
+    ['signed', `${String(header.alg)}, key ${String(header.kid ?? '-')}`],
+    ['issued', issuedAt === undefined ? '-' : new Date(issuedAt).toISOString()],
+    ['ends', expiresAt === undefined ? '-' : `${new Date(expiresAt).toISOString()} (${distance(expiresAt)})`],
+    ...problems.map(problem => ['problem', problem] as [string, string]),
+  ]
+  return rows.map(([name, value]) => `${name.padEnd(8)} ${printable(value)}\n`).join('')
+}
+
+function distance(time: number): string {
+  const leftMs = time - Date.now()
+  return leftMs >= 0 ? `in ${formatDuration(leftMs)}` : `${formatDuration(-leftMs)} ago`
+}
+
+/** What somebody else wrote must not steer the terminal. */
+function printable(text: string): string {
+  return text.replaceAll(/[^\x20-\x7e\u00a0-\uffff]/g, '?')
+}

@@ -1,0 +1,113 @@
+import { isIP } from 'node:net'
+import { configurationError } from '../failure.ts'
+import type { ClientConfig } from './client.ts'
+import { type Address, formatAddress } from './kinds.ts'
+import type { RouterConfig } from './router.ts'
+import type { ServerConfig } from './server.ts'
+
+/** Rules between settings, per component. Each throws the first that is broken; none touches a file or the network. */
+
+/** `127.0.0.0/8`, `::1` and `localhost`. */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'))
+}
+
+export function checkServer(config: ServerConfig): void {
+  demand((config.domain?.length ?? 0) > 0, '--domain is missing: runtimes are reached as <runtime>.<domain>')
+  checkKeySet(config)
+  checkPair(config['public.tls.cert'], config['public.tls.key'], 'public.tls')
+  const isPlain = config['public.tls.cert'] === undefined
+  const { host } = config['public.listen']
+  demand(
+    !isPlain || config['public.plaintext'] || isLoopback(host),
+    `--public.listen ${formatAddress(config['public.listen'])} is not loopback: give --public.tls.cert and ` +
+      '--public.tls.key, or --public.plaintext behind a proxy that ends TLS',
+  )
+  checkControl(config)
+  checkAdmin(config['admin.listen'], config['admin.token.file'])
+}
+
+function checkKeySet(config: ServerConfig): void {
+  const given = [config['auth.jwks.file'], config['auth.jwks.url']].filter(value => value !== undefined).length
+  demand(given > 0, 'no key set: give --auth.jwks.file or --auth.jwks.url; without one no token can be verified')
+  demand(given === 1, '--auth.jwks.file and --auth.jwks.url exclude each other')
+}
+
+function checkControl(config: ServerConfig): void {
+  checkPair(config['control.tls.cert'], config['control.tls.key'], 'control.tls')
+  const hasTls = config['control.tls.cert'] !== undefined
+  const host = config['control.host']
+  if (host !== undefined) {
+    demand(
+      config['public.tls.cert'] !== undefined,
+      '--control.host shares the public TLS listener: give --public.tls.cert',
+    )
+    demand(!config['control.plaintext'], '--control.host and --control.plaintext exclude each other')
+  } else {
+    demand(config['control.listen'] !== 'off', '--control.listen off needs --control.host: no client could connect')
+    demand(
+      hasTls !== config['control.plaintext'],
+      hasTls
+        ? '--control.plaintext and --control.tls.cert exclude each other'
+        : 'the control endpoint has no certificate: give --control.tls.cert and --control.tls.key ' +
+            '(or --control.plaintext behind a proxy that ends TLS)',
+    )
+  }
+  demand(
+    config['control.tls.client-ca'] === undefined || !config['control.plaintext'],
+    '--control.tls.client-ca needs TLS on the control endpoint',
+  )
+}
+
+export function checkClient(config: ClientConfig): void {
+  const servers = config.server ?? []
+  demand(servers.length > 0, '--server is missing: the control endpoint of the tunnel server, wss://host:port')
+  for (const server of servers) checkServerUrl(server)
+  const tokens = [config['token.file'], config['token.command']].filter(value => value !== undefined).length
+  demand(tokens > 0, 'no token: give --token.file or --token.command')
+  demand(tokens === 1, '--token.file and --token.command exclude each other')
+  checkPair(config['tls.cert'], config['tls.key'], 'tls')
+  demand(!config['ca-only'] || (config.ca?.length ?? 0) > 0, '--ca-only needs --ca: no certificate would be trusted')
+  checkTarget([config.target, config.routes, config.preset], '--target, --routes or --preset gitops-runtime')
+  checkAdmin(config['admin.listen'], config['admin.token.file'])
+}
+
+function checkServerUrl(server: string): void {
+  const { protocol, hostname, host } = new URL(server)
+  if (protocol === 'https:' || protocol === 'http:') {
+    const scheme = protocol === 'https:' ? 'wss' : 'ws'
+    throw configurationError(`--server ${server}: write ${scheme}:// instead of ${protocol}//: ${scheme}://${host}`)
+  }
+  demand(
+    protocol === 'wss:' || isLoopback(hostname.replace(/^\[|\]$/g, '')),
+    `--server ${server}: ws:// sends the token in the clear and is for loopback only; use wss://`,
+  )
+}
+
+export function checkRouter(config: RouterConfig): void {
+  checkPair(config['tls.cert'], config['tls.key'], 'tls')
+  checkTarget([config.routes, config.preset], '--routes or --preset gitops-runtime')
+  checkAdmin(config['admin.listen'], config['admin.token.file'])
+}
+
+function checkTarget(choices: readonly (string | undefined)[], names: string): void {
+  const given = choices.filter(choice => choice !== undefined).length
+  demand(given > 0, `requests have nowhere to go: give ${names}`)
+  demand(given === 1, `${names}: only one of them`)
+}
+
+function checkPair(cert: string | undefined, key: string | undefined, prefix: string): void {
+  demand(cert === undefined || key !== undefined, `--${prefix}.cert needs --${prefix}.key`)
+  demand(key === undefined || cert !== undefined, `--${prefix}.key needs --${prefix}.cert`)
+}
+
+function checkAdmin(address: Address | 'off', tokenFile: string | undefined): void {
+  demand(
+    address === 'off' || tokenFile !== undefined || isLoopback(address.host),
+    `--admin.listen ${address === 'off' ? '' : formatAddress(address)} is not loopback: give --admin.token.file`,
+  )
+}
+
+function demand(condition: boolean, message: string): void {
+  if (!condition) throw configurationError(message)
+}

@@ -1,0 +1,47 @@
+import { readFileSync } from 'node:fs'
+import type { Arguments } from './args.ts'
+import { configurationError, Failure, fileProblem, usageError } from './failure.ts'
+
+/** The one value of a flag, if it was given. */
+export function optionalFlag(args: Arguments, name: string): string | undefined {
+  return args.flags.get(name)?.[0]
+}
+
+/** The one value of a flag that must be given. */
+export function requiredFlag(args: Arguments, name: string): string {
+  const value = optionalFlag(args, name)
+  if (value === undefined) throw usageError(`--${name} is missing`)
+  return value
+}
+
+export function hasSwitch(args: Arguments, name: string): boolean {
+  return optionalFlag(args, name) === 'true'
+}
+
+/** A whole number from 1, if the flag was given. */
+export function optionalCount(args: Arguments, name: string): number | undefined {
+  const text = optionalFlag(args, name)
+  if (text === undefined) return undefined
+  if (!/^[1-9]\d{0,5}$/.test(text)) throw usageError(`--${name}: ${JSON.stringify(text)} is no whole number from 1`)
+  return Number(text)
+}
+
+/** Text of a file that the user named; `what` says which, for the message. */
+export function readInput(path: string, what: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    throw configurationError(`cannot read ${what} ${path}: ${fileProblem(error)}`, error)
+  }
+}
+
+/** Turns the library's complaint about a value into a usage error, or with `what` into one about that input. */
+export async function checked<T>(work: () => T | Promise<T>, what?: string): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    if (error instanceof Failure) throw error
+    const message = error instanceof Error ? error.message : String(error)
+    throw what === undefined ? usageError(message) : configurationError(`${what}: ${message}`, error)
+  }
+}

@@ -1,0 +1,98 @@
+import { parseArguments } from './args.ts'
+import type { Command, Io } from './command.ts'
+import { COMMANDS, flagsOf } from './commands.ts'
+import { EXIT, Failure, usageError } from './failure.ts'
+import { helpAll, helpCommand } from './help.ts'
+import { suggestion } from './suggest.ts'
+import { packageVersion } from './version.ts'
+
+/** Runs one command line; resolves to the exit code. Everything that can fail on purpose is told on stderr. */
+export async function run(args: readonly string[], io: Io): Promise<number> {
+  try {
+    return await dispatch(args, io)
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error
+    io.note(`sallyport: ${error.message}`)
+    return error.exitCode
+  }
+}
+
+async function dispatch(args: readonly string[], io: Io): Promise<number> {
+  const [first, second] = args
+  if (first === undefined) return misused(io, helpAll())
+  if (first === '--version' || first === '-v' || first === 'version') return print(io, `${packageVersion()}\n`)
+  if (first === 'help') return dispatch([...args.slice(1), '--help'], io)
+  if (isHelp(first)) return print(io, helpAll())
+  if (isGroup(first) && second === undefined) return misused(io, helpAll(first))
+  if (isGroup(first) && isHelp(second!)) return print(io, helpAll(first))
+  const { command, rest } = findCommand(args)
+  if (asksHelp(rest)) return print(io, helpCommand(command))
+  const parsed = command.raw ? { flags: new Map(), positionals: rest } : parseFor(command, rest)
+  return (await command.load())(parsed, io)
+}
+
+function isHelp(arg: string): boolean {
+  return arg === '--help' || arg === '-h'
+}
+
+function asksHelp(args: readonly string[]): boolean {
+  const end = args.indexOf('--')
+  return args.slice(0, end < 0 ? undefined : end).some(isHelp)
+}
+
+function isGroup(word: string): boolean {
+  return COMMANDS.some(({ name }) => name.startsWith(`${word} `))
+}
+
+/** A command is one to three words: `server`, `certs init`, `config print server`. */
+function findCommand(args: readonly string[]): { command: Command; rest: readonly string[] } {
+  for (const words of [3, 2, 1]) {
+    const name = args.slice(0, words).join(' ')
+    const command = COMMANDS.find(candidate => candidate.name === name)
+    if (command) return { command, rest: args.slice(words) }
+  }
+  throw unknownCommand(args)
+}
+
+/** Looks at one word after the other, so that the first wrong one is named. */
+function unknownCommand(args: readonly string[]): Failure {
+  let known = ''
+  for (const word of args) {
+    const next = wordsAfter(known)
+    if (word.startsWith('-')) break
+    if (!next.has(word)) return usageError(`unknown command ${known}${word}${suggestion(word, next)}`)
+    known += `${word} `
+  }
+  return usageError(`${known}needs one of: ${[...wordsAfter(known)].join(', ')}`)
+}
+
+function wordsAfter(known: string): Set<string> {
+  const names = COMMANDS.map(({ name }) => name).filter(name => name.startsWith(known))
+  return new Set(names.map(name => name.slice(known.length).split(' ')[0]!))
+}
+
+function parseFor(command: Command, rest: readonly string[]): ReturnType<typeof parseArguments> {
+  const names = command.positionals ?? []
+  try {
+    const parsed = parseArguments(rest, flagsOf(command))
+    const least = names.filter(name => !name.startsWith('[')).length
+    if (parsed.positionals.length < least) throw usageError(`${names[parsed.positionals.length]} is missing`)
+    if (parsed.positionals.length > names.length) {
+      throw usageError(`unexpected argument ${JSON.stringify(parsed.positionals[names.length])}`)
+    }
+    return parsed
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error
+    throw new Failure(error.exitCode, `${command.name}: ${error.message} (sallyport ${command.name} --help)`)
+  }
+}
+
+function misused(io: Io, text: string): number {
+  io.note(text)
+  return EXIT.usage
+}
+
+function print(io: Io, text: string): number {
+  io.out(text)
+  return EXIT.ok
+}

@@ -1,0 +1,155 @@
+import type { AdminListener } from '../../admin/listener.ts'
+import type { Metrics, Snapshot } from '../../admin/metrics.ts'
+import type { AdminSource } from '../../admin/page.ts'
+import type { Logger } from '../../protocol/log.ts'
+import type { Address } from '../config/kinds.ts'
+import { formatAddress } from '../config/kinds.ts'
+import { configurationError, fileProblem } from '../failure.ts'
+import { readInput } from '../options.ts'
+import { packageVersion } from '../version.ts'
+import { explainListenError } from './listen-error.ts'
+
+export interface AdminConfig {
+  component: 'server' | 'client' | 'router'
+  admin: Address | 'off'
+  /** Whether the address was given, not a default. */
+  isGiven: boolean
+  tokenFile: string | undefined
+  health: Address | 'off'
+  environment: Readonly<Record<string, string | undefined>>
+  logger: Logger
+}
+
+/** What the component tells; set once it is made, because the listeners need not wait for it. */
+export interface AdminView {
+  ready(): boolean
+  status(): unknown
+  snapshot(): Snapshot
+}
+
+export interface Admin {
+  readonly metrics: Metrics
+  /** From now on `/readyz` and `/status` show the component. */
+  show(view: AdminView): void
+  /** `/readyz` answers 503 from now on. */
+  stopping(): void
+  close(): Promise<void>
+}
+
+const MIN_TOKEN_LENGTH = 16
+
+/** Starts the metrics and the listeners that are wanted. */
+export async function startAdmin(config: AdminConfig): Promise<Admin> {
+  const { createMetrics, listenHealth, removeRuntimeFile } = await import('../../admin/index.ts')
+  let view: AdminView | undefined
+  let isStopping = false
+  const version = packageVersion()
+  const metrics = createMetrics({ component: config.component, version, snapshot: () => view?.snapshot() ?? {} })
+  const startedAt = new Date().toISOString()
+  const source: AdminSource = {
+    ready: () => !isStopping && (view?.ready() ?? false),
+    status: () => ({
+      component: config.component,
+      version,
+      startedAt,
+      ready: source.ready(),
+      ...asObject(view?.status()),
+    }),
+    metrics: () => metrics.expose(),
+  }
+  const admin = config.admin === 'off' ? undefined : await startListener(config, config.admin, source)
+  const health = config.health === 'off' ? undefined : await startHealth(config.health)
+  return {
+    metrics,
+    show: shown => {
+      view = shown
+    },
+    stopping: () => {
+      isStopping = true
+    },
+    async close() {
+      metrics.close()
+      if (admin?.runtimeFile !== undefined) removeRuntimeFile(admin.runtimeFile)
+      await Promise.all([admin?.listener.close(), health?.close()])
+    },
+  }
+
+  async function startHealth(address: Address): Promise<AdminListener> {
+    try {
+      const listener = await listenHealth({ ...address, source })
+      config.logger.info({ name: 'health', address: formatAddress(listener.address) }, 'listening')
+      return listener
+    } catch (error) {
+      throw explainListenError(error, 'health.listen', formatAddress(address))
+    }
+  }
+}
+
+function asObject(value: unknown): object {
+  return typeof value === 'object' && value !== null ? value : {}
+}
+
+async function startListener(
+  config: AdminConfig,
+  address: Address,
+  source: AdminSource,
+): Promise<{ listener: AdminListener; runtimeFile: string | undefined }> {
+  const { listenAdmin, randomToken } = await import('../../admin/index.ts')
+  const random = randomToken()
+  const { tokenFile } = config
+  const token = tokenFile === undefined ? () => random : () => readToken(tokenFile)
+  if (tokenFile !== undefined) checkToken(tokenFile)
+  const listener = await listenOrFree(config, address, port => listenAdmin({ host: address.host, port, source, token }))
+  config.logger.info({ name: 'admin', address: formatAddress(listener.address) }, 'listening')
+  const secret = tokenFile === undefined ? { token: random } : { tokenFile }
+  return { listener, runtimeFile: await writeFile(config, listener, secret) }
+}
+
+/** A default port that is taken becomes a free one; a given one is the user's own mistake. */
+async function listenOrFree(
+  config: AdminConfig,
+  address: Address,
+  listen: (port: number) => Promise<AdminListener>,
+): Promise<AdminListener> {
+  try {
+    return await listen(address.port)
+  } catch (error) {
+    const isTaken = (error as NodeJS.ErrnoException).code === 'EADDRINUSE'
+    if (!isTaken || config.isGiven) throw explainListenError(error, 'admin.listen', formatAddress(address))
+    config.logger.warn({ address: formatAddress(address) }, 'the default admin port is taken; another is used')
+    return listen(0)
+  }
+}
+
+async function writeFile(
+  config: AdminConfig,
+  listener: AdminListener,
+  secret: { token: string } | { tokenFile: string },
+): Promise<string | undefined> {
+  const { writeRuntimeFile } = await import('../../admin/index.ts')
+  const { host, port } = listener.address
+  const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host
+  const url = `http://${formatAddress({ host: reachable, port })}`
+  try {
+    return writeRuntimeFile({ component: config.component, pid: process.pid, url, ...secret }, config.environment)
+  } catch (error) {
+    config.logger.warn({ err: error }, '`sallyport status` will not find this process by itself')
+    return undefined
+  }
+}
+
+function readToken(path: string): string {
+  return readInput(path, 'the admin token').trim()
+}
+
+function checkToken(path: string): void {
+  let token: string
+  try {
+    token = readToken(path)
+  } catch (error) {
+    throw configurationError(error instanceof Error ? error.message : fileProblem(error), error)
+  }
+  if (token.length < MIN_TOKEN_LENGTH) {
+    throw configurationError(`the admin token in ${path} is shorter than ${MIN_TOKEN_LENGTH} characters`)
+  }
+}

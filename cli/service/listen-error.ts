@@ -1,0 +1,24 @@
+import { configurationError, Failure } from '../failure.ts'
+
+/** Turns a failure to listen into one line that names the flag; other errors are returned as they are. */
+export function explainListenError(error: unknown, flag: string, address: string): unknown {
+  if (error instanceof Failure) return error
+  const code = (error as NodeJS.ErrnoException).code
+  if (code === 'EADDRINUSE') return configurationError(`--${flag} ${address} is in use by another process`, error)
+  if (code === 'EACCES')
+    return configurationError(`--${flag} ${address}: permission denied (ports below 1024 need a right)`, error)
+  if (code === 'EADDRNOTAVAIL')
+    return configurationError(`--${flag} ${address}: this machine has no such address`, error)
+  if (code === 'ENOTFOUND') return configurationError(`--${flag} ${address}: the name does not resolve`, error)
+  return error
+}
+
+/** The flag whose port the failed `listen` call was for; the first of them if it cannot be told. */
+export function explainListenErrorOf(
+  error: unknown,
+  candidates: readonly { flag: string; address: string; port: number }[],
+): unknown {
+  const port = (error as { port?: number }).port
+  const match = candidates.find(candidate => candidate.port === port) ?? candidates[0]
+  return match ? explainListenError(error, match.flag, match.address) : error
+}

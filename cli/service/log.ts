@@ -1,0 +1,52 @@
+import type { DestinationStream } from 'pino'
+import type { Logger } from '../../protocol/log.ts'
+
+export interface LogOptions {
+  component: string
+  level: 'debug' | 'info' | 'warn' | 'error'
+  format: 'auto' | 'json' | 'text'
+  /** Lines may be written later and together: for many of them. */
+  buffered: boolean
+}
+
+/** The logger of a running component: on stderr, JSON lines or text. */
+export async function createLogger(options: LogOptions): Promise<Logger> {
+  const { pino } = await import('pino')
+  const isText = options.format === 'text' || (options.format === 'auto' && process.stderr.isTTY === true)
+  const file = pino.destination({ dest: 2, sync: !options.buffered })
+  if (options.buffered) process.on('exit', () => file.flushSync())
+  const destination: DestinationStream = isText ? { write: line => void file.write(toText(line)) } : file
+  const base = { component: options.component }
+  const formatters = { level: (level: string) => ({ level }) }
+  const settings = { level: options.level, base, formatters, timestamp: pino.stdTimeFunctions.isoTime }
+  return pino({ ...settings, serializers: { err: describeError }, redact: ['token', 'authorization'] }, destination)
+}
+
+/** An error as log lines show it: what and why, no stack. */
+function describeError(error: unknown): unknown {
+  if (!(error instanceof Error)) return error
+  const { message, cause } = error
+  const { code } = error as NodeJS.ErrnoException
+  return {
+    message,
+    ...(code === undefined ? {} : { code }),
+    ...(cause instanceof Error && cause.message !== message ? { cause: cause.message } : {}),
+  }
+}
+
+/** `03:16:00 info  listening name=public address=127.0.0.1:8080` */
+function toText(line: string): string {
+  const { time, level, msg, component: _, ...fields } = JSON.parse(line) as Record<string, unknown>
+  const rest = Object.entries(fields).map(([name, value]) => ` ${name}=${fieldText(value)}`)
+  return `${String(time).slice(11, 19)} ${String(level).padEnd(5)} ${printable(String(msg))}${rest.join('')}\n`
+}
+
+function fieldText(value: unknown): string {
+  const text = typeof value === 'string' ? printable(value) : JSON.stringify(value)
+  return text === '' || /[\s"=]/.test(text) ? JSON.stringify(text) : text
+}
+
+/** What a caller or a peer wrote must not steer the terminal. */
+function printable(text: string): string {
+  return text.replaceAll(/[^\x20-\x7e\u00a0-\uffff]/g, '?')
+}
