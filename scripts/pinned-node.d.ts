@@ -1,0 +1,3 @@
+export function isSupported(version: string): boolean
+export function findNode(root: string): string | undefined
+export function remedy(root: string): string
