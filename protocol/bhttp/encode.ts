@@ -1,0 +1,52 @@
+/**
+ * Binary HTTP messages (RFC 9292), indeterminate-length form, as latin1 text: one character a byte, made into bytes in
+ * a single call by the writer of the stream.
+ */
+import type { HeaderList } from '../exchange.ts'
+import { varintText } from '../varint.ts'
+import { fieldsText } from './fields.ts'
+
+/** Framing indicators (RFC 9292 section 3.3). */
+export const FRAMING = { request: 2, response: 3 } as const
+
+/** Ends a field section or the content. */
+export const TERMINATOR = '\0'
+
+const REQUEST = varintText(FRAMING.request)
+const GET_HTTPS = '\x03GET\x05https'
+const SCHEMES = { http: '\x04http', https: '\x05https' } as const
+
+/** Framing indicator, control data and fields of a request. */
+export function requestHeadText(
+  method: string,
+  scheme: 'http' | 'https',
+  authority: string,
+  path: string,
+  headers: HeaderList,
+): string {
+  const start =
+    method === 'GET' && scheme === 'https' ? GET_HTTPS : varintText(method.length) + method + SCHEMES[scheme]
+  return (
+    REQUEST +
+    start +
+    varintText(authority.length) +
+    authority +
+    varintText(path.length) +
+    path +
+    fieldsText(headers) +
+    TERMINATOR
+  )
+}
+
+/** What a response begins with, once, before its first {@link responseHeadText}. */
+export const RESPONSE_START = varintText(FRAMING.response)
+
+/** Status and fields of a response, informational or final. */
+export function responseHeadText(status: number, headers: HeaderList): string {
+  return varintText(status) + fieldsText(headers) + TERMINATOR
+}
+
+/** End of the content, the trailers and their end. */
+export function messageEndText(trailers: HeaderList): string {
+  return trailers.length === 0 ? '\0\0' : TERMINATOR + fieldsText(trailers) + TERMINATOR
+}
