@@ -1,4 +1,4 @@
-import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks'
+import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 import { ERRORS } from '../protocol/errors.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
@@ -144,7 +144,7 @@ function clientMetrics(registry: Registry, now: Now, clock: () => number): void 
   })
 }
 
-function processMetrics(registry: Registry, loopDelay: IntervalHistogram): void {
+function processMetrics(registry: Registry, loopDelay: ReturnType<typeof monitorEventLoopDelay>): void {
   const delay: Gauge = new Gauge({
     name: 'sallyport_event_loop_delay_seconds',
     help: 'Delay of the event loop since the last scrape.',

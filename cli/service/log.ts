@@ -19,7 +19,14 @@ export async function createLogger(options: LogOptions): Promise<Logger> {
   const base = { component: options.component }
   const formatters = { level: (level: string) => ({ level }) }
   const settings = { level: options.level, base, formatters, timestamp: pino.stdTimeFunctions.isoTime }
-  return pino({ ...settings, serializers: { err: describeError }, redact: ['token', 'authorization'] }, destination)
+  const serializers = { err: describeError }
+  const log = pino({ ...settings, serializers, redact: ['token', 'authorization'] }, destination)
+  return {
+    debug: (fields, message) => log.debug(fields, message),
+    info: (fields, message) => log.info(fields, message),
+    warn: (fields, message) => log.warn(fields, message),
+    error: (fields, message) => log.error(fields, message),
+  }
 }
 
 /** An error as log lines show it: what and why, no stack. */

@@ -1,0 +1,79 @@
+import type { Arguments } from '../args.ts'
+import type { Io } from '../command.ts'
+import { loadFromCommandLine } from '../config/command-line.ts'
+import { COMPONENTS, type ComponentName } from '../config/components.ts'
+import { jsonSchema } from '../config/json-schema.ts'
+import type { Loaded } from '../config/load.ts'
+import { checkClient, checkRouter, checkServer } from '../config/rules.ts'
+import type { Settings } from '../config/setting.ts'
+import { EXIT } from '../failure.ts'
+
+/** `sallyport config validate COMPONENT`: everything that `COMPONENT` itself would refuse before it listens. */
+export async function validate(component: ComponentName, args: Arguments, io: Io): Promise<number> {
+  const files = await import('../service/files.ts')
+  switch (component) {
+    case 'server': {
+      const { values, warnings } = await loadFromCommandLine('server', args, io)
+      warn(warnings, io)
+      checkServer(values)
+      await files.checkServerFiles(values)
+      break
+    }
+    case 'client': {
+      const { values, warnings } = await loadFromCommandLine('client', args, io)
+      warn(warnings, io)
+      checkClient(values)
+      await files.checkClientFiles(values)
+      break
+    }
+    case 'router': {
+      const { values, warnings } = await loadFromCommandLine('router', args, io)
+      warn(warnings, io)
+      checkRouter(values)
+      await files.checkRouterFiles(values)
+    }
+  }
+  io.out(`the configuration of the ${component} is valid\n`)
+  return EXIT.ok
+}
+
+/** `sallyport config print COMPONENT`: each value with its source; rules between values are left to `validate`. */
+export async function print(component: ComponentName, args: Arguments, io: Io): Promise<number> {
+  const loaded: Loaded<Settings> = await loadFromCommandLine(component, args, io)
+  warn(loaded.warnings, io)
+  const rows = Object.entries(COMPONENTS[component] as Settings).map(([name, setting]) => {
+    const origin = loaded.origins.get(name)
+    if (!origin) return [name, '-', 'not set'] as const
+    const shown = setting.secret ? mask(String(origin.raw)) : show(origin.raw)
+    return [name, shown, [origin.source, origin.where].filter(part => part !== '').join(' ')] as const
+  })
+  const widths = [0, 1].map(column => Math.max(...rows.map(row => Math.min(row[column]!.length, 48))))
+  for (const [name, value, source] of rows) {
+    io.out(`${name.padEnd(widths[0]!)}  ${value.padEnd(widths[1]!)}  ${source}\n`)
+  }
+  return EXIT.ok
+}
+
+function show(raw: unknown): string {
+  return Array.isArray(raw) ? raw.join(',') : String(raw)
+}
+
+/** Of a URL with credentials the rest may be seen. */
+function mask(text: string): string {
+  if (!URL.canParse(text)) return '***'
+  const url = new URL(text)
+  if (url.username === '' && url.password === '') return text
+  url.username = '***'
+  url.password = ''
+  return url.href
+}
+
+/** `sallyport config schema COMPONENT` */
+export async function schema(component: ComponentName, _: Arguments, io: Io): Promise<number> {
+  io.out(`${JSON.stringify(jsonSchema(component, COMPONENTS[component]), undefined, 2)}\n`)
+  return EXIT.ok
+}
+
+function warn(warnings: readonly string[], io: Io): void {
+  for (const warning of warnings) io.note(`sallyport: ${warning}`)
+}

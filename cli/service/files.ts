@@ -1,0 +1,89 @@
+import { readFile } from 'node:fs/promises'
+import { inspectCertificates } from '../../certs/inspect.ts'
+import { loadTls } from '../../server/tls.ts'
+import type { ClientConfig } from '../config/client.ts'
+import type { RouterConfig } from '../config/router.ts'
+import type { ServerConfig } from '../config/server.ts'
+import { configurationError, Failure, fileProblem } from '../failure.ts'
+import { loadRoutes } from './routes.ts'
+import { splitCommand } from './token-command.ts'
+
+/** Reads every file that the configuration names, so that a bad one is told in one line before anything listens. */
+
+export async function checkServerFiles(config: ServerConfig): Promise<void> {
+  await checkPair('public.tls', config['public.tls.cert'], config['public.tls.key'])
+  await checkPair('control.tls', config['control.tls.cert'], config['control.tls.key'])
+  await checkAuthorities('control.tls.client-ca', config['control.tls.client-ca'])
+  if (config['auth.jwks.file'] !== undefined) await checkKeySet(config['auth.jwks.file'])
+}
+
+export async function checkClientFiles(config: ClientConfig): Promise<void> {
+  await checkPair('tls', config['tls.cert'], config['tls.key'])
+  for (const file of config.ca ?? []) await checkAuthorities('ca', file)
+  checkTokenCommand(config['token.command'])
+  if (config.target === undefined) await loadRoutes(config)
+}
+
+export async function checkRouterFiles(config: RouterConfig): Promise<void> {
+  await checkPair('tls', config['tls.cert'], config['tls.key'])
+  await loadRoutes(config)
+}
+
+async function checkPair(prefix: string, cert: string | undefined, key: string | undefined): Promise<void> {
+  if (cert === undefined || key === undefined) return
+  await read(`${prefix}.cert`, cert)
+  await read(`${prefix}.key`, key)
+  try {
+    await loadTls({ cert: { file: cert }, key: { file: key } })
+  } catch (error) {
+    throw configurationError(`--${prefix}: ${(error as Error).message}`, error)
+  }
+}
+
+async function checkAuthorities(flag: string, file: string | undefined): Promise<void> {
+  if (file === undefined) return
+  const text = await read(flag, file)
+  try {
+    inspectCertificates(text)
+  } catch (error) {
+    throw configurationError(`--${flag} ${file}: there is no valid certificate in it`, error)
+  }
+}
+
+async function checkKeySet(file: string): Promise<void> {
+  const text = await read('auth.jwks.file', file)
+  const keys = parseKeys(text)
+  if (keys === undefined) throw configurationError(`--auth.jwks.file ${file} is no JSON Web Key Set`)
+  if (keys.length === 0) throw configurationError(`--auth.jwks.file ${file} has no keys`)
+  if (keys.some(key => typeof key === 'object' && key !== null && ('d' in key || 'k' in key))) {
+    throw configurationError(`--auth.jwks.file ${file} holds a secret key; give the public jwks.json`)
+  }
+}
+
+function parseKeys(text: string): unknown[] | undefined {
+  try {
+    const { keys } = JSON.parse(text) as { keys?: unknown }
+    return Array.isArray(keys) ? keys : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** The program's words; throws what is wrong with them. */
+export function checkTokenCommand(command: string | undefined): string[] | undefined {
+  if (command === undefined) return undefined
+  try {
+    return splitCommand(command)
+  } catch (error) {
+    throw configurationError(`--token.command: ${(error as Error).message}`, error)
+  }
+}
+
+async function read(flag: string, file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8')
+  } catch (error) {
+    if (error instanceof Failure) throw error
+    throw configurationError(`--${flag} ${file}: ${fileProblem(error)}`, error)
+  }
+}

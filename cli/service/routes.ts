@@ -1,0 +1,37 @@
+import type { Logger } from '../../protocol/log.ts'
+import type { RouteTable } from '../../router/table.ts'
+import { configurationError } from '../failure.ts'
+
+/** The settings that say where requests go, of the client and of the router. */
+export interface RouteConfig {
+  readonly routes: string | undefined
+  readonly preset: 'gitops-runtime' | undefined
+  readonly 'preset.namespaces': readonly string[] | undefined
+  readonly 'preset.cors-origin': readonly string[] | undefined
+  readonly 'preset.cluster-domain': string
+  readonly 'preset.app-proxy': string
+  readonly 'preset.workflows': string
+}
+
+/** The table of the file or of the preset; a bad file is a configuration error with every problem in it. */
+export async function loadRoutes(config: RouteConfig, logger?: Logger): Promise<RouteTable> {
+  if (config.routes === undefined) return presetRoutes(config, logger)
+  const { readRoutes } = await import('../../router/table-file.ts')
+  try {
+    return await readRoutes(config.routes)
+  } catch (error) {
+    throw configurationError(error instanceof Error ? error.message : String(error), error)
+  }
+}
+
+async function presetRoutes(config: RouteConfig, logger: Logger | undefined): Promise<RouteTable> {
+  const { gitopsRuntime } = await import('../../router/preset.ts')
+  return gitopsRuntime({
+    namespaces: config['preset.namespaces'],
+    corsOrigins: config['preset.cors-origin'],
+    clusterDomain: config['preset.cluster-domain'],
+    appProxy: config['preset.app-proxy'],
+    workflows: config['preset.workflows'],
+    logger,
+  })
+}

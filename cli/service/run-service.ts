@@ -1,0 +1,76 @@
+import type { ExchangeRecord } from '../../protocol/exchange.ts'
+import type { Logger } from '../../protocol/log.ts'
+import type { Io } from '../command.ts'
+import type { Address } from '../config/kinds.ts'
+import type { Loaded } from '../config/load.ts'
+import { EXIT } from '../failure.ts'
+import { accessLog } from './access-log.ts'
+import { type AdminView, startAdmin } from './admin.ts'
+import { createLogger } from './log.ts'
+import { awaitStop, unlessNow } from './stop.ts'
+
+/** Settings that `runService` itself reads. */
+interface CommonConfig {
+  readonly grace: number
+  readonly 'admin.listen': Address | 'off'
+  readonly 'admin.token.file': string | undefined
+  readonly 'health.listen': Address | 'off'
+  readonly 'log.level': 'debug' | 'info' | 'warn' | 'error'
+  readonly 'log.format': 'auto' | 'json' | 'text'
+  readonly 'log.access': 'errors' | 'all' | 'off'
+}
+
+/** A started component. */
+export interface Service extends AdminView {
+  close(options: { graceMs: number }): Promise<void>
+  /** Resolves with an exit code if it ends by itself. */
+  readonly ended?: Promise<number>
+}
+
+export interface ServiceContext {
+  readonly logger: Logger
+  /** For the component's `onExchange`: access log and metrics. */
+  readonly onExchange: (exchange: ExchangeRecord) => void
+}
+
+/**
+ * The life of a long-running command: logger, admin listeners, the component, and on the first signal the graceful end:
+ * `/readyz` turns 503, the component drains, everything closes. A second signal ends at once.
+ */
+export async function runService(
+  component: 'server' | 'client' | 'router',
+  { values, origins, warnings }: Pick<Loaded<never>, 'origins' | 'warnings'> & { values: CommonConfig },
+  io: Io,
+  start: (context: ServiceContext) => Promise<Service>,
+): Promise<number> {
+  const { 'log.level': level, 'log.format': format, 'log.access': access } = values
+  const logger = await createLogger({ component, level, format, buffered: access === 'all' })
+  for (const warning of warnings) logger.warn({}, warning)
+  const stop = awaitStop(logger)
+  const admin = await startAdmin({
+    component,
+    admin: values['admin.listen'],
+    isGiven: origins.get('admin.listen')?.source !== 'default',
+    tokenFile: values['admin.token.file'],
+    health: values['health.listen'],
+    environment: io.environment,
+    logger,
+  })
+  const log = accessLog(logger, access)
+  try {
+    const onExchange = (exchange: ExchangeRecord) => {
+      admin.metrics.record(exchange)
+      log(exchange)
+    }
+    const service = await start({ logger, onExchange })
+    admin.show(service)
+    const ended = await Promise.race([stop.stopped.then(() => EXIT.ok), service.ended ?? new Promise<never>(() => {})])
+    admin.stopping()
+    await unlessNow(service.close({ graceMs: values.grace }), stop.now)
+    if (!stop.now.aborted) logger.info({}, 'stopped')
+    return ended
+  } finally {
+    await admin.close()
+    stop.close()
+  }
+}
