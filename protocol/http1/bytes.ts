@@ -1,0 +1,39 @@
+/** What each byte may be in a head (RFC 9110 section 5.6, RFC 9112 section 3), as tables. */
+
+export const CR = 0x0d
+export const LF = 0x0a
+export const SP = 0x20
+export const HT = 0x09
+export const COLON = 0x3a
+
+/** The lower-case byte where the byte may stand in a token, else 0. */
+export const TOKEN_LOWER = new Uint8Array(256)
+/** 1 where the byte may stand in a field value: tab, space, visible ASCII, obs-text. */
+export const VALUE = new Uint8Array(256)
+/** 1 where the byte may stand in a request target: visible ASCII without `#`. */
+export const TARGET = new Uint8Array(256)
+/** The value of a hexadecimal digit, else 255. */
+export const HEX = new Uint8Array(256).fill(255)
+
+for (const char of "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+  TOKEN_LOWER[char.charCodeAt(0)] = char.charCodeAt(0)
+for (let byte = 0x41; byte <= 0x5a; byte++) TOKEN_LOWER[byte] = byte + 0x20
+for (let byte = 0x20; byte < 0x100; byte++) VALUE[byte] = byte === 0x7f ? 0 : 1
+VALUE[HT] = 1
+for (let byte = 0x21; byte < 0x7f; byte++) TARGET[byte] = byte === 0x23 ? 0 : 1
+for (let digit = 0; digit < 10; digit++) HEX[0x30 + digit] = digit
+for (let digit = 10; digit < 16; digit++) {
+  HEX[0x41 + digit - 10] = digit
+  HEX[0x61 + digit - 10] = digit
+}
+
+export const HEAD_END = Buffer.from('\r\n\r\n')
+
+interface Latin1Slice {
+  latin1Slice(start: number, end: number): string
+}
+
+/** `bytes.toString('latin1', start, end)` without the look-up of the encoding: heads are made of it. */
+export function latin1(bytes: Buffer, start: number, end: number): string {
+  return (bytes as unknown as Latin1Slice).latin1Slice(start, end)
+}

@@ -1,0 +1,110 @@
+/** Common field names as shared strings, so that a head makes no new string for them, and what the codec does with them. */
+import { TOKEN_LOWER } from './bytes.ts'
+
+/** What a field is to the codec. */
+export const KIND = {
+  plain: 0,
+  host: 1,
+  contentLength: 2,
+  transferEncoding: 3,
+  connection: 4,
+  upgrade: 5,
+  /** Belongs to one hop and has no use on ours. */
+  dropped: 6,
+  expect: 7,
+  webSocketKey: 8,
+  webSocketVersion: 9,
+  webSocketAccept: 10,
+  keepAlive: 11,
+} as const
+
+const SPECIAL: readonly [string, number][] = [
+  ['host', KIND.host],
+  ['content-length', KIND.contentLength],
+  ['transfer-encoding', KIND.transferEncoding],
+  ['connection', KIND.connection],
+  ['upgrade', KIND.upgrade],
+  ['te', KIND.dropped],
+  ['proxy-connection', KIND.dropped],
+  ['proxy-authenticate', KIND.dropped],
+  ['proxy-authorization', KIND.dropped],
+  ['http2-settings', KIND.dropped],
+  ['expect', KIND.expect],
+  ['sec-websocket-key', KIND.webSocketKey],
+  ['sec-websocket-version', KIND.webSocketVersion],
+  ['sec-websocket-accept', KIND.webSocketAccept],
+  ['keep-alive', KIND.keepAlive],
+]
+
+const COMMON = `accept accept-charset accept-encoding accept-language accept-ranges access-control-allow-credentials
+access-control-allow-headers access-control-allow-methods access-control-allow-origin access-control-expose-headers
+access-control-max-age access-control-request-headers access-control-request-method age allow alt-svc authorization
+cache-control cdn-loop cf-connecting-ip cf-ray content-disposition content-encoding content-language content-location
+content-range content-security-policy content-type cookie date dnt etag expires forwarded from grpc-accept-encoding
+grpc-encoding grpc-message grpc-status grpc-timeout if-match if-modified-since if-none-match if-range
+if-unmodified-since idempotency-key last-event-id last-modified link location max-forwards nel origin pragma priority
+range referer referrer-policy report-to retry-after sallyport-error sec-ch-ua sec-ch-ua-mobile sec-ch-ua-platform
+sec-fetch-dest sec-fetch-mode sec-fetch-site sec-fetch-user sec-websocket-extensions sec-websocket-protocol server
+server-timing set-cookie strict-transport-security traceparent tracestate trailer transfer-encoding
+upgrade-insecure-requests user-agent vary via www-authenticate x-access-token x-content-type-options x-correlation-id
+x-csrf-token x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-proto x-frame-options x-github-delivery
+x-github-event x-github-hook-id x-gitlab-event x-gitlab-token x-hub-signature x-hub-signature-256 x-powered-by
+x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset x-real-ip x-request-id x-requested-with x-xss-protection`
+
+const SLOTS = 1024
+const names: (string | undefined)[] = new Array(SLOTS).fill(undefined)
+const kinds = new Uint8Array(SLOTS)
+const kindByName = new Map<string, number>()
+
+/** Seed and step of the hash; the head parser computes it while it checks a name. */
+export const HASH_SEED = 7
+export function hashStep(hash: number, lower: number): number {
+  return (Math.imul(hash, 31) + lower) | 0
+}
+
+function add(name: string, kind: number): void {
+  if (kindByName.has(name)) return
+  let hash = HASH_SEED
+  for (let i = 0; i < name.length; i++) hash = hashStep(hash, name.charCodeAt(i))
+  let slot = slotOf(hash)
+  while (names[slot] !== undefined) slot = (slot + 1) & (SLOTS - 1)
+  names[slot] = name
+  kinds[slot] = kind
+  kindByName.set(name, kind)
+}
+
+function slotOf(hash: number): number {
+  return (hash ^ (hash >>> 10) ^ (hash >>> 20)) & (SLOTS - 1)
+}
+
+for (const [name, kind] of SPECIAL) add(name, kind)
+for (const name of COMMON.split(/\s+/)) add(name, KIND.plain)
+
+/** Slot of the name that stands in `bytes` from `start` to `end`, or -1 if it is none of the common ones. */
+export function findName(bytes: Uint8Array, start: number, end: number, hash: number): number {
+  let slot = slotOf(hash)
+  for (;;) {
+    const name = names[slot]
+    if (name === undefined) return -1
+    if (name.length === end - start && sameName(name, bytes, start)) return slot
+    slot = (slot + 1) & (SLOTS - 1)
+  }
+}
+
+function sameName(name: string, bytes: Uint8Array, start: number): boolean {
+  for (let i = 0; i < name.length; i++) if (TOKEN_LOWER[bytes[start + i]!] !== name.charCodeAt(i)) return false
+  return true
+}
+
+export function nameAt(slot: number): string {
+  return names[slot]!
+}
+
+export function kindAt(slot: number): number {
+  return kinds[slot]!
+}
+
+/** Kind of a lower-case name; undefined for one that is not common (and so not known to be a token). */
+export function kindOf(name: string): number | undefined {
+  return kindByName.get(name)
+}

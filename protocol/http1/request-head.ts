@@ -1,0 +1,94 @@
+/** From a parsed request head to an {@link HttpRequest}: framing, target forms, Host, upgrade, expectation. */
+import { SallyportError } from '../errors.ts'
+import { BODY_UNKNOWN, type HttpRequest } from '../exchange.ts'
+import { isAuthority, listTokens } from '../headers.ts'
+import type { HeadParser } from './head-parser.ts'
+import { isWebSocketKey } from './websocket.ts'
+
+/** What the connection needs to know besides the request. */
+export interface RequestHead {
+  readonly request: HttpRequest
+  readonly http10: boolean
+  /** The caller allows another request on this connection. */
+  readonly keepAlive: boolean
+  /** The caller waits for a 100 before it sends the body. */
+  readonly expectsContinue: boolean
+  readonly webSocketKey: string | undefined
+}
+
+/** Throws SallyportError for what must not be forwarded. */
+export function requestHead(head: HeadParser, peerAddress: string, encrypted: boolean): RequestHead {
+  const bodyBytes = requestBody(head)
+  const http10 = head.minor === 0
+  const { authority, path } = target(head, http10)
+  const upgrade = isWebSocket(head, bodyBytes)
+  const expectsContinue = !http10 && bodyBytes !== 0 && head.expect === '100-continue'
+  if (expectsContinue) head.headers.push('expect', '100-continue')
+  return {
+    request: {
+      method: head.method,
+      authority,
+      path,
+      headers: head.headers,
+      bodyBytes,
+      upgrade,
+      peerAddress,
+      encrypted,
+      caller: undefined,
+      requestId: '',
+      exchangeId: undefined,
+    },
+    http10,
+    keepAlive: !head.close && (!http10 || head.keepAlive),
+    expectsContinue,
+    webSocketKey: upgrade ? head.webSocketKey : undefined,
+  }
+}
+
+/** RFC 9112 section 6.3, without any of its leniencies. */
+function requestBody(head: HeadParser): number {
+  if (head.transferEncoding === undefined) return head.contentLength === -1 ? 0 : head.contentLength
+  if (head.minor === 0) throw bad('transfer-encoding on HTTP/1.0')
+  if (head.contentLength !== -1) throw bad('transfer-encoding and content-length')
+  if (head.transferEncoding !== 'chunked') throw bad('transfer-encoding')
+  return BODY_UNKNOWN
+}
+
+/** RFC 9112 section 3.2: origin form and absolute form; the others are not forwarded. */
+function target(head: HeadParser, http10: boolean): { authority: string; path: string } {
+  if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')
+  if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw bad('not exactly one host')
+  const host = head.host ?? ''
+  if (host === '' ? !http10 : !isAuthority(host)) throw bad('host')
+  if (head.target.charCodeAt(0) === 0x2f) return { authority: host, path: head.target }
+  return absoluteForm(head.target)
+}
+
+const ABSOLUTE = /^https?:\/\/([^/?]*)(.*)$/i
+
+/** The target's authority wins over Host (RFC 9112 section 3.2.2). */
+function absoluteForm(text: string): { authority: string; path: string } {
+  const parts = ABSOLUTE.exec(text)
+  if (parts === null) throw bad('request target')
+  const [, authority = '', rest = ''] = parts
+  if (!isAuthority(authority)) throw bad('authority')
+  return { authority, path: rest.startsWith('/') ? rest : `/${rest}` }
+}
+
+/** Whatever asks for another protocol, or asks wrongly, is an ordinary request. */
+function isWebSocket(head: HeadParser, bodyBytes: number): boolean {
+  return (
+    head.upgrade !== undefined &&
+    head.connectionUpgrade &&
+    head.method === 'GET' &&
+    head.minor === 1 &&
+    bodyBytes === 0 &&
+    head.webSocketVersion === '13' &&
+    isWebSocketKey(head.webSocketKey) &&
+    listTokens(head.upgrade).includes('websocket')
+  )
+}
+
+function bad(what: string): SallyportError {
+  return new SallyportError('bad-request', `head not valid: ${what}`)
+}

@@ -1,0 +1,570 @@
+/**
+ * A downstream HTTP/1.1 connection: reads requests one after the other, hands each to the handler, and keeps what may
+ * follow (pipelined requests, bytes behind an upgrade) waiting until it is its turn.
+ *
+ *     readHead -> readBody -> await -> readHead ...        ordinary requests
+ *                    |          |
+ *                    |          +-> upgrade -> raw         after a 101
+ *                    +-> drain -> readHead                 the response came first: the rest is thrown away, bounded
+ *     any -> linger                                        our half is closed; what comes is thrown away, bounded
+ */
+import type { Socket } from 'node:net'
+import type { TLSSocket } from 'node:tls'
+import { canonicalAddress } from '../address.ts'
+import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
+import { SallyportError, toSallyportError } from '../errors.ts'
+import type { Handler, HeaderList } from '../exchange.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { type Logger, noLogger } from '../log.ts'
+import { Watch } from '../watch.ts'
+import { BodyReader, type BodyReceiver } from './body-reader.ts'
+import { CR, HEAD_END, LF } from './bytes.ts'
+import { DateClock } from './encode.ts'
+import { HeadParser } from './head-parser.ts'
+import { type RequestHead, requestHead } from './request-head.ts'
+import { ServerExchange, type ServerWire } from './server-exchange.ts'
+import { type BodyOwner, queuedInHandle, SocketWriter } from './socket-writer.ts'
+
+export interface Http1ServerOptions {
+  handler: Handler
+  limits?: Partial<HttpLimits> | undefined
+  /** Whether the caller's connection is encrypted; by default, whether the socket is a TLSSocket. */
+  encrypted?: boolean | undefined
+  /** Address of the caller, if it is not the socket's peer (PROXY protocol). */
+  peerAddress?: string | undefined
+  logger?: Logger | undefined
+  /** The set that the connection joins while it lives. */
+  connections?: ConnectionSet | undefined
+  dates?: DateClock | undefined
+  /** Called for each request that was refused before the handler saw it. */
+  onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
+}
+
+/**
+ * Serves HTTP/1.1 on an accepted socket, which should allow half-open. `first` are bytes that were already read from
+ * it. The socket belongs to the connection from now on.
+ */
+export function serveHttp1(socket: Socket | TLSSocket, options: Http1ServerOptions, first?: Buffer): ManagedConnection {
+  return new Http1ServerConnection(socket, options, first)
+}
+
+type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
+
+class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiver {
+  readonly #socket: Socket | TLSSocket
+  readonly #handler: Handler
+  readonly #limits: HttpLimits
+  readonly #logger: Logger
+  readonly #connections: ConnectionSet | undefined
+  readonly #dates: DateClock
+  readonly #onBadRequest: Http1ServerOptions['onBadRequest']
+  readonly #encrypted: boolean
+  readonly #peerAddress: string
+  readonly #writer: SocketWriter
+  readonly #parser: HeadParser
+  readonly #body: BodyReader
+  readonly #watch: Watch
+  #state: State = 'readHead'
+  #exchange: ServerExchange | undefined
+  /** Bytes that were read and not yet used. */
+  #rest: Buffer | undefined
+  #parsing = false
+  #paused = false
+  #closing = false
+  #halfClosed = false
+  /** Body bytes that the handler has and has not yet consumed. */
+  #unconsumed = 0
+  #discarded = 0
+  // Times, for the deadlines.
+  #since = performance.now()
+  #headBegun = true
+  #readAt = 0
+  #progressAt = 0
+  #queuedInHandle = 0
+
+  constructor(socket: Socket | TLSSocket, options: Http1ServerOptions, first: Buffer | undefined) {
+    this.#socket = socket
+    this.#handler = options.handler
+    this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#logger = options.logger ?? noLogger
+    this.#connections = options.connections
+    this.#dates = options.dates ?? new DateClock()
+    this.#onBadRequest = options.onBadRequest
+    this.#encrypted = options.encrypted ?? 'encrypted' in socket
+    this.#peerAddress = canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? '')
+    this.#writer = new SocketWriter(socket, this.#onProgress)
+    this.#parser = new HeadParser(this.#limits, false)
+    this.#body = new BodyReader(this, this.#limits, 'bad-request')
+    this.#watch = new Watch(now => this.#check(now))
+    socket.on('data', this.#onData)
+    socket.on('end', this.#onEnd)
+    socket.on('error', this.#onError)
+    socket.on('close', this.#onClose)
+    socket.setNoDelay(true)
+    this.#connections?.add(this)
+    this.#watch.within(this.#limits.headMs)
+    if (first !== undefined && first.length > 0) this.#onData(first)
+  }
+
+  // Reading
+
+  readonly #onData = (chunk: Buffer): void => {
+    switch (this.#state) {
+      case 'raw':
+        this.#forward(chunk)
+        return
+      case 'linger':
+        this.#discard(chunk.length)
+        return
+      case 'closed':
+        return
+    }
+    this.#readAt = performance.now()
+    this.#rest = this.#rest === undefined ? chunk : Buffer.concat([this.#rest, chunk])
+    this.#parse()
+  }
+
+  /** Uses up what was read, as far as the state allows. */
+  #parse(): void {
+    if (this.#parsing) return
+    this.#parsing = true
+    try {
+      while (this.#rest !== undefined && this.#step(this.#rest));
+    } catch (error) {
+      this.#refuse(toSallyportError(error))
+    }
+    this.#parsing = false
+    this.#regulate()
+  }
+
+  /** Returns whether there may be more to do at once. */
+  #step(bytes: Buffer): boolean {
+    switch (this.#state) {
+      case 'readHead':
+        return this.#readHead(bytes)
+      case 'readBody':
+      case 'drain':
+        this.#keep(bytes, this.#body.feed(bytes, 0))
+        return true
+      case 'raw':
+        this.#rest = undefined
+        this.#forward(bytes)
+        return false
+      case 'linger':
+        this.#rest = undefined
+        this.#discard(bytes.length)
+        return false
+      case 'closed':
+        this.#rest = undefined
+        return false
+      default:
+        return false
+    }
+  }
+
+  #keep(bytes: Buffer, from: number): void {
+    this.#rest = from >= bytes.length ? undefined : from === 0 ? bytes : bytes.subarray(from)
+  }
+
+  #readHead(bytes: Buffer): boolean {
+    // One empty line before a request line is skipped (RFC 9112 section 2.2).
+    const start = bytes[0] === CR && bytes[1] === LF ? 2 : 0
+    const end = bytes.indexOf(HEAD_END, start)
+    if (end < 0) {
+      this.#checkPartialHead(bytes, start)
+      return false
+    }
+    if (end - start > this.#limits.headBytes) this.#refuseLongHead(bytes, start)
+    this.#parser.start()
+    const fields = this.#parser.requestLine(bytes, start, end + 2)
+    if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
+    this.#parser.fields(bytes, fields, end + 2)
+    const head = requestHead(this.#parser, this.#peerAddress, this.#encrypted)
+    this.#keep(bytes, end + HEAD_END.length)
+    this.#begin(head)
+    return true
+  }
+
+  /** What is there of a head that is not whole is checked as well, so that the refusal need not wait for its end. */
+  #checkPartialHead(bytes: Buffer, start: number): void {
+    if (!this.#headBegun) {
+      this.#headBegun = true
+      this.#since = this.#readAt
+      this.#watch.within(this.#limits.headMs)
+    }
+    if (bytes.length - start > this.#limits.headBytes) this.#refuseLongHead(bytes, start)
+    const lines = bytes.lastIndexOf(LF) + 1
+    this.#parser.start()
+    if (lines <= start) {
+      this.#parser.requestLine(bytes, start, bytes.length)
+      return
+    }
+    const fields = this.#parser.requestLine(bytes, start, lines)
+    if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
+    this.#parser.fields(bytes, fields, lines)
+  }
+
+  #refuseLongHead(bytes: Buffer, start: number): void {
+    this.#parser.requestLine(bytes, start, bytes.length)
+    throw new SallyportError('head-too-large')
+  }
+
+  #begin(head: RequestHead): void {
+    const { request } = head
+    const exchange = new ServerExchange(this, head, this.#limits.informational)
+    this.#exchange = exchange
+    this.#headBegun = false
+    if (request.upgrade) this.#state = 'upgrade'
+    else if (request.bodyBytes === 0) this.#state = 'await'
+    else {
+      this.#state = 'readBody'
+      if (request.bodyBytes > 0) this.#body.startLength(request.bodyBytes)
+      else this.#body.startChunked()
+      this.#watch.within(head.expectsContinue ? this.#limits.expectMs : this.#limits.bodyIdleMs)
+    }
+    const sink = this.#handler(request, exchange)
+    exchange.sink = sink
+    if ((this.#state as State) === 'closed') sink.abort(new SallyportError('cancelled'))
+    else if (request.bodyBytes === 0 && !request.upgrade) sink.end([])
+    else if (exchange.ended) sink.abort(new SallyportError('cancelled', 'the response came first'))
+  }
+
+  bodyData(chunk: Uint8Array): void {
+    if (this.#state === 'drain') {
+      this.#discard(chunk.length)
+      return
+    }
+    const exchange = this.#exchange!
+    exchange.awaitsContinue = false
+    this.#unconsumed += chunk.length
+    exchange.sink?.data(chunk)
+  }
+
+  bodyEnd(trailers: HeaderList): void {
+    const exchange = this.#exchange
+    if (this.#state === 'drain' || exchange === undefined) {
+      this.#next()
+      return
+    }
+    this.#state = 'await'
+    exchange.sink?.end(trailers)
+  }
+
+  #forward(chunk: Buffer): void {
+    this.#unconsumed += chunk.length
+    this.#exchange?.sink?.data(chunk)
+    this.#regulate()
+  }
+
+  #discard(bytes: number): void {
+    this.#discarded += bytes
+    if (this.#discarded > this.#limits.drainBytes) this.destroy()
+  }
+
+  requestConsumed(exchange: ServerExchange, bytes: number): void {
+    if (exchange !== this.#exchange) return
+    this.#unconsumed -= bytes
+    if (this.#paused) this.#regulate()
+  }
+
+  /** Stops or resumes reading. */
+  #regulate(): void {
+    const waits = this.#state === 'await' || this.#state === 'upgrade'
+    const waiting = waits && this.#rest !== undefined ? this.#rest.length : 0
+    const pause = this.#unconsumed > this.#limits.bufferBytes || waiting > this.#limits.bufferBytes
+    if (pause === this.#paused || this.#state === 'closed') return
+    this.#paused = pause
+    if (pause) {
+      this.#socket.pause()
+    } else {
+      this.#readAt = performance.now()
+      if (this.#state === 'readBody') this.#watch.within(this.#limits.bodyIdleMs)
+      this.#socket.resume()
+    }
+  }
+
+  // Writing, for the exchange
+
+  text(text: string): void {
+    this.#writer.text(text)
+  }
+
+  body(chunk: Uint8Array, owner: BodyOwner): void {
+    if (this.#writer.waiting === 0) this.#progressAt = 0
+    this.#writer.body(chunk, owner)
+    this.#watch.within(this.#limits.stalledMs)
+  }
+
+  date(): string {
+    return this.#dates.now()
+  }
+
+  mayKeepAlive(exchange: ServerExchange, status: number): boolean {
+    const { asked: head } = exchange
+    if (!head.keepAlive || this.#closing || this.#halfClosed || head.request.upgrade) return false
+    if (this.#state !== 'readBody') return true
+    // The body is still to come: after an error it may be long, and without its 100 it may not come at all.
+    return !exchange.awaitsContinue && (status < 400 || this.#body.left <= this.#limits.drainBytes)
+  }
+
+  upgraded(exchange: ServerExchange): void {
+    if (exchange !== this.#exchange) return
+    this.#state = 'raw'
+    // The handler may have answered before it returned: then there is no one yet to take what waits.
+    process.nextTick(() => this.#parse())
+  }
+
+  responseEnded(exchange: ServerExchange): void {
+    if (exchange !== this.#exchange) return
+    switch (this.#state) {
+      case 'raw':
+        this.#writer.end()
+        return
+      case 'readBody':
+        this.#leaveBody(exchange)
+        return
+      default:
+        this.#next()
+        if (!this.#parsing) this.#parse()
+    }
+  }
+
+  /** The response is over before the request: the rest is read and thrown away, up to a bound. */
+  #leaveBody(exchange: ServerExchange): void {
+    this.#exchange = exchange.keepAlive ? exchange : undefined
+    this.#unconsumed = 0
+    exchange.sink?.abort(new SallyportError('cancelled', 'the response came first'))
+    if (!exchange.keepAlive) {
+      this.#linger()
+      return
+    }
+    this.#state = 'drain'
+    this.#discarded = 0
+    this.#since = performance.now()
+    this.#watch.within(this.#limits.drainMs)
+    this.#regulate()
+  }
+
+  /** Both request and response are over. */
+  #next(): void {
+    const keepAlive = this.#exchange?.keepAlive ?? false
+    this.#exchange = undefined
+    this.#unconsumed = 0
+    if (!keepAlive || this.#closing) {
+      this.#linger()
+      return
+    }
+    this.#state = 'readHead'
+    this.#headBegun = false
+    this.#since = performance.now()
+    this.#watch.within(this.#limits.keepAliveMs)
+  }
+
+  /** Closes our half, and waits a little for the caller to read what we said. */
+  #linger(): void {
+    if (this.#state === 'closed' || this.#state === 'linger') return
+    this.#state = 'linger'
+    this.#body.stop()
+    this.#exchange = undefined
+    this.#rest = undefined
+    this.#unconsumed = 0
+    this.#discarded = 0
+    this.#since = performance.now()
+    this.#watch.within(this.#limits.drainMs)
+    this.#writer.end()
+    if (this.#paused) this.#regulate()
+  }
+
+  /** Answers a request that must not be forwarded, or ends one whose body turned out to be malformed. */
+  #refuse(error: SallyportError): void {
+    this.#rest = undefined
+    this.#body.stop()
+    this.#onBadRequest?.(error, this.#peerAddress)
+    this.#logger.debug({ peer: this.#peerAddress, code: error.reason, detail: error.message }, 'request refused')
+    const exchange = this.#exchange
+    if (exchange !== undefined && !exchange.ended) {
+      exchange.sink?.abort(error)
+      exchange.keepAlive = false
+      this.#closing = true
+      exchange.abort(error)
+      return
+    }
+    if (this.#state !== 'readHead') {
+      this.destroy()
+      return
+    }
+    this.#closing = true
+    this.#state = 'await'
+    this.#exchange = new ServerExchange(this, refusedHead(this.#parser.method), 0)
+    this.#exchange.abort(error)
+  }
+
+  cut(exchange: ServerExchange, untilClose: boolean): void {
+    if (exchange !== this.#exchange) return
+    this.#exchange = undefined
+    this.#writer.flush()
+    // A close alone would look like a proper end to a caller that reads until the close.
+    if ((untilClose || this.#state === 'raw') && !('encrypted' in this.#socket)) this.#socket.resetAndDestroy()
+    this.destroy()
+  }
+
+  // Ends and deadlines
+
+  readonly #onProgress = (): void => {
+    this.#progressAt = performance.now()
+  }
+
+  readonly #onEnd = (): void => {
+    this.#halfClosed = true
+    switch (this.#state) {
+      case 'raw':
+        this.#exchange?.sink?.end([])
+        return
+      case 'await':
+        this.#since = performance.now()
+        this.#watch.within(this.#limits.halfCloseMs)
+        return
+      case 'readHead':
+        this.#linger()
+        return
+      case 'linger':
+        return
+      default:
+        this.destroy()
+    }
+  }
+
+  readonly #onError = (error: Error): void => {
+    this.#logger.debug({ peer: this.#peerAddress, detail: error.message }, 'downstream connection broke')
+  }
+
+  readonly #onClose = (): void => {
+    this.#gone()
+  }
+
+  #gone(): void {
+    if (this.#state === 'closed') return
+    const wasDraining = this.#state === 'drain'
+    this.#state = 'closed'
+    this.#rest = undefined
+    this.#body.stop()
+    this.#watch.stop()
+    const exchange = this.#exchange
+    this.#exchange = undefined
+    this.#connections?.delete(this)
+    if (exchange !== undefined && !wasDraining) {
+      exchange.ended = true
+      exchange.sink?.abort(new SallyportError('cancelled'))
+    }
+  }
+
+  get idle(): boolean {
+    return this.#exchange === undefined && (this.#state !== 'readHead' || this.#rest === undefined)
+  }
+
+  close(): void {
+    this.#closing = true
+    if (this.#state === 'readHead' && this.#rest === undefined) this.#linger()
+  }
+
+  destroy(): void {
+    this.#socket.destroy()
+    this.#gone()
+  }
+
+  /** Acts on what is due; returns the time until the next deadline. */
+  #check(now: number): number {
+    const next = Math.min(this.#checkRead(now), this.#checkWrite(now))
+    return this.#state === 'closed' ? Number.POSITIVE_INFINITY : next
+  }
+
+  #checkRead(now: number): number {
+    const limits = this.#limits
+    switch (this.#state) {
+      case 'readHead':
+        return this.#headBegun
+          ? due(this.#since, limits.headMs, now, this.#onHeadTimeout)
+          : due(this.#since, limits.keepAliveMs, now, this.#onIdle)
+      case 'readBody':
+        return this.#paused ? Number.POSITIVE_INFINITY : this.#checkBody(now)
+      case 'drain':
+      case 'linger':
+        return due(this.#since, limits.drainMs, now, this.#onDrained)
+      case 'await':
+        if (!this.#halfClosed) return Number.POSITIVE_INFINITY
+        return due(Math.max(this.#since, this.#progressAt), limits.halfCloseMs, now, this.#onDrained)
+      default:
+        return Number.POSITIVE_INFINITY
+    }
+  }
+
+  #checkBody(now: number): number {
+    const exchange = this.#exchange!
+    if (exchange.awaitsContinue && !exchange.headSent) {
+      const left = due(this.#readAt, this.#limits.expectMs, now, this.#onExpectDue)
+      if (left !== Number.POSITIVE_INFINITY) return left
+    }
+    return due(this.#readAt, this.#limits.bodyIdleMs, now, this.#onBodyTimeout)
+  }
+
+  #checkWrite(now: number): number {
+    if (this.#writer.waiting === 0) return Number.POSITIVE_INFINITY
+    const queued = queuedInHandle(this.#socket)
+    if (queued !== this.#queuedInHandle || this.#progressAt === 0) {
+      this.#queuedInHandle = queued
+      this.#progressAt = now
+    }
+    return due(this.#progressAt, this.#limits.stalledMs, now, this.#onStalled)
+  }
+
+  readonly #onHeadTimeout = (): void => {
+    if (this.#rest === undefined) this.destroy()
+    else this.#refuse(new SallyportError('request-timeout'))
+  }
+
+  readonly #onIdle = (): void => this.#linger()
+
+  readonly #onDrained = (): void => this.destroy()
+
+  readonly #onExpectDue = (): void => this.#exchange?.informational(100, [])
+
+  readonly #onBodyTimeout = (): void => this.#refuse(new SallyportError('request-timeout'))
+
+  readonly #onStalled = (): void => {
+    this.#logger.debug({ peer: this.#peerAddress }, 'the caller stopped reading')
+    this.destroy()
+  }
+}
+
+/** Calls `act` if `ms` have passed since `since`; else returns the time that is left. 0 ms: never. */
+function due(since: number, ms: number, now: number, act: () => void): number {
+  if (ms === 0) return Number.POSITIVE_INFINITY
+  const left = since + ms - now
+  // A timer may fire a fraction of a millisecond early.
+  if (left > 0.5) return left
+  act()
+  return Number.POSITIVE_INFINITY
+}
+
+/** Stands in for the head of a request that could not be read. */
+function refusedHead(method: string): RequestHead {
+  return {
+    request: {
+      method: method === 'HEAD' ? 'HEAD' : 'GET',
+      authority: '',
+      path: '/',
+      headers: [],
+      bodyBytes: 0,
+      upgrade: false,
+      peerAddress: '',
+      encrypted: false,
+      caller: undefined,
+      requestId: crypto.randomUUID(),
+      exchangeId: undefined,
+    },
+    http10: false,
+    keepAlive: false,
+    expectsContinue: false,
+    webSocketKey: undefined,
+  }
+}

@@ -1,0 +1,170 @@
+/** One request on a downstream connection, as the upstream end sees it: writes the response. */
+import { SallyportError, toSallyportError } from '../errors.ts'
+import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseHead, type ResponseSink } from '../exchange.ts'
+import { answerProblem } from '../problem.ts'
+import { FRAMING, fieldLines, lastChunk, statusLine } from './encode.ts'
+import type { RequestHead } from './request-head.ts'
+import type { BodyOwner } from './socket-writer.ts'
+import { webSocketAccept } from './websocket.ts'
+
+/** What the exchange asks of its connection. */
+export interface ServerWire {
+  text(text: string): void
+  body(chunk: Uint8Array, owner: BodyOwner): void
+  date(): string
+  /** Whether the connection can serve another request after this response; asked once, at the head. */
+  mayKeepAlive(exchange: ServerExchange, status: number): boolean
+  requestConsumed(exchange: ServerExchange, bytes: number): void
+  upgraded(exchange: ServerExchange): void
+  responseEnded(exchange: ServerExchange): void
+  /** Cuts the response: the caller must not take it for whole. `untilClose`: only the close would end it. */
+  cut(exchange: ServerExchange, untilClose: boolean): void
+}
+
+export class ServerExchange implements ResponseSink, BodyOwner {
+  readonly asked: RequestHead
+  sink: RequestSink | undefined
+  headSent = false
+  ended = false
+  keepAlive = false
+  /** The caller still waits for a 100. */
+  awaitsContinue: boolean
+  #wire: ServerWire
+  #framing: number = FRAMING.none
+  #left = 0
+  #informational = 0
+  #raw = false
+  readonly #maxInformational: number
+
+  constructor(wire: ServerWire, head: RequestHead, maxInformational: number) {
+    this.#wire = wire
+    this.asked = head
+    this.awaitsContinue = head.expectsContinue
+    this.#maxInformational = maxInformational
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    if (this.ended || this.headSent || this.asked.http10 || status < 100 || status > 199 || status === 101) return
+    if (++this.#informational > this.#maxInformational) return
+    if (status === 100) {
+      if (!this.awaitsContinue) return
+      this.awaitsContinue = false
+    }
+    try {
+      this.#wire.text(`${statusLine(status)}${fieldLines(headers, FRAMING.forbidden, 0)}\r\n`)
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+    }
+  }
+
+  head(response: ResponseHead): void {
+    if (this.ended || this.headSent) return
+    try {
+      if (response.status === 101) this.#upgrade(response)
+      else this.#head(response)
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+    }
+  }
+
+  #head(response: ResponseHead): void {
+    const { status } = response
+    if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
+    this.#framing = this.#framingOf(response)
+    let text = statusLine(status) + fieldLines(response.headers, this.#framing, response.bodyBytes)
+    if (!response.headers.includes('date')) text += `date: ${this.#wire.date()}\r\n`
+    this.keepAlive = this.#wire.mayKeepAlive(this, status) && this.#framing !== FRAMING.close
+    if (!this.keepAlive) text += 'connection: close\r\n'
+    else if (this.asked.http10) text += 'connection: keep-alive\r\n'
+    this.headSent = true
+    this.awaitsContinue = false
+    this.#left = response.bodyBytes
+    this.#wire.text(`${text}\r\n`)
+  }
+
+  #framingOf(response: ResponseHead): number {
+    if (response.status === 204) return FRAMING.forbidden
+    if (this.asked.request.method === 'HEAD' || response.status === 304) return FRAMING.none
+    if (response.bodyBytes !== BODY_UNKNOWN) return FRAMING.length
+    return this.asked.http10 ? FRAMING.close : FRAMING.chunked
+  }
+
+  #upgrade(response: ResponseHead): void {
+    const key = this.asked.webSocketKey
+    if (key === undefined) throw new SallyportError('upstream-broken', '101 to a request that asked for no upgrade')
+    const fields = fieldLines(response.headers, FRAMING.forbidden, 0)
+    const accept = webSocketAccept(key)
+    this.#wire.text(
+      `${statusLine(101)}connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: ${accept}\r\n${fields}\r\n`,
+    )
+    this.headSent = true
+    this.#raw = true
+    this.#wire.upgraded(this)
+  }
+
+  data(chunk: Uint8Array): void {
+    if (this.ended) return
+    if (!this.headSent) {
+      this.#fail(new SallyportError('internal', 'body before head'))
+    } else if (this.#raw) {
+      this.#wire.body(chunk, this)
+    } else if (this.#framing === FRAMING.length) {
+      this.#left -= chunk.length
+      if (this.#left < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
+      else this.#wire.body(chunk, this)
+    } else if (this.#framing === FRAMING.chunked) {
+      this.#wire.text(`${chunk.length.toString(16)}\r\n`)
+      this.#wire.body(chunk, this)
+      this.#wire.text('\r\n')
+    } else if (this.#framing === FRAMING.close) {
+      this.#wire.body(chunk, this)
+    } else {
+      this.sink?.consumed(chunk.length)
+    }
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.ended) return
+    try {
+      this.#finish(trailers)
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+      return
+    }
+    this.ended = true
+    this.#wire.responseEnded(this)
+  }
+
+  #finish(trailers: HeaderList): void {
+    if (!this.headSent) throw new SallyportError('upstream-broken', 'no head')
+    if (this.#framing === FRAMING.length && this.#left > 0) {
+      throw new SallyportError('upstream-broken', 'body shorter than announced')
+    }
+    if (this.#framing === FRAMING.chunked) this.#wire.text(lastChunk(trailers))
+  }
+
+  abort(error: SallyportError): void {
+    if (this.ended) return
+    if (this.headSent || error.reason === 'cancelled') {
+      this.ended = true
+      this.#wire.cut(this, this.#framing === FRAMING.close)
+    } else {
+      answerProblem(this, this.asked.request, error)
+    }
+  }
+
+  /** Our own end found the response at fault: the upstream is told as well. */
+  #fail(error: SallyportError): void {
+    const sink = this.sink
+    this.abort(error)
+    sink?.abort(error)
+  }
+
+  consumed(bytes: number): void {
+    this.#wire.requestConsumed(this, bytes)
+  }
+
+  sent(bytes: number): void {
+    this.sink?.consumed(bytes)
+  }
+}

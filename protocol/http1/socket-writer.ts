@@ -1,0 +1,129 @@
+/**
+ * Writes to a socket: what is written in one turn goes out in one call, small pieces copied together, large ones not.
+ * Tells the owner of body bytes when the kernel has them.
+ */
+import type { Duplex } from 'node:stream'
+
+export interface BodyOwner {
+  /** So many bytes of a body have left for the kernel. */
+  sent(bytes: number): void
+}
+
+/** Up to here copying into one buffer is cheaper than a vectored write. */
+const COPY_BYTES = 16 * 1024
+
+export class SocketWriter {
+  /** Bytes that the kernel has not taken yet. */
+  waiting = 0
+  readonly #socket: Duplex
+  readonly #onProgress: () => void
+  #pieces: (string | Uint8Array)[] = []
+  #bytes = 0
+  #scheduled = false
+  #ending = false
+  #owner: BodyOwner | undefined
+  #owed = 0
+  /** Per write in flight: its size, who is owed a notice, and how much. */
+  readonly #sizes: number[] = []
+  readonly #owners: (BodyOwner | undefined)[] = []
+  readonly #debts: number[] = []
+
+  /** `onProgress` is called after each write that the kernel has taken whole. */
+  constructor(socket: Duplex, onProgress: () => void) {
+    this.#socket = socket
+    this.#onProgress = onProgress
+  }
+
+  /** Text in latin1: heads and framing. */
+  text(text: string): void {
+    this.#add(text)
+  }
+
+  body(chunk: Uint8Array, owner: BodyOwner): void {
+    if (this.#owner !== owner) {
+      if (this.#owed > 0) this.flush()
+      this.#owner = owner
+    }
+    this.#owed += chunk.length
+    this.#add(chunk)
+  }
+
+  #add(piece: string | Uint8Array): void {
+    if (this.#ending) return
+    this.#pieces.push(piece)
+    this.#bytes += piece.length
+    if (this.#scheduled) return
+    this.#scheduled = true
+    process.nextTick(this.#flushBound)
+  }
+
+  readonly #flushBound = (): void => this.flush()
+
+  flush(): void {
+    this.#scheduled = false
+    if (this.#bytes === 0) return
+    const pieces = this.#pieces
+    const bytes = this.#bytes
+    this.#pieces = []
+    this.#bytes = 0
+    if (this.#socket.destroyed || this.#socket.writableEnded) return
+    this.#sizes.push(bytes)
+    this.#owners.push(this.#owner)
+    this.#debts.push(this.#owed)
+    this.#owner = undefined
+    this.#owed = 0
+    this.waiting += bytes
+    if (pieces.length === 1) this.#write(pieces[0]!, this.#onWritten)
+    else if (bytes <= COPY_BYTES) this.#socket.write(join(pieces, bytes), this.#onWritten)
+    else this.#writeAll(pieces)
+  }
+
+  #write(piece: string | Uint8Array, callback: (() => void) | undefined): void {
+    if (typeof piece === 'string') this.#socket.write(piece, 'latin1', callback)
+    else this.#socket.write(piece, callback)
+  }
+
+  #writeAll(pieces: (string | Uint8Array)[]): void {
+    const last = pieces.length - 1
+    this.#socket.cork()
+    for (let i = 0; i < last; i++) this.#write(pieces[i]!, undefined)
+    this.#write(pieces[last]!, this.#onWritten)
+    this.#socket.uncork()
+  }
+
+  readonly #onWritten = (error?: Error | null): void => {
+    this.waiting -= this.#sizes.shift()!
+    const owner = this.#owners.shift()
+    const bytes = this.#debts.shift()!
+    if (error) return
+    this.#onProgress()
+    if (bytes > 0) owner!.sent(bytes)
+  }
+
+  /** Ends our half of the connection behind what was written. */
+  end(): void {
+    if (this.#ending) return
+    this.flush()
+    this.#ending = true
+    if (!this.#socket.destroyed) this.#socket.end()
+  }
+}
+
+function join(pieces: (string | Uint8Array)[], bytes: number): Buffer {
+  const whole = Buffer.allocUnsafe(bytes)
+  let at = 0
+  for (const piece of pieces) {
+    if (typeof piece === 'string') at += whole.write(piece, at, 'latin1')
+    else {
+      whole.set(piece, at)
+      at += piece.length
+    }
+  }
+  return whole
+}
+
+/** Bytes that wait in the kernel's or libuv's queue, where the socket tells: a change of it is progress, too. */
+export function queuedInHandle(socket: Duplex): number {
+  const handle = (socket as { _handle?: { writeQueueSize?: number } })._handle
+  return handle?.writeQueueSize ?? 0
+}

@@ -1,0 +1,63 @@
+/** Limits of the HTTP ends; security.md gives the reasons. Durations in ms; 0 means the limit does not hold. */
+export interface HttpLimits {
+  /** Bytes of a head (decoded, for HTTP/2). */
+  headBytes: number
+  /** Fields of a head. */
+  headFields: number
+  /** Bytes of the request target. */
+  uriBytes: number
+  /** A head must be whole within this time. */
+  headMs: number
+  /** Without a byte of a request body while we wait for it. */
+  bodyIdleMs: number
+  /** The receiver takes nothing of what waits for it. */
+  stalledMs: number
+  /** A downstream connection without a request. */
+  keepAliveMs: number
+  /** What is read and thrown away behind an early answer, before the connection is closed. */
+  drainBytes: number
+  drainMs: number
+  /** Bytes of one body that may wait for their receiver before we stop reading. */
+  bufferBytes: number
+  /** Informational responses of one exchange. */
+  informational: number
+  /** A caller that sent `Expect: 100-continue` is told to go on after this time at the latest. */
+  expectMs: number
+  /** For so long an exchange goes on without a byte after its caller closed its half of the connection. */
+  halfCloseMs: number
+  /** Concurrent HTTP/2 streams of one connection. */
+  http2Streams: number
+  /** HTTP/2 window of one stream, and of one connection. */
+  http2WindowBytes: number
+  http2SessionWindowBytes: number
+  /** Memory of one HTTP/2 session, in MB. */
+  http2SessionMemoryMb: number
+  /** Resets of one HTTP/2 session: at once, and per second. */
+  http2ResetBurst: number
+  http2ResetRate: number
+  /** HTTP/2 pings to a caller that has open streams; unanswered as long again, it is gone. */
+  http2PingMs: number
+}
+
+export const DEFAULT_LIMITS: Readonly<HttpLimits> = {
+  headBytes: 16 * 1024,
+  headFields: 100,
+  uriBytes: 8 * 1024,
+  headMs: 10_000,
+  bodyIdleMs: 60_000,
+  stalledMs: 60_000,
+  keepAliveMs: 65_000,
+  drainBytes: 256 * 1024,
+  drainMs: 5_000,
+  bufferBytes: 64 * 1024,
+  informational: 32,
+  expectMs: 1_000,
+  halfCloseMs: 1_000,
+  http2Streams: 100,
+  http2WindowBytes: 64 * 1024,
+  http2SessionWindowBytes: 1024 * 1024,
+  http2SessionMemoryMb: 4,
+  http2ResetBurst: 200,
+  http2ResetRate: 50,
+  http2PingMs: 30_000,
+}

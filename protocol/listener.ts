@@ -1,0 +1,178 @@
+/** Listens on TCP, with or without TLS, and serves HTTP on what is accepted. */
+import { createServer, type Server, type Socket } from 'node:net'
+import { createServer as createTlsServer, type TLSSocket, type TlsOptions, type Server as TlsServer } from 'node:tls'
+import type { Cidrs } from './address.ts'
+import { ConnectionSet } from './connection-set.ts'
+import type { SallyportError } from './errors.ts'
+import type { Handler, HttpRequest, RequestSink, ResponseSink } from './exchange.ts'
+import { resolveCaller } from './forwarded.ts'
+import { DateClock } from './http1/encode.ts'
+import { serveHttp1 } from './http1/server-connection.ts'
+import type { HttpLimits } from './limits.ts'
+import { type Logger, noLogger } from './log.ts'
+
+/** Mozilla's intermediate configuration: TLS 1.2 with forward secrecy and AEAD, and TLS 1.3. */
+const INTERMEDIATE_CIPHERS = [
+  'TLS_AES_128_GCM_SHA256',
+  'TLS_AES_256_GCM_SHA384',
+  'TLS_CHACHA20_POLY1305_SHA256',
+  'ECDHE-ECDSA-AES128-GCM-SHA256',
+  'ECDHE-RSA-AES128-GCM-SHA256',
+  'ECDHE-ECDSA-AES256-GCM-SHA384',
+  'ECDHE-RSA-AES256-GCM-SHA384',
+  'ECDHE-ECDSA-CHACHA20-POLY1305',
+  'ECDHE-RSA-CHACHA20-POLY1305',
+].join(':')
+
+const HANDSHAKE_MS = 10_000
+const MAX_CONNECTIONS = 10_000
+
+/** Certificate and key in PEM, and what else `node:tls` takes. */
+export type TlsMaterial = Pick<TlsOptions, 'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized' | 'minVersion'>
+
+export interface ListenerOptions {
+  /** Address to listen on. Absent, with `port`: the listener only serves what `handleSocket` is given. */
+  host?: string | undefined
+  /** 0 takes a free port. */
+  port?: number | undefined
+  /** Absent: plain HTTP. */
+  tls?: TlsMaterial | undefined
+  handler: Handler
+  /** Peers whose `X-Forwarded-*` fields are believed. Absent: `caller` and `requestId` are left to the handler. */
+  trustedProxies?: Cidrs | undefined
+  /** HTTP/2 by ALPN, or with prior knowledge on a plain listener; default true. */
+  http2?: boolean | undefined
+  limits?: Partial<HttpLimits> | undefined
+  /** More are closed as they come; default 10,000. */
+  maxConnections?: number | undefined
+  logger?: Logger | undefined
+  /** Called for each accepted connection; false closes it at once. */
+  onConnection?: ((socket: Socket) => boolean | undefined) | undefined
+  /** Called for each request that was refused before the handler saw it. */
+  onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
+}
+
+export interface Listener {
+  readonly address: { readonly host: string; readonly port: number }
+  /** Connections that are open. */
+  readonly connections: number
+  /** Serves HTTP on a socket that was accepted elsewhere; a TLSSocket must have finished its handshake. */
+  handleSocket(socket: Socket | TLSSocket, first?: Buffer): void
+  /** Certificates for connections from now on. Throws, and keeps the old ones, if they are no good. */
+  setTls(tls: TlsMaterial): void
+  closeIdle(): void
+  /** Takes no new connections, lets exchanges in progress end for at most `graceMs` (default 10 s). */
+  close(options?: { graceMs?: number }): Promise<void>
+}
+
+/** Resolves once it listens; rejects with the system's error (`EADDRINUSE`, `EACCES`, ...). */
+export async function listen(options: ListenerOptions): Promise<Listener> {
+  const listener = new HttpListener(options)
+  if (options.port !== undefined) await listener.bind(options.host ?? '127.0.0.1', options.port)
+  return listener
+}
+
+class HttpListener implements Listener {
+  address = { host: '', port: 0 }
+  readonly #options: ListenerOptions
+  readonly #handler: Handler
+  readonly #logger: Logger
+  readonly #connections = new ConnectionSet()
+  readonly #dates = new DateClock()
+  readonly #server: Server | TlsServer
+  readonly #handshakes = new Set<Socket>()
+
+  constructor(options: ListenerOptions) {
+    this.#options = options
+    this.#handler = options.trustedProxies === undefined ? options.handler : believing(options)
+    this.#logger = options.logger ?? noLogger
+    this.#server = options.tls === undefined ? this.#plainServer() : this.#tlsServer(options.tls)
+    this.#server.maxConnections = options.maxConnections ?? MAX_CONNECTIONS
+    this.#server.on('error', error => this.#logger.error({ detail: error.message }, 'listener failed'))
+  }
+
+  #plainServer(): Server {
+    return createServer({ allowHalfOpen: true, noDelay: true }, socket => {
+      if (this.#admit(socket)) this.handleSocket(socket)
+    })
+  }
+
+  #tlsServer(tls: TlsMaterial): TlsServer {
+    const server = createTlsServer({
+      ...tlsDefaults(tls),
+      allowHalfOpen: true,
+      noDelay: true,
+      handshakeTimeout: HANDSHAKE_MS,
+      ALPNProtocols: this.#options.http2 === false ? ['http/1.1'] : ['h2', 'http/1.1'],
+    })
+    server.on('connection', (socket: Socket) => {
+      this.#handshakes.add(socket)
+      socket.once('close', () => this.#handshakes.delete(socket))
+      if (!this.#admit(socket)) socket.destroy()
+    })
+    server.on('secureConnection', socket => this.handleSocket(socket))
+    server.on('tlsClientError', (error, socket) => {
+      this.#logger.debug({ detail: error.message }, 'TLS handshake failed')
+      socket.destroy()
+    })
+    return server
+  }
+
+  #admit(socket: Socket): boolean {
+    if (this.#connections.closing || this.#options.onConnection?.(socket) === false) {
+      socket.destroy()
+      return false
+    }
+    return true
+  }
+
+  async bind(host: string, port: number): Promise<void> {
+    const server = this.#server
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject)
+      server.listen({ host, port }, () => {
+        server.removeListener('error', reject)
+        resolve()
+      })
+    })
+    const address = server.address()
+    if (address !== null && typeof address === 'object') this.address = { host: address.address, port: address.port }
+  }
+
+  get connections(): number {
+    return this.#connections.size
+  }
+
+  handleSocket(socket: Socket | TLSSocket, first?: Buffer): void {
+    const { limits, onBadRequest, logger } = this.#options
+    const shared = { handler: this.#handler, limits, logger, onBadRequest, connections: this.#connections }
+    serveHttp1(socket, { ...shared, dates: this.#dates }, first)
+  }
+
+  setTls(tls: TlsMaterial): void {
+    if (!('setSecureContext' in this.#server)) throw new TypeError('this listener has no TLS')
+    this.#server.setSecureContext(tlsDefaults(tls))
+  }
+
+  closeIdle(): void {
+    this.#connections.closeIdle()
+  }
+
+  async close({ graceMs = 10_000 }: { graceMs?: number } = {}): Promise<void> {
+    if (this.#server.listening) this.#server.close()
+    await this.#connections.close(graceMs)
+    for (const socket of this.#handshakes) socket.destroy()
+  }
+}
+
+function tlsDefaults(tls: TlsMaterial): TlsOptions {
+  return { minVersion: 'TLSv1.2', ciphers: INTERMEDIATE_CIPHERS, honorCipherOrder: false, ...tls }
+}
+
+/** The handler behind the step that determines the caller. */
+function believing({ handler, trustedProxies = [] }: ListenerOptions): Handler {
+  return (request: HttpRequest, response: ResponseSink): RequestSink => {
+    resolveCaller(request, trustedProxies)
+    return handler(request, response)
+  }
+}

@@ -1,0 +1,39 @@
+/**
+ * One timer for all deadlines of a connection. `within(ms)` makes sure that `check` is called in at most that time;
+ * `check` looks at what is really due and says when to look again. Setting a later deadline costs no timer call.
+ */
+export class Watch {
+  readonly #check: (now: number) => number
+  #timer: NodeJS.Timeout | undefined
+  #dueAt = Number.POSITIVE_INFINITY
+
+  /** `check` returns the time in ms until the nearest deadline, or Infinity if there is none. */
+  constructor(check: (now: number) => number) {
+    this.#check = check
+  }
+
+  within(ms: number): void {
+    const dueAt = performance.now() + ms
+    if (dueAt < this.#dueAt) this.#arm(dueAt, ms)
+  }
+
+  #arm(dueAt: number, ms: number): void {
+    if (this.#timer !== undefined) clearTimeout(this.#timer)
+    this.#dueAt = dueAt
+    this.#timer = setTimeout(this.#onDue, Math.max(1, Math.ceil(ms)))
+    this.#timer.unref()
+  }
+
+  readonly #onDue = (): void => {
+    this.#timer = undefined
+    this.#dueAt = Number.POSITIVE_INFINITY
+    const ms = this.#check(performance.now())
+    if (ms !== Number.POSITIVE_INFINITY) this.within(ms)
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    this.#dueAt = Number.NEGATIVE_INFINITY
+  }
+}
