@@ -1,10 +1,9 @@
+import type { Duplex } from 'node:stream'
 import type { RawData, WebSocket } from 'ws'
 import type { Transport, TransportHandler } from './transport.ts'
 
 /** The largest binary message that we send or take. */
 export const MAX_MESSAGE_BYTES = 128 * 1024
-/** The largest control message. */
-export const MAX_CONTROL_BYTES = 16 * 1024
 
 const BINARY = { binary: true, compress: false, fin: true }
 const TEXT = { binary: false, compress: false, fin: true }
@@ -21,12 +20,15 @@ class WebSocketTransport implements Transport {
   readonly peer: string
   handler: TransportHandler | undefined
   readonly #ws: WebSocket
+  /** What `ws` writes to: corked, so that all messages of one turn are one call of the kernel. */
+  readonly #socket: (Duplex & { remoteAddress?: string }) | undefined
+  #corked = false
   #error: Error | undefined
 
   constructor(ws: WebSocket) {
     this.#ws = ws
-    const socket = (ws as unknown as { _socket?: { remoteAddress?: string } })._socket
-    this.peer = socket?.remoteAddress ?? ''
+    this.#socket = (ws as unknown as { _socket?: Duplex })._socket
+    this.peer = this.#socket?.remoteAddress ?? ''
     ws.binaryType = 'nodebuffer'
     ws.on('message', (data, binary) => this.#message(data, binary))
     ws.on('error', error => {
@@ -37,19 +39,17 @@ class WebSocketTransport implements Transport {
 
   bytes(chunk: Uint8Array, sent: () => void): void {
     const { length } = chunk
-    if (length <= MAX_MESSAGE_BYTES) {
-      this.#send(chunk, sent)
-      return
-    }
     let offset = 0
     for (; length - offset > MAX_MESSAGE_BYTES; offset += MAX_MESSAGE_BYTES) {
       this.#send(chunk.subarray(offset, offset + MAX_MESSAGE_BYTES), undefined)
     }
-    this.#send(chunk.subarray(offset), sent)
+    this.#send(offset === 0 ? chunk : chunk.subarray(offset), sent)
   }
 
   control(text: string): void {
-    if (this.#ws.readyState === this.#ws.OPEN) this.#ws.send(text, TEXT, ignore)
+    if (this.#ws.readyState !== this.#ws.OPEN) return
+    this.#cork()
+    this.#ws.send(text, TEXT, ignore)
   }
 
   close(code: number, reason: string): void {
@@ -63,14 +63,26 @@ class WebSocketTransport implements Transport {
   /** `sent` is not called if the socket broke: then `closed` comes, and nobody knows what the kernel still reads. */
   #send(chunk: Uint8Array, sent: (() => void) | undefined): void {
     if (this.#ws.readyState !== this.#ws.OPEN) return
+    this.#cork()
     this.#ws.send(chunk, BINARY, sent === undefined ? ignore : error => error ?? sent())
+  }
+
+  #cork(): void {
+    if (this.#corked || this.#socket === undefined) return
+    this.#corked = true
+    this.#socket.cork()
+    process.nextTick(this.#uncork)
+  }
+
+  readonly #uncork = (): void => {
+    this.#corked = false
+    this.#socket?.uncork()
   }
 
   #message(data: RawData, binary: boolean): void {
     // With `nodebuffer` a message is always one Buffer.
     const bytes = data as Buffer
     if (binary) this.handler?.bytes(bytes)
-    else if (bytes.length > MAX_CONTROL_BYTES) this.#ws.close(1009, 'control message too large')
     else this.handler?.control(bytes.toString('utf8'))
   }
 

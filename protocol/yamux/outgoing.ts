@@ -17,6 +17,8 @@ export interface OutgoingOwner {
   finSent(stream: Stream): void
   /** The peer makes us answer more than it reads. */
   clogged(): void
+  /** The transport has something to take from now on. */
+  writing(now: number): void
   failed(error: unknown): void
 }
 
@@ -130,6 +132,7 @@ export class Outgoing {
     this.#round++
     const { delivery } = this
     if (delivery.undeliveredBytes < delivery.limitBytes) this.#sendStreams()
+    if (this.#stopped) return
     this.#acknowledge()
     this.#markDelivery()
     this.#handOver()
@@ -297,7 +300,10 @@ export class Outgoing {
   }
 
   #transfer(chunk: Uint8Array, buffer: Buffer | undefined): void {
-    if (this.#unsentBytes === 0) this.#progressAt = this.#clock.now()
+    if (this.#unsentBytes === 0) {
+      this.#progressAt = this.#clock.now()
+      this.#owner.writing(this.#progressAt)
+    }
     if (buffer === undefined) this.delivery.sentBytes += chunk.length
     this.#unsentBytes += chunk.length
     this.bytesOut += chunk.length

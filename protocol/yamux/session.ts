@@ -23,6 +23,8 @@ export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: nu
   readonly onClose?: ((error: SallyportError | undefined, reason: string) => void) | undefined
   /** The peer takes no new streams. */
   readonly onGoAway?: (() => void) | undefined
+  /** The last open stream has ended in both directions. */
+  readonly onIdle?: (() => void) | undefined
   /** Stream ids come to their end: the session should be drained and replaced. Once. */
   readonly onIdsLow?: (() => void) | undefined
   /** Shared by the sessions of a process. Default: one of 256 MiB for this session alone. */
@@ -105,6 +107,7 @@ export class Session implements BudgetMember {
       placePing: mark => this.#sendPing(mark, undefined),
       finSent: stream => this.#finSent(stream),
       clogged: () => this.#fail('overloaded', 'the peer asks for more answers than it reads'),
+      writing: now => this.#timer.by(now + this.#limits.writeDeadlineMs),
       failed: error => this.#failed(error),
     })
     this.#decoder = new FrameDecoder(this.#incoming())
@@ -241,9 +244,7 @@ export class Session implements BudgetMember {
   resetStream(stream: Stream, code: ResetCode): void {
     const silent = stream.synDue
     this.#forget(stream)
-    if (silent || this.#state !== 'open') return
-    if (code !== 'cancelled') this.#sendControl({ type: 'reset', stream: stream.id, code })
-    this.#out.control(FrameType.windowUpdate, Flag.rst, stream.id, 0)
+    if (!silent && this.#state === 'open') this.#sendReset(stream.id, code)
   }
 
   /** @internal Resets the stream with the most unread bytes. */
@@ -313,7 +314,7 @@ export class Session implements BudgetMember {
     this.#lastPeerId = id
     const { onStream } = this.#options
     if (onStream === undefined || this.#goAwaySent || this.#streams.size >= this.#limits.maxStreams) {
-      this.#out.control(FrameType.windowUpdate, Flag.rst, id, 0)
+      this.#sendReset(id, 'refused')
       this.#countReset()
       return undefined
     }
@@ -357,6 +358,7 @@ export class Session implements BudgetMember {
     stream.closed = true
     this.#streams.delete(stream.id)
     this.#unacknowledged.delete(stream)
+    if (this.#streams.size === 0) this.#options.onIdle?.()
   }
 
   #resetReceived(stream: Stream): void {
@@ -369,6 +371,12 @@ export class Session implements BudgetMember {
     if (!this.#resets.take(this.#clock.now())) this.#fail('too-many-requests', 'too many streams opened and reset')
   }
 
+  /** The code goes before its RST; a bare RST means `cancelled`. */
+  #sendReset(id: number, code: ResetCode): void {
+    if (code !== 'cancelled') this.#sendControl({ type: 'reset', stream: id, code })
+    this.#out.control(FrameType.windowUpdate, Flag.rst, id, 0)
+  }
+
   /** Takes the stream out of all lists and drops what it holds. */
   #forget(stream: Stream): void {
     stream.closed = true
@@ -376,11 +384,13 @@ export class Session implements BudgetMember {
     this.#streams.delete(stream.id)
     this.#unacknowledged.delete(stream)
     this.#release(stream.receive.consume(stream.unreadBytes))
+    if (this.#streams.size === 0 && this.#state === 'open') this.#options.onIdle?.()
   }
 
   #release(bytes: number): void {
-    this.#bufferedBytes -= bytes
-    this.#budget.release(bytes)
+    const held = Math.min(bytes, this.#bufferedBytes)
+    this.#bufferedBytes -= held
+    this.#budget.release(held)
   }
 
   #sendPing(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): void {
@@ -425,7 +435,7 @@ export class Session implements BudgetMember {
   #controlReceived(text: string): void {
     this.#bytesIn += text.length
     if (this.#state !== 'open') return
-    if (text.length > MAX_CONTROL_BYTES) {
+    if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) {
       this.#fail('bad-request', 'a control message is too large')
       return
     }
@@ -577,6 +587,8 @@ export class Session implements BudgetMember {
         this.#logger.error({ error: String(thrown) }, 'yamux: a stream handler threw')
       }
     }
+    // Streams that ended before may still hold bytes; they leave the budget with the session.
+    this.#release(this.#bufferedBytes)
     this.#options.onClose?.(error, reason)
   }
 }
