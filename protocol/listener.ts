@@ -56,6 +56,8 @@ export interface Listener {
   readonly address: { readonly host: string; readonly port: number }
   /** Connections that are open. */
   readonly connections: number
+  /** Takes a connection that was accepted elsewhere and from which no byte was taken: TLS and bounds as on its own. */
+  accept(socket: Socket): void
   /** Serves HTTP on a socket that was accepted elsewhere; a TLSSocket must have finished its handshake. */
   handleSocket(socket: Socket | TLSSocket, first?: Buffer): void
   /** Certificates for connections from now on. Throws, and keeps the old ones, if they are no good. */
@@ -141,6 +143,10 @@ class HttpListener implements Listener {
 
   get connections(): number {
     return this.#connections.size
+  }
+
+  accept(socket: Socket): void {
+    this.#server.emit('connection', socket)
   }
 
   handleSocket(socket: Socket | TLSSocket, first?: Buffer): void {

@@ -1,0 +1,107 @@
+/** Everything that decides whether a client is let in, and stays: token, certificate, revocation. */
+import type { Logger } from '../../protocol/log.ts'
+import type { ClientCertificate } from '../control/endpoint.ts'
+import type { Settings } from '../options.ts'
+import type { Identity } from './claims.ts'
+import { fileKeys } from './key-file.ts'
+import { givenKeys, type KeySource } from './key-source.ts'
+import { urlKeys } from './key-url.ts'
+import { TokenRefused } from './refusal.ts'
+import { type Revocation, Revocations } from './revocations.ts'
+import { Verifier } from './verifier.ts'
+
+const RUNTIME_URI = 'URI:urn:sallyport:runtime:'
+
+export class Authenticator {
+  readonly #settings: Settings
+  readonly #keys: KeySource
+  readonly #verifier: Verifier
+  readonly #revocations: Revocations
+
+  constructor(settings: Settings, keys: KeySource) {
+    const { auth, clock } = settings
+    this.#settings = settings
+    this.#keys = keys
+    this.#verifier = new Verifier({
+      keys,
+      algorithms: auth.algorithms,
+      issuer: auth.issuer,
+      audience: auth.audience,
+      runtimeClaim: auth.runtimeClaim,
+      clockToleranceS: auth.clockToleranceS,
+      now: clock,
+    })
+    this.#revocations = new Revocations(clock)
+  }
+
+  /** Who comes, after every check. */
+  async authenticate(token: string, certificate: ClientCertificate | undefined): Promise<Identity> {
+    const identity = await this.#verifier.verify(token)
+    checkCertificate(identity, certificate)
+    if (await this.#isRevoked(identity)) throw new TokenRefused('revoked', 'the token is revoked')
+    return identity
+  }
+
+  /** A fresh token on a live session: for the same runtime and, if bound, the same certificate. */
+  async reauthenticate(token: string, runtime: string, thumbprint: string | undefined): Promise<Identity> {
+    const identity = await this.#verifier.verify(token)
+    if (identity.runtime !== runtime) throw new TokenRefused('another-runtime', 'the token names another runtime')
+    checkThumbprint(identity, thumbprint)
+    if (await this.#isRevoked(identity)) throw new TokenRefused('revoked', 'the token is revoked')
+    return identity
+  }
+
+  /** Whether a rule of {@link revoke} covers the identity. */
+  covers(identity: Identity): boolean {
+    return this.#revocations.covers(identity)
+  }
+
+  revoke(rule: Revocation): void {
+    this.#revocations.add(rule)
+  }
+
+  async #isRevoked(identity: Identity): Promise<boolean> {
+    return this.#revocations.covers(identity) || ((await this.#settings.auth.isRevoked?.(identity)) ?? false)
+  }
+
+  /** For live sessions: a hook that fails never cuts them. */
+  async isRevokedNow(identity: Identity): Promise<boolean> {
+    try {
+      return await this.#isRevoked(identity)
+    } catch (error) {
+      this.#settings.logger.error({ err: error }, 'the revocation hook failed; live sessions stay')
+      return false
+    }
+  }
+
+  get hasHook(): boolean {
+    return this.#settings.auth.isRevoked !== undefined
+  }
+
+  close(): void {
+    this.#keys.close()
+  }
+}
+
+/** Opens what `auth.jwks` names. A given set or a file that is bad throws; a URL may come later. */
+export async function openKeys(settings: Settings, logger: Logger): Promise<KeySource> {
+  const { jwks } = settings.auth
+  if ('keys' in jwks) return givenKeys(jwks)
+  if ('file' in jwks) return fileKeys(jwks.file, logger, settings.clock)
+  return urlKeys(jwks, logger, settings.clock)
+}
+
+/** A certificate that names a runtime names the token's. */
+function checkCertificate(identity: Identity, certificate: ClientCertificate | undefined): void {
+  checkThumbprint(identity, certificate?.thumbprint)
+  if (certificate === undefined) return
+  const runtimes = certificate.names.filter(name => name.startsWith(RUNTIME_URI))
+  const names = runtimes.length > 0 ? runtimes : certificate.names
+  if (names.includes(`${RUNTIME_URI}${identity.runtime}`) || names.includes(`DNS:${identity.runtime}`)) return
+  throw new TokenRefused('cnf', 'the certificate names another runtime than the token')
+}
+
+function checkThumbprint(identity: Identity, thumbprint: string | undefined): void {
+  if (identity.certificateThumbprint === undefined || identity.certificateThumbprint === thumbprint) return
+  throw new TokenRefused('cnf', 'the token is bound to another certificate')
+}

@@ -1,0 +1,343 @@
+/**
+ * The door for clients: TLS, then one HTTP request, then a WebSocket. Everything before the WebSocket is paced, bounded
+ * and under one deadline, which ends with the client's `hello`.
+ */
+import { randomUUID } from 'node:crypto'
+import {
+  createServer as createHttpServer,
+  type Server as HttpServer,
+  type IncomingMessage,
+  type ServerResponse,
+} from 'node:http'
+import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
+import { createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import type { TLSSocket } from 'node:tls'
+import { type WebSocket, WebSocketServer } from 'ws'
+import { SUBPROTOCOL } from '../../protocol/control.ts'
+import { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from '../../protocol/forwarded.ts'
+import type { Logger } from '../../protocol/log.ts'
+import type { Identity } from '../auth/claims.ts'
+import { KeysUnavailable, TokenRefused } from '../auth/refusal.ts'
+import type { ControlOptions, ResolvedLimits } from '../options.ts'
+import { lookAtFirstBytes } from '../socket/first-bytes.ts'
+import { listenOn } from '../socket/listen.ts'
+import { readProxyHeader } from '../socket/proxy-protocol.ts'
+import type { TlsPair } from '../tls.ts'
+import { Admission } from './admission.ts'
+import { checkHandshake, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
+
+/** A client that was let in. */
+export interface Arrival {
+  readonly ws: WebSocket
+  readonly identity: Identity
+  readonly address: string
+  /** SHA-256 thumbprint of the client's certificate, base64url. */
+  readonly thumbprint: string | undefined
+  /** Ends the handshake's deadline: the client has said hello. */
+  readonly settled: () => void
+}
+
+export interface Refusal {
+  readonly reason: RefusalReason
+  /** For our log alone. */
+  readonly detail: string
+  readonly requestId: string
+  readonly address: string
+}
+
+export interface EndpointOptions {
+  readonly control: ControlOptions
+  readonly tls: TlsPair | undefined
+  readonly limits: ResolvedLimits
+  readonly logger: Logger
+  /** Who the token names, after all checks; throws what the verifier throws. */
+  readonly authenticate: (token: string, certificate: ClientCertificate | undefined) => Promise<Identity>
+  /** Whether a client may come in now; else why not. */
+  readonly gate: (identity: Identity) => RefusalReason | undefined
+  readonly onArrival: (arrival: Arrival) => void
+  readonly onRefused: (refusal: Refusal) => void
+}
+
+/** What a client certificate says. */
+export interface ClientCertificate {
+  /** SHA-256 of the DER encoding, base64url. */
+  readonly thumbprint: string
+  /** Subject alternative names, such as `URI:urn:sallyport:runtime:prod`. */
+  readonly names: readonly string[]
+}
+
+/** A handshake under way. */
+interface Pending {
+  readonly address: string
+  readonly timer: NodeJS.Timeout
+  charged: boolean
+}
+
+const MAX_MESSAGE_BYTES = 128 * 1024
+const MAX_FRAGMENTS = 16
+const MAX_CHUNKS = 1024
+const MAX_HEAD_BYTES = 16 * 1024
+const PROXY_HEADER_BYTES = 4096
+
+export class ControlEndpoint {
+  readonly #options: EndpointOptions
+  readonly #http: HttpServer | HttpsServer
+  readonly #ws: WebSocketServer
+  readonly #admission: Admission
+  readonly #proxies: Cidrs
+  readonly #pending = new Map<string, Pending>()
+  readonly #sockets = new Set<Socket>()
+  #listener: NetServer | undefined
+
+  constructor(options: EndpointOptions) {
+    this.#options = options
+    this.#proxies = parseCidrs(options.control.proxyProtocol ?? [])
+    this.#admission = new Admission({
+      share: Math.max(0.01, options.limits.handshakeBudget),
+      maxWaiting: options.limits.handshakesWaiting,
+      maxPerAddress: options.limits.handshakesWaitingPerAddress,
+      now: () => performance.now(),
+    })
+    this.#ws = new WebSocketServer({
+      noServer: true,
+      clientTracking: false,
+      perMessageDeflate: false,
+      maxPayload: MAX_MESSAGE_BYTES,
+      maxFragments: MAX_FRAGMENTS,
+      maxBufferedChunks: MAX_CHUNKS,
+      handleProtocols: () => SUBPROTOCOL,
+    })
+    this.#http = this.#createHttp()
+    this.#http.on('upgrade', (request, socket, head) => this.upgrade(request, socket, head))
+    this.#http.on('connection', socket => socket.setNoDelay(true))
+  }
+
+  get waiting(): number {
+    return this.#admission.waiting
+  }
+
+  #createHttp(): HttpServer | HttpsServer {
+    const limits = {
+      maxHeaderSize: MAX_HEAD_BYTES,
+      headersTimeout: this.#options.limits.handshakeMs,
+      keepAliveTimeout: 1,
+    }
+    const answer = (request: IncomingMessage, response: ServerResponse) => this.#answer(request, response)
+    if (this.#options.tls === undefined) return createHttpServer(limits, answer)
+    const server = createHttpsServer(
+      { ...limits, ...this.#tlsOptions(this.#options.tls), handshakeTimeout: this.#options.limits.handshakeMs },
+      answer,
+    )
+    server.on('tlsClientError', error => this.#options.logger.debug({ err: error }, 'TLS handshake of a client failed'))
+    return server
+  }
+
+  #tlsOptions(pair: TlsPair) {
+    const { clientCa, tlsMin } = this.#options.control
+    const base = { ...pair, minVersion: tlsMin ?? 'TLSv1.3', ALPNProtocols: ['http/1.1'] } as const
+    return clientCa === undefined
+      ? base
+      : { ...base, ca: clientCa as string, requestCert: true, rejectUnauthorized: true }
+  }
+
+  /** New connections get this certificate. */
+  setTls(pair: TlsPair): void {
+    if ('setSecureContext' in this.#http) this.#http.setSecureContext(this.#tlsOptions(pair))
+  }
+
+  /** Listens on an address of its own. */
+  async listen(host: string, port: number): Promise<{ host: string; port: number }> {
+    const listener = createNetServer({ pauseOnConnect: true, noDelay: true }, socket => this.accept(socket))
+    this.#listener = listener
+    return listenOn(listener, host, port, this.#options.logger)
+  }
+
+  /** Takes an accepted connection of which no TLS byte was taken. */
+  accept(socket: Socket): void {
+    socket.on('error', ignore)
+    this.#sockets.add(socket)
+    socket.once('close', () => this.#sockets.delete(socket))
+    const peer = canonicalAddress(socket.remoteAddress ?? '')
+    if (cidrsContain(this.#proxies, peer)) this.#readProxyHeader(socket, peer)
+    else this.#wait(socket, peer)
+  }
+
+  #readProxyHeader(socket: Socket, peer: string): void {
+    let address: string | undefined = peer
+    lookAtFirstBytes(socket, {
+      deadlineMs: this.#options.limits.handshakeMs,
+      maxBytes: PROXY_HEADER_BYTES,
+      look: bytes => {
+        const result = readProxyHeader(bytes)
+        if (!result.done) return -1
+        if ('error' in result) {
+          this.#options.logger.warn({ peer, error: result.error }, 'a proxy sent a bad PROXY header')
+          socket.destroy()
+          return -1
+        }
+        address = result.address ?? peer
+        return result.length
+      },
+      done: () => this.#wait(socket, address ?? peer),
+    })
+  }
+
+  #wait(socket: Socket, address: string): void {
+    const candidate = {
+      address,
+      admit: () => this.#begin(socket, address),
+      refuse: () => {
+        socket.destroy()
+        this.#refused('queue-full', 'too many clients wait for their handshake', randomUUID(), address)
+      },
+    }
+    socket.once('close', () => this.#admission.remove(candidate))
+    this.#admission.add(candidate)
+  }
+
+  /** From here on the deadline runs. The first bytes are waited for, so that the work they cause can be measured. */
+  #begin(socket: Socket, address: string): void {
+    const key = keyOf(socket)
+    const pending: Pending = {
+      address,
+      timer: setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs),
+      charged: false,
+    }
+    this.#pending.set(key, pending)
+    socket.once('close', () => {
+      this.#settle(key, pending)
+      this.#charge(pending, 0)
+    })
+    if (socket.destroyed) {
+      this.#settle(key, pending)
+      this.#charge(pending, 0)
+      return
+    }
+    lookAtFirstBytes(socket, {
+      deadlineMs: this.#options.limits.handshakeMs,
+      maxBytes: MAX_HEAD_BYTES,
+      look: () => 0,
+      done: () => {
+        const startedAt = performance.now()
+        this.#http.emit('connection', socket)
+        if (this.#options.tls === undefined) socket.resume()
+        // TLS takes the ClientHello that lies in the socket in the next tick, before this one.
+        process.nextTick(() => this.#charge(pending, performance.now() - startedAt))
+      },
+    })
+  }
+
+  #charge(pending: Pending, costMs: number): void {
+    const first = !pending.charged
+    pending.charged = true
+    if (first || costMs > 0) this.#admission.charge(costMs, first)
+  }
+
+  #settle(key: string, pending: Pending): void {
+    clearTimeout(pending.timer)
+    if (this.#pending.get(key) === pending) this.#pending.delete(key)
+  }
+
+  /** A request that is no upgrade. */
+  #answer(request: IncomingMessage, response: ServerResponse): void {
+    const check = checkHandshake(request)
+    const reason = 'refusal' in check && check.refusal === 'not-found' ? 'not-found' : 'not-upgrade'
+    const { head, body, status } = refusalText(reason, randomUUID())
+    response.writeHead(status, Object.fromEntries(head.map(line => line.split(': ', 2) as [string, string])))
+    response.end(body)
+  }
+
+  /** An upgrade request, from our own listener or from one that the endpoint is mounted on. */
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+    socket.on('error', ignore)
+    const requestId = randomUUID()
+    const key = keyOf(request.socket)
+    const pending = this.#pending.get(key)
+    const address = pending?.address ?? canonicalAddress(request.socket.remoteAddress ?? '')
+    const check = checkHandshake(request)
+    if ('refusal' in check) {
+      refuseUpgrade(socket, check.refusal, requestId)
+      this.#refused(check.refusal, check.detail, requestId, address)
+      return
+    }
+    const certificate = certificateOf(request.socket)
+    this.#options.authenticate(check.token, certificate).then(
+      identity => {
+        const startedAt = performance.now()
+        const reason = this.#options.gate(identity)
+        if (reason !== undefined) {
+          refuseUpgrade(socket, reason, requestId)
+          this.#refused(reason, `runtime ${identity.runtime}`, requestId, address)
+          return
+        }
+        this.#admit(request, socket, head, {
+          identity,
+          address,
+          thumbprint: certificate?.thumbprint,
+          settled: () => pending !== undefined && this.#settle(key, pending),
+        })
+        if (pending !== undefined) this.#charge(pending, performance.now() - startedAt)
+      },
+      error => {
+        const { reason, detail } = explain(error)
+        refuseUpgrade(socket, reason, requestId)
+        this.#refused(reason, detail, requestId, address)
+      },
+    )
+  }
+
+  #admit(request: IncomingMessage, socket: Duplex, head: Buffer, arrival: Omit<Arrival, 'ws'>): void {
+    if (socket.destroyed) return
+    try {
+      this.#ws.handleUpgrade(request, socket, head, ws => this.#options.onArrival({ ws, ...arrival }))
+    } catch (error) {
+      this.#options.logger.error({ err: error }, 'a session could not be set up')
+      socket.destroy()
+    }
+  }
+
+  #refused(reason: RefusalReason, detail: string, requestId: string, address: string): void {
+    this.#options.onRefused({ reason, detail, requestId, address })
+  }
+
+  /** Takes no more clients; those whose handshake is not over are cut. */
+  stop(): void {
+    this.#listener?.close()
+    this.#admission.close()
+    for (const pending of this.#pending.values()) clearTimeout(pending.timer)
+  }
+
+  /** Ends what is still connected. */
+  close(): void {
+    this.stop()
+    this.#http.close()
+    for (const socket of this.#sockets) socket.destroy()
+  }
+}
+
+function explain(error: unknown): { reason: RefusalReason; detail: string } {
+  if (error instanceof TokenRefused) {
+    return { reason: error.check === 'cnf' ? 'certificate' : 'token', detail: `${error.check}: ${error.message}` }
+  }
+  if (error instanceof KeysUnavailable) return { reason: 'keys-unavailable', detail: error.message }
+  return { reason: 'internal', detail: error instanceof Error ? error.message : String(error) }
+}
+
+function certificateOf(socket: Socket): ClientCertificate | undefined {
+  const tls = socket as TLSSocket
+  if (typeof tls.getPeerX509Certificate !== 'function' || !tls.authorized) return undefined
+  const certificate = tls.getPeerX509Certificate()
+  if (certificate === undefined) return undefined
+  return {
+    thumbprint: Buffer.from(certificate.fingerprint256.replaceAll(':', ''), 'hex').toString('base64url'),
+    names: certificate.subjectAltName?.split(', ') ?? [],
+  }
+}
+
+/** A connection through TLS has the addresses of the one below it. */
+function keyOf(socket: Socket): string {
+  return `${socket.remoteAddress} ${socket.remotePort}`
+}
+
+function ignore(): void {}

@@ -1,0 +1,108 @@
+/** The request by which a client asks for a session: what is checked before a token is looked at, and how we say no. */
+import type { IncomingMessage } from 'node:http'
+import type { Duplex } from 'node:stream'
+import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/control.ts'
+
+/** Why a handshake was refused: for logs and metrics. The wire tells only the status. */
+export type RefusalReason =
+  | 'not-found'
+  | 'not-upgrade'
+  | 'token-in-url'
+  | 'origin'
+  | 'subprotocol'
+  | 'token'
+  | 'certificate'
+  | 'keys-unavailable'
+  | 'too-many-sessions'
+  | 'shutting-down'
+  | 'queue-full'
+  | 'internal'
+
+const STATUS: Record<RefusalReason, number> = {
+  'not-found': 404,
+  'not-upgrade': 426,
+  'token-in-url': 401,
+  origin: 403,
+  subprotocol: 400,
+  token: 401,
+  certificate: 401,
+  'keys-unavailable': 503,
+  'too-many-sessions': 503,
+  'shutting-down': 503,
+  'queue-full': 503,
+  internal: 500,
+}
+
+const TITLES: Record<number, string> = {
+  400: 'Bad Request',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'Not Found',
+  426: 'Upgrade Required',
+  500: 'Internal Server Error',
+  503: 'Service Unavailable',
+}
+
+/** The bearer token of a well-formed request, or why it is refused. */
+export type HandshakeCheck = { readonly token: string } | { readonly refusal: RefusalReason; readonly detail: string }
+
+export function checkHandshake(request: IncomingMessage): HandshakeCheck {
+  const url = request.url ?? ''
+  if (url !== CONNECT_PATH) {
+    const query = url.startsWith(`${CONNECT_PATH}?`)
+    return query
+      ? { refusal: 'token-in-url', detail: 'the URL has a query; a token belongs in the Authorization header' }
+      : { refusal: 'not-found', detail: 'another path' }
+  }
+  if (request.method !== 'GET') return { refusal: 'not-found', detail: 'another method' }
+  if (request.headers.origin !== undefined) return { refusal: 'origin', detail: 'a browser may not connect' }
+  const protocols = request.headers['sec-websocket-protocol']?.split(',').map(one => one.trim()) ?? []
+  if (!protocols.includes(SUBPROTOCOL)) {
+    return { refusal: 'subprotocol', detail: `the client does not offer the subprotocol ${SUBPROTOCOL}` }
+  }
+  return bearerOf(request)
+}
+
+/** Exactly one Authorization header; Node would keep the first of several. */
+function bearerOf(request: IncomingMessage): HandshakeCheck {
+  let value: string | undefined
+  for (let i = 0; i < request.rawHeaders.length; i += 2) {
+    if (request.rawHeaders[i]!.toLowerCase() !== 'authorization') continue
+    if (value !== undefined) return { refusal: 'token', detail: 'several Authorization headers' }
+    value = request.rawHeaders[i + 1]!
+  }
+  const token = value === undefined ? undefined : /^Bearer +([^\s,]+) *$/i.exec(value)?.[1]
+  return token === undefined ? { refusal: 'token', detail: 'no bearer token' } : { token }
+}
+
+export function statusOf(reason: RefusalReason): number {
+  return STATUS[reason]
+}
+
+/** Head and body of a refusal. It says the same for every token that was not accepted. */
+export function refusalText(
+  reason: RefusalReason,
+  requestId: string,
+): { head: string[]; body: string; status: number } {
+  const status = STATUS[reason]
+  const title = TITLES[status]!
+  const body = JSON.stringify({ type: 'about:blank', title, status, requestId })
+  const head = [
+    'content-type: application/problem+json',
+    `content-length: ${Buffer.byteLength(body)}`,
+    `date: ${new Date().toUTCString()}`,
+    `x-request-id: ${requestId}`,
+    'cache-control: no-store',
+    'connection: close',
+  ]
+  if (status === 401) head.push('www-authenticate: Bearer')
+  if (status === 503) head.push('retry-after: 5')
+  if (status === 426) head.push('upgrade: websocket')
+  return { head, body, status }
+}
+
+/** Answers on a socket that `node:http` has already given up, and closes it. */
+export function refuseUpgrade(socket: Duplex, reason: RefusalReason, requestId: string): void {
+  const { head, body, status } = refusalText(reason, requestId)
+  socket.end(`HTTP/1.1 ${status} ${TITLES[status]}\r\n${head.join('\r\n')}\r\n\r\n${body}`)
+}

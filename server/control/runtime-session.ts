@@ -1,0 +1,368 @@
+/**
+ * One session of one client: hello, welcome, ready, reauth, drain, and its end. The data path takes streams from it; all
+ * else here happens a few times in a session's life.
+ *
+ *     hello -> open -> (draining ->) closed
+ */
+import {
+  type ControlMessage,
+  commonFeatures,
+  type Drain,
+  type Hello,
+  MINOR_VERSION,
+  type PeerLimits,
+  parseControl,
+} from '../../protocol/control.ts'
+import { SallyportError } from '../../protocol/errors.ts'
+import { type Cidrs, parseCidrs } from '../../protocol/forwarded.ts'
+import type { Logger } from '../../protocol/log.ts'
+import type { Transport } from '../../protocol/transport.ts'
+import { clampWindow } from '../../protocol/yamux/limits.ts'
+import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
+import type { Stream } from '../../protocol/yamux/stream.ts'
+import type { Identity } from '../auth/claims.ts'
+import { TokenRefused } from '../auth/refusal.ts'
+import type { Grant } from '../directory/directory.ts'
+import type { Member } from '../registry.ts'
+
+/** WebSocket close codes (RFC 6455 section 7.4). */
+export const CLOSE = { goingAway: 1001, protocolError: 1002, tryLater: 1013, refused: 4401 } as const
+
+const SOFTWARE = 'sallyport/0.1.0'
+const FEATURES: readonly string[] = []
+/** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
+const EXPIRY_GRACE_MS = 50_000
+const MAX_TIMER_MS = 2 ** 31 - 1
+
+/** The rest of the server, as a session sees it. */
+export interface SessionContext {
+  readonly replica: string
+  readonly logger: Logger
+  readonly clockToleranceS: number
+  readonly session: Partial<SessionOptions>
+  now(): number
+  /** Checks a token that came in band; throws {@link TokenRefused}. */
+  reauthenticate(token: string, session: RuntimeSession): Promise<Identity>
+  /** The client said hello: false if it may not stay, which was then said to it. */
+  onHello(session: RuntimeSession, hello: Hello): boolean
+  onReady(session: RuntimeSession): void
+  onDrain(session: RuntimeSession): void
+  onClosed(session: RuntimeSession, reason: string): void
+}
+
+type State = 'hello' | 'open' | 'draining' | 'closed'
+
+export class RuntimeSession implements Member {
+  readonly id: string
+  readonly runtime: string
+  readonly address: string
+  readonly thumbprint: string | undefined
+  readonly connectedAt: number
+  instance = ''
+  connection = 0
+  software = ''
+  startedMs = 0
+  lastEpoch = 0
+  epoch = 0
+  active = false
+  identity: Identity
+  exchanges = 0
+  /** Who may call, by token or hello; undefined: everybody. */
+  callers: Cidrs | undefined
+  readonly #context: SessionContext
+  readonly #session: Session
+  #state: State = 'hello'
+  #settled: (() => void) | undefined
+  #announcedCallers: readonly string[] | undefined
+  #clientReady = false
+  #echoed = false
+  #reauthenticating = false
+  #lastStream = 0
+  #timers: { expiry?: NodeJS.Timeout; drain?: NodeJS.Timeout; deadline?: NodeJS.Timeout } = {}
+  #endReason = ''
+
+  constructor(
+    context: SessionContext,
+    transport: Transport,
+    client: { id: string; identity: Identity; address: string; thumbprint: string | undefined; settled: () => void },
+  ) {
+    this.#context = context
+    this.id = client.id
+    this.identity = client.identity
+    this.runtime = client.identity.runtime
+    this.address = client.address
+    this.thumbprint = client.thumbprint
+    this.#settled = client.settled
+    this.connectedAt = context.now()
+    this.#session = new Session(transport, {
+      ...context.session,
+      role: 'server',
+      logger: context.logger,
+      onStream: stream => stream.reset('refused'),
+      onControl: text => this.#control(text),
+      onGoAway: () => this.#stopOpening(),
+      onIdsLow: () => this.drain('the session has used up its stream ids', 5000, 60_000),
+      onClose: (error, reason) => this.#closed(error?.message ?? reason),
+    })
+    this.#armExpiry()
+  }
+
+  get rttMs(): number {
+    return this.#session.rttMs
+  }
+
+  get state(): State {
+    return this.#state
+  }
+
+  get session(): Session {
+    return this.#session
+  }
+
+  /** A stream for an exchange; throws `overloaded` when the session takes no more. */
+  open(): Stream {
+    const stream = this.#session.open()
+    this.#lastStream = stream.id
+    return stream
+  }
+
+  /** Whether new exchanges may go here: the token holds, and nobody drains. */
+  get usable(): boolean {
+    return this.#state === 'open' && !this.#session.closed && this.#context.now() < this.#endsAt()
+  }
+
+  #control(text: string): void {
+    try {
+      const message = parseControl(text)
+      if (message !== undefined) this.#dispatch(message)
+    } catch (error) {
+      if (!(error instanceof SallyportError)) throw error
+      this.#context.logger.warn({ session: this.id, runtime: this.runtime, err: error }, 'a client broke the protocol')
+      this.end('protocol error', CLOSE.protocolError)
+    }
+  }
+
+  #dispatch(message: ControlMessage): void {
+    if (message.type === 'hello') {
+      this.#hello(message)
+      return
+    }
+    if (this.#state === 'hello') {
+      this.end('hello comes first', CLOSE.protocolError)
+      return
+    }
+    switch (message.type) {
+      case 'ready':
+        this.#clientReady = true
+        this.#becomeReady()
+        return
+      case 'reauth':
+        this.#reauth(message.token)
+        return
+      case 'drain':
+        this.#drainedByClient(message)
+        return
+      case 'drained':
+        return
+      case 'notice':
+        this.#context.logger.info({ session: this.id, runtime: this.runtime, notice: message.message }, 'notice')
+        return
+      case 'bye':
+        this.end(message.reason ?? 'the client said bye', CLOSE.goingAway)
+        return
+      default:
+        return
+    }
+  }
+
+  #hello(hello: Hello): void {
+    if (this.#state !== 'hello') {
+      this.end('a second hello', CLOSE.protocolError)
+      return
+    }
+    this.instance = hello.instance
+    this.connection = hello.connection
+    this.software = hello.software
+    this.startedMs = hello.startedMs
+    this.lastEpoch = hello.lastEpoch
+    this.#announcedCallers = hello.allowCallers
+    if (!this.#readCallers()) {
+      this.end('allowCallers is malformed', CLOSE.protocolError)
+      return
+    }
+    this.#settled?.()
+    this.#settled = undefined
+    this.#state = 'open'
+    if (!this.#context.onHello(this, hello)) return
+    const limits = this.#agree(hello)
+    this.#session.control({
+      type: 'welcome',
+      minor: MINOR_VERSION,
+      software: SOFTWARE,
+      session: this.id,
+      replica: this.#context.replica,
+      runtime: this.runtime,
+      epoch: this.epoch,
+      limits,
+      features: commonFeatures(hello.features, FEATURES),
+    })
+    this.#session.ping(() => {
+      this.#echoed = true
+      this.#becomeReady()
+    })
+  }
+
+  /** One window for both ends, as the client wishes; a peer that names none keeps yamux's 256 KiB. */
+  #agree(hello: Hello): PeerLimits {
+    const windowBytes = hello.limits?.windowBytes
+    if (windowBytes === undefined) return {}
+    this.#session.setPeerLimits({ windowBytes })
+    return { windowBytes: clampWindow(windowBytes) }
+  }
+
+  /** The token's list wins over the client's. */
+  #readCallers(): boolean {
+    const list = this.identity.allowCallers ?? this.#announcedCallers
+    try {
+      this.callers = list === undefined ? undefined : parseCidrs(list)
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  #becomeReady(): void {
+    if (this.#clientReady && this.#echoed && this.#state === 'open') this.#context.onReady(this)
+  }
+
+  granted(grant: Grant): void {
+    this.epoch = grant.epoch
+    this.active = grant.active
+    if (this.#state !== 'closed') this.#session.control({ type: 'ready', epoch: grant.epoch, active: grant.active })
+  }
+
+  #reauth(token: string): void {
+    if (this.#reauthenticating) {
+      this.#session.control({ type: 'reauth-refused' })
+      return
+    }
+    this.#reauthenticating = true
+    this.#context.reauthenticate(token, this).then(
+      identity => {
+        this.#reauthenticating = false
+        if (this.#state === 'closed') return
+        const before = this.identity
+        this.identity = identity
+        if (!this.#readCallers()) {
+          this.identity = before
+          return this.#session.control({ type: 'reauth-refused' })
+        }
+        this.#armExpiry()
+        this.#session.control({ type: 'reauth-ok', expiresMs: Math.floor(identity.expiresAt * 1000) })
+      },
+      error => {
+        this.#reauthenticating = false
+        const check = error instanceof TokenRefused ? `${error.check}: ${error.message}` : String(error)
+        this.#context.logger.warn({ session: this.id, runtime: this.runtime, check }, 'a new token was refused')
+        if (this.#state !== 'closed') this.#session.control({ type: 'reauth-refused', requestId: this.id })
+      },
+    )
+  }
+
+  #endsAt(): number {
+    return (this.identity.expiresAt + this.#context.clockToleranceS) * 1000
+  }
+
+  #armExpiry(): void {
+    clearTimeout(this.#timers.expiry)
+    const left = this.#endsAt() - this.#context.now()
+    this.#timers.expiry = setTimeout(
+      () => {
+        if (this.#context.now() < this.#endsAt()) this.#armExpiry()
+        else this.#expire()
+      },
+      Math.min(Math.max(0, left), MAX_TIMER_MS),
+    ).unref()
+  }
+
+  #expire(): void {
+    this.#context.logger.warn({ session: this.id, runtime: this.runtime }, 'the token has ended; the session drains')
+    this.drain('the token has ended', 0, EXPIRY_GRACE_MS, CLOSE.refused)
+  }
+
+  /**
+   * Tells the client to leave: new exchanges come until `afterMs` from now, and what is open then may go on until
+   * `deadlineMs` from now.
+   */
+  drain(reason: string, afterMs: number, deadlineMs: number, code: number = CLOSE.goingAway): void {
+    if (this.#state === 'closed') return
+    if (this.#state === 'hello') {
+      this.end(reason, code)
+      return
+    }
+    this.#session.control({ type: 'drain', reason, afterMs, deadlineMs })
+    this.#scheduleDrain(afterMs, deadlineMs, reason, code)
+  }
+
+  #drainedByClient(drain: Drain): void {
+    this.#scheduleDrain(drain.afterMs, drain.deadlineMs, `the client drains: ${drain.reason}`, CLOSE.goingAway, true)
+  }
+
+  #scheduleDrain(afterMs: number, deadlineMs: number, reason: string, code: number, answer = false): void {
+    clearTimeout(this.#timers.drain)
+    clearTimeout(this.#timers.deadline)
+    this.#endReason = reason
+    const stop = () => {
+      this.#stopOpening()
+      if (answer) this.#session.control({ type: 'drained', lastStream: this.#lastStream })
+      else this.#endCode = code
+      if (!answer) this.#endWhenIdle()
+    }
+    this.#timers.deadline = setTimeout(() => this.end(reason, code), deadlineMs).unref()
+    if (afterMs === 0) stop()
+    else this.#timers.drain = setTimeout(stop, afterMs).unref()
+  }
+
+  /** Set when the session ends by itself as soon as its last exchange does. */
+  #endCode = 0
+
+  /** An exchange of this session is over. */
+  released(): void {
+    this.exchanges--
+    if (this.#endCode !== 0) this.#endWhenIdle()
+  }
+
+  #endWhenIdle(): void {
+    if (this.exchanges > 0 || this.#state === 'closed') return
+    this.#session.control({ type: 'bye', reason: this.#endReason.slice(0, 120) })
+    this.end(this.#endReason, this.#endCode)
+  }
+
+  #stopOpening(): void {
+    if (this.#state !== 'open') return
+    this.#state = 'draining'
+    this.#context.onDrain(this)
+  }
+
+  /** Closes after what was sent, with a deadline; exchanges that are still open are lost. */
+  end(reason: string, code: number): void {
+    if (this.#session.closed) return
+    this.#stopOpening()
+    this.#endReason = reason
+    this.#session.close(reason.slice(0, 100), code)
+  }
+
+  /** Ends at once. */
+  destroy(reason: string): void {
+    this.#endReason = reason
+    this.#session.destroy(new SallyportError('session-lost', reason))
+  }
+
+  #closed(reason: string): void {
+    if (this.#state === 'closed') return
+    this.#state = 'closed'
+    this.#settled?.()
+    for (const timer of Object.values(this.#timers)) clearTimeout(timer)
+    this.#context.onClosed(this, this.#endReason || reason)
+  }
+}

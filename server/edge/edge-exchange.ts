@@ -1,0 +1,349 @@
+/**
+ * One request of a caller, over all of its attempts: each attempt is a stream of a session, and only the last one is
+ * heard. It is sent again only where design rules allow it (`mayRepeat`).
+ */
+import { SallyportError } from '../../protocol/errors.ts'
+import { openExchange } from '../../protocol/exchange/open.ts'
+import { type RefusalCode, RefusedError } from '../../protocol/exchange/refusal.ts'
+import type {
+  ExchangeRecord,
+  HeaderList,
+  HttpRequest,
+  RequestSink,
+  ResponseHead,
+  ResponseSink,
+} from '../../protocol/exchange.ts'
+import { cidrsContain } from '../../protocol/forwarded.ts'
+import type { RuntimeSession } from '../control/runtime-session.ts'
+import { Replay, type ReplayBudget } from './replay.ts'
+
+/** What an exchange needs of the edge. */
+export interface EdgeContext {
+  readonly replayBudget: ReplayBudget
+  readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  /** A session for the exchange; `undefined`: the runtime is offline. */
+  pick(runtime: string, not: RuntimeSession | undefined, instance: string | undefined): RuntimeSession | undefined
+  /** Answers in our own name. */
+  answerError(exchange: EdgeExchange, error: SallyportError): void
+  /** Answers a preflight for a runtime that is offline, if its policy allows; else returns false. */
+  answerOffline(exchange: EdgeExchange): boolean
+}
+
+const MAX_ATTEMPTS = 4
+const FINAL: ReadonlySet<RefusalCode> = new Set(['malformed', 'unsupported', 'already-begun', 'too-late'])
+const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
+
+export class EdgeExchange implements RequestSink {
+  readonly request: HttpRequest
+  readonly response: ResponseSink
+  readonly runtime: string | undefined
+  readonly #edge: EdgeContext
+  readonly #startedAt = performance.now()
+  readonly #replay: Replay
+  #attempt: Attempt | undefined
+  #attempts = 0
+  #requestEnded = false
+  #responseEnded = false
+  #finished = false
+  /** Something of an answer went out. */
+  #begun = false
+  /** Request bytes that the caller's end was told are taken. */
+  #consumed = 0
+  #session: RuntimeSession | undefined
+  /** The session that counts this exchange as open. */
+  #counted: RuntimeSession | undefined
+  #status = 0
+  #code: string | undefined
+  #bytesIn = 0
+  #bytesOut = 0
+
+  constructor(edge: EdgeContext, runtime: string | undefined, request: HttpRequest, response: ResponseSink) {
+    this.#edge = edge
+    this.runtime = runtime
+    this.request = request
+    this.response = response
+    this.#replay = new Replay(edge.replayBudget, request.bodyBytes)
+  }
+
+  // The way in.
+
+  /** Picks a session and opens a stream; or answers why not. */
+  start(): void {
+    const session = this.#edge.pick(this.runtime!, undefined, undefined)
+    // A request for a runtime that is known but away would be held here.
+    if (session === undefined) this.#offline()
+    else this.#try(session)
+  }
+
+  #offline(): void {
+    if (!this.#edge.answerOffline(this)) this.fail(new SallyportError('runtime-offline'))
+  }
+
+  #try(session: RuntimeSession): void {
+    const { callers } = session
+    if (callers !== undefined && !cidrsContain(callers, this.request.caller!.address)) {
+      this.fail(new SallyportError('caller-not-allowed'))
+      return
+    }
+    const attempt = new Attempt(this, session)
+    try {
+      const stream = session.open()
+      this.#session = session
+      this.#attempt = attempt
+      this.#counted = session
+      session.exchanges++
+      const options = {
+        runtime: this.runtime!,
+        epoch: session.epoch,
+        attempt: this.#attempts++,
+        hops: 0,
+        timeLeftMs: 0,
+      }
+      attempt.upstream = openExchange(stream, this.request, options, attempt)
+    } catch (error) {
+      if (!(error instanceof SallyportError)) throw error
+      this.#leave()
+      this.#again(session, error, true)
+      return
+    }
+    if (this.#attempt === attempt) this.#sendAgain(attempt.upstream)
+  }
+
+  /** What came of the body before this attempt. */
+  #sendAgain(upstream: RequestSink): void {
+    if (this.#bytesIn > 0) for (const chunk of this.#replay.chunks) upstream.data(chunk)
+    if (this.#requestEnded) upstream.end(this.#replay.trailers ?? [])
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#bytesIn += chunk.length
+    this.#replay.add(chunk)
+    if (this.#attempt?.upstream !== undefined) this.#attempt.upstream.data(chunk)
+    else if (this.#finished) this.response.consumed(chunk.length)
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.#requestEnded) return
+    this.#requestEnded = true
+    if (trailers.length > 0 && this.#replay.whole) this.#replay.trailers = [...trailers]
+    this.#attempt?.upstream?.end(trailers)
+    if (this.#responseEnded) this.#finish()
+  }
+
+  /** The caller has gone. */
+  abort(error: SallyportError): void {
+    const upstream = this.#attempt?.upstream
+    if (!this.#finished) {
+      this.#code ??= error.reason
+      this.#finish()
+    }
+    upstream?.abort(error)
+    this.#attempt = undefined
+  }
+
+  consumed(bytes: number): void {
+    this.#attempt?.upstream?.consumed(bytes)
+  }
+
+  // The way back.
+
+  informational(attempt: Attempt, status: number, headers: HeaderList): void {
+    if (attempt !== this.#attempt) return
+    this.#begin()
+    this.response.informational(status, headers)
+  }
+
+  head(attempt: Attempt, head: ResponseHead): void {
+    if (attempt !== this.#attempt) return
+    this.#begin()
+    this.#status = head.status
+    this.response.head(head)
+  }
+
+  responseData(attempt: Attempt, chunk: Uint8Array): void {
+    if (attempt !== this.#attempt) return
+    this.#bytesOut += chunk.length
+    this.response.data(chunk)
+  }
+
+  responseEnd(attempt: Attempt, trailers: HeaderList): void {
+    if (attempt !== this.#attempt || this.#responseEnded) return
+    this.#responseEnded = true
+    if (this.#status !== 101 || this.#requestEnded) this.#finish()
+    this.response.end(trailers)
+  }
+
+  requestConsumed(attempt: Attempt, bytes: number): void {
+    attempt.consumedBytes += bytes
+    if (attempt !== this.#attempt || attempt.consumedBytes <= this.#consumed) return
+    const more = attempt.consumedBytes - this.#consumed
+    this.#consumed = attempt.consumedBytes
+    this.response.consumed(more)
+  }
+
+  failed(attempt: Attempt, error: SallyportError): void {
+    if (attempt !== this.#attempt) return
+    this.#leave()
+    if (this.#finished) {
+      this.#discard()
+      return
+    }
+    if (this.#begun) {
+      this.#cut(error)
+      return
+    }
+    this.#again(attempt.session, error, error instanceof RefusedError)
+  }
+
+  #begin(): void {
+    if (this.#begun) return
+    this.#begun = true
+    this.#replay.release()
+  }
+
+  // Sent again or not.
+
+  /**
+   * `session` did not answer: another one is asked where that is safe, else the caller is told. `unsent`: nothing was
+   * forwarded behind that session.
+   */
+  #again(session: RuntimeSession, error: SallyportError, unsent: boolean): void {
+    const repeatable = unsent ? !isFinal(error) : error.reason === 'session-lost'
+    if (repeatable && this.#attempts < MAX_ATTEMPTS && this.#replay.whole) {
+      const next = this.#next(session, unsent || SAFE.has(this.request.method))
+      if (next !== undefined) {
+        this.#try(next)
+        return
+      }
+    }
+    this.fail(error)
+  }
+
+  /** A session of the same instance remembers what it has begun; another instance would not. */
+  #next(failed: RuntimeSession, anywhere: boolean): RuntimeSession | undefined {
+    const same = this.#edge.pick(this.runtime!, failed, failed.instance)
+    return same !== undefined || !anywhere ? same : this.#edge.pick(this.runtime!, failed, undefined)
+  }
+
+  // The end.
+
+  /** Answers with an error of ours; nothing of an answer has gone out. */
+  fail(error: SallyportError): void {
+    if (this.#finished) return
+    if (this.#begun) {
+      this.#cut(error)
+      return
+    }
+    this.#begun = true
+    this.#status = error.status
+    this.#code = error.reason
+    this.#finish()
+    this.#discard()
+    this.#edge.answerError(this, error)
+  }
+
+  /** An answer of ours that is no error: a preflight, a health check. */
+  answered(status: number): void {
+    this.#begun = true
+    this.#status = status
+    this.#finish()
+    this.#discard()
+  }
+
+  /** Bytes that wait for nobody any more. */
+  #discard(): void {
+    const left = this.#bytesIn - this.#consumed
+    this.#consumed = this.#bytesIn
+    if (left > 0) this.response.consumed(left)
+  }
+
+  #cut(error: SallyportError): void {
+    this.#code = error.reason
+    this.#finish(true)
+    this.response.abort(error)
+  }
+
+  #leave(): void {
+    this.#attempt = undefined
+    this.#release()
+  }
+
+  /** The session has one exchange less. */
+  #release(): void {
+    const session = this.#counted
+    this.#counted = undefined
+    session?.released()
+  }
+
+  #finish(cut = false): void {
+    if (this.#finished) return
+    this.#finished = true
+    this.#replay.release()
+    this.#release()
+    if (this.#edge.onExchange !== undefined) this.#edge.onExchange(this.#record(cut))
+  }
+
+  #record(cut: boolean): ExchangeRecord {
+    const { request } = this
+    const query = request.path.indexOf('?')
+    return {
+      requestId: request.requestId,
+      runtime: this.runtime,
+      route: undefined,
+      session: this.#session?.id,
+      method: request.method,
+      host: request.authority,
+      path: query < 0 ? request.path : request.path.slice(0, query),
+      caller: request.caller?.address ?? request.peerAddress,
+      status: this.#status,
+      code: this.#code,
+      cut: cut || (this.#code === 'cancelled' && this.#status !== 0 && !this.#responseEnded),
+      durationMs: performance.now() - this.#startedAt,
+      bytesIn: this.#bytesIn,
+      bytesOut: this.#bytesOut,
+      upgrade: request.upgrade,
+    }
+  }
+}
+
+/** Refusals that another session would answer alike, or that mean that the exchange was begun before. */
+function isFinal(error: SallyportError): boolean {
+  return error instanceof RefusedError && FINAL.has(error.refusal)
+}
+
+/** The ear of one attempt: what an earlier one still says is not heard. */
+export class Attempt implements ResponseSink {
+  readonly session: RuntimeSession
+  readonly #exchange: EdgeExchange
+  upstream: RequestSink | undefined
+  consumedBytes = 0
+
+  constructor(exchange: EdgeExchange, session: RuntimeSession) {
+    this.#exchange = exchange
+    this.session = session
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    this.#exchange.informational(this, status, headers)
+  }
+
+  head(response: ResponseHead): void {
+    this.#exchange.head(this, response)
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#exchange.responseData(this, chunk)
+  }
+
+  end(trailers: HeaderList): void {
+    this.#exchange.responseEnd(this, trailers)
+  }
+
+  abort(error: SallyportError): void {
+    this.#exchange.failed(this, error)
+  }
+
+  consumed(bytes: number): void {
+    this.#exchange.requestConsumed(this, bytes)
+  }
+}

@@ -1,0 +1,102 @@
+/** The way of a request at the edge: who calls, which runtime, may it, and on. */
+import { SallyportError } from '../../protocol/errors.ts'
+import type { ExchangeRecord, Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { type Cidrs, resolveCaller } from '../../protocol/forwarded.ts'
+import { answerPreflight, answerProblem } from '../../protocol/problem.ts'
+import type { RuntimeSession } from '../control/runtime-session.ts'
+import type { Registry } from '../registry.ts'
+import { type EdgeContext, EdgeExchange } from './edge-exchange.ts'
+import type { Hosts } from './hosts.ts'
+import type { Policies } from './policies.ts'
+import { ReplayBudget } from './replay.ts'
+
+export interface EdgeOptions {
+  readonly hosts: Hosts
+  readonly registry: Registry<RuntimeSession>
+  readonly policies: Policies
+  readonly trustedProxies: Cidrs
+  readonly healthPath: string | undefined
+  readonly replayBytes: number
+  readonly replayTotalBytes: number
+  readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+}
+
+const HEALTH_BODY = Buffer.from('ok\n')
+
+export class Edge implements EdgeContext {
+  readonly replayBudget: ReplayBudget
+  readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  readonly #options: EdgeOptions
+  /** What the listener calls. */
+  readonly handler: Handler
+
+  constructor(options: EdgeOptions) {
+    this.#options = options
+    this.replayBudget = new ReplayBudget(options.replayBytes, options.replayTotalBytes)
+    this.onExchange = options.onExchange
+    this.handler = (request, response) => this.#handle(request, response)
+  }
+
+  #handle(request: HttpRequest, response: ResponseSink): RequestSink {
+    if (request.caller === undefined) resolveCaller(request, this.#options.trustedProxies)
+    if (request.path === this.#options.healthPath) return this.#health(request, response)
+    const runtime = this.#options.hosts.runtimeOf(request.authority)
+    if (runtime !== undefined) return this.forward(runtime, request, response)
+    const exchange = new EdgeExchange(this, undefined, request, response)
+    const control = this.#options.hosts.match(request.authority).kind === 'control'
+    exchange.fail(new SallyportError(control ? 'misdirected' : 'unknown-host'))
+    return exchange
+  }
+
+  /** Into the runtime, whatever the host says. `request.caller` is set. */
+  forward(runtime: string, request: HttpRequest, response: ResponseSink): RequestSink {
+    const exchange = new EdgeExchange(this, runtime, request, response)
+    exchange.start()
+    return exchange
+  }
+
+  #health(request: HttpRequest, response: ResponseSink): RequestSink {
+    const exchange = new EdgeExchange(this, undefined, request, response)
+    if (request.method !== 'GET' && request.method !== 'HEAD') {
+      exchange.fail(new SallyportError('method-not-allowed'))
+      return exchange
+    }
+    exchange.answered(200)
+    const headers = [
+      'content-type',
+      'text/plain',
+      'content-length',
+      String(HEALTH_BODY.length),
+      'cache-control',
+      'no-store',
+    ]
+    const head = request.method === 'HEAD'
+    response.head({ status: 200, headers, bodyBytes: head ? 0 : HEALTH_BODY.length })
+    if (!head) response.data(Uint8Array.from(HEALTH_BODY))
+    response.end([])
+    return exchange
+  }
+
+  pick(runtime: string, not: RuntimeSession | undefined, instance: string | undefined): RuntimeSession | undefined {
+    const session = this.#options.registry.pick(runtime, not, instance)
+    return session?.usable === true ? session : undefined
+  }
+
+  answerError(exchange: EdgeExchange, error: SallyportError): void {
+    const { request, response, runtime } = exchange
+    answerProblem(response, request, error, this.#policyOf(exchange, runtime))
+  }
+
+  answerOffline(exchange: EdgeExchange): boolean {
+    if (exchange.request.method !== 'OPTIONS') return false
+    const policy = this.#policyOf(exchange, exchange.runtime)
+    if (policy === undefined || !answerPreflight(exchange.response, exchange.request, policy)) return false
+    exchange.answered(204)
+    return true
+  }
+
+  #policyOf(exchange: EdgeExchange, runtime: string | undefined) {
+    const online = runtime !== undefined && this.#options.registry.countOf(runtime) > 0
+    return this.#options.policies.find(runtime, exchange.request.path, online)
+  }
+}

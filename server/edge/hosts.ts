@@ -1,0 +1,45 @@
+/** From the host of a request to the runtime that it means: `<runtime>.<domain>`, exactly one label in front. */
+import { isRuntimeName } from '../auth/claims.ts'
+
+export type HostMatch =
+  | { readonly kind: 'runtime'; readonly runtime: string }
+  /** The control endpoint's own name, which is served on its own connections only. */
+  | { readonly kind: 'control' }
+  | { readonly kind: 'unknown' }
+
+const UNKNOWN: HostMatch = { kind: 'unknown' }
+const CONTROL: HostMatch = { kind: 'control' }
+const PORT = /:\d{1,5}$/
+
+export class Hosts {
+  readonly #domains: ReadonlySet<string>
+  readonly #controlName: string | undefined
+
+  /** All names in lower case. */
+  constructor(domains: readonly string[], controlName: string | undefined) {
+    this.#domains = new Set(domains)
+    this.#controlName = controlName
+  }
+
+  /** `authority` may carry a port, upper case, and the root's trailing dot. */
+  match(authority: string): HostMatch {
+    const runtime = this.runtimeOf(authority)
+    if (runtime !== undefined) return { kind: 'runtime', runtime }
+    return this.#controlName !== undefined && hostOf(authority) === this.#controlName ? CONTROL : UNKNOWN
+  }
+
+  runtimeOf(authority: string): string | undefined {
+    const host = hostOf(authority)
+    if (host === this.#controlName) return undefined
+    const dot = host.indexOf('.')
+    if (dot <= 0 || !this.#domains.has(host.slice(dot + 1))) return undefined
+    const runtime = host.slice(0, dot)
+    return isRuntimeName(runtime) ? runtime : undefined
+  }
+}
+
+function hostOf(authority: string): string {
+  let host = authority.toLowerCase()
+  if (host.includes(':')) host = host.replace(PORT, '')
+  return host.endsWith('.') ? host.slice(0, -1) : host
+}

@@ -1,0 +1,65 @@
+/**
+ * CORS policies that clients published in `hello`, kept after they left, so that a browser can read why a runtime does
+ * not answer. Bounded; what was published longest ago goes first.
+ */
+import type { CorsPolicy } from '../../protocol/problem.ts'
+
+/** A policy and the paths it is for: a prefix of whole segments. */
+export interface PathPolicy {
+  readonly path: string
+  readonly policy: CorsPolicy
+}
+
+interface Entry {
+  readonly policies: readonly PathPolicy[]
+  until: number
+}
+
+const MAX_RUNTIMES = 10_000
+
+export class Policies {
+  readonly #entries = new Map<string, Entry>()
+  readonly #fallback: CorsPolicy | undefined
+  readonly #keepMs: number
+  readonly #now: () => number
+
+  constructor(fallback: CorsPolicy | undefined, keepMs: number, now: () => number) {
+    this.#fallback = fallback
+    this.#keepMs = keepMs
+    this.#now = now
+  }
+
+  /** The runtime's client says which policies hold; an empty list says that there are none. */
+  publish(runtime: string, policies: readonly PathPolicy[]): void {
+    this.#entries.delete(runtime)
+    if (policies.length === 0) return
+    const longestFirst = [...policies].sort((a, b) => b.path.length - a.path.length)
+    this.#entries.set(runtime, { policies: longestFirst, until: this.#now() + this.#keepMs })
+    if (this.#entries.size > MAX_RUNTIMES) this.#entries.delete(this.#entries.keys().next().value!)
+  }
+
+  /** The time for which a policy is kept begins when the runtime's last session ends. */
+  touch(runtime: string): void {
+    const entry = this.#entries.get(runtime)
+    if (entry !== undefined) entry.until = this.#now() + this.#keepMs
+  }
+
+  /** `online`: the runtime has a session, so its policy holds however long ago it was published. */
+  find(runtime: string | undefined, path: string, online: boolean): CorsPolicy | undefined {
+    const entry = runtime === undefined ? undefined : this.#entries.get(runtime)
+    if (entry === undefined) return this.#fallback
+    if (!online && this.#now() > entry.until) {
+      this.#entries.delete(runtime!)
+      return this.#fallback
+    }
+    const end = path.indexOf('?')
+    const plain = end < 0 ? path : path.slice(0, end)
+    for (const one of entry.policies) if (covers(one.path, plain)) return one.policy
+    return this.#fallback
+  }
+}
+
+function covers(prefix: string, path: string): boolean {
+  if (!path.startsWith(prefix)) return false
+  return prefix.endsWith('/') || path.length === prefix.length || path.charCodeAt(prefix.length) === 0x2f
+}

@@ -1,0 +1,56 @@
+/** Bodies as embedders have them, fed into an exchange: never more than a bound ahead of what was taken. */
+
+import { toSallyportError } from '../../protocol/errors.ts'
+import type { RequestSink } from '../../protocol/exchange.ts'
+
+const AHEAD_BYTES = 64 * 1024
+
+export type BodySource = AsyncIterable<Uint8Array | string> | Iterable<Uint8Array | string>
+
+/** Feeds `source` into `sink`; a source that fails aborts the exchange. */
+export class BodyPump {
+  #waiting: (() => void) | undefined
+  #ahead = 0
+  #stopped = false
+
+  async run(source: BodySource, sink: RequestSink): Promise<void> {
+    try {
+      for await (const piece of source) {
+        if (this.#stopped) return
+        const chunk = typeof piece === 'string' ? Buffer.from(piece) : piece
+        if (chunk.length === 0) continue
+        this.#ahead += chunk.length
+        // Whoever made the chunk may write into it again.
+        sink.data(Uint8Array.prototype.slice.call(chunk))
+        while (this.#ahead > AHEAD_BYTES && !this.#stopped) await this.#room()
+      }
+      if (!this.#stopped) sink.end([])
+    } catch (error) {
+      if (!this.#stopped) sink.abort(toSallyportError(error))
+    }
+  }
+
+  #room(): Promise<void> {
+    return new Promise(resolve => {
+      this.#waiting = resolve
+    })
+  }
+
+  /** The other end has taken this many bytes. */
+  consumed(bytes: number): void {
+    this.#ahead -= bytes
+    if (this.#ahead <= AHEAD_BYTES) this.#wake()
+  }
+
+  /** Nobody wants the rest. */
+  stop(): void {
+    this.#stopped = true
+    this.#wake()
+  }
+
+  #wake(): void {
+    const waiting = this.#waiting
+    this.#waiting = undefined
+    waiting?.()
+  }
+}

@@ -1,0 +1,134 @@
+/** `fetch` into a runtime, with the platform's own Request and Response. */
+import { SallyportError } from '../../protocol/errors.ts'
+import {
+  BODY_UNKNOWN,
+  type HeaderList,
+  type RequestSink,
+  type ResponseHead,
+  type ResponseSink,
+} from '../../protocol/exchange.ts'
+import type { Edge } from '../edge/handler.ts'
+import { BodyPump, type BodySource } from './body.ts'
+import { buildRequest, type CallOptions } from './request.ts'
+
+const NO_BODY = new Set([101, 204, 205, 304])
+
+/**
+ * Sends `request` to `runtime`. Redirects are not followed and bodies not decoded: the answer is the upstream's.
+ * Rejects with a {@link SallyportError} only when the answer broke before its head; our own refusals are answers.
+ */
+export function fetchRuntime(edge: Edge, runtime: string, request: Request, options: CallOptions): Promise<Response> {
+  return new Promise((resolve, reject) => {
+    request.signal.throwIfAborted()
+    const url = new URL(request.url)
+    const headers: HeaderList = []
+    for (const [name, value] of request.headers) headers.push(name, value)
+    const bodyBytes = request.body === null ? 0 : BODY_UNKNOWN
+    const path = url.pathname + url.search
+    const call = buildRequest({ method: request.method, url, path, headers, bodyBytes }, options)
+    const response = new FetchResponse(resolve, reject)
+    const sink = edge.forward(runtime, call, response)
+    response.connect(sink, request.signal)
+    if (request.body === null) sink.end([])
+    else void response.pump.run(request.body as unknown as BodySource, sink)
+  })
+}
+
+class FetchResponse implements ResponseSink {
+  readonly pump = new BodyPump()
+  readonly #resolve: (response: Response) => void
+  readonly #reject: (error: unknown) => void
+  #sink: RequestSink | undefined
+  #body: ReadableStreamDefaultController<Uint8Array> | undefined
+  #unconsumed = 0
+  #over = false
+  #unlisten: (() => void) | undefined
+
+  constructor(resolve: (response: Response) => void, reject: (error: unknown) => void) {
+    this.#resolve = resolve
+    this.#reject = reject
+  }
+
+  connect(sink: RequestSink, signal: AbortSignal): void {
+    this.#sink = sink
+    if (this.#over) return
+    const onAbort = () => {
+      this.#cancel()
+      this.#fail(signal.reason)
+    }
+    signal.addEventListener('abort', onAbort, { once: true })
+    this.#unlisten = () => signal.removeEventListener('abort', onAbort)
+  }
+
+  informational(): void {}
+
+  head(response: ResponseHead): void {
+    const headers = new Headers()
+    for (let i = 0; i < response.headers.length; i += 2) headers.append(response.headers[i]!, response.headers[i + 1]!)
+    const { status } = response
+    const body = NO_BODY.has(status) || response.bodyBytes === 0 ? null : this.#stream()
+    this.#resolve(new Response(body, { status, headers }))
+  }
+
+  #stream(): ReadableStream<Uint8Array> {
+    return new ReadableStream<Uint8Array>(
+      {
+        start: controller => {
+          this.#body = controller
+        },
+        pull: () => this.#give(),
+        cancel: () => this.#cancel(),
+      },
+      { highWaterMark: 0 },
+    )
+  }
+
+  /** The reader has taken all that was queued. */
+  #give(): void {
+    const bytes = this.#unconsumed
+    this.#unconsumed = 0
+    if (bytes > 0) this.#sink?.consumed(bytes)
+  }
+
+  #cancel(): void {
+    if (this.#over) return
+    this.#finish()
+    this.#sink?.abort(new SallyportError('cancelled'))
+  }
+
+  data(chunk: Uint8Array): void {
+    if (this.#over || this.#body === undefined) {
+      this.#sink?.consumed(chunk.length)
+      return
+    }
+    this.#unconsumed += chunk.length
+    this.#body.enqueue(chunk)
+  }
+
+  end(): void {
+    if (this.#over) return
+    this.#finish()
+    this.#body?.close()
+  }
+
+  abort(error: SallyportError): void {
+    if (this.#over) return
+    this.#finish()
+    this.#fail(error)
+  }
+
+  #fail(error: unknown): void {
+    this.#reject(error)
+    this.#body?.error(error)
+  }
+
+  #finish(): void {
+    this.#over = true
+    this.pump.stop()
+    this.#unlisten?.()
+  }
+
+  consumed(bytes: number): void {
+    this.pump.consumed(bytes)
+  }
+}

@@ -1,0 +1,218 @@
+/**
+ * The edge and the control endpoint on an embedder's own `http.Server`: requests for our hosts and upgrades on our path
+ * are taken before the embedder's listeners see them; all else is theirs.
+ */
+import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { CONNECT_PATH } from '../../protocol/control.ts'
+import { SallyportError } from '../../protocol/errors.ts'
+import {
+  BODY_UNKNOWN,
+  type Handler,
+  type HeaderList,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseHead,
+  type ResponseSink,
+} from '../../protocol/exchange.ts'
+import { canonicalAddress } from '../../protocol/forwarded.ts'
+import { stripHopByHop, stripTrailers } from '../../protocol/headers.ts'
+import { serveHttp1 } from '../../protocol/http1/server-connection.ts'
+import type { HttpLimits } from '../../protocol/limits.ts'
+import { answerProblem } from '../../protocol/problem.ts'
+
+export interface MountOptions {
+  readonly handler: Handler
+  /** Whether the edge answers for this host. */
+  readonly serves: (authority: string) => boolean
+  /** Takes upgrades on the control path; absent: they are the embedder's. */
+  readonly control: ((request: IncomingMessage, socket: Duplex, head: Buffer) => void) | undefined
+  readonly limits?: Partial<HttpLimits> | undefined
+}
+
+type Listener = (...args: unknown[]) => void
+
+/** Puts us in front of the listeners that `server` has now; the function it returns takes us out again. */
+export function mount(server: HttpServer, options: MountOptions): () => void {
+  const requests = server.listeners('request') as Listener[]
+  const upgrades = server.listeners('upgrade') as Listener[]
+  const onRequest = (request: IncomingMessage, response: ServerResponse) => {
+    if (options.serves(request.headers.host ?? '')) serveRequest(request, response, options.handler)
+    else for (const listener of requests) listener.call(server, request, response)
+  }
+  const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    if (options.control !== undefined && isControl(request)) options.control(request, socket, head)
+    else if (options.serves(request.headers.host ?? '')) serveUpgrade(request, socket, head, options)
+    else if (upgrades.length > 0) for (const listener of upgrades) listener.call(server, request, socket, head)
+    else socket.destroy()
+  }
+  server.removeAllListeners('request').removeAllListeners('upgrade')
+  server.on('request', onRequest).on('upgrade', onUpgrade)
+  return () => {
+    server.off('request', onRequest).off('upgrade', onUpgrade)
+    for (const listener of requests) server.on('request', listener)
+    for (const listener of upgrades) server.on('upgrade', listener)
+  }
+}
+
+function isControl(request: IncomingMessage): boolean {
+  const url = request.url ?? ''
+  return url === CONNECT_PATH || url.startsWith(`${CONNECT_PATH}?`)
+}
+
+/** The connection becomes ours for good; our codec reads the request once more, from the bytes that it was made of. */
+function serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, options: MountOptions): void {
+  let text = `${request.method} ${request.url} HTTP/1.1\r\n`
+  const raw = request.rawHeaders
+  for (let i = 0; i < raw.length; i += 2) text += `${raw[i]}: ${raw[i + 1]}\r\n`
+  const first = Buffer.concat([Buffer.from(`${text}\r\n`, 'latin1'), head])
+  serveHttp1(socket as Socket, { handler: options.handler, limits: options.limits }, first)
+}
+
+function serveRequest(request: IncomingMessage, response: ServerResponse, handler: Handler): void {
+  const call = callOf(request)
+  const sink = new MountedResponse(request, response)
+  if (typeof call === 'string') {
+    const about = { method: request.method ?? 'GET', requestId: '', headers: [] }
+    answerProblem(sink, about, new SallyportError('bad-request', call))
+    return
+  }
+  sink.connect(handler(call, sink), call.bodyBytes !== 0)
+}
+
+/** `node:http` has checked the framing. */
+function callOf(request: IncomingMessage): HttpRequest | string {
+  const headers: HeaderList = []
+  for (const text of request.rawHeaders) headers.push(text)
+  for (let i = 0; i < headers.length; i += 2) headers[i] = headers[i]!.toLowerCase()
+  const path = request.url ?? ''
+  if (!path.startsWith('/')) return 'only the origin form is taken'
+  const length = request.headers['content-length']
+  const chunked = request.headers['transfer-encoding'] !== undefined
+  stripHopByHop(headers)
+  const encrypted = 'encrypted' in request.socket
+  return {
+    method: request.method ?? 'GET',
+    authority: request.headers.host ?? '',
+    path,
+    headers: withoutHost(headers),
+    bodyBytes: chunked ? BODY_UNKNOWN : Number(length ?? 0),
+    upgrade: false,
+    peerAddress: canonicalAddress(request.socket.remoteAddress ?? ''),
+    encrypted,
+    caller: undefined,
+    requestId: '',
+    exchangeId: undefined,
+  }
+}
+
+function withoutHost(headers: HeaderList): HeaderList {
+  const kept: HeaderList = []
+  for (let i = 0; i < headers.length; i += 2) {
+    if (headers[i] !== 'host' && headers[i] !== 'expect') kept.push(headers[i]!, headers[i + 1]!)
+  }
+  return kept
+}
+
+const AHEAD_BYTES = 64 * 1024
+
+class MountedResponse implements ResponseSink {
+  readonly #request: IncomingMessage
+  readonly #response: ServerResponse
+  #sink: RequestSink | undefined
+  #ahead = 0
+  #over = false
+  /** Response bytes taken before the sink was known. */
+  #early = 0
+
+  constructor(request: IncomingMessage, response: ServerResponse) {
+    this.#request = request
+    this.#response = response
+  }
+
+  connect(sink: RequestSink, hasBody: boolean): void {
+    this.#sink = sink
+    if (this.#early > 0) sink.consumed(this.#early)
+    this.#response.once('close', () => {
+      if (!this.#over) sink.abort(new SallyportError('cancelled'))
+      this.#over = true
+    })
+    if (!hasBody) {
+      sink.end([])
+      this.#request.resume()
+      return
+    }
+    this.#request.on('data', (chunk: Buffer) => {
+      this.#ahead += chunk.length
+      if (this.#ahead > AHEAD_BYTES) this.#request.pause()
+      sink.data(chunk)
+    })
+    this.#request.once('end', () => {
+      const trailers = this.#request.rawTrailers.map((text, i) => (i % 2 === 0 ? text.toLowerCase() : text))
+      sink.end(stripTrailers(trailers))
+    })
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    if (this.#over) return
+    if (status === 100) this.#response.writeContinue()
+    else if (status === 103) this.#response.writeEarlyHints(toRecord(headers))
+  }
+
+  head(response: ResponseHead): void {
+    if (this.#over) return
+    this.#response.writeHead(response.status, response.headers)
+    if (response.bodyBytes === BODY_UNKNOWN) this.#response.flushHeaders()
+  }
+
+  data(chunk: Uint8Array): void {
+    const { length } = chunk
+    if (this.#over) {
+      this.#taken(length)
+      return
+    }
+    this.#response.write(chunk, () => this.#taken(length))
+  }
+
+  #taken(bytes: number): void {
+    if (this.#sink === undefined) this.#early += bytes
+    else this.#sink.consumed(bytes)
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.#over) return
+    this.#over = true
+    if (trailers.length > 0 && !this.#response.hasHeader('content-length'))
+      this.#response.addTrailers(toRecord(trailers))
+    this.#response.end()
+  }
+
+  abort(error: SallyportError): void {
+    if (this.#over) return
+    this.#over = true
+    if (this.#response.headersSent) this.#response.destroy()
+    else answerProblem(this.#fresh(), { method: this.#request.method ?? 'GET', requestId: '', headers: [] }, error)
+  }
+
+  #fresh(): ResponseSink {
+    this.#over = false
+    return this
+  }
+
+  consumed(bytes: number): void {
+    this.#ahead -= bytes
+    if (this.#ahead <= AHEAD_BYTES) this.#request.resume()
+  }
+}
+
+function toRecord(headers: HeaderList): Record<string, string | string[]> {
+  const record: Record<string, string | string[]> = Object.create(null)
+  for (let i = 0; i < headers.length; i += 2) {
+    const known = record[headers[i]!]
+    if (known === undefined) record[headers[i]!] = headers[i + 1]!
+    else if (Array.isArray(known)) known.push(headers[i + 1]!)
+    else record[headers[i]!] = [known, headers[i + 1]!]
+  }
+  return record
+}

@@ -1,0 +1,58 @@
+/** An embedder's request as the data path wants it. */
+import { randomUUID } from 'node:crypto'
+import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
+import { canonicalAddress } from '../../protocol/forwarded.ts'
+import {
+  getHeader,
+  isAuthority,
+  isFieldValue,
+  isPath,
+  isToken,
+  removeForwarded,
+  removeHeader,
+  stripHopByHop,
+} from '../../protocol/headers.ts'
+
+export interface CallOptions {
+  /** Address that the runtime sees as the caller's, and that `allow.callers` is held against. Default `127.0.0.1`. */
+  readonly caller?: string | undefined
+}
+
+/** Builds a request; throws a TypeError for what could not be sent as HTTP. `headers` is changed. */
+export function buildRequest(
+  head: { method: string; url: URL; path: string; headers: HeaderList; bodyBytes: number },
+  options: CallOptions,
+): HttpRequest {
+  const { method, url, path, headers } = head
+  const authority = getHeader(headers, 'host') ?? url.host
+  if (!isToken(method) || method === 'CONNECT' || method === 'TRACE')
+    throw new TypeError(`method ${method} is not carried`)
+  if (!isPath(path)) throw new TypeError('the path is not valid')
+  if (!isAuthority(authority)) throw new TypeError('the host is not valid')
+  for (let i = 0; i < headers.length; i += 2) {
+    if (!isToken(headers[i]!) || !isFieldValue(headers[i + 1]!))
+      throw new TypeError(`header ${headers[i]} is not valid`)
+  }
+  stripHopByHop(headers)
+  for (const name of ['host', 'expect', 'x-request-id', 'content-length']) removeHeader(headers, name)
+  if (head.bodyBytes > 0) headers.push('content-length', String(head.bodyBytes))
+  const requestId = randomUUID()
+  const address = canonicalAddress(options.caller ?? '127.0.0.1')
+  if (address === '') throw new TypeError('caller is not an IP address')
+  removeForwarded(headers)
+  headers.push('x-request-id', requestId)
+  const scheme = url.protocol === 'http:' ? 'http' : 'https'
+  return {
+    method,
+    authority,
+    path,
+    headers,
+    bodyBytes: head.bodyBytes,
+    upgrade: false,
+    peerAddress: address,
+    encrypted: scheme === 'https',
+    caller: { address, scheme, host: authority },
+    requestId,
+    exchangeId: undefined,
+  }
+}

@@ -1,0 +1,61 @@
+/**
+ * One address for two TLS servers. The front reads the server name of each ClientHello and hands the untouched socket
+ * to the control endpoint or to the public edge, so that TLS 1.3 only and client certificates hold for one name alone.
+ */
+import type { Socket } from 'node:net'
+import { MAX_CLIENT_HELLO_BYTES, readServerName } from './socket/client-hello.ts'
+import { lookAtFirstBytes } from './socket/first-bytes.ts'
+
+const HELLO_DEADLINE_MS = 5000
+
+export interface FrontOptions {
+  /** Server name of the control endpoint, in lower case. */
+  readonly controlName: string
+  readonly control: (socket: Socket) => void
+  readonly edge: (socket: Socket) => void
+  /** Connections whose ClientHello has not come yet; more are closed at once. Default 4,096. */
+  readonly maxPending?: number
+}
+
+export class Front {
+  readonly #options: FrontOptions
+  #pending = 0
+
+  constructor(options: FrontOptions) {
+    this.#options = options
+  }
+
+  /** Takes an accepted connection that nobody has read from. */
+  accept(socket: Socket): void {
+    socket.on('error', ignore)
+    if (this.#pending >= (this.#options.maxPending ?? 4096)) {
+      socket.destroy()
+      return
+    }
+    this.#pending++
+    let leave: (() => void) | undefined = () => {
+      this.#pending--
+      leave = undefined
+    }
+    socket.once('close', () => leave?.())
+    let name: string | undefined
+    lookAtFirstBytes(socket, {
+      deadlineMs: HELLO_DEADLINE_MS,
+      maxBytes: MAX_CLIENT_HELLO_BYTES,
+      look: bytes => {
+        const result = readServerName(bytes)
+        if (!result.done) return -1
+        name = result.name
+        return 0
+      },
+      done: () => {
+        leave?.()
+        if (name === this.#options.controlName) this.#options.control(socket)
+        else this.#options.edge(socket)
+      },
+    })
+  }
+}
+
+/** Whoever gets the socket listens for itself; until then a reset must not end the process. */
+function ignore(): void {}

@@ -1,0 +1,39 @@
+/**
+ * The tunnel server: where callers arrive and where tunnel clients dial in.
+ *
+ * @example
+ * ```ts
+ * import { createServer } from 'sallyport/server'
+ *
+ * await using server = await createServer({
+ *   public: { port: 8080 },
+ *   control: { port: 8443, tls: { cert: { file: 'server.pem' }, key: { file: 'server-key.pem' } } },
+ *   domains: ['tunnels.example.com'],
+ *   auth: { jwks: { file: 'jwks.json' } },
+ * })
+ * const response = await server.fetch('prod', new Request('https://prod.tunnels.example.com/readyz'))
+ * ```
+ */
+import { resolveOptions, type ServerOptions } from './options.ts'
+import { Server } from './server.ts'
+
+export { SallyportError } from '../protocol/errors.ts'
+export type { ExchangeRecord } from '../protocol/exchange.ts'
+export type { Identity } from './auth/claims.ts'
+export type { Revocation } from './auth/revocations.ts'
+export type { Refusal } from './control/endpoint.ts'
+export type { Claim, Directory, Grant } from './directory/directory.ts'
+export type { CallOptions } from './embed/request.ts'
+export type { ServerEvents } from './events.ts'
+export type { AuthOptions, ControlOptions, PublicOptions, ServerLimits, ServerOptions } from './options.ts'
+export type { Address, Server } from './server.ts'
+export type { ServerStats, SessionInfo } from './stats.ts'
+export type { TlsFiles } from './tls.ts'
+
+/**
+ * Starts a tunnel server. Rejects with a `TypeError` for options that cannot hold (no key set, TLS missing), with an
+ * `Error` for bad certificates or keys, and with the system's error when an address is taken.
+ */
+export async function createServer(options: ServerOptions): Promise<Server> {
+  return Server.start(resolveOptions(options), options.directory)
+}

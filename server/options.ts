@@ -1,0 +1,244 @@
+/** What {@link createServer} takes: types, defaults, and the checks that fail with a TypeError before anything listens. */
+import type { JSONWebKeySet } from 'jose'
+import type { ExchangeRecord } from '../protocol/exchange.ts'
+import { type Logger, noLogger } from '../protocol/log.ts'
+import type { Identity } from './auth/claims.ts'
+import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
+import type { Directory } from './directory/directory.ts'
+import type { TlsFiles } from './tls.ts'
+
+export interface PublicOptions {
+  /** Default `127.0.0.1`. */
+  readonly host?: string | undefined
+  /** 0 takes a free port. */
+  readonly port: number
+  /** Without it, plain HTTP/1.1 and HTTP/2 with prior knowledge: off loopback only with `plaintext`. */
+  readonly tls?: TlsFiles | undefined
+  readonly plaintext?: boolean | undefined
+}
+
+export interface ControlOptions {
+  /** Default `127.0.0.1`; not used with `hostName` and no port. */
+  readonly host?: string | undefined
+  /** 0 takes a free port. May be absent only with `hostName`: then the public listener carries the control endpoint. */
+  readonly port?: number | undefined
+  readonly tls?: TlsFiles | undefined
+  /** PEM certificates of the authority whose clients are let in: makes a client certificate compulsory. */
+  readonly clientCa?: string | Buffer | Array<string | Buffer> | undefined
+  /** No TLS, on purpose: behind a proxy that ends it. */
+  readonly plaintext?: boolean | undefined
+  /** Name by which the control endpoint is reached on the public listener's address (by SNI). */
+  readonly hostName?: string | undefined
+  /** Default `TLSv1.3`. */
+  readonly tlsMin?: 'TLSv1.2' | 'TLSv1.3' | undefined
+  /** Proxies whose PROXY protocol v2 header is read, and demanded (CIDRs). Default none. */
+  readonly proxyProtocol?: readonly string[] | undefined
+}
+
+export interface AuthOptions {
+  /** The keys themselves, a file (watched), or an https URL. Required. */
+  readonly jwks:
+    | JSONWebKeySet
+    | { readonly file: string }
+    | { readonly url: string; readonly ca?: string | string[] | undefined; readonly coolDownMs?: number | undefined }
+  /** Exact `iss`, if given. */
+  readonly issuer?: string | undefined
+  /** Exact `aud`. Default `sallyport`. */
+  readonly audience?: string | undefined
+  /** Claim that names the runtime. Default `sub`. */
+  readonly runtimeClaim?: string | undefined
+  /** Default: EdDSA, ES*, RS*, PS*. HS* and `none` are never taken. */
+  readonly algorithms?: readonly string[] | undefined
+  /** Allowed difference of clocks, at most 60. Default 30. */
+  readonly clockToleranceS?: number | undefined
+  /** Asked at each handshake, at each `reauth`, and every 5 s for live sessions. An error counts as not revoked for live
+   * sessions, and refuses new ones. */
+  readonly isRevoked?: ((identity: Identity) => boolean | Promise<boolean>) | undefined
+}
+
+/** Bounds of the server; each has a name in `docs/configuration.md`. */
+export interface ServerLimits {
+  /** From the first byte of a client to its `hello`. Default 10,000. */
+  readonly handshakeMs?: number | undefined
+  /** Share of event-loop time that handshakes may take, 0 to 1. Default 0.3. */
+  readonly handshakeBudget?: number | undefined
+  /** Clients that wait for their handshake. Default 4,096. */
+  readonly handshakesWaiting?: number | undefined
+  /** The same for one address. Default 256. */
+  readonly handshakesWaitingPerAddress?: number | undefined
+  /** Sessions of all runtimes. Default 20,000. */
+  readonly sessions?: number | undefined
+  /** Sessions of one runtime, over all of its instances. Default 64. */
+  readonly sessionsPerRuntime?: number | undefined
+  /** Request bodies kept to be sent again, per exchange. Default 65,536. */
+  readonly replayBytes?: number | undefined
+  /** The same over all exchanges. Default 67,108,864. */
+  readonly replayTotalBytes?: number | undefined
+  /** Unread bytes of one session. Default 33,554,432. */
+  readonly sessionBufferBytes?: number | undefined
+  /** Unread bytes of all sessions. Default 268,435,456. */
+  readonly processBufferBytes?: number | undefined
+  /** Largest receive window of a stream. Default 4,194,304. */
+  readonly maxWindowBytes?: number | undefined
+  /** Streams of one session. Default 1,000. */
+  readonly streams?: number | undefined
+  /** Default 10,000. */
+  readonly pingIntervalMs?: number | undefined
+  /** Default 15,000. */
+  readonly pingTimeoutMs?: number | undefined
+  /** How long a CORS policy outlives its runtime's last session. Default 7 days. */
+  readonly corsKeepMs?: number | undefined
+}
+
+export interface ServerOptions {
+  /** `undefined`: no listener of its own; mount it with `server.attach(httpServer)`. */
+  readonly public?: PublicOptions | undefined
+  readonly control: ControlOptions | 'off'
+  /** Runtimes are reached as `<runtime>.<domain>`. */
+  readonly domains: readonly string[]
+  readonly auth: AuthOptions
+  /** CIDRs whose forwarded headers are believed. Default none. */
+  readonly trustedProxies?: readonly string[] | undefined
+  /** Origins that may read our own errors where the runtime has published no policy. */
+  readonly cors?: { readonly origins: readonly string[] } | undefined
+  /** Path answered with 200 on any Host, for a load balancer. Default off. */
+  readonly healthPath?: string | undefined
+  readonly limits?: ServerLimits | undefined
+  /** Name of this replica. Default a random one. */
+  readonly replica?: string | undefined
+  /** Sessions are told to leave spread over this time. Default 5,000. */
+  readonly drainSpreadMs?: number | undefined
+  readonly logger?: Logger | undefined
+  readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
+  /** Milliseconds since 1970. Default `Date.now`. */
+  readonly clock?: (() => number) | undefined
+  /** Who holds which runtime. Default: in memory, for one server. */
+  readonly directory?: Directory | undefined
+}
+
+export type ResolvedLimits = { readonly [K in keyof ServerLimits]-?: number }
+
+/** Options with every default in its place. */
+export interface Settings {
+  readonly public: PublicOptions | undefined
+  readonly control: ControlOptions | undefined
+  readonly domains: readonly string[]
+  readonly auth: AuthOptions & {
+    readonly audience: string
+    readonly runtimeClaim: string
+    readonly algorithms: readonly string[]
+    readonly clockToleranceS: number
+  }
+  readonly trustedProxies: readonly string[]
+  readonly cors: { readonly origins: readonly string[] } | undefined
+  readonly healthPath: string | undefined
+  readonly limits: ResolvedLimits
+  readonly replica: string
+  readonly drainSpreadMs: number
+  readonly logger: Logger
+  readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  readonly clock: () => number
+}
+
+export const DEFAULT_LIMITS: ResolvedLimits = {
+  handshakeMs: 10_000,
+  handshakeBudget: 0.3,
+  handshakesWaiting: 4096,
+  handshakesWaitingPerAddress: 256,
+  sessions: 20_000,
+  sessionsPerRuntime: 64,
+  replayBytes: 65_536,
+  replayTotalBytes: 67_108_864,
+  sessionBufferBytes: 33_554_432,
+  processBufferBytes: 268_435_456,
+  maxWindowBytes: 4_194_304,
+  streams: 1000,
+  pingIntervalMs: 10_000,
+  pingTimeoutMs: 15_000,
+  corsKeepMs: 604_800_000,
+}
+
+const LOOPBACK = /^(?:127\.\d+\.\d+\.\d+|::1|localhost)$/
+const DOMAIN = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/i
+
+/** Fills in defaults; throws a TypeError that names the option that is wrong. */
+export function resolveOptions(options: ServerOptions): Settings {
+  checkAuth(options.auth)
+  checkPublic(options.public)
+  const control = options.control === 'off' ? undefined : options.control
+  checkControl(control, options.public)
+  for (const domain of options.domains) demand(DOMAIN.test(domain), `domains: ${domain} is no domain name`)
+  demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
+  return {
+    public: options.public,
+    control,
+    domains: options.domains.map(domain => domain.toLowerCase()),
+    auth: {
+      ...options.auth,
+      audience: options.auth.audience ?? 'sallyport',
+      runtimeClaim: options.auth.runtimeClaim ?? 'sub',
+      algorithms: options.auth.algorithms ?? DEFAULT_ALGORITHMS,
+      clockToleranceS: options.auth.clockToleranceS ?? 30,
+    },
+    trustedProxies: options.trustedProxies ?? [],
+    cors: options.cors,
+    healthPath: options.healthPath,
+    limits: resolveLimits(options.limits),
+    replica: options.replica ?? `replica-${Math.random().toString(36).slice(2, 10)}`,
+    drainSpreadMs: options.drainSpreadMs ?? 5000,
+    logger: options.logger ?? noLogger,
+    onExchange: options.onExchange,
+    clock: options.clock ?? Date.now,
+  }
+}
+
+function checkAuth(auth: AuthOptions | undefined): void {
+  demand(auth?.jwks !== undefined && auth.jwks !== null, 'auth.jwks is required: without keys no client can be checked')
+  const tolerance = auth!.clockToleranceS ?? 30
+  demand(tolerance >= 0 && tolerance <= 60, 'auth.clockToleranceS must be from 0 to 60')
+  demand(auth!.audience !== '', 'auth.audience must not be empty')
+  for (const algorithm of auth!.algorithms ?? []) {
+    demand(
+      DEFAULT_ALGORITHMS.includes(algorithm),
+      `auth.algorithms: ${algorithm} is not one of ${DEFAULT_ALGORITHMS.join(', ')}`,
+    )
+  }
+  demand(auth!.algorithms?.length !== 0, 'auth.algorithms must not be empty')
+}
+
+function checkPublic(options: PublicOptions | undefined): void {
+  if (options === undefined) return
+  const safe = options.tls !== undefined || options.plaintext === true || LOOPBACK.test(options.host ?? '127.0.0.1')
+  demand(safe, 'public: without tls it listens on loopback only, unless plaintext is set')
+}
+
+function checkControl(control: ControlOptions | undefined, edge: PublicOptions | undefined): void {
+  if (control === undefined) return
+  if (control.plaintext === true) {
+    demand(control.tls === undefined && control.clientCa === undefined, 'control: plaintext and tls exclude each other')
+    demand(control.hostName === undefined, 'control.hostName needs TLS: the name is read from the ClientHello')
+  } else {
+    demand(control.tls !== undefined, 'control.tls is required (or plaintext, behind a proxy that ends TLS)')
+  }
+  if (control.hostName !== undefined) {
+    demand(DOMAIN.test(control.hostName), `control.hostName: ${control.hostName} is no host name`)
+    demand(edge?.tls !== undefined, 'control.hostName needs public.tls: both share one TLS address')
+  } else {
+    demand(control.port !== undefined, 'control.port is required')
+  }
+}
+
+function resolveLimits(limits: ServerLimits | undefined): ResolvedLimits {
+  const resolved: Record<string, number> = { ...DEFAULT_LIMITS }
+  for (const [name, value] of Object.entries(limits ?? {})) {
+    demand(Object.hasOwn(DEFAULT_LIMITS, name), `limits.${name} is unknown`)
+    if (value === undefined) continue
+    demand(Number.isFinite(value) && value >= 0, `limits.${name} must be a number, not negative`)
+    resolved[name] = value
+  }
+  return resolved as unknown as ResolvedLimits
+}
+
+function demand(condition: boolean, message: string): asserts condition {
+  if (!condition) throw new TypeError(message)
+}

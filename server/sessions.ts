@@ -1,0 +1,197 @@
+/** All sessions of this server: set up from arrivals, checked again while they live, drained, counted. */
+import { randomUUID } from 'node:crypto'
+import type { Hello } from '../protocol/control.ts'
+import { webSocketTransport } from '../protocol/transport-websocket.ts'
+import { BufferBudget } from '../protocol/yamux/budget.ts'
+import { BufferPool } from '../protocol/yamux/pool.ts'
+import type { Authenticator } from './auth/authenticator.ts'
+import type { Identity } from './auth/claims.ts'
+import type { Revocation } from './auth/revocations.ts'
+import type { Arrival } from './control/endpoint.ts'
+import type { RefusalReason } from './control/handshake.ts'
+import { CLOSE, RuntimeSession, type SessionContext } from './control/runtime-session.ts'
+import type { Policies } from './edge/policies.ts'
+import type { Events, ServerEvents } from './events.ts'
+import type { Settings } from './options.ts'
+import type { Registry } from './registry.ts'
+import { describeSession } from './stats.ts'
+
+const REVOCATION_CHECK_MS = 5000
+const POOLED_BUFFERS = 256
+
+export interface SessionsOptions {
+  readonly settings: Settings
+  readonly authenticator: Authenticator
+  readonly registry: Registry<RuntimeSession>
+  readonly policies: Policies
+  readonly events: Events<ServerEvents>
+}
+
+export class Sessions {
+  readonly #options: SessionsOptions
+  readonly #context: SessionContext
+  /** Every session from its WebSocket on, those that have not said hello included. */
+  readonly #all = new Set<RuntimeSession>()
+  readonly #revocationTimer: NodeJS.Timeout | undefined
+  #draining = false
+  #onEmpty: (() => void) | undefined
+  opened = 0
+  ended = 0
+  /** Bytes of sessions that have ended. */
+  pastBytesIn = 0
+  pastBytesOut = 0
+
+  constructor(options: SessionsOptions) {
+    this.#options = options
+    this.#context = this.#createContext()
+    if (options.authenticator.hasHook) {
+      this.#revocationTimer = setInterval(() => this.#checkRevocations(), REVOCATION_CHECK_MS).unref()
+    }
+  }
+
+  get all(): ReadonlySet<RuntimeSession> {
+    return this.#all
+  }
+
+  #createContext(): SessionContext {
+    const { settings, authenticator, registry } = this.#options
+    const { limits, logger } = settings
+    return {
+      replica: settings.replica,
+      logger,
+      clockToleranceS: settings.auth.clockToleranceS,
+      session: {
+        processBudget: new BufferBudget(limits.processBufferBytes),
+        pool: new BufferPool(POOLED_BUFFERS),
+        sessionBufferBytes: limits.sessionBufferBytes,
+        maxWindowBytes: limits.maxWindowBytes,
+        maxStreams: limits.streams,
+        pingIntervalMs: limits.pingIntervalMs,
+        pingTimeoutMs: limits.pingTimeoutMs,
+      },
+      now: settings.clock,
+      reauthenticate: (token, session) => authenticator.reauthenticate(token, session.runtime, session.thumbprint),
+      onHello: (session, hello) => this.#hello(session, hello),
+      onReady: session => this.#ready(session),
+      onDrain: session => registry.drain(session),
+      onClosed: (session, reason) => this.#closed(session, reason),
+    }
+  }
+
+  /** Why this client may not come in now, if so. */
+  gate(identity: Identity): RefusalReason | undefined {
+    const { limits } = this.#options.settings
+    if (this.#draining) return 'shutting-down'
+    if (this.#all.size >= limits.sessions) return 'too-many-sessions'
+    return this.#options.registry.countOf(identity.runtime) >= limits.sessionsPerRuntime
+      ? 'too-many-sessions'
+      : undefined
+  }
+
+  arrive(arrival: Arrival): void {
+    const { ws, ...client } = arrival
+    const session = new RuntimeSession(this.#context, webSocketTransport(ws), { id: randomUUID(), ...client })
+    this.#all.add(session)
+    this.opened++
+  }
+
+  #hello(session: RuntimeSession, hello: Hello): boolean {
+    const { registry, policies, settings, events } = this.#options
+    if (registry.countOf(session.runtime) >= settings.limits.sessionsPerRuntime) {
+      session.end('the runtime has too many sessions', CLOSE.tryLater)
+      return false
+    }
+    registry.add(session)
+    session.epoch = registry.epochOf(session)
+    if (hello.cors !== undefined) {
+      policies.publish(
+        session.runtime,
+        hello.cors.map(({ path, ...policy }) => ({ path, policy })),
+      )
+    }
+    const info = describeSession(session, settings.replica)
+    settings.logger.info(
+      {
+        session: info.id,
+        runtime: info.runtime,
+        instance: info.instance,
+        address: info.address,
+        software: info.software,
+      },
+      'session opened',
+    )
+    events.emit('session', info)
+    return true
+  }
+
+  #ready(session: RuntimeSession): void {
+    const { registry, settings, events } = this.#options
+    registry.ready(session, session.lastEpoch).then(
+      () => events.emit('ready', describeSession(session, settings.replica)),
+      error => {
+        settings.logger.error({ session: session.id, err: error }, 'the directory refused a session')
+        session.end('the directory is not available', CLOSE.tryLater)
+      },
+    )
+  }
+
+  #closed(session: RuntimeSession, reason: string): void {
+    const { registry, policies, settings, events } = this.#options
+    if (!this.#all.delete(session)) return
+    this.ended++
+    this.pastBytesIn += session.session.bytesIn
+    this.pastBytesOut += session.session.bytesOut
+    registry.remove(session)
+    policies.touch(session.runtime)
+    const info = describeSession(session, settings.replica)
+    settings.logger.info({ session: info.id, runtime: info.runtime, reason }, 'session ended')
+    events.emit('sessionEnded', { ...info, reason })
+    if (this.#all.size === 0) this.#onEmpty?.()
+  }
+
+  /** Ends the live sessions that `rule` covers, now. */
+  revoke(rule: Revocation): number {
+    this.#options.authenticator.revoke(rule)
+    let count = 0
+    for (const session of this.#all) {
+      if (!this.#options.authenticator.covers(session.identity)) continue
+      this.#revoked(session)
+      count++
+    }
+    return count
+  }
+
+  #checkRevocations(): void {
+    for (const session of this.#all) {
+      this.#options.authenticator.isRevokedNow(session.identity).then(revoked => {
+        if (revoked) this.#revoked(session)
+      })
+    }
+  }
+
+  #revoked(session: RuntimeSession): void {
+    this.#options.settings.logger.warn({ session: session.id, runtime: session.runtime }, 'the token is revoked')
+    session.end('the token is revoked', CLOSE.refused)
+  }
+
+  /** Asks all clients to leave, each at its own time; resolves when none is left, at the latest after `graceMs`. */
+  async drain(reason: string, graceMs: number): Promise<void> {
+    this.#draining = true
+    const spreadMs = Math.min(this.#options.settings.drainSpreadMs, graceMs / 2)
+    for (const session of this.#all) session.drain(reason, Math.floor(Math.random() * spreadMs), graceMs)
+    if (this.#all.size === 0) return
+    await new Promise<void>(resolve => {
+      const timer = setTimeout(resolve, graceMs)
+      this.#onEmpty = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
+  }
+
+  close(): void {
+    this.#draining = true
+    clearInterval(this.#revocationTimer)
+    for (const session of this.#all) session.destroy('the server has closed')
+  }
+}

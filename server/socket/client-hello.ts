@@ -1,0 +1,84 @@
+/**
+ * The server name in a TLS ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3), read without TLS.
+ *
+ *     record:     type 22 (1) | version (2) | length (2) | fragment
+ *     handshake:  type 1 (1) | length (3) | version (2) | random (32) | session id <1> | suites <2> | compression <1>
+ *                 | extensions <2>: type (2) | data <2>
+ */
+
+/** A ClientHello over this is not read further. */
+export const MAX_CLIENT_HELLO_BYTES = 16 * 1024
+
+export type HelloResult =
+  | { readonly done: false }
+  /** `name`: in lower case; undefined if there is none, or if the bytes are no ClientHello at all. */
+  | { readonly done: true; readonly name: string | undefined }
+
+const MORE: HelloResult = { done: false }
+const NONE: HelloResult = { done: true, name: undefined }
+const SERVER_NAME = 0
+const HOST_NAME = 0
+
+/** Reads as far as `bytes` go. Malformed input is `done` without a name: the TLS server refuses it properly. */
+export function readServerName(bytes: Buffer): HelloResult {
+  const handshake = joinRecords(bytes)
+  if (handshake === undefined) return NONE
+  if (handshake.length < 4) return more(bytes)
+  if (handshake[0] !== 1) return NONE
+  const length = handshake.readUIntBE(1, 3)
+  if (length > MAX_CLIENT_HELLO_BYTES) return NONE
+  if (handshake.length < 4 + length) return more(bytes)
+  return { done: true, name: findName(handshake.subarray(4, 4 + length)) }
+}
+
+function more(bytes: Buffer): HelloResult {
+  return bytes.length >= MAX_CLIENT_HELLO_BYTES ? NONE : MORE
+}
+
+/** Payload of the handshake records at the start of `bytes`; undefined if something else comes first. */
+function joinRecords(bytes: Buffer): Buffer | undefined {
+  const parts: Buffer[] = []
+  let at = 0
+  while (at < bytes.length) {
+    if (bytes[at] !== 22) return at === 0 ? undefined : Buffer.concat(parts)
+    if (at + 5 > bytes.length) break
+    const end = at + 5 + bytes.readUInt16BE(at + 3)
+    if (end === at + 5) return undefined
+    parts.push(bytes.subarray(at + 5, Math.min(end, bytes.length)))
+    at = end
+  }
+  return parts.length === 1 ? parts[0] : Buffer.concat(parts)
+}
+
+function findName(hello: Buffer): string | undefined {
+  try {
+    let at = 2 + 32
+    at += 1 + hello.readUInt8(at)
+    at += 2 + hello.readUInt16BE(at)
+    at += 1 + hello.readUInt8(at)
+    const end = at + 2 + hello.readUInt16BE(at)
+    at += 2
+    while (at + 4 <= end) {
+      const type = hello.readUInt16BE(at)
+      const length = hello.readUInt16BE(at + 2)
+      if (type === SERVER_NAME) return hostNameOf(hello.subarray(at + 4, at + 4 + length))
+      at += 4 + length
+    }
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error
+  }
+  return undefined
+}
+
+function hostNameOf(list: Buffer): string | undefined {
+  let at = 2
+  while (at + 3 <= list.length) {
+    const length = list.readUInt16BE(at + 1)
+    if (list[at] === HOST_NAME) {
+      const name = list.toString('latin1', at + 3, at + 3 + length).toLowerCase()
+      return name.length === length ? name : undefined
+    }
+    at += 3 + length
+  }
+  return undefined
+}

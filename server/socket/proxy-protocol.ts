@@ -1,0 +1,45 @@
+/**
+ * PROXY protocol, version 2: the address that a load balancer puts in front of the bytes of a connection.
+ *
+ *     signature (12) | version 2, command (1) | family, transport (1) | length (2) | addresses | TLVs
+ */
+import { canonicalAddress } from '../../protocol/forwarded.ts'
+
+const SIGNATURE = Buffer.from('0d0a0d0a000d0a515549540a', 'hex')
+const HEAD_BYTES = 16
+/** Addresses and TLVs over this are refused. */
+const MAX_BODY_BYTES = 2048
+
+export type ProxyResult =
+  | { readonly done: false }
+  /** `length` bytes belong to the header; `address` is absent for the proxy's own health checks (command LOCAL). */
+  | { readonly done: true; readonly length: number; readonly address: string | undefined }
+  | { readonly done: true; readonly error: string }
+
+/** Reads as far as `bytes` go. */
+export function readProxyHeader(bytes: Buffer): ProxyResult {
+  const seen = Math.min(bytes.length, SIGNATURE.length)
+  if (bytes.compare(SIGNATURE, 0, seen, 0, seen) !== 0) return { done: true, error: 'no PROXY protocol v2 header' }
+  if (bytes.length < HEAD_BYTES) return { done: false }
+  const command = bytes[12]!
+  if (command >> 4 !== 2 || (command & 15) > 1)
+    return { done: true, error: 'unknown PROXY protocol version or command' }
+  const bodyBytes = bytes.readUInt16BE(14)
+  if (bodyBytes > MAX_BODY_BYTES) return { done: true, error: 'the PROXY protocol header is too long' }
+  const length = HEAD_BYTES + bodyBytes
+  if (bytes.length < length) return { done: false }
+  if ((command & 15) === 0) return { done: true, length, address: undefined }
+  return addressOf(bytes[13]! >> 4, bytes.subarray(HEAD_BYTES, length), length)
+}
+
+function addressOf(family: number, body: Buffer, length: number): ProxyResult {
+  if (family === 1 && body.length >= 12) {
+    return { done: true, length, address: `${body[0]}.${body[1]}.${body[2]}.${body[3]}` }
+  }
+  if (family === 2 && body.length >= 36) {
+    const groups: string[] = []
+    for (let i = 0; i < 16; i += 2) groups.push(body.readUInt16BE(i).toString(16))
+    return { done: true, length, address: canonicalAddress(groups.join(':')) }
+  }
+  return { done: true, error: 'the PROXY protocol header names no internet address' }
+}

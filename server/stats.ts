@@ -1,0 +1,69 @@
+/** What a server shows of itself: numbers, and its sessions. */
+import type { RuntimeSession } from './control/runtime-session.ts'
+
+export interface SessionInfo {
+  readonly id: string
+  readonly runtime: string
+  readonly instance: string
+  readonly connection: number
+  readonly replica: string
+  readonly epoch: number
+  /** Whether its instance is the one that gets new exchanges. */
+  readonly active: boolean
+  readonly state: string
+  /** Where the client dialled from. */
+  readonly address: string
+  readonly software: string
+  /** Milliseconds since 1970. */
+  readonly connectedAt: number
+  readonly tokenEndsAt: number
+  readonly rttMs: number
+  readonly exchanges: number
+  readonly streams: number
+  readonly bufferedBytes: number
+  readonly bytesIn: number
+  readonly bytesOut: number
+}
+
+export interface ServerStats {
+  readonly replica: string
+  readonly runtimes: number
+  readonly sessions: number
+  readonly streams: number
+  readonly exchanges: number
+  readonly bufferedBytes: number
+  readonly replayBytes: number
+  readonly sessionBytesIn: number
+  readonly sessionBytesOut: number
+  readonly roundTripsMs: readonly number[]
+  /** Clients that wait for their handshake. */
+  readonly handshakesWaiting: number
+  /** Clients that were not let in, by reason, since the start. */
+  readonly handshakesRefused: Readonly<Record<string, number>>
+  readonly sessionsOpened: number
+  readonly sessionsEnded: number
+}
+
+export function describeSession(session: RuntimeSession, replica: string): SessionInfo {
+  const { session: yamux } = session
+  return {
+    id: session.id,
+    runtime: session.runtime,
+    instance: session.instance,
+    connection: session.connection,
+    replica,
+    epoch: session.epoch,
+    active: session.active,
+    state: session.state,
+    address: session.address,
+    software: session.software,
+    connectedAt: session.connectedAt,
+    tokenEndsAt: session.identity.expiresAt * 1000,
+    rttMs: session.rttMs,
+    exchanges: session.exchanges,
+    streams: yamux.streams,
+    bufferedBytes: yamux.bufferedBytes,
+    bytesIn: yamux.bytesIn,
+    bytesOut: yamux.bytesOut,
+  }
+}

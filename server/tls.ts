@@ -1,0 +1,114 @@
+/** Certificates and keys: given as PEM or as files; files are watched, and a bad file keeps what holds. */
+import { createPrivateKey, X509Certificate } from 'node:crypto'
+import { type FSWatcher, watch } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import type { Logger } from '../protocol/log.ts'
+
+export type Pem = string | Buffer
+
+export interface TlsFiles {
+  /** The certificate and those between it and its authority, or the file that holds them. */
+  readonly cert: Pem | { readonly file: string }
+  readonly key: Pem | { readonly file: string }
+}
+
+export interface TlsPair {
+  readonly cert: Pem
+  readonly key: Pem
+}
+
+const SETTLE_MS = 100
+
+/** Reads both parts and checks that they fit; the error says which part is bad, and never shows a key. */
+export async function loadTls(files: TlsFiles): Promise<TlsPair> {
+  const [cert, key] = await Promise.all([readPem(files.cert, 'certificate'), readPem(files.key, 'key')])
+  const certificate = attempt(() => new X509Certificate(cert), `the certificate ${nameOf(files.cert)} is not valid PEM`)
+  const privateKey = attempt(() => createPrivateKey(key), `the key ${nameOf(files.key)} is not a valid private key`)
+  if (!certificate.checkPrivateKey(privateKey)) {
+    throw new Error(`the key ${nameOf(files.key)} does not fit the certificate ${nameOf(files.cert)}`)
+  }
+  return { cert, key }
+}
+
+async function readPem(source: TlsFiles['cert'], what: string): Promise<Pem> {
+  if (typeof source === 'string' || Buffer.isBuffer(source)) return source
+  try {
+    return await readFile(source.file)
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? 'unknown'
+    throw new Error(`the ${what} ${source.file} cannot be read (${code})`, { cause })
+  }
+}
+
+function nameOf(source: TlsFiles['cert']): string {
+  return typeof source === 'string' || Buffer.isBuffer(source) ? 'given' : source.file
+}
+
+function attempt<T>(make: () => T, message: string): T {
+  try {
+    return make()
+  } catch (cause) {
+    throw new Error(message, { cause })
+  }
+}
+
+/** Keeps one endpoint's certificate fresh. */
+export class TlsKeeper {
+  #files: TlsFiles
+  readonly #apply: (pair: TlsPair) => void
+  readonly #logger: Logger
+  #watchers: FSWatcher[] = []
+  #settle: NodeJS.Timeout | undefined
+
+  constructor(files: TlsFiles, apply: (pair: TlsPair) => void, logger: Logger) {
+    this.#files = files
+    this.#apply = apply
+    this.#logger = logger
+    this.#watch()
+  }
+
+  /** Reads again (`files`: from now on these); resolves to false, and keeps the old pair, if the new one is bad. */
+  async reload(files: TlsFiles = this.#files): Promise<boolean> {
+    try {
+      this.#apply(await loadTls(files))
+    } catch (error) {
+      this.#logger.error({ err: error }, 'the new certificate is bad; the old one stays')
+      return false
+    }
+    if (files !== this.#files) {
+      this.#files = files
+      this.#watch()
+    }
+    this.#logger.info({}, 'certificate reloaded')
+    return true
+  }
+
+  #watch(): void {
+    this.#unwatch()
+    const folders = new Set<string>()
+    for (const part of [this.#files.cert, this.#files.key]) {
+      if (typeof part !== 'string' && !Buffer.isBuffer(part)) folders.add(dirname(part.file))
+    }
+    for (const folder of folders) {
+      const watcher = watch(folder, { persistent: false }, () => this.#changed())
+      watcher.on('error', error => this.#logger.warn({ err: error }, 'certificates can no longer be watched'))
+      this.#watchers.push(watcher)
+    }
+  }
+
+  #changed(): void {
+    clearTimeout(this.#settle)
+    this.#settle = setTimeout(() => void this.reload(), SETTLE_MS).unref()
+  }
+
+  #unwatch(): void {
+    for (const watcher of this.#watchers) watcher.close()
+    this.#watchers = []
+  }
+
+  close(): void {
+    clearTimeout(this.#settle)
+    this.#unwatch()
+  }
+}
