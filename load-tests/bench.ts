@@ -1,81 +1,127 @@
-/** `npm run bench`: the roads side by side, in one run. */
-import { cpuMs } from './lib/cpu.ts'
+/** `npm run bench`: scenarios over all roads, side by side in one run; see README.md. */
+import { execFileSync } from 'node:child_process'
+import { cpus, release, totalmem } from 'node:os'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
 import { autocannon, hasWrk, wrk } from './lib/generator.ts'
 import { stopAll } from './lib/processes.ts'
-import { SMALL_BODY, startUpstream } from './lib/upstream.ts'
+import { asText, type Section, writeReport } from './lib/report.ts'
+import { startUpstream } from './lib/upstream.ts'
 import { nginxHop } from './roads/nginx.ts'
 import type { Road } from './roads/road.ts'
 import { tunnelRoad } from './roads/tunnel.ts'
+import { bulk } from './scenarios/bulk.ts'
+import type { Bench, Scenario } from './scenarios/scenario.ts'
+import { small } from './scenarios/small.ts'
 
-const ROUNDS = Number(process.env.ROUNDS ?? 3)
-const DURATION_MS = Number(process.env.SECONDS ?? 4) * 1000
+const SCENARIOS: readonly Scenario[] = [small, bulk]
+const OUT = fileURLToPath(new URL('out/', import.meta.url))
 
-interface Row {
-  perSecond: number[]
-  cpuUs: number[]
-  p50: number[]
-  p99: number[]
-  wrong: number
+const HELP = `npm run bench -- --quick
+
+  --quick            at most 3 minutes (the default)
+  --full             at most 30 minutes
+  --smoke            seconds: is every answer right?
+  --only NAME        this scenario alone; may repeat
+  --list             the scenarios
+  --generator NAME   autocannon (default) or wrk
+`
+
+const MODES = {
+  smoke: { rounds: 1, roundMs: 1000 },
+  quick: { rounds: 3, roundMs: 3000 },
+  full: { rounds: 5, roundMs: 8000 },
 }
 
-const median = (values: number[]) => [...values].sort((a, b) => a - b)[values.length >> 1]!
+async function startRoads(upstreamPort: number): Promise<Road[]> {
+  const roads: Road[] = []
+  const makers = [
+    () => nginxHop(upstreamPort),
+    () => tunnelRoad(upstreamPort, { router: 'embedded' }),
+    () => tunnelRoad(upstreamPort, { router: 'service' }),
+  ]
+  try {
+    for (const make of makers) roads.push(await make())
+  } catch (error) {
+    for (const road of roads) await road.stop()
+    throw error
+  }
+  return roads
+}
 
-const upstream = await startUpstream()
-const roads: Road[] = []
+function environment(commandLine: string): Record<string, string> {
+  const output = (command: string, ...args: string[]) => {
+    try {
+      return execFileSync(command, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }).trim()
+    } catch {
+      return 'unknown'
+    }
+  }
+  return {
+    machine: `${cpus().length} x ${cpus()[0]?.model.trim()}, ${Math.round(totalmem() / 2 ** 30)} GiB`,
+    kernel: release(),
+    node: process.version,
+    commit: output('git', 'rev-parse', '--short', 'HEAD'),
+    command: commandLine,
+    date: new Date().toISOString(),
+  }
+}
+
+async function main(): Promise<number> {
+  const { values } = parseArgs({
+    options: {
+      quick: { type: 'boolean' },
+      full: { type: 'boolean' },
+      smoke: { type: 'boolean' },
+      only: { type: 'string', multiple: true },
+      list: { type: 'boolean' },
+      generator: { type: 'string', default: 'autocannon' },
+      help: { type: 'boolean' },
+    },
+  })
+  if (values.help) return print(HELP)
+  if (values.list) return print(SCENARIOS.map(each => `${each.name.padEnd(12)} ${each.title}\n`).join(''))
+  const chosen = values.only === undefined ? SCENARIOS : SCENARIOS.filter(each => values.only!.includes(each.name))
+  if (chosen.length === 0) return print(`no scenario is called ${values.only?.join(', ')}; --list names them\n`, 2)
+  if (values.generator === 'wrk' && !hasWrk()) return print('wrk is not installed (Debian: apt-get install wrk)\n', 2)
+
+  const mode = values.smoke ? 'smoke' : values.full ? 'full' : 'quick'
+  const upstream = await startUpstream()
+  let roads: Road[] = []
+  const sections: Section[] = []
+  try {
+    roads = await startRoads(upstream.port)
+    const bench: Bench = {
+      mode,
+      ...MODES[mode],
+      generator: values.generator === 'wrk' ? wrk : autocannon,
+      upstreamPort: upstream.port,
+      roads,
+      progress: text => process.stderr.write(`${text}\n`),
+    }
+    for (const scenario of chosen)
+      for (const section of await scenario.run(bench)) {
+        sections.push(section)
+        print(asText(section))
+      }
+  } finally {
+    for (const road of roads) await road.stop()
+    await upstream.stop()
+  }
+  const line = `npm run bench -- ${process.argv.slice(2).join(' ')}`
+  print(`\n${writeReport(OUT, { environment: environment(line), sections })}\n`)
+  const wrong = sections.reduce((sum, section) => sum + section.wrong, 0)
+  if (wrong > 0) return print(`\x1b[31m${wrong} answers were wrong, short or missing\x1b[0m\n`, 1)
+  return 0
+}
+
+function print(text: string, code = 0): number {
+  process.stdout.write(text)
+  return code
+}
+
 process.once('SIGINT', () => {
   stopAll()
   process.exit(130)
 })
-try {
-  roads.push(await nginxHop(upstream.port))
-  roads.push(await tunnelRoad(upstream.port, { router: 'embedded' }))
-  if (process.env.SERVICE) roads.push(await tunnelRoad(upstream.port, { router: 'service' }))
-  const generator = hasWrk() && process.env.GENERATOR !== 'autocannon' ? wrk : autocannon
-  for (const connections of (process.env.CONNECTIONS ?? '64,1').split(',').map(Number)) {
-    const rows = new Map<string, Row>()
-    for (let round = 0; round <= ROUNDS; round++)
-      for (const road of roads) {
-        const before = cpuMs(road.pids)
-        const load = {
-          url: `${road.url}/small`,
-          connections,
-          durationMs: round === 0 ? 1500 : DURATION_MS,
-          headers: road.headers,
-          expectBody: SMALL_BODY,
-        }
-        const result = await generator(load)
-        const cpu = cpuMs(road.pids) - before
-        if (round === 0) continue // warm-up
-        const row = rows.get(road.name) ?? { perSecond: [], cpuUs: [], p50: [], p99: [], wrong: 0 }
-        rows.set(road.name, row)
-        row.perSecond.push(result.perSecond)
-        row.cpuUs.push((cpu * 1000) / result.requests)
-        row.p50.push(result.p50)
-        row.p99.push(result.p99)
-        row.wrong += result.wrong
-      }
-    const unit = rows.get(roads[0]!.name)!
-    console.log(`\n${connections} connections`)
-    console.table(
-      Object.fromEntries(
-        [...rows].map(([name, row]) => [
-          name,
-          {
-            'req/s': Math.round(median(row.perSecond)),
-            'of nginx': (median(row.perSecond) / median(unit.perSecond)).toFixed(2),
-            'CPU us/req': median(row.cpuUs).toFixed(1),
-            'x nginx': (median(row.cpuUs) / median(unit.cpuUs)).toFixed(2),
-            'p50 ms': median(row.p50).toFixed(3),
-            'p50 x': (median(row.p50) / median(unit.p50)).toFixed(2),
-            'p99 ms': median(row.p99).toFixed(3),
-            'p99 x': (median(row.p99) / median(unit.p99)).toFixed(2),
-            wrong: row.wrong,
-          },
-        ]),
-      ),
-    )
-  }
-} finally {
-  for (const road of roads) await road.stop()
-  await upstream.stop()
-}
+process.exitCode = await main()

@@ -1,5 +1,5 @@
 /** nginx as an upstream and as a reverse-proxy hop, each a process of its own with its own folder. */
-import { mkdtempSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { freePort, waitForPort } from './ports.ts'
@@ -12,6 +12,7 @@ export interface Nginx extends Started {
 /** Starts nginx in the foreground with the given `http` block; `PORT` in it becomes the port. */
 export async function startNginx(name: string, http: string): Promise<Nginx> {
   const folder = mkdtempSync(join(tmpdir(), 'sallyport-nginx-'))
+  chmodSync(folder, 0o755) // the workers run as another user
   const port = await freePort()
   const file = join(folder, 'nginx.conf')
   writeFileSync(

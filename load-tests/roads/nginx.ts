@@ -9,7 +9,7 @@ export const nginxHop: RoadMaker = async upstreamPort => {
   server {
     listen 127.0.0.1:PORT backlog=1024;
     location / {
-      proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host;
+      proxy_pass http://behind; proxy_http_version 1.1; proxy_request_buffering off; proxy_max_temp_file_size 0; proxy_set_header Connection ""; proxy_set_header Host $host;
     }
   }`,
   )

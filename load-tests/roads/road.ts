@@ -4,6 +4,8 @@ export interface Road {
   /** Base URL that the generator calls, and the headers that it must send. */
   readonly url: string
   readonly headers: Record<string, string>
+  /** File with the certificate authority, where the URL is https. */
+  readonly ca?: string
   /** Our processes on the road (or the peer's): their CPU is counted, the generator's and the upstream's is not. */
   readonly pids: readonly number[]
   stop(): Promise<void>
