@@ -57,8 +57,18 @@ export async function readConfigFile(path: string, settings: Settings): Promise<
   }
 
   function unknownKey(name: string): string {
-    return `unknown key ${name}${suggestion(name, Object.keys(settings))}`
+    return `unknown key ${name}${suggestion(name, namesAndPrefixes(settings))}`
   }
+}
+
+/** `public.tls.cert`, and `public`, `public.tls` that lead to it. */
+function namesAndPrefixes(settings: Settings): Set<string> {
+  const all = new Set<string>()
+  for (const name of Object.keys(settings)) {
+    const parts = name.split('.')
+    for (let length = parts.length; length > 0; length--) all.add(parts.slice(0, length).join('.'))
+  }
+  return all
 }
 
 function join(prefix: string, name: string): string {

@@ -1,0 +1,98 @@
+import { createServer, type Server, type ServerOptions } from '../../server/index.ts'
+import type { TlsFiles } from '../../server/tls.ts'
+import type { Run } from '../command.ts'
+import { loadFromCommandLine } from '../config/command-line.ts'
+import { type Address, formatAddress } from '../config/kinds.ts'
+import { checkServer } from '../config/rules.ts'
+import type { ServerConfig } from '../config/server.ts'
+import { checkServerFiles } from '../service/files.ts'
+import { explainListenErrorOf } from '../service/listen-error.ts'
+import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
+import { readInput } from '../options.ts'
+
+/** `sallyport server` */
+export const runServer: Run = async (args, io) => {
+  const loaded = await loadFromCommandLine('server', args, io)
+  checkServer(loaded.values)
+  await checkServerFiles(loaded.values)
+  return runService('server', loaded, io, context => start(loaded.values, context))
+}
+
+async function start(config: ServerConfig, context: ServiceContext): Promise<Service> {
+  warnAtStart(config, context)
+  const server = await listen(config, context)
+  context.logger.info({ name: 'public', address: formatAddress(server.publicAddress!) }, 'listening')
+  if (server.controlAddress) {
+    context.logger.info({ name: 'control', address: formatAddress(server.controlAddress) }, 'listening')
+  }
+  return {
+    ready: () => server.ready(),
+    status: () => ({ stats: server.stats(), sessions: server.sessions() }),
+    snapshot: () => server.stats(),
+    close: options => server.close(options),
+  }
+}
+
+async function listen(config: ServerConfig, context: ServiceContext): Promise<Server> {
+  try {
+    return await createServer(serverOptions(config, context))
+  } catch (error) {
+    const control = controlAddress(config)
+    throw explainListenErrorOf(error, [
+      { flag: 'public.listen', address: formatAddress(config['public.listen']), port: config['public.listen'].port },
+      ...(control ? [{ flag: 'control.listen', address: formatAddress(control), port: control.port }] : []),
+    ])
+  }
+}
+
+const DEFAULT_CONTROL: Address = { host: '127.0.0.1', port: 8443 }
+
+/** With `--control.host` the control endpoint has an address of its own only if one is given. */
+function controlAddress(config: ServerConfig): Address | undefined {
+  const given = config['control.listen']
+  if (given === 'off') return undefined
+  return given ?? (config['control.host'] === undefined ? DEFAULT_CONTROL : undefined)
+}
+
+function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceContext): ServerOptions {
+  const publicTls = tlsFiles(config['public.tls.cert'], config['public.tls.key'])
+  const clientCa = config['control.tls.client-ca']
+  return {
+    public: { ...config['public.listen'], tls: publicTls, plaintext: config['public.plaintext'] },
+    control: {
+      ...controlAddress(config),
+      tls: tlsFiles(config['control.tls.cert'], config['control.tls.key']) ?? (config['control.host'] === undefined ? undefined : publicTls),
+      clientCa: clientCa === undefined ? undefined : readInput(clientCa, 'the authorities of clients'),
+      plaintext: config['control.plaintext'],
+      hostName: config['control.host'],
+      tlsMin: config['control.tls.min'] === '1.2' ? 'TLSv1.2' : 'TLSv1.3',
+    },
+    domains: config.domain ?? [],
+    auth: {
+      jwks: keySet(config),
+      issuer: config['auth.issuer'],
+      audience: config['auth.audience'],
+      runtimeClaim: config['auth.runtime-claim'],
+    },
+    trustedProxies: config['trusted-proxies'],
+    cors: config['public.cors.origins'] && { origins: config['public.cors.origins'] },
+    healthPath: config['public.health-path'],
+    drainSpreadMs: config['drain-spread'],
+    logger,
+    onExchange,
+  }
+}
+
+function keySet(config: ServerConfig): ServerOptions['auth']['jwks'] {
+  const file = config['auth.jwks.file']
+  return file === undefined ? { url: config['auth.jwks.url']! } : { file }
+}
+
+function tlsFiles(cert: string | undefined, key: string | undefined): TlsFiles | undefined {
+  return cert === undefined || key === undefined ? undefined : { cert: { file: cert }, key: { file: key } }
+}
+
+function warnAtStart(config: ServerConfig, { logger }: ServiceContext): void {
+  if (config['control.tls.min'] === '1.2') logger.warn({}, 'the control endpoint takes TLS 1.2, for old middleboxes only')
+  if (config['control.plaintext']) logger.warn({}, 'the control endpoint is plain: tokens cross it in the clear')
+}

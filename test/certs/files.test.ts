@@ -1,0 +1,47 @@
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { FileExistsError, writeFiles } from '../../certs/index.ts'
+
+let folder: string
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'sallyport-files-'))
+})
+afterEach(() => rm(folder, { recursive: true }))
+
+const file = (name: string, text: string, secret = false) => ({ path: join(folder, name), text, secret })
+
+test('C5: secrets are readable by their owner alone, others by all; folders are made', async () => {
+  await writeFiles([file('deep/key.pem', 'key', true), file('deep/cert.pem', 'cert')])
+  expect((await stat(join(folder, 'deep/key.pem'))).mode & 0o777).toBe(0o600)
+  expect((await stat(join(folder, 'deep/cert.pem'))).mode & 0o777).toBe(0o644)
+})
+
+test('an existing file is not overwritten, and then nothing else of the set is written', async () => {
+  await writeFile(join(folder, 'b'), 'old')
+  await expect(writeFiles([file('a', 'new'), file('b', 'new')])).rejects.toThrow(FileExistsError)
+  expect(await readdir(folder)).toEqual(['b'])
+  expect(await readFile(join(folder, 'b'), 'utf8')).toBe('old')
+})
+
+test('with force it is replaced as a whole, and a secret loses the mode of what was there', async () => {
+  await writeFile(join(folder, 'key'), 'old', { mode: 0o644 })
+  await writeFiles([file('key', 'new', true)], { force: true })
+  expect(await readFile(join(folder, 'key'), 'utf8')).toBe('new')
+  expect((await stat(join(folder, 'key'))).mode & 0o777).toBe(0o600)
+  expect(await readdir(folder)).toEqual(['key'])
+})
+
+test('a replaced file is another inode: readers of the old one never see a part of the new', async () => {
+  await writeFiles([file('token', 'one', true)])
+  const before = (await stat(join(folder, 'token'))).ino
+  await writeFiles([file('token', 'two', true)], { force: true })
+  expect((await stat(join(folder, 'token'))).ino).not.toBe(before)
+})
+
+test('a file that appears between the check and the write is not lost', async () => {
+  const results = await Promise.allSettled([writeFiles([file('x', 'one')]), writeFiles([file('x', 'two')])])
+  expect(results.map(result => result.status).sort()).toEqual(['fulfilled', 'rejected'])
+  expect(await readdir(folder)).toEqual(['x'])
+})
