@@ -27,6 +27,9 @@
  * - A response may begin and end before the request has ended; the upstream end then discards what still comes of the
  *   request (and calls `consumed` for it).
  * - A handler may answer before it returns. It never throws.
+ * - `expect: 100-continue` in the headers means that the caller waits before it sends the body. An upstream end that
+ *   wants the body says `informational(100, [])`; the downstream end says so to the caller by itself after a second,
+ *   unless a head came first. Then the body may never come, and the downstream end aborts the request after the response.
  * - After `head` with status 101 (only when `request.upgrade` is set) both directions carry raw bytes; `end` is TCP's
  *   half-close. Before it, the downstream end holds back what the caller sent behind the request head.
  */

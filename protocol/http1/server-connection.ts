@@ -251,6 +251,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   #forward(chunk: Buffer): void {
+    if (this.#exchange?.ended === true) this.#since = performance.now()
     this.#unconsumed += chunk.length
     this.#exchange?.sink?.data(chunk)
     this.#regulate()
@@ -318,6 +319,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (exchange !== this.#exchange) return
     switch (this.#state) {
       case 'raw':
+        this.#since = performance.now()
+        this.#watch.within(this.#limits.stalledMs)
         this.#writer.end()
         return
       case 'readBody':
@@ -487,6 +490,11 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
           : due(this.#since, limits.keepAliveMs, now, this.#onIdle)
       case 'readBody':
         return this.#paused ? Number.POSITIVE_INFINITY : this.#checkBody(now)
+      case 'raw':
+        // Our half is closed: a caller that neither sends nor closes its own is gone.
+        return this.#exchange?.ended === true
+          ? due(this.#since, limits.stalledMs, now, this.#onDrained)
+          : Number.POSITIVE_INFINITY
       case 'drain':
       case 'linger':
         return due(this.#since, limits.drainMs, now, this.#onDrained)

@@ -1,6 +1,7 @@
 /** One request on a downstream connection, as the upstream end sees it: writes the response. */
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseHead, type ResponseSink } from '../exchange.ts'
+import { hasHeader } from '../headers.ts'
 import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, lastChunk, statusLine } from './encode.ts'
 import type { RequestHead } from './request-head.ts'
@@ -72,7 +73,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
     this.#framing = this.#framingOf(response)
     let text = statusLine(status) + fieldLines(response.headers, this.#framing, response.bodyBytes)
-    if (!response.headers.includes('date')) text += `date: ${this.#wire.date()}\r\n`
+    if (!hasHeader(response.headers, 'date')) text += `date: ${this.#wire.date()}\r\n`
     this.keepAlive = this.#wire.mayKeepAlive(this, status) && this.#framing !== FRAMING.close
     if (!this.keepAlive) text += 'connection: close\r\n'
     else if (this.asked.http10) text += 'connection: keep-alive\r\n'

@@ -1,0 +1,437 @@
+/**
+ * An upstream HTTP/1.1 connection: one exchange at a time, responses parsed strictly. Whatever an upstream does against
+ * the rules ends the exchange as `upstream-broken` and the connection with it; so do bytes that nobody asked for.
+ */
+import type { Duplex } from 'node:stream'
+import { SallyportError, toSallyportError } from '../errors.ts'
+import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../exchange.ts'
+import { listTokens } from '../headers.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { Watch } from '../watch.ts'
+import { BodyReader, type BodyReceiver } from './body-reader.ts'
+import { HEAD_END, LF } from './bytes.ts'
+import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
+import { HeadParser } from './head-parser.ts'
+import { type BodyOwner, queuedInHandle, SocketWriter } from './socket-writer.ts'
+import { webSocketAccept } from './websocket.ts'
+
+export type { OutgoingRequest } from './client-exchange.ts'
+
+export interface Http1ClientOptions {
+  limits?: Partial<HttpLimits> | undefined
+  /** Called when an exchange has ended and the connection may take another. */
+  onIdle?: ((connection: Http1ClientConnection) => void) | undefined
+  /** Called once, when the connection can take no more exchanges and its socket is gone or going. */
+  onClose?: ((connection: Http1ClientConnection) => void) | undefined
+}
+
+export interface SendOptions {
+  /** From the last byte of the request to the head of the response; default 60 s, 0 is no limit. */
+  headTimeoutMs?: number | undefined
+}
+
+const HEAD_TIMEOUT_MS = 60_000
+
+/** Bodies until close and bytes after the last response need no state of their own: `idle` takes no bytes. */
+type State = 'idle' | 'head' | 'body' | 'raw' | 'closed'
+
+export class Http1ClientConnection implements ClientWire, BodyReceiver {
+  /** How many exchanges were begun on it. */
+  exchanges = 0
+  /** Whether a byte of the response to the last request has come. */
+  responseStarted = false
+  /** For how long the upstream keeps an idle connection, if its last response told (`Keep-Alive: timeout`). */
+  keepAliveMs: number | undefined
+  readonly #socket: Duplex
+  readonly #options: Http1ClientOptions
+  readonly #limits: HttpLimits
+  readonly #writer: SocketWriter
+  readonly #parser: HeadParser
+  readonly #body: BodyReader
+  readonly #watch: Watch
+  #state: State = 'idle'
+  #exchange: ClientExchange | undefined
+  #rest: Buffer | undefined
+  #parsing = false
+  #paused = false
+  #unconsumed = 0
+  /** The upstream allows another exchange after this one. */
+  #keepAlive = true
+  #ended = false
+  #sentAt = 0
+  #progressAt = 0
+  #queuedInHandle = 0
+
+  /** `socket` is connected (and, for TLS, verified); it belongs to the connection from now on. */
+  constructor(socket: Duplex, options: Http1ClientOptions = {}) {
+    this.#socket = socket
+    this.#options = options
+    this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#writer = new SocketWriter(socket, this.#onProgress)
+    this.#parser = new HeadParser(this.#limits, true)
+    this.#body = new BodyReader(this, this.#limits, 'upstream-broken')
+    this.#watch = new Watch(now => this.#check(now))
+    socket.on('data', this.#onData)
+    socket.on('end', this.#onEnd)
+    socket.on('error', this.#onError)
+    socket.on('close', this.#onClose)
+  }
+
+  /** Whether `send` may be called. */
+  get idle(): boolean {
+    return this.#state === 'idle' && !this.#socket.destroyed
+  }
+
+  /** Whether another exchange may follow the one in progress. */
+  get reusable(): boolean {
+    return this.#keepAlive && this.#state !== 'closed' && this.#state !== 'raw' && !this.#socket.destroyed
+  }
+
+  /** Sends a request whose headers are final; only while `idle`. */
+  send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
+    if (this.#state !== 'idle') throw new TypeError('the connection has an exchange in progress')
+    const exchange = new ClientExchange(this, request, response, options.headTimeoutMs ?? HEAD_TIMEOUT_MS)
+    this.#exchange = exchange
+    this.#state = 'head'
+    this.#keepAlive = true
+    this.#unconsumed = 0
+    this.responseStarted = false
+    this.exchanges++
+    this.#sentAt = performance.now()
+    try {
+      exchange.start()
+    } catch (error) {
+      this.giveUp(exchange, toSallyportError(error))
+      return exchange
+    }
+    this.#watch.within(exchange.awaitsContinue ? this.#limits.expectMs : exchange.headTimeoutMs || HEAD_TIMEOUT_MS)
+    return exchange
+  }
+
+  // Reading
+
+  readonly #onData = (chunk: Buffer): void => {
+    switch (this.#state) {
+      case 'raw':
+        this.#forward(chunk)
+        return
+      case 'closed':
+        return
+      case 'idle':
+        // Nobody asked for this: whatever it is, the next response could not be told from it.
+        this.destroy()
+        return
+    }
+    this.responseStarted = true
+    this.#rest = this.#rest === undefined ? chunk : Buffer.concat([this.#rest, chunk])
+    this.#parse()
+  }
+
+  #parse(): void {
+    if (this.#parsing) return
+    this.#parsing = true
+    try {
+      while (this.#rest !== undefined && this.#step(this.#rest));
+    } catch (error) {
+      this.#broken(toSallyportError(error))
+    }
+    this.#parsing = false
+    this.#regulate()
+  }
+
+  /** Returns whether there may be more to do at once. */
+  #step(bytes: Buffer): boolean {
+    switch (this.#state) {
+      case 'head':
+        return this.#readHead(bytes)
+      case 'body':
+        this.#keep(bytes, this.#body.feed(bytes, 0))
+        return true
+      case 'raw':
+        this.#rest = undefined
+        this.#forward(bytes)
+        return false
+      default:
+        // Bytes behind the response.
+        this.#rest = undefined
+        this.destroy()
+        return false
+    }
+  }
+
+  #keep(bytes: Buffer, from: number): void {
+    this.#rest = from >= bytes.length ? undefined : from === 0 ? bytes : bytes.subarray(from)
+  }
+
+  #readHead(bytes: Buffer): boolean {
+    const end = bytes.indexOf(HEAD_END)
+    const lines = end < 0 ? bytes.lastIndexOf(LF) + 1 : end + 2
+    if ((end < 0 ? bytes.length : end) > this.#limits.headBytes) throw broken('head too large')
+    this.#parser.start()
+    const fields = this.#parser.statusLine(bytes, 0, end < 0 && lines === 0 ? bytes.length : lines)
+    if (fields >= 0) this.#parser.fields(bytes, fields, lines)
+    if (end < 0) return false
+    this.#keep(bytes, end + HEAD_END.length)
+    if (this.#parser.status < 200 && this.#parser.status !== 101) this.#informational()
+    else this.#head()
+    return true
+  }
+
+  #informational(): void {
+    const exchange = this.#exchange!
+    if (++exchange.informational > this.#limits.informational) throw broken('too many informational responses')
+    const { status, headers } = this.#parser
+    if (status === 100) {
+      // Without an expectation it means nothing to the caller.
+      if (!exchange.awaitsContinue) return
+      exchange.awaitsContinue = false
+    }
+    exchange.response.informational(status, headers)
+  }
+
+  #head(): void {
+    const exchange = this.#exchange!
+    const { status, headers } = this.#parser
+    if (status > 599) throw broken(`status ${status}`)
+    if (status === 101) {
+      this.#upgrade(exchange)
+      return
+    }
+    const bodyBytes = this.#responseBody(exchange)
+    this.#keepAlive =
+      !this.#parser.close &&
+      (this.#parser.minor === 1 || this.#parser.keepAlive) &&
+      !exchange.request.upgrade &&
+      !exchange.awaitsContinue
+    this.keepAliveMs = keepAliveTimeout(this.#parser.keepAliveParameters)
+    exchange.headReceived = true
+    if (exchange.awaitsContinue) {
+      // The final answer came in place of the 100: the body is not wanted.
+      exchange.awaitsContinue = false
+      exchange.requestDone = true
+    }
+    this.#state = 'body'
+    exchange.response.head({ status, headers, bodyBytes })
+    if (bodyBytes === 0) this.bodyEnd([])
+  }
+
+  /** RFC 9112 section 6.3; starts the reader. */
+  #responseBody(exchange: ClientExchange): number {
+    const { status, minor, contentLength, transferEncoding } = this.#parser
+    if (transferEncoding !== undefined) {
+      if (contentLength !== -1) throw broken('transfer-encoding and content-length')
+      if (transferEncoding !== 'chunked' || minor === 0) throw broken('transfer-encoding')
+    }
+    if (exchange.request.method === 'HEAD' || status === 204 || status === 304) return 0
+    if (transferEncoding !== undefined) this.#body.startChunked()
+    else if (contentLength > 0) this.#body.startLength(contentLength)
+    else if (contentLength === 0) return 0
+    else {
+      this.#body.startUntilClose()
+      this.#parser.close = true
+    }
+    return transferEncoding === undefined && contentLength > 0 ? contentLength : BODY_UNKNOWN
+  }
+
+  #upgrade(exchange: ClientExchange): void {
+    const { upgrade, connectionUpgrade, webSocketAccept: accept, headers } = this.#parser
+    const key = exchange.webSocketKey
+    if (key === undefined) throw broken('101 to a request that asked for no upgrade')
+    if (upgrade === undefined || !connectionUpgrade || !listTokens(upgrade).includes('websocket')) {
+      throw broken('101 without upgrade: websocket')
+    }
+    if (accept !== webSocketAccept(key)) throw broken('101 with a wrong sec-websocket-accept')
+    exchange.headReceived = true
+    exchange.raw = true
+    this.#state = 'raw'
+    exchange.response.head({ status: 101, headers, bodyBytes: 0 })
+  }
+
+  bodyData(chunk: Uint8Array): void {
+    const exchange = this.#exchange
+    if (exchange === undefined) return
+    this.#unconsumed += chunk.length
+    exchange.response.data(chunk)
+  }
+
+  bodyEnd(trailers: HeaderList): void {
+    const exchange = this.#exchange
+    if (exchange === undefined) return
+    exchange.responseDone = true
+    exchange.response.end(trailers)
+    this.#exchangeOver(exchange)
+  }
+
+  #forward(chunk: Buffer): void {
+    this.#unconsumed += chunk.length
+    this.#exchange?.response.data(chunk)
+    this.#regulate()
+  }
+
+  responseConsumed(exchange: ClientExchange, bytes: number): void {
+    if (exchange !== this.#exchange) return
+    this.#unconsumed -= bytes
+    if (this.#paused) this.#regulate()
+  }
+
+  #regulate(): void {
+    const pause = this.#unconsumed > this.#limits.bufferBytes && this.#exchange !== undefined
+    if (pause === this.#paused || this.#state === 'closed') return
+    this.#paused = pause
+    if (pause) this.#socket.pause()
+    else this.#socket.resume()
+  }
+
+  // Writing, for the exchange
+
+  text(text: string): void {
+    this.#writer.text(text)
+  }
+
+  body(chunk: Uint8Array, owner: BodyOwner): void {
+    this.#sentAt = performance.now()
+    if (this.#writer.waiting === 0) this.#progressAt = 0
+    this.#writer.body(chunk, owner)
+    this.#watch.within(this.#limits.stalledMs)
+  }
+
+  requestEnded(exchange: ClientExchange): void {
+    this.#sentAt = performance.now()
+    if (exchange.responseDone) this.#exchangeOver(exchange)
+  }
+
+  halfClose(exchange: ClientExchange): void {
+    if (exchange === this.#exchange) this.#writer.end()
+  }
+
+  giveUp(exchange: ClientExchange, error: SallyportError | undefined): void {
+    if (exchange !== this.#exchange) return
+    this.#exchange = undefined
+    this.#end(exchange, error)
+    this.destroy()
+  }
+
+  #end(exchange: ClientExchange, error: SallyportError | undefined): void {
+    exchange.requestDone = true
+    if (exchange.responseDone) return
+    exchange.responseDone = true
+    if (error !== undefined) exchange.response.abort(error)
+  }
+
+  /** The response is over; the connection is free only if the request is as well. */
+  #exchangeOver(exchange: ClientExchange): void {
+    if (exchange !== this.#exchange) return
+    const whole = exchange.requestDone
+    exchange.requestDone = true
+    this.#exchange = undefined
+    this.#unconsumed = 0
+    if (!whole || !this.#keepAlive || this.#ended) {
+      this.destroy()
+      return
+    }
+    this.#state = 'idle'
+    if (this.#paused) this.#regulate()
+    if (!this.#parsing) this.#options.onIdle?.(this)
+    else process.nextTick(this.#tellIdle)
+  }
+
+  /** Not before all of what came with the response was looked at: bytes behind it make the connection useless. */
+  readonly #tellIdle = (): void => {
+    if (this.#state === 'idle') this.#options.onIdle?.(this)
+  }
+
+  // Ends and deadlines
+
+  readonly #onProgress = (): void => {
+    this.#progressAt = performance.now()
+  }
+
+  readonly #onEnd = (): void => {
+    this.#ended = true
+    const exchange = this.#exchange
+    if (this.#state === 'raw' && exchange !== undefined) {
+      exchange.responseDone = true
+      exchange.response.end([])
+      return
+    }
+    if (this.#state === 'body' && this.#body.closed()) return
+    this.#broken(broken('the upstream closed the connection'))
+  }
+
+  readonly #onError = (error: Error): void => {
+    this.#broken(new SallyportError('upstream-broken', error.message, { cause: error }))
+  }
+
+  readonly #onClose = (): void => {
+    this.#broken(broken('the connection to the upstream was lost'))
+  }
+
+  #broken(error: SallyportError): void {
+    const exchange = this.#exchange
+    this.#exchange = undefined
+    if (exchange !== undefined) this.#end(exchange, error)
+    this.destroy()
+  }
+
+  /** Ends the connection at once; an exchange in progress ends as `upstream-broken`. */
+  destroy(): void {
+    if (this.#state === 'closed') return
+    this.#state = 'closed'
+    this.#rest = undefined
+    this.#body.stop()
+    this.#watch.stop()
+    this.#socket.destroy()
+    const exchange = this.#exchange
+    this.#exchange = undefined
+    if (exchange !== undefined) this.#end(exchange, broken('the connection was ended'))
+    this.#options.onClose?.(this)
+  }
+
+  /** Acts on what is due; returns the time until the next deadline. */
+  #check(now: number): number {
+    const exchange = this.#exchange
+    if (exchange === undefined) return Number.POSITIVE_INFINITY
+    let next = Number.POSITIVE_INFINITY
+    if (!exchange.headReceived) next = this.#checkHead(exchange, now)
+    if (this.#writer.waiting > 0) next = Math.min(next, this.#checkWrite(exchange, now))
+    return this.#exchange === undefined ? Number.POSITIVE_INFINITY : next
+  }
+
+  #checkHead(exchange: ClientExchange, now: number): number {
+    if (exchange.awaitsContinue) {
+      const left = this.#sentAt + this.#limits.expectMs - now
+      if (left > 0.5) return left
+      exchange.awaitsContinue = false
+      exchange.response.informational(100, [])
+    }
+    // While a request body is on its way, its upstream has all the time that it needs.
+    if (exchange.headTimeoutMs === 0) return Number.POSITIVE_INFINITY
+    if (!exchange.requestDone && !exchange.request.upgrade) return exchange.headTimeoutMs
+    const left = this.#sentAt + exchange.headTimeoutMs - now
+    if (left > 0.5) return left
+    this.#broken(new SallyportError('upstream-timeout', 'no response head in time'))
+    return Number.POSITIVE_INFINITY
+  }
+
+  #checkWrite(exchange: ClientExchange, now: number): number {
+    const queued = queuedInHandle(this.#socket)
+    if (queued !== this.#queuedInHandle || this.#progressAt === 0) {
+      this.#queuedInHandle = queued
+      this.#progressAt = now
+    }
+    const left = this.#progressAt + this.#limits.stalledMs - now
+    if (left > 0.5 || this.#limits.stalledMs === 0) return left
+    this.giveUp(exchange, new SallyportError('upstream-timeout', 'the upstream stopped reading'))
+    return Number.POSITIVE_INFINITY
+  }
+}
+
+function broken(message: string): SallyportError {
+  return new SallyportError('upstream-broken', message)
+}
+
+/** `timeout` of a `Keep-Alive` field, in ms. */
+function keepAliveTimeout(parameters: string | undefined): number | undefined {
+  const match = parameters === undefined ? null : /(?:^|[,;\s])timeout=([0-9]{1,6})/i.exec(parameters)
+  return match === null ? undefined : Number(match[1]) * 1000
+}
