@@ -1,0 +1,269 @@
+/** A server and small clients for tests of the server: made from the protocol alone, with keys made at run time. */
+import { request as httpRequest } from 'node:http'
+import { request as httpsRequest, type RequestOptions } from 'node:https'
+import { WebSocket } from 'ws'
+import {
+  type CertificateAndKey,
+  createAuthority,
+  createClientCertificate,
+  createKeys,
+  createServerCertificate,
+  createToken,
+  type TokenKeys,
+} from '../../certs/index.ts'
+import { CONNECT_PATH, type ControlMessage, type Hello, parseControl, SUBPROTOCOL } from '../../protocol/control.ts'
+import { acceptExchange, type ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { webSocketTransport } from '../../protocol/transport-websocket.ts'
+import { Session } from '../../protocol/yamux/session.ts'
+import { createServer } from '../../server/index.ts'
+import type { ServerOptions } from '../../server/options.ts'
+import type { Server } from '../../server/server.ts'
+
+export const DOMAIN = 'tunnels.example.com'
+export const CONTROL_NAME = 'connect.example.com'
+
+export interface World {
+  readonly authority: CertificateAndKey
+  readonly server: CertificateAndKey
+  readonly keys: TokenKeys
+}
+
+let world: Promise<World> | undefined
+
+/** One authority, one server certificate and one key for a test file. */
+export function makeWorld(): Promise<World> {
+  world ??= (async () => {
+    const authority = await createAuthority()
+    const hosts = [`*.${DOMAIN}`, CONTROL_NAME, 'localhost', '127.0.0.1']
+    return { authority, server: await createServerCertificate(authority, { hosts }), keys: await createKeys() }
+  })()
+  return world
+}
+
+export function clientCertificate(runtime: string): Promise<CertificateAndKey> {
+  return makeWorld().then(made => createClientCertificate(made.authority, { runtime }))
+}
+
+export async function token(
+  runtime: string,
+  options: Partial<Parameters<typeof createToken>[0]> = {},
+): Promise<string> {
+  const { keys } = await makeWorld()
+  return (await createToken({ key: keys.privateJwk, runtime, ...options })).token
+}
+
+/** Plain HTTP at the edge, TLS at the control endpoint, on free ports. */
+export async function startServer(overrides: Partial<ServerOptions> = {}): Promise<Server> {
+  const made = await makeWorld()
+  return createServer({
+    public: { port: 0 },
+    control: { port: 0, tls: { cert: made.server.certificate, key: made.server.key } },
+    domains: [DOMAIN],
+    auth: { jwks: made.keys.jwks },
+    drainSpreadMs: 0,
+    ...overrides,
+  })
+}
+
+export interface DialOptions {
+  readonly token?: string
+  readonly runtime?: string
+  readonly hello?: Partial<Hello>
+  /** Absent: answers 200 with the method, path and body. */
+  readonly handler?: ExchangeHandler
+  readonly headers?: Record<string, string>
+  readonly path?: string
+  readonly protocols?: string[]
+  readonly servername?: string
+  readonly certificate?: CertificateAndKey
+  readonly maxVersion?: 'TLSv1.2' | 'TLSv1.3'
+  /** Do not say that it is ready. */
+  readonly notReady?: boolean
+  /** Do not say hello. */
+  readonly silent?: boolean
+}
+
+export interface TestClient {
+  readonly session: Session
+  readonly ws: WebSocket
+  readonly messages: ControlMessage[]
+  /** Resolves to the next message of this type that has not been waited for, or one that came already. */
+  message<Type extends ControlMessage['type']>(type: Type): Promise<Extract<ControlMessage, { type: Type }>>
+  readonly closed: Promise<{ code: number; reason: string }>
+}
+
+/** Opens the WebSocket alone; rejects with `{ status, body, headers }` when it is refused. */
+export async function openWebSocket(server: Server, options: DialOptions = {}): Promise<WebSocket> {
+  const { authority } = await makeWorld()
+  const { host, port } = server.controlAddress!
+  const bearer = options.token ?? (await token(options.runtime ?? 'demo'))
+  const headers = { authorization: `Bearer ${bearer}`, ...options.headers }
+  const ws = new WebSocket(`wss://${host}:${port}${options.path ?? CONNECT_PATH}`, options.protocols ?? [SUBPROTOCOL], {
+    ca: authority.certificate,
+    servername: options.servername ?? CONTROL_NAME,
+    headers,
+    perMessageDeflate: false,
+    ...(options.certificate === undefined
+      ? {}
+      : { cert: options.certificate.certificate, key: options.certificate.key }),
+    ...(options.maxVersion === undefined ? {} : { maxVersion: options.maxVersion }),
+  })
+  return new Promise((resolve, reject) => {
+    ws.once('open', () => resolve(ws))
+    ws.once('error', reject)
+    ws.once('unexpected-response', (_request, response) => {
+      let body = ''
+      response.on('data', chunk => {
+        body += chunk
+      })
+      response.on('end', () => reject({ status: response.statusCode, body, headers: response.headers }))
+    })
+  })
+}
+
+/** A client that said hello, and unless told otherwise is ready. */
+export async function dial(server: Server, options: DialOptions = {}): Promise<TestClient> {
+  const ws = await openWebSocket(server, options)
+  const messages: ControlMessage[] = []
+  const waiting: Array<() => void> = []
+  const seen = new Map<string, number>()
+  let onClosed: (end: { code: number; reason: string }) => void
+  const closed = new Promise<{ code: number; reason: string }>(resolve => {
+    onClosed = resolve
+  })
+  ws.once('close', (code, reason) => onClosed({ code, reason: reason.toString() }))
+  const session = new Session(webSocketTransport(ws), {
+    role: 'client',
+    onStream: stream => acceptExchange(stream, options.handler ?? echo),
+    onControl: text => {
+      const message = parseControl(text)
+      if (message !== undefined) messages.push(message)
+      for (const wake of waiting.splice(0)) wake()
+    },
+  })
+  const client: TestClient = {
+    session,
+    ws,
+    messages,
+    closed,
+    async message(type) {
+      for (;;) {
+        const from = seen.get(type) ?? 0
+        const index = messages.findIndex((one, i) => i >= from && one.type === type)
+        if (index >= 0) {
+          seen.set(type, index + 1)
+          return messages[index] as never
+        }
+        await new Promise<void>(resolve => waiting.push(resolve))
+      }
+    },
+  }
+  if (options.silent) return client
+  session.control({
+    type: 'hello',
+    minor: 0,
+    software: 'test/1',
+    instance: 'instance-1',
+    startedMs: Date.now(),
+    lastEpoch: 0,
+    connection: 0,
+    ...options.hello,
+  })
+  await client.message('welcome')
+  if (options.notReady) return client
+  session.control({ type: 'ready' })
+  await client.message('ready')
+  return client
+}
+
+/** Answers every exchange with what it was asked. */
+export function echo(_preamble: unknown, request: HttpRequest, response: ResponseSink): RequestSink {
+  const chunks: Uint8Array[] = []
+  return {
+    data(chunk) {
+      chunks.push(chunk)
+      response.consumed(chunk.length)
+    },
+    end() {
+      const text = `${request.method} ${request.path} ${Buffer.concat(chunks).toString()}`
+      answer(response, 200, text)
+    },
+    abort() {},
+    consumed() {},
+  }
+}
+
+export function answer(response: ResponseSink, status: number, text: string): void {
+  const body = Buffer.from(text)
+  response.head({
+    status,
+    headers: ['content-type', 'text/plain', 'content-length', String(body.length)],
+    bodyBytes: body.length,
+  })
+  if (body.length > 0) response.data(body)
+  response.end([])
+}
+
+/** A handler that answers with `text` at once. */
+export function always(text: string, status = 200): ExchangeHandler {
+  return (_preamble, _request, response) => {
+    answer(response, status, text)
+    return ignoring(response)
+  }
+}
+
+/** Takes a request body and drops it. */
+export function ignoring(response: ResponseSink): RequestSink {
+  return { data: chunk => response.consumed(chunk.length), end() {}, abort() {}, consumed() {} }
+}
+
+export interface Answer {
+  readonly status: number
+  readonly headers: Record<string, string | string[] | undefined>
+  readonly text: string
+}
+
+export interface CallOptions extends RequestOptions {
+  readonly body?: string | Buffer
+}
+
+/** A caller's request at the public edge. */
+export function call(server: Server, host: string, path = '/', options: CallOptions = {}): Promise<Answer> {
+  const { body, headers, ...rest } = options
+  const { host: address, port } = server.publicAddress!
+  const send = options.ca === undefined ? httpRequest : httpsRequest
+  return new Promise((resolve, reject) => {
+    const request = send(
+      { host: address, port, path, agent: false, headers: { host, ...headers }, ...rest },
+      response => {
+        const chunks: Buffer[] = []
+        response.on('data', chunk => chunks.push(chunk))
+        response.on('error', reject)
+        response.on('end', () => {
+          resolve({
+            status: response.statusCode!,
+            headers: response.headers,
+            text: Buffer.concat(chunks).toString(),
+          })
+        })
+      },
+    )
+    request.once('error', reject)
+    request.end(body)
+  })
+}
+
+/** Resolves when the server emits the event and `test` holds. */
+export function event<Name extends 'session' | 'ready' | 'sessionEnded' | 'refused'>(
+  server: Server,
+  name: Name,
+): Promise<Parameters<Parameters<typeof server.on<Name>>[1]>[0]> {
+  return new Promise(resolve => {
+    const listener = (value: Parameters<Parameters<typeof server.on<Name>>[1]>[0]) => {
+      server.off(name, listener)
+      resolve(value)
+    }
+    server.on(name, listener)
+  })
+}
