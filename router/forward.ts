@@ -1,0 +1,46 @@
+/** Everything to one upstream, without a table: the client's `target: URL`. Loads neither zod nor yaml. */
+import type { Handler } from '../protocol/exchange.ts'
+import { type Logger, noLogger } from '../protocol/log.ts'
+import { compileTable } from './compile.ts'
+import type { ExchangeHooks } from './handler/exchange.ts'
+import { routeHandler } from './handler/handler.ts'
+import type { Route, RouteTable } from './table.ts'
+import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
+
+export interface ForwarderOptions extends UpstreamsOptions {
+  /** As in a route. */
+  host?: Route['host']
+  timeouts?: Route['timeouts']
+  limits?: Route['limits']
+  tls?: Route['tls']
+  retries?: Route['retries']
+  cors?: Route['cors']
+  resolve?: RouteTable['resolve']
+  logger?: Logger | undefined
+}
+
+export interface Forwarder {
+  readonly handler: Handler
+  stats(): UpstreamsStats
+  close(): void
+}
+
+/**
+ * Forwards every request to `targetUrl` (`http:`, `https:` or `h2c:`, host and port alone), path and query as they come.
+ * Throws `RouteTableError` if the target or an option cannot be used.
+ */
+export function createForwarder(targetUrl: string | URL, options: ForwarderOptions = {}): Forwarder {
+  const { host, timeouts, limits, tls, retries, cors, resolve } = options
+  const target = String(targetUrl)
+  const route: Route = { name: 'target', match: {}, target, host, timeouts, limits, tls, retries, cors }
+  const table = compileTable({ routes: [route], resolve })
+  const logger = options.logger ?? noLogger
+  for (const warning of table.warnings) logger.warn({}, warning)
+  const upstreams = createUpstreams(options)
+  const hooks: ExchangeHooks = { logger, onExchange: undefined, active: 0, total: 0 }
+  return {
+    handler: routeHandler(() => table, upstreams, hooks),
+    stats: () => upstreams.stats(),
+    close: () => upstreams.close(),
+  }
+}

@@ -1,0 +1,64 @@
+/** What becomes of a request: the route's upstream, its fixed answer, or a refusal. Pure: no socket, no clock. */
+import { SallyportError } from '../../protocol/errors.ts'
+import type { HttpRequest } from '../../protocol/exchange.ts'
+import { cidrsContain } from '../../protocol/forwarded.ts'
+import type { CompiledAnswer, CompiledRoute, CompiledTable } from '../compiled.ts'
+import { capturesOf, matchRequest } from '../match.ts'
+import { rewritePath } from '../rewrite.ts'
+import { fillTarget, type Target } from '../target.ts'
+
+export type Decision =
+  | { readonly kind: 'forward'; readonly route: CompiledRoute; readonly target: Target; readonly path: string }
+  | { readonly kind: 'answer'; readonly route: CompiledRoute; readonly answer: CompiledAnswer }
+  | {
+      readonly kind: 'refuse'
+      readonly route: CompiledRoute | undefined
+      readonly error: SallyportError
+      /** Methods that the path takes, for a 405. */
+      readonly allow: string | undefined
+    }
+
+/** Without `checkCaller` the callers that a route allows are not looked at; for explanations only. */
+export function decide(table: CompiledTable, request: HttpRequest, checkCaller = true): Decision {
+  const match = matchRequest(table, request)
+  switch (match.kind) {
+    case 'none':
+      return refuse(undefined, new SallyportError('no-route'))
+    case 'ambiguous':
+      return refuse(undefined, new SallyportError('bad-request', match.reason))
+    case 'method':
+      return refuse(match.route, new SallyportError('method-not-allowed'), match.allow)
+    case 'route':
+      return onRoute(table, match.route, request, checkCaller)
+  }
+}
+
+function refuse(route: CompiledRoute | undefined, error: SallyportError, allow?: string): Decision {
+  return { kind: 'refuse', route, error, allow }
+}
+
+function onRoute(table: CompiledTable, route: CompiledRoute, request: HttpRequest, checkCaller: boolean): Decision {
+  if (checkCaller && !mayCall(route, request)) return refuse(route, new SallyportError('caller-not-allowed'))
+  if (route.answer !== undefined) return { kind: 'answer', route, answer: route.answer }
+  const target = route.target ?? targetOf(table, route, request.path)
+  if (target === undefined) return refuse(route, new SallyportError('no-route', 'a captured name is not allowed'))
+  if (route.bodyBytes >= 0 && request.bodyBytes > route.bodyBytes) {
+    return refuse(route, new SallyportError('body-too-large', `more than ${route.bodyBytes} bytes`))
+  }
+  const path = rewritePath(route, request.path)
+  if (path === undefined) {
+    return refuse(route, new SallyportError('bad-request', 'the rewritten path would begin with two slashes'))
+  }
+  return { kind: 'forward', route, target, path }
+}
+
+function mayCall(route: CompiledRoute, request: HttpRequest): boolean {
+  return route.callers === undefined || cidrsContain(route.callers, request.caller?.address ?? request.peerAddress)
+}
+
+/** The target that captured names make, if each is allowed and fit for a host name. */
+export function targetOf(table: CompiledTable, route: CompiledRoute, path: string): Target | undefined {
+  const captures = capturesOf(route, path)
+  for (const [name, values] of route.allowed) if (!values.has(captures[name] ?? '')) return undefined
+  return fillTarget(route.template!, captures, table.resolve, route.tls)
+}

@@ -1,0 +1,244 @@
+/** One exchange on its way through a route: the two ends meet here, and whatever fails becomes an answer or a cut. */
+import { SallyportError } from '../../protocol/errors.ts'
+import type {
+  ExchangeRecord,
+  HeaderList,
+  HttpRequest,
+  RequestSink,
+  ResponseHead,
+  ResponseSink,
+} from '../../protocol/exchange.ts'
+import type { Logger } from '../../protocol/log.ts'
+import { answerPreflight, answerProblem } from '../../protocol/problem.ts'
+import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
+import { pathEnd } from '../path.ts'
+import { answerHeaders } from './headers.ts'
+
+/** What exchanges of one router share. */
+export interface ExchangeHooks {
+  readonly logger: Logger
+  readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  active: number
+  total: number
+}
+
+/** The request's side: what the downstream end talks to. */
+export class RoutedExchange implements RequestSink {
+  readonly #hooks: ExchangeHooks
+  readonly #request: HttpRequest
+  readonly #downstream: ResponseSink
+  readonly #route: CompiledRoute | undefined
+  readonly #started: number
+  readonly #bodyLimit: number
+  #upstream: RequestSink | undefined
+  /** Request bytes that the upstream end has not taken yet. */
+  #unconsumed = 0
+  #bytesIn = 0
+  #bytesOut = 0
+  #status = 0
+  #code: string | undefined
+  #cut = false
+  #requestOver = false
+  #responseOver = false
+  #recorded = false
+
+  constructor(hooks: ExchangeHooks, request: HttpRequest, response: ResponseSink, route: CompiledRoute | undefined) {
+    this.#hooks = hooks
+    this.#request = request
+    this.#downstream = response
+    this.#route = route
+    this.#bodyLimit = route?.bodyBytes ?? -1
+    this.#started = hooks.onExchange === undefined ? 0 : performance.now()
+    hooks.active++
+    hooks.total++
+  }
+
+  /** Lets `start` begin the upstream end. It may fail before it returns; after a response it discards the request. */
+  forward(start: (response: ResponseSink) => RequestSink): void {
+    const upstream = start(new RoutedResponse(this))
+    if (this.#code === undefined) this.#upstream = upstream
+  }
+
+  answer(answer: CompiledAnswer): void {
+    const isHead = this.#request.method === 'HEAD'
+    this.#status = answer.status
+    const bodyBytes = isHead ? 0 : answer.body.length
+    const headers = [...answer.headers, 'x-request-id', this.#request.requestId]
+    answerHeaders(headers, this.#route?.responseRules)
+    this.#downstream.head({ status: answer.status, headers, bodyBytes })
+    if (bodyBytes > 0) {
+      this.#bytesOut = bodyBytes
+      this.#downstream.data(answer.body.slice())
+    }
+    this.#downstream.end([])
+    this.#endResponse()
+  }
+
+  /** Answers with the error if no head went out, else cuts. */
+  fail(error: SallyportError, allow?: string): void {
+    if (this.#responseOver) return
+    this.#code = error.reason
+    this.#upstream = undefined
+    if (this.#status !== 0) {
+      this.#cut = true
+      this.#downstream.abort(error)
+    } else this.#answerError(error, allow)
+    this.#discard()
+    this.#endResponse()
+  }
+
+  #answerError(error: SallyportError, allow: string | undefined): void {
+    const cors = this.#route?.cors
+    const down = error.source === 'upstream' && error.reason !== 'no-route'
+    if (down) this.#logFailure(error)
+    if (down && cors !== undefined && answerPreflight(this.#downstream, this.#request, cors)) {
+      this.#status = 204
+      return
+    }
+    this.#status = error.status
+    answerProblem(this.#downstream, this.#request, error, cors, allow === undefined ? undefined : ['allow', allow])
+  }
+
+  #logFailure(error: SallyportError): void {
+    const fields = { route: this.#route?.name, requestId: this.#request.requestId, code: error.reason }
+    this.#hooks.logger.warn(fields, error.message)
+  }
+
+  /** What waits of the request, and what still comes, is dropped, and credit for it given. */
+  #discard(): void {
+    const bytes = this.#unconsumed
+    this.#unconsumed = 0
+    if (bytes > 0) this.#downstream.consumed(bytes)
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#bytesIn += chunk.length
+    if (this.#upstream === undefined) {
+      this.#downstream.consumed(chunk.length)
+      return
+    }
+    this.#unconsumed += chunk.length
+    if (this.#bodyLimit >= 0 && this.#bytesIn > this.#bodyLimit && !this.#request.upgrade) {
+      const error = new SallyportError('body-too-large', `more than ${this.#bodyLimit} bytes`)
+      this.#upstream.abort(error)
+      this.fail(error)
+      return
+    }
+    this.#upstream.data(chunk)
+  }
+
+  end(trailers: HeaderList): void {
+    this.#requestOver = true
+    this.#upstream?.end(trailers)
+    if (this.#responseOver) this.#record()
+  }
+
+  abort(error: SallyportError): void {
+    this.#requestOver = true
+    const upstream = this.#upstream
+    this.#upstream = undefined
+    if (!this.#responseOver) this.#code = error.reason
+    this.#cut = !this.#responseOver && this.#status !== 0
+    upstream?.abort(error)
+    this.#responseOver = true
+    this.#record()
+  }
+
+  consumed(bytes: number): void {
+    this.#upstream?.consumed(bytes)
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    if (!this.#responseOver) this.#downstream.informational(status, headers)
+  }
+
+  head(head: ResponseHead): void {
+    if (this.#responseOver) return
+    this.#status = head.status
+    answerHeaders(head.headers, this.#route?.responseRules)
+    this.#downstream.head(head)
+  }
+
+  answerData(chunk: Uint8Array): void {
+    if (this.#responseOver) return
+    this.#bytesOut += chunk.length
+    this.#downstream.data(chunk)
+  }
+
+  answerEnd(trailers: HeaderList): void {
+    if (this.#responseOver) return
+    this.#downstream.end(trailers)
+    this.#endResponse()
+  }
+
+  bodyTaken(bytes: number): void {
+    if (this.#unconsumed === 0) return
+    this.#unconsumed -= bytes
+    this.#downstream.consumed(bytes)
+  }
+
+  #endResponse(): void {
+    this.#responseOver = true
+    if (this.#requestOver || !this.#request.upgrade || this.#status !== 101) this.#record()
+  }
+
+  /** Once, when the exchange is over as far as the caller sees it. */
+  #record(): void {
+    if (this.#recorded) return
+    this.#recorded = true
+    this.#hooks.active--
+    const onExchange = this.#hooks.onExchange
+    if (onExchange === undefined) return
+    const request = this.#request
+    onExchange({
+      requestId: request.requestId,
+      runtime: undefined,
+      route: this.#route?.name,
+      session: undefined,
+      method: request.method,
+      host: request.authority,
+      path: request.path.slice(0, pathEnd(request.path)),
+      caller: request.caller?.address ?? request.peerAddress,
+      status: this.#status,
+      code: this.#code,
+      cut: this.#cut,
+      durationMs: performance.now() - this.#started,
+      bytesIn: this.#bytesIn,
+      bytesOut: this.#bytesOut,
+      upgrade: request.upgrade,
+    })
+  }
+}
+
+/** The response's side: what the upstream end talks to. */
+class RoutedResponse implements ResponseSink {
+  readonly #exchange: RoutedExchange
+
+  constructor(exchange: RoutedExchange) {
+    this.#exchange = exchange
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    this.#exchange.informational(status, headers)
+  }
+
+  head(head: ResponseHead): void {
+    this.#exchange.head(head)
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#exchange.answerData(chunk)
+  }
+
+  end(trailers: HeaderList): void {
+    this.#exchange.answerEnd(trailers)
+  }
+
+  abort(error: SallyportError): void {
+    this.#exchange.fail(error)
+  }
+
+  consumed(bytes: number): void {
+    this.#exchange.bodyTaken(bytes)
+  }
+}

@@ -1,0 +1,45 @@
+/** The way of a request through the router: decide, then forward, answer or refuse. */
+import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
+import { hasHeader } from '../../protocol/headers.ts'
+import type { CompiledRoute, CompiledTable } from '../compiled.ts'
+import type { Target } from '../target.ts'
+import type { UpstreamRequest } from '../upstream/types.ts'
+import type { Upstreams } from '../upstream/upstreams.ts'
+import { decide } from './decide.ts'
+import { type ExchangeHooks, RoutedExchange } from './exchange.ts'
+import { upstreamHeaders } from './headers.ts'
+
+/** `table` is asked once per request, so that a reload holds for the next one and never for one under way. */
+export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, hooks: ExchangeHooks): Handler {
+  return (request, response) => {
+    const decision = decide(table(), request)
+    const exchange = new RoutedExchange(hooks, request, response, decision.route)
+    if (decision.kind === 'forward') {
+      const { route, target, path } = decision
+      const outgoing = upstreamRequest(request, route, target, path)
+      exchange.forward(answer => upstreams.forward(target, outgoing, forwardOptions(request, route), answer))
+    } else if (decision.kind === 'answer') exchange.answer(decision.answer)
+    else exchange.fail(decision.error, decision.allow)
+    return exchange
+  }
+}
+
+function upstreamRequest(request: HttpRequest, route: CompiledRoute, target: Target, path: string): UpstreamRequest {
+  return {
+    method: request.method,
+    authority: route.keepHost ? request.authority : target.authority,
+    path,
+    headers: upstreamHeaders(request, route.requestRules, target.protocol === 'h2c'),
+    bodyBytes: request.bodyBytes,
+    upgrade: request.upgrade,
+  }
+}
+
+function forwardOptions(request: HttpRequest, route: CompiledRoute) {
+  return {
+    connectMs: route.connectMs,
+    headMs: route.headMs,
+    attempts: route.attempts,
+    idempotent: route.idempotencyKey && hasHeader(request.headers, 'idempotency-key'),
+  }
+}

@@ -1,0 +1,45 @@
+/** Header fields on their way through a route: the caller's name is ours to say, the route's rules come last (R1, R2). */
+import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
+import { appendForwarded } from '../../protocol/forwarded.ts'
+import { isForwardedName, removeWhere } from '../../protocol/headers.ts'
+import type { CompiledHeaders } from '../compiled.ts'
+
+/** Fields for the upstream. The request's own list is not touched. */
+export function upstreamHeaders(
+  request: HttpRequest,
+  rules: CompiledHeaders | undefined,
+  takesTe: boolean,
+): HeaderList {
+  const headers: HeaderList = []
+  const from = request.headers
+  for (let i = 0; i < from.length; i += 2) {
+    const name = from[i]!
+    if (isForwardedName(name) || (name === 'te' && !takesTe)) continue
+    if (rules?.remove.has(name) === true) continue
+    headers.push(name, from[i + 1]!)
+  }
+  const caller = request.caller
+  if (caller !== undefined) appendForwarded(headers, caller)
+  if (rules !== undefined) for (const text of rules.set) headers.push(text)
+  return headers
+}
+
+/** Fields of the upstream's response, changed in place: its own `sallyport-error` would look like ours. */
+export function answerHeaders(headers: HeaderList, rules: CompiledHeaders | undefined): void {
+  if (rules !== undefined) {
+    removeWhere(headers, name => name === OURS || rules.remove.has(name))
+    for (const text of rules.set) headers.push(text)
+    return
+  }
+  for (let i = 0; i < headers.length; i += 2) {
+    if (headers[i] !== OURS) continue
+    removeWhere(headers, isOurs)
+    return
+  }
+}
+
+const OURS = 'sallyport-error'
+
+function isOurs(name: string): boolean {
+  return name === OURS
+}

@@ -1,0 +1,129 @@
+/** The router as a part: a handler with a table that can be replaced while it serves. */
+import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
+import { type Logger, noLogger } from '../protocol/log.ts'
+import type { CorsPolicy } from '../protocol/problem.ts'
+import { compileTable } from './compile.ts'
+import type { CompiledTable } from './compiled.ts'
+import { explainMatch, type MatchQuestion, type MatchResult } from './explain.ts'
+import type { ExchangeHooks } from './handler/exchange.ts'
+import { routeHandler } from './handler/handler.ts'
+import type { RouteTable } from './table.ts'
+import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
+
+export interface RouterOptions extends UpstreamsOptions {
+  routes: RouteTable
+  /** Added to the table's own `resolve`, and stronger. */
+  resolve?: Record<string, string> | undefined
+  logger?: Logger | undefined
+  /** Called once per exchange, when it is over. */
+  onExchange?: ((record: ExchangeRecord) => void) | undefined
+}
+
+export interface RouterStats {
+  /** Exchanges under way, and all since the start. */
+  active: number
+  total: number
+  routes: number
+  upstreams: UpstreamsStats
+}
+
+export interface Router extends AsyncDisposable {
+  readonly handler: Handler
+  /** Takes another table for requests from now on; throws `RouteTableError`, and keeps the old one, if it is no good. */
+  reload(routes: RouteTable): void
+  /** Which route a request would take, and why. Forwards nothing. */
+  match(question: MatchQuestion): MatchResult
+  /** CORS policies by path prefix, for answers that are made where the router cannot be reached. */
+  cors(): { path: string; cors: CorsPolicy }[]
+  stats(): RouterStats
+  /** Waits for exchanges under way, at most `graceMs` (default 0), and closes idle connections to upstreams. */
+  close(options?: { graceMs?: number }): Promise<void>
+}
+
+/**
+ * Makes a router for a table.
+ *
+ * @example
+ * const router = createRouter({ routes: gitopsRuntime({ namespaces: ['demo'] }) })
+ * const tunnel = await connect({ url, token, target: router })
+ *
+ * @throws {RouteTableError} with every problem of the table.
+ */
+export function createRouter(options: RouterOptions): Router {
+  const logger = options.logger ?? noLogger
+  const compile = (routes: RouteTable): CompiledTable => {
+    const table = compileTable({ ...routes, resolve: { ...routes.resolve, ...options.resolve } })
+    for (const warning of table.warnings) logger.warn({}, warning)
+    return table
+  }
+  let table = compile(options.routes)
+  const upstreams = createUpstreams(options)
+  const hooks = new RouterHooks(logger, options.onExchange)
+  const close = async ({ graceMs = 0 }: { graceMs?: number } = {}): Promise<void> => {
+    await hooks.whenIdle(graceMs)
+    upstreams.close()
+  }
+  return {
+    handler: routeHandler(() => table, upstreams, hooks),
+    reload: routes => {
+      table = compile(routes)
+    },
+    match: question => explainMatch(table, question),
+    cors: () => corsOf(table),
+    stats: () => ({
+      active: hooks.active,
+      total: hooks.total,
+      routes: table.routes.length,
+      upstreams: upstreams.stats(),
+    }),
+    close,
+    [Symbol.asyncDispose]: () => close(),
+  }
+}
+
+function corsOf(table: CompiledTable): { path: string; cors: CorsPolicy }[] {
+  const list: { path: string; cors: CorsPolicy }[] = []
+  for (const { cors, route, segments } of table.routes) {
+    if (cors === undefined) continue
+    const capture = segments.indexOf(undefined)
+    const known = capture === -1 ? segments : segments.slice(0, capture)
+    list.push({ path: capture === -1 ? (route.match.path ?? '/') : `/${known.join('/')}`, cors })
+  }
+  return list
+}
+
+class RouterHooks implements ExchangeHooks {
+  readonly logger: Logger
+  readonly onExchange: RouterOptions['onExchange']
+  total = 0
+  #active = 0
+  #idle: (() => void)[] = []
+
+  constructor(logger: Logger, onExchange: RouterOptions['onExchange']) {
+    this.logger = logger
+    this.onExchange = onExchange
+  }
+
+  get active(): number {
+    return this.#active
+  }
+
+  set active(count: number) {
+    this.#active = count
+    if (count > 0 || this.#idle.length === 0) return
+    const waiting = this.#idle
+    this.#idle = []
+    for (const tell of waiting) tell()
+  }
+
+  async whenIdle(ms: number): Promise<void> {
+    if (this.#active === 0 || ms <= 0) return
+    await new Promise<void>(resolve => {
+      const timer = setTimeout(resolve, ms)
+      this.#idle.push(() => {
+        clearTimeout(timer)
+        resolve()
+      })
+    })
+  }
+}

@@ -1,0 +1,96 @@
+/** The router as a service of its own: a listener, the table and its file. */
+import { readFile } from 'node:fs/promises'
+import { parseCidrs } from '../protocol/forwarded.ts'
+import { type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
+import { noLogger } from '../protocol/log.ts'
+import { createRouter, type Router, type RouterOptions, type RouterStats } from './router.ts'
+import { type RouteTable, RouteTableError } from './table.ts'
+import { type RoutesWatcher, watchRoutes } from './watch.ts'
+
+export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
+  /** A table, or a file that is watched and reloaded. */
+  routes: RouteTable | { file: string }
+  /** Default `127.0.0.1`. */
+  host?: string | undefined
+  /** Default 8081; 0 takes a free one. */
+  port?: number | undefined
+  /** Absent: plain HTTP. */
+  tls?: ListenerOptions['tls']
+  /** CIDRs of peers (ingress, tunnel client) whose `X-Forwarded-*` fields are believed. Default: nobody. */
+  trustedProxies?: readonly string[] | undefined
+  /** Default true: by ALPN, and with prior knowledge on a plain listener. */
+  http2?: boolean | undefined
+  limits?: ListenerOptions['limits']
+  maxConnections?: number | undefined
+}
+
+export interface RouterService extends AsyncDisposable {
+  readonly address: { readonly host: string; readonly port: number }
+  readonly router: Router
+  readonly listener: Listener
+  stats(): RouterStats & { connections: number }
+  /** Reads the routes file again, or takes the table that is given; throws, and keeps the old one, if it is no good. */
+  reload(routes?: RouteTable): Promise<void>
+  /** New certificates for connections from now on. */
+  setTls(tls: NonNullable<ListenerOptions['tls']>): void
+  /** Takes nothing new, and lets exchanges under way end for at most `graceMs` (default 10 s). */
+  close(options?: { graceMs?: number }): Promise<void>
+}
+
+/**
+ * Listens and routes. Rejects with `RouteTableError` for a bad table, with the system's error if it cannot listen, and
+ * with TypeError for a bad `trustedProxies`.
+ */
+export async function serveRouter(options: RouterServiceOptions): Promise<RouterService> {
+  const logger = options.logger ?? noLogger
+  const trusted = parseCidrs(options.trustedProxies ?? [])
+  const loaded = 'file' in options.routes ? await loadFile(options.routes.file) : undefined
+  const router = createRouter({ ...options, routes: loaded?.table ?? (options.routes as RouteTable) })
+  const { host = '127.0.0.1', port = 8081, tls, http2, limits, maxConnections } = options
+  const { handler } = router
+  const rest = { http2, limits, maxConnections, logger, handler, trustedProxies: trusted }
+  const listener = await listen({ host, port, tls, ...rest })
+  const onTable = (table: RouteTable): void => router.reload(table)
+  const watcher = loaded && watchRoutes(loaded.text, { file: loaded.file, parse: loaded.parse, onTable, logger })
+  const close = async ({ graceMs = 10_000 }: { graceMs?: number } = {}): Promise<void> => {
+    watcher?.close()
+    await listener.close({ graceMs })
+    await router.close()
+  }
+  return {
+    address: listener.address,
+    router,
+    listener,
+    stats: () => ({ ...router.stats(), connections: listener.connections }),
+    reload: routes => reload(router, watcher, routes),
+    setTls: material => listener.setTls(material),
+    close,
+    [Symbol.asyncDispose]: () => close(),
+  }
+}
+
+async function reload(router: Router, watcher: RoutesWatcher | undefined, routes?: RouteTable): Promise<void> {
+  if (routes !== undefined) router.reload(routes)
+  else if (watcher === undefined) throw new TypeError('this router has no routes file: reload takes a table')
+  else await watcher.reload()
+}
+
+interface LoadedFile {
+  file: string
+  text: string
+  table: RouteTable
+  parse: (text: string, file: string) => RouteTable
+}
+
+/** YAML and its schema are loaded only for a file. */
+async function loadFile(file: string): Promise<LoadedFile> {
+  const { parseRoutes } = await import('./table-file.ts')
+  let text: string
+  try {
+    text = await readFile(file, 'utf8')
+  } catch (error) {
+    const message = `cannot read ${file} (${(error as NodeJS.ErrnoException).code})`
+    throw new RouteTableError([{ path: [], message }])
+  }
+  return { file, text, table: parseRoutes(text, file), parse: parseRoutes }
+}

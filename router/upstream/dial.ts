@@ -1,0 +1,85 @@
+/** One new connection to an upstream: name, TCP and TLS within one deadline. */
+import { connect as connectTcp, isIP, type Socket } from 'node:net'
+import { checkServerIdentity, connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
+import { SallyportError } from '../../protocol/errors.ts'
+import type { Target, TlsIdentity } from '../target.ts'
+import { type DialPhase, dialError } from './errors.ts'
+
+/** Told once: either the error or the socket. */
+export type Dialled = (error: SallyportError | undefined, socket: Socket | undefined) => void
+
+const KEEP_ALIVE_MS = 30_000
+
+/** Starts a connection. The function that is returned gives it up; `done` is not called then. */
+export function dial(target: Target, connectMs: number, contexts: SecureContexts, done: Dialled): () => void {
+  let phase: DialPhase = 'connect'
+  const socket = target.protocol === 'https' ? openTls(target, contexts) : openTcp(target)
+  const timer = setTimeout(() => {
+    const message = `no connection to ${target.host}:${target.port} within ${connectMs} ms`
+    finish(new SallyportError('upstream-timeout', message))
+  }, connectMs)
+  const finish = (error: SallyportError | undefined): void => {
+    clearTimeout(timer)
+    socket.removeAllListeners('error')
+    // A late error of a socket that nobody holds any more must not end the process.
+    socket.on('error', () => {})
+    if (error !== undefined) socket.destroy()
+    done(error, error === undefined ? socket : undefined)
+  }
+  socket.on('error', error => finish(dialError(error, phase, target)))
+  socket.once('connect', () => {
+    phase = 'tls'
+    if (target.protocol !== 'https') finish(undefined)
+  })
+  socket.once('secureConnect', () => finish(undefined))
+  return () => {
+    clearTimeout(timer)
+    socket.removeAllListeners()
+    socket.on('error', () => {})
+    socket.destroy()
+  }
+}
+
+function openTcp(target: Target): Socket {
+  return connectTcp({
+    host: target.dialHost,
+    port: target.dialPort,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: KEEP_ALIVE_MS,
+  })
+}
+
+function openTls(target: Target, contexts: SecureContexts): Socket {
+  const identity = target.tls!
+  const name = identity.serverName ?? target.host
+  const socket = connectTls({
+    host: target.dialHost,
+    port: target.dialPort,
+    secureContext: contexts.get(identity),
+    servername: isIP(name) === 0 ? name : '',
+    rejectUnauthorized: !identity.insecure,
+    checkServerIdentity: (_, certificate) => checkServerIdentity(name, certificate),
+    ALPNProtocols: ['http/1.1'],
+  })
+  socket.setNoDelay(true)
+  socket.setKeepAlive(true, KEEP_ALIVE_MS)
+  return socket
+}
+
+const MAX_CONTEXTS = 256
+
+/** Secure contexts by TLS identity: made once, as reading CAs is slow. */
+export class SecureContexts {
+  readonly #contexts = new Map<string, SecureContext>()
+
+  get(identity: TlsIdentity): SecureContext {
+    let context = this.#contexts.get(identity.key)
+    if (context === undefined) {
+      context = createSecureContext(identity.ca === undefined ? {} : { ca: identity.ca })
+      if (this.#contexts.size >= MAX_CONTEXTS) this.#contexts.clear()
+      this.#contexts.set(identity.key, context)
+    }
+    return context
+  }
+}

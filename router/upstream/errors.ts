@@ -1,0 +1,43 @@
+/** What the operating system and TLS say, as rows of the error table. Never by message text. */
+import { type ErrorCode, SallyportError } from '../../protocol/errors.ts'
+import type { Target } from '../target.ts'
+
+/** How far a connection had come about when it failed. */
+export type DialPhase = 'name' | 'connect' | 'tls'
+
+const NAME_CODES: ReadonlySet<string> = new Set([
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EAI_FAIL',
+  'EAI_NODATA',
+  'EAI_NONAME',
+  'ENODATA',
+  'ESERVFAIL',
+])
+/** Too many files or ports are open here: no fault of the upstream. */
+const OWN_CODES: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'EADDRNOTAVAIL', 'ENOBUFS'])
+
+export function dialError(error: unknown, phase: DialPhase, target: Target): SallyportError {
+  const code = codeOf(error)
+  return new SallyportError(reasonOf(code, phase), `${whatFailed(phase)} ${target.host}:${target.port} (${code})`, {
+    cause: error,
+  })
+}
+
+function reasonOf(code: string, phase: DialPhase): ErrorCode {
+  if (OWN_CODES.has(code)) return 'overloaded'
+  if (code === 'ETIMEDOUT') return 'upstream-timeout'
+  if (phase === 'tls') return code === 'ECONNRESET' || code === 'EPIPE' ? 'upstream-broken' : 'upstream-tls'
+  if (NAME_CODES.has(code)) return 'upstream-name'
+  return 'upstream-refused'
+}
+
+function whatFailed(phase: DialPhase): string {
+  return phase === 'tls' ? 'TLS with' : 'connecting to'
+}
+
+function codeOf(error: unknown): string {
+  const { code, errors } = error as { code?: unknown; errors?: unknown[] }
+  if (typeof code === 'string') return code
+  return errors?.[0] === undefined ? 'no code' : codeOf(errors[0])
+}

@@ -1,0 +1,227 @@
+/**
+ * One exchange with an upstream: takes a connection or waits for one, sends, and sends again where that is safe (R7).
+ * The deadline of the head is the connection's.
+ */
+import type { SallyportError } from '../../protocol/errors.ts'
+import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import type { Connection, Pool } from './pool.ts'
+import type { ForwardOptions, UpstreamRequest } from './types.ts'
+
+const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
+/** Largest body that is kept for sending again. */
+const KEEP_BYTES = 64 * 1024
+const FIRST_PAUSE_MS = 100
+
+export class UpstreamExchange implements RequestSink {
+  readonly #pool: Pool
+  readonly #request: UpstreamRequest
+  readonly #options: ForwardOptions
+  readonly #response: ResponseSink
+  /** The upstream end, once there is a connection. */
+  #sink: RequestSink | undefined
+  #attempt: Attempt | undefined
+  /** Gives up what is waited for: a connection, or a pause. */
+  #giveUp: (() => void) | undefined
+  /** Body that came before there was a connection; bounded by the downstream end's own limit. */
+  #early: Uint8Array[] | undefined
+  /** Body kept for sending again; undefined if it may not be. */
+  #kept: Uint8Array[] | undefined
+  #keptBytes = 0
+  /** Kept bytes for which credit was given: those of a second sending count once only. */
+  #credited = 0
+  #skipCredit = 0
+  #trailers: HeaderList | undefined
+  #retriesLeft: number
+  #pauseMs = FIRST_PAUSE_MS
+  #staleReplaced = false
+  #over = false
+
+  constructor(pool: Pool, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink) {
+    this.#pool = pool
+    this.#request = request
+    this.#options = options
+    this.#response = response
+    this.#retriesLeft = options.attempts
+    const keeps = options.idempotent && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= KEEP_BYTES
+    this.#kept = keeps ? [] : undefined
+  }
+
+  start(): void {
+    const connection = this.#pool.take()
+    if (connection === undefined) this.#connect()
+    else this.#send(connection, true)
+  }
+
+  #connect(): void {
+    this.#giveUp = this.#pool.open(this.#options.connectMs, (error, connection) => {
+      this.#giveUp = undefined
+      if (connection !== undefined) this.#send(connection, false)
+      else if (!this.#retryLater(error!)) this.#fail(error!)
+    })
+  }
+
+  #send(connection: Connection, reused: boolean): void {
+    const attempt = new Attempt(this, connection, reused)
+    this.#attempt = attempt
+    const sink = connection.send(this.#request, attempt, this.#options.headMs)
+    if (this.#attempt !== attempt || this.#over) return
+    this.#sink = sink
+    const chunks = this.#kept ?? this.#early
+    this.#early = undefined
+    if (chunks !== undefined) for (const chunk of chunks) sink.data(chunk)
+    if (this.#trailers !== undefined && this.#attempt === attempt) sink.end(this.#trailers)
+  }
+
+  data(chunk: Uint8Array): void {
+    if (this.#over) {
+      this.#response.consumed(chunk.length)
+      return
+    }
+    if (this.#kept !== undefined) this.#keep(chunk)
+    else if (this.#sink === undefined) this.#early = push(this.#early, chunk)
+    this.#sink?.data(chunk)
+  }
+
+  #keep(chunk: Uint8Array): void {
+    this.#keptBytes += chunk.length
+    this.#kept!.push(chunk)
+    if (this.#keptBytes <= KEEP_BYTES) return
+    if (this.#sink === undefined) this.#early = this.#kept
+    this.#kept = undefined
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.#over || this.#trailers !== undefined) return
+    this.#trailers = trailers
+    this.#sink?.end(trailers)
+  }
+
+  abort(error: SallyportError): void {
+    if (this.#over) return
+    this.#finish()
+    this.#giveUp?.()
+    this.#sink?.abort(error)
+  }
+
+  consumed(bytes: number): void {
+    this.#sink?.consumed(bytes)
+  }
+
+  /** For attempts: whether what they say still counts. */
+  hears(attempt: Attempt): boolean {
+    return this.#attempt === attempt && !this.#over
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    this.#response.informational(status, headers)
+  }
+
+  head(head: ResponseHead): void {
+    this.#kept = undefined
+    this.#response.head(head)
+  }
+
+  answerData(chunk: Uint8Array): void {
+    this.#response.data(chunk)
+  }
+
+  answerEnd(trailers: HeaderList): void {
+    this.#response.end(trailers)
+  }
+
+  bodyTaken(bytes: number): void {
+    if (this.#kept === undefined && this.#skipCredit === 0) {
+      this.#response.consumed(bytes)
+      return
+    }
+    const skipped = Math.min(bytes, this.#skipCredit)
+    this.#skipCredit -= skipped
+    this.#credited += bytes - skipped
+    if (bytes > skipped) this.#response.consumed(bytes - skipped)
+  }
+
+  /** The attempt broke off. `silent`: not a byte of a response had come. */
+  broken(error: SallyportError, reused: boolean, silent: boolean): void {
+    this.#sink = undefined
+    this.#attempt = undefined
+    if (!silent || error.reason !== 'upstream-broken' || !this.#maySendAgain()) {
+      this.#fail(error)
+      return
+    }
+    this.#skipCredit = this.#credited
+    if (reused && !this.#staleReplaced) {
+      this.#staleReplaced = true
+      this.#connect()
+    } else if (!this.#retryLater(error)) this.#fail(error)
+  }
+
+  #maySendAgain(): boolean {
+    if (this.#request.upgrade) return false
+    if (this.#request.bodyBytes === 0 && SAFE_METHODS.has(this.#request.method)) return true
+    return this.#options.idempotent && (this.#kept !== undefined || this.#request.bodyBytes === 0)
+  }
+
+  #retryLater(error: SallyportError): boolean {
+    if (this.#retriesLeft === 0 || error.reason === 'overloaded') return false
+    this.#retriesLeft--
+    const timer = setTimeout(() => this.#connect(), this.#pauseMs)
+    this.#pauseMs *= 2
+    this.#giveUp = () => clearTimeout(timer)
+    return true
+  }
+
+  #fail(error: SallyportError): void {
+    if (this.#over) return
+    this.#finish()
+    this.#response.abort(error)
+  }
+
+  #finish(): void {
+    this.#over = true
+    this.#early = undefined
+    this.#kept = undefined
+  }
+}
+
+/** What one sending of the request is answered with; deaf once another has taken its place. */
+class Attempt implements ResponseSink {
+  readonly #exchange: UpstreamExchange
+  readonly #connection: Connection
+  readonly #reused: boolean
+
+  constructor(exchange: UpstreamExchange, connection: Connection, reused: boolean) {
+    this.#exchange = exchange
+    this.#connection = connection
+    this.#reused = reused
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    if (this.#exchange.hears(this)) this.#exchange.informational(status, headers)
+  }
+
+  head(head: ResponseHead): void {
+    if (this.#exchange.hears(this)) this.#exchange.head(head)
+  }
+
+  data(chunk: Uint8Array): void {
+    if (this.#exchange.hears(this)) this.#exchange.answerData(chunk)
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.#exchange.hears(this)) this.#exchange.answerEnd(trailers)
+  }
+
+  abort(error: SallyportError): void {
+    if (this.#exchange.hears(this)) this.#exchange.broken(error, this.#reused, !this.#connection.responseStarted)
+  }
+
+  consumed(bytes: number): void {
+    if (this.#exchange.hears(this)) this.#exchange.bodyTaken(bytes)
+  }
+}
+
+function push(list: Uint8Array[] | undefined, chunk: Uint8Array): Uint8Array[] {
+  if (list === undefined) return [chunk]
+  list.push(chunk)
+  return list
+}

@@ -1,0 +1,124 @@
+/** HTTP/1.1 connections to one target: the one that was idle for the shortest time is used first. */
+import type { Socket } from 'node:net'
+import { SallyportError } from '../../protocol/errors.ts'
+import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { Http1ClientConnection } from '../../protocol/http1/client-connection.ts'
+import type { Target } from '../target.ts'
+import { dial, type SecureContexts } from './dial.ts'
+import type { Connection, ConnectionBudget, Opened, Pool } from './pool.ts'
+import type { UpstreamRequest } from './types.ts'
+
+/** An upstream that closes at a time it told might close a little earlier. */
+const KEEP_ALIVE_MARGIN_MS = 1_000
+
+export class Http1Pool implements Pool {
+  readonly #target: Target
+  readonly #contexts: SecureContexts
+  readonly #budget: ConnectionBudget
+  readonly #idleMs: number
+  readonly #idle: PooledConnection[] = []
+  #open = 0
+  #dialling = 0
+  #closed = false
+
+  constructor(target: Target, contexts: SecureContexts, budget: ConnectionBudget, idleMs: number) {
+    this.#target = target
+    this.#contexts = contexts
+    this.#budget = budget
+    this.#idleMs = idleMs
+  }
+
+  get size(): number {
+    return this.#open + this.#dialling
+  }
+
+  get idle(): number {
+    return this.#idle.length
+  }
+
+  take(): Connection | undefined {
+    const now = performance.now()
+    for (;;) {
+      const connection = this.#idle.pop()
+      if (connection === undefined) return undefined
+      if (connection.wire.idle && now < connection.idleUntil) return connection
+      connection.wire.destroy()
+    }
+  }
+
+  open(connectMs: number, done: Opened): () => void {
+    const refused = this.#budget.refuse(this.size)
+    if (refused !== undefined || this.#closed) {
+      done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
+      return () => {}
+    }
+    this.#budget.used++
+    this.#dialling++
+    const giveUp = dial(this.#target, connectMs, this.#contexts, (error, socket) => {
+      this.#dialling--
+      if (socket === undefined) {
+        this.#budget.used--
+        done(error, undefined)
+      } else done(undefined, this.#adopt(socket))
+    })
+    return () => {
+      this.#dialling--
+      this.#budget.used--
+      giveUp()
+    }
+  }
+
+  #adopt(socket: Socket): PooledConnection {
+    this.#open++
+    return new PooledConnection(socket, this.#onIdle, this.#onClose)
+  }
+
+  readonly #onIdle = (connection: PooledConnection): void => {
+    const told = connection.wire.keepAliveMs
+    const ms = told === undefined ? this.#idleMs : Math.min(this.#idleMs, told - KEEP_ALIVE_MARGIN_MS)
+    if (this.#closed || ms <= 0) {
+      connection.wire.destroy()
+      return
+    }
+    connection.idleUntil = performance.now() + ms
+    this.#idle.push(connection)
+  }
+
+  readonly #onClose = (connection: PooledConnection): void => {
+    this.#open--
+    this.#budget.used--
+    const at = this.#idle.lastIndexOf(connection)
+    if (at !== -1) this.#idle.splice(at, 1)
+  }
+
+  sweep(now: number): boolean {
+    for (const connection of this.#idle.filter(({ idleUntil }) => idleUntil <= now)) connection.wire.destroy()
+    return this.size === 0
+  }
+
+  close(): void {
+    this.#closed = true
+    for (const connection of this.#idle.slice()) connection.wire.destroy()
+  }
+}
+
+class PooledConnection implements Connection {
+  readonly wire: Http1ClientConnection
+  idleUntil = 0
+
+  constructor(
+    socket: Socket,
+    onIdle: (connection: PooledConnection) => void,
+    onClose: (connection: PooledConnection) => void,
+  ) {
+    this.wire = new Http1ClientConnection(socket, { onIdle: () => onIdle(this), onClose: () => onClose(this) })
+  }
+
+  get responseStarted(): boolean {
+    return this.wire.responseStarted
+  }
+
+  send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {
+    return this.wire.send(request, response, { headTimeoutMs: headMs })
+  }
+}

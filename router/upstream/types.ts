@@ -1,0 +1,21 @@
+/** What an exchange asks of its upstream. */
+import type { HeaderList } from '../../protocol/exchange.ts'
+
+/** The head as it goes out: everything final. */
+export interface UpstreamRequest {
+  readonly method: string
+  readonly authority: string
+  readonly path: string
+  readonly headers: HeaderList
+  readonly bodyBytes: number
+  readonly upgrade: boolean
+}
+
+export interface ForwardOptions {
+  readonly connectMs: number
+  readonly headMs: number
+  /** How often it may be sent again; see `RouteRetries`. */
+  readonly attempts: number
+  /** The route accepts `Idempotency-Key`, and the request has one. */
+  readonly idempotent: boolean
+}

@@ -1,0 +1,104 @@
+/** All upstreams of a router or forwarder: one pool per target and TLS identity (R5), within one budget. */
+import { SallyportError } from '../../protocol/errors.ts'
+import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { Target } from '../target.ts'
+import { SecureContexts } from './dial.ts'
+import { UpstreamExchange } from './exchange.ts'
+import { Http1Pool } from './http1-pool.ts'
+import { ConnectionBudget, type Pool } from './pool.ts'
+import type { ForwardOptions, UpstreamRequest } from './types.ts'
+
+export interface UpstreamsOptions {
+  /** Default 2,048 connections to one target. */
+  maxConnectionsPerTarget?: number | undefined
+  /** Default 8,192 connections in all. */
+  maxConnections?: number | undefined
+  /** How long an idle connection is used again; default 4,000, and never longer than its `Keep-Alive: timeout` less 1 s. */
+  idleMs?: number | undefined
+}
+
+export interface UpstreamsStats {
+  targets: number
+  connections: number
+  idle: number
+}
+
+const SWEEP_MS = 1_000
+
+export interface Upstreams {
+  forward(target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink): RequestSink
+  stats(): UpstreamsStats
+  /** Idle connections close at once, others when their exchange ends. */
+  close(): void
+}
+
+export function createUpstreams(options: UpstreamsOptions = {}): Upstreams {
+  return new PooledUpstreams(options)
+}
+
+class PooledUpstreams implements Upstreams {
+  readonly #pools = new Map<string, Pool>()
+  readonly #contexts = new SecureContexts()
+  readonly #budget: ConnectionBudget
+  readonly #idleMs: number
+  #sweeper: NodeJS.Timeout | undefined
+  #closed = false
+
+  constructor(options: UpstreamsOptions) {
+    this.#budget = new ConnectionBudget(options.maxConnectionsPerTarget ?? 2_048, options.maxConnections ?? 8_192)
+    this.#idleMs = options.idleMs ?? 4_000
+  }
+
+  forward(target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink): RequestSink {
+    const pool = this.#closed ? closedPool : (this.#pools.get(target.key) ?? this.#addPool(target))
+    const exchange = new UpstreamExchange(pool, request, options, response)
+    exchange.start()
+    return exchange
+  }
+
+  #addPool(target: Target): Pool {
+    const pool = new Http1Pool(target, this.#contexts, this.#budget, this.#idleMs)
+    this.#pools.set(target.key, pool)
+    this.#sweeper ??= setInterval(this.#sweep, SWEEP_MS).unref()
+    return pool
+  }
+
+  readonly #sweep = (): void => {
+    const now = performance.now()
+    for (const [key, pool] of this.#pools) if (pool.sweep(now)) this.#pools.delete(key)
+    if (this.#pools.size > 0) return
+    clearInterval(this.#sweeper)
+    this.#sweeper = undefined
+  }
+
+  stats(): UpstreamsStats {
+    let connections = 0
+    let idle = 0
+    for (const pool of this.#pools.values()) {
+      connections += pool.size
+      idle += pool.idle
+    }
+    return { targets: this.#pools.size, connections, idle }
+  }
+
+  close(): void {
+    this.#closed = true
+    clearInterval(this.#sweeper)
+    this.#sweeper = undefined
+    for (const pool of this.#pools.values()) pool.close()
+    this.#pools.clear()
+  }
+}
+
+/** Refuses: the router is closed. */
+const closedPool: Pool = {
+  size: 0,
+  idle: 0,
+  take: () => undefined,
+  open: (_, done) => {
+    done(new SallyportError('overloaded', 'the router is closed'), undefined)
+    return () => {}
+  },
+  sweep: () => true,
+  close: () => {},
+}
