@@ -37,13 +37,14 @@ export interface Metrics {
 
 const DURATION_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 const MAX_REASONS = 32
+const SAMPLE_MS = 20
 
 /** Metrics of one component, in a registry of its own. No label holds a name that a tenant or a caller chose. */
 export function createMetrics(options: MetricsOptions): Metrics {
   const { component, version, snapshot, clock = Date.now } = options
   const registry = new Registry()
   const record = exchangeMetrics(registry)
-  const loopDelay = monitorEventLoopDelay({ resolution: 20 })
+  const loopDelay = monitorEventLoopDelay({ resolution: SAMPLE_MS })
   loopDelay.enable()
   let now: Snapshot = {}
   gauge(registry, 'sallyport_info', 'What runs here; always 1.', ['component', 'version']).set(
@@ -151,9 +152,9 @@ function processMetrics(registry: Registry, loopDelay: ReturnType<typeof monitor
     labelNames: ['quantile'],
     registers: [registry],
     collect: () => {
-      delay.set({ quantile: '0.5' }, loopDelay.percentile(50) / 1e9)
-      delay.set({ quantile: '0.99' }, loopDelay.percentile(99) / 1e9)
-      delay.set({ quantile: '1' }, loopDelay.max / 1e9)
+      delay.set({ quantile: '0.5' }, delaySeconds(loopDelay.percentile(50)))
+      delay.set({ quantile: '0.99' }, delaySeconds(loopDelay.percentile(99)))
+      delay.set({ quantile: '1' }, delaySeconds(loopDelay.max))
       loopDelay.reset()
     },
   })
@@ -162,6 +163,11 @@ function processMetrics(registry: Registry, loopDelay: ReturnType<typeof monitor
     const { user, system } = process.cpuUsage()
     return (user + system) / 1e6
   })
+}
+
+/** Node measures from sample to sample; what is over the interval is the delay. */
+function delaySeconds(sampleNs: number): number {
+  return Math.max(0, sampleNs / 1e9 - SAMPLE_MS / 1000)
 }
 
 function gauge(registry: Registry, name: string, help: string, labelNames: string[]): Gauge {

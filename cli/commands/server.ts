@@ -5,10 +5,10 @@ import { loadFromCommandLine } from '../config/command-line.ts'
 import { type Address, formatAddress } from '../config/kinds.ts'
 import { checkServer } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
+import { readInput } from '../options.ts'
 import { checkServerFiles } from '../service/files.ts'
 import { explainListenErrorOf } from '../service/listen-error.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
-import { readInput } from '../options.ts'
 
 /** `sallyport server` */
 export const runServer: Run = async (args, io) => {
@@ -21,10 +21,6 @@ export const runServer: Run = async (args, io) => {
 async function start(config: ServerConfig, context: ServiceContext): Promise<Service> {
   warnAtStart(config, context)
   const server = await listen(config, context)
-  context.logger.info({ name: 'public', address: formatAddress(server.publicAddress!) }, 'listening')
-  if (server.controlAddress) {
-    context.logger.info({ name: 'control', address: formatAddress(server.controlAddress) }, 'listening')
-  }
   return {
     ready: () => server.ready(),
     status: () => ({ stats: server.stats(), sessions: server.sessions() }),
@@ -61,7 +57,9 @@ function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceCont
     public: { ...config['public.listen'], tls: publicTls, plaintext: config['public.plaintext'] },
     control: {
       ...controlAddress(config),
-      tls: tlsFiles(config['control.tls.cert'], config['control.tls.key']) ?? (config['control.host'] === undefined ? undefined : publicTls),
+      tls:
+        tlsFiles(config['control.tls.cert'], config['control.tls.key']) ??
+        (config['control.host'] === undefined ? undefined : publicTls),
       clientCa: clientCa === undefined ? undefined : readInput(clientCa, 'the authorities of clients'),
       plaintext: config['control.plaintext'],
       hostName: config['control.host'],
@@ -93,6 +91,7 @@ function tlsFiles(cert: string | undefined, key: string | undefined): TlsFiles |
 }
 
 function warnAtStart(config: ServerConfig, { logger }: ServiceContext): void {
-  if (config['control.tls.min'] === '1.2') logger.warn({}, 'the control endpoint takes TLS 1.2, for old middleboxes only')
+  if (config['control.tls.min'] === '1.2')
+    logger.warn({}, 'the control endpoint takes TLS 1.2, for old middleboxes only')
   if (config['control.plaintext']) logger.warn({}, 'the control endpoint is plain: tokens cross it in the clear')
 }

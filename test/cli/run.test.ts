@@ -1,0 +1,78 @@
+import { readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { COMMANDS, flagsOf } from '../../cli/commands.ts'
+import { sallyport } from './run.ts'
+
+describe('help', () => {
+  test.each(COMMANDS.map(({ name }) => name))('%s: an example comes first, every flag is in it', async name => {
+    const { code, out, notes } = await sallyport([...name.split(' '), '--help'])
+    expect(code).toBe(0)
+    expect(notes).toBe('')
+    expect(out).toMatch(/^Example:\n {2}sallyport /)
+    const command = COMMANDS.find(candidate => candidate.name === name)!
+    for (const flag of Object.keys(flagsOf(command))) expect(out).toContain(`--${flag}`)
+  })
+
+  test.each(COMMANDS.map(({ name, example }) => [name, example]))(
+    '%s: its example is a line that parses',
+    async (name, example) => {
+      const words = example.replaceAll('\\\n', ' ').replaceAll("'", '').split(/\s+/)
+      const { notes } = await sallyport([
+        ...words.slice(1, words.includes('>') ? words.indexOf('>') : undefined),
+        '--help',
+      ])
+      expect(words[0]).toBe('sallyport')
+      expect(words.slice(1, 1 + name.split(' ').length).join(' ')).toBe(name)
+      expect(notes).toBe('')
+    },
+  )
+
+  test('of all commands, and of a group', async () => {
+    const all = await sallyport(['--help'])
+    for (const { name } of COMMANDS) expect(all.out).toContain(name.split(' ')[0])
+    const group = await sallyport(['certs', '--help'])
+    expect(group.out).toContain('certs export')
+    expect(group.out).not.toContain('token create')
+    expect(await sallyport(['help', 'token', 'create'])).toEqual(await sallyport(['token', 'create', '--help']))
+  })
+})
+
+test('--version is that of package.json', async () => {
+  const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string }
+  expect(await sallyport(['--version'])).toEqual({ code: 0, out: `${version}\n`, notes: '' })
+})
+
+describe('usage errors: exit 2, one line, nothing on stdout', () => {
+  test.each([
+    [['sevrer'], 'unknown command sevrer; did you mean server?'],
+    [['certs', 'int'], 'unknown command certs int; did you mean init?'],
+    [['config', 'print'], 'config print needs one of: server, client, router'],
+    [['config', 'print', '--domain', 'x'], 'config print needs one of: server, client, router'],
+    [['server', '--domian', 'x'], 'server: unknown flag --domian; did you mean --domain? (sallyport server --help)'],
+    [['server', '-d', 'x'], 'server: unknown flag -d (sallyport server --help)'],
+    [['server', '--domain'], 'server: --domain needs a value: NAME (sallyport server --help)'],
+    [['server', 'x'], 'server: unexpected argument "x" (sallyport server --help)'],
+    [['keys', 'create'], '--out is missing'],
+    [
+      ['keys', 'create', '--out', 'a', '--out', 'b'],
+      'keys create: --out is given twice (sallyport keys create --help)',
+    ],
+    [['certs', 'show'], 'certs show: FILE is missing (sallyport certs show --help)'],
+    [['client', '--connections', '0'], '--connections: "0" is not valid, expected a whole number from 1 to 16'],
+    [
+      ['client', '--server', 'nonsense'],
+      '--server: "nonsense" is not valid, expected a URL with wss:// or ws:// or https:// or http://',
+    ],
+  ])('%j', async (args, message) => {
+    expect(await sallyport(args)).toEqual({ code: 2, out: '', notes: `sallyport: ${message}\n` })
+  })
+
+  test('no command at all, or half of one: the help, on stderr', async () => {
+    const none = await sallyport([])
+    expect(none).toMatchObject({ code: 2, out: '' })
+    expect(none.notes).toContain('Commands:')
+    const half = await sallyport(['token'])
+    expect(half).toMatchObject({ code: 2, out: '' })
+    expect(half.notes).toContain('token inspect')
+  })
+})

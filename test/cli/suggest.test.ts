@@ -1,0 +1,19 @@
+import { expect, test } from 'vitest'
+import { nearest, suggestion } from '../../cli/suggest.ts'
+
+const FLAGS = ['domain', 'public.listen', 'public.tls.cert', 'public.tls.key', 'control.tls.cert', 'ca', 'ca-only']
+
+test.each([
+  ['domian', 'domain'],
+  ['public.tls.crt', 'public.tls.cert'],
+  ['publik.listen', 'public.listen'],
+  ['ca-olny', 'ca-only'],
+  ['c', 'ca'],
+])('%s is near to %s', (word, expected) => {
+  expect(nearest(word, FLAGS)).toBe(expected)
+})
+
+test.each(['verbose', 'xyz', ''])('nothing is near to %j', word => {
+  expect(nearest(word, ['domain', 'public.listen'])).toBeUndefined()
+  expect(suggestion(word, ['domain', 'public.listen'])).toBe('')
+})
