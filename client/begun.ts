@@ -19,7 +19,7 @@ export class BegunExchanges {
   readonly #now: () => number
   /** Bounded by the sessions' limit of streams. */
   readonly #live = new Set<string>()
-  /** Id to the time of its end, oldest first. */
+  /** Id to the time when it is forgotten, oldest first. */
   readonly #ended = new Map<string, number>()
   /** Until then the memory has a hole: an id was dropped before its time. */
   #holeUntilMs = Number.NEGATIVE_INFINITY
@@ -29,14 +29,14 @@ export class BegunExchanges {
     this.#now = now
   }
 
-  /** Begins `id` and is true; false if it was begun before, or if that cannot be told of a later attempt. */
-  begin(id: string, attempt: number): boolean {
+  /** Begins `id`, or says why not: it was begun before, or that can no longer be told of a later attempt. */
+  begin(id: string, attempt: number): 'already-begun' | 'too-late' | undefined {
     const nowMs = this.#now()
     this.#forget(nowMs)
-    if (this.#live.has(id) || this.#ended.has(id)) return false
-    if (attempt > 0 && nowMs < this.#holeUntilMs) return false
+    if (this.#live.has(id) || this.#ended.has(id)) return 'already-begun'
+    if (attempt > 0 && nowMs < this.#holeUntilMs) return 'too-late'
     this.#live.add(id)
-    return true
+    return undefined
   }
 
   end(id: string): void {

@@ -7,7 +7,7 @@ import { connect as connectTls, type PeerCertificate, type SecureContext, type T
 import { WebSocket } from 'ws'
 import { CONNECT_PATH, SUBPROTOCOL } from '../protocol/control.ts'
 import type { AnswerFailure, CertificateFailure, DialFailure, DialPhase } from './explain.ts'
-import { askProxy, type Proxy } from './proxy.ts'
+import { askProxy, type OutboundProxy } from './proxy.ts'
 
 const MAX_MESSAGE_BYTES = 128 * 1024
 const MAX_FRAGMENTS = 16
@@ -18,7 +18,7 @@ export interface DialOptions {
   readonly server: URL
   readonly token: string
   readonly trust: SecureContext
-  readonly proxy: Proxy | undefined
+  readonly proxy: OutboundProxy | undefined
   /** For all of it. */
   readonly timeoutMs: number
   /** Of several addresses of the name, begin with this one. */
@@ -93,7 +93,7 @@ class Attempt {
     })
   }
 
-  async proxied(proxy: Proxy): Promise<Duplex> {
+  async proxied(proxy: OutboundProxy): Promise<Duplex> {
     const raw = await this.tcp(proxy.host, proxy.port)
     const socket = proxy.encrypted ? await this.#tlsTo(raw, proxy.host, 'proxy') : raw
     return await this.#step('proxy', resolve => {

@@ -111,7 +111,8 @@ function explainToken(dateMs: number | undefined, context: DialContext): string 
   const skew = explainSkew(thereMs, context.nowMs)
   const leftMs = exp * 1000 - thereMs
   if (leftMs <= 0) {
-    if (exp * 1000 > context.nowMs && skew !== undefined) return `${skew}, where your token ended ${spoken(-leftMs)} ago`
+    if (exp * 1000 > context.nowMs && skew !== undefined)
+      return `${skew}, where your token ended ${spoken(-leftMs)} ago`
     return `your token ended ${spoken(-leftMs)} ago`
   }
   if (nbf !== undefined && nbf * 1000 > thereMs) {
@@ -138,7 +139,9 @@ function explainAudience(got: readonly string[], wanted: string): string {
 function explainForbidden(context: DialContext): string {
   const runtime = readClaims(context.token)?.sub
   const whose = runtime === undefined ? 'this runtime' : `runtime "${runtime}"`
-  const certificate = context.clientCertificate ? 'the client certificate' : 'the missing client certificate (--tls.cert)'
+  const certificate = context.clientCertificate
+    ? 'the client certificate'
+    : 'the missing client certificate (--tls.cert)'
   return `the server does not let ${whose} in; look at ${certificate} and at its log under this request`
 }
 

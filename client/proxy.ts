@@ -2,7 +2,7 @@
 import { BlockList, isIP } from 'node:net'
 import type { Duplex } from 'node:stream'
 
-export interface Proxy {
+export interface OutboundProxy {
   readonly host: string
   readonly port: number
   /** Whether the proxy itself is spoken to over TLS. */
@@ -14,7 +14,7 @@ export interface Proxy {
 type Environment = Readonly<Record<string, string | undefined>>
 
 /** Reads the address of a proxy. Throws TypeError, without the credentials in its message. */
-export function parseProxy(text: string): Proxy {
+export function parseProxy(text: string): OutboundProxy {
   const url = URL.parse(text.includes('://') ? text : `http://${text}`)
   if (url === null) throw new TypeError('the proxy is not a URL; write http://host:port')
   if (url.protocol !== 'http:' && url.protocol !== 'https:') {
@@ -39,7 +39,7 @@ function basic(url: URL): string | undefined {
  * The proxy for `server`, or `undefined` for a direct connection. An option wins over the environment, also over
  * `NO_PROXY`; an empty option means none. Loopback is always direct unless the option says otherwise.
  */
-export function chooseProxy(server: URL, option: string | undefined, env: Environment): Proxy | undefined {
+export function chooseProxy(server: URL, option: string | undefined, env: Environment): OutboundProxy | undefined {
   if (option !== undefined) return option === '' ? undefined : parseProxy(option)
   const text = env.HTTPS_PROXY || env.https_proxy || env.ALL_PROXY || env.all_proxy
   if (!text || isLoopback(server.hostname)) return undefined

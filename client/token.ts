@@ -136,8 +136,7 @@ export class TokenKeeper {
     if (!this.#warned) waits.push(this.#warnMs() - nowMs)
     if (typeof this.#source === 'function') {
       const untilMs = this.#refused ? 0 : this.#renewMs() - nowMs
-      const retryMs = Math.min(MAX_RETRY_MS, Math.max(MIN_RETRY_MS, (expiresMs - nowMs) / 10))
-      waits.push(untilMs > 0 ? untilMs : retryMs)
+      waits.push(untilMs > 0 ? untilMs : retryMs(expiresMs - nowMs))
     }
     if (waits.length === 0) return
     const delayMs = Math.min(MAX_TIMER_MS, Math.max(0, Math.min(...waits)))
@@ -148,7 +147,10 @@ export class TokenKeeper {
   #due(): void {
     const nowMs = this.#nowMs()
     if (!this.#warned && nowMs >= this.#warnMs()) this.#warn(nowMs)
-    if (typeof this.#source !== 'function' || (!this.#refused && nowMs < this.#renewMs())) return this.#schedule()
+    if (typeof this.#source !== 'function' || (!this.#refused && nowMs < this.#renewMs())) {
+      this.#schedule()
+      return
+    }
     this.#fetch().catch((error: unknown) => {
       this.#logger.warn({ error: messageOf(error) }, 'no fresh token')
     })
@@ -160,6 +162,11 @@ export class TokenKeeper {
     const when = leftMs > 0 ? `ends in ${spoken(leftMs)}` : `ended ${spoken(-leftMs)} ago`
     this.#logger.warn({ leftMs }, `the token ${when} and was not renewed`)
   }
+}
+
+/** More often as the end comes near; after it, each dial asks besides. */
+function retryMs(leftMs: number): number {
+  return leftMs <= 0 ? MAX_RETRY_MS : Math.min(MAX_RETRY_MS, Math.max(MIN_RETRY_MS, leftMs / 10))
 }
 
 async function withDeadline<Value>(run: () => Promise<Value>): Promise<Value> {

@@ -54,7 +54,10 @@ class FunctionExchange implements RequestSink {
   // The caller's side.
 
   data(chunk: Uint8Array): void {
-    if (this.#discarding) return this.#response.consumed(chunk.length)
+    if (this.#discarding) {
+      this.#response.consumed(chunk.length)
+      return
+    }
     this.#chunks.push(chunk)
     this.#wake()
   }
@@ -84,7 +87,8 @@ class FunctionExchange implements RequestSink {
       if (!(answer instanceof Response)) throw new TypeError('the target function returned no Response')
       await this.#send(answer)
     } catch (cause) {
-      if (!this.#gone.signal.aborted) this.#response.abort(new SallyportError('upstream-broken', messageOf(cause), { cause }))
+      if (!this.#gone.signal.aborted)
+        this.#response.abort(new SallyportError('upstream-broken', messageOf(cause), { cause }))
     } finally {
       this.#finish()
     }
@@ -163,10 +167,12 @@ class FunctionExchange implements RequestSink {
       const { value, done } = await reader.read()
       if (this.#gone.signal.aborted) return await reader.cancel(this.#gone.signal.reason)
       if (done) break
-      if (!(value instanceof Uint8Array)) throw new TypeError('the body of the Response has a chunk that is no Uint8Array')
+      if (!(value instanceof Uint8Array))
+        throw new TypeError('the body of the Response has a chunk that is no Uint8Array')
       if (value.length === 0) continue
       sent += value.length
-      if (length >= 0 && sent > length) throw new TypeError('the body of the Response is longer than its content-length')
+      if (length >= 0 && sent > length)
+        throw new TypeError('the body of the Response is longer than its content-length')
       this.#untaken += value.length
       this.#response.data(value)
       if (this.#untaken >= UNTAKEN_BYTES) await this.#room()

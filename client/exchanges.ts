@@ -1,0 +1,253 @@
+/**
+ * What comes out of the sessions: each exchange is authorised, remembered if it must not run twice, handed to the
+ * target, and recorded when it is over.
+ */
+import type { CorsRule } from '../protocol/control.ts'
+import type { SallyportError } from '../protocol/errors.ts'
+import { acceptExchange } from '../protocol/exchange/accept.ts'
+import { Refusal } from '../protocol/exchange/refusal.ts'
+import type {
+  ExchangeRecord,
+  Handler,
+  HeaderList,
+  HttpRequest,
+  RequestSink,
+  ResponseHead,
+  ResponseSink,
+} from '../protocol/exchange.ts'
+import type { Preamble } from '../protocol/preamble.ts'
+import { answerProblem } from '../protocol/problem.ts'
+import type { Stream } from '../protocol/yamux/stream.ts'
+import { type BegunExchanges, isSafe } from './begun.ts'
+
+/** The session that an exchange came by. */
+export interface SessionView {
+  readonly id: string
+  readonly runtime: string
+  /** Streams with a higher id are refused: they were opened behind a drain. */
+  readonly lastStream: number
+}
+
+export interface ExchangesOptions {
+  readonly handler: Handler
+  readonly begun: BegunExchanges
+  /** For failures of targets that are no router; longest path first. */
+  readonly cors: readonly CorsRule[]
+  readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+}
+
+/** So long an unsafe exchange, whole at the upstream, runs on after its session has died. */
+const RUN_ON_MS = 5000
+
+export class Exchanges {
+  readonly #options: ExchangesOptions
+  /** Exchanges under way. */
+  live = 0
+  /** Exchanges begun since the start. */
+  total = 0
+
+  constructor(options: ExchangesOptions) {
+    this.#options = options
+  }
+
+  /** Takes a stream that the server opened. */
+  accept(stream: Stream, session: SessionView): void {
+    acceptExchange(stream, (preamble, request, response) => {
+      if (preamble.runtime !== session.runtime) return new Refusal('not-here')
+      if (stream.id > session.lastStream) return new Refusal('draining')
+      return this.#begin(preamble, request, response, session)
+    })
+  }
+
+  #begin(
+    preamble: Preamble,
+    request: HttpRequest,
+    response: ResponseSink,
+    session: SessionView,
+  ): RequestSink | Refusal {
+    let id: string | undefined
+    if (!isSafe(request.method)) {
+      id = Buffer.from(preamble.exchangeId).toString('latin1')
+      const refusal = this.#options.begun.begin(id, preamble.attempt)
+      if (refusal !== undefined) return new Refusal(refusal)
+    }
+    this.live++
+    this.total++
+    const exchange = new Exchange(this, request, response, session, id)
+    exchange.target = this.#options.handler(request, exchange.answer)
+    return exchange
+  }
+
+  /** @internal Longest prefix first. */
+  corsFor(path: string): CorsRule | undefined {
+    return this.#options.cors.find(rule => path.startsWith(rule.path))
+  }
+
+  /** @internal */
+  over(exchange: Exchange, id: string | undefined): void {
+    this.live--
+    if (id !== undefined) this.#options.begun.end(id)
+    this.#options.onExchange?.(exchange.record())
+  }
+}
+
+/** An exchange under way, as the session's end sees it; {@link Answer} is its other face. */
+class Exchange implements RequestSink {
+  readonly answer: Answer
+  /** Set once the handler has returned; it may have answered before. */
+  target: RequestSink | undefined
+  readonly response: ResponseSink
+  readonly #owner: Exchanges
+  readonly #request: HttpRequest
+  readonly #session: SessionView
+  readonly #id: string | undefined
+  readonly #startedMs = performance.now()
+  /** As they came: a router may change the request on its way. */
+  readonly #method: string
+  readonly #host: string
+  readonly #path: string
+  #bytesIn = 0
+  #whole = false
+  #over = false
+  #cut = false
+  #runOn: NodeJS.Timeout | undefined
+  #error: SallyportError | undefined
+
+  constructor(
+    owner: Exchanges,
+    request: HttpRequest,
+    response: ResponseSink,
+    session: SessionView,
+    id: string | undefined,
+  ) {
+    this.#owner = owner
+    this.#request = request
+    this.#session = session
+    this.#id = id
+    this.#method = request.method
+    this.#host = request.authority
+    this.#path = request.path
+    this.response = response
+    this.answer = new Answer(this)
+  }
+
+  /** The session is gone, and nobody waits for the answer. */
+  get unheard(): boolean {
+    return this.#runOn !== undefined
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#bytesIn += chunk.length
+    this.target?.data(chunk)
+  }
+
+  end(trailers: HeaderList): void {
+    this.#whole = true
+    this.target?.end(trailers)
+  }
+
+  abort(error: SallyportError): void {
+    if (this.#over || this.#runOn !== undefined) return
+    this.#error = error
+    // The death of a session is no cancellation: what the upstream has whole, it may finish.
+    if (error.reason === 'session-lost' && this.#whole && this.#id !== undefined) {
+      this.#runOn = setTimeout(() => this.#cancel(error), RUN_ON_MS)
+      return
+    }
+    this.#cancel(error)
+  }
+
+  consumed(bytes: number): void {
+    this.target?.consumed(bytes)
+  }
+
+  #cancel(error: SallyportError): void {
+    this.target?.abort(error)
+    this.finish(error)
+  }
+
+  /** Answers with `error`; no head went out yet. */
+  fail(error: SallyportError): void {
+    this.answer.status = error.status
+    answerProblem(this.response, this.#request, error, this.#owner.corsFor(this.#path))
+  }
+
+  /** The exchange is over, for whatever reason. */
+  finish(error: SallyportError | undefined): void {
+    if (this.#over) return
+    this.#over = true
+    clearTimeout(this.#runOn)
+    this.#error ??= error
+    this.#cut = error !== undefined && this.answer.headSent
+    this.#owner.over(this, this.#id)
+  }
+
+  record(): ExchangeRecord {
+    const query = this.#path.indexOf('?')
+    return {
+      requestId: this.#request.requestId,
+      runtime: this.#session.runtime,
+      route: undefined,
+      session: this.#session.id,
+      method: this.#method,
+      host: this.#host,
+      path: query < 0 ? this.#path : this.#path.slice(0, query),
+      caller: this.#request.caller?.address ?? this.#request.peerAddress,
+      status: this.answer.status,
+      code: this.#error?.reason,
+      cut: this.#cut,
+      durationMs: performance.now() - this.#startedMs,
+      bytesIn: this.#bytesIn,
+      bytesOut: this.answer.bytes,
+      upgrade: this.#request.upgrade,
+    }
+  }
+}
+
+/** What the target calls: passes on and counts, or, if nobody is there any more, discards. */
+class Answer implements ResponseSink {
+  status = 0
+  bytes = 0
+  /** The target's own head went out. */
+  headSent = false
+  readonly #exchange: Exchange
+
+  constructor(exchange: Exchange) {
+    this.#exchange = exchange
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    this.#exchange.response.informational(status, headers)
+  }
+
+  head(head: ResponseHead): void {
+    this.headSent = true
+    if (!this.#exchange.unheard) this.status = head.status
+    this.#exchange.response.head(head)
+  }
+
+  data(chunk: Uint8Array): void {
+    if (this.#exchange.unheard) {
+      this.#exchange.target?.consumed(chunk.length)
+      return
+    }
+    this.bytes += chunk.length
+    this.#exchange.response.data(chunk)
+  }
+
+  end(trailers: HeaderList): void {
+    this.#exchange.response.end(trailers)
+    this.#exchange.finish(undefined)
+  }
+
+  /** A failure that nobody has put into words yet becomes an answer here: a reset stream would not tell the cause. */
+  abort(error: SallyportError): void {
+    if (!this.headSent) this.#exchange.fail(error)
+    else this.#exchange.response.abort(error)
+    this.#exchange.finish(error)
+  }
+
+  consumed(bytes: number): void {
+    this.#exchange.response.consumed(bytes)
+  }
+}

@@ -1,0 +1,63 @@
+/** The tunnel client: dials out, keeps sessions with a server, and hands what comes down them to a target. */
+import { SallyportError } from '../protocol/errors.ts'
+import { spoken } from './durations.ts'
+import type { ClientOptions } from './options.ts'
+import { Client, type Tunnel } from './tunnel.ts'
+
+export type { CorsRule } from '../protocol/control.ts'
+export { type ErrorCode, SallyportError } from '../protocol/errors.ts'
+export type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
+export type { Logger } from '../protocol/log.ts'
+export type { BackoffOptions } from './backoff.ts'
+export type { ClientOptions, HandlerTarget, SessionLimitOptions, Target } from './options.ts'
+export type { FetchHandler } from './targets/function.ts'
+export type { TokenSource } from './token.ts'
+export type { ClientCertificate } from './trust.ts'
+export type { CloseOptions, SessionStats, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
+
+/**
+ * Opens a tunnel and waits for its first session. Failures on the way are no rejections: it tries again by itself, with
+ * back-off, and says why in the events `reconnecting` and `refused` (see the option `on`) and in the log.
+ *
+ * ```ts
+ * await using tunnel = await connect({
+ *   url: 'wss://connect.example.com',
+ *   token: async () => await readFile('token', 'utf8'),
+ *   target: 'http://127.0.0.1:3000',
+ * })
+ * ```
+ *
+ * Rejects with TypeError for options that can never work, with the reason of `signal`, and with SallyportError
+ * `runtime-offline` after `connectTimeoutMs`.
+ */
+export async function connect(options: ClientOptions): Promise<Tunnel> {
+  const { signal, connectTimeoutMs = 0 } = options
+  signal?.throwIfAborted()
+  const tunnel = createTunnel(options)
+  const given = Promise.withResolvers<never>()
+  const onAbort = () => given.reject(signal?.reason)
+  signal?.addEventListener('abort', onAbort)
+  const timer =
+    connectTimeoutMs > 0 ? setTimeout(() => given.reject(late(tunnel, connectTimeoutMs)), connectTimeoutMs) : undefined
+  try {
+    await Promise.race([tunnel.connected(), given.promise])
+    return tunnel
+  } catch (error) {
+    await tunnel.close({ graceMs: 0 })
+    throw error
+  } finally {
+    clearTimeout(timer)
+    signal?.removeEventListener('abort', onAbort)
+  }
+}
+
+/** As {@link connect}, but gives the handle at once. Throws TypeError for options that can never work. */
+export function createTunnel(options: ClientOptions): Tunnel {
+  return new Client(options)
+}
+
+function late(tunnel: Tunnel, afterMs: number): SallyportError {
+  const reason = tunnel.stats().connections.find(({ lastError }) => lastError !== undefined)?.lastError
+  const why = reason === undefined ? '' : `: ${reason}`
+  return new SallyportError('runtime-offline', `no session within ${spoken(afterMs)}${why}`)
+}

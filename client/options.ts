@@ -1,0 +1,189 @@
+/** What {@link connect} takes, checked at once: what can never work is a TypeError, not an attempt. */
+import { randomUUID } from 'node:crypto'
+import type { Server as HttpServer } from 'node:http'
+import type { LookupFunction } from 'node:net'
+import { type CorsRule, type Hello, MAX_CONTROL_BYTES, MINOR_VERSION, parseControl } from '../protocol/control.ts'
+import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
+import { parseCidrs } from '../protocol/forwarded.ts'
+import { type Logger, noLogger } from '../protocol/log.ts'
+import type { CorsPolicy } from '../protocol/problem.ts'
+import type { SessionOptions } from '../protocol/yamux/session.ts'
+import type { BackoffOptions } from './backoff.ts'
+import { isLoopback, parseProxy } from './proxy.ts'
+import type { FetchHandler } from './targets/function.ts'
+import type { TokenSource } from './token.ts'
+import type { ClientCertificate } from './trust.ts'
+import type { TunnelEvents } from './tunnel.ts'
+
+/** What `createRouter` returns is one. */
+export interface HandlerTarget {
+  readonly handler: Handler
+  /** How it wants failures shown to browsers, for those that the server makes itself. */
+  cors?(): readonly { readonly path: string; readonly cors: CorsPolicy }[]
+}
+
+/**
+ * Where the requests go: the URL of a service, a router, a `node:http` server that listens nowhere, or a function of a
+ * web Request.
+ */
+export type Target = string | URL | HandlerTarget | HttpServer | FetchHandler
+
+/** Limits of each session; see the defaults in protocol/yamux/limits.ts. */
+export type SessionLimitOptions = Pick<
+  SessionOptions,
+  | 'initialWindowBytes'
+  | 'maxWindowBytes'
+  | 'maxStreams'
+  | 'sessionBufferBytes'
+  | 'pingIntervalMs'
+  | 'pingTimeoutMs'
+  | 'writeDeadlineMs'
+>
+
+export interface ClientOptions {
+  /** `wss://host[:port]` of the control endpoint; several are replicas. `ws://` is only for loopback. */
+  readonly url: string | URL | readonly (string | URL)[]
+  /** A JWT, or what gives one: called at the start and whenever a third of the life of the last one is left. */
+  readonly token: TokenSource
+  readonly target: Target
+  /** PEM certificates of CAs that are trusted besides the system's. */
+  readonly ca?: string | Buffer | readonly (string | Buffer)[] | undefined
+  /** Trust only `ca`. Default false. */
+  readonly caOnly?: boolean | undefined
+  /** Client certificate, PEM. */
+  readonly tls?: ClientCertificate | undefined
+  /** `TLSv1.2` only for middleboxes that cannot pass 1.3. */
+  readonly tlsMin?: 'TLSv1.2' | 'TLSv1.3' | undefined
+  /** Sessions held at the same time, 1 to 16. Default 2. */
+  readonly connections?: number | undefined
+  /** CIDRs that may call; the server enforces it. Absent: all, empty: none. */
+  readonly allowCallers?: readonly string[] | undefined
+  /** How failures are shown to browsers, by path; also while the runtime is offline. A router brings its own. */
+  readonly cors?: readonly CorsRule[] | undefined
+  /** `http://[user:password@]host:port`, asked with CONNECT; '' for none. Default: HTTPS_PROXY and NO_PROXY. */
+  readonly proxy?: string | undefined
+  /** Ends `connect` while it waits for its first session. */
+  readonly signal?: AbortSignal | undefined
+  /** How long `connect` waits for its first session. Default 0: as long as it takes. */
+  readonly connectTimeoutMs?: number | undefined
+  /** Deadline of one attempt. Default 10000. */
+  readonly handshakeTimeoutMs?: number | undefined
+  /** Name of this running client, the same in all its sessions. Default: random. */
+  readonly instance?: string | undefined
+  /** Audience that the server wants, for explanations alone. Default `sallyport`. */
+  readonly audience?: string | undefined
+  readonly backoff?: BackoffOptions | undefined
+  readonly limits?: SessionLimitOptions | undefined
+  /** Resolves host names, as the option of `net.connect`. */
+  readonly lookup?: LookupFunction | undefined
+  readonly logger?: Logger | undefined
+  /** Called once for each exchange, when it is over. */
+  readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
+  /** Listeners from the first moment on, while `connect` still waits. */
+  readonly on?:
+    | { readonly [Name in keyof TunnelEvents]?: ((event: TunnelEvents[Name]) => void) | undefined }
+    | undefined
+  /** Default Math.random; for tests. */
+  readonly random?: (() => number) | undefined
+}
+
+/** The options with their defaults, checked. */
+export interface Settings {
+  readonly servers: readonly URL[]
+  readonly connections: number
+  readonly connectTimeoutMs: number
+  readonly handshakeTimeoutMs: number
+  readonly audience: string
+  readonly logger: Logger
+  readonly random: () => number
+  readonly cors: readonly CorsRule[]
+  /** Without what changes from session to session. */
+  readonly hello: Omit<Hello, 'lastEpoch' | 'connection' | 'cors'>
+}
+
+const SOFTWARE = 'sallyport/0.1.0'
+const WINDOW_BYTES = 65_536
+const MAX_CONNECTIONS = 16
+
+/** Throws TypeError. `targetCors` is what the target itself says of its failures. */
+export function checkOptions(options: ClientOptions, targetCors: readonly CorsRule[]): Settings {
+  const { token, proxy, connections = 2, connectTimeoutMs = 0, handshakeTimeoutMs = 10_000 } = options
+  if (typeof token !== 'function' && (typeof token !== 'string' || token.trim() === '')) {
+    throw new TypeError('token is missing: give a JWT, or a function that returns one')
+  }
+  if (!Number.isInteger(connections) || connections < 1 || connections > MAX_CONNECTIONS) {
+    throw new TypeError(`connections must be a whole number from 1 to ${MAX_CONNECTIONS}, not ${connections}`)
+  }
+  checkDuration('connectTimeoutMs', connectTimeoutMs, 0)
+  checkDuration('handshakeTimeoutMs', handshakeTimeoutMs, 1)
+  if (proxy !== undefined && proxy !== '') parseProxy(proxy)
+  if (options.caOnly === true && options.ca === undefined)
+    throw new TypeError('caOnly needs ca: nothing would be trusted')
+  if (options.allowCallers !== undefined) parseCidrs(options.allowCallers)
+  const cors = [...(options.cors ?? [])].sort((a, b) => b.path.length - a.path.length)
+  return {
+    servers: checkServers(options.url),
+    connections,
+    connectTimeoutMs,
+    handshakeTimeoutMs,
+    audience: options.audience ?? 'sallyport',
+    logger: options.logger ?? noLogger,
+    random: options.random ?? Math.random,
+    cors,
+    hello: checkHello(options, targetCors),
+  }
+}
+
+function checkServers(url: ClientOptions['url']): URL[] {
+  const list = [url].flat() as (string | URL)[]
+  if (list.length === 0) throw new TypeError('url is missing: give wss://host:port of the control endpoint')
+  return list.map(entry => checkServer(String(entry)))
+}
+
+/** Reads the address of a control endpoint. Throws TypeError. */
+export function checkServer(text: string): URL {
+  const url = URL.parse(text)
+  if (url === null) throw new TypeError(`"${text}" is not a URL: write wss://host:port`)
+  if (url.protocol === 'https:' || url.protocol === 'http:') {
+    throw new TypeError(`"${text}" is not a WebSocket address: write ${text.replace(/^https?/i, 'wss')}`)
+  }
+  if (url.protocol !== 'wss:' && url.protocol !== 'ws:') {
+    throw new TypeError(`"${text}" is not a WebSocket address: write wss://host:port`)
+  }
+  if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
+    throw new TypeError(
+      'the address of a server has no user, password, query or fragment: the token has its own option',
+    )
+  }
+  if (url.protocol === 'ws:' && !isLoopback(url.hostname)) {
+    throw new TypeError(`"${text}" would send the token unencrypted: write ${text.replace(/^ws/i, 'wss')}`)
+  }
+  return url
+}
+
+function checkDuration(name: string, value: number, least: number): void {
+  if (!Number.isFinite(value) || value < least) throw new TypeError(`${name} must be at least ${least}, not ${value}`)
+}
+
+/** The codec itself says whether the server could read our hello. */
+function checkHello(options: ClientOptions, targetCors: readonly CorsRule[]): Settings['hello'] {
+  const hello: Settings['hello'] = {
+    type: 'hello',
+    minor: MINOR_VERSION,
+    software: SOFTWARE,
+    instance: options.instance ?? randomUUID(),
+    startedMs: Date.now(),
+    limits: { windowBytes: options.limits?.initialWindowBytes ?? WINDOW_BYTES },
+    features: [],
+    ...(options.allowCallers === undefined ? {} : { allowCallers: [...options.allowCallers] }),
+  }
+  const cors = options.cors ?? targetCors
+  const text = JSON.stringify({ ...hello, cors, lastEpoch: Number.MAX_SAFE_INTEGER, connection: MAX_CONNECTIONS })
+  if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) throw new TypeError('cors and allowCallers together are too long')
+  try {
+    parseControl(text)
+  } catch (cause) {
+    throw new TypeError(`an option does not hold: ${(cause as Error).message}`, { cause })
+  }
+  return hello
+}

@@ -1,0 +1,257 @@
+/**
+ * One session with a server, from hello to bye. The bytes are the business of protocol/yamux; here is what the two ends
+ * say to each other about the session itself.
+ *
+ *     hello -> welcome -> ready -> (draining ->) closed
+ */
+import {
+  type ControlMessage,
+  type Drain,
+  type Hello,
+  parseControl,
+  type Ready,
+  type Welcome,
+} from '../protocol/control.ts'
+import { SallyportError, toSallyportError } from '../protocol/errors.ts'
+import type { Logger } from '../protocol/log.ts'
+import type { Transport } from '../protocol/transport.ts'
+import { Session, type SessionOptions } from '../protocol/yamux/session.ts'
+import type { Stream } from '../protocol/yamux/stream.ts'
+import type { SessionView } from './exchanges.ts'
+
+/** The rest of the client, as a session sees it. */
+export interface SessionOwner {
+  readonly logger: Logger
+  /** Limits of the yamux session. */
+  readonly session: Partial<SessionOptions>
+  accept(stream: Stream, session: SessionView): void
+  /** The server takes it into service. Once. */
+  onReady(session: ClientSession): void
+  /** Epoch of the instance, and whether it is the active one. */
+  onStanding(epoch: number, active: boolean): void
+  /** Another session should be opened in place of this one. Once; not after `onClosed`. */
+  onLeave(session: ClientSession, reason: string): void
+  onReauth(session: ClientSession, accepted: boolean, requestId: string | undefined): void
+  /** Once, last. */
+  onClosed(session: ClientSession, reason: string): void
+}
+
+export type SessionState = 'hello' | 'welcome' | 'ready' | 'draining' | 'closed'
+
+const CLOSE = { normal: 1000, protocolError: 1002 } as const
+/** The server must answer hello, and an echo must come back, in this time. */
+const HELLO_MS = 10_000
+/** The server must answer our drain in this time. */
+const DRAINED_MS = 5000
+const BEFORE_WELCOME: ReadonlySet<string> = new Set(['welcome', 'notice', 'bye'])
+const INITIAL_WINDOW_BYTES = 65_536
+
+export class ClientSession implements SessionView {
+  readonly openedMs = Date.now()
+  lastStream = Number.POSITIVE_INFINITY
+  /** What the server said last about why it ends. */
+  farewell: string | undefined
+  readonly #owner: SessionOwner
+  readonly #session: Session
+  #state: SessionState = 'hello'
+  #welcome: Welcome | undefined
+  #readySinceMs: number | undefined
+  #left = false
+  #drained: (() => void) | undefined
+  #idle: (() => void) | undefined
+  #timer: NodeJS.Timeout | undefined
+  #leaveTimer: NodeJS.Timeout | undefined
+
+  constructor(transport: Transport, hello: Hello, owner: SessionOwner) {
+    this.#owner = owner
+    this.#session = new Session(transport, {
+      initialWindowBytes: hello.limits?.windowBytes ?? INITIAL_WINDOW_BYTES,
+      ...owner.session,
+      role: 'client',
+      logger: owner.logger,
+      onStream: stream => owner.accept(stream, this),
+      onControl: text => this.#control(text),
+      onGoAway: () => this.#leave('the server takes no new streams'),
+      onIdle: () => this.#idle?.(),
+      onClose: (_error, reason) => this.#closed(reason),
+    })
+    this.#timer = setTimeout(() => this.#fail('the server did not answer hello in time'), HELLO_MS)
+    this.#session.control(hello)
+  }
+
+  get id(): string {
+    return this.#welcome?.session ?? ''
+  }
+
+  get runtime(): string {
+    return this.#welcome?.runtime ?? ''
+  }
+
+  get replica(): string {
+    return this.#welcome?.replica ?? ''
+  }
+
+  get state(): SessionState {
+    return this.#state
+  }
+
+  get yamux(): Session {
+    return this.#session
+  }
+
+  /** How long it has been in service; 0 if it never was. */
+  get livedMs(): number {
+    return this.#readySinceMs === undefined ? 0 : Date.now() - this.#readySinceMs
+  }
+
+  /** Sends a fresh token, in band. */
+  reauth(token: string): void {
+    if (this.#state !== 'hello' && this.#state !== 'closed') this.#session.control({ type: 'reauth', token })
+  }
+
+  /** Answers the server's drain: the replacement is up, or cannot be had now. */
+  left(): void {
+    if (this.#state === 'draining') this.#session.control({ type: 'drained', lastStream: 0 })
+  }
+
+  /**
+   * Ends the session without loss: no new streams, those that are open are served for `graceMs` at most, then bye.
+   */
+  async drain(reason: string, graceMs: number): Promise<void> {
+    if (this.#state === 'closed') return
+    if (this.#state === 'hello') return this.end(reason)
+    this.#state = 'draining'
+    const over = Promise.withResolvers<void>()
+    const grace = setTimeout(over.resolve, graceMs)
+    const answered = new Promise<void>(resolve => {
+      this.#drained = resolve
+    })
+    const late = setTimeout(() => this.#drained?.(), Math.min(DRAINED_MS, graceMs))
+    this.#session.control({ type: 'drain', reason, afterMs: 0, deadlineMs: graceMs })
+    try {
+      await Promise.race([over.promise, answered])
+      await Promise.race([over.promise, this.#emptied()])
+    } finally {
+      clearTimeout(grace)
+      clearTimeout(late)
+    }
+    this.end(reason)
+  }
+
+  /** Says bye and closes, after what was sent; streams that are still open are lost. */
+  end(reason: string): void {
+    if (this.#state === 'closed') return
+    if (this.#state !== 'hello') this.#session.control({ type: 'bye', reason })
+    this.#session.close(reason, CLOSE.normal)
+  }
+
+  /** Ends at once. */
+  destroy(reason: string): void {
+    this.#session.destroy(new SallyportError('session-lost', reason))
+  }
+
+  #emptied(): Promise<void> {
+    return new Promise(resolve => {
+      this.#idle = resolve
+      if (this.#session.streams === 0 || this.#session.closed) resolve()
+    })
+  }
+
+  #control(text: string): void {
+    try {
+      const message = parseControl(text)
+      if (message !== undefined) this.#dispatch(message)
+    } catch (error) {
+      this.#owner.logger.warn(
+        { session: this.id, error: toSallyportError(error).message },
+        'the server broke the protocol',
+      )
+      this.#session.close('protocol error', CLOSE.protocolError)
+    }
+  }
+
+  #dispatch(message: ControlMessage): void {
+    if (this.#state === 'hello' && !BEFORE_WELCOME.has(message.type)) {
+      this.#fail('the server did not begin with welcome')
+      return
+    }
+    switch (message.type) {
+      case 'welcome':
+        this.#welcomed(message)
+        break
+      case 'ready':
+        this.#ready(message)
+        break
+      case 'reauth-ok':
+        this.#owner.onReauth(this, true, undefined)
+        break
+      case 'reauth-refused':
+        this.#owner.onReauth(this, false, message.requestId)
+        break
+      case 'drain':
+        this.#serverDrains(message)
+        break
+      case 'drained':
+        this.lastStream = message.lastStream
+        this.#drained?.()
+        break
+      case 'notice':
+        this.farewell = message.message
+        this.#owner.logger.warn({ session: this.id, code: message.code }, message.message)
+        break
+      case 'bye':
+        this.farewell = message.reason ?? this.farewell
+        break
+    }
+  }
+
+  #welcomed(welcome: Welcome): void {
+    if (this.#state !== 'hello') {
+      this.#fail('the server said welcome twice')
+      return
+    }
+    this.#welcome = welcome
+    this.#state = 'welcome'
+    this.#session.setPeerLimits(welcome.limits ?? {})
+    this.#session.ping(() => {
+      clearTimeout(this.#timer)
+      this.#session.control({ type: 'ready' })
+    })
+  }
+
+  #ready(message: Ready): void {
+    if (message.epoch !== undefined) this.#owner.onStanding(message.epoch, message.active ?? true)
+    if (this.#state !== 'welcome') return
+    this.#state = 'ready'
+    this.#readySinceMs = Date.now()
+    this.#owner.onReady(this)
+  }
+
+  #serverDrains(drain: Drain): void {
+    if (this.#state !== 'ready' && this.#state !== 'welcome') return
+    this.farewell = drain.reason
+    clearTimeout(this.#leaveTimer)
+    this.#leaveTimer = setTimeout(() => this.#leave(drain.reason), drain.afterMs)
+  }
+
+  #leave(reason: string): void {
+    if (this.#left || this.#state === 'closed' || this.#state === 'draining') return
+    this.#left = true
+    this.#state = 'draining'
+    this.#owner.onLeave(this, reason)
+  }
+
+  #fail(reason: string): void {
+    this.#session.destroy(new SallyportError('session-lost', reason))
+  }
+
+  #closed(reason: string): void {
+    if (this.#state === 'closed') return
+    this.#state = 'closed'
+    clearTimeout(this.#timer)
+    clearTimeout(this.#leaveTimer)
+    this.#drained?.()
+    this.#idle?.()
+    this.#owner.onClosed(this, this.farewell ?? reason)
+  }
+}

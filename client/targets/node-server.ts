@@ -1,0 +1,82 @@
+/**
+ * A target that is a `node:http` server which listens nowhere: it gets connections that exist in memory alone, and speaks
+ * HTTP/1.1 over them as over any other, upgrades included.
+ */
+import type { Server as HttpServer } from 'node:http'
+import { type Duplex, duplexPair } from 'node:stream'
+import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { appendForwarded } from '../../protocol/forwarded.ts'
+import { Http1ClientConnection } from '../../protocol/http1/client-connection.ts'
+import type { OpenTarget } from './index.ts'
+
+/** Connections that are kept for the next exchange. */
+const MAX_IDLE = 32
+
+/**
+ * What the server sees as its peer. The caller's own address is in `X-Forwarded-For`: frameworks that trust a proxy on
+ * loopback find it there.
+ */
+const PEER_ADDRESS = '127.0.0.1'
+
+export function nodeServerTarget(server: HttpServer): OpenTarget {
+  const connections = new Connections(server)
+  return {
+    handler: (request, response) => connections.forward(request, response),
+    cors: () => [],
+    close: () => connections.close(),
+  }
+}
+
+class Connections {
+  readonly #server: HttpServer
+  readonly #idle: Http1ClientConnection[] = []
+  #closed = false
+
+  constructor(server: HttpServer) {
+    this.#server = server
+  }
+
+  forward(request: HttpRequest, response: ResponseSink): RequestSink {
+    const headers = [...request.headers]
+    if (request.caller !== undefined) appendForwarded(headers, request.caller)
+    const { method, authority, path, bodyBytes, upgrade } = request
+    return this.#take().send({ method, authority, path, headers, bodyBytes, upgrade }, response)
+  }
+
+  /** Closes those that are idle; the others end with their exchange. */
+  close(): void {
+    this.#closed = true
+    for (const connection of this.#idle.splice(0)) connection.destroy()
+  }
+
+  #take(): Http1ClientConnection {
+    for (let connection = this.#idle.pop(); connection !== undefined; connection = this.#idle.pop()) {
+      if (connection.idle) return connection
+    }
+    const [ours, theirs] = duplexPair()
+    Object.defineProperties(theirs, { remoteAddress: { value: PEER_ADDRESS }, remoteFamily: { value: 'IPv4' } })
+    endTogether(ours, theirs)
+    const connection = new Http1ClientConnection(ours, {
+      onIdle: idle => this.#keep(idle),
+      onClose: gone => this.#drop(gone),
+    })
+    this.#server.emit('connection', theirs)
+    return connection
+  }
+
+  #keep(connection: Http1ClientConnection): void {
+    if (this.#closed || this.#idle.length >= MAX_IDLE) connection.destroy()
+    else this.#idle.push(connection)
+  }
+
+  #drop(connection: Http1ClientConnection): void {
+    const index = this.#idle.indexOf(connection)
+    if (index >= 0) this.#idle.splice(index, 1)
+  }
+}
+
+/** A pair of Node's knows no reset: an end that is destroyed leaves the other one waiting for ever. */
+function endTogether(ours: Duplex, theirs: Duplex): void {
+  ours.once('close', () => theirs.destroy())
+  theirs.once('close', () => ours.destroy())
+}

@@ -1,0 +1,14 @@
+/** A target that is the URL of a service: `http:`, `https:` or `h2c:`, host and port alone. */
+import type { Logger } from '../../protocol/log.ts'
+import { createForwarder } from '../../router/forward.ts'
+import type { OpenTarget } from './index.ts'
+
+/** Throws TypeError for a URL that cannot be a target. */
+export function urlTarget(url: string | URL, logger: Logger): OpenTarget {
+  try {
+    const { handler, close } = createForwarder(url, { logger })
+    return { handler, cors: () => [], close }
+  } catch (cause) {
+    throw new TypeError(`target: ${(cause as Error).message}`, { cause })
+  }
+}
