@@ -57,6 +57,8 @@ export class Outgoing {
   readonly #fresh = new StreamList()
   readonly #bulk = new StreamList()
   readonly #acks: Stream[] = []
+  /** Streams whose SYN has not left, in the order of their ids. */
+  readonly #unborn: Stream[] = []
   #buffer: Buffer | undefined
   #used = 0
   #round = 0
@@ -82,6 +84,12 @@ export class Outgoing {
   /** Since when the transport has taken nothing though there is something to take; undefined if there is nothing. */
   get stalledSince(): number | undefined {
     return this.#unsentBytes > 0 ? this.#progressAt : undefined
+  }
+
+  /** A stream of ours, whose SYN leaves with its first frame, or before that of a later stream. */
+  opened(stream: Stream): void {
+    while (this.#unborn[0]?.closed) this.#unborn.shift()
+    this.#unborn.push(stream)
   }
 
   /** Queues the stream, unless it waits already or may not send now. */
@@ -156,6 +164,7 @@ export class Outgoing {
     this.#inFlightBuffers.length = 0
     this.#inFlightSizes.length = 0
     this.#acks.length = 0
+    this.#unborn.length = 0
     this.#unsentBytes = 0
     this.#buffer = undefined
   }
@@ -239,10 +248,22 @@ export class Outgoing {
   }
 
   #takeFlags(stream: Stream): number {
+    if (stream.synDue) this.#bearOlder(stream)
     const flags = (stream.synDue ? Flag.syn : 0) | (stream.ackDue ? Flag.ack : 0)
     stream.synDue = false
     stream.ackDue = false
     return flags
+  }
+
+  /** Ids must rise on the wire: streams opened before this one, and still silent, send their SYN alone. */
+  #bearOlder(stream: Stream): void {
+    for (;;) {
+      const older = this.#unborn.shift()
+      if (older === undefined || older === stream) return
+      if (older.closed) continue
+      older.synDue = false
+      this.#header(FrameType.windowUpdate, Flag.syn, older.id, 0)
+    }
   }
 
   #acknowledge(): void {

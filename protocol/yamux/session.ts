@@ -89,6 +89,7 @@ export class Session implements BudgetMember {
   #bufferedBytes = 0
   #goAwaySent = false
   #goAwayReceived = false
+  #idsLow = false
   #closeAt = Number.POSITIVE_INFINITY
   #state: 'open' | 'closing' | 'closed' = 'open'
 
@@ -166,11 +167,15 @@ export class Session implements BudgetMember {
     if (refusal !== undefined) throw new SallyportError('overloaded', refusal)
     const id = this.#nextId
     this.#nextId += 2
-    if (id >= LAST_ID - IDS_LOW && id < LAST_ID - IDS_LOW + 2) this.#options.onIdsLow?.()
+    if (id >= LAST_ID - IDS_LOW && !this.#idsLow) {
+      this.#idsLow = true
+      this.#options.onIdsLow?.()
+    }
     const now = this.#clock.now()
     const stream = new Stream(this, id, this.#windowBytes, true, now)
     this.#streams.set(id, stream)
     this.#unacknowledged.add(stream)
+    this.#out.opened(stream)
     this.#timer.by(now + this.#limits.openDeadlineMs)
     return stream
   }

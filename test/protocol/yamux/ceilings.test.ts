@@ -1,0 +1,113 @@
+import { describe, expect, test } from 'vitest'
+import { BufferBudget } from '../../../protocol/yamux/budget.ts'
+import { FrameType } from '../../../protocol/yamux/frame.ts'
+import type { SessionOptions } from '../../../protocol/yamux/session.ts'
+import type { Stream } from '../../../protocol/yamux/stream.ts'
+import { frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns, until } from './support.ts'
+
+const KIB = 1024
+
+/** Sends `sizes[i]` bytes to a receiver that takes nothing, each on a stream of its own. */
+async function fill(sizes: number[], options: Partial<SessionOptions>) {
+  const accepted = new Map<number, Recorder>()
+  const { server, client } = sessionPair(
+    {},
+    { ...options, onStream: (stream: Stream) => accepted.set(stream.id, new Recorder(stream, false)) },
+  )
+  const senders = sizes.map(size => {
+    const sender = new Recorder(server.open())
+    sender.stream.write(pattern(size))
+    return sender
+  })
+  await until(() => senders.every(({ stream, resetWith }) => stream.queuedBytes === 0 || resetWith !== undefined))
+  await turns()
+  return { senders, accepted, server, client }
+}
+
+describe('ceilings', () => {
+  test('at the ceiling of a session its greediest stream is reset, the others are served', async () => {
+    const sizes = [50, 100, 200, 60, 40].map(kib => kib * KIB)
+    const { senders, accepted, client } = await fill(sizes, { sessionBufferBytes: 400 * KIB })
+    expect(senders.map(({ resetWith }) => resetWith)).toEqual([undefined, undefined, 'limit', undefined, undefined])
+    expect(accepted.get(senders[2]!.stream.id)!.resetWith).toBe('limit')
+    expect(client.bufferedBytes).toBe(250 * KIB)
+    expect(client.closed).toBe(false)
+    for (const [i, { stream }] of senders.entries()) {
+      if (i === 2) continue
+      const taker = accepted.get(stream.id)!
+      expect(taker.receivedBytes).toBe(sizes[i])
+      taker.stream.consumed(taker.receivedBytes)
+    }
+    expect(client.bufferedBytes).toBe(0)
+  })
+
+  test('at the ceiling of a process the greediest stream of the greediest session is reset', async () => {
+    const processBudget = new BufferBudget(300 * KIB)
+    const small = await fill([60 * KIB, 50 * KIB], { processBudget })
+    const large = await fill([30 * KIB, 200 * KIB, 20 * KIB], { processBudget })
+    expect(small.senders.map(({ resetWith }) => resetWith)).toEqual([undefined, undefined])
+    expect(large.senders.map(({ resetWith }) => resetWith)).toEqual([undefined, 'limit', undefined])
+    expect(processBudget.usedBytes).toBe(160 * KIB)
+    small.client.close('done')
+    large.client.close('done')
+    expect(processBudget.usedBytes).toBe(0)
+  })
+
+  test('bytes of a stream that ended leave the budget when they are consumed, or with the session', async () => {
+    const processBudget = new BufferBudget()
+    const accepted: Recorder[] = []
+    const { peer, session } = sessionWithRawPeer({
+      role: 'client',
+      processBudget,
+      onStream: stream => {
+        accepted.push(new Recorder(stream, false))
+        stream.end()
+      },
+    })
+    for (const id of [2, 4])
+      peer.send(frame(FrameType.data, 1, id, pattern(1000)), frame(FrameType.windowUpdate, 4, id, 0))
+    await until(() => accepted.length === 2 && session.streams === 0)
+    expect(processBudget.usedBytes).toBe(2000)
+    accepted[0]!.stream.consumed(1000)
+    expect(processBudget.usedBytes).toBe(1000)
+    session.close('done')
+    expect(processBudget.usedBytes).toBe(0)
+    accepted[1]!.stream.consumed(1000)
+    expect(processBudget.usedBytes).toBe(0)
+  })
+
+  test('above 75 % a stalled stream gets no credit, one that is read does', async () => {
+    const { senders, accepted, client } = await fill([100 * KIB, 60 * KIB, 64 * KIB], {
+      sessionBufferBytes: 256 * KIB,
+      initialWindowBytes: 128 * KIB,
+    })
+    expect(senders.every(({ resetWith }) => resetWith === undefined)).toBe(true)
+    const credited: number[] = []
+    const [stalled, , read] = [...accepted.values()]
+    const before = [stalled, read].map(recorder => recorder!.stream.receive.openBytes)
+    expect(client.bufferedBytes).toBe(224 * KIB)
+    // The read stream has nothing unread any more, but less than half a window is owed.
+    read!.stream.consumed(64 * KIB)
+    stalled!.stream.consumed(1)
+    credited.push(read!.stream.receive.openBytes - before[1]!, stalled!.stream.receive.openBytes - before[0]!)
+    expect(credited).toEqual([64 * KIB, 0])
+  })
+
+  test('above 75 % no window grows', async () => {
+    const grown = async (sessionBufferBytes: number): Promise<number> => {
+      const accepted: Recorder[] = []
+      const { server } = sessionPair(
+        {},
+        { sessionBufferBytes, onStream: stream => accepted.push(new Recorder(stream, accepted.length > 0)) },
+      )
+      server.open().write(pattern(100 * KIB))
+      await until(() => accepted[0]?.receivedBytes === 100 * KIB)
+      const stream = server.open()
+      for (let i = 0; i < 100; i++) stream.write(pattern(200 * KIB))
+      await until(() => stream.queuedBytes === 0)
+      return accepted[1]!.stream.receive.sizeBytes
+    }
+    expect(await grown(130 * KIB)).toBe(256 * KIB)
+    expect(await grown(32 * KIB * KIB)).toBeGreaterThan(256 * KIB)
+  })
+})
