@@ -272,7 +272,7 @@ export function parseControl(message: string, unknown?: UnknownCount): ControlMe
 }
 
 function parseObject(message: string): Record<string, unknown> {
-  if (message.length > MAX_CONTROL_BYTES) throw new ProtocolError('control message too long')
+  if (Buffer.byteLength(message) > MAX_CONTROL_BYTES) throw new ProtocolError('control message too long')
   let value: unknown
   try {
     value = JSON.parse(message)

@@ -190,7 +190,7 @@ function decodeEntry(preamble: Preamble, type: number, bytes: Uint8Array, at: nu
   switch (type) {
     case ENTRY.exchangeId:
       if (end - at !== EXCHANGE_ID_BYTES) throw new ProtocolError('malformed exchange id')
-      preamble.exchangeId = bytes.slice(at, end)
+      preamble.exchangeId = new Uint8Array(bytes.subarray(at, end))
       return
     case ENTRY.attempt:
       preamble.attempt = wholeVarint(bytes, at, end)

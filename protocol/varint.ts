@@ -12,7 +12,7 @@ const ONE_BYTE = Array.from({ length: 64 }, (_, value) => String.fromCharCode(va
  * become bytes in a single call, which is several times as fast as writing each field into a buffer.
  */
 export function varintText(value: number): string {
-  if (value < 0x40) return ONE_BYTE[value]!
+  if (value < 0x40) return ONE_BYTE[value] ?? longText(value)
   if (value < 0x4000) return String.fromCharCode(0x40 | (value >>> 8), value & 0xff)
   if (value < 0x40000000) {
     return String.fromCharCode(0x80 | (value >>> 24), (value >>> 16) & 0xff, (value >>> 8) & 0xff, value & 0xff)
@@ -21,7 +21,7 @@ export function varintText(value: number): string {
 }
 
 function longText(value: number): string {
-  if (!Number.isSafeInteger(value)) throw new TypeError(`varint out of range: ${value}`)
+  if (!Number.isSafeInteger(value) || value < 0) throw new TypeError(`varint out of range: ${value}`)
   const high = Math.floor(value / 0x100000000)
   return String.fromCharCode(0xc0 | (high >>> 24), (high >>> 16) & 0xff, (high >>> 8) & 0xff, high & 0xff).concat(
     String.fromCharCode((value >>> 24) & 0xff, (value >>> 16) & 0xff, (value >>> 8) & 0xff, value & 0xff),

@@ -6,7 +6,7 @@
  */
 
 import { MessageDecoder, type MessageVisitor } from '../bhttp/decoder.ts'
-import { requestHeadText } from '../bhttp/encode.ts'
+import { messageEndText, requestHeadText } from '../bhttp/encode.ts'
 import { contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type HttpRequest, type RequestSink, type ResponseSink } from '../exchange.ts'
@@ -19,6 +19,8 @@ import { newExchangeId } from './id.ts'
 import { RefusedError, refusalOf } from './refusal.ts'
 import { errorOfResetResponse, resetCodeOf } from './reset.ts'
 import { MessageWriter } from './writer.ts'
+
+const NO_CONTENT = messageEndText([])
 
 export interface OpenOptions {
   runtime: string
@@ -119,9 +121,8 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
       this.#fail(new SallyportError('head-too-large'))
       return
     }
-    this.#writer.text(preamble + head)
-    if (request.upgrade) this.#writer.flush()
-    else if (request.bodyBytes === 0) this.#writer.end([])
+    if (request.bodyBytes === 0 && !request.upgrade) this.#writer.finish(preamble + head + NO_CONTENT)
+    else this.#writer.text(preamble + head)
   }
 
   // The request's way out.
