@@ -35,7 +35,7 @@ export function compileTable(table: RouteTable): CompiledTable {
   const routes = table.routes.map((route, i) => {
     const before = names.get(route.name)
     if (before === undefined) names.set(route.name, i)
-    else report(['routes', i, 'name'], `two routes are called "${route.name}"`)
+    else report(['routes', i], `two routes are called "${route.name}"`)
     return compileRoute(route, resolve, warnings, (path, message) => report(['routes', i, ...path], message))
   })
   findTwins(routes, report)

@@ -10,6 +10,7 @@ import { routeTableSchema } from './table-schema.ts'
 
 /** A file larger than this is none that a person wrote. */
 const MAX_FILE_BYTES = 4 * 1024 * 1024
+const MISSING = 'is missing'
 
 /** Reads and checks a routes file. Throws {@link RouteTableError}, also if it cannot be read. */
 export async function readRoutes(file: string): Promise<RouteTable> {
@@ -47,7 +48,7 @@ export function parseRoutes(yamlText: string, fileName: string): RouteTable {
       problems.map(problem => `${at(offsetOf(document, problem.path))}: ${withPlace(problem)}`),
     )
   const parsed = routeTableSchema.safeParse(document.toJS({ maxAliasCount: 100 }) ?? {}, { reportInput: true })
-  if (!parsed.success) throw tell(parsed.error.issues.flatMap(describeIssue))
+  if (!parsed.success) throw tell(withoutEchoes(parsed.error.issues.flatMap(describeIssue)))
   const table = withAbsoluteCa(parsed.data, dirname(fileName))
   try {
     compileTable(table)
@@ -55,6 +56,15 @@ export function parseRoutes(yamlText: string, fileName: string): RouteTable {
     throw error instanceof RouteTableError ? tell(error.problems) : error
   }
   return table
+}
+
+/** A mistyped key is told once: not also as the missing one that was meant. */
+function withoutEchoes(problems: RouteProblem[]): RouteProblem[] {
+  const meant = problems.map(({ path, message }) => {
+    const near = /did you mean "(.*)"\?$/.exec(message)?.[1]
+    return near === undefined ? undefined : formatPath([...path.slice(0, -1), near])
+  })
+  return problems.filter(({ path, message }) => message !== MISSING || !meant.includes(formatPath(path)))
 }
 
 function withPlace(problem: RouteProblem): string {
@@ -116,7 +126,7 @@ function describeIssue(issue: z.core.$ZodIssue): RouteProblem[] {
 
 function describeValue(issue: z.core.$ZodIssue): string {
   if (issue.code === 'invalid_type') {
-    return issue.input === undefined ? 'is missing' : `must be ${article(issue.expected)}`
+    return issue.input === undefined ? MISSING : `must be ${article(issue.expected)}`
   }
   if (issue.code === 'invalid_value') return `must be one of ${issue.values.join(', ')}`
   if (issue.code === 'too_small') return `must be at least ${issue.minimum}`

@@ -1,0 +1,155 @@
+import { describe, expect, it } from 'vitest'
+import { compileTable } from '../../router/compile.ts'
+import { capturesOf, matchRequest } from '../../router/match.ts'
+import type { Route, RouteMatch } from '../../router/table.ts'
+
+/** A table whose routes are named by what they are. */
+function tableOf(matches: Record<string, RouteMatch>, more: Partial<Route> = {}) {
+  const routes = Object.entries(matches).map(([name, match]) => ({ name, match, target: 'http://up:80', ...more }))
+  return compileTable({ routes })
+}
+
+/** `METHOD host/path` to the name of the route, or what else happens. */
+function lead(table: ReturnType<typeof tableOf>, line: string, headers: string[] = []): string {
+  const [, method = 'GET', authority = '', path = ''] = /^(?:([A-Z]+) )?([^/]*)(\/.*)$/.exec(line) ?? []
+  const match = matchRequest(table, { method, authority, path, headers })
+  if (match.kind === 'method') return `405 ${match.allow}`
+  return match.kind === 'route' ? match.route.name : match.kind
+}
+
+describe('paths', () => {
+  it('match in whole segments from the start, the longest first', () => {
+    const table = tableOf({ root: { path: '/' }, app: { path: '/app-proxy' }, api: { path: '/app-proxy/api' } })
+    expect(lead(table, '/app-proxy')).toBe('app')
+    expect(lead(table, '/app-proxy/')).toBe('app')
+    expect(lead(table, '/app-proxy?x=/api')).toBe('app')
+    expect(lead(table, '/app-proxyx')).toBe('root')
+    expect(lead(table, '/app-proxy/apix')).toBe('app')
+    expect(lead(table, '/app-proxy/api/x/y')).toBe('api')
+    expect(lead(table, '/x/app-proxy')).toBe('root')
+    expect(lead(table, '/APP-PROXY')).toBe('root')
+  })
+
+  it('with a slash at the end do not match the bare name', () => {
+    const table = tableOf({ workflows: { path: '/workflows/' } })
+    expect(lead(table, '/workflows/')).toBe('workflows')
+    expect(lead(table, '/workflows/a')).toBe('workflows')
+    expect(lead(table, '/workflows')).toBe('none')
+    expect(lead(table, '/workflowsx/')).toBe('none')
+  })
+
+  it('capture one segment each, and a literal wins over a capture of the same length only', () => {
+    const table = tableOf({
+      hook: { path: '/webhooks/{namespace}/{eventSource}' },
+      list: { path: '/webhooks/list' },
+      demo: { path: '/webhooks/demo/{eventSource}' },
+    })
+    expect(lead(table, '/webhooks/ns/push/x')).toBe('hook')
+    expect(lead(table, '/webhooks/list')).toBe('list')
+    expect(lead(table, '/webhooks/list/push')).toBe('hook')
+    expect(lead(table, '/webhooks/demo/push')).toBe('demo')
+    expect(lead(table, '/webhooks/ns')).toBe('none')
+    expect(lead(table, '/webhooks//push')).toBe('none')
+    const match = matchRequest(table, { method: 'GET', authority: 'x', path: '/webhooks/ns/push/x?q', headers: [] })
+    const route = match.kind === 'route' ? match.route : undefined
+    expect(capturesOf(route!, '/webhooks/ns/push/x?q')).toEqual({ namespace: 'ns', eventSource: 'push' })
+  })
+
+  it('are looked up in bounded time, however many segments a request has', () => {
+    const table = tableOf({
+      one: { path: '/{a}/{b}/{c}/{d}' },
+      two: { path: '/a/{b}/a/{d}' },
+      three: { path: '/a/a/a/a' },
+    })
+    expect(lead(table, `/${'a/'.repeat(4000)}`)).toBe('three')
+    expect(lead(table, `/${'b/'.repeat(4000)}`)).toBe('one')
+  })
+
+  it('that can be read in two ways are taken only if both lead to the same route', () => {
+    const table = tableOf({ app: { path: '/app-proxy' }, admin: { path: '/app-proxy/admin' }, rest: { path: '/' } })
+    expect(lead(table, '/app-proxy/x%2fy')).toBe('app')
+    expect(lead(table, '/app-proxy//x;v=1')).toBe('app')
+    expect(lead(table, '/app-proxy/%61dmin')).toBe('admin')
+    for (const path of [
+      '/app-proxy//admin',
+      '/app-proxy%2fadmin',
+      '/app-proxy/admin;x',
+      '//app-proxy',
+      '/app-proxy/a/../b',
+    ]) {
+      expect(lead(table, path), path).toBe('ambiguous')
+    }
+  })
+})
+
+describe('methods', () => {
+  it('are decided by the longest path alone, with all that it takes in Allow', () => {
+    const table = tableOf({
+      read: { path: '/a', methods: ['GET'] },
+      write: { path: '/a', methods: ['POST', 'PUT'] },
+      all: { path: '/' },
+    })
+    expect(lead(table, 'GET /a')).toBe('read')
+    expect(lead(table, 'PUT /a/x')).toBe('write')
+    expect(lead(table, 'DELETE /a')).toBe('405 GET, POST, PUT')
+  })
+
+  it('may be any token', () => {
+    expect(lead(tableOf({ foo: { path: '/a', methods: ['FOO'] } }), 'FOO /a')).toBe('foo')
+  })
+
+  it('give way to any other route of the same path that takes all', () => {
+    const table = tableOf({ all: { path: '/a' }, post: { path: '/a', methods: ['POST'] } })
+    expect(lead(table, 'POST /a')).toBe('post')
+    expect(lead(table, 'GET /a')).toBe('all')
+  })
+
+  it('let a preflight through for a method that the route takes, if it has CORS', () => {
+    const match = { api: { path: '/a', methods: ['POST'] } }
+    const ask = ['origin', 'https://ui', 'access-control-request-method', 'POST']
+    const withCors = tableOf(match, { cors: { origins: ['https://ui'] } })
+    expect(lead(withCors, 'OPTIONS /a', ask)).toBe('api')
+    expect(lead(withCors, 'OPTIONS /a', ['access-control-request-method', 'PUT'])).toBe('405 POST')
+    expect(lead(tableOf(match), 'OPTIONS /a', ask)).toBe('405 POST')
+  })
+})
+
+describe('hosts', () => {
+  const table = tableOf({
+    exact: { hosts: ['a.example.com'], path: '/' },
+    wild: { hosts: ['*.example.com'], path: '/' },
+    wildApp: { hosts: ['*.example.com'], path: '/app' },
+    any: { path: '/any' },
+  })
+
+  it('exact, then wildcard, then any; without port, case and final dot', () => {
+    expect(lead(table, 'a.example.com/app')).toBe('exact')
+    expect(lead(table, 'A.Example.COM.:8080/app')).toBe('exact')
+    expect(lead(table, 'b.example.com/app')).toBe('wildApp')
+    expect(lead(table, 'b.example.com/x')).toBe('wild')
+    expect(lead(table, 'c.b.example.com/x')).toBe('none')
+    expect(lead(table, 'example.com/any')).toBe('any')
+  })
+
+  it('take addresses, too', () => {
+    const addresses = tableOf({ six: { hosts: ['[::1]'], path: '/' }, four: { hosts: ['127.0.0.1'], path: '/' } })
+    expect(lead(addresses, '[::1]:8080/')).toBe('six')
+    expect(lead(addresses, '127.0.0.1:8080/')).toBe('four')
+  })
+})
+
+describe('headers', () => {
+  it('the route with more conditions wins; without them the next, then a shorter path', () => {
+    const table = tableOf({
+      plain: { path: '/a' },
+      canary: { path: '/a', headers: { 'X-Canary': '1' } },
+      both: { path: '/a', headers: { 'x-canary': '1', 'x-team': '*' } },
+      only: { path: '/a/b', headers: { 'x-canary': '2' } },
+    })
+    expect(lead(table, '/a')).toBe('plain')
+    expect(lead(table, '/a', ['x-canary', '1'])).toBe('canary')
+    expect(lead(table, '/a', ['x-team', 'z', 'x-canary', '1'])).toBe('both')
+    expect(lead(table, '/a/b', ['x-canary', '0'])).toBe('plain')
+    expect(lead(table, '/a/b', ['x-canary', '2'])).toBe('only')
+  })
+})

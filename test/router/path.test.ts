@@ -1,0 +1,94 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { decodeSegment, isDnsLabel, isPlainPath, pathEnd, readPath, segmentOffset } from '../../router/path.ts'
+
+const plain = (path: string) => isPlainPath(path, pathEnd(path))
+const read = (path: string) => readPath(path, pathEnd(path))
+
+describe('a plain path', () => {
+  it('is one that can be read in one way only', () => {
+    for (const path of ['/', '/a', '/a/b', '/a/', '/a.b/c', "/!$&'()*+,=:@-_~", '/a?x=%2f//..;#', '/A9z']) {
+      expect(plain(path), path).toBe(true)
+    }
+    for (const path of [
+      '',
+      'a',
+      '*',
+      '//',
+      '/a//b',
+      '/.',
+      '/a/.b',
+      '/%41',
+      '/a;b',
+      '/a\\b',
+      '/a#b',
+      '/\u00e9',
+      '/a b',
+    ]) {
+      expect(plain(path), path).toBe(false)
+    }
+  })
+})
+
+describe('the two readings', () => {
+  it('refuse what upstreams may resolve to another path', () => {
+    const refused = [
+      '/..',
+      '/a/../b',
+      '/a/.',
+      '/%2e%2e/b',
+      '/a/.%2E/b',
+      '/a/..%2fb',
+      '/a%2f..',
+      '/a/..;x=1/b',
+      '/%2e;/b',
+    ]
+    for (const path of [...refused, '/a\\b', '/a%5cb', '/a%5Cb', '/a%00', '/a#b', '/a/%c0%ae%c0%ae/b', '*', 'x']) {
+      expect(read(path), path).toBeUndefined()
+    }
+  })
+
+  it('differ where a slash is encoded, doubled, or a segment has parameters', () => {
+    expect(read('/a%2Fb')).toEqual({ strict: ['a/b'], loose: ['a', 'b'] })
+    expect(read('/a//b')).toEqual({ strict: ['a', '', 'b'], loose: ['a', 'b'] })
+    expect(read('/a;x=1/b')).toEqual({ strict: ['a;x=1', 'b'], loose: ['a', 'b'] })
+  })
+
+  it('decode once, and leave what is no escape', () => {
+    expect(decodeSegment('%61%zz%4')).toBe('a%zz%4')
+    expect(read('/%2561')).toEqual({ strict: ['%61'], loose: ['%61'] })
+    expect(read('/.well-known/x')).toEqual({ strict: ['.well-known', 'x'], loose: ['.well-known', 'x'] })
+  })
+
+  it('never hold a dot segment, whatever the path', () => {
+    const parts = fc.constantFrom('/', '.', '..', '%2e', '%2f', '%5c', ';', 'a', '%', '//', '%2E', '%c0%ae', '%00')
+    fc.assert(
+      fc.property(fc.array(parts, { maxLength: 12 }), list => {
+        const readings = read(`/${list.join('')}`)
+        for (const segment of [...(readings?.strict ?? []), ...(readings?.loose ?? [])]) {
+          expect(['.', '..']).not.toContain(segment)
+          expect(segment).not.toContain('\\')
+          expect(segment).not.toContain('\0')
+        }
+      }),
+    )
+  })
+})
+
+describe('a DNS label', () => {
+  it('is lower case, at most 63 characters, and no dash at its ends', () => {
+    for (const name of ['a', 'a-b', '0', 'x'.repeat(63)]) expect(isDnsLabel(name), name).toBe(true)
+    for (const name of ['', 'A', '-a', 'a-', 'a.b', 'a_b', 'a b', 'a\n', 'x'.repeat(64), 'demo/push', '\u0430']) {
+      expect(isDnsLabel(name), name).toBe(false)
+    }
+  })
+})
+
+describe('the offset behind segments', () => {
+  it('counts whole segments and stops at the query', () => {
+    expect(segmentOffset('/a/b/c?d/e', 2, 6)).toBe(4)
+    expect(segmentOffset('/a', 1, 2)).toBe(2)
+    expect(segmentOffset('/a?b/c', 1, 2)).toBe(2)
+    expect(segmentOffset('/a/b', 0, 4)).toBe(0)
+  })
+})

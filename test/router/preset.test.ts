@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest'
+import { createRouter, gitopsRuntime } from '../../router/index.ts'
+import { recordingLogger } from './support.ts'
+
+const router = (namespaces: string[]) =>
+  createRouter({ routes: gitopsRuntime({ namespaces, corsOrigins: ['https://ui'] }) })
+const ask = (url: string, namespaces = ['demo']) => router(namespaces).match({ url })
+
+describe('the preset of the GitOps runtime', () => {
+  it('leads App-Proxy with its prefix, workflows without', () => {
+    expect(ask('/app-proxy/api/graphql')).toMatchObject({
+      target: 'http://cap-app-proxy:3017',
+      path: '/app-proxy/api/graphql',
+    })
+    expect(ask('/workflows/a?b=%2f')).toMatchObject({ target: 'http://argo-server:2746', path: '/a?b=%2f' })
+    expect(ask('/workflows/')).toMatchObject({ path: '/' })
+  })
+
+  it('leads webhooks to the event source of an allowed namespace, path and query whole', () => {
+    expect(ask('/webhooks/demo/push/x?y')).toMatchObject({
+      target: 'http://push-eventsource-svc.demo.svc.cluster.local:80',
+      path: '/webhooks/demo/push/x?y',
+      captures: { namespace: 'demo', eventSource: 'push' },
+    })
+    expect(ask('/webhooks/kube-system/push')).toMatchObject({
+      outcome: 'refuse',
+      status: 404,
+      explanation: 'route "webhooks" matches, but allow.namespace is demo, and not "kube-system"',
+    })
+    expect(ask('/webhooks/demo/Push')).toMatchObject({ outcome: 'refuse', status: 404 })
+    expect(ask('/app-proxy/x/webhooks/demo/push')).toMatchObject({ route: 'app-proxy' })
+    expect(ask('/x/webhooks/demo/push')).toMatchObject({ status: 404, code: 'no-route' })
+  })
+
+  it('answers health itself, and knows nothing else', () => {
+    expect(ask('/readyz')).toMatchObject({ outcome: 'answer', status: 200 })
+    expect(ask('/healthz')).toMatchObject({ outcome: 'answer', status: 200 })
+    expect(ask('/')).toMatchObject({ outcome: 'refuse', code: 'no-route' })
+  })
+
+  it('without namespaces answers webhooks 404 and says why', () => {
+    const { logger, lines } = recordingLogger()
+    gitopsRuntime({ logger })
+    expect(lines).toEqual(['warn no namespaces are allowed: webhooks are answered 404 (set preset.namespaces)'])
+    expect(ask('/webhooks/demo/push', [])).toMatchObject({
+      status: 404,
+      explanation: 'route "webhooks" matches, but allow.namespace is empty, and not "demo"',
+    })
+  })
+
+  it('publishes its CORS policy by path', () => {
+    expect(router([]).cors()).toMatchObject([
+      { path: '/app-proxy', cors: { origins: ['https://ui'], credentials: true } },
+    ])
+  })
+})
