@@ -188,15 +188,17 @@ function gaugeOf(registry: Registry, name: string, help: string, value: () => nu
   })
 }
 
-/** A counter whose count is kept by the component. */
+/** A counter whose count is kept by the component; it stays away while there is none. */
 function counterOf(registry: Registry, name: string, help: string, value: () => number | undefined): void {
   const metric: Counter = new Counter({
     name,
     help,
     registers: [registry],
     collect: () => {
+      const current = value()
       metric.reset()
-      metric.inc(value() ?? 0)
+      if (current === undefined) metric.remove()
+      else metric.inc(current)
     },
   })
 }

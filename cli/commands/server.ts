@@ -23,7 +23,7 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
   const server = await listen(config, context)
   return {
     ready: () => server.ready(),
-    status: () => ({ stats: server.stats(), sessions: server.sessions() }),
+    status: () => describeServer(server),
     snapshot: () => server.stats(),
     close: options => server.close(options),
   }
@@ -88,6 +88,15 @@ function keySet(config: ServerConfig): ServerOptions['auth']['jwks'] {
 
 function tlsFiles(cert: string | undefined, key: string | undefined): TlsFiles | undefined {
   return cert === undefined || key === undefined ? undefined : { cert: { file: cert }, key: { file: key } }
+}
+
+function describeServer(server: Server) {
+  const sessions = server.sessions().map(({ connectedAt, tokenEndsAt, ...session }) => ({
+    ...session,
+    connectedSince: new Date(connectedAt).toISOString(),
+    tokenEnds: new Date(tokenEndsAt).toISOString(),
+  }))
+  return { ...server.stats(), openSessions: sessions }
 }
 
 function warnAtStart(config: ServerConfig, { logger }: ServiceContext): void {

@@ -1,0 +1,104 @@
+import { readFile } from 'node:fs/promises'
+import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
+import type { Logger } from '../../protocol/log.ts'
+import type { Run } from '../command.ts'
+import type { ClientConfig } from '../config/client.ts'
+import { loadFromCommandLine } from '../config/command-line.ts'
+import { checkClient } from '../config/rules.ts'
+import { EXIT } from '../failure.ts'
+import { readInput } from '../options.ts'
+import { type EmbeddedRouter, embedRouter } from '../service/embedded-router.ts'
+import { checkClientFiles } from '../service/files.ts'
+import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
+import { type OpenTokenSource, openTokenSource } from '../service/token-source.ts'
+
+/** `sallyport client` */
+export const runClient: Run = async (args, io) => {
+  const loaded = await loadFromCommandLine('client', args, io)
+  checkClient(loaded.values)
+  await checkClientFiles(loaded.values)
+  return runService('client', loaded, io, context => start(loaded.values, context))
+}
+
+async function start(config: ClientConfig, { logger, onExchange }: ServiceContext): Promise<Service> {
+  warnAtStart(config, logger)
+  const token = await openTokenSource(config, logger)
+  const router = config.target === undefined ? await embedRouter(config, logger) : undefined
+  const ended = Promise.withResolvers<number>()
+  const tunnel = createTunnel({
+    ...(await tunnelOptions(config)),
+    token: token.source,
+    target: router?.router ?? config.target!,
+    logger,
+    onExchange,
+    on: {
+      // A session that lives has a token that is still in force.
+      refused: () => config['exit-on-refusal'] && !tunnel.ready() && ended.resolve(EXIT.refused),
+    },
+  })
+  token.follow(fresh => tunnel.setToken(fresh))
+  return {
+    ready: () => tunnel.ready(),
+    status: () => describeTunnel(tunnel),
+    snapshot: () => snapshot(tunnel),
+    ended: ended.promise,
+    close: options => close(tunnel, router, token, options),
+  }
+}
+
+async function close(
+  tunnel: Tunnel,
+  router: EmbeddedRouter | undefined,
+  token: OpenTokenSource,
+  options: { graceMs: number },
+): Promise<void> {
+  token.close()
+  await tunnel.close(options)
+  await router?.close()
+}
+
+async function tunnelOptions(config: ClientConfig): Promise<Omit<ClientOptions, 'token' | 'target'>> {
+  const { 'tls.cert': cert, 'tls.key': key } = config
+  return {
+    url: config.server ?? [],
+    ca: config.ca && (await Promise.all(config.ca.map(file => readFile(file)))),
+    caOnly: config['ca-only'],
+    tls: cert === undefined ? undefined : { cert: readInput(cert, 'the certificate'), key: readInput(key!, 'the key') },
+    connections: config.connections,
+    allowCallers: config['allow.callers'],
+    proxy: config.proxy,
+  }
+}
+
+function warnAtStart(config: ClientConfig, logger: Logger): void {
+  if (config['ca-only']) logger.info({}, 'the authorities of the system are not trusted')
+  if (config.server?.some(server => server.startsWith('ws:'))) {
+    logger.warn({}, 'ws:// sends the token in the clear; it is for tests on one machine')
+  }
+}
+
+function snapshot(tunnel: Tunnel) {
+  const { sessions, reconnects, tokenExpiresMs } = tunnel.stats()
+  const sum = (value: (session: (typeof sessions)[number]) => number) =>
+    sessions.reduce((total, session) => total + value(session), 0)
+  return {
+    sessions: sessions.filter(session => session.state === 'ready').length,
+    streams: sum(session => session.streams),
+    bufferedBytes: sum(session => session.bufferedBytes),
+    roundTripsMs: sessions.map(session => session.rttMs),
+    reconnects,
+    ...(tokenExpiresMs === undefined ? {} : { tokenExpiresAt: tokenExpiresMs }),
+  }
+}
+
+function describeTunnel(tunnel: Tunnel) {
+  const { sessions, tokenExpiresMs, ...rest } = tunnel.stats()
+  return {
+    ...rest,
+    tokenEnds: tokenExpiresMs === undefined ? undefined : new Date(tokenExpiresMs).toISOString(),
+    sessions: sessions.map(({ openedMs, ...session }) => ({
+      ...session,
+      connectedSince: new Date(openedMs).toISOString(),
+    })),
+  }
+}

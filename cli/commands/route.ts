@@ -1,0 +1,58 @@
+import type { MatchResult } from '../../router/explain.ts'
+import { createRouter } from '../../router/router.ts'
+import type { Arguments } from '../args.ts'
+import type { Run } from '../command.ts'
+import { COMPONENTS } from '../config/components.ts'
+import { loadConfig } from '../config/load.ts'
+import type { RouterConfig } from '../config/router.ts'
+import { EXIT, usageError } from '../failure.ts'
+import { hasSwitch, optionalFlag } from '../options.ts'
+import { loadRoutes } from '../service/routes.ts'
+
+/** `sallyport route test`: exit code 0 if a route takes the URL, else 1. */
+export const routeTest: Run = async (args, io) => {
+  const config = await routeConfig(args)
+  if (config.routes === undefined && config.preset === undefined) throw usageError('--routes is missing')
+  const router = createRouter({ routes: await loadRoutes(config) })
+  const result = router.match({
+    url: args.positionals[0]!,
+    method: optionalFlag(args, 'method'),
+    caller: optionalFlag(args, 'caller'),
+    headers: Object.fromEntries((args.flags.get('header') ?? []).map(parseHeader)),
+  })
+  await router.close()
+  io.out(hasSwitch(args, 'json') ? `${JSON.stringify(result, undefined, 2)}\n` : describe(result))
+  return result.outcome === 'refuse' ? EXIT.runtime : EXIT.ok
+}
+
+/** Flags of the router that this command takes too; no variable and no file speaks here. */
+async function routeConfig(args: Arguments): Promise<RouterConfig> {
+  const flags = new Map([...args.flags].filter(([name]) => Object.hasOwn(COMPONENTS.router, name)))
+  const sources = { flags, environment: {}, configFile: undefined, everyName: [] }
+  return (await loadConfig(COMPONENTS.router, sources)).values
+}
+
+function parseHeader(text: string): [string, string] {
+  const colon = text.indexOf(':')
+  if (colon < 1) throw usageError(`--header ${JSON.stringify(text)}: expected "NAME: VALUE"`)
+  return [text.slice(0, colon).trim().toLowerCase(), text.slice(colon + 1).trim()]
+}
+
+function describe(result: MatchResult): string {
+  const captures = Object.entries(result.captures).map(([name, value]) => `${name}=${value}`)
+  const rows: [string, string | number | undefined][] = [
+    ['route', result.route ?? 'none'],
+    ['captures', captures.length === 0 ? undefined : captures.join(', ')],
+    ['target', result.target],
+    ['dials', result.dial],
+    ['path', result.path],
+    ['host', result.host],
+    ['status', result.status],
+    ['code', result.code],
+    ['why', result.explanation],
+  ]
+  return rows
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => `${name.padEnd(8)} ${value}\n`)
+    .join('')
+}

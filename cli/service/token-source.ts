@@ -1,0 +1,65 @@
+import { readFile } from 'node:fs/promises'
+import type { Logger } from '../../protocol/log.ts'
+import type { ClientConfig } from '../config/client.ts'
+import { configurationError, fileProblem } from '../failure.ts'
+import { checkTokenCommand } from './files.ts'
+import { runTokenCommand } from './token-command.ts'
+import { watchText } from './watch.ts'
+
+export interface OpenTokenSource {
+  /** For the tunnel: called at the start, and again when a third of the life of the last token is left. */
+  source(): Promise<string>
+  /** From now on tells of each new token in the file. */
+  follow(onToken: (token: string) => void): void
+  close(): void
+}
+
+/**
+ * The token's file or command. A file that is not there yet is waited for, as a Kubernetes Secret that a job will fill;
+ * one that may not be read, or with `--exit-on-refusal` is not there, is a configuration error.
+ */
+export async function openTokenSource(config: ClientConfig, logger: Logger): Promise<OpenTokenSource> {
+  const file = config['token.file']
+  if (file === undefined) return commandSource(checkTokenCommand(config['token.command'])!)
+  const text = await readFirst(file, config['exit-on-refusal'], logger)
+  return fileSource(file, text, logger)
+}
+
+function commandSource(words: readonly string[]): OpenTokenSource {
+  return { source: () => runTokenCommand(words), follow() {}, close() {} }
+}
+
+async function readFirst(file: string, mustExist: boolean, logger: Logger): Promise<string | undefined> {
+  try {
+    return await readFile(file, 'utf8')
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || mustExist) {
+      throw configurationError(`--token.file ${file}: ${fileProblem(error)}`, error)
+    }
+    logger.warn({ file }, 'the token file is not there yet; waiting for it')
+    return undefined
+  }
+}
+
+function fileSource(file: string, first: string | undefined, logger: Logger): OpenTokenSource {
+  let watching: ReturnType<typeof watchText> | undefined
+  return {
+    async source() {
+      const token = (await readFile(file, 'utf8').catch(error => fail(`${file}: ${fileProblem(error)}`))).trim()
+      return token === '' ? fail(`${file} is empty`) : token
+    },
+    follow(onToken) {
+      const onText = (text: string) => {
+        if (text.trim() !== '') onToken(text.trim())
+      }
+      const onGone = (error: unknown) =>
+        logger.warn({ file, problem: fileProblem(error) }, 'the token file cannot be read; the old token stays')
+      watching = watchText(file, first, onText, onGone)
+    },
+    close: () => watching?.close(),
+  }
+}
+
+function fail(message: string): never {
+  throw new Error(message)
+}
