@@ -262,7 +262,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor {
   }
 
   breakOff(error: SallyportError): void {
-    if (this.#over) return
+    if (this.#over || (this.#writer.ended && !this.#raw)) return
     this.#finish()
     this.#stream.reset(resetCodeOf(error))
   }

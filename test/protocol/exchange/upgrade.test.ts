@@ -1,0 +1,147 @@
+import { describe, expect, test } from 'vitest'
+import { SallyportError } from '../../../protocol/errors.ts'
+import { BODY_UNKNOWN } from '../../../protocol/exchange.ts'
+import { request, send, tunnel, upstreams } from './support.ts'
+
+const upgrade = () => request({ upgrade: true, headers: ['sec-websocket-protocol', 'a, b'] })
+const switching = { status: 101, headers: ['sec-websocket-protocol', 'b'], bodyBytes: 0 }
+
+describe('an upgrade', () => {
+  test('both directions carry raw bytes after the 101, each ends by itself', async () => {
+    const { handler, next } = upstreams()
+    const { server, client } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    expect(upstream.request).toMatchObject({ upgrade: true, bodyBytes: 0, headers: ['sec-websocket-protocol', 'a, b'] })
+    expect(upstream.events).toEqual([])
+    upstream.response.informational(103, [])
+    upstream.response.head(switching)
+    upstream.response.data(Buffer.from('from upstream'))
+    await caller.until(self => self.bytes === 13)
+    expect(caller.events).toEqual(['head 101', 'data'])
+    expect(caller.head_).toEqual(switching)
+    caller.sink.data(Buffer.from('from caller'))
+    caller.sink.end([])
+    await upstream.over()
+    expect([upstream.text, upstream.events]).toEqual(['from caller', ['data', 'end']])
+    upstream.response.data(Buffer.alloc(100_000))
+    upstream.response.end([])
+    await caller.over()
+    expect(caller.bytes).toBe(100_013)
+    expect([upstream.credit, caller.credit]).toEqual([100_013, 11])
+    expect([server.streams, client.streams]).toEqual([0, 0])
+  })
+
+  test('an upstream that ends first hears the rest of the caller', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    upstream.response.head(switching)
+    upstream.response.end([])
+    await caller.over()
+    caller.sink.data(Buffer.from('late'))
+    caller.sink.end([])
+    await upstream.over()
+    expect(upstream.text).toBe('late')
+    expect(server.streams).toBe(0)
+  })
+
+  test('an upstream that says no answers as to any request', async () => {
+    const { handler, next } = upstreams()
+    const { server, client } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    upstream.response.head({ status: 403, headers: ['content-length', '2'], bodyBytes: 2 })
+    upstream.response.data(Buffer.from('no'))
+    upstream.response.end([])
+    await caller.over()
+    expect(caller.events).toEqual(['head 403', 'data', 'end'])
+    await new Promise(done => client.ping(done))
+    expect(upstream.events).toEqual([])
+    expect([server.streams, client.streams]).toEqual([0, 0])
+  })
+
+  test('what comes before the 101 is not sent', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    caller.sink.end([])
+    const upstream = await next()
+    upstream.response.head(switching)
+    await caller.until(self => self.status === 101)
+    caller.sink.data(Buffer.from('x'))
+    await upstream.until(self => self.bytes === 1)
+    expect(upstream.events).toEqual(['data'])
+  })
+
+  test('a peer that sends bytes before the 101 is cut', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    caller.stream.write(Buffer.from('too early'))
+    await Promise.all([caller.over(), upstream.over()])
+    expect(upstream.error?.reason).toBe('upstream-broken')
+    expect(caller.error?.reason).toBe('upstream-broken')
+  })
+
+  test('a peer that ends before the 101: the upstream end hears it after the 101', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    caller.stream.end()
+    await new Promise(done => server.ping(done))
+    expect(upstream.events).toEqual([])
+    upstream.response.head(switching)
+    await upstream.over()
+    expect(upstream.events).toEqual(['end'])
+  })
+
+  test.each(['sec-websocket-key', 'sec-websocket-accept', 'sec-websocket-version'])(
+    '%s stays on its hop',
+    async name => {
+      const { handler, next } = upstreams()
+      const { server } = tunnel(handler)
+      const refused = send(server, request({ upgrade: true, headers: [name, 'x'] }))
+      await refused.over()
+      expect(refused.error).toMatchObject({ refusal: 'malformed' })
+      const caller = send(server, upgrade())
+      const upstream = await next()
+      upstream.response.head({ ...switching, headers: [name, 'x'] })
+      await caller.over()
+      expect(caller.error?.reason).toBe('upstream-broken')
+    },
+  )
+
+  test('a reset goes through in either direction', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const first = send(server, upgrade())
+    const upstream = await next()
+    upstream.response.head(switching)
+    await first.until(self => self.status === 101)
+    first.sink.abort(new SallyportError('cancelled'))
+    await upstream.over()
+    expect(upstream.error?.reason).toBe('cancelled')
+    const second = send(server, upgrade())
+    const other = await next()
+    other.response.head(switching)
+    other.response.abort(new SallyportError('upstream-broken'))
+    await second.over()
+    expect(second.error?.reason).toBe('upstream-broken')
+  })
+
+  test('an ordinary answer with a body of unknown length', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    upstream.response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+    upstream.response.data(Buffer.from('page'))
+    upstream.response.end(['a', 'b'])
+    await caller.over()
+    expect([caller.text, caller.trailers]).toEqual(['page', ['a', 'b']])
+  })
+})
