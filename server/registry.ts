@@ -227,6 +227,7 @@ export class Registry<M extends Member> {
   }
 }
 
+/** Differences of under a millisecond are noise. */
 function cost(member: Member): number {
-  return Math.max(member.rttMs, 0.1) * (member.exchanges + 1)
+  return Math.max(member.rttMs, 1) * (member.exchanges + 1)
 }

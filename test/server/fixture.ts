@@ -1,7 +1,7 @@
 /** A server and small clients for tests of the server: made from the protocol alone, with keys made at run time. */
 import { request as httpRequest } from 'node:http'
 import { request as httpsRequest, type RequestOptions } from 'node:https'
-import { WebSocket } from 'ws'
+import { type ClientOptions, WebSocket } from 'ws'
 import {
   type CertificateAndKey,
   createAuthority,
@@ -99,7 +99,7 @@ export async function openWebSocket(server: Server, options: DialOptions = {}): 
   const { host, port } = server.controlAddress!
   const bearer = options.token ?? (await token(options.runtime ?? 'demo'))
   const headers = { authorization: `Bearer ${bearer}`, ...options.headers }
-  const ws = new WebSocket(`wss://${host}:${port}${options.path ?? CONNECT_PATH}`, options.protocols ?? [SUBPROTOCOL], {
+  const settings: ClientOptions & { servername: string } = {
     ca: authority.certificate,
     servername: options.servername ?? CONTROL_NAME,
     headers,
@@ -108,7 +108,12 @@ export async function openWebSocket(server: Server, options: DialOptions = {}): 
       ? {}
       : { cert: options.certificate.certificate, key: options.certificate.key }),
     ...(options.maxVersion === undefined ? {} : { maxVersion: options.maxVersion }),
-  })
+  }
+  const ws = new WebSocket(
+    `wss://${host}:${port}${options.path ?? CONNECT_PATH}`,
+    options.protocols ?? [SUBPROTOCOL],
+    settings,
+  )
   return new Promise((resolve, reject) => {
     ws.once('open', () => resolve(ws))
     ws.once('error', reject)
@@ -226,17 +231,20 @@ export interface Answer {
 
 export interface CallOptions extends RequestOptions {
   readonly body?: string | Buffer
+  /** The head of the answer is there. */
+  readonly onResponse?: () => void
 }
 
 /** A caller's request at the public edge. */
 export function call(server: Server, host: string, path = '/', options: CallOptions = {}): Promise<Answer> {
-  const { body, headers, ...rest } = options
+  const { body, headers, onResponse, ...rest } = options
   const { host: address, port } = server.publicAddress!
   const send = options.ca === undefined ? httpRequest : httpsRequest
   return new Promise((resolve, reject) => {
     const request = send(
       { host: address, port, path, agent: false, headers: { host, ...headers }, ...rest },
       response => {
+        onResponse?.()
         const chunks: Buffer[] = []
         response.on('data', chunk => chunks.push(chunk))
         response.on('error', reject)
@@ -266,4 +274,19 @@ export function event<Name extends 'session' | 'ready' | 'sessionEnded' | 'refus
     }
     server.on(name, listener)
   })
+}
+
+/** A handler that lets exchanges begin and answers none; `begun` resolves at the first. */
+export function hanging(): { handler: ExchangeHandler; begun: Promise<ResponseSink>; count: () => number } {
+  let count = 0
+  let onBegun: (response: ResponseSink) => void
+  const begun = new Promise<ResponseSink>(resolve => {
+    onBegun = resolve
+  })
+  const handler: ExchangeHandler = (_preamble, _request, response) => {
+    count++
+    onBegun(response)
+    return ignoring(response)
+  }
+  return { handler, begun, count: () => count }
 }

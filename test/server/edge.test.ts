@@ -1,0 +1,351 @@
+import { importJWK, SignJWT } from 'jose'
+import { afterEach, describe, expect, test } from 'vitest'
+import { SallyportError } from '../../protocol/errors.ts'
+import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import { Refusal } from '../../protocol/exchange/refusal.ts'
+import type { ExchangeRecord, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { Server } from '../../server/server.ts'
+import {
+  always,
+  answer,
+  call,
+  DOMAIN,
+  dial,
+  event,
+  hanging,
+  ignoring,
+  makeWorld,
+  startServer,
+  token,
+} from './fixture.ts'
+
+const HOST = `demo.${DOMAIN}`
+const ORIGIN = 'https://ui.example.com'
+
+let server: Server
+const start = async (options: Parameters<typeof startServer>[0] = {}) => {
+  server = await startServer(options)
+  return server
+}
+afterEach(() => server.close({ graceMs: 0 }))
+
+describe('which runtime', () => {
+  test.each(['example.com', DOMAIN, `a.demo.${DOMAIN}`, `demo.${DOMAIN}.evil.com`, `-x.${DOMAIN}`])(
+    '%s is an unknown host',
+    async host => {
+      await start()
+      await dial(server)
+      const answer = await call(server, host)
+      expect(answer.status).toBe(404)
+      expect(answer.headers['sallyport-error']).toBe('unknown-host')
+      expect(JSON.parse(answer.text)).toMatchObject({
+        type: 'urn:sallyport:error:unknown-host',
+        status: 404,
+        code: 'unknown-host',
+        requestId: answer.headers['x-request-id'],
+      })
+    },
+  )
+
+  test.each([HOST, `DEMO.${DOMAIN.toUpperCase()}`, `${HOST}:443`, `${HOST}.`])('%s is the runtime', async host => {
+    await start()
+    await dial(server)
+    expect((await call(server, host)).status).toBe(200)
+  })
+
+  test('a runtime that has no session is offline, and says when to come again', async () => {
+    await start()
+    const answer = await call(server, HOST)
+    expect(answer.status).toBe(503)
+    expect(answer.headers['sallyport-error']).toBe('runtime-offline')
+    expect(Number(answer.headers['retry-after'])).toBeGreaterThan(0)
+  })
+
+  test('a session that is not ready gets nothing', async () => {
+    await start()
+    await dial(server, { notReady: true })
+    expect((await call(server, HOST)).status).toBe(503)
+  })
+
+  test('HEAD gets no body with an error', async () => {
+    await start()
+    const answer = await call(server, HOST, '/', { method: 'HEAD' })
+    expect([answer.status, answer.text]).toEqual([503, ''])
+  })
+
+  test('the health path answers on any host', async () => {
+    await start({ healthPath: '/lb' })
+    expect(await call(server, '10.0.0.1', '/lb')).toMatchObject({ status: 200, text: 'ok\n' })
+    expect((await call(server, '10.0.0.1', '/lb', { method: 'POST' })).status).toBe(405)
+  })
+})
+
+describe('CORS on our own errors', () => {
+  const preflight = {
+    method: 'OPTIONS',
+    headers: { origin: ORIGIN, 'access-control-request-method': 'POST' },
+  }
+
+  test('comes from what the client published, also when it has left', async () => {
+    await start()
+    const cors = [
+      { path: '/', origins: ['https://other.example.com'] },
+      { path: '/app', origins: [ORIGIN], methods: ['POST'], credentials: true },
+    ]
+    const client = await dial(server, { hello: { cors } })
+    const ended = event(server, 'sessionEnded')
+    client.session.close('test')
+    await ended
+    const inside = await call(server, HOST, '/app/x?y', { headers: { origin: ORIGIN } })
+    expect(inside.status).toBe(503)
+    expect(inside.headers['access-control-allow-origin']).toBe(ORIGIN)
+    expect(inside.headers['access-control-allow-credentials']).toBe('true')
+    expect(inside.headers.vary).toBe('origin')
+    const outside = await call(server, HOST, '/application', { headers: { origin: ORIGIN } })
+    expect(outside.headers['access-control-allow-origin']).toBeUndefined()
+    const asked = await call(server, HOST, '/app', preflight)
+    expect([asked.status, asked.headers['access-control-allow-methods']]).toEqual([204, 'POST'])
+    expect((await call(server, HOST, '/', preflight)).status).toBe(503)
+  })
+
+  test('is forgotten after the time for which it is kept', async () => {
+    let now = Date.now()
+    await start({ clock: () => now, limits: { corsKeepMs: 1000 } })
+    const client = await dial(server, { hello: { cors: [{ path: '/', origins: [ORIGIN] }] } })
+    const ended = event(server, 'sessionEnded')
+    client.session.close('test')
+    await ended
+    now += 1001
+    const answer = await call(server, HOST, '/', { headers: { origin: ORIGIN } })
+    expect(answer.headers['access-control-allow-origin']).toBeUndefined()
+  })
+
+  test('falls back to the server-wide origins', async () => {
+    await start({ cors: { origins: [ORIGIN] } })
+    const answer = await call(server, HOST, '/', { headers: { origin: ORIGIN } })
+    expect(answer.headers['access-control-allow-origin']).toBe(ORIGIN)
+    expect((await call(server, HOST, '/', preflight)).status).toBe(204)
+  })
+})
+
+describe('who may call', () => {
+  test('an empty list lets nobody in', async () => {
+    await start()
+    await dial(server, { hello: { allowCallers: [] } })
+    const answer = await call(server, HOST)
+    expect([answer.status, answer.headers['sallyport-error']]).toEqual([403, 'caller-not-allowed'])
+  })
+
+  test('the address is that of the socket unless the peer is a trusted proxy', async () => {
+    await start({ trustedProxies: ['10.0.0.0/8'] })
+    await dial(server, { hello: { allowCallers: ['203.0.113.0/24'] } })
+    const forged = { headers: { 'x-forwarded-for': '203.0.113.7' } }
+    expect((await call(server, HOST, '/', forged)).status).toBe(403)
+  })
+
+  test('a trusted proxy is believed, counted from the right', async () => {
+    await start({ trustedProxies: ['127.0.0.0/8', '10.0.0.0/8'] })
+    await dial(server, { hello: { allowCallers: ['203.0.113.0/24'] } })
+    const right = { headers: { 'x-forwarded-for': '8.8.8.8, 203.0.113.7, 10.1.1.1' } }
+    const left = { headers: { 'x-forwarded-for': '203.0.113.7, 8.8.8.8, 10.1.1.1' } }
+    expect((await call(server, HOST, '/', right)).status).toBe(200)
+    expect((await call(server, HOST, '/', left)).status).toBe(403)
+  })
+
+  test("the token's list wins over the client's", async () => {
+    await start()
+    const { keys } = await makeWorld()
+    const key = await importJWK(keys.privateJwk, keys.privateJwk.alg)
+    const bearer = await new SignJWT({ sallyport_allow_callers: ['203.0.113.0/24'] })
+      .setProtectedHeader({ alg: 'EdDSA' })
+      .setSubject('demo')
+      .setAudience('sallyport')
+      .setExpirationTime('1h')
+      .sign(key)
+    await dial(server, { token: bearer, hello: { allowCallers: ['0.0.0.0/0'] } })
+    expect((await call(server, HOST)).status).toBe(403)
+  })
+})
+
+describe('sent again or not', () => {
+  const post = { method: 'POST', body: 'payload' }
+
+  test('a request refused unprocessed goes to the other session, body and all', async () => {
+    await start()
+    let refusals = 0
+    const refuse: ExchangeHandler = () => {
+      refusals++
+      return new Refusal('draining')
+    }
+    await dial(server, { handler: refuse, hello: { connection: 0 } })
+    await dial(server, { hello: { connection: 1 } })
+    const answers = await Promise.all(Array.from({ length: 20 }, () => call(server, HOST, '/', post)))
+    expect(new Set(answers.map(answer => answer.text))).toEqual(new Set(['POST / payload']))
+    expect(refusals).toBeGreaterThan(0)
+  })
+
+  test('a GET whose session dies before an answer goes to another session, of another instance too', async () => {
+    await start()
+    const victim = hanging()
+    const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
+    const calling = call(server, HOST)
+    await victim.begun
+    await dial(server, { handler: always('second'), hello: { instance: 'two' } })
+    first.ws.terminate()
+    expect((await calling).text).toBe('second')
+  })
+
+  test('a POST goes to the same instance, which knows what it has begun', async () => {
+    await start()
+    const victim = hanging()
+    const first = await dial(server, { handler: victim.handler })
+    const calling = call(server, HOST, '/', post)
+    await victim.begun
+    const seen: number[] = []
+    const begun: ExchangeHandler = preamble => {
+      seen.push(preamble.attempt)
+      return new Refusal('already-begun')
+    }
+    await dial(server, { handler: begun, hello: { connection: 1 } })
+    first.ws.terminate()
+    const answer = await calling
+    expect([answer.status, answer.headers['sallyport-error']]).toEqual([502, 'session-lost'])
+    expect(seen).toEqual([1])
+  })
+
+  test('a POST never goes to another instance', async () => {
+    await start()
+    const victim = hanging()
+    const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
+    const calling = call(server, HOST, '/', post)
+    await victim.begun
+    const other = hanging()
+    await dial(server, { handler: other.handler, hello: { instance: 'two' } })
+    first.ws.terminate()
+    const answer = await calling
+    expect([answer.status, answer.headers['sallyport-error'], other.count()]).toEqual([502, 'session-lost', 0])
+  })
+
+  test('a body over the bound is not kept, so it is not sent again', async () => {
+    await start({ limits: { replayBytes: 1000 } })
+    const refuse: ExchangeHandler = () => new Refusal('draining')
+    await dial(server, { handler: refuse })
+    await dial(server, { hello: { connection: 1 } })
+    const long = { method: 'POST', body: 'x'.repeat(2000) }
+    const answers = await Promise.all(Array.from({ length: 20 }, () => call(server, HOST, '/', long)))
+    expect(new Set(answers.map(answer => answer.status))).toEqual(new Set([200, 503]))
+    expect(server.stats()).toMatchObject({ replayBytes: 0, exchanges: 0 })
+  })
+
+  test('an answer that began is cut, never ended cleanly and never sent again', async () => {
+    const records: ExchangeRecord[] = []
+    await start({ onExchange: record => records.push(record) })
+    let sent: ResponseSink | undefined
+    const half: ExchangeHandler = (_preamble, _request, response) => {
+      response.head({ status: 200, headers: ['content-length', '10'], bodyBytes: 10 })
+      response.data(Buffer.from('half'))
+      sent = response
+      return ignoring(response)
+    }
+    await dial(server, { handler: half })
+    const onResponse = () => sent!.abort(new SallyportError('upstream-broken'))
+    await expect(call(server, HOST, '/', { onResponse })).rejects.toThrow()
+    expect(records).toMatchObject([{ status: 200, code: 'upstream-broken', cut: true }])
+  })
+})
+
+describe('the record of an exchange', () => {
+  test('tells what happened, without the query', async () => {
+    const records: ExchangeRecord[] = []
+    await start({ onExchange: record => records.push(record) })
+    await dial(server)
+    await call(server, HOST, '/a?secret=1', { method: 'POST', body: 'abc' })
+    expect(records).toHaveLength(1)
+    expect(records[0]).toMatchObject({
+      runtime: 'demo',
+      method: 'POST',
+      host: HOST,
+      path: '/a',
+      caller: '127.0.0.1',
+      status: 200,
+      code: undefined,
+      cut: false,
+      bytesIn: 3,
+      bytesOut: 'POST /a?secret=1 abc'.length,
+      upgrade: false,
+      session: server.sessions()[0]!.id,
+    })
+    await call(server, 'nowhere.example')
+    expect(records[1]).toMatchObject({ runtime: undefined, status: 404, code: 'unknown-host' })
+  })
+
+  test('a caller who leaves counts as cancelled, and the client is told', async () => {
+    const records: ExchangeRecord[] = []
+    let aborted: (error: SallyportError) => void
+    const gone = new Promise<SallyportError>(resolve => {
+      aborted = resolve
+    })
+    await start({ onExchange: record => records.push(record) })
+    const begun = new Promise<void>(resolve => {
+      const hang: ExchangeHandler = (_preamble, _request, response): RequestSink => {
+        resolve()
+        return { ...ignoring(response), abort: error => aborted(error) }
+      }
+      void dial(server, { handler: hang }).then(() => {
+        const request = call(server, HOST, '/', { signal: controller.signal })
+        request.catch(() => {})
+      })
+    })
+    const controller = new AbortController()
+    await begun
+    controller.abort()
+    expect((await gone).reason).toBe('cancelled')
+    expect(records[0]).toMatchObject({ status: 0, code: 'cancelled', cut: false })
+    expect(server.stats().exchanges).toBe(0)
+  })
+})
+
+describe('several sessions', () => {
+  test('share the exchanges, and a draining one gets none', async () => {
+    await start()
+    const counts = [0, 0]
+    const counting =
+      (index: number): ExchangeHandler =>
+      (_preamble, _request, response) => {
+        counts[index]!++
+        answer(response, 200, String(index))
+        return ignoring(response)
+      }
+    const first = await dial(server, { handler: counting(0) })
+    await dial(server, { handler: counting(1), hello: { connection: 1 } })
+    await Promise.all(Array.from({ length: 40 }, () => call(server, HOST)))
+    expect(Math.min(...counts)).toBeGreaterThan(0)
+    first.session.control({ type: 'drain', reason: 'test', afterMs: 0, deadlineMs: 5000 })
+    await first.message('drained')
+    const before = counts[0]
+    for (let i = 0; i < 20; i++) await call(server, HOST)
+    expect(counts[0]).toBe(before)
+  })
+
+  test('a newer instance takes over, and the older one comes back when it leaves', async () => {
+    await start()
+    const one = await dial(server, { handler: always('one'), hello: { instance: 'one' } })
+    expect((await call(server, HOST)).text).toBe('one')
+    const two = await dial(server, { handler: always('two'), hello: { instance: 'two' } })
+    expect(await one.message('ready')).toMatchObject({ active: false, epoch: 1 })
+    expect((await call(server, HOST)).text).toBe('two')
+    two.session.close('gone')
+    expect(await one.message('ready')).toMatchObject({ active: true, epoch: 3 })
+    expect((await call(server, HOST)).text).toBe('one')
+  })
+
+  test('another runtime gets none of it', async () => {
+    await start()
+    await dial(server, { handler: always('demo') })
+    await dial(server, { token: await token('demo2'), handler: always('demo2') })
+    for (let i = 0; i < 10; i++) {
+      expect((await call(server, HOST)).text).toBe('demo')
+      expect((await call(server, `demo2.${DOMAIN}`)).text).toBe('demo2')
+    }
+  })
+})
