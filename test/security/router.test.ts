@@ -1,0 +1,390 @@
+/** security.md, "Router": R1 to R7, against upstreams that record every byte. */
+import { once } from 'node:events'
+import { createServer as createHttp } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import { createServer as createTls } from 'node:tls'
+import { afterEach, describe, expect, it } from 'vitest'
+import { type Route, type RouterService, type RouterServiceOptions, serveRouter } from '../../router/index.ts'
+import { get, OK, RawUpstream, rawCall, recordingLogger } from '../router/support.ts'
+import { makeSecrets } from '../support/secrets.ts'
+
+const stops: (() => Promise<unknown> | unknown)[] = []
+afterEach(async () => {
+  for (const stop of stops.splice(0).reverse()) await stop()
+})
+
+async function upstream(onData?: (socket: Socket, text: string, index: number) => void): Promise<RawUpstream> {
+  const started = await RawUpstream.start(onData)
+  stops.push(() => started.stop())
+  return started
+}
+
+async function service(routes: Route[], more: Partial<RouterServiceOptions> = {}): Promise<RouterService> {
+  const { resolve } = more
+  const started = await serveRouter({ port: 0, ...more, routes: { routes, resolve } })
+  stops.push(() => started.close({ graceMs: 0 }))
+  return started
+}
+
+const status = (answer: string) => Number(answer.split(' ')[1])
+/** Value of the last such field in what an upstream recorded. */
+const field = (text: string, name: string) => new RegExp(`^${name}: (.*)\r$`, 'im').exec(text)?.[1]
+
+describe('R1 hop-by-hop fields', () => {
+  it('and those that Connection names go to no upstream, and ours cannot be named away', async () => {
+    const up = await upstream()
+    const { address } = await service([{ name: 'all', match: {}, target: up.url }])
+    const bytes = [
+      'GET / HTTP/1.1',
+      'host: a',
+      'Connection: close, x-secret, x-forwarded-for, x-request-id, forwarded',
+      'x-secret: 1',
+      'Keep-Alive: timeout=9',
+      'Proxy-Connection: keep-alive',
+      'Proxy-Authorization: Basic eA==',
+      'TE: trailers',
+      'Upgrade: h2c',
+      'HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA',
+      'x-kept: yes',
+    ]
+    await rawCall(address.port, `${bytes.join('\r\n')}\r\n\r\n`)
+    const seen = up.received[0]!
+    expect(field(seen, 'x-kept')).toBe('yes')
+    for (const name of [
+      'x-secret',
+      'keep-alive',
+      'proxy-connection',
+      'proxy-authorization',
+      'te',
+      'upgrade',
+      'http2-settings',
+    ]) {
+      expect(field(seen, name), name).toBeUndefined()
+    }
+    expect(field(seen, 'x-forwarded-for')).toBe('127.0.0.1')
+    expect(field(seen, 'x-request-id')).toMatch(/^[0-9a-f-]{36}$/)
+    expect(field(seen, 'forwarded')).toMatch(/^for=127\.0\.0\.1;/)
+  })
+
+  it('and those that Connection names come back from no upstream', async () => {
+    const answer =
+      'HTTP/1.1 200 OK\r\nConnection: x-inner\r\nx-inner: 1\r\nKeep-Alive: timeout=9\r\nx-kept: yes\r\ncontent-length: 0\r\n\r\n'
+    const up = await upstream(socket => socket.write(answer))
+    const { address } = await service([{ name: 'all', match: {}, target: up.url }])
+    const seen = await get(address.port, '/')
+    expect(status(seen)).toBe(200)
+    expect(field(seen, 'x-kept')).toBe('yes')
+    expect(field(seen, 'x-inner')).toBeUndefined()
+    expect(field(seen, 'keep-alive')).toBeUndefined()
+  })
+})
+
+describe('R2 fields that say who the caller is', () => {
+  const forged = [
+    'X-Forwarded-For: 6.6.6.6',
+    'X-Forwarded-Proto: https',
+    'X-Forwarded-Host: evil',
+    'X_Forwarded_For: 6.6.6.6',
+    'x-forwarded_host: evil',
+    'X-Forwarded-Prefix: /evil',
+    'Forwarded: for=6.6.6.6',
+    'X-Real-IP: 6.6.6.6',
+    'x_real_ip: 6.6.6.6',
+    'Sallyport-Internal: evil',
+    'X-Request-Id: evil',
+  ]
+
+  it('of an untrusted peer are replaced, underscore twins too', async () => {
+    const up = await upstream()
+    const { address } = await service([{ name: 'all', match: {}, target: up.url }])
+    await get(address.port, '/', ...forged)
+    const seen = up.received[0]!
+    expect(seen).not.toMatch(/6\.6\.6\.6|evil/)
+    expect(field(seen, 'x-forwarded-for')).toBe('127.0.0.1')
+    expect(field(seen, 'x-forwarded-proto')).toBe('http')
+    expect(field(seen, 'x-forwarded-host')).toBe('outer.example')
+  })
+
+  it('of a trusted proxy are believed, counted from the right', async () => {
+    const up = await upstream()
+    const { address } = await service([{ name: 'all', match: {}, target: up.url }], { trustedProxies: ['127.0.0.0/8'] })
+    const told = [
+      'X-Forwarded-For: 6.6.6.6, 203.0.113.9',
+      'X-Forwarded-Proto: https',
+      'X-Forwarded-Host: ui.example.com',
+    ]
+    await get(address.port, '/', ...told, 'X-Request-Id: from-proxy', 'X_Forwarded_For: 6.6.6.6', 'X-Real-IP: 6.6.6.6')
+    const seen = up.received[0]!
+    expect(field(seen, 'x-forwarded-for')).toBe('203.0.113.9')
+    expect(field(seen, 'x-forwarded-proto')).toBe('https')
+    expect(field(seen, 'x-forwarded-host')).toBe('ui.example.com')
+    expect(field(seen, 'x-request-id')).toBe('from-proxy')
+    expect(seen).not.toMatch(/6\.6\.6\.6/)
+  })
+
+  it('decide who may call a route; IPv4-mapped addresses and an empty list included', async () => {
+    const up = await upstream()
+    const allow = (callers: string[]): Route => ({ name: 'a', match: {}, target: up.url, allow: { callers } })
+    const trusted = { trustedProxies: ['127.0.0.1'] }
+    const one = await service([allow(['203.0.113.0/24'])], trusted)
+    expect(status(await get(one.address.port, '/', 'X-Forwarded-For: ::ffff:203.0.113.9'))).toBe(200)
+    expect(status(await get(one.address.port, '/', 'X-Forwarded-For: 203.0.113.9, 198.51.100.1'))).toBe(403)
+    const none = await service([allow([])], trusted)
+    expect(status(await get(none.address.port, '/'))).toBe(403)
+    const untrusting = await service([allow(['203.0.113.0/24'])])
+    expect(status(await get(untrusting.address.port, '/', 'X-Forwarded-For: 203.0.113.9'))).toBe(403)
+  })
+
+  it("an upstream's own sallyport-error does not pass for ours", async () => {
+    const up = await upstream(socket =>
+      socket.write('HTTP/1.1 200 OK\r\nSallyport-Error: no-route\r\ncontent-length: 0\r\n\r\n'),
+    )
+    const { address } = await service([{ name: 'all', match: {}, target: up.url }])
+    expect(field(await get(address.port, '/'), 'sallyport-error')).toBeUndefined()
+  })
+})
+
+describe('R3 one canonical path', () => {
+  it('dot segments, encoded slashes, backslashes and NUL never reach another route or its upstream', async () => {
+    const open = await upstream()
+    const admin = await upstream()
+    const { address } = await service([
+      { name: 'open', match: { path: '/app' }, target: open.url },
+      { name: 'admin', match: { path: '/app/admin' }, target: admin.url, allow: { callers: [] } },
+    ])
+    const attacks = [
+      '/app/../app/admin',
+      '/app/x/../admin',
+      '/app/x/%2e%2e/admin',
+      '/app/x/.%2E/admin',
+      '/app/x%2f..%2fadmin',
+      '/app/x/..%2Fadmin',
+      '/app/x/..;/admin',
+      '/app/./admin',
+      '/app//admin',
+      '/app%2fadmin',
+      '/app/x%5c..%5cadmin',
+      '/app/admin%00',
+      '/app/admin;x=1',
+      '/app/%c0%ae%c0%ae/admin',
+    ]
+    for (const path of attacks) expect(status(await get(address.port, path)), path).toBe(400)
+    expect(status(await get(address.port, '/app/%61dmin'))).toBe(403)
+    expect(status(await get(address.port, '/app/admin'))).toBe(403)
+    expect(open.received).toEqual([])
+    expect(admin.received).toEqual([])
+  })
+
+  it('what passes is forwarded byte for byte, query included', async () => {
+    const up = await upstream()
+    const { address } = await service([{ name: 'open', match: { path: '/app' }, target: up.url }])
+    for (const path of [
+      '/app/a%2Fb',
+      '/app//x/',
+      '/app/%7e;v=1?a=../..&b=%00\\%2e%2e',
+      '/app/%zz',
+      "/app/!$&'()*+,=:@",
+    ]) {
+      const seen = up.received.length
+      expect(status(await get(address.port, path)), path).toBe(200)
+      expect(up.received.join('').includes(`GET ${path} HTTP/1.1\r\n`), `${path} after ${seen}`).toBe(true)
+    }
+  })
+})
+
+describe('R4 the target', () => {
+  it('is moved by nothing in the request: absolute form, //, user info', async () => {
+    const up = await upstream()
+    const evil = await upstream()
+    const { address } = await service([{ name: 'all', match: {}, target: up.url }])
+    const at = `127.0.0.1:${evil.port}`
+    const close = 'connection: close\r\n\r\n'
+    await rawCall(address.port, `GET http://${at}/x HTTP/1.1\r\nhost: ${at}\r\n${close}`)
+    await rawCall(address.port, `GET //${at}/x HTTP/1.1\r\nhost: a\r\n${close}`)
+    await rawCall(address.port, `GET /@${at}/x HTTP/1.1\r\nhost: a\r\n${close}`)
+    await rawCall(address.port, `GET http://a@${at}/x HTTP/1.1\r\nhost: ${at}\r\n${close}`)
+    await rawCall(address.port, `GET / HTTP/1.1\r\nhost: ${at}\r\n${close}`)
+    expect(up.received.join('')).toContain('GET /x HTTP/1.1\r\n')
+    expect(evil.received).toEqual([])
+  })
+
+  it('redirects are handed on, not followed', async () => {
+    const evil = await upstream()
+    const up = await upstream(socket =>
+      socket.write(`HTTP/1.1 302 Found\r\nlocation: ${evil.url}/\r\ncontent-length: 0\r\n\r\n`),
+    )
+    const { address } = await service([{ name: 'all', match: {}, target: up.url }])
+    expect(status(await get(address.port, '/'))).toBe(302)
+    expect(evil.received).toEqual([])
+  })
+
+  it('captured names must be DNS labels, allowed, and make a service name', async () => {
+    const up = await upstream()
+    const resolve = { 'push-svc.demo.svc:80': `127.0.0.1:${up.port}`, '127.0.0.1:80': `127.0.0.1:${up.port}` }
+    const { address } = await service(
+      [
+        {
+          name: 'hooks',
+          match: { path: '/hooks/{namespace}/{source}' },
+          target: 'http://{source}-svc.{namespace}.svc',
+          allow: { namespace: ['demo'] },
+        },
+        { name: 'free', match: { path: '/free/{name}' }, target: 'http://{name}' },
+      ],
+      { resolve },
+    )
+    expect(status(await get(address.port, '/hooks/demo/push/x'))).toBe(200)
+    const bad = [
+      'demo/Push',
+      'Demo/push',
+      'kube-system/push',
+      'demo/push.evil',
+      'demo/-push',
+      'demo/push%00',
+      'demo/push@evil',
+      'demo/push:81',
+      'demo/push%3a81',
+      'demo%2f/push',
+      `demo/${'x'.repeat(60)}`,
+    ]
+    for (const names of bad) expect([400, 404], names).toContain(status(await get(address.port, `/hooks/${names}/x`)))
+    for (const name of ['2130706433', '0x7f000001', '127.1', 'localhost', '017700000001', '[::1]', '127.0.0.1']) {
+      expect([400, 404], name).toContain(status(await get(address.port, `/free/${name}`)))
+    }
+    expect(up.received).toHaveLength(1)
+  })
+})
+
+describe('R5 and R6 upstream TLS', () => {
+  it('connections are not shared between TLS identities, and every certificate is checked unless told otherwise', async () => {
+    const secrets = await makeSecrets()
+    const other = await makeSecrets()
+    const used = new Set<object>()
+    const server = createTls({ cert: secrets.server.cert, key: secrets.server.key }, socket => {
+      socket.on('error', () => {})
+      socket.on('data', () => {
+        used.add(socket)
+        socket.write(OK)
+      })
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    stops.push(() => server.close())
+    const target = `https://localhost:${(server.address() as AddressInfo).port}`
+    const { logger, lines } = recordingLogger()
+    const route = (name: string, tls?: Route['tls']): Route => ({ name, match: { path: `/${name}` }, target, tls })
+    const { address, router } = await service(
+      [
+        route('good', { ca: secrets.ca }),
+        route('named', { ca: secrets.ca, serverName: 'other.invalid' }),
+        route('system'),
+        route('stranger', { ca: other.ca }),
+        route('insecure', { insecure: true }),
+      ],
+      { logger },
+    )
+    const ask = (path: string) => get(address.port, path)
+    expect(status(await ask('/good'))).toBe(200)
+    for (const path of ['/named', '/system', '/stranger']) {
+      const answer = await ask(path)
+      expect(status(answer), path).toBe(502)
+      expect(field(answer, 'sallyport-error'), path).toBe('upstream-tls')
+    }
+    expect(status(await ask('/insecure'))).toBe(200)
+    expect(router.stats().upstreams).toMatchObject({ idle: 2 })
+    expect(status(await ask('/good'))).toBe(200)
+    expect(used.size).toBe(2)
+    expect(lines.filter(line => line.includes('tls.insecure'))).toEqual([
+      'warn route "insecure": tls.insecure is set, any certificate of its target is taken',
+    ])
+  })
+})
+
+describe('R7 nothing is forwarded twice', () => {
+  /** The first connection answers once and is kept; then it dies as the next request arrives. */
+  const dyingSecond = (socket: Socket, text: string, index: number) => {
+    if (index > 0 || text.indexOf('\r\n\r\n') === text.lastIndexOf('\r\n\r\n')) socket.write(OK)
+    else socket.resetAndDestroy()
+  }
+  const post = (path: string, ...fields: string[]) =>
+    [
+      'POST ',
+      path,
+      ' HTTP/1.1\r\nhost: a\r\nconnection: close\r\n',
+      ...fields.map(text => `${text}\r\n`),
+      'content-length: 2\r\n\r\nhi',
+    ].join('')
+
+  it('a POST on a stale connection is not sent again', async () => {
+    const up = await upstream(dyingSecond)
+    const { address } = await service([{ name: 'all', match: {}, target: up.url, retries: { attempts: 3 } }])
+    expect(status(await get(address.port, '/'))).toBe(200)
+    const answer = await rawCall(address.port, post('/'))
+    expect(status(answer)).toBe(502)
+    expect(field(answer, 'sallyport-error')).toBe('upstream-broken')
+    expect(up.received.join('').match(/POST/g)).toHaveLength(1)
+  })
+
+  it('a GET on a stale connection is sent again, once', async () => {
+    const up = await upstream(dyingSecond)
+    const { address } = await service([{ name: 'all', match: {}, target: up.url }])
+    expect(status(await get(address.port, '/'))).toBe(200)
+    expect(status(await get(address.port, '/second'))).toBe(200)
+    expect(up.received).toHaveLength(2)
+    expect(up.received.join('').match(/second/g)).toHaveLength(2)
+  })
+
+  it('a GET that breaks on a fresh connection, or after a byte of its answer, is not', async () => {
+    const up = await upstream((socket, _, index) => {
+      if (index === 0) socket.resetAndDestroy()
+      else socket.write('HTTP/1.1 2', () => socket.resetAndDestroy())
+    })
+    const { address } = await service([
+      { name: 'none', match: {}, target: up.url },
+      { name: 'many', match: { path: '/many' }, target: up.url, retries: { attempts: 3 } },
+    ])
+    expect(status(await get(address.port, '/'))).toBe(502)
+    expect(up.received).toHaveLength(1)
+    expect(status(await get(address.port, '/many'))).toBe(502)
+    expect(up.received).toHaveLength(2)
+  })
+
+  it('a POST goes again, body and all, only with Idempotency-Key and on a route that accepts it', async () => {
+    const breaking = (socket: Socket, text: string, index: number) => {
+      if (!text.endsWith('hi')) return
+      if (index !== 1) socket.resetAndDestroy()
+      else socket.end(OK.replace('content', 'connection: close\r\ncontent'))
+    }
+    const up = await upstream(breaking)
+    const retries = { attempts: 1 }
+    const { address } = await service([
+      { name: 'plain', match: { path: '/plain' }, target: up.url, retries },
+      { name: 'keyed', match: { path: '/keyed' }, target: up.url, retries: { ...retries, idempotencyKey: true } },
+    ])
+    expect(status(await rawCall(address.port, post('/keyed', 'Idempotency-Key: 1')))).toBe(200)
+    expect(up.received.map(text => text.endsWith('\r\n\r\nhi'))).toEqual([true, true])
+    expect(status(await rawCall(address.port, post('/keyed')))).toBe(502)
+    expect(up.received).toHaveLength(3)
+    expect(status(await rawCall(address.port, post('/plain', 'Idempotency-Key: 1')))).toBe(502)
+    expect(up.received).toHaveLength(4)
+  })
+
+  it('an attempt that never got a connection may be made again, whatever the method', async () => {
+    const http = createHttp((request, response) => {
+      request.resume().on('end', () => response.end('ok'))
+    })
+    const free = createHttp().listen(0, '127.0.0.1')
+    await once(free, 'listening')
+    const { port } = free.address() as AddressInfo
+    free.close()
+    await once(free, 'close')
+    const { logger, lines } = recordingLogger()
+    const route: Route = { name: 'all', match: {}, target: `http://127.0.0.1:${port}`, retries: { attempts: 5 } }
+    const { address } = await service([route], { logger })
+    const answer = rawCall(address.port, post('/'))
+    http.listen(port, '127.0.0.1')
+    stops.push(() => http.close())
+    expect(status(await answer)).toBe(200)
+    expect(lines).toEqual([])
+  })
+})
