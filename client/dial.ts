@@ -268,6 +268,7 @@ function answerFailure(response: IncomingMessage, body: string): AnswerFailure {
     code: text(headers['sallyport-error']) ?? memberOf(body, 'code'),
     dateMs: dateOf(response),
     versions: text(headers['sec-websocket-protocol']),
+    ours: memberOf(body, 'requestId') !== undefined,
   }
 }
 

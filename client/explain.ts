@@ -39,6 +39,8 @@ export interface AnswerFailure {
   readonly dateMs: number | undefined
   /** Header `sec-websocket-protocol`, in which a server names the versions that it speaks. */
   readonly versions: string | undefined
+  /** Whether a Sallyport server said it: the body is a problem document with a request id. */
+  readonly ours: boolean
 }
 
 /** What the client itself knows. */
@@ -75,11 +77,17 @@ export function explain(failure: DialFailure, context: DialContext): string {
 /** Whether the answer says no to this client, so that trying again soon is of no use. */
 export function isRefusal(failure: DialFailure): boolean {
   if (failure.kind === 'subprotocol') return true
-  return failure.kind === 'answer' && (failure.status === 401 || failure.status === 403 || failure.status === 426)
+  if (failure.kind !== 'answer') return false
+  return failure.status === 401 || failure.status === 403 || isOtherVersion(failure)
+}
+
+/** A control endpoint says 400 to a subprotocol that it does not know. */
+function isOtherVersion(answer: AnswerFailure): boolean {
+  return answer.status === 426 || (answer.status === 400 && answer.ours)
 }
 
 function explainAnswer(answer: AnswerFailure, context: DialContext): string {
-  if (answer.status === 426) return explainVersion(answer.versions, context)
+  if (isOtherVersion(answer)) return explainVersion(answer.versions, context)
   if (answer.code !== undefined && PUBLIC_CODES.has(answer.code)) {
     return `${address(context.server)} is the public port of a server, not its control port: dial the address of --control.listen`
   }

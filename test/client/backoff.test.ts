@@ -1,0 +1,47 @@
+import { describe, expect, it } from 'vitest'
+import { Backoff } from '../../client/backoff.ts'
+
+const most = () => 0.999_999
+const least = () => 0
+
+describe('Backoff', () => {
+  it('doubles up to its cap, over the whole range from 0', () => {
+    const high = new Backoff({}, most)
+    const waits = Array.from({ length: 8 }, () => Math.round(high.failed()))
+    expect(waits).toEqual([1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000])
+    const low = new Backoff({}, least)
+    expect([low.failed(), low.failed(), low.failed()]).toEqual([0, 0, 0])
+  })
+
+  it('tries within a second after the loss of a session, whatever failed before', () => {
+    const backoff = new Backoff({}, most)
+    for (let i = 0; i < 6; i++) backoff.failed()
+    expect(backoff.lost(10_000)).toBeLessThanOrEqual(1000)
+  })
+
+  it('goes on where it was unless the session lived 60 s', () => {
+    const backoff = new Backoff({}, most)
+    for (let i = 0; i < 3; i++) backoff.failed()
+    backoff.lost(59_999)
+    expect(Math.round(backoff.failed())).toBe(8000)
+    backoff.lost(60_000)
+    expect(Math.round(backoff.failed())).toBe(1000)
+  })
+
+  it('counts a session that died at once as a failure', () => {
+    const backoff = new Backoff({}, most)
+    expect([10, 10, 10].map(lived => Math.round(backoff.lost(lived)))).toEqual([1000, 2000, 4000])
+  })
+
+  it('is slow after a refusal, and never at once', () => {
+    const low = new Backoff({}, least)
+    expect([low.refused(), low.refused(), low.refused()]).toEqual([5000, 10_000, 15_000])
+    low.failed()
+    expect(low.refused()).toBe(5000)
+  })
+
+  it('never overflows', () => {
+    const backoff = new Backoff({ capMs: 10 }, most)
+    for (let i = 0; i < 5000; i++) expect(backoff.failed()).toBeLessThanOrEqual(10)
+  })
+})

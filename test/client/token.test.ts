@@ -1,0 +1,171 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { readClaims } from '../../client/claims.ts'
+import { TokenKeeper, type TokenSource } from '../../client/token.ts'
+import { noLogger } from '../../protocol/log.ts'
+
+const START_MS = Date.parse('2026-11-21T12:00:00Z')
+
+function jwt(fromS: number, lifeS: number, sub = 'prod'): string {
+  const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
+  return `${part({ alg: 'EdDSA' })}.${part({ sub, iat: fromS, exp: fromS + lifeS })}.c2ln`
+}
+
+const fresh = (lifeS = 300) => jwt(Math.floor(Date.now() / 1000), lifeS)
+
+function keep(source: TokenSource) {
+  const sent: string[] = []
+  const warnings: string[] = []
+  const logger = { ...noLogger, warn: (_fields: object, message: string) => void warnings.push(message) }
+  const keeper = new TokenKeeper({ source, onFresh: token => sent.push(token), logger })
+  return { keeper, sent, warnings }
+}
+
+describe('TokenKeeper', () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ now: START_MS })
+  })
+  afterEach(() => {
+    vi.useRealTimers()
+  })
+
+  it('calls the source again when a third of the life is left, and tells of the new token', async () => {
+    const source = vi.fn(async () => fresh(300))
+    const { keeper, sent, warnings } = keep(source)
+    const first = await keeper.get()
+    expect(await keeper.get()).toBe(first)
+    await vi.advanceTimersByTimeAsync(199_000)
+    expect(source).toHaveBeenCalledTimes(1)
+    await vi.advanceTimersByTimeAsync(2000)
+    expect(source).toHaveBeenCalledTimes(2)
+    expect(sent).toEqual([await keeper.get()])
+    expect(sent[0]).not.toBe(first)
+    expect(warnings).toEqual([])
+    keeper.close()
+  })
+
+  it('goes on for hours without a gap', async () => {
+    const { keeper, sent } = keep(async () => fresh(20))
+    await keeper.get()
+    let ended = 0
+    for (let s = 0; s < 600; s++) {
+      await vi.advanceTimersByTimeAsync(1000)
+      if ((keeper.expiresMs ?? 0) <= Date.now()) ended++
+    }
+    expect(ended).toBe(0)
+    expect(sent.length).toBeGreaterThan(40)
+    keeper.close()
+  })
+
+  it('warns once when a quarter is left and no fresh one came', async () => {
+    const token = fresh(400)
+    const { keeper, warnings } = keep(token)
+    await keeper.get()
+    await vi.advanceTimersByTimeAsync(299_000)
+    expect(warnings).toEqual([])
+    await vi.advanceTimersByTimeAsync(2000)
+    expect(warnings).toEqual(['the token ends in 1 min 40 s and was not renewed'])
+    await vi.advanceTimersByTimeAsync(600_000)
+    expect(warnings).toHaveLength(1)
+    keeper.close()
+  })
+
+  it('asks again, more often as the end comes near, while the source fails', async () => {
+    const first = fresh(300)
+    const source = vi.fn(async () => {
+      if (source.mock.calls.length === 1) return first
+      throw new Error('no such file')
+    })
+    const { keeper, warnings } = keep(source)
+    await keeper.get()
+    await vi.advanceTimersByTimeAsync(290_000)
+    const calls = source.mock.calls.length
+    expect(calls).toBeGreaterThan(10)
+    expect(calls).toBeLessThan(60)
+    expect(warnings).toContain('no fresh token')
+    expect(await keeper.get().catch((error: Error) => error.message)).toBe('no such file')
+    keeper.close()
+  })
+
+  it('does not hammer a source whose token has ended', async () => {
+    const old = jwt(START_MS / 1000 - 600, 300)
+    const source = vi.fn(async () => old)
+    const { keeper } = keep(source)
+    await keeper.get()
+    await vi.advanceTimersByTimeAsync(60_000)
+    expect(source.mock.calls.length).toBeLessThan(5)
+    keeper.close()
+  })
+
+  it('gives the source 10 s', async () => {
+    const { keeper } = keep(() => new Promise<string>(() => {}))
+    const result = keeper.get().catch((error: Error) => error.message)
+    await vi.advanceTimersByTimeAsync(10_000)
+    expect(await result).toBe('the source of the token did not answer within 10 s')
+    keeper.close()
+  })
+
+  it('asks the source once for several that wait', async () => {
+    const source = vi.fn(async () => fresh())
+    const { keeper } = keep(source)
+    await Promise.all([keeper.get(), keeper.get(), keeper.get()])
+    expect(source).toHaveBeenCalledTimes(1)
+    keeper.close()
+  })
+
+  it('never shows a refused token again if there is another', async () => {
+    const tokens = [fresh(300), jwt(START_MS / 1000, 400)]
+    const { keeper } = keep(async () => tokens.shift() ?? 'none')
+    const first = await keeper.get()
+    keeper.refused()
+    expect(await keeper.get()).not.toBe(first)
+    keeper.close()
+  })
+
+  it('judges the end by the server clock', async () => {
+    const source = vi.fn(async () => jwt(START_MS / 1000 + 240, 300))
+    const { keeper } = keep(source)
+    await keeper.get()
+    keeper.serverTime(Date.now() + 240_000)
+    await vi.advanceTimersByTimeAsync(199_000)
+    expect(source).toHaveBeenCalledTimes(1)
+    await vi.advanceTimersByTimeAsync(2000)
+    expect(source.mock.calls.length).toBeGreaterThan(1)
+    keeper.close()
+  })
+
+  it('takes a token that it is given', async () => {
+    const { keeper, sent } = keep(fresh())
+    await keeper.get()
+    const next = jwt(START_MS / 1000, 900)
+    keeper.set(next)
+    expect(sent).toEqual([next])
+    expect(await keeper.get()).toBe(next)
+    keeper.close()
+  })
+
+  it('refuses nothing in the place of a token, and trims a file', async () => {
+    expect(
+      await keep(() => ' \n')
+        .keeper.get()
+        .catch((error: Error) => error.message),
+    ).toBe('the source gave no token')
+    const token = fresh()
+    expect(await keep(() => `${token}\n`).keeper.get()).toBe(token)
+  })
+
+  it('leaves no timer behind', async () => {
+    const { keeper } = keep(async () => fresh())
+    await keeper.get()
+    keeper.close()
+    expect(vi.getTimerCount()).toBe(0)
+  })
+})
+
+describe('readClaims', () => {
+  it('reads what is there and nothing else', () => {
+    expect(readClaims(jwt(100, 10))).toEqual({ sub: 'prod', aud: [], exp: 110, nbf: undefined, iat: 100 })
+    for (const text of ['', 'a.b', 'a.b.c', `a.${Buffer.from('[]').toString('base64url')}x.c`, 'a.bnVsbA.c']) {
+      expect(readClaims(text)).toBeUndefined()
+    }
+  })
+})
