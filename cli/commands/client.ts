@@ -67,6 +67,13 @@ async function tunnelOptions(config: ClientConfig): Promise<Omit<ClientOptions, 
     connections: config.connections,
     allowCallers: config['allow.callers'],
     proxy: config.proxy,
+    limits: {
+      maxStreams: config['limits.streams'],
+      maxWindowBytes: config['limits.window'],
+      sessionBufferBytes: config['limits.session-buffer'],
+      pingIntervalMs: config['ping.interval'],
+      pingTimeoutMs: config['ping.timeout'],
+    },
   }
 }
 

@@ -1,4 +1,4 @@
-import { createServer, type Server, type ServerOptions } from '../../server/index.ts'
+import { createServer, type Server, type ServerLimits, type ServerOptions } from '../../server/index.ts'
 import type { TlsFiles } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
@@ -63,6 +63,7 @@ function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceCont
       clientCa: clientCa === undefined ? undefined : readInput(clientCa, 'the authorities of clients'),
       plaintext: config['control.plaintext'],
       hostName: config['control.host'],
+      proxyProtocol: config['control.proxy-protocol'],
       tlsMin: config['control.tls.min'] === '1.2' ? 'TLSv1.2' : 'TLSv1.3',
     },
     domains: config.domain ?? [],
@@ -71,13 +72,37 @@ function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceCont
       issuer: config['auth.issuer'],
       audience: config['auth.audience'],
       runtimeClaim: config['auth.runtime-claim'],
+      algorithms: config['auth.algorithms'],
+      clockToleranceS: config['auth.clock-tolerance'] / 1000,
     },
     trustedProxies: config['trusted-proxies'],
     cors: config['public.cors.origins'] && { origins: config['public.cors.origins'] },
+    limits: limits(config),
+    replica: config.replica,
     healthPath: config['public.health-path'],
     drainSpreadMs: config['drain-spread'],
     logger,
     onExchange,
+  }
+}
+
+function limits(config: ServerConfig): ServerLimits {
+  return {
+    handshakeMs: config['limits.handshake'],
+    handshakeBudget: config['limits.handshake-budget'],
+    handshakesWaiting: config['limits.handshakes-waiting'],
+    handshakesWaitingPerAddress: config['limits.handshakes-waiting-per-address'],
+    sessions: config['limits.sessions'],
+    sessionsPerRuntime: config['limits.sessions-per-runtime'],
+    streams: config['limits.streams'],
+    maxWindowBytes: config['limits.window'],
+    sessionBufferBytes: config['limits.session-buffer'],
+    processBufferBytes: config['limits.process-buffer'],
+    replayBytes: config['limits.replay'],
+    replayTotalBytes: config['limits.replay-total'],
+    corsKeepMs: config['limits.cors-keep'],
+    pingIntervalMs: config['ping.interval'],
+    pingTimeoutMs: config['ping.timeout'],
   }
 }
 

@@ -1,4 +1,4 @@
-import { adminSettings, graceSetting, logSettings, routeSettings } from './common.ts'
+import { adminSettings, graceSetting, logSettings, routeSettings, sessionLimits } from './common.ts'
 import * as kinds from './kinds.ts'
 import { optional, setting, type Values } from './setting.ts'
 
@@ -28,6 +28,7 @@ export const clientSettings = {
   ),
   'exit-on-refusal': setting(kinds.toggle, 'false', 'Exits with code 4 when the server refuses the token.'),
   ...graceSetting,
+  ...sessionLimits,
   ...adminSettings(9091),
   ...logSettings,
 }

@@ -60,3 +60,12 @@ export const graceSetting = {
     'How long a graceful stop waits for exchanges in flight; a second signal stops at once.',
   ),
 }
+
+/** Bounds of one session, the same at both ends. */
+export const sessionLimits = {
+  'limits.streams': setting(kinds.integer(1, 100_000), '1000', 'Streams of one session at a time.'),
+  'limits.window': setting(kinds.bytes, '4MiB', 'Largest receive window of a stream; at most 16MiB.'),
+  'limits.session-buffer': setting(kinds.bytes, '32MiB', 'Unread bytes of one session.'),
+  'ping.interval': setting(kinds.duration, '10s', 'How often a session is probed.'),
+  'ping.timeout': setting(kinds.duration, '15s', 'A session that did not answer a probe for so long is dead.'),
+}

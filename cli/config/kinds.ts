@@ -1,3 +1,5 @@
+import { isIP } from 'node:net'
+
 /**
  * The kinds of value that a setting can have. Each reads what a flag, an environment variable (text) or a YAML file
  * (text, number, boolean, list) says, or throws a `TypeError` that ends "expected ...", and describes itself for
@@ -100,8 +102,14 @@ export const origin = kind<string>('ORIGIN', { type: 'string', format: 'uri' }, 
   return value.replace(/\/$/, '')
 })
 
-const CIDR = /^[0-9a-f:.]+(\/\d{1,3})?$/i
-export const cidr = kind<string>('CIDR', { type: 'string' }, matching(CIDR, 'an address or CIDR, such as 10.0.0.0/8'))
+/** `10.0.0.0/8`, `::1`, `192.0.2.7`. */
+export const cidr = kind<string>('CIDR', { type: 'string' }, value => {
+  const [address = '', prefix, more] = value.split('/')
+  const bits = isIP(address) === 4 ? 32 : isIP(address) === 6 ? 128 : 0
+  const isPrefix = prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= bits)
+  if (bits > 0 && isPrefix && more === undefined) return value
+  throw new TypeError('expected an address or CIDR, such as 10.0.0.0/8')
+})
 
 /** A whole number from `least` to `most`. */
 export function integer(least: number, most: number): Kind<number> {
@@ -111,6 +119,12 @@ export function integer(least: number, most: number): Kind<number> {
     throw new TypeError(`expected a whole number from ${least} to ${most}`)
   })
 }
+
+/** A number from 0 to 1. */
+export const share = kind<number>('SHARE', { type: 'number', minimum: 0, maximum: 1 }, value => {
+  if (/^(0(\.\d+)?|1(\.0+)?)$/.test(value)) return Number(value)
+  throw new TypeError('expected a number from 0 to 1')
+})
 
 const BYTE_UNITS: Record<string, number> = { '': 1, b: 1, kib: 1024, mib: 1024 ** 2, gib: 1024 ** 3 }
 

@@ -1,4 +1,4 @@
-import { adminSettings, graceSetting, logSettings } from './common.ts'
+import { adminSettings, graceSetting, logSettings, sessionLimits } from './common.ts'
 import * as kinds from './kinds.ts'
 import { optional, setting, type Values } from './setting.ts'
 
@@ -46,8 +46,29 @@ export const serverSettings = {
     kinds.list(kinds.cidr),
     'Proxies in front whose X-Forwarded-For, -Proto, -Host and X-Request-Id are believed.',
   ),
+  'auth.algorithms': optional(
+    kinds.list(kinds.text('ALG')),
+    'Signature algorithms that are taken. Default: EdDSA and the ES, RS and PS families; never HS or none.',
+  ),
+  'auth.clock-tolerance': setting(kinds.duration, '30s', 'Difference of clocks that is forgiven; at most 60s.'),
+  'control.proxy-protocol': optional(
+    kinds.list(kinds.cidr),
+    'Proxies in front of the control endpoint that must send a PROXY protocol v2 header.',
+  ),
+  replica: optional(kinds.text('NAME'), 'Name of this server, for logs and clients. Default: a random one.'),
   'drain-spread': setting(kinds.duration, '10s', 'Over how long clients are asked to leave when the server stops.'),
   ...graceSetting,
+  'limits.handshake': setting(kinds.duration, '10s', "From a client's first byte to its hello."),
+  'limits.handshake-budget': setting(kinds.share, '0.3', 'Share of event-loop time that handshakes may take.'),
+  'limits.handshakes-waiting': setting(kinds.integer(1, 1_000_000), '4096', 'Clients that wait for their handshake.'),
+  'limits.handshakes-waiting-per-address': setting(kinds.integer(1, 1_000_000), '256', 'The same for one address.'),
+  'limits.sessions': setting(kinds.integer(1, 1_000_000), '20000', 'Sessions of all runtimes.'),
+  'limits.sessions-per-runtime': setting(kinds.integer(1, 10_000), '64', 'Sessions of one runtime.'),
+  'limits.process-buffer': setting(kinds.bytes, '256MiB', 'Unread bytes of all sessions.'),
+  'limits.replay': setting(kinds.bytes, '64KiB', 'Request body kept to be sent again, per exchange.'),
+  'limits.replay-total': setting(kinds.bytes, '64MiB', 'The same over all exchanges.'),
+  'limits.cors-keep': setting(kinds.duration, '7d', "How long a runtime's CORS policy outlives its last session."),
+  ...sessionLimits,
   ...adminSettings(9090),
   ...logSettings,
 }

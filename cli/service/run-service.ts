@@ -3,7 +3,7 @@ import type { Logger } from '../../protocol/log.ts'
 import type { Io } from '../command.ts'
 import type { Address } from '../config/kinds.ts'
 import type { Loaded } from '../config/load.ts'
-import { EXIT } from '../failure.ts'
+import { configurationError, EXIT } from '../failure.ts'
 import { accessLog } from './access-log.ts'
 import { type AdminView, startAdmin } from './admin.ts'
 import { createLogger } from './log.ts'
@@ -62,7 +62,7 @@ export async function runService(
       admin.metrics.record(exchange)
       log(exchange)
     }
-    const service = await start({ logger, onExchange })
+    const service = await start({ logger, onExchange }).catch(misuse)
     admin.show(service)
     const ended = await Promise.race([stop.stopped.then(() => EXIT.ok), service.ended ?? new Promise<never>(() => {})])
     admin.stopping()
@@ -73,4 +73,9 @@ export async function runService(
     await admin.close()
     stop.close()
   }
+}
+
+/** The library says with a TypeError which option cannot hold. */
+function misuse(error: unknown): never {
+  throw error instanceof TypeError ? configurationError(error.message, error) : error
 }

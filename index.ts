@@ -1,0 +1,18 @@
+/**
+ * Sallyport: a secure reverse tunnel for HTTP. This door opens all three parts; `sallyport/server`, `sallyport/client`
+ * and `sallyport/router` load one of them alone.
+ */
+export { type ClientOptions, connect, type Tunnel } from './client/index.ts'
+export { ERRORS, type ErrorCode, SallyportError } from './protocol/errors.ts'
+export type { ExchangeRecord, Handler } from './protocol/exchange.ts'
+export type { Logger } from './protocol/log.ts'
+export {
+  createRouter,
+  gitopsRuntime,
+  type Router,
+  type RouterOptions,
+  type RouteTable,
+  readRoutes,
+  serveRouter,
+} from './router/index.ts'
+export { createServer, type Server, type ServerOptions } from './server/index.ts'
