@@ -1,0 +1,404 @@
+/** security.md, "Control endpoint": W1 to W9. */
+import { connect as connectTcp, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
+import { CompactSign, importJWK, SignJWT } from 'jose'
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { WebSocket } from 'ws'
+import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/control.ts'
+import type { Server } from '../../server/server.ts'
+import {
+  always,
+  CONTROL_NAME,
+  call,
+  DOMAIN,
+  dial,
+  event,
+  hanging,
+  makeWorld,
+  openWebSocket,
+  startServer,
+  token,
+} from '../server/fixture.ts'
+
+let server: Server
+const start = async (options: Parameters<typeof startServer>[0] = {}) => {
+  server = await startServer(options)
+}
+afterEach(async () => {
+  vi.useRealTimers()
+  await server.close({ graceMs: 0 })
+})
+
+/** A TLS connection to the control endpoint, for bytes written by hand. */
+async function rawTls(): Promise<Socket> {
+  const { authority } = await makeWorld()
+  const { host, port } = server.controlAddress!
+  const socket = connectTls({ host, port, ca: authority.certificate, servername: CONTROL_NAME })
+  await new Promise<void>((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject))
+  return socket
+}
+
+function closed(socket: Socket): Promise<void> {
+  socket.on('error', () => {})
+  socket.resume()
+  return new Promise(resolve => socket.once('close', () => resolve()))
+}
+
+async function refusal(options: Parameters<typeof openWebSocket>[1]) {
+  const told = event(server, 'refused')
+  const answer = await openWebSocket(server, options).then(
+    () => undefined,
+    error => error as { status: number; body: string; headers: Record<string, string> },
+  )
+  return { answer, refused: await told }
+}
+
+describe('W1 tokens at the handshake', () => {
+  test.each([
+    ['no token', { headers: { authorization: '' } }, 401],
+    ['another scheme', { headers: { authorization: 'Basic YTpi' } }, 401],
+    ['a bad token', { token: 'x.y.z' }, 401],
+    ['two tokens in one header', { headers: { authorization: 'Bearer a, Bearer b' } }, 401],
+    ['a token in the URL', { path: `${CONNECT_PATH}?token=abc` }, 401],
+    ['another path', { path: '/tunnel/v2/connect' }, 404],
+  ])('%s is refused before the upgrade', async (_name, options, status) => {
+    await start()
+    const { answer } = await refusal(options)
+    expect(answer?.status).toBe(status)
+    expect(server.stats().sessionsOpened).toBe(0)
+  })
+
+  test('an expired token is refused', async () => {
+    await start({ auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 0 } })
+    const { answer, refused } = await refusal({ token: await token('demo', { ttl: 1000, now: Date.now() - 5000 }) })
+    expect(answer?.status).toBe(401)
+    expect(refused.detail).toContain('expired')
+  })
+
+  test('two Authorization headers are refused, though Node would take the first', async () => {
+    await start()
+    const bearer = await token('demo')
+    const socket = await rawTls()
+    const answered = new Promise<string>(resolve => socket.once('data', data => resolve(data.toString())))
+    socket.write(
+      `GET ${CONNECT_PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${bearer}\r\nauthorization: Bearer x\r\n` +
+        `connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n` +
+        `sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-protocol: ${SUBPROTOCOL}\r\n\r\n`,
+    )
+    expect(await answered).toMatch(/^HTTP\/1\.1 401 /)
+    socket.destroy()
+  })
+
+  test('another subprotocol is a 400', async () => {
+    await start()
+    const { answer } = await refusal({ protocols: ['sallyport.v9'] })
+    expect(answer?.status).toBe(400)
+  })
+
+  test('a request that is no upgrade is a 426', async () => {
+    await start()
+    const { authority } = await makeWorld()
+    const { host, port } = server.controlAddress!
+    const socket = connectTls({ host, port, ca: authority.certificate, servername: CONTROL_NAME })
+    const answered = new Promise<string>(resolve => socket.once('data', data => resolve(data.toString())))
+    socket.write(`GET ${CONNECT_PATH} HTTP/1.1\r\nhost: x\r\n\r\n`)
+    expect(await answered).toMatch(/^HTTP\/1\.1 426 /)
+    socket.destroy()
+  })
+
+  test('TLS 1.2 is refused, unless it was allowed on purpose', async () => {
+    await start()
+    await expect(openWebSocket(server, { maxVersion: 'TLSv1.2' })).rejects.toThrow(/alert|version/i)
+    const made = await makeWorld()
+    await server.close({ graceMs: 0 })
+    await start({
+      control: { port: 0, tls: { cert: made.server.certificate, key: made.server.key }, tlsMin: 'TLSv1.2' },
+    })
+    const ws = await openWebSocket(server, { maxVersion: 'TLSv1.2' })
+    ws.terminate()
+  })
+})
+
+describe('W2 the handshake is bounded', () => {
+  test('a client that sends nothing is cut at the deadline, before TLS and after', async () => {
+    await start({ limits: { handshakeMs: 300 } })
+    const { host, port } = server.controlAddress!
+    await closed(connectTcp({ host, port }))
+    await closed(await rawTls())
+  })
+
+  test('a client that never says hello is cut at the deadline', async () => {
+    await start({ limits: { handshakeMs: 300 } })
+    const client = await dial(server, { silent: true })
+    await client.closed
+    await vi.waitFor(() => expect(server.stats()).toMatchObject({ sessionsOpened: 1, sessionsEnded: 1 }))
+  })
+
+  test('surplus connections wait unread, and are refused over the bound', async () => {
+    await start({ limits: { handshakesWaiting: 2, handshakesWaitingPerAddress: 2, handshakeMs: 5000 } })
+    const { host, port } = server.controlAddress!
+    const refused: Socket[] = []
+    // Eight may begin at once without having said anything; two wait; the rest is refused.
+    const sockets = Array.from({ length: 14 }, () => connectTcp({ host, port }))
+    const four = new Promise<void>(resolve => {
+      for (const socket of sockets) {
+        socket.on('error', () => {})
+        socket.resume().once('close', () => refused.push(socket) === 4 && resolve())
+      }
+    })
+    await four
+    expect(server.stats().handshakesWaiting).toBe(2)
+    expect(server.stats().handshakesRefused['queue-full']).toBe(4)
+    for (const socket of sockets) socket.destroy()
+    // Their places are free again.
+    await dial(server)
+  })
+
+  test('the address comes from PROXY protocol v2, of trusted proxies only', async () => {
+    const made = await makeWorld()
+    const tls = { cert: made.server.certificate, key: made.server.key }
+    await start({ control: { port: 0, tls, proxyProtocol: ['127.0.0.1'] } })
+    const { host, port } = server.controlAddress!
+    const header = Buffer.from('0d0a0d0a000d0a515549540a2111000c', 'hex')
+    const addresses = Buffer.from([203, 0, 113, 9, 10, 0, 0, 1, 0x10, 0x00, 0x01, 0xbb])
+    const raw = connectTcp({ host, port })
+    raw.write(Buffer.concat([header, addresses]))
+    const socket = connectTls({ socket: raw, ca: made.authority.certificate, servername: CONTROL_NAME })
+    const ws = new WebSocket(`ws://${CONTROL_NAME}${CONNECT_PATH}`, [SUBPROTOCOL], {
+      createConnection: () => socket,
+      headers: { authorization: `Bearer nonsense` },
+    })
+    ws.on('error', () => {})
+    expect((await event(server, 'refused')).address).toBe('203.0.113.9')
+    // Without the header a trusted proxy is not served.
+    const bare = connectTcp({ host, port })
+    bare.write('GET / HTTP/1.1\r\n\r\n')
+    await closed(bare)
+  })
+
+  test('a head over 16 KiB is refused', async () => {
+    await start()
+    const socket = await rawTls()
+    const ended = closed(socket)
+    const answered = new Promise<string>(resolve => socket.once('data', data => resolve(data.toString())))
+    socket.write(`GET ${CONNECT_PATH} HTTP/1.1\r\nhost: x\r\nx: ${'y'.repeat(20_000)}\r\n\r\n`)
+    expect(await answered).toMatch(/^HTTP\/1\.1 431 /)
+    await ended
+  })
+})
+
+test('W3 no compression is negotiated', async () => {
+  await start()
+  const made = await makeWorld()
+  const { host, port } = server.controlAddress!
+  const ws = new WebSocket(`wss://${host}:${port}${CONNECT_PATH}`, [SUBPROTOCOL], {
+    ca: made.authority.certificate,
+    headers: { authorization: `Bearer ${await token('demo')}` },
+    perMessageDeflate: true,
+  })
+  await new Promise(resolve => ws.once('open', resolve))
+  expect(ws.extensions).toBe('')
+  ws.terminate()
+})
+
+describe('W4 what breaks the WebSocket ends that session alone', () => {
+  const attacks: [string, (socket: Socket) => void][] = [
+    ['an unmasked frame', socket => socket.write(Buffer.from([0x82, 0x01, 0x00]))],
+    ['a length of 2^60', socket => socket.write(Buffer.from([0x82, 0xff, 0x10, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]))],
+    ['a message over 128 KiB', socket => socket.write(Buffer.from([0x82, 0xff, 0, 0, 0, 0, 0, 2, 0, 1, 1, 2, 3, 4]))],
+    [
+      'more than 16 fragments',
+      socket => {
+        for (let i = 0; i < 20; i++) socket.write(Buffer.from([i === 0 ? 0x02 : 0x00, 0x81, 1, 2, 3, 4, 0]))
+      },
+    ],
+    ['reserved bits', socket => socket.write(Buffer.from([0xc2, 0x81, 1, 2, 3, 4, 0]))],
+    ['text that is no UTF-8', socket => socket.write(Buffer.from([0x81, 0x81, 0, 0, 0, 0, 0xff]))],
+    ['a control message that is no JSON', socket => socket.write(Buffer.from([0x81, 0x81, 0, 0, 0, 0, 0x7b]))],
+    [
+      'yamux before hello',
+      socket => socket.write(Buffer.from([0x82, 0x8c, 0, 0, 0, 0, ...new Uint8Array(12).fill(9)])),
+    ],
+  ]
+
+  test.each(attacks)('%s', async (_name, attack) => {
+    await start()
+    await dial(server, { handler: always('unhurt') })
+    const client = await dial(server, { silent: true, token: await token('other') })
+    attack((client.ws as unknown as { _socket: Socket })._socket)
+    await client.closed
+    expect((await call(server, `demo.${DOMAIN}`)).text).toBe('unhurt')
+    expect(server.sessions()).toHaveLength(1)
+  })
+})
+
+test("W5 a browser's Origin is refused", async () => {
+  await start()
+  const { answer, refused } = await refusal({ headers: { origin: 'https://evil.example' } })
+  expect([answer?.status, refused.reason]).toEqual([403, 'origin'])
+})
+
+describe('W6 a session ends with its token', () => {
+  const soon = async () => ({
+    auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 1 },
+  })
+
+  test('after exp and the skew it is told to leave, and gets nothing new', async () => {
+    await start(await soon())
+    const client = await dial(server, { token: await token('demo', { ttl: 1000 }) })
+    const drain = await client.message('drain')
+    expect(drain.afterMs).toBe(0)
+    expect(drain.deadlineMs).toBeLessThanOrEqual(60_000)
+    expect((await call(server, `demo.${DOMAIN}`)).status).toBe(503)
+    await client.closed
+  })
+
+  test('within 60 s it is cut, though an exchange goes on', async () => {
+    let now = Date.now()
+    await start({ ...(await soon()), clock: () => now })
+    const { handler, begun } = hanging()
+    const client = await dial(server, { token: await token('demo', { ttl: '1h' }), handler })
+    const calling = call(server, `demo.${DOMAIN}`)
+    await begun
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    client.session.control({ type: 'reauth', token: await token('demo', { ttl: 1000 }) })
+    await client.message('reauth-ok')
+    now += 2100
+    vi.advanceTimersByTime(2100)
+    await client.message('drain')
+    expect(server.sessions()[0]).toMatchObject({ state: 'draining', exchanges: 1 })
+    now += 57_900
+    vi.advanceTimersByTime(57_900)
+    await client.closed
+    expect((await calling).headers['sallyport-error']).toBe('session-lost')
+  })
+
+  test('a fresh token keeps it, and a refused one leaves the old one in force', async () => {
+    await start(await soon())
+    const client = await dial(server, { token: await token('demo', { ttl: 1500 }) })
+    client.session.control({ type: 'reauth', token: await token('other') })
+    await client.message('reauth-refused')
+    client.session.control({ type: 'reauth', token: 'nonsense' })
+    await client.message('reauth-refused')
+    client.session.control({ type: 'reauth', token: await token('demo', { ttl: '1h' }) })
+    const ok = await client.message('reauth-ok')
+    expect(ok.expiresMs).toBeGreaterThan(Date.now() + 3_500_000)
+    expect(server.sessions()[0]).toMatchObject({ state: 'open', tokenEndsAt: ok.expiresMs })
+    expect((await call(server, `demo.${DOMAIN}`)).status).toBe(200)
+  })
+
+  test('a revoked token ends its session at once, and lets nobody in', async () => {
+    await start()
+    const bearer = await token('demo', { id: 'stolen' })
+    const client = await dial(server, { token: bearer })
+    const other = await dial(server, { token: await token('other') })
+    expect(server.revoke({ tokenId: 'stolen' })).toBe(1)
+    expect((await client.closed).code).toBe(4401)
+    expect((await refusal({ token: bearer })).refused.detail).toContain('revoked')
+    expect(other.session.closed).toBe(false)
+  })
+
+  test('a hook that revokes ends live sessions within 10 s', async () => {
+    let revoked = false
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+    await start({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked: async () => revoked } })
+    const client = await dial(server)
+    revoked = true
+    await vi.advanceTimersByTimeAsync(10_000)
+    expect((await client.closed).code).toBe(4401)
+  })
+
+  test('a hook that fails refuses new clients, and cuts no live one', async () => {
+    let broken = false
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+    const isRevoked = async () => {
+      if (broken) throw new Error('database away')
+      return false
+    }
+    await start({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked } })
+    const client = await dial(server)
+    broken = true
+    await vi.advanceTimersByTimeAsync(10_000)
+    expect((await refusal({})).answer?.status).toBe(500)
+    expect(client.session.closed).toBe(false)
+  })
+})
+
+test('W7 each stream is authorised: after the token has ended there is none, drained or not', async () => {
+  let now = Date.now()
+  await start({ clock: () => now })
+  await dial(server, { token: await token('demo', { ttl: '1h' }) })
+  expect((await call(server, `demo.${DOMAIN}`)).status).toBe(200)
+  now += 3_600_000 + 31_000
+  expect((await call(server, `demo.${DOMAIN}`)).status).toBe(503)
+})
+
+describe('W8 a client is of its own runtime alone', () => {
+  const sign = async (claims: Record<string, unknown>, rawPayload?: string) => {
+    const { keys } = await makeWorld()
+    const key = await importJWK(keys.privateJwk, keys.privateJwk.alg)
+    if (rawPayload === undefined) {
+      return new SignJWT({ aud: 'sallyport', exp: Math.floor(Date.now() / 1000) + 60, ...claims })
+        .setProtectedHeader({ alg: 'EdDSA' })
+        .sign(key)
+    }
+    return new CompactSign(Buffer.from(rawPayload)).setProtectedHeader({ alg: 'EdDSA' }).sign(key)
+  }
+
+  test.each([
+    'Demo',
+    'DEMO',
+    'demo.x',
+    'demo ',
+    ' demo',
+    'd\u0435mo',
+    'demo\u0000',
+    '',
+    '-demo',
+    'demo-',
+    'x'.repeat(64),
+  ])('the name %j is refused', async sub => {
+    await start()
+    expect((await refusal({ token: await sign({ sub }) })).refused.detail).toContain('runtime')
+  })
+
+  test.each([[['demo']], [42], [null], [{ toString: 'demo' }]])(
+    'a claim of another type (%j) is refused',
+    async sub => {
+      await start()
+      expect((await refusal({ token: await sign({ sub }) })).answer?.status).toBe(401)
+    },
+  )
+
+  test('a claim that stands twice is refused', async () => {
+    await start()
+    const exp = Math.floor(Date.now() / 1000) + 60
+    const bearer = await sign({}, `{"sub":"other","aud":"sallyport","exp":${exp},"sub":"demo"}`)
+    expect((await refusal({ token: bearer })).answer?.status).toBe(401)
+  })
+
+  test('nothing that the client says makes it another runtime', async () => {
+    await start()
+    await dial(server, { handler: always('demo') })
+    const hello = { runtime: 'demo', instance: 'instance-1', lastEpoch: 1000 } as object
+    await dial(server, { token: await token('demo2'), handler: always('thief'), hello })
+    for (let i = 0; i < 10; i++) expect((await call(server, `demo.${DOMAIN}`)).text).toBe('demo')
+    expect(
+      server
+        .sessions()
+        .map(session => session.runtime)
+        .sort(),
+    ).toEqual(['demo', 'demo2'])
+  })
+})
+
+test('W9 two hundred clients at once all get in, paced', async () => {
+  await start()
+  const bearer = await Promise.all(Array.from({ length: 50 }, (_, i) => token(`r${i}`)))
+  const clients = await Promise.all(
+    bearer.flatMap(one => Array.from({ length: 4 }, (_, i) => dial(server, { token: one, hello: { connection: i } }))),
+  )
+  expect(clients).toHaveLength(200)
+  expect(server.stats()).toMatchObject({ sessions: 200, runtimes: 50, handshakesWaiting: 0 })
+  for (const client of clients) client.ws.terminate()
+})
