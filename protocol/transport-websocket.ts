@@ -1,9 +1,17 @@
 import type { Duplex } from 'node:stream'
 import type { RawData, WebSocket } from 'ws'
-import type { Transport, TransportHandler } from './transport.ts'
+import * as wsModule from 'ws'
+import { HEADROOM_BYTES, type Transport, type TransportHandler } from './transport.ts'
 
 /** The largest binary message that we send or take. */
 export const MAX_MESSAGE_BYTES = 128 * 1024
+
+/** The public, untyped `Sender` of `ws`: makes the head of a message and masks its payload in place. */
+const { Sender } = wsModule as unknown as {
+  Sender: { frame(data: Buffer, options: object): [head: Buffer, data: Buffer] }
+}
+const PLAIN_FRAME = { fin: true, opcode: 2, mask: false, readOnly: false, rsv1: false }
+const MASKED_FRAME = { ...PLAIN_FRAME, mask: true }
 
 const BINARY = { binary: true, compress: false, fin: true }
 const TEXT = { binary: false, compress: false, fin: true }
@@ -22,12 +30,15 @@ class WebSocketTransport implements Transport {
   readonly #ws: WebSocket
   /** What `ws` writes to: corked, so that all messages of one turn are one call of the kernel. */
   readonly #socket: (Duplex & { remoteAddress?: string }) | undefined
+  readonly #frame: object
   #corked = false
   #error: Error | undefined
 
   constructor(ws: WebSocket) {
     this.#ws = ws
-    this.#socket = (ws as unknown as { _socket?: Duplex })._socket
+    const { _socket: socket, _isServer: isServer } = ws as unknown as { _socket?: Duplex; _isServer?: boolean }
+    this.#socket = socket
+    this.#frame = isServer === true ? PLAIN_FRAME : MASKED_FRAME
     this.peer = this.#socket?.remoteAddress ?? ''
     ws.binaryType = 'nodebuffer'
     ws.on('message', (data, binary) => this.#message(data, binary))
@@ -44,6 +55,17 @@ class WebSocketTransport implements Transport {
       this.#send(chunk.subarray(offset, offset + MAX_MESSAGE_BYTES), undefined)
     }
     this.#send(offset === 0 ? chunk : chunk.subarray(offset), sent)
+  }
+
+  /** One contiguous write, masked where it lies: `ws` by itself copies a masked message into a fresh buffer. */
+  pooled(buffer: Buffer, end: number, sent: () => void): void {
+    const socket = this.#socket
+    if (this.#ws.readyState !== this.#ws.OPEN || socket === undefined) return
+    this.#cork()
+    const [head] = Sender.frame(buffer.subarray(HEADROOM_BYTES, end), this.#frame)
+    const begin = HEADROOM_BYTES - head.length
+    buffer.set(head, begin)
+    socket.write(buffer.subarray(begin, end), error => error ?? sent())
   }
 
   control(text: string): void {

@@ -1,3 +1,6 @@
+/** Bytes that a sender of {@link Transport.pooled} leaves free in front, for the head of a message. */
+export const HEADROOM_BYTES = 14
+
 /** What a session needs of its carrier. WebSocket is one; an in-memory pair, for tests and benchmarks, is another. */
 export interface Transport {
   /**
@@ -6,6 +9,11 @@ export interface Transport {
    * most 128 KiB.
    */
   bytes(chunk: Uint8Array, sent: () => void): void
+  /**
+   * As `bytes`, for a buffer of the sender's own which the transport may write into: the bytes from
+   * {@link HEADROOM_BYTES} to `end`, at most 128 KiB. Optional; it saves a copy where messages are masked.
+   */
+  pooled?(buffer: Buffer, end: number, sent: () => void): void
   /** Sends a control message, JSON text of at most 16 KiB, in order with the bytes. */
   control(text: string): void
   /** Closes with a WebSocket close code (RFC 6455 section 7.4) and a reason of at most 123 bytes, after what was sent. */

@@ -1,4 +1,4 @@
-import type { Transport } from '../transport.ts'
+import { HEADROOM_BYTES, type Transport } from '../transport.ts'
 import type { Clock } from './clock.ts'
 import { Delivery, type DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, HEADER_BYTES, writeHeader } from './frame.ts'
@@ -227,7 +227,7 @@ export class Outgoing {
     if (bytes > LARGE_CHUNK_BYTES) {
       this.#header(FrameType.data, flags, stream.id, bytes)
       this.#handOver()
-      this.#transfer(queue.slice(bytes), undefined)
+      this.#transfer(queue.slice(bytes))
     } else {
       this.#room(HEADER_BYTES + bytes)
       this.#header(FrameType.data, flags, stream.id, bytes)
@@ -297,13 +297,15 @@ export class Outgoing {
     this.delivery.sentBytes += HEADER_BYTES
   }
 
-  /** Makes room for `bytes`, at most a buffer. */
+  /** Makes room for `bytes`, at most a buffer less its headroom. */
   #room(bytes: number): void {
     if (this.#buffer !== undefined && this.#used + bytes > POOL_BUFFER_BYTES) {
       if (this.#clogged()) this.#owner.clogged()
       this.#handOver()
     }
-    this.#buffer ??= this.#pool.take()
+    if (this.#buffer !== undefined) return
+    this.#buffer = this.#pool.take()
+    this.#used = HEADROOM_BYTES
   }
 
   /** The transport has taken so little that even control frames wait. */
@@ -314,23 +316,28 @@ export class Outgoing {
   #handOver(): void {
     const buffer = this.#buffer
     if (buffer === undefined) return
-    const used = this.#used
+    const end = this.#used
     this.#buffer = undefined
-    this.#used = 0
-    this.#transfer(buffer.subarray(0, used), buffer)
+    this.#handedOver(buffer, end - HEADROOM_BYTES)
+    if (this.#transport.pooled === undefined) this.#transport.bytes(buffer.subarray(HEADROOM_BYTES, end), this.#sent)
+    else this.#transport.pooled(buffer, end, this.#sent)
   }
 
-  #transfer(chunk: Uint8Array, buffer: Buffer | undefined): void {
+  #transfer(chunk: Uint8Array): void {
+    this.delivery.sentBytes += chunk.length
+    this.#handedOver(undefined, chunk.length)
+    this.#transport.bytes(chunk, this.#sent)
+  }
+
+  #handedOver(buffer: Buffer | undefined, bytes: number): void {
     if (this.#unsentBytes === 0) {
       this.#progressAt = this.#clock.now()
       this.#owner.writing(this.#progressAt)
     }
-    if (buffer === undefined) this.delivery.sentBytes += chunk.length
-    this.#unsentBytes += chunk.length
-    this.bytesOut += chunk.length
+    this.#unsentBytes += bytes
+    this.bytesOut += bytes
     this.#inFlightBuffers.push(buffer)
-    this.#inFlightSizes.push(chunk.length)
-    this.#transport.bytes(chunk, this.#sent)
+    this.#inFlightSizes.push(bytes)
   }
 
   /** The transport calls this once for each chunk, in order. */
