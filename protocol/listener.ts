@@ -8,7 +8,9 @@ import type { Handler, HttpRequest, RequestSink, ResponseSink } from './exchange
 import { resolveCaller } from './forwarded.ts'
 import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
-import type { HttpLimits } from './limits.ts'
+import { sniffPreface } from './http2/preface.ts'
+import { serveHttp2 } from './http2/server-session.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
 import { type Logger, noLogger } from './log.ts'
 
 /** Mozilla's intermediate configuration: TLS 1.2 with forward secrecy and AEAD, and TLS 1.3. */
@@ -82,12 +84,17 @@ class HttpListener implements Listener {
   readonly #connections = new ConnectionSet()
   readonly #dates = new DateClock()
   readonly #server: Server | TlsServer
-  readonly #handshakes = new Set<Socket>()
+  /** Sockets under TLS, those in the midst of a handshake among them. */
+  readonly #accepted = new Set<Socket>()
+  /** Sockets of which we do not know yet what they will speak. */
+  readonly #pending = new Set<Socket>()
+  readonly #headMs: number
 
   constructor(options: ListenerOptions) {
     this.#options = options
     this.#handler = options.trustedProxies === undefined ? options.handler : believing(options)
     this.#logger = options.logger ?? noLogger
+    this.#headMs = options.limits?.headMs ?? DEFAULT_LIMITS.headMs
     this.#server = options.tls === undefined ? this.#plainServer() : this.#tlsServer(options.tls)
     this.#server.maxConnections = options.maxConnections ?? MAX_CONNECTIONS
     this.#server.on('error', error => this.#logger.error({ detail: error.message }, 'listener failed'))
@@ -108,9 +115,7 @@ class HttpListener implements Listener {
       ALPNProtocols: this.#options.http2 === false ? ['http/1.1'] : ['h2', 'http/1.1'],
     })
     server.on('connection', (socket: Socket) => {
-      this.#handshakes.add(socket)
-      socket.once('close', () => this.#handshakes.delete(socket))
-      if (!this.#admit(socket)) socket.destroy()
+      if (this.#admit(socket)) track(this.#accepted, socket)
     })
     server.on('secureConnection', socket => this.handleSocket(socket))
     server.on('tlsClientError', (error, socket) => {
@@ -150,9 +155,16 @@ class HttpListener implements Listener {
   }
 
   handleSocket(socket: Socket | TLSSocket, first?: Buffer): void {
-    const { limits, onBadRequest, logger } = this.#options
+    const { limits, onBadRequest, logger, http2 } = this.#options
     const shared = { handler: this.#handler, limits, logger, onBadRequest, connections: this.#connections }
-    serveHttp1(socket, { ...shared, dates: this.#dates }, first)
+    const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates }, bytes)
+    if (http2 === false || first !== undefined) http1(first)
+    else if (!('encrypted' in socket)) {
+      track(this.#pending, socket)
+      const known = () => this.#pending.delete(socket)
+      sniffPreface(socket, this.#headMs, known, http1, () => serveHttp2(socket, shared))
+    } else if (socket.alpnProtocol === 'h2') serveHttp2(socket, shared)
+    else http1()
   }
 
   setTls(tls: TlsMaterial): void {
@@ -166,9 +178,16 @@ class HttpListener implements Listener {
 
   async close({ graceMs = 10_000 }: { graceMs?: number } = {}): Promise<void> {
     if (this.#server.listening) this.#server.close()
-    await this.#connections.close(graceMs)
-    for (const socket of this.#handshakes) socket.destroy()
+    const closed = this.#connections.close(graceMs)
+    for (const socket of this.#pending) socket.destroy()
+    await closed
+    for (const socket of this.#accepted) socket.destroy()
   }
+}
+
+function track(set: Set<Socket>, socket: Socket): void {
+  set.add(socket)
+  socket.once('close', () => set.delete(socket))
 }
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {

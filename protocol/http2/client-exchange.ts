@@ -1,0 +1,258 @@
+/** One stream of an upstream HTTP/2 session: writes the request, reads the response. */
+import { type ClientHttp2Stream, constants } from 'node:http2'
+import { SallyportError, toSallyportError } from '../errors.ts'
+import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../exchange.ts'
+import { hasHeader, stripTrailers } from '../headers.ts'
+import type { OutgoingRequest } from '../http1/client-exchange.ts'
+import type { HttpLimits } from '../limits.ts'
+import { emptyHeaders, putHeaders, receivedHead, receivedTrailers } from './headers.ts'
+import { StreamReader, StreamWriter } from './stream-body.ts'
+
+const { NGHTTP2_CANCEL, NGHTTP2_FLAG_END_STREAM, NGHTTP2_INTERNAL_ERROR, NGHTTP2_NO_ERROR } = constants
+
+export class Http2ClientExchange implements RequestSink {
+  readonly #stream: ClientHttp2Stream
+  readonly #request: OutgoingRequest
+  readonly #response: ResponseSink
+  readonly #limits: HttpLimits
+  readonly #headTimeoutMs: number
+  readonly #reader: StreamReader
+  readonly #writer: StreamWriter
+  #requestDone: boolean
+  #requestLeft: number
+  #requestTrailers: HeaderList = []
+  #headReceived = false
+  #responseDone = false
+  #responseLeft = BODY_UNKNOWN
+  #trailers: HeaderList = []
+  #informational = 0
+  #awaitsContinue: boolean
+  #raw = false
+  #sentAt = performance.now()
+
+  constructor(
+    stream: ClientHttp2Stream,
+    request: OutgoingRequest,
+    response: ResponseSink,
+    limits: HttpLimits,
+    headTimeoutMs: number,
+  ) {
+    this.#stream = stream
+    this.#request = request
+    this.#response = response
+    this.#limits = limits
+    this.#headTimeoutMs = headTimeoutMs
+    this.#reader = new StreamReader(stream, limits.bufferBytes)
+    this.#writer = new StreamWriter(stream, this.#sent)
+    this.#requestLeft = request.bodyBytes
+    this.#requestDone = request.bodyBytes === 0 && !request.upgrade
+    this.#awaitsContinue = request.bodyBytes !== 0 && hasHeader(request.headers, 'expect')
+    stream.on('headers', this.#onInformational)
+    stream.on('response', this.#onResponse)
+    stream.on('trailers', this.#onTrailers)
+    stream.on('wantTrailers', this.#onWantTrailers)
+    stream.on('end', this.#onEnd)
+    stream.on('error', this.#onError)
+    stream.on('close', this.#onClose)
+  }
+
+  get awaitsContinue(): boolean {
+    return this.#awaitsContinue
+  }
+
+  // Request
+
+  data(chunk: Uint8Array): void {
+    if (this.#requestDone || this.#stream.destroyed || (this.#request.upgrade && !this.#raw)) {
+      this.#response.consumed(chunk.length)
+      return
+    }
+    this.#awaitsContinue = false
+    this.#sentAt = performance.now()
+    if (this.#requestLeft !== BODY_UNKNOWN && !this.#raw) {
+      this.#requestLeft -= chunk.length
+      if (this.#requestLeft < 0) {
+        this.#broken(new SallyportError('bad-request', 'body longer than announced'))
+        return
+      }
+    }
+    this.#writer.write(chunk, false)
+  }
+
+  readonly #sent = (bytes: number): void => {
+    this.#response.consumed(bytes)
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.#requestDone || (this.#request.upgrade && !this.#raw)) return
+    this.#requestDone = true
+    this.#sentAt = performance.now()
+    if (this.#requestLeft > 0) {
+      this.#broken(new SallyportError('bad-request', 'body shorter than announced'))
+      return
+    }
+    this.#requestTrailers = stripTrailers(trailers)
+    if (!this.#stream.destroyed) this.#stream.end()
+  }
+
+  readonly #onWantTrailers = (): void => {
+    try {
+      this.#stream.sendTrailers(putHeaders(emptyHeaders(), this.#requestTrailers))
+    } catch {
+      this.#stream.close(NGHTTP2_INTERNAL_ERROR)
+    }
+  }
+
+  abort(_error: SallyportError): void {
+    this.#requestDone = true
+    this.#responseDone = true
+    this.#stream.close(NGHTTP2_CANCEL)
+  }
+
+  // Response
+
+  readonly #onInformational = (_headers: unknown, _flags: number, raw: string[]): void => {
+    if (this.#headReceived || this.#responseDone) return
+    try {
+      const head = receivedHead(raw)
+      const status = Number(head.pseudo[':status'])
+      if (++this.#informational > this.#limits.informational) throw broken('too many informational responses')
+      if (status === 100) {
+        if (!this.#awaitsContinue) return
+        this.#awaitsContinue = false
+      }
+      this.#response.informational(status, head.headers)
+    } catch (error) {
+      this.#broken(asUpstreamFault(error))
+    }
+  }
+
+  readonly #onResponse = (_headers: unknown, flags: number, raw: string[]): void => {
+    if (this.#responseDone) return
+    try {
+      this.#head(raw, (flags & NGHTTP2_FLAG_END_STREAM) !== 0)
+    } catch (error) {
+      this.#broken(asUpstreamFault(error))
+    }
+  }
+
+  #head(raw: string[], ended: boolean): void {
+    const head = receivedHead(raw)
+    let status = Number(head.pseudo[':status'])
+    const { headBytes, headFields } = this.#limits
+    if (head.bytes > headBytes || head.count > headFields + 1) throw broken('head too large')
+    if (!(status >= 200 && status <= 599)) throw broken(`status ${status}`)
+    this.#headReceived = true
+    const none = ended || this.#request.method === 'HEAD' || status === 204 || status === 304
+    if (this.#request.upgrade && status === 200) {
+      this.#raw = true
+      status = 101
+    } else if (!none) {
+      this.#responseLeft = head.contentLength
+    } else if (head.contentLength > 0 && this.#request.method !== 'HEAD' && status !== 304) {
+      throw broken('content-length without a body')
+    }
+    if (this.#awaitsContinue) {
+      // The final answer came in place of the 100: the body is not wanted.
+      this.#awaitsContinue = false
+      this.#requestDone = true
+    }
+    const bodyBytes = none || this.#raw ? 0 : head.contentLength
+    this.#response.head({ status, headers: head.headers, bodyBytes })
+    if (!this.#responseDone) this.#reader.start(this.#onData)
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    if (this.#responseDone) return
+    if (this.#responseLeft !== BODY_UNKNOWN) {
+      this.#responseLeft -= chunk.length
+      if (this.#responseLeft < 0) {
+        this.#broken(broken('body longer than announced'))
+        return
+      }
+    }
+    this.#response.data(chunk)
+  }
+
+  readonly #onTrailers = (_headers: unknown, _flags: number, raw: string[]): void => {
+    this.#trailers = stripTrailers(receivedTrailers(raw))
+  }
+
+  readonly #onEnd = (): void => {
+    const reset = (this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR
+    if (this.#responseDone || !this.#headReceived || reset) return
+    if (this.#responseLeft > 0) {
+      this.#broken(broken('body shorter than announced'))
+      return
+    }
+    this.#responseDone = true
+    this.#response.end(this.#trailers)
+    if (this.#requestDone || this.#raw) return
+    // The rest of the request is thrown away.
+    this.#requestDone = true
+    this.#stream.close(NGHTTP2_NO_ERROR)
+  }
+
+  consumed(bytes: number): void {
+    this.#reader.consumed(bytes)
+  }
+
+  // Ends and deadlines
+
+  readonly #onError = (error: Error): void => {
+    this.#broken(new SallyportError('upstream-broken', error.message, { cause: error }))
+  }
+
+  readonly #onClose = (): void => {
+    this.#broken(broken(`the upstream reset the stream (${this.#stream.rstCode})`))
+  }
+
+  #broken(error: SallyportError): void {
+    this.#requestDone = true
+    if (this.#responseDone) return
+    this.#responseDone = true
+    if (!this.#stream.destroyed) this.#stream.close(NGHTTP2_CANCEL)
+    this.#response.abort(error)
+  }
+
+  /** Acts on what is due; returns the time until the next deadline. */
+  check(now: number): number {
+    return Math.min(this.#checkHead(now), this.#checkWrite(now))
+  }
+
+  #checkHead(now: number): number {
+    if (this.#headReceived || this.#responseDone) return Number.POSITIVE_INFINITY
+    if (this.#awaitsContinue) {
+      const left = this.#sentAt + this.#limits.expectMs - now
+      if (left > 0.5) return left
+      this.#awaitsContinue = false
+      this.#response.informational(100, [])
+    }
+    if (this.#headTimeoutMs === 0) return Number.POSITIVE_INFINITY
+    // While a request body is on its way, its upstream has all the time that it needs.
+    if (!this.#requestDone && !this.#request.upgrade) return this.#headTimeoutMs
+    const left = this.#sentAt + this.#headTimeoutMs - now
+    if (left > 0.5) return left
+    this.#broken(new SallyportError('upstream-timeout', 'no response head in time'))
+    return Number.POSITIVE_INFINITY
+  }
+
+  #checkWrite(now: number): number {
+    if (this.#limits.stalledMs === 0) return Number.POSITIVE_INFINITY
+    if (this.#writer.waiting === 0) return this.#limits.stalledMs
+    const left = this.#writer.progressAt + this.#limits.stalledMs - now
+    if (left > 0.5) return left
+    this.#broken(new SallyportError('upstream-timeout', 'the upstream stopped reading'))
+    return Number.POSITIVE_INFINITY
+  }
+}
+
+function broken(message: string): SallyportError {
+  return new SallyportError('upstream-broken', message)
+}
+
+/** Whatever is wrong with a response is the upstream's fault. */
+function asUpstreamFault(error: unknown): SallyportError {
+  const ours = toSallyportError(error)
+  return ours.reason === 'bad-request' ? new SallyportError('upstream-broken', ours.message, { cause: ours }) : ours
+}

@@ -1,0 +1,108 @@
+/** Between flat header lists and what `node:http2` takes and gives. */
+import type { OutgoingHttpHeaders } from 'node:http2'
+import { SallyportError } from '../errors.ts'
+import { BODY_UNKNOWN, type HeaderList } from '../exchange.ts'
+import { isFieldValue, isToken } from '../headers.ts'
+import { KIND, kindOf } from '../http1/names.ts'
+
+/** Adds `headers` to `target`; fields of one hop are left out. Throws SallyportError if one cannot be sent. */
+export function putHeaders(target: OutgoingHttpHeaders, headers: HeaderList, keepTe = false): OutgoingHttpHeaders {
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i]!
+    const value = headers[i + 1]!
+    const kind = kindOf(name)
+    if (kind === undefined ? !isToken(name) : !travels(kind, name, value, keepTe)) {
+      if (kind === undefined) throw unsendable(name)
+      continue
+    }
+    if (!isFieldValue(value)) throw unsendable(name)
+    const present = target[name]
+    if (present === undefined) target[name] = value
+    else if (Array.isArray(present)) present.push(value)
+    else target[name] = [String(present), value]
+  }
+  return target
+}
+
+function travels(kind: number, name: string, value: string, keepTe: boolean): boolean {
+  if (kind === KIND.plain || kind === KIND.expect) return true
+  return keepTe && name === 'te' && value === 'trailers'
+}
+
+function unsendable(name: string): SallyportError {
+  return new SallyportError('upstream-broken', `field cannot be sent: ${JSON.stringify(name.slice(0, 64))}`)
+}
+
+/** An object that names such as `__proto__` cannot harm. */
+export function emptyHeaders(): OutgoingHttpHeaders {
+  return Object.create(null) as OutgoingHttpHeaders
+}
+
+/** What stands in a received header block. */
+export interface ReceivedHead {
+  readonly pseudo: Record<string, string | undefined>
+  readonly headers: HeaderList
+  readonly hosts: string[]
+  readonly contentLength: number
+  /** Bytes of names and values, each cookie counted as it came. */
+  readonly bytes: number
+  readonly count: number
+  readonly webSocketVersion: string | undefined
+}
+
+/**
+ * Sorts a flat block as Node gives it. Cookies are joined (RFC 9113 section 8.2.3); `host` and what belongs to one hop
+ * are set aside; `te` stays as `trailers` only.
+ */
+export function receivedHead(raw: readonly string[]): ReceivedHead {
+  const pseudo: Record<string, string | undefined> = Object.create(null)
+  const headers: HeaderList = []
+  const hosts: string[] = []
+  let contentLength = BODY_UNKNOWN
+  let cookieAt = -1
+  let bytes = 0
+  let webSocketVersion: string | undefined
+  for (let i = 0; i < raw.length; i += 2) {
+    const name = raw[i]!
+    const value = raw[i + 1]!
+    bytes += name.length + value.length
+    if (name.charCodeAt(0) === 0x3a) {
+      if (pseudo[name] !== undefined) throw bad('repeated pseudo field')
+      pseudo[name] = value
+      continue
+    }
+    if (!isFieldValue(value)) throw bad('field value')
+    const kind = kindOf(name) ?? KIND.plain
+    if (kind === KIND.host) hosts.push(value)
+    else if (kind === KIND.contentLength) {
+      if (contentLength !== BODY_UNKNOWN || !/^[0-9]{1,15}$/.test(value)) throw bad('content-length')
+      contentLength = Number(value)
+      headers.push(name, value)
+    } else if (kind === KIND.webSocketVersion) {
+      webSocketVersion = webSocketVersion === undefined ? value : 'several'
+    } else if (name === 'te') {
+      if (value === 'trailers') headers.push(name, value)
+    } else if (name === 'cookie' && cookieAt >= 0) {
+      headers[cookieAt] += `; ${value}`
+    } else if (kind === KIND.plain) {
+      headers.push(name, value)
+      if (name === 'cookie') cookieAt = headers.length - 1
+    } else if (kind === KIND.expect && value.toLowerCase() === '100-continue') {
+      headers.push(name, '100-continue')
+    }
+  }
+  return { pseudo, headers, hosts, contentLength, bytes, count: raw.length / 2, webSocketVersion }
+}
+
+function bad(what: string): SallyportError {
+  return new SallyportError('bad-request', `head not valid: ${what}`)
+}
+
+/** Trailers as a flat list, from what Node gives beside the object. */
+export function receivedTrailers(raw: readonly string[]): HeaderList {
+  const trailers: HeaderList = []
+  for (let i = 0; i < raw.length; i += 2) {
+    if (raw[i]!.charCodeAt(0) !== 0x3a && isFieldValue(raw[i + 1]!)) trailers.push(raw[i]!, raw[i + 1]!)
+  }
+  return trailers
+}

@@ -1,0 +1,270 @@
+/** One stream of a downstream HTTP/2 session: reads the request, writes the response. */
+import { constants, type ServerHttp2Stream } from 'node:http2'
+import { SallyportError, toSallyportError } from '../errors.ts'
+import {
+  BODY_UNKNOWN,
+  type Handler,
+  type HeaderList,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseHead,
+  type ResponseSink,
+} from '../exchange.ts'
+import { getHeader, stripTrailers } from '../headers.ts'
+import type { HttpLimits } from '../limits.ts'
+import { answerProblem } from '../problem.ts'
+import { emptyHeaders, putHeaders, receivedTrailers } from './headers.ts'
+import { expectsContinue } from './request-head.ts'
+import { StreamReader, StreamWriter } from './stream-body.ts'
+
+const { NGHTTP2_CANCEL, NGHTTP2_INTERNAL_ERROR, NGHTTP2_NO_ERROR } = constants
+
+export class Http2ServerExchange implements ResponseSink {
+  readonly request: HttpRequest
+  readonly #stream: ServerHttp2Stream
+  readonly #limits: HttpLimits
+  readonly #reader: StreamReader
+  readonly #writer: StreamWriter
+  #sink: RequestSink | undefined
+  #headSent = false
+  #responseEnded = false
+  #requestEnded: boolean
+  #awaitsContinue: boolean
+  #trailers: HeaderList = []
+  #responseTrailers: HeaderList = []
+  /** Bytes of the response still to come, or of the request; BODY_UNKNOWN: not told. */
+  #responseLeft = 0
+  #requestLeft: number
+  #informational = 0
+  #raw = false
+  readonly #since = performance.now()
+
+  constructor(stream: ServerHttp2Stream, request: HttpRequest, limits: HttpLimits) {
+    this.#stream = stream
+    this.request = request
+    this.#limits = limits
+    this.#reader = new StreamReader(stream, limits.bufferBytes)
+    this.#writer = new StreamWriter(stream, this.#sent)
+    this.#requestLeft = request.bodyBytes
+    this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
+    this.#awaitsContinue = expectsContinue(request)
+    stream.on('error', ignore)
+    stream.on('close', this.#onClose)
+  }
+
+  start(handler: Handler): void {
+    const { request } = this
+    const sink = handler(request, this)
+    this.#sink = sink
+    if (this.#stream.destroyed) sink.abort(new SallyportError('cancelled'))
+    else if (request.upgrade) return
+    else if (request.bodyBytes === 0) sink.end([])
+    else if (this.#responseEnded) sink.abort(new SallyportError('cancelled', 'the response came first'))
+    else this.#readRequest()
+  }
+
+  // Request
+
+  #readRequest(): void {
+    const stream = this.#stream
+    stream.on('trailers', (_object: unknown, _flags: number, raw?: string[]) => {
+      if (raw !== undefined) this.#trailers = stripTrailers(receivedTrailers(raw))
+    })
+    stream.on('end', this.#onEnd)
+    this.#reader.start(this.#onData)
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    this.#awaitsContinue = false
+    if (this.#requestLeft !== BODY_UNKNOWN && !this.#raw) {
+      this.#requestLeft -= chunk.length
+      if (this.#requestLeft < 0) {
+        this.#refuse(new SallyportError('bad-request', 'body longer than content-length'))
+        return
+      }
+    }
+    this.#sink?.data(chunk)
+  }
+
+  readonly #onEnd = (): void => {
+    // A stream that was reset ends as well.
+    if (this.#requestEnded || this.#stream.aborted || (this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR)
+      return
+    this.#requestEnded = true
+    if (this.#requestLeft > 0) this.#refuse(new SallyportError('bad-request', 'body shorter than content-length'))
+    else this.#sink?.end(this.#trailers)
+  }
+
+  consumed(bytes: number): void {
+    this.#reader.consumed(bytes)
+  }
+
+  /** The caller broke the rules in the midst of its body. */
+  #refuse(error: SallyportError): void {
+    this.#sink?.abort(error)
+    this.abort(error)
+  }
+
+  // Response
+
+  informational(status: number, headers: HeaderList): void {
+    if (this.#headSent || this.#responseEnded || this.#stream.destroyed) return
+    if (status < 100 || status > 199 || status === 101) return
+    if (++this.#informational > this.#limits.informational) return
+    if (status === 100) {
+      if (!this.#awaitsContinue) return
+      this.#awaitsContinue = false
+    }
+    try {
+      const fields = emptyHeaders()
+      fields[':status'] = status
+      this.#stream.additionalHeaders(putHeaders(fields, headers))
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+    }
+  }
+
+  head(response: ResponseHead): void {
+    if (this.#headSent || this.#responseEnded || this.#stream.destroyed) return
+    try {
+      this.#head(response)
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+    }
+  }
+
+  #head(response: ResponseHead): void {
+    const { upgrade, method } = this.request
+    const { bodyBytes } = response
+    this.#raw = response.status === 101
+    if (this.#raw && !upgrade) throw new SallyportError('upstream-broken', '101 to a request that asked for no upgrade')
+    const status = this.#raw ? 200 : response.status
+    if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
+    const fields = emptyHeaders()
+    fields[':status'] = status
+    putHeaders(fields, response.headers)
+    const none = !this.#raw && (method === 'HEAD' || status === 204 || status === 304 || bodyBytes === 0)
+    if (!this.#raw && status !== 204) this.#putLength(fields, response, none && (method === 'HEAD' || status === 304))
+    const untold = !none && (this.#raw || bodyBytes === BODY_UNKNOWN)
+    this.#stream.respond(fields, { endStream: none, waitForTrailers: untold && !this.#raw })
+    if (untold && !this.#raw) this.#stream.on('wantTrailers', this.#onWantTrailers)
+    this.#headSent = true
+    this.#awaitsContinue = false
+    this.#responseLeft = none ? 0 : untold ? BODY_UNKNOWN : bodyBytes
+    if (this.#raw) this.#readRequest()
+  }
+
+  #putLength(fields: ReturnType<typeof emptyHeaders>, response: ResponseHead, asSaid: boolean): void {
+    const said = getHeader(response.headers, 'content-length')
+    if (!asSaid) {
+      if (response.bodyBytes !== BODY_UNKNOWN) fields['content-length'] = String(response.bodyBytes)
+    } else if (said !== undefined && /^[0-9]{1,15}$/.test(said)) fields['content-length'] = said
+  }
+
+  readonly #onWantTrailers = (): void => {
+    try {
+      this.#stream.sendTrailers(putHeaders(emptyHeaders(), this.#responseTrailers))
+    } catch {
+      this.#stream.close(NGHTTP2_INTERNAL_ERROR)
+    }
+  }
+
+  data(chunk: Uint8Array): void {
+    if (this.#responseEnded || this.#stream.destroyed) return
+    if (!this.#headSent) {
+      this.#fail(new SallyportError('internal', 'body before head'))
+    } else if (this.#responseLeft === 0) {
+      const none = this.request.method === 'HEAD' || this.#stream.writableEnded
+      if (none) this.#sink?.consumed(chunk.length)
+      else this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
+    } else if (this.#responseLeft === BODY_UNKNOWN) {
+      this.#writer.write(chunk, false)
+    } else {
+      this.#responseLeft -= chunk.length
+      if (this.#responseLeft < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
+      else this.#writer.write(chunk, this.#responseLeft === 0)
+    }
+  }
+
+  readonly #sent = (bytes: number): void => {
+    this.#sink?.consumed(bytes)
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.#responseEnded) return
+    if (!this.#headSent || this.#responseLeft > 0) {
+      this.#fail(new SallyportError('upstream-broken', 'body shorter than announced'))
+      return
+    }
+    this.#responseEnded = true
+    this.#responseTrailers = stripTrailers(trailers)
+    if (this.#stream.destroyed) return
+    if (!this.#stream.writableEnded) this.#stream.end()
+    if (this.#requestEnded || this.#raw) return
+    // Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted.
+    this.#sink?.abort(new SallyportError('cancelled', 'the response came first'))
+    if (this.#stream.writableFinished) this.#stream.close(NGHTTP2_NO_ERROR)
+    else this.#stream.once('finish', this.#onFinish)
+  }
+
+  readonly #onFinish = (): void => {
+    if (!this.#stream.destroyed) this.#stream.close(NGHTTP2_NO_ERROR)
+  }
+
+  abort(error: SallyportError): void {
+    if (this.#responseEnded) return
+    if (this.#headSent || error.reason === 'cancelled') {
+      this.#responseEnded = true
+      this.#stream.close(error.reason === 'cancelled' ? NGHTTP2_CANCEL : NGHTTP2_INTERNAL_ERROR)
+    } else {
+      answerProblem(this, this.request, error)
+    }
+  }
+
+  #fail(error: SallyportError): void {
+    const sink = this.#sink
+    this.abort(error)
+    sink?.abort(error)
+  }
+
+  // Ends and deadlines
+
+  readonly #onClose = (): void => {
+    const whole = this.#responseEnded && this.#requestEnded
+    this.#responseEnded = true
+    this.#requestEnded = true
+    if (!whole) this.#sink?.abort(new SallyportError('cancelled'))
+  }
+
+  /** Acts on what is due; returns the time until the next deadline. */
+  check(now: number): number {
+    return Math.min(this.#checkRead(now), this.#checkWrite(now))
+  }
+
+  #checkRead(now: number): number {
+    if (this.#requestEnded || this.request.upgrade) return Number.POSITIVE_INFINITY
+    if (this.#reader.full) return this.#limits.bodyIdleMs || Number.POSITIVE_INFINITY
+    if (this.#awaitsContinue && !this.#headSent) {
+      const left = this.#since + this.#limits.expectMs - now
+      if (left > 0.5) return left
+      this.informational(100, [])
+    }
+    if (this.#limits.bodyIdleMs === 0) return Number.POSITIVE_INFINITY
+    const left = this.#reader.readAt + this.#limits.bodyIdleMs - now
+    if (left > 0.5) return left
+    this.#refuse(new SallyportError('request-timeout'))
+    return Number.POSITIVE_INFINITY
+  }
+
+  #checkWrite(now: number): number {
+    if (this.#limits.stalledMs === 0) return Number.POSITIVE_INFINITY
+    if (this.#writer.waiting === 0) return this.#limits.stalledMs
+    const left = this.#writer.progressAt + this.#limits.stalledMs - now
+    if (left > 0.5) return left
+    this.#stream.close(NGHTTP2_CANCEL)
+    return Number.POSITIVE_INFINITY
+  }
+}
+
+/** A stream's errors come with its close, which is what we act on. */
+function ignore(): void {}

@@ -1,0 +1,212 @@
+/** A downstream HTTP/2 session (RFC 9113) on an accepted socket, by `node:http2`. */
+import { constants, performServerHandshake, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2'
+import type { Socket } from 'node:net'
+import type { TLSSocket } from 'node:tls'
+import { canonicalAddress } from '../address.ts'
+import type { ManagedConnection } from '../connection-set.ts'
+import { type SallyportError, toSallyportError } from '../errors.ts'
+import { BODY_UNKNOWN, type HttpRequest } from '../exchange.ts'
+import type { Http1ServerOptions } from '../http1/server-connection.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { noLogger } from '../log.ts'
+import { Watch } from '../watch.ts'
+import { RateLimit } from './rate-limit.ts'
+import { expectsContinue, http2Request } from './request-head.ts'
+import { Http2ServerExchange } from './server-exchange.ts'
+
+const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
+
+/** What Node reads of a header block before it resets the stream; what we answer with 431 is less. */
+const RECEIVED_HEAD_FACTOR = 2
+
+export type Http2ServerOptions = Omit<Http1ServerOptions, 'dates'>
+
+/** Serves HTTP/2 on a socket whose preface has not been read (or was put back). */
+export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptions): ManagedConnection {
+  return new Http2ServerSession(socket, options)
+}
+
+class Http2ServerSession implements ManagedConnection {
+  readonly #session: ServerHttp2Session
+  readonly #options: Http2ServerOptions
+  readonly #limits: HttpLimits
+  readonly #peer: { address: string; encrypted: boolean }
+  readonly #exchanges = new Set<Http2ServerExchange>()
+  readonly #watch: Watch
+  /** Streams that ended before their response did, and frames that ask for an answer. */
+  readonly #resets: RateLimit
+  readonly #answers: RateLimit
+  #idleSince = performance.now()
+  #pingAt = 0
+  #pinging = false
+  #closed = false
+
+  constructor(socket: Socket | TLSSocket, options: Http2ServerOptions) {
+    this.#options = options
+    this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#peer = {
+      address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
+      encrypted: options.encrypted ?? 'encrypted' in socket,
+    }
+    this.#resets = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
+    this.#answers = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
+    this.#watch = new Watch(now => this.#check(now))
+    socket.setNoDelay(true)
+    const session = performServerHandshake(socket, sessionOptions(this.#limits))
+    this.#session = session
+    session.on('stream', (stream, _headers, flags, raw: string[]) => this.#onStream(stream, flags, raw))
+    session.on('error', error => this.#log(error.message))
+    session.on('close', this.#onClose)
+    session.on('ping', this.#onAnswered)
+    session.on('remoteSettings', this.#onAnswered)
+    session.setLocalWindowSize(this.#limits.http2SessionWindowBytes)
+    options.connections?.add(this)
+    this.#watch.within(this.#limits.keepAliveMs)
+  }
+
+  #log(detail: string): void {
+    const logger = this.#options.logger ?? noLogger
+    logger.debug({ peer: this.#peer.address, detail }, 'HTTP/2 session')
+  }
+
+  #onStream(stream: ServerHttp2Stream, flags: number, raw: string[]): void {
+    const ended = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
+    let request: HttpRequest
+    try {
+      request = http2Request(raw, ended, this.#limits, this.#peer)
+    } catch (error) {
+      this.#refuse(stream, raw, toSallyportError(error))
+      return
+    }
+    const exchange = new Http2ServerExchange(stream, request, this.#limits)
+    this.#track(stream, exchange)
+    exchange.start(this.#options.handler)
+  }
+
+  #track(stream: ServerHttp2Stream, exchange: Http2ServerExchange): void {
+    if (this.#exchanges.size === 0) this.#pingAt = performance.now()
+    this.#exchanges.add(exchange)
+    stream.once('close', () => {
+      this.#exchanges.delete(exchange)
+      if (this.#exchanges.size === 0) this.#idleSince = performance.now()
+      if (stream.rstCode !== NGHTTP2_NO_ERROR && !this.#resets.take()) this.#calm('too many resets')
+    })
+    const { bodyIdleMs, expectMs, http2PingMs } = this.#limits
+    this.#watch.within(Math.min(bodyIdleMs || Number.POSITIVE_INFINITY, http2PingMs || Number.POSITIVE_INFINITY))
+    if (expectsContinue(exchange.request)) this.#watch.within(expectMs)
+  }
+
+  /** Answers what must not be forwarded. */
+  #refuse(stream: ServerHttp2Stream, raw: string[], error: SallyportError): void {
+    this.#options.onBadRequest?.(error, this.#peer.address)
+    this.#log(error.message)
+    const method = raw[raw.indexOf(':method') + 1] === 'HEAD' ? 'HEAD' : 'GET'
+    const exchange = new Http2ServerExchange(stream, refusedRequest(method), this.#limits)
+    this.#track(stream, exchange)
+    exchange.abort(error)
+    stream.resume()
+  }
+
+  readonly #onAnswered = (): void => {
+    if (!this.#answers.take()) this.#calm('too many pings or settings')
+  }
+
+  #calm(why: string): void {
+    if (this.#closed) return
+    this.#log(why)
+    this.#session.goaway(NGHTTP2_ENHANCE_YOUR_CALM)
+    this.#session.destroy(undefined, NGHTTP2_ENHANCE_YOUR_CALM)
+  }
+
+  readonly #onClose = (): void => {
+    this.#closed = true
+    this.#watch.stop()
+    this.#options.connections?.delete(this)
+  }
+
+  get idle(): boolean {
+    return this.#exchanges.size === 0
+  }
+
+  close(): void {
+    if (!this.#closed) this.#session.close()
+  }
+
+  destroy(): void {
+    if (!this.#closed) this.#session.destroy()
+  }
+
+  #check(now: number): number {
+    if (this.#exchanges.size === 0) return this.#checkIdle(now)
+    let next = this.#checkPing(now)
+    for (const exchange of this.#exchanges) next = Math.min(next, exchange.check(now))
+    return this.#closed ? Number.POSITIVE_INFINITY : next
+  }
+
+  #checkIdle(now: number): number {
+    const left = this.#idleSince + this.#limits.keepAliveMs - now
+    if (left > 0.5) return left
+    // A peer that opened streams and left them half said is gone after as long again.
+    if (left < -this.#limits.keepAliveMs) this.destroy()
+    else this.close()
+    return this.#limits.keepAliveMs
+  }
+
+  /**
+   * A caller with open streams that does not answer pings is gone, however quiet its streams may rightly be; one that
+   * only stopped reading is waited for as long as over HTTP/1.1.
+   */
+  #checkPing(now: number): number {
+    const { http2PingMs, stalledMs } = this.#limits
+    if (http2PingMs === 0) return Number.POSITIVE_INFINITY
+    const left = this.#pingAt + (this.#pinging ? stalledMs || Number.POSITIVE_INFINITY : http2PingMs) - now
+    if (left > 0.5) return left
+    if (this.#pinging) {
+      this.#log('the caller does not answer pings')
+      this.destroy()
+      return Number.POSITIVE_INFINITY
+    }
+    this.#pingAt = now
+    this.#pinging = this.#session.ping(this.#onPong)
+    return http2PingMs
+  }
+
+  readonly #onPong = (): void => {
+    this.#pinging = false
+  }
+}
+
+function sessionOptions(limits: HttpLimits) {
+  return {
+    settings: {
+      enableConnectProtocol: true,
+      maxConcurrentStreams: limits.http2Streams,
+      initialWindowSize: limits.http2WindowBytes,
+      maxHeaderListSize: limits.headBytes * RECEIVED_HEAD_FACTOR,
+    },
+    maxHeaderListPairs: limits.headFields * RECEIVED_HEAD_FACTOR,
+    maxSessionMemory: limits.http2SessionMemoryMb,
+    maxSessionInvalidFrames: limits.http2ResetBurst,
+    maxSessionRejectedStreams: limits.http2ResetBurst,
+    streamResetBurst: limits.http2ResetBurst,
+    streamResetRate: limits.http2ResetRate,
+    strictSingleValueFields: false,
+  }
+}
+
+function refusedRequest(method: string): HttpRequest {
+  return {
+    method,
+    authority: '',
+    path: '/',
+    headers: [],
+    // Whatever it has of a body is cut off behind the answer.
+    bodyBytes: BODY_UNKNOWN,
+    upgrade: false,
+    peerAddress: '',
+    encrypted: false,
+    caller: undefined,
+    requestId: crypto.randomUUID(),
+    exchangeId: undefined,
+  }
+}
