@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import { createServer as createHttp } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createServer as createTls } from 'node:tls'
 import { afterEach, describe, expect, it } from 'vitest'
 import { type Route, type RouterService, type RouterServiceOptions, serveRouter } from '../../router/index.ts'
@@ -380,8 +381,11 @@ describe('R7 nothing is forwarded twice', () => {
     await once(free, 'close')
     const { logger, lines } = recordingLogger()
     const route: Route = { name: 'all', match: {}, target: `http://127.0.0.1:${port}`, retries: { attempts: 5 } }
-    const { address } = await service([route], { logger })
+    const { address, router } = await service([route], { logger })
     const answer = rawCall(address.port, post('/'))
+    const dialling = () => router.stats().upstreams.connections
+    while (dialling() === 0) await nextTurn()
+    while (dialling() !== 0) await nextTurn()
     http.listen(port, '127.0.0.1')
     stops.push(() => http.close())
     expect(status(await answer)).toBe(200)
