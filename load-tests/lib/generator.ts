@@ -56,7 +56,8 @@ const UNIT_MS: Record<string, number> = { us: 0.001, ms: 1, s: 1000, m: 60_000 }
 export const wrk: Generator = async load => {
   const seconds = Math.max(1, Math.round(load.durationMs / 1000))
   const args = ['-t1', `-c${load.connections}`, `-d${seconds}s`, '--latency', '--timeout', '10s']
-  for (const [name, value] of Object.entries(load.headers ?? {})) args.push('-H', `${name}: ${value}`)
+  for (const [name, value] of Object.entries(load.headers ?? {}))
+    args.push('-H', `${name === 'host' ? 'Host' : name}: ${value}`) // wrk knows only this spelling
   const before = process.cpuUsage()
   const text = await runForOutput('wrk', [...args, load.url])
   const number = (pattern: RegExp) => Number(text.match(pattern)?.[1] ?? 0)
