@@ -1,5 +1,10 @@
 import type { Duplex } from 'node:stream'
 
+/** Bytes that no HTTP/1.1 sender may send; a body that is merely cut is none. */
+export class WireFault extends Error {
+  override readonly name = 'WireFault'
+}
+
 /** Reads a socket as the test asks for it: a line, so many bytes, or what is there. Rejects when the socket breaks. */
 export class ByteReader {
   readonly #iterator: AsyncIterator<Buffer>
@@ -16,7 +21,7 @@ export class ByteReader {
     for (;;) {
       const end = this.#held.indexOf(10)
       if (end >= 0) {
-        if (this.#held[end - 1] !== 13) throw new Error('a line ends with a bare LF')
+        if (this.#held[end - 1] !== 13) throw new WireFault('a line ends with a bare LF')
         return this.#take(end + 1).toString('latin1', 0, end - 1)
       }
       if (!(await this.#fill())) {

@@ -13,6 +13,7 @@ import {
   type WebSocketOptions,
 } from './caller.ts'
 import { bodyForm, chunk, collect, readBody, readHead, value, writeFields } from './http1-wire.ts'
+import { write } from './write.ts'
 
 /** A socket to the place, with TLS where it has a CA. */
 export async function dial(place: Place, protocols: string[] = ['http/1.1']): Promise<Socket> {
@@ -73,10 +74,7 @@ export class Http1Caller implements Caller {
       informational,
       informed: status => new Promise(resolve => waiting.set(status, resolve)),
       reply,
-      write: async bytes => {
-        const room = this.socket.write(isChunked ? chunk(bytes) : bytes)
-        if (!room) await Promise.race([once(this.socket, 'drain'), once(this.socket, 'close')])
-      },
+      write: bytes => write(this.socket, isChunked ? chunk(bytes) : bytes),
       end: (trailers = []) => {
         if (isChunked) this.socket.write(`0\r\n${writeFields(trailers)}\r\n`)
       },

@@ -12,6 +12,7 @@ import {
 } from './caller.ts'
 import { dial } from './caller-http1.ts'
 import { collect } from './http1-wire.ts'
+import { write } from './write.ts'
 
 /** HTTP/2 on one connection: by ALPN with TLS, else with prior knowledge. */
 export class Http2Caller implements Caller {
@@ -106,9 +107,7 @@ function makeExchange(request: ClientHttp2Stream): Exchange {
     informational,
     informed: status => new Promise(resolve => waiting.set(status, resolve)),
     reply,
-    write: async bytes => {
-      if (!request.write(bytes)) await Promise.race([once(request, 'drain'), once(request, 'close')])
-    },
+    write: bytes => write(request, bytes),
     end: (given = []) => {
       trailers = given
       request.end()

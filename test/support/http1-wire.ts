@@ -1,5 +1,5 @@
 /** HTTP/1.1 as it stands on the wire, read by tests at both ends: nothing is repaired, nothing is hidden. */
-import type { ByteReader } from './byte-reader.ts'
+import { type ByteReader, WireFault } from './byte-reader.ts'
 
 export interface WireHead {
   /** Request line or status line. */
@@ -22,6 +22,7 @@ export async function readFields(reader: ByteReader): Promise<string[]> {
     if (line === undefined) throw new Error('the stream ended within a head')
     if (line === '') return fields
     const colon = line.indexOf(':')
+    if (colon < 1) throw new WireFault(`no field: ${JSON.stringify(line)}`)
     fields.push(line.slice(0, colon), line.slice(colon + 1).trim())
   }
 }
@@ -62,6 +63,7 @@ async function* readChunked(reader: ByteReader, trailers: string[]): AsyncGenera
   for (;;) {
     const line = await reader.line()
     if (line === undefined) throw new Error('the body was cut between chunks')
+    if (!/^[0-9a-f]+$/i.test(line)) throw new WireFault(`no chunk size: ${JSON.stringify(line)}`)
     let left = Number.parseInt(line, 16)
     if (left === 0) {
       trailers.push(...(await readFields(reader)))
@@ -73,7 +75,7 @@ async function* readChunked(reader: ByteReader, trailers: string[]): AsyncGenera
       left -= part.length
       yield part
     }
-    if ((await reader.line()) !== '') throw new Error('no CRLF behind a chunk')
+    if ((await reader.line()) !== '') throw new WireFault('no CRLF behind a chunk')
   }
 }
 

@@ -1,8 +1,9 @@
 /** An upstream that the test writes: it sees each request as it stands on the wire, and answers with bytes. */
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
-import { ByteReader } from './byte-reader.ts'
+import { ByteReader, WireFault } from './byte-reader.ts'
 import { bodyForm, collect, readBody, readHead, value, writeFields } from './http1-wire.ts'
+import { write as writeTo } from './write.ts'
 
 export interface UpstreamRequest {
   readonly method: string
@@ -20,8 +21,8 @@ export interface UpstreamRequest {
   write(bytes: string | Buffer): Promise<void>
   /** A whole answer with `content-length`. */
   answer(status: number, body?: string | Buffer, fields?: readonly string[]): Promise<void>
-  /** Resolves when the other side has closed or reset the connection. */
-  readonly gone: Promise<void>
+  /** Reads on, behind the body, until the other side has closed or reset the connection. */
+  gone(): Promise<void>
 }
 
 export type Answer = (request: UpstreamRequest) => void | Promise<void>
@@ -30,8 +31,7 @@ export class Upstream {
   readonly port: number
   /** What the next requests get, by path without query; a test puts its own in. */
   readonly answers = new Map<string, Answer>()
-  /** Faults of the wire that no test asked for. */
-  readonly faults: unknown[] = []
+  readonly faults: WireFault[] = []
   connections = 0
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
@@ -69,19 +69,18 @@ export class Upstream {
     socket.on('error', () => {})
     socket.on('close', () => this.#sockets.delete(socket))
     this.#requests(socket).catch(error => {
-      if (!socket.destroyed) this.faults.push(error)
+      if (error instanceof WireFault) this.faults.push(error)
       socket.destroy()
     })
   }
 
   async #requests(socket: Socket): Promise<void> {
     const reader = new ByteReader(socket)
-    const gone = new Promise<void>(resolve => socket.once('close', () => resolve()))
     for (;;) {
-      const head = await readHead(reader).catch(() => undefined)
+      const head = await readHead(reader)
       if (head === undefined || socket.destroyed) break
       const [method = '', path = ''] = head.start.split(' ')
-      const request = makeRequest(socket, reader, gone, method, path, head.fields)
+      const request = makeRequest(socket, reader, method, path, head.fields)
       const answer = this.answers.get(path.split('?')[0] ?? '')
       if (answer === undefined) await request.answer(404)
       else await answer(request)
@@ -99,16 +98,20 @@ async function drain(request: UpstreamRequest): Promise<void> {
 function makeRequest(
   socket: Socket,
   reader: ByteReader,
-  gone: Promise<void>,
   method: string,
   path: string,
   fields: string[],
 ): UpstreamRequest {
   const trailers: string[] = []
   const body = readBody(reader, bodyForm(fields, false), trailers)
-  const write = async (bytes: string | Buffer) => {
-    if (!socket.write(bytes)) await Promise.race([once(socket, 'drain'), gone])
+  const gone = async () => {
+    try {
+      while ((await reader.some()) !== undefined);
+    } catch {
+      // A reset is as good as an end.
+    }
   }
+  const write = (bytes: string | Buffer) => writeTo(socket, bytes)
   const answer = (status: number, content: string | Buffer = '', more: readonly string[] = []) => {
     const bytes = Buffer.from(content)
     const head = `HTTP/1.1 ${status} Some Words\r\n${writeFields([...more, 'content-length', String(bytes.length)])}\r\n`

@@ -1,0 +1,118 @@
+/** The ways in: each test of `e2e/` runs on every road that can carry it. */
+import { describe } from 'vitest'
+import { createRouter, type Router, type RouterService, type RouteTable, serveRouter } from '../../router/index.ts'
+import type { Caller, Place } from './caller.ts'
+import { Http1Caller } from './caller-http1.ts'
+import { Http2Caller } from './caller-http2.ts'
+import { needs } from './needs.ts'
+import { type Nginx, startNginx } from './nginx.ts'
+import { type Pair, startPair } from './pair.ts'
+import { DOMAIN, makeSecrets, type Secrets } from './secrets.ts'
+import { Upstream } from './upstream.ts'
+
+export type RoadName = 'tunnel, HTTP/1.1' | 'tunnel, HTTP/2' | 'router, HTTP/1.1' | 'router, HTTP/2' | 'nginx'
+
+interface RoadRow {
+  readonly way: 'tunnel' | 'router' | 'nginx'
+  readonly protocol: 'http1' | 'http2'
+}
+
+const ROADS: Record<RoadName, RoadRow> = {
+  'tunnel, HTTP/1.1': { way: 'tunnel', protocol: 'http1' },
+  'tunnel, HTTP/2': { way: 'tunnel', protocol: 'http2' },
+  'router, HTTP/1.1': { way: 'router', protocol: 'http1' },
+  'router, HTTP/2': { way: 'router', protocol: 'http2' },
+  nginx: { way: 'nginx', protocol: 'http1' },
+}
+
+const ALL = Object.keys(ROADS) as RoadName[]
+
+export const everyRoad: readonly RoadName[] = ALL
+/** Those of ours alone, for what nginx does not carry. */
+export const ourRoads: readonly RoadName[] = ALL.filter(name => name !== 'nginx')
+export const http1Roads: readonly RoadName[] = ourRoads.filter(name => ROADS[name].protocol === 'http1')
+export const http2Roads: readonly RoadName[] = ourRoads.filter(name => ROADS[name].protocol === 'http2')
+
+/** The same tests on each of these roads, as far as this machine has them. */
+export function onRoads(names: readonly RoadName[], tests: (name: RoadName) => void): void {
+  for (const name of names) describe.runIf(name !== 'nginx' || needs('nginx'))(name, () => tests(name))
+}
+
+export const UI_ORIGIN = 'https://ui.example.com'
+
+/** All roads to one upstream, and the upstream. Started once per file. */
+export class Roads {
+  readonly upstream: Upstream
+  readonly pair: Pair
+  readonly secrets: Secrets
+  readonly service: RouterService
+  readonly #router: Router
+  readonly #nginx: Nginx | undefined
+  readonly #callers: Caller[] = []
+
+  private constructor(
+    upstream: Upstream,
+    pair: Pair,
+    secrets: Secrets,
+    router: Router,
+    service: RouterService,
+    nginx: Nginx | undefined,
+  ) {
+    this.upstream = upstream
+    this.pair = pair
+    this.secrets = secrets
+    this.#router = router
+    this.service = service
+    this.#nginx = nginx
+  }
+
+  static async start(table: (upstream: Upstream) => RouteTable = defaultTable): Promise<Roads> {
+    const upstream = await Upstream.start()
+    const secrets = await makeSecrets()
+    const router = createRouter({ routes: table(upstream) })
+    const pair = await startPair({ target: router, secrets })
+    const service = await serveRouter({
+      host: '127.0.0.1',
+      port: 0,
+      routes: table(upstream),
+      trustedProxies: needs('nginx') ? ['127.0.0.1/32'] : [],
+    })
+    const nginx = needs('nginx') ? await startNginx(`http://127.0.0.1:${service.address.port}`, secrets) : undefined
+    return new Roads(upstream, pair, secrets, router, service, nginx)
+  }
+
+  place(name: RoadName): Place {
+    const { ca } = this.secrets
+    const { way } = ROADS[name]
+    if (way === 'tunnel') return this.pair.place
+    const port = way === 'nginx' ? (this.#nginx?.port ?? 0) : this.service.address.port
+    return { port, authority: `ingress.${DOMAIN}:${port}`, ca: way === 'nginx' ? ca : undefined }
+  }
+
+  /** A connection of its own, closed with the roads. */
+  async caller(name: RoadName): Promise<Caller> {
+    const place = this.place(name)
+    const caller = await (ROADS[name].protocol === 'http1' ? Http1Caller : Http2Caller).connect(place)
+    this.#callers.push(caller)
+    return caller
+  }
+
+  async stop(): Promise<void> {
+    for (const caller of this.#callers) caller.close()
+    await Promise.all([this.pair.stop(), this.#nginx?.stop(), this.service.close({ graceMs: 0 })])
+    await this.#router.close()
+    await this.upstream.stop()
+    if (this.upstream.faults.length > 0) throw new AggregateError(this.upstream.faults, 'the upstream saw broken HTTP')
+  }
+}
+
+export function defaultTable(upstream: Upstream): RouteTable {
+  const target = `http://127.0.0.1:${upstream.port}`
+  const cors = { origins: [UI_ORIGIN], credentials: true }
+  return {
+    routes: [
+      { name: 'app-proxy', match: { path: '/app-proxy' }, target, cors },
+      { name: 'nobody-there', match: { path: '/nobody-there' }, target: 'http://127.0.0.1:1', cors },
+    ],
+  }
+}
