@@ -1,0 +1,62 @@
+/**
+ * The wire, for those who write an end of their own: sessions and streams over a transport, exchanges on streams, control
+ * messages, preambles. SPEC.md says what they look like in bytes.
+ *
+ * @example
+ * ```ts
+ * import { acceptExchange, parseControl, Session, webSocketTransport } from 'sallyport/protocol'
+ *
+ * const session = new Session(webSocketTransport(ws), {
+ *   role: 'client',
+ *   onControl: text => handle(parseControl(text)),
+ *   onStream: stream => acceptExchange(stream, (preamble, request, response) => answer(request, response)),
+ * })
+ * ```
+ */
+export {
+  type Bye,
+  CONNECT_PATH,
+  type ControlMessage,
+  type CorsRule,
+  commonFeatures,
+  type Drain,
+  type Drained,
+  type Hello,
+  MAX_CONTROL_BYTES,
+  MINOR_VERSION,
+  type Notice,
+  type PeerLimits,
+  parseControl,
+  type Ready,
+  type Reauth,
+  type ReauthOk,
+  type ReauthRefused,
+  type Reset,
+  SUBPROTOCOL,
+  type UnknownCount,
+  type Welcome,
+} from './control.ts'
+export { ERRORS, type ErrorCode, type ErrorSource, SallyportError, toSallyportError } from './errors.ts'
+export { acceptExchange, type ExchangeHandler } from './exchange/accept.ts'
+export { type OpenOptions, openExchange } from './exchange/open.ts'
+export { REFUSALS, Refusal, type RefusalCode, RefusedError } from './exchange/refusal.ts'
+export {
+  BODY_UNKNOWN,
+  type Caller,
+  type ExchangeRecord,
+  type Handler,
+  type HeaderList,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseHead,
+  type ResponseSink,
+} from './exchange.ts'
+export { type Logger, noLogger } from './log.ts'
+export { KIND, type Kind, type Preamble } from './preamble.ts'
+export { ProtocolError } from './protocol-error.ts'
+export type { Transport, TransportHandler } from './transport.ts'
+export { memoryPair } from './transport-memory.ts'
+export { MAX_MESSAGE_BYTES, webSocketTransport } from './transport-websocket.ts'
+export { BufferBudget } from './yamux/budget.ts'
+export { Session, type SessionOptions } from './yamux/session.ts'
+export { RESET_CODES, type ResetCode, type Stream, type StreamHandler } from './yamux/stream.ts'
