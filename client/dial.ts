@@ -142,17 +142,15 @@ class Attempt {
         maxFragments: MAX_FRAGMENTS,
         followRedirects: false,
       })
-      let answer: IncomingMessage | undefined
+      let dateMs: number | undefined
       webSocket.once('upgrade', response => {
-        answer = response
+        dateMs = dateOf(response)
+        const got = response.headers['sec-websocket-protocol']
+        if (got !== SUBPROTOCOL) this.#fail(new DialError({ kind: 'subprotocol', got }))
       })
-      webSocket.once('open', () => resolve({ socket: webSocket, dateMs: answer && dateOf(answer) }))
+      webSocket.once('open', () => resolve({ socket: webSocket, dateMs }))
       webSocket.once('unexpected-response', (_request, response) => this.#readAnswer(response))
-      webSocket.on('error', error => {
-        const got = answer?.headers['sec-websocket-protocol']
-        const mismatch = answer !== undefined && got !== SUBPROTOCOL
-        this.#fail(mismatch ? new DialError({ kind: 'subprotocol', got }) : this.#networkError(error))
-      })
+      webSocket.on('error', error => this.#fail(this.#networkError(error)))
       return socket
     })
   }
