@@ -26,6 +26,7 @@ export function webSocketTransport(ws: WebSocket): Transport {
 
 class WebSocketTransport implements Transport {
   readonly peer: string
+  readonly copies: boolean
   handler: TransportHandler | undefined
   readonly #ws: WebSocket
   /** What `ws` writes to: corked, so that all messages of one turn are one call of the kernel. */
@@ -38,7 +39,8 @@ class WebSocketTransport implements Transport {
     this.#ws = ws
     const { _socket: socket, _isServer: isServer } = ws as unknown as { _socket?: Duplex; _isServer?: boolean }
     this.#socket = socket
-    this.#frame = isServer === true ? PLAIN_FRAME : MASKED_FRAME
+    this.copies = isServer !== true
+    this.#frame = this.copies ? MASKED_FRAME : PLAIN_FRAME
     this.peer = this.#socket?.remoteAddress ?? ''
     ws.binaryType = 'nodebuffer'
     ws.on('message', (data, binary) => this.#message(data, binary))

@@ -224,7 +224,7 @@ export class Outgoing {
     const bytes = queue.run(Math.min(most, alone ? ALONE_BYTES : SHARED_BYTES))
     stream.sendWindowBytes -= bytes
     const flags = this.#takeFlags(stream)
-    if (bytes > LARGE_CHUNK_BYTES) {
+    if (bytes > LARGE_CHUNK_BYTES && this.#transport.copies !== true) {
       this.#header(FrameType.data, flags, stream.id, bytes)
       this.#handOver()
       this.#transfer(queue.slice(bytes))
