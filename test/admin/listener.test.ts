@@ -1,0 +1,152 @@
+import { once } from 'node:events'
+import { request } from 'node:http'
+import { connect } from 'node:net'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { type AdminListener, listenAdmin, listenHealth } from '../../admin/index.ts'
+
+const TOKEN = 'a-token-of-this-test'
+
+let isReady: boolean
+let token: () => string
+let admin: AdminListener
+let health: AdminListener
+
+const source = {
+  ready: () => isReady,
+  status: () => ({ runtime: 'demo', note: '<script>alert(1)</script>' }),
+  metrics: async () => ({ contentType: 'text/plain; version=0.0.4', text: 'sallyport_sessions 1\n' }),
+}
+
+beforeEach(async () => {
+  isReady = true
+  token = () => TOKEN
+  const at = { host: '127.0.0.1', port: 0, source }
+  admin = await listenAdmin({ ...at, token: () => token() })
+  health = await listenHealth(at)
+})
+afterEach(() => Promise.all([admin.close(), health.close()]))
+
+interface Answer {
+  readonly status: number
+  readonly headers: Record<string, string | string[] | undefined>
+  readonly body: string
+}
+
+async function ask(
+  listener: AdminListener,
+  path: string,
+  { method = 'GET', headers = {} }: { method?: string; headers?: Record<string, string> } = {},
+): Promise<Answer> {
+  const { port } = listener.address
+  const sent = request({ host: '127.0.0.1', port, path, method, headers, agent: false }).end()
+  const [response] = await once(sent, 'response')
+  let body = ''
+  for await (const chunk of response.setEncoding('utf8')) body += chunk
+  return { status: response.statusCode, headers: response.headers, body }
+}
+
+const bearer = { authorization: `Bearer ${TOKEN}` }
+
+describe('admin listener', () => {
+  test.each(['/livez', '/readyz', '/metrics'])('A1: %s needs no token', async path => {
+    expect((await ask(admin, path)).status).toBe(200)
+    expect(await ask(admin, path, { method: 'HEAD' })).toMatchObject({ status: 200, body: '' })
+  })
+
+  test.each(['/livez', '/readyz', '/metrics', '/status', '/x'])(
+    'A2: %s with a Host that is a name is refused',
+    async path => {
+      expect((await ask(admin, path, { headers: { host: 'rebound.example' } })).status).toBe(403)
+    },
+  )
+
+  test('A2: a request with the token may come by any name', async () => {
+    const headers = { host: 'admin.example', ...bearer }
+    expect((await ask(admin, '/status', { headers })).status).toBe(200)
+    expect((await ask(admin, '/metrics', { headers })).status).toBe(200)
+  })
+
+  test('A3: /status needs the token, and so does everything that is not there', async () => {
+    for (const path of ['/status', '/nothing']) {
+      const answer = await ask(admin, path)
+      expect(answer.status).toBe(401)
+      expect(answer.headers['www-authenticate']).toBe('Bearer')
+      expect((await ask(admin, path, { headers: { authorization: 'Bearer wrong' } })).status).toBe(401)
+    }
+    expect(JSON.parse((await ask(admin, '/status', { headers: bearer })).body)).toEqual(source.status())
+    expect((await ask(admin, '/nothing', { headers: bearer })).status).toBe(404)
+  })
+
+  test.each(['POST', 'PUT', 'DELETE', 'OPTIONS'])('A3: %s changes nothing and needs the token', async method => {
+    expect((await ask(admin, '/livez', { method })).status).toBe(401)
+    expect((await ask(admin, '/livez', { method, headers: bearer })).status).toBe(404)
+    expect((await ask(admin, '/status', { method, headers: bearer })).status).toBe(404)
+  })
+
+  test('A3: the answers allow no other origin', async () => {
+    const headers = { ...bearer, origin: 'https://evil.example' }
+    const answer = await ask(admin, '/status', { headers })
+    expect(Object.keys(answer.headers).filter(name => name.startsWith('access-control'))).toEqual([])
+  })
+
+  test('A4: nothing is ever HTML, and nothing may be loaded', async () => {
+    for (const path of ['/status', '/livez', '/<script>']) {
+      const { headers } = await ask(admin, path, { headers: bearer })
+      expect(headers['content-type']).not.toContain('html')
+      expect(headers['content-security-policy']).toContain("default-src 'none'")
+      expect(headers['x-content-type-options']).toBe('nosniff')
+      expect(headers['cache-control']).toBe('no-store')
+    }
+  })
+
+  test('a token that cannot be read, or is empty, opens nothing', async () => {
+    token = () => {
+      throw new Error('gone')
+    }
+    expect((await ask(admin, '/status', { headers: bearer })).status).toBe(401)
+    token = () => ''
+    expect((await ask(admin, '/status', { headers: { authorization: 'Bearer ' } })).status).toBe(401)
+  })
+
+  test('a changed token holds at once', async () => {
+    token = () => 'another-token-of-this-test'
+    expect((await ask(admin, '/status', { headers: bearer })).status).toBe(401)
+    const headers = { authorization: 'Bearer another-token-of-this-test' }
+    expect((await ask(admin, '/status', { headers })).status).toBe(200)
+  })
+
+  test('/readyz follows the component, /livez does not', async () => {
+    isReady = false
+    expect(await ask(admin, '/readyz')).toMatchObject({ status: 503, body: 'not ready\n' })
+    expect((await ask(admin, '/livez')).status).toBe(200)
+  })
+})
+
+describe('health listener', () => {
+  test.each(['/livez', '/readyz', '/metrics'])('A1: %s by a pod-like address and Host', async path => {
+    for (const host of ['10.42.0.17:8086', 'sallyport-server.sallyport.svc:8086', 'anything']) {
+      expect((await ask(health, path, { headers: { host } })).status).toBe(200)
+      expect((await ask(health, path, { method: 'HEAD', headers: { host } })).status).toBe(200)
+    }
+  })
+
+  test('A1: it serves nothing else, also not with the token', async () => {
+    expect((await ask(health, '/status', { headers: bearer })).status).toBe(404)
+    expect((await ask(health, '/', {})).status).toBe(404)
+    for (const method of ['POST', 'DELETE', 'OPTIONS']) {
+      expect(await ask(health, '/livez', { method })).toMatchObject({ status: 405, headers: { allow: 'GET, HEAD' } })
+    }
+  })
+})
+
+test('a port that is taken is an error with its code', async () => {
+  const { port } = admin.address
+  await expect(listenHealth({ host: '127.0.0.1', port, source })).rejects.toMatchObject({ code: 'EADDRINUSE' })
+})
+
+test('close ends idle connections too', async () => {
+  const socket = connect(admin.address.port, '127.0.0.1')
+  await once(socket, 'connect')
+  await admin.close()
+  await once(socket.resume(), 'close')
+})

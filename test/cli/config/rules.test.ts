@@ -1,0 +1,159 @@
+import { describe, expect, test } from 'vitest'
+import { COMPONENTS, everySettingName } from '../../../cli/config/components.ts'
+import { loadConfig } from '../../../cli/config/load.ts'
+import { checkClient, checkRouter, checkServer, isLoopback } from '../../../cli/config/rules.ts'
+
+const everyName = everySettingName()
+
+/** Flags as typed, with `undefined` for one to leave out. */
+type Given = Record<string, string | undefined>
+
+function sources(given: Given) {
+  const entries = Object.entries(given).filter((entry): entry is [string, string] => entry[1] !== undefined)
+  const flags = new Map(entries.map(([name, value]) => [name, [value]]))
+  return { flags, environment: {}, configFile: undefined, everyName }
+}
+
+const server = async (given: Given) => checkServer((await loadConfig(COMPONENTS.server, sources(given))).values)
+const client = async (given: Given) => checkClient((await loadConfig(COMPONENTS.client, sources(given))).values)
+const router = async (given: Given) => checkRouter((await loadConfig(COMPONENTS.router, sources(given))).values)
+
+const SERVER = {
+  domain: 'tunnels.example.com',
+  'auth.jwks.file': 'jwks.json',
+  'control.tls.cert': 'c.pem',
+  'control.tls.key': 'k.pem',
+}
+const CLIENT = { server: 'wss://connect.example.com', 'token.file': 'token', target: 'http://127.0.0.1:3000' }
+const ROUTER = { routes: 'routes.yaml' }
+const TLS = { 'public.tls.cert': 'c.pem', 'public.tls.key': 'k.pem' }
+
+describe('server', () => {
+  test.each<[string, Given]>([
+    ['the least', SERVER],
+    ['a URL of keys', { ...SERVER, 'auth.jwks.file': undefined, 'auth.jwks.url': 'https://issuer.example/jwks' }],
+    ['TLS off loopback', { ...SERVER, ...TLS, 'public.listen': '0.0.0.0:443' }],
+    ['plain off loopback, on purpose', { ...SERVER, 'public.listen': '0.0.0.0:80', 'public.plaintext': 'true' }],
+    ['plain on loopback', { ...SERVER, 'public.listen': '[::1]:80' }],
+    ['one address', { domain: 'a.b', 'auth.jwks.file': 'j', ...TLS, 'control.host': 'connect.a.b' }],
+    ['control behind a proxy', { domain: 'a.b', 'auth.jwks.file': 'j', 'control.plaintext': 'true' }],
+    ['admin off loopback with a token', { ...SERVER, 'admin.listen': '0.0.0.0:9090', 'admin.token.file': 't' }],
+    ['health for anybody', { ...SERVER, 'health.listen': '0.0.0.0:8086' }],
+  ])('%s', async (_, given) => {
+    await expect(server(given)).resolves.toBeUndefined()
+  })
+
+  test.each<[Given, string]>([
+    [{ ...SERVER, domain: undefined }, '--domain is missing: runtimes are reached as <runtime>.<domain>'],
+    [
+      { ...SERVER, 'auth.jwks.file': undefined },
+      'no key set: give --auth.jwks.file or --auth.jwks.url; without one no token can be verified',
+    ],
+    [{ ...SERVER, 'auth.jwks.url': 'https://a/b' }, '--auth.jwks.file and --auth.jwks.url exclude each other'],
+    [
+      { ...SERVER, 'public.listen': '0.0.0.0:80' },
+      '--public.listen 0.0.0.0:80 is not loopback: give --public.tls.cert and --public.tls.key, or --public.plaintext behind a proxy that ends TLS',
+    ],
+    [
+      { ...SERVER, 'public.listen': '[::]:80' },
+      '--public.listen [::]:80 is not loopback: give --public.tls.cert and --public.tls.key, or --public.plaintext behind a proxy that ends TLS',
+    ],
+    [{ ...SERVER, 'public.tls.cert': 'c' }, '--public.tls.cert needs --public.tls.key'],
+    [{ ...SERVER, 'public.tls.key': 'k' }, '--public.tls.key needs --public.tls.cert'],
+    [
+      { ...SERVER, 'control.tls.cert': undefined, 'control.tls.key': undefined },
+      'the control endpoint has no certificate: give --control.tls.cert and --control.tls.key (or --control.plaintext behind a proxy that ends TLS)',
+    ],
+    [{ ...SERVER, 'control.plaintext': 'true' }, '--control.plaintext and --control.tls.cert exclude each other'],
+    [{ ...SERVER, 'control.listen': 'off' }, '--control.listen off needs --control.host: no client could connect'],
+    [
+      { ...SERVER, 'control.host': 'connect.a.b' },
+      '--control.host shares the public TLS listener: give --public.tls.cert',
+    ],
+    [
+      {
+        ...SERVER,
+        'control.tls.cert': undefined,
+        'control.tls.key': undefined,
+        'control.plaintext': 'true',
+        'control.tls.client-ca': 'ca',
+      },
+      '--control.tls.client-ca needs TLS on the control endpoint',
+    ],
+    [
+      { ...SERVER, 'admin.listen': '0.0.0.0:9090' },
+      '--admin.listen 0.0.0.0:9090 is not loopback: give --admin.token.file',
+    ],
+  ])('%j', async (given, message) => {
+    await expect(server(given)).rejects.toMatchObject({ message, exitCode: 3 })
+  })
+})
+
+describe('client', () => {
+  test.each<[string, Given]>([
+    ['the least', CLIENT],
+    ['a command', { ...CLIENT, 'token.file': undefined, 'token.command': 'print-token' }],
+    ['routes', { ...CLIENT, target: undefined, routes: 'r.yaml' }],
+    ['the preset', { ...CLIENT, target: undefined, preset: 'gitops-runtime' }],
+    ['ws on loopback', { ...CLIENT, server: 'ws://127.0.0.1:1,ws://[::1]:1,ws://localhost:1' }],
+  ])('%s', async (_, given) => {
+    await expect(client(given)).resolves.toBeUndefined()
+  })
+
+  test.each<[Given, string]>([
+    [
+      { ...CLIENT, server: undefined },
+      '--server is missing: the control endpoint of the tunnel server, wss://host:port',
+    ],
+    [
+      { ...CLIENT, server: 'https://a.b:8443' },
+      '--server https://a.b:8443: write wss:// instead of https://: wss://a.b:8443',
+    ],
+    [
+      { ...CLIENT, server: 'ws://a.b:80' },
+      '--server ws://a.b:80: ws:// sends the token in the clear and is for loopback only; use wss://',
+    ],
+    [
+      { ...CLIENT, server: 'ws://127.0.0.1.evil.example' },
+      '--server ws://127.0.0.1.evil.example: ws:// sends the token in the clear and is for loopback only; use wss://',
+    ],
+    [{ ...CLIENT, 'token.file': undefined }, 'no token: give --token.file or --token.command'],
+    [{ ...CLIENT, 'token.command': 'x' }, '--token.file and --token.command exclude each other'],
+    [{ ...CLIENT, 'ca-only': 'true' }, '--ca-only needs --ca: no certificate would be trusted'],
+    [
+      { ...CLIENT, target: undefined },
+      'requests have nowhere to go: give --target, --routes or --preset gitops-runtime',
+    ],
+    [{ ...CLIENT, routes: 'r' }, '--target, --routes or --preset gitops-runtime: only one of them'],
+    [{ ...CLIENT, 'tls.cert': 'c' }, '--tls.cert needs --tls.key'],
+  ])('%j', async (given, message) => {
+    await expect(client(given)).rejects.toMatchObject({ message, exitCode: 3 })
+  })
+})
+
+describe('router', () => {
+  test('the least, plain and off loopback, as behind an ingress', async () => {
+    await expect(router({ ...ROUTER, listen: '0.0.0.0:8080' })).resolves.toBeUndefined()
+  })
+
+  test.each<[Given, string]>([
+    [{}, 'requests have nowhere to go: give --routes or --preset gitops-runtime'],
+    [{ ...ROUTER, preset: 'gitops-runtime' }, '--routes or --preset gitops-runtime: only one of them'],
+    [{ ...ROUTER, 'tls.key': 'k' }, '--tls.key needs --tls.cert'],
+  ])('%j', async (given, message) => {
+    await expect(router(given)).rejects.toMatchObject({ message, exitCode: 3 })
+  })
+})
+
+test.each([
+  ['127.0.0.1', true],
+  ['127.8.8.8', true],
+  ['::1', true],
+  ['localhost', true],
+  ['0.0.0.0', false],
+  ['::', false],
+  ['10.0.0.1', false],
+  ['127.0.0.1.example', false],
+])('loopback: %s is %s', (host, expected) => {
+  expect(isLoopback(host)).toBe(expected)
+})

@@ -1,0 +1,53 @@
+import { describe, expect, test } from 'vitest'
+import { runTokenCommand, splitCommand } from '../../../cli/service/token-command.ts'
+
+const node = (program: string) => [process.execPath, '-e', program]
+
+describe('split', () => {
+  test.each([
+    ['print-token', ['print-token']],
+    ['  vault read  -field=token secret/demo ', ['vault', 'read', '-field=token', 'secret/demo']],
+    ['"/opt/my tools/get" \'a "b" c\' ""', ['/opt/my tools/get', 'a "b" c', '']],
+    ['x "a \\"b\\" c"', ['x', 'a "b" c']],
+    ['x $HOME;rm `y` | z', ['x', '$HOME;rm', '`y`', '|', 'z']],
+  ])('%j', (text, words) => {
+    expect(splitCommand(text)).toEqual(words)
+  })
+
+  test.each(['"open', "it's", 'a"b"', '', '   '])('%j is refused', text => {
+    expect(() => splitCommand(text)).toThrow(TypeError)
+  })
+})
+
+describe('run', () => {
+  test('its standard output, trimmed, is the token', async () => {
+    await expect(runTokenCommand(node('console.log("  a.b.c  ")'))).resolves.toBe('a.b.c')
+  })
+
+  test('no shell stands between', async () => {
+    const words = [...node('console.log(process.argv[1])'), '$(id)']
+    await expect(runTokenCommand(words)).resolves.toBe('$(id)')
+  })
+
+  test.each([
+    ['fails', 'console.log("secret.token.x"); process.exit(3)', 'the token command ended with exit code 3'],
+    ['prints nothing', '', 'the token command printed no token'],
+    ['prints two words', 'console.log("a b")', 'the token command printed no token'],
+    [
+      'prints without end',
+      'for (;;) process.stdout.write("x".repeat(4096))',
+      'the token command printed more than 16 KiB',
+    ],
+  ])('one that %s: the message holds nothing of what it printed', async (_, program, message) => {
+    await expect(runTokenCommand(node(program))).rejects.toMatchObject({ message })
+  })
+
+  test('one that does not end is killed at the deadline', async () => {
+    const slow = runTokenCommand(node('setInterval(() => {}, 1000)'), 300)
+    await expect(slow).rejects.toThrow('the token command did not end within 0.3 s')
+  })
+
+  test('one that is not there', async () => {
+    await expect(runTokenCommand(['/nowhere/print-token'])).rejects.toThrow('the token command does not start (ENOENT)')
+  })
+})

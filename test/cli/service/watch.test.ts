@@ -1,0 +1,98 @@
+import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { type Watching, watchText } from '../../../cli/service/watch.ts'
+
+let folder: string
+let watching: Watching | undefined
+let seen: string[]
+let gone: unknown[]
+let wake: () => void
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-watch-'))
+  seen = []
+  gone = []
+  wake = () => {}
+})
+afterEach(() => {
+  watching?.close()
+  rmSync(folder, { recursive: true })
+})
+
+function start(path: string, current: string | undefined): void {
+  watching = watchText(
+    path,
+    current,
+    text => {
+      seen.push(text)
+      wake()
+    },
+    error => {
+      gone.push(error)
+      wake()
+    },
+  )
+}
+
+/** Resolves when one more text, or the loss of the file, has been told. */
+function told(): Promise<void> {
+  return new Promise(resolve => {
+    wake = resolve
+  })
+}
+
+test('a new file that is renamed over the old one', async () => {
+  const path = join(folder, 'token')
+  writeFileSync(path, 'one')
+  start(path, 'one')
+  const next = told()
+  writeFileSync(join(folder, 'token.new'), 'two')
+  renameSync(join(folder, 'token.new'), path)
+  await next
+  expect(seen).toEqual(['two'])
+})
+
+test('a file that is not there yet', async () => {
+  const path = join(folder, 'token')
+  start(path, undefined)
+  const next = told()
+  writeFileSync(path, 'one')
+  await next
+  expect(seen).toEqual(['one'])
+})
+
+test('the links that Kubernetes swaps', async () => {
+  const path = join(folder, 'token')
+  for (const [name, text] of [
+    ['..1', 'one'],
+    ['..2', 'two'],
+  ]) {
+    mkdirSync(join(folder, name!))
+    writeFileSync(join(folder, name!, 'token'), text!)
+  }
+  symlinkSync('..1', join(folder, '..data'))
+  symlinkSync('..data/token', path)
+  start(path, 'one')
+  const next = told()
+  symlinkSync('..2', join(folder, '..data.new'))
+  renameSync(join(folder, '..data.new'), join(folder, '..data'))
+  await next
+  expect(seen).toEqual(['two'])
+})
+
+test('a file that goes away is told once, and its return is seen', async () => {
+  const path = join(folder, 'token')
+  writeFileSync(path, 'one')
+  start(path, 'one')
+  const lost = told()
+  unlinkSync(path)
+  await lost
+  expect(gone).toHaveLength(1)
+  const back = told()
+  writeFileSync(path, 'two')
+  await back
+  expect(seen).toEqual(['two'])
+  expect(gone).toHaveLength(1)
+})
