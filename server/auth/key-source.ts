@@ -45,7 +45,26 @@ export function buildKeySet(value: unknown): KeySet {
 
 function isUsable(key: Record<string, unknown>): boolean {
   if (key.kty === 'oct' || typeof key.kty !== 'string') return false
-  return key.kty !== 'RSA' || hasSoundExponent(key.e)
+  return key.kty !== 'RSA' || (hasSoundExponent(key.e) && !isRoca(key.n))
+}
+
+const ROCA_PRIMES = [
+  3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101,
+].concat([103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167])
+
+/** Keys of a broken generator (CVE-2017-15361) are a power of 65537 modulo each small prime; their owner is anybody. */
+function isRoca(n: unknown): boolean {
+  if (typeof n !== 'string') return true
+  const modulus = BigInt(`0x${Buffer.from(n, 'base64url').toString('hex') || '0'}`)
+  return ROCA_PRIMES.every(prime => {
+    const rest = Number(modulus % BigInt(prime))
+    let power = 1
+    for (let i = 0; i < prime; i++) {
+      if (power === rest) return true
+      power = (power * 65_537) % prime
+    }
+    return false
+  })
 }
 
 /** With exponent 1 or an even one, anybody can sign. */

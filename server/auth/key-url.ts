@@ -87,6 +87,8 @@ class UrlKeys implements KeySource {
       headers: { accept: 'application/jwk-set+json, application/json' },
       signal,
     })
+    // A body that is given up emits an error, and nobody else listens.
+    body.on('error', () => {})
     if (statusCode !== 200) {
       body.destroy()
       throw new Error(`the key set's server answered ${statusCode}`)

@@ -110,7 +110,7 @@ export class ControlEndpoint {
     })
     this.#http = this.#createHttp()
     this.#http.on('upgrade', (request, socket, head) => this.upgrade(request, socket, head))
-    this.#http.on('connection', socket => socket.setNoDelay(true))
+    this.#http.on('clientError', (error: NodeJS.ErrnoException, socket) => refuseBytes(error, socket))
   }
 
   get waiting(): number {
@@ -314,6 +314,13 @@ export class ControlEndpoint {
     this.#http.close()
     for (const socket of this.#sockets) socket.destroy()
   }
+}
+
+/** Bytes that are no HTTP request, or one with too large a head. Node would destroy the socket under the answer. */
+function refuseBytes(error: NodeJS.ErrnoException, socket: Duplex): void {
+  const status = error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request'
+  if (!socket.writable) socket.destroy()
+  else socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`, () => socket.destroy())
 }
 
 function explain(error: unknown): { reason: RefusalReason; detail: string } {

@@ -1,0 +1,524 @@
+/** security.md, "Tokens" (RFC 8725): J1 to J8. */
+import { existsSync, readFileSync } from 'node:fs'
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
+import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { base64url, CompactSign, exportJWK, generateKeyPair, type JWK, SignJWT } from 'jose'
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
+import { noLogger } from '../../protocol/log.ts'
+import { readClaims } from '../../server/auth/claims.ts'
+import { fileKeys } from '../../server/auth/key-file.ts'
+import { buildKeySet, givenKeys, type KeySource, parseKeySet } from '../../server/auth/key-source.ts'
+import { urlKeys } from '../../server/auth/key-url.ts'
+import { KeysUnavailable, TokenRefused } from '../../server/auth/refusal.ts'
+import { DEFAULT_ALGORITHMS, Verifier } from '../../server/auth/verifier.ts'
+import { createServer } from '../../server/index.ts'
+import { dial, event, makeWorld, openWebSocket, startServer, token } from '../server/fixture.ts'
+
+const NOW = 1_800_000_000_000
+const NOW_S = NOW / 1000
+const CLAIMS = { sub: 'demo', aud: 'sallyport', exp: NOW_S + 60 }
+
+interface Pair {
+  readonly privateKey: CryptoKey
+  readonly jwk: JWK
+}
+
+async function pair(alg: string, extra: object = {}): Promise<Pair> {
+  const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true })
+  return { privateKey, jwk: { ...(await exportJWK(publicKey)), alg, use: 'sig', kid: alg, ...extra } }
+}
+
+function verifier(keys: KeySource, options: { algorithms?: string[]; issuer?: string; clockToleranceS?: number } = {}) {
+  return new Verifier({
+    keys,
+    algorithms: options.algorithms ?? DEFAULT_ALGORITHMS,
+    issuer: options.issuer,
+    audience: 'sallyport',
+    runtimeClaim: 'sub',
+    clockToleranceS: options.clockToleranceS ?? 30,
+    now: () => NOW,
+  })
+}
+
+function sign(key: Pair, alg: string, claims: object = CLAIMS, header: object = {}): Promise<string> {
+  return new SignJWT({ ...claims }).setProtectedHeader({ alg, kid: alg, ...header }).sign(key.privateKey)
+}
+
+function check(promise: Promise<unknown>): Promise<string> {
+  return promise.then(
+    () => 'accepted',
+    error => (error instanceof TokenRefused ? error.check : `${error}`),
+  )
+}
+
+let ed: Pair
+let keys: KeySource
+beforeAll(async () => {
+  ed = await pair('EdDSA')
+  keys = givenKeys({ keys: [ed.jwk] })
+})
+
+describe('J1 algorithms and keys', () => {
+  test.each(['EdDSA', 'ES256', 'ES384', 'RS256', 'PS256'])('%s verifies', async alg => {
+    const key = await pair(alg)
+    const one = verifier(givenKeys({ keys: [key.jwk] }))
+    expect(await one.verify(await sign(key, alg))).toMatchObject({ runtime: 'demo', expiresAt: NOW_S + 60 })
+  })
+
+  test('none is refused', async () => {
+    const unsigned = `${base64url.encode('{"alg":"none"}')}.${base64url.encode(JSON.stringify(CLAIMS))}.`
+    expect(await check(verifier(keys).verify(unsigned))).toBe('form')
+    expect(await check(verifier(keys).verify(`${unsigned}AAAA`))).toBe('algorithm')
+  })
+
+  test('a public key is no HMAC secret', async () => {
+    const rsa = await pair('RS256')
+    const secret = Buffer.from(JSON.stringify(rsa.jwk))
+    const forged = await new SignJWT(CLAIMS).setProtectedHeader({ alg: 'HS256', kid: 'RS256' }).sign(secret)
+    expect(await check(verifier(givenKeys({ keys: [rsa.jwk] })).verify(forged))).toBe('algorithm')
+  })
+
+  test('HS* cannot be configured', async () => {
+    const { keys: made } = await makeWorld()
+    const auth = { jwks: made.jwks, algorithms: ['HS256'] }
+    await expect(createServer({ control: 'off', domains: [], auth })).rejects.toThrow(TypeError)
+  })
+
+  test('an algorithm that is not on the list is refused', async () => {
+    expect(await check(verifier(keys, { algorithms: ['ES256'] }).verify(await sign(ed, 'EdDSA')))).toBe('algorithm')
+  })
+
+  test.each([
+    ['another use', { use: 'enc' }],
+    ['another alg', { alg: 'ES384' }],
+    ['other operations', { key_ops: ['encrypt'] }],
+    ['another kid', { kid: 'else' }],
+  ])('a key for %s does not verify', async (_name, extra) => {
+    const key = await pair('ES256', extra)
+    expect(await check(verifier(givenKeys({ keys: [key.jwk] })).verify(await sign(key, 'ES256')))).toBe('key')
+  })
+
+  test('with several keys of one id each is tried, boundedly', async () => {
+    const all = await Promise.all([1, 2, 3].map(() => pair('ES256')))
+    const one = verifier(givenKeys({ keys: all.map(key => key.jwk) }))
+    for (const key of all) expect(await check(one.verify(await sign(key, 'ES256')))).toBe('accepted')
+    expect(await check(one.verify(await sign(await pair('ES256'), 'ES256')))).toBe('signature')
+  })
+
+  test('a key set with private or no usable keys is refused as a whole', async () => {
+    const { privateKey } = await generateKeyPair('ES256', { extractable: true })
+    expect(() => buildKeySet({ keys: [{ kty: 'oct', k: 'AAAA' }] })).toThrow('no public key')
+    expect(() => parseKeySet('{"keys":[]}')).toThrow('no public key')
+    expect(() => parseKeySet('[]')).toThrow('no list')
+    expect(() => parseKeySet('{')).toThrow('not JSON')
+    const secret = await exportJWK(privateKey)
+    expect(() => buildKeySet({ keys: [secret] })).toThrow('private key')
+  })
+})
+
+describe('J2 keys come from the configuration alone', () => {
+  test('jku, x5u, jwk and x5c change nothing and cause no fetch', async () => {
+    const evil = await pair('EdDSA')
+    const header = { jku: 'https://127.0.0.1:1/', x5u: 'https://127.0.0.1:1/', jwk: evil.jwk, x5c: ['AAAA'] }
+    expect(await check(verifier(keys).verify(await sign(evil, 'EdDSA', CLAIMS, header)))).toBe('signature')
+    expect(await check(verifier(keys).verify(await sign(ed, 'EdDSA', CLAIMS, header)))).toBe('accepted')
+  })
+})
+
+describe('J2, J3 key sets from a URL', () => {
+  let host: HttpsServer
+  let url: string
+  let ca: string
+  let requests: number
+  let reply: (path: string) => { status: number; headers?: Record<string, string>; body?: string; hang?: boolean }
+  let source: KeySource | undefined
+
+  beforeAll(async () => {
+    const made = await makeWorld()
+    ca = made.authority.certificate
+    host = createHttpsServer({ cert: made.server.certificate, key: made.server.key }, (request, response) => {
+      requests++
+      const { status, headers, body, hang } = reply(request.url!)
+      response.writeHead(status, headers)
+      if (hang) response.flushHeaders()
+      else response.end(body)
+    })
+    await new Promise<void>(resolve => host.listen(0, '127.0.0.1', resolve))
+    url = `https://127.0.0.1:${(host.address() as AddressInfo).port}/jwks`
+  })
+  afterAll(() => {
+    host.closeAllConnections()
+    host.close()
+  })
+  afterEach(() => {
+    source?.close()
+    vi.useRealTimers()
+  })
+  const good = () => ({ status: 200, body: JSON.stringify({ keys: [ed.jwk] }) })
+  const open = async (now: () => number = () => 0) => {
+    requests = 0
+    source = await urlKeys({ url, ca, coolDownMs: 30_000, refreshMs: 0 }, noLogger, now)
+    return source
+  }
+
+  test('are fetched', async () => {
+    reply = good
+    expect(await check(verifier(await open()).verify(await sign(ed, 'EdDSA')))).toBe('accepted')
+    expect(requests).toBe(1)
+  })
+
+  test('only over https', async () => {
+    await expect(urlKeys({ url: 'http://127.0.0.1/' }, noLogger, () => 0)).rejects.toThrow(TypeError)
+  })
+
+  test.each([
+    ['a redirect', () => ({ status: 302, headers: { location: '/elsewhere' } })],
+    ['over 64 KiB', () => ({ status: 200, body: JSON.stringify({ keys: [ed.jwk], x: 'y'.repeat(70_000) }) })],
+    ['no key set', () => ({ status: 200, body: '{}' })],
+    ['an error', () => ({ status: 500 })],
+  ])('%s is no key set: until there is one nobody is judged', async (_name, bad) => {
+    reply = bad
+    const keys = await open()
+    expect(requests).toBe(1)
+    await expect(verifier(keys).verify(await sign(ed, 'EdDSA'))).rejects.toThrow(KeysUnavailable)
+  })
+
+  test('a server that stops in the middle is left after 5 s', async () => {
+    reply = () => ({ status: 200, hang: true })
+    const startedAt = performance.now()
+    const keys = await open()
+    expect(performance.now() - startedAt).toBeLessThan(9000)
+    expect(keys.current).toBeUndefined()
+  })
+
+  test('the last good set is kept', async () => {
+    let now = 0
+    reply = good
+    const keys = await open(() => now)
+    reply = () => ({ status: 500 })
+    now = 31_000
+    const other = await pair('ES256')
+    expect(await check(verifier(keys).verify(await sign(other, 'ES256')))).toBe('key')
+    expect(requests).toBe(2)
+    expect(await check(verifier(keys).verify(await sign(ed, 'EdDSA')))).toBe('accepted')
+  })
+
+  test('a flood of unknown kids makes one fetch a cool-down', async () => {
+    let now = 0
+    reply = good
+    const keys = await open(() => now)
+    const other = await pair('ES256')
+    const one = verifier(keys)
+    const flood = () =>
+      Promise.all(
+        Array.from({ length: 100 }, async (_, i) =>
+          check(one.verify(await sign(other, 'ES256', CLAIMS, { kid: `${i}` }))),
+        ),
+      )
+    await flood()
+    expect(requests).toBe(1)
+    now = 31_000
+    await flood()
+    expect(requests).toBe(2)
+  })
+
+  test('a rotated key is found at its first token', async () => {
+    let now = 0
+    reply = good
+    const keys = await open(() => now)
+    const fresh = await pair('ES256')
+    reply = () => ({ status: 200, body: JSON.stringify({ keys: [ed.jwk, fresh.jwk] }) })
+    now = 31_000
+    expect(await check(verifier(keys).verify(await sign(fresh, 'ES256')))).toBe('accepted')
+  })
+
+  test('a live tunnel outlives the key server, and new clients are told to come again', async () => {
+    const made = await makeWorld()
+    reply = () => ({ status: 200, body: JSON.stringify(made.keys.jwks) })
+    const server = await startServer({ auth: { jwks: { url, ca } } })
+    const client = await dial(server)
+    reply = () => ({ status: 500 })
+    await dial(server)
+    expect(client.session.closed).toBe(false)
+    await server.close({ graceMs: 0 })
+    const blind = await startServer({ auth: { jwks: { url, ca } } })
+    await expect(openWebSocket(blind, {})).rejects.toMatchObject({ status: 503 })
+    await blind.close({ graceMs: 0 })
+  })
+})
+
+describe('key sets from a file', () => {
+  test('are read again when the file is replaced, and a bad file keeps the old set', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'sallyport-'))
+    const file = join(folder, 'jwks.json')
+    const put = async (text: string) => {
+      await writeFile(`${file}.new`, text)
+      await rename(`${file}.new`, file)
+    }
+    await expect(fileKeys(file, noLogger, Date.now)).rejects.toThrow(/ENOENT/)
+    await put(JSON.stringify({ keys: [ed.jwk] }))
+    const errors: string[] = []
+    const logger = { ...noLogger, error: (_fields: object, message: string) => errors.push(message) }
+    const source = await fileKeys(file, logger, Date.now)
+    const first = source.current
+    await put('{')
+    await vi.waitFor(() => expect(errors).toHaveLength(1))
+    expect(source.current).toBe(first)
+    const fresh = await pair('ES256')
+    await put(JSON.stringify({ keys: [fresh.jwk] }))
+    await vi.waitFor(() => expect(source.current).not.toBe(first))
+    expect(await check(verifier(source).verify(await sign(fresh, 'ES256')))).toBe('accepted')
+    source.close()
+    await rm(folder, { recursive: true })
+  })
+})
+
+describe('J4 other forms', () => {
+  test.each([
+    ['crit', { crit: ['exp'], exp: 1 }],
+    ['crit of an unknown name', { crit: ['x'], x: 1 }],
+    ['b64: false', { b64: false, crit: ['b64'] }],
+    ['b64: true', { b64: true }],
+    ['zip', { zip: 'DEF' }],
+  ])('%s in the header is refused', async (_name, header) => {
+    const encoded = base64url.encode(JSON.stringify({ alg: 'EdDSA', kid: 'EdDSA', ...header }))
+    const [, payload, signature] = (await sign(ed, 'EdDSA')).split('.')
+    expect(await check(verifier(keys).verify(`${encoded}.${payload}.${signature}`))).toBe('header')
+  })
+
+  test.each([
+    ['an encrypted token', async () => 'a.b.c.d.e'],
+    ['JSON serialisation', async () => '{"payload":"e30","signatures":[]}'],
+    ['two parts', async () => (await sign(ed, 'EdDSA')).split('.').slice(0, 2).join('.')],
+    ['padding', async () => `${await sign(ed, 'EdDSA')}==`],
+    ['white space', async () => ` ${await sign(ed, 'EdDSA')}`],
+    ['nothing', async () => ''],
+    ['a header with two alg', async () => swapHeader(await sign(ed, 'EdDSA'), '{"alg":"none","alg":"EdDSA"}')],
+    ['a header that is a list', async () => swapHeader(await sign(ed, 'EdDSA'), '[]')],
+  ])('%s is refused', async (_name, make) => {
+    expect(await check(verifier(keys).verify(await make()))).toBe('form')
+  })
+
+  test('stray bits at the end of a part are refused', async () => {
+    const whole = await sign(ed, 'EdDSA')
+    const last = whole.at(-1)!
+    const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
+    const stray = whole.slice(0, -1) + alphabet[alphabet.indexOf(last) ^ 1]
+    expect(Buffer.from(stray.split('.')[2]!, 'base64url')).toEqual(Buffer.from(whole.split('.')[2]!, 'base64url'))
+    expect(await check(verifier(keys).verify(stray))).toBe('form')
+  })
+})
+
+function swapHeader(whole: string, header: string): string {
+  const [, payload, signature] = whole.split('.')
+  return `${base64url.encode(header)}.${payload}.${signature}`
+}
+
+test('J5 degenerate signatures are refused', async () => {
+  const key = await pair('ES256')
+  const one = verifier(givenKeys({ keys: [key.jwk] }))
+  const [header, payload] = (await sign(key, 'ES256')).split('.')
+  const order = Buffer.from('ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551', 'hex')
+  const zero = Buffer.alloc(32)
+  const signatures = [
+    Buffer.alloc(64),
+    Buffer.concat([order, order]),
+    Buffer.concat([zero, order]),
+    Buffer.concat([order, zero]),
+    Buffer.alloc(0),
+    Buffer.alloc(63, 1),
+    Buffer.alloc(65, 1),
+    Buffer.from('3006020100020100', 'hex'),
+  ]
+  for (const signature of signatures) {
+    const outcome = await check(one.verify(`${header}.${payload}.${signature.toString('base64url')}`))
+    expect(['signature', 'form']).toContain(outcome)
+  }
+})
+
+describe('J6 claims', () => {
+  const rules = { issuer: 'https://issuer.example', audience: 'sallyport', runtimeClaim: 'sub', clockToleranceS: 30 }
+  const good = { ...CLAIMS, iss: 'https://issuer.example' }
+  const outcome = (claims: Record<string, unknown>) => {
+    try {
+      readClaims(claims, rules, NOW)
+      return 'accepted'
+    } catch (error) {
+      return (error as TokenRefused).check
+    }
+  }
+
+  test.each([
+    [{}, 'accepted'],
+    [{ exp: undefined }, 'exp'],
+    [{ exp: NOW_S - 29.9 }, 'accepted'],
+    [{ exp: NOW_S - 30 }, 'expired'],
+    [{ exp: `${NOW_S + 60}` }, 'form'],
+    [{ exp: Number.POSITIVE_INFINITY }, 'form'],
+    [{ exp: -1 }, 'form'],
+    [{ exp: null }, 'form'],
+    [{ nbf: NOW_S + 30 }, 'accepted'],
+    [{ nbf: NOW_S + 31 }, 'nbf'],
+    [{ nbf: '0' }, 'form'],
+    [{ iat: 'now' }, 'form'],
+    [{ iss: undefined }, 'iss'],
+    [{ iss: 'https://issuer.example/' }, 'iss'],
+    [{ iss: ['https://issuer.example'] }, 'form'],
+    [{ aud: undefined }, 'aud'],
+    [{ aud: 'Sallyport' }, 'aud'],
+    [{ aud: 'sallyport2' }, 'aud'],
+    [{ aud: ['other', 'sallyport'] }, 'accepted'],
+    [{ aud: ['other'] }, 'aud'],
+    [{ aud: ['sallyport', 1] }, 'aud'],
+    [{ aud: {} }, 'aud'],
+    [{ sub: undefined }, 'runtime'],
+    [{ cnf: {} }, 'cnf'],
+    [{ cnf: { jkt: 'x'.repeat(43) } }, 'cnf'],
+    [{ cnf: 'x' }, 'cnf'],
+    [{ sallyport_allow_callers: 'all' }, 'callers'],
+    [{ jti: 1 }, 'form'],
+  ])('%j: %s', (change, expected) => {
+    expect(outcome({ ...good, ...change })).toBe(expected)
+  })
+
+  test('another claim may name the runtime', () => {
+    expect(readClaims({ ...good, rt: 'prod' }, { ...rules, runtimeClaim: 'rt' }, NOW).runtime).toBe('prod')
+    expect(() => readClaims(good, { ...rules, runtimeClaim: 'constructor' }, NOW)).toThrow(TokenRefused)
+  })
+
+  test('a skew of over 60 s cannot be configured', async () => {
+    const { keys: made } = await makeWorld()
+    const auth = { jwks: made.jwks, clockToleranceS: 61 }
+    await expect(createServer({ control: 'off', domains: [], auth })).rejects.toThrow(TypeError)
+  })
+
+  test('a payload that is no object is refused', async () => {
+    for (const payload of ['[]', '"x"', 'null', '{', '\xff']) {
+      const bytes = Buffer.from(payload, 'latin1')
+      const signed = await new CompactSign(bytes).setProtectedHeader({ alg: 'EdDSA', kid: 'EdDSA' }).sign(ed.privateKey)
+      expect(await check(verifier(keys).verify(signed))).toBe('form')
+    }
+  })
+})
+
+test('J7 a token over 8 KiB is refused at once', async () => {
+  const long = await sign(ed, 'EdDSA', { ...CLAIMS, x: 'y'.repeat(8000) })
+  expect(long.length).toBeGreaterThan(8192)
+  expect(await check(verifier(keys).verify(long))).toBe('length')
+})
+
+describe('J8 what the wire and the log say', () => {
+  test('every refusal is the same 401 with an id, and the log names the check, never the token', async () => {
+    const made = await makeWorld()
+    const lines: string[] = []
+    const note = (fields: object, message: string) => lines.push(JSON.stringify({ ...fields, message }))
+    const logger = { debug: note, info: note, warn: note, error: note }
+    const server = await startServer({ logger, auth: { jwks: made.keys.jwks, issuer: 'right' } })
+    const other = await token('demo')
+    const tokens = [
+      'nonsense',
+      other,
+      await token('demo', { issuer: 'wrong' }),
+      await token('demo', { issuer: 'right', audience: 'else' }),
+      await token('demo', { issuer: 'right', ttl: 1000, now: Date.now() - 100_000 }),
+      `${(await token('demo', { issuer: 'right' })).slice(0, -4)}AAAA`,
+    ]
+    const answers: string[] = []
+    const details: string[] = []
+    for (const bearer of tokens) {
+      const refused = event(server, 'refused')
+      const answer = await openWebSocket(server, { token: bearer }).catch(error => error)
+      const { requestId, ...rest } = JSON.parse(answer.body)
+      expect(requestId).toBe((await refused).requestId)
+      expect(answer.headers['x-request-id']).toBe(requestId)
+      expect(lines.some(line => line.includes(requestId))).toBe(true)
+      answers.push(JSON.stringify([answer.status, rest]))
+      details.push((await refused).detail.split(':')[0]!)
+    }
+    expect(new Set(answers).size).toBe(1)
+    expect(details).toEqual(['form', 'iss', 'iss', 'aud', 'expired', 'signature'])
+    for (const bearer of tokens) expect(lines.join('\n')).not.toContain(bearer.slice(0, 40) + bearer.slice(40, 60))
+    await server.close({ graceMs: 0 })
+  })
+})
+
+const VECTORS = process.env.SALLYPORT_TEST_VECTORS
+const signatures = VECTORS === undefined ? '' : join(VECTORS, 'wycheproof', 'json_web_signature_test.json')
+const haveVectors = signatures !== '' && existsSync(signatures)
+if (!haveVectors) console.log('Wycheproof vectors: not run; SALLYPORT_TEST_VECTORS does not name their folder')
+
+interface Group {
+  readonly comment: string
+  readonly public?: JWK & { keys?: JWK[] }
+  readonly private?: JWK & { keys?: JWK[] }
+  readonly tests: { tcId: number; comment: string; jws: unknown; result: string; flags: string[] }[]
+}
+
+describe.skipIf(!haveVectors)('Wycheproof', () => {
+  const groups = (file: string): Group[] =>
+    haveVectors ? JSON.parse(readFileSync(join(VECTORS!, 'wycheproof', file), 'utf8')).testGroups : []
+
+  /** A vector's payload is no claims set, so that whoever gets past the signature is refused for its form or claims. */
+  const pastSignature = new Set(['form:payload', 'exp', 'accepted'])
+
+  /** Signed with the algorithm that its public key is for, and with a payload: we have no reason to refuse it. */
+  function isForUs(group: Group, vector: Group['tests'][number]): boolean {
+    if (group.public === undefined || vector.comment === 'emptyPayload') return false
+    const [header] = String(vector.jws).split('.')
+    const { alg } = JSON.parse(Buffer.from(header!, 'base64url').toString())
+    return (group.public.keys ?? [group.public]).some(key => key.kty !== 'oct' && key.alg === alg)
+  }
+
+  async function outcome(group: Group, jws: unknown): Promise<string> {
+    const set = group.public ?? group.private!
+    let source: KeySource
+    try {
+      source = givenKeys({ keys: set.keys ?? [set] })
+    } catch {
+      return 'key set refused'
+    }
+    if (typeof jws !== 'string') return 'form'
+    return verifier(source)
+      .verify(jws)
+      .then(
+        () => 'accepted',
+        error => {
+          if (!(error instanceof TokenRefused)) return `${error}`
+          return error.check === 'form' && error.message.includes('payload') ? 'form:payload' : error.check
+        },
+      )
+  }
+
+  test.each(['json_web_signature_test.json', 'json_web_key_test.json', 'json_web_crypto_test.json'])(
+    '%s: nothing invalid passes, and what is valid and on our list does',
+    async file => {
+      let refused = 0
+      let passed = 0
+      const wrong: string[] = []
+      for (const group of groups(file)) {
+        for (const vector of group.tests) {
+          const result = await outcome(group, vector.jws)
+          const past = pastSignature.has(result)
+          if (past) passed++
+          else refused++
+          if (vector.result === 'valid' && !past && isForUs(group, vector)) wrong.push(`valid: ${vector.tcId}`)
+          if (vector.result === 'invalid' && past) wrong.push(`${group.comment} ${vector.tcId} ${vector.comment}`)
+        }
+      }
+      expect(wrong).toEqual([])
+      expect(refused + passed).toBeGreaterThan(20)
+      if (file === 'json_web_signature_test.json') expect(passed).toBeGreaterThan(20)
+    },
+  )
+
+  test('encrypted tokens are all refused', async () => {
+    for (const group of groups('json_web_encryption_test.json')) {
+      for (const vector of group.tests as unknown as { jwe: unknown }[]) {
+        expect(pastSignature.has(await check(verifier(keys).verify(String(vector.jwe))))).toBe(false)
+      }
+    }
+  })
+})
