@@ -188,6 +188,7 @@ class Attempt implements ResponseSink {
   readonly #exchange: UpstreamExchange
   readonly #connection: Connection
   readonly #reused: boolean
+  #answered = false
 
   constructor(exchange: UpstreamExchange, connection: Connection, reused: boolean) {
     this.#exchange = exchange
@@ -196,10 +197,12 @@ class Attempt implements ResponseSink {
   }
 
   informational(status: number, headers: HeaderList): void {
+    this.#answered = true
     if (this.#exchange.hears(this)) this.#exchange.informational(status, headers)
   }
 
   head(head: ResponseHead): void {
+    this.#answered = true
     if (this.#exchange.hears(this)) this.#exchange.head(head)
   }
 
@@ -212,7 +215,8 @@ class Attempt implements ResponseSink {
   }
 
   abort(error: SallyportError): void {
-    if (this.#exchange.hears(this)) this.#exchange.broken(error, this.#reused, !this.#connection.responseStarted)
+    const silent = !this.#answered && !this.#connection.responseStarted
+    if (this.#exchange.hears(this)) this.#exchange.broken(error, this.#reused, silent)
   }
 
   consumed(bytes: number): void {

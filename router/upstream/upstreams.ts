@@ -5,6 +5,7 @@ import type { Target } from '../target.ts'
 import { SecureContexts } from './dial.ts'
 import { UpstreamExchange } from './exchange.ts'
 import { Http1Pool } from './http1-pool.ts'
+import { Http2Pool } from './http2-pool.ts'
 import { ConnectionBudget, type Pool } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
@@ -57,7 +58,8 @@ class PooledUpstreams implements Upstreams {
   }
 
   #addPool(target: Target): Pool {
-    const pool = new Http1Pool(target, this.#contexts, this.#budget, this.#idleMs)
+    const Kind = target.protocol === 'h2c' ? Http2Pool : Http1Pool
+    const pool = new Kind(target, this.#contexts, this.#budget, this.#idleMs)
     this.#pools.set(target.key, pool)
     this.#sweeper ??= setInterval(this.#sweep, SWEEP_MS).unref()
     return pool

@@ -1,0 +1,96 @@
+/** Upstreams that speak HTTP/2 with prior knowledge. */
+import { once } from 'node:events'
+import { createServer, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2'
+import { type AddressInfo, connect } from 'node:net'
+import { afterEach, expect, it } from 'vitest'
+import { type RouterService, serveRouter } from '../../../router/index.ts'
+import { get, rawCall } from '../support.ts'
+
+const stops: (() => Promise<unknown> | unknown)[] = []
+afterEach(async () => {
+  for (const stop of stops.splice(0).reverse()) await stop()
+})
+
+interface Up {
+  server: Http2Server
+  sessions: ServerHttp2Session[]
+  service: RouterService
+  port: number
+}
+
+async function start(
+  onStream: (stream: ServerHttp2Stream, path: string) => void,
+  maxConcurrentStreams = 100,
+): Promise<Up> {
+  const server = createServer({ settings: { maxConcurrentStreams } })
+  const sessions: ServerHttp2Session[] = []
+  server.on('session', session => sessions.push(session))
+  server.on('stream', (stream, headers) => {
+    stream.on('error', () => {})
+    onStream(stream, String(headers[':path']))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const target = `h2c://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const service = await serveRouter({ port: 0, routes: { routes: [{ name: 'all', match: {}, target }] } })
+  stops.push(async () => {
+    await service.close({ graceMs: 0 })
+    for (const session of sessions) session.destroy()
+    server.close()
+  })
+  return { server, sessions, service, port: service.address.port }
+}
+
+it('many exchanges share one session; trailers come back', async () => {
+  const { port, sessions } = await start(stream => {
+    stream.respond({ ':status': 200 }, { waitForTrailers: true })
+    stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }))
+    stream.end('hi')
+  })
+  const answers = await Promise.all(Array.from({ length: 20 }, () => get(port, '/')))
+  for (const answer of answers) expect(answer).toMatch(/^HTTP\/1\.1 200 [\s\S]*2\r\nhi\r\n0\r\ngrpc-status: 0\r\n\r\n$/)
+  expect(sessions).toHaveLength(1)
+})
+
+it('a session that is full gets a companion', async () => {
+  const { port, sessions } = await start((stream, path) => {
+    stream.respond({ ':status': 200 })
+    if (path === '/hold') stream.write('x')
+    else stream.end('free')
+  }, 1)
+  const holder = connect(port, '127.0.0.1')
+  holder.write('GET /hold HTTP/1.1\r\nhost: a\r\n\r\n')
+  await once(holder, 'data')
+  expect(await get(port, '/')).toMatch(/free/)
+  expect(sessions).toHaveLength(2)
+  holder.destroy()
+})
+
+it('bodies go through both ways', async () => {
+  const { port } = await start(stream => {
+    stream.respond({ ':status': 200 })
+    stream.pipe(stream)
+  })
+  const body = 'x'.repeat(300_000)
+  const head = `POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: ${body.length}\r\n\r\n`
+  const answer = await rawCall(port, head + body)
+  expect(answer.match(/x/g)?.length).toBeGreaterThanOrEqual(body.length)
+})
+
+it('a session that goes away between two requests is replaced', async () => {
+  const { port, sessions } = await start(stream => {
+    stream.respond({ ':status': 200 })
+    stream.end('hi')
+  })
+  expect(await get(port, '/')).toMatch(/hi/)
+  sessions[0]!.goaway()
+  sessions[0]!.close()
+  await once(sessions[0]!, 'close')
+  expect(await get(port, '/')).toMatch(/hi/)
+  expect(sessions).toHaveLength(2)
+})
+
+it('an upstream that resets the stream before its head is 502', async () => {
+  const { port } = await start(stream => stream.close(2))
+  expect(await get(port, '/')).toMatch(/^HTTP\/1\.1 502 [\s\S]*sallyport-error: upstream-broken\r\n/)
+})
