@@ -217,7 +217,7 @@ function bare(hostname: string): string {
  * `lookup`, beginning with another address each turn, so that the connections of one client reach different replicas.
  * Names under `localhost` are loopback (RFC 6761) wherever the system's resolver does not know it.
  */
-function rotated(lookup: LookupFunction, turn: number): LookupFunction {
+export function rotated(lookup: LookupFunction, turn: number): LookupFunction {
   return (hostname, options, callback) => {
     if (hostname.endsWith('.localhost')) {
       if (options.all === true) callback(null, [{ address: '127.0.0.1', family: 4 }])

@@ -1,0 +1,223 @@
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { type ClientOptions, createTunnel, type ExchangeRecord, type Tunnel } from '../../client/index.ts'
+import { SallyportError } from '../../protocol/errors.ts'
+import { newExchangeId } from '../../protocol/exchange/id.ts'
+import type { Handler, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { type FakeExchange, FakeServer, type FakeSession } from './fake-server.ts'
+
+/** A target that does nothing by itself: the test answers. */
+class Target {
+  readonly requests: { method: string; path: string; response: ResponseSink; aborted: SallyportError | undefined }[] =
+    []
+  readonly #waiting: (() => void)[] = []
+
+  readonly handler: Handler = (request, response): RequestSink => {
+    const entry: Target['requests'][number] = {
+      method: request.method,
+      path: request.path,
+      response,
+      aborted: undefined,
+    }
+    this.requests.push(entry)
+    for (const wake of this.#waiting.splice(0)) wake()
+    return {
+      data: chunk => response.consumed(chunk.length),
+      end() {},
+      abort: error => {
+        entry.aborted = error
+        for (const wake of this.#waiting.splice(0)) wake()
+      },
+      consumed() {},
+    }
+  }
+
+  async until(condition: () => boolean): Promise<void> {
+    while (!condition()) await new Promise<void>(resolve => this.#waiting.push(resolve))
+  }
+
+  answer(index: number, text = 'ok'): void {
+    const { response } = this.requests[index]!
+    response.head({ status: 200, headers: [], bodyBytes: -1 })
+    response.data(Buffer.from(text))
+    response.end([])
+  }
+}
+
+const server$: { server: FakeServer; tunnel: Tunnel }[] = []
+
+afterEach(async () => {
+  vi.useRealTimers()
+  for (const { server, tunnel } of server$.splice(0)) {
+    await tunnel.close({ graceMs: 0 })
+    await server.close()
+  }
+})
+
+async function start(more: Partial<ClientOptions> = {}) {
+  const server = await FakeServer.listen()
+  const target = new Target()
+  const records: ExchangeRecord[] = []
+  const onExchange = (record: ExchangeRecord) => void records.push(record)
+  const backoff = { firstMs: 5, capMs: 10 }
+  const tunnel = createTunnel({ url: server.url, token: 'a.b.c', target, connections: 1, backoff, onExchange, ...more })
+  server$.push({ server, tunnel })
+  const session = await server.serve()
+  await tunnel.connected()
+  return { server, tunnel, session, target, records }
+}
+
+/** An unsafe request whose body is whole. */
+function post(session: FakeSession, exchangeId: Uint8Array, attempt = 0): FakeExchange {
+  return session.exchange({ method: 'POST', exchangeId }, { attempt })
+}
+
+describe('an exchange', () => {
+  it('for another runtime is refused, and nothing is forwarded', async () => {
+    const { session, target } = await start()
+    const exchange = session.exchange({}, { runtime: 'other' })
+    await expect(exchange.head$.promise).rejects.toMatchObject({ refusal: 'not-here', unprocessed: true })
+    expect(target.requests).toEqual([])
+  })
+
+  it('is recorded when it is over', async () => {
+    const { session, target, records, tunnel } = await start()
+    const exchange = session.exchange({ method: 'POST', path: '/a?secret=1', bodyBytes: 5 })
+    exchange.request.data(Buffer.from('12345'))
+    exchange.request.end([])
+    await target.until(() => target.requests.length === 1)
+    expect(tunnel.stats().exchanges).toEqual({ live: 1, total: 1 })
+    target.answer(0, 'hello')
+    await exchange.answer()
+    expect(records).toHaveLength(1)
+    expect(records[0]).toMatchObject({
+      requestId: 'r1',
+      runtime: 'prod',
+      session: session.id,
+      method: 'POST',
+      host: 'prod.tunnels.test',
+      path: '/a',
+      caller: '192.0.2.1',
+      status: 200,
+      code: undefined,
+      cut: false,
+      bytesIn: 5,
+      bytesOut: 5,
+      upgrade: false,
+    })
+    expect(tunnel.stats().exchanges).toEqual({ live: 0, total: 1 })
+  })
+
+  it('that fails before a head is answered with the problem, readable for the page', async () => {
+    const cors = [{ path: '/app', origins: ['https://ui.example.com'] }]
+    const { session, target, records } = await start({ cors })
+    const exchange = session.exchange({
+      path: '/app/x',
+      headers: ['x-request-id', 'r1', 'origin', 'https://ui.example.com'],
+    })
+    await target.until(() => target.requests.length === 1)
+    target.requests[0]!.response.abort(new SallyportError('upstream-refused', 'connect ECONNREFUSED 10.0.0.1:80'))
+    const { status, headers, text } = await exchange.answer()
+    expect(status).toBe(502)
+    expect(headers).toContain('https://ui.example.com')
+    expect(JSON.parse(text)).toMatchObject({ code: 'upstream-refused', requestId: 'r1' })
+    expect(text).not.toContain('10.0.0.1')
+    expect(records[0]).toMatchObject({ status: 502, code: 'upstream-refused', cut: false })
+  })
+
+  it('that breaks midway is cut, never ended', async () => {
+    const { session, target, records } = await start()
+    const exchange = session.exchange()
+    await target.until(() => target.requests.length === 1)
+    const { response } = target.requests[0]!
+    response.head({ status: 200, headers: [], bodyBytes: -1 })
+    response.data(Buffer.from('half'))
+    await exchange.bytes(4)
+    response.abort(new SallyportError('upstream-broken'))
+    await expect(exchange.body$.promise).rejects.toMatchObject({ reason: 'upstream-broken' })
+    expect(records[0]).toMatchObject({ status: 200, code: 'upstream-broken', cut: true })
+  })
+
+  it('whose caller goes away is aborted at the target', async () => {
+    const { session, target, records } = await start()
+    const exchange = session.exchange()
+    await target.until(() => target.requests.length === 1)
+    exchange.request.abort(new SallyportError('cancelled'))
+    await target.until(() => target.requests[0]!.aborted !== undefined)
+    expect(target.requests[0]!.aborted!.reason).toBe('cancelled')
+    expect(records[0]).toMatchObject({ status: 0, code: 'cancelled' })
+  })
+})
+
+describe('sent again', () => {
+  it('an unsafe exchange that was begun is refused, also on another session', async () => {
+    const { server, session, target } = await start({ connections: 2 })
+    const other = await server.serve()
+    const id = newExchangeId()
+    const first = post(session, id)
+    await target.until(() => target.requests.length === 1)
+    const refused = { refusal: 'already-begun', unprocessed: true }
+    await expect(post(other, id, 1).head$.promise).rejects.toMatchObject(refused)
+    target.answer(0)
+    await first.answer()
+    await expect(post(other, id, 1).head$.promise).rejects.toMatchObject(refused)
+    expect(target.requests).toHaveLength(1)
+  })
+
+  it('a safe exchange is forwarded anew', async () => {
+    const { session, target } = await start()
+    const exchangeId = newExchangeId()
+    const first = session.exchange({ exchangeId })
+    const second = session.exchange({ exchangeId }, { attempt: 1 })
+    await target.until(() => target.requests.length === 2)
+    target.answer(0, 'one')
+    target.answer(1, 'two')
+    expect([(await first.answer()).text, (await second.answer()).text]).toEqual(['one', 'two'])
+  })
+})
+
+describe('the death of a session', () => {
+  it('is no cancellation for an unsafe exchange that the target has whole', async () => {
+    const { server, session, target, records, tunnel } = await start()
+    const id = newExchangeId()
+    post(session, id)
+    session.exchange()
+    await target.until(() => target.requests.length === 2)
+    session.webSocket.terminate()
+    await target.until(() => target.requests[1]!.aborted !== undefined)
+    expect(target.requests[1]!.aborted!.reason).toBe('session-lost')
+    expect(target.requests[0]!.aborted).toBeUndefined()
+    const next = await server.serve()
+    await expect(post(next, id, 1).head$.promise).rejects.toMatchObject({ refusal: 'already-begun' })
+    expect(tunnel.stats().exchanges.live).toBe(1)
+    target.answer(0)
+    expect(target.requests[0]!.aborted).toBeUndefined()
+    expect(records.find(({ method }) => method === 'POST')).toMatchObject({ code: 'session-lost' })
+    expect(tunnel.stats().exchanges.live).toBe(0)
+  })
+
+  it('ends an unsafe exchange after 5 s', async () => {
+    const { session, target } = await start()
+    post(session, newExchangeId())
+    await target.until(() => target.requests.length === 1)
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const lost = new Promise(resolve => session.webSocket.once('close', resolve))
+    session.webSocket.terminate()
+    await lost
+    while (vi.getTimerCount() === 0) await new Promise(setImmediate)
+    await vi.advanceTimersByTimeAsync(4990)
+    expect(target.requests[0]!.aborted).toBeUndefined()
+    await vi.advanceTimersByTimeAsync(20)
+    expect(target.requests[0]!.aborted?.reason).toBe('session-lost')
+    vi.useRealTimers()
+  })
+
+  it('ends at once an unsafe exchange whose body is not whole', async () => {
+    const { session, target } = await start()
+    const exchange = session.exchange({ method: 'POST', bodyBytes: 10 })
+    exchange.request.data(Buffer.from('12345'))
+    await target.until(() => target.requests.length === 1)
+    session.webSocket.terminate()
+    await target.until(() => target.requests[0]!.aborted !== undefined)
+    expect(target.requests[0]!.aborted!.reason).toBe('session-lost')
+  })
+})

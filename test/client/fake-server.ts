@@ -1,0 +1,225 @@
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { type WebSocket, WebSocketServer } from 'ws'
+import { type ControlMessage, type Hello, parseControl } from '../../protocol/control.ts'
+import type { SallyportError } from '../../protocol/errors.ts'
+import { newExchangeId } from '../../protocol/exchange/id.ts'
+import { openExchange } from '../../protocol/exchange/open.ts'
+import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import { webSocketTransport } from '../../protocol/transport-websocket.ts'
+import { Session } from '../../protocol/yamux/session.ts'
+
+type Typed<Type> = Extract<ControlMessage, { type: Type }>
+
+/** A control endpoint on loopback that does what the test says, and nothing by itself. */
+export class FakeServer {
+  readonly url: string
+  readonly sessions: FakeSession[] = []
+  /** Tokens that were shown, in turn. */
+  readonly tokens: string[] = []
+  /** Answers the next upgrades in place of a WebSocket, as long as it is set. */
+  refusal: string | undefined
+  readonly #server: Server
+  readonly #arrivals: ((session: FakeSession) => void)[] = []
+  #taken = 0
+
+  static async listen(port = 0): Promise<FakeServer> {
+    const server = createServer()
+    server.listen(port, '127.0.0.1')
+    await once(server, 'listening')
+    return new FakeServer(server)
+  }
+
+  private constructor(server: Server) {
+    this.#server = server
+    this.url = `ws://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const sockets = new WebSocketServer({ noServer: true })
+    server.on('upgrade', (request, socket, head) => {
+      this.tokens.push(request.headers.authorization?.slice(7) ?? '')
+      if (this.refusal !== undefined) socket.end(this.refusal)
+      else sockets.handleUpgrade(request, socket, head, webSocket => this.#arrived(webSocket))
+    })
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  #arrived(webSocket: WebSocket): void {
+    const session = new FakeSession(webSocket)
+    this.sessions.push(session)
+    this.#arrivals.shift()?.(session)
+  }
+
+  /** The next session that nobody has taken yet. */
+  async next(): Promise<FakeSession> {
+    const known = this.sessions[this.#taken++]
+    return known ?? (await new Promise(resolve => this.#arrivals.push(resolve)))
+  }
+
+  /** The next session, greeted and in service. */
+  async serve(epoch = 1): Promise<FakeSession> {
+    const session = await this.next()
+    await session.welcome()
+    await session.receive('ready')
+    session.send({ type: 'ready', epoch, active: true })
+    return session
+  }
+
+  async close(): Promise<void> {
+    for (const session of this.sessions) session.webSocket.terminate()
+    this.#server.close()
+    this.#server.closeAllConnections()
+    await once(this.#server, 'close')
+  }
+}
+
+let count = 0
+
+export class FakeSession {
+  readonly webSocket: WebSocket
+  readonly yamux: Session
+  readonly id = `session-${++count}`
+  hello: Hello | undefined
+  /** Close code, once it is closed. */
+  readonly closed: Promise<number>
+  readonly #inbox: ControlMessage[] = []
+  readonly #waiting: { type: string; resolve: (message: ControlMessage) => void }[] = []
+
+  constructor(webSocket: WebSocket) {
+    this.webSocket = webSocket
+    this.closed = new Promise(resolve => webSocket.once('close', resolve))
+    this.yamux = new Session(webSocketTransport(webSocket), {
+      role: 'server',
+      onControl: text => this.#received(parseControl(text)!),
+    })
+  }
+
+  #received(message: ControlMessage): void {
+    const index = this.#waiting.findIndex(({ type }) => type === message.type)
+    if (index < 0) this.#inbox.push(message)
+    else this.#waiting.splice(index, 1)[0]!.resolve(message)
+  }
+
+  /** The next control message of this type; others stay for whoever asks for them. */
+  async receive<Type extends ControlMessage['type']>(type: Type): Promise<Typed<Type>> {
+    const index = this.#inbox.findIndex(message => message.type === type)
+    if (index >= 0) return this.#inbox.splice(index, 1)[0] as Typed<Type>
+    return await new Promise(resolve => {
+      this.#waiting.push({ type, resolve: message => resolve(message as Typed<Type>) })
+    })
+  }
+
+  /** Whether such a message has come and was not taken. */
+  has(type: ControlMessage['type']): boolean {
+    return this.#inbox.some(message => message.type === type)
+  }
+
+  send(message: ControlMessage): void {
+    this.yamux.control(message)
+  }
+
+  async welcome(): Promise<void> {
+    this.hello = await this.receive('hello')
+    this.yamux.setPeerLimits(this.hello.limits ?? {})
+    this.send({
+      type: 'welcome',
+      minor: 0,
+      software: 'fake/1',
+      session: this.id,
+      replica: 'fake',
+      runtime: 'prod',
+      epoch: 0,
+      limits: { windowBytes: 65_536 },
+      features: [],
+    })
+  }
+
+  /** Sends a request down the session. */
+  exchange(request: Partial<HttpRequest> = {}, options: { attempt?: number; runtime?: string } = {}): FakeExchange {
+    const whole: HttpRequest = {
+      method: 'GET',
+      authority: 'prod.tunnels.test',
+      path: '/',
+      headers: ['x-request-id', 'r1'],
+      bodyBytes: 0,
+      upgrade: false,
+      peerAddress: '192.0.2.1',
+      encrypted: true,
+      caller: { address: '192.0.2.1', scheme: 'https', host: 'prod.tunnels.test' },
+      requestId: 'r1',
+      exchangeId: newExchangeId(),
+      ...request,
+    }
+    const { attempt = 0, runtime = 'prod' } = options
+    const stream = this.yamux.open()
+    const exchange = new FakeExchange(stream.id)
+    const open = { runtime, epoch: 1, attempt, hops: 0, timeLeftMs: 30_000 }
+    exchange.request = openExchange(stream, whole, open, exchange)
+    if (whole.bodyBytes === 0 && !whole.upgrade) exchange.request.end([])
+    return exchange
+  }
+}
+
+/** The caller's side of one exchange; takes response bytes as they come, or only when told. */
+export class FakeExchange implements ResponseSink {
+  readonly streamId: number
+  request!: RequestSink
+  readonly head$ = Promise.withResolvers<ResponseHead>()
+  /** The whole body; rejects if the exchange breaks off. */
+  readonly body$ = Promise.withResolvers<Buffer>()
+  /** Credit is given at once unless this is false. */
+  takes = true
+  received = 0
+  consumedRequestBytes = 0
+  readonly #chunks: Uint8Array[] = []
+  #onData: (() => void) | undefined
+
+  constructor(streamId: number) {
+    this.streamId = streamId
+    this.head$.promise.catch(() => {})
+    this.body$.promise.catch(() => {})
+  }
+
+  informational(_status: number, _headers: HeaderList): void {}
+
+  head(response: ResponseHead): void {
+    this.head$.resolve(response)
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#chunks.push(chunk)
+    this.received += chunk.length
+    if (this.takes) this.request.consumed(chunk.length)
+    this.#onData?.()
+  }
+
+  end(_trailers: HeaderList): void {
+    this.body$.resolve(Buffer.concat(this.#chunks))
+  }
+
+  abort(error: SallyportError): void {
+    this.head$.reject(error)
+    this.body$.reject(error)
+  }
+
+  consumed(bytes: number): void {
+    this.consumedRequestBytes += bytes
+  }
+
+  /** Settles when so many bytes of the response are here. */
+  async bytes(count: number): Promise<Buffer> {
+    while (this.received < count) {
+      await new Promise<void>(resolve => {
+        this.#onData = resolve
+      })
+    }
+    return Buffer.concat(this.#chunks)
+  }
+
+  async answer(): Promise<{ status: number; headers: HeaderList; text: string }> {
+    const { status, headers } = await this.head$.promise
+    return { status, headers, text: (await this.body$.promise).toString('utf8') }
+  }
+}

@@ -1,0 +1,230 @@
+import { afterEach, describe, expect, it } from 'vitest'
+import { createTunnel, type FetchHandler, type Tunnel } from '../../../client/index.ts'
+import { FakeServer, type FakeSession } from '../fake-server.ts'
+
+const open: { server: FakeServer; tunnel: Tunnel }[] = []
+
+afterEach(async () => {
+  for (const { server, tunnel } of open.splice(0)) {
+    await tunnel.close({ graceMs: 0 })
+    await server.close()
+  }
+})
+
+async function serve(target: FetchHandler): Promise<FakeSession> {
+  const server = await FakeServer.listen()
+  const tunnel = createTunnel({ url: server.url, token: 'a.b.c', target, connections: 1 })
+  open.push({ server, tunnel })
+  return await server.serve()
+}
+
+const KIB = 1024
+
+describe('a target function', () => {
+  it('gets a web Request: method, URL, headers, caller and body', async () => {
+    let seen: Request | undefined
+    const session = await serve(async request => {
+      seen = request
+      return new Response(await request.text(), { status: 201, headers: { 'x-made-by': 'me' } })
+    })
+    const headers = ['x-request-id', 'r1', 'cookie', 'a=1', 'x-twice', '1', 'x-twice', '2']
+    const exchange = session.exchange({ method: 'PUT', path: '/a%2Fb?x=%20', headers, bodyBytes: 3 })
+    exchange.request.data(Buffer.from('abc'))
+    exchange.request.end([])
+    const answer = await exchange.answer()
+    expect(answer).toMatchObject({ status: 201, text: 'abc' })
+    expect(answer.headers).toContain('x-made-by')
+    expect(seen).toMatchObject({ method: 'PUT', url: 'https://prod.tunnels.test/a%2Fb?x=%20' })
+    expect(Object.fromEntries(seen!.headers)).toMatchObject({
+      host: 'prod.tunnels.test',
+      cookie: 'a=1',
+      'x-twice': '1, 2',
+      'x-request-id': 'r1',
+      'x-forwarded-for': '192.0.2.1',
+      'x-forwarded-proto': 'https',
+      'x-forwarded-host': 'prod.tunnels.test',
+    })
+  })
+
+  it('keeps each Set-Cookie, and no field of the connection', async () => {
+    const session = await serve(() => {
+      const headers = new Headers({ connection: 'x-mine', 'x-mine': '1', 'keep-alive': 'timeout=5', 'x-kept': '1' })
+      headers.append('set-cookie', 'a=1')
+      headers.append('set-cookie', 'b=2')
+      return new Response(null, { headers })
+    })
+    const { headers } = await session.exchange().answer()
+    expect(headers).toEqual(['set-cookie', 'a=1', 'set-cookie', 'b=2', 'x-kept', '1'])
+  })
+
+  it.each([
+    ['HEAD', 200, 'hello'],
+    ['GET', 204, null],
+    ['GET', 304, null],
+  ])('sends no body to %s %i', async (method, status, body) => {
+    const session = await serve(() => new Response(body, { status }))
+    const answer = await session.exchange({ method }).answer()
+    expect(answer).toMatchObject({ status, text: '' })
+  })
+
+  it('keeps the length that it announces', async () => {
+    const session = await serve(() => new Response('hello', { headers: { 'content-length': '5' } }))
+    const { headers, text } = await session.exchange().answer()
+    expect(headers.slice(headers.indexOf('content-length')).slice(0, 2)).toEqual(['content-length', '5'])
+    expect(text).toBe('hello')
+  })
+
+  it.each([
+    ['longer', '3'],
+    ['shorter', '9'],
+  ])('is cut where its body is %s than announced', async (_name, length) => {
+    const session = await serve(() => new Response('hello', { headers: { 'content-length': length } }))
+    await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
+  })
+
+  it('streams: each chunk goes out as it comes', async () => {
+    let more: ReadableStreamDefaultController<Uint8Array> | undefined
+    const body = new ReadableStream<Uint8Array>({
+      start(controller) {
+        more = controller
+      },
+    })
+    const session = await serve(() => new Response(body))
+    const exchange = session.exchange()
+    await exchange.head$.promise
+    for (let i = 1; i <= 5; i++) {
+      more!.enqueue(Buffer.from('x'))
+      await exchange.bytes(i)
+    }
+    more!.close()
+    expect((await exchange.answer()).text).toBe('xxxxx')
+  })
+
+  it('reads its own body no further than the caller takes', async () => {
+    let pulled = 0
+    const body = new ReadableStream<Uint8Array>(
+      {
+        pull(controller) {
+          pulled++
+          controller.enqueue(new Uint8Array(16 * KIB))
+        },
+        cancel() {},
+      },
+      { highWaterMark: 0 },
+    )
+    const session = await serve(() => new Response(body))
+    const exchange = session.exchange()
+    exchange.takes = false
+    await exchange.bytes(48 * KIB)
+    // The window of the stream is 64 KiB, and as much again may wait here: then it stands still.
+    for (let i = 0; i < 20; i++) await new Promise(setImmediate)
+    const stood = pulled
+    expect(stood).toBeLessThanOrEqual(10)
+    exchange.takes = true
+    exchange.request.consumed(exchange.received)
+    await exchange.bytes(256 * KIB)
+    expect(pulled).toBeGreaterThan(stood)
+  })
+
+  it('takes of the request what it reads, and no more', async () => {
+    const reading = Promise.withResolvers<ReadableStreamDefaultReader<Uint8Array>>()
+    const done = Promise.withResolvers<Response>()
+    const session = await serve(request => {
+      reading.resolve(request.body!.getReader())
+      return done.promise
+    })
+    const exchange = session.exchange({ method: 'POST', bodyBytes: -1 })
+    for (let i = 0; i < 16; i++) exchange.request.data(new Uint8Array(8 * KIB))
+    exchange.request.end([])
+    const reader = await reading.promise
+    let bytes = 0
+    for (;;) {
+      const { value, done: ended } = await reader.read()
+      if (ended) break
+      bytes += value.length
+    }
+    expect(bytes).toBe(128 * KIB)
+    done.resolve(new Response('all'))
+    expect((await exchange.answer()).text).toBe('all')
+  })
+
+  it('may answer before the request has ended; the rest is discarded', async () => {
+    const session = await serve(() => new Response('no thanks', { status: 413 }))
+    const exchange = session.exchange({ method: 'POST', bodyBytes: -1 })
+    exchange.request.data(new Uint8Array(8 * KIB))
+    expect(await exchange.answer()).toMatchObject({ status: 413, text: 'no thanks' })
+    exchange.request.end([])
+  })
+
+  it('that fails is a 502 without a word of the inside', async () => {
+    const session = await serve(() => {
+      throw new Error('secret')
+    })
+    const { status, text } = await session.exchange().answer()
+    expect(status).toBe(502)
+    expect(text).toContain('upstream-broken')
+    expect(text).not.toContain('secret')
+  })
+
+  it('that returns no Response is a 502', async () => {
+    const session = await serve((() => 'hello') as never)
+    expect((await session.exchange().answer()).status).toBe(502)
+  })
+
+  it('whose body fails midway is cut', async () => {
+    const body = new ReadableStream<Uint8Array>({
+      start(controller) {
+        controller.enqueue(Buffer.from('half'))
+      },
+      pull() {
+        throw new Error('the disk is gone')
+      },
+    })
+    const session = await serve(() => new Response(body))
+    await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
+  })
+
+  it('is told by its signal that the caller has gone, while it thinks or while it sends', async () => {
+    const aborted: string[] = []
+    const cancelled = Promise.withResolvers<void>()
+    const thinking = Promise.withResolvers<void>()
+    const session = await serve(request => {
+      const path = new URL(request.url).pathname
+      request.signal.addEventListener('abort', () => aborted.push(path))
+      if (path === '/think') {
+        thinking.resolve()
+        return new Promise<Response>(() => {})
+      }
+      const pull = (controller: ReadableStreamDefaultController) => controller.enqueue(Buffer.from('x'))
+      return new Response(new ReadableStream({ pull, cancel: () => cancelled.resolve() }, { highWaterMark: 0 }))
+    })
+    const { SallyportError } = await import('../../../protocol/errors.ts')
+    const think = session.exchange({ path: '/think' })
+    await thinking.promise
+    think.request.abort(new SallyportError('cancelled'))
+    const send = session.exchange({ path: '/send' })
+    await send.bytes(1)
+    send.request.abort(new SallyportError('cancelled'))
+    await cancelled.promise
+    expect(aborted).toEqual(['/think', '/send'])
+  })
+
+  it('gets an upgrade as a plain GET, and may say no', async () => {
+    const session = await serve(request => new Response(`no ${request.headers.get('upgrade')}`, { status: 426 }))
+    expect(await session.exchange({ upgrade: true }).answer()).toMatchObject({ status: 426, text: 'no null' })
+  })
+
+  it('never sees a method that a Request cannot hold', async () => {
+    const session = await serve(() => new Response('called'))
+    expect((await session.exchange({ method: 'TRACK' }).answer()).status).toBe(405)
+    expect((await session.exchange({ method: 'FOO' }).answer()).text).toBe('called')
+  })
+
+  it('gets a GET with a body, without the body', async () => {
+    const session = await serve(request => new Response(String(request.body)))
+    const exchange = session.exchange({ bodyBytes: 3 })
+    exchange.request.data(Buffer.from('abc'))
+    exchange.request.end([])
+    expect((await exchange.answer()).text).toBe('null')
+  })
+})

@@ -1,0 +1,99 @@
+import { createServer, type Server } from 'node:http'
+import { afterEach, describe, expect, it } from 'vitest'
+import { WebSocketServer } from 'ws'
+import { createTunnel, type Tunnel } from '../../../client/index.ts'
+import { SallyportError } from '../../../protocol/errors.ts'
+import { FakeServer, type FakeSession } from '../fake-server.ts'
+
+const open: { server: FakeServer; tunnel: Tunnel }[] = []
+
+afterEach(async () => {
+  for (const { server, tunnel } of open.splice(0)) {
+    await tunnel.close({ graceMs: 0 })
+    await server.close()
+  }
+})
+
+async function serve(target: Server): Promise<FakeSession> {
+  const server = await FakeServer.listen()
+  const tunnel = createTunnel({ url: server.url, token: 'a.b.c', target, connections: 1 })
+  open.push({ server, tunnel })
+  return await server.serve()
+}
+
+describe('a node:http server that never listens', () => {
+  it('serves exchanges over connections that it may keep', async () => {
+    const sockets = new Set<unknown>()
+    const target = createServer((request, response) => {
+      sockets.add(request.socket)
+      response.setHeader('x-peer', request.socket.remoteAddress ?? '')
+      response.end(`${request.method} ${request.url} ${request.headers.host} ${request.headers['x-forwarded-for']}`)
+    })
+    const session = await serve(target)
+    for (let i = 0; i < 3; i++) {
+      const { status, headers, text } = await session.exchange({ path: `/${i}` }).answer()
+      expect(status).toBe(200)
+      expect(text).toBe(`GET /${i} prod.tunnels.test 192.0.2.1`)
+      expect(headers[headers.indexOf('x-peer') + 1]).toBe('127.0.0.1')
+    }
+    expect(sockets.size).toBe(1)
+    expect(target.listening).toBe(false)
+  })
+
+  it('serves several at once, and streams both ways', async () => {
+    const target = createServer((request, response) => void request.pipe(response))
+    const session = await serve(target)
+    const exchanges = Array.from({ length: 8 }, (_, i) => {
+      const exchange = session.exchange({ method: 'POST', bodyBytes: -1 })
+      for (let chunk = 0; chunk < 20; chunk++) exchange.request.data(Buffer.alloc(4096, i + 48))
+      exchange.request.end([])
+      return exchange
+    })
+    const answers = await Promise.all(exchanges.map(exchange => exchange.answer()))
+    answers.forEach(({ text }, i) => {
+      expect(text).toBe(String(i).repeat(20 * 4096))
+    })
+  })
+
+  it('upgrades', async () => {
+    const target = createServer()
+    const webSockets = new WebSocketServer({ server: target })
+    webSockets.on('connection', socket => socket.on('message', data => socket.send(`echo ${String(data)}`)))
+    const session = await serve(target)
+    const exchange = session.exchange({ upgrade: true })
+    expect((await exchange.head$.promise).status).toBe(101)
+    // "hi", masked with zeros.
+    exchange.request.data(Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]))
+    expect((await exchange.bytes(9)).toString('latin1')).toBe('\x81\x07echo hi')
+  })
+
+  it('sees the request aborted when the caller goes', async () => {
+    const closed = Promise.withResolvers<void>()
+    const began = Promise.withResolvers<void>()
+    const target = createServer((_request, response) => {
+      response.write('x')
+      began.resolve()
+      response.once('close', closed.resolve)
+    })
+    const session = await serve(target)
+    const exchange = session.exchange()
+    await exchange.bytes(1)
+    exchange.request.abort(new SallyportError('cancelled'))
+    await closed.promise
+  })
+
+  it('that breaks off midway is cut', async () => {
+    const target = createServer((_request, response) => {
+      response.write('half')
+      setImmediate(() => response.destroy())
+    })
+    const session = await serve(target)
+    await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
+  })
+
+  it('that hangs up before an answer is a 502', async () => {
+    const target = createServer(request => void request.socket.destroy())
+    const session = await serve(target)
+    expect((await session.exchange().answer()).status).toBe(502)
+  })
+})

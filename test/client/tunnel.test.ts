@@ -1,0 +1,468 @@
+import { afterEach, describe, expect, it } from 'vitest'
+import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEvents } from '../../client/index.ts'
+import { FakeServer } from './fake-server.ts'
+
+const open: (Tunnel | FakeServer)[] = []
+
+afterEach(async () => {
+  for (const one of open.splice(0).reverse()) await ('stats' in one ? one.close({ graceMs: 0 }) : one.close())
+})
+
+async function fake(port?: number): Promise<FakeServer> {
+  const server = await FakeServer.listen(port)
+  open.push(server)
+  return server
+}
+
+const hello = () => new Response('hello')
+/** Waits shrink to a few milliseconds: what is tested is what happens, not how long it takes. */
+const quick = { firstMs: 5, capMs: 20, refusedMs: 5 }
+
+function optionsFor(server: { url: string }, more: Partial<ClientOptions> = {}): ClientOptions {
+  return { url: server.url, token: jwt(), target: hello, connections: 1, backoff: quick, ...more }
+}
+
+function jwt(lifeS = 3600): string {
+  const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
+  const now = Math.floor(Date.now() / 1000)
+  const random = Math.random()
+  return `${part({ alg: 'EdDSA' })}.${part({ sub: 'prod', aud: 'sallyport', iat: now, exp: now + lifeS, random })}.c2ln`
+}
+
+function start(options: ClientOptions): Tunnel {
+  const tunnel = createTunnel(options)
+  open.push(tunnel)
+  return tunnel
+}
+
+function event<Name extends keyof TunnelEvents>(tunnel: Tunnel, name: Name): Promise<TunnelEvents[Name]> {
+  return new Promise(resolve => {
+    const listener = (value: TunnelEvents[Name]) => {
+      tunnel.off(name, listener)
+      resolve(value)
+    }
+    tunnel.on(name, listener)
+  })
+}
+
+describe('connect', () => {
+  it('resolves when the first session is in service, not before', async () => {
+    const server = await fake()
+    let resolved = false
+    const connecting = connect(optionsFor(server)).then(tunnel => {
+      resolved = true
+      open.push(tunnel)
+      return tunnel
+    })
+    const session = await server.next()
+    await session.welcome()
+    await session.receive('ready')
+    expect(resolved).toBe(false)
+    session.send({ type: 'ready', epoch: 7, active: true })
+    const tunnel = await connecting
+    expect(tunnel.ready()).toBe(true)
+    expect(tunnel.stats()).toMatchObject({ runtime: 'prod', epoch: 7, active: true, ready: true, reconnects: 0 })
+  })
+
+  it('says in hello who it is, the same in each session', async () => {
+    const server = await fake()
+    const cors = [{ path: '/app-proxy', origins: ['https://ui.example.com'] }]
+    start(optionsFor(server, { connections: 3, allowCallers: ['10.0.0.0/8'], cors, instance: 'pod-1' }))
+    const hellos = await Promise.all([0, 1, 2].map(async () => (await server.next()).receive('hello')))
+    expect(hellos.map(({ connection }) => connection).sort()).toEqual([0, 1, 2])
+    for (const message of hellos) {
+      expect(message).toMatchObject({ instance: 'pod-1', lastEpoch: 0, allowCallers: ['10.0.0.0/8'], cors })
+      expect(message.limits?.windowBytes).toBe(65_536)
+    }
+  })
+
+  it('waits for a server that is not there yet, and says why', async () => {
+    const gone = await FakeServer.listen()
+    const { port, url } = gone
+    await gone.close()
+    const reasons: string[] = []
+    const connecting = connect(optionsFor({ url }, { on: { reconnecting: ({ reason }) => reasons.push(reason) } }))
+    await new Promise<void>(resolve => {
+      const seen = reasons.push.bind(reasons)
+      reasons.push = (...items) => {
+        const length = seen(...items)
+        if (length >= 3) resolve()
+        return length
+      }
+    })
+    const server = await fake(port)
+    await server.serve()
+    open.push(await connecting)
+    expect(reasons[0]).toBe(`nothing listens at 127.0.0.1:${port} (connection refused)`)
+  })
+
+  it('waits for a token that is not there yet', async () => {
+    const server = await fake()
+    let calls = 0
+    const token = () => {
+      if (++calls < 3) throw new Error('ENOENT: no such file')
+      return jwt()
+    }
+    const reasons: string[] = []
+    const on = { reconnecting: (told: TunnelEvents['reconnecting']) => void reasons.push(told.reason) }
+    const connecting = connect(optionsFor(server, { token, on }))
+    await server.serve()
+    open.push(await connecting)
+    expect(reasons).toEqual(['there is no token: ENOENT: no such file', 'there is no token: ENOENT: no such file'])
+  })
+
+  it('goes on after a refusal, loudly, with a fresh token', async () => {
+    const server = await fake()
+    server.refusal = 'HTTP/1.1 401 No\r\nx-request-id: 7f3a\r\ncontent-length: 0\r\n\r\n'
+    const refused: TunnelEvents['refused'][] = []
+    const connecting = connect(
+      optionsFor(server, {
+        token: () => jwt(-190),
+        on: {
+          refused: told => {
+            refused.push(told)
+            if (refused.length === 3) server.refusal = undefined
+          },
+        },
+      }),
+    )
+    await server.serve()
+    open.push(await connecting)
+    expect(refused[0]).toEqual({
+      connection: 0,
+      reason: 'refused (401, request 7f3a): your token ended 3 min 10 s ago',
+      status: 401,
+      requestId: '7f3a',
+    })
+    expect(new Set(server.tokens).size).toBe(server.tokens.length)
+  })
+
+  it('rejects after connectTimeoutMs, with the reason, and leaves nothing running', async () => {
+    const gone = await FakeServer.listen()
+    const { port, url } = gone
+    await gone.close()
+    const error = await connect(optionsFor({ url }, { connectTimeoutMs: 80 })).catch((thrown: unknown) => thrown)
+    expect(error).toMatchObject({
+      code: 'ERR_SALLYPORT_RUNTIME_OFFLINE',
+      message: `no session within 0 s: nothing listens at 127.0.0.1:${port} (connection refused)`,
+    })
+  })
+
+  it('rejects with the reason of the signal', async () => {
+    const server = await fake()
+    const stop = new AbortController()
+    const connecting = connect(optionsFor(server, { signal: stop.signal })).catch((thrown: unknown) => thrown)
+    const session = await server.next()
+    stop.abort(new Error('enough'))
+    expect(await connecting).toEqual(new Error('enough'))
+    await session.closed
+    const before = connect(optionsFor(server, { signal: stop.signal }))
+    await expect(before).rejects.toEqual(new Error('enough'))
+  })
+
+  it.each<[string, Partial<ClientOptions>, string]>([
+    [
+      'https',
+      { url: 'https://example.com' },
+      '"https://example.com" is not a WebSocket address: write wss://example.com',
+    ],
+    ['ftp', { url: 'ftp://example.com' }, '"ftp://example.com" is not a WebSocket address: write wss://host:port'],
+    ['no URL', { url: 'example' }, '"example" is not a URL: write wss://host:port'],
+    ['no server', { url: [] }, 'url is missing: give wss://host:port of the control endpoint'],
+    [
+      'plain ws',
+      { url: 'ws://example.com' },
+      '"ws://example.com" would send the token unencrypted: write wss://example.com',
+    ],
+    [
+      'a token in the URL',
+      { url: 'wss://example.com/?token=x' },
+      'the address of a server has no user, password, query or fragment: the token has its own option',
+    ],
+    ['no token', { token: '' }, 'token is missing: give a JWT, or a function that returns one'],
+    ['connections', { connections: 0 }, 'connections must be a whole number from 1 to 16, not 0'],
+    ['a timeout', { connectTimeoutMs: -1 }, 'connectTimeoutMs must be at least 0, not -1'],
+    ['caOnly', { caOnly: true }, 'caOnly needs ca: nothing would be trusted'],
+    ['the proxy', { proxy: 'socks5://p' }, 'the proxy has the scheme "socks5"; only http and https are supported'],
+    ['the instance', { instance: 'a b' }, 'an option does not hold: control message hello: malformed instance'],
+    [
+      'the target',
+      { target: 42 as never },
+      'target must be a URL, a router, an http.Server, or a function that takes a Request',
+    ],
+  ])('is misuse: %s', async (_name, more, message) => {
+    const options = { url: 'wss://example.com', token: 'a.b.c', target: hello, ...more }
+    await expect(connect(options)).rejects.toEqual(new TypeError(message))
+  })
+
+  it('is misuse: a target URL that is no target', async () => {
+    const options = { url: 'wss://example.com', token: 'a.b.c', target: 'ftp://example.com' }
+    await expect(connect(options)).rejects.toThrow(TypeError)
+  })
+})
+
+describe('a session that is lost', () => {
+  it('is replaced, and the epoch is kept', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const first = await server.serve(4)
+    await tunnel.connected()
+    const disconnected = event(tunnel, 'disconnected')
+    const reconnecting = event(tunnel, 'reconnecting')
+    first.webSocket.terminate()
+    expect(await disconnected).toMatchObject({ connection: 0, session: first.id })
+    expect((await reconnecting).inMs).toBeLessThanOrEqual(1000)
+    expect(tunnel.ready()).toBe(false)
+    const connected = event(tunnel, 'connected')
+    const second = await server.serve(4)
+    expect(second.hello).toMatchObject({ lastEpoch: 4, instance: first.hello!.instance })
+    expect(await connected).toEqual({ connection: 0, session: second.id, replica: 'fake', runtime: 'prod' })
+    expect(tunnel.stats().reconnects).toBe(1)
+  })
+
+  it('harms no other connection', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server, { connections: 2 }))
+    const [one, two] = [await server.serve(), await server.serve()]
+    await tunnel.connected()
+    one.webSocket.terminate()
+    await event(tunnel, 'disconnected')
+    expect(tunnel.ready()).toBe(true)
+    expect((await two.exchange().answer()).text).toBe('hello')
+  })
+
+  it('is lost when the server answers no ping', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server, { limits: { pingIntervalMs: 1000, pingTimeoutMs: 1000 } }))
+    const session = await server.serve()
+    await tunnel.connected()
+    session.webSocket.pause()
+    expect((await event(tunnel, 'disconnected')).reason).toBe('the peer does not answer pings')
+  })
+
+  it('tells the reason that the server gave', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const session = await server.serve()
+    await tunnel.connected()
+    const disconnected = event(tunnel, 'disconnected')
+    session.send({ type: 'bye', reason: 'revoked' })
+    session.yamux.close('revoked', 1001)
+    expect((await disconnected).reason).toBe('revoked')
+  })
+
+  it.each([
+    ['ready before welcome', { type: 'ready' as const, epoch: 1, active: true }],
+    ['a malformed message', { type: 'drain', reason: 7 } as never],
+  ])('ends if the server breaks the protocol: %s', async (_name, message) => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const session = await server.next()
+    await session.receive('hello')
+    session.send(message)
+    await session.closed
+    await server.serve()
+    await tunnel.connected()
+  })
+})
+
+describe('drain', () => {
+  it('of the server: a new session is up before the old one is left, and the old one finishes', async () => {
+    const server = await fake()
+    const answer = Promise.withResolvers<Response>()
+    const target = (request: Request) => (request.url.endsWith('/slow') ? answer.promise : hello())
+    const tunnel = start(optionsFor(server, { target }))
+    const old = await server.serve()
+    await tunnel.connected()
+    const slow = old.exchange({ path: '/slow' })
+    old.send({ type: 'drain', reason: 'rolling update', afterMs: 1, deadlineMs: 60_000 })
+    const fresh = await server.next()
+    await fresh.welcome()
+    await fresh.receive('ready')
+    expect(old.has('drained')).toBe(false)
+    fresh.send({ type: 'ready', epoch: 1, active: true })
+    expect(await old.receive('drained')).toEqual({ type: 'drained', lastStream: 0 })
+    expect((await fresh.exchange().answer()).text).toBe('hello')
+    answer.resolve(new Response('late'))
+    expect((await slow.answer()).text).toBe('late')
+    const disconnected = event(tunnel, 'disconnected')
+    old.send({ type: 'bye', reason: 'rolling update' })
+    old.yamux.close('rolling update', 1001)
+    expect((await disconnected).session).toBe(old.id)
+    expect(tunnel.ready()).toBe(true)
+    expect(server.sessions).toHaveLength(2)
+  })
+
+  it('of the server, with no other to be had: the old session is given up all the same', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const old = await server.serve()
+    await tunnel.connected()
+    server.refusal = 'HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n'
+    old.send({ type: 'drain', reason: 'restart', afterMs: 0, deadlineMs: 60_000 })
+    expect(await old.receive('drained')).toEqual({ type: 'drained', lastStream: 0 })
+    server.refusal = undefined
+    await server.serve()
+  })
+
+  it('of the client: streams up to drained are served, later ones refused unprocessed, then bye', async () => {
+    const server = await fake()
+    const answer = Promise.withResolvers<string>()
+    let calls = 0
+    const target = async () => {
+      calls++
+      return new Response(await answer.promise)
+    }
+    const tunnel = start(optionsFor(server, { target }))
+    const session = await server.serve()
+    await tunnel.connected()
+    const first = session.exchange()
+    const closing = tunnel.close({ graceMs: 10_000 })
+    expect(tunnel.ready()).toBe(false)
+    const drain = await session.receive('drain')
+    expect(drain).toMatchObject({ afterMs: 0, deadlineMs: 10_000 })
+    const inFlight = session.exchange()
+    session.send({ type: 'drained', lastStream: inFlight.streamId })
+    const late = session.exchange()
+    await expect(late.head$.promise).rejects.toMatchObject({ refusal: 'draining', unprocessed: true })
+    answer.resolve('done')
+    expect((await first.answer()).text).toBe('done')
+    expect((await inFlight.answer()).text).toBe('done')
+    expect((await session.receive('bye')).reason).toBe('the client closes')
+    await closing
+    expect(calls).toBe(2)
+    expect(await session.closed).toBe(1000)
+  })
+
+  it('of the client ends at its grace', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server, { target: () => new Promise<Response>(() => {}) }))
+    const session = await server.serve()
+    await tunnel.connected()
+    const endless = session.exchange()
+    const closing = tunnel.close({ graceMs: 50 })
+    await session.receive('drain')
+    session.send({ type: 'drained', lastStream: endless.streamId })
+    await expect(endless.head$.promise).rejects.toMatchObject({ reason: 'session-lost' })
+    await closing
+  })
+
+  it('of the client does not wait for a server that says nothing', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const session = await server.serve()
+    await tunnel.connected()
+    const closing = tunnel.close({ graceMs: 100 })
+    await session.receive('drain')
+    await closing
+    await session.closed
+  })
+
+  it('is what Symbol.asyncDispose does', async () => {
+    const server = await fake()
+    const serving = server.serve()
+    {
+      await using tunnel = await connect(optionsFor(server))
+      const session = await serving
+      void session.receive('drain').then(() => session.send({ type: 'drained', lastStream: 0 }))
+      expect(tunnel.ready()).toBe(true)
+    }
+    expect(await (await serving).closed).toBe(1000)
+  })
+})
+
+describe('a token', () => {
+  it('is sent in band to each session when there is a fresh one', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server, { connections: 2 }))
+    const sessions = [await server.serve(), await server.serve()]
+    await tunnel.connected()
+    const fresh = jwt(7200)
+    tunnel.setToken(fresh)
+    for (const session of sessions) {
+      expect(await session.receive('reauth')).toEqual({ type: 'reauth', token: fresh })
+      session.send({ type: 'reauth-ok', expiresMs: Date.now() + 7_200_000 })
+    }
+    expect(tunnel.stats().tokenExpiresMs).toBeGreaterThan(Date.now() + 7_000_000)
+    expect(server.sessions).toHaveLength(2)
+  })
+
+  it('is asked for again by refreshToken', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server, { token: () => jwt() }))
+    const session = await server.serve()
+    await tunnel.connected()
+    await tunnel.refreshToken()
+    expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
+  })
+
+  it('that is refused in band is an event, and the session stays', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const session = await server.serve()
+    await tunnel.connected()
+    const refused = event(tunnel, 'refused')
+    tunnel.setToken(jwt())
+    await session.receive('reauth')
+    session.send({ type: 'reauth-refused', requestId: '9b1' })
+    expect(await refused).toEqual({
+      connection: 0,
+      reason: 'the server did not take the fresh token; the old one stays in force',
+      status: 401,
+      requestId: '9b1',
+    })
+    expect(tunnel.ready()).toBe(true)
+    expect((await session.exchange().answer()).text).toBe('hello')
+  })
+
+  it('given while the client waits makes it try at once', async () => {
+    const server = await fake()
+    server.refusal = 'HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n'
+    const tunnel = start(optionsFor(server, { backoff: { refusedMs: 600_000, capMs: 600_000 } }))
+    await event(tunnel, 'reconnecting')
+    server.refusal = undefined
+    const fresh = jwt(7200)
+    tunnel.setToken(fresh)
+    await server.serve()
+    expect(server.tokens.at(-1)).toBe(fresh)
+  })
+
+  it('that the server takes no more is a refusal', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const session = await server.serve()
+    await tunnel.connected()
+    const refused = event(tunnel, 'refused')
+    session.yamux.close('the token was revoked', 4401)
+    expect(await refused).toMatchObject({ reason: 'the server ended the session: the token was revoked', status: 0 })
+  })
+})
+
+it('a listener that throws harms nobody', async () => {
+  const server = await fake()
+  const errors: string[] = []
+  const logger = {
+    debug() {},
+    info() {},
+    warn() {},
+    error: (_fields: object, message: string) => void errors.push(message),
+  }
+  const on = {
+    connected: () => {
+      throw new Error('mine')
+    },
+  }
+  const tunnel = start(optionsFor(server, { logger, on }))
+  await server.serve()
+  await tunnel.connected()
+  expect(errors).toEqual(['a listener threw'])
+})
+
+it('close before the first session rejects whoever waits', async () => {
+  const server = await fake()
+  const tunnel = start(optionsFor(server))
+  const session = await server.next()
+  await tunnel.close()
+  await session.closed
+  await expect(tunnel.connected()).rejects.toMatchObject({ reason: 'runtime-offline' })
+})
