@@ -1,0 +1,234 @@
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
+import { connect as connectTcp } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Duplex } from 'node:stream'
+import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
+import { afterEach, describe, expect, test } from 'vitest'
+import { createAuthority, createClientCertificate, createServerCertificate } from '../../certs/index.ts'
+import type { Server } from '../../server/server.ts'
+import { readServerName } from '../../server/socket/client-hello.ts'
+import {
+  always,
+  CONTROL_NAME,
+  call,
+  clientCertificate,
+  DOMAIN,
+  dial,
+  event,
+  makeWorld,
+  openWebSocket,
+  startServer,
+  token,
+} from './fixture.ts'
+
+const EDGE_NAME = `demo.${DOMAIN}`
+
+let server: Server
+afterEach(() => server.close({ graceMs: 0 }))
+
+async function startShared(clientCa?: string): Promise<void> {
+  const made = await makeWorld()
+  const tls = { cert: made.server.certificate, key: made.server.key }
+  server = await startServer({ public: { port: 0, tls }, control: { tls, hostName: CONTROL_NAME, clientCa } })
+}
+
+async function connect(options: ConnectionOptions): Promise<TLSSocket> {
+  const { authority } = await makeWorld()
+  const { host, port } = server.publicAddress!
+  const socket = connectTls({ host, port, ca: authority.certificate, ...options })
+  return new Promise((resolve, reject) => {
+    socket.once('secureConnect', () => resolve(socket))
+    socket.once('error', reject)
+  })
+}
+
+const edge = async (host: string, options: object = {}) =>
+  call(server, host, '/', { ca: (await makeWorld()).authority.certificate, servername: EDGE_NAME, ...options })
+
+describe('one address for the edge and the control endpoint', () => {
+  test('both are reached by their names, and the addresses are the same', async () => {
+    await startShared()
+    expect(server.controlAddress).toEqual(server.publicAddress)
+    await dial(server, { handler: always('through') })
+    expect((await edge(EDGE_NAME)).text).toBe('through')
+  })
+
+  test('TLS 1.2 to the edge name works and to the control name fails', async () => {
+    await startShared()
+    const socket = await connect({ servername: EDGE_NAME, maxVersion: 'TLSv1.2' })
+    expect(socket.getProtocol()).toBe('TLSv1.2')
+    socket.destroy()
+    await expect(connect({ servername: CONTROL_NAME, maxVersion: 'TLSv1.2' })).rejects.toThrow(/version|alert/i)
+    const modern = await connect({ servername: CONTROL_NAME })
+    expect(modern.getProtocol()).toBe('TLSv1.3')
+    modern.destroy()
+  })
+
+  test('a client certificate is asked for on the control name only', async () => {
+    const made = await makeWorld()
+    await startShared(made.authority.certificate)
+    await dial(server, { certificate: await clientCertificate('demo'), handler: always('mutual') })
+    expect((await edge(EDGE_NAME)).text).toBe('mutual')
+    // With TLS 1.3 the client learns of the refusal after its own end of the handshake.
+    await expect(openWebSocket(server, {})).rejects.toThrow()
+  })
+
+  test('a request for the control host on another name is 421', async () => {
+    await startShared()
+    const answer = await edge(CONTROL_NAME)
+    expect([answer.status, answer.headers['sallyport-error']]).toEqual([421, 'misdirected'])
+  })
+
+  test('no server name, and upper case', async () => {
+    await startShared()
+    await dial(server, { servername: CONTROL_NAME.toUpperCase(), handler: always('upper') })
+    expect((await edge(EDGE_NAME, { servername: '' })).text).toBe('upper')
+  })
+
+  test('a ClientHello that comes byte by byte is served', async () => {
+    await startShared()
+    await dial(server, { handler: always('slow') })
+    const { host, port } = server.publicAddress!
+    const raw = connectTcp({ host, port, noDelay: true })
+    let first = true
+    const wire = new Duplex({
+      read() {},
+      write(chunk: Buffer, _encoding, done) {
+        if (first) for (const byte of chunk) raw.write(Buffer.from([byte]))
+        else raw.write(chunk)
+        first = false
+        done()
+      },
+    })
+    raw.on('data', chunk => wire.push(chunk))
+    const { authority } = await makeWorld()
+    const socket = connectTls({ socket: wire, ca: authority.certificate, servername: EDGE_NAME })
+    const text = new Promise<string>(resolve => socket.once('data', data => resolve(data.toString())))
+    socket.write(`GET / HTTP/1.1\r\nhost: ${EDGE_NAME}\r\n\r\n`)
+    expect(await text).toMatch(/^HTTP\/1\.1 200 /)
+    socket.destroy()
+    raw.destroy()
+  })
+
+  test('what is no TLS is closed', async () => {
+    await startShared()
+    const { host, port } = server.publicAddress!
+    const raw = connectTcp({ host, port })
+    raw.on('error', () => {})
+    const closed = new Promise(resolve => raw.once('close', resolve))
+    raw.resume().write(`GET / HTTP/1.1\r\nhost: ${CONTROL_NAME}\r\n\r\n`)
+    await closed
+  })
+})
+
+describe('client certificates (C3)', () => {
+  async function startMutual(): Promise<void> {
+    const made = await makeWorld()
+    const tls = { cert: made.server.certificate, key: made.server.key }
+    server = await startServer({ control: { port: 0, tls, clientCa: made.authority.certificate } })
+  }
+
+  test('name the runtime that the token names', async () => {
+    await startMutual()
+    const refused = event(server, 'refused')
+    const certificate = await clientCertificate('other')
+    await expect(openWebSocket(server, { certificate })).rejects.toMatchObject({ status: 401 })
+    expect((await refused).reason).toBe('certificate')
+  })
+
+  test('of another authority are refused', async () => {
+    await startMutual()
+    const certificate = await createClientCertificate(await createAuthority(), { runtime: 'demo' })
+    await expect(openWebSocket(server, { certificate })).rejects.toThrow()
+    expect(server.stats().sessionsOpened).toBe(0)
+  })
+
+  test('a token bound to a certificate holds with that one alone', async () => {
+    await startMutual()
+    const mine = await clientCertificate('demo')
+    const another = await clientCertificate('demo')
+    const bound = await token('demo', { certificate: mine.certificate })
+    await expect(openWebSocket(server, { token: bound, certificate: another })).rejects.toMatchObject({ status: 401 })
+    const client = await dial(server, { token: bound, certificate: mine })
+    client.session.control({ type: 'reauth', token: await token('demo', { certificate: another.certificate }) })
+    await client.message('reauth-refused')
+    client.session.control({ type: 'reauth', token: await token('demo', { certificate: mine.certificate }) })
+    await client.message('reauth-ok')
+  })
+
+  test('a bound token is no use without a certificate', async () => {
+    server = await startServer()
+    const mine = await clientCertificate('demo')
+    const bound = await token('demo', { certificate: mine.certificate })
+    await expect(openWebSocket(server, { token: bound })).rejects.toMatchObject({ status: 401 })
+  })
+})
+
+test('the server name is read at every cut, and bytes that are no ClientHello have none', async () => {
+  const hello = await new Promise<Buffer>(resolve => {
+    const wire = new Duplex({
+      read() {},
+      write(chunk, _encoding, callback) {
+        resolve(chunk)
+        callback()
+      },
+    })
+    connectTls({ socket: wire, servername: 'Name.Example.com' }).on('error', () => {})
+  })
+  for (let i = 0; i < hello.length; i++) expect(readServerName(hello.subarray(0, i))).toEqual({ done: false })
+  expect(readServerName(hello)).toEqual({ done: true, name: 'name.example.com' })
+  // Two records for one handshake message.
+  const cut = 50
+  const record = (part: Buffer) => Buffer.concat([Buffer.from([22, 3, 1, part.length >> 8, part.length & 255]), part])
+  const split = Buffer.concat([record(hello.subarray(5, cut)), record(hello.subarray(cut))])
+  expect(readServerName(split)).toEqual({ done: true, name: 'name.example.com' })
+  for (const bytes of ['GET / HTTP/1.1', '\x16\x03\x01\x00\x00', '\x16\x03\x01\x00\x04\x02\x00\x00\x00']) {
+    expect(readServerName(Buffer.from(bytes, 'latin1'))).toEqual({ done: true, name: undefined })
+  }
+  for (let i = 5; i < hello.length; i++) {
+    const bad = Buffer.from(hello)
+    bad[i] = 0xff
+    readServerName(bad)
+  }
+})
+
+test('certificates are reloaded for new connections, and a bad file keeps the old (C4)', async () => {
+  const made = await makeWorld()
+  const folder = await mkdtemp(join(tmpdir(), 'sallyport-'))
+  const put = async (name: string, text: string) => {
+    await writeFile(join(folder, `${name}.new`), text)
+    await rename(join(folder, `${name}.new`), join(folder, name))
+  }
+  await put('cert.pem', made.server.certificate)
+  await put('key.pem', made.server.key)
+  const errors: string[] = []
+  const infos: string[] = []
+  const logger = {
+    debug() {},
+    info: (_fields: object, message: string) => infos.push(message),
+    warn() {},
+    error: (_fields: object, message: string) => errors.push(message),
+  }
+  const tls = { cert: { file: join(folder, 'cert.pem') }, key: { file: join(folder, 'key.pem') } }
+  server = await startServer({ public: { port: 0, tls }, control: { port: 0, tls }, logger })
+  const serial = async () => {
+    const socket = await connect({ servername: EDGE_NAME })
+    const found = socket.getPeerCertificate().serialNumber
+    socket.destroy()
+    return found
+  }
+  const before = await serial()
+  await put('cert.pem', 'nonsense')
+  expect(await server.reload()).toBe(false)
+  expect(errors).not.toHaveLength(0)
+  expect(await serial()).toBe(before)
+  const fresh = await createServerCertificate(made.authority, { hosts: [`*.${DOMAIN}`, CONTROL_NAME, '127.0.0.1'] })
+  await put('key.pem', fresh.key)
+  await put('cert.pem', fresh.certificate)
+  while (!infos.includes('certificate reloaded')) await new Promise(resolve => setImmediate(resolve))
+  expect(await server.reload()).toBe(true)
+  expect(await serial()).not.toBe(before)
+  await dial(server)
+  await rm(folder, { recursive: true })
+})
