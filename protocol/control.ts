@@ -24,7 +24,10 @@ export interface CorsRule {
 }
 
 export interface PeerLimits {
-  /** Initial yamux window of each stream that the sender of the message receives on; absent: 262,144. */
+  /**
+   * Initial yamux window of every stream, in both directions. The client asks for it; what `welcome` says holds, and
+   * where that names none, yamux's 262,144.
+   */
   windowBytes?: number
   /** How many streams at once its sender takes; absent: 1,000. */
   streams?: number
@@ -240,6 +243,16 @@ const TABLE: Table = {
   reset: { stream: must(int(0xffffffff, 1)), code: must(id) },
   notice: { message: must(text), code: may(id) },
   bye: { reason: may(text) },
+}
+
+/** @internal The members of each type, for the test that holds SPEC.md to them; optional ones end with `?`. */
+export function controlMembers(): Record<string, string[]> {
+  return Object.fromEntries(
+    Object.entries(TABLE).map(([type, members]) => [
+      type,
+      Object.entries<Member>(members).map(([name, member]) => (member.optional ? `${name}?` : name)),
+    ]),
+  )
 }
 
 /**

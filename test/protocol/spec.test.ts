@@ -1,0 +1,222 @@
+/** SPEC.md is held to the code: its examples byte by byte, its tables row by row, its Go lines to the client that runs. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { MAX_INFORMATIONAL } from '../../protocol/bhttp/decoder.ts'
+import { MAX_FIELDS, MAX_HEAD_BYTES } from '../../protocol/bhttp/fields.ts'
+import { CONNECT_PATH, controlMembers, MAX_CONTROL_BYTES, SUBPROTOCOL } from '../../protocol/control.ts'
+import { SallyportError } from '../../protocol/errors.ts'
+import { acceptExchange } from '../../protocol/exchange/accept.ts'
+import { EARLY_ANSWER_MS } from '../../protocol/exchange/answer.ts'
+import { REFUSALS, Refusal } from '../../protocol/exchange/refusal.ts'
+import { BODY_UNKNOWN, type HttpRequest } from '../../protocol/exchange.ts'
+import { ENTRY, KIND, MAX_PREAMBLE_BYTES } from '../../protocol/preamble.ts'
+import type { Transport, TransportHandler } from '../../protocol/transport.ts'
+import { memoryPair } from '../../protocol/transport-memory.ts'
+import { MAX_MESSAGE_BYTES } from '../../protocol/transport-websocket.ts'
+import { DEFAULT_LIMITS, MAX_WINDOW_BYTES } from '../../protocol/yamux/limits.ts'
+import { Session } from '../../protocol/yamux/session.ts'
+import { RESET_CODES } from '../../protocol/yamux/stream.ts'
+import { openOptions, request, send, upstreams } from './exchange/support.ts'
+
+const read = (path: string) => readFileSync(join(import.meta.dirname, '../..', path), 'utf8')
+const spec = read('protocol/SPEC.md')
+
+/** The bytes of the block ```hex name: each line's hex, up to two spaces and the remark. */
+function example(name: string): string {
+  const block = new RegExp(`\`\`\`hex ${name}\n([^\`]*)\`\`\``).exec(spec)
+  if (block === null) throw new Error(`SPEC.md has no example "${name}"`)
+  const hex = block[1]!.split('\n').map(line => line.split(/ {2,}/)[0]!.replaceAll(' ', ''))
+  return hex.join('')
+}
+
+/** Rows of the first table behind `heading`, cells without their back-quotes. */
+function table(heading: string, columns: string): string[][] {
+  const section = spec.slice(spec.indexOf(`\n## ${heading}`))
+  const rows = section
+    .slice(section.indexOf(`\n| ${columns}`))
+    .trimStart()
+    .split('\n')
+  const end = rows.findIndex(row => !row.startsWith('|'))
+  return rows.slice(2, end).map(row =>
+    row
+      .split('|')
+      .slice(1, -1)
+      .map(cell => cell.trim().replaceAll('`', '')),
+  )
+}
+
+/** Writes down what a transport sends. */
+class Tap implements Transport {
+  readonly sent: Buffer[] = []
+  readonly texts: string[] = []
+  readonly #inner: Transport
+
+  constructor(inner: Transport) {
+    this.#inner = inner
+  }
+
+  get peer(): string {
+    return this.#inner.peer
+  }
+
+  get handler(): TransportHandler | undefined {
+    return this.#inner.handler
+  }
+
+  set handler(handler: TransportHandler | undefined) {
+    this.#inner.handler = handler
+  }
+
+  bytes(chunk: Uint8Array, sent: () => void): void {
+    this.sent.push(Buffer.from(chunk))
+    this.#inner.bytes(chunk, sent)
+  }
+
+  control(text: string): void {
+    this.texts.push(text)
+    this.#inner.control(text)
+  }
+
+  close(code: number, reason: string): void {
+    this.#inner.close(code, reason)
+  }
+
+  terminate(): void {
+    this.#inner.terminate()
+  }
+
+  /** All that was sent since it was asked last, as hex. */
+  take(): string {
+    return Buffer.concat(this.sent.splice(0)).toString('hex')
+  }
+}
+
+describe('the examples', () => {
+  const { handler, next } = upstreams()
+  const [left, right] = memoryPair()
+  const [fromServer, fromClient] = [new Tap(left), new Tap(right)]
+  let refusing = false
+  const server = new Session(fromServer, { role: 'server' })
+  new Session(fromClient, {
+    role: 'client',
+    onStream: stream =>
+      acceptExchange(stream, (preamble, received, response) =>
+        refusing ? new Refusal('overloaded') : handler(preamble, received, response),
+      ),
+  })
+  const exchangeId = Uint8Array.from({ length: 16 }, (_, i) => i)
+  const authority = 'demo.example.com'
+  const ask = (address: string, given: Partial<HttpRequest>): HttpRequest =>
+    request({ authority, exchangeId, caller: { address, scheme: 'https', host: authority }, ...given })
+
+  // One after the other: the ids of the streams stand in the examples.
+  test('request and response', async () => {
+    const headers = ['content-length', '5']
+    const sent = ask('192.0.2.1', { method: 'POST', path: '/hi', headers, bodyBytes: 5 })
+    const caller = send(server, sent, { ...openOptions, runtime: 'demo' })
+    caller.sink.data(Buffer.from('hello'))
+    caller.sink.end([])
+    const upstream = await next()
+    await upstream.over()
+    expect(fromServer.take()).toBe(example('request'))
+    upstream.response.informational(103, ['link', '</a.css>'])
+    upstream.response.head({ status: 200, headers: ['content-type', 'text/plain'], bodyBytes: BODY_UNKNOWN })
+    upstream.response.data(Buffer.from('hi'))
+    upstream.response.end(['x-sum', '1'])
+    await caller.over()
+    expect(fromClient.take()).toBe(example('response'))
+  })
+
+  test('upgrade', async () => {
+    const headers = ['sec-websocket-protocol', 'a']
+    const sent = ask('2001:db8::1', { path: '/ws', headers, upgrade: true })
+    const caller = send(server, sent, { runtime: 'demo', epoch: 1, attempt: 1, hops: 0, timeLeftMs: 0 })
+    const upstream = await next()
+    expect(fromServer.take()).toBe(example('upgrade'))
+    upstream.response.head({ status: 101, headers, bodyBytes: 0 })
+    upstream.response.data(Buffer.from('raw'))
+    await caller.until(self => self.bytes === 3)
+    expect(fromClient.take()).toBe(example('switching'))
+  })
+
+  test('refusal', async () => {
+    refusing = true
+    const caller = send(server)
+    await caller.over()
+    refusing = false
+    await new Promise(done => server.ping(done))
+    expect(fromClient.take().slice(0, example('refusal').length)).toBe(example('refusal'))
+  })
+
+  test('reset', async () => {
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.abort(new SallyportError('upstream-timeout'))
+    await caller.over()
+    expect(fromClient.take()).toBe(example('reset'))
+    expect(fromClient.texts).toEqual(['{"type":"reset","stream":8,"code":"timeout"}'])
+    expect(spec).toContain(fromClient.texts[0])
+  })
+})
+
+describe('the tables', () => {
+  test('preamble', () => {
+    const rows = table('5. Preamble', 'type').map(([type, name]) => [name, Number(type)])
+    expect(Object.fromEntries(rows)).toEqual(ENTRY)
+    expect(table('5. Preamble', 'kind').map(([kind]) => Number(kind))).toEqual(Object.values(KIND))
+  })
+
+  test('refusals', () => {
+    const rows = table('6. Answer', 'code').map(([code, name]) => [name, Number(code)])
+    expect(Object.fromEntries(rows)).toEqual(REFUSALS)
+  })
+
+  test('resets', () => {
+    // `session-lost` is what an end says to itself.
+    const codes = RESET_CODES.filter(code => code !== 'session-lost')
+    expect(table('9. Resets', 'code').map(([code]) => code)).toEqual(codes)
+  })
+
+  test('control messages and their members', () => {
+    const members: Record<string, string[]> = {}
+    for (const [type] of table('3. Control messages', 'type | sent by')) members[type!] = []
+    for (const [type, member] of table('3. Control messages', 'type | member')) members[type!]!.push(member!)
+    expect(members).toEqual(controlMembers())
+  })
+
+  test('limits', () => {
+    const rows = table('12. Limits', 'limit').map(([limit, value]) => [
+      limit,
+      Number.parseInt(value!.replaceAll(',', ''), 10),
+    ])
+    expect(Object.fromEntries(rows)).toEqual({
+      'WebSocket message': MAX_MESSAGE_BYTES,
+      'fragments of a message': 16,
+      'control message': MAX_CONTROL_BYTES,
+      token: 8_192,
+      preamble: MAX_PREAMBLE_BYTES,
+      'head, and trailer section': MAX_HEAD_BYTES,
+      'fields of either': MAX_FIELDS,
+      'informational responses': MAX_INFORMATIONAL,
+      'initial window': DEFAULT_LIMITS.initialWindowBytes,
+      window: MAX_WINDOW_BYTES,
+      streams: DEFAULT_LIMITS.maxStreams,
+      'streams not acknowledged': DEFAULT_LIMITS.backlog,
+      'ping interval': DEFAULT_LIMITS.pingIntervalMs,
+      'silence after a ping': DEFAULT_LIMITS.pingTimeoutMs,
+      'stream not acknowledged for': DEFAULT_LIMITS.openDeadlineMs,
+      'early answer: rest of the request': EARLY_ANSWER_MS,
+    })
+  })
+
+  test('names', () => {
+    expect(spec).toContain(`GET ${CONNECT_PATH} HTTP/1.1`)
+    expect(spec).toContain(`Sec-WebSocket-Protocol: ${SUBPROTOCOL}\n`)
+  })
+})
+
+test('the Go lines are those of the client that runs', () => {
+  const lines = /```go\n([^`]*)```/.exec(spec)![1]!
+  expect(read('test/interop/go/conn.go')).toContain(lines)
+})
