@@ -15,6 +15,7 @@ import {
 import { SallyportError, toSallyportError } from '../protocol/errors.ts'
 import type { Logger } from '../protocol/log.ts'
 import type { Transport } from '../protocol/transport.ts'
+import { SPEC_WINDOW_BYTES } from '../protocol/yamux/frame.ts'
 import { Session, type SessionOptions } from '../protocol/yamux/session.ts'
 import type { Stream } from '../protocol/yamux/stream.ts'
 import type { SessionView } from './exchanges.ts'
@@ -212,7 +213,8 @@ export class ClientSession implements SessionView {
     }
     this.#welcome = welcome
     this.#state = 'welcome'
-    this.#session.setPeerLimits(welcome.limits ?? {})
+    // A server that names no window means yamux's own.
+    this.#session.setPeerLimits({ windowBytes: welcome.limits?.windowBytes ?? SPEC_WINDOW_BYTES })
     this.#session.ping(() => {
       clearTimeout(this.#timer)
       this.#session.control({ type: 'ready' })

@@ -30,7 +30,7 @@ export const NEEDS = {
   nginx: programRow('nginx', ['nginx-light']),
   redis: programRow('redis-server', ['redis-server']),
   chromium: programRow('chromium', ['chromium']),
-  go: programRow('go', ['golang-go', 'ca-certificates']),
+  go: { ...programRow('go', ['golang-go', 'ca-certificates']), missing: missingGo },
   curl: programRow('curl', ['curl']),
   openssl: programRow('openssl', ['openssl']),
   netns: {
@@ -98,6 +98,17 @@ function isExecutable(path: string): boolean {
   } catch {
     return false
   }
+}
+
+/** What the module of test/interop/go needs; Debian 12 has 1.19. */
+const LEAST_GO = 23
+
+function missingGo(): string | undefined {
+  const go = findProgram('go')
+  if (go === undefined) return 'no program "go"'
+  const { stdout } = spawnSync(go, ['version'], { encoding: 'utf8', env: { ...process.env, GOTOOLCHAIN: 'local' } })
+  const [version, minor] = /go1\.(\d+)/.exec(stdout ?? '') ?? []
+  return Number(minor) >= LEAST_GO ? undefined : `${version ?? 'this Go'} is older than 1.${LEAST_GO}`
 }
 
 function missingNamespaces(): string | undefined {
