@@ -203,11 +203,16 @@ export class Http2ServerExchange implements ResponseSink {
     if (this.#requestEnded || this.#raw) return
     // Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted.
     this.#sink?.abort(new SallyportError('cancelled', 'the response came first'))
-    if (this.#stream.writableFinished) this.#stream.close(NGHTTP2_NO_ERROR)
+    if (this.#stream.writableFinished) this.#onFinish()
     else this.#stream.once('finish', this.#onFinish)
   }
 
+  /** nghttp2 sends RST_STREAM before data that it holds: the end of the response goes out in this turn, the reset after. */
   readonly #onFinish = (): void => {
+    setImmediate(this.#unwanted)
+  }
+
+  readonly #unwanted = (): void => {
     if (!this.#stream.destroyed) this.#stream.close(NGHTTP2_NO_ERROR)
   }
 
