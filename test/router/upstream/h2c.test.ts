@@ -25,7 +25,7 @@ async function start(
   const server = createServer({ settings: { maxConcurrentStreams } })
   const sessions: ServerHttp2Session[] = []
   server.on('session', session => sessions.push(session))
-  server.on('stream', (stream, headers) => {
+  server.on('stream', (stream: ServerHttp2Stream, headers) => {
     stream.on('error', () => {})
     onStream(stream, String(headers[':path']))
   })
