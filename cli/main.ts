@@ -13,15 +13,15 @@ const io: Io = {
 // A reader such as `head` that has seen enough is no failure.
 process.stdout.on('error', error => process.exit((error as NodeJS.ErrnoException).code === 'EPIPE' ? EXIT.ok : 1))
 
-run(process.argv.slice(2), io).then(
-  code => {
-    process.exitCode = code
-  },
-  error => {
-    io.note(`sallyport: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`)
-    process.exitCode = EXIT.runtime
-  },
-)
+run(process.argv.slice(2), io).then(exit, error => {
+  io.note(`sallyport: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`)
+  exit(EXIT.runtime)
+})
+
+/** Ends once stdout has everything; whatever is still open, a second signal or a failed start must not keep us. */
+function exit(code: number): void {
+  process.stdout.write('', () => process.exit(code))
+}
 
 async function readStdin(): Promise<string> {
   let text = ''

@@ -57,8 +57,8 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
     }),
     metrics: () => metrics.expose(),
   }
-  const admin = config.admin === 'off' ? undefined : await startListener(config, config.admin, source)
   const health = config.health === 'off' ? undefined : await startHealth(config.health)
+  const admin = config.admin === 'off' ? undefined : await startListener(config, config.admin, source)
   return {
     metrics,
     show: shown => {

@@ -67,7 +67,8 @@ export async function runService(
     const ended = await Promise.race([stop.stopped.then(() => EXIT.ok), service.ended ?? new Promise<never>(() => {})])
     admin.stopping()
     await unlessNow(service.close({ graceMs: values.grace }), stop.now)
-    if (!stop.now.aborted) logger.info({}, 'stopped')
+    if (stop.now.aborted) return EXIT.runtime
+    logger.info({}, 'stopped')
     return ended
   } finally {
     await admin.close()

@@ -1,0 +1,186 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { sallyport } from './run.ts'
+
+let folder: string
+const file = (name: string) => join(folder, name)
+const write = (name: string, text: string) => writeFileSync(file(name), text)
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-bad-'))
+  await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example'])
+  await sallyport(['keys', 'create', '--out', folder])
+  mkdirSync(file('folder'))
+  write('empty', '')
+  write('nonsense', 'nonsense')
+  write('no-keys.json', '{"keys":[]}')
+  write('routes.yaml', 'routes:\n  - { name: a, match: { path: /a }, target: "http://a:1" }\n')
+  write('typo.yaml', 'routes:\n  - { name: a, match: { pathh: /a }, target: "http://a:1" }\n')
+  write(
+    'twins.yaml',
+    'routes:\n' +
+      '  - { name: a, match: { path: /a }, target: "http://a:1" }\n' +
+      '  - { name: b, match: { path: /a }, target: "http://b:1" }\n',
+  )
+})
+afterAll(() => rmSync(folder, { recursive: true }))
+
+const SERVER = () => ({
+  domain: 'tunnels.example.com',
+  'auth.jwks.file': file('jwks.json'),
+  'control.tls.cert': file('server.pem'),
+  'control.tls.key': file('server-key.pem'),
+})
+const CLIENT = () => ({ server: 'wss://a.example', 'token.file': file('token'), routes: file('routes.yaml') })
+
+function validate(component: string, given: Record<string, string>) {
+  const flags = Object.entries(given).flatMap(([name, value]) => [`--${name}`, value])
+  return sallyport(['config', 'validate', component, ...flags])
+}
+
+test('what is right is valid', async () => {
+  const valid = (component: string) => ({ code: 0, out: `the configuration of the ${component} is valid\n`, notes: '' })
+  expect(await validate('server', SERVER())).toEqual(valid('server'))
+  expect(await validate('client', CLIENT())).toEqual(valid('client'))
+  expect(await validate('router', { routes: file('routes.yaml') })).toEqual(valid('router'))
+})
+
+describe('server', () => {
+  test.each<[string, string, string]>([
+    ['control.tls.cert', 'missing', '--control.tls.cert FOLDER/missing: no such file'],
+    ['control.tls.cert', 'folder', '--control.tls.cert FOLDER/folder: it is a directory'],
+    ['control.tls.cert', 'nonsense', '--control.tls: the certificate FOLDER/nonsense is not valid PEM'],
+    ['control.tls.key', 'nonsense', '--control.tls: the key FOLDER/nonsense is not a valid private key'],
+    [
+      'control.tls.key',
+      'ca-key.pem',
+      '--control.tls: the key FOLDER/ca-key.pem does not fit the certificate FOLDER/server.pem',
+    ],
+    ['control.tls.client-ca', 'missing', '--control.tls.client-ca FOLDER/missing: no such file'],
+    [
+      'control.tls.client-ca',
+      'nonsense',
+      '--control.tls.client-ca FOLDER/nonsense: there is no valid certificate in it',
+    ],
+    ['auth.jwks.file', 'missing', '--auth.jwks.file FOLDER/missing: no such file'],
+    ['auth.jwks.file', 'nonsense', '--auth.jwks.file FOLDER/nonsense is no JSON Web Key Set'],
+    ['auth.jwks.file', 'no-keys.json', '--auth.jwks.file FOLDER/no-keys.json has no keys'],
+  ])('--%s %s', async (name, value, message) => {
+    const result = await validate('server', { ...SERVER(), [name]: file(value) })
+    expect(result).toEqual({ code: 3, out: '', notes: `sallyport: ${message.replaceAll('FOLDER', folder)}\n` })
+  })
+
+  test('a key set with a secret in it is refused, and nothing of it is shown', async () => {
+    write('secret.json', `{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`)
+    const result = await validate('server', { ...SERVER(), 'auth.jwks.file': file('secret.json') })
+    expect(result.code).toBe(3)
+    expect(result.notes).toBe(
+      `sallyport: --auth.jwks.file ${file('secret.json')} holds a secret key; give the public jwks.json\n`,
+    )
+  })
+
+  test('the server itself refuses the same, before it listens', async () => {
+    const result = await sallyport(['server', '--domain', 'a.b', '--control.plaintext'])
+    expect(result).toEqual({
+      code: 3,
+      out: '',
+      notes: 'sallyport: no key set: give --auth.jwks.file or --auth.jwks.url; without one no token can be verified\n',
+    })
+  })
+})
+
+describe('client and router', () => {
+  test.each<[string, string, string, string]>([
+    ['client', 'ca', 'missing', '--ca FOLDER/missing: no such file'],
+    ['client', 'ca', 'empty', '--ca FOLDER/empty: there is no valid certificate in it'],
+    ['client', 'routes', 'missing', 'cannot read FOLDER/missing (ENOENT)'],
+    ['client', 'routes', 'typo.yaml', 'FOLDER/typo.yaml:2:25: unknown key "pathh"; did you mean "path"?'],
+    ['router', 'routes', 'typo.yaml', 'FOLDER/typo.yaml:2:25: unknown key "pathh"; did you mean "path"?'],
+  ])('%s --%s %s', async (component, name, value, message) => {
+    const base = component === 'client' ? CLIENT() : {}
+    const result = await validate(component, { ...base, [name]: file(value) })
+    expect(result).toEqual({ code: 3, out: '', notes: `sallyport: ${message.replaceAll('FOLDER', folder)}\n` })
+  })
+
+  test('two routes that say the same', async () => {
+    const result = await validate('router', { routes: file('twins.yaml') })
+    expect(result.code).toBe(3)
+    expect(result.notes).toContain(`${file('twins.yaml')}:3:`)
+    expect(result.notes).toContain('"a"')
+  })
+
+  test('a token command whose quotes do not match', async () => {
+    const { 'token.file': _, ...rest } = CLIENT()
+    const result = await validate('client', { ...rest, 'token.command': 'print "token' })
+    expect(result.notes).toBe('sallyport: --token.command: the quotes in it do not match\n')
+  })
+})
+
+describe('certs, keys and token', () => {
+  test.each<[string[], number, string]>([
+    [
+      ['certs', 'client', '--out', 'FOLDER', '--runtime', 'My_Runtime'],
+      2,
+      'runtime name "My_Runtime" is no DNS label (a-z, 0-9 and "-" inside, at most 63 characters)',
+    ],
+    [
+      ['certs', 'client', '--out', 'FOLDER', '--runtime', 'demo', '--ca', 'FOLDER/folder'],
+      3,
+      'cannot read the authority FOLDER/folder/ca.pem: no such file',
+    ],
+    [
+      ['certs', 'init', '--out', 'FOLDER', '--host', 'a.example'],
+      3,
+      'FOLDER/ca.pem exists and is not overwritten (--force overwrites it)',
+    ],
+    [['certs', 'init', '--out', 'FOLDER'], 2, '--host is missing: the names by which the server is reached'],
+    [
+      ['certs', 'init', '--out', 'FOLDER/x', '--host', '*.localhost'],
+      2,
+      '*.localhost: TLS clients refuse a star right under a top-level name; use *.something.localhost',
+    ],
+    [
+      ['certs', 'init', '--out', 'FOLDER/x', '--host', 'a b'],
+      2,
+      '"a b" is no host name: a DNS name, "*." and a DNS name, or an IP address',
+    ],
+    [['certs', 'show', 'FOLDER/nonsense'], 3, 'FOLDER/nonsense: there is no certificate in it'],
+    [
+      ['keys', 'create', '--out', 'FOLDER'],
+      3,
+      'FOLDER/private.jwk exists and is not overwritten (--force overwrites it)',
+    ],
+    [
+      ['keys', 'create', '--out', 'FOLDER/x', '--alg', 'HS256'],
+      2,
+      'algorithm "HS256" is none of EdDSA, ES256, RS256, PS256',
+    ],
+    [
+      ['token', 'create', '--key', 'FOLDER/missing', '--runtime', 'demo'],
+      3,
+      'cannot read the key FOLDER/missing: no such file',
+    ],
+    [
+      ['token', 'create', '--key', 'FOLDER/jwks.json', '--runtime', 'demo'],
+      3,
+      'FOLDER/jwks.json is no private JWK; `sallyport keys create` makes one',
+    ],
+    [
+      ['token', 'create', '--key', 'FOLDER/private.jwk', '--runtime', 'a.b'],
+      2,
+      'runtime name "a.b" is no DNS label (a-z, 0-9 and "-" inside, at most 63 characters)',
+    ],
+    [
+      ['token', 'create', '--key', 'FOLDER/private.jwk', '--runtime', 'demo', '--ttl', '1 hour'],
+      2,
+      '"1 hour" is no duration such as 90s, 30m, 1h or 90d',
+    ],
+    [['token', 'inspect', 'FOLDER/nonsense'], 3, 'FOLDER/nonsense: this is no JWT'],
+    [['route', 'test', 'https://a/'], 2, '--routes is missing'],
+  ])('%j', async (args, code, message) => {
+    const result = await sallyport(args.map(arg => arg.replaceAll('FOLDER', folder)))
+    expect(result).toEqual({ code, out: '', notes: `sallyport: ${message.replaceAll('FOLDER', folder)}\n` })
+  })
+})

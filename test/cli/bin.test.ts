@@ -1,0 +1,96 @@
+import { execFile } from 'node:child_process'
+import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+
+let folder: string
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-bin-'))
+})
+afterAll(() => rmSync(folder, { recursive: true }))
+
+interface Ended {
+  readonly code: number
+  readonly out: string
+  readonly notes: string
+}
+
+function run(program: string, args: readonly string[]): Promise<Ended> {
+  return new Promise(resolve => {
+    execFile(program, args, (error, out, notes) => resolve({ code: error ? Number(error.code) : 0, out, notes }))
+  })
+}
+
+/** Makes the Node that runs a file say that it is an older one. */
+function pretend(version: string): string {
+  const source = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })`
+  return `data:text/javascript,${encodeURIComponent(source)}`
+}
+
+const nodeFlags = (version: string) => ['--import', pretend(version)]
+
+/** An installed package: bin/ and dist/, no sources. */
+function installedPackage(): string {
+  const root = join(folder, 'package')
+  mkdirSync(join(root, 'dist/cli'), { recursive: true })
+  cpSync('bin', join(root, 'bin'), { recursive: true })
+  writeFileSync(join(root, 'package.json'), '{ "type": "module" }')
+  writeFileSync(join(root, 'dist/cli/main.js'), 'console.log("dist", ...process.argv.slice(2)); process.exitCode = 3')
+  return join(root, 'bin/sallyport.js')
+}
+
+describe('installed', () => {
+  test('runs dist/', async () => {
+    expect(await run(process.execPath, [installedPackage(), 'a', '--b'])).toEqual({
+      code: 3,
+      out: 'dist a --b\n',
+      notes: '',
+    })
+  })
+
+  test.each(['20.20.2', '22.18.9', '18.0.0'])('under Node %s it says what it needs and exits 2', async version => {
+    expect(await run(process.execPath, [...nodeFlags(version), installedPackage(), '--version'])).toEqual({
+      code: 2,
+      out: '',
+      notes: `sallyport needs Node 22.19 or newer, this is ${version}\n`,
+    })
+  })
+
+  test.each(['22.19.0', '24.0.0'])('under Node %s it runs', async version => {
+    expect((await run(process.execPath, [...nodeFlags(version), installedPackage()])).out).toBe('dist\n')
+  })
+})
+
+describe('in a checkout', () => {
+  test('runs the sources, also where a stale dist/ lies about, and hands on the exit code', async () => {
+    const { code, notes } = await run(process.execPath, ['bin/sallyport.js', 'sevrer'])
+    expect(code).toBe(2)
+    expect(notes).toContain('did you mean server?')
+  })
+
+  test('help, version and usage errors load no heavy module', async () => {
+    const hook = [
+      "import { registerHooks } from 'node:module'",
+      "import { writeSync } from 'node:fs'",
+      "registerHooks({ load(url, context, next) { writeSync(2, 'loads ' + url + '\\n'); return next(url, context) } })",
+    ].join('\n')
+    const flags = ['--import', `data:text/javascript,${encodeURIComponent(hook)}`]
+    for (const args of [['--help'], ['--version'], ['server', '--help'], ['client', '--nonsense'], ['nonsense']]) {
+      const { notes } = await run(process.execPath, [...flags, 'bin/sallyport.js', ...args])
+      const loaded = notes.split('\n').filter(line => line.startsWith('loads file:'))
+      expect(loaded.some(line => line.endsWith('/cli/run.ts'))).toBe(true)
+      expect(
+        loaded.filter(line =>
+          /node_modules|\/(server|client|router|protocol|certs|admin)\//.test(line.replace(/.*\/cli\//, '')),
+        ),
+      ).toEqual([])
+    }
+  })
+
+  test('the time of --help is reported', async () => {
+    const started = performance.now()
+    await run(process.execPath, ['bin/sallyport.js', '--help'])
+    console.log(`sallyport --help took ${Math.round(performance.now() - started)} ms`)
+  })
+})

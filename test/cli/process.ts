@@ -1,0 +1,86 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+
+export interface LogLine {
+  readonly msg: string
+  readonly name?: string
+  readonly address?: string
+  readonly [field: string]: unknown
+}
+
+/** A `sallyport` command as a process of its own, with what it said. */
+export class Running {
+  readonly lines: LogLine[] = []
+  readonly #child: ChildProcess
+  readonly #exit: Promise<{ code: number | null; signal: string | null }>
+  #wake: (() => void)[] = []
+  #ended = false
+  out = ''
+
+  constructor(args: readonly string[], environment: Record<string, string> = {}) {
+    const clean = Object.entries(process.env).filter(([name]) => !name.startsWith('SALLYPORT_'))
+    this.#child = spawn(process.execPath, ['bin/sallyport.js', ...args], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...Object.fromEntries(clean), ...environment },
+    })
+    this.#child.stdout!.setEncoding('utf8').on('data', chunk => {
+      this.out += chunk
+    })
+    createInterface(this.#child.stderr!).on('line', line => {
+      this.lines.push(parse(line))
+      this.#changed()
+    })
+    this.#exit = once(this.#child, 'close').then(([code, signal]) => {
+      this.#ended = true
+      this.#changed()
+      return { code, signal }
+    })
+  }
+
+  #changed(): void {
+    for (const wake of this.#wake.splice(0)) wake()
+  }
+
+  get pid(): number {
+    return this.#child.pid!
+  }
+
+  get text(): string {
+    return this.lines.map(line => JSON.stringify(line)).join('\n')
+  }
+
+  /** The first line, past or future, that fits; what it said, if it ends without one. */
+  async line(fits: (line: LogLine) => boolean): Promise<LogLine> {
+    for (;;) {
+      const found = this.lines.find(fits)
+      if (found) return found
+      if (this.#ended) throw new Error(`it ended before that line:\n${this.text}`)
+      await new Promise<void>(resolve => this.#wake.push(resolve))
+    }
+  }
+
+  /** `HOST:PORT` of its listener of that name. */
+  async address(name: string): Promise<string> {
+    return (await this.line(line => line.msg === 'listening' && line.name === name)).address!
+  }
+
+  kill(signal: NodeJS.Signals): void {
+    this.#child.kill(signal)
+  }
+
+  /** Resolves when it has ended, by itself or by the signal. */
+  async end(signal?: NodeJS.Signals): Promise<number | string | null> {
+    if (signal) this.kill(signal)
+    const { code, signal: by } = await this.#exit
+    return code ?? by
+  }
+}
+
+function parse(line: string): LogLine {
+  try {
+    return JSON.parse(line) as LogLine
+  } catch {
+    return { msg: line }
+  }
+}

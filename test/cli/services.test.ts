@@ -1,0 +1,265 @@
+import { once } from 'node:events'
+import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer, request } from 'node:http'
+import { type AddressInfo, createServer as createNetServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
+import { Running } from './process.ts'
+import { sallyport } from './run.ts'
+
+let folder: string
+let keys: TokenKeys
+const running: Running[] = []
+const file = (name: string) => join(folder, name)
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-cli-'))
+  mkdirSync(file('run'), { mode: 0o700 })
+  await sallyport(['certs', 'init', '--out', folder, '--host', '127.0.0.1'])
+  keys = await createKeys()
+  writeFileSync(file('jwks.json'), JSON.stringify(keys.jwks))
+  writeFileSync(file('private.jwk'), JSON.stringify(keys.privateJwk))
+})
+afterEach(async () => {
+  for (const process of running.splice(0)) await process.end('SIGKILL')
+})
+afterAll(() => rmSync(folder, { recursive: true }))
+
+function start(args: readonly string[], environment: Record<string, string> = {}): Running {
+  const process = new Running(args, { RUNTIME_DIRECTORY: file('run'), ...environment })
+  running.push(process)
+  return process
+}
+
+const ADMIN = ['--admin.listen', '127.0.0.1:0']
+
+function startServer(...more: string[]): Running {
+  return start([
+    'server',
+    ...['--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
+    ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
+    ...['--auth.jwks.file', file('jwks.json'), ...(more.includes('--admin.listen') ? [] : ADMIN), ...more],
+  ])
+}
+
+function startClient(control: string, target: string, ...more: string[]): Running {
+  const token = more.some(word => word.startsWith('--token.')) ? [] : ['--token.file', file('token')]
+  const args = ['--server', `wss://${control}`, '--ca', file('ca.pem'), '--target', target, ...ADMIN]
+  return start(['client', ...args, ...token, ...more])
+}
+
+async function writeToken(name = 'token', ttl = '1h', runtime = 'demo'): Promise<string> {
+  const { token } = await createToken({ key: keys.privateJwk, runtime, ttl })
+  writeFileSync(file(`${name}.new`), `${token}\n`, { mode: 0o600 })
+  renameSync(file(`${name}.new`), file(name))
+  return token
+}
+
+async function get(address: string, path: string, headers: Record<string, string> = {}) {
+  const [host, port] = address.split(':')
+  const sent = request({ host: host!, port: Number(port), path, headers, agent: false }).end()
+  const [response] = await once(sent, 'response')
+  let body = ''
+  for await (const chunk of response.setEncoding('utf8')) body += chunk
+  return { status: response.statusCode as number, body }
+}
+
+/** A service that answers with its name, and stops with the test. */
+async function upstream(): Promise<{ url: string; close(): void }> {
+  const server = createServer((_, response) => response.end('from the service'))
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  return { url: `http://127.0.0.1:${port}`, close: () => server.close() }
+}
+
+describe('server and client', () => {
+  test('a request crosses; readiness, metrics, status; both end gracefully with 0', async () => {
+    const service = await upstream()
+    await writeToken()
+    const server = startServer()
+    const client = startClient(await server.address('control'), service.url)
+    const connected = await client.line(line => line.msg === 'connected')
+    expect(connected).toMatchObject({ component: 'client', runtime: 'demo', session: expect.any(String) })
+
+    const host = 'demo.tunnels.localhost'
+    expect(await get(await server.address('public'), '/', { host })).toEqual({ status: 200, body: 'from the service' })
+
+    const admin = await client.address('admin')
+    expect((await get(admin, '/readyz')).status).toBe(200)
+    expect((await get(admin, '/metrics')).body).toMatch(/^sallyport_token_expires_seconds 3\d{3}/m)
+    expect((await get(admin, '/metrics')).body).toContain('sallyport_exchanges_total{status="200",code=""} 1')
+
+    const environment = { RUNTIME_DIRECTORY: file('run') }
+    const status = await sallyport(['status', '--admin', `http://${admin}`, '--json'], { environment })
+    const found = JSON.parse(status.out) as { runtime: string; sessions: { connectedSince: string }[] }
+    expect(found).toMatchObject({ component: 'client', runtime: 'demo', ready: true })
+    expect(Date.parse(found.sessions[0]!.connectedSince)).toBeLessThanOrEqual(Date.now())
+
+    expect(await client.end('SIGTERM')).toBe(0)
+    expect(await server.end('SIGINT')).toBe(0)
+    expect(client.lines.at(-1)).toMatchObject({ msg: 'stopped' })
+    expect(client.out + server.out).toBe('')
+    service.close()
+  })
+
+  test('a token file that comes late and is renewed by a rename: the session stays', async () => {
+    rmSync(file('late'), { force: true })
+    const server = startServer()
+    const client = startClient(await server.address('control'), 'http://127.0.0.1:9', '--token.file', file('late'))
+    await client.line(line => line.msg === 'the token file is not there yet; waiting for it')
+    expect((await get(await client.address('admin'), '/readyz')).status).toBe(503)
+    await writeToken('late', '1h')
+    const { session } = await client.line(line => line.msg === 'connected')
+    await writeToken('late', '2h')
+    await client.line(line => line.msg === 'the session has a fresh token' && line.session === session)
+    expect(client.lines.some(line => line.msg === 'disconnected')).toBe(false)
+  })
+
+  test('a token command: run without a shell, its output in no log', async () => {
+    const server = startServer()
+    const create = ['token', 'create', '--key', file('private.jwk'), '--runtime', 'demo', '--ttl', '1h']
+    const command = [process.execPath, 'bin/sallyport.js', ...create].map(word => `"${word}"`).join(' ')
+    const control = await server.address('control')
+    const client = startClient(control, 'http://127.0.0.1:9', '--token.command', command, '--log.level', 'debug')
+    await client.line(line => line.msg === 'connected')
+    expect(client.text + server.text).not.toContain('eyJ')
+  })
+
+  test('by default a refused client keeps trying and says why; with --exit-on-refusal it ends with 4', async () => {
+    await writeToken('ended', '1s')
+    const server = startServer('--auth.audience', 'another')
+    const control = await server.address('control')
+    await writeToken()
+    const patient = startClient(control, 'http://127.0.0.1:9')
+    const line = await patient.line(line => line.msg.startsWith('not let in'))
+    expect(line.reason).toMatch(
+      /^refused \(401, request [\w-]+\): the server did not accept your token for runtime "demo"/,
+    )
+    await patient.line(line => line.msg.startsWith('no session'))
+    const strict = startClient(control, 'http://127.0.0.1:9', '--exit-on-refusal')
+    expect(await strict.end()).toBe(4)
+    expect(strict.text).not.toContain('eyJ')
+  })
+})
+
+describe('router', () => {
+  test('serves its table, tells its address, and takes a changed file', async () => {
+    const service = await upstream()
+    const routes = (path: string) => `routes:\n  - { name: a, match: { path: ${path} }, target: "${service.url}" }\n`
+    writeFileSync(file('routes.yaml'), routes('/one'))
+    const router = start(['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'), ...ADMIN])
+    const address = await router.address('router')
+    expect((await get(address, '/one')).body).toBe('from the service')
+    writeFileSync(file('routes.new'), routes('/two'))
+    renameSync(file('routes.new'), file('routes.yaml'))
+    await router.line(line => line.msg === 'routes reloaded')
+    expect((await get(address, '/one')).status).toBe(404)
+    expect((await get(address, '/two')).body).toBe('from the service')
+    expect((await get(await router.address('admin'), '/readyz')).status).toBe(200)
+    expect(await router.end('SIGTERM')).toBe(0)
+    service.close()
+  })
+})
+
+describe('ports', () => {
+  async function taken(): Promise<{ address: string; close(): void }> {
+    const server = createNetServer().listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => server.close() }
+  }
+
+  test.each(['admin.listen', 'health.listen'])('--%s in use is exit 3', async flag => {
+    const { address, close } = await taken()
+    const server = startServer(`--${flag}`, address)
+    expect(await server.end()).toBe(3)
+    expect(server.lines.at(-1)!.msg).toBe(`sallyport: --${flag} ${address} is in use by another process`)
+    close()
+  })
+
+  test('a default admin port that is taken becomes a free one', async () => {
+    writeFileSync(file('routes.yaml'), 'routes: []\n')
+    const args = ['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml')]
+    const first = await start(args).address('admin')
+    const second = start(args)
+    expect(await second.address('admin')).not.toBe(first)
+    await second.line(line => line.msg === 'the default admin port is taken; another is used')
+  })
+
+  test.each(['PUBLIC_LISTEN', 'CONTROL_LISTEN'])('SALLYPORT_%s in use is exit 3', async variable => {
+    const { address, close } = await taken()
+    const flag = variable.toLowerCase().replace('_', '.')
+    const addresses = { SALLYPORT_PUBLIC_LISTEN: '127.0.0.1:0', SALLYPORT_CONTROL_LISTEN: '127.0.0.1:0' }
+    const server = start(
+      [
+        ...['server', '--domain', 'a.b', '--auth.jwks.file', file('jwks.json'), ...ADMIN],
+        ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
+      ],
+      { ...addresses, [`SALLYPORT_${variable}`]: address },
+    )
+    expect(await server.end()).toBe(3)
+    expect(server.lines.at(-1)!.msg).toBe(`sallyport: --${flag} ${address} is in use by another process`)
+    close()
+  })
+})
+
+describe('signals', () => {
+  test('a second one ends at once, in the middle of an exchange', async () => {
+    const hanging = createServer(() => {})
+    hanging.listen(0, '127.0.0.1')
+    await once(hanging, 'listening')
+    await writeToken()
+    const server = startServer()
+    const url = `http://127.0.0.1:${(hanging.address() as AddressInfo).port}`
+    const client = startClient(await server.address('control'), url)
+    await client.line(line => line.msg === 'connected')
+    const arrived = once(hanging, 'request')
+    const answer = get(await server.address('public'), '/', { host: 'demo.tunnels.localhost' }).catch(() => undefined)
+    await arrived
+    client.kill('SIGTERM')
+    await client.line(line => line.msg === 'stopping')
+    client.kill('SIGTERM')
+    expect(await client.end()).toBe(1)
+    expect(client.lines.at(-1)).toMatchObject({ msg: 'stopping at once' })
+    await answer
+    hanging.closeAllConnections()
+    hanging.close()
+  })
+})
+
+describe('logs', () => {
+  test('an unknown variable warns, text format reads as text, and only stderr is written', async () => {
+    const server = start(
+      [
+        ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'a.b', ...ADMIN],
+        ...['--control.plaintext', '--auth.jwks.file', file('jwks.json'), '--log.format', 'text'],
+      ],
+      { SALLYPORT_DOMIAN: 'x', SALLYPORT_PORT: 'tcp://10.0.0.1:443' },
+    )
+    const line = await server.line(line => line.msg.includes('name=control'))
+    expect(line.msg).toMatch(/^\d\d:\d\d:\d\d info {2}listening name=control address=127\.0\.0\.1:\d+$/)
+    expect(server.lines[0]!.msg).toMatch(
+      /warn {2}unknown variable SALLYPORT_DOMIAN is ignored; did you mean SALLYPORT_DOMAIN\?$/,
+    )
+    expect(server.lines.some(({ msg }) => msg.includes('SALLYPORT_PORT'))).toBe(false)
+    expect(server.out).toBe('')
+  })
+})
+
+test('the admin token of a file is the one that holds, off loopback and by any name', async () => {
+  writeFileSync(file('admin-token'), 'sixteen-characters-and-more\n')
+  writeFileSync(file('routes.yaml'), 'routes: []\n')
+  const router = start([
+    ...['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'), '--admin.listen', '0.0.0.0:0'],
+    ...['--admin.token.file', file('admin-token'), '--health.listen', '127.0.0.1:0'],
+  ])
+  const admin = (await router.address('admin')).replace('0.0.0.0', '127.0.0.1')
+  expect((await get(admin, '/status')).status).toBe(401)
+  const authorization = `Bearer ${readFileSync(file('admin-token'), 'utf8').trim()}`
+  expect((await get(admin, '/status', { authorization, host: 'router.example' })).status).toBe(200)
+  expect((await get(await router.address('health'), '/readyz', { host: '10.42.0.3:8086' })).status).toBe(200)
+  const status = await sallyport(['status'], { environment: { RUNTIME_DIRECTORY: file('run') } })
+  expect(status.out).toContain('component: router')
+})
