@@ -20,7 +20,10 @@ export interface PublicOptions {
 export interface ControlOptions {
   /** Default `127.0.0.1`; not used with `hostName` and no port. */
   readonly host?: string | undefined
-  /** 0 takes a free port. May be absent only with `hostName`: then the public listener carries the control endpoint. */
+  /**
+   * 0 takes a free port. May be absent with `hostName`: then the public listener carries the control endpoint; and
+   * without `public`: then `server.attach` does, with the TLS of the embedder's server.
+   */
   readonly port?: number | undefined
   readonly tls?: TlsFiles | undefined
   /** PEM certificates of the authority whose clients are let in: makes a client certificate compulsory. */
@@ -217,14 +220,14 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
   if (control.plaintext === true) {
     demand(control.tls === undefined && control.clientCa === undefined, 'control: plaintext and tls exclude each other')
     demand(control.hostName === undefined, 'control.hostName needs TLS: the name is read from the ClientHello')
-  } else {
+  } else if (control.port !== undefined || control.hostName !== undefined) {
     demand(control.tls !== undefined, 'control.tls is required (or plaintext, behind a proxy that ends TLS)')
   }
   if (control.hostName !== undefined) {
     demand(DOMAIN.test(control.hostName), `control.hostName: ${control.hostName} is no host name`)
     demand(edge?.tls !== undefined, 'control.hostName needs public.tls: both share one TLS address')
   } else {
-    demand(control.port !== undefined, 'control.port is required')
+    demand(control.port !== undefined || edge === undefined, 'control.port is required')
   }
 }
 

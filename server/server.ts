@@ -1,6 +1,7 @@
 /** The tunnel server: the parts, put together. */
 import type { Server as HttpServer } from 'node:http'
 import { createServer as createNetServer, type Server as NetServer } from 'node:net'
+import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { type Listener, listen } from '../protocol/listener.ts'
@@ -213,6 +214,10 @@ export class Server {
    */
   attach(httpServer: HttpServer): () => void {
     const control = this.#control
+    const encrypted = httpServer instanceof TlsServer || this.#settings.control?.plaintext === true
+    if (control !== undefined && !encrypted) {
+      throw new TypeError('the control endpoint needs TLS: attach to an https.Server, or set control.plaintext')
+    }
     const unmount = mount(httpServer, {
       handler: this.#edge.handler,
       serves: authority => this.#hosts.match(authority).kind !== 'unknown',

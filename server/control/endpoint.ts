@@ -69,6 +69,7 @@ export interface ClientCertificate {
 
 /** A handshake under way. */
 interface Pending {
+  readonly key: string
   readonly address: string
   readonly timer: NodeJS.Timeout
   charged: boolean
@@ -198,19 +199,10 @@ export class ControlEndpoint {
 
   /** From here on the deadline runs. The first bytes are waited for, so that the work they cause can be measured. */
   #begin(socket: Socket, address: string): void {
-    const key = keyOf(socket)
-    const pending: Pending = {
-      address,
-      timer: setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs),
-      charged: false,
-    }
-    this.#pending.set(key, pending)
-    socket.once('close', () => {
-      this.#settle(key, pending)
-      this.#charge(pending, 0)
-    })
+    const pending = this.#track(socket, address)
+    socket.once('close', () => this.#charge(pending, 0))
     if (socket.destroyed) {
-      this.#settle(key, pending)
+      this.#settle(pending)
       this.#charge(pending, 0)
       return
     }
@@ -228,15 +220,28 @@ export class ControlEndpoint {
     })
   }
 
+  /** One deadline from here to `hello`. */
+  #track(socket: Socket, address: string): Pending {
+    const pending: Pending = {
+      key: keyOf(socket),
+      address,
+      timer: setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs),
+      charged: false,
+    }
+    this.#pending.set(pending.key, pending)
+    socket.once('close', () => this.#settle(pending))
+    return pending
+  }
+
   #charge(pending: Pending, costMs: number): void {
     const first = !pending.charged
     pending.charged = true
     if (first || costMs > 0) this.#admission.charge(costMs, first)
   }
 
-  #settle(key: string, pending: Pending): void {
+  #settle(pending: Pending): void {
     clearTimeout(pending.timer)
-    if (this.#pending.get(key) === pending) this.#pending.delete(key)
+    if (this.#pending.get(pending.key) === pending) this.#pending.delete(pending.key)
   }
 
   /** A request that is no upgrade. */
@@ -248,13 +253,13 @@ export class ControlEndpoint {
     response.end(body)
   }
 
-  /** An upgrade request, from our own listener or from one that the endpoint is mounted on. */
+  /** An upgrade request, from our own listener or from a server of the embedder's, which has a deadline from here on. */
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     socket.on('error', ignore)
     const requestId = randomUUID()
-    const key = keyOf(request.socket)
-    const pending = this.#pending.get(key)
-    const address = pending?.address ?? canonicalAddress(request.socket.remoteAddress ?? '')
+    const known = this.#pending.get(keyOf(request.socket))
+    const pending = known ?? this.#track(request.socket, canonicalAddress(request.socket.remoteAddress ?? ''))
+    const { address } = pending
     const check = checkHandshake(request)
     if ('refusal' in check) {
       refuseUpgrade(socket, check.refusal, requestId)
@@ -275,9 +280,9 @@ export class ControlEndpoint {
           identity,
           address,
           thumbprint: certificate?.thumbprint,
-          settled: () => pending !== undefined && this.#settle(key, pending),
+          settled: () => this.#settle(pending),
         })
-        if (pending !== undefined) this.#charge(pending, performance.now() - startedAt)
+        if (known !== undefined) this.#charge(known, performance.now() - startedAt)
       },
       error => {
         const { reason, detail } = explain(error)

@@ -1,0 +1,313 @@
+import { createServer as createHttpServer, type Server as HttpServer } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
+import { Readable } from 'node:stream'
+import { fetch as undiciFetch, request as undiciRequest } from 'undici'
+import { afterEach, describe, expect, test } from 'vitest'
+import { WebSocket } from 'ws'
+import { SallyportError } from '../../protocol/errors.ts'
+import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../protocol/exchange.ts'
+import type { Server } from '../../server/server.ts'
+import { always, call, DOMAIN, dial, hanging, ignoring, makeWorld, startServer } from './fixture.ts'
+
+const HOST = `demo.${DOMAIN}`
+const ORIGIN = `https://${HOST}`
+
+let server: Server
+afterEach(() => server.close({ graceMs: 0 }))
+
+/** Answers with what it was asked, head and body, as JSON. */
+const mirror: ExchangeHandler = (_preamble, request, response) => {
+  const chunks: Uint8Array[] = []
+  return {
+    data(chunk) {
+      chunks.push(chunk)
+      response.consumed(chunk.length)
+    },
+    end() {
+      const { method, path, authority, headers, caller, bodyBytes } = request
+      const body = Buffer.concat(chunks).toString()
+      const text = Buffer.from(JSON.stringify({ method, path, authority, headers, caller, bodyBytes, body }))
+      response.head({
+        status: 201,
+        headers: ['content-type', 'application/json', 'set-cookie', 'a=1', 'set-cookie', 'b=2'],
+        bodyBytes: BODY_UNKNOWN,
+      })
+      response.data(text)
+      response.end([])
+    },
+    abort() {},
+    consumed() {},
+  }
+}
+
+/** Sends `bytes` bytes, never more than 64 KiB ahead of what was taken. */
+function flood(bytes: number, onSent: (sent: number) => void): ExchangeHandler {
+  return (_preamble, _request, response): RequestSink => {
+    let left = bytes
+    let ahead = 0
+    let sent = 0
+    const pump = () => {
+      while (left > 0 && ahead < 65_536) {
+        const chunk = Buffer.alloc(Math.min(16_384, left), 'x')
+        left -= chunk.length
+        ahead += chunk.length
+        sent += chunk.length
+        onSent(sent)
+        response.data(chunk)
+      }
+      if (left === 0 && ahead === 0) response.end([])
+    }
+    response.head({ status: 200, headers: ['content-length', String(bytes)], bodyBytes: bytes })
+    queueMicrotask(pump)
+    return {
+      ...ignoring(response),
+      consumed(n) {
+        ahead -= n
+        pump()
+      },
+    }
+  }
+}
+
+describe('server.fetch', () => {
+  test('calls into a runtime', async () => {
+    server = await startServer()
+    await dial(server, { handler: mirror })
+    const request = new Request(`${ORIGIN}/a/b?c=d%20e`, { method: 'PUT', body: 'hello', headers: { 'x-one': '1' } })
+    const response = await server.fetch('demo', request, { caller: '203.0.113.5' })
+    expect(response.status).toBe(201)
+    expect(response.headers.getSetCookie()).toEqual(['a=1', 'b=2'])
+    const seen = (await response.json()) as Record<string, unknown>
+    expect(seen).toMatchObject({
+      method: 'PUT',
+      path: '/a/b?c=d%20e',
+      authority: HOST,
+      body: 'hello',
+      caller: { address: '203.0.113.5', scheme: 'https', host: HOST },
+    })
+    expect(seen.headers).toEqual(expect.arrayContaining(['x-one', '1', 'x-request-id']))
+  })
+
+  test('our refusals are answers', async () => {
+    server = await startServer()
+    const response = await server.fetch('demo', ORIGIN)
+    expect([response.status, response.headers.get('sallyport-error')]).toEqual([503, 'runtime-offline'])
+    expect(await response.json()).toMatchObject({ code: 'runtime-offline' })
+  })
+
+  test('forwarded fields of the embedder do not pass', async () => {
+    server = await startServer()
+    await dial(server, { handler: mirror })
+    const headers = { 'x-forwarded-for': '1.1.1.1', forwarded: 'for=1.1.1.1', 'x-real-ip': '1.1.1.1' }
+    const seen = (await (await server.fetch('demo', new Request(ORIGIN, { headers }))).json()) as { headers: string[] }
+    expect(seen.headers).not.toContain('1.1.1.1')
+    expect(seen.headers).not.toContain('for=1.1.1.1')
+  })
+
+  test('a reader that stops stops the sender', async () => {
+    server = await startServer()
+    let sent = 0
+    const size = 20_000_000
+    const client = await dial(server, {
+      handler: flood(size, count => {
+        sent = count
+      }),
+    })
+    const response = await server.fetch('demo', ORIGIN)
+    const reader = response.body!.getReader()
+    let got = (await reader.read()).value!.length
+    let before = -1
+    while (before !== sent) {
+      before = sent
+      // What is under way has arrived once several echoes have crossed behind it.
+      for (let i = 0; i < 10; i++) await new Promise(resolve => client.session.ping(resolve))
+    }
+    expect(sent).toBeLessThan(2_000_000)
+    for (;;) {
+      const { done, value } = await reader.read()
+      if (done) break
+      got += value.length
+    }
+    expect(got).toBe(size)
+  })
+
+  test('an abort rejects, and reaches the client', async () => {
+    server = await startServer()
+    let aborted: (error: SallyportError) => void
+    const gone = new Promise<SallyportError>(resolve => {
+      aborted = resolve
+    })
+    const begun = new Promise<void>(resolve => {
+      const handler: ExchangeHandler = (_preamble, _request, response) => {
+        resolve()
+        return { ...ignoring(response), abort: error => aborted(error) }
+      }
+      void dial(server, { handler }).then(() => {
+        calling = server.fetch('demo', new Request(ORIGIN, { signal: controller.signal }))
+        calling.catch(() => {})
+      })
+    })
+    const controller = new AbortController()
+    let calling: Promise<Response>
+    await begun
+    controller.abort()
+    await expect(calling!).rejects.toThrow(/abort/i)
+    expect((await gone).reason).toBe('cancelled')
+  })
+
+  test('a body that breaks is an error for the reader', async () => {
+    server = await startServer()
+    let response: ResponseSink | undefined
+    await dial(server, {
+      handler: (_preamble, _request, sink) => {
+        response = sink
+        sink.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+        sink.data(Buffer.from('half'))
+        return ignoring(sink)
+      },
+    })
+    const answer = await server.fetch('demo', ORIGIN)
+    const reader = answer.body!.getReader()
+    await reader.read()
+    response!.abort(new SallyportError('upstream-broken'))
+    await expect(reader.read()).rejects.toThrow()
+  })
+
+  test('a name that is no token is misuse', async () => {
+    server = await startServer()
+    await expect(server.fetch('demo', ORIGIN, { caller: 'nobody' })).rejects.toThrow(TypeError)
+  })
+})
+
+describe('server.dispatcher', () => {
+  test('carries undici.request, with a streamed body', async () => {
+    server = await startServer()
+    await dial(server, { handler: mirror })
+    const { statusCode, headers, body } = await undiciRequest(`${ORIGIN}/x`, {
+      dispatcher: server.dispatcher('demo'),
+      method: 'POST',
+      query: { a: '1 2' },
+      headers: { 'x-two': ['1', '2'] },
+      body: Readable.from([Buffer.from('one'), Buffer.from('two')]),
+    })
+    expect(statusCode).toBe(201)
+    expect(headers['set-cookie']).toEqual(['a=1', 'b=2'])
+    expect(await body.json()).toMatchObject({ method: 'POST', path: '/x?a=1+2', body: 'onetwo', bodyBytes: -1 })
+  })
+
+  test('carries undici.fetch, which follows redirects', async () => {
+    server = await startServer()
+    const redirecting: ExchangeHandler = (preamble, request, response) => {
+      if (request.path === '/target') return always('arrived')(preamble, request, response)
+      response.head({ status: 302, headers: ['location', '/target', 'content-length', '0'], bodyBytes: 0 })
+      response.end([])
+      return ignoring(response)
+    }
+    await dial(server, { handler: redirecting })
+    const response = await undiciFetch(ORIGIN, { dispatcher: server.dispatcher('demo') })
+    expect(await response.text()).toBe('arrived')
+  })
+
+  test('passes on trailers and pauses', async () => {
+    server = await startServer()
+    const trailing: ExchangeHandler = (_preamble, _request, response) => {
+      response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      response.data(Buffer.alloc(50_000))
+      response.end(['x-sum', 'abc'])
+      return ignoring(response)
+    }
+    await dial(server, { handler: trailing })
+    const { body, trailers } = await undiciRequest(ORIGIN, { dispatcher: server.dispatcher('demo') })
+    expect((await body.arrayBuffer()).byteLength).toBe(50_000)
+    expect(trailers).toEqual({ 'x-sum': 'abc' })
+  })
+
+  test('an abort of the caller reaches the client; what it cannot carry is an error', async () => {
+    server = await startServer()
+    const { handler, begun } = hanging()
+    await dial(server, { handler })
+    const controller = new AbortController()
+    const dispatcher = server.dispatcher('demo')
+    const calling = undiciRequest(ORIGIN, { dispatcher, signal: controller.signal })
+    calling.catch(() => {})
+    await begun
+    controller.abort()
+    await expect(calling).rejects.toThrow(/abort/i)
+    expect(server.stats().exchanges).toBe(0)
+    await expect(undiciRequest(ORIGIN, { dispatcher, method: 'CONNECT' as never })).rejects.toThrow()
+    await dispatcher.close()
+    await expect(undiciRequest(ORIGIN, { dispatcher })).rejects.toThrow('closed')
+  })
+})
+
+describe("on the embedder's own http.Server", () => {
+  let host: HttpServer
+  afterEach(() => {
+    host.closeAllConnections()
+    host.close()
+  })
+  async function attach(options: Parameters<typeof startServer>[0]) {
+    const made = await makeWorld()
+    const app = (_request: unknown, response: import('node:http').ServerResponse) => response.end('the app')
+    host =
+      options?.control === 'off'
+        ? createHttpServer(app)
+        : createHttpsServer({ cert: made.server.certificate, key: made.server.key }, app)
+    await new Promise<void>(resolve => host.listen(0, '127.0.0.1', resolve))
+    server = await startServer({ public: undefined, ...options })
+    const detach = server.attach(host)
+    const { port, address } = host.address() as AddressInfo
+    server.publicAddress = { host: address, port }
+    server.controlAddress ??= server.publicAddress
+    return detach
+  }
+
+  test('our hosts are ours, the rest is the app’s', async () => {
+    const detach = await attach({ control: 'off' })
+    expect((await call(server, HOST)).status).toBe(503)
+    expect((await call(server, 'app.example')).text).toBe('the app')
+    detach()
+    expect((await call(server, HOST)).text).toBe('the app')
+  })
+
+  test('without TLS the control endpoint is not mounted', async () => {
+    host = createHttpServer()
+    server = await startServer({ public: undefined, control: {} })
+    expect(() => server.attach(host)).toThrow(TypeError)
+  })
+
+  test('clients dial in on it, bodies and WebSockets go through', async () => {
+    await attach({ control: {} })
+    const upgrades: string[] = []
+    const both: ExchangeHandler = (preamble, request, response) => {
+      if (!request.upgrade) return mirror(preamble, request, response)
+      upgrades.push(request.path)
+      response.head({ status: 101, headers: [], bodyBytes: 0 })
+      return {
+        data(chunk) {
+          const { length } = chunk
+          response.data(chunk)
+          response.consumed(length)
+        },
+        end: () => response.end([]),
+        abort() {},
+        consumed() {},
+      }
+    }
+    await dial(server, { handler: both })
+    const ca = (await makeWorld()).authority.certificate
+    const options = { ca, servername: HOST, method: 'POST', body: 'x'.repeat(300_000) }
+    const answer = await call(server, HOST, '/post?q', options)
+    expect(answer.status).toBe(201)
+    expect(JSON.parse(answer.text)).toMatchObject({ path: '/post?q', caller: { scheme: 'https' } })
+    expect(JSON.parse(answer.text).body).toHaveLength(300_000)
+    const { host: address, port } = server.publicAddress!
+    const ws = new WebSocket(`wss://${address}:${port}/socket`, { ca, headers: { host: HOST } })
+    ws.on('error', () => {})
+    await new Promise(resolve => ws.once('open', resolve))
+    expect(upgrades).toEqual(['/socket'])
+    ws.terminate()
+  })
+})
