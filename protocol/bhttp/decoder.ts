@@ -97,6 +97,8 @@ export class MessageDecoder {
     this.#state = STATE.stopped
     this.#held = NO_BYTES
     this.#heldLength = 0
+    this.#small = NO_BYTES
+    this.#smallLength = 0
   }
 
   /**
@@ -301,7 +303,7 @@ export class MessageDecoder {
     const piece = this.#small.subarray(0, this.#smallLength)
     this.#small = NO_BYTES
     this.#smallLength = 0
-    if (this.#state !== STATE.stopped) this.#deliver(piece)
+    this.#deliver(piece)
   }
 
   #deliver(piece: Uint8Array): void {
