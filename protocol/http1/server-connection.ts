@@ -223,10 +223,14 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       this.#watch.within(head.expectsContinue ? this.#limits.expectMs : this.#limits.bodyIdleMs)
     }
     const sink = this.#handler(request, exchange)
+    if (exchange.failure !== undefined) {
+      sink.abort(exchange.failure)
+      return
+    }
     exchange.sink = sink
     if ((this.#state as State) === 'closed') sink.abort(new SallyportError('cancelled'))
     else if (request.bodyBytes === 0 && !request.upgrade) sink.end([])
-    else if (exchange.ended) sink.abort(new SallyportError('cancelled', 'the response came first'))
+    else if (exchange.ended) exchange.takeSink()?.abort(new SallyportError('cancelled', 'the response came first'))
   }
 
   bodyData(chunk: Uint8Array): void {
@@ -336,7 +340,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #leaveBody(exchange: ServerExchange): void {
     this.#exchange = exchange.keepAlive ? exchange : undefined
     this.#unconsumed = 0
-    exchange.sink?.abort(new SallyportError('cancelled', 'the response came first'))
+    exchange.takeSink()?.abort(new SallyportError('cancelled', 'the response came first'))
     if (!exchange.keepAlive) {
       this.#linger()
       return
@@ -386,7 +390,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#logger.debug({ peer: this.#peerAddress, code: error.reason, detail: error.message }, 'request refused')
     const exchange = this.#exchange
     if (exchange !== undefined && !exchange.ended) {
-      exchange.sink?.abort(error)
+      exchange.takeSink()?.abort(error)
       exchange.keepAlive = false
       this.#closing = true
       exchange.abort(error)
@@ -455,10 +459,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const exchange = this.#exchange
     this.#exchange = undefined
     this.#connections?.delete(this)
-    if (exchange !== undefined && !wasDraining) {
-      exchange.ended = true
-      exchange.sink?.abort(new SallyportError('cancelled'))
-    }
+    if (exchange === undefined || wasDraining || (exchange.ended && this.#halfClosed)) return
+    exchange.ended = true
+    exchange.takeSink()?.abort(new SallyportError('cancelled'))
   }
 
   get idle(): boolean {

@@ -28,6 +28,8 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   headSent = false
   ended = false
   keepAlive = false
+  /** Set if our own end found the response at fault. */
+  failure: SallyportError | undefined
   /** The caller still waits for a 100. */
   awaitsContinue: boolean
   #wire: ServerWire
@@ -156,9 +158,17 @@ export class ServerExchange implements ResponseSink, BodyOwner {
 
   /** Our own end found the response at fault: the upstream is told as well. */
   #fail(error: SallyportError): void {
-    const sink = this.sink
+    const sink = this.takeSink()
+    this.failure = error
     this.abort(error)
     sink?.abort(error)
+  }
+
+  /** The sink, which is told nothing more by the exchange: it is about to be told its last. */
+  takeSink(): RequestSink | undefined {
+    const { sink } = this
+    this.sink = undefined
+    return sink
   }
 
   consumed(bytes: number): void {

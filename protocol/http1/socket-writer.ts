@@ -11,6 +11,8 @@ export interface BodyOwner {
 
 /** Up to here copying into one buffer is cheaper than a vectored write. */
 const COPY_BYTES = 16 * 1024
+/** With so much there is nothing to win by waiting for more. */
+const TURN_BYTES = 64 * 1024
 
 export class SocketWriter {
   /** Bytes that the kernel has not taken yet. */
@@ -52,15 +54,21 @@ export class SocketWriter {
     if (this.#ending) return
     this.#pieces.push(piece)
     this.#bytes += piece.length
+    if (this.#bytes >= TURN_BYTES) {
+      this.flush()
+      return
+    }
     if (this.#scheduled) return
     this.#scheduled = true
     process.nextTick(this.#flushBound)
   }
 
-  readonly #flushBound = (): void => this.flush()
+  readonly #flushBound = (): void => {
+    this.#scheduled = false
+    this.flush()
+  }
 
   flush(): void {
-    this.#scheduled = false
     if (this.#bytes === 0) return
     const pieces = this.#pieces
     const bytes = this.#bytes

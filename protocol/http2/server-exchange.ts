@@ -26,6 +26,8 @@ export class Http2ServerExchange implements ResponseSink {
   readonly #reader: StreamReader
   readonly #writer: StreamWriter
   #sink: RequestSink | undefined
+  /** Set if our own end found the response at fault. */
+  #failure: SallyportError | undefined
   #headSent = false
   #responseEnded = false
   #requestEnded: boolean
@@ -55,11 +57,15 @@ export class Http2ServerExchange implements ResponseSink {
   start(handler: Handler): void {
     const { request } = this
     const sink = handler(request, this)
+    if (this.#failure !== undefined) {
+      sink.abort(this.#failure)
+      return
+    }
     this.#sink = sink
-    if (this.#stream.destroyed) sink.abort(new SallyportError('cancelled'))
+    if (this.#stream.destroyed) this.#tell(new SallyportError('cancelled'))
     else if (request.upgrade) return
     else if (request.bodyBytes === 0) sink.end([])
-    else if (this.#responseEnded) sink.abort(new SallyportError('cancelled', 'the response came first'))
+    else if (this.#responseEnded) this.#tell(new SallyportError('cancelled', 'the response came first'))
     else this.#readRequest()
   }
 
@@ -101,7 +107,7 @@ export class Http2ServerExchange implements ResponseSink {
 
   /** The caller broke the rules in the midst of its body. */
   #refuse(error: SallyportError): void {
-    this.#sink?.abort(error)
+    this.#tell(error)
     this.abort(error)
   }
 
@@ -202,7 +208,7 @@ export class Http2ServerExchange implements ResponseSink {
     if (!this.#stream.writableEnded) this.#stream.end()
     if (this.#requestEnded || this.#raw) return
     // Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted.
-    this.#sink?.abort(new SallyportError('cancelled', 'the response came first'))
+    this.#tell(new SallyportError('cancelled', 'the response came first'))
     if (this.#stream.writableFinished) this.#onFinish()
     else this.#stream.once('finish', this.#onFinish)
   }
@@ -227,8 +233,17 @@ export class Http2ServerExchange implements ResponseSink {
   }
 
   #fail(error: SallyportError): void {
+    this.#failure = error
     const sink = this.#sink
+    this.#sink = undefined
     this.abort(error)
+    sink?.abort(error)
+  }
+
+  /** The last that the upstream end hears. */
+  #tell(error: SallyportError): void {
+    const sink = this.#sink
+    this.#sink = undefined
     sink?.abort(error)
   }
 
@@ -238,7 +253,7 @@ export class Http2ServerExchange implements ResponseSink {
     const whole = this.#responseEnded && this.#requestEnded
     this.#responseEnded = true
     this.#requestEnded = true
-    if (!whole) this.#sink?.abort(new SallyportError('cancelled'))
+    if (!whole) this.#tell(new SallyportError('cancelled'))
   }
 
   /** Acts on what is due; returns the time until the next deadline. */

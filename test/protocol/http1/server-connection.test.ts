@@ -1,0 +1,467 @@
+import { createHash } from 'node:crypto'
+import { afterEach, describe, expect, test } from 'vitest'
+import { SallyportError } from '../../../protocol/errors.ts'
+import type { Handler } from '../../../protocol/exchange.ts'
+import type { HttpLimits } from '../../../protocol/limits.ts'
+import { type Listener, listen } from '../../../protocol/listener.ts'
+import { call, ok, recorder } from './raw.ts'
+
+const open: Listener[] = []
+afterEach(async () => {
+  for (const listener of open.splice(0)) await listener.close({ graceMs: 0 })
+})
+
+async function serve(handler: Handler, limits?: Partial<HttpLimits>) {
+  const listener = await listen({ port: 0, handler, limits })
+  open.push(listener)
+  return { listener, caller: await call(listener.address.port, { allowHalfOpen: true }) }
+}
+
+const get = (path = '/', more = '') => `GET ${path} HTTP/1.1\r\nHost: a\r\n${more}\r\n`
+
+/** Resolves when `done` holds, looked at after each turn of the event loop. */
+async function eventually(done: () => boolean): Promise<void> {
+  while (!done()) await new Promise(resolve => setImmediate(resolve))
+}
+
+describe('requests', () => {
+  test('a head is the same at every split point', async () => {
+    const { handler, seen } = recorder(({ response }) => ok(response))
+    const { caller } = await serve(handler)
+    const text = `POST /x?y HTTP/1.1\r\nHost: a\r\nX-Y: z z\r\nContent-Length: 3\r\n\r\nabc`
+    for (let at = 1; at < text.length; at++) {
+      caller.send(text.slice(0, at))
+      await new Promise(resolve => setImmediate(resolve))
+      caller.send(text.slice(at))
+      await caller.saying('HTTP/1.1 200', at)
+      await eventually(() => seen.length === at)
+    }
+    expect(new Set(seen.map(({ request }) => `${request.method} ${request.path} ${request.headers}`)).size).toBe(1)
+  })
+
+  test('pipelined requests are answered in order, one at a time', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.send(get('/one') + get('/two') + get('/six'))
+    for (const n of [1, 2, 3]) {
+      await eventually(() => seen.length >= n)
+      expect(seen.length).toBe(n)
+      ok(seen[n - 1]!.response, seen[n - 1]!.request.path)
+    }
+    const text = await caller.saying('HTTP/1.1 200', 3)
+    expect(text.match(/\/(one|two|six)/g)).toEqual(['/one', '/two', '/six'])
+  })
+
+  test('a pipelined flood is read no further than the buffer', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.send(get().repeat(1_000_000))
+    await eventually(() => seen.length === 1)
+    // The kernel takes some megabytes, then the caller's own writes wait.
+    await eventually(() => caller.socket.writableLength > 0)
+    expect(seen.length).toBe(1)
+    ok(seen[0]!.response)
+    await eventually(() => seen.length === 2)
+  })
+
+  test('chunked body with trailers, and a chunked answer with trailers', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.send(get('/').replace('GET', 'FOO').replace('\r\n\r\n', '\r\nTransfer-Encoding: chunked\r\n\r\n'))
+    caller.send('3\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n')
+    await eventually(() => seen[0]?.trailers !== undefined)
+    expect(seen[0]).toMatchObject({ body: 'abc', trailers: ['x-sum', '1'] })
+    const { response } = seen[0]!
+    response.head({ status: 299, headers: ['x', '1', 'set-cookie', 'a', 'x', '2'], bodyBytes: -1 })
+    response.data(Buffer.from('one'))
+    await caller.saying('3\r\none\r\n')
+    response.data(Buffer.from('two'))
+    response.end(['x-end', 'y'])
+    const text = await caller.saying('x-end: y\r\n\r\n')
+    expect(text).toMatch(
+      /^HTTP\/1.1 299 \r\nx: 1\r\nset-cookie: a\r\nx: 2\r\ntransfer-encoding: chunked\r\ndate: [^\r]+\r\n\r\n/,
+    )
+    expect(text).toContain('3\r\ntwo\r\n0\r\nx-end: y\r\n\r\n')
+  })
+
+  test('back-pressure: no more is read than the handler consumes', async () => {
+    let taken = 0
+    const consume: ((bytes: number) => void)[] = []
+    const { caller } = await serve((_request, response) => {
+      consume.push(bytes => response.consumed(bytes))
+      return { data: chunk => (taken += chunk.length), end: () => ok(response), abort() {}, consumed() {} }
+    })
+    const size = 64 * 1024 * 1024
+    caller.send(`PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: ${size}\r\n\r\n`)
+    caller.send(Buffer.alloc(size))
+    await eventually(() => taken > 64 * 1024)
+    const held = taken
+    for (let turn = 0; turn < 100; turn++) await new Promise(resolve => setImmediate(resolve))
+    expect(taken).toBe(held)
+    expect(taken).toBeLessThan(256 * 1024)
+    let given = 0
+    while (taken < size) {
+      consume[0]!(taken - given)
+      given = taken
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    await caller.saying('HTTP/1.1 200')
+  })
+
+  test('consumed tells of each response byte once it has left', async () => {
+    let consumed = 0
+    const { caller } = await serve((_request, response) => {
+      response.head({ status: 200, headers: [], bodyBytes: -1 })
+      for (let i = 0; i < 100; i++) response.data(Buffer.alloc(100_000))
+      response.end([])
+      return { data() {}, end() {}, abort() {}, consumed: bytes => (consumed += bytes) }
+    })
+    caller.socket.pause()
+    caller.send(get())
+    await eventually(() => consumed > 0)
+    for (let turn = 0; turn < 50; turn++) await new Promise(resolve => setImmediate(resolve))
+    expect(consumed).toBeLessThan(10_000_000)
+    caller.socket.resume()
+    await eventually(() => consumed === 10_000_000)
+  })
+})
+
+describe('answers', () => {
+  test('E13: HEAD, 204 and 304 have no body, whatever comes', async () => {
+    let status = 200
+    const { caller } = await serve((_request, response) => {
+      response.head({ status, headers: ['content-length', '5'], bodyBytes: 0 })
+      response.data(Buffer.from('stray'))
+      response.end([])
+      return { data() {}, end() {}, abort() {}, consumed() {} }
+    })
+    caller.send(get().replace('GET', 'HEAD'))
+    await caller.saying('\r\n\r\n', 1)
+    status = 204
+    caller.send(get())
+    await caller.saying('\r\n\r\n', 2)
+    status = 304
+    caller.send(get())
+    const text = await caller.saying('\r\n\r\n', 3)
+    expect(text).not.toContain('stray')
+    expect(text.match(/content-length: 5/g)).toHaveLength(2)
+    expect(text).toMatch(/204 No Content\r\ndate/)
+  })
+
+  test('informational responses go before the head, 100 only where it is awaited', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.send(get())
+    await eventually(() => seen.length === 1)
+    seen[0]!.response.informational(100, [])
+    seen[0]!.response.informational(103, ['link', '</a>'])
+    await caller.saying('\r\n\r\n')
+    ok(seen[0]!.response)
+    const text = await caller.saying('ok')
+    expect(text).toMatch(/^HTTP\/1.1 103 Early Hints\r\nlink: <\/a>\r\n\r\nHTTP\/1.1 200/)
+  })
+
+  test('HTTP/1.0: no chunks; a body of unknown length ends with the connection', async () => {
+    const { handler } = recorder(({ response }) => {
+      response.informational(103, [])
+      response.head({ status: 200, headers: [], bodyBytes: -1 })
+      response.data(Buffer.from('old'))
+      response.end(['t', '1'])
+    })
+    const { caller } = await serve(handler)
+    caller.send('GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n')
+    const text = await caller.end()
+    expect(text).toMatch(/^HTTP\/1.1 200 OK\r\n.*connection: close\r\n\r\nold$/s)
+  })
+
+  test('a cut response is never ended: chunked, of known length, until close', async () => {
+    for (const [version, bodyBytes] of [
+      ['1.1', -1],
+      ['1.1', 10],
+      ['1.0', -1],
+    ] as const) {
+      const { handler, seen } = recorder(({ response }) => {
+        response.head({ status: 200, headers: [], bodyBytes })
+        response.data(Buffer.from('half'))
+      })
+      const { caller } = await serve(handler)
+      caller.send(get().replace('1.1', version))
+      await caller.saying('half')
+      seen[0]!.response.abort(new SallyportError('upstream-broken'))
+      const text = await caller.end()
+      expect(text).not.toContain('0\r\n\r\n')
+      if (version === '1.0') expect(caller.error).toBe('ECONNRESET')
+    }
+  })
+
+  test('a body that is not as long as announced is cut, and the upstream is told', async () => {
+    const { handler, seen } = recorder(({ response }) => response.head({ status: 200, headers: [], bodyBytes: 3 }))
+    const { caller } = await serve(handler)
+    caller.send(get())
+    await eventually(() => seen.length === 1)
+    seen[0]!.response.data(Buffer.from('four'))
+    await caller.end()
+    expect(seen[0]!.aborted).toBe('upstream-broken')
+  })
+
+  test.each([
+    ['a value with CRLF', ['x', 'a\r\nb: c']],
+    ['a name with a space', ['a b', 'c']],
+    ['a value beyond latin1', ['x', '\u0142']],
+  ])('E14: %s never goes out', async (_name, headers) => {
+    const { handler } = recorder(({ response }) => response.head({ status: 200, headers, bodyBytes: 0 }))
+    const { caller } = await serve(handler)
+    caller.send(get())
+    const text = await caller.saying('}')
+    expect(text).toMatch(/^HTTP\/1.1 502/)
+    expect(text).not.toContain('b: c')
+  })
+
+  test('connection fields of a handler do not pass', async () => {
+    const headers = ['connection', 'x', 'transfer-encoding', 'gzip', 'upgrade', 'y', 'keep-alive', 'z', 'host', 'q']
+    const { handler } = recorder(({ response }) => {
+      response.head({ status: 200, headers: [...headers, 'vary', 'date'], bodyBytes: 0 })
+      response.end([])
+    })
+    const { caller } = await serve(handler)
+    caller.send(get())
+    const text = await caller.saying('\r\n\r\n')
+    expect(text).toMatch(/^HTTP\/1.1 200 OK\r\nvary: date\r\ncontent-length: 0\r\ndate: [^\r]*\r\n\r\n$/)
+  })
+})
+
+describe('E4: an answer before the end of the request', () => {
+  test('a short rest is drained, and the next request is the next', async () => {
+    const { handler, seen } = recorder(({ response, request }) => ok(response, request.path))
+    const { caller } = await serve(handler)
+    caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\n')
+    await caller.saying('/1')
+    caller.send(`${get('/smuggled').padEnd(40, 'x')}${get('/2')}`)
+    await caller.saying('/2')
+    expect(seen.map(({ request }) => request.path)).toEqual(['/1', '/2'])
+    expect(seen[0]).toMatchObject({ body: '', aborted: 'cancelled' })
+  })
+
+  test('a long rest closes the connection after a bound', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const { caller } = await serve(handler)
+    caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n')
+    await caller.saying('ok')
+    for (let i = 0; i < 100 && !caller.closed; i++) {
+      caller.send(`10000\r\n${'x'.repeat(65536)}\r\n`)
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    await caller.close()
+    expect(caller.text.split('HTTP/1.1').length).toBe(2)
+  })
+
+  test('an error to a long body says close at once', async () => {
+    const { handler } = recorder(({ response }) => response.abort(new SallyportError('body-too-large')))
+    const { caller } = await serve(handler)
+    caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n')
+    expect(await caller.saying('}')).toMatch(/^HTTP\/1.1 413.*connection: close/s)
+  })
+})
+
+describe('E8: expectations', () => {
+  const post = 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n'
+
+  test("the upstream's 100 asks for the body", async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.send(post)
+    await eventually(() => seen.length === 1)
+    seen[0]!.response.informational(100, [])
+    expect(await caller.saying('\r\n\r\n')).toBe('HTTP/1.1 100 Continue\r\n\r\n')
+    caller.send('hi')
+    await eventually(() => seen[0]!.trailers !== undefined)
+    ok(seen[0]!.response)
+    expect(await caller.saying('ok')).not.toContain('close')
+  })
+
+  test('an upstream that says nothing is helped out', async () => {
+    const { handler } = recorder(() => {})
+    const { caller } = await serve(handler, { expectMs: 20 })
+    caller.send(post)
+    expect(await caller.saying('\r\n\r\n')).toBe('HTTP/1.1 100 Continue\r\n\r\n')
+  })
+
+  test('after a final answer the body is not asked for, and the connection closes', async () => {
+    const { handler } = recorder(({ response }) => response.abort(new SallyportError('caller-not-allowed')))
+    const { caller } = await serve(handler)
+    caller.send(post)
+    const text = await caller.end()
+    expect(text).toMatch(/^HTTP\/1.1 403.*connection: close/s)
+    expect(text).not.toContain('100')
+  })
+})
+
+describe('upgrade', () => {
+  const key = 'dGhlIHNhbXBsZSBub25jZQ=='
+  const handshake = get(
+    '/',
+    `Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${key}\r\n`,
+  )
+
+  test('E5: early bytes wait for the 101; then both ways raw, with half-close', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.send(`${handshake}early`)
+    await eventually(() => seen.length === 1)
+    caller.send(' bird')
+    for (let turn = 0; turn < 20; turn++) await new Promise(resolve => setImmediate(resolve))
+    expect(seen[0]).toMatchObject({ body: '', trailers: undefined, request: { upgrade: true, method: 'GET' } })
+    const { response } = seen[0]!
+    response.head({ status: 101, headers: ['sec-websocket-protocol', 'p'], bodyBytes: 0 })
+    const text = await caller.saying('\r\n\r\n')
+    const accept = createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64')
+    expect(text).toContain(`sec-websocket-accept: ${accept}\r\n`)
+    expect(text).toContain('sec-websocket-protocol: p\r\n')
+    await eventually(() => seen[0]!.body === 'early bird')
+    caller.socket.end('last')
+    await eventually(() => seen[0]!.trailers !== undefined)
+    expect(seen[0]!.body).toBe('early birdlast')
+    response.data(Buffer.from('still here'))
+    response.end([])
+    expect(await caller.close()).toContain('still here')
+    expect(seen[0]!.aborted).toBeUndefined()
+  })
+
+  test('E5: on any other answer they are thrown away, and the connection closes', async () => {
+    const { handler, seen } = recorder(({ response }) => ok(response))
+    const { caller } = await serve(handler)
+    caller.send(handshake + get('/smuggled'))
+    const text = await caller.end()
+    expect(text).toMatch(/^HTTP\/1.1 200 OK.*connection: close/s)
+    expect(text.split('HTTP/1.1').length).toBe(2)
+    expect(seen.length).toBe(1)
+  })
+
+  test('E7: 101 to a plain request is 502', async () => {
+    const { handler } = recorder(({ response }) => response.head({ status: 101, headers: [], bodyBytes: 0 }))
+    const { caller } = await serve(handler)
+    caller.send(get())
+    expect(await caller.saying('}')).toMatch(/^HTTP\/1.1 502/)
+  })
+
+  test('an aborted one is reset', async () => {
+    const { handler, seen } = recorder(({ response }) => response.head({ status: 101, headers: [], bodyBytes: 0 }))
+    const { caller } = await serve(handler)
+    caller.send(handshake)
+    await caller.saying('\r\n\r\n')
+    seen[0]!.response.abort(new SallyportError('session-lost'))
+    await caller.close()
+    expect(caller.error).toBe('ECONNRESET')
+  })
+})
+
+describe('ends', () => {
+  test('a caller that goes away aborts its request', async () => {
+    for (const how of ['destroy', 'resetAndDestroy'] as const) {
+      const { handler, seen } = recorder(() => {})
+      const { caller } = await serve(handler, { halfCloseMs: 20 })
+      caller.send(get())
+      await eventually(() => seen.length === 1)
+      caller.socket[how]()
+      await eventually(() => seen[0]!.aborted !== undefined)
+      expect(seen[0]!.aborted).toBe('cancelled')
+    }
+  })
+
+  test('a caller that only closed its half gets its answer', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.socket.end(get())
+    await eventually(() => seen.length === 1)
+    for (let turn = 0; turn < 20; turn++) await new Promise(resolve => setImmediate(resolve))
+    ok(seen[0]!.response)
+    expect(await caller.close()).toMatch(/connection: close\r\n\r\nok$/)
+  })
+
+  test('a body that ends early aborts the request', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.socket.end('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc')
+    await eventually(() => seen[0]?.aborted !== undefined)
+    expect(seen[0]).toMatchObject({ body: 'abc', trailers: undefined })
+  })
+
+  test('a graceful close lets the exchange end and says close', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller, listener } = await serve(handler)
+    const idle = await call(listener.address.port)
+    caller.send(get())
+    await eventually(() => seen.length === 1)
+    const closed = listener.close({ graceMs: 10_000 })
+    await idle.close()
+    ok(seen[0]!.response)
+    expect(await caller.end()).toMatch(/connection: close\r\n\r\nok$/)
+    caller.socket.end()
+    await closed
+  })
+
+  test('after the grace the rest is cut', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller, listener } = await serve(handler)
+    caller.send(get())
+    await eventually(() => seen.length === 1)
+    await listener.close({ graceMs: 10 })
+    await caller.end()
+    expect(seen[0]!.aborted).toBe('cancelled')
+  })
+})
+
+describe('deadlines', () => {
+  test('a head that does not come: closed in silence, or 408 when begun', async () => {
+    const { handler } = recorder(() => {})
+    const silent = await serve(handler, { headMs: 30 })
+    expect(await silent.caller.end()).toBe('')
+    const slow = await serve(handler, { headMs: 30 })
+    slow.caller.send('GET / HT')
+    expect(await slow.caller.end()).toMatch(/^HTTP\/1.1 408/)
+  })
+
+  test('a drip of bytes does not prolong the head', async () => {
+    const { handler } = recorder(() => {})
+    const { caller } = await serve(handler, { headMs: 60 })
+    const drip = setInterval(() => caller.send('x'), 10)
+    expect(await caller.end()).toMatch(/^HTTP\/1.1 408/)
+    clearInterval(drip)
+  })
+
+  test('a body that stops: 408', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler, { bodyIdleMs: 30 })
+    caller.send('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc')
+    expect(await caller.end()).toMatch(/^HTTP\/1.1 408/)
+    expect(seen[0]!.aborted).toBe('request-timeout')
+  })
+
+  test('an idle connection is closed; one with a quiet exchange is not', async () => {
+    const { handler, seen } = recorder(({ request, response }) => {
+      if (request.path === '/quick') ok(response)
+    })
+    const { caller, listener } = await serve(handler, { keepAliveMs: 40, bodyIdleMs: 40, stalledMs: 40 })
+    const quiet = await call(listener.address.port)
+    quiet.send(get('/quiet'))
+    caller.send(get('/quick'))
+    await caller.end()
+    caller.socket.end()
+    await eventually(() => seen.length === 2)
+    expect(quiet.closed).toBe(false)
+    ok(seen.find(({ request }) => request.path === '/quiet')!.response, 'late')
+    await quiet.saying('late')
+  })
+
+  test('a caller that stops reading is cut, and the request aborted', async () => {
+    const { handler, seen } = recorder(({ response }) => {
+      response.head({ status: 200, headers: [], bodyBytes: -1 })
+      response.data(Buffer.alloc(32 * 1024 * 1024))
+    })
+    const { caller } = await serve(handler, { stalledMs: 100 })
+    caller.socket.pause()
+    caller.send(get())
+    await eventually(() => seen[0]?.aborted !== undefined)
+    expect(seen[0]!.aborted).toBe('cancelled')
+  })
+})
