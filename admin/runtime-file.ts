@@ -40,7 +40,7 @@ export function writeRuntimeFile(content: RuntimeFile, environment: Environment)
   for (const directory of runtimeDirectories(environment)) {
     try {
       mkdirSync(directory, { recursive: true, mode: 0o700 })
-      checkDirectory(directory)
+      checkDirectory(directory, false)
       const path = join(directory, `${content.component}-${content.pid}.json`)
       rmSync(path, { force: true })
       writeFileSync(path, `${JSON.stringify(content)}\n`, { mode: 0o600, flag: 'wx' })
@@ -53,13 +53,18 @@ export function writeRuntimeFile(content: RuntimeFile, environment: Environment)
   throw problem
 }
 
-/** A name in the temporary folder can be taken by somebody else first; then it is not used. */
-function checkDirectory(directory: string): void {
+/**
+ * A name in the temporary folder can be taken by somebody else first; then it is not used. Root reads what services of
+ * other users wrote.
+ */
+function checkDirectory(directory: string, isReader: boolean): void {
   const stat = lstatSync(directory)
   if (!stat.isDirectory()) throw new Error(`${directory} is no directory`)
   const uid = process.getuid?.()
-  if (uid !== undefined && stat.uid !== uid && stat.uid !== 0) throw new Error(`${directory} belongs to somebody else`)
-  if (uid !== undefined && (stat.mode & 0o022) !== 0) throw new Error(`${directory} is writable for others`)
+  if (uid === undefined) return
+  const isOurs = stat.uid === uid || stat.uid === 0 || (isReader && uid === 0)
+  if (!isOurs) throw new Error(`${directory} belongs to somebody else`)
+  if ((stat.mode & 0o022) !== 0) throw new Error(`${directory} is writable for others`)
 }
 
 /** Removes the file when the component ends. */
@@ -80,7 +85,7 @@ function systemDirectories(): string[] {
 
 function readDirectory(directory: string): RuntimeFile[] {
   try {
-    checkDirectory(directory)
+    checkDirectory(directory, true)
     const names = readdirSync(directory).filter(name => /^(server|client|router)-\d+\.json$/.test(name))
     return names.flatMap(name => readRuntimeFile(join(directory, name)))
   } catch {

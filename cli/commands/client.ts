@@ -2,8 +2,9 @@ import { readFile } from 'node:fs/promises'
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { Run } from '../command.ts'
-import type { ClientConfig } from '../config/client.ts'
+import type { ClientConfig, clientSettings } from '../config/client.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
+import type { Loaded } from '../config/load.ts'
 import { checkClient } from '../config/rules.ts'
 import { EXIT } from '../failure.ts'
 import { readInput } from '../options.ts'
@@ -17,7 +18,15 @@ export const runClient: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('client', args, io)
   checkClient(loaded.values)
   await checkClientFiles(loaded.values)
-  return runService('client', loaded, io, context => start(loaded.values, context))
+  const warnings = [...loaded.warnings, ...proxyWarnings(loaded)]
+  return runService('client', { ...loaded, warnings }, io, context => start(loaded.values, context))
+}
+
+/** Everybody on the machine can read a command line. */
+function proxyWarnings({ values, origins }: Loaded<typeof clientSettings>): string[] {
+  const isSecret = values.proxy !== undefined && new URL(values.proxy).password !== ''
+  const isOpen = isSecret && origins.get('proxy')?.source === 'flag'
+  return isOpen ? ['--proxy shows its password to everybody on this machine; SALLYPORT_PROXY does not'] : []
 }
 
 async function start(config: ClientConfig, { logger, onExchange }: ServiceContext): Promise<Service> {
@@ -64,6 +73,8 @@ async function tunnelOptions(config: ClientConfig): Promise<Omit<ClientOptions, 
     ca: config.ca && (await Promise.all(config.ca.map(file => readFile(file)))),
     caOnly: config['ca-only'],
     tls: cert === undefined ? undefined : { cert: readInput(cert, 'the certificate'), key: readInput(key!, 'the key') },
+    tlsMin: config['tls.min'] === '1.2' ? 'TLSv1.2' : 'TLSv1.3',
+    audience: config.audience,
     connections: config.connections,
     allowCallers: config['allow.callers'],
     proxy: config.proxy,

@@ -108,7 +108,9 @@ function limits(config: ServerConfig): ServerLimits {
 
 function keySet(config: ServerConfig): ServerOptions['auth']['jwks'] {
   const file = config['auth.jwks.file']
-  return file === undefined ? { url: config['auth.jwks.url']! } : { file }
+  if (file !== undefined) return { file }
+  const ca = config['auth.jwks.ca']
+  return { url: config['auth.jwks.url']!, ca: ca && readInput(ca, 'the authorities of the key set') }
 }
 
 function tlsFiles(cert: string | undefined, key: string | undefined): TlsFiles | undefined {

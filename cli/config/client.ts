@@ -17,6 +17,12 @@ export const clientSettings = {
   'ca-only': setting(kinds.toggle, 'false', 'Trusts the authorities of `--ca` alone.'),
   'tls.cert': optional(kinds.file, 'Client certificate (PEM), where the server asks for one.'),
   'tls.key': optional(kinds.file, 'Private key of that certificate (PEM).'),
+  'tls.min': setting(kinds.oneOf('1.3', '1.2'), '1.3', 'Lowest TLS version; 1.2 for old middleboxes only.'),
+  audience: setting(
+    kinds.text('AUDIENCE'),
+    'sallyport',
+    'Audience that the server wants; only to explain why a token was refused.',
+  ),
   target: optional(kinds.url(['http:', 'https:', 'h2c:']), 'Where every request goes, instead of a route table.'),
   ...routeSettings,
   connections: setting(kinds.integer(1, 16), '2', 'Sessions to keep up.'),

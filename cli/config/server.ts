@@ -39,6 +39,7 @@ export const serverSettings = {
   domain: optional(kinds.list(kinds.hostName), 'Domains of runtimes: `<runtime>.<domain>`. At least one is needed.'),
   'auth.jwks.file': optional(kinds.file, 'Key set (JWKS) that verifies tokens. A changed file is loaded.'),
   'auth.jwks.url': optional(kinds.url(['https:']), 'Key set (JWKS) to fetch, instead of a file.'),
+  'auth.jwks.ca': optional(kinds.file, 'Authorities (PEM) for that URL, instead of those of the system.'),
   'auth.issuer': optional(kinds.text('ISSUER'), 'Claim `iss` that tokens must have.'),
   'auth.audience': setting(kinds.text('AUDIENCE'), 'sallyport', 'Claim `aud` that tokens must have.'),
   'auth.runtime-claim': setting(kinds.text('CLAIM'), 'sub', 'Claim that names the runtime.'),

@@ -14,6 +14,7 @@ export async function checkServerFiles(config: ServerConfig): Promise<void> {
   await checkPair('public.tls', config['public.tls.cert'], config['public.tls.key'])
   await checkPair('control.tls', config['control.tls.cert'], config['control.tls.key'])
   await checkAuthorities('control.tls.client-ca', config['control.tls.client-ca'])
+  await checkAuthorities('auth.jwks.ca', config['auth.jwks.ca'])
   if (config['auth.jwks.file'] !== undefined) await checkKeySet(config['auth.jwks.file'])
 }
 

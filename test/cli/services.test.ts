@@ -220,6 +220,7 @@ describe('signals', () => {
     await arrived
     client.kill('SIGTERM')
     await client.line(line => line.msg === 'stopping')
+    expect((await get(await client.address('admin'), '/readyz')).status).toBe(503)
     client.kill('SIGTERM')
     expect(await client.end()).toBe(1)
     expect(client.lines.at(-1)).toMatchObject({ msg: 'stopping at once' })
