@@ -2,9 +2,10 @@
 import type { Handler } from '../protocol/exchange.ts'
 import { type Logger, noLogger } from '../protocol/log.ts'
 import { compileTable } from './compile.ts'
+import type { CompiledTable } from './compiled.ts'
 import type { ExchangeHooks } from './handler/exchange.ts'
 import { routeHandler } from './handler/handler.ts'
-import type { Route, RouteTable } from './table.ts'
+import { formatPath, type Route, type RouteTable, RouteTableError } from './table.ts'
 import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
 
 export interface ForwarderOptions extends UpstreamsOptions {
@@ -27,13 +28,13 @@ export interface Forwarder {
 
 /**
  * Forwards every request to `targetUrl` (`http:`, `https:` or `h2c:`, host and port alone), path and query as they come.
- * Throws `RouteTableError` if the target or an option cannot be used.
+ * Throws TypeError if the target or an option cannot be used.
  */
 export function createForwarder(targetUrl: string | URL, options: ForwarderOptions = {}): Forwarder {
   const { host, timeouts, limits, tls, retries, cors, resolve } = options
   const target = String(targetUrl)
   const route: Route = { name: 'target', match: {}, target, host, timeouts, limits, tls, retries, cors }
-  const table = compileTable({ routes: [route], resolve })
+  const table = compileOne({ routes: [route], resolve })
   const logger = options.logger ?? noLogger
   for (const warning of table.warnings) logger.warn({}, warning)
   const upstreams = createUpstreams(options)
@@ -42,5 +43,15 @@ export function createForwarder(targetUrl: string | URL, options: ForwarderOptio
     handler: routeHandler(() => table, upstreams, hooks),
     stats: () => upstreams.stats(),
     close: () => upstreams.close(),
+  }
+}
+
+function compileOne(table: RouteTable): CompiledTable {
+  try {
+    return compileTable(table)
+  } catch (error) {
+    if (!(error instanceof RouteTableError)) throw error
+    const lines = error.problems.map(({ path, message }) => `${formatPath(path.slice(2))}: ${message}`)
+    throw new TypeError(lines.join('\n'), { cause: error })
   }
 }

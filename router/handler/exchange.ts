@@ -79,6 +79,7 @@ export class RoutedExchange implements RequestSink {
     if (this.#responseOver) return
     this.#code = error.reason
     this.#upstream = undefined
+    this.#logFailure(error)
     if (this.#status !== 0) {
       this.#cut = true
       this.#downstream.abort(error)
@@ -89,9 +90,7 @@ export class RoutedExchange implements RequestSink {
 
   #answerError(error: SallyportError, allow: string | undefined): void {
     const cors = this.#route?.cors
-    const down = error.source === 'upstream' && error.reason !== 'no-route'
-    if (down) this.#logFailure(error)
-    if (down && cors !== undefined && answerPreflight(this.#downstream, this.#request, cors)) {
+    if (isUpstreams(error) && cors !== undefined && answerPreflight(this.#downstream, this.#request, cors)) {
       this.#status = 204
       return
     }
@@ -101,7 +100,8 @@ export class RoutedExchange implements RequestSink {
 
   #logFailure(error: SallyportError): void {
     const fields = { route: this.#route?.name, requestId: this.#request.requestId, code: error.reason }
-    this.#hooks.logger.warn(fields, error.message)
+    if (isUpstreams(error)) this.#hooks.logger.warn(fields, error.message)
+    else this.#hooks.logger.debug(fields, error.message)
   }
 
   /** What waits of the request, and what still comes, is dropped, and credit for it given. */
@@ -208,6 +208,11 @@ export class RoutedExchange implements RequestSink {
       upgrade: request.upgrade,
     })
   }
+}
+
+/** Whether the target is to blame, and not the request or the table. */
+function isUpstreams(error: SallyportError): boolean {
+  return error.source === 'upstream' && error.reason !== 'no-route'
 }
 
 /** The response's side: what the upstream end talks to. */

@@ -91,7 +91,8 @@ export class UpstreamExchange implements RequestSink {
   }
 
   end(trailers: HeaderList): void {
-    if (this.#over || this.#trailers !== undefined) return
+    // The half-close of an upgraded exchange is passed on whenever it comes.
+    if (this.#over || (this.#trailers !== undefined && !this.#request.upgrade)) return
     this.#trailers = trailers
     this.#sink?.end(trailers)
   }

@@ -1,0 +1,61 @@
+import { expect, it } from 'vitest'
+import { createRouter } from '../../router/index.ts'
+
+const router = createRouter({
+  routes: {
+    routes: [
+      { name: 'api', match: { path: '/api', methods: ['POST'] }, target: 'https://api.internal', host: 'target' },
+      {
+        name: 'old',
+        match: { path: '/old/x' },
+        target: 'http://old',
+        rewrite: { replacePrefix: { from: '/old', to: '/new' } },
+      },
+      { name: 'inner', match: { path: '/inner' }, target: 'http://[::1]:81', allow: { callers: ['10.0.0.0/8'] } },
+      { name: 'hosted', match: { hosts: ['a.example.com'], path: '/' }, target: 'h2c://grpc:50051' },
+      { name: 'strip', match: { path: '/strip' }, target: 'http://s', rewrite: { stripPrefix: '/strip' } },
+    ],
+    resolve: { 'api.internal:443': '127.0.0.1:9443' },
+  },
+})
+
+it('tells route, target, dialled address, path and host', () => {
+  expect(router.match({ url: 'https://outer/api/x?y', method: 'POST' })).toEqual({
+    outcome: 'forward',
+    route: 'api',
+    captures: {},
+    path: '/api/x?y',
+    target: 'https://api.internal:443',
+    dial: '127.0.0.1:9443',
+    host: 'api.internal',
+    code: undefined,
+    status: undefined,
+    explanation: 'route "api" sends it to https://api.internal:443 as POST /api/x?y',
+  })
+  expect(router.match({ url: 'http://h:1/old/x/y' })).toMatchObject({ path: '/new/x/y', host: 'h:1' })
+  expect(router.match({ url: '/inner' })).toMatchObject({ target: 'http://[::1]:81', dial: undefined })
+  expect(router.match({ url: 'http://a.example.com/any' })).toMatchObject({
+    route: 'hosted',
+    target: 'h2c://grpc:50051',
+  })
+  expect(router.match({ url: '/strip?q' })).toMatchObject({ path: '/?q' })
+})
+
+it('tells why none', () => {
+  const why = (url: string, more = {}) => {
+    const { outcome, status, explanation } = router.match({ url, ...more })
+    expect(outcome).toBe('refuse')
+    return `${status} ${explanation}`
+  }
+  expect(why('http://h/api')).toBe('405 route "api" has this path, but takes POST and not GET')
+  expect(why('http://h/apix')).toBe("404 no route for h/apix; the table's paths are /api, /old/x, /inner, /, /strip")
+  expect(why('http://h/inner', { caller: '192.0.2.1' })).toBe(
+    '403 route "inner" matches, but its allow.callers does not',
+  )
+  expect(why('http://h/inner/../api')).toBe(
+    '400 refused (400): the path holds a dot segment, a backslash, NUL or the like',
+  )
+  expect(why('http://h/strip//evil.example')).toBe(
+    '400 route "strip" matches, but: the rewritten path would begin with two slashes',
+  )
+})
