@@ -48,15 +48,21 @@ export class RuntimeDispatcher extends Dispatcher {
     return true
   }
 
-  override close(callback?: () => void): Promise<void> & void {
+  override close(callback: () => void): void
+  override close(): Promise<void>
+  override close(callback?: () => void): Promise<void> | undefined {
     this.#closed = true
-    callback?.()
-    return Promise.resolve() as Promise<void> & void
+    if (callback === undefined) return Promise.resolve()
+    queueMicrotask(callback)
+    return undefined
   }
 
-  override destroy(...args: unknown[]): Promise<void> & void {
-    const callback = args.find(one => typeof one === 'function') as (() => void) | undefined
-    return this.close(callback)
+  override destroy(error: Error | null, callback: () => void): void
+  override destroy(callback: () => void): void
+  override destroy(error?: Error | null): Promise<void>
+  override destroy(first?: Error | null | (() => void), second?: () => void): Promise<void> | undefined {
+    const callback = typeof first === 'function' ? first : second
+    return callback === undefined ? this.close() : (this.close(callback) as undefined)
   }
 }
 

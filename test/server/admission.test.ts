@@ -1,0 +1,113 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { Admission, type Candidate } from '../../server/control/admission.ts'
+
+let now = 0
+let admitted: string[]
+let refused: string[]
+beforeEach(() => {
+  now = 0
+  admitted = []
+  refused = []
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+const create = (options: { maxWaiting?: number; maxPerAddress?: number } = {}) =>
+  new Admission({ share: 0.25, maxWaiting: 100, maxPerAddress: 50, now: () => now, ...options })
+
+function candidate(name: string, address = name[0]!): Candidate {
+  return { address, admit: () => admitted.push(name), refuse: () => refused.push(name) }
+}
+
+function pass(ms: number): void {
+  now += ms
+  vi.advanceTimersByTime(ms)
+}
+
+/** Eight may be under way at once without a known cost. */
+function fill(admission: Admission): void {
+  for (let i = 0; i < 8; i++) admission.add(candidate(`z${i}`))
+  admitted = []
+}
+
+describe('the budget', () => {
+  test('lets a few begin at once, and others when their cost is known', () => {
+    const admission = create()
+    for (let i = 0; i < 10; i++) admission.add(candidate(`a${i}`))
+    expect(admitted).toHaveLength(8)
+    admission.charge(1, true)
+    expect(admitted).toHaveLength(9)
+    expect(admission.waiting).toBe(1)
+  })
+
+  test('once it is used up, the clock fills it again at its share', () => {
+    const admission = create()
+    fill(admission)
+    admission.add(candidate('a1'))
+    admission.charge(75, true)
+    expect(admitted).toEqual([])
+    pass(99)
+    expect(admitted).toEqual([])
+    pass(5)
+    expect(admitted).toEqual(['a1'])
+  })
+
+  test('over a long time handshakes take their share and no more', () => {
+    const admission = create({ maxWaiting: 10_000, maxPerAddress: 10_000 })
+    for (let i = 0; i < 2000; i++) {
+      admission.add({ address: 'a', admit: () => queueMicrotask(() => {}), refuse: () => {} })
+    }
+    const before = admission.waiting
+    let charged = 0
+    for (let i = 0; i < 1000; i++) {
+      admission.charge(2, true)
+      charged += 2
+      while (before - admission.waiting < charged / 2 && charged > 50 + now * 0.25) pass(1)
+    }
+    expect(charged).toBeLessThanOrEqual(50 + now * 0.25 + 20)
+  })
+})
+
+describe('the queue', () => {
+  test('is shared: one address cannot keep another waiting', () => {
+    const admission = create()
+    fill(admission)
+    for (let i = 0; i < 40; i++) admission.add(candidate(`a${i}`))
+    admission.add(candidate('b0'))
+    admission.charge(0, true)
+    admission.charge(0, true)
+    admission.charge(0, true)
+    expect(admitted).toEqual(['a0', 'b0', 'a1'])
+  })
+
+  test('is bounded per address', () => {
+    const admission = create({ maxPerAddress: 2 })
+    fill(admission)
+    for (const name of ['a0', 'a1', 'a2', 'b0']) admission.add(candidate(name))
+    expect(refused).toEqual(['a2'])
+  })
+
+  test('is bounded in all: the greediest gives way to a newcomer', () => {
+    const admission = create({ maxWaiting: 4 })
+    fill(admission)
+    for (const name of ['a0', 'a1', 'a2', 'a3', 'b0', 'b1', 'c0', 'a4']) admission.add(candidate(name))
+    expect(refused).toEqual(['a3', 'a2', 'a1', 'a4'].slice(0, refused.length))
+    expect(admission.waiting).toBe(4)
+    expect(admission.refused).toBe(refused.length)
+  })
+
+  test('who leaves makes room, and closing refuses all', () => {
+    const admission = create({ maxPerAddress: 1 })
+    fill(admission)
+    const first = candidate('a0')
+    admission.add(first)
+    admission.remove(first)
+    admission.add(candidate('a1'))
+    expect(refused).toEqual([])
+    admission.close()
+    expect(refused).toEqual(['a1'])
+    expect(admission.waiting).toBe(0)
+  })
+})

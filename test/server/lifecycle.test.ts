@@ -1,0 +1,188 @@
+import { connect } from 'node:net'
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { createServer } from '../../server/index.ts'
+import type { Server } from '../../server/server.ts'
+import { answer, call, DOMAIN, dial, event, hanging, makeWorld, openWebSocket, startServer } from './fixture.ts'
+
+const HOST = `demo.${DOMAIN}`
+
+let server: Server | undefined
+afterEach(async () => {
+  vi.useRealTimers()
+  await server?.close({ graceMs: 0 })
+  server = undefined
+})
+
+describe('misuse is a TypeError, and nothing listens', () => {
+  test.each([
+    ['no key set', { auth: {} }, 'auth.jwks is required'],
+    ['no auth at all', { auth: undefined }, 'auth.jwks is required'],
+    ['no TLS at the control endpoint', { control: { port: 0 } }, 'control.tls is required'],
+    ['plain HTTP off loopback', { public: { host: '0.0.0.0', port: 0 } }, 'loopback'],
+    ['a domain that is none', { domains: ['*.example.com'] }, 'domains'],
+    ['an unknown limit', { limits: { session: 1 } }, 'limits.session is unknown'],
+    ['a negative limit', { limits: { sessions: -1 } }, 'limits.sessions'],
+    ['a control host without TLS in front', { control: { hostName: 'c.example.com' } }, 'control'],
+    ['a health path without /', { healthPath: 'healthz' }, 'healthPath'],
+    ['a bad trusted proxy', { trustedProxies: ['10.0.0.0/99'] }, '10.0.0.0/99'],
+  ])('%s', async (_name, options, message) => {
+    await expect(startServer(options as never)).rejects.toThrow(message)
+  })
+
+  test('a key that does not fit its certificate, a file that is missing, a port in use', async () => {
+    const made = await makeWorld()
+    const tls = { cert: made.server.certificate, key: made.authority.key }
+    await expect(startServer({ control: { port: 0, tls } })).rejects.toThrow('does not fit')
+    const missing = { cert: { file: '/nowhere/cert.pem' }, key: made.server.key }
+    await expect(startServer({ control: { port: 0, tls: missing } })).rejects.toThrow(
+      '/nowhere/cert.pem cannot be read',
+    )
+    await expect(startServer({ auth: { jwks: { file: '/nowhere/jwks.json' } } })).rejects.toThrow('ENOENT')
+    server = await startServer()
+    const { port } = server.publicAddress!
+    await expect(startServer({ public: { port } })).rejects.toMatchObject({ code: 'EADDRINUSE' })
+  })
+})
+
+describe('the life of a session', () => {
+  test('welcome names session, replica and runtime; the window is agreed', async () => {
+    server = await startServer({ replica: 'r1' })
+    const client = await dial(server, { hello: { limits: { windowBytes: 65_536 }, features: ['from-the-future'] } })
+    const [welcome] = client.messages
+    expect(welcome).toMatchObject({
+      type: 'welcome',
+      session: server.sessions()[0]!.id,
+      replica: 'r1',
+      runtime: 'demo',
+      limits: { windowBytes: 65_536 },
+      features: [],
+    })
+    expect(client.messages[1]).toEqual({ type: 'ready', epoch: 1, active: true })
+  })
+
+  test('events tell of it', async () => {
+    server = await startServer()
+    const seen: string[] = []
+    for (const name of ['session', 'ready', 'sessionEnded'] as const)
+      server.on(name, info => seen.push(`${name} ${info.runtime}`))
+    const client = await dial(server)
+    const ended = event(server, 'sessionEnded')
+    client.session.control({ type: 'bye', reason: 'done' })
+    expect((await ended).reason).toBe('done')
+    expect(seen).toEqual(['session demo', 'ready demo', 'sessionEnded demo'])
+  })
+
+  test('two hellos, or anything before hello, end it', async () => {
+    server = await startServer()
+    const twice = await dial(server)
+    twice.session.control({
+      ...({ minor: 0, software: 'x', instance: 'i', startedMs: 0 } as object),
+      type: 'hello',
+      lastEpoch: 0,
+      connection: 0,
+    })
+    expect((await twice.closed).code).toBe(1002)
+    const early = await dial(server, { silent: true })
+    early.session.control({ type: 'ready' })
+    expect((await early.closed).code).toBe(1002)
+  })
+
+  test('unknown messages are ignored', async () => {
+    server = await startServer()
+    const client = await dial(server)
+    client.session.control({ type: 'dance', wildly: true })
+    expect((await call(server, HOST)).status).toBe(200)
+  })
+
+  test('a runtime has a bounded number of sessions, and the server too', async () => {
+    server = await startServer({ limits: { sessionsPerRuntime: 1 } })
+    await dial(server)
+    await expect(openWebSocket(server, {})).rejects.toMatchObject({ status: 503 })
+    await dial(server, { runtime: 'other' })
+    await server.close({ graceMs: 0 })
+    server = await startServer({ limits: { sessions: 1 } })
+    await dial(server)
+    await expect(openWebSocket(server, { runtime: 'other' })).rejects.toMatchObject({ status: 503 })
+  })
+
+  test('drained by its client, it finishes what it has and takes nothing new', async () => {
+    server = await startServer()
+    const { handler, begun } = hanging()
+    const client = await dial(server, { handler })
+    const calling = call(server, HOST)
+    const response = await begun
+    client.session.control({ type: 'drain', reason: 'test', afterMs: 0, deadlineMs: 10_000 })
+    expect(await client.message('drained')).toEqual({ type: 'drained', lastStream: 2 })
+    expect((await call(server, HOST)).status).toBe(503)
+    answer(response, 200, 'finished')
+    expect((await calling).text).toBe('finished')
+  })
+
+  test('drained by an operator, its client is asked to come again', async () => {
+    server = await startServer()
+    const client = await dial(server)
+    expect(server.drain({ runtime: 'other' })).toBe(0)
+    expect(server.drain({ session: server.sessions()[0]!.id }, 'moving')).toBe(1)
+    expect((await client.message('drain')).reason).toBe('moving')
+    expect((await client.message('bye')).reason).toBe('moving')
+    expect((await client.closed).code).toBe(1001)
+  })
+})
+
+describe('the end of a server', () => {
+  test('waits for exchanges, tells clients, and answers the callers', async () => {
+    server = await startServer()
+    const { handler, begun } = hanging()
+    const client = await dial(server, { handler })
+    const calling = call(server, HOST)
+    const response = await begun
+    const closing = server.close({ graceMs: 10_000 })
+    expect(server.ready()).toBe(false)
+    await client.message('drain')
+    answer(response, 200, 'finished')
+    expect((await calling).text).toBe('finished')
+    await closing
+    expect((await client.closed).code).toBe(1001)
+    expect(server.stats()).toMatchObject({ sessions: 0, runtimes: 0, streams: 0, exchanges: 0, bufferedBytes: 0 })
+  })
+
+  test('cuts what outlives the grace', async () => {
+    server = await startServer()
+    const { handler, begun } = hanging()
+    await dial(server, { handler })
+    const calling = call(server, HOST).then(
+      answered => answered.status,
+      () => 'cut',
+    )
+    await begun
+    await server.close({ graceMs: 100 })
+    expect([502, 'cut']).toContain(await calling)
+  })
+
+  test('nothing listens afterwards, and closing twice is closing once', async () => {
+    server = await startServer()
+    const { publicAddress, controlAddress } = server
+    await Promise.all([server.close({ graceMs: 0 }), server.close()])
+    for (const { host, port } of [publicAddress!, controlAddress!]) {
+      const code = await new Promise(resolve => {
+        connect({ host, port }).once('error', error => resolve((error as NodeJS.ErrnoException).code))
+      })
+      expect(code).toBe('ECONNREFUSED')
+    }
+  })
+
+  test('await using closes it', async () => {
+    let address: { host: string; port: number }
+    {
+      await using used = await createServer({
+        public: { port: 0 },
+        control: 'off',
+        domains: [DOMAIN],
+        auth: { jwks: (await makeWorld()).keys.jwks },
+      })
+      address = used.publicAddress!
+      expect(used.controlAddress).toBeUndefined()
+    }
+    await new Promise(resolve => connect(address).once('error', resolve))
+  })
+})

@@ -1,0 +1,191 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { noLogger } from '../../protocol/log.ts'
+import type { Grant } from '../../server/directory/directory.ts'
+import { MemoryDirectory } from '../../server/directory/memory.ts'
+import { type Member, Registry } from '../../server/registry.ts'
+
+class Fake implements Member {
+  readonly id: string
+  readonly runtime: string
+  readonly instance: string
+  rttMs = 0
+  exchanges = 0
+  grants: Grant[] = []
+
+  constructor(id: string, instance: string, runtime = 'demo') {
+    this.id = id
+    this.instance = instance
+    this.runtime = runtime
+  }
+
+  granted(grant: Grant): void {
+    this.grants.push(grant)
+  }
+
+  get last(): Grant | undefined {
+    return this.grants.at(-1)
+  }
+}
+
+function create(random: () => number = () => 0) {
+  return new Registry<Fake>({ directory: new MemoryDirectory(), logger: noLogger, random })
+}
+
+async function join(registry: Registry<Fake>, member: Fake, lastEpoch = 0): Promise<Fake> {
+  registry.add(member)
+  await registry.ready(member, lastEpoch)
+  return member
+}
+
+/** The directory answers in a microtask or two. */
+const settled = () => new Promise(resolve => setImmediate(resolve))
+
+describe('picking a session', () => {
+  test('only ready ones, of the active instance', async () => {
+    const registry = create()
+    const one = new Fake('1', 'a')
+    registry.add(one)
+    expect(registry.pick('demo')).toBeUndefined()
+    await registry.ready(one, 0)
+    expect(registry.pick('demo')).toBe(one)
+    expect(registry.pick('other')).toBeUndefined()
+    registry.drain(one)
+    expect(registry.pick('demo')).toBeUndefined()
+  })
+
+  test('the better of two: less round trip times (open exchanges + 1)', async () => {
+    const registry = create()
+    const near = await join(registry, new Fake('1', 'a'))
+    const far = await join(registry, new Fake('2', 'a'))
+    near.rttMs = 10
+    far.rttMs = 25
+    near.exchanges = 1
+    expect(registry.pick('demo')).toBe(near)
+    near.exchanges = 2
+    expect(registry.pick('demo')).toBe(far)
+    expect(registry.pick('demo', far)).toBe(near)
+  })
+
+  test('never the one that failed, and only of the instance that is asked for', async () => {
+    const registry = create(Math.random)
+    const all = await Promise.all(['1', '2', '3'].map(id => join(registry, new Fake(id, 'a'))))
+    const other = await join(registry, new Fake('4', 'b'))
+    for (let i = 0; i < 50; i++) {
+      expect(registry.pick('demo', all[0], 'a')).not.toBe(all[0])
+      expect(registry.pick('demo')).toBe(other)
+    }
+    expect(registry.pick('demo', other)).toBeUndefined()
+  })
+})
+
+describe('instances', () => {
+  test('all sessions of an instance share its epoch, and reconnecting never raises it', async () => {
+    const registry = create()
+    const one = await join(registry, new Fake('1', 'a'))
+    const two = await join(registry, new Fake('2', 'a'))
+    expect([one.last, two.last]).toEqual([
+      { epoch: 1, active: true },
+      { epoch: 1, active: true },
+    ])
+    registry.remove(one)
+    registry.remove(two)
+    expect(registry.runtimes).toBe(0)
+    const back = await join(registry, new Fake('3', 'a'), 1)
+    expect(back.last).toEqual({ epoch: 1, active: true })
+  })
+
+  test('a newer one takes over; the older stands by, and returns when the newer drains', async () => {
+    const registry = create()
+    const old = await join(registry, new Fake('1', 'a'))
+    const fresh = await join(registry, new Fake('2', 'b'))
+    expect([old.last, fresh.last]).toEqual([
+      { epoch: 1, active: false },
+      { epoch: 2, active: true },
+    ])
+    registry.drain(fresh)
+    await settled()
+    expect(old.last).toEqual({ epoch: 3, active: true })
+    expect(registry.pick('demo')).toBe(old)
+  })
+
+  test('a superseded one that reconnects stays a standby', async () => {
+    const registry = create()
+    const old = await join(registry, new Fake('1', 'a'))
+    await join(registry, new Fake('2', 'b'))
+    registry.remove(old)
+    const back = await join(registry, new Fake('3', 'a'), 1)
+    expect(back.last).toEqual({ epoch: 1, active: false })
+  })
+
+  test('one that is not ready never takes over', async () => {
+    const registry = create()
+    const one = await join(registry, new Fake('1', 'a'))
+    registry.add(new Fake('2', 'b'))
+    expect(registry.pick('demo')).toBe(one)
+  })
+
+  test('after a restart the presented epoch counts, and the next is above all', async () => {
+    const registry = create()
+    const back = await join(registry, new Fake('1', 'a'), 7)
+    expect(back.last).toEqual({ epoch: 7, active: true })
+    const older = await join(registry, new Fake('2', 'b'), 5)
+    expect(older.last).toEqual({ epoch: 5, active: false })
+    const fresh = await join(registry, new Fake('3', 'c'))
+    expect(fresh.last).toEqual({ epoch: 8, active: true })
+  })
+
+  test('a session that ends while the directory is asked is not brought back', async () => {
+    const registry = create()
+    const one = new Fake('1', 'a')
+    registry.add(one)
+    const ready = registry.ready(one, 0)
+    registry.remove(one)
+    await ready
+    expect([registry.pick('demo'), registry.sessions, registry.runtimes]).toEqual([undefined, 0, 0])
+  })
+
+  test('whatever comes and goes: one active instance, the latest epoch, and a live session is found', async () => {
+    const step = fc.record({
+      what: fc.constantFrom('join', 'ready', 'drain', 'remove'),
+      instance: fc.constantFrom('a', 'b', 'c'),
+      index: fc.nat(5),
+    })
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 40 }), async steps => {
+        const registry = create(Math.random)
+        const members: Fake[] = []
+        const live = new Set<Fake>()
+        let next = 0
+        for (const { what, instance, index } of steps) {
+          if (what === 'join') {
+            const member = new Fake(String(next++), instance)
+            registry.add(member)
+            members.push(member)
+            continue
+          }
+          const member = members[index % Math.max(1, members.length)]
+          if (member === undefined) continue
+          if (what === 'ready') {
+            await registry.ready(member, member.last?.epoch ?? 0)
+            live.add(member)
+          } else {
+            live.delete(member)
+            if (what === 'drain') registry.drain(member)
+            else registry.remove(member)
+            members.splice(members.indexOf(member), 1)
+          }
+          await settled()
+          const picked = registry.pick('demo')
+          expect(picked !== undefined).toBe(live.size > 0)
+          if (picked === undefined) continue
+          expect(live.has(picked)).toBe(true)
+          const active = new Set([...live].filter(one => one.last?.active).map(one => one.instance))
+          expect([...active]).toEqual([picked.instance])
+          expect(picked.last?.epoch).toBe(Math.max(...[...live].map(one => one.last!.epoch)))
+        }
+      }),
+      { numRuns: 200 },
+    )
+  })
+})
