@@ -1,0 +1,47 @@
+/** A platform that calls into its customers' runtimes: `fetch`, and an undici Dispatcher, in place of host and port. */
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { createServer as createHttpsServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
+import { createServer } from 'sallyport/server'
+import { request } from 'undici'
+
+const { CERT = 'certs/server.pem', KEY = 'certs/server-key.pem', JWKS = 'keys/jwks.json' } = process.env
+const { PORT = '8080', CONTROL_PORT = '8443', DOMAIN = 'tunnels.localhost' } = process.env
+
+const tunnels = await createServer({
+  control: { port: Number(CONTROL_PORT), tls: { cert: { file: CERT }, key: { file: KEY } } },
+  domains: [DOMAIN],
+  auth: { jwks: { file: JWKS } },
+})
+
+/** The platform's own API: `GET /runtimes/<name>` asks the runtime how it is. */
+async function answer(path: string): Promise<{ status: number; body: object }> {
+  const name = /^\/runtimes\/([a-z0-9-]+)$/.exec(path)?.[1]
+  if (name === undefined) return { status: 404, body: { error: 'no such page' } }
+  const health = await tunnels.fetch(name, `https://${name}.${DOMAIN}/healthz`)
+  // The same with undici: any client of it works, with streams of Node.
+  const version = await request('http://any/version', { dispatcher: tunnels.dispatcher(name) })
+  return { status: 200, body: { name, health: health.status, version: await version.body.text() } }
+}
+
+const tls = { cert: await readFile(CERT), key: await readFile(KEY) }
+const api = createHttpsServer(tls, (incoming, outgoing) => {
+  answer(incoming.url ?? '').then(
+    ({ status, body }) => outgoing.writeHead(status).end(JSON.stringify(body)),
+    () => outgoing.writeHead(502).end(), // the runtime broke off
+  )
+})
+
+tunnels.attach(api) // requests for <runtime>.tunnels.localhost go into the tunnel, all others to the platform
+api.listen(Number(PORT), '127.0.0.1')
+await once(api, 'listening')
+console.log(`platform: https://127.0.0.1:${(api.address() as AddressInfo).port}`)
+console.log(`clients: wss://127.0.0.1:${tunnels.controlAddress?.port}`)
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, async () => {
+    api.close()
+    await tunnels.close({ graceMs: 10_000 })
+  })
+}
