@@ -56,9 +56,9 @@ async function runVitest(): Promise<Vitest> {
   })
 }
 
-/** Needs that the chosen test files name in a call of `needs(...)`. */
+/** Needs that the chosen files (all of them: helpers too) name in a call of `needs(...)`. */
 function neededBy(filters: string[]): Need[] {
-  const files = globSync('test/**/*.test.ts', { cwd: root })
+  const files = globSync('test/**/*.ts', { cwd: root }).filter(file => !file.endsWith('support/needs.ts'))
   const chosen = files.filter(file => filters.length === 0 || filters.some(filter => file.includes(filter)))
   const names = new Set<string>()
   for (const file of chosen) {

@@ -113,11 +113,15 @@ onRoads(everyRoad, name => {
     expect(delivered.body.equals(Buffer.concat(parts))).toBe(true)
   })
 
-  it('one byte over the limit is 413, and a name outside the list is 404', async () => {
+  // nginx does not read an answer that comes while it still sends the body.
+  it.runIf(name !== 'nginx')('one byte over the limit is 413', async () => {
     const big = await caller.ask({ method: 'POST', path, body: Buffer.alloc(BODY_LIMIT + 1) })
     expect([big.status, value(big.fields, 'sallyport-error')]).toEqual([413, 'body-too-large'])
     caller.close()
     caller = await roads.caller(name)
+  })
+
+  it('a namespace outside the list is 404', async () => {
     const elsewhere = await caller.ask({ method: 'POST', path: '/webhooks/kube-system/push/github', body: 'x' })
     expect([elsewhere.status, value(elsewhere.fields, 'sallyport-error')]).toEqual([404, 'no-route'])
   })

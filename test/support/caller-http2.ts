@@ -27,7 +27,11 @@ export class Http2Caller implements Caller {
   static async connect(place: Place): Promise<Http2Caller> {
     const socket = await dial(place, ['h2'])
     const scheme = place.ca === undefined ? 'http' : 'https'
-    const session = connect(`${scheme}://${place.authority}`, { createConnection: () => socket })
+    const session = connect(`${scheme}://${place.authority}`, {
+      createConnection: () => socket,
+      // MB; a test may hand over a whole body at once.
+      maxSessionMemory: 256,
+    })
     session.on('error', () => {})
     await once(session, 'remoteSettings')
     return new Http2Caller(place, session)
@@ -82,7 +86,7 @@ function adopt(stream: ClientHttp2Stream, protocol: string): WebSocket {
     _protocol: string
     setSocket(stream: ClientHttp2Stream, head: Buffer, options: object): void
   }
-  const ws = new WebSocket(null as never)
+  const ws = new WebSocket(null as never, undefined, { autoPong: true, closeTimeout: 30_000 } as object)
   const inside = ws as unknown as Inside
   inside._isServer = false
   inside._protocol = protocol
