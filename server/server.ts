@@ -33,6 +33,8 @@ export interface Address {
 }
 
 const DEFAULT_GRACE_MS = 30_000
+/** Of callers, where they share their address with clients. */
+const MAX_EDGE_CONNECTIONS = 10_000
 
 /** A running tunnel server. Made by `createServer`. */
 export class Server {
@@ -171,6 +173,7 @@ export class Server {
     })
     const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true }
     this.#front = createNetServer(options, socket => front.accept(socket))
+    this.#front.maxConnections = MAX_EDGE_CONNECTIONS + this.#settings.limits.sessions
     return listenOn(this.#front, host, port, this.#settings.logger)
   }
 

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import type { Hello } from '../protocol/control.ts'
 import { webSocketTransport } from '../protocol/transport-websocket.ts'
 import { BufferBudget } from '../protocol/yamux/budget.ts'
+import { sessionLimits } from '../protocol/yamux/limits.ts'
 import { BufferPool } from '../protocol/yamux/pool.ts'
 import type { Authenticator } from './auth/authenticator.ts'
 import type { Identity } from './auth/claims.ts'
@@ -44,6 +45,7 @@ export class Sessions {
   constructor(options: SessionsOptions) {
     this.#options = options
     this.#context = this.#createContext()
+    sessionLimits(this.#context.session)
     if (options.authenticator.hasHook) {
       this.#revocationTimer = setInterval(() => this.#checkRevocations(), REVOCATION_CHECK_MS).unref()
     }

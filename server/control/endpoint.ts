@@ -157,6 +157,10 @@ export class ControlEndpoint {
   /** Takes an accepted connection of which no TLS byte was taken. */
   accept(socket: Socket): void {
     socket.on('error', ignore)
+    if (this.#sockets.size >= this.#options.limits.sessions + this.#options.limits.handshakesWaiting) {
+      socket.destroy()
+      return
+    }
     this.#sockets.add(socket)
     socket.once('close', () => this.#sockets.delete(socket))
     const peer = canonicalAddress(socket.remoteAddress ?? '')
@@ -323,9 +327,12 @@ export class ControlEndpoint {
 
 /** Bytes that are no HTTP request, or one with too large a head. Node would destroy the socket under the answer. */
 function refuseBytes(error: NodeJS.ErrnoException, socket: Duplex): void {
+  if (error.code?.startsWith('HPE_') !== true || !socket.writable) {
+    socket.destroy()
+    return
+  }
   const status = error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request'
-  if (!socket.writable) socket.destroy()
-  else socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`, () => socket.destroy())
+  socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`, () => socket.destroy())
 }
 
 function explain(error: unknown): { reason: RefusalReason; detail: string } {

@@ -22,6 +22,7 @@ describe('misuse is a TypeError, and nothing listens', () => {
     ['a domain that is none', { domains: ['*.example.com'] }, 'domains'],
     ['an unknown limit', { limits: { session: 1 } }, 'limits.session is unknown'],
     ['a negative limit', { limits: { sessions: -1 } }, 'limits.sessions'],
+    ['a buffer of no bytes', { limits: { sessionBufferBytes: 0 } }, 'sessionBufferBytes'],
     ['a control host without TLS in front', { control: { hostName: 'c.example.com' } }, 'control'],
     ['a health path without /', { healthPath: 'healthz' }, 'healthPath'],
     ['a bad trusted proxy', { trustedProxies: ['10.0.0.0/99'] }, '10.0.0.0/99'],
