@@ -187,6 +187,45 @@ describe('streams', () => {
     socket.destroy()
   })
 
+  it('a receiver that stops stops the sender, both ways; what waits is bounded', async () => {
+    /** Writes until nothing goes out any more; returns how much the other side took. */
+    const fill = async (socket: Socket): Promise<number> => {
+      const chunk = Buffer.alloc(64 * 1024)
+      let quiet = 0
+      let taken = -1
+      socket.on('error', () => {})
+      while (quiet < 20) {
+        while (socket.writableLength < 1024 * 1024) socket.write(chunk)
+        await new Promise(resolve => setTimeout(resolve, 5))
+        const now = socket.bytesWritten - socket.writableLength
+        quiet = now === taken ? quiet + 1 : 0
+        taken = now
+      }
+      return taken
+    }
+    let down = Promise.resolve(0)
+    const up = await upstream((socket, text) => {
+      if (text.startsWith('POST')) {
+        socket.pause()
+      } else if (text.endsWith('\r\n\r\n')) {
+        socket.write('HTTP/1.1 200 OK\r\n\r\n')
+        down = fill(socket)
+      }
+    })
+    const { port } = await service(up.url)
+    const reader = connect(port, '127.0.0.1')
+    reader.write('GET / HTTP/1.1\r\nhost: a\r\n\r\n')
+    await up.until(() => up.received[0] !== undefined && up.received[0] !== '')
+    const sender = connect(port, '127.0.0.1')
+    sender.write('POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000\r\n\r\n')
+    const [fromUpstream, fromCaller] = await Promise.all([down, fill(sender)])
+    // The kernel's own buffers on four sockets are most of it.
+    expect(fromUpstream).toBeLessThan(24 * 1024 * 1024)
+    expect(fromCaller).toBeLessThan(24 * 1024 * 1024)
+    reader.destroy()
+    sender.destroy()
+  })
+
   it('a head that comes late is no matter while the request is still under way', async () => {
     const up = await upstream((socket, text) => {
       if (text.endsWith('0\r\n\r\n')) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')

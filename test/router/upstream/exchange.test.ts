@@ -1,0 +1,228 @@
+/** One exchange with an upstream, over connections that the test plays. */
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { SallyportError } from '../../../protocol/errors.ts'
+import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
+import { UpstreamExchange } from '../../../router/upstream/exchange.ts'
+import type { Connection, Opened, Pool } from '../../../router/upstream/pool.ts'
+import type { ForwardOptions, UpstreamRequest } from '../../../router/upstream/types.ts'
+
+/** A connection that notes what it is sent, and answers when the test says so. */
+class PlayedConnection implements Connection {
+  responseStarted = false
+  readonly said: string[] = []
+  response!: ResponseSink
+
+  send(request: UpstreamRequest, response: ResponseSink): RequestSink {
+    this.said.push(request.method)
+    this.response = response
+    return {
+      data: chunk => this.said.push(Buffer.from(chunk).toString()),
+      end: () => this.said.push('end'),
+      abort: error => this.said.push(`abort ${error.reason}`),
+      consumed: () => {},
+    }
+  }
+}
+
+class PlayedPool implements Pool {
+  readonly size = 0
+  readonly idle = 0
+  /** Taken in order; then `open` is asked. */
+  readonly ready: PlayedConnection[] = []
+  readonly asked: Opened[] = []
+  givenUp = 0
+
+  take(): Connection | undefined {
+    return this.ready.shift()
+  }
+
+  open(_: number, done: Opened): () => void {
+    this.asked.push(done)
+    return () => this.givenUp++
+  }
+
+  sweep(): boolean {
+    return false
+  }
+
+  close(): void {}
+}
+
+const broken = new SallyportError('upstream-broken')
+const refused = new SallyportError('upstream-refused')
+
+function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOptions> = {}) {
+  const pool = new PlayedPool()
+  const heard: string[] = []
+  const response: ResponseSink = {
+    informational: status => heard.push(`${status}`),
+    head: head => heard.push(`${head.status}`),
+    data: chunk => heard.push(Buffer.from(chunk).toString()),
+    end: () => heard.push('end'),
+    abort: error => heard.push(error.reason),
+    consumed: bytes => heard.push(`+${bytes}`),
+  }
+  const whole = { method: 'GET', authority: 'a', path: '/', headers: [], bodyBytes: 0, upgrade: false, ...request }
+  const exchange = new UpstreamExchange(
+    pool,
+    whole,
+    { connectMs: 1000, headMs: 1000, attempts: 0, idempotent: false, ...options },
+    response,
+  )
+  return { pool, heard, exchange }
+}
+
+const bytes = (text: string) => Buffer.from(text)
+
+beforeEach(() => vi.useFakeTimers())
+afterEach(() => vi.useRealTimers())
+
+describe('while there is no connection yet', () => {
+  it('the body waits, without credit, and goes out in order', () => {
+    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 2 })
+    exchange.start()
+    exchange.data(bytes('a'))
+    exchange.data(bytes('b'))
+    exchange.end([])
+    expect(heard).toEqual([])
+    const connection = new PlayedConnection()
+    pool.asked[0]!(undefined, connection)
+    expect(connection.said).toEqual(['POST', 'a', 'b', 'end'])
+  })
+
+  it('an abort gives up waiting and says nothing more', () => {
+    const { pool, heard, exchange } = play()
+    exchange.start()
+    exchange.abort(new SallyportError('cancelled'))
+    expect(pool.givenUp).toBe(1)
+    exchange.data(bytes('abc'))
+    expect(heard).toEqual(['+3'])
+  })
+
+  it('a failure is told once', () => {
+    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 1 })
+    exchange.start()
+    pool.asked[0]!(refused, undefined)
+    expect(heard).toEqual(['upstream-refused'])
+  })
+})
+
+describe('sending again', () => {
+  it('a stale connection is replaced once, by a fresh one', () => {
+    const { pool, heard, exchange } = play()
+    const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
+    pool.ready.push(stale, new PlayedConnection())
+    exchange.start()
+    exchange.end([])
+    stale.response.abort(broken)
+    expect(pool.ready).toHaveLength(1)
+    pool.asked[0]!(undefined, fresh)
+    expect(fresh.said).toEqual(['GET', 'end'])
+    fresh.response.abort(broken)
+    expect(heard).toEqual(['upstream-broken'])
+    expect(pool.asked).toHaveLength(1)
+  })
+
+  it('what a replaced attempt still says is not heard', () => {
+    const { pool, heard, exchange } = play()
+    const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
+    pool.ready.push(stale)
+    exchange.start()
+    stale.response.abort(broken)
+    stale.response.head({ status: 200, headers: [], bodyBytes: 0 })
+    stale.response.consumed(5)
+    pool.asked[0]!(undefined, fresh)
+    stale.response.abort(broken)
+    fresh.response.head({ status: 204, headers: [], bodyBytes: 0 })
+    fresh.response.end([])
+    expect(heard).toEqual(['204', 'end'])
+  })
+
+  it.each([
+    ['an unsafe method', { method: 'POST' }, {}],
+    ['a body', { bodyBytes: 1 }, {}],
+    ['an upgrade', { upgrade: true }, {}],
+    ['an unsafe method, though attempts are left', { method: 'DELETE' }, { attempts: 3 }],
+  ])('never: %s', (_, request, options) => {
+    const { pool, heard, exchange } = play(request, options)
+    const connection = new PlayedConnection()
+    pool.ready.push(connection)
+    exchange.start()
+    connection.response.abort(broken)
+    vi.runAllTimers()
+    expect(heard).toEqual(['upstream-broken'])
+    expect(pool.asked).toEqual([])
+  })
+
+  it('never after a byte of an answer, or an informational one, or a deadline', () => {
+    for (const spoil of ['started', 'informational', 'deadline']) {
+      const { pool, heard, exchange } = play({}, { attempts: 3 })
+      const connection = new PlayedConnection()
+      pool.ready.push(connection)
+      exchange.start()
+      if (spoil === 'started') connection.responseStarted = true
+      if (spoil === 'informational') connection.response.informational(103, [])
+      connection.response.abort(spoil === 'deadline' ? new SallyportError('upstream-timeout') : broken)
+      vi.runAllTimers()
+      expect(pool.asked, spoil).toEqual([])
+      expect(heard.at(-1)).toMatch(/^upstream-/)
+    }
+  })
+
+  it('after a failed connection any method, as often as the route says, with pauses that grow', () => {
+    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 2 }, { attempts: 2 })
+    exchange.start()
+    exchange.data(bytes('hi'))
+    pool.asked[0]!(refused, undefined)
+    vi.advanceTimersByTime(99)
+    expect(pool.asked).toHaveLength(1)
+    vi.advanceTimersByTime(1)
+    expect(pool.asked).toHaveLength(2)
+    pool.asked[1]!(refused, undefined)
+    vi.advanceTimersByTime(200)
+    const connection = new PlayedConnection()
+    pool.asked[2]!(undefined, connection)
+    expect(connection.said).toEqual(['POST', 'hi'])
+    connection.response.abort(broken)
+    expect(heard).toEqual(['upstream-broken'])
+  })
+
+  it('an abort in a pause leaves no timer', () => {
+    const { pool, exchange } = play({}, { attempts: 1 })
+    exchange.start()
+    pool.asked[0]!(refused, undefined)
+    expect(vi.getTimerCount()).toBe(1)
+    exchange.abort(new SallyportError('cancelled'))
+    expect(vi.getTimerCount()).toBe(0)
+  })
+
+  it('with an Idempotency-Key the body goes again, and credit for it is given once', () => {
+    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 6 }, { attempts: 1, idempotent: true })
+    const [first, second] = [new PlayedConnection(), new PlayedConnection()]
+    pool.ready.push(first)
+    exchange.start()
+    exchange.data(bytes('abc'))
+    first.response.consumed(3)
+    first.response.abort(broken)
+    exchange.data(bytes('def'))
+    exchange.end([])
+    pool.asked[0]!(undefined, second)
+    expect(second.said).toEqual(['POST', 'abc', 'def', 'end'])
+    second.response.consumed(6)
+    second.response.head({ status: 200, headers: [], bodyBytes: 0 })
+    second.response.end([])
+    expect(heard).toEqual(['+3', '+3', '200', 'end'])
+  })
+
+  it('a body that grows past what is kept goes once only', () => {
+    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: -1 }, { attempts: 1, idempotent: true })
+    const connection = new PlayedConnection()
+    pool.ready.push(connection)
+    exchange.start()
+    exchange.data(Buffer.alloc(64 * 1024))
+    exchange.data(bytes('x'))
+    connection.response.abort(broken)
+    expect(heard).toEqual(['upstream-broken'])
+    expect(pool.asked).toEqual([])
+  })
+})
