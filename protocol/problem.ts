@@ -1,4 +1,5 @@
 /** Failures as answers: `application/problem+json` (RFC 9457), and the CORS fields that let a browser read them. */
+import { randomUUID } from 'node:crypto'
 import { ERRORS, type ErrorSource, type SallyportError } from './errors.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from './exchange.ts'
 import { getHeader } from './headers.ts'
@@ -62,7 +63,8 @@ export function answerProblem(
   extra?: HeaderList,
 ): void {
   const fields = cors === undefined ? (extra ?? []) : [...(extra ?? []), ...corsHeaders(cors, originOf(request))]
-  const { head, body } = problem(error, request.requestId, fields)
+  // An exchange that broke before its caller was determined has no id yet.
+  const { head, body } = problem(error, request.requestId === '' ? randomUUID() : request.requestId, fields)
   if (request.method === 'HEAD') {
     response.head({ status: head.status, headers: head.headers, bodyBytes: 0 })
   } else {

@@ -14,6 +14,7 @@ import { canonicalAddress } from '../address.ts'
 import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import type { Handler, HeaderList } from '../exchange.ts'
+import { callHandler } from '../guard.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { type Logger, noLogger } from '../log.ts'
 import { Watch } from '../watch.ts'
@@ -222,7 +223,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       else this.#body.startChunked()
       this.#watch.within(head.expectsContinue ? this.#limits.expectMs : this.#limits.bodyIdleMs)
     }
-    const sink = this.#handler(request, exchange)
+    const sink = callHandler(this.#handler, request, exchange)
     if (exchange.failure !== undefined) {
       sink.abort(exchange.failure)
       return
@@ -570,7 +571,7 @@ function refusedHead(method: string): RequestHead {
       peerAddress: '',
       encrypted: false,
       caller: undefined,
-      requestId: crypto.randomUUID(),
+      requestId: '',
       exchangeId: undefined,
     },
     http10: false,

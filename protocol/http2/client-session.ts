@@ -3,6 +3,7 @@ import { type ClientHttp2Session, connect, constants, type OutgoingHttpHeaders }
 import type { Duplex } from 'node:stream'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../exchange.ts'
+import { discarding } from '../guard.ts'
 import { isAuthority, isPath, isToken } from '../headers.ts'
 import type { SendOptions } from '../http1/client-connection.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
@@ -91,7 +92,7 @@ export class Http2ClientSession {
       const ours = toSallyportError(error)
       const message = `the request cannot be sent: ${ours.message}`
       response.abort(error instanceof SallyportError ? error : new SallyportError('upstream-broken', message))
-      return deadSink(response)
+      return discarding(response)
     }
   }
 
@@ -142,15 +143,6 @@ function requestHeaders(request: OutgoingRequest): OutgoingHttpHeaders {
   if (bodyBytes > 0) fields['content-length'] = String(bodyBytes)
   if (upgrade) fields['sec-websocket-version'] = '13'
   return fields
-}
-
-function deadSink(response: ResponseSink): RequestSink {
-  return {
-    data: chunk => response.consumed(chunk.length),
-    end: ignore,
-    abort: ignore,
-    consumed: ignore,
-  }
 }
 
 function ignore(): void {}

@@ -10,6 +10,7 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../exchange.ts'
+import { callHandler } from '../guard.ts'
 import { getHeader, stripTrailers } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
@@ -56,7 +57,7 @@ export class Http2ServerExchange implements ResponseSink {
 
   start(handler: Handler): void {
     const { request } = this
-    const sink = handler(request, this)
+    const sink = callHandler(handler, request, this)
     if (this.#failure !== undefined) {
       sink.abort(this.#failure)
       return

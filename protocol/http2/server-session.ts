@@ -206,7 +206,7 @@ function refusedRequest(method: string): HttpRequest {
     peerAddress: '',
     encrypted: false,
     caller: undefined,
-    requestId: crypto.randomUUID(),
+    requestId: '',
     exchangeId: undefined,
   }
 }

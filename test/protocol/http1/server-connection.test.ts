@@ -217,6 +217,18 @@ describe('answers', () => {
     expect(text).not.toContain('b: c')
   })
 
+  test('a handler that throws costs its own exchange alone', async () => {
+    const { caller } = await serve(() => {
+      throw new Error('secret')
+    })
+    caller.send(get())
+    const text = await caller.saying('}')
+    expect(text).toMatch(/^HTTP\/1.1 500/)
+    expect(text).not.toContain('secret')
+    caller.send(get())
+    await caller.saying('HTTP/1.1 500', 2)
+  })
+
   test('connection fields of a handler do not pass', async () => {
     const headers = ['connection', 'x', 'transfer-encoding', 'gzip', 'upgrade', 'y', 'keep-alive', 'z', 'host', 'q']
     const { handler } = recorder(({ response }) => {

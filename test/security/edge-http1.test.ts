@@ -1,0 +1,357 @@
+/**
+ * security.md, "Edge, HTTP/1.1". The oracle is an upstream that records raw bytes, and a canary request behind each
+ * attack, on the same connection and on another caller's: nothing crosses.
+ */
+import { afterEach, describe, expect, test } from 'vitest'
+import { call, proxy, type RawPeer, RawUpstream } from '../protocol/http1/raw.ts'
+
+const open: { close(options?: { graceMs: number }): unknown }[] = []
+afterEach(async () => {
+  for (const end of open.splice(0)) await end.close({ graceMs: 0 })
+})
+
+/** Answers each request in the order in which they came, naming its target. */
+function answering(peer: RawPeer): void {
+  let answered = 0
+  peer.socket.on('data', () => {
+    const targets = [...peer.text.matchAll(/([A-Z]+) (\S+) HTTP\/1\.1\r\n/g)]
+    for (; answered < targets.length; answered++) {
+      const body = `answer to ${targets[answered]![2]}`
+      peer.send(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+    }
+  })
+}
+
+async function start(onPeer: (peer: RawPeer) => void = answering) {
+  const upstream = await RawUpstream.start(onPeer)
+  const listener = await proxy(upstream.port)
+  open.push(upstream, listener)
+  const { port } = listener.address
+  return { upstream, port, caller: await call(port), other: await call(port) }
+}
+
+const CANARY = 'GET /canary HTTP/1.1\r\nHost: a\r\n\r\n'
+
+/** The attack is refused with the status, its connection closed, and nothing of it or behind it reached the upstream. */
+async function refused(attack: string, status: number | RegExp): Promise<void> {
+  const { upstream, caller, other } = await start()
+  caller.send(`${attack}${CANARY}`)
+  const text = await caller.end()
+  expect(text).toMatch(typeof status === 'number' ? new RegExp(`^HTTP/1\\.1 ${status} `) : status)
+  expect(text).toContain('connection: close\r\n')
+  expect(text.split('HTTP/1.1 ').length).toBe(2)
+  expect(upstream.text).toBe('')
+  other.send(CANARY)
+  expect(await other.saying('canary')).toContain('answer to /canary')
+  expect(upstream.text.split('\r\n')[0]).toBe('GET /canary HTTP/1.1')
+}
+
+const post = (fields: string, body = '') => `POST /attack HTTP/1.1\r\nHost: a\r\n${fields}\r\n${body}`
+const get = (fields: string) => `GET /attack HTTP/1.1\r\nHost: a\r\n${fields}\r\n`
+
+describe('E1: lengths that could be read in two ways', () => {
+  test.each([
+    ['content-length with transfer-encoding', post('Content-Length: 5\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\n')],
+    ['transfer-encoding with content-length', post('Transfer-Encoding: chunked\r\nContent-Length: 5\r\n', '0\r\n\r\n')],
+    ['two content-length', post('Content-Length: 5\r\nContent-Length: 6\r\n', 'abcde')],
+    ['the same twice', post('Content-Length: 5\r\nContent-Length: 5\r\n', 'abcde')],
+    ['a list', post('Content-Length: 5, 5\r\n', 'abcde')],
+    ['a plus', post('Content-Length: +5\r\n', 'abcde')],
+    ['a minus', post('Content-Length: -5\r\n', 'abcde')],
+    ['hexadecimal', post('Content-Length: 0x5\r\n', 'abcde')],
+    ['a fraction', post('Content-Length: 5.0\r\n', 'abcde')],
+    ['empty', post('Content-Length:\r\n', 'abcde')],
+    ['a space within', post('Content-Length: 5 0\r\n', 'abcde')],
+    ['too large to count', post('Content-Length: 99999999999999999999\r\n', 'abcde')],
+    ['an underscore twin is no length', post('Content-Length : 5\r\n', 'abcde')],
+    ['gzip, chunked', post('Transfer-Encoding: gzip, chunked\r\n', '0\r\n\r\n')],
+    ['chunked, chunked', post('Transfer-Encoding: chunked, chunked\r\n', '0\r\n\r\n')],
+    ['chunked twice', post('Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\n')],
+    ['identity', post('Transfer-Encoding: identity\r\n', 'abcde')],
+    ['xchunked', post('Transfer-Encoding: xchunked\r\n', '0\r\n\r\n')],
+    ['chunked with a vertical tab', post('Transfer-Encoding: \x0bchunked\r\n', '0\r\n\r\n')],
+    ['quoted chunked', post('Transfer-Encoding: "chunked"\r\n', '0\r\n\r\n')],
+    ['empty transfer-encoding', post('Transfer-Encoding:\r\n', '0\r\n\r\n')],
+    ['transfer-encoding on HTTP/1.0', post('Transfer-Encoding: chunked\r\n', '0\r\n\r\n').replace('1.1', '1.0')],
+  ])('E1: %s', (_name, attack) => refused(attack, 400))
+})
+
+describe('E2: bytes that some would read as another line', () => {
+  test.each([
+    ['bare LF in the request line', get('').replace('1.1\r\n', '1.1\n')],
+    ['bare LF behind a field', get('X: y\nZ: w\r\n')],
+    ['bare LF at the end', 'GET /attack HTTP/1.1\r\nHost: a\r\n\n'],
+    ['bare CR in a value', get('X: y\rZ: w\r\n')],
+    ['bare CR behind a name', get('X\r: y\r\n')],
+    ['NUL in a value', get('X: y\0z\r\n')],
+    ['NUL in a name', get('X\0: y\r\n')],
+    ['NUL in the target', get('').replace('/attack', '/att\0ack')],
+    ['a folded line', get('X: y\r\n z\r\n')],
+    ['a folded line with a tab', get('X: y\r\n\tz\r\n')],
+    ['a folded first line', 'GET /attack HTTP/1.1\r\n Host: a\r\n\r\n'],
+    ['space before the colon', get('X : y\r\n')],
+    ['tab before the colon', get('X\t: y\r\n')],
+    ['no colon', get('XY\r\n')],
+    ['an empty name', get(': y\r\n')],
+    ['DEL in a value', get('X: \x7f\r\n')],
+    ['a byte above ASCII in a name', get('X\xe9: y\r\n')],
+    ['two spaces in the request line', get('').replace('GET ', 'GET  ')],
+    ['a tab in the request line', get('').replace('GET ', 'GET\t')],
+    ['a space behind the version', get('').replace('1.1\r', '1.1 \r')],
+    ['no version', 'GET /attack\r\nHost: a\r\n\r\n'],
+    ['HTTP/0.9', 'GET /attack\r\n'],
+    ['HTTP/1.2', get('').replace('1.1', '1.2')],
+    ['HTTP/3.0', get('').replace('1.1', '3.0')],
+    ['http/1.1', get('').replace('HTTP/1.1', 'http/1.1')],
+    ['a method that is no token', get('').replace('GET', 'G(T')],
+    ['two empty lines before', `\r\n\r\n${get('')}`],
+    ['a fragment in the target', get('').replace('/attack', '/attack#x')],
+    ['a byte above ASCII in the target', get('').replace('/attack', '/\xe9')],
+  ])('E2: %s', (_name, attack) => refused(attack, 400))
+
+  test('E2: one empty line before a request is skipped', async () => {
+    const { caller } = await start()
+    caller.send(`\r\n${CANARY}`)
+    expect(await caller.saying('canary')).toMatch(/^HTTP\/1.1 200/)
+  })
+})
+
+describe('E3: chunks', () => {
+  const chunked = (body: string) => post('Transfer-Encoding: chunked\r\n', body)
+  test.each([
+    ['a size that is no number', chunked('zz\r\n')],
+    ['a size with a sign', chunked('+5\r\nabcde\r\n0\r\n\r\n')],
+    ['an endless size', chunked('0'.repeat(5000))],
+    ['a size of 2^64', chunked('10000000000000000\r\n')],
+    ['bare LF behind a size', chunked('5\nabcde\r\n0\r\n\r\n')],
+    ['a chunk longer than its size', chunked('5\r\nabcdefgh\r\n0\r\n\r\n')],
+    ['an endless extension', chunked(`5;${'x'.repeat(100_000)}`)],
+    ['a flood of extensions', chunked(`1;${'x'.repeat(500)}\r\na\r\n`.repeat(100))],
+    ['bare CR in an extension', chunked('5;a\rb\r\nabcde\r\n0\r\n\r\n')],
+  ])('E3: %s: 400, and the upstream never has a whole request', async (_name, attack) => {
+    // An upstream that waits for the whole request, as they do.
+    const { upstream, caller, other } = await start(peer => {
+      peer.socket.on('data', () => {
+        if (peer.text.includes('/canary')) peer.send('HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\ncanary')
+      })
+    })
+    caller.send(`${attack}${CANARY}`)
+    expect(await caller.end()).toMatch(/^HTTP\/1\.1 400 .*connection: close\r\n/s)
+    expect(upstream.text).not.toContain('canary')
+    expect(upstream.text).not.toContain('0\r\n\r\n')
+    expect(upstream.text.length).toBeLessThan(8192)
+    other.send(CANARY)
+    await other.saying('canary')
+  })
+})
+
+describe('E4: an early answer', () => {
+  test.each([401, 413, 502])('E4: behind %i the rest of the body is never the next request', async status => {
+    const { upstream, caller } = await start(peer => {
+      peer.socket.once('data', () => peer.send(`HTTP/1.1 ${status} No\r\nContent-Length: 2\r\n\r\nno`))
+    })
+    caller.send(post(`Content-Length: ${CANARY.length + 10}\r\n`, '0123456789'))
+    await caller.saying(`HTTP/1.1 ${status}`)
+    caller.send(CANARY)
+    caller.socket.end()
+    const text = await caller.close()
+    expect(text.split('HTTP/1.1 ').length).toBe(2)
+    expect(upstream.peers.length).toBe(1)
+  })
+})
+
+const KEY = 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n'
+const UPGRADE = get(`Connection: Upgrade\r\nUpgrade: websocket\r\n${KEY}`)
+
+describe('E5, E6, E7: upgrades', () => {
+  test('E5: bytes behind an Upgrade request do not reach an upstream that says no', async () => {
+    const { upstream, caller } = await start(peer => {
+      peer.socket.once('data', () => peer.send('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno'))
+    })
+    caller.send(`${UPGRADE}${CANARY}`)
+    expect(await caller.end()).toContain('connection: close')
+    expect(upstream.text).not.toContain('canary')
+  })
+
+  test.each([
+    ['h2c', 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n'],
+    ['a WebSocket of version 8', `Connection: Upgrade\r\nUpgrade: websocket\r\n${KEY.replace('13', '8')}`],
+    ['a short key', `Connection: Upgrade\r\nUpgrade: websocket\r\n${KEY.replace('dGhl', '')}`],
+    ['a WebSocket without Connection', `Upgrade: websocket\r\n${KEY}`],
+    ['TLS/1.0', 'Connection: Upgrade\r\nUpgrade: TLS/1.0\r\n'],
+  ])('E6: %s is stripped', async (_name, fields) => {
+    const { upstream, caller } = await start()
+    caller.send(get(fields))
+    await caller.saying('answer to /attack')
+    expect(upstream.text.toLowerCase()).not.toMatch(/upgrade|http2-settings|sec-websocket-key/)
+  })
+
+  test('E6: a WebSocket by another method is a plain request', async () => {
+    const { upstream, caller } = await start()
+    caller.send(UPGRADE.replace('GET', 'PUT'))
+    await caller.saying('answer to /attack')
+    expect(upstream.text).not.toContain('upgrade')
+  })
+
+  test.each([
+    ['to a plain request', get(''), 'HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n'],
+    [
+      'with a wrong accept',
+      UPGRADE,
+      'HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n',
+    ],
+    ['to h2c', UPGRADE, 'HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n'],
+    ['without headers', UPGRADE, 'HTTP/1.1 101 X\r\n\r\n'],
+  ])('E7: a 101 %s is 502', async (_name, attack, answer) => {
+    const { caller, upstream } = await start(peer => {
+      peer.socket.once('data', () => peer.send(`${answer}stolen`))
+    })
+    caller.send(attack)
+    const text = await caller.saying('}')
+    expect(text).toMatch(/^HTTP\/1\.1 502 /)
+    expect(text).not.toContain('stolen')
+    await upstream.peers[0]!.end()
+  })
+})
+
+describe('E8: expectations', () => {
+  test.each(['200-ok', '100-continue, 100-continue', '\x80', 'x'.repeat(200)])(
+    'E8: Expect: %s does not desynchronise',
+    async value => {
+      const { upstream, caller } = await start()
+      caller.send(post(`Expect: ${value}\r\nContent-Length: 5\r\n`, 'abcde') + CANARY)
+      const text = await caller.saying('answer to /canary')
+      expect(text.indexOf('answer to /attack')).toBeGreaterThan(0)
+      expect(upstream.text).not.toContain('expect')
+    },
+  )
+
+  test('E8: a refused expectation never becomes a request', async () => {
+    const { upstream, caller } = await start(peer => {
+      peer.socket.once('data', () => peer.send('HTTP/1.1 417 No\r\nContent-Length: 2\r\n\r\nno'))
+    })
+    caller.send(post(`Expect: 100-continue\r\nContent-Length: ${CANARY.length}\r\n`))
+    await caller.saying('417')
+    caller.send(CANARY)
+    caller.socket.end()
+    expect((await caller.close()).split('HTTP/1.1 ').length).toBe(2)
+    expect(upstream.text).not.toContain('canary')
+  })
+})
+
+describe('E9: exactly one host', () => {
+  test.each([
+    ['none', 'GET /attack HTTP/1.1\r\n\r\n'],
+    ['two', get('Host: b\r\n')],
+    ['the same twice', get('Host: a\r\n')],
+    ['empty', 'GET /attack HTTP/1.1\r\nHost:\r\n\r\n'],
+    ['with user info', 'GET /attack HTTP/1.1\r\nHost: a@b\r\n\r\n'],
+    ['with a path', 'GET /attack HTTP/1.1\r\nHost: a/b\r\n\r\n'],
+    ['with a space', 'GET /attack HTTP/1.1\r\nHost: a b\r\n\r\n'],
+    ['a list', 'GET /attack HTTP/1.1\r\nHost: [a\r\n\r\n'],
+    ['too long', `GET /attack HTTP/1.1\r\nHost: ${'a'.repeat(300)}\r\n\r\n`],
+    ['absolute form with user info', 'GET http://x@a/ HTTP/1.1\r\nHost: a\r\n\r\n'],
+    ['absolute form of another scheme', 'GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n'],
+    ['absolute form without a host', 'GET http:///x HTTP/1.1\r\nHost: a\r\n\r\n'],
+  ])('E9: %s', (_name, attack) => refused(attack, 400))
+
+  test('E9: the host of an absolute form is the one that counts everywhere', async () => {
+    const { upstream, caller } = await start()
+    caller.send('GET http://b.example:81/x HTTP/1.1\r\nHost: a\r\n\r\n')
+    await caller.saying('answer to /x')
+    expect(upstream.text).toMatch(/^GET \/x HTTP\/1\.1\r\nhost: b\.example:81\r\n/)
+    expect(upstream.text).not.toContain('host: a\r\n')
+  })
+})
+
+describe('E10: methods and forms that are not forwarded', () => {
+  test.each([
+    ['CONNECT', 'CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405],
+    ['CONNECT with a path', 'CONNECT /attack HTTP/1.1\r\nHost: a\r\n\r\n', 405],
+    ['TRACE', 'TRACE /attack HTTP/1.1\r\nHost: a\r\n\r\n', 405],
+    ['asterisk form', 'OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n', 400],
+    ['authority form', 'GET a:80 HTTP/1.1\r\nHost: a\r\n\r\n', 400],
+    ['a path without a slash', 'GET attack HTTP/1.1\r\nHost: a\r\n\r\n', 400],
+  ])('E10: %s', (_name, attack, status) => refused(attack, status))
+
+  test('E10: any other token is a method', async () => {
+    const { upstream, caller } = await start()
+    caller.send("M-SEARCH'!~ /x HTTP/1.1\r\nHost: a\r\n\r\n")
+    await eventuallyContains(() => upstream.text, "M-SEARCH'!~ /x HTTP/1.1")
+  })
+})
+
+async function eventuallyContains(text: () => string, part: string): Promise<void> {
+  while (!text().includes(part)) await new Promise(resolve => setImmediate(resolve))
+}
+
+describe('E11: sizes', () => {
+  test.each([
+    ['101 fields', get('X: y\r\n'.repeat(100)), 431],
+    ['a head over 16 KiB', get(`X: ${'y'.repeat(17_000)}\r\n`), 431],
+    ['a head that does not end', `GET /attack HTTP/1.1\r\nHost: a\r\nX: ${'y'.repeat(100_000)}`, 431],
+    ['a name that does not end', `GET /attack HTTP/1.1\r\nHost: a\r\n${'y'.repeat(100_000)}`, 431],
+    ['a method that does not end', 'G'.repeat(100_000), 431],
+    ['a URI over 8 KiB', get('').replace('/attack', `/${'a'.repeat(8192)}`), 414],
+    ['a URI that does not end', `GET /${'a'.repeat(100_000)}`, 414],
+  ])('E11: %s', (_name, attack, status) => refused(attack, status))
+
+  test('E11: 100 fields, 8 KiB of URI and names such as __proto__ pass', async () => {
+    const { upstream, caller } = await start()
+    const fields = '__proto__: a\r\nconstructor: b\r\nhasOwnProperty: c\r\n'
+    caller.send(get(`${fields}${'X: y\r\n'.repeat(96)}`).replace('/attack', `/${'a'.repeat(8191)}`))
+    await caller.saying('answer to')
+    expect(upstream.text).toContain('__proto__: a\r\nconstructor: b\r\nhasownproperty: c\r\n')
+    expect(upstream.text.match(/x: y\r\n/g)).toHaveLength(96)
+  })
+})
+
+describe('E12, E13: responses', () => {
+  test.each([
+    ['both lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc'],
+    ['33 informational ones', 'HTTP/1.1 103 X\r\n\r\n'.repeat(33)],
+    ['CR in a header', 'HTTP/1.1 200 OK\r\nX: a\rb\r\nContent-Length: 0\r\n\r\n'],
+    ['a status of 999', 'HTTP/1.1 999 X\r\nContent-Length: 0\r\n\r\n'],
+  ])('E12: %s: 502, and that connection is not used again', async (_name, answer) => {
+    const { upstream, caller } = await start(peer => {
+      peer.socket.on('data', () => {
+        peer.send(peer.text.includes('/attack') ? answer : 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+      })
+    })
+    caller.send(get(''))
+    const text = await caller.saying('}')
+    expect(text).toMatch(/^(HTTP\/1\.1 103 Early Hints\r\n\r\n){0,32}HTTP\/1\.1 502 /)
+    caller.send(CANARY)
+    await caller.saying('HTTP/1.1 200 OK')
+    expect(upstream.peers.length).toBe(2)
+  })
+
+  test.each([
+    ['extra bytes', 'GET', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'],
+    ['HEAD with a body', 'HEAD', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n'],
+    ['204 with a body', 'GET', 'HTTP/1.1 204 No Content\r\n\r\n'],
+    ['304 with a body', 'GET', 'HTTP/1.1 304 Not Modified\r\nContent-Length: 20\r\n\r\n'],
+  ])('E13: %s does not poison the next response', async (_name, method, answer) => {
+    const poison = 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison'
+    const { upstream, caller } = await start(peer => {
+      peer.socket.on('data', () => {
+        if (peer.text.includes('/attack')) peer.send(answer + poison)
+        else peer.send('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nno poison')
+      })
+    })
+    caller.send(get('').replace('GET', method))
+    await caller.saying('\r\n\r\n')
+    caller.send(CANARY)
+    const text = await caller.saying('poison')
+    expect(text).toContain('no poison')
+    expect(upstream.peers.length).toBe(2)
+  })
+})
+
+test('E14: what a caller sends is not in the error that it gets', async () => {
+  const { caller } = await start()
+  caller.send('GET <script>alert(1)</script> HTTP/1.1\r\nHost: <b>\r\n\r\n')
+  const text = await caller.end()
+  expect(text).toContain('content-type: application/problem+json\r\n')
+  expect(text).not.toContain('<')
+})
