@@ -50,7 +50,7 @@ export interface Preamble {
   callerAddress: string
   callerScheme: 'http' | 'https'
   /** Host that the caller asked for, where it is not the request's authority. */
-  callerHost?: string
+  callerHost?: string | undefined
   /** Replicas that the stream went through before: 0 or 1. */
   hops: number
   /** 0: no body; n: exactly n bytes; {@link BODY_UNKNOWN}. */

@@ -10,16 +10,21 @@ import { messageEndText, requestHeadText } from '../bhttp/encode.ts'
 import { contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type HttpRequest, type RequestSink, type ResponseSink } from '../exchange.ts'
+import { latin1 } from '../latin1.ts'
 import { KIND, preambleText } from '../preamble.ts'
 import { ProtocolError } from '../protocol-error.ts'
 import { readVarint, varintSize } from '../varint.ts'
+import { closeFrame } from '../websocket-frames.ts'
 import type { ResetCode, Stream, StreamHandler } from '../yamux/stream.ts'
 import { ANSWER, checkUpgradeFields } from './answer.ts'
 import { newExchangeId } from './id.ts'
+import { RawDirection } from './raw.ts'
 import { RefusedError, refusalOf } from './refusal.ts'
 import { errorOfResetResponse, resetCodeOf } from './reset.ts'
 import { MessageWriter } from './writer.ts'
 
+/** WebSocket close code of a session that leaves (RFC 6455 section 7.4.1). */
+const GOING_AWAY = 1001
 const NO_CONTENT = messageEndText([])
 
 export interface OpenOptions {
@@ -84,6 +89,9 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
   readonly #head: boolean
   /** 101 has come: both directions carry raw bytes. */
   #raw = false
+  #out: RawDirection | undefined
+  #in: RawDirection | undefined
+  #leaving = false
   /** The peer took the exchange. */
   #answered = false
   /** The response has ended, or the exchange has. */
@@ -114,7 +122,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
       callerScheme: scheme,
       hops: options.hops,
       bodyBytes: request.bodyBytes,
-      ...(caller && caller.host !== request.authority ? { callerHost: caller.host } : undefined),
+      callerHost: caller && caller.host !== request.authority ? caller.host : undefined,
     })
     const head = requestHeadText(request.method, scheme, request.authority, request.path, request.headers)
     if (head.length > MAX_HEAD_BYTES || request.headers.length > 2 * MAX_FIELDS) {
@@ -129,8 +137,13 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
 
   sendData(chunk: Uint8Array): void {
     if (this.#over || this.#writer.ended) this.#response.consumed(chunk.length)
-    else if (this.#raw) this.#writer.raw(chunk)
+    else if (this.#raw) this.#sendRaw(chunk)
     else if (!this.#upgrade) this.#writer.content(chunk)
+  }
+
+  #sendRaw(chunk: Uint8Array): void {
+    const discarded = this.#out!.push(chunk)
+    if (discarded > 0) this.#response.consumed(discarded)
   }
 
   sendEnd(trailers: HeaderList): void {
@@ -193,8 +206,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
   response(status: number, headers: HeaderList): number {
     if (status === 101) {
       checkUpgradeFields(headers)
-      this.#raw = true
-      this.#response.head({ status, headers, bodyBytes: 0 })
+      this.#switch(headers)
       return 0
     }
     if (this.#upgrade) this.#writer.finish('')
@@ -204,15 +216,48 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
     return bodyBytes
   }
 
+  #switch(headers: HeaderList): void {
+    this.#raw = true
+    this.#in = new RawDirection(
+      chunk => this.#response.data(chunk),
+      () => {
+        this.#response.data(closeFrame(GOING_AWAY, false))
+        this.#response.end([])
+      },
+    )
+    this.#out = new RawDirection(
+      chunk => this.#writer.raw(chunk),
+      () => this.#writer.finish(latin1(closeFrame(GOING_AWAY, true))),
+    )
+    this.#response.head({ status: 101, headers, bodyBytes: 0 })
+    if (this.#leaving) this.leave()
+  }
+
   content(chunk: Uint8Array): void {
-    this.#response.data(chunk)
+    if (!this.#raw) {
+      this.#response.data(chunk)
+      return
+    }
+    const discarded = this.#in!.push(chunk)
+    if (discarded > 0) this.#stream.consumed(discarded)
+  }
+
+  leave(): void {
+    this.#leaving = true
+    if (this.#over || !this.#raw) return
+    this.#in!.leave()
+    if (!this.#writer.ended) this.#out!.leave()
   }
 
   end(): void {
     if (this.#over) return
-    if (this.#raw) this.#response.end([])
+    if (this.#raw) this.#endRaw()
     else if (this.#decoder.complete) this.#complete()
     else this.#fail(new ProtocolError('the response ended before its time'))
+  }
+
+  #endRaw(): void {
+    if (!this.#in!.left) this.#response.end([])
   }
 
   reset(code: ResetCode): void {

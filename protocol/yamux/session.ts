@@ -201,6 +201,11 @@ export class Session implements BudgetMember {
     this.#out.control(FrameType.goAway, 0, 0, GoAwayCode.normal)
   }
 
+  /** Asks the handlers of open streams to finish what would go on for ever, such as an upgraded WebSocket. */
+  leave(): void {
+    for (const stream of [...this.#streams.values()]) stream.handler.leave?.()
+  }
+
   /** Sets the window of streams opened from now on, as both ends agreed: clamped to 4 to 256 KiB on either side. */
   setPeerLimits(limits: { windowBytes?: number | undefined }): void {
     if (limits.windowBytes !== undefined) this.#windowBytes = clampWindow(limits.windowBytes)

@@ -342,6 +342,7 @@ export class RuntimeSession implements Member {
     if (this.#state !== 'open') return
     this.#state = 'draining'
     this.#context.onDrain(this)
+    this.#session.leave()
   }
 
   /** Closes after what was sent, with a deadline; exchanges that are still open are lost. */

@@ -133,6 +133,92 @@ describe('an upgrade', () => {
     expect(second.error?.reason).toBe('upstream-broken')
   })
 
+  describe('when the session leaves', () => {
+    const masked = Buffer.concat([Buffer.from([0x82, 0x85, 1, 2, 3, 4]), Buffer.alloc(5)])
+    const plain = Buffer.concat([Buffer.from([0x82, 0x05]), Buffer.alloc(5)])
+    const close = Buffer.from([0x88, 0x02, 0x03, 0xe9])
+
+    async function open() {
+      const { handler, next } = upstreams()
+      const { server, client } = tunnel(handler)
+      const caller = send(server, upgrade())
+      const upstream = await next()
+      upstream.response.head(switching)
+      await caller.until(self => self.status === 101)
+      return { server, client, caller, upstream }
+    }
+
+    test('both directions get a Close between two frames, and end', async () => {
+      const { server, client, caller, upstream } = await open()
+      caller.sink.data(masked)
+      upstream.response.data(plain)
+      await Promise.all([upstream.until(self => self.bytes === 11), caller.until(self => self.bytes === 7)])
+      server.leave()
+      expect(caller.text.slice(7)).toBe(close.toString('latin1'))
+      expect(caller.events.at(-1)).toBe('end')
+      await upstream.over()
+      const frame = Buffer.from(upstream.text.slice(11), 'latin1')
+      expect([frame[0], frame[1], frame.length]).toEqual([0x88, 0x82, 8])
+      expect([frame[6]! ^ frame[2]!, frame[7]! ^ frame[3]!]).toEqual([0x03, 0xe9])
+      // What the ends still say is discarded, and credited.
+      caller.sink.data(Buffer.alloc(8))
+      expect(caller.credit).toBe(11 + 8)
+      upstream.response.data(close)
+      upstream.response.end([])
+      await new Promise(done => client.ping(done))
+      expect(caller.bytes).toBe(11)
+      expect([server.streams, client.streams, server.bufferedBytes]).toEqual([0, 0, 0])
+    })
+
+    test('a frame under way goes on to its end first', async () => {
+      const { server, caller, upstream } = await open()
+      upstream.response.data(plain.subarray(0, 3))
+      await caller.until(self => self.bytes === 3)
+      server.leave()
+      await new Promise(done => server.ping(done))
+      expect(caller.events).toEqual(['head 101', 'data'])
+      upstream.response.data(Buffer.concat([plain.subarray(3), plain]))
+      await caller.over()
+      expect(caller.text).toBe(Buffer.concat([plain, close]).toString('latin1'))
+      await upstream.until(self => self.credit === 14)
+    })
+
+    test('a Close of the ends themselves is left alone', async () => {
+      const { server, caller, upstream } = await open()
+      upstream.response.data(close.subarray(0, 1))
+      await caller.until(self => self.bytes === 1)
+      server.leave()
+      upstream.response.data(close.subarray(1))
+      upstream.response.end([])
+      await caller.over()
+      expect(caller.text).toBe(close.toString('latin1'))
+    })
+
+    test('before the 101, it is closed right behind it', async () => {
+      const { handler, next } = upstreams()
+      const { server } = tunnel(handler)
+      const caller = send(server, upgrade())
+      const upstream = await next()
+      server.leave()
+      upstream.response.head(switching)
+      await Promise.all([caller.over(), upstream.over()])
+      expect(caller.text).toBe(close.toString('latin1'))
+    })
+
+    test('exchanges that are no upgrade go on', async () => {
+      const { handler, next } = upstreams()
+      const { server } = tunnel(handler)
+      const caller = send(server)
+      const upstream = await next()
+      server.leave()
+      upstream.response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      upstream.response.data(Buffer.from('page'))
+      upstream.response.end([])
+      await caller.over()
+      expect(caller.events).toEqual(['head 200', 'data', 'end'])
+    })
+  })
+
   test('an ordinary answer with a body of unknown length', async () => {
     const { handler, next } = upstreams()
     const { server } = tunnel(handler)

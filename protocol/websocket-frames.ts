@@ -1,0 +1,65 @@
+/**
+ * Follows the frames of a WebSocket (RFC 6455 section 5.2) through raw bytes without touching them, so that a session
+ * that leaves can put a Close frame between two of them.
+ */
+import { randomBytes } from 'node:crypto'
+
+const CLOSE = 0x8
+const MASKED = 0x80
+
+export class FrameFollower {
+  /** Bytes of the header under way, and how many it has as far as is known. */
+  #headerBytes = 0
+  #headerSize = 2
+  #lengthBytes = 0
+  #payload = 0
+  #payloadLeft = 0
+  /** A Close frame has begun to pass: nothing may be put behind it. */
+  closed = false
+
+  /** Whether the bytes so far end between two frames. */
+  get atBoundary(): boolean {
+    return this.#headerBytes === 0 && this.#payloadLeft === 0
+  }
+
+  /** Follows `chunk`; with `untilBoundary` no further than the first end of a frame. Returns how far. */
+  push(chunk: Uint8Array, untilBoundary = false): number {
+    let at = 0
+    while (at < chunk.length) {
+      if (this.#payloadLeft > 0) {
+        const taken = Math.min(this.#payloadLeft, chunk.length - at)
+        this.#payloadLeft -= taken
+        at += taken
+      } else {
+        this.#header(chunk[at++]!)
+      }
+      if (untilBoundary && this.atBoundary) return at
+    }
+    return at
+  }
+
+  #header(byte: number): void {
+    const index = this.#headerBytes++
+    if (index === 0) this.closed ||= (byte & 0x0f) === CLOSE
+    else if (index === 1) this.#length(byte)
+    else if (index < 2 + this.#lengthBytes) this.#payload = this.#payload * 256 + byte
+    if (this.#headerBytes < this.#headerSize) return
+    this.#payloadLeft = this.#payload
+    this.#headerBytes = 0
+    this.#headerSize = 2
+  }
+
+  #length(byte: number): void {
+    const short = byte & 0x7f
+    this.#lengthBytes = short === 126 ? 2 : short === 127 ? 8 : 0
+    this.#payload = this.#lengthBytes === 0 ? short : 0
+    this.#headerSize = 2 + this.#lengthBytes + (byte & MASKED ? 4 : 0)
+  }
+}
+
+/** A Close frame without a reason; `masked` in the direction from client to server. */
+export function closeFrame(code: number, masked: boolean): Buffer {
+  if (!masked) return Buffer.from([0x80 | CLOSE, 2, code >>> 8, code & 0xff])
+  const key = randomBytes(4)
+  return Buffer.from([0x80 | CLOSE, MASKED | 2, ...key, (code >>> 8) ^ key[0]!, (code & 0xff) ^ key[1]!])
+}
