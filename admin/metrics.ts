@@ -65,42 +65,51 @@ export function createMetrics(options: MetricsOptions): Metrics {
   }
 }
 
+/** Counts in plain numbers, once per exchange; labels are made when Prometheus asks. */
 function exchangeMetrics(registry: Registry): (exchange: ExchangeRecord) => void {
-  const registers = [registry]
-  const total = new Counter({
-    name: 'sallyport_exchanges_total',
-    help: 'Exchanges that are over, by status (0: none went out) and row of the error table (empty: none).',
-    labelNames: ['status', 'code'],
-    registers,
-  })
+  const sum = { cut: 0, upgrades: 0, bytesIn: 0, bytesOut: 0 }
+  const total = exchangeCounts(registry)
   const duration = new Histogram({
     name: 'sallyport_exchange_duration_seconds',
     help: 'From the request head to the end of the response; upgraded exchanges are left out.',
     buckets: DURATION_BUCKETS,
-    registers,
+    registers: [registry],
   })
-  const simple = (name: string, help: string) => new Counter({ name, help, registers })
-  const cut = simple('sallyport_exchanges_cut_total', 'Responses that had begun and were cut.')
-  const upgrades = simple('sallyport_upgrades_total', 'WebSocket exchanges that are over.')
-  const bytesIn = simple('sallyport_request_bytes_total', 'Bytes of request bodies.')
-  const bytesOut = simple('sallyport_response_bytes_total', 'Bytes of response bodies.')
+  counterOf(registry, 'sallyport_exchanges_cut_total', 'Responses that had begun and were cut.', () => sum.cut)
+  counterOf(registry, 'sallyport_upgrades_total', 'WebSocket exchanges that are over.', () => sum.upgrades)
+  counterOf(registry, 'sallyport_request_bytes_total', 'Bytes of request bodies.', () => sum.bytesIn)
+  counterOf(registry, 'sallyport_response_bytes_total', 'Bytes of response bodies.', () => sum.bytesOut)
   return exchange => {
-    total.inc({ status: statusLabel(exchange.status), code: codeLabel(exchange.code) })
-    if (exchange.upgrade) upgrades.inc()
+    total(exchange)
+    if (exchange.upgrade) sum.upgrades++
     else duration.observe(exchange.durationMs / 1000)
-    if (exchange.cut) cut.inc()
-    bytesIn.inc(exchange.bytesIn)
-    bytesOut.inc(exchange.bytesOut)
+    if (exchange.cut) sum.cut++
+    sum.bytesIn += exchange.bytesIn
+    sum.bytesOut += exchange.bytesOut
   }
 }
 
-function statusLabel(status: number): string {
-  return status >= 100 && status <= 599 ? String(status) : '0'
-}
-
-function codeLabel(code: string | undefined): string {
-  if (code === undefined) return ''
-  return Object.hasOwn(ERRORS, code) ? code : 'other'
+function exchangeCounts(registry: Registry): (exchange: ExchangeRecord) => void {
+  const byCode = new Map<string | undefined, Map<number, number>>()
+  const total: Counter = new Counter({
+    name: 'sallyport_exchanges_total',
+    help: 'Exchanges that are over, by status (0: none went out) and row of the error table (empty: none).',
+    labelNames: ['status', 'code'],
+    registers: [registry],
+    collect: () => {
+      total.reset()
+      for (const [code = '', counts] of byCode) {
+        for (const [status, count] of counts) total.inc({ status: String(status), code }, count)
+      }
+    },
+  })
+  return ({ code, status }) => {
+    const label = code === undefined || Object.hasOwn(ERRORS, code) ? code : 'other'
+    const index = status >= 100 && status <= 599 ? status : 0
+    const counts = byCode.get(label) ?? new Map<number, number>()
+    if (counts.size === 0) byCode.set(label, counts)
+    counts.set(index, (counts.get(index) ?? 0) + 1)
+  }
 }
 
 type Now = () => Snapshot

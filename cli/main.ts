@@ -13,6 +13,9 @@ const io: Io = {
 // A reader such as `head` that has seen enough is no failure.
 process.stdout.on('error', error => process.exit((error as NodeJS.ErrnoException).code === 'EPIPE' ? EXIT.ok : 1))
 
+// Nobody reads the logs any more: no reason to stop serving.
+process.stderr.on('error', () => {})
+
 run(process.argv.slice(2), io).then(exit, error => {
   io.note(`sallyport: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`)
   exit(EXIT.runtime)

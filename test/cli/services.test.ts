@@ -79,7 +79,7 @@ describe('server and client', () => {
   test('a request crosses; readiness, metrics, status; both end gracefully with 0', async () => {
     const service = await upstream()
     await writeToken()
-    const server = startServer()
+    const server = startServer('--log.access', 'all')
     const client = startClient(await server.address('control'), service.url)
     const connected = await client.line(line => line.msg === 'connected')
     expect(connected).toMatchObject({ component: 'client', runtime: 'demo', session: expect.any(String) })
@@ -101,6 +101,16 @@ describe('server and client', () => {
     expect(await client.end('SIGTERM')).toBe(0)
     expect(await server.end('SIGINT')).toBe(0)
     expect(client.lines.at(-1)).toMatchObject({ msg: 'stopped' })
+    expect(server.lines.find(line => line.msg === 'exchange')).toMatchObject({
+      component: 'server',
+      runtime: 'demo',
+      session: expect.any(String),
+      requestId: expect.any(String),
+      durationMs: expect.any(Number),
+      status: 200,
+      bytesIn: 0,
+      bytesOut: 16,
+    })
     expect(client.out + server.out).toBe('')
     service.close()
   })

@@ -96,7 +96,7 @@ async function ask(port: number, agent: TlsAgent): Promise<string> {
     const [response] = await once(sent, 'response')
     let body = ''
     for await (const chunk of response.setEncoding('utf8')) body += chunk
-    return `${response.statusCode} ${body}`
+    return `${response.statusCode} ${response.headers['sallyport-error'] ?? body}`
   } catch (error) {
     return (error as Error).message
   }
