@@ -1,6 +1,7 @@
 /** security.md, "Router": R1 to R7, against upstreams that record every byte. */
 import { once } from 'node:events'
 import { createServer as createHttp } from 'node:http'
+import { connect as connectHttp2, createServer as createHttp2, type ServerHttp2Stream } from 'node:http2'
 import type { AddressInfo, Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createServer as createTls } from 'node:tls'
@@ -65,6 +66,32 @@ describe('R1 hop-by-hop fields', () => {
     expect(field(seen, 'x-forwarded-for')).toBe('127.0.0.1')
     expect(field(seen, 'x-request-id')).toMatch(/^[0-9a-f-]{36}$/)
     expect(field(seen, 'forwarded')).toMatch(/^for=127\.0\.0\.1;/)
+  })
+
+  it('te: trailers passes from HTTP/2 to an HTTP/2 upstream, and to no other', async () => {
+    const seen: (string | undefined)[] = []
+    const server = createHttp2()
+    server.on('stream', (stream: ServerHttp2Stream, headers) => {
+      seen.push(headers.te as string | undefined)
+      stream.respond({ ':status': 200 }, { endStream: true })
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const up = await upstream()
+    const { address } = await service([
+      { name: 'h2', match: { path: '/h2' }, target: `h2c://127.0.0.1:${(server.address() as AddressInfo).port}` },
+      { name: 'h1', match: { path: '/h1' }, target: up.url },
+    ])
+    const session = connectHttp2(`http://127.0.0.1:${address.port}`)
+    for (const path of ['/h2', '/h1']) {
+      const stream = session.request({ ':path': path, te: 'trailers' })
+      expect((await once(stream, 'response'))[0][':status']).toBe(200)
+      stream.resume()
+    }
+    expect(seen).toEqual(['trailers'])
+    expect(field(up.received[0]!, 'te')).toBeUndefined()
+    session.destroy()
+    stops.push(() => server.close())
   })
 
   it('and those that Connection names come back from no upstream', async () => {
