@@ -33,6 +33,8 @@ export interface Address {
 }
 
 const DEFAULT_GRACE_MS = 30_000
+/** How long a client has to open another session before its old one gets no new exchanges. */
+const MOVE_MS = 5000
 /** Of callers, where they share their address with clients. */
 const MAX_EDGE_CONNECTIONS = 10_000
 
@@ -273,13 +275,19 @@ export class Server {
     return this.#sessions.revoke(rule)
   }
 
-  /** Asks the clients of a runtime, or one session, to leave and come again. Returns how many were asked. */
-  drain(what: { runtime?: string; session?: string }, reason = 'asked to leave', graceMs = DEFAULT_GRACE_MS): number {
+  /**
+   * Asks the clients of a runtime, or one session, to leave and come again: each has `afterMs` (default 5,000) for its new
+   * session, and `graceMs` (default 30,000) for what is open. Returns how many were asked.
+   */
+  drain(
+    what: { runtime?: string; session?: string },
+    { reason = 'asked to leave', afterMs = MOVE_MS, graceMs = DEFAULT_GRACE_MS } = {},
+  ): number {
     let count = 0
     for (const session of this.#sessions.all) {
       const { runtime = session.runtime, session: id = session.id } = what
       if (session.runtime !== runtime || session.id !== id) continue
-      session.drain(reason, 0, graceMs)
+      session.drain(reason, afterMs, graceMs)
       count++
     }
     return count

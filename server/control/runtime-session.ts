@@ -10,6 +10,7 @@ import {
   type Drain,
   type Hello,
   MINOR_VERSION,
+  type Notice,
   type PeerLimits,
   parseControl,
 } from '../../protocol/control.ts'
@@ -17,7 +18,7 @@ import { SallyportError } from '../../protocol/errors.ts'
 import { type Cidrs, parseCidrs } from '../../protocol/forwarded.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { Transport } from '../../protocol/transport.ts'
-import { clampWindow } from '../../protocol/yamux/limits.ts'
+import { clampWindow, TokenBucket } from '../../protocol/yamux/limits.ts'
 import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import type { Stream } from '../../protocol/yamux/stream.ts'
 import type { Identity } from '../auth/claims.ts'
@@ -33,6 +34,9 @@ const FEATURES: readonly string[] = []
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
 const EXPIRY_GRACE_MS = 50_000
 const MAX_TIMER_MS = 2 ** 31 - 1
+/** Messages that cost us work or a line in the log: so many at once, and per second in the long run. */
+const COSTLY_BURST = 20
+const COSTLY_PER_SECOND = 0.5
 
 /** The rest of the server, as a session sees it. */
 export interface SessionContext {
@@ -77,6 +81,7 @@ export class RuntimeSession implements Member {
   #clientReady = false
   #echoed = false
   #reauthenticating = false
+  readonly #costly = new TokenBucket(COSTLY_BURST, COSTLY_PER_SECOND)
   #lastStream = 0
   #timers: { expiry?: NodeJS.Timeout; drain?: NodeJS.Timeout; deadline?: NodeJS.Timeout } = {}
   #endReason = ''
@@ -163,9 +168,10 @@ export class RuntimeSession implements Member {
         this.#drainedByClient(message)
         return
       case 'drained':
+        this.#moved?.()
         return
       case 'notice':
-        this.#context.logger.info({ session: this.id, runtime: this.runtime, notice: message.message }, 'notice')
+        this.#notice(message)
         return
       case 'bye':
         this.end(message.reason ?? 'the client said bye', CLOSE.goingAway)
@@ -241,8 +247,13 @@ export class RuntimeSession implements Member {
     if (this.#state !== 'closed') this.#session.control({ type: 'ready', epoch: grant.epoch, active: grant.active })
   }
 
+  #notice({ message }: Notice): void {
+    if (!this.#costly.take(this.#context.now())) return
+    this.#context.logger.info({ session: this.id, runtime: this.runtime, notice: message }, 'the client says')
+  }
+
   #reauth(token: string): void {
-    if (this.#reauthenticating) {
+    if (this.#reauthenticating || !this.#costly.take(this.#context.now())) {
       this.#session.control({ type: 'reauth-refused' })
       return
     }
@@ -255,7 +266,8 @@ export class RuntimeSession implements Member {
         this.identity = identity
         if (!this.#readCallers()) {
           this.identity = before
-          return this.#session.control({ type: 'reauth-refused' })
+          this.#session.control({ type: 'reauth-refused' })
+          return
         }
         this.#armExpiry()
         this.#session.control({ type: 'reauth-ok', expiresMs: Math.floor(identity.expiresAt * 1000) })
@@ -313,15 +325,27 @@ export class RuntimeSession implements Member {
     clearTimeout(this.#timers.deadline)
     this.#endReason = reason
     const stop = () => {
+      clearTimeout(this.#timers.drain)
+      this.#moved = undefined
       this.#stopOpening()
-      if (answer) this.#session.control({ type: 'drained', lastStream: this.#lastStream })
-      else this.#endCode = code
-      if (!answer) this.#endWhenIdle()
+      if (answer) {
+        this.#session.control({ type: 'drained', lastStream: this.#lastStream })
+      } else {
+        this.#endCode = code
+        this.#endWhenIdle()
+      }
     }
     this.#timers.deadline = setTimeout(() => this.end(reason, code), deadlineMs).unref()
-    if (afterMs === 0) stop()
-    else this.#timers.drain = setTimeout(stop, afterMs).unref()
+    if (afterMs === 0) {
+      stop()
+      return
+    }
+    if (!answer) this.#moved = stop
+    this.#timers.drain = setTimeout(stop, afterMs).unref()
   }
+
+  /** Set while we wait for the client to have its new session: it says so by `drained`. */
+  #moved: (() => void) | undefined
 
   /** Set when the session ends by itself as soon as its last exchange does. */
   #endCode = 0

@@ -1,8 +1,21 @@
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import { noLogger } from '../../protocol/log.ts'
 import { createServer } from '../../server/index.ts'
 import type { Server } from '../../server/server.ts'
-import { answer, call, DOMAIN, dial, event, hanging, makeWorld, openWebSocket, startServer } from './fixture.ts'
+import {
+  always,
+  answer,
+  call,
+  DOMAIN,
+  dial,
+  event,
+  hanging,
+  makeWorld,
+  openWebSocket,
+  startServer,
+  token,
+} from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 
@@ -119,14 +132,40 @@ describe('the life of a session', () => {
     expect((await calling).text).toBe('finished')
   })
 
-  test('drained by an operator, its client is asked to come again', async () => {
+  test('drained by an operator, its client opens another first, and nothing is lost in between', async () => {
     server = await startServer()
-    const client = await dial(server)
+    const client = await dial(server, { handler: always('old') })
     expect(server.drain({ runtime: 'other' })).toBe(0)
-    expect(server.drain({ session: server.sessions()[0]!.id }, 'moving')).toBe(1)
-    expect((await client.message('drain')).reason).toBe('moving')
+    expect(server.drain({ session: server.sessions()[0]!.id }, { reason: 'moving', afterMs: 60_000 })).toBe(1)
+    expect(await client.message('drain')).toMatchObject({ reason: 'moving', afterMs: 60_000 })
+    expect((await call(server, HOST)).text).toBe('old')
+    await dial(server, { handler: always('new'), hello: { connection: 1 } })
+    client.session.control({ type: 'drained', lastStream: 0 })
     expect((await client.message('bye')).reason).toBe('moving')
     expect((await client.closed).code).toBe(1001)
+    expect((await call(server, HOST)).text).toBe('new')
+  })
+
+  test('drained by an operator, a client that stays is left at the deadline', async () => {
+    server = await startServer()
+    const { handler, begun } = hanging()
+    const client = await dial(server, { handler })
+    const calling = call(server, HOST)
+    await begun
+    server.drain({ runtime: 'demo' }, { afterMs: 0, graceMs: 200 })
+    expect((await client.closed).code).toBe(1001)
+    expect((await calling).headers['sallyport-error']).toBe('session-lost')
+  })
+
+  test('what costs us work or a log line is paced', async () => {
+    const notices: object[] = []
+    const logger = { ...noLogger, info: (fields: object) => void ('notice' in fields && notices.push(fields)) }
+    server = await startServer({ logger })
+    const client = await dial(server)
+    for (let i = 0; i < 100; i++) client.session.control({ type: 'notice', message: 'x' })
+    client.session.control({ type: 'reauth', token: await token('demo') })
+    await client.message('reauth-refused')
+    expect(notices.length).toBeLessThan(30)
   })
 })
 

@@ -50,7 +50,7 @@ test('a drain closes WebSockets with 1001 at both ends, and then the session end
   const { handler, heard, ended } = greeter()
   const { ws, client, server } = await open(handler)
   const closed = once(ws, 'close')
-  server.drain({ runtime: 'demo' }, 'somewhere else', 30_000)
+  server.drain({ runtime: 'demo' }, { reason: 'somewhere else', afterMs: 0 })
   expect((await closed)[0]).toBe(1001)
   await ended
   const frame = Buffer.concat(heard)
