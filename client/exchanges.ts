@@ -4,7 +4,7 @@
  */
 import type { CorsRule } from '../protocol/control.ts'
 import type { SallyportError } from '../protocol/errors.ts'
-import { acceptExchange } from '../protocol/exchange/accept.ts'
+import { acceptExchange, type ExchangeHandler } from '../protocol/exchange/accept.ts'
 import { Refusal } from '../protocol/exchange/refusal.ts'
 import type {
   ExchangeRecord,
@@ -15,6 +15,7 @@ import type {
   ResponseHead,
   ResponseSink,
 } from '../protocol/exchange.ts'
+import type { Logger } from '../protocol/log.ts'
 import type { Preamble } from '../protocol/preamble.ts'
 import { answerProblem } from '../protocol/problem.ts'
 import type { Stream } from '../protocol/yamux/stream.ts'
@@ -34,6 +35,7 @@ export interface ExchangesOptions {
   /** For failures of targets that are no router; longest path first. */
   readonly cors: readonly CorsRule[]
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  readonly logger: Logger
 }
 
 /** So long an unsafe exchange, whole at the upstream, runs on after its session has died. */
@@ -52,11 +54,12 @@ export class Exchanges {
 
   /** Takes a stream that the server opened. */
   accept(stream: Stream, session: SessionView): void {
-    acceptExchange(stream, (preamble, request, response) => {
+    const begin: ExchangeHandler = (preamble, request, response) => {
       if (preamble.runtime !== session.runtime) return new Refusal('not-here')
       if (stream.id > session.lastStream) return new Refusal('draining')
       return this.#begin(preamble, request, response, session)
-    })
+    }
+    acceptExchange(stream, begin, this.#options.logger)
   }
 
   #begin(

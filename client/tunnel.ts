@@ -121,6 +121,7 @@ export class Client implements Tunnel, ConnectionOwner {
       begun: new BegunExchanges(),
       cors: this.#settings.cors,
       onExchange: options.onExchange,
+      logger: this.#logger,
     })
     this.#tokens = new TokenKeeper({
       source: options.token,

@@ -11,6 +11,7 @@ import { contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../exchange.ts'
 import { getHeader, isAuthority, isPath, isToken } from '../headers.ts'
+import { type Logger, noLogger } from '../log.ts'
 import { decodePreamble, KIND, type Preamble, preambleEnd, UnsupportedError } from '../preamble.ts'
 import { ProtocolError } from '../protocol-error.ts'
 import { varintText } from '../varint.ts'
@@ -33,10 +34,10 @@ export type ExchangeHandler = (
 
 /**
  * Reads one exchange from `stream`, which the peer just opened, and hands it to `onExchange` when its head is whole.
- * What cannot be read is refused unprocessed.
+ * What cannot be read is refused unprocessed. A handler that throws costs its own exchange; `logger` hears of it.
  */
-export function acceptExchange(stream: Stream, onExchange: ExchangeHandler): void {
-  stream.handler = new AcceptedExchange(stream, onExchange)
+export function acceptExchange(stream: Stream, onExchange: ExchangeHandler, logger: Logger = noLogger): void {
+  stream.handler = new AcceptedExchange(stream, onExchange, logger)
 }
 
 /** What the upstream end calls. */
@@ -79,6 +80,7 @@ const FIRST = MESSAGE + RESPONSE_START
 class AcceptedExchange implements StreamHandler, MessageVisitor {
   readonly #stream: Stream
   readonly #onExchange: ExchangeHandler
+  readonly #logger: Logger
   readonly #writer: MessageWriter
   readonly #decoder: MessageDecoder
   #preamble: Preamble | undefined
@@ -96,8 +98,9 @@ class AcceptedExchange implements StreamHandler, MessageVisitor {
   #failure: SallyportError | undefined
   #earlyTimer: NodeJS.Timeout | undefined
 
-  constructor(stream: Stream, onExchange: ExchangeHandler) {
+  constructor(stream: Stream, onExchange: ExchangeHandler, logger: Logger) {
     this.#stream = stream
+    this.#logger = logger
     this.#onExchange = onExchange
     this.#writer = new MessageWriter(stream)
     this.#decoder = new MessageDecoder(this, 'request')
@@ -296,6 +299,9 @@ class AcceptedExchange implements StreamHandler, MessageVisitor {
 
   #fail(error: unknown): void {
     if (this.#over) return
+    if (!(error instanceof SallyportError)) {
+      this.#logger.error({ error: error instanceof Error ? error.stack : String(error) }, 'an exchange handler threw')
+    }
     const known = toSallyportError(error)
     const sink = this.#sink
     if (sink === undefined && !this.#begun && !this.#raw && known instanceof ProtocolError) {

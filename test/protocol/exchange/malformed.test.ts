@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { messageEndText, RESPONSE_START, requestHeadText, responseHeadText } from '../../../protocol/bhttp/encode.ts'
 import { REFUSALS } from '../../../protocol/exchange/refusal.ts'
+import { noLogger } from '../../../protocol/log.ts'
 import { type Preamble, preambleText } from '../../../protocol/preamble.ts'
 import { memoryPair } from '../../../protocol/transport-memory.ts'
 import { Session } from '../../../protocol/yamux/session.ts'
@@ -87,14 +88,18 @@ describe('a request that cannot be read is refused unprocessed', () => {
   })
 
   test('a handler that throws resets its stream alone', async () => {
-    const { server, client } = tunnel(() => {
+    const logged: object[] = []
+    const logger = { ...noLogger, error: (fields: object) => logged.push(fields) }
+    const bug = () => {
       throw new Error('a bug')
-    })
+    }
+    const { server, client } = tunnel(bug, {}, logger)
     expect(await speak(server, preamble() + head() + messageEndText([]))).toEqual({
       answer: '',
       ended: 'upstream-broken',
     })
     expect(client.closed).toBe(false)
+    expect(logged).toEqual([{ error: expect.stringContaining('a bug') }])
   })
 })
 

@@ -9,12 +9,13 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../../protocol/exchange.ts'
+import type { Logger } from '../../../protocol/log.ts'
 import { memoryPair } from '../../../protocol/transport-memory.ts'
 import { Session, type SessionOptions } from '../../../protocol/yamux/session.ts'
 import type { Stream } from '../../../protocol/yamux/stream.ts'
 
 /** Two sessions over memory; exchanges that the server's end opens go to `onExchange`. */
-export function tunnel(onExchange: ExchangeHandler, options: Partial<SessionOptions> = {}) {
+export function tunnel(onExchange: ExchangeHandler, options: Partial<SessionOptions> = {}, logger?: Logger) {
   const [left, right] = memoryPair()
   const accepted: Stream[] = []
   const server = new Session(left, { ...options, role: 'server' })
@@ -23,7 +24,7 @@ export function tunnel(onExchange: ExchangeHandler, options: Partial<SessionOpti
     role: 'client',
     onStream: stream => {
       accepted.push(stream)
-      acceptExchange(stream, onExchange)
+      acceptExchange(stream, onExchange, logger)
     },
   })
   return { server, client, accepted }
