@@ -16,7 +16,7 @@ export interface WatchRoutesOptions {
 }
 
 export interface RoutesWatcher {
-  /** Reads the file now, changed or not. */
+  /** Reads the file now, changed or not; rejects, and the old table stays, if it cannot be used. */
   reload(): Promise<void>
   close(): void
 }
@@ -33,20 +33,19 @@ export function watchRoutes(text: string, options: WatchRoutesOptions): RoutesWa
   let last = text
   let timer: NodeJS.Timeout | undefined
   const take = async (force: boolean): Promise<void> => {
-    try {
-      const next = await readFile(options.file, 'utf8')
-      if (next === last && !force) return
-      last = next
-      options.onTable(options.parse(next, options.file))
-      logger.info({ file: options.file }, 'routes reloaded')
-    } catch (error) {
-      logger.error({ file: options.file, problem: (error as Error).message }, 'bad routes file; the old routes stay')
-      options.onError?.(error as Error)
-    }
+    const next = await readFile(options.file, 'utf8')
+    if (next === last && !force) return
+    last = next
+    options.onTable(options.parse(next, options.file))
+    logger.info({ file: options.file }, 'routes reloaded')
+  }
+  const refuse = (error: Error): void => {
+    logger.error({ file: options.file, problem: error.message }, 'bad routes file; the old routes stay')
+    options.onError?.(error)
   }
   const onChange = (): void => {
     clearTimeout(timer)
-    timer = setTimeout(() => void take(false), SETTLE_MS)
+    timer = setTimeout(() => void take(false).catch(refuse), SETTLE_MS)
     timer.unref()
   }
   const watcher = watchFolder(dirname(options.file), onChange, logger)

@@ -25,6 +25,8 @@ export interface UpstreamsStats {
 }
 
 const SWEEP_MS = 1_000
+/** Captured names make targets: so many may be in use at a time. */
+const MAX_TARGETS = 8_192
 
 export interface Upstreams {
   forward(target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink): RequestSink
@@ -51,13 +53,17 @@ class PooledUpstreams implements Upstreams {
   }
 
   forward(target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink): RequestSink {
-    const pool = this.#closed ? closedPool : (this.#pools.get(target.key) ?? this.#addPool(target))
+    const pool = this.#closed
+      ? refusing('the router is closed')
+      : (this.#pools.get(target.key) ?? this.#addPool(target))
     const exchange = new UpstreamExchange(pool, request, options, response)
     exchange.start()
     return exchange
   }
 
   #addPool(target: Target): Pool {
+    if (this.#pools.size >= MAX_TARGETS) this.#sweep()
+    if (this.#pools.size >= MAX_TARGETS) return refusing(`${MAX_TARGETS} targets are in use`)
     const Kind = target.protocol === 'h2c' ? Http2Pool : Http1Pool
     const pool = new Kind(target, this.#contexts, this.#budget, this.#idleMs)
     this.#pools.set(target.key, pool)
@@ -92,15 +98,17 @@ class PooledUpstreams implements Upstreams {
   }
 }
 
-/** Refuses: the router is closed. */
-const closedPool: Pool = {
-  size: 0,
-  idle: 0,
-  take: () => undefined,
-  open: (_, done) => {
-    done(new SallyportError('overloaded', 'the router is closed'), undefined)
-    return () => {}
-  },
-  sweep: () => true,
-  close: () => {},
+/** Stands in for a pool where none may be had. */
+function refusing(why: string): Pool {
+  return {
+    size: 0,
+    idle: 0,
+    take: () => undefined,
+    open: (_, done) => {
+      done(new SallyportError('overloaded', why), undefined)
+      return () => {}
+    },
+    sweep: () => true,
+    close: () => {},
+  }
 }

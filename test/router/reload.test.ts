@@ -110,6 +110,7 @@ describe('a routes file that changes', () => {
     await writeFile(file, yaml(two.url).replace('match', 'mtach'))
     expect(await refused).toMatchObject({ problem: `${file}:2:18: unknown key "mtach"; did you mean "match"?` })
     expect(await body()).toBe('ok')
+    await expect(running.reload()).rejects.toThrow('unknown key "mtach"')
     const reloaded = until('routes reloaded')
     await writeFile(file, yaml(two.url))
     await reloaded
