@@ -1,6 +1,6 @@
 /**
- * Writes what documentation is made from code: docs/configuration.md as a whole, and the table of docs/errors.md.
- * Tests hold both equal.
+ * Writes the tables of the documentation that are made from code: the settings in docs/configuration.md, the codes in
+ * docs/errors.md. Tests hold them equal.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,29 +11,12 @@ import { ERRORS } from '../protocol/errors.ts'
 const CONFIGURATION = join(import.meta.dirname, '../docs/configuration.md')
 const ERROR_TABLE = join(import.meta.dirname, '../docs/errors.md')
 
-const INTRODUCTION = `# Configuration
-
-<!-- Made from cli/config/ by \`npm run docs\`; do not edit. -->
-
-Each setting has one name: as a flag \`--auth.jwks.url\`, as a variable \`SALLYPORT_AUTH_JWKS_URL\`, in the YAML file of
-\`--config\` (or \`SALLYPORT_CONFIG\`) as the path \`auth.jwks.url\`. A flag goes over a variable, a variable over the file,
-the file over the default. Lists are flags that repeat, text with commas, or YAML lists. An unknown flag or key is an
-error; an unknown \`SALLYPORT_*\` variable is a warning. Secrets are never values of flags: they come from files or from a
-command.
-
-\`sallyport config print server --config server.yaml\` shows each value and where it comes from, \`config validate\` checks
-it with the files that it names, \`config schema\` is its JSON Schema.
-
-Where a setting is a name and a prefix, as \`preset\` is, the file says \`preset: gitops-runtime\` and
-\`preset.namespaces: [demo]\`, or \`preset: { name: gitops-runtime, namespaces: [demo] }\`.
-`
-
-/** The text of docs/configuration.md. */
-export function configurationDocument(): string {
-  const parts = Object.entries(COMPONENTS).map(
-    ([name, settings]) => `## sallyport ${name}\n\n${settingTable(settings)}`,
+/** `document` with the table below each heading `## sallyport COMPONENT` replaced. */
+export function withSettingTables(document: string): string {
+  return Object.entries(COMPONENTS).reduce(
+    (text, [name, settings]) => withTable(text, `## sallyport ${name}\n`, settingTable(settings)),
+    document,
   )
-  return `${INTRODUCTION}\n${parts.join('\n')}`
 }
 
 function settingTable(settings: Settings): string {
@@ -44,17 +27,24 @@ function settingTable(settings: Settings): string {
   return `| flag | value | default | what it does |\n|---|---|---|---|\n${rows.join('')}`
 }
 
-/** The table of docs/errors.md. */
-export function errorTable(): string {
+function errorTable(): string {
   const rows = Object.entries(ERRORS).map(([code, { status, source, retryable, title }]) =>
     row([`\`${code}\``, `${status}${retryable ? ', `Retry-After`' : ''}`, source, title]),
   )
   return `| code | status | where | what the caller reads |\n|---|---|---|---|\n${rows.join('')}`
 }
 
-/** `document` with its table (there is one) replaced. */
+/** `document` with the table below `## Codes` replaced. */
 export function withErrorTable(document: string): string {
-  return document.replace(/(^\|.*\n)+/m, () => errorTable())
+  return withTable(document, '## Codes\n', errorTable())
+}
+
+/** Puts `table` in the place of the first table behind `heading`; a document without it is a mistake. */
+function withTable(document: string, heading: string, table: string): string {
+  const start = document.indexOf(heading)
+  if (start < 0) throw new Error(`there is no ${heading.trim()}`)
+  const behind = start + heading.length
+  return document.slice(0, behind) + document.slice(behind).replace(/(^\|.*\n)+/m, () => table)
 }
 
 function row(cells: readonly string[]): string {
@@ -62,6 +52,6 @@ function row(cells: readonly string[]): string {
 }
 
 if (process.argv[1] === import.meta.filename) {
-  writeFileSync(CONFIGURATION, configurationDocument())
+  writeFileSync(CONFIGURATION, withSettingTables(readFileSync(CONFIGURATION, 'utf8')))
   writeFileSync(ERROR_TABLE, withErrorTable(readFileSync(ERROR_TABLE, 'utf8')))
 }

@@ -4,10 +4,14 @@ type Schema = Record<string, unknown>
 
 /** JSON Schema (2020-12) of a component's configuration file, for editors. */
 export function jsonSchema(component: string, settings: Settings): Schema {
+  const root = mapping(settings, '')
+  const dotted = Object.entries(settings).map(([name, setting]) => [name, value(setting)] as const)
   return {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     title: `sallyport ${component}`,
-    ...mapping(settings, ''),
+    ...root,
+    // A key may hold the dots itself.
+    properties: { ...Object.fromEntries(dotted), ...(root.properties as Schema) },
   }
 }
 

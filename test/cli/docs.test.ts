@@ -1,15 +1,64 @@
-import { readFileSync } from 'node:fs'
-import { expect, test } from 'vitest'
-import { configurationDocument, withErrorTable } from '../../scripts/docs.ts'
+import { globSync, readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { COMMANDS, flagsOf } from '../../cli/commands.ts'
+import { COMPONENTS, everySettingName } from '../../cli/config/components.ts'
+import { environmentName } from '../../cli/config/setting.ts'
+import { readConfigFile } from '../../cli/config/yaml-file.ts'
+import { parseRoutes } from '../../router/table-file.ts'
+import { withErrorTable, withSettingTables } from '../../scripts/docs.ts'
 
 const read = (path: string) => readFileSync(path, 'utf8')
 
-test('docs/configuration.md is what the settings say (npm run docs)', () => {
-  expect(read('docs/configuration.md')).toBe(configurationDocument())
+describe('made from code (npm run docs)', () => {
+  test('the settings of docs/configuration.md', () => {
+    const document = read('docs/configuration.md')
+    expect(withSettingTables(document)).toBe(document)
+    expect(withSettingTables(document.replaceAll('| `--domain` |', '| `--domian` |'))).toBe(document)
+  })
+
+  test('the codes of docs/errors.md', () => {
+    const document = read('docs/errors.md')
+    expect(withErrorTable(document)).toBe(document)
+    expect(withErrorTable(document.replace('| 502 |', '| 599 |'))).toBe(document)
+  })
 })
 
-test('the table of docs/errors.md is protocol/errors.ts (npm run docs)', () => {
-  const document = read('docs/errors.md')
-  expect(withErrorTable(document)).toBe(document)
-  expect(withErrorTable(document.replace('| 502 |', '| 599 |'))).toBe(document)
+test('the route table of docs/configuration.md is one', () => {
+  const example = /```yaml\n(routes:.*?)```/s.exec(read('docs/configuration.md'))![1]!
+  const table = parse(example) as { routes: { tls?: { ca?: string } }[] }
+  for (const route of table.routes) if (route.tls) delete route.tls.ca
+  expect(parseRoutes(JSON.stringify(table), 'docs/configuration.md').routes.map(({ name }) => name)).toEqual([
+    'webhooks',
+    'app',
+    'ok',
+  ])
+})
+
+describe('what documents and manifests name exists', () => {
+  const flags = new Set(COMMANDS.flatMap(command => Object.keys(flagsOf(command))))
+  const variables = new Set([...[...everySettingName()].map(environmentName), 'SALLYPORT_CONFIG', 'SALLYPORT_BIN'])
+  const files = [
+    ...globSync('*.md'),
+    ...globSync('docs/*.md'),
+    ...globSync('deploy/**/*.*'),
+    ...globSync('*/README.md'),
+  ]
+
+  test.each(files)('%s', file => {
+    const text = read(file)
+    // A flag with a dot is ours, and so is any in a line of our command.
+    const dotted = [...text.matchAll(/(?<![\w-])--([a-z-]+(?:\.[a-z-]+)+)/g)].map(match => match[1]!)
+    expect(dotted.filter(name => !flags.has(name))).toEqual([])
+    const named = [...text.matchAll(/SALLYPORT_[A-Z_]*[A-Z]/g)].map(match => match[0])
+    expect(named.filter(name => !variables.has(name))).toEqual([])
+  })
+
+  test.each(['server', 'client'] as const)('deploy/systemd/%s.yaml', async component => {
+    const values = await readConfigFile(`deploy/systemd/${component}.yaml`, COMPONENTS[component])
+    for (const [name, { value }] of values) {
+      const setting = COMPONENTS[component][name as 'admin.listen']
+      expect(() => setting.kind.read(value)).not.toThrow()
+    }
+  })
 })

@@ -2,7 +2,8 @@ import { once } from 'node:events'
 import { request } from 'node:http'
 import { connect } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type AdminListener, listenAdmin, listenHealth } from '../../admin/index.ts'
+import { type AdminListener, createMetrics, listenAdmin, listenHealth } from '../../admin/index.ts'
+import { sallyport } from '../cli/run.ts'
 
 const TOKEN = 'a-token-of-this-test'
 
@@ -149,4 +150,30 @@ test('close ends idle connections too', async () => {
   await once(socket, 'connect')
   await admin.close()
   await once(socket.resume(), 'close')
+})
+
+test('A5: a configuration that is printed shows no password', async () => {
+  const environment = { SALLYPORT_PROXY: 'http://user:hidden-password@proxy.example:3128' }
+  const { out, code } = await sallyport(['config', 'print', 'client'], { environment })
+  expect(code).toBe(0)
+  expect(out).toContain('proxy.example:3128')
+  expect(out).not.toContain('hidden-password')
+})
+
+test('A7: metrics name no runtime, host, path or address', async () => {
+  const metrics = createMetrics({ component: 'server', version: '0', snapshot: () => ({ sessions: 1 }) })
+  const names = {
+    runtime: 'tenant-a',
+    host: 'tenant-b.example',
+    path: '/tenant-c',
+    caller: '192.0.2.77',
+    method: 'TENANT',
+  }
+  const rest = { requestId: 'tenant-d', route: 'tenant-e', session: 'tenant-f', code: 'tenant-g' }
+  const numbers = { status: 200, durationMs: 1, bytesIn: 0, bytesOut: 0, cut: false, upgrade: false }
+  metrics.record({ ...names, ...rest, ...numbers })
+  const { text } = await metrics.expose()
+  expect(text).toContain('sallyport_exchanges_total{status="200",code="other"} 1')
+  expect(text).not.toMatch(/tenant|192\.0\.2/i)
+  metrics.close()
 })
