@@ -65,9 +65,15 @@ export class Http2ServerExchange implements ResponseSink {
     this.#sink = sink
     if (this.#stream.destroyed) this.#tell(new SallyportError('cancelled'))
     else if (request.upgrade) return
-    else if (request.bodyBytes === 0) sink.end([])
+    else if (request.bodyBytes === 0) this.#endEmpty(sink)
     else if (this.#responseEnded) this.#tell(new SallyportError('cancelled', 'the response came first'))
     else this.#readRequest()
+  }
+
+  #endEmpty(sink: RequestSink): void {
+    // Without a reader the stream would not close.
+    this.#stream.resume()
+    sink.end([])
   }
 
   // Request

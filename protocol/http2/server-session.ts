@@ -52,6 +52,8 @@ class Http2ServerSession implements ManagedConnection {
     this.#answers = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
     this.#watch = new Watch(now => this.#check(now))
     socket.setNoDelay(true)
+    // A caller that closes its half of the connection has no use for a session.
+    socket.allowHalfOpen = false
     const session = performServerHandshake(socket, sessionOptions(this.#limits))
     this.#session = session
     session.on('stream', (stream, _headers, flags, raw: string[]) => this.#onStream(stream, flags, raw))
