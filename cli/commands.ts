@@ -1,7 +1,7 @@
 import type { Flag, Flags } from './args.ts'
 import type { Command } from './command.ts'
 import { COMPONENTS, type ComponentName } from './config/components.ts'
-import type { Settings } from './config/setting.ts'
+import type { Setting, Settings } from './config/setting.ts'
 
 const flag = (placeholder: string, about: string): Flag => ({ placeholder, about })
 const force = { force: flag('', 'Overwrites files that exist.') }
@@ -218,14 +218,16 @@ export function flagsOf(command: Command): Flags {
 }
 
 function settingFlags(settings: Settings): Flags {
-  const entries = Object.entries(settings).map(([name, { kind, about, default: fallback }]) => {
-    const hasDefault = fallback !== undefined && kind.placeholder !== ''
-    return [
-      name,
-      { about: hasDefault ? `${about} Default ${fallback}.` : about, placeholder: kind.placeholder, list: kind.list },
-    ]
+  const entries = Object.entries(settings).map(([name, setting]) => {
+    const { placeholder, list } = setting.kind
+    return [name, { about: describe(setting), placeholder, list }]
   })
   return Object.fromEntries(entries)
+}
+
+function describe({ kind, about, default: fallback }: Setting): string {
+  const hasDefault = fallback !== undefined && kind.placeholder !== ''
+  return [about, kind.list ? 'May repeat.' : '', hasDefault ? `Default ${fallback}.` : ''].filter(Boolean).join(' ')
 }
 
 function presetFlags(): Flags {

@@ -6,7 +6,7 @@ import { optional, setting, type Values } from './setting.ts'
 export const clientSettings = {
   server: optional(
     kinds.list(kinds.url(['wss:', 'ws:', 'https:', 'http:'])),
-    'Control endpoint of the tunnel server, `wss://host:port`; `ws://` only to loopback. May repeat.',
+    'Control endpoint of the tunnel server, `wss://host:port`; `ws://` only to loopback.',
   ),
   'token.file': optional(kinds.file, 'File with the token. A changed file is used at once, without a reconnect.'),
   'token.command': optional(

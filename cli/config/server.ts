@@ -36,6 +36,10 @@ export const serverSettings = {
     'false',
     'Serves the control endpoint without TLS, behind a proxy that ends it.',
   ),
+  'control.proxy-protocol': optional(
+    kinds.list(kinds.cidr),
+    'Proxies in front of the control endpoint that must send a PROXY protocol v2 header.',
+  ),
   domain: optional(kinds.list(kinds.hostName), 'Domains of runtimes: `<runtime>.<domain>`. At least one is needed.'),
   'auth.jwks.file': optional(kinds.file, 'Key set (JWKS) that verifies tokens. A changed file is loaded.'),
   'auth.jwks.url': optional(kinds.url(['https:']), 'Key set (JWKS) to fetch, instead of a file.'),
@@ -43,21 +47,17 @@ export const serverSettings = {
   'auth.issuer': optional(kinds.text('ISSUER'), 'Claim `iss` that tokens must have.'),
   'auth.audience': setting(kinds.text('AUDIENCE'), 'sallyport', 'Claim `aud` that tokens must have.'),
   'auth.runtime-claim': setting(kinds.text('CLAIM'), 'sub', 'Claim that names the runtime.'),
-  'trusted-proxies': optional(
-    kinds.list(kinds.cidr),
-    'Proxies in front whose X-Forwarded-For, -Proto, -Host and X-Request-Id are believed.',
-  ),
   'auth.algorithms': optional(
     kinds.list(kinds.text('ALG')),
     'Signature algorithms that are taken. Default: EdDSA and the ES, RS and PS families; never HS or none.',
   ),
   'auth.clock-tolerance': setting(kinds.duration, '30s', 'Difference of clocks that is forgiven; at most 60s.'),
-  'control.proxy-protocol': optional(
+  'trusted-proxies': optional(
     kinds.list(kinds.cidr),
-    'Proxies in front of the control endpoint that must send a PROXY protocol v2 header.',
+    'Proxies in front whose X-Forwarded-For, -Proto, -Host and X-Request-Id are believed.',
   ),
   replica: optional(kinds.text('NAME'), 'Name of this server, for logs and clients. Default: a random one.'),
-  'drain-spread': setting(kinds.duration, '10s', 'Over how long clients are asked to leave when the server stops.'),
+  'drain-spread': setting(kinds.duration, '5s', 'Over how long clients are asked to leave when the server stops.'),
   ...graceSetting,
   'limits.handshake': setting(kinds.duration, '10s', "From a client's first byte to its hello."),
   'limits.handshake-budget': setting(kinds.share, '0.3', 'Share of event-loop time that handshakes may take.'),

@@ -1,11 +1,9 @@
 import { globSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { parse } from 'yaml'
 import { COMMANDS, flagsOf } from '../../cli/commands.ts'
 import { COMPONENTS, everySettingName } from '../../cli/config/components.ts'
 import { environmentName } from '../../cli/config/setting.ts'
 import { readConfigFile } from '../../cli/config/yaml-file.ts'
-import { parseRoutes } from '../../router/table-file.ts'
 import { withErrorTable, withSettingTables } from '../../scripts/docs.ts'
 
 const read = (path: string) => readFileSync(path, 'utf8')
@@ -22,17 +20,6 @@ describe('made from code (npm run docs)', () => {
     expect(withErrorTable(document)).toBe(document)
     expect(withErrorTable(document.replace('| 502 |', '| 599 |'))).toBe(document)
   })
-})
-
-test('the route table of docs/configuration.md is one', () => {
-  const example = /```yaml\n(routes:.*?)```/s.exec(read('docs/configuration.md'))![1]!
-  const table = parse(example) as { routes: { tls?: { ca?: string } }[] }
-  for (const route of table.routes) if (route.tls) delete route.tls.ca
-  expect(parseRoutes(JSON.stringify(table), 'docs/configuration.md').routes.map(({ name }) => name)).toEqual([
-    'webhooks',
-    'app',
-    'ok',
-  ])
 })
 
 describe('what documents and manifests name exists', () => {
