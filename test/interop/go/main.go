@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"os"
@@ -50,7 +51,9 @@ func run(url, ca, token string) error {
 	if err := c.greet(); err != nil {
 		return err
 	}
-	session, err := yamux.Client(c.conn, nil)
+	config := yamux.DefaultConfig()
+	config.LogOutput = io.Discard
+	session, err := yamux.Client(c.conn, config)
 	if err != nil {
 		return err
 	}
