@@ -157,7 +157,6 @@ export class UpstreamExchange implements RequestSink {
   }
 
   #maySendAgain(): boolean {
-    if (this.#request.upgrade) return false
     if (this.#request.bodyBytes === 0 && SAFE_METHODS.has(this.#request.method)) return true
     return this.#options.idempotent && (this.#kept !== undefined || this.#request.bodyBytes === 0)
   }

@@ -123,6 +123,21 @@ describe('sending again', () => {
     expect(pool.asked).toHaveLength(1)
   })
 
+  it('a WebSocket handshake, too: before its 101 it is a GET without a body', () => {
+    const { pool, heard, exchange } = play({ upgrade: true })
+    const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
+    pool.ready.push(stale)
+    exchange.start()
+    stale.response.abort(broken)
+    pool.asked[0]!(undefined, fresh)
+    fresh.response.head({ status: 101, headers: [], bodyBytes: 0 })
+    exchange.data(bytes('frame'))
+    exchange.end([])
+    expect(fresh.said).toEqual(['GET', 'frame', 'end'])
+    fresh.response.abort(broken)
+    expect(heard).toEqual(['101', 'upstream-broken'])
+  })
+
   it('what a replaced attempt still says is not heard', () => {
     const { pool, heard, exchange } = play()
     const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
@@ -141,7 +156,6 @@ describe('sending again', () => {
   it.each([
     ['an unsafe method', { method: 'POST' }, {}],
     ['a body', { bodyBytes: 1 }, {}],
-    ['an upgrade', { upgrade: true }, {}],
     ['an unsafe method, though attempts are left', { method: 'DELETE' }, { attempts: 3 }],
   ])('never: %s', (_, request, options) => {
     const { pool, heard, exchange } = play(request, options)
