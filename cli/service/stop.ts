@@ -1,7 +1,7 @@
 import type { Logger } from '../../protocol/log.ts'
 
 /** A terminal sends its Ctrl-C to a whole group of processes, and some of them pass it on. */
-const ECHO_MS = 200
+const ECHO_MS = 100
 
 export interface StopSignal {
   /** Resolves at the first SIGTERM or SIGINT. */
