@@ -227,7 +227,9 @@ export class Registry<M extends Member> {
   }
 }
 
-/** Differences of under a millisecond are noise. */
+/** Below this, differences are those of a busy event loop and say nothing of the path. */
+const NEAR_MS = 5
+
 function cost(member: Member): number {
-  return Math.max(member.rttMs, 1) * (member.exchanges + 1)
+  return Math.max(member.rttMs, NEAR_MS) * (member.exchanges + 1)
 }

@@ -1,3 +1,4 @@
+import { Agent } from 'node:http'
 import { importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/errors.ts'
@@ -226,15 +227,37 @@ describe('sent again or not', () => {
     expect([answer.status, answer.headers['sallyport-error'], other.count()]).toEqual([502, 'session-lost', 0])
   })
 
-  test('a body over the bound is not kept, so it is not sent again', async () => {
+  test.each([
+    [900, 200],
+    [2000, 502],
+  ])('of a bound of 1,000 bytes, a body of %i is sent again or not: %i', async (bytes, status) => {
     await start({ limits: { replayBytes: 1000 } })
-    const refuse: ExchangeHandler = () => new Refusal('draining')
-    await dial(server, { handler: refuse })
+    const victim = hanging()
+    const first = await dial(server, { handler: victim.handler })
+    const calling = call(server, HOST, '/', { body: 'x'.repeat(bytes), headers: { 'content-length': `${bytes}` } })
+    await victim.begun
     await dial(server, { hello: { connection: 1 } })
-    const long = { method: 'POST', body: 'x'.repeat(2000) }
-    const answers = await Promise.all(Array.from({ length: 20 }, () => call(server, HOST, '/', long)))
-    expect(new Set(answers.map(answer => answer.status))).toEqual(new Set([200, 503]))
+    first.ws.terminate()
+    const answer = await calling
+    expect(answer.status).toBe(status)
+    if (status === 200) expect(answer.text).toBe(`GET / ${'x'.repeat(bytes)}`)
     expect(server.stats()).toMatchObject({ replayBytes: 0, exchanges: 0 })
+  })
+
+  test('a body of 60 KB that is sent again arrives whole, and the connection goes on', async () => {
+    await start()
+    const victim = hanging()
+    const first = await dial(server, { handler: victim.handler })
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    const body = 'y'.repeat(60_000)
+    const calling = call(server, HOST, '/', { agent, body, headers: { 'content-length': '60000' } })
+    await victim.begun
+    await dial(server, { hello: { connection: 1 } })
+    first.ws.terminate()
+    expect((await calling).text).toBe(`GET / ${body}`)
+    const again = await call(server, HOST, '/', { agent, method: 'POST', body: body.repeat(5) })
+    expect(again.text).toBe(`POST / ${body.repeat(5)}`)
+    agent.destroy()
   })
 
   test('an answer that began is cut, never ended cleanly and never sent again', async () => {
