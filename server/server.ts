@@ -205,7 +205,8 @@ export class Server {
    * `sallyport-error`). Rejects only when an answer broke off before its head, or on an aborted signal.
    */
   fetch(runtime: string, request: Request | string | URL, options: CallOptions = {}): Promise<Response> {
-    return fetchRuntime(this.#edge, runtime, request instanceof Request ? request : new Request(request), options)
+    const made = typeof request === 'string' || request instanceof URL ? new Request(request) : request
+    return fetchRuntime(this.#edge, runtime, made, options)
   }
 
   /** An undici Dispatcher whose requests go into `runtime`, whatever their origin says. */

@@ -1,9 +1,10 @@
 /** Certificates and keys: given as PEM or as files; files are watched, and a bad file keeps what holds. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
-import { type FSWatcher, watch } from 'node:fs'
+import type { FSWatcher } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import type { Logger } from '../protocol/log.ts'
+import { watchFolder } from './watch-folder.ts'
 
 export type Pem = string | Buffer
 
@@ -91,9 +92,8 @@ export class TlsKeeper {
       if (typeof part !== 'string' && !Buffer.isBuffer(part)) folders.add(dirname(part.file))
     }
     for (const folder of folders) {
-      const watcher = watch(folder, { persistent: false }, () => this.#changed())
-      watcher.on('error', error => this.#logger.warn({ err: error }, 'certificates can no longer be watched'))
-      this.#watchers.push(watcher)
+      const watcher = watchFolder(folder, this.#logger, () => this.#changed())
+      if (watcher !== undefined) this.#watchers.push(watcher)
     }
   }
 

@@ -1,8 +1,9 @@
 /** A key set in a file: watched, read again when it changes; a bad file keeps the old set. */
-import { type FSWatcher, watch } from 'node:fs'
+import type { FSWatcher } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import type { Logger } from '../../protocol/log.ts'
+import { watchFolder } from '../watch-folder.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
 
 const SETTLE_MS = 100
@@ -36,8 +37,7 @@ class FileKeys implements KeySource {
     this.#text = await readBounded(this.#file)
     this.current = parseKeySet(this.#text)
     // The folder, because files are replaced by rename, and by a symbolic link in Kubernetes.
-    this.#watcher = watch(dirname(this.#file), { persistent: false }, () => this.#changed())
-    this.#watcher.on('error', error => this.#logger.warn({ err: error }, 'the key set file can no longer be watched'))
+    this.#watcher = watchFolder(dirname(this.#file), this.#logger, () => this.#changed())
   }
 
   #changed(): void {

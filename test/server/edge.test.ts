@@ -1,6 +1,7 @@
 import { Agent } from 'node:http'
 import { importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test } from 'vitest'
+import { WebSocket } from 'ws'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
 import { Refusal } from '../../protocol/exchange/refusal.ts'
@@ -258,6 +259,25 @@ describe('sent again or not', () => {
     const again = await call(server, HOST, '/', { agent, method: 'POST', body: body.repeat(5) })
     expect(again.text).toBe(`POST / ${body.repeat(5)}`)
     agent.destroy()
+  })
+
+  test('a WebSocket whose session dies before the 101 is opened through another', async () => {
+    await start()
+    const victim = hanging()
+    const first = await dial(server, { handler: victim.handler })
+    const { host, port } = server.publicAddress!
+    const ws = new WebSocket(`ws://${host}:${port}/`, { headers: { host: HOST } })
+    await victim.begun
+    const accepting: ExchangeHandler = (_preamble, _request, response) => {
+      response.head({ status: 101, headers: [], bodyBytes: 0 })
+      response.data(Buffer.from('\x81\x02hi', 'latin1'))
+      return ignoring(response)
+    }
+    await dial(server, { handler: accepting, hello: { connection: 1 } })
+    first.ws.terminate()
+    const text = await new Promise(resolve => ws.once('message', data => resolve(String(data))))
+    expect(text).toBe('hi')
+    ws.terminate()
   })
 
   test('an answer that began is cut, never ended cleanly and never sent again', async () => {
