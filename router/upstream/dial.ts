@@ -1,6 +1,12 @@
 /** One new connection to an upstream: name, TCP and TLS within one deadline. */
 import { connect as connectTcp, isIP, type Socket } from 'node:net'
-import { checkServerIdentity, connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
+import {
+  type ConnectionOptions,
+  checkServerIdentity,
+  connect as connectTls,
+  createSecureContext,
+  type SecureContext,
+} from 'node:tls'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { Target, TlsIdentity } from '../target.ts'
 import { type DialPhase, dialError } from './errors.ts'
@@ -44,6 +50,7 @@ function openTcp(target: Target): Socket {
   return connectTcp({
     host: target.dialHost,
     port: target.dialPort,
+    allowHalfOpen: true,
     noDelay: true,
     keepAlive: true,
     keepAliveInitialDelay: KEEP_ALIVE_MS,
@@ -53,15 +60,17 @@ function openTcp(target: Target): Socket {
 function openTls(target: Target, contexts: SecureContexts): Socket {
   const identity = target.tls!
   const name = identity.serverName ?? target.host
-  const socket = connectTls({
+  const options: ConnectionOptions & { allowHalfOpen: boolean } = {
     host: target.dialHost,
     port: target.dialPort,
+    allowHalfOpen: true,
     secureContext: contexts.get(identity),
     servername: isIP(name) === 0 ? name : '',
     rejectUnauthorized: !identity.insecure,
     checkServerIdentity: (_, certificate) => checkServerIdentity(name, certificate),
     ALPNProtocols: ['http/1.1'],
-  })
+  }
+  const socket = connectTls(options)
   socket.setNoDelay(true)
   socket.setKeepAlive(true, KEEP_ALIVE_MS)
   return socket

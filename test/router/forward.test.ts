@@ -423,6 +423,45 @@ describe('WebSocket through the router service', () => {
     two.terminate()
   })
 
+  it('half-closes: after the upstream has ended, bytes of the caller still reach it, and the other way round', async () => {
+    const accept = (text: string) => {
+      const key = /sec-websocket-key: (.*)\r/i.exec(text)![1]
+      const sum = createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64')
+      return `HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: ${sum}\r\n\r\n`
+    }
+    const up = await upstream((socket, text, index) => {
+      if (text.endsWith('\r\n\r\n')) socket.write(accept(text))
+      if (text.endsWith('\r\n\r\n') && index === 0) socket.end('bye')
+    })
+    up.server.on('connection', socket => {
+      socket.removeAllListeners('end')
+      socket.on('end', () => socket.end('late'))
+    })
+    const { port } = await service(up.url)
+    const open = async (): Promise<{ socket: Socket; seen: () => string }> => {
+      const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
+      let seen = ''
+      socket.on('data', chunk => {
+        seen += chunk
+      })
+      const key = Buffer.alloc(16).toString('base64')
+      const fields = `connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: ${key}`
+      socket.write(`GET / HTTP/1.1\r\nhost: a\r\n${fields}\r\n\r\n`)
+      await once(socket, 'data')
+      return { socket, seen: () => seen }
+    }
+    const first = await open()
+    if (!first.seen().endsWith('bye')) await once(first.socket, 'data')
+    if (!first.socket.readableEnded) await once(first.socket, 'end')
+    first.socket.end('still there')
+    await up.until(() => up.received[0]!.endsWith('still there'))
+    const second = await open()
+    second.socket.end('done')
+    await once(second.socket, 'end')
+    expect(second.seen()).toMatch(/late$/)
+    expect(up.received[1]).toMatch(/done$/)
+  })
+
   it('that the upstream refuses gets the upstream\u2019s own answer', async () => {
     const up = await upstream(socket => socket.write('HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno'))
     const { port } = await service(up.url)
