@@ -226,6 +226,8 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
   if (control.hostName !== undefined) {
     demand(DOMAIN.test(control.hostName), `control.hostName: ${control.hostName} is no host name`)
     demand(edge?.tls !== undefined, 'control.hostName needs public.tls: both share one TLS address')
+    const proxied = control.proxyProtocol !== undefined && control.proxyProtocol.length > 0
+    demand(!proxied || control.port !== undefined, 'control.proxyProtocol needs an address of its own (control.port)')
   } else {
     demand(control.port !== undefined || edge === undefined, 'control.port is required')
   }

@@ -316,11 +316,11 @@ export class Server {
   }
 
   async #close(graceMs: number): Promise<void> {
-    for (const unmount of this.#unmount) unmount()
     for (const keeper of this.#keepers) keeper.close()
     this.#front?.close()
     this.#control?.stop()
     await Promise.all([this.#listener?.close({ graceMs }), this.#sessions.drain('the server stops', graceMs)])
+    for (const unmount of this.#unmount) unmount()
     this.#sessions.close()
     this.#control?.close()
     this.#authenticator.close()

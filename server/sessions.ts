@@ -35,6 +35,7 @@ export class Sessions {
   readonly #all = new Set<RuntimeSession>()
   readonly #revocationTimer: NodeJS.Timeout | undefined
   #draining = false
+  #checking = false
   #onEmpty: (() => void) | undefined
   opened = 0
   ended = 0
@@ -47,7 +48,7 @@ export class Sessions {
     this.#context = this.#createContext()
     sessionLimits(this.#context.session)
     if (options.authenticator.hasHook) {
-      this.#revocationTimer = setInterval(() => this.#checkRevocations(), REVOCATION_CHECK_MS).unref()
+      this.#revocationTimer = setInterval(() => void this.#checkRevocations(), REVOCATION_CHECK_MS).unref()
     }
   }
 
@@ -163,12 +164,16 @@ export class Sessions {
     return count
   }
 
-  #checkRevocations(): void {
-    for (const session of this.#all) {
-      this.#options.authenticator.isRevokedNow(session.identity).then(revoked => {
-        if (revoked) this.#revoked(session)
-      })
+  /** One round at a time, however long the hook takes. */
+  async #checkRevocations(): Promise<void> {
+    if (this.#checking) return
+    this.#checking = true
+    const { authenticator } = this.#options
+    const check = async (session: RuntimeSession) => {
+      if (await authenticator.isRevokedNow(session.identity)) this.#revoked(session)
     }
+    await Promise.all([...this.#all].map(check))
+    this.#checking = false
   }
 
   #revoked(session: RuntimeSession): void {

@@ -1,5 +1,7 @@
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import { WebSocket } from 'ws'
+import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/control.ts'
 import { noLogger } from '../../protocol/log.ts'
 import { createServer } from '../../server/index.ts'
 import type { Server } from '../../server/server.ts'
@@ -37,6 +39,14 @@ describe('misuse is a TypeError, and nothing listens', () => {
     ['a negative limit', { limits: { sessions: -1 } }, 'limits.sessions'],
     ['a buffer of no bytes', { limits: { sessionBufferBytes: 0 } }, 'sessionBufferBytes'],
     ['a control host without TLS in front', { control: { hostName: 'c.example.com' } }, 'control'],
+    [
+      'PROXY protocol on a shared address',
+      {
+        public: { port: 0, tls: { cert: '', key: '' } },
+        control: { hostName: 'c.example.com', tls: { cert: '', key: '' }, proxyProtocol: ['10.0.0.0/8'] },
+      },
+      'proxyProtocol',
+    ],
     ['a health path without /', { healthPath: 'healthz' }, 'healthPath'],
     ['a bad trusted proxy', { trustedProxies: ['10.0.0.0/99'] }, '10.0.0.0/99'],
   ])('%s', async (_name, options, message) => {
@@ -56,6 +66,17 @@ describe('misuse is a TypeError, and nothing listens', () => {
     const { port } = server.publicAddress!
     await expect(startServer({ public: { port } })).rejects.toMatchObject({ code: 'EADDRINUSE' })
   })
+})
+
+test('without TLS only on purpose', async () => {
+  server = await startServer({ control: { port: 0, plaintext: true } })
+  const { host, port } = server.controlAddress!
+  const ws = new WebSocket(`ws://${host}:${port}${CONNECT_PATH}`, [SUBPROTOCOL], {
+    headers: { authorization: `Bearer ${await token('demo')}` },
+  })
+  await new Promise((resolve, reject) => ws.once('open', resolve).once('error', reject))
+  expect(server.stats().sessionsOpened).toBe(1)
+  ws.terminate()
 })
 
 describe('the life of a session', () => {
