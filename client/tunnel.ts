@@ -76,10 +76,18 @@ export interface Tunnel extends AsyncDisposable {
   /** Whether an echo has crossed a session that lives and takes traffic. */
   ready(): boolean
   stats(): TunnelStats
-  /** Puts this token in force; live sessions send it in band, and a connection that waits tries again at once. */
+  /**
+   * Puts this token in force; live sessions send it in band, and a connection that waits tries again at once. A `token`
+   * that is a function is asked again when this one is near its end.
+   */
   setToken(token: string): void
   /** Asks the token's source now; as {@link Tunnel.setToken} if it gives another one. */
   refreshToken(): Promise<void>
+  /**
+   * Authorities and client certificate for every dial from now on, in place of those of the options; a connection that
+   * waits tries again at once. Throws, and keeps the old ones, if a PEM is not readable.
+   */
+  setTrust(trust: Pick<ClientOptions, 'ca' | 'tls'>): void
   /** Takes no new exchanges, lets those under way end, and closes. */
   close(options?: CloseOptions): Promise<void>
 }
@@ -89,7 +97,7 @@ const CLOSED = 'the client closes'
 export class Client implements Tunnel, ConnectionOwner {
   readonly #options: ClientOptions
   readonly #settings: Settings
-  readonly #trust: SecureContext
+  #trust: SecureContext
   readonly #target: OpenTarget
   readonly #exchanges: Exchanges
   readonly #tokens: TokenKeeper
@@ -113,7 +121,7 @@ export class Client implements Tunnel, ConnectionOwner {
     this.#options = options
     this.#target = openTarget(options.target, options.logger ?? noLogger)
     this.#settings = checkOptions(options, this.#target.cors())
-    this.#trust = createTrust({ ca: options.ca, caOnly: options.caOnly, tls: options.tls, minVersion: options.tlsMin })
+    this.#trust = trustOf(options)
     this.#events = new Events(error => this.#logger.error({ error: String(error) }, 'a listener threw'))
     this.#events.onAll(options.on ?? {})
     this.#exchanges = new Exchanges({
@@ -168,6 +176,11 @@ export class Client implements Tunnel, ConnectionOwner {
 
   async refreshToken(): Promise<void> {
     await this.#tokens.refresh()
+  }
+
+  setTrust({ ca, tls }: Pick<ClientOptions, 'ca' | 'tls'>): void {
+    this.#trust = trustOf({ ...this.#options, ca, tls })
+    this.#retry()
   }
 
   close(options: CloseOptions = {}): Promise<void> {
@@ -346,8 +359,13 @@ export class Client implements Tunnel, ConnectionOwner {
         this.#socketsGone = resolve
       })
     }
+    this.#exchanges.close()
     this.#target.close()
   }
+}
+
+function trustOf({ ca, caOnly, tls, tlsMin }: ClientOptions): SecureContext {
+  return createTrust({ ca, caOnly, tls, minVersion: tlsMin })
 }
 
 function sessionStats(session: ClientSession, connection: number): SessionStats {

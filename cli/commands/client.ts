@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises'
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { Run } from '../command.ts'
@@ -7,11 +6,11 @@ import { loadFromCommandLine } from '../config/command-line.ts'
 import type { Loaded } from '../config/load.ts'
 import { checkClient } from '../config/rules.ts'
 import { EXIT } from '../failure.ts'
-import { readInput } from '../options.ts'
-import { type EmbeddedRouter, embedRouter } from '../service/embedded-router.ts'
+import { loadTrust, watchTrust } from '../service/client-trust.ts'
+import { embedRouter } from '../service/embedded-router.ts'
 import { checkClientFiles } from '../service/files.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
-import { type OpenTokenSource, openTokenSource } from '../service/token-source.ts'
+import { openTokenSource } from '../service/token-source.ts'
 
 /** `sallyport client` */
 export const runClient: Run = async (args, io) => {
@@ -35,7 +34,8 @@ async function start(config: ClientConfig, { logger, onExchange }: ServiceContex
   const router = config.target === undefined ? await embedRouter(config, logger) : undefined
   const ended = Promise.withResolvers<number>()
   const tunnel = createTunnel({
-    ...(await tunnelOptions(config)),
+    ...tunnelOptions(config),
+    ...(await loadTrust(config)),
     token: token.source,
     target: router?.router ?? config.target!,
     logger,
@@ -46,33 +46,25 @@ async function start(config: ClientConfig, { logger, onExchange }: ServiceContex
     },
   })
   token.follow(fresh => tunnel.setToken(fresh))
+  const trust = await watchTrust(config, tunnel, logger)
   return {
     ready: () => tunnel.ready(),
     status: () => describeTunnel(tunnel),
     snapshot: () => snapshot(tunnel),
     ended: ended.promise,
-    close: options => close(tunnel, router, token, options),
+    async close(options) {
+      token.close()
+      trust.close()
+      await tunnel.close(options)
+      await router?.close()
+    },
   }
 }
 
-async function close(
-  tunnel: Tunnel,
-  router: EmbeddedRouter | undefined,
-  token: OpenTokenSource,
-  options: { graceMs: number },
-): Promise<void> {
-  token.close()
-  await tunnel.close(options)
-  await router?.close()
-}
-
-async function tunnelOptions(config: ClientConfig): Promise<Omit<ClientOptions, 'token' | 'target'>> {
-  const { 'tls.cert': cert, 'tls.key': key } = config
+function tunnelOptions(config: ClientConfig): Omit<ClientOptions, 'token' | 'target'> {
   return {
     url: config.server ?? [],
-    ca: config.ca && (await Promise.all(config.ca.map(file => readFile(file)))),
     caOnly: config['ca-only'],
-    tls: cert === undefined ? undefined : { cert: readInput(cert, 'the certificate'), key: readInput(key!, 'the key') },
     tlsMin: config['tls.min'] === '1.2' ? 'TLSv1.2' : 'TLSv1.3',
     audience: config.audience,
     connections: config.connections,

@@ -13,9 +13,12 @@ export const clientSettings = {
     kinds.text('"PROG ARG..."'),
     'Program that prints a token; run without a shell, at most 10 s, again when a third of the life is left.',
   ),
-  ca: optional(kinds.list(kinds.file), 'Authorities (PEM) that are trusted besides those of the system.'),
+  ca: optional(
+    kinds.list(kinds.file),
+    'Authorities (PEM) that are trusted besides those of the system. A changed file is used.',
+  ),
   'ca-only': setting(kinds.toggle, 'false', 'Trusts the authorities of `--ca` alone.'),
-  'tls.cert': optional(kinds.file, 'Client certificate (PEM), where the server asks for one.'),
+  'tls.cert': optional(kinds.file, 'Client certificate (PEM), where the server asks for one. A changed file is used.'),
   'tls.key': optional(kinds.file, 'Private key of that certificate (PEM).'),
   'tls.min': setting(kinds.oneOf('1.3', '1.2'), '1.3', 'Lowest TLS version; 1.2 for old middleboxes only.'),
   audience: setting(

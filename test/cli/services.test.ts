@@ -128,6 +128,24 @@ describe('server and client', () => {
     expect(client.lines.some(line => line.msg === 'disconnected')).toBe(false)
   })
 
+  test('C4: a client certificate is taken from its file when that changes; a bad one is left out', async () => {
+    await sallyport(['certs', 'client', '--out', folder, '--runtime', 'other'])
+    await sallyport(['certs', 'client', '--out', folder, '--runtime', 'demo'])
+    const use = (name: string) => {
+      for (const end of ['.pem', '-key.pem']) writeFileSync(file(`mine${end}`), readFileSync(file(`${name}${end}`)))
+    }
+    use('other')
+    await writeToken()
+    const server = startServer('--control.tls.client-ca', file('ca.pem'))
+    const pair = ['--tls.cert', file('mine.pem'), '--tls.key', file('mine-key.pem')]
+    const client = startClient(await server.address('control'), 'http://127.0.0.1:9', ...pair)
+    await client.line(line => line.msg.startsWith('not let in'))
+    writeFileSync(file('mine.pem'), 'nonsense')
+    await client.line(line => line.msg === 'the new certificates are bad; the old ones stay')
+    use('demo')
+    await client.line(line => line.msg === 'connected')
+  })
+
   test('a token command: run without a shell, its output in no log', async () => {
     const server = startServer()
     const create = ['token', 'create', '--key', file('private.jwk'), '--runtime', 'demo', '--ttl', '1h']

@@ -1,0 +1,38 @@
+import { readFile } from 'node:fs/promises'
+import type { ClientOptions, Tunnel } from '../../client/index.ts'
+import type { Logger } from '../../protocol/log.ts'
+import { loadTls } from '../../server/tls.ts'
+import type { ClientConfig } from '../config/client.ts'
+import { type Watching, watchText } from './watch.ts'
+
+export type ClientTrust = Pick<ClientOptions, 'ca' | 'tls'>
+
+/** The authorities and the client certificate that the configuration names. Rejects if a file is no good. */
+export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
+  const { 'tls.cert': cert, 'tls.key': key } = config
+  return {
+    ca: config.ca && (await Promise.all(config.ca.map(file => readFile(file)))),
+    tls: cert === undefined ? undefined : await loadTls({ cert: { file: cert }, key: { file: key! } }),
+  }
+}
+
+/** Loads them again when one of the files has changed; bad ones are logged, and the old ones stay in force. */
+export async function watchTrust(config: ClientConfig, tunnel: Tunnel, logger: Logger): Promise<Watching> {
+  const files = [...(config.ca ?? []), config['tls.cert'], config['tls.key']].filter(file => file !== undefined)
+  const reload = async () => {
+    try {
+      tunnel.setTrust(await loadTrust(config))
+      logger.info({}, 'certificates reloaded')
+    } catch (error) {
+      logger.error({ err: error }, 'the new certificates are bad; the old ones stay')
+    }
+  }
+  const watching = await Promise.all(
+    files.map(async file => watchText(file, await readFile(file, 'utf8'), () => void reload())),
+  )
+  return {
+    close: () => {
+      for (const one of watching) one.close()
+    },
+  }
+}
