@@ -12,6 +12,8 @@ export interface Road {
   readonly host: string
   readonly port: number
   readonly ca: string
+  /** Whether callers from loopback are taken for a proxy there, and believed what they say of themselves. */
+  readonly trustsCaller?: boolean
 }
 
 export interface Answer {

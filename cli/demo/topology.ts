@@ -23,17 +23,28 @@ export interface Listening {
   readonly address: string
 }
 
+const TABLE_ORDER = ['server', 'client', 'router', 'ingress', 'app-proxy', 'event-source']
+
 /** The parts that run, each its own process, and what they listen on. Ends with {@link Demo.stop}. */
 export class Demo {
   readonly files: DemoFiles
-  readonly listening: Listening[] = []
+  readonly #nginx: string
+  readonly #listening: Listening[] = []
+  readonly #addresses = new Map<string, string>()
   readonly #parts: Part[] = []
   #routes = ''
   #control = ''
   #public = 0
 
-  constructor(files: DemoFiles) {
+  /** `nginx` is its program; where that is empty, the ingress road leads straight to the router service. */
+  constructor(files: DemoFiles, nginx: string = findNginx() ?? '') {
     this.files = files
+    this.#nginx = nginx
+  }
+
+  /** What listens where, in the order of a request's way. */
+  get listening(): Listening[] {
+    return this.#listening.toSorted((a, b) => TABLE_ORDER.indexOf(a.part) - TABLE_ORDER.indexOf(b.part))
   }
 
   get parts(): readonly Part[] {
@@ -54,12 +65,13 @@ export class Demo {
       ...['--listen', `127.0.0.1:${await freePort(8081)}`, ...tls, '--routes', this.#routes],
       ...['--trusted-proxies', '127.0.0.1/32'],
     ])
-    await Promise.all([this.#listen(router, 'router', 'https'), this.#listenServer(server)])
+    await Promise.all([this.#listenServer(server), this.#listen(router, 'router', 'https')])
+    await Promise.all([this.#listen(server, 'admin', 'http'), this.#listen(router, 'admin', 'http')])
     const service = `https://${this.#address('router')}`
     const [ingressPort] = await Promise.all([this.#startIngress(service), this.#startClient(service)])
     return [
       { name: 'tunnel', host: HOSTS.tunnel, port: this.#public, ca },
-      { name: 'ingress', host: HOSTS.ingress, port: ingressPort, ca },
+      { name: 'ingress', host: HOSTS.ingress, port: ingressPort, ca, trustsCaller: this.#nginx === '' },
     ]
   }
 
@@ -96,14 +108,14 @@ export class Demo {
     const { tokens, ca } = this.files
     const args = ['--server', this.#control, '--token.file', tokens.service, '--ca', ca, '--target', target]
     const client = this.#command('client', args)
-    await client.line('session', line => line.msg === 'connected')
+    await Promise.all([client.line('session', line => line.msg === 'connected'), this.#listen(client, 'admin', 'http')])
   }
 
   /** nginx where it is installed; else callers reach the router service straight. Resolves to the port. */
   async #startIngress(router: string): Promise<number> {
-    const nginx = findNginx()
-    if (nginx === undefined) {
-      this.listening.push({ part: 'ingress', what: 'https', address: `straight: ${this.#address('router')}` })
+    const nginx = this.#nginx
+    if (nginx === '') {
+      this.#listening.push({ part: 'ingress', what: 'none: nginx is not installed', address: this.#address('router') })
       return portOf(this.#address('router'))
     }
     const { certificate, key, ca } = this.files
@@ -113,7 +125,7 @@ export class Demo {
     await writeFile(path, nginxConfig({ folder, port, certificate, key, ca, router }))
     const part = this.#part('ingress', nginx, ['-p', folder, '-e', 'stderr', '-c', path])
     await untilOpen(port, part)
-    this.listening.push({ part: 'ingress', what: 'https (nginx)', address: `127.0.0.1:${port}` })
+    this.#listening.push({ part: 'ingress', what: 'https (nginx)', address: `127.0.0.1:${port}` })
     return port
   }
 
@@ -134,13 +146,14 @@ export class Demo {
 
   async #listen(part: Part, name: string, what: string): Promise<void> {
     const address = await part.listening(name)
-    this.listening.push({ part: part.name, what: part.name === name ? what : `${what} (${name})`, address })
+    this.#listening.push({ part: part.name, what: part.name === name ? what : `${what} (${name})`, address })
+    if (name !== 'admin') this.#addresses.set(name, address)
   }
 
   #address(name: string): string {
-    const found = this.listening.find(row => row.part === name || row.what.endsWith(`(${name})`))
-    if (!found) throw new Error(`nothing listens as ${name}`)
-    return found.address
+    const address = this.#addresses.get(name)
+    if (address === undefined) throw new Error(`nothing listens as ${name}`)
+    return address
   }
 }
 

@@ -1,0 +1,98 @@
+/** What `npm start` runs, as a person starts it. */
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { createServer, type Server } from 'node:net'
+import { resolve } from 'node:path'
+import { createInterface } from 'node:readline'
+import { promisify } from 'node:util'
+import { expect, it, vi } from 'vitest'
+import { CHECKS } from '../../cli/demo/checks.ts'
+import { makeFiles } from '../../cli/demo/files.ts'
+import { runChecks } from '../../cli/demo/run-checks.ts'
+import { Demo } from '../../cli/demo/topology.ts'
+import { needs } from '../support/needs.ts'
+
+vi.setConfig({ testTimeout: 60_000 })
+
+const COMMAND = resolve(import.meta.dirname, '../../bin/sallyport.js')
+
+/** Takes the port, if nobody has it. */
+async function take(port: number): Promise<Server> {
+  const server = createServer().listen(port, '127.0.0.1')
+  await Promise.race([once(server, 'listening'), once(server, 'error')])
+  return server
+}
+
+function startDemo(...args: string[]) {
+  const child = spawn(process.execPath, [COMMAND, 'demo', ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const lines: string[] = []
+  const printed = new Promise<void>(resolve => {
+    createInterface(child.stdout).on('line', line => {
+      lines.push(line)
+      if (line.startsWith('Ctrl-C')) resolve()
+    })
+  })
+  let errors = ''
+  child.stderr.on('data', text => {
+    errors += text
+  })
+  // The pipes close when no process holds them any more.
+  const done = once(child, 'close').then(([code]) => ({ code, lines, errors }))
+  return { child, lines, printed, done }
+}
+
+it('--check: every kind of traffic on three roads, also where the usual ports are taken; exit 0', async () => {
+  const taken = await Promise.all([8080, 8443, 8081, 8082, 3017, 12_000].map(take))
+  const { code, lines, errors } = await startDemo('--check').done
+  for (const server of taken) server.close()
+  expect(lines.filter(line => line.startsWith('FAIL')).concat(errors)).toEqual([''])
+  expect(lines.filter(line => line.startsWith('pass'))).toHaveLength(3 * Object.keys(CHECKS).length)
+  expect(code).toBe(0)
+})
+
+it.runIf(needs('curl'))('the printed lines work when pasted; Ctrl-C leaves no process and no file', async () => {
+  const demo = startDemo()
+  await Promise.race([demo.printed, demo.done])
+  const commands = demo.lines.filter(line => line.startsWith('  curl ')).map(line => line.trim())
+  expect(commands.length).toBeGreaterThanOrEqual(10)
+  const answers = await Promise.all(
+    commands.map(command => {
+      // An event stream does not end; its first second is enough.
+      const ended = command.includes('/events') ? `${command} --max-time 1; [ $? = 28 ]` : command
+      return promisify(execFile)('sh', ['-c', `${ended.replace(/^curl/, 'curl -sS')}`]).then(({ stdout }) => stdout)
+    }),
+  )
+  const find = (part: string) => answers.filter((_, i) => commands[i]?.includes(part))
+  expect(find('/whoami').map(text => JSON.parse(text).service)).toEqual(['app-proxy', 'app-proxy'])
+  expect(find('/graphql').map(text => JSON.parse(text).data.runtime.name)).toEqual(['demo', 'demo'])
+  for (const text of find('/events')) expect(text).toMatch(/^id: 1\ndata: /)
+  expect(find('/webhooks/')).toEqual(['success\n', 'success\n'])
+  for (const text of find('/nobody-there')) expect(text).toMatch(/access-control-allow-origin: https:\/\/ui/)
+  const folder = /--cacert (\S+)\/ca\.pem/.exec(commands[0] ?? '')?.[1] ?? ''
+  expect(existsSync(folder)).toBe(true)
+  demo.child.kill('SIGINT')
+  const { code } = await demo.done
+  expect(code).toBe(0)
+  expect(existsSync(folder)).toBe(false)
+})
+
+it('without nginx, the ingress road leads straight to the router service', async () => {
+  const files = await makeFiles()
+  const demo = new Demo(files, '')
+  const said = vi.spyOn(console, 'log').mockReturnValue()
+  try {
+    const roads = (await demo.start()).filter(road => road.name === 'ingress')
+    expect(await runChecks(roads, files.secret, AbortSignal.timeout(30_000))).toBe(0)
+    expect(said).toHaveBeenCalledTimes(Object.keys(CHECKS).length)
+  } finally {
+    await demo.stop()
+    await files.remove()
+  }
+})
+
+it('an unknown argument is a usage error', async () => {
+  const { code, errors } = await startDemo('--chekc').done
+  expect(code).toBe(2)
+  expect(errors).toContain('--chekc')
+})
