@@ -16,6 +16,7 @@ const TASKS = {
   cli: args => ['bin/sallyport.js', ...args],
   test: args => ['scripts/test.ts', ...args],
   bench: args => ['load-tests/bench.ts', ...args],
+  docs: args => ['scripts/docs.ts', ...args],
   lint: args => [BIOME, 'lint', '--error-on-warnings', ...args],
   format: args => (args.includes('--check') ? [BIOME, 'format'] : [BIOME, 'format', '--write']),
   typecheck: args => [TSC, '--project', '.', ...args],
