@@ -15,8 +15,9 @@ export interface BackoffLimits extends Required<BackoffOptions> {}
 
 const DEFAULTS: BackoffLimits = { firstMs: 1000, capMs: 30_000, resetMs: 60_000, refusedMs: 10_000 }
 
-/** A session that died sooner than this counts as a failed attempt: its server accepts only to drop. */
-const SHORT_MS = 5000
+/** Where sessions die sooner than this again and again, the server lets clients in only to drop them: slow down. */
+const SHORT_MS = 1000
+const SHORT_CAP_MS = 5000
 
 /** The waits of one connection, in turn. Holds no timer. */
 export class Backoff {
@@ -24,6 +25,7 @@ export class Backoff {
   readonly #random: () => number
   #failures = 0
   #refusals = 0
+  #short = 0
 
   constructor(options: BackoffOptions = {}, random: () => number = Math.random) {
     this.#limits = { ...DEFAULTS, ...options }
@@ -42,12 +44,12 @@ export class Backoff {
     return upper / 2 + (this.#random() * upper) / 2
   }
 
-  /** After a session that ended without a drain. The first attempt comes within `firstMs`, unless it lived too short. */
+  /** After a session that ended without a drain: the first attempt comes within `firstMs`, whatever failed before it. */
   lost(livedMs: number): number {
     this.#refusals = 0
     if (livedMs >= this.#limits.resetMs) this.#failures = 0
-    if (livedMs < SHORT_MS) return this.failed()
-    return this.#random() * Math.min(this.#limits.firstMs, this.#limits.capMs)
+    this.#short = livedMs < SHORT_MS ? this.#short + 1 : 0
+    return this.#random() * Math.min(SHORT_CAP_MS, this.#grow(this.#limits.firstMs, Math.max(0, this.#short - 1)))
   }
 
   #grow(firstMs: number, times: number): number {

@@ -42,6 +42,8 @@ type Outcome =
   /** The server asked us to go elsewhere; the old session lives on until it says bye. */
   | { readonly kind: 'replace' }
 
+/** No Close frame came (RFC 6455 section 7.1.5). */
+const CLOSE_ABNORMAL = 1006
 /** WebSocket close code with which a server ends a session whose token it takes no more. */
 const CLOSE_REFUSED = 4401
 
@@ -128,7 +130,9 @@ export class Connection {
         this.current = undefined
         resolve({ kind: 'replace' })
       },
-      onClosed: (session, reason) => {
+      onClosed: (session, told) => {
+        const cut = closeCode === CLOSE_ABNORMAL && session.farewell === undefined
+        const reason = cut ? 'the network cut the connection' : told
         if (this.current === session) this.current = undefined
         if (this.#leaving === session) this.#leaving = undefined
         const refused = closeCode === CLOSE_REFUSED

@@ -47,6 +47,8 @@ export class Exchanges {
   live = 0
   /** Exchanges begun since the start. */
   total = 0
+  /** Those whose session has died. */
+  readonly #unheard = new Set<Exchange>()
 
   constructor(options: ExchangesOptions) {
     this.#options = options
@@ -81,6 +83,16 @@ export class Exchanges {
     return exchange
   }
 
+  /** Ends those that run on for nobody. */
+  close(): void {
+    for (const exchange of this.#unheard) exchange.giveUp()
+  }
+
+  /** @internal */
+  runsOn(exchange: Exchange): void {
+    this.#unheard.add(exchange)
+  }
+
   /** @internal Longest prefix first. */
   corsFor(path: string): CorsRule | undefined {
     return this.#options.cors.find(rule => path.startsWith(rule.path))
@@ -89,6 +101,7 @@ export class Exchanges {
   /** @internal */
   over(exchange: Exchange, id: string | undefined): void {
     this.live--
+    this.#unheard.delete(exchange)
     if (id !== undefined) this.#options.begun.end(id)
     this.#options.onExchange?.(exchange.record())
   }
@@ -154,17 +167,20 @@ class Exchange implements RequestSink {
     this.#error = error
     // The death of a session is no cancellation: what the upstream has whole, it may finish.
     if (error.reason === 'session-lost' && this.#whole && this.#id !== undefined) {
-      this.#runOn = setTimeout(() => this.#cancel(error), RUN_ON_MS)
+      this.#runOn = setTimeout(() => this.giveUp(), RUN_ON_MS)
+      this.#owner.runsOn(this)
       return
     }
-    this.#cancel(error)
+    this.giveUp()
   }
 
   consumed(bytes: number): void {
     this.target?.consumed(bytes)
   }
 
-  #cancel(error: SallyportError): void {
+  giveUp(): void {
+    const error = this.#error
+    if (error === undefined) return
     this.target?.abort(error)
     this.finish(error)
   }

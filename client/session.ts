@@ -58,6 +58,9 @@ export class ClientSession implements SessionView {
   #welcome: Welcome | undefined
   #readySinceMs: number | undefined
   #left = false
+  /** A `reauth` is on its way. */
+  #asked = false
+  #nextToken: string | undefined
   #drained: (() => void) | undefined
   #idle: (() => void) | undefined
   #timer: NodeJS.Timeout | undefined
@@ -105,9 +108,15 @@ export class ClientSession implements SessionView {
     return this.#readySinceMs === undefined ? 0 : Date.now() - this.#readySinceMs
   }
 
-  /** Sends a fresh token, in band. */
+  /** Sends a fresh token, in band. One at a time: another waits for the answer to the first, and only the last does. */
   reauth(token: string): void {
-    if (this.#state !== 'hello' && this.#state !== 'closed') this.#session.control({ type: 'reauth', token })
+    if (this.#state === 'hello' || this.#state === 'closed') return
+    if (this.#asked) {
+      this.#nextToken = token
+      return
+    }
+    this.#asked = true
+    this.#session.control({ type: 'reauth', token })
   }
 
   /** Answers the server's drain: the replacement is up, or cannot be had now. */
@@ -184,10 +193,10 @@ export class ClientSession implements SessionView {
         this.#ready(message)
         break
       case 'reauth-ok':
-        this.#owner.onReauth(this, true, undefined)
+        this.#reauthAnswered(true, undefined)
         break
       case 'reauth-refused':
-        this.#owner.onReauth(this, false, message.requestId)
+        this.#reauthAnswered(false, message.requestId)
         break
       case 'drain':
         this.#serverDrains(message)
@@ -227,6 +236,15 @@ export class ClientSession implements SessionView {
     this.#state = 'ready'
     this.#readySinceMs = Date.now()
     this.#owner.onReady(this)
+  }
+
+  #reauthAnswered(accepted: boolean, requestId: string | undefined): void {
+    if (!this.#asked) return
+    const next = this.#nextToken
+    this.#asked = false
+    this.#nextToken = undefined
+    this.#owner.onReauth(this, accepted, requestId)
+    if (next !== undefined) this.reauth(next)
   }
 
   #serverDrains(drain: Drain): void {

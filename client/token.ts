@@ -51,9 +51,9 @@ export class TokenKeeper {
     return await this.#fetch()
   }
 
-  /** Puts a new token in force, in place of whatever the source was; live sessions send it at once. */
+  /** Puts a new token in force; live sessions send it at once. A source that is a function is asked when it ends. */
   set(token: string): void {
-    this.#source = token
+    if (typeof this.#source === 'string') this.#source = token
     this.#take(token)
   }
 
@@ -119,11 +119,17 @@ export class TokenKeeper {
   }
 
   #renewMs(): number {
-    return (this.expiresMs ?? Number.POSITIVE_INFINITY) - this.#lifeMs() / 3
+    return this.#leftMs(1 / 3)
   }
 
   #warnMs(): number {
-    return (this.expiresMs ?? Number.POSITIVE_INFINITY) - this.#lifeMs() / 4
+    return this.#leftMs(1 / 4)
+  }
+
+  /** When this share of the life is left; never, if the token does not say when it ends. */
+  #leftMs(share: number): number {
+    const expiresMs = this.expiresMs
+    return expiresMs === undefined ? Number.POSITIVE_INFINITY : expiresMs - this.#lifeMs() * share
   }
 
   /** Sets the one timer for what comes next: renewal, the warning, or another try. */

@@ -28,9 +28,11 @@ describe('Backoff', () => {
     expect(Math.round(backoff.failed())).toBe(1000)
   })
 
-  it('counts a session that died at once as a failure', () => {
+  it('slows down, to 5 s, where session after session dies at once', () => {
     const backoff = new Backoff({}, most)
-    expect([10, 10, 10].map(lived => Math.round(backoff.lost(lived)))).toEqual([1000, 2000, 4000])
+    expect([10, 10, 10, 10, 10].map(lived => Math.round(backoff.lost(lived)))).toEqual([1000, 2000, 4000, 5000, 5000])
+    expect(Math.round(backoff.lost(1000))).toBe(1000)
+    expect(Math.round(backoff.lost(10))).toBe(1000)
   })
 
   it('is slow after a refusal, and never at once', () => {

@@ -211,6 +211,16 @@ describe('the death of a session', () => {
     vi.useRealTimers()
   })
 
+  it('leaves nothing behind a client that closes', async () => {
+    const { session, target, tunnel } = await start()
+    post(session, newExchangeId())
+    await target.until(() => target.requests.length === 1)
+    const closing = tunnel.close({ graceMs: 20 })
+    await closing
+    expect(target.requests[0]!.aborted?.reason).toBe('session-lost')
+    expect(tunnel.stats().exchanges.live).toBe(0)
+  })
+
   it('ends at once an unsafe exchange whose body is not whole', async () => {
     const { session, target } = await start()
     const exchange = session.exchange({ method: 'POST', bodyBytes: 10 })

@@ -143,6 +143,19 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
+  it('asks a source again near the end of a token that it was given', async () => {
+    const source = vi.fn(async () => fresh(300))
+    const { keeper, sent } = keep(source)
+    await keeper.get()
+    keeper.set(jwt(START_MS / 1000, 600))
+    await vi.advanceTimersByTimeAsync(399_000)
+    expect(source).toHaveBeenCalledTimes(1)
+    await vi.advanceTimersByTimeAsync(2000)
+    expect(source).toHaveBeenCalledTimes(2)
+    expect(sent).toHaveLength(2)
+    keeper.close()
+  })
+
   it('refuses nothing in the place of a token, and trims a file', async () => {
     expect(
       await keep(() => ' \n')

@@ -210,7 +210,11 @@ describe('a session that is lost', () => {
     const disconnected = event(tunnel, 'disconnected')
     const reconnecting = event(tunnel, 'reconnecting')
     first.webSocket.terminate()
-    expect(await disconnected).toMatchObject({ connection: 0, session: first.id })
+    expect(await disconnected).toEqual({
+      connection: 0,
+      session: first.id,
+      reason: 'the network cut the connection',
+    })
     expect((await reconnecting).inMs).toBeLessThanOrEqual(1000)
     expect(tunnel.ready()).toBe(false)
     const connected = event(tunnel, 'connected')
@@ -385,6 +389,19 @@ describe('a token', () => {
     }
     expect(tunnel.stats().tokenExpiresMs).toBeGreaterThan(Date.now() + 7_000_000)
     expect(server.sessions).toHaveLength(2)
+  })
+
+  it('waits in band for the answer to the one before; only the last of several is sent', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const session = await server.serve()
+    await tunnel.connected()
+    const tokens = [jwt(100), jwt(200), jwt(300)]
+    for (const token of tokens) tunnel.setToken(token)
+    expect((await session.receive('reauth')).token).toBe(tokens[0])
+    expect(session.has('reauth')).toBe(false)
+    session.send({ type: 'reauth-ok', expiresMs: Date.now() })
+    expect((await session.receive('reauth')).token).toBe(tokens[2])
   })
 
   it('is asked for again by refreshToken', async () => {
