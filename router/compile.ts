@@ -79,7 +79,7 @@ function compileRoute(
     ...path,
     methods,
     headers,
-    group: JSON.stringify([hosts.toSorted(), path.segments, path.slash, headers]),
+    group: JSON.stringify([path.segments, path.slash, headers]),
     target: fixed ? fillTarget(template, {}, resolve, tls) : undefined,
     template,
     answer: compileAnswer(route, report),

@@ -17,7 +17,7 @@ export interface CompiledRoute {
   readonly methods: ReadonlySet<string> | undefined
   /** Flat name and value; value `*` means presence. */
   readonly headers: readonly string[]
-  /** Routes with the same group differ by method only. */
+  /** Routes of one host with the same group differ by method only. */
   readonly group: string
   /** The target, if it has no captures. */
   readonly target: Target | undefined

@@ -51,17 +51,22 @@ function plant(root: PathNode, route: CompiledRoute): void {
   )
 }
 
-/** Two routes that take the same requests: one of them would never be reached. */
+const ANY_HOST = ['']
+
+/** Two routes that take the same requests of a host: one of them would never be reached. */
 export function findTwins(routes: readonly CompiledRoute[], report: Report): void {
   const groups = new Map<string, number[]>()
   routes.forEach((route, i) => {
-    const earlier = groups.get(route.group) ?? []
-    const twin = earlier.find(j => methodsOverlap(routes[j]!, route))
-    if (twin !== undefined) {
-      const path = route.route.match.path ?? '/'
-      report(['routes', i], `routes "${routes[twin]!.name}" and "${route.name}" match the same requests (${path})`)
+    let twin: number | undefined
+    for (const host of route.route.match.hosts ?? ANY_HOST) {
+      const key = `${host.toLowerCase()} ${route.group}`
+      const earlier = groups.get(key) ?? []
+      twin ??= earlier.find(j => methodsOverlap(routes[j]!, route))
+      groups.set(key, [...earlier, i])
     }
-    groups.set(route.group, [...earlier, i])
+    if (twin === undefined) return
+    const path = route.route.match.path ?? '/'
+    report(['routes', i], `routes "${routes[twin]!.name}" and "${route.name}" match the same requests (${path})`)
   })
 }
 

@@ -168,6 +168,17 @@ describe('complaints name line, column and the nearest known key', () => {
     expect(complaint(text.replace('name: b', 'name: a'))).toBe('routes.yaml:5:5: two routes are called "a"')
   })
 
+  it('also where only some of their hosts, or the names of their captures, are the same', () => {
+    const two = (one: string, other: string) =>
+      `routes:\n  - { name: a, match: ${one}, target: "http://b" }\n  - { name: b, match: ${other}, target: "http://b" }\n`
+    const same = 'routes.yaml:3:5: routes "a" and "b" match the same requests (/x/{n})'
+    expect(complaint(two('{ path: "/x/{m}" }', '{ path: "/x/{n}" }'))).toBe(same)
+    const hosts = (list: string, name: string) => `{ hosts: [${list}], path: "/x/{${name}}" }`
+    expect(complaint(two(hosts('a.b, c.d', 'm'), hosts('C.d', 'n')))).toBe(same)
+    expect(complaint(two(hosts('a.b', 'm'), hosts('c.d', 'n')))).toBe('')
+    expect(complaint(two(hosts('a.b', 'm'), '{ path: "/x/{n}" }'))).toBe('')
+  })
+
   it('YAML that is none, and each of several problems on its own line', () => {
     expect(complaint('routes:\n  - name: a\n   match: {}\n')).toMatch(/^routes\.yaml:3:1: /)
     expect(complaint('a: 1\na: 2\n')).toBe('routes.yaml:2:1: Map keys must be unique')
