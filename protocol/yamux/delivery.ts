@@ -4,8 +4,13 @@ export const MIN_UNDELIVERED_BYTES = 256 * 1024
 export const MAX_UNDELIVERED_BYTES = 16 * 1024 * 1024
 /** Room above the bandwidth-delay product, so that a faster path is noticed. */
 const HEADROOM = 1.25
+/** So many pings are placed in what may be under way, but none for fewer bytes than this. */
+const MARKS_PER_LIMIT = 8
+const MIN_MARK_BYTES = 64 * 1024
 /** The least round trip is forgotten after one to two such spans: paths change. */
 const LEAST_RTT_SPAN_MS = 30_000
+/** The highest rate is forgotten after one to two spans of so many round trips. */
+const RATE_SPAN_ROUND_TRIPS = 10
 
 /** What was known when a ping was placed behind the bytes sent so far. */
 export interface DeliveryMark {
@@ -13,7 +18,7 @@ export interface DeliveryMark {
   readonly sentBytes: number
   readonly deliveredBytes: number
   readonly deliveredAt: number
-  /** The writer had more to send than the limit let through, so the sample shows what the path can do. */
+  /** The writer had more to send, so the sample shows what the path can do. */
   readonly limited: boolean
 }
 
@@ -28,6 +33,8 @@ export class Delivery {
   #deliveredBytes = 0
   #deliveredAt = 0
   #bytesPerMs = 0
+  #olderBytesPerMs = 0
+  #rateSpanBegan = 0
   #leastRttMs = Number.POSITIVE_INFINITY
   #olderLeastRttMs = Number.POSITIVE_INFINITY
   #spanBegan = 0
@@ -40,8 +47,13 @@ export class Delivery {
     return this.sentBytes - this.#deliveredBytes
   }
 
+  /** Bytes between two pings: fine enough that answers come evenly and the path never waits for one. */
+  get markEveryBytes(): number {
+    return Math.max(MIN_MARK_BYTES, this.#limitBytes / MARKS_PER_LIMIT)
+  }
+
   get limitBytes(): number {
-    return this.#probeBegan === 0 ? this.#limitBytes : Math.max(MIN_UNDELIVERED_BYTES, this.#limitBytes / 2)
+    return this.#probeBegan === 0 ? this.#limitBytes : Math.max(MIN_UNDELIVERED_BYTES, this.#limitBytes >>> 1)
   }
 
   /** Smoothed round trip; 0 before the first answer. */
@@ -53,6 +65,11 @@ export class Delivery {
   get leastRttMs(): number {
     const least = Math.min(this.#leastRttMs, this.#olderLeastRttMs)
     return Number.isFinite(least) ? least : 0
+  }
+
+  /** Nothing of note was under way until now: the time before says nothing of the path. */
+  begin(now: number): void {
+    this.#deliveredAt = now
   }
 
   place(now: number, limited: boolean): DeliveryMark {
@@ -71,7 +88,9 @@ export class Delivery {
     this.#sampleRate(mark, now)
     this.#deliveredBytes = mark.sentBytes
     this.#deliveredAt = now
-    const wanted = HEADROOM * this.#bytesPerMs * this.leastRttMs
+    const bytesPerMs = Math.max(this.#bytesPerMs, this.#olderBytesPerMs)
+    // What no ping covers yet is booked as under way though it may have arrived: that much comes on top.
+    const wanted = Math.floor(HEADROOM * bytesPerMs * this.leastRttMs + this.markEveryBytes)
     this.#limitBytes = Math.min(MAX_UNDELIVERED_BYTES, Math.max(MIN_UNDELIVERED_BYTES, wanted))
   }
 
@@ -87,10 +106,13 @@ export class Delivery {
     if (this.#limitBytes > MIN_UNDELIVERED_BYTES) this.#probeBegan = now
   }
 
+  /** Keeps the highest rate of the last spans; one with less to send than the path carries can only raise it. */
   #sampleRate(mark: DeliveryMark, now: number): void {
-    const elapsedMs = Math.max(0.01, now - mark.deliveredAt)
-    const sample = (mark.sentBytes - mark.deliveredBytes) / elapsedMs
-    if (sample > this.#bytesPerMs) this.#bytesPerMs = sample
-    else if (mark.limited) this.#bytesPerMs += (sample - this.#bytesPerMs) / 8
+    const sample = (mark.sentBytes - mark.deliveredBytes) / Math.max(0.01, now - mark.deliveredAt)
+    if (mark.limited && now - this.#rateSpanBegan > RATE_SPAN_ROUND_TRIPS * this.#smoothedRttMs) {
+      this.#rateSpanBegan = now
+      this.#olderBytesPerMs = this.#bytesPerMs
+      this.#bytesPerMs = sample
+    } else if (sample > this.#bytesPerMs) this.#bytesPerMs = sample
   }
 }

@@ -9,12 +9,18 @@ import type { Stream } from './stream.ts'
 /** The most that one frame carries: alone, and while other streams wait. */
 const ALONE_BYTES = 64 * 1024
 const SHARED_BYTES = LARGE_CHUNK_BYTES
+/** What bodies leave of the limit on bytes under way to heads. */
+const HEADS_BYTES = 32 * 1024
+/** A frame is not cut smaller than this to fit the limit. */
+const LEAST_ROOM_BYTES = 4 * 1024
 
 /** What the writer tells its session. */
 export interface OutgoingOwner {
   /** A ping is to leave behind what was sent so far. */
   placePing(mark: DeliveryMark): void
   finSent(stream: Stream): void
+  /** The credit that the stream's receiver owes its peer. */
+  takeCredit(stream: Stream): number
   /** The peer makes us answer more than it reads. */
   clogged(): void
   /** The transport has something to take from now on. */
@@ -57,6 +63,8 @@ export class Outgoing {
   readonly #fresh = new StreamList()
   readonly #bulk = new StreamList()
   readonly #acks: Stream[] = []
+  /** Streams whose receivers have taken enough for a credit. */
+  readonly #credits: Stream[] = []
   /** Streams whose SYN has not left, in the order of their ids. */
   readonly #unborn: Stream[] = []
   #buffer: Buffer | undefined
@@ -71,7 +79,6 @@ export class Outgoing {
   #progressAt = 0
   #pingsOut = 0
   #markedBytes = 0
-  #markedAt = 0
   bytesOut = 0
 
   constructor(transport: Transport, pool: BufferPool, clock: Clock, owner: OutgoingOwner) {
@@ -104,6 +111,10 @@ export class Outgoing {
   /** A frame without payload, before all bodies. */
   control(type: FrameType, flags: number, id: number, length: number): void {
     if (this.#stopped) return
+    if (this.#clogged() && this.#used + HEADER_BYTES > POOL_BUFFER_BYTES) {
+      this.#owner.clogged()
+      return
+    }
     this.#header(type, flags, id, length)
     this.schedule()
   }
@@ -112,6 +123,14 @@ export class Outgoing {
   acknowledgeSoon(stream: Stream): boolean {
     this.#acks.push(stream)
     return this.#acks.length >= 64
+  }
+
+  /** The stream's credit leaves at the end of this turn, with all that is owed by then. */
+  credit(stream: Stream): void {
+    if (stream.creditListed || this.#stopped) return
+    stream.creditListed = true
+    this.#credits.push(stream)
+    this.schedule()
   }
 
   get hasAcks(): boolean {
@@ -138,8 +157,8 @@ export class Outgoing {
   flush(): void {
     if (this.#stopped || this.#clogged()) return
     this.#round++
-    const { delivery } = this
-    if (delivery.undeliveredBytes < delivery.limitBytes) this.#sendStreams()
+    this.#giveCredit()
+    this.#sendStreams()
     if (this.#stopped) return
     this.#acknowledge()
     this.#markDelivery()
@@ -154,7 +173,9 @@ export class Outgoing {
   /** Everything that the windows allow, without regard to the limit on what is under way, for a graceful end. */
   flushAll(): void {
     if (this.#stopped) return
-    for (let stream = this.#take(true); stream !== undefined; stream = this.#take(true)) this.#send(stream)
+    for (let stream = this.#take(true); stream !== undefined; stream = this.#take(true)) {
+      this.#send(stream, ALONE_BYTES)
+    }
     this.#acknowledge()
     this.#handOver()
   }
@@ -164,6 +185,7 @@ export class Outgoing {
     this.#inFlightBuffers.length = 0
     this.#inFlightSizes.length = 0
     this.#acks.length = 0
+    this.#credits.length = 0
     this.#unborn.length = 0
     this.#unsentBytes = 0
     this.#buffer = undefined
@@ -181,20 +203,21 @@ export class Outgoing {
     this.#pingsOut++
     const now = this.#clock.now()
     this.#markedBytes = this.delivery.sentBytes
-    this.#markedAt = now
     return this.delivery.place(now, limited)
   }
 
   #sendStreams(): void {
     const { delivery } = this
+    if (this.#pingsOut === 0) delivery.begin(this.#clock.now())
     for (;;) {
       const undelivered = delivery.undeliveredBytes
       if (undelivered >= delivery.limitBytes) return
-      // Bodies leave an eighth of the limit to heads.
-      const stream = this.#take(undelivered < delivery.limitBytes * 0.875)
+      const room = delivery.limitBytes - undelivered
+      const stream = this.#take(room > HEADS_BYTES)
       if (stream === undefined) return
-      this.#send(stream)
+      this.#send(stream, Math.max(room, LEAST_ROOM_BYTES))
       if (this.#stopped) return
+      if (delivery.sentBytes - this.#markedBytes >= delivery.markEveryBytes) this.#markDelivery()
     }
   }
 
@@ -203,11 +226,11 @@ export class Outgoing {
   }
 
   /** One frame of the stream, or what it says without payload; then it goes to the end of the line. */
-  #send(stream: Stream): void {
+  #send(stream: Stream, roomBytes: number): void {
     stream.listed = false
     if (stream.closed) return
     stream.lastRound = this.#round
-    const sent = this.#sendData(stream)
+    const sent = this.#sendData(stream, roomBytes)
     if (stream.ended && !stream.finSent && stream.queue.bytes === 0) this.#sendFin(stream)
     if (canSend(stream)) {
       stream.listed = true
@@ -216,9 +239,9 @@ export class Outgoing {
     if (sent > 0) stream.handler.consumed(sent)
   }
 
-  #sendData(stream: Stream): number {
+  #sendData(stream: Stream, roomBytes: number): number {
     const { queue } = stream
-    const most = Math.min(queue.bytes, stream.sendWindowBytes)
+    const most = Math.min(queue.bytes, stream.sendWindowBytes, roomBytes)
     if (most <= 0) return 0
     const alone = this.#bulk.first === undefined && this.#fresh.first === undefined
     const bytes = queue.run(Math.min(most, alone ? ALONE_BYTES : SHARED_BYTES))
@@ -266,6 +289,17 @@ export class Outgoing {
     }
   }
 
+  #giveCredit(): void {
+    if (this.#credits.length === 0) return
+    for (const stream of this.#credits) {
+      stream.creditListed = false
+      if (stream.closed || stream.finReceived) continue
+      const bytes = this.#owner.takeCredit(stream)
+      if (bytes > 0) this.#header(FrameType.windowUpdate, this.#takeFlags(stream), stream.id, bytes)
+    }
+    this.#credits.length = 0
+  }
+
   #acknowledge(): void {
     if (this.#acks.length === 0) return
     for (const stream of this.#acks) {
@@ -275,19 +309,18 @@ export class Outgoing {
     this.#acks.length = 0
   }
 
-  /** Places a ping behind what was sent, if it is time. */
+  /**
+   * Places a ping behind what was sent, once that is enough. Half is enough when the limit is reached: what no ping
+   * covers stays booked as under way until a later one is answered.
+   */
   #markDelivery(): void {
     const { delivery } = this
-    const waiting = this.#fresh.first !== undefined || this.#bulk.first !== undefined
-    const limited = waiting && delivery.undeliveredBytes >= delivery.limitBytes * 0.875
     const unmarked = delivery.sentBytes - this.#markedBytes
-    if (unmarked === 0) return
-    const stuck = limited && this.#pingsOut === 0
-    if (!stuck) {
-      if (unmarked < delivery.limitBytes / 4) return
-      if (this.#pingsOut > 0 && this.#clock.now() - this.#markedAt < delivery.leastRttMs / 4) return
+    const waiting = this.#fresh.first !== undefined || this.#bulk.first !== undefined
+    const enough = waiting ? delivery.markEveryBytes / 2 : delivery.markEveryBytes
+    if (unmarked >= enough || (waiting && unmarked > 0 && this.#pingsOut === 0)) {
+      this.#owner.placePing(this.mark(waiting))
     }
-    this.#owner.placePing(this.mark(limited))
   }
 
   #header(type: FrameType, flags: number, id: number, length: number): void {
@@ -299,10 +332,7 @@ export class Outgoing {
 
   /** Makes room for `bytes`, at most a buffer less its headroom. */
   #room(bytes: number): void {
-    if (this.#buffer !== undefined && this.#used + bytes > POOL_BUFFER_BYTES) {
-      if (this.#clogged()) this.#owner.clogged()
-      this.#handOver()
-    }
+    if (this.#buffer !== undefined && this.#used + bytes > POOL_BUFFER_BYTES) this.#handOver()
     if (this.#buffer !== undefined) return
     this.#buffer = this.#pool.take()
     this.#used = HEADROOM_BYTES
@@ -318,6 +348,7 @@ export class Outgoing {
     if (buffer === undefined) return
     const end = this.#used
     this.#buffer = undefined
+    this.#used = 0
     this.#handedOver(buffer, end - HEADROOM_BYTES)
     if (this.#transport.pooled === undefined) this.#transport.bytes(buffer.subarray(HEADROOM_BYTES, end), this.#sent)
     else this.#transport.pooled(buffer, end, this.#sent)

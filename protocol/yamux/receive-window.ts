@@ -27,9 +27,9 @@ export class ReceiveWindow {
     return taken
   }
 
-  /** Credit goes out in lots of half a window. */
+  /** Credit goes out in lots of a quarter of the window: with half, up to half a window would lie idle. */
   get creditDue(): boolean {
-    return this.owedBytes * 2 >= this.sizeBytes
+    return this.owedBytes * 4 >= this.sizeBytes
   }
 
   /** Takes the credit that is owed, plus what the window grows; the caller sends it. */

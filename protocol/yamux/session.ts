@@ -106,7 +106,8 @@ export class Session implements BudgetMember {
     this.#resets = new TokenBucket(this.#limits.resetBurst, this.#limits.resetsPerSecond)
     this.#out = new Outgoing(transport, this.#pool, this.#clock, {
       placePing: mark => this.#sendPing(mark, undefined),
-      finSent: stream => this.#finSent(stream),
+      finSent: stream => this.#closeIfDone(stream),
+      takeCredit: stream => this.#takeCredit(stream),
       clogged: () => this.#fail('overloaded', 'the peer asks for more answers than it reads'),
       writing: now => this.#timer.by(now + this.#limits.writeDeadlineMs),
       failed: error => this.#failed(error),
@@ -239,15 +240,7 @@ export class Session implements BudgetMember {
     const taken = receive.consume(bytes)
     if (taken === 0) return
     this.#release(taken)
-    if (stream.closed || stream.finReceived || !receive.creditDue) return
-    const pressed = this.#pressed
-    if (pressed && receive.unreadBytes * 2 >= receive.sizeBytes) return
-    const now = this.#clock.now()
-    const growth = receive.growth(now, this.rttMs, this.#limits.maxWindowBytes)
-    const credit = receive.credit(pressed ? 0 : growth)
-    this.#out.control(FrameType.windowUpdate, stream.ackDue ? Flag.ack : 0, stream.id, credit)
-    stream.ackDue = false
-    this.#refreshRtt(now)
+    if (!stream.closed && !stream.finReceived && receive.creditDue) this.#out.credit(stream)
   }
 
   /** @internal */
@@ -268,6 +261,16 @@ export class Session implements BudgetMember {
     this.resetStream(most, 'limit')
     most.handler.reset('limit')
     return true
+  }
+
+  /** From three quarters of a ceiling on, no window grows, and a stream that is not read gets nothing. */
+  #takeCredit({ receive }: Stream): number {
+    const pressed = this.#pressed
+    if (pressed && receive.unreadBytes * 2 >= receive.sizeBytes) return 0
+    const now = this.#clock.now()
+    this.#refreshRtt(now)
+    const growth = receive.growth(now, this.rttMs, this.#limits.maxWindowBytes)
+    return receive.credit(pressed ? 0 : growth)
   }
 
   get #pressed(): boolean {
@@ -356,10 +359,6 @@ export class Session implements BudgetMember {
     if (stream.finReceived) return
     stream.finReceived = true
     stream.handler.end()
-    this.#closeIfDone(stream)
-  }
-
-  #finSent(stream: Stream): void {
     this.#closeIfDone(stream)
   }
 

@@ -69,6 +69,8 @@ export class Stream {
   listed = false
   /** @internal */
   lastRound = -2
+  /** @internal Its credit leaves at the end of this turn. */
+  creditListed = false
 
   /** @internal Made by the session alone. */
   constructor(session: Session, id: number, windowBytes: number, openedByUs: boolean, openedAt: number) {

@@ -77,20 +77,24 @@ describe('ceilings', () => {
   })
 
   test('above 75 % a stalled stream gets no credit, one that is read does', async () => {
-    const { senders, accepted, client } = await fill([100 * KIB, 60 * KIB, 64 * KIB], {
-      sessionBufferBytes: 256 * KIB,
+    const sizes = [100, 60, 64, 100, 100, 100].map(kib => kib * KIB)
+    const { senders, accepted, client } = await fill(sizes, {
+      sessionBufferBytes: 560 * KIB,
       initialWindowBytes: 128 * KIB,
     })
     expect(senders.every(({ resetWith }) => resetWith === undefined)).toBe(true)
-    const credited: number[] = []
-    const [stalled, , read] = [...accepted.values()]
-    const before = [stalled, read].map(recorder => recorder!.stream.receive.openBytes)
-    expect(client.bufferedBytes).toBe(224 * KIB)
-    // The read stream has nothing unread any more, but less than half a window is owed.
-    read!.stream.consumed(64 * KIB)
-    stalled!.stream.consumed(1)
-    credited.push(read!.stream.receive.openBytes - before[1]!, stalled!.stream.receive.openBytes - before[0]!)
-    expect(credited).toEqual([64 * KIB, 0])
+    const [stalled, , read] = [...accepted.values()].map(({ stream }) => stream)
+    const before = [stalled!.receive.openBytes, read!.receive.openBytes]
+    stalled!.consumed(34 * KIB)
+    read!.consumed(64 * KIB)
+    await turns()
+    expect(client.bufferedBytes).toBe(426 * KIB)
+    expect(stalled!.receive.openBytes).toBe(before[0])
+    expect(read!.receive.openBytes).toBe(before[1]! + 64 * KIB)
+    // Once most of it is read, it is no longer stalled.
+    stalled!.consumed(66 * KIB)
+    await turns()
+    expect(stalled!.receive.openBytes).toBe(before[0]! + 100 * KIB)
   })
 
   test('above 75 % no window grows', async () => {

@@ -34,7 +34,7 @@ export class FakeClock implements Clock {
   async advance(ms: number): Promise<void> {
     const end = this.#now + ms
     for (;;) {
-      await turns()
+      await turns(3)
       let first: [number, { at: number; callback: () => void }] | undefined
       for (const entry of this.#timers) if (first === undefined || entry[1].at < first[1].at) first = entry
       if (first === undefined || first[1].at > end) break
