@@ -170,7 +170,7 @@ export class Server {
   async #openFront(controlName: string, host: string, port: number): Promise<Address> {
     const front = new Front({
       controlName: controlName.toLowerCase(),
-      control: socket => this.#control!.accept(socket),
+      control: socket => this.#control!.accept(socket, true),
       edge: socket => this.#listener!.accept(socket),
     })
     const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true }

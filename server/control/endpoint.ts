@@ -154,8 +154,8 @@ export class ControlEndpoint {
     return listenOn(listener, host, port, this.#options.logger)
   }
 
-  /** Takes an accepted connection of which no TLS byte was taken. */
-  accept(socket: Socket): void {
+  /** Takes an accepted connection of which no TLS byte was taken. `behindFront`: no proxy's header stands before TLS. */
+  accept(socket: Socket, behindFront = false): void {
     socket.on('error', ignore)
     if (this.#sockets.size >= this.#options.limits.sessions + this.#options.limits.handshakesWaiting) {
       socket.destroy()
@@ -164,7 +164,7 @@ export class ControlEndpoint {
     this.#sockets.add(socket)
     socket.once('close', () => this.#sockets.delete(socket))
     const peer = canonicalAddress(socket.remoteAddress ?? '')
-    if (cidrsContain(this.#proxies, peer)) this.#readProxyHeader(socket, peer)
+    if (!behindFront && cidrsContain(this.#proxies, peer)) this.#readProxyHeader(socket, peer)
     else this.#wait(socket, peer)
   }
 
