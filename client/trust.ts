@@ -1,4 +1,5 @@
 /** What the client trusts and shows in the TLS handshake. */
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext, getCACertificates, rootCertificates, type SecureContext } from 'node:tls'
 
 /** A client certificate and its key, PEM. */
@@ -18,9 +19,10 @@ export interface TrustOptions {
   readonly minVersion?: 'TLSv1.2' | 'TLSv1.3' | undefined
 }
 
-/** Made once and used for every dial: reading a few hundred CAs takes time. Throws if a PEM is not readable. */
+/** Made once and used for every dial: reading a few hundred CAs takes time. Throws TypeError for what is no use. */
 export function createTrust(options: TrustOptions): SecureContext {
   const own = options.ca === undefined ? [] : [options.ca].flat()
+  for (const entry of own) attempt('ca holds no certificate that can be read (PEM)', () => new X509Certificate(entry))
   const context = {
     ca: options.caOnly === true ? own : [...systemCertificates(), ...own],
     minVersion: options.minVersion ?? 'TLSv1.3',
@@ -28,8 +30,20 @@ export function createTrust(options: TrustOptions): SecureContext {
   return createSecureContext(options.tls === undefined ? context : { ...context, ...pair(options.tls) })
 }
 
-function pair(tls: ClientCertificate): { cert: string | Buffer; key: string | Buffer } {
-  return { cert: tls.cert, key: tls.key }
+/** Node would say the same with numbers from OpenSSL, and of a bad authority nothing at all. */
+function pair({ cert, key }: ClientCertificate): { cert: string | Buffer; key: string | Buffer } {
+  const certificate = attempt('tls.cert is no certificate that can be read (PEM)', () => new X509Certificate(cert))
+  const privateKey = attempt('tls.key is no private key that can be read (PEM)', () => createPrivateKey(key))
+  if (!certificate.checkPrivateKey(privateKey)) throw new TypeError('tls.key does not fit tls.cert')
+  return { cert, key }
+}
+
+function attempt<Result>(complaint: string, read: () => Result): Result {
+  try {
+    return read()
+  } catch (cause) {
+    throw new TypeError(complaint, { cause })
+  }
 }
 
 /** The system's store, and Node's own list where the system has none. `default` includes NODE_EXTRA_CA_CERTS. */

@@ -1,0 +1,138 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createKeys, createToken } from '../../certs/index.ts'
+import { type ClientOptions, connect, createTunnel, type TunnelEvents } from '../../client/index.ts'
+import { createServer, type Server } from '../../server/index.ts'
+import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
+
+let secrets: Secrets
+let server: Server
+let keys: Awaited<ReturnType<typeof createKeys>>
+
+beforeAll(async () => {
+  secrets = await makeSecrets()
+  keys = await createKeys()
+  server = await createServer({
+    public: { port: 0, tls: secrets.server },
+    control: { port: 0, tls: secrets.server },
+    domains: [DOMAIN],
+    auth: { jwks: keys.jwks },
+  })
+})
+
+afterAll(async () => {
+  await server.close({ graceMs: 0 })
+})
+
+const token = async (more: Partial<Parameters<typeof createToken>[0]> = {}) =>
+  (await createToken({ key: keys.privateJwk, runtime: 'demo', ttl: '1h', ...more })).token
+
+function optionsFor(more: Partial<ClientOptions> = {}): ClientOptions {
+  return {
+    url: `wss://127.0.0.1:${server.controlAddress?.port}`,
+    token: () => token(),
+    ca: secrets.ca,
+    proxy: '',
+    target: request => new Response(new URL(request.url).pathname),
+    ...more,
+  }
+}
+
+/** The first thing that a client with these options says of its failure. */
+async function complaint(more: Partial<ClientOptions>): Promise<TunnelEvents['reconnecting'] & { refused: boolean }> {
+  let refused = false
+  const told = Promise.withResolvers<TunnelEvents['reconnecting']>()
+  const on = {
+    refused: () => {
+      refused = true
+    },
+    reconnecting: told.resolve,
+  }
+  const tunnel = createTunnel(optionsFor({ connections: 1, on, ...more }))
+  const event = await told.promise
+  await tunnel.close({ graceMs: 0 })
+  return { ...event, refused }
+}
+
+const REFUSED = /^refused \(401, request [0-9a-f-]{36}\): /
+
+describe('a real server refuses, and the client explains', () => {
+  it('an ended token', async () => {
+    const { reason, refused, inMs } = await complaint({ token: await token({ now: Date.now() - 3_790_000 }) })
+    expect(reason).toMatch(REFUSED)
+    expect(reason.replace(REFUSED, '')).toMatch(/^your token ended 3 min (9|10|11) s ago$/)
+    expect(refused).toBe(true)
+    expect(inMs).toBeGreaterThanOrEqual(5000)
+  })
+
+  it('another audience', async () => {
+    const { reason } = await complaint({ token: await token({ audience: 'frp' }) })
+    expect(reason.replace(REFUSED, '')).toBe('your token is for the audience "frp", not for "sallyport"')
+  })
+
+  it('a key that it does not know', async () => {
+    const other = await createKeys()
+    const { reason } = await complaint({ token: await token({ key: other.privateJwk }) })
+    expect(reason.replace(REFUSED, '')).toBe(
+      'the server did not accept your token for runtime "demo"; its log has the reason under this request',
+    )
+  })
+
+  it('the public port', async () => {
+    const port = server.publicAddress?.port
+    const { reason, refused } = await complaint({ url: `wss://127.0.0.1:${port}` })
+    expect(reason).toBe(
+      `127.0.0.1:${port} is the public port of a server, not its control port: dial the address of --control.listen`,
+    )
+    expect(refused).toBe(false)
+  })
+
+  it('an authority that it does not know', async () => {
+    const { reason } = await complaint({ ca: undefined })
+    expect(reason).toBe(
+      `the certificate of 127.0.0.1:${server.controlAddress?.port} was issued by "Sallyport test CA", which is not trusted here: give that CA's certificate with --ca FILE`,
+    )
+  })
+})
+
+describe('a pair', () => {
+  it('serves, and renews its token in band without a new session', async () => {
+    await using tunnel = await connect(optionsFor({ connections: 1 }))
+    const [before] = server.sessions()
+    await tunnel.refreshToken()
+    const response = await server.fetch('demo', `https://demo.${DOMAIN}/a/b`)
+    expect(await response.text()).toBe('/a/b')
+    expect(server.sessions().map(({ id }) => id)).toEqual([before?.id])
+    await tunnel.close({ graceMs: 1000 })
+    expect(tunnel.ready()).toBe(false)
+  })
+
+  it('loses nothing while one instance takes over from another, again and again', async () => {
+    let instance = 0
+    const begin = () => {
+      const mine = String(++instance)
+      return connect(optionsFor({ target: async request => new Response(`${mine} ${await request.text()}`) }))
+    }
+    let current = await begin()
+    let running = true
+    const answers = new Map<number, number>()
+    const callers = [0, 1, 2, 3].map(async caller => {
+      while (running) {
+        const init = caller % 2 === 0 ? {} : { method: 'POST', body: 'x' }
+        const response = await server.fetch('demo', new Request(`https://demo.${DOMAIN}/`, init))
+        await response.text()
+        answers.set(response.status, (answers.get(response.status) ?? 0) + 1)
+        await new Promise(setImmediate)
+      }
+    })
+    for (let update = 0; update < 5; update++) {
+      const next = await begin()
+      await current.close({ graceMs: 10_000 })
+      current = next
+    }
+    running = false
+    await Promise.all(callers)
+    await current.close({ graceMs: 1000 })
+    expect([...answers.keys()]).toEqual([200])
+    expect(answers.get(200)).toBeGreaterThan(20)
+  })
+})
