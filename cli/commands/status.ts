@@ -3,9 +3,9 @@ import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { configurationError, EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalFlag, readInput } from '../options.ts'
+import { describeStatus } from '../status-text.ts'
 
 const DEADLINE_MS = 5000
-const MAX_DEPTH = 6
 
 interface Endpoint {
   readonly url: string
@@ -17,7 +17,7 @@ export const status: Run = async (args, io) => {
   const answers: unknown[] = []
   for (const endpoint of findEndpoints(args, io)) answers.push(await ask(endpoint))
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answers.length === 1 ? answers[0] : answers, undefined, 2)}\n`)
-  else io.out(answers.map(answer => `${describe(answer, 0)}\n`).join('\n'))
+  else io.out(answers.map(describeStatus).join('\n'))
   return EXIT.ok
 }
 
@@ -63,34 +63,4 @@ async function ask({ url, token }: Endpoint): Promise<unknown> {
   }
   if (!response.ok) throw new Failure(EXIT.runtime, `${url} answered ${response.status}`)
   return await response.json()
-}
-
-/** Indented `name value` lines of any JSON. */
-function describe(value: unknown, depth: number): string {
-  if (typeof value !== 'object' || value === null) return printable(String(value))
-  if (depth > MAX_DEPTH) return '...'
-  const pad = '  '.repeat(depth)
-  if (Array.isArray(value)) {
-    if (value.length === 0) return '-'
-    return value.map(item => `\n${pad}- ${describe(item, depth + 1).trimStart()}`).join('')
-  }
-  const lines = Object.entries(value)
-    .filter(([, item]) => item !== undefined && item !== null)
-    .map(
-      ([name, item]) => `${pad}${printable(name)}: ${isNested(item) ? nested(item, depth) : describe(item, depth + 1)}`,
-    )
-  return lines.join('\n')
-}
-
-function isNested(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-function nested(value: unknown, depth: number): string {
-  return Object.keys(value as object).length === 0 ? '-' : `\n${describe(value, depth + 1)}`
-}
-
-/** What a peer told of itself must not steer the terminal. */
-function printable(text: string): string {
-  return text.replaceAll(/[^\x20-\x7e\u00a0-\uffff]/g, '?')
 }

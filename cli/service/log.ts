@@ -9,11 +9,14 @@ export interface LogOptions {
   buffered: boolean
 }
 
+/** A reader of the log that is slower than the log loses lines; it does not take our memory. */
+const MAX_BUFFERED_BYTES = 4 * 1024 * 1024
+
 /** The logger of a running component: on stderr, JSON lines or text. */
 export async function createLogger(options: LogOptions): Promise<Logger> {
   const { pino } = await import('pino')
   const isText = options.format === 'text' || (options.format === 'auto' && process.stderr.isTTY === true)
-  const file = pino.destination({ dest: 2, sync: !options.buffered })
+  const file = pino.destination({ dest: 2, sync: !options.buffered, maxLength: MAX_BUFFERED_BYTES })
   if (options.buffered) process.on('exit', () => file.flushSync())
   const destination: DestinationStream = isText ? { write: line => void file.write(toText(line)) } : file
   const base = { component: options.component }
