@@ -66,6 +66,30 @@ it('a session that is full gets a companion', async () => {
   holder.destroy()
 })
 
+it('of many that come at once, those for whom a session has no room open others', async () => {
+  const held: ServerHttp2Stream[] = []
+  const { port, sessions } = await start(stream => {
+    held.push(stream)
+    if (held.length < 120) return
+    for (const each of held) {
+      each.respond({ ':status': 200 })
+      each.end('hi')
+    }
+  })
+  const answers = await Promise.all(Array.from({ length: 120 }, () => get(port, '/')))
+  expect(answers.filter(answer => /hi/.test(answer))).toHaveLength(120)
+  expect(sessions).toHaveLength(2)
+})
+
+it('a target that cannot be reached fails all who wait', async () => {
+  const target = 'h2c://127.0.0.1:1'
+  const service = await serveRouter({ port: 0, routes: { routes: [{ name: 'down', match: {}, target }] } })
+  stops.push(() => service.close({ graceMs: 0 }))
+  const answers = await Promise.all(Array.from({ length: 5 }, () => get(service.address.port, '/')))
+  for (const answer of answers) expect(answer).toMatch(/sallyport-error: upstream-refused/)
+  expect(service.stats().upstreams).toMatchObject({ connections: 0 })
+})
+
 it('bodies go through both ways', async () => {
   const { port } = await start(stream => {
     stream.respond({ ':status': 200 })
