@@ -1,0 +1,207 @@
+/** Exchanges over sessions that refuse, die, break off or answer early, in any order: what always holds. */
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { SallyportError } from '../../protocol/errors.ts'
+import { acceptExchange, type ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import { Refusal } from '../../protocol/exchange/refusal.ts'
+import { BODY_UNKNOWN, type ExchangeRecord, type HttpRequest, type ResponseSink } from '../../protocol/exchange.ts'
+import { memoryPair } from '../../protocol/transport-memory.ts'
+import { Session } from '../../protocol/yamux/session.ts'
+import type { RuntimeSession } from '../../server/control/runtime-session.ts'
+import { type EdgeContext, EdgeExchange } from '../../server/edge/edge-exchange.ts'
+import { ReplayBudget } from '../../server/edge/replay.ts'
+import { ignoring } from './fixture.ts'
+
+const BEHAVIOURS = ['echo', 'refuse', 'lose', 'loseLater', 'break', 'early', 'already-begun'] as const
+type Behaviour = (typeof BEHAVIOURS)[number]
+
+interface Plan {
+  readonly sessions: readonly { readonly behaviour: Behaviour; readonly instance: string }[]
+  readonly method: 'GET' | 'POST'
+  readonly chunks: readonly number[]
+  readonly leaves: boolean
+}
+
+/** What the client's end of one session does with an exchange. */
+function behave(behaviour: Behaviour, die: () => void, began: () => void): ExchangeHandler {
+  return (_preamble, request, response) => {
+    if (behaviour === 'refuse') return new Refusal('draining')
+    if (behaviour === 'already-begun') return new Refusal('already-begun')
+    began()
+    if (behaviour === 'lose') {
+      die()
+      return ignoring(response)
+    }
+    if (behaviour === 'early') {
+      response.head({ status: 413, headers: ['content-length', '0'], bodyBytes: 0 })
+      response.end([])
+      return ignoring(response)
+    }
+    response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+    if (behaviour === 'break') {
+      response.data(Buffer.from(request.method))
+      response.abort(new SallyportError('upstream-broken'))
+      return ignoring(response)
+    }
+    if (behaviour === 'loseLater') setImmediate(die)
+    return {
+      data(chunk) {
+        const { length } = chunk
+        response.data(chunk)
+        response.consumed(length)
+      },
+      end: () => response.end([]),
+      abort() {},
+      consumed() {},
+    }
+  }
+}
+
+/** As much of a session as an exchange needs, over a pair in memory. */
+function fakeSession(behaviour: Behaviour, instance: string, began: () => void) {
+  const [here, there] = memoryPair()
+  const session = new Session(here, { role: 'server' })
+  const die = () => there.terminate()
+  new Session(there, {
+    role: 'client',
+    onStream: stream => acceptExchange(stream, behave(behaviour, die, began)),
+  })
+  const fake = {
+    id: behaviour,
+    instance,
+    epoch: 1,
+    callers: undefined,
+    exchanges: 0,
+    open: () => session.open(),
+    released() {
+      fake.exchanges--
+    },
+    session,
+  }
+  return fake
+}
+
+/** The caller's end: checks the order of what it hears. */
+class Caller implements ResponseSink {
+  heads: number[] = []
+  bytes = 0
+  credit = 0
+  ends = 0
+  aborts = 0
+  sink: EdgeExchange | undefined
+  readonly over = Promise.withResolvers<void>()
+
+  get isOver(): boolean {
+    return this.ends + this.aborts > 0
+  }
+
+  informational(): void {}
+
+  head(response: { status: number }): void {
+    expect(this.isOver).toBe(false)
+    this.heads.push(response.status)
+  }
+
+  data(chunk: Uint8Array): void {
+    expect(this.heads).toHaveLength(1)
+    expect(this.isOver).toBe(false)
+    this.bytes += chunk.length
+    this.sink?.consumed(chunk.length)
+  }
+
+  end(): void {
+    expect(this.heads).toHaveLength(1)
+    this.ends++
+    this.over.resolve()
+  }
+
+  abort(): void {
+    this.aborts++
+    this.over.resolve()
+  }
+
+  consumed(bytes: number): void {
+    this.credit += bytes
+  }
+}
+
+const turn = () => new Promise(resolve => setImmediate(resolve))
+
+async function run(plan: Plan): Promise<void> {
+  const records: ExchangeRecord[] = []
+  let begun = 0
+  const sessions = plan.sessions.map(one => fakeSession(one.behaviour, one.instance, () => begun++))
+  const edge: EdgeContext = {
+    replayBudget: new ReplayBudget(20_000, 1_000_000),
+    onExchange: record => records.push(record),
+    pick: (_runtime, not, instance) =>
+      sessions.find(
+        one => one !== (not as unknown) && !one.session.closed && (instance === undefined || one.instance === instance),
+      ) as unknown as RuntimeSession | undefined,
+    answerError(exchange, error) {
+      exchange.response.head({ status: error.status, headers: [], bodyBytes: 0 })
+      exchange.response.end([])
+    },
+    answerOffline: () => false,
+  }
+  const caller = new Caller()
+  const request: HttpRequest = {
+    method: plan.method,
+    authority: 'demo.example',
+    path: '/',
+    headers: [],
+    bodyBytes: BODY_UNKNOWN,
+    upgrade: false,
+    peerAddress: '127.0.0.1',
+    encrypted: false,
+    caller: { address: '127.0.0.1', scheme: 'http', host: 'demo.example' },
+    requestId: 'id',
+    exchangeId: undefined,
+  }
+  const exchange = new EdgeExchange(edge, 'demo', request, caller)
+  caller.sink = exchange
+  exchange.start()
+  let sent = 0
+  for (const size of plan.chunks) {
+    sent += size
+    exchange.data(Buffer.alloc(size, 'x'))
+    if (size % 2 === 0) await turn()
+  }
+  if (plan.leaves) {
+    exchange.abort(new SallyportError('cancelled'))
+  } else {
+    exchange.end([])
+    await caller.over.promise
+  }
+  for (let i = 0; i < 20; i++) await turn()
+  expect(records).toHaveLength(1)
+  expect(caller.ends + caller.aborts).toBeLessThanOrEqual(1)
+  expect(caller.credit).toBeLessThanOrEqual(sent)
+  expect(edge.replayBudget.used).toBe(0)
+  for (const session of sessions) expect(session.exchanges).toBe(0)
+  if (!plan.leaves) {
+    expect(caller.heads).toHaveLength(1)
+    expect(records[0]!.status).toBe(caller.heads[0])
+    expect(records[0]!.cut).toBe(caller.aborts === 1)
+    if (caller.ends === 1) expect(caller.credit).toBe(sent)
+    if (caller.ends === 1 && caller.heads[0] === 200) expect(caller.bytes).toBe(sent)
+  }
+  // Only an instance itself may be asked again about a POST that was begun: the other never begins it too.
+  if (plan.method === 'POST' && new Set(plan.sessions.map(one => one.instance)).size === plan.sessions.length) {
+    expect(begun).toBeLessThanOrEqual(1)
+  }
+  for (const session of sessions) session.session.destroy(new SallyportError('session-lost'))
+}
+
+test('one answer or one cut, all credit given back, nothing left behind', { timeout: 60_000 }, async () => {
+  const plan: fc.Arbitrary<Plan> = fc.record({
+    sessions: fc.array(
+      fc.record({ behaviour: fc.constantFrom(...BEHAVIOURS), instance: fc.constantFrom('a', 'b', 'c') }),
+      { maxLength: 3 },
+    ),
+    method: fc.constantFrom('GET', 'POST'),
+    chunks: fc.array(fc.integer({ min: 1, max: 20_000 }), { maxLength: 5 }),
+    leaves: fc.boolean(),
+  })
+  await fc.assert(fc.asyncProperty(plan, run), { numRuns: 1000 })
+})
