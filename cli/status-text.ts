@@ -6,7 +6,7 @@ type Values = Readonly<Record<string, unknown>>
 const COLUMNS = ['runtime', 'connection', 'replica', 'state', 'active', 'address', 'connectedSince', 'streams', 'rttMs']
 
 /** What `/status` of one component says, for people; `--json` has all of it. */
-export function describeStatus(answer: unknown, now: number = Date.now()): string {
+export function describeStatus(answer: unknown, { now = Date.now() }: { now?: number } = {}): string {
   const status = asValues(answer)
   const sessions = asList(status.openSessions ?? status.sessions).map(asValues)
   const lines = [headline(status, now), ...details(status).map(line => `  ${line}`), ...table(sessions)]

@@ -17,7 +17,7 @@ export const status: Run = async (args, io) => {
   const answers: unknown[] = []
   for (const endpoint of findEndpoints(args, io)) answers.push(await ask(endpoint))
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answers.length === 1 ? answers[0] : answers, undefined, 2)}\n`)
-  else io.out(answers.map(describeStatus).join('\n'))
+  else io.out(answers.map(answer => describeStatus(answer)).join('\n'))
   return EXIT.ok
 }
 

@@ -290,5 +290,5 @@ test('the admin token of a file is the one that holds, off loopback and by any n
   expect((await get(admin, '/status', { authorization, host: 'router.example' })).status).toBe(200)
   expect((await get(await router.address('health'), '/readyz', { host: '10.42.0.3:8086' })).status).toBe(200)
   const status = await sallyport(['status'], { environment: { RUNTIME_DIRECTORY: file('run') } })
-  expect(status.out).toMatch(/^router \d.*: ready/m)
+  expect(status.out).toMatch(/^router \d.*: ready, running for \d+ s$/m)
 })

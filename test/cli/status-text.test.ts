@@ -25,7 +25,7 @@ test('a server with a session', () => {
       },
     ],
   }
-  expect(describeStatus(status, NOW)).toBe(
+  expect(describeStatus(status, { now: NOW })).toBe(
     [
       'server 0.1.0: ready, running for 3 min 10 s',
       '  replica a',
@@ -46,11 +46,11 @@ test('a client without a session says why, and nothing in it steers the terminal
     connections: [{ connection: 0, attempts: 3, lastError: 'nothing listens\u001b[2J' }],
     sessions: [],
   }
-  expect(describeStatus(status, NOW)).toBe(
+  expect(describeStatus(status, { now: NOW })).toBe(
     'client 0.1.0: NOT READY, running for 0 s\n  connection 0: nothing listens?[2J\n',
   )
 })
 
 test.each([[null], ['x'], [{}], [[]], [{ openSessions: 'x', connections: 7 }]])('nonsense is no crash: %j', answer => {
-  expect(describeStatus(answer, NOW)).toContain('NOT READY')
+  expect(describeStatus(answer, { now: NOW })).toContain('NOT READY')
 })
