@@ -12,6 +12,7 @@ export const clientSettings = {
   'token.command': optional(
     kinds.text('"PROG ARG..."'),
     'Program that prints a token; run without a shell, at most 10 s, again when a third of the life is left.',
+    { secret: true },
   ),
   ca: optional(
     kinds.list(kinds.file),

@@ -78,6 +78,10 @@ describe('chain', () => {
   })
 })
 
+test('making certificates leaves no polyfill in the globals', () => {
+  expect(Object.keys(Reflect).filter(name => name.includes('etadata'))).toEqual([])
+})
+
 describe('names', () => {
   test('C2: DNS names, wildcards and addresses are subject alternative names', () => {
     const certificate = new X509Certificate(server.certificate)

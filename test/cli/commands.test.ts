@@ -161,15 +161,22 @@ describe('config', () => {
     writeFileSync(file('client.yaml'), 'connections: 3\n')
     const { out } = await sallyport(
       ['config', 'print', 'client', '--config', file('client.yaml'), '--target', 'http://a:1'],
-      { environment: { SALLYPORT_PROXY: 'http://user:password@proxy:3128', SALLYPORT_TOKEN_FILE: '/t' } },
+      {
+        environment: {
+          SALLYPORT_PROXY: 'http://user:password@proxy:3128',
+          SALLYPORT_TOKEN_FILE: '/t',
+          SALLYPORT_TOKEN_COMMAND: 'get --pass hidden',
+        },
+      },
     )
     const rows = new Map(out.split('\n').map(line => [line.split(/ {2,}/)[0], line.split(/ {2,}/).slice(1)]))
     expect(rows.get('target')).toEqual(['http://a:1', 'flag --target'])
     expect(rows.get('token.file')).toEqual(['/t', 'environment SALLYPORT_TOKEN_FILE'])
     expect(rows.get('connections')).toEqual(['3', `file ${file('client.yaml')}:1:1 (connections)`])
     expect(rows.get('admin.listen')).toEqual(['127.0.0.1:9091', 'default'])
-    expect(rows.get('token.command')).toEqual(['-', 'not set'])
-    expect(out).not.toContain('password')
+    expect(rows.get('tls.cert')).toEqual(['-', 'not set'])
+    expect(rows.get('token.command')).toEqual(['***', 'environment SALLYPORT_TOKEN_COMMAND'])
+    expect(out).not.toMatch(/password|hidden/)
     expect(rows.get('proxy')![0]).toBe('http://***@proxy:3128/')
   })
 
