@@ -35,6 +35,8 @@ export interface HttpLimits {
   /** Resets of one HTTP/2 session: at once, and per second. */
   http2ResetBurst: number
   http2ResetRate: number
+  /** Bytes per second of HTTP/2 frames that carry no request and no body. */
+  http2ControlBytes: number
   /** HTTP/2 pings to a caller that has open streams; unanswered as long again, it is gone. */
   http2PingMs: number
 }
@@ -59,5 +61,6 @@ export const DEFAULT_LIMITS: Readonly<HttpLimits> = {
   http2SessionMemoryMb: 4,
   http2ResetBurst: 200,
   http2ResetRate: 50,
+  http2ControlBytes: 64 * 1024,
   http2PingMs: 30_000,
 }

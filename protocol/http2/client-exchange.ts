@@ -76,7 +76,7 @@ export class Http2ClientExchange implements RequestSink {
         return
       }
     }
-    this.#writer.write(chunk, false)
+    this.#writer.write(chunk)
   }
 
   readonly #sent = (bytes: number): void => {
@@ -92,7 +92,7 @@ export class Http2ClientExchange implements RequestSink {
       return
     }
     this.#requestTrailers = stripTrailers(trailers)
-    if (!this.#stream.destroyed) this.#stream.end()
+    if (!this.#stream.destroyed) this.#writer.end()
   }
 
   readonly #onWantTrailers = (): void => {

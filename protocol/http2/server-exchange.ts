@@ -20,6 +20,10 @@ import { StreamReader, StreamWriter } from './stream-body.ts'
 
 const { NGHTTP2_CANCEL, NGHTTP2_INTERNAL_ERROR, NGHTTP2_NO_ERROR } = constants
 
+/** A head with its frames, and the most that frames a piece of a body: header and padding. */
+const EXCHANGE_BYTES = 20 * 1024
+const FRAME_BYTES = 9 + 256
+
 export class Http2ServerExchange implements ResponseSink {
   readonly request: HttpRequest
   readonly #stream: ServerHttp2Stream
@@ -33,6 +37,8 @@ export class Http2ServerExchange implements ResponseSink {
   #responseEnded = false
   #requestEnded: boolean
   #awaitsContinue: boolean
+  /** The end of the response comes with its trailers, when node:http2 asks for them. */
+  #awaitsTrailers = false
   #trailers: HeaderList = []
   #responseTrailers: HeaderList = []
   /** Bytes of the response still to come, or of the request; BODY_UNKNOWN: not told. */
@@ -74,6 +80,13 @@ export class Http2ServerExchange implements ResponseSink {
     // Without a reader the stream would not close.
     this.#stream.resume()
     sink.end([])
+  }
+
+  /** Bytes on the wire that this exchange accounts for: its head, its body, and what frames them. */
+  get received(): number {
+    // What waits unread in the session, or is thrown away with the stream, never comes to the reader.
+    const unread = this.request.bodyBytes === 0 && !this.request.upgrade ? 0 : 3 * this.#limits.http2WindowBytes
+    return EXCHANGE_BYTES + unread + this.#reader.bytes + this.#reader.chunks * FRAME_BYTES
   }
 
   // Request
@@ -160,7 +173,8 @@ export class Http2ServerExchange implements ResponseSink {
     if (!this.#raw && status !== 204) this.#putLength(fields, response, none && (method === 'HEAD' || status === 304))
     const untold = !none && (this.#raw || bodyBytes === BODY_UNKNOWN)
     this.#stream.respond(fields, { endStream: none, waitForTrailers: untold && !this.#raw })
-    if (untold && !this.#raw) this.#stream.on('wantTrailers', this.#onWantTrailers)
+    this.#awaitsTrailers = untold && !this.#raw
+    if (this.#awaitsTrailers) this.#stream.on('wantTrailers', this.#onWantTrailers)
     this.#headSent = true
     this.#awaitsContinue = false
     this.#responseLeft = none ? 0 : untold ? BODY_UNKNOWN : bodyBytes
@@ -177,6 +191,8 @@ export class Http2ServerExchange implements ResponseSink {
   readonly #onWantTrailers = (): void => {
     try {
       this.#stream.sendTrailers(putHeaders(emptyHeaders(), this.#responseTrailers))
+      this.#awaitsTrailers = false
+      if (!this.#requestEnded) this.#onFinish()
     } catch {
       this.#stream.close(NGHTTP2_INTERNAL_ERROR)
     }
@@ -187,15 +203,16 @@ export class Http2ServerExchange implements ResponseSink {
     if (!this.#headSent) {
       this.#fail(new SallyportError('internal', 'body before head'))
     } else if (this.#responseLeft === 0) {
-      const none = this.request.method === 'HEAD' || this.#stream.writableEnded
+      const none = !this.#writer.ended
       if (none) this.#sink?.consumed(chunk.length)
       else this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
     } else if (this.#responseLeft === BODY_UNKNOWN) {
-      this.#writer.write(chunk, false)
+      this.#writer.write(chunk)
     } else {
       this.#responseLeft -= chunk.length
       if (this.#responseLeft < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
-      else this.#writer.write(chunk, this.#responseLeft === 0)
+      else this.#writer.write(chunk)
+      if (this.#responseLeft === 0) this.#writer.end()
     }
   }
 
@@ -212,10 +229,11 @@ export class Http2ServerExchange implements ResponseSink {
     this.#responseEnded = true
     this.#responseTrailers = stripTrailers(trailers)
     if (this.#stream.destroyed) return
-    if (!this.#stream.writableEnded) this.#stream.end()
+    this.#writer.end()
     if (this.#requestEnded || this.#raw) return
     // Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted.
     this.#tell(new SallyportError('cancelled', 'the response came first'))
+    if (this.#awaitsTrailers) return
     if (this.#stream.writableFinished) this.#onFinish()
     else this.#stream.once('finish', this.#onFinish)
   }

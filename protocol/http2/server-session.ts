@@ -16,6 +16,11 @@ import { Http2ServerExchange } from './server-exchange.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
 
+/** How often the bytes of frames that carry nothing are looked at. */
+const CONTROL_MS = 2_000
+/** A window update of 13 bytes, for the connection and the stream, per KB of ours. */
+const WINDOW_SHARE = 40
+
 /** What Node reads of a header block before it resets the stream; what we answer with 431 is less. */
 const RECEIVED_HEAD_FACTOR = 2
 
@@ -36,12 +41,18 @@ class Http2ServerSession implements ManagedConnection {
   /** Streams that ended before their response did, and frames that ask for an answer. */
   readonly #resets: RateLimit
   readonly #answers: RateLimit
+  readonly #socket: Socket | TLSSocket
   #idleSince = performance.now()
+  /** Bytes that the exchanges which are over account for, and the surplus that was seen at the last look. */
+  #accounted = 0
+  #surplus = 0
+  #controlAt = performance.now()
   #pingAt = 0
   #pinging = false
   #closed = false
 
   constructor(socket: Socket | TLSSocket, options: Http2ServerOptions) {
+    this.#socket = socket
     this.#options = options
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
     this.#peer = {
@@ -63,7 +74,7 @@ class Http2ServerSession implements ManagedConnection {
     session.on('remoteSettings', this.#onAnswered)
     session.setLocalWindowSize(this.#limits.http2SessionWindowBytes)
     options.connections?.add(this)
-    this.#watch.within(this.#limits.keepAliveMs)
+    this.#watch.within(CONTROL_MS)
   }
 
   #log(detail: string): void {
@@ -90,6 +101,7 @@ class Http2ServerSession implements ManagedConnection {
     this.#exchanges.add(exchange)
     stream.once('close', () => {
       this.#exchanges.delete(exchange)
+      this.#accounted += exchange.received
       if (this.#exchanges.size === 0) this.#idleSince = performance.now()
       if (stream.rstCode !== NGHTTP2_NO_ERROR && !this.#resets.take()) this.#calm('too many resets')
     })
@@ -139,10 +151,30 @@ class Http2ServerSession implements ManagedConnection {
   }
 
   #check(now: number): number {
-    if (this.#exchanges.size === 0) return this.#checkIdle(now)
-    let next = this.#checkPing(now)
+    const control = this.#checkControl(now)
+    if (this.#exchanges.size === 0) return Math.min(control, this.#checkIdle(now))
+    let next = Math.min(control, this.#checkPing(now))
     for (const exchange of this.#exchanges) next = Math.min(next, exchange.check(now))
     return this.#closed ? Number.POSITIVE_INFINITY : next
+  }
+
+  /**
+   * Window updates and their like are not shown to us, so they are seen by what remains: bytes that no exchange accounts
+   * for, less what a reader of our bytes may say about its window.
+   */
+  #checkControl(now: number): number {
+    const limit = this.#limits.http2ControlBytes
+    if (limit === 0) return Number.POSITIVE_INFINITY
+    const left = this.#controlAt + CONTROL_MS - now
+    if (left > 0.5) return left
+    let accounted = this.#accounted + Math.floor(this.#socket.bytesWritten / WINDOW_SHARE)
+    for (const exchange of this.#exchanges) accounted += exchange.received
+    const surplus = Math.max(0, this.#socket.bytesRead - accounted)
+    const allowed = (limit * (now - this.#controlAt)) / 1000
+    if (surplus - this.#surplus > allowed) this.#calm('too many frames that carry nothing')
+    this.#surplus = surplus
+    this.#controlAt = now
+    return CONTROL_MS
   }
 
   #checkIdle(now: number): number {

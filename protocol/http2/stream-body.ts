@@ -3,44 +3,62 @@ import type { Http2Stream } from 'node:http2'
 
 /** As large as a DATA frame: progress is seen piece by piece, so that a slow receiver is not taken for a stopped one. */
 const PIECE_BYTES = 16 * 1024
+/** What one stream gives to its session at a time: a hundred slow ones stay within the session's memory. */
+const GIVEN_BYTES = 2 * PIECE_BYTES
 
-/** Writes chunks to a stream, and tells of each when it has left for the session. */
+/** Writes chunks to a stream, and tells of each piece when it has left for the session. */
 export class StreamWriter {
   /** Bytes that have not left yet. */
   waiting = 0
   /** When bytes left last, or when the first of those waiting was written. */
   progressAt = 0
+  ended = false
   readonly #stream: Http2Stream
   readonly #sent: (bytes: number) => void
-  readonly #sizes: number[] = []
+  readonly #queue: Uint8Array[] = []
+  readonly #given: number[] = []
+  #givenBytes = 0
 
   constructor(stream: Http2Stream, sent: (bytes: number) => void) {
     this.#stream = stream
     this.#sent = sent
   }
 
-  write(chunk: Uint8Array, last: boolean): void {
-    if (this.#stream.destroyed || this.#stream.writableEnded) return
+  write(chunk: Uint8Array): void {
+    if (this.ended || this.#stream.destroyed) return
     if (this.waiting === 0) this.progressAt = performance.now()
     this.waiting += chunk.length
     let start = 0
     for (; chunk.length - start > PIECE_BYTES; start += PIECE_BYTES) {
-      this.#write(chunk.subarray(start, start + PIECE_BYTES), false)
+      this.#queue.push(chunk.subarray(start, start + PIECE_BYTES))
     }
-    this.#write(start === 0 ? chunk : chunk.subarray(start), last)
+    this.#queue.push(start === 0 ? chunk : chunk.subarray(start))
+    this.#give()
   }
 
-  #write(piece: Uint8Array, last: boolean): void {
-    this.#sizes.push(piece.length)
-    this.#stream.write(piece, this.#onWritten)
-    if (last) this.#stream.end()
+  end(): void {
+    this.ended = true
+    this.#give()
+  }
+
+  #give(): void {
+    while (this.#givenBytes < GIVEN_BYTES) {
+      const piece = this.#queue.shift()
+      if (piece === undefined) break
+      this.#given.push(piece.length)
+      this.#givenBytes += piece.length
+      this.#stream.write(piece, this.#onWritten)
+    }
+    if (this.ended && this.#queue.length === 0 && !this.#stream.writableEnded) this.#stream.end()
   }
 
   readonly #onWritten = (error?: Error | null): void => {
-    const bytes = this.#sizes.shift() ?? 0
+    const bytes = this.#given.shift() ?? 0
+    this.#givenBytes -= bytes
     this.waiting -= bytes
-    if (error) return
+    if (error || this.#stream.destroyed) return
     this.progressAt = performance.now()
+    this.#give()
     this.#sent(bytes)
   }
 }
@@ -52,6 +70,9 @@ export class StreamReader {
   readonly #stream: Http2Stream
   readonly #limit: number
   #unconsumed = 0
+  /** Bytes that came, and how many chunks they came in. */
+  bytes = 0
+  chunks = 0
 
   constructor(stream: Http2Stream, limit: number) {
     this.#stream = stream
@@ -67,6 +88,8 @@ export class StreamReader {
     this.readAt = performance.now()
     this.#stream.on('data', (chunk: Buffer) => {
       this.readAt = performance.now()
+      this.bytes += chunk.length
+      this.chunks++
       this.#unconsumed += chunk.length
       if (this.full) this.#stream.pause()
       onData(chunk)

@@ -1,0 +1,233 @@
+import { once } from 'node:events'
+import { createServer, type Http2Server, type ServerHttp2Stream } from 'node:http2'
+import { type AddressInfo, connect } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import { SallyportError } from '../../../protocol/errors.ts'
+import type { HeaderList, ResponseHead, ResponseSink } from '../../../protocol/exchange.ts'
+import type { OutgoingRequest } from '../../../protocol/http1/client-exchange.ts'
+import { Http2ClientSession } from '../../../protocol/http2/client-session.ts'
+import type { HttpLimits } from '../../../protocol/limits.ts'
+
+class Response implements ResponseSink {
+  heads: ResponseHead[] = []
+  informed: [number, HeaderList][] = []
+  body = ''
+  trailers: HeaderList | undefined
+  error: string | undefined
+  taken = 0
+  #done: (() => void)[] = []
+  informational(status: number, headers: HeaderList): void {
+    this.informed.push([status, headers])
+  }
+  head(head: ResponseHead): void {
+    this.heads.push(head)
+  }
+  data(chunk: Uint8Array): void {
+    this.body += Buffer.from(chunk).toString('latin1')
+  }
+  end(trailers: HeaderList): void {
+    this.trailers = trailers
+    for (const done of this.#done.splice(0)) done()
+  }
+  abort(error: SallyportError): void {
+    this.error = error.reason
+    for (const done of this.#done.splice(0)) done()
+  }
+  consumed(bytes: number): void {
+    this.taken += bytes
+  }
+  over(): Promise<void> {
+    if (this.trailers !== undefined || this.error !== undefined) return Promise.resolve()
+    return new Promise(resolve => this.#done.push(resolve))
+  }
+}
+
+type OnStream = (stream: ServerHttp2Stream, headers: Record<string, unknown>) => void
+
+const open: (() => void)[] = []
+afterEach(() => {
+  for (const close of open.splice(0).reverse()) close()
+})
+
+async function start(onStream: OnStream, limits?: Partial<HttpLimits>) {
+  const server: Http2Server = createServer({ settings: { enableConnectProtocol: true } })
+  server.on('stream', (stream, headers) => {
+    stream.on('error', () => {})
+    onStream(stream as ServerHttp2Stream, headers)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  await once(socket, 'connect')
+  let closed = 0
+  let idle = 0
+  const session = new Http2ClientSession(socket, {
+    limits,
+    onClose: () => closed++,
+    onIdle: () => idle++,
+  })
+  open.push(
+    () => server.close(),
+    () => session.destroy(),
+  )
+  return { session, counts: () => ({ closed, idle }) }
+}
+
+const request = (over: Partial<OutgoingRequest> = {}): OutgoingRequest => ({
+  method: 'POST',
+  authority: 'up.example',
+  path: '/pkg.Service/Method',
+  headers: ['content-type', 'application/grpc', 'te', 'trailers', 'x', '1', 'x', '2'],
+  bodyBytes: -1,
+  upgrade: false,
+  ...over,
+})
+
+async function eventually(done: () => boolean): Promise<void> {
+  while (!done()) await new Promise(resolve => setImmediate(resolve))
+}
+
+describe('h2c upstream', () => {
+  test('a bidirectional call with trailers both ways', async () => {
+    let trailers: unknown
+    const { session, counts } = await start((stream, headers) => {
+      expect(headers).toMatchObject({ ':method': 'POST', ':authority': 'up.example', te: 'trailers', x: '1, 2' })
+      stream.respond({ ':status': 200, 'content-type': 'application/grpc' }, { waitForTrailers: true })
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }))
+      stream.on('trailers', received => {
+        trailers = received
+      })
+      stream.on('data', chunk => stream.write(chunk))
+      stream.on('end', () => stream.end())
+    })
+    const response = new Response()
+    const sink = session.send(request(), response)
+    await eventually(() => response.heads.length === 1)
+    expect(response.heads[0]).toMatchObject({ status: 200, bodyBytes: -1 })
+    for (const word of ['one', 'two']) {
+      sink.data(Buffer.from(word))
+      await eventually(() => response.body.endsWith(word))
+    }
+    sink.end(['x-sum', '9'])
+    await response.over()
+    expect(response).toMatchObject({ trailers: ['grpc-status', '0'], taken: 6, error: undefined })
+    expect(trailers).toMatchObject({ 'x-sum': '9' })
+    await eventually(() => counts().idle === 1)
+    expect([session.streams, session.available]).toEqual([0, true])
+  })
+
+  test('trailers only: a head that ends the stream', async () => {
+    const { session } = await start(stream =>
+      stream.respond({ ':status': 200, 'grpc-status': '5' }, { endStream: true }),
+    )
+    const response = new Response()
+    session.send(request(), response)
+    await response.over()
+    expect(response).toMatchObject({ trailers: [], heads: [{ status: 200, bodyBytes: 0 }] })
+  })
+
+  test('informational responses, a known length, HEAD', async () => {
+    const { session } = await start((stream, headers) => {
+      stream.additionalHeaders({ ':status': 103, link: '</a>' })
+      stream.respond({ ':status': 200, 'content-length': '2' }, { endStream: headers[':method'] === 'HEAD' })
+      if (headers[':method'] !== 'HEAD') stream.end('ok')
+    })
+    const response = new Response()
+    session.send(request({ method: 'GET', bodyBytes: 0, headers: [] }), response)
+    await response.over()
+    expect(response).toMatchObject({ informed: [[103, ['link', '</a>']]], body: 'ok', heads: [{ bodyBytes: 2 }] })
+    const head = new Response()
+    session.send(request({ method: 'HEAD', bodyBytes: 0, headers: [] }), head)
+    await head.over()
+    expect(head.heads[0]!.headers.slice(0, 2)).toEqual(['content-length', '2'])
+    expect(head).toMatchObject({ heads: [{ bodyBytes: 0 }], trailers: [] })
+  })
+
+  test('Expect: the 100 is passed on', async () => {
+    const { session } = await start(stream => {
+      stream.additionalHeaders({ ':status': 100 })
+      stream.on('data', () => {})
+      stream.on('end', () => stream.respond({ ':status': 204 }, { endStream: true }))
+    })
+    const response = new Response()
+    const sink = session.send(request({ headers: ['expect', '100-continue'] }), response)
+    await eventually(() => response.informed.length === 1)
+    sink.data(Buffer.from('x'))
+    sink.end([])
+    await response.over()
+    expect(response).toMatchObject({ informed: [[100, []]], heads: [{ status: 204 }] })
+  })
+
+  test('a reset, before the head or midway, is upstream-broken', async () => {
+    const { session } = await start((stream, headers) => {
+      if (headers[':path'] === '/mid') stream.respond({ ':status': 200 })
+      stream.close(2)
+    })
+    for (const path of ['/', '/mid']) {
+      const response = new Response()
+      session.send(request({ path }), response)
+      await response.over()
+      expect([response.error, response.trailers]).toEqual(['upstream-broken', undefined])
+    }
+    expect(session.available).toBe(true)
+  })
+
+  test('a lost connection breaks what is in progress', async () => {
+    const { session, counts } = await start(stream => stream.session?.destroy())
+    const response = new Response()
+    session.send(request(), response)
+    await response.over()
+    expect(response.error).toBe('upstream-broken')
+    await eventually(() => counts().closed === 1)
+    expect(session.available).toBe(false)
+  })
+
+  test('an aborted request resets its stream', async () => {
+    let rst = -1
+    const { session } = await start(stream => stream.on('close', () => (rst = stream.rstCode)))
+    const response = new Response()
+    const sink = session.send(request(), response)
+    sink.data(Buffer.from('x'))
+    await eventually(() => response.taken === 1)
+    sink.abort(new SallyportError('cancelled'))
+    await eventually(() => rst === 8)
+    expect(response.error).toBeUndefined()
+  })
+
+  test('no head in time: upstream-timeout', async () => {
+    const { session } = await start(() => {})
+    const response = new Response()
+    session.send(request({ bodyBytes: 0 }), response, { headTimeoutMs: 20 })
+    await response.over()
+    expect(response.error).toBe('upstream-timeout')
+  })
+
+  test('a WebSocket as extended CONNECT', async () => {
+    const { session } = await start((stream, headers) => {
+      expect(headers).toMatchObject({ ':method': 'CONNECT', ':protocol': 'websocket', 'sec-websocket-version': '13' })
+      stream.respond({ ':status': 200 })
+      stream.on('data', chunk => stream.write(chunk))
+      stream.on('end', () => stream.end())
+    })
+    // Whether it may is known once the upstream's settings have come.
+    const first = new Response()
+    session.send(request({ method: 'GET', bodyBytes: 0, upgrade: true, headers: [] }), first)
+    await eventually(() => first.heads.length === 1 || first.error !== undefined)
+    expect(first).toMatchObject({ error: undefined, heads: [{ status: 101, bodyBytes: 0 }] })
+  })
+
+  test('back-pressure both ways', async () => {
+    const { session } = await start(stream => {
+      stream.respond({ ':status': 200 })
+      stream.write(Buffer.alloc(8 * 1024 * 1024))
+    })
+    const response = new Response()
+    const sink = session.send(request(), response)
+    for (let i = 0; i < 128; i++) sink.data(Buffer.alloc(65536))
+    await eventually(() => response.body.length > 60_000)
+    for (let turn = 0; turn < 100; turn++) await new Promise(resolve => setImmediate(resolve))
+    expect(response.body.length).toBeLessThan(400_000)
+    expect(response.taken).toBeLessThan(8 * 1024 * 1024)
+    sink.abort(new SallyportError('cancelled'))
+  })
+})

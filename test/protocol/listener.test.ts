@@ -1,0 +1,195 @@
+import { once } from 'node:events'
+import { connect as connectHttp2 } from 'node:http2'
+import { createServer as createNetServer } from 'node:net'
+import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
+import { afterEach, describe, expect, test } from 'vitest'
+import type { Handler } from '../../protocol/exchange.ts'
+import { parseCidrs } from '../../protocol/forwarded.ts'
+import { type Listener, type ListenerOptions, listen } from '../../protocol/listener.ts'
+import { makeSecrets } from '../support/secrets.ts'
+import { call, ok, RawPeer, recorder } from './http1/raw.ts'
+
+const secrets = await makeSecrets()
+const open: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close()
+})
+
+async function start(handler: Handler, options: Partial<ListenerOptions> = {}): Promise<Listener> {
+  const listener = await listen({ port: 0, handler, ...options })
+  open.push(() => listener.close({ graceMs: 0 }))
+  return listener
+}
+
+async function tls(listener: Listener, options: ConnectionOptions = {}): Promise<TLSSocket> {
+  const socket = connectTls({
+    host: '127.0.0.1',
+    port: listener.address.port,
+    ca: secrets.ca,
+    servername: 'localhost',
+    ...options,
+  })
+  open.push(() => socket.destroy())
+  await once(socket, 'secureConnect')
+  return socket
+}
+
+const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
+
+describe('TLS', () => {
+  test('ALPN decides; without it HTTP/1.1; the request says that it was encrypted', async () => {
+    const { handler, seen } = recorder(({ response }) => ok(response))
+    const listener = await start(handler, { tls: secrets.server })
+    for (const options of [{ ALPNProtocols: ['http/1.1'] }, {}]) {
+      const peer = new RawPeer(await tls(listener, options))
+      peer.send(GET)
+      await peer.saying('ok')
+    }
+    const session = connectHttp2(`https://127.0.0.1:${listener.address.port}`, {
+      ca: secrets.ca,
+      servername: 'localhost',
+    })
+    open.push(() => session.destroy())
+    const stream = session.request({ ':path': '/' })
+    const [headers] = await once(stream, 'response')
+    expect(headers[':status']).toBe(200)
+    expect(seen.map(({ request }) => request.encrypted)).toEqual([true, true, true])
+  })
+
+  test('a caller that drops its TLS session aborts its HTTP/2 requests', async () => {
+    const { handler, seen } = recorder(() => {})
+    const listener = await start(handler, { tls: secrets.server })
+    const session = connectHttp2(`https://127.0.0.1:${listener.address.port}`, {
+      ca: secrets.ca,
+      servername: 'localhost',
+    })
+    session.on('error', () => {})
+    session.request({ ':path': '/' }).on('error', () => {})
+    await eventually(() => seen.length === 1)
+    session.destroy()
+    await eventually(() => seen[0]!.aborted === 'cancelled')
+  })
+
+  test('TLS 1.1 is refused', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const listener = await start(handler, { tls: secrets.server })
+    const socket = connectTls({
+      port: listener.address.port,
+      ca: secrets.ca,
+      servername: 'localhost',
+      maxVersion: 'TLSv1.1',
+      minVersion: 'TLSv1',
+      ciphers: 'DEFAULT@SECLEVEL=0',
+    })
+    const [error] = await once(socket, 'error')
+    expect(error.code).toMatch(/PROTOCOL|ECONNRESET/)
+  })
+
+  test('C4: a new certificate holds for new connections; a bad one keeps the old', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const listener = await start(handler, { tls: secrets.server })
+    const before = (await tls(listener)).getPeerX509Certificate()!.fingerprint256
+    const other = await makeSecrets()
+    expect(() => listener.setTls({ key: other.server.key, cert: secrets.server.cert })).toThrow()
+    expect((await tls(listener)).getPeerX509Certificate()!.fingerprint256).toBe(before)
+    listener.setTls(other.server)
+    expect((await tls(listener, { ca: other.ca })).getPeerX509Certificate()!.fingerprint256).not.toBe(before)
+  })
+
+  test('C6: garbage in place of a handshake harms nobody', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const listener = await start(handler, { tls: secrets.server })
+    const garbage = await call(listener.address.port)
+    garbage.send(GET)
+    await garbage.close()
+    const peer = new RawPeer(await tls(listener))
+    peer.send(GET)
+    await peer.saying('ok')
+  })
+})
+
+describe('plain', () => {
+  test('HTTP/2 with prior knowledge, its preface in any pieces', async () => {
+    const { handler, seen } = recorder(({ response }) => ok(response))
+    const listener = await start(handler)
+    const peer = await call(listener.address.port)
+    const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
+    for (const byte of preface) {
+      peer.send(Buffer.from([byte]))
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    peer.send(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+    // GET / over http, all from the static table.
+    peer.send(Buffer.from([0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x84, 0x86, 0x41, 0x01, 0x61]))
+    await eventually(() => seen.length === 1 || peer.closed)
+    expect(seen[0]?.request).toMatchObject({ method: 'GET', path: '/', encrypted: false, peerAddress: '127.0.0.1' })
+  })
+
+  test('a request that begins with P is HTTP/1.1; without http2 the preface is not known', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const listener = await start(handler)
+    const peer = await call(listener.address.port)
+    for (const byte of 'PRIVATE / HTTP/1.1\r\nHost: a\r\n\r\n') {
+      peer.send(byte)
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    await peer.saying('ok')
+    const other = await call((await start(handler, { http2: false })).address.port)
+    other.send('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
+    expect(await other.end()).toMatch(/^HTTP\/1.1 400/)
+  })
+
+  test('a silent connection is closed at the head deadline', async () => {
+    const { handler } = recorder(() => {})
+    const listener = await start(handler, { limits: { headMs: 30 } })
+    const peer = await call(listener.address.port)
+    expect(await peer.end()).toBe('')
+  })
+
+  test('trusted proxies are believed', async () => {
+    const { handler, seen } = recorder(({ response }) => ok(response))
+    const listener = await start(handler, { trustedProxies: parseCidrs(['127.0.0.1']) })
+    const peer = await call(listener.address.port)
+    peer.send(
+      'GET / HTTP/1.1\r\nHost: in\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: out\r\n\r\n',
+    )
+    await peer.saying('ok')
+    expect(seen[0]!.request.caller).toEqual({ address: '192.0.2.1', scheme: 'https', host: 'out' })
+  })
+
+  test('more connections than the bound are closed; so are those that are not admitted', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const bounded = await start(handler, { maxConnections: 1 })
+    const first = await call(bounded.address.port)
+    first.send(GET)
+    await first.saying('ok')
+    expect(bounded.connections).toBe(1)
+    expect(await (await call(bounded.address.port)).close()).toBe('')
+    const closed = await start(handler, { onConnection: () => false })
+    expect(await (await call(closed.address.port)).close()).toBe('')
+  })
+
+  test('sockets that were accepted elsewhere', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const listener = await listen({ handler })
+    const front = createNetServer(socket => listener.handleSocket(socket)).listen(0, '127.0.0.1')
+    await once(front, 'listening')
+    open.push(
+      () => front.close(),
+      () => listener.close({ graceMs: 0 }),
+    )
+    const peer = await call((front.address() as { port: number }).port)
+    peer.send(GET)
+    await peer.saying('ok')
+  })
+
+  test('a port in use is an error with its code', async () => {
+    const { handler } = recorder(() => {})
+    const listener = await start(handler)
+    await expect(listen({ port: listener.address.port, handler })).rejects.toMatchObject({ code: 'EADDRINUSE' })
+  })
+})
+
+async function eventually(done: () => boolean): Promise<void> {
+  while (!done()) await new Promise(resolve => setImmediate(resolve))
+}

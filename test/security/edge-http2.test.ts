@@ -1,0 +1,205 @@
+/** security.md, "Edge, HTTP/2": floods of raw frames. Each ends its own session, and another caller is served on. */
+import { connect as connectHttp2 } from 'node:http2'
+import { afterEach, describe, expect, test } from 'vitest'
+import type { HttpLimits } from '../../protocol/limits.ts'
+import { listen } from '../../protocol/listener.ts'
+import { call, ok, type RawPeer, recorder, type Seen } from '../protocol/http1/raw.ts'
+
+const open: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close()
+})
+
+const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
+const TYPE = { data: 0, headers: 1, priority: 2, reset: 3, settings: 4, ping: 6, goaway: 7, window: 8, continuation: 9 }
+
+function frame(type: number, flags: number, stream: number, payload: Buffer = Buffer.alloc(0)): Buffer {
+  const head = Buffer.alloc(9)
+  head.writeUIntBE(payload.length, 0, 3)
+  head[3] = type
+  head[4] = flags
+  head.writeUInt32BE(stream, 5)
+  return Buffer.concat([head, payload])
+}
+
+/** A field as HPACK literal without indexing. */
+function field(name: string, value: string): Buffer {
+  return Buffer.concat([Buffer.from([0]), length(name), Buffer.from(name), length(value), Buffer.from(value)])
+}
+
+function length(text: string): Buffer {
+  if (text.length < 127) return Buffer.from([text.length])
+  const bytes = [127]
+  let rest = text.length - 127
+  for (; rest >= 128; rest >>= 7) bytes.push((rest & 127) | 128)
+  return Buffer.from([...bytes, rest])
+}
+
+function head(method = 'GET', ...more: [string, string][]): Buffer {
+  const pseudo: [string, string][] = [
+    [':method', method],
+    [':scheme', 'http'],
+    [':path', '/attack'],
+    [':authority', 'a'],
+  ]
+  return Buffer.concat([...pseudo, ...more].map(([name, value]) => field(name, value)))
+}
+
+const END_STREAM = 1
+const END_HEADERS = 4
+
+async function start(answer: (seen: Seen) => void = () => {}, limits?: Partial<HttpLimits>) {
+  const { handler, seen } = recorder(one => {
+    if (one.request.path === '/canary') ok(one.response, 'canary')
+    else answer(one)
+  })
+  const listener = await listen({ port: 0, handler, limits })
+  const { port } = listener.address
+  const peer = await call(port)
+  const other = connectHttp2(`http://127.0.0.1:${port}`)
+  open.push(
+    () => listener.close({ graceMs: 0 }),
+    () => other.destroy(),
+    () => peer.socket.destroy(),
+  )
+  const canary = () =>
+    new Promise<string>((resolve, reject) => {
+      let body = ''
+      const stream = other.request({ ':path': '/canary', ':authority': 'a' })
+      stream.on('data', chunk => (body += chunk))
+      stream.on('end', () => resolve(body))
+      stream.on('error', reject)
+    })
+  expect(await canary()).toBe('canary')
+  peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)]))
+  return { peer, canary, seen }
+}
+
+/** Sends until the server ends the session, or the bound is reached; returns how many times it sent. */
+async function flood(peer: RawPeer, most: number, make: (n: number) => Buffer): Promise<number> {
+  let n = 0
+  for (; n < most && !peer.closed && !peer.ended; n++) {
+    if (!peer.socket.write(make(n))) {
+      await Promise.race([new Promise(resolve => peer.socket.once('drain', resolve)), peer.close()])
+    }
+    if (n % 50 === 0) await new Promise(resolve => setImmediate(resolve))
+  }
+  await peer.end()
+  return n
+}
+
+describe('H1: resets', () => {
+  test('H1: rapid reset: the session ends soon, the requests were aborted, others are served', async () => {
+    const { peer, canary, seen } = await start()
+    const cancel = Buffer.from([0, 0, 0, 8])
+    await flood(peer, 100_000, n => {
+      const id = n * 2 + 1
+      return Buffer.concat([
+        frame(TYPE.headers, END_HEADERS | END_STREAM, id, head()),
+        frame(TYPE.reset, 0, id, cancel),
+      ])
+    })
+    const attacks = seen.filter(({ request }) => request.path === '/attack')
+    expect(attacks.length).toBeGreaterThan(100)
+    expect(attacks.length).toBeLessThan(1500)
+    await eventually(() => attacks.every(({ aborted }) => aborted === 'cancelled'))
+    expect(await canary()).toBe('canary')
+  })
+
+  test('H1: resets that the peer provokes are counted as well', async () => {
+    const { peer, canary, seen } = await start()
+    // A window update of zero is a stream error: the server resets, not the peer (CVE-2025-8671).
+    await flood(peer, 100_000, n => {
+      const id = n * 2 + 1
+      return Buffer.concat([
+        frame(TYPE.headers, END_HEADERS | END_STREAM, id, head()),
+        frame(TYPE.window, 0, id, Buffer.alloc(4)),
+      ])
+    })
+    expect(seen.length).toBeLessThan(3000)
+    expect(await canary()).toBe('canary')
+  })
+
+  test('H1: requests that are refused and broken off', async () => {
+    const { peer, canary, seen } = await start()
+    await flood(peer, 100_000, n =>
+      frame(TYPE.headers, END_HEADERS | END_STREAM, n * 2 + 1, head('GET', ['connection', 'x'])),
+    )
+    expect(seen.filter(({ request }) => request.path === '/attack').length).toBe(0)
+    expect(await canary()).toBe('canary')
+  })
+})
+
+describe('H2: floods that cost the peer little', () => {
+  const ping = frame(TYPE.ping, 0, 0, Buffer.alloc(8))
+  const settings = frame(TYPE.settings, 0, 0)
+  test.each([
+    ['PING', () => ping],
+    ['SETTINGS', () => settings],
+    [
+      'empty DATA',
+      (n: number) => (n === 0 ? frame(TYPE.headers, END_HEADERS, 1, head('POST')) : frame(TYPE.data, 0, 1)),
+    ],
+    [
+      'CONTINUATION',
+      (n: number) =>
+        n === 0 ? frame(TYPE.headers, 0, 1, head()) : frame(TYPE.continuation, 0, 1, field('x', 'y'.repeat(100))),
+    ],
+    [
+      'empty CONTINUATION',
+      (n: number) => (n === 0 ? frame(TYPE.headers, 0, 1, head()) : frame(TYPE.continuation, 0, 1)),
+    ],
+    ['unknown frames', () => frame(0xee, 0, 0, Buffer.alloc(8))],
+    ['PRIORITY', (n: number) => frame(TYPE.priority, 0, 1001 + 2 * n, Buffer.from([0, 0, 0, 0, 1]))],
+    ['WINDOW_UPDATE', () => frame(TYPE.window, 0, 0, Buffer.from([0, 0, 0, 1]))],
+  ])(
+    'H2: %s: bounded, and the session closed',
+    async (_name, make) => {
+      const { peer, canary } = await start()
+      const sent = await flood(peer, 400_000, n => {
+        const first = make(n)
+        return n === 0 ? first : Buffer.concat(Array.from({ length: 20 }, (_, i) => make(n * 20 + i)))
+      })
+      expect(sent).toBeLessThan(400_000)
+      expect(await canary()).toBe('canary')
+    },
+    20_000,
+  )
+})
+
+describe('H3: header bytes', () => {
+  test('H3: a small block that grows is cut by its decoded size', async () => {
+    const { peer, canary, seen } = await start()
+    // One field of 3,800 bytes into the table, then a thousand references to it.
+    const big = Buffer.concat([
+      Buffer.from([0x40]),
+      length('x'),
+      Buffer.from('x'),
+      length('y'.repeat(3800)),
+      Buffer.from('y'.repeat(3800)),
+    ])
+    const block = Buffer.concat([head(), big, Buffer.alloc(1000, 0x80 | 62)])
+    peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, block))
+    await peer.until(text => text.length > 60)
+    expect(seen.filter(({ request }) => request.path === '/attack').length).toBe(0)
+    expect(await canary()).toBe('canary')
+  })
+
+  test('H3: a peer that stalls in the midst of a head is reaped', async () => {
+    const { peer, canary } = await start(() => {}, { keepAliveMs: 50 })
+    peer.send(frame(TYPE.headers, 0, 1, head()))
+    await peer.end()
+    void canary
+  })
+
+  test('H3: a peer that does not answer pings is reaped, with its streams', async () => {
+    const { peer, seen } = await start(() => {}, { http2PingMs: 30, stalledMs: 60 })
+    peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
+    await peer.end()
+    await eventually(() => seen.some(({ aborted }) => aborted === 'cancelled'))
+  })
+})
+
+async function eventually(done: () => boolean): Promise<void> {
+  while (!done()) await new Promise(resolve => setImmediate(resolve))
+}
