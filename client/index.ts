@@ -1,8 +1,9 @@
 /** The tunnel client: dials out, keeps sessions with a server, and hands what comes down them to a target. */
 import { SallyportError } from '../protocol/errors.ts'
+import { Client } from './client.ts'
 import { spoken } from './durations.ts'
 import type { ClientOptions } from './options.ts'
-import { Client, type Tunnel } from './tunnel.ts'
+import type { Tunnel } from './tunnel.ts'
 
 export type { CorsRule } from '../protocol/control.ts'
 export { type ErrorCode, SallyportError } from '../protocol/errors.ts'
