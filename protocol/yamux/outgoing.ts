@@ -11,6 +11,8 @@ const ALONE_BYTES = 64 * 1024
 const SHARED_BYTES = LARGE_CHUNK_BYTES
 /** What bodies leave of the limit on bytes under way to heads. */
 const HEADS_BYTES = 32 * 1024
+/** The headers that a last frame brings with it: its own, a SYN of an older stream, FIN, and the ping behind. */
+const OVERHEAD_BYTES = 4 * HEADER_BYTES
 /** A frame is not cut smaller than this to fit the limit. */
 const LEAST_ROOM_BYTES = 4 * 1024
 
@@ -210,9 +212,8 @@ export class Outgoing {
     const { delivery } = this
     if (this.#pingsOut === 0) delivery.begin(this.#clock.now())
     for (;;) {
-      const undelivered = delivery.undeliveredBytes
-      if (undelivered >= delivery.limitBytes) return
-      const room = delivery.limitBytes - undelivered
+      const room = delivery.limitBytes - delivery.undeliveredBytes - OVERHEAD_BYTES
+      if (room <= 0) return
       const stream = this.#take(room > HEADS_BYTES)
       if (stream === undefined) return
       this.#send(stream, Math.max(room, LEAST_ROOM_BYTES))

@@ -9,6 +9,7 @@ import { Flag, FrameType, GoAwayCode } from './frame.ts'
 import { Incoming } from './incoming.ts'
 import { clampWindow, type SessionLimits, sessionLimits, TokenBucket } from './limits.ts'
 import { Outgoing } from './outgoing.ts'
+import { Pings } from './pings.ts'
 import { BufferPool } from './pool.ts'
 import { RESET_CODES, type ResetCode, Stream } from './stream.ts'
 
@@ -44,17 +45,8 @@ const IDS_LOW = 1 << 20
 /** How long an ACK waits for a frame to ride on. */
 const ACK_DELAY_MS = 20
 const MAX_CONTROL_BYTES = 16 * 1024
-const MAX_PINGS_OUT = 64
-/** A ping that is never answered ends the session even if the peer goes on sending. */
-const PING_PATIENCE = 4
-const RTT_STALE_MS = 1_000
 /** A timer that fires so late means that this process stood still; the peer gets a moment to be heard. */
 const STOOD_STILL_MS = 2_000
-
-interface PingOut {
-  readonly mark: DeliveryMark
-  readonly callbacks: ((rttMs: number) => void)[]
-}
 
 /**
  * Many streams over one {@link Transport}. Neither the peer's bytes nor a closed transport make it throw: whatever is
@@ -75,17 +67,13 @@ export class Session implements BudgetMember {
   readonly #streams = new Map<number, Stream>()
   /** Streams that we opened and the peer has not acknowledged, oldest first. */
   readonly #unacknowledged = new Set<Stream>()
-  readonly #pings = new Map<number, PingOut>()
+  readonly #pings: Pings
   #windowBytes: number
   #nextId: number
   #lastPeerId = 0
-  #nextPing = 1
   #nextPingAt: number
   #ackAt = Number.POSITIVE_INFINITY
-  #rttAt = Number.NEGATIVE_INFINITY
   #bytesIn = 0
-  #bytesInAtPing = 0
-  #heardAt: number
   #bufferedBytes = 0
   #goAwaySent = false
   #goAwayReceived = false
@@ -113,8 +101,9 @@ export class Session implements BudgetMember {
       failed: error => this.#failed(error),
     })
     this.#decoder = new FrameDecoder(this.#incoming())
-    this.#heardAt = this.#clock.now()
-    this.#nextPingAt = this.#heardAt + this.#limits.pingIntervalMs
+    const now = this.#clock.now()
+    this.#pings = new Pings(this.#limits.pingTimeoutMs, now)
+    this.#nextPingAt = now + this.#limits.pingIntervalMs
     this.#timer = new DeadlineTimer(this.#clock, (now, lateMs) => this.#due(now, lateMs))
     this.#timer.by(this.#nextPingAt)
     this.#budget.join(this)
@@ -191,8 +180,8 @@ export class Session implements BudgetMember {
   /** Measures a round trip. The callback is dropped if the session ends before. */
   ping(callback: (rttMs: number) => void): void {
     if (this.#state !== 'open') return
-    if (this.#pings.size < MAX_PINGS_OUT) this.#sendPing(this.#out.mark(false), callback)
-    else [...this.#pings.values()].at(-1)?.callbacks.push(callback)
+    if (this.#pings.full) this.#pings.share(callback)
+    else this.#sendPing(this.#out.mark(false), callback)
   }
 
   /** Tells the peer at the level of yamux to open no more streams; those it opens are refused. */
@@ -268,7 +257,8 @@ export class Session implements BudgetMember {
     const pressed = this.#pressed
     if (pressed && receive.unreadBytes * 2 >= receive.sizeBytes) return 0
     const now = this.#clock.now()
-    this.#refreshRtt(now)
+    // A receiver sends no bodies, so nothing else tells it the round trip by which its windows grow.
+    if (this.#pings.stale(now)) this.#sendPing(this.#out.mark(false), undefined)
     const growth = receive.growth(now, this.rttMs, this.#limits.maxWindowBytes)
     return receive.credit(pressed ? 0 : growth)
   }
@@ -335,6 +325,7 @@ export class Session implements BudgetMember {
     this.#streams.set(id, stream)
     this.#acknowledgeSoon(stream)
     onStream(stream)
+    if (stream.closed) this.#countReset()
     return stream
   }
 
@@ -403,29 +394,17 @@ export class Session implements BudgetMember {
   }
 
   #sendPing(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): void {
-    const value = this.#nextPing
-    this.#nextPing = value === 0xffff_ffff ? 1 : value + 1
-    if (this.#pings.size === 0) this.#bytesInAtPing = this.#bytesIn
-    this.#pings.set(value, { mark, callbacks: callback === undefined ? [] : [callback] })
+    const value = this.#pings.place(mark, callback)
     this.#out.control(FrameType.ping, Flag.syn, 0, value)
     this.#timer.by(mark.placedAt + this.#limits.pingTimeoutMs)
   }
 
   #ponged(value: number): void {
-    const ping = this.#pings.get(value)
-    if (ping === undefined) return
-    this.#pings.delete(value)
     const now = this.#clock.now()
-    this.#rttAt = now
+    const ping = this.#pings.answered(value, now)
+    if (ping === undefined) return
     this.#out.answered(ping.mark, now)
     for (const callback of ping.callbacks) callback(now - ping.mark.placedAt)
-  }
-
-  /** A receiver sends no bodies, so nothing else tells it the round trip by which its windows grow. */
-  #refreshRtt(now: number): void {
-    if (now - this.#rttAt < RTT_STALE_MS) return
-    this.#rttAt = now
-    if (this.#pings.size < MAX_PINGS_OUT) this.#sendPing(this.#out.mark(false), undefined)
   }
 
   #goneAway(code: number): void {
@@ -504,15 +483,7 @@ export class Session implements BudgetMember {
   }
 
   #silent(now: number): boolean {
-    const [oldest] = this.#pings.values()
-    if (oldest === undefined) return false
-    if (this.#bytesIn !== this.#bytesInAtPing) {
-      this.#bytesInAtPing = this.#bytesIn
-      this.#heardAt = now
-    }
-    const { pingTimeoutMs } = this.#limits
-    const since = Math.max(oldest.mark.placedAt, this.#heardAt)
-    if (now - since < pingTimeoutMs && now - oldest.mark.placedAt < PING_PATIENCE * pingTimeoutMs) return false
+    if (!this.#pings.dead(now, this.#bytesIn)) return false
     this.destroy(new SallyportError('session-lost', 'the peer does not answer pings'))
     return true
   }
@@ -526,7 +497,7 @@ export class Session implements BudgetMember {
 
   #keepAlive(now: number): void {
     this.#nextPingAt = now + this.#limits.pingIntervalMs
-    if (this.#pings.size < MAX_PINGS_OUT) this.#sendPing(this.#out.mark(false), undefined)
+    if (!this.#pings.full) this.#sendPing(this.#out.mark(false), undefined)
     if (this.#streams.size === 0 && this.#options.pool === undefined) this.#pool.trim()
   }
 
@@ -536,8 +507,7 @@ export class Session implements BudgetMember {
     this.#timer.by(this.#ackAt)
     const [stream] = this.#unacknowledged
     if (stream !== undefined) this.#timer.by(stream.openedAt + this.#limits.openDeadlineMs)
-    const [ping] = this.#pings.values()
-    if (ping !== undefined) this.#timer.by(Math.max(ping.mark.placedAt, this.#heardAt) + this.#limits.pingTimeoutMs)
+    this.#timer.by(this.#pings.deadline)
     const since = this.#out.stalledSince
     if (since !== undefined) this.#timer.by(since + this.#limits.writeDeadlineMs)
   }

@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { Flag, FrameType, GoAwayCode } from '../../protocol/yamux/frame.ts'
 import type { SessionOptions } from '../../protocol/yamux/session.ts'
+import type { Stream } from '../../protocol/yamux/stream.ts'
 import {
   cutArrivals,
   echo,
@@ -146,6 +147,17 @@ describe('M4 a peer that stops reading', () => {
   })
 })
 
+test('M4 answers to pings that the peer has not read release nothing', async () => {
+  const { session, peer } = sessionWithRawPeer({ role: 'server' })
+  peer.answersPings = false
+  const stream = session.open()
+  peer.send(frame(FrameType.windowUpdate, Flag.ack, stream.id, 0x0100_0000))
+  stream.write(pattern(2_000 * KIB))
+  for (let value = 0; value < 5_000; value++) peer.send(frame(FrameType.ping, Flag.ack, 0, value))
+  await turns(20)
+  expect(session.bytesOut).toBeLessThanOrEqual(256 * KIB)
+})
+
 describe('M5 stream floods', () => {
   test('M5 at most 1,000 streams; the next is refused, the others live', async () => {
     const { session, peer } = sessionWithRawPeer({ role: 'client', onStream: () => {} })
@@ -181,8 +193,12 @@ describe('M5 stream floods', () => {
     expect(recorders.every(({ resetWith }) => resetWith === 'cancelled')).toBe(true)
   })
 
-  test('M5 refused opens are counted too', async () => {
-    const { session, peer, closings } = sessionWithRawPeer({ role: 'server', clock: new FakeClock(), resetBurst: 50 })
+  test.each([
+    ['by the session', undefined],
+    ['by its owner', (stream: Stream) => stream.reset('refused')],
+  ])('M5 opens that are refused %s are counted too', async (_, onStream) => {
+    const clock = new FakeClock()
+    const { session, peer, closings } = sessionWithRawPeer({ role: 'server', clock, onStream, resetBurst: 50 })
     for (let i = 0; i < 60; i++) peer.send(open(2 * i + 1))
     await until(() => session.closed)
     expect(closings).toMatchObject([{ reason: /opened and reset/ }])

@@ -1,0 +1,98 @@
+import { randomFillSync } from 'node:crypto'
+import type { DeliveryMark } from './delivery.ts'
+
+const MAX_PINGS_OUT = 64
+/** A ping that is never answered ends the session even if the peer goes on sending: after so many time-outs. */
+const PATIENCE = 4
+/** A round trip that was measured so long ago is measured again where windows may grow by it. */
+const STALE_MS = 1_000
+const RANDOM_VALUES = 64
+
+interface Ping {
+  readonly mark: DeliveryMark
+  readonly callbacks: ((rttMs: number) => void)[]
+}
+
+/** The pings of one session that wait for their answers, and what their absence says of the peer. */
+export class Pings {
+  readonly #timeoutMs: number
+  readonly #out = new Map<number, Ping>()
+  readonly #random = new Uint32Array(RANDOM_VALUES)
+  #randomLeft = 0
+  #bytesHeard = 0
+  #heardAt: number
+  #measuredAt = Number.NEGATIVE_INFINITY
+
+  constructor(timeoutMs: number, now: number) {
+    this.#timeoutMs = timeoutMs
+    this.#heardAt = now
+  }
+
+  /** Whether so many wait that another would tell nothing new. */
+  get full(): boolean {
+    return this.#out.size >= MAX_PINGS_OUT
+  }
+
+  /**
+   * Books a ping and returns its value. Values are random: answers release bytes, so a peer must not be able to answer
+   * what it has not read.
+   */
+  place(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): number {
+    let value = this.#randomValue()
+    while (this.#out.has(value)) value = this.#randomValue()
+    this.#out.set(value, { mark, callbacks: callback === undefined ? [] : [callback] })
+    return value
+  }
+
+  /** Adds a callback to the last ping that waits. */
+  share(callback: (rttMs: number) => void): void {
+    ;[...this.#out.values()].at(-1)?.callbacks.push(callback)
+  }
+
+  /** The ping that `value` answers, once; undefined if there is none. */
+  answered(value: number, now: number): Ping | undefined {
+    const ping = this.#out.get(value)
+    if (ping === undefined) return undefined
+    this.#out.delete(value)
+    this.#measuredAt = now
+    return ping
+  }
+
+  /** Whether the round trip should be measured again; true once per measurement. */
+  stale(now: number): boolean {
+    if (this.full || now - this.#measuredAt < STALE_MS) return false
+    this.#measuredAt = now
+    return true
+  }
+
+  /** Whether the peer is dead: a ping waits too long, and nothing else came. `bytesIn` is all that was received. */
+  dead(now: number, bytesIn: number): boolean {
+    if (bytesIn !== this.#bytesHeard) {
+      this.#bytesHeard = bytesIn
+      this.#heardAt = now
+    }
+    const [oldest] = this.#out.values()
+    if (oldest === undefined) return false
+    const { placedAt } = oldest.mark
+    return now - Math.max(placedAt, this.#heardAt) >= this.#timeoutMs || now - placedAt >= PATIENCE * this.#timeoutMs
+  }
+
+  /** When `dead` should be asked again. */
+  get deadline(): number {
+    const [oldest] = this.#out.values()
+    if (oldest === undefined) return Number.POSITIVE_INFINITY
+    return Math.max(oldest.mark.placedAt, this.#heardAt) + this.#timeoutMs
+  }
+
+  clear(): void {
+    this.#out.clear()
+  }
+
+  #randomValue(): number {
+    if (this.#randomLeft === 0) {
+      randomFillSync(this.#random)
+      this.#randomLeft = RANDOM_VALUES
+    }
+    return this.#random[--this.#randomLeft]!
+  }
+}
