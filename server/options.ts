@@ -1,6 +1,7 @@
 /** What {@link createServer} takes: types, defaults, and the checks that fail with a TypeError before anything listens. */
 import type { JSONWebKeySet } from 'jose'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
+import type { HttpLimits } from '../protocol/limits.ts'
 import { type Logger, noLogger } from '../protocol/log.ts'
 import type { Identity } from './auth/claims.ts'
 import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
@@ -15,6 +16,8 @@ export interface PublicOptions {
   /** Without it, plain HTTP/1.1 and HTTP/2 with prior knowledge: off loopback only with `plaintext`. */
   readonly tls?: TlsFiles | undefined
   readonly plaintext?: boolean | undefined
+  /** Limits of the HTTP ends: heads, bodies that stand still, HTTP/2. The defaults are in `docs/configuration.md`. */
+  readonly limits?: Partial<HttpLimits> | undefined
 }
 
 export interface ControlOptions {
@@ -197,6 +200,9 @@ export function resolveOptions(options: ServerOptions): Settings {
 
 function checkAuth(auth: AuthOptions | undefined): void {
   demand(auth?.jwks !== undefined && auth.jwks !== null, 'auth.jwks is required: without keys no client can be checked')
+  const { jwks } = auth!
+  const known = typeof jwks === 'object' && ('keys' in jwks || 'file' in jwks || 'url' in jwks)
+  demand(known, 'auth.jwks must be a key set, { file } or { url }')
   const tolerance = auth!.clockToleranceS ?? 30
   demand(tolerance >= 0 && tolerance <= 60, 'auth.clockToleranceS must be from 0 to 60')
   demand(auth!.audience !== '', 'auth.audience must not be empty')

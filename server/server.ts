@@ -3,6 +3,8 @@ import type { Server as HttpServer } from 'node:http'
 import { createServer as createNetServer, type Server as NetServer } from 'node:net'
 import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
+import type { SallyportError } from '../protocol/errors.ts'
+import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { type Listener, listen } from '../protocol/listener.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
@@ -100,7 +102,7 @@ export class Server {
       healthPath: settings.healthPath,
       replayBytes: limits.replayBytes,
       replayTotalBytes: limits.replayTotalBytes,
-      onExchange: settings.onExchange,
+      onExchange: this.#onExchange(),
     })
   }
 
@@ -136,6 +138,40 @@ export class Server {
     })
   }
 
+  /** The embedder's hook: what it throws is its own affair. */
+  #onExchange(): ((record: ExchangeRecord) => void) | undefined {
+    const { onExchange, logger } = this.#settings
+    if (onExchange === undefined) return undefined
+    return record => {
+      try {
+        onExchange(record)
+      } catch (error) {
+        logger.error({ err: error }, 'onExchange threw')
+      }
+    }
+  }
+
+  /** A request that did not reach the edge: its head could not be read. */
+  #onBadRequest(error: SallyportError, caller: string): void {
+    this.#edge.onExchange?.({
+      requestId: '',
+      runtime: undefined,
+      route: undefined,
+      session: undefined,
+      method: '',
+      host: '',
+      path: '',
+      caller,
+      status: error.status,
+      code: error.reason,
+      cut: false,
+      durationMs: 0,
+      bytesIn: 0,
+      bytesOut: 0,
+      upgrade: false,
+    })
+  }
+
   #onRefused(refusal: Refusal): void {
     this.#refused[refusal.reason] = (this.#refused[refusal.reason] ?? 0) + 1
     const { reason, detail, requestId, address } = refusal
@@ -155,6 +191,8 @@ export class Server {
       tls,
       handler,
       logger,
+      limits: options.limits,
+      onBadRequest: (error, caller) => this.#onBadRequest(error, caller),
       ...(shared === undefined ? { host, port: options.port } : {}),
     })
     if (options.tls !== undefined) this.#publicKeeper = this.#keep(options.tls, fresh => this.#listener!.setTls(fresh))

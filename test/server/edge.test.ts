@@ -322,6 +322,21 @@ describe('the record of an exchange', () => {
     expect(records[1]).toMatchObject({ runtime: undefined, status: 404, code: 'unknown-host' })
   })
 
+  test('a hook that throws harms nobody, and a request that cannot be read is recorded too', async () => {
+    const codes: (string | undefined)[] = []
+    await start({
+      onExchange: record => {
+        codes.push(record.code)
+        throw new Error('mine')
+      },
+    })
+    await dial(server)
+    expect((await call(server, HOST)).status).toBe(200)
+    expect((await call(server, HOST)).status).toBe(200)
+    expect((await call(server, HOST, '/', { headers: { x: 'y'.repeat(20_000) } })).status).toBe(431)
+    expect(codes).toEqual([undefined, undefined, 'head-too-large'])
+  })
+
   test('a caller who leaves counts as cancelled, and the client is told', async () => {
     const records: ExchangeRecord[] = []
     let aborted: (error: SallyportError) => void

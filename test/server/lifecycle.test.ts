@@ -31,6 +31,7 @@ afterEach(async () => {
 describe('misuse is a TypeError, and nothing listens', () => {
   test.each([
     ['no key set', { auth: {} }, 'auth.jwks is required'],
+    ['a key set that is none', { auth: { jwks: 'file.json' } }, 'auth.jwks must be'],
     ['no auth at all', { auth: undefined }, 'auth.jwks is required'],
     ['no TLS at the control endpoint', { control: { port: 0 } }, 'control.tls is required'],
     ['plain HTTP off loopback', { public: { host: '0.0.0.0', port: 0 } }, 'loopback'],
