@@ -152,11 +152,24 @@ export class Http2ClientExchange implements RequestSink {
     } else if (head.contentLength > 0 && this.#request.method !== 'HEAD' && status !== 304) {
       throw broken('content-length without a body')
     }
+    // An end that came with the head travels as a length: gRPC knows a failure by it, and a tunnel would lose it.
+    if (
+      ended &&
+      head.contentLength === BODY_UNKNOWN &&
+      this.#request.method !== 'HEAD' &&
+      status !== 204 &&
+      status !== 304
+    ) {
+      head.headers.push('content-length', '0')
+    }
     if (this.#awaitsContinue) {
       // The final answer came in place of the 100: the body is not wanted.
       this.#awaitsContinue = false
       this.#requestDone = true
     }
+    const isBare = ended && !this.#raw && this.#request.method !== 'HEAD' && status !== 204 && status !== 304
+    // No body at all (gRPC's trailers-only answers): said in a form that every hop behind us can carry.
+    if (isBare && head.contentLength === BODY_UNKNOWN) head.headers.push('content-length', '0')
     const bodyBytes = none || this.#raw ? 0 : head.contentLength
     this.#response.head({ status, headers: head.headers, bodyBytes })
     if (!this.#responseDone) this.#reader.start(this.#onData)
