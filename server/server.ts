@@ -271,9 +271,9 @@ export class Server {
     return unmount
   }
 
-  /** Whether it can serve: it listens, and it is not closing. */
+  /** Whether it can serve: it listens, has a key set to judge clients by, and is not closing. */
   ready(): boolean {
-    return this.#closing === undefined
+    return this.#closing === undefined && this.#authenticator.ready
   }
 
   sessions(): SessionInfo[] {

@@ -74,6 +74,11 @@ export class Authenticator {
     }
   }
 
+  /** Whether there is a key set to judge tokens by. */
+  get ready(): boolean {
+    return this.#keys.current !== undefined
+  }
+
   get hasHook(): boolean {
     return this.#settings.auth.isRevoked !== undefined
   }

@@ -4,6 +4,7 @@ import type { Logger } from '../../protocol/log.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
 
 const FETCH_DEADLINE_MS = 5000
+const RETRY_MS = 5000
 
 export interface UrlKeysOptions {
   readonly url: string
@@ -34,6 +35,7 @@ class UrlKeys implements KeySource {
   #fetching: Promise<boolean> | undefined
   #fetchedAt = 0
   #timer: NodeJS.Timeout | undefined
+  #closed = false
 
   constructor(options: UrlKeysOptions, logger: Logger, now: () => number) {
     this.#url = options.url
@@ -52,8 +54,14 @@ class UrlKeys implements KeySource {
 
   async start(): Promise<void> {
     await this.#fetch()
-    if (this.#refreshMs === 0) return
-    this.#timer = setInterval(() => void this.#fetch(), this.#refreshMs).unref()
+    this.#schedule()
+  }
+
+  /** Until there is a set nobody can come in, so it is asked for more often. */
+  #schedule(): void {
+    const afterMs = this.current === undefined ? RETRY_MS : this.#refreshMs
+    if (afterMs === 0 || this.#closed) return
+    this.#timer = setTimeout(() => void this.#fetch().then(() => this.#schedule()), afterMs).unref()
   }
 
   async refresh(): Promise<boolean> {
@@ -104,7 +112,8 @@ class UrlKeys implements KeySource {
   }
 
   close(): void {
-    clearInterval(this.#timer)
+    this.#closed = true
+    clearTimeout(this.#timer)
     void this.#agent.destroy()
   }
 }

@@ -194,6 +194,17 @@ describe('J2, J3 key sets from a URL', () => {
     expect(keys.current).toBeUndefined()
   })
 
+  test('a server that has no set asks again by itself', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    reply = () => ({ status: 500 })
+    const keys = await open()
+    expect(keys.current).toBeUndefined()
+    reply = good
+    vi.advanceTimersByTime(5000)
+    vi.useRealTimers()
+    await vi.waitFor(() => expect(keys.current).toBeDefined())
+  })
+
   test('the last good set is kept', async () => {
     let now = 0
     reply = good
@@ -245,6 +256,7 @@ describe('J2, J3 key sets from a URL', () => {
     expect(client.session.closed).toBe(false)
     await server.close({ graceMs: 0 })
     const blind = await startServer({ auth: { jwks: { url, ca } } })
+    expect(blind.ready()).toBe(false)
     await expect(openWebSocket(blind, {})).rejects.toMatchObject({ status: 503 })
     await blind.close({ graceMs: 0 })
   })
