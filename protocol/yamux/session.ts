@@ -11,7 +11,8 @@ import { clampWindow, type SessionLimits, sessionLimits, TokenBucket } from './l
 import { Outgoing } from './outgoing.ts'
 import { Pings } from './pings.ts'
 import { BufferPool } from './pool.ts'
-import { RESET_CODES, type ResetCode, Stream } from './stream.ts'
+import { parseReset } from './reset-message.ts'
+import { type ResetCode, Stream } from './stream.ts'
 
 export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: number | undefined }> {
   /** The tunnel client is `client` (odd ids), the tunnel server `server` (even ids). */
@@ -436,7 +437,6 @@ export class Session implements BudgetMember {
 
   /** Handles `{"type":"reset"}`: the code of the RST that follows. False for any other message. */
   #takeReset(text: string): boolean {
-    if (!text.includes('"reset"')) return false
     const message = parseReset(text)
     if (message === undefined) return false
     const stream = this.#streams.get(message.stream)
@@ -570,18 +570,4 @@ export class Session implements BudgetMember {
     this.#release(this.#bufferedBytes)
     this.#options.onClose?.(error, reason)
   }
-}
-
-function parseReset(text: string): { stream: number; code: ResetCode } | undefined {
-  let message: unknown
-  try {
-    message = JSON.parse(text)
-  } catch {
-    return undefined
-  }
-  if (typeof message !== 'object' || message === null) return undefined
-  const { type, stream, code } = message as { type?: unknown; stream?: unknown; code?: unknown }
-  if (type !== 'reset' || typeof stream !== 'number') return undefined
-  const known = RESET_CODES.find(name => name === code)
-  return { stream, code: known ?? 'cancelled' }
 }

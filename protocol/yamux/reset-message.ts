@@ -1,0 +1,20 @@
+import { RESET_CODES, type ResetCode } from './stream.ts'
+
+/**
+ * Reads the control message `{"type":"reset","stream":2,"code":"limit"}`, which says why the RST behind it comes. An
+ * unknown code means `cancelled`. Undefined for every other text.
+ */
+export function parseReset(text: string): { stream: number; code: ResetCode } | undefined {
+  if (!text.includes('"reset"')) return undefined
+  let message: unknown
+  try {
+    message = JSON.parse(text)
+  } catch {
+    return undefined
+  }
+  if (typeof message !== 'object' || message === null) return undefined
+  const { type, stream, code } = message as { type?: unknown; stream?: unknown; code?: unknown }
+  if (type !== 'reset' || typeof stream !== 'number') return undefined
+  const known = RESET_CODES.find(name => name === code)
+  return { stream, code: known ?? 'cancelled' }
+}
