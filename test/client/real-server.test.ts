@@ -95,6 +95,19 @@ describe('a real server refuses, and the client explains', () => {
 })
 
 describe('a pair', () => {
+  it('comes up as soon as the client is given the right authority', async () => {
+    const stranger = await makeSecrets()
+    const told = Promise.withResolvers<string>()
+    const on = { reconnecting: ({ reason }: TunnelEvents['reconnecting']) => told.resolve(reason) }
+    const backoff = { firstMs: 600_000, capMs: 600_000 }
+    const tunnel = createTunnel(optionsFor({ ca: stranger.ca, caOnly: true, on, backoff, random: () => 0.9 }))
+    expect(await told.promise).toContain('which is not trusted here')
+    expect(() => tunnel.setTrust({ ca: 'x', tls: undefined })).toThrow(TypeError)
+    tunnel.setTrust({ ca: secrets.ca, tls: undefined })
+    await tunnel.connected()
+    await tunnel.close({ graceMs: 0 })
+  })
+
   it('serves, and renews its token in band without a new session', async () => {
     await using tunnel = await connect(optionsFor({ connections: 1 }))
     const [before] = server.sessions()

@@ -255,6 +255,27 @@ describe('a session that is lost', () => {
     expect((await disconnected).reason).toBe('revoked')
   })
 
+  it('tells in the log what the server has to say', async () => {
+    const server = await fake()
+    const said = Promise.withResolvers<string>()
+    const warn = (_fields: object, message: string) => said.resolve(message)
+    start(optionsFor(server, { logger: { debug() {}, info() {}, warn, error() {} } }))
+    const session = await server.serve()
+    session.send({ type: 'notice', message: 'this client is two years old', code: 'old-client' })
+    expect(await said.promise).toBe('this client is two years old')
+  })
+
+  it('ends if the server says welcome twice', async () => {
+    const server = await fake()
+    start(optionsFor(server))
+    const session = await server.serve()
+    const { id } = session
+    const software = 'fake/1'
+    session.send({ type: 'welcome', minor: 0, software, session: id, replica: 'r', runtime: 'other', epoch: 0 })
+    await session.closed
+    await server.serve()
+  })
+
   it.each([
     ['ready before welcome', { type: 'ready' as const, epoch: 1, active: true }],
     ['a malformed message', { type: 'drain', reason: 7 } as never],
@@ -295,6 +316,16 @@ describe('drain', () => {
     expect((await disconnected).session).toBe(old.id)
     expect(tunnel.ready()).toBe(true)
     expect(server.sessions).toHaveLength(2)
+  })
+
+  it('is also what a go-away of yamux means', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const old = await server.serve()
+    await tunnel.connected()
+    old.yamux.goAway()
+    await server.serve()
+    await old.receive('drained')
   })
 
   it('of the server, with no other to be had: the old session is given up all the same', async () => {
