@@ -152,16 +152,6 @@ export class Http2ClientExchange implements RequestSink {
     } else if (head.contentLength > 0 && this.#request.method !== 'HEAD' && status !== 304) {
       throw broken('content-length without a body')
     }
-    // An end that came with the head travels as a length: gRPC knows a failure by it, and a tunnel would lose it.
-    if (
-      ended &&
-      head.contentLength === BODY_UNKNOWN &&
-      this.#request.method !== 'HEAD' &&
-      status !== 204 &&
-      status !== 304
-    ) {
-      head.headers.push('content-length', '0')
-    }
     if (this.#awaitsContinue) {
       // The final answer came in place of the 100: the body is not wanted.
       this.#awaitsContinue = false
