@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process'
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { Running } from './process.ts'
 
 let folder: string
 beforeAll(() => {
@@ -86,6 +87,19 @@ describe('in a checkout', () => {
         ),
       ).toEqual([])
     }
+  })
+
+  test('under another Node it hands on to the pinned one, with signals and exit codes', async () => {
+    const other = join(folder, 'other-node')
+    copyFileSync(process.execPath, other)
+    expect(await run(other, ['bin/sallyport.js', 'certs', 'show', '/nowhere'])).toMatchObject({ code: 3, out: '' })
+    const routes = join(folder, 'routes.yaml')
+    writeFileSync(routes, 'routes: []\n')
+    const args = ['router', '--listen', '127.0.0.1:0', '--admin.listen', 'off', '--routes', routes]
+    const router = new Running(args, {}, other)
+    await router.address('router')
+    expect(await router.end('SIGINT')).toBe(0)
+    expect(router.lines.at(-1)).toMatchObject({ msg: 'stopped' })
   })
 
   test('the time of --help is reported', async () => {

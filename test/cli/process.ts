@@ -18,9 +18,9 @@ export class Running {
   #ended = false
   out = ''
 
-  constructor(args: readonly string[], environment: Record<string, string> = {}) {
+  constructor(args: readonly string[], environment: Record<string, string> = {}, node: string = process.execPath) {
     const clean = Object.entries(process.env).filter(([name]) => !name.startsWith('SALLYPORT_'))
-    this.#child = spawn(process.execPath, ['bin/sallyport.js', ...args], {
+    this.#child = spawn(node, ['bin/sallyport.js', ...args], {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...Object.fromEntries(clean), ...environment },
     })
