@@ -157,9 +157,6 @@ export class Http2ClientExchange implements RequestSink {
       this.#awaitsContinue = false
       this.#requestDone = true
     }
-    const isBare = ended && !this.#raw && this.#request.method !== 'HEAD' && status !== 204 && status !== 304
-    // No body at all (gRPC's trailers-only answers): said in a form that every hop behind us can carry.
-    if (isBare && head.contentLength === BODY_UNKNOWN) head.headers.push('content-length', '0')
     const bodyBytes = none || this.#raw ? 0 : head.contentLength
     this.#response.head({ status, headers: head.headers, bodyBytes })
     if (!this.#responseDone) this.#reader.start(this.#onData)
