@@ -3,7 +3,6 @@ import type { Server as HttpServer } from 'node:http'
 import { createServer as createNetServer, type Server as NetServer } from 'node:net'
 import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
-import type { SallyportError } from '../protocol/errors.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { type Listener, listen } from '../protocol/listener.ts'
@@ -16,6 +15,7 @@ import { MemoryDirectory } from './directory/memory.ts'
 import { Edge } from './edge/handler.ts'
 import { Hosts } from './edge/hosts.ts'
 import { Policies } from './edge/policies.ts'
+import { recordOfBadRequest } from './edge/record.ts'
 import { RuntimeDispatcher } from './embed/dispatcher.ts'
 import { fetchRuntime } from './embed/fetch.ts'
 import { mount } from './embed/mount.ts'
@@ -26,7 +26,7 @@ import type { Settings } from './options.ts'
 import { Registry } from './registry.ts'
 import { Sessions } from './sessions.ts'
 import { listenOn } from './socket/listen.ts'
-import { describeSession, type ServerStats, type SessionInfo } from './stats.ts'
+import { describeSession, type ServerStats, type SessionInfo, sumSessions } from './stats.ts'
 import { loadTls, type TlsFiles, TlsKeeper, type TlsPair } from './tls.ts'
 
 export interface Address {
@@ -151,27 +151,6 @@ export class Server {
     }
   }
 
-  /** A request that did not reach the edge: its head could not be read. */
-  #onBadRequest(error: SallyportError, caller: string): void {
-    this.#edge.onExchange?.({
-      requestId: '',
-      runtime: undefined,
-      route: undefined,
-      session: undefined,
-      method: '',
-      host: '',
-      path: '',
-      caller,
-      status: error.status,
-      code: error.reason,
-      cut: false,
-      durationMs: 0,
-      bytesIn: 0,
-      bytesOut: 0,
-      upgrade: false,
-    })
-  }
-
   #onRefused(refusal: Refusal): void {
     this.#refused[refusal.reason] = (this.#refused[refusal.reason] ?? 0) + 1
     const { reason, detail, requestId, address } = refusal
@@ -192,7 +171,7 @@ export class Server {
       handler,
       logger,
       limits: options.limits,
-      onBadRequest: (error, caller) => this.#onBadRequest(error, caller),
+      onBadRequest: (error, caller) => this.#edge.onExchange?.(recordOfBadRequest(error, caller)),
       ...(shared === undefined ? { host, port: options.port } : {}),
     })
     if (options.tls !== undefined) this.#publicKeeper = this.#keep(options.tls, fresh => this.#listener!.setTls(fresh))
@@ -281,16 +260,7 @@ export class Server {
   }
 
   stats(): ServerStats {
-    const totals = { streams: 0, exchanges: 0, bufferedBytes: 0, bytesIn: 0, bytesOut: 0 }
-    const roundTripsMs: number[] = []
-    for (const { session, exchanges } of this.#sessions.all) {
-      totals.streams += session.streams
-      totals.exchanges += exchanges
-      totals.bufferedBytes += session.bufferedBytes
-      totals.bytesIn += session.bytesIn
-      totals.bytesOut += session.bytesOut
-      if (session.rttMs > 0) roundTripsMs.push(session.rttMs)
-    }
+    const totals = sumSessions(this.#sessions.all)
     return {
       replica: this.#settings.replica,
       runtimes: this.#registry.runtimes,
@@ -301,7 +271,7 @@ export class Server {
       replayBytes: this.#edge.replayBudget.used,
       sessionBytesIn: this.#sessions.pastBytesIn + totals.bytesIn,
       sessionBytesOut: this.#sessions.pastBytesOut + totals.bytesOut,
-      roundTripsMs,
+      roundTripsMs: totals.roundTripsMs,
       handshakesWaiting: this.#control?.waiting ?? 0,
       handshakesRefused: { ...this.#refused },
       sessionsOpened: this.#sessions.opened,

@@ -67,3 +67,17 @@ export function describeSession(session: RuntimeSession, replica: string): Sessi
     bytesOut: yamux.bytesOut,
   }
 }
+
+/** Sums over live sessions. */
+export function sumSessions(sessions: Iterable<RuntimeSession>) {
+  const totals = { streams: 0, exchanges: 0, bufferedBytes: 0, bytesIn: 0, bytesOut: 0, roundTripsMs: [] as number[] }
+  for (const { session, exchanges } of sessions) {
+    totals.streams += session.streams
+    totals.exchanges += exchanges
+    totals.bufferedBytes += session.bufferedBytes
+    totals.bytesIn += session.bytesIn
+    totals.bytesOut += session.bytesOut
+    if (session.rttMs > 0) totals.roundTripsMs.push(session.rttMs)
+  }
+  return totals
+}

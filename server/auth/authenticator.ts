@@ -1,6 +1,6 @@
 /** Everything that decides whether a client is let in, and stays: token, certificate, revocation. */
 import type { Logger } from '../../protocol/log.ts'
-import type { ClientCertificate } from '../control/endpoint.ts'
+import type { ClientCertificate } from '../control/certificate.ts'
 import type { Settings } from '../options.ts'
 import type { Identity } from './claims.ts'
 import { fileKeys } from './key-file.ts'

@@ -12,7 +12,6 @@ import {
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
 import { createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { TLSSocket } from 'node:tls'
 import { type WebSocket, WebSocketServer } from 'ws'
 import { SUBPROTOCOL } from '../../protocol/control.ts'
 import { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from '../../protocol/forwarded.ts'
@@ -25,6 +24,7 @@ import { listenOn } from '../socket/listen.ts'
 import { readProxyHeader } from '../socket/proxy-protocol.ts'
 import type { TlsPair } from '../tls.ts'
 import { Admission } from './admission.ts'
+import { type ClientCertificate, certificateOf } from './certificate.ts'
 import { checkHandshake, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
 
 /** A client that was let in. */
@@ -57,14 +57,6 @@ export interface EndpointOptions {
   readonly gate: (identity: Identity) => RefusalReason | undefined
   readonly onArrival: (arrival: Arrival) => void
   readonly onRefused: (refusal: Refusal) => void
-}
-
-/** What a client certificate says. */
-export interface ClientCertificate {
-  /** SHA-256 of the DER encoding, base64url. */
-  readonly thumbprint: string
-  /** Subject alternative names, such as `URI:urn:sallyport:runtime:prod`. */
-  readonly names: readonly string[]
 }
 
 /** A handshake under way. */
@@ -341,17 +333,6 @@ function explain(error: unknown): { reason: RefusalReason; detail: string } {
   }
   if (error instanceof KeysUnavailable) return { reason: 'keys-unavailable', detail: error.message }
   return { reason: 'internal', detail: error instanceof Error ? error.message : String(error) }
-}
-
-function certificateOf(socket: Socket): ClientCertificate | undefined {
-  const tls = socket as TLSSocket
-  if (typeof tls.getPeerX509Certificate !== 'function' || !tls.authorized) return undefined
-  const certificate = tls.getPeerX509Certificate()
-  if (certificate === undefined) return undefined
-  return {
-    thumbprint: Buffer.from(certificate.fingerprint256.replaceAll(':', ''), 'hex').toString('base64url'),
-    names: certificate.subjectAltName?.split(', ') ?? [],
-  }
 }
 
 /** A connection through TLS has the addresses of the one below it. */

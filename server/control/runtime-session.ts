@@ -25,6 +25,7 @@ import type { Identity } from '../auth/claims.ts'
 import { TokenRefused } from '../auth/refusal.ts'
 import type { Grant } from '../directory/directory.ts'
 import type { Member } from '../registry.ts'
+import { Alarm } from './alarm.ts'
 
 /** WebSocket close codes (RFC 6455 section 7.4). */
 export const CLOSE = { goingAway: 1001, protocolError: 1002, tryLater: 1013, refused: 4401 } as const
@@ -33,7 +34,6 @@ const SOFTWARE = 'sallyport/0.1.0'
 const FEATURES: readonly string[] = []
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
 const EXPIRY_GRACE_MS = 50_000
-const MAX_TIMER_MS = 2 ** 31 - 1
 /** Messages that cost us work or a line in the log: so many at once, and per second in the long run. */
 const COSTLY_BURST = 20
 const COSTLY_PER_SECOND = 0.5
@@ -44,7 +44,7 @@ export interface SessionContext {
   readonly logger: Logger
   readonly clockToleranceS: number
   readonly session: Partial<SessionOptions>
-  now(): number
+  readonly now: () => number
   /** Checks a token that came in band; throws {@link TokenRefused}. */
   reauthenticate(token: string, session: RuntimeSession): Promise<Identity>
   /** The client said hello: false if it may not stay, which was then said to it. */
@@ -83,7 +83,8 @@ export class RuntimeSession implements Member {
   #reauthenticating = false
   readonly #costly = new TokenBucket(COSTLY_BURST, COSTLY_PER_SECOND)
   #lastStream = 0
-  #timers: { expiry?: NodeJS.Timeout; drain?: NodeJS.Timeout; deadline?: NodeJS.Timeout } = {}
+  readonly #expiry: Alarm
+  #timers: { drain?: NodeJS.Timeout; deadline?: NodeJS.Timeout } = {}
   #endReason = ''
 
   constructor(
@@ -99,6 +100,7 @@ export class RuntimeSession implements Member {
     this.thumbprint = client.thumbprint
     this.#settled = client.settled
     this.connectedAt = context.now()
+    this.#expiry = new Alarm(context.now, () => this.#expire())
     this.#session = new Session(transport, {
       ...context.session,
       role: 'server',
@@ -109,7 +111,7 @@ export class RuntimeSession implements Member {
       onIdsLow: () => this.drain('the session has used up its stream ids', 5000, 60_000),
       onClose: (error, reason) => this.#closed(error?.message ?? reason),
     })
-    this.#armExpiry()
+    this.#expiry.at(this.#endsAt())
   }
 
   get rttMs(): number {
@@ -269,7 +271,7 @@ export class RuntimeSession implements Member {
           this.#session.control({ type: 'reauth-refused' })
           return
         }
-        this.#armExpiry()
+        this.#expiry.at(this.#endsAt())
         this.#session.control({ type: 'reauth-ok', expiresMs: Math.floor(identity.expiresAt * 1000) })
       },
       error => {
@@ -283,18 +285,6 @@ export class RuntimeSession implements Member {
 
   #endsAt(): number {
     return (this.identity.expiresAt + this.#context.clockToleranceS) * 1000
-  }
-
-  #armExpiry(): void {
-    clearTimeout(this.#timers.expiry)
-    const left = this.#endsAt() - this.#context.now()
-    this.#timers.expiry = setTimeout(
-      () => {
-        if (this.#context.now() < this.#endsAt()) this.#armExpiry()
-        else this.#expire()
-      },
-      Math.min(Math.max(0, left), MAX_TIMER_MS),
-    ).unref()
   }
 
   #expire(): void {
@@ -387,6 +377,7 @@ export class RuntimeSession implements Member {
     if (this.#state === 'closed') return
     this.#state = 'closed'
     this.#settled?.()
+    this.#expiry.stop()
     for (const timer of Object.values(this.#timers)) clearTimeout(timer)
     this.#context.onClosed(this, this.#endReason || reason)
   }

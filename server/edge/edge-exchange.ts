@@ -15,6 +15,8 @@ import type {
 } from '../../protocol/exchange.ts'
 import { cidrsContain } from '../../protocol/forwarded.ts'
 import type { RuntimeSession } from '../control/runtime-session.ts'
+import { Attempt } from './attempt.ts'
+import { aboutRequest } from './record.ts'
 import { Replay, type ReplayBudget } from './replay.ts'
 
 /** What an exchange needs of the edge. */
@@ -284,24 +286,16 @@ export class EdgeExchange implements RequestSink {
   }
 
   #record(cut: boolean): ExchangeRecord {
-    const { request } = this
-    const query = request.path.indexOf('?')
+    const left = this.#code === 'cancelled' && this.#status !== 0 && !this.#responseEnded
     return {
-      requestId: request.requestId,
-      runtime: this.runtime,
-      route: undefined,
+      ...aboutRequest(this.request, this.runtime),
       session: this.#session?.id,
-      method: request.method,
-      host: request.authority,
-      path: query < 0 ? request.path : request.path.slice(0, query),
-      caller: request.caller?.address ?? request.peerAddress,
       status: this.#status,
       code: this.#code,
-      cut: cut || (this.#code === 'cancelled' && this.#status !== 0 && !this.#responseEnded),
+      cut: cut || left,
       durationMs: performance.now() - this.#startedAt,
       bytesIn: this.#bytesIn,
       bytesOut: this.#bytesOut,
-      upgrade: request.upgrade,
     }
   }
 }
@@ -309,41 +303,4 @@ export class EdgeExchange implements RequestSink {
 /** Refusals that another session would answer alike, or that mean that the exchange was begun before. */
 function isFinal(error: SallyportError): boolean {
   return error instanceof RefusedError && FINAL.has(error.refusal)
-}
-
-/** The ear of one attempt: what an earlier one still says is not heard. */
-export class Attempt implements ResponseSink {
-  readonly session: RuntimeSession
-  readonly #exchange: EdgeExchange
-  upstream: RequestSink | undefined
-  consumedBytes = 0
-
-  constructor(exchange: EdgeExchange, session: RuntimeSession) {
-    this.#exchange = exchange
-    this.session = session
-  }
-
-  informational(status: number, headers: HeaderList): void {
-    this.#exchange.informational(this, status, headers)
-  }
-
-  head(response: ResponseHead): void {
-    this.#exchange.head(this, response)
-  }
-
-  data(chunk: Uint8Array): void {
-    this.#exchange.responseData(this, chunk)
-  }
-
-  end(trailers: HeaderList): void {
-    this.#exchange.responseEnd(this, trailers)
-  }
-
-  abort(error: SallyportError): void {
-    this.#exchange.failed(this, error)
-  }
-
-  consumed(bytes: number): void {
-    this.#exchange.requestConsumed(this, bytes)
-  }
 }

@@ -1,0 +1,41 @@
+import type { SallyportError } from '../../protocol/errors.ts'
+import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import type { RuntimeSession } from '../control/runtime-session.ts'
+import type { EdgeExchange } from './edge-exchange.ts'
+
+/** The ear of one attempt: what an earlier one still says is not heard. */
+export class Attempt implements ResponseSink {
+  readonly session: RuntimeSession
+  readonly #exchange: EdgeExchange
+  upstream: RequestSink | undefined
+  consumedBytes = 0
+
+  constructor(exchange: EdgeExchange, session: RuntimeSession) {
+    this.#exchange = exchange
+    this.session = session
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    this.#exchange.informational(this, status, headers)
+  }
+
+  head(response: ResponseHead): void {
+    this.#exchange.head(this, response)
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#exchange.responseData(this, chunk)
+  }
+
+  end(trailers: HeaderList): void {
+    this.#exchange.responseEnd(this, trailers)
+  }
+
+  abort(error: SallyportError): void {
+    this.#exchange.failed(this, error)
+  }
+
+  consumed(bytes: number): void {
+    this.#exchange.requestConsumed(this, bytes)
+  }
+}
