@@ -5,7 +5,7 @@ import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } fr
 import { hasHeader, stripTrailers } from '../headers.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import type { HttpLimits } from '../limits.ts'
-import { emptyHeaders, putHeaders, receivedHead, receivedTrailers } from './headers.ts'
+import { asObject, outgoingBlock, receivedHead, receivedTrailers } from './headers.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
 const { NGHTTP2_CANCEL, NGHTTP2_FLAG_END_STREAM, NGHTTP2_INTERNAL_ERROR, NGHTTP2_NO_ERROR } = constants
@@ -97,7 +97,7 @@ export class Http2ClientExchange implements RequestSink {
 
   readonly #onWantTrailers = (): void => {
     try {
-      this.#stream.sendTrailers(putHeaders(emptyHeaders(), this.#requestTrailers))
+      this.#stream.sendTrailers(asObject(outgoingBlock([], this.#requestTrailers)))
     } catch {
       this.#stream.close(NGHTTP2_INTERNAL_ERROR)
     }
@@ -157,9 +157,15 @@ export class Http2ClientExchange implements RequestSink {
       this.#awaitsContinue = false
       this.#requestDone = true
     }
+    const isBare = ended && !this.#raw && this.#request.method !== 'HEAD' && status !== 204 && status !== 304
+    // No body at all (gRPC's trailers-only answers): said in a form that every hop behind us can carry.
+    if (isBare && head.contentLength === BODY_UNKNOWN) head.headers.push('content-length', '0')
     const bodyBytes = none || this.#raw ? 0 : head.contentLength
     this.#response.head({ status, headers: head.headers, bodyBytes })
-    if (!this.#responseDone) this.#reader.start(this.#onData)
+    if (this.#responseDone) return
+    // Nothing can follow, whatever else becomes of the stream: a reset behind a whole response does not harm it.
+    if (ended) this.#finish()
+    else this.#reader.start(this.#onData)
   }
 
   readonly #onData = (chunk: Buffer): void => {
@@ -176,6 +182,7 @@ export class Http2ClientExchange implements RequestSink {
 
   readonly #onTrailers = (_headers: unknown, _flags: number, raw: string[]): void => {
     this.#trailers = stripTrailers(receivedTrailers(raw))
+    if (this.#stream.readableLength === 0) this.#onEnd()
   }
 
   readonly #onEnd = (): void => {
@@ -185,6 +192,10 @@ export class Http2ClientExchange implements RequestSink {
       this.#broken(broken('body shorter than announced'))
       return
     }
+    this.#finish()
+  }
+
+  #finish(): void {
     this.#responseDone = true
     this.#response.end(this.#trailers)
     if (this.#requestDone || this.#raw) return
