@@ -21,6 +21,8 @@ import { createTrust } from './trust.ts'
 import type { CloseOptions, SessionStats, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
 const CLOSED = 'the client closes'
+/** How long a server may take to close its side. */
+const CLOSE_MS = 2000
 
 export class Client implements Tunnel, ConnectionOwner {
   readonly #options: ClientOptions
@@ -39,7 +41,8 @@ export class Client implements Tunnel, ConnectionOwner {
   #runtime = ''
   #epoch = 0
   #active = false
-  #connects = 0
+  /** Connections that had a session in service. */
+  readonly #served = new Set<number>()
   #reconnects = 0
   #closing: Promise<void> | undefined
   #socketsGone: (() => void) | undefined
@@ -226,7 +229,8 @@ export class Client implements Tunnel, ConnectionOwner {
   onConnected(session: ClientSession, connection: number): void {
     this.#runtime = session.runtime
     const { id, replica, runtime } = session
-    if (this.#connects++ >= this.#settings.connections) this.#reconnects++
+    if (this.#served.has(connection)) this.#reconnects++
+    this.#served.add(connection)
     this.#logger.info({ session: id, connection, replica, runtime }, 'connected')
     this.#events.emit('connected', { connection, session: id, replica, runtime })
     this.#first.resolve()
@@ -277,16 +281,25 @@ export class Client implements Tunnel, ConnectionOwner {
     for (const connection of this.#connections) connection.retry()
   }
 
+  /** A server that is gone answers no Close frame; it gets a moment. */
+  async #closeSockets(): Promise<void> {
+    if (this.#sockets.size === 0) return
+    const gone = new Promise<void>(resolve => {
+      this.#socketsGone = resolve
+    })
+    const timer = setTimeout(() => {
+      for (const socket of this.#sockets) socket.terminate()
+    }, CLOSE_MS)
+    await gone
+    clearTimeout(timer)
+  }
+
   async #close(graceMs: number): Promise<void> {
     this.#stop.abort(new SallyportError('runtime-offline', CLOSED))
     this.#first.reject(new SallyportError('runtime-offline', 'the tunnel was closed before its first session'))
     this.#tokens.close()
     await Promise.all([...this.#sessions.keys()].map(session => session.drain(CLOSED, graceMs)))
-    if (this.#sockets.size > 0) {
-      await new Promise<void>(resolve => {
-        this.#socketsGone = resolve
-      })
-    }
+    await this.#closeSockets()
     this.#exchanges.close()
     this.#target.close()
   }

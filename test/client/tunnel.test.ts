@@ -393,6 +393,16 @@ describe('drain', () => {
     await session.closed
   })
 
+  it('of the client waits a moment for a server that has gone silent, no longer', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const session = await server.serve()
+    await tunnel.connected()
+    session.webSocket.pause()
+    await tunnel.close({ graceMs: 0 })
+    expect(tunnel.stats().sessions).toEqual([])
+  })
+
   it('is what Symbol.asyncDispose does', async () => {
     const server = await fake()
     const serving = server.serve()
