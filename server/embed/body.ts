@@ -1,23 +1,29 @@
 /** Bodies as embedders have them, fed into an exchange: never more than a bound ahead of what was taken. */
 
-import { toSallyportError } from '../../protocol/errors.ts'
+import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink } from '../../protocol/exchange.ts'
 
 const AHEAD_BYTES = 64 * 1024
 
 export type BodySource = AsyncIterable<Uint8Array | string> | Iterable<Uint8Array | string>
 
-/** Feeds `source` into `sink`; a source that fails aborts the exchange. */
+/** Feeds a body into an exchange; one that fails aborts it, and its owner is told, since nobody else will be. */
 export class BodyPump {
+  readonly #onBroken: (error: Error) => void
   #waiting: (() => void) | undefined
   #ahead = 0
   #stopped = false
+
+  constructor(onBroken: (error: Error) => void) {
+    this.#onBroken = onBroken
+  }
 
   async run(source: BodySource, sink: RequestSink): Promise<void> {
     try {
       for await (const piece of source) {
         if (this.#stopped) return
         const chunk = typeof piece === 'string' ? Buffer.from(piece) : piece
+        if (!(chunk instanceof Uint8Array)) throw new TypeError('a body is made of bytes or text')
         if (chunk.length === 0) continue
         this.#ahead += chunk.length
         // Whoever made the chunk may write into it again.
@@ -26,7 +32,10 @@ export class BodyPump {
       }
       if (!this.#stopped) sink.end([])
     } catch (error) {
-      if (!this.#stopped) sink.abort(toSallyportError(error))
+      if (this.#stopped) return
+      this.#stopped = true
+      sink.abort(new SallyportError('cancelled', 'the body broke off', { cause: error }))
+      this.#onBroken(error instanceof Error ? error : new Error(String(error)))
     }
   }
 

@@ -1,18 +1,12 @@
 /** The platform's door into a runtime: an undici Dispatcher whose requests go through the runtime's sessions. */
 
-import { Blob } from 'node:buffer'
 import { STATUS_CODES } from 'node:http'
 import { Dispatcher } from 'undici'
 import { SallyportError } from '../../protocol/errors.ts'
-import {
-  BODY_UNKNOWN,
-  type HeaderList,
-  type RequestSink,
-  type ResponseHead,
-  type ResponseSink,
-} from '../../protocol/exchange.ts'
+import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import type { Edge } from '../edge/handler.ts'
-import { BodyPump, type BodySource } from './body.ts'
+import { BodyPump } from './body.ts'
+import { bodyOf, headOf } from './dispatch-options.ts'
 import { buildRequest, type CallOptions } from './request.ts'
 
 type Headers = Record<string, string | string[]>
@@ -66,60 +60,9 @@ export class RuntimeDispatcher extends Dispatcher {
   }
 }
 
-function headOf(options: Dispatcher.DispatchOptions, body: Body | undefined) {
-  const url = new URL(options.path, options.origin ?? 'https://runtime.invalid')
-  const query = options.query === undefined || options.query === null ? '' : `?${new URLSearchParams(options.query)}`
-  const headers = flatten(options.headers)
-  if (body?.contentType !== undefined && !headers.includes('content-type'))
-    headers.push('content-type', body.contentType)
-  const path = options.path.startsWith('/') ? options.path : url.pathname + url.search
-  return { method: options.method, url, path: path + query, headers, bodyBytes: body?.bytes ?? 0 }
-}
-
-function flatten(headers: Dispatcher.DispatchOptions['headers']): HeaderList {
-  const list: HeaderList = []
-  const add = (name: string, value: unknown) => {
-    if (value === undefined || value === null) return
-    for (const one of Array.isArray(value) ? value : [value]) list.push(name.toLowerCase(), String(one).trim())
-  }
-  if (Array.isArray(headers) && typeof headers[0] === 'string') {
-    for (let i = 0; i + 1 < headers.length; i += 2) add(String(headers[i]), headers[i + 1])
-  } else if (headers !== null && headers !== undefined) {
-    const pairs = Symbol.iterator in headers ? (headers as Iterable<[string, unknown]>) : Object.entries(headers)
-    for (const [name, value] of pairs) add(name, value)
-  }
-  return list
-}
-
-interface Body {
-  readonly source: BodySource
-  readonly bytes: number
-  readonly contentType?: string
-}
-
-function bodyOf(body: unknown): Body | undefined {
-  if (body === undefined || body === null) return undefined
-  if (typeof body === 'string') return bodyOf(Buffer.from(body))
-  if (body instanceof ArrayBuffer) return bodyOf(new Uint8Array(body))
-  if (ArrayBuffer.isView(body)) {
-    const bytes = new Uint8Array(body.buffer, body.byteOffset, body.byteLength)
-    return bytes.length === 0 ? undefined : { source: [bytes], bytes: bytes.length }
-  }
-  if (body instanceof Blob) return { source: body.stream() as unknown as BodySource, bytes: body.size }
-  if (body instanceof FormData) {
-    const encoded = new Response(body)
-    const contentType = encoded.headers.get('content-type')!
-    return { source: encoded.body as unknown as BodySource, bytes: BODY_UNKNOWN, contentType }
-  }
-  if (typeof body === 'object' && (Symbol.asyncIterator in body || Symbol.iterator in body)) {
-    return { source: body as BodySource, bytes: BODY_UNKNOWN }
-  }
-  throw new TypeError('the body is of a kind that the dispatcher does not carry')
-}
-
 /** From the data path's calls to those of undici's handlers. */
 class DispatchResponse implements ResponseSink {
-  readonly pump = new BodyPump()
+  readonly pump = new BodyPump(error => this.#broken(error))
   readonly #handler: Dispatcher.DispatchHandler
   readonly #controller: Controller
   #sink: RequestSink | undefined
@@ -150,6 +93,12 @@ class DispatchResponse implements ResponseSink {
     if (this.#over) return
     this.#over = true
     queueMicrotask(() => this.#handler.onResponseError?.(this.#controller, error))
+  }
+
+  #broken(error: Error): void {
+    if (this.#over) return
+    this.#over = true
+    this.#handler.onResponseError?.(this.#controller, error)
   }
 
   #give(): void {

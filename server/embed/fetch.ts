@@ -35,7 +35,7 @@ export function fetchRuntime(edge: Edge, runtime: string, request: Request, opti
 }
 
 class FetchResponse implements ResponseSink {
-  readonly pump = new BodyPump()
+  readonly pump = new BodyPump(error => this.#broken(error))
   readonly #resolve: (response: Response) => void
   readonly #reject: (error: unknown) => void
   #sink: RequestSink | undefined
@@ -58,6 +58,12 @@ class FetchResponse implements ResponseSink {
     }
     signal.addEventListener('abort', onAbort, { once: true })
     this.#unlisten = () => signal.removeEventListener('abort', onAbort)
+  }
+
+  #broken(error: Error): void {
+    if (this.#over) return
+    this.#finish()
+    this.#fail(error)
   }
 
   informational(): void {}

@@ -3,11 +3,11 @@ import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import { fetch as undiciFetch, request as undiciRequest } from 'undici'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
-import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type ExchangeRecord, type RequestSink, type ResponseSink } from '../../protocol/exchange.ts'
 import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial, hanging, ignoring, makeWorld, startServer } from './fixture.ts'
 
@@ -175,6 +175,18 @@ describe('server.fetch', () => {
     await expect(reader.read()).rejects.toThrow()
   })
 
+  test('a request body that breaks rejects', async () => {
+    server = await startServer()
+    await dial(server)
+    const body = new ReadableStream({
+      start: controller => controller.enqueue(new TextEncoder().encode('half')),
+      pull: controller => controller.error(new Error('disk')),
+    })
+    const request = new Request(ORIGIN, { method: 'POST', body, duplex: 'half' } as RequestInit)
+    await expect(server.fetch('demo', request)).rejects.toThrow('disk')
+    expect(server.stats().exchanges).toBe(0)
+  })
+
   test('a name that is no token is misuse', async () => {
     server = await startServer()
     await expect(server.fetch('demo', ORIGIN, { caller: 'nobody' })).rejects.toThrow(TypeError)
@@ -195,6 +207,61 @@ describe('server.dispatcher', () => {
     expect(statusCode).toBe(201)
     expect(headers['set-cookie']).toEqual(['a=1', 'b=2'])
     expect(await body.json()).toMatchObject({ method: 'POST', path: '/x?a=1+2', body: 'onetwo', bodyBytes: -1 })
+  })
+
+  test.each<[string, unknown, string, number]>([
+    ['text', 'text', 'text', 4],
+    ['bytes', new TextEncoder().encode('bytes'), 'bytes', 5],
+    ['an ArrayBuffer', new TextEncoder().encode('buffer').buffer, 'buffer', 6],
+    ['a Blob', new Blob(['bl', 'ob']), 'blob', 4],
+    ['an iterable', ['a', 'b'], 'ab', -1],
+    ['nothing', undefined, '', 0],
+    ['an empty buffer', new Uint8Array(0), '', 0],
+  ])('takes %s for a body', async (_name, body, text, bodyBytes) => {
+    server = await startServer()
+    await dial(server, { handler: mirror })
+    const response = await new Promise<string>((resolve, reject) => {
+      const chunks: Buffer[] = []
+      server.dispatcher('demo').dispatch(
+        { origin: ORIGIN, path: '/', method: 'POST', body: body as never, headers: new Map([['x-a', 'b']]) },
+        {
+          onResponseData: (_controller, chunk) => chunks.push(chunk),
+          onResponseEnd: () => resolve(Buffer.concat(chunks).toString()),
+          onResponseError: (_controller, error) => reject(error),
+        },
+      )
+    })
+    expect(JSON.parse(response)).toMatchObject({ body: text, bodyBytes, headers: expect.arrayContaining(['x-a', 'b']) })
+  })
+
+  test('a form keeps its boundary', async () => {
+    server = await startServer()
+    await dial(server, { handler: mirror })
+    const form = new FormData()
+    form.append('name', 'value')
+    const { body } = await undiciRequest(ORIGIN, {
+      dispatcher: server.dispatcher('demo'),
+      method: 'POST',
+      body: form as never,
+    })
+    const seen = (await body.json()) as { headers: string[]; body: string }
+    const boundary = /boundary=(.+)/.exec(seen.headers[seen.headers.indexOf('content-type') + 1]!)![1]!
+    expect(seen.body).toContain(boundary)
+    expect(seen.body).toContain('value')
+  })
+
+  test('a body that breaks aborts the exchange', async () => {
+    server = await startServer()
+    await dial(server)
+    const broken = Readable.from(
+      (async function* () {
+        yield Buffer.from('half')
+        throw new Error('disk')
+      })(),
+    )
+    const calling = undiciRequest(ORIGIN, { dispatcher: server.dispatcher('demo'), method: 'POST', body: broken })
+    await expect(calling).rejects.toThrow('disk')
+    expect(server.stats().exchanges).toBe(0)
   })
 
   test('carries undici.fetch, which follows redirects', async () => {
@@ -270,6 +337,29 @@ describe("on the embedder's own http.Server", () => {
     expect((await call(server, 'app.example')).text).toBe('the app')
     detach()
     expect((await call(server, HOST)).text).toBe('the app')
+  })
+
+  test('a cut answer is cut, a caller who leaves is told of, and a bad target is 400', async () => {
+    const records: ExchangeRecord[] = []
+    await attach({ control: {}, onExchange: record => records.push(record) })
+    let sent: ResponseSink | undefined
+    const half: ExchangeHandler = (_preamble, _request, response) => {
+      response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      response.data(Buffer.from('half'))
+      sent = response
+      return ignoring(response)
+    }
+    await dial(server, { handler: half })
+    const ca = (await makeWorld()).authority.certificate
+    const tls = { ca, servername: HOST }
+    const onResponse = () => sent!.abort(new SallyportError('upstream-broken'))
+    await expect(call(server, HOST, '/', { ...tls, onResponse })).rejects.toThrow()
+    const leaving = new AbortController()
+    const left = call(server, HOST, '/', { ...tls, onResponse: () => leaving.abort(), signal: leaving.signal })
+    await expect(left).rejects.toThrow()
+    await vi.waitFor(() => expect(records.map(record => record.code)).toEqual(['upstream-broken', 'cancelled']))
+    expect(records.map(record => record.cut)).toEqual([true, true])
+    expect((await call(server, HOST, 'https://other.example/', tls)).status).toBe(400)
   })
 
   test('without TLS the control endpoint is not mounted', async () => {

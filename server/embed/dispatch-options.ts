@@ -1,0 +1,56 @@
+/** What undici's callers may pass as headers and body, as the data path wants it. */
+import { Blob } from 'node:buffer'
+import type { Dispatcher } from 'undici'
+import { BODY_UNKNOWN, type HeaderList } from '../../protocol/exchange.ts'
+import type { BodySource } from './body.ts'
+
+export function headOf(options: Dispatcher.DispatchOptions, body: Body | undefined) {
+  const url = new URL(options.path, options.origin ?? 'https://runtime.invalid')
+  const query = options.query === undefined || options.query === null ? '' : `?${new URLSearchParams(options.query)}`
+  const headers = flatten(options.headers)
+  if (body?.contentType !== undefined && !headers.includes('content-type'))
+    headers.push('content-type', body.contentType)
+  const path = options.path.startsWith('/') ? options.path : url.pathname + url.search
+  return { method: options.method, url, path: path + query, headers, bodyBytes: body?.bytes ?? 0 }
+}
+
+function flatten(headers: Dispatcher.DispatchOptions['headers']): HeaderList {
+  const list: HeaderList = []
+  const add = (name: string, value: unknown) => {
+    if (value === undefined || value === null) return
+    for (const one of Array.isArray(value) ? value : [value]) list.push(name.toLowerCase(), String(one).trim())
+  }
+  if (Array.isArray(headers) && typeof headers[0] === 'string') {
+    for (let i = 0; i + 1 < headers.length; i += 2) add(String(headers[i]), headers[i + 1])
+  } else if (headers !== null && headers !== undefined) {
+    const pairs = Symbol.iterator in headers ? (headers as Iterable<[string, unknown]>) : Object.entries(headers)
+    for (const [name, value] of pairs) add(name, value)
+  }
+  return list
+}
+
+export interface Body {
+  readonly source: BodySource
+  readonly bytes: number
+  readonly contentType?: string
+}
+
+export function bodyOf(body: unknown): Body | undefined {
+  if (body === undefined || body === null) return undefined
+  if (typeof body === 'string') return bodyOf(Buffer.from(body))
+  if (body instanceof ArrayBuffer) return bodyOf(new Uint8Array(body))
+  if (ArrayBuffer.isView(body)) {
+    const bytes = new Uint8Array(body.buffer, body.byteOffset, body.byteLength)
+    return bytes.length === 0 ? undefined : { source: [bytes], bytes: bytes.length }
+  }
+  if (body instanceof Blob) return { source: body.stream() as unknown as BodySource, bytes: body.size }
+  if (body instanceof FormData) {
+    const encoded = new Response(body)
+    const contentType = encoded.headers.get('content-type')!
+    return { source: encoded.body as unknown as BodySource, bytes: BODY_UNKNOWN, contentType }
+  }
+  if (typeof body === 'object' && (Symbol.asyncIterator in body || Symbol.iterator in body)) {
+    return { source: body as BodySource, bytes: BODY_UNKNOWN }
+  }
+  throw new TypeError('the body is of a kind that the dispatcher does not carry')
+}
