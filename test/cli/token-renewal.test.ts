@@ -5,7 +5,7 @@ import { get, Agent as TlsAgent } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setInterval } from 'node:timers/promises'
+import { setInterval, setTimeout } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { inspectToken } from '../../certs/index.ts'
 import { Running } from './process.ts'
@@ -13,6 +13,7 @@ import { sallyport } from './run.ts'
 
 const IS_LONG = process.env.SALLYPORT_TEST_LONG === '1'
 const TTL_S = IS_LONG ? 20 : 6
+const PACE_MS = 10
 const TRAFFIC_MS = IS_LONG ? 120_000 : 14_000
 
 let folder: string
@@ -82,10 +83,13 @@ async function renewEvery(ms: number, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** One request after the other; what each gave. */
+/** One request after the other, at the pace of a caller and not of a load test; what each gave. */
 async function steadyTraffic(port: number, agent: TlsAgent, until: number): Promise<string[]> {
   const answers: string[] = []
-  while (performance.now() < until) answers.push(await ask(port, agent))
+  while (performance.now() < until) {
+    answers.push(await ask(port, agent))
+    await setTimeout(PACE_MS)
+  }
   return answers
 }
 
