@@ -149,17 +149,16 @@ export class Http2ClientExchange implements RequestSink {
       status = 101
     } else if (!none) {
       this.#responseLeft = head.contentLength
-    } else if (head.contentLength > 0 && this.#request.method !== 'HEAD' && status !== 304) {
-      throw broken('content-length without a body')
+    } else if (this.#request.method !== 'HEAD' && status !== 304 && status !== 204) {
+      if (head.contentLength > 0) throw broken('content-length without a body')
+      // No body at all (gRPC's trailers-only answers): said in a form that every hop behind us can carry.
+      if (head.contentLength === BODY_UNKNOWN) head.headers.push('content-length', '0')
     }
     if (this.#awaitsContinue) {
       // The final answer came in place of the 100: the body is not wanted.
       this.#awaitsContinue = false
       this.#requestDone = true
     }
-    const isBare = ended && !this.#raw && this.#request.method !== 'HEAD' && status !== 204 && status !== 304
-    // No body at all (gRPC's trailers-only answers): said in a form that every hop behind us can carry.
-    if (isBare && head.contentLength === BODY_UNKNOWN) head.headers.push('content-length', '0')
     const bodyBytes = none || this.#raw ? 0 : head.contentLength
     this.#response.head({ status, headers: head.headers, bodyBytes })
     if (this.#responseDone) return

@@ -1,5 +1,5 @@
 /** An upstream HTTP/2 session with prior knowledge (`h2c://`), for gRPC and its like; many exchanges at a time. */
-import { type ClientHttp2Session, connect, constants, type OutgoingHttpHeaders } from 'node:http2'
+import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import type { Duplex } from 'node:stream'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../exchange.ts'
@@ -10,7 +10,7 @@ import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { Watch } from '../watch.ts'
 import { Http2ClientExchange } from './client-exchange.ts'
-import { emptyHeaders, putHeaders } from './headers.ts'
+import { outgoingBlock } from './headers.ts'
 
 /** A request may repeat what Node takes for single; what it means is for the upstream to say. */
 const LENIENT: object = { strictSingleValueFields: false }
@@ -78,7 +78,7 @@ export class Http2ClientSession {
   send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
     const headTimeoutMs = options.headTimeoutMs ?? HEAD_TIMEOUT_MS
     try {
-      const stream = this.#session.request(requestHeaders(request), {
+      const stream = this.#session.request(requestBlock(request), {
         endStream: request.bodyBytes === 0 && !request.upgrade,
         waitForTrailers: request.bodyBytes === BODY_UNKNOWN,
       } as object)
@@ -128,21 +128,18 @@ export class Http2ClientSession {
   }
 }
 
-function requestHeaders(request: OutgoingRequest): OutgoingHttpHeaders {
+function requestBlock(request: OutgoingRequest): string[] {
   const { method, authority, path, headers, bodyBytes, upgrade } = request
   if (!isToken(method) || !isPath(path) || (authority !== '' && !isAuthority(authority))) {
     throw new SallyportError('bad-request', 'request line cannot be sent')
   }
-  const fields = emptyHeaders()
-  fields[':method'] = upgrade ? 'CONNECT' : method
-  if (upgrade) fields[':protocol'] = 'websocket'
-  fields[':scheme'] = 'http'
-  fields[':path'] = path
-  if (authority !== '') fields[':authority'] = authority
-  putHeaders(fields, headers, true)
-  if (bodyBytes > 0) fields['content-length'] = String(bodyBytes)
-  if (upgrade) fields['sec-websocket-version'] = '13'
-  return fields
+  const pseudo = [':method', upgrade ? 'CONNECT' : method, ':scheme', 'http', ':path', path]
+  if (authority !== '') pseudo.push(':authority', authority)
+  if (upgrade) pseudo.push(':protocol', 'websocket')
+  const block = outgoingBlock(pseudo, headers, true)
+  if (bodyBytes > 0) block.push('content-length', String(bodyBytes))
+  if (upgrade) block.push('sec-websocket-version', '13')
+  return block
 }
 
 function ignore(): void {}

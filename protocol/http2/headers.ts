@@ -5,8 +5,9 @@ import { BODY_UNKNOWN, type HeaderList } from '../exchange.ts'
 import { isFieldValue, isToken } from '../headers.ts'
 import { KIND, kindOf } from '../http1/names.ts'
 
-/** Adds `headers` to `target`; fields of one hop are left out. Throws SallyportError if one cannot be sent. */
-export function putHeaders(target: OutgoingHttpHeaders, headers: HeaderList, keepTe = false): OutgoingHttpHeaders {
+/** `pseudo` and `headers` as one flat block; fields of one hop are left out. Throws SallyportError if one cannot be sent. */
+export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = false): string[] {
+  const block = pseudo
   for (let i = 0; i < headers.length; i += 2) {
     const name = headers[i]!
     const value = headers[i + 1]!
@@ -16,12 +17,9 @@ export function putHeaders(target: OutgoingHttpHeaders, headers: HeaderList, kee
       continue
     }
     if (!isFieldValue(value)) throw unsendable(name)
-    const present = target[name]
-    if (present === undefined) target[name] = value
-    else if (Array.isArray(present)) present.push(value)
-    else target[name] = [String(present), value]
+    block.push(name, value)
   }
-  return target
+  return block
 }
 
 function travels(kind: number, name: string, value: string, keepTe: boolean): boolean {
@@ -33,9 +31,26 @@ function unsendable(name: string): SallyportError {
   return new SallyportError('upstream-broken', `field cannot be sent: ${JSON.stringify(name.slice(0, 64))}`)
 }
 
-/** An object that names such as `__proto__` cannot harm. */
-export function emptyHeaders(): OutgoingHttpHeaders {
-  return Object.create(null) as OutgoingHttpHeaders
+/** A block as the object that some of Node's calls want; names such as `__proto__` cannot harm it. */
+export function asObject(block: readonly string[]): OutgoingHttpHeaders {
+  const object: OutgoingHttpHeaders = Object.create(null)
+  for (let i = 0; i < block.length; i += 2) {
+    const name = block[i]!
+    const value = block[i + 1]!
+    const present = object[name]
+    if (present === undefined) object[name] = value
+    else if (Array.isArray(present)) present.push(value)
+    else object[name] = [String(present), value]
+  }
+  return object
+}
+
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+const TAKES_BLOCK = major > 24 || (major === 24 && minor >= 7)
+
+/** A response's block as this Node's `respond` takes it: flat from 24.7 on; before, duplicates move to the first. */
+export function responseBlock(block: string[]): string[] | OutgoingHttpHeaders {
+  return TAKES_BLOCK ? block : asObject(block)
 }
 
 /** What stands in a received header block. */

@@ -14,7 +14,7 @@ import { callHandler } from '../guard.ts'
 import { getHeader, stripTrailers } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
-import { emptyHeaders, putHeaders, receivedTrailers } from './headers.ts'
+import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
 import { expectsContinue } from './request-head.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
@@ -142,9 +142,7 @@ export class Http2ServerExchange implements ResponseSink {
       this.#awaitsContinue = false
     }
     try {
-      const fields = emptyHeaders()
-      fields[':status'] = status
-      this.#stream.additionalHeaders(putHeaders(fields, headers))
+      this.#stream.additionalHeaders(asObject(outgoingBlock([':status', String(status)], headers)))
     } catch (error) {
       this.#fail(toSallyportError(error))
     }
@@ -166,13 +164,11 @@ export class Http2ServerExchange implements ResponseSink {
     if (this.#raw && !upgrade) throw new SallyportError('upstream-broken', '101 to a request that asked for no upgrade')
     const status = this.#raw ? 200 : response.status
     if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
-    const fields = emptyHeaders()
-    fields[':status'] = status
-    putHeaders(fields, response.headers)
+    const block = outgoingBlock([':status', String(status)], response.headers)
     const none = !this.#raw && (method === 'HEAD' || status === 204 || status === 304 || bodyBytes === 0)
-    if (!this.#raw && status !== 204) this.#putLength(fields, response, none && (method === 'HEAD' || status === 304))
+    if (!this.#raw && status !== 204) this.#putLength(block, response, none && (method === 'HEAD' || status === 304))
     const untold = !none && (this.#raw || bodyBytes === BODY_UNKNOWN)
-    this.#stream.respond(fields, { endStream: none, waitForTrailers: untold && !this.#raw })
+    this.#stream.respond(responseBlock(block), { endStream: none, waitForTrailers: untold && !this.#raw })
     this.#awaitsTrailers = untold && !this.#raw
     if (this.#awaitsTrailers) this.#stream.on('wantTrailers', this.#onWantTrailers)
     this.#headSent = true
@@ -181,16 +177,16 @@ export class Http2ServerExchange implements ResponseSink {
     if (this.#raw) this.#readRequest()
   }
 
-  #putLength(fields: ReturnType<typeof emptyHeaders>, response: ResponseHead, asSaid: boolean): void {
+  #putLength(block: string[], response: ResponseHead, asSaid: boolean): void {
     const said = getHeader(response.headers, 'content-length')
     if (!asSaid) {
-      if (response.bodyBytes !== BODY_UNKNOWN) fields['content-length'] = String(response.bodyBytes)
-    } else if (said !== undefined && /^[0-9]{1,15}$/.test(said)) fields['content-length'] = said
+      if (response.bodyBytes !== BODY_UNKNOWN) block.push('content-length', String(response.bodyBytes))
+    } else if (said !== undefined && /^[0-9]{1,15}$/.test(said)) block.push('content-length', said)
   }
 
   readonly #onWantTrailers = (): void => {
     try {
-      this.#stream.sendTrailers(putHeaders(emptyHeaders(), this.#responseTrailers))
+      this.#stream.sendTrailers(asObject(outgoingBlock([], this.#responseTrailers)))
       this.#awaitsTrailers = false
       if (!this.#requestEnded) this.#onFinish()
     } catch {
