@@ -177,6 +177,30 @@ describe('W2 the handshake is bounded', () => {
     await closed(bare)
   })
 
+  test('connections in all are bounded, and one that ends makes room, whatever way it ends', async () => {
+    await start({ limits: { sessions: 2, handshakesWaiting: 2, handshakesWaitingPerAddress: 2, handshakeMs: 5000 } })
+    const { host, port } = server.controlAddress!
+    const { authority } = await makeWorld()
+    for (let i = 0; i < 5; i++) {
+      const ended = event(server, 'sessionEnded')
+      const client = await dial(server)
+      if (i % 2 === 0) client.ws.terminate()
+      else client.session.close('done')
+      await ended
+      await openWebSocket(server, { token: 'nonsense' }).catch(() => {})
+      const plain = connectTcp({ host, port }).end('not TLS')
+      await closed(plain)
+      const old = connectTls({ host, port, ca: authority.certificate, maxVersion: 'TLSv1.2' })
+      await closed(old)
+    }
+    const held = Array.from({ length: 4 }, () => connectTcp({ host, port }))
+    for (const socket of held) socket.on('error', () => {})
+    await Promise.all(held.map(socket => new Promise(resolve => socket.once('connect', resolve))))
+    await closed(connectTcp({ host, port }))
+    for (const socket of held) socket.destroy()
+    await vi.waitFor(async () => (await dial(server)).ws.terminate())
+  })
+
   test('a head over 16 KiB is refused', async () => {
     await start()
     const socket = await rawTls()

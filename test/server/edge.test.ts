@@ -363,6 +363,22 @@ describe('the record of an exchange', () => {
   })
 })
 
+test('a session that is full is overloaded, and says when to come again', async () => {
+  await start({ limits: { streams: 1 }, cors: { origins: [ORIGIN] } })
+  const { handler, begun } = hanging()
+  const client = await dial(server, { handler })
+  const first = call(server, HOST)
+  await begun
+  const answer = await call(server, HOST, '/', { headers: { origin: ORIGIN } })
+  expect([answer.status, answer.headers['sallyport-error']]).toEqual([503, 'overloaded'])
+  expect(Number(answer.headers['retry-after'])).toBeGreaterThan(0)
+  expect(answer.headers['access-control-allow-origin']).toBe(ORIGIN)
+  await dial(server, { handler: always('room'), hello: { connection: 1 } })
+  expect((await call(server, HOST)).text).toBe('room')
+  client.ws.terminate()
+  expect((await first).text).toBe('room')
+})
+
 describe('several sessions', () => {
   test('share the exchanges, and a draining one gets none', async () => {
     await start()
