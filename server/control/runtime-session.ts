@@ -34,6 +34,7 @@ const SOFTWARE = 'sallyport/0.1.0'
 const FEATURES: readonly string[] = []
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
 const EXPIRY_GRACE_MS = 50_000
+const MAX_REASON = 120
 /** Messages that cost us work or a line in the log: so many at once, and per second in the long run. */
 const COSTLY_BURST = 20
 const COSTLY_PER_SECOND = 0.5
@@ -302,8 +303,9 @@ export class RuntimeSession implements Member {
       this.end(reason, code)
       return
     }
-    this.#session.control({ type: 'drain', reason, afterMs, deadlineMs })
-    this.#scheduleDrain(afterMs, deadlineMs, reason, code)
+    const text = reason.replace(/\p{Cc}/gu, ' ').slice(0, MAX_REASON)
+    this.#session.control({ type: 'drain', reason: text, afterMs, deadlineMs })
+    this.#scheduleDrain(afterMs, deadlineMs, text, code)
   }
 
   #drainedByClient(drain: Drain): void {
@@ -348,7 +350,7 @@ export class RuntimeSession implements Member {
 
   #endWhenIdle(): void {
     if (this.exchanges > 0 || this.#state === 'closed') return
-    this.#session.control({ type: 'bye', reason: this.#endReason.slice(0, 120) })
+    this.#session.control({ type: 'bye', reason: this.#endReason.slice(0, MAX_REASON) })
     this.end(this.#endReason, this.#endCode)
   }
 
