@@ -476,4 +476,29 @@ describe('deadlines', () => {
     await eventually(() => seen[0]?.aborted !== undefined)
     expect(seen[0]!.aborted).toBe('cancelled')
   })
+
+  test('a caller that reads slowly is not one that stopped', async () => {
+    const bytes = 24 * 1024 * 1024
+    const { handler, seen } = recorder(({ response }) => {
+      response.head({ status: 200, headers: [], bodyBytes: bytes })
+      response.data(Buffer.alloc(bytes))
+      response.end([])
+    })
+    const { caller } = await serve(handler, { stalledMs: 150, keepAliveMs: 10_000 })
+    caller.socket.pause()
+    caller.send(get())
+    // One large chunk, so that only the kernel's queue shows that it goes on. All of it takes longer than the limit.
+    const begun = performance.now()
+    const sip = setInterval(() => caller.socket.read(512 * 1024), 10)
+    caller.socket.removeAllListeners('data')
+    let got = 0
+    while (got < bytes && !caller.closed) {
+      await new Promise(resolve => setTimeout(resolve, 10))
+      got = caller.socket.bytesRead
+    }
+    clearInterval(sip)
+    expect(performance.now() - begun).toBeGreaterThan(150)
+    expect(got).toBeGreaterThanOrEqual(bytes)
+    expect(seen[0]!.aborted).toBeUndefined()
+  })
 })
