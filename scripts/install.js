@@ -12,8 +12,12 @@ export async function install(root) {
   console.error('sallyport: installing packages with "npm ci"; this takes up to a minute or two ...')
   const [program, first] = npm()
   const shell = first.length === 0 && process.platform === 'win32'
-  const code = await runChild(program, [...first, 'ci', ...QUIET, ...WHOLE], { cwd: root, shell })
-  if (code === 0 || code > 128) return code
+  const code = await runChild(program, [...first, 'ci', ...QUIET, ...WHOLE], { cwd: root, shell, isAbandoned: true })
+  if (code === 0) return code
+  if (code > 128) {
+    console.error('sallyport: the installation was broken off; the next start begins it anew.')
+    return code
+  }
   console.error(`sallyport: "npm ci" failed (exit ${code}); when the cause above is mended, start again.`)
   return code
 }

@@ -15,7 +15,7 @@ rmSync('node_modules', { recursive: true, force: true })
 mkdirSync('node_modules')
 if (process.env.FAKE_NPM_HANGS) {
   console.error('npm is half way')
-  process.on('SIGINT', () => process.exit(130))
+  process.on('SIGINT', () => {})
   await new Promise(() => setInterval(() => {}, 1000))
 }
 if (process.env.FAKE_NPM_FAILS) process.exit(7)
