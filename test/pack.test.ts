@@ -105,7 +105,7 @@ describe('the library', () => {
     const files = (await readdir(join(user, 'examples'))).filter(name => name.endsWith('.ts'))
     expect(files.length).toBeGreaterThan(3)
     const options = ['--strict', '--noEmit', '--module', 'nodenext', '--target', 'es2024', '--types', 'node']
-    const library = ['--lib', 'es2024,esnext.disposable', '--skipLibCheck']
+    const library = ['--lib', 'es2024,esnext.disposable']
     const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
     await node([tsc, ...options, ...library, ...files.map(name => join('examples', name))]).catch(error => {
       throw new Error(error.stdout)
@@ -114,6 +114,11 @@ describe('the library', () => {
 })
 
 describe('the command and an example, together', () => {
+  it('run the demo', async () => {
+    const { stdout } = await sallyport('demo', '--check')
+    expect(stdout).toContain('All checks passed.')
+  })
+
   it('carry a request', async () => {
     await sallyport('certs', 'init', '--out', 'certs', '--host', '*.tunnels.localhost', '127.0.0.1')
     await sallyport('keys', 'create', '--out', 'keys')
