@@ -1,5 +1,5 @@
 /** security.md, "Tokens" (RFC 8725): J1 to J8. */
-import { existsSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -16,6 +16,7 @@ import { KeysUnavailable, TokenRefused } from '../../server/auth/refusal.ts'
 import { DEFAULT_ALGORITHMS, Verifier } from '../../server/auth/verifier.ts'
 import { createServer } from '../../server/index.ts'
 import { dial, event, makeWorld, openWebSocket, startServer, token } from '../server/fixture.ts'
+import { needs, vectors } from '../support/needs.ts'
 
 const NOW = 1_800_000_000_000
 const NOW_S = NOW / 1000
@@ -457,10 +458,7 @@ describe('J8 what the wire and the log say', () => {
   })
 })
 
-const VECTORS = process.env.SALLYPORT_TEST_VECTORS
-const signatures = VECTORS === undefined ? '' : join(VECTORS, 'wycheproof', 'json_web_signature_test.json')
-const haveVectors = signatures !== '' && existsSync(signatures)
-if (!haveVectors) console.log('Wycheproof vectors: not run; SALLYPORT_TEST_VECTORS does not name their folder')
+const haveVectors = needs('vectors')
 
 interface Group {
   readonly comment: string
@@ -469,9 +467,9 @@ interface Group {
   readonly tests: { tcId: number; comment: string; jws: unknown; result: string; flags: string[] }[]
 }
 
-describe.skipIf(!haveVectors)('Wycheproof', () => {
+describe.runIf(haveVectors)('Wycheproof', () => {
   const groups = (file: string): Group[] =>
-    haveVectors ? JSON.parse(readFileSync(join(VECTORS!, 'wycheproof', file), 'utf8')).testGroups : []
+    haveVectors ? JSON.parse(readFileSync(join(vectors!, 'wycheproof', file), 'utf8')).testGroups : []
 
   /** A vector's payload is no claims set, so that whoever gets past the signature is refused for its form or claims. */
   const pastSignature = new Set(['form:payload', 'exp', 'accepted'])
