@@ -9,6 +9,9 @@ import { DOMAIN, makeSecrets, type Secrets } from './secrets.ts'
 
 const COMMAND = resolve(import.meta.dirname, '../../bin/sallyport.js')
 
+/** Nothing on the way to loopback, whatever the developer's own settings are. */
+const ENV = { ...process.env, HTTPS_PROXY: '', https_proxy: '' }
+
 export interface Processes {
   readonly server: Part
   readonly client: Part
@@ -40,7 +43,7 @@ export async function startProcesses(routes: string, serverFlags: string[] = [])
   ]
   const parts: Part[] = []
   const start = (name: string, args: string[]) => {
-    const part = new Part(name, process.execPath, [COMMAND, name, '--admin.listen', 'off', ...args], process.env)
+    const part = new Part(name, process.execPath, [COMMAND, name, '--admin.listen', 'off', ...args], ENV)
     parts.push(part)
     return part
   }
