@@ -27,7 +27,7 @@ export function nginxConfig(options: NginxOptions): string {
   return `daemon off;
 master_process off;
 pid ${folder}/nginx.pid;
-error_log stderr warn;
+error_log stderr notice;
 events { worker_connections 1024; }
 http {
   access_log off;

@@ -1,8 +1,14 @@
 import { createServer } from 'node:net'
 
+/** Picks a port in place of the usual one. */
+export type PickPort = (usual: number) => Promise<number>
+
+/** Any free port. */
+export const otherPort: PickPort = async usual => (await tryPort(0)) ?? usual
+
 /** The usual port if it is free, else any other that is. */
-export async function freePort(usual: number): Promise<number> {
-  return (await tryPort(usual)) ?? (await tryPort(0)) ?? usual
+export const usualPort: PickPort = async usual => {
+  return (await tryPort(usual)) ?? otherPort(usual)
 }
 
 function tryPort(port: number): Promise<number | undefined> {

@@ -1,12 +1,11 @@
 import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
-import { connect } from 'node:net'
 import { extname, join, resolve } from 'node:path'
 import type { Road } from './dial.ts'
 import { type DemoFiles, DOMAIN, HOSTS, partFolder, WEBHOOK_PATH, writeRoutes } from './files.ts'
 import { findNginx, nginxConfig } from './nginx.ts'
 import { Part } from './parts.ts'
-import { freePort } from './ports.ts'
+import { otherPort, type PickPort, usualPort } from './ports.ts'
 
 /** `.ts` in a checkout, `.js` in the package. */
 const EXTENSION = extname(import.meta.filename)
@@ -14,7 +13,6 @@ const COMMAND = [
   join(import.meta.dirname, '../../bin/sallyport.js'),
   join(import.meta.dirname, '../../../bin/sallyport.js'),
 ]
-const NGINX_READY_MS = 10_000
 
 /** One listener of the demo, as the table shows it. */
 export interface Listening {
@@ -33,8 +31,6 @@ export class Demo {
   readonly #addresses = new Map<string, string>()
   readonly #parts: Part[] = []
   #routes = ''
-  #control = ''
-  #public = 0
 
   /** `nginx` is its program; where that is empty, the ingress road leads straight to the router service. */
   constructor(files: DemoFiles, nginx: string = findNginx() ?? '') {
@@ -53,24 +49,18 @@ export class Demo {
 
   /** Starts the stand-ins, the router service, the server, the client and the ingress; resolves to the roads in. */
   async start(): Promise<Road[]> {
-    const { certificate, key, webhookSecret, caPem: ca } = this.files
-    const appProxy = this.#standIn('app-proxy', [String(await freePort(3017))])
-    const eventSource = this.#standIn('event-source', [String(await freePort(12_000)), WEBHOOK_PATH, webhookSecret])
-    const server = await this.#startServer()
-    await Promise.all([this.#listen(appProxy, 'app-proxy', 'http'), this.#listen(eventSource, 'event-source', 'http')])
-    const [appProxyAddress, eventSourceAddress] = [this.#address('app-proxy'), this.#address('event-source')]
-    this.#routes = await writeRoutes(this.files, appProxyAddress, eventSourceAddress)
-    const tls = ['--tls.cert', certificate, '--tls.key', key]
-    const router = this.#command('router', [
-      ...['--listen', `127.0.0.1:${await freePort(8081)}`, ...tls, '--routes', this.#routes],
-      ...['--trusted-proxies', '127.0.0.1/32'],
+    await Promise.all([
+      this.#settle(port => this.#startAppProxy(port), { 'app-proxy': 'http' }),
+      this.#settle(port => this.#startEventSource(port), { 'event-source': 'http' }),
+      this.#settle(port => this.#startServer(port), { public: 'https', control: 'wss', admin: 'http' }),
     ])
-    await Promise.all([this.#listenServer(server), this.#listen(router, 'router', 'https')])
-    await Promise.all([this.#listen(server, 'admin', 'http'), this.#listen(router, 'admin', 'http')])
+    this.#routes = await writeRoutes(this.files, this.#address('app-proxy'), this.#address('event-source'))
+    await this.#settle(port => this.#startRouter(port), { router: 'https', admin: 'http' })
     const service = `https://${this.#address('router')}`
     const [ingressPort] = await Promise.all([this.#startIngress(service), this.#startClient(service)])
+    const ca = this.files.caPem
     return [
-      { name: 'tunnel', host: HOSTS.tunnel, port: this.#public, ca },
+      { name: 'tunnel', host: HOSTS.tunnel, port: portOf(this.#address('public')), ca },
       { name: 'ingress', host: HOSTS.ingress, port: ingressPort, ca, trustsCaller: this.#nginx === '' },
     ]
   }
@@ -78,10 +68,19 @@ export class Demo {
   /** A second client, with the router in its own process; resolves to its road. */
   async startEmbedded(): Promise<Road> {
     const { tokens, ca, caPem } = this.files
-    const args = ['--server', this.#control, '--token.file', tokens.embedded, '--ca', ca, '--routes', this.#routes]
+    const args = [
+      '--server',
+      `wss://${this.#address('control')}`,
+      '--token.file',
+      tokens.embedded,
+      '--ca',
+      ca,
+      '--routes',
+      this.#routes,
+    ]
     const client = this.#command('client', [...args, '--admin.listen', 'off'], 'embedded')
     await client.line('session', line => line.msg === 'connected')
-    return { name: 'embedded', host: HOSTS.embedded, port: this.#public, ca: caPem }
+    return { name: 'embedded', host: HOSTS.embedded, port: portOf(this.#address('public')), ca: caPem }
   }
 
   /** Ends every part, the outer ones first. */
@@ -89,26 +88,62 @@ export class Demo {
     await Promise.all(this.#parts.map(part => part.stop()))
   }
 
-  async #startServer(): Promise<Part> {
+  /** Waits for a part's listeners. Where another program was quicker to take a port, it starts once more on others. */
+  async #settle(start: (port: PickPort) => Promise<Part>, listeners: Record<string, string>): Promise<Part> {
+    const part = await start(usualPort)
+    try {
+      await this.#listen(part, listeners)
+      return part
+    } catch (error) {
+      if (part.isRunning) throw error
+      const second = await start(otherPort)
+      await this.#listen(second, listeners)
+      return second
+    }
+  }
+
+  async #startAppProxy(port: PickPort): Promise<Part> {
+    return this.#standIn('app-proxy', [String(await port(3017))])
+  }
+
+  async #startEventSource(port: PickPort): Promise<Part> {
+    return this.#standIn('event-source', [String(await port(12_000)), WEBHOOK_PATH, this.files.webhookSecret])
+  }
+
+  async #startServer(port: PickPort): Promise<Part> {
     const { certificate, key, jwks } = this.files
     return this.#command('server', [
-      ...['--public.listen', `127.0.0.1:${await freePort(8080)}`, '--public.tls.cert', certificate],
-      ...['--public.tls.key', key, '--control.listen', `127.0.0.1:${await freePort(8443)}`],
+      ...['--public.listen', `127.0.0.1:${await port(8080)}`, '--public.tls.cert', certificate],
+      ...['--public.tls.key', key, '--control.listen', `127.0.0.1:${await port(8443)}`],
       ...['--control.tls.cert', certificate, '--control.tls.key', key, '--domain', DOMAIN, '--auth.jwks.file', jwks],
     ])
   }
 
-  async #listenServer(server: Part): Promise<void> {
-    await Promise.all([this.#listen(server, 'public', 'https'), this.#listen(server, 'control', 'wss')])
-    this.#public = portOf(this.#address('public'))
-    this.#control = `wss://${this.#address('control')}`
+  async #startRouter(port: PickPort): Promise<Part> {
+    const { certificate, key } = this.files
+    return this.#command('router', [
+      ...['--listen', `127.0.0.1:${await port(8081)}`, '--tls.cert', certificate, '--tls.key', key],
+      ...['--routes', this.#routes, '--trusted-proxies', '127.0.0.1/32'],
+    ])
   }
 
   async #startClient(target: string): Promise<void> {
     const { tokens, ca } = this.files
-    const args = ['--server', this.#control, '--token.file', tokens.service, '--ca', ca, '--target', target]
+    const args = [
+      '--server',
+      `wss://${this.#address('control')}`,
+      '--token.file',
+      tokens.service,
+      '--ca',
+      ca,
+      '--target',
+      target,
+    ]
     const client = this.#command('client', args)
-    await Promise.all([client.line('session', line => line.msg === 'connected'), this.#listen(client, 'admin', 'http')])
+    await Promise.all([
+      client.line('session', line => line.msg === 'connected'),
+      this.#listen(client, { admin: 'http' }),
+    ])
   }
 
   /** nginx where it is installed; else callers reach the router service straight. Resolves to the port. */
@@ -118,13 +153,18 @@ export class Demo {
       this.#listening.push({ part: 'ingress', what: 'none: nginx is not installed', address: this.#address('router') })
       return portOf(this.#address('router'))
     }
+    return this.#startNginx(nginx, router, usualPort).catch(() => this.#startNginx(nginx, router, otherPort))
+  }
+
+  async #startNginx(nginx: string, router: string, pick: PickPort): Promise<number> {
     const { certificate, key, ca } = this.files
-    const port = await freePort(8082)
+    const port = await pick(8082)
     const folder = await partFolder(this.files, 'nginx')
     const path = join(folder, 'nginx.conf')
     await writeFile(path, nginxConfig({ folder, port, certificate, key, ca, router }))
     const part = this.#part('ingress', nginx, ['-p', folder, '-e', 'stderr', '-c', path])
-    await untilOpen(port, part)
+    // Its first notice names its version, and comes when it has its port.
+    await part.line('notice', line => /\[notice\].* nginx\//.test(line.msg))
     this.#listening.push({ part: 'ingress', what: 'https (nginx)', address: `127.0.0.1:${port}` })
     return port
   }
@@ -144,10 +184,16 @@ export class Demo {
     return part
   }
 
-  async #listen(part: Part, name: string, what: string): Promise<void> {
-    const address = await part.listening(name)
-    this.#listening.push({ part: part.name, what: part.name === name ? what : `${what} (${name})`, address })
-    if (name !== 'admin') this.#addresses.set(name, address)
+  /** `listeners`: what the part calls them, and the scheme that each speaks. */
+  async #listen(part: Part, listeners: Record<string, string>): Promise<void> {
+    const names = Object.keys(listeners)
+    const addresses = await Promise.all(names.map(name => part.listening(name)))
+    for (const [i, name] of names.entries()) {
+      const address = addresses[i] ?? ''
+      const scheme = listeners[name] ?? ''
+      this.#listening.push({ part: part.name, what: part.name === name ? scheme : `${scheme} (${name})`, address })
+      if (name !== 'admin') this.#addresses.set(name, address)
+    }
   }
 
   #address(name: string): string {
@@ -165,26 +211,4 @@ function partEnvironment(ca: string): NodeJS.ProcessEnv {
 
 function portOf(address: string): number {
   return Number(address.slice(address.lastIndexOf(':') + 1))
-}
-
-/** nginx says nothing when it is ready, so its port is asked until it answers. */
-async function untilOpen(port: number, part: Part): Promise<void> {
-  const deadline = performance.now() + NGINX_READY_MS
-  while (!(await isOpen(port))) {
-    if (!part.isRunning || performance.now() > deadline) throw new Error(`nginx does not listen\n${part.tail}`)
-  }
-}
-
-function isOpen(port: number): Promise<boolean> {
-  return new Promise(resolve => {
-    const socket = connect(port, '127.0.0.1')
-    const done = (open: boolean) => {
-      socket.destroy()
-      // A refusal comes at once; the pause keeps the loop from spinning.
-      if (open) resolve(true)
-      else setTimeout(resolve, 20, false)
-    }
-    socket.once('connect', () => done(true))
-    socket.once('error', () => done(false))
-  })
 }
