@@ -72,6 +72,7 @@ export class ClientSession implements SessionView {
       initialWindowBytes: hello.limits?.windowBytes ?? INITIAL_WINDOW_BYTES,
       ...owner.session,
       role: 'client',
+      awaitsPings: true,
       logger: owner.logger,
       onStream: stream => owner.accept(stream, this),
       onControl: text => this.#control(text),

@@ -14,9 +14,9 @@ export interface SessionLimits {
   readonly backlog: number
   /** Ceiling on bytes held for receivers, over all streams. Default 32 MiB. */
   readonly sessionBufferBytes: number
-  /** Default 10 s. */
+  /** Default 10 s; at most two thirds of the time-out. */
   readonly pingIntervalMs: number
-  /** A ping is unanswered and nothing else arrived for so long: the session is dead. Default 15 s. */
+  /** Nothing at all arrived for so long, and a ping waits for its answer: the session is dead. Default 15 s. */
   readonly pingTimeoutMs: number
   /** The transport took nothing for so long: the session is dead. Default 10 s. */
   readonly writeDeadlineMs: number
@@ -53,6 +53,7 @@ export function sessionLimits(given: { [K in keyof SessionLimits]?: number | und
   }
   if (limits.maxWindowBytes > MAX_WINDOW_BYTES) throw new TypeError(`maxWindowBytes is at most ${MAX_WINDOW_BYTES}`)
   limits.initialWindowBytes = clampWindow(limits.initialWindowBytes)
+  limits.pingIntervalMs = Math.min(limits.pingIntervalMs, (limits.pingTimeoutMs * 2) / 3)
   limits.maxWindowBytes = Math.max(limits.maxWindowBytes, limits.initialWindowBytes)
   return limits
 }

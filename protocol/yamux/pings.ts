@@ -8,6 +8,11 @@ const PATIENCE = 4
 const STALE_MS = 1_000
 const RANDOM_VALUES = 64
 
+interface PingLimits {
+  readonly pingIntervalMs: number
+  readonly pingTimeoutMs: number
+}
+
 interface Ping {
   readonly mark: DeliveryMark
   readonly callbacks: ((rttMs: number) => void)[]
@@ -16,15 +21,17 @@ interface Ping {
 /** The pings of one session that wait for their answers, and what their absence says of the peer. */
 export class Pings {
   readonly #timeoutMs: number
+  /** However long the silence is, a ping gets at least so long for its answer. */
+  readonly #leastWaitMs: number
   readonly #out = new Map<number, Ping>()
   readonly #random = new Uint32Array(RANDOM_VALUES)
   #randomLeft = 0
-  #bytesHeard = 0
   #heardAt: number
   #measuredAt = Number.NEGATIVE_INFINITY
 
-  constructor(timeoutMs: number, now: number) {
-    this.#timeoutMs = timeoutMs
+  constructor({ pingIntervalMs, pingTimeoutMs }: PingLimits, now: number) {
+    this.#timeoutMs = pingTimeoutMs
+    this.#leastWaitMs = (pingTimeoutMs - pingIntervalMs) / 2
     this.#heardAt = now
   }
 
@@ -65,23 +72,23 @@ export class Pings {
     return true
   }
 
-  /** Whether the peer is dead: a ping waits too long, and nothing else came. `bytesIn` is all that was received. */
-  dead(now: number, bytesIn: number): boolean {
-    if (bytesIn !== this.#bytesHeard) {
-      this.#bytesHeard = bytesIn
-      this.#heardAt = now
-    }
-    const [oldest] = this.#out.values()
-    if (oldest === undefined) return false
-    const { placedAt } = oldest.mark
-    return now - Math.max(placedAt, this.#heardAt) >= this.#timeoutMs || now - placedAt >= PATIENCE * this.#timeoutMs
+  /** Something came from the peer. */
+  heard(now: number): void {
+    this.#heardAt = now
+  }
+
+  /** Whether the peer is dead: a ping waits, and nothing at all came for the time-out. */
+  dead(now: number): boolean {
+    return now >= this.deadline
   }
 
   /** When `dead` should be asked again. */
   get deadline(): number {
     const [oldest] = this.#out.values()
     if (oldest === undefined) return Number.POSITIVE_INFINITY
-    return Math.max(oldest.mark.placedAt, this.#heardAt) + this.#timeoutMs
+    const { placedAt } = oldest.mark
+    const silent = Math.max(this.#heardAt + this.#timeoutMs, placedAt + this.#leastWaitMs)
+    return Math.min(silent, placedAt + PATIENCE * this.#timeoutMs)
   }
 
   clear(): void {

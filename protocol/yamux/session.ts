@@ -29,6 +29,11 @@ export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: nu
   readonly onIdle?: (() => void) | undefined
   /** Stream ids come to their end: the session should be drained and replaced. Once. */
   readonly onIdsLow?: (() => void) | undefined
+  /**
+   * The peer pings as often as we would: its pings keep the session alive, and ours go out only when one is overdue.
+   * Default false.
+   */
+  readonly awaitsPings?: boolean | undefined
   /** Shared by the sessions of a process. Default: one of 256 MiB for this session alone. */
   readonly processBudget?: BufferBudget | undefined
   /** Shared by the sessions of a process. Default: one for this session alone. */
@@ -46,6 +51,8 @@ const IDS_LOW = 1 << 20
 /** How long an ACK waits for a frame to ride on. */
 const ACK_DELAY_MS = 20
 const MAX_CONTROL_BYTES = 16 * 1024
+/** A peer that pings in batches may be so late. */
+const OVERDUE_MS = 500
 /** A timer that fires so late means that this process stood still; the peer gets a moment to be heard. */
 const STOOD_STILL_MS = 2_000
 
@@ -103,7 +110,7 @@ export class Session implements BudgetMember {
     })
     this.#decoder = new FrameDecoder(this.#incoming())
     const now = this.#clock.now()
-    this.#pings = new Pings(this.#limits.pingTimeoutMs, now)
+    this.#pings = new Pings(this.#limits, now)
     this.#nextPingAt = now + this.#limits.pingIntervalMs
     this.#timer = new DeadlineTimer(this.#clock, (now, lateMs) => this.#due(now, lateMs))
     this.#timer.by(this.#nextPingAt)
@@ -293,7 +300,7 @@ export class Session implements BudgetMember {
       received: (stream, chunk) => this.#payload(stream, chunk),
       finReceived: stream => this.#finReceived(stream),
       resetReceived: stream => this.#resetReceived(stream),
-      pinged: value => this.#out.control(FrameType.ping, Flag.ack, 0, value),
+      pinged: value => this.#pinged(value),
       ponged: value => this.#ponged(value),
       goneAway: code => this.#goneAway(code),
       violated: reason => this.#fail('bad-request', reason),
@@ -303,6 +310,7 @@ export class Session implements BudgetMember {
   #received(chunk: Uint8Array): void {
     this.#bytesIn += chunk.length
     if (this.#state !== 'open') return
+    this.#pings.heard(this.#clock.now())
     try {
       this.#decoder.push(chunk)
     } catch (error) {
@@ -397,7 +405,14 @@ export class Session implements BudgetMember {
   #sendPing(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): void {
     const value = this.#pings.place(mark, callback)
     this.#out.control(FrameType.ping, Flag.syn, 0, value)
-    this.#timer.by(mark.placedAt + this.#limits.pingTimeoutMs)
+    this.#timer.by(this.#pings.deadline)
+  }
+
+  #pinged(value: number): void {
+    this.#out.control(FrameType.ping, Flag.ack, 0, value)
+    if (this.#options.awaitsPings === true) {
+      this.#nextPingAt = this.#clock.now() + this.#limits.pingIntervalMs + OVERDUE_MS
+    }
   }
 
   #ponged(value: number): void {
@@ -424,6 +439,7 @@ export class Session implements BudgetMember {
   #controlReceived(text: string): void {
     this.#bytesIn += text.length
     if (this.#state !== 'open') return
+    this.#pings.heard(this.#clock.now())
     if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) {
       this.#fail('bad-request', 'a control message is too large')
       return
@@ -483,7 +499,7 @@ export class Session implements BudgetMember {
   }
 
   #silent(now: number): boolean {
-    if (!this.#pings.dead(now, this.#bytesIn)) return false
+    if (!this.#pings.dead(now)) return false
     this.destroy(new SallyportError('session-lost', 'the peer does not answer pings'))
     return true
   }

@@ -19,11 +19,41 @@ describe('deadlines', () => {
     const clock = new FakeClock()
     const { session, peer, closings } = sessionWithRawPeer({ role: 'server', clock })
     peer.answersPings = false
-    await clock.advance(24 * SECOND)
+    await clock.advance(14 * SECOND)
     expect(session.closed).toBe(false)
-    await clock.advance(2 * SECOND)
+    await clock.advance(1 * SECOND)
     expect(closings).toMatchObject([{ error: { reason: 'session-lost' }, reason: /pings/ }])
     expect(clock.timers).toBe(0)
+  })
+
+  test('the silence counts from the last byte, not from the ping', async () => {
+    const clock = new FakeClock()
+    const { session, peer } = sessionWithRawPeer({ role: 'server', clock, pingIntervalMs: 1000, pingTimeoutMs: 1500 })
+    await clock.advance(1900)
+    peer.answersPings = false
+    await clock.advance(550)
+    expect(session.closed).toBe(false)
+    await clock.advance(100)
+    expect(session.closed).toBe(true)
+  })
+
+  test('a client that is pinged sends no ping; one that is overdue it sends itself', async () => {
+    const clock = new FakeClock()
+    const { session, peer } = sessionWithRawPeer({ role: 'client', clock, awaitsPings: true })
+    const sent = () => peer.frames.filter(({ type, flags }) => type === FrameType.ping && flags === Flag.syn).length
+    for (let i = 0; i < 5; i++) {
+      await clock.advance(9900)
+      peer.send(frame(FrameType.ping, Flag.syn, 0, i))
+      await clock.advance(100)
+    }
+    expect(sent()).toBe(0)
+    peer.answersPings = false
+    await clock.advance(10.6 * SECOND)
+    expect(sent()).toBe(1)
+    await clock.advance(4 * SECOND)
+    expect(session.closed).toBe(false)
+    await clock.advance(1 * SECOND)
+    expect(session.closed).toBe(true)
   })
 
   test('a peer that is heard lives on without an answer, but not for ever', async () => {
