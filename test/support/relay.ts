@@ -132,7 +132,7 @@ class Direction {
     this.#relay = relay
     this.#from = from
     this.#to = to
-    from.on('data', chunk => this.#take(chunk))
+    from.on('data', (chunk: Buffer) => this.#take(chunk))
     from.on('end', () => this.#take(undefined))
     to.on('drain', () => {
       this.#blocked = false
