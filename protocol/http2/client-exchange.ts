@@ -6,9 +6,10 @@ import { hasHeader, stripTrailers } from '../headers.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import type { HttpLimits } from '../limits.ts'
 import { asObject, outgoingBlock, receivedHead, receivedTrailers } from './headers.ts'
+import { breakStream, cancelStream } from './reset.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
-const { NGHTTP2_CANCEL, NGHTTP2_FLAG_END_STREAM, NGHTTP2_INTERNAL_ERROR, NGHTTP2_NO_ERROR } = constants
+const { NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
 
 export class Http2ClientExchange implements RequestSink {
   readonly #stream: ClientHttp2Stream
@@ -99,14 +100,14 @@ export class Http2ClientExchange implements RequestSink {
     try {
       this.#stream.sendTrailers(asObject(outgoingBlock([], this.#requestTrailers)))
     } catch {
-      this.#stream.close(NGHTTP2_INTERNAL_ERROR)
+      breakStream(this.#stream)
     }
   }
 
   abort(_error: SallyportError): void {
     this.#requestDone = true
     this.#responseDone = true
-    this.#stream.close(NGHTTP2_CANCEL)
+    cancelStream(this.#stream)
   }
 
   // Response
@@ -200,7 +201,7 @@ export class Http2ClientExchange implements RequestSink {
     if (this.#requestDone || this.#raw) return
     // The rest of the request is thrown away.
     this.#requestDone = true
-    this.#stream.close(NGHTTP2_NO_ERROR)
+    cancelStream(this.#stream)
   }
 
   consumed(bytes: number): void {
@@ -221,7 +222,7 @@ export class Http2ClientExchange implements RequestSink {
     this.#requestDone = true
     if (this.#responseDone) return
     this.#responseDone = true
-    if (!this.#stream.destroyed) this.#stream.close(NGHTTP2_CANCEL)
+    cancelStream(this.#stream)
     this.#response.abort(error)
   }
 

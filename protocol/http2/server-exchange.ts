@@ -16,9 +16,10 @@ import type { HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
 import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
 import { expectsContinue } from './request-head.ts'
+import { breakStream, cancelStream } from './reset.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
-const { NGHTTP2_CANCEL, NGHTTP2_INTERNAL_ERROR, NGHTTP2_NO_ERROR } = constants
+const { NGHTTP2_NO_ERROR } = constants
 
 /** A head with its frames, and the most that frames a piece of a body: header and padding. */
 const EXCHANGE_BYTES = 20 * 1024
@@ -190,7 +191,7 @@ export class Http2ServerExchange implements ResponseSink {
       this.#awaitsTrailers = false
       if (!this.#requestEnded) this.#onFinish()
     } catch {
-      this.#stream.close(NGHTTP2_INTERNAL_ERROR)
+      breakStream(this.#stream)
     }
   }
 
@@ -247,7 +248,8 @@ export class Http2ServerExchange implements ResponseSink {
     if (this.#responseEnded) return
     if (this.#headSent || error.reason === 'cancelled') {
       this.#responseEnded = true
-      this.#stream.close(error.reason === 'cancelled' ? NGHTTP2_CANCEL : NGHTTP2_INTERNAL_ERROR)
+      if (error.reason === 'cancelled') cancelStream(this.#stream)
+      else breakStream(this.#stream)
     } else {
       answerProblem(this, this.request, error)
     }
@@ -302,7 +304,7 @@ export class Http2ServerExchange implements ResponseSink {
     if (this.#writer.waiting === 0) return this.#limits.stalledMs
     const left = this.#writer.progressAt + this.#limits.stalledMs - now
     if (left > 0.5) return left
-    this.#stream.close(NGHTTP2_CANCEL)
+    cancelStream(this.#stream)
     return Number.POSITIVE_INFINITY
   }
 }

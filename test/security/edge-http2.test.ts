@@ -4,49 +4,12 @@ import { afterEach, describe, expect, test } from 'vitest'
 import type { HttpLimits } from '../../protocol/limits.ts'
 import { listen } from '../../protocol/listener.ts'
 import { call, ok, type RawPeer, recorder, type Seen } from '../protocol/http1/raw.ts'
+import { END_HEADERS, END_STREAM, field, frame, head, length, PREFACE, TYPE } from '../support/http2-frames.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
 })
-
-const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
-const TYPE = { data: 0, headers: 1, priority: 2, reset: 3, settings: 4, ping: 6, goaway: 7, window: 8, continuation: 9 }
-
-function frame(type: number, flags: number, stream: number, payload: Buffer = Buffer.alloc(0)): Buffer {
-  const head = Buffer.alloc(9)
-  head.writeUIntBE(payload.length, 0, 3)
-  head[3] = type
-  head[4] = flags
-  head.writeUInt32BE(stream, 5)
-  return Buffer.concat([head, payload])
-}
-
-/** A field as HPACK literal without indexing. */
-function field(name: string, value: string): Buffer {
-  return Buffer.concat([Buffer.from([0]), length(name), Buffer.from(name), length(value), Buffer.from(value)])
-}
-
-function length(text: string): Buffer {
-  if (text.length < 127) return Buffer.from([text.length])
-  const bytes = [127]
-  let rest = text.length - 127
-  for (; rest >= 128; rest >>= 7) bytes.push((rest & 127) | 128)
-  return Buffer.from([...bytes, rest])
-}
-
-function head(method = 'GET', ...more: [string, string][]): Buffer {
-  const pseudo: [string, string][] = [
-    [':method', method],
-    [':scheme', 'http'],
-    [':path', '/attack'],
-    [':authority', 'a'],
-  ]
-  return Buffer.concat([...pseudo, ...more].map(([name, value]) => field(name, value)))
-}
-
-const END_STREAM = 1
-const END_HEADERS = 4
 
 async function start(answer: (seen: Seen) => void = () => {}, limits?: Partial<HttpLimits>) {
   const { handler, seen } = recorder(one => {
