@@ -1,11 +1,7 @@
-import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { connect as connectTcp } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { Duplex } from 'node:stream'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createAuthority, createClientCertificate, createServerCertificate } from '../../certs/index.ts'
 import type { Server } from '../../server/server.ts'
 import { readServerName } from '../../server/socket/client-hello.ts'
 import {
@@ -15,11 +11,9 @@ import {
   clientCertificate,
   DOMAIN,
   dial,
-  event,
   makeWorld,
   openWebSocket,
   startServer,
-  token,
 } from './fixture.ts'
 
 const EDGE_NAME = `demo.${DOMAIN}`
@@ -122,49 +116,6 @@ describe('one address for the edge and the control endpoint', () => {
   })
 })
 
-describe('client certificates (C3)', () => {
-  async function startMutual(): Promise<void> {
-    const made = await makeWorld()
-    const tls = { cert: made.server.certificate, key: made.server.key }
-    server = await startServer({ control: { port: 0, tls, clientCa: made.authority.certificate } })
-  }
-
-  test('name the runtime that the token names', async () => {
-    await startMutual()
-    const refused = event(server, 'refused')
-    const certificate = await clientCertificate('other')
-    await expect(openWebSocket(server, { certificate })).rejects.toMatchObject({ status: 401 })
-    expect((await refused).reason).toBe('certificate')
-  })
-
-  test('of another authority are refused', async () => {
-    await startMutual()
-    const certificate = await createClientCertificate(await createAuthority(), { runtime: 'demo' })
-    await expect(openWebSocket(server, { certificate })).rejects.toThrow()
-    expect(server.stats().sessionsOpened).toBe(0)
-  })
-
-  test('a token bound to a certificate holds with that one alone', async () => {
-    await startMutual()
-    const mine = await clientCertificate('demo')
-    const another = await clientCertificate('demo')
-    const bound = await token('demo', { certificate: mine.certificate })
-    await expect(openWebSocket(server, { token: bound, certificate: another })).rejects.toMatchObject({ status: 401 })
-    const client = await dial(server, { token: bound, certificate: mine })
-    client.session.control({ type: 'reauth', token: await token('demo', { certificate: another.certificate }) })
-    await client.message('reauth-refused')
-    client.session.control({ type: 'reauth', token: await token('demo', { certificate: mine.certificate }) })
-    await client.message('reauth-ok')
-  })
-
-  test('a bound token is no use without a certificate', async () => {
-    server = await startServer()
-    const mine = await clientCertificate('demo')
-    const bound = await token('demo', { certificate: mine.certificate })
-    await expect(openWebSocket(server, { token: bound })).rejects.toMatchObject({ status: 401 })
-  })
-})
-
 test('the server name is read at every cut, and bytes that are no ClientHello have none', async () => {
   const hello = await new Promise<Buffer>(resolve => {
     const wire = new Duplex({
@@ -191,44 +142,4 @@ test('the server name is read at every cut, and bytes that are no ClientHello ha
     bad[i] = 0xff
     readServerName(bad)
   }
-})
-
-test('certificates are reloaded for new connections, and a bad file keeps the old (C4)', async () => {
-  const made = await makeWorld()
-  const folder = await mkdtemp(join(tmpdir(), 'sallyport-'))
-  const put = async (name: string, text: string) => {
-    await writeFile(join(folder, `${name}.new`), text)
-    await rename(join(folder, `${name}.new`), join(folder, name))
-  }
-  await put('cert.pem', made.server.certificate)
-  await put('key.pem', made.server.key)
-  const errors: string[] = []
-  const infos: string[] = []
-  const logger = {
-    debug() {},
-    info: (_fields: object, message: string) => infos.push(message),
-    warn() {},
-    error: (_fields: object, message: string) => errors.push(message),
-  }
-  const tls = { cert: { file: join(folder, 'cert.pem') }, key: { file: join(folder, 'key.pem') } }
-  server = await startServer({ public: { port: 0, tls }, control: { port: 0, tls }, logger })
-  const serial = async () => {
-    const socket = await connect({ servername: EDGE_NAME })
-    const found = socket.getPeerCertificate().serialNumber
-    socket.destroy()
-    return found
-  }
-  const before = await serial()
-  await put('cert.pem', 'nonsense')
-  expect(await server.reload()).toBe(false)
-  expect(errors).not.toHaveLength(0)
-  expect(await serial()).toBe(before)
-  const fresh = await createServerCertificate(made.authority, { hosts: [`*.${DOMAIN}`, CONTROL_NAME, '127.0.0.1'] })
-  await put('key.pem', fresh.key)
-  await put('cert.pem', fresh.certificate)
-  while (!infos.includes('certificate reloaded')) await new Promise(resolve => setImmediate(resolve))
-  expect(await server.reload()).toBe(true)
-  expect(await serial()).not.toBe(before)
-  await dial(server)
-  await rm(folder, { recursive: true })
 })
