@@ -38,6 +38,11 @@ export class Backoff {
     return this.#random() * this.#grow(this.#limits.firstMs, this.#failures++)
   }
 
+  /** After an attempt that nothing answered, of a client that was connected: it burdens nobody, and the path may return. */
+  silent(): number {
+    return this.#random() * this.#limits.firstMs
+  }
+
   /** After an answer that says no: slower, because only a person or a new token can help. */
   refused(): number {
     const upper = this.#grow(this.#limits.refusedMs, this.#refusals++)

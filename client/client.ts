@@ -1,41 +1,38 @@
 /** A running client: its connections, their sessions, the token, the target. */
-import type { SecureContext } from 'node:tls'
-import type { WebSocket } from 'ws'
 import { SallyportError } from '../protocol/errors.ts'
 import { noLogger } from '../protocol/log.ts'
 import { webSocketTransport } from '../protocol/transport-websocket.ts'
 import { Backoff } from './backoff.ts'
 import { BegunExchanges } from './begun.ts'
-import { Connection, type ConnectionOwner, type SessionListener, Unreachable } from './connection.ts'
-import { DialError, dial } from './dial.ts'
+import { Connection, type ConnectionOwner, type SessionListener } from './connection.ts'
+import type { Dialled } from './dial.ts'
+import { Dialler } from './dialler.ts'
 import { spoken } from './durations.ts'
 import { Events } from './events.ts'
 import { Exchanges } from './exchanges.ts'
-import { type DialContext, explain, isRefusal } from './explain.ts'
+import { NetworkWatch } from './network.ts'
 import { type ClientOptions, checkOptions, type Settings } from './options.ts'
-import { chooseProxy, type OutboundProxy } from './proxy.ts'
 import { ClientSession } from './session.ts'
+import { OpenSockets } from './sockets.ts'
 import { type OpenTarget, openTarget } from './targets/index.ts'
 import { TokenKeeper } from './token.ts'
-import { createTrust } from './trust.ts'
-import type { CloseOptions, SessionStats, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
+import type { CloseOptions, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
 const CLOSED = 'the client closes'
-/** How long a server may take to close its side. */
-const CLOSE_MS = 2000
 
 export class Client implements Tunnel, ConnectionOwner {
   readonly #options: ClientOptions
   readonly #settings: Settings
-  #trust: SecureContext
   readonly #target: OpenTarget
   readonly #exchanges: Exchanges
   readonly #tokens: TokenKeeper
+  readonly #dialler: Dialler
+  readonly #network: NetworkWatch
   readonly #events: Events<TunnelEvents>
   readonly #connections: Connection[]
   /** Also those that drain; the index of their connection beside them. */
   readonly #sessions = new Map<ClientSession, number>()
-  readonly #sockets = new Set<WebSocket>()
+  readonly #sockets = new OpenSockets()
   readonly #stop = new AbortController()
   readonly #first = Promise.withResolvers<void>()
   #runtime = ''
@@ -45,14 +42,12 @@ export class Client implements Tunnel, ConnectionOwner {
   readonly #served = new Set<number>()
   #reconnects = 0
   #closing: Promise<void> | undefined
-  #socketsGone: (() => void) | undefined
 
   /** Begins at once. Throws TypeError. */
   constructor(options: ClientOptions) {
     this.#options = options
     this.#target = openTarget(options.target, options.logger ?? noLogger)
     this.#settings = checkOptions(options, this.#target.cors())
-    this.#trust = trustOf(options)
     this.#events = new Events(error => this.#logger.error({ error: String(error) }, 'a listener threw'))
     this.#events.onAll(options.on ?? {})
     this.#exchanges = new Exchanges({
@@ -67,6 +62,8 @@ export class Client implements Tunnel, ConnectionOwner {
       onFresh: token => this.#freshToken(token),
       logger: this.#logger,
     })
+    this.#dialler = new Dialler(options, this.#settings, this.#tokens)
+    this.#network = new NetworkWatch({ onChange: (reason, lost) => this.#networkChanged(reason, lost) })
     this.#first.promise.catch(() => {})
     this.#connections = Array.from({ length: this.#settings.connections }, (_, index) => {
       return new Connection(index, this, new Backoff(options.backoff, this.#settings.random))
@@ -109,8 +106,8 @@ export class Client implements Tunnel, ConnectionOwner {
     await this.#tokens.refresh()
   }
 
-  setTrust({ ca, tls }: Pick<ClientOptions, 'ca' | 'tls'>): void {
-    this.#trust = trustOf({ ...this.#options, ca, tls })
+  setTrust(trust: Pick<ClientOptions, 'ca' | 'tls'>): void {
+    this.#dialler.setTrust(trust)
     this.#retry()
   }
 
@@ -130,7 +127,7 @@ export class Client implements Tunnel, ConnectionOwner {
       epoch: this.#epoch,
       active: this.#active,
       ready: this.ready(),
-      sessions: [...this.#sessions].map(([session, connection]) => sessionStats(session, connection)),
+      sessions: [...this.#sessions].map(([session, connection]) => session.stats(connection)),
       connections: this.#connections.map(({ index, attempts, lastError }) => ({
         connection: index,
         attempts,
@@ -144,74 +141,32 @@ export class Client implements Tunnel, ConnectionOwner {
 
   // What the connections ask for.
 
-  async dial(connection: number, attempt: number): Promise<WebSocket> {
-    const { servers, handshakeTimeoutMs } = this.#settings
-    const turn = connection + attempt
-    const server = servers[turn % servers.length]!
-    const token = await this.#token()
-    const proxy = chooseProxy(server, this.#options.proxy, process.env)
-    try {
-      const { socket, dateMs } = await dial({
-        server,
-        token,
-        trust: this.#trust,
-        proxy,
-        timeoutMs: handshakeTimeoutMs,
-        turn,
-        lookup: this.#options.lookup,
-        signal: this.signal,
-      })
-      if (dateMs !== undefined) this.#tokens.serverTime(dateMs)
-      return socket
-    } catch (error) {
-      throw this.#unreachable(error, this.#context(server, token, proxy))
+  get machines(): number {
+    return this.#dialler.machines
+  }
+
+  dial(turn: number): Promise<Dialled> {
+    return this.#dialler.dial(turn, this.signal)
+  }
+
+  hasReplica(replica: string, connection: number): boolean {
+    for (const [session, other] of this.#sessions) {
+      if (other !== connection && session.replica === replica && session.inService) return true
     }
+    return false
   }
 
-  async #token(): Promise<string> {
-    try {
-      return await this.#tokens.get()
-    } catch (cause) {
-      throw new Unreachable(`there is no token: ${messageOf(cause)}`, undefined, { cause })
-    }
-  }
-
-  #context(server: URL, token: string, proxy: OutboundProxy | undefined): DialContext {
-    return {
-      server,
-      token,
-      audience: this.#settings.audience,
-      nowMs: Date.now(),
-      proxy: proxy && { address: `${proxy.host}:${proxy.port}`, credentials: proxy.authorization !== undefined },
-      clientCertificate: this.#options.tls !== undefined,
-    }
-  }
-
-  #unreachable(error: unknown, context: DialContext): Unreachable {
-    if (!(error instanceof DialError)) return new Unreachable(messageOf(error), undefined, { cause: error })
-    const { failure } = error
-    const reason = explain(failure, context)
-    if (!isRefusal(failure)) return new Unreachable(reason, undefined, { cause: error })
-    const answer = failure.kind === 'answer' ? failure : { status: 101, requestId: undefined, dateMs: undefined }
-    if (answer.dateMs !== undefined) this.#tokens.serverTime(answer.dateMs)
-    if (answer.status === 401) this.#tokens.refused()
-    return new Unreachable(reason, { status: answer.status, requestId: answer.requestId }, { cause: error })
-  }
-
-  openSession(socket: WebSocket, connection: number, listener: SessionListener): ClientSession {
+  openSession({ socket, localAddress }: Dialled, connection: number, listener: SessionListener): ClientSession {
     this.#sockets.add(socket)
-    socket.once('close', () => {
-      this.#sockets.delete(socket)
-      if (this.#sockets.size === 0) this.#socketsGone?.()
-    })
     const cors = [...(this.#options.cors ?? this.#target.cors())]
     const hello = { ...this.#settings.hello, cors, lastEpoch: this.#epoch, connection }
-    const session: ClientSession = new ClientSession(webSocketTransport(socket), hello, {
+    const session: ClientSession = new ClientSession(webSocketTransport(socket), localAddress, hello, {
       logger: this.#logger,
       session: this.#options.limits ?? {},
       accept: (stream, view) => this.#exchanges.accept(stream, view),
       onStanding: (epoch, active) => this.#standing(epoch, active),
       onReauth: (which, accepted, requestId) => this.#reauthenticated(which, connection, accepted, requestId),
+      onWelcome: listener.onWelcome,
       onReady: listener.onReady,
       onLeave: (which, reason) => {
         this.#logger.info({ session: which.id, connection, reason }, 'the server drains the session')
@@ -281,51 +236,24 @@ export class Client implements Tunnel, ConnectionOwner {
     for (const connection of this.#connections) connection.retry()
   }
 
-  /** A server that is gone answers no Close frame; it gets a moment. */
-  async #closeSockets(): Promise<void> {
-    if (this.#sockets.size === 0) return
-    const gone = new Promise<void>(resolve => {
-      this.#socketsGone = resolve
-    })
-    const timer = setTimeout(() => {
-      for (const socket of this.#sockets) socket.terminate()
-    }, CLOSE_MS)
-    await gone
-    clearTimeout(timer)
+  /** What the network's change has not broken must prove it; what waits for the network waits no longer. */
+  #networkChanged(reason: string, lost: ReadonlySet<string>): void {
+    this.#logger.info({ reason }, `${reason}; the sessions are tested`)
+    for (const session of this.#sessions.keys()) {
+      if (lost.has(session.localAddress ?? '')) session.destroy(`${reason}: this end's address is gone`)
+      else session.test(reason)
+    }
+    for (const connection of this.#connections) connection.networkChanged()
   }
 
   async #close(graceMs: number): Promise<void> {
     this.#stop.abort(new SallyportError('runtime-offline', CLOSED))
     this.#first.reject(new SallyportError('runtime-offline', 'the tunnel was closed before its first session'))
     this.#tokens.close()
+    this.#network.close()
     await Promise.all([...this.#sessions.keys()].map(session => session.drain(CLOSED, graceMs)))
-    await this.#closeSockets()
+    await this.#sockets.closed()
     this.#exchanges.close()
     this.#target.close()
   }
-}
-
-function trustOf({ ca, caOnly, tls, tlsMin }: ClientOptions): SecureContext {
-  return createTrust({ ca, caOnly, tls, minVersion: tlsMin })
-}
-
-function sessionStats(session: ClientSession, connection: number): SessionStats {
-  const { yamux } = session
-  return {
-    connection,
-    session: session.id,
-    replica: session.replica,
-    peer: yamux.peer,
-    state: session.state,
-    openedMs: session.openedMs,
-    rttMs: yamux.rttMs,
-    streams: yamux.streams,
-    bufferedBytes: yamux.bufferedBytes,
-    bytesIn: yamux.bytesIn,
-    bytesOut: yamux.bytesOut,
-  }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }

@@ -2,29 +2,22 @@
  * One of the client's connections: a loop that keeps one session in service, around a step that dials and stays until
  * the session ends or is to be replaced.
  */
-import type { WebSocket } from 'ws'
 import type { Backoff } from './backoff.ts'
+import type { Dialled } from './dial.ts'
+import { Unreachable } from './dialler.ts'
 import type { ClientSession, SessionOwner } from './session.ts'
-
-/** A dial that came to nothing; the message says why, in words. */
-export class Unreachable extends Error {
-  override readonly name = 'Unreachable'
-  /** The server's answer was no: trying again soon is of no use. */
-  readonly refused: { readonly status: number; readonly requestId: string | undefined } | undefined
-
-  constructor(message: string, refused: Unreachable['refused'], options?: { cause?: unknown }) {
-    super(message, options)
-    this.refused = refused
-  }
-}
 
 /** The rest of the client, as a connection sees it. */
 export interface ConnectionOwner {
   /** The client closes. */
   readonly signal: AbortSignal
-  /** Opens a WebSocket to the server whose turn it is; rejects with {@link Unreachable}. */
-  dial(connection: number, attempt: number): Promise<WebSocket>
-  openSession(socket: WebSocket, connection: number, listener: SessionListener): ClientSession
+  /** How many machines may serve us, as far as is known. */
+  readonly machines: number
+  /** Opens a WebSocket to the server and address whose turn it is; rejects with {@link Unreachable}. */
+  dial(turn: number): Promise<Dialled>
+  /** Whether another connection has a session with this replica. */
+  hasReplica(replica: string, connection: number): boolean
+  openSession(dialled: Dialled, connection: number, listener: SessionListener): ClientSession
   onConnected(session: ClientSession, connection: number): void
   /** A session that was in service has ended. */
   onDisconnected(session: ClientSession, connection: number, reason: string): void
@@ -33,15 +26,19 @@ export interface ConnectionOwner {
   onRefused(connection: number, reason: string, status: number, requestId: string | undefined): void
 }
 
-export type SessionListener = Pick<SessionOwner, 'onReady' | 'onLeave' | 'onClosed'>
+export type SessionListener = Pick<SessionOwner, 'onWelcome' | 'onReady' | 'onLeave' | 'onClosed'>
 
 /** What came of one dial and its session. */
 type Outcome =
-  | { readonly kind: 'failed'; readonly reason: string; readonly refused: boolean }
+  | { readonly kind: 'failed'; readonly reason: string; readonly refused: boolean; readonly silent: boolean }
   | { readonly kind: 'lost'; readonly reason: string; readonly livedMs: number }
   /** The server asked us to go elsewhere; the old session lives on until it says bye. */
   | { readonly kind: 'replace' }
+  /** Another connection has this replica: another one may do. */
+  | { readonly kind: 'elsewhere' }
 
+/** Sessions that are left for another replica before one is kept. */
+const MAX_PASSED = 3
 /** No Close frame came (RFC 6455 section 7.1.5). */
 const CLOSE_ABNORMAL = 1006
 /** WebSocket close code with which a server ends a session whose token it takes no more. */
@@ -59,6 +56,12 @@ export class Connection {
   readonly #backoff: Backoff
   /** Told to go, and waiting for its replacement. */
   #leaving: ClientSession | undefined
+  /** Sessions left for another replica since the last one in service; infinite: any replica will do. */
+  #passed = 0
+  /** It had a session in service. */
+  #served = false
+  /** It waits for a person or a new token, not for the network. */
+  #refused = false
   #wake: (() => void) | undefined
 
   constructor(index: number, owner: ConnectionOwner, backoff: Backoff) {
@@ -72,7 +75,8 @@ export class Connection {
     while (!this.#owner.signal.aborted) {
       const outcome = await this.#once()
       if (this.#owner.signal.aborted) return
-      if (outcome.kind === 'replace') continue
+      if (outcome.kind === 'replace' || outcome.kind === 'elsewhere') continue
+      if (outcome.kind === 'failed' && this.#settles()) continue
       this.#released()
       this.lastError = outcome.reason
       const waitMs = this.#waitFor(outcome)
@@ -86,41 +90,70 @@ export class Connection {
     this.#wake?.()
   }
 
-  #waitFor(outcome: Exclude<Outcome, { kind: 'replace' }>): number {
+  /** Tries again at once, if it waits for the network. */
+  networkChanged(): void {
+    if (!this.#refused) this.#wake?.()
+  }
+
+  #waitFor(outcome: Extract<Outcome, { kind: 'failed' | 'lost' }>): number {
+    this.#refused = outcome.kind === 'failed' && outcome.refused
     if (outcome.kind === 'lost') return this.#backoff.lost(outcome.livedMs)
-    return outcome.refused ? this.#backoff.refused() : this.#backoff.failed()
+    if (outcome.refused) return this.#backoff.refused()
+    return outcome.silent && this.#served ? this.#backoff.silent() : this.#backoff.failed()
+  }
+
+  /** Whether a replica was passed over that we had better taken. */
+  #settles(): boolean {
+    const hadChoice = this.#passed > 0 && this.#passed < Number.POSITIVE_INFINITY
+    if (hadChoice) this.#passed = Number.POSITIVE_INFINITY
+    return hadChoice
+  }
+
+  #passesOver(session: ClientSession): boolean {
+    const { machines } = this.#owner
+    const mayPass = this.#passed < Math.min(MAX_PASSED, machines - 1)
+    if (!mayPass || !this.#owner.hasReplica(session.replica, this.index)) return false
+    this.#passed++
+    return true
   }
 
   async #once(): Promise<Outcome> {
-    let socket: WebSocket
+    let dialled: Dialled
     try {
-      socket = await this.#owner.dial(this.index, this.attempts++)
+      dialled = await this.#owner.dial(this.index + this.attempts++)
     } catch (error) {
       return this.#failed(error)
     }
-    if (!this.#owner.signal.aborted) return await this.#serve(socket)
-    socket.terminate()
-    return { kind: 'failed', reason: 'closed', refused: false }
+    if (!this.#owner.signal.aborted) return await this.#serve(dialled)
+    dialled.socket.terminate()
+    return { kind: 'failed', reason: 'closed', refused: false, silent: false }
   }
 
   #failed(error: unknown): Outcome {
     const reason = error instanceof Error ? error.message : String(error)
-    const refused = error instanceof Unreachable ? error.refused : undefined
+    const { refused, silent = false } = error instanceof Unreachable ? error : {}
     if (refused !== undefined) this.#owner.onRefused(this.index, reason, refused.status, refused.requestId)
-    return { kind: 'failed', reason, refused: refused !== undefined }
+    return { kind: 'failed', reason, refused: refused !== undefined, silent }
   }
 
   /** Settles when the session has ended, or another should be opened beside it. */
-  #serve(socket: WebSocket): Promise<Outcome> {
+  #serve(dialled: Dialled): Promise<Outcome> {
     const { promise, resolve } = Promise.withResolvers<Outcome>()
     let closeCode = 0
     let served = false
-    socket.once('close', code => {
+    dialled.socket.once('close', code => {
       closeCode = code
     })
-    this.current = this.#owner.openSession(socket, this.index, {
+    this.current = this.#owner.openSession(dialled, this.index, {
+      onWelcome: session => {
+        const passed = this.#passesOver(session)
+        if (passed) resolve({ kind: 'elsewhere' })
+        return !passed
+      },
       onReady: session => {
         served = true
+        this.#served = true
+        this.#passed = 0
         this.lastError = undefined
         this.#released()
         this.#owner.onConnected(session, this.index)
@@ -138,7 +171,11 @@ export class Connection {
         const refused = closeCode === CLOSE_REFUSED
         if (refused) this.#owner.onRefused(this.index, `the server ended the session: ${reason}`, 0, undefined)
         if (served) this.#owner.onDisconnected(session, this.index, reason)
-        resolve(served ? { kind: 'lost', reason, livedMs: session.livedMs } : { kind: 'failed', reason, refused })
+        resolve(
+          served
+            ? { kind: 'lost', reason, livedMs: session.livedMs }
+            : { kind: 'failed', reason, refused, silent: false },
+        )
       },
     })
     return promise

@@ -1,13 +1,16 @@
 /** One attempt to open a WebSocket to the control endpoint: TCP, a proxy's CONNECT, TLS, upgrade, under one deadline. */
-import { lookup as systemLookup } from 'node:dns'
+import type { LookupAddress } from 'node:dns'
 import type { IncomingMessage } from 'node:http'
-import { connect as connectTcp, isIP, type LookupFunction, type Socket } from 'node:net'
+import { isIP, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { connect as connectTls, type PeerCertificate, type SecureContext, type TLSSocket } from 'node:tls'
+import { connect as connectTls, type SecureContext, type TLSSocket } from 'node:tls'
 import { WebSocket } from 'ws'
 import { CONNECT_PATH, SUBPROTOCOL } from '../protocol/control.ts'
-import type { AnswerFailure, CertificateFailure, DialFailure, DialPhase } from './explain.ts'
+import { answerFailure, certificateFailure, DialError, dateOf, networkError } from './dial-failure.ts'
+import type { DialPhase } from './explain.ts'
+import { knock } from './knock.ts'
 import { askProxy, type OutboundProxy } from './proxy.ts'
+import type { Resolver } from './resolve.ts'
 
 const MAX_MESSAGE_BYTES = 128 * 1024
 const MAX_FRAGMENTS = 16
@@ -23,7 +26,7 @@ export interface DialOptions {
   readonly timeoutMs: number
   /** Of several addresses of the name, begin with this one. */
   readonly turn: number
-  readonly lookup: LookupFunction | undefined
+  readonly resolver: Resolver
   readonly signal: AbortSignal
 }
 
@@ -32,17 +35,8 @@ export interface Dialled {
   readonly socket: WebSocket
   /** The server's `Date`, if it sent one. */
   readonly dateMs: number | undefined
-}
-
-/** Why a dial failed; {@link explain} says it in words. */
-export class DialError extends Error {
-  override readonly name = 'DialError'
-  readonly failure: DialFailure
-
-  constructor(failure: DialFailure, options?: { cause?: unknown }) {
-    super(`dial failed: ${failure.kind}`, options)
-    this.failure = failure
-  }
+  /** This end's address, on which the session stands and falls. */
+  readonly localAddress: string | undefined
 }
 
 /** Rejects with a {@link DialError}, or with the signal's reason. */
@@ -63,7 +57,10 @@ class Attempt {
   readonly #host: string
   readonly #port: number
   readonly #timer: NodeJS.Timeout
-  readonly #onAbort = () => this.#fail(this.#options.signal.reason)
+  readonly #onAbort = () => this.#stop(this.#options.signal.reason)
+  /** The deadline has passed, or the caller has no interest any more. */
+  readonly #over = new AbortController()
+  #localAddress: string | undefined
   #phase: DialPhase = 'connect'
   #reject: ((error: unknown) => void) | undefined
   #open: Duplex | undefined
@@ -73,9 +70,15 @@ class Attempt {
     this.#host = bare(options.server.hostname)
     this.#port = Number(options.server.port || (options.server.protocol === 'wss:' ? 443 : 80))
     this.#timer = setTimeout(() => {
-      this.#fail(new DialError({ kind: 'timeout', phase: this.#phase, afterMs: options.timeoutMs }))
+      this.#stop(new DialError({ kind: 'timeout', phase: this.#phase, afterMs: options.timeoutMs }))
     }, options.timeoutMs)
     options.signal.addEventListener('abort', this.#onAbort)
+    if (options.signal.aborted) this.#onAbort()
+  }
+
+  #stop(reason: unknown): void {
+    this.#over.abort(reason)
+    this.#fail(reason)
   }
 
   /** Ends the deadline; what is open belongs to the caller from now on. */
@@ -85,11 +88,24 @@ class Attempt {
   }
 
   async tcp(host = this.#host, port = this.#port): Promise<Socket> {
-    const lookup = rotated(this.#options.lookup ?? (systemLookup as LookupFunction), this.#options.turn)
-    return await this.#step('connect', resolve => {
-      const socket = connectTcp({ host, port, lookup, noDelay: true, keepAlive: true, keepAliveInitialDelay: 15_000 })
-      socket.once('connect', () => resolve(socket))
+    this.#phase = 'connect'
+    try {
+      const addresses = await this.#unlessOver(this.#options.resolver.resolve(host, this.#options.turn))
+      const socket = await knock(host, port, addresses, this.#over.signal)
+      this.#localAddress = socket.localAddress
       return socket
+    } catch (error) {
+      throw this.#over.signal.aborted ? this.#over.signal.reason : networkError(error as Error, 'connect')
+    }
+  }
+
+  /** A resolver has no deadline of its own. */
+  #unlessOver(addresses: Promise<readonly LookupAddress[]>): Promise<readonly LookupAddress[]> {
+    const { signal } = this.#over
+    return new Promise((resolve, reject) => {
+      if (signal.aborted) reject(signal.reason)
+      signal.addEventListener('abort', () => reject(signal.reason), { once: true })
+      addresses.then(resolve, reject)
     })
   }
 
@@ -99,7 +115,7 @@ class Attempt {
     return await this.#step('proxy', resolve => {
       const authority = `${isIP(this.#host) === 6 ? `[${this.#host}]` : this.#host}:${this.#port}`
       askProxy(socket, authority, proxy.authorization, (error, answer) => {
-        if (error !== undefined) this.#fail(this.#networkError(error))
+        if (error !== undefined) this.#fail(networkError(error, this.#phase))
         else if (answer.status === 200) resolve(socket)
         else this.#fail(new DialError({ kind: 'proxy', ...answer }))
       })
@@ -148,9 +164,9 @@ class Attempt {
         const got = response.headers['sec-websocket-protocol']
         if (got !== SUBPROTOCOL) this.#fail(new DialError({ kind: 'subprotocol', got }))
       })
-      webSocket.once('open', () => resolve({ socket: webSocket, dateMs }))
+      webSocket.once('open', () => resolve({ socket: webSocket, dateMs, localAddress: this.#localAddress }))
       webSocket.once('unexpected-response', (_request, response) => this.#readAnswer(response))
-      webSocket.on('error', error => this.#fail(this.#networkError(error)))
+      webSocket.on('error', error => this.#fail(networkError(error, this.#phase)))
       return socket
     })
   }
@@ -172,14 +188,14 @@ class Attempt {
     this.#phase = phase
     return new Promise((resolve, reject) => {
       this.#reject = reject
-      if (this.#options.signal.aborted) return this.#fail(this.#options.signal.reason)
+      if (this.#over.signal.aborted) return this.#fail(this.#over.signal.reason)
       const socket = begin(result => {
         this.#reject = undefined
         resolve(result)
       })
       this.#open = socket
       if (socket.destroyed) this.#fail(this.#closed())
-      socket.once('error', error => this.#fail(this.#networkError(error)))
+      socket.once('error', error => this.#fail(networkError(error, this.#phase)))
       socket.once('close', () => this.#fail(this.#closed()))
     })
   }
@@ -196,96 +212,8 @@ class Attempt {
   #closed(): DialError {
     return new DialError({ kind: 'network', phase: this.#phase, code: 'ECONNRESET', message: 'closed' })
   }
-
-  #networkError(error: Error): DialError {
-    const cause = firstOf(error)
-    const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : undefined
-    return new DialError({ kind: 'network', phase: this.#phase, code, message: cause.message }, { cause })
-  }
-}
-
-/** Of an attempt on several addresses, the first failure speaks for all. */
-function firstOf(error: Error): Error {
-  return error instanceof AggregateError && error.errors[0] instanceof Error ? error.errors[0] : error
 }
 
 function bare(hostname: string): string {
   return hostname.replace(/^\[|\]$/g, '')
-}
-
-/**
- * `lookup`, beginning with another address each turn, so that the connections of one client reach different replicas.
- * Names under `localhost` are loopback (RFC 6761) wherever the system's resolver does not know it.
- */
-export function rotated(lookup: LookupFunction, turn: number): LookupFunction {
-  return (hostname, options, callback) => {
-    if (hostname.endsWith('.localhost')) {
-      if (options.all === true) callback(null, [{ address: '127.0.0.1', family: 4 }])
-      else callback(null, '127.0.0.1', 4)
-      return
-    }
-    lookup(hostname, options, (error, address, family) => {
-      if (error !== null || !Array.isArray(address) || address.length < 2) return callback(error, address, family)
-      const first = turn % address.length
-      callback(null, [...address.slice(first), ...address.slice(0, first)])
-    })
-  }
-}
-
-function certificateFailure(socket: TLSSocket): CertificateFailure {
-  const leaf = socket.getPeerCertificate(true)
-  return {
-    kind: 'certificate',
-    code: String(socket.authorizationError ?? 'unknown'),
-    issuer: issuerOf(leaf),
-    names: (leaf.subjectaltname ?? '').split(', ').map(name => name.replace(/^(DNS|IP Address):/, '')),
-    validFromMs: Date.parse(leaf.valid_from),
-    validToMs: Date.parse(leaf.valid_to),
-  }
-}
-
-/** Name of whoever signed the highest certificate that was sent. */
-function issuerOf(leaf: PeerCertificate): string {
-  let top: { issuer?: PeerCertificate['issuer']; issuerCertificate?: PeerCertificate } = leaf
-  const seen = new Set<object>()
-  while (top.issuerCertificate !== undefined && !seen.has(top.issuerCertificate)) {
-    top = top.issuerCertificate
-    seen.add(top)
-  }
-  const issuer = top.issuer
-  const name = issuer?.CN ?? issuer?.O ?? issuer?.OU ?? 'an unnamed CA'
-  return Array.isArray(name) ? name.join(', ') : name
-}
-
-function answerFailure(response: IncomingMessage, body: string): AnswerFailure {
-  const { headers } = response
-  return {
-    kind: 'answer',
-    status: response.statusCode ?? 0,
-    requestId: text(headers['x-request-id']) ?? memberOf(body, 'requestId'),
-    code: text(headers['sallyport-error']) ?? memberOf(body, 'code'),
-    dateMs: dateOf(response),
-    versions: text(headers['sec-websocket-protocol']),
-    ours: memberOf(body, 'requestId') !== undefined,
-  }
-}
-
-function text(value: string | string[] | undefined): string | undefined {
-  return typeof value === 'string' && /^[\x20-\x7e]{1,200}$/.test(value) ? value : undefined
-}
-
-/** A text member of a problem+json body. */
-function memberOf(body: string, name: string): string | undefined {
-  try {
-    const parsed: unknown = JSON.parse(body)
-    const value = typeof parsed === 'object' && parsed !== null ? (parsed as Record<string, unknown>)[name] : undefined
-    return typeof value === 'string' ? text(value) : undefined
-  } catch {
-    return undefined
-  }
-}
-
-function dateOf(response: IncomingMessage): number | undefined {
-  const dateMs = Date.parse(response.headers.date ?? '')
-  return Number.isNaN(dateMs) ? undefined : dateMs
 }

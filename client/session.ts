@@ -19,6 +19,7 @@ import { SPEC_WINDOW_BYTES } from '../protocol/yamux/frame.ts'
 import { Session, type SessionOptions } from '../protocol/yamux/session.ts'
 import type { Stream } from '../protocol/yamux/stream.ts'
 import type { SessionView } from './exchanges.ts'
+import type { SessionStats } from './tunnel.ts'
 
 /** The rest of the client, as a session sees it. */
 export interface SessionOwner {
@@ -26,6 +27,8 @@ export interface SessionOwner {
   /** Limits of the yamux session. */
   readonly session: Partial<SessionOptions>
   accept(stream: Stream, session: SessionView): void
+  /** The server has said who it is: false to leave it at once. Once. */
+  onWelcome(session: ClientSession): boolean
   /** The server takes it into service. Once. */
   onReady(session: ClientSession): void
   /** Epoch of the instance, and whether it is the active one. */
@@ -44,11 +47,15 @@ const CLOSE = { normal: 1000, protocolError: 1002 } as const
 const HELLO_MS = 10_000
 /** The server must answer our drain in this time. */
 const DRAINED_MS = 5000
+/** After a change of the network, an echo must come back in this time. */
+const TEST_MS = 5000
 const BEFORE_WELCOME: ReadonlySet<string> = new Set(['welcome', 'notice', 'bye'])
 const INITIAL_WINDOW_BYTES = 65_536
 
 export class ClientSession implements SessionView {
   readonly openedMs = Date.now()
+  /** This end's address. */
+  readonly localAddress: string | undefined
   lastStream = Number.POSITIVE_INFINITY
   /** What the server said last about why it ends. */
   farewell: string | undefined
@@ -65,8 +72,10 @@ export class ClientSession implements SessionView {
   #idle: (() => void) | undefined
   #timer: NodeJS.Timeout | undefined
   #leaveTimer: NodeJS.Timeout | undefined
+  #testTimer: NodeJS.Timeout | undefined
 
-  constructor(transport: Transport, hello: Hello, owner: SessionOwner) {
+  constructor(transport: Transport, localAddress: string | undefined, hello: Hello, owner: SessionOwner) {
+    this.localAddress = localAddress
     this.#owner = owner
     this.#session = new Session(transport, {
       initialWindowBytes: hello.limits?.windowBytes ?? INITIAL_WINDOW_BYTES,
@@ -100,13 +109,41 @@ export class ClientSession implements SessionView {
     return this.#state
   }
 
-  get yamux(): Session {
-    return this.#session
-  }
-
   /** How long it has been in service; 0 if it never was. */
   get livedMs(): number {
     return this.#readySinceMs === undefined ? 0 : Date.now() - this.#readySinceMs
+  }
+
+  /** Greeted by its server, and neither end drains. */
+  get inService(): boolean {
+    return this.#state === 'welcome' || this.#state === 'ready'
+  }
+
+  /** Ends unless an echo comes back soon. */
+  test(reason: string): void {
+    if (this.#testTimer !== undefined) return
+    this.#testTimer = setTimeout(() => this.destroy(`${reason}, and no echo came back`), TEST_MS)
+    this.#session.ping(() => {
+      clearTimeout(this.#testTimer)
+      this.#testTimer = undefined
+    })
+  }
+
+  stats(connection: number): SessionStats {
+    const { peer, rttMs, streams, bufferedBytes, bytesIn, bytesOut } = this.#session
+    return {
+      connection,
+      session: this.id,
+      replica: this.replica,
+      peer,
+      state: this.#state,
+      openedMs: this.openedMs,
+      rttMs,
+      streams,
+      bufferedBytes,
+      bytesIn,
+      bytesOut,
+    }
   }
 
   /** Sends a fresh token, in band. One at a time: another waits for the answer to the first, and only the last does. */
@@ -223,6 +260,10 @@ export class ClientSession implements SessionView {
     }
     this.#welcome = welcome
     this.#state = 'welcome'
+    if (!this.#owner.onWelcome(this)) {
+      this.end('another connection of this instance is with this replica')
+      return
+    }
     // A server that names no window means yamux's own.
     this.#session.setPeerLimits({ windowBytes: welcome.limits?.windowBytes ?? SPEC_WINDOW_BYTES })
     this.#session.ping(() => {
@@ -271,6 +312,7 @@ export class ClientSession implements SessionView {
     this.#state = 'closed'
     clearTimeout(this.#timer)
     clearTimeout(this.#leaveTimer)
+    clearTimeout(this.#testTimer)
     this.#drained?.()
     this.#idle?.()
     this.#owner.onClosed(this, this.farewell ?? reason)

@@ -6,9 +6,11 @@ import type { Duplex } from 'node:stream'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { type WebSocket, WebSocketServer } from 'ws'
 import { createAuthority, createClientCertificate, createServerCertificate } from '../../certs/index.ts'
-import { DialError, type DialOptions, dial, rotated } from '../../client/dial.ts'
+import { type DialOptions, dial } from '../../client/dial.ts'
+import { DialError } from '../../client/dial-failure.ts'
 import { explain } from '../../client/explain.ts'
 import { parseProxy } from '../../client/proxy.ts'
+import { Resolver } from '../../client/resolve.ts'
 import { createTrust } from '../../client/trust.ts'
 import { makeSecrets, type Secrets } from '../support/secrets.ts'
 
@@ -63,7 +65,7 @@ function optionsFor(port: number, more: Partial<DialOptions> = {}): DialOptions 
     proxy: undefined,
     timeoutMs: 5000,
     turn: 0,
-    lookup: undefined,
+    resolver: new Resolver(undefined),
     signal: new AbortController().signal,
     ...more,
   }
@@ -150,19 +152,6 @@ describe('dial', () => {
       `the certificate of 127.0.0.1:${port} was issued by "Sallyport test CA", which is not trusted here: give that CA's certificate with --ca FILE`,
     )
   })
-
-  it('begins with another address of the name each turn', () => {
-    const addresses = ['10.0.0.1', '10.0.0.2', '10.0.0.3'].map(address => ({ address, family: 4 }))
-    const orders = [0, 1, 2, 3].map(turn => {
-      let order: unknown
-      const lookup = rotated((_name, _options, callback) => callback(null, addresses), turn)
-      lookup('replicas.example.com', { all: true }, (_error, found) => {
-        order = (found as typeof addresses).map(({ address }) => address.at(-1)).join('')
-      })
-      return order
-    })
-    expect(orders).toEqual(['123', '231', '312', '123'])
-  })
 })
 
 describe('a dial that fails', () => {
@@ -202,10 +191,11 @@ describe('a dial that fails', () => {
   })
 
   it('names a name that does not resolve', async () => {
-    const lookup: DialOptions['lookup'] = (name, _options, callback) =>
-      callback(Object.assign(new Error(`getaddrinfo ENOTFOUND ${name}`), { code: 'ENOTFOUND' }), '', 4)
+    const resolver = new Resolver((name, _options, callback) =>
+      callback(Object.assign(new Error(`getaddrinfo ENOTFOUND ${name}`), { code: 'ENOTFOUND' }), '', 4),
+    )
     const server = new URL('wss://no-such-name.example')
-    expect(await failure(optionsFor(1, { server, lookup }))).toBe('the name no-such-name.example does not resolve')
+    expect(await failure(optionsFor(1, { server, resolver }))).toBe('the name no-such-name.example does not resolve')
   })
 
   it('names a certificate for another name', async () => {
