@@ -1,11 +1,12 @@
 /**
  * Which sessions carry a runtime's traffic: runtimes -> instances -> sessions.
  *
- * One instance of a runtime is active. A newer one that is ready takes over; the older one keeps the streams it has, and
- * stays as a standby until the active one drains or is gone.
+ * One instance of a runtime is active, on all replicas the same: the directory says which. A newer one that is ready
+ * takes over; the older one keeps the streams it has, and stays as a standby until the active one drains or is gone.
  */
 import type { Logger } from '../protocol/log.ts'
-import type { Directory, Grant } from './directory/directory.ts'
+import type { Claim, Directory, Grant, Standing } from './directory/directory.ts'
+import type { Recorder } from './directory/recorder.ts'
 
 /** What the registry needs of a session. */
 export interface Member {
@@ -20,12 +21,21 @@ export interface Member {
   granted(grant: Grant): void
 }
 
+/** The way to sessions that other replicas have. */
+export interface Hops<H> {
+  /** A hop to a replica that has a session of `instance`; not one that just failed. */
+  pick(standing: Standing, instance: string, not: unknown): H | undefined
+}
+
 class Instance<M extends Member> {
   readonly id: string
-  epoch = 0
-  active = false
-  /** A grant was asked for or given: the routes are loaded and an echo has crossed. */
-  claimed = false
+  grant: Grant = { epoch: 0, active: false }
+  /** The directory has answered for it. */
+  known = false
+  /** It presented this epoch. */
+  lastEpoch = 0
+  /** The directory is being asked. */
+  asking: Promise<unknown> | undefined
   readonly all = new Set<M>()
   /** Ready and not draining: these get new streams while the instance is active. */
   readonly live: M[] = []
@@ -35,38 +45,36 @@ class Instance<M extends Member> {
   }
 }
 
-class Runtime<M extends Member> {
-  readonly name: string
-  readonly instances = new Map<string, Instance<M>>()
-  active: Instance<M> | undefined
-
-  constructor(name: string) {
-    this.name = name
-  }
-}
-
-export interface RegistryOptions {
+export interface RegistryOptions<H> {
   readonly directory: Directory
   readonly logger: Logger
+  /** Absent: there are no other replicas. */
+  readonly hops?: Hops<H> | undefined
   /** From 0 to 1, for the choice between sessions. Default `Math.random`. */
   readonly random?: () => number
-  /** A runtime has a live session that it had not a moment ago. */
-  readonly onLive?: (runtime: string) => void
+  /** A runtime may have a live session that it had not a moment ago; undefined: any runtime may. */
+  readonly onLive?: (runtime: string | undefined) => void
+  readonly record?: Recorder | undefined
 }
 
-export class Registry<M extends Member> {
-  readonly #runtimes = new Map<string, Runtime<M>>()
+type Instances<M extends Member> = Map<string, Instance<M>>
+
+export class Registry<M extends Member, H = never> {
+  readonly #runtimes = new Map<string, Instances<M>>()
+  readonly #options: RegistryOptions<H>
   readonly #directory: Directory
-  readonly #logger: Logger
   readonly #random: () => number
-  readonly #onLive: ((runtime: string) => void) | undefined
   #sessions = 0
 
-  constructor(options: RegistryOptions) {
+  constructor(options: RegistryOptions<H>) {
+    this.#options = options
     this.#directory = options.directory
-    this.#logger = options.logger
     this.#random = options.random ?? Math.random
-    this.#onLive = options.onLive
+    options.directory.listen({
+      changed: standing => this.#apply(standing),
+      regained: () => options.onLive?.(undefined),
+      live: () => this.#claims(),
+    })
   }
 
   get sessions(): number {
@@ -78,38 +86,44 @@ export class Registry<M extends Member> {
   }
 
   *members(): IterableIterator<M> {
-    for (const runtime of this.#runtimes.values()) {
-      for (const instance of runtime.instances.values()) yield* instance.all
+    for (const instances of this.#runtimes.values()) {
+      for (const instance of instances.values()) yield* instance.all
     }
   }
 
-  /** Sessions of one runtime, over all of its instances. */
+  *#claims(): IterableIterator<Claim> {
+    for (const [runtime, instances] of this.#runtimes) {
+      for (const instance of instances.values()) if (instance.live.length > 0) yield claimOf(runtime, instance)
+    }
+  }
+
+  /** Sessions of one runtime at this replica, over all of its instances. */
   countOf(runtime: string): number {
     let count = 0
-    for (const instance of this.#runtimes.get(runtime)?.instances.values() ?? []) count += instance.all.size
+    for (const instance of this.#runtimes.get(runtime)?.values() ?? []) count += instance.all.size
     return count
   }
 
   /** Whether the member's instance is the active one. */
   isActive(member: M): boolean {
-    return this.#runtimes.get(member.runtime)?.active?.id === member.instance
+    return this.#instance(member)?.grant.active ?? false
   }
 
   epochOf(member: M): number {
-    return this.#runtimes.get(member.runtime)?.instances.get(member.instance)?.epoch ?? 0
+    return this.#instance(member)?.grant.epoch ?? 0
   }
 
   /** A session said hello. It gets no streams yet. */
   add(member: M): void {
-    let runtime = this.#runtimes.get(member.runtime)
-    if (runtime === undefined) {
-      runtime = new Runtime(member.runtime)
-      this.#runtimes.set(member.runtime, runtime)
+    let instances = this.#runtimes.get(member.runtime)
+    if (instances === undefined) {
+      instances = new Map()
+      this.#runtimes.set(member.runtime, instances)
     }
-    let instance = runtime.instances.get(member.instance)
+    let instance = instances.get(member.instance)
     if (instance === undefined) {
       instance = new Instance(member.instance)
-      runtime.instances.set(member.instance, instance)
+      instances.set(member.instance, instance)
     }
     instance.all.add(member)
     this.#sessions++
@@ -118,56 +132,76 @@ export class Registry<M extends Member> {
   /** The session is ready; its instance is given its epoch, at the first of its sessions. */
   async ready(member: M, lastEpoch: number): Promise<void> {
     const instance = this.#instance(member)
-    if (instance === undefined) return
-    if (!instance.claimed) {
-      const grant = await this.#directory.ready({ runtime: member.runtime, instance: member.instance, lastEpoch })
-      this.#apply(member.runtime, instance, grant)
-    }
-    if (!instance.all.has(member) || instance.live.includes(member)) return
+    if (instance === undefined || !instance.all.has(member) || instance.live.includes(member)) return
     instance.live.push(member)
-    member.granted({ epoch: instance.epoch, active: instance.active })
-    if (instance.active) this.#onLive?.(member.runtime)
-    else if (this.#runtimes.get(member.runtime)?.active?.live.length === 0) this.#handOver(member.runtime)
+    instance.lastEpoch = Math.max(instance.lastEpoch, lastEpoch)
+    if (!instance.known) {
+      await this.#ask(member.runtime, instance)
+      return
+    }
+    member.granted(instance.grant)
+    if (instance.grant.active) this.#options.onLive?.(member.runtime)
+    if (instance.live.length === 1) await this.#ask(member.runtime, instance)
+  }
+
+  /** One question at a time for an instance, however many of its sessions become ready. */
+  #ask(runtime: string, instance: Instance<M>): Promise<unknown> {
+    instance.asking ??= this.#directory.ready(claimOf(runtime, instance)).finally(() => {
+      instance.asking = undefined
+    })
+    return instance.asking
   }
 
   /** The session gets no new streams; when it was the last of the active instance, a standby takes over. */
   drain(member: M): void {
-    const instance = this.#instance(member)
-    const index = instance?.live.indexOf(member) ?? -1
+    const live = this.#instance(member)?.live
+    const index = live?.indexOf(member) ?? -1
     if (index < 0) return
-    instance!.live.splice(index, 1)
-    if (instance!.live.length === 0 && instance!.active) this.#handOver(member.runtime)
+    live!.splice(index, 1)
+    if (live!.length > 0) return
+    this.#options.record?.('released', member.runtime, member.instance, this.epochOf(member))
+    this.#directory.gone(member.runtime, member.instance)
   }
 
   /** The session has ended. */
   remove(member: M): void {
-    const runtime = this.#runtimes.get(member.runtime)
-    const instance = runtime?.instances.get(member.instance)
-    if (runtime === undefined || instance === undefined || !instance.all.delete(member)) return
+    const instances = this.#runtimes.get(member.runtime)
+    const instance = instances?.get(member.instance)
+    if (instance === undefined || !instance.all.delete(member)) return
     this.#sessions--
     this.drain(member)
     if (instance.all.size > 0) return
-    runtime.instances.delete(instance.id)
-    this.#directory.left(runtime.name, instance.id)
-    if (runtime.active === instance) {
-      runtime.active = undefined
-      this.#handOver(runtime.name)
-    }
-    if (runtime.instances.size === 0) this.#runtimes.delete(runtime.name)
+    instances!.delete(instance.id)
+    if (instances!.size === 0) this.#runtimes.delete(member.runtime)
   }
 
   /**
    * A live session of the active instance: of two picked at random the one whose round trip times (open exchanges + 1)
-   * is less. `not`: a session that just failed. `instance`: only of this one.
+   * is less; if this replica has none, the hop to one that has. `not`: what just failed. `instance`: only if this one is
+   * still active.
    */
-  pick(name: string, not?: M, instanceId?: string): M | undefined {
-    const runtime = this.#runtimes.get(name)
-    if (runtime === undefined) return undefined
-    const instance = instanceId === undefined ? runtime.active : runtime.instances.get(instanceId)
-    if (instance === undefined) return undefined
-    const { live } = instance
-    if (live.length === 1) return live[0] === not ? undefined : live[0]
-    return live.length === 0 ? undefined : this.#better(live, not)
+  pick(name: string, not?: M | H, instance?: string): M | H | undefined {
+    const standing = this.#directory.find(name)
+    if (standing === undefined || standing === 'unknown') return undefined
+    const { active } = standing
+    if (instance !== undefined && instance !== active) return undefined
+    return this.#pickHere(standing, not as M) ?? this.#options.hops?.pick(standing, active, not)
+  }
+
+  /** As `pick`, of this replica alone, on this epoch alone: what another replica asks for. */
+  pickOn(name: string, epoch: number): M | undefined {
+    const standing = this.#directory.find(name)
+    if (standing === undefined || standing === 'unknown' || standing.epoch !== epoch) return undefined
+    return this.#pickHere(standing, undefined)
+  }
+
+  #pickHere({ runtime, active, epoch }: Standing, not: M | undefined): M | undefined {
+    const live = this.#runtimes.get(runtime)?.get(active)?.live
+    if (live === undefined || live.length === 0) return undefined
+    const picked = live.length === 1 ? live[0] : this.#better(live, not)
+    if (picked === not) return undefined
+    this.#options.record?.('routed', runtime, active, epoch)
+    return picked
   }
 
   #better(live: readonly M[], not: M | undefined): M | undefined {
@@ -181,50 +215,44 @@ export class Registry<M extends Member> {
     return cost(a) <= cost(b) ? a : b
   }
 
-  /** The active instance has no live session left: the standby with the highest epoch takes over. */
-  #handOver(name: string): void {
-    const runtime = this.#runtimes.get(name)
-    let next: Instance<M> | undefined
-    for (const instance of runtime?.instances.values() ?? []) {
-      if (instance.live.length === 0 || instance.active) continue
-      if (next === undefined || instance.epoch > next.epoch) next = instance
+  /** Tells the sessions of this replica what the directory says of their instances. */
+  #apply(standing: Standing): void {
+    const { runtime, active } = standing
+    for (const instance of this.#runtimes.get(runtime)?.values() ?? []) {
+      const epoch = standing.instances.get(instance.id)?.epoch ?? 0
+      this.#grant(runtime, instance, { epoch, active: active === instance.id })
+      this.#correct(standing, instance)
     }
-    if (next === undefined) return
-    const chosen = next
-    this.#directory.promote(name, chosen.id).then(
-      grant => this.#apply(name, chosen, grant),
-      error => this.#logger.error({ runtime: name, err: error }, 'a standby could not be made active'),
-    )
+    this.#options.onLive?.(runtime)
   }
 
-  #apply(name: string, instance: Instance<M>, grant: Grant): void {
-    const runtime = this.#runtimes.get(name)
-    if (runtime === undefined || runtime.instances.get(instance.id) !== instance) return
-    instance.claimed = true
-    const previous = runtime.active
-    // Several of its sessions may have asked at once: the later answer wins only if it knows a later epoch.
-    if (grant.epoch < instance.epoch) return
-    instance.epoch = grant.epoch
-    if (grant.active && (previous === undefined || previous === instance || previous.epoch <= grant.epoch)) {
-      if (previous !== undefined && previous !== instance) this.#retire(previous)
-      instance.active = true
-      runtime.active = instance
-      if (previous !== instance) {
-        this.#logger.info({ runtime: name, instance: instance.id, epoch: grant.epoch }, 'instance is active')
-      }
-      if (instance.live.length > 0) this.#onLive?.(name)
+  #grant(runtime: string, instance: Instance<M>, grant: Grant): void {
+    const { grant: before, known } = instance
+    if (known && grant.epoch === before.epoch && grant.active === before.active) return
+    instance.known = true
+    instance.grant = grant
+    this.#options.record?.(grant.active ? 'acquired' : 'learned', runtime, instance.id, grant.epoch)
+    if (grant.active && !before.active) {
+      this.#options.logger.info({ runtime, instance: instance.id, epoch: grant.epoch }, 'instance is active')
     }
-    for (const member of instance.live) member.granted({ epoch: instance.epoch, active: instance.active })
+    for (const member of instance.live) member.granted(grant)
   }
 
-  #retire(instance: Instance<M>): void {
-    instance.active = false
-    for (const member of instance.live) member.granted({ epoch: instance.epoch, active: false })
+  /** The directory knows of our sessions what is so; after a loss it is told again. */
+  #correct(standing: Standing, instance: Instance<M>): void {
+    const listed = standing.instances.get(instance.id)?.replicas.includes(this.#directory.replica) ?? false
+    if (listed === instance.live.length > 0 || instance.asking !== undefined) return
+    if (listed) this.#directory.gone(standing.runtime, instance.id)
+    else void this.#ask(standing.runtime, instance).catch(() => {})
   }
 
   #instance(member: M): Instance<M> | undefined {
-    return this.#runtimes.get(member.runtime)?.instances.get(member.instance)
+    return this.#runtimes.get(member.runtime)?.get(member.instance)
   }
+}
+
+function claimOf<M extends Member>(runtime: string, { id, grant, lastEpoch }: Instance<M>): Claim {
+  return { runtime, instance: id, lastEpoch: Math.max(lastEpoch, grant.epoch) }
 }
 
 /** Below this, differences are those of a busy event loop and say nothing of the path. */

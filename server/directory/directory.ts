@@ -1,4 +1,10 @@
-/** Which instance of a runtime is active, and under which epoch. In memory for one server; shared for several. */
+/**
+ * Which replicas hold sessions of a runtime, which of its instances is active, and under which epoch. In memory for one
+ * server; in Redis for several.
+ *
+ * What a directory says of a runtime is a {@link Standing}. Whoever changes one gets the new one back, and all replicas
+ * that know the runtime are told.
+ */
 export interface Claim {
   readonly runtime: string
   /** Id that the client made at its start. */
@@ -7,21 +13,90 @@ export interface Claim {
   readonly lastEpoch: number
 }
 
+/** What a session is told of its instance. */
 export interface Grant {
   readonly epoch: number
   /** Whether the instance is the active one; else it is a standby. */
   readonly active: boolean
 }
 
+/** An instance of a runtime. */
+export interface Holding {
+  /** The latest epoch that it was granted; 0 for none. */
+  readonly epoch: number
+  /** Replicas that have live sessions of it; none: it has left, and is remembered. */
+  readonly replicas: readonly string[]
+}
+
+/** What is known of a runtime. */
+export interface Standing {
+  readonly runtime: string
+  /** The latest epoch that was granted. */
+  readonly epoch: number
+  /** The instance that holds it; empty if that was lost with the directory. */
+  readonly active: string
+  readonly instances: ReadonlyMap<string, Holding>
+  /** Grows with every change. */
+  readonly version: number
+  /** When that change was, by this process's monotonic clock, as far as the directory can tell. */
+  readonly changedMs: number
+}
+
+/** Who is told of changes: the registry. */
+export interface DirectoryListener {
+  changed(standing: Standing): void
+  /** What was known before may be acted on again. */
+  regained(): void
+  /** The sessions that are live here, to be written back. */
+  live(): Iterable<Claim>
+}
+
+export interface DirectoryStats {
+  readonly kind: 'memory' | 'redis'
+  readonly state: DirectoryState
+  /** Runtimes that are remembered here. */
+  readonly known: number
+  /** Replicas that are alive, this one included. */
+  readonly replicas: number
+  readonly operations: number
+  readonly failures: number
+  readonly roundTripMs: number
+}
+
+/**
+ * `connected`: the directory answers. `presumed`: it does not, and what was last known holds, because no other replica
+ * can have been granted anything. `lost`: it does not, and others may know better: nothing is routed.
+ */
+export type DirectoryState = 'connected' | 'presumed' | 'lost'
+
 export interface Directory {
+  /** Name of this replica in a {@link Holding}. */
+  readonly replica: string
+  listen(listener: DirectoryListener): void
   /**
-   * An instance is ready (its routes are loaded, an echo has crossed). A new one becomes active with a new epoch; one
-   * that held an epoch keeps it, and is active unless a later epoch was granted.
+   * What is known of the runtime and may be acted on at this moment. `unknown`: the directory has to be asked.
+   * `undefined`: nobody has heard of the runtime.
    */
-  ready(claim: Claim): Promise<Grant>
-  /** The active instance drains or is gone, and this standby takes its place, with a new epoch. */
-  promote(runtime: string, instance: string): Promise<Grant>
-  /** The last session of an instance has ended. Its epoch is remembered for a while, for its return. */
-  left(runtime: string, instance: string): void
+  find(runtime: string): Standing | 'unknown' | undefined
+  /** Asks the directory. Resolves, in bounded time, to what `find` says then. */
+  refresh(runtime: string): Promise<Standing | 'unknown' | undefined>
+  /**
+   * An instance has a live session here (its routes are loaded, an echo has crossed). A new one becomes active with a new
+   * epoch; one that held an epoch keeps it, and is active unless a later one was granted.
+   */
+  ready(claim: Claim): Promise<Standing>
+  /** The instance has no live session here any more. If it was active and has none elsewhere, a standby takes over. */
+  gone(runtime: string, instance: string): void
+  stats(): DirectoryStats
   close(): Promise<void>
+}
+
+/** Instances of one runtime that are remembered; of those that left, the ones with the lowest epochs go first. */
+export const MAX_INSTANCES = 32
+/** An epoch that a client presents over this is taken as none. */
+export const MAX_EPOCH = 2 ** 48
+
+/** What an instance presents, if it can be true. */
+export function presentedEpoch(epoch: number): number {
+  return Number.isSafeInteger(epoch) && epoch > 0 && epoch <= MAX_EPOCH ? epoch : 0
 }

@@ -1,89 +1,84 @@
 /** The directory of a server that stands alone. */
-import type { Claim, Directory, Grant } from './directory.ts'
+import {
+  type Claim,
+  type Directory,
+  type DirectoryListener,
+  type DirectoryStats,
+  presentedEpoch,
+  type Standing,
+} from './directory.ts'
+import { type Change, enter, leave, newRecord, type RuntimeRecord, standingOf } from './record.ts'
 
-interface Entry {
-  epoch: number
-  active: string | undefined
-  /** Epochs of instances, those that left included. */
-  readonly epochs: Map<string, number>
-  readonly present: Set<string>
-}
-
-/** Instances of one runtime that are remembered; the oldest that left are forgotten first. */
-const MAX_INSTANCES = 32
+const REPLICA = 'this'
 /** Runtimes that are remembered after their last instance left. */
 const MAX_RUNTIMES = 100_000
-/** An epoch that a client presents over this is taken as none. */
-const MAX_EPOCH = 2 ** 48
 
 export class MemoryDirectory implements Directory {
-  readonly #entries = new Map<string, Entry>()
+  readonly replica = REPLICA
+  readonly #records = new Map<string, RuntimeRecord>()
+  readonly #standings = new Map<string, Standing>()
+  #listener: DirectoryListener | undefined
+  #operations = 0
 
-  async ready(claim: Claim): Promise<Grant> {
-    const entry = this.#entry(claim.runtime)
-    entry.present.add(claim.instance)
-    const held = entry.epochs.get(claim.instance)
-    if (held === undefined) {
-      const presented = Number.isSafeInteger(claim.lastEpoch) && claim.lastEpoch <= MAX_EPOCH ? claim.lastEpoch : 0
-      this.#remember(entry, claim.instance, presented > 0 ? presented : entry.epoch + 1)
+  listen(listener: DirectoryListener): void {
+    this.#listener = listener
+  }
+
+  find(runtime: string): Standing | undefined {
+    return this.#standings.get(runtime)
+  }
+
+  async refresh(runtime: string): Promise<Standing | undefined> {
+    return this.find(runtime)
+  }
+
+  async ready({ runtime, instance, lastEpoch }: Claim): Promise<Standing> {
+    return this.#change(runtime, record => enter(record, instance, REPLICA, presentedEpoch(lastEpoch), 0))
+  }
+
+  gone(runtime: string, instance: string): void {
+    if (this.#records.has(runtime)) this.#change(runtime, record => leave(record, instance, REPLICA))
+  }
+
+  #change(runtime: string, change: Change): Standing {
+    this.#operations++
+    let record = this.#records.get(runtime)
+    if (record === undefined) {
+      if (this.#records.size >= MAX_RUNTIMES) this.#forgetOne()
+      record = newRecord()
+      this.#records.set(runtime, record)
     }
-    const epoch = entry.epochs.get(claim.instance)!
-    if (epoch > entry.epoch || entry.active === undefined) entry.active = claim.instance
-    if (epoch >= entry.epoch) entry.epoch = epoch
-    else if (entry.active === claim.instance) return this.#grantNew(entry, claim.instance)
-    return { epoch, active: entry.active === claim.instance }
-  }
-
-  async promote(runtime: string, instance: string): Promise<Grant> {
-    const entry = this.#entry(runtime)
-    if (entry.active === instance) return { epoch: entry.epochs.get(instance)!, active: true }
-    return this.#grantNew(entry, instance)
-  }
-
-  left(runtime: string, instance: string): void {
-    const entry = this.#entries.get(runtime)
-    if (entry === undefined) return
-    entry.present.delete(instance)
-    if (entry.active === instance) entry.active = undefined
-  }
-
-  async close(): Promise<void> {
-    this.#entries.clear()
-  }
-
-  #grantNew(entry: Entry, instance: string): Grant {
-    entry.epoch++
-    entry.active = instance
-    entry.present.add(instance)
-    this.#remember(entry, instance, entry.epoch)
-    return { epoch: entry.epoch, active: true }
-  }
-
-  #remember(entry: Entry, instance: string, epoch: number): void {
-    entry.epochs.delete(instance)
-    entry.epochs.set(instance, epoch)
-    if (entry.epochs.size <= MAX_INSTANCES) return
-    for (const known of entry.epochs.keys()) {
-      if (entry.present.has(known)) continue
-      entry.epochs.delete(known)
-      return
-    }
-  }
-
-  #entry(runtime: string): Entry {
-    let entry = this.#entries.get(runtime)
-    if (entry !== undefined) return entry
-    if (this.#entries.size >= MAX_RUNTIMES) this.#forgetOne()
-    entry = { epoch: 0, active: undefined, epochs: new Map(), present: new Set() }
-    this.#entries.set(runtime, entry)
-    return entry
+    change(record)
+    record.version++
+    const standing = standingOf(runtime, record, performance.now())
+    this.#standings.set(runtime, standing)
+    this.#listener?.changed(standing)
+    return standing
   }
 
   #forgetOne(): void {
-    for (const [runtime, entry] of this.#entries) {
-      if (entry.present.size > 0) continue
-      this.#entries.delete(runtime)
+    for (const [runtime, { instances }] of this.#records) {
+      if ([...instances.values()].some(({ replicas }) => replicas.size > 0)) continue
+      this.#records.delete(runtime)
+      this.#standings.delete(runtime)
       return
     }
+  }
+
+  stats(): DirectoryStats {
+    return {
+      kind: 'memory',
+      state: 'connected',
+      known: this.#records.size,
+      replicas: 1,
+      operations: this.#operations,
+      failures: 0,
+      roundTripMs: 0,
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#records.clear()
+    this.#standings.clear()
   }
 }

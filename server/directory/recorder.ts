@@ -1,0 +1,14 @@
+/** What a replica did with epochs, for a checker that decides whether it was allowed to. */
+export type Deed =
+  /** An instance was said to be active under this epoch. */
+  | 'acquired'
+  /** An instance was said to be a standby; the epoch is its own. */
+  | 'learned'
+  /** The directory confirmed that what is known holds. */
+  | 'renewed'
+  /** The last live session of an instance at this replica is gone. */
+  | 'released'
+  /** A stream was opened, or a hop taken, on this epoch. */
+  | 'routed'
+
+export type Recorder = (deed: Deed, runtime: string, instance: string, epoch: number) => void
