@@ -12,6 +12,9 @@ export interface Snapshot {
   reconnects?: number
   /** Only grow; reasons are a fixed set of the component. */
   handshakesRefused?: Readonly<Record<string, number>>
+  /** Requests that wait for a session of their runtime; and how those that waited went on, which only grows. */
+  held?: number
+  heldOutcomes?: Readonly<Record<string, number>>
   /** Last round trip of each live session. */
   roundTripsMs?: readonly number[]
   /** When the client's token ends, in ms since 1970. */
@@ -36,7 +39,7 @@ export interface Metrics {
 }
 
 const DURATION_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
-const MAX_REASONS = 32
+const MAX_VALUES = 32
 const SAMPLE_MS = 20
 
 /** Metrics of one component, in a registry of its own. No label holds a name that a tenant or a caller chose. */
@@ -52,7 +55,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
     1,
   )
   if (component !== 'router') sessionMetrics(registry, () => now)
-  if (component === 'server') handshakeMetrics(registry, () => now)
+  if (component === 'server') serverMetrics(registry, () => now)
   if (component === 'client') clientMetrics(registry, () => now, clock)
   processMetrics(registry, loopDelay)
   return {
@@ -132,18 +135,12 @@ function sessionMetrics(registry: Registry, now: Now): void {
   )
 }
 
-function handshakeMetrics(registry: Registry, now: Now): void {
-  const refused: Counter = new Counter({
-    name: 'sallyport_handshakes_refused_total',
-    help: 'Handshakes of tunnel clients that were refused, by reason.',
-    labelNames: ['reason'],
-    registers: [registry],
-    collect: () => {
-      refused.reset()
-      const reasons = Object.entries(now().handshakesRefused ?? {}).slice(0, MAX_REASONS)
-      for (const [reason, count] of reasons) refused.inc({ reason }, count)
-    },
-  })
+function serverMetrics(registry: Registry, now: Now): void {
+  const refused = 'Handshakes of tunnel clients that were refused, by reason.'
+  countersOf(registry, 'sallyport_handshakes_refused_total', refused, 'reason', () => now().handshakesRefused)
+  gaugeOf(registry, 'sallyport_held_requests', 'Requests that wait for a session of their runtime.', () => now().held)
+  const held = 'Requests that waited for a session of their runtime, by how they went on.'
+  countersOf(registry, 'sallyport_held_requests_total', held, 'outcome', () => now().heldOutcomes)
 }
 
 function clientMetrics(registry: Registry, now: Now, clock: () => number): void {
@@ -208,6 +205,27 @@ function counterOf(registry: Registry, name: string, help: string, value: () => 
       metric.reset()
       if (current === undefined) metric.remove()
       else metric.inc(current)
+    },
+  })
+}
+
+/** Counters that are kept by the component, one for each value of a label from a fixed set. */
+function countersOf(
+  registry: Registry,
+  name: string,
+  help: string,
+  label: string,
+  values: () => Readonly<Record<string, number>> | undefined,
+): void {
+  const metric: Counter = new Counter({
+    name,
+    help,
+    labelNames: [label],
+    registers: [registry],
+    collect: () => {
+      metric.reset()
+      const counts = Object.entries(values() ?? {}).slice(0, MAX_VALUES)
+      for (const [value, count] of counts) metric.inc({ [label]: value }, count)
     },
   })
 }

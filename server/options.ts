@@ -6,6 +6,7 @@ import { type Logger, noLogger } from '../protocol/log.ts'
 import type { Identity } from './auth/claims.ts'
 import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
 import type { Directory } from './directory/directory.ts'
+import { DEFAULT_HOLD, type HoldLimits } from './edge/hold.ts'
 import type { TlsFiles } from './tls.ts'
 
 export interface PublicOptions {
@@ -80,6 +81,8 @@ export interface ServerLimits {
   readonly replayBytes?: number | undefined
   /** The same over all exchanges. Default 67,108,864. */
   readonly replayTotalBytes?: number | undefined
+  /** From a request to the head of its answer, at the edge; 0: as long as the route allows. Default 0. */
+  readonly responseHeadMs?: number | undefined
   /** Unread bytes of one session. Default 33,554,432. */
   readonly sessionBufferBytes?: number | undefined
   /** Unread bytes of all sessions. Default 268,435,456. */
@@ -110,6 +113,8 @@ export interface ServerOptions {
   /** Path answered with 200 on any Host, for a load balancer. Default off. */
   readonly healthPath?: string | undefined
   readonly limits?: ServerLimits | undefined
+  /** Requests for a runtime that is known, but has no session at the moment. */
+  readonly hold?: { readonly [K in keyof HoldLimits]?: number | undefined } | undefined
   /** Name of this replica. Default a random one. */
   readonly replica?: string | undefined
   /** Sessions are told to leave spread over this time. Default 5,000. */
@@ -139,6 +144,7 @@ export interface Settings {
   readonly cors: { readonly origins: readonly string[] } | undefined
   readonly healthPath: string | undefined
   readonly limits: ResolvedLimits
+  readonly hold: HoldLimits
   readonly replica: string
   readonly drainSpreadMs: number
   readonly logger: Logger
@@ -155,6 +161,7 @@ export const DEFAULT_LIMITS: ResolvedLimits = {
   sessionsPerRuntime: 64,
   replayBytes: 65_536,
   replayTotalBytes: 67_108_864,
+  responseHeadMs: 0,
   sessionBufferBytes: 33_554_432,
   processBufferBytes: 268_435_456,
   maxWindowBytes: 4_194_304,
@@ -189,7 +196,8 @@ export function resolveOptions(options: ServerOptions): Settings {
     trustedProxies: options.trustedProxies ?? [],
     cors: options.cors,
     healthPath: options.healthPath,
-    limits: resolveLimits(options.limits),
+    limits: withDefaults('limits', DEFAULT_LIMITS, options.limits),
+    hold: withDefaults('hold', DEFAULT_HOLD, options.hold),
     replica: options.replica ?? `replica-${Math.random().toString(36).slice(2, 10)}`,
     drainSpreadMs: options.drainSpreadMs ?? 5000,
     logger: options.logger ?? noLogger,
@@ -239,15 +247,20 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
   }
 }
 
-function resolveLimits(limits: ServerLimits | undefined): ResolvedLimits {
-  const resolved: Record<string, number> = { ...DEFAULT_LIMITS }
-  for (const [name, value] of Object.entries(limits ?? {})) {
-    demand(Object.hasOwn(DEFAULT_LIMITS, name), `limits.${name} is unknown`)
+/** All numbers of a group of options, none of them negative. */
+function withDefaults<T extends object>(
+  group: string,
+  defaults: T,
+  given: { readonly [K in keyof T]?: number | undefined } | undefined,
+): T {
+  const resolved: Record<string, number> = { ...(defaults as Record<string, number>) }
+  for (const [name, value] of Object.entries<number | undefined>(given ?? {})) {
+    demand(Object.hasOwn(defaults, name), `${group}.${name} is unknown`)
     if (value === undefined) continue
-    demand(Number.isFinite(value) && value >= 0, `limits.${name} must be a number, not negative`)
+    demand(Number.isFinite(value) && value >= 0, `${group}.${name} must be a number, not negative`)
     resolved[name] = value
   }
-  return resolved as unknown as ResolvedLimits
+  return resolved as T
 }
 
 function demand(condition: boolean, message: string): asserts condition {

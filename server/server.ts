@@ -13,6 +13,7 @@ import type { RuntimeSession } from './control/runtime-session.ts'
 import type { Directory } from './directory/directory.ts'
 import { MemoryDirectory } from './directory/memory.ts'
 import { Edge } from './edge/handler.ts'
+import { Hold } from './edge/hold.ts'
 import { Hosts } from './edge/hosts.ts'
 import { Policies } from './edge/policies.ts'
 import { recordOfBadRequest } from './edge/record.ts'
@@ -85,12 +86,14 @@ export class Server {
     this.#directory = directory
     this.#authenticator = authenticator
     this.#events = new Events(error => logger.error({ err: error }, 'an event listener threw'))
-    this.#registry = new Registry({ directory, logger })
+    const hold = new Hold(settings.hold)
+    this.#registry = new Registry({ directory, logger, onLive: runtime => hold.wake(runtime) })
     this.#sessions = new Sessions({
       settings,
       authenticator,
       registry: this.#registry,
       policies,
+      hold,
       events: this.#events,
     })
     this.#hosts = new Hosts(settings.domains, settings.control?.hostName?.toLowerCase())
@@ -102,6 +105,8 @@ export class Server {
       healthPath: settings.healthPath,
       replayBytes: limits.replayBytes,
       replayTotalBytes: limits.replayTotalBytes,
+      hold,
+      responseHeadMs: limits.responseHeadMs,
       onExchange: this.#onExchange(),
     })
   }
@@ -269,6 +274,9 @@ export class Server {
       exchanges: totals.exchanges,
       bufferedBytes: totals.bufferedBytes,
       replayBytes: this.#edge.replayBudget.used,
+      held: this.#edge.hold.requests,
+      heldBytes: this.#edge.hold.bytes,
+      heldOutcomes: { ...this.#edge.hold.outcomes },
       sessionBytesIn: this.#sessions.pastBytesIn + totals.bytesIn,
       sessionBytesOut: this.#sessions.pastBytesOut + totals.bytesOut,
       roundTripsMs: totals.roundTripsMs,

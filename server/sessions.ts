@@ -11,6 +11,7 @@ import type { Revocation } from './auth/revocations.ts'
 import type { Arrival } from './control/endpoint.ts'
 import type { RefusalReason } from './control/handshake.ts'
 import { CLOSE, RuntimeSession, type SessionContext } from './control/runtime-session.ts'
+import type { Hold } from './edge/hold.ts'
 import type { Policies } from './edge/policies.ts'
 import type { Events, ServerEvents } from './events.ts'
 import type { Settings } from './options.ts'
@@ -25,6 +26,7 @@ export interface SessionsOptions {
   readonly authenticator: Authenticator
   readonly registry: Registry<RuntimeSession>
   readonly policies: Policies
+  readonly hold: Hold
   readonly events: Events<ServerEvents>
 }
 
@@ -139,13 +141,14 @@ export class Sessions {
   }
 
   #closed(session: RuntimeSession, reason: string): void {
-    const { registry, policies, settings, events } = this.#options
+    const { registry, policies, hold, settings, events } = this.#options
     if (!this.#all.delete(session)) return
     this.ended++
     this.pastBytesIn += session.session.bytesIn
     this.pastBytesOut += session.session.bytesOut
     registry.remove(session)
     policies.touch(session.runtime)
+    if (registry.countOf(session.runtime) === 0) hold.remember(session.runtime)
     const info = describeSession(session, settings.replica)
     settings.logger.info({ session: info.id, runtime: info.runtime, reason }, 'session ended')
     events.emit('sessionEnded', { ...info, reason })

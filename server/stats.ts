@@ -1,5 +1,6 @@
 /** What a server shows of itself: numbers, and its sessions. */
 import type { RuntimeSession } from './control/runtime-session.ts'
+import type { HoldOutcomes } from './edge/hold.ts'
 
 export interface SessionInfo {
   readonly id: string
@@ -33,6 +34,11 @@ export interface ServerStats {
   readonly exchanges: number
   readonly bufferedBytes: number
   readonly replayBytes: number
+  /** Requests that wait for a session of their runtime, and bytes of their bodies. */
+  readonly held: number
+  readonly heldBytes: number
+  /** How requests that waited went on, since the start. */
+  readonly heldOutcomes: Readonly<HoldOutcomes>
   readonly sessionBytesIn: number
   readonly sessionBytesOut: number
   readonly roundTripsMs: readonly number[]

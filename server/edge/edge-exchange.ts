@@ -1,10 +1,9 @@
 /**
  * One request of a caller, over all of its attempts: each attempt is a stream of a session, and only the last one is
- * heard. It is sent again only where design rules allow it (`mayRepeat`).
+ * heard. It is sent again only where that is safe (`repeat.ts`), and waits where a session may come (`hold.ts`).
  */
 import { SallyportError } from '../../protocol/errors.ts'
 import { openExchange } from '../../protocol/exchange/open.ts'
-import { type RefusalCode, RefusedError } from '../../protocol/exchange/refusal.ts'
 import type {
   ExchangeRecord,
   HeaderList,
@@ -16,15 +15,23 @@ import type {
 import { cidrsContain } from '../../protocol/forwarded.ts'
 import type { RuntimeSession } from '../control/runtime-session.ts'
 import { Attempt } from './attempt.ts'
+import { Deadline } from './deadline.ts'
+import type { Hold, HoldOutcomes, Place, Waiter } from './hold.ts'
 import { aboutRequest } from './record.ts'
+import { mayRepeat } from './repeat.ts'
 import { Replay, type ReplayBudget } from './replay.ts'
 
 /** What an exchange needs of the edge. */
 export interface EdgeContext {
   readonly replayBudget: ReplayBudget
+  readonly hold: Hold
+  /** How long the head of an answer may take, waiting for a session included; 0: as long as it takes. */
+  readonly responseHeadMs: number
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
-  /** A session for the exchange; `undefined`: the runtime is offline. */
+  /** A session for the exchange; `undefined`: there is none at the moment. */
   pick(runtime: string, not: RuntimeSession | undefined, instance: string | undefined): RuntimeSession | undefined
+  /** Whether a session of the runtime may come at any moment. */
+  knows(runtime: string): boolean
   /** Answers in our own name. */
   answerError(exchange: EdgeExchange, error: SallyportError): void
   /** Answers a preflight for a runtime that is offline, if its policy allows; else returns false. */
@@ -32,10 +39,17 @@ export interface EdgeContext {
 }
 
 const MAX_ATTEMPTS = 4
-const FINAL: ReadonlySet<RefusalCode> = new Set(['malformed', 'unsupported', 'already-begun', 'too-late'])
-const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
 
-export class EdgeExchange implements RequestSink {
+/** Which session would do, and what the caller is told if there is none. */
+interface Want {
+  /** The session that was asked last. */
+  readonly not: RuntimeSession | undefined
+  /** A session of the same instance remembers what it has begun; another instance would not. */
+  readonly anywhere: boolean
+  readonly error: SallyportError
+}
+
+export class EdgeExchange implements RequestSink, Waiter {
   readonly request: HttpRequest
   readonly response: ResponseSink
   readonly runtime: string | undefined
@@ -44,6 +58,11 @@ export class EdgeExchange implements RequestSink {
   readonly #replay: Replay
   #attempt: Attempt | undefined
   #attempts = 0
+  #want: Want | undefined
+  /** In the queue of those that wait for a session. */
+  #place: Place | undefined
+  #patienceMs: number
+  readonly #deadline: Deadline | undefined
   #requestEnded = false
   #responseEnded = false
   #finished = false
@@ -65,20 +84,18 @@ export class EdgeExchange implements RequestSink {
     this.request = request
     this.response = response
     this.#replay = new Replay(edge.replayBudget, request.bodyBytes)
+    this.#patienceMs = edge.hold.limits.holdMs
+    if (edge.responseHeadMs > 0) this.#deadline = new Deadline(edge.responseHeadMs, () => this.#late())
   }
 
   // The way in.
 
-  /** Picks a session and opens a stream; or answers why not. */
+  /** Picks a session and opens a stream; or waits for one; or answers why not. */
   start(): void {
     const session = this.#edge.pick(this.runtime!, undefined, undefined)
-    // A request for a runtime that is known but away would be held here.
-    if (session === undefined) this.#offline()
-    else this.#try(session)
-  }
-
-  #offline(): void {
-    if (!this.#edge.answerOffline(this)) this.fail(new SallyportError('runtime-offline'))
+    if (session !== undefined) this.#try(session)
+    else if (!this.#edge.answerOffline(this))
+      this.#wait({ not: undefined, anywhere: true, error: new SallyportError('runtime-offline') })
   }
 
   #try(session: RuntimeSession): void {
@@ -99,7 +116,7 @@ export class EdgeExchange implements RequestSink {
         epoch: session.epoch,
         attempt: this.#attempts++,
         hops: 0,
-        timeLeftMs: 0,
+        timeLeftMs: this.#deadline?.leftMs ?? 0,
       }
       attempt.upstream = openExchange(stream, this.request, options, attempt)
     } catch (error) {
@@ -115,6 +132,7 @@ export class EdgeExchange implements RequestSink {
   #sendAgain(upstream: RequestSink): void {
     if (this.#bytesIn > 0) for (const chunk of this.#replay.chunks) upstream.data(chunk)
     if (this.#requestEnded) upstream.end(this.#replay.trailers ?? [])
+    this.#replay.keepAll = false
   }
 
   data(chunk: Uint8Array): void {
@@ -122,6 +140,7 @@ export class EdgeExchange implements RequestSink {
     this.#replay.add(chunk)
     if (this.#attempt?.upstream !== undefined) this.#attempt.upstream.data(chunk)
     else if (this.#finished) this.response.consumed(chunk.length)
+    else if (this.#place?.add(chunk.length) === false) this.fail(new SallyportError('overloaded'))
   }
 
   end(trailers: HeaderList): void {
@@ -194,40 +213,89 @@ export class EdgeExchange implements RequestSink {
       this.#cut(error)
       return
     }
-    this.#again(attempt.session, error, error instanceof RefusedError)
+    this.#again(attempt.session, error, false)
   }
 
   #begin(): void {
     if (this.#begun) return
     this.#begun = true
+    this.#deadline?.stop()
     this.#replay.release()
   }
 
   // Sent again or not.
 
-  /**
-   * `session` did not answer: another one is asked where that is safe, else the caller is told. `unsent`: nothing was
-   * forwarded behind that session.
-   */
+  /** `session` did not answer: another one is asked where that is safe, else the caller is told. */
   #again(session: RuntimeSession, error: SallyportError, unsent: boolean): void {
-    const repeatable = unsent ? !isFinal(error) : error.reason === 'session-lost'
-    if (repeatable && this.#attempts < MAX_ATTEMPTS && this.#replay.whole) {
-      const next = this.#next(session, unsent || SAFE.has(this.request.method))
-      if (next !== undefined) {
-        this.#try(next)
-        return
-      }
+    const repeat = mayRepeat(error, this.request.method, unsent)
+    if (repeat === 'never' || this.#attempts >= MAX_ATTEMPTS || !this.#replay.whole) {
+      this.fail(error)
+      return
     }
-    this.fail(error)
+    const want: Want = { not: session, anywhere: repeat === 'anywhere', error }
+    const next = this.#next(want)
+    if (next !== undefined) this.#try(next)
+    else if (error.reason === 'overloaded') this.fail(error)
+    else this.#wait(want)
   }
 
-  /** A session of the same instance remembers what it has begun; another instance would not. */
-  #next(failed: RuntimeSession, anywhere: boolean): RuntimeSession | undefined {
-    const same = this.#edge.pick(this.runtime!, failed, failed.instance)
-    return same !== undefined || !anywhere ? same : this.#edge.pick(this.runtime!, failed, undefined)
+  #next({ not, anywhere }: Want): RuntimeSession | undefined {
+    const same = not && this.#edge.pick(this.runtime!, not, not.instance)
+    return same !== undefined || !anywhere ? same : this.#edge.pick(this.runtime!, not, undefined)
+  }
+
+  // Held.
+
+  /** Nobody can take it now: it waits if a session may come, else the caller is told at once. */
+  #wait(want: Want): void {
+    const { hold } = this.#edge
+    const forMs = Math.min(this.#patienceMs, this.#deadline?.leftMs ?? this.#patienceMs)
+    if (forMs <= 0 || !this.#edge.knows(this.runtime!)) {
+      this.fail(want.error)
+      return
+    }
+    this.#place = hold.enter(this.runtime!, this, this.#replay.bytes, forMs)
+    if (this.#place === undefined) {
+      this.fail(new SallyportError('overloaded'))
+      return
+    }
+    this.#want = want
+    this.#replay.keepAll = true
+  }
+
+  wake(): void {
+    const session = this.#next(this.#want!)
+    if (session === undefined) return
+    this.#patienceMs -= this.#place!.waitedMs
+    this.#leaveQueue('resumed')
+    this.#try(session)
+  }
+
+  expire(): void {
+    this.#place = undefined
+    this.fail(this.#want!.error)
+  }
+
+  #leaveQueue(outcome: keyof HoldOutcomes): void {
+    this.#place?.leave(outcome)
+    this.#place = undefined
   }
 
   // The end.
+
+  /** No head of an answer came in time. */
+  #late(): void {
+    if (this.#place !== undefined) {
+      this.#leaveQueue('expired')
+      this.expire()
+      return
+    }
+    const upstream = this.#attempt?.upstream
+    const error = new SallyportError('upstream-timeout')
+    this.#leave()
+    upstream?.abort(error)
+    this.fail(error)
+  }
 
   /** Answers with an error of ours; nothing of an answer has gone out. */
   fail(error: SallyportError): void {
@@ -280,6 +348,8 @@ export class EdgeExchange implements RequestSink {
   #finish(cut = false): void {
     if (this.#finished) return
     this.#finished = true
+    this.#leaveQueue('left')
+    this.#deadline?.stop()
     this.#replay.release()
     this.#release()
     if (this.#edge.onExchange !== undefined) this.#edge.onExchange(this.#record(cut))
@@ -298,9 +368,4 @@ export class EdgeExchange implements RequestSink {
       bytesOut: this.#bytesOut,
     }
   }
-}
-
-/** Refusals that another session would answer alike, or that mean that the exchange was begun before. */
-function isFinal(error: SallyportError): boolean {
-  return error instanceof RefusedError && FINAL.has(error.refusal)
 }

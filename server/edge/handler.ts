@@ -6,6 +6,7 @@ import { answerPreflight, answerProblem } from '../../protocol/problem.ts'
 import type { RuntimeSession } from '../control/runtime-session.ts'
 import type { Registry } from '../registry.ts'
 import { type EdgeContext, EdgeExchange } from './edge-exchange.ts'
+import type { Hold } from './hold.ts'
 import type { Hosts } from './hosts.ts'
 import type { Policies } from './policies.ts'
 import { ReplayBudget } from './replay.ts'
@@ -18,6 +19,9 @@ export interface EdgeOptions {
   readonly healthPath: string | undefined
   readonly replayBytes: number
   readonly replayTotalBytes: number
+  readonly hold: Hold
+  /** 0: no deadline. */
+  readonly responseHeadMs: number
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
 }
 
@@ -25,6 +29,8 @@ const HEALTH_BODY = Buffer.from('ok\n')
 
 export class Edge implements EdgeContext {
   readonly replayBudget: ReplayBudget
+  readonly hold: Hold
+  readonly responseHeadMs: number
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   readonly #options: EdgeOptions
   /** What the listener calls. */
@@ -33,6 +39,8 @@ export class Edge implements EdgeContext {
   constructor(options: EdgeOptions) {
     this.#options = options
     this.replayBudget = new ReplayBudget(options.replayBytes, options.replayTotalBytes)
+    this.hold = options.hold
+    this.responseHeadMs = options.responseHeadMs
     this.onExchange = options.onExchange
     this.handler = (request, response) => this.#handle(request, response)
   }
@@ -78,8 +86,16 @@ export class Edge implements EdgeContext {
   }
 
   pick(runtime: string, not: RuntimeSession | undefined, instance: string | undefined): RuntimeSession | undefined {
-    const session = this.#options.registry.pick(runtime, not, instance)
-    return session?.usable === true ? session : undefined
+    const { registry } = this.#options
+    const session = registry.pick(runtime, not, instance)
+    if (session === undefined || session.usable) return session
+    // Its end is on the way: another one may be well.
+    const other = registry.pick(runtime, session, instance)
+    return other !== not && other?.usable === true ? other : undefined
+  }
+
+  knows(runtime: string): boolean {
+    return this.#options.registry.countOf(runtime) > 0 || this.hold.knows(runtime)
   }
 
   answerError(exchange: EdgeExchange, error: SallyportError): void {

@@ -16,7 +16,8 @@ export class ReplayBudget {
 export class Replay {
   readonly #budget: ReplayBudget
   #chunks: Uint8Array[] | undefined
-  #bytes = 0
+  #keepAll = false
+  bytes = 0
   /** Everything that came of the body is here. */
   whole: boolean
   trailers: HeaderList | undefined
@@ -30,14 +31,25 @@ export class Replay {
     return this.#chunks ?? NOTHING
   }
 
+  /**
+   * While it is set, nothing is let go: nobody has taken anything of the body yet, and whoever sets it bounds what
+   * comes.
+   */
+  set keepAll(keep: boolean) {
+    if (keep === this.#keepAll) return
+    this.#keepAll = keep
+    if (keep) this.whole = true
+    else if (!this.#fits(0)) this.release()
+  }
+
   add(chunk: Uint8Array): void {
     if (!this.whole) return
     const { length } = chunk
-    if (this.#bytes + length > this.#budget.perExchange || this.#budget.used + length > this.#budget.total) {
+    if (!this.#keepAll && !this.#fits(length)) {
       this.release()
       return
     }
-    this.#bytes += length
+    this.bytes += length
     this.#budget.used += length
     // A small chunk would keep the whole buffer alive that it was read into.
     const kept = chunk.buffer.byteLength > 2 * length ? Uint8Array.prototype.slice.call(chunk) : chunk
@@ -45,11 +57,16 @@ export class Replay {
     else this.#chunks.push(kept)
   }
 
+  #fits(more: number): boolean {
+    return this.bytes + more <= this.#budget.perExchange && this.#budget.used + more <= this.#budget.total
+  }
+
   /** It can no longer be sent again. */
   release(): void {
     this.whole = false
-    this.#budget.used -= this.#bytes
-    this.#bytes = 0
+    this.#keepAll = false
+    this.#budget.used -= this.bytes
+    this.bytes = 0
     this.#chunks = undefined
     this.trailers = undefined
   }

@@ -9,6 +9,7 @@ import { memoryPair } from '../../protocol/transport-memory.ts'
 import { Session } from '../../protocol/yamux/session.ts'
 import type { RuntimeSession } from '../../server/control/runtime-session.ts'
 import { type EdgeContext, EdgeExchange } from '../../server/edge/edge-exchange.ts'
+import { DEFAULT_HOLD, Hold } from '../../server/edge/hold.ts'
 import { ReplayBudget } from '../../server/edge/replay.ts'
 import { ignoring } from './fixture.ts'
 
@@ -133,6 +134,9 @@ async function run(plan: Plan): Promise<void> {
   const sessions = plan.sessions.map(one => fakeSession(one.behaviour, one.instance, () => begun++))
   const edge: EdgeContext = {
     replayBudget: new ReplayBudget(20_000, 1_000_000),
+    hold: new Hold({ ...DEFAULT_HOLD, holdMs: 0 }),
+    responseHeadMs: 0,
+    knows: () => true,
     onExchange: record => records.push(record),
     pick: (_runtime, not, instance) =>
       sessions.find(

@@ -62,6 +62,7 @@ export async function startServer(overrides: Partial<ServerOptions> = {}): Promi
     domains: [DOMAIN],
     auth: { jwks: made.keys.jwks },
     drainSpreadMs: 0,
+    hold: { holdMs: 0 },
     ...overrides,
   })
 }

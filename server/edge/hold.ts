@@ -1,0 +1,187 @@
+/**
+ * Requests for a runtime that is known, but has no live session at the moment: they wait in order, each for a bounded
+ * time, until a session comes. Bounded per runtime and in all, in requests and in bytes of their bodies.
+ */
+export interface HoldLimits {
+  /** How long a request waits for a session. Default 5,000; 0: not at all. */
+  readonly holdMs: number
+  /** How long a runtime is known after its last session ended. Default 60,000. */
+  readonly forgetMs: number
+  /** How long after the server's start every runtime counts as known. Default 10,000. */
+  readonly startupMs: number
+  /** Requests that wait for one runtime. Default 256. */
+  readonly requestsPerRuntime: number
+  /** Bytes of their bodies. Default 4 MiB. */
+  readonly bytesPerRuntime: number
+  /** Requests that wait, over all runtimes. Default 4,096. */
+  readonly requests: number
+  /** Bytes of their bodies. Default 64 MiB. */
+  readonly bytes: number
+}
+
+export const DEFAULT_HOLD: HoldLimits = {
+  holdMs: 5000,
+  forgetMs: 60_000,
+  startupMs: 10_000,
+  requestsPerRuntime: 256,
+  bytesPerRuntime: 4 * 1024 * 1024,
+  requests: 4096,
+  bytes: 64 * 1024 * 1024,
+}
+
+/** A request that can wait. */
+export interface Waiter {
+  /** A session may have come: the request goes on, or stays where it is in the queue. */
+  wake(): void
+  /** It has waited in vain. */
+  expire(): void
+}
+
+/** How requests that waited went on, since the start. */
+export interface HoldOutcomes {
+  /** A session came. */
+  resumed: number
+  /** None came in time. */
+  expired: number
+  /** There were too many, or too large ones. */
+  refused: number
+  /** The caller went away. */
+  left: number
+}
+
+interface Queue {
+  readonly places: Set<Place>
+  bytes: number
+}
+
+/** Runtimes that are remembered; the one whose last session ended longest ago is forgotten first. */
+const MAX_KNOWN = 100_000
+
+export class Hold {
+  readonly limits: HoldLimits
+  readonly outcomes: HoldOutcomes = { resumed: 0, expired: 0, refused: 0, left: 0 }
+  readonly #queues = new Map<string, Queue>()
+  /** When their last session ended, oldest first. */
+  readonly #known = new Map<string, number>()
+  readonly #now: () => number
+  readonly #startedAt: number
+  requests = 0
+  bytes = 0
+
+  /** `now`: of a clock that never goes back. */
+  constructor(limits: HoldLimits, now: () => number = () => performance.now()) {
+    this.limits = limits
+    this.#now = now
+    this.#startedAt = now()
+  }
+
+  /** A session of the runtime has ended. */
+  remember(runtime: string): void {
+    this.#known.delete(runtime)
+    this.#known.set(runtime, this.#now())
+    if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.keys().next().value!)
+  }
+
+  /** Whether a session of the runtime may come at any moment: it had one a while ago, or nobody can know yet. */
+  knows(runtime: string): boolean {
+    const now = this.#now()
+    if (now - this.#startedAt < this.limits.startupMs) return true
+    const endedAt = this.#known.get(runtime)
+    if (endedAt === undefined) return false
+    if (now - endedAt < this.limits.forgetMs) return true
+    this.#known.delete(runtime)
+    return false
+  }
+
+  /** A place at the end of the queue, for `forMs` at most; undefined if there is none left. */
+  enter(runtime: string, waiter: Waiter, bytes: number, forMs: number): Place | undefined {
+    const queue = this.#queues.get(runtime) ?? { places: new Set(), bytes: 0 }
+    const full = queue.places.size >= this.limits.requestsPerRuntime || this.requests >= this.limits.requests
+    if (full || !this.#fits(queue, bytes)) {
+      this.outcomes.refused++
+      return undefined
+    }
+    this.#queues.set(runtime, queue)
+    const place = new Place(this, runtime, waiter, this.#now, forMs)
+    queue.places.add(place)
+    this.requests++
+    this.#count(place, queue, bytes)
+    return place
+  }
+
+  /** A session came: everybody who waits for it goes on, in the order of their coming. `undefined`: of any runtime. */
+  wake(runtime: string | undefined): void {
+    const queues = runtime === undefined ? [...this.#queues.values()] : [this.#queues.get(runtime)]
+    for (const queue of queues) for (const place of [...(queue?.places ?? [])]) place.waiter.wake()
+  }
+
+  /** @internal Takes `bytes` more for a place; false: there is no room, and the place is given up. */
+  add(place: Place, bytes: number): boolean {
+    const queue = this.#queues.get(place.runtime)!
+    if (this.#fits(queue, bytes)) {
+      this.#count(place, queue, bytes)
+      return true
+    }
+    this.leave(place, 'refused')
+    return false
+  }
+
+  /** @internal */
+  leave(place: Place, outcome: keyof HoldOutcomes): void {
+    const queue = this.#queues.get(place.runtime)
+    if (queue?.places.delete(place) !== true) return
+    this.outcomes[outcome]++
+    this.requests--
+    this.#count(place, queue, -place.bytes)
+    if (queue.places.size === 0) this.#queues.delete(place.runtime)
+  }
+
+  #fits(queue: Queue, bytes: number): boolean {
+    return queue.bytes + bytes <= this.limits.bytesPerRuntime && this.bytes + bytes <= this.limits.bytes
+  }
+
+  #count(place: Place, queue: Queue, bytes: number): void {
+    place.bytes += bytes
+    queue.bytes += bytes
+    this.bytes += bytes
+  }
+}
+
+/** One request's place in the queue of its runtime. */
+export class Place {
+  readonly runtime: string
+  readonly waiter: Waiter
+  bytes = 0
+  readonly #hold: Hold
+  readonly #now: () => number
+  readonly #since: number
+  readonly #timer: NodeJS.Timeout
+
+  constructor(hold: Hold, runtime: string, waiter: Waiter, now: () => number, forMs: number) {
+    this.#hold = hold
+    this.#now = now
+    this.#since = now()
+    this.runtime = runtime
+    this.waiter = waiter
+    this.#timer = setTimeout(() => {
+      this.leave('expired')
+      waiter.expire()
+    }, forMs)
+  }
+
+  get waitedMs(): number {
+    return this.#now() - this.#since
+  }
+
+  /** More of the body came; false: it is too much, and the place is lost. */
+  add(bytes: number): boolean {
+    const fits = this.#hold.add(this, bytes)
+    if (!fits) clearTimeout(this.#timer)
+    return fits
+  }
+
+  leave(outcome: keyof HoldOutcomes): void {
+    clearTimeout(this.#timer)
+    this.#hold.leave(this, outcome)
+  }
+}

@@ -1,0 +1,263 @@
+/** Requests that wait for a session of their runtime, over real sockets. */
+import { connect } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import { WebSocket } from 'ws'
+import { Refusal } from '../../protocol/exchange/refusal.ts'
+import { DEFAULT_HOLD, Hold } from '../../server/edge/hold.ts'
+import type { Server } from '../../server/server.ts'
+import { always, call, DOMAIN, dial, event, hanging, startServer } from './fixture.ts'
+
+const HOST = `demo.${DOMAIN}`
+/** Long enough that nothing expires by itself within a test. */
+const LONG_MS = 60_000
+const HOLD = { holdMs: LONG_MS }
+
+let server: Server
+const start = async (options: Parameters<typeof startServer>[0] = {}) => {
+  server = await startServer({ hold: HOLD, ...options })
+  return server
+}
+afterEach(() => server.close({ graceMs: 0 }))
+
+/** Resolves once so many wait; there is no event for it, as there is none for a caller. */
+async function held(count: number): Promise<void> {
+  while (server.stats().held !== count) await new Promise(resolve => setImmediate(resolve))
+}
+
+describe('a request waits', () => {
+  test('for the first session of a runtime, in the time after the start', async () => {
+    await start()
+    const calling = call(server, HOST, '/', { method: 'POST', body: 'payload' })
+    await held(1)
+    await dial(server)
+    expect(await calling).toMatchObject({ status: 200, text: 'POST / payload' })
+    expect(server.stats()).toMatchObject({ held: 0, heldBytes: 0, heldOutcomes: { resumed: 1 } })
+  })
+
+  test('for the return of a runtime that had a session a while ago', async () => {
+    await start({ hold: { ...HOLD, startupMs: 0 } })
+    const first = await dial(server)
+    const ended = event(server, 'sessionEnded')
+    first.ws.terminate()
+    await ended
+    const calling = call(server, HOST)
+    await held(1)
+    await dial(server)
+    expect((await calling).status).toBe(200)
+  })
+
+  test('for a session that has said hello and is not ready yet', async () => {
+    await start({ hold: { ...HOLD, startupMs: 0, forgetMs: 0 } })
+    const client = await dial(server, { notReady: true })
+    const calling = call(server, HOST)
+    await held(1)
+    client.session.control({ type: 'ready' })
+    expect((await calling).status).toBe(200)
+  })
+
+  test('also when it was forwarded and its session died, if it may be repeated', async () => {
+    await start({ hold: { ...HOLD, startupMs: 0 } })
+    const victim = hanging()
+    const first = await dial(server, { handler: victim.handler })
+    const calling = call(server, HOST)
+    await victim.begun
+    first.ws.terminate()
+    await held(1)
+    await dial(server, { hello: { instance: 'another' } })
+    expect((await calling).status).toBe(200)
+  })
+
+  test('a POST that may have begun waits for its own instance, and for no other', async () => {
+    await start()
+    const victim = hanging()
+    const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
+    const calling = call(server, HOST, '/', { method: 'POST', body: 'once' })
+    await victim.begun
+    first.ws.terminate()
+    await held(1)
+    const other = hanging()
+    const second = await dial(server, { handler: other.handler, hello: { instance: 'two' } })
+    expect([server.stats().held, other.count()]).toEqual([1, 0])
+    // While the other one is active its own gets no streams.
+    second.ws.terminate()
+    await dial(server, { handler: () => new Refusal('already-begun'), hello: { instance: 'one' } })
+    expect((await calling).headers['sallyport-error']).toBe('session-lost')
+    expect(other.count()).toBe(0)
+  })
+
+  test('an upgrade waits too', async () => {
+    await start()
+    const { host, port } = server.publicAddress!
+    const ws = new WebSocket(`ws://${host}:${port}/`, { headers: { host: HOST } })
+    const answered = new Promise<number>(resolve => {
+      ws.once('unexpected-response', (_request, response) => resolve(response.statusCode!))
+      ws.once('open', () => resolve(101))
+    })
+    ws.on('error', () => {})
+    await held(1)
+    await dial(server, { handler: always('no', 418) })
+    expect(await answered).toBe(418)
+  })
+
+  test('an embedder waits too', async () => {
+    await start()
+    const calling = server.fetch('demo', 'http://demo/x')
+    await held(1)
+    await dial(server)
+    expect(await (await calling).text()).toBe('GET /x ')
+  })
+
+  test('in the order of coming, a body of more than may be sent again included', async () => {
+    await start({ limits: { replayBytes: 1000 } })
+    const body = 'x'.repeat(200_000)
+    const seen: string[] = []
+    const calls = [call(server, HOST, '/0', { method: 'POST', body })]
+    await held(1)
+    for (const path of ['/1', '/2', '/3']) {
+      calls.push(call(server, HOST, path))
+      await held(calls.length)
+    }
+    await dial(server, {
+      handler: (_preamble, request, response) => {
+        seen.push(request.path)
+        let bytes = 0
+        return {
+          data(chunk) {
+            bytes += chunk.length
+            response.consumed(chunk.length)
+          },
+          end() {
+            response.head({ status: 200, headers: ['x-bytes', String(bytes)], bodyBytes: 0 })
+            response.end([])
+          },
+          abort() {},
+          consumed() {},
+        }
+      },
+    })
+    const answers = await Promise.all(calls)
+    expect(seen).toEqual(['/0', '/1', '/2', '/3'])
+    expect(answers[0]!.headers['x-bytes']).toBe('200000')
+    expect(server.stats()).toMatchObject({ replayBytes: 0, heldBytes: 0, exchanges: 0 })
+  })
+})
+
+describe('a request does not wait', () => {
+  test('for a runtime that nobody knows', async () => {
+    await start({ hold: { ...HOLD, startupMs: 0 } })
+    const answer = await call(server, HOST)
+    expect([answer.status, answer.headers['sallyport-error']]).toEqual([503, 'runtime-offline'])
+    expect(server.stats().heldOutcomes).toEqual({ resumed: 0, expired: 0, refused: 0, left: 0 })
+  })
+
+  test('longer than it may: then the runtime is offline', async () => {
+    await start({ hold: { holdMs: 50 } })
+    const answer = await call(server, HOST)
+    expect([answer.status, answer.headers['sallyport-error']]).toEqual([503, 'runtime-offline'])
+    expect(Number(answer.headers['retry-after'])).toBeGreaterThan(0)
+    expect(server.stats()).toMatchObject({ held: 0, heldOutcomes: { expired: 1 } })
+  })
+
+  test('longer than its answer may take', async () => {
+    await start({ limits: { responseHeadMs: 50 } })
+    expect((await call(server, HOST)).headers['sallyport-error']).toBe('runtime-offline')
+  })
+
+  test('where the caller has gone', async () => {
+    await start()
+    const { host, port } = server.publicAddress!
+    const socket = connect({ host, port })
+    socket.write(`GET / HTTP/1.1\r\nhost: ${HOST}\r\n\r\n`)
+    await held(1)
+    socket.destroy()
+    await held(0)
+    expect(server.stats().heldOutcomes).toMatchObject({ left: 1, resumed: 0 })
+    const late = hanging()
+    await dial(server, { handler: late.handler })
+    expect(late.count()).toBe(0)
+  })
+
+  test('where too many wait for its runtime, and another runtime is not hurt', async () => {
+    await start({ hold: { ...HOLD, requestsPerRuntime: 2 } })
+    const calls = [call(server, HOST), call(server, HOST)]
+    await held(2)
+    const third = await call(server, HOST)
+    expect([third.status, third.headers['sallyport-error']]).toEqual([503, 'overloaded'])
+    expect(Number(third.headers['retry-after'])).toBeGreaterThan(0)
+    const other = call(server, `other.${DOMAIN}`)
+    await held(3)
+    await dial(server, { runtime: 'other' })
+    expect((await other).status).toBe(200)
+    await dial(server)
+    expect((await Promise.all(calls)).map(answer => answer.status)).toEqual([200, 200])
+  })
+
+  test('where too many wait in all', async () => {
+    await start({ hold: { ...HOLD, requests: 1 } })
+    void call(server, HOST).catch(() => {})
+    await held(1)
+    expect((await call(server, `other.${DOMAIN}`)).headers['sallyport-error']).toBe('overloaded')
+  })
+
+  test('where bodies grow too large, the one that grows is told', async () => {
+    await start({ hold: { ...HOLD, bytesPerRuntime: 50_000 } })
+    const small = call(server, HOST, '/', { method: 'POST', body: 'small' })
+    await held(1)
+    const large = await call(server, HOST, '/', { method: 'POST', body: 'x'.repeat(60_000) })
+    expect([large.status, large.headers['sallyport-error']]).toEqual([503, 'overloaded'])
+    expect(server.stats()).toMatchObject({ held: 1, heldBytes: 5, heldOutcomes: { refused: 1 } })
+    await dial(server)
+    expect((await small).text).toBe('POST / small')
+  })
+
+  test('as a preflight that a policy answers', async () => {
+    const origin = 'https://ui.example.com'
+    await start({ cors: { origins: [origin] } })
+    const headers = { origin, 'access-control-request-method': 'POST' }
+    expect((await call(server, HOST, '/', { method: 'OPTIONS', headers })).status).toBe(204)
+  })
+})
+
+describe('which runtimes are known', () => {
+  test('all at first, then those that had a session not long ago', () => {
+    let now = 0
+    const hold = new Hold(DEFAULT_HOLD, () => now)
+    expect(hold.knows('a')).toBe(true)
+    now = 10_000
+    expect(hold.knows('a')).toBe(false)
+    hold.remember('a')
+    now = 69_999
+    expect([hold.knows('a'), hold.knows('b')]).toEqual([true, false])
+    now = 70_000
+    expect(hold.knows('a')).toBe(false)
+  })
+})
+
+test('the time left travels with the exchange', async () => {
+  await start({ limits: { responseHeadMs: 30_000 } })
+  const seen: number[] = []
+  await dial(server, {
+    handler: (preamble, request, response) => {
+      seen.push(preamble.timeLeftMs)
+      return always('ok')(preamble, request, response)
+    },
+  })
+  await call(server, HOST)
+  expect(seen[0]).toBeGreaterThan(0)
+  expect(seen[0]).toBeLessThanOrEqual(30_000)
+})
+
+test('an answer that does not begin in time is 504, and the exchange is cancelled', async () => {
+  await start({ limits: { responseHeadMs: 50 } })
+  const cancelled = Promise.withResolvers<string>()
+  await dial(server, {
+    handler: (_preamble, _request, response) => ({
+      data: chunk => response.consumed(chunk.length),
+      end() {},
+      abort: error => cancelled.resolve(error.reason),
+      consumed() {},
+    }),
+  })
+  expect((await call(server, HOST)).headers['sallyport-error']).toBe('upstream-timeout')
+  expect(await cancelled.promise).toBe('request-timeout')
+})
