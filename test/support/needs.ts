@@ -38,6 +38,7 @@ export const NEEDS = {
     packages: ['iproute2'],
     remedy: 'run as root on Linux, with iproute2 installed',
   },
+  iptables: programRow('iptables', ['iptables']),
   vectors: {
     missing: () => (vectors === undefined ? 'the published test vectors are not part of a clone' : undefined),
     packages: [],
@@ -100,8 +101,8 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** What the module of test/interop/go needs; Debian 12 has 1.19. */
-const LEAST_GO = 23
+/** What the modules in Go need: Debian 12 has it. */
+const LEAST_GO = 19
 
 function missingGo(): string | undefined {
   const go = findProgram('go')

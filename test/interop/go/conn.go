@@ -46,14 +46,18 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (int, error) {
-	for sent := 0; sent < len(p); {
-		n := min(len(p)-sent, maxMessage)
-		if err := c.ws.Write(context.Background(), websocket.MessageBinary, p[sent:sent+n]); err != nil {
+	sent := 0
+	for sent < len(p) {
+		end := sent + maxMessage
+		if end > len(p) {
+			end = len(p)
+		}
+		if err := c.ws.Write(context.Background(), websocket.MessageBinary, p[sent:end]); err != nil {
 			return sent, err
 		}
-		sent += n
+		sent = end
 	}
-	return len(p), nil
+	return sent, nil
 }
 
 func (c *conn) Close() error { return c.ws.Close(websocket.StatusNormalClosure, "") }

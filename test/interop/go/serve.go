@@ -68,11 +68,13 @@ func download(w response, bytes string) {
 		chunk[i] = byte(i % 251)
 	}
 	for left > 0 {
-		n := min(left, len(chunk))
-		if _, err := w.Write(chunk[:n]); err != nil {
+		if left < len(chunk) {
+			chunk = chunk[:left]
+		}
+		if _, err := w.Write(chunk); err != nil {
 			return
 		}
-		left -= n
+		left -= len(chunk)
 	}
 	w.end()
 }

@@ -158,7 +158,10 @@ func (c *content) Read(p []byte) (int, error) {
 			return 0, c.finish()
 		}
 	}
-	n, err := c.r.Read(p[:min(uint64(len(p)), c.left)])
+	if uint64(len(p)) > c.left {
+		p = p[:c.left]
+	}
+	n, err := c.r.Read(p)
 	c.left -= uint64(n)
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
