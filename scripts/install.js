@@ -2,6 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { runChild } from './child.js'
+import { withLock } from './lock.js'
 
 const QUIET = ['--no-audit', '--no-fund', '--loglevel=error', '--no-update-notifier', '--engine-strict=false']
 const WHOLE = ['--include=dev', '--include=optional', '--ignore-scripts']
@@ -9,6 +10,11 @@ const WHOLE = ['--include=dev', '--include=optional', '--ignore-scripts']
 /** Brings `node_modules` to what the lockfile says. Resolves to 0, or to npm's exit code. */
 export async function install(root) {
   if (isInstalled(root)) return 0
+  const onWait = () => console.error('sallyport: another start is installing the packages; this one waits for it ...')
+  return withLock(join(root, '.installing'), onWait, () => (isInstalled(root) ? 0 : runNpm(root)))
+}
+
+async function runNpm(root) {
   console.error('sallyport: installing packages with "npm ci"; this takes up to a minute or two ...')
   const [program, first] = npm()
   const shell = first.length === 0 && process.platform === 'win32'

@@ -9,14 +9,19 @@ import { findNode, isSupported, remedy } from '../../scripts/pinned-node.js'
 
 const ROOT = resolve(import.meta.dirname, '../..')
 const FAKE_NPM = `
-import { mkdirSync, rmSync, copyFileSync, appendFileSync } from 'node:fs'
+import { mkdirSync, rmSync, copyFileSync, appendFileSync, existsSync, writeFileSync } from 'node:fs'
 appendFileSync('npm-calls', process.argv.slice(2).join(' ') + '\\n')
 rmSync('node_modules', { recursive: true, force: true })
 mkdirSync('node_modules')
 if (process.env.FAKE_NPM_HANGS) {
+  writeFileSync('npm-pid', String(process.pid))
   console.error('npm is half way')
   process.on('SIGINT', () => {})
   await new Promise(() => setInterval(() => {}, 1000))
+}
+if (process.env.FAKE_NPM_WAITS) {
+  console.error('npm waits')
+  while (!existsSync('go-on')) await new Promise(resolve => setTimeout(resolve, 10))
 }
 if (process.env.FAKE_NPM_FAILS) process.exit(7)
 copyFileSync('package-lock.json', 'node_modules/.package-lock.json')
@@ -132,6 +137,26 @@ describe('installation', () => {
     expect(second.code).toBe(0)
     expect(second.output).toContain('hello ran')
     expect(await npmCalls()).toBe(2)
+  })
+
+  it('two starts at once install once', async () => {
+    const first = run(['cli', 'hello'], { FAKE_NPM_WAITS: '1' })
+    await first.line('npm waits')
+    const second = run(['cli', 'again'])
+    await second.line('another start is installing')
+    await writeFile(join(folder, 'go-on'), '')
+    expect((await first.done).output).toContain('hello ran')
+    expect((await second.done).output).toContain('again ran')
+    expect(await npmCalls()).toBe(1)
+  })
+
+  it('a start that was killed does not hold up the next', async () => {
+    const first = run(['cli', 'hello'], { FAKE_NPM_HANGS: '1' })
+    await first.line('npm is half way')
+    first.child.kill('SIGKILL')
+    await once(first.child, 'exit')
+    process.kill(Number(await readFile(join(folder, 'npm-pid'), 'utf8')), 'SIGKILL')
+    expect((await run(['cli', 'hello']).done).output).toContain('hello ran')
   })
 
   it('passes on the exit code of a failed installation and does not run the task', async () => {
