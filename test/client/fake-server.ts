@@ -59,9 +59,9 @@ export class FakeServer {
   }
 
   /** The next session, greeted and in service. */
-  async serve(epoch = 1): Promise<FakeSession> {
+  async serve(epoch = 1, replica = 'fake'): Promise<FakeSession> {
     const session = await this.next()
-    await session.welcome()
+    await session.welcome(replica)
     await session.receive('ready')
     session.send({ type: 'ready', epoch, active: true })
     return session
@@ -120,7 +120,7 @@ export class FakeSession {
     this.yamux.control(message)
   }
 
-  async welcome(): Promise<void> {
+  async welcome(replica = 'fake'): Promise<void> {
     this.hello = await this.receive('hello')
     this.yamux.setPeerLimits(this.hello.limits ?? {})
     this.send({
@@ -128,7 +128,7 @@ export class FakeSession {
       minor: 0,
       software: 'fake/1',
       session: this.id,
-      replica: 'fake',
+      replica,
       runtime: 'prod',
       epoch: 0,
       limits: { windowBytes: 65_536 },

@@ -291,6 +291,55 @@ describe('a session that is lost', () => {
   })
 })
 
+describe('several replicas', () => {
+  it('each connection goes to a server of its own', async () => {
+    const [a, b] = [await fake(), await fake()]
+    start(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
+    const [first, second] = await Promise.all([a.serve(1, 'a'), b.serve(1, 'b')])
+    expect([first.hello?.connection, second.hello?.connection]).toEqual([0, 1])
+  })
+
+  it('a replica that another connection has is left for another address', async () => {
+    const [a, b] = [await fake(), await fake()]
+    const tunnel = start(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
+    await a.serve(1, 'a')
+    await tunnel.connected()
+    const same = await b.next()
+    await same.welcome('a')
+    expect((await same.receive('bye')).reason).toBe('another connection of this instance is with this replica')
+    const other = await a.serve(1, 'b')
+    expect(other.hello?.connection).toBe(1)
+    expect(tunnel.stats().sessions.map(({ replica }) => replica).sort()).toEqual(['a', 'b'])
+    expect(tunnel.stats().reconnects).toBe(0)
+  })
+
+  it('where all have the same, it is kept', async () => {
+    const [a, b] = [await fake(), await fake()]
+    const tunnel = start(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
+    await a.serve(1, 'a')
+    await tunnel.connected()
+    await (await b.next()).welcome('a')
+    const connected = event(tunnel, 'connected')
+    await a.serve(1, 'a')
+    expect((await connected).connection).toBe(1)
+  })
+
+  it('where no other is to be had, it is taken without a wait', async () => {
+    const [a, b] = [await fake(), await fake()]
+    const waits: number[] = []
+    const on = { reconnecting: ({ inMs }: TunnelEvents['reconnecting']) => void waits.push(inMs) }
+    const tunnel = start(optionsFor(a, { url: [a.url, b.url], connections: 2, on, backoff: { firstMs: 60_000 } }))
+    await a.serve(1, 'a')
+    await tunnel.connected()
+    a.refusal = 'HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n'
+    await (await b.next()).welcome('a')
+    const connected = event(tunnel, 'connected')
+    await b.serve(1, 'a')
+    expect((await connected).connection).toBe(1)
+    expect(waits).toEqual([])
+  })
+})
+
 describe('drain', () => {
   it('of the server: a new session is up before the old one is left, and the old one finishes', async () => {
     const server = await fake()
