@@ -20,10 +20,21 @@ export async function startNginx(router: string, secrets: Secrets): Promise<Ngin
   await writeFile(at('ca.pem'), secrets.ca)
   await writeFile(at('server.pem'), secrets.server.cert)
   await writeFile(at('server-key.pem'), secrets.server.key, { mode: 0o600 })
-  const port = await freePort()
   const files = { certificate: at('server.pem'), key: at('server-key.pem'), ca: at('ca.pem') }
-  await writeFile(at('nginx.conf'), nginxConfig({ folder, port, router, ...files }))
-  const child = spawn(program('nginx'), ['-p', folder, '-e', 'stderr', '-c', at('nginx.conf')], {
+  const nginx = await runNginx(folder, port => nginxConfig({ folder, port, router, ...files }))
+  const stop = async () => {
+    await nginx.stop()
+    await rm(folder, { recursive: true, force: true })
+  }
+  return { port: nginx.port, stop }
+}
+
+/** nginx with the configuration that `config` makes for its port; its files lie in `folder`. */
+export async function runNginx(folder: string, config: (port: number) => string): Promise<Nginx> {
+  const port = await freePort()
+  const path = join(folder, 'nginx.conf')
+  await writeFile(path, config(port))
+  const child = spawn(program('nginx'), ['-p', folder, '-e', 'stderr', '-c', path], {
     stdio: ['ignore', 'ignore', 'pipe'],
   })
   let said = ''
@@ -37,7 +48,6 @@ export async function startNginx(router: string, secrets: Secrets): Promise<Ngin
     const gone = once(child, 'exit')
     if (child.exitCode === null) child.kill('SIGTERM')
     await gone
-    await rm(folder, { recursive: true, force: true })
   }
   return { port, stop }
 }

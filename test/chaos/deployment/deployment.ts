@@ -1,0 +1,113 @@
+/** A deployment of real processes: servers, clients and a router, nginx in front, relays in between, Redis beside. */
+
+import type { Place } from '../../support/caller.ts'
+import type { Nginx } from '../../support/nginx.ts'
+import { Relay } from '../../support/relay.ts'
+import { DOMAIN } from '../../support/secrets.ts'
+import type { Ledger } from '../traffic/ledger.ts'
+import { TrafficUpstream } from '../traffic/upstream.ts'
+import { ClientNode } from './client-node.ts'
+import { DeploymentFiles } from './files.ts'
+import { Processes } from './processes.ts'
+import { startProxy } from './proxy.ts'
+import { RouterNode } from './router-node.ts'
+import { ServerNode } from './server-node.ts'
+
+export interface DeploymentOptions {
+  /** With two there are nginx in front and a directory beside. */
+  readonly servers: 1 | 2
+  /** Between clients and servers. */
+  readonly roundTripMs: number
+  readonly grace: string
+  readonly pingInterval: string
+  readonly pingTimeout: string
+  /** Whether processes can be looked into while they run. */
+  readonly inspect?: boolean
+}
+
+/** The last one's client leads to a router of its own; the others have theirs inside. */
+export const RUNTIMES = ['alpha', 'bravo', 'charlie'] as const
+
+export class Deployment {
+  readonly options: DeploymentOptions
+  readonly files: DeploymentFiles
+  readonly processes: Processes
+  readonly upstreams: TrafficUpstream[] = []
+  readonly servers: ServerNode[] = []
+  readonly clients: ClientNode[] = []
+  readonly #relays: Relay[] = []
+  router: RouterNode | undefined
+  #proxy: Nginx | undefined
+
+  private constructor(options: DeploymentOptions, files: DeploymentFiles) {
+    this.options = options
+    this.files = files
+    this.processes = new Processes(files, options.inspect === true)
+  }
+
+  static async start(options: DeploymentOptions, ledger: Ledger): Promise<Deployment> {
+    const deployment = new Deployment(options, await DeploymentFiles.make())
+    try {
+      await deployment.#start(ledger)
+      return deployment
+    } catch (error) {
+      await deployment.stop()
+      throw error
+    }
+  }
+
+  async #start(ledger: Ledger): Promise<void> {
+    for (const runtime of RUNTIMES) this.upstreams.push(await TrafficUpstream.start(runtime, ledger))
+    await this.#startServers()
+    if (this.options.servers > 1) {
+      this.#proxy = await startProxy(
+        this.files,
+        this.servers.map(server => server.publicPort),
+      )
+    }
+    await Promise.all(this.upstreams.map(upstream => this.#startClient(upstream)))
+  }
+
+  async #startServers(): Promise<void> {
+    for (let i = 0; i < this.options.servers; i++) {
+      this.servers.push(await ServerNode.make(`replica-${i}`, this.processes, this.options))
+    }
+    await Promise.all(this.servers.map(server => server.start()))
+  }
+
+  async #startClient(upstream: TrafficUpstream): Promise<void> {
+    const { runtime, port } = upstream
+    await this.files.renewToken(runtime)
+    await this.files.writeRoutes(runtime, `http://127.0.0.1:${port}`)
+    const relays = await Promise.all(this.servers.map(server => this.#relayTo(server)))
+    const isRouted = runtime === RUNTIMES.at(-1)
+    if (isRouted) this.router = await RouterNode.start(runtime, this.processes)
+    const target = isRouted
+      ? ['--target', `http://${this.router!.address}`]
+      : ['--routes', this.files.at(`${runtime}.yaml`)]
+    const client = new ClientNode(runtime, relays, target, this.processes, this.options)
+    this.clients.push(client)
+    await client.start()
+  }
+
+  async #relayTo(server: ServerNode): Promise<Relay> {
+    const relay = await Relay.start({ port: 0, roundTripMs: this.options.roundTripMs })
+    this.#relays.push(relay)
+    server.follow(relay)
+    return relay
+  }
+
+  /** Where callers reach a runtime. */
+  placeOf(runtime: string): Place {
+    const port = this.#proxy?.port ?? this.servers[0]!.publicPort
+    return { port, authority: `${runtime}.${DOMAIN}:${port}`, ca: this.files.ca }
+  }
+
+  /** Ends everything at once; nothing of it is left. */
+  async stop(): Promise<void> {
+    await this.processes.killAll()
+    await this.#proxy?.stop()
+    await Promise.all([...this.#relays.map(relay => relay.stop()), ...this.upstreams.map(upstream => upstream.stop())])
+    await this.files.remove()
+  }
+}

@@ -1,0 +1,61 @@
+/** The `sallyport` processes of a deployment: started, told apart, and none left behind. */
+import { Running } from '../../cli/process.ts'
+import type { DeploymentFiles } from './files.ts'
+
+const START_MS = 30_000
+const LIVE_FLAGS = ['--log.format', 'json', '--admin.listen', '127.0.0.1:0']
+
+export class Processes {
+  readonly files: DeploymentFiles
+  readonly #environment: Record<string, string>
+  readonly #running = new Set<Running>()
+
+  constructor(files: DeploymentFiles, inspect: boolean) {
+    this.files = files
+    this.#environment = {
+      HTTPS_PROXY: '',
+      https_proxy: '',
+      TMPDIR: files.folder,
+      XDG_RUNTIME_DIR: '',
+      NODE_OPTIONS: inspect ? '--inspect=127.0.0.1:0' : '',
+    }
+  }
+
+  /** Those that live. */
+  get running(): ReadonlySet<Running> {
+    return this.#running
+  }
+
+  start(component: 'server' | 'client' | 'router', flags: readonly string[]): Running {
+    const token = ['--admin.token.file', this.files.at('admin.token')]
+    const child = new Running([component, ...LIVE_FLAGS, ...token, ...flags], this.#environment)
+    this.#running.add(child)
+    void child.end().then(() => this.#running.delete(child))
+    return child
+  }
+
+  async killAll(): Promise<void> {
+    await Promise.all([...this.#running].map(child => child.end('SIGKILL')))
+  }
+}
+
+/** As `promise`, but a step that does not come tells what the process said. */
+export async function within<T>(child: Running, what: string, promise: Promise<T>, ms = START_MS): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>()
+  const timer = setTimeout(() => reject(new Error(`no ${what} within ${ms / 1000} s:\n${tail(child)}`)), ms)
+  try {
+    return await Promise.race([promise, late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Ends it with a signal that it should heed; complains of another exit code than 0. */
+export async function endGracefully(child: Running, ms: number): Promise<void> {
+  const how = await within(child, 'end', child.end('SIGTERM'), ms)
+  if (how !== 0) throw new Error(`it ended with ${how}:\n${tail(child)}`)
+}
+
+function tail(child: Running): string {
+  return child.text.split('\n').slice(-30).join('\n')
+}

@@ -1,0 +1,64 @@
+/** A load balancer in front of the servers, as an operator would configure nginx for them. */
+import { mkdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type Nginx, runNginx } from '../../support/nginx.ts'
+import type { DeploymentFiles } from './files.ts'
+
+/** `ports`: the servers' public listeners. */
+export async function startProxy(files: DeploymentFiles, ports: readonly number[]): Promise<Nginx> {
+  const folder = join(files.folder, 'nginx')
+  await mkdir(folder)
+  return runNginx(folder, port => proxyConfig(files, folder, port, ports))
+}
+
+/**
+ * Safe requests go to the other server when one does not answer (nginx's `proxy_next_upstream error timeout`); others
+ * only when nothing was sent. No server is taken out for a failure: each connection that is refused says it anew.
+ */
+function proxyConfig(files: DeploymentFiles, folder: string, port: number, ports: readonly number[]): string {
+  return `daemon off;
+master_process off;
+pid ${folder}/nginx.pid;
+error_log stderr error;
+events { worker_connections 4096; }
+http {
+  access_log off;
+  client_body_temp_path ${folder}/body;
+  proxy_temp_path ${folder}/proxy;
+  fastcgi_temp_path ${folder}/fastcgi;
+  uwsgi_temp_path ${folder}/uwsgi;
+  scgi_temp_path ${folder}/scgi;
+  map $http_upgrade $connection_upgrade { default upgrade; '' ''; }
+  upstream servers {
+    ${ports.map(server => `server 127.0.0.1:${server} max_fails=0;`).join('\n    ')}
+    keepalive 64;
+    keepalive_timeout 5s;
+  }
+  server {
+    listen 127.0.0.1:${port} ssl;
+    ssl_certificate ${files.at('server.pem')};
+    ssl_certificate_key ${files.at('server-key.pem')};
+    keepalive_timeout 1h;
+    keepalive_requests 1000000;
+    client_max_body_size 0;
+    location / {
+      proxy_pass https://servers;
+      proxy_ssl_trusted_certificate ${files.at('ca.pem')};
+      proxy_ssl_verify on;
+      proxy_ssl_name localhost;
+      proxy_http_version 1.1;
+      proxy_next_upstream error timeout;
+      proxy_connect_timeout 2s;
+      proxy_request_buffering off;
+      proxy_buffering off;
+      proxy_read_timeout 1d;
+      proxy_send_timeout 1d;
+      proxy_set_header Host $http_host;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection $connection_upgrade;
+      proxy_set_header X-Forwarded-For $remote_addr;
+    }
+  }
+}
+`
+}

@@ -1,0 +1,87 @@
+import type { Running } from '../../cli/process.ts'
+import type { Relay } from '../../support/relay.ts'
+import { DOMAIN } from '../../support/secrets.ts'
+import type { DeploymentOptions } from './deployment.ts'
+import { lastingPort } from './ports.ts'
+import { endGracefully, type Processes, within } from './processes.ts'
+
+/** Longest end of a server that was asked: the grace of the longest deployment and more. */
+const END_MS = 60_000
+
+/** One replica: a process at a time, always on the same public port. */
+export class ServerNode {
+  readonly name: string
+  readonly publicPort: number
+  readonly #processes: Processes
+  readonly #options: DeploymentOptions
+  readonly #relays: Relay[] = []
+  /** 0 while it is down. */
+  #controlPort = 0
+  child: Running | undefined
+
+  private constructor(name: string, publicPort: number, processes: Processes, options: DeploymentOptions) {
+    this.name = name
+    this.publicPort = publicPort
+    this.#processes = processes
+    this.#options = options
+  }
+
+  static async make(name: string, processes: Processes, options: DeploymentOptions): Promise<ServerNode> {
+    return new ServerNode(name, await lastingPort(), processes, options)
+  }
+
+  /** The relay leads to this server wherever its control endpoint listens. */
+  follow(relay: Relay): void {
+    this.#relays.push(relay)
+    relay.target = this.#controlPort
+  }
+
+  /** Starts a new process; resolves when it serves callers and clients. */
+  async start(): Promise<void> {
+    const { files } = this.#processes
+    const tls = (prefix: string) => [
+      ...[`--${prefix}.tls.cert`, files.at('server.pem'), `--${prefix}.tls.key`, files.at('server-key.pem')],
+    ]
+    const { grace, pingInterval, pingTimeout } = this.#options
+    const child = this.#processes.start('server', [
+      ...['--public.listen', `127.0.0.1:${this.publicPort}`, ...tls('public')],
+      ...['--control.listen', '127.0.0.1:0', ...tls('control')],
+      ...['--domain', DOMAIN, '--auth.jwks.file', files.at('jwks.json'), '--replica', this.name],
+      ...['--grace', grace, '--drain-spread', '1s', '--ping.interval', pingInterval, '--ping.timeout', pingTimeout],
+      ...['--trusted-proxies', '127.0.0.1/32'],
+    ])
+    this.child = child
+    const [control] = await within(
+      child,
+      'listeners',
+      Promise.all([child.address('control'), child.address('public'), child.address('admin')]),
+    )
+    this.#lead(portOf(control))
+  }
+
+  /** Asks it to stop; resolves when it has ended. */
+  async stop(): Promise<void> {
+    const child = this.child!
+    await endGracefully(child, END_MS)
+    this.#down()
+  }
+
+  async kill(): Promise<void> {
+    await this.child!.end('SIGKILL')
+    this.#down()
+  }
+
+  #down(): void {
+    this.child = undefined
+    this.#lead(0)
+  }
+
+  #lead(controlPort: number): void {
+    this.#controlPort = controlPort
+    for (const relay of this.#relays) relay.target = controlPort
+  }
+}
+
+export function portOf(address: string): number {
+  return Number(address.slice(address.lastIndexOf(':') + 1))
+}

@@ -1,0 +1,171 @@
+/** The table of planned and unplanned faults, and what each may cost. */
+import type { Deployment, DeploymentOptions } from './deployment/deployment.ts'
+import {
+  blackHole,
+  cutConnection,
+  killServer,
+  pick,
+  reloadRoutes,
+  renewToken,
+  restartClient,
+  restartServer,
+  rotateCertificate,
+  rotateKeys,
+  takeOver,
+  updateClient,
+  updateServers,
+} from './faults.ts'
+import type { Account, Kind } from './traffic/ledger.ts'
+
+export interface Row {
+  readonly name: string
+  readonly title: string
+  /** How often at full size. */
+  readonly times: number
+  readonly servers: DeploymentOptions['servers']
+  /** The grace of all processes; short streams and downloads are made to end within it. */
+  readonly grace: string
+  readonly fault: (deployment: Deployment, turn: number) => Promise<void>
+  /** What may not be: each in words. */
+  readonly judge: (account: Account) => string[]
+}
+
+const client = (deployment: Deployment, turn: number) => deployment.clients[turn % deployment.clients.length]!
+
+export const ROWS: readonly Row[] = [
+  {
+    name: 'client-update',
+    title: 'client rolling update, new first',
+    times: 10,
+    servers: 1,
+    grace: '8s',
+    fault: (deployment, turn) => updateClient(client(deployment, turn)),
+    judge: nothingLost,
+  },
+  {
+    name: 'client-restart',
+    title: 'client restart in place',
+    times: 10,
+    servers: 1,
+    // Nobody serves while the old instance finishes what it has.
+    grace: '1s',
+    fault: (deployment, turn) => restartClient(client(deployment, turn)),
+    judge: nothingLost,
+  },
+  {
+    name: 'server-update',
+    title: 'server rolling update, two replicas behind a proxy',
+    times: 10,
+    servers: 2,
+    grace: '8s',
+    fault: deployment => updateServers(deployment.servers),
+    judge: nothingLost,
+  },
+  {
+    name: 'server-restart',
+    title: 'one server restarted alone',
+    times: 10,
+    servers: 1,
+    grace: '1s',
+    fault: deployment => restartServer(deployment.servers[0]!),
+    judge: account => nothingLost(account, ['refused']),
+  },
+  {
+    name: 'token',
+    title: 'token renewed',
+    times: 50,
+    servers: 1,
+    grace: '8s',
+    fault: (deployment, turn) => renewToken(deployment, client(deployment, turn)),
+    judge: nothingLost,
+  },
+  {
+    name: 'keys',
+    title: 'key set rotated',
+    times: 10,
+    servers: 1,
+    grace: '8s',
+    fault: deployment => rotateKeys(deployment),
+    judge: nothingLost,
+  },
+  {
+    name: 'certificate',
+    title: 'certificate rotated',
+    times: 10,
+    servers: 1,
+    grace: '8s',
+    fault: deployment => rotateCertificate(deployment),
+    judge: nothingLost,
+  },
+  {
+    name: 'routes',
+    title: 'routes reloaded',
+    times: 10,
+    servers: 1,
+    grace: '8s',
+    fault: deployment => reloadRoutes(deployment),
+    judge: nothingLost,
+  },
+  {
+    name: 'cut',
+    title: 'one of two connections cut (RST)',
+    times: 50,
+    servers: 1,
+    grace: '8s',
+    fault: (deployment, turn) => cutConnection(client(deployment, turn)),
+    judge: account => onlyBegunPosts(account, /session-lost/),
+  },
+  {
+    name: 'black-hole',
+    title: 'one of two connections black-holed',
+    times: 10,
+    servers: 1,
+    grace: '8s',
+    fault: (deployment, turn) => blackHole(client(deployment, turn)),
+    judge: account => onlyBegunPosts(account, /session-lost/),
+  },
+  {
+    name: 'kill',
+    title: 'kill -9 of one of two replicas',
+    times: 5,
+    servers: 2,
+    grace: '8s',
+    fault: deployment => killServer(pick(deployment.servers)!),
+    judge: account => onlyBegunPosts(account, /502/),
+  },
+  {
+    name: 'takeover',
+    title: 'takeover by a second instance',
+    times: 10,
+    servers: 1,
+    grace: '8s',
+    fault: (deployment, turn) => takeOver(client(deployment, turn)),
+    judge: nothingLost,
+  },
+]
+
+/** A planned fault: streams that outlive the grace are all that may end, and they properly. */
+function nothingLost(account: Account, allowed: readonly string[] = []): string[] {
+  const problems = never(account)
+  for (const kind of ['lost', 'cut', 'refused'] as const) {
+    if (account.counts[kind] > 0 && !allowed.includes(kind)) problems.push(`${account.counts[kind]} ${kind}`)
+  }
+  return problems
+}
+
+/** An unplanned one: what was begun may break, and be told so; POSTs are lost only with `reason`. */
+function onlyBegunPosts(account: Account, reason: RegExp): string[] {
+  const problems = never(account)
+  for (const [text, count] of account.reasons) {
+    const [kind = '', what = ''] = text.split(' ') as [Kind, string]
+    if (what.startsWith('cut') || what.startsWith('outlived')) continue
+    const isAllowed = kind === 'POST' ? reason.test(text) : kind !== 'GET'
+    if (!isAllowed) problems.push(`${count} of ${text}`)
+  }
+  return problems
+}
+
+/** What no fault may cause. */
+export function never(account: Account): string[] {
+  return [...account.twice.map(id => `executed twice: ${id}`), ...account.wrong.map(what => `wrong: ${what}`)]
+}

@@ -1,0 +1,153 @@
+/**
+ * The accounts: what became of each request, by the fault under which it ended.
+ *
+ * *Lost* is a request that a caller sent and that ended in anything but the upstream's answer, byte-exact. Counted apart:
+ * `cut`, an answer of which the caller already had bytes and that visibly broke; `outlived`, a long stream that was ended
+ * properly because it outlived the grace; `refused`, a connection that nobody took, so that nothing was sent.
+ */
+export type Kind = 'GET' | 'POST' | 'download' | 'webSocket' | 'events'
+
+export type Outcome =
+  | { readonly kind: 'ok' }
+  | { readonly kind: 'lost' | 'cut' | 'outlived' | 'refused'; readonly reason: string }
+  /** What must never be: another request's answer, other bytes, a clean end too early. */
+  | { readonly kind: 'wrong'; readonly reason: string }
+
+type Count = 'lost' | 'cut' | 'outlived' | 'refused'
+
+const MOST_WRONGS = 20
+
+/** What happened while one fault, or none, lasted. */
+export class Account {
+  readonly name: string
+  /** Requests and streams that were begun. */
+  requests = 0
+  answered = 0
+  readonly counts: Record<Count, number> = { lost: 0, cut: 0, outlived: 0, refused: 0 }
+  /** `GET: 503 runtime-offline` and how often, of everything that is counted. */
+  readonly reasons = new Map<string, number>()
+  readonly byKind = new Map<Kind, Record<Count, number>>()
+  /** Ids of requests that an upstream executed more than once. */
+  readonly twice: string[] = []
+  readonly wrong: string[] = []
+  /** Longest time in which a runtime answered nothing, though asked. */
+  longestGapMs = 0
+
+  constructor(name: string) {
+    this.name = name
+  }
+
+  of(kind: Kind): Readonly<Record<Count, number>> {
+    return this.byKind.get(kind) ?? NONE
+  }
+
+  /** @internal */
+  count(kind: Kind, outcome: Exclude<Outcome, { kind: 'ok' | 'wrong' }>): void {
+    this.counts[outcome.kind]++
+    const own = this.byKind.get(kind) ?? { ...NONE }
+    own[outcome.kind]++
+    this.byKind.set(kind, own)
+    const reason = `${kind} ${outcome.kind}: ${outcome.reason}`
+    this.reasons.set(reason, (this.reasons.get(reason) ?? 0) + 1)
+  }
+
+  /** @internal */
+  fault(list: 'twice' | 'wrong', text: string): void {
+    if (this[list].length < MOST_WRONGS) this[list].push(text)
+  }
+}
+
+const NONE: Readonly<Record<Count, number>> = { lost: 0, cut: 0, outlived: 0, refused: 0 }
+
+/** A request under way. */
+export class Entry {
+  readonly kind: Kind
+  readonly runtime: string
+  readonly #ledger: Ledger
+
+  /** @internal */
+  constructor(ledger: Ledger, kind: Kind, runtime: string) {
+    this.#ledger = ledger
+    this.kind = kind
+    this.runtime = runtime
+  }
+
+  end(outcome: Outcome): void {
+    this.#ledger.ended(this, outcome)
+  }
+}
+
+export class Ledger {
+  readonly total: Account
+  #current: Account
+  readonly #open = new Set<Entry>()
+  readonly #barriers = new Set<{ readonly entries: Set<Entry>; readonly done: () => void }>()
+  /** When each runtime answered last. */
+  readonly #answeredMs = new Map<string, number>()
+
+  constructor(name = 'all') {
+    this.total = new Account(name)
+    this.#current = this.total
+  }
+
+  /** From now on everything is also counted in an account of its own, until the next call. */
+  account(name: string): Account {
+    this.#current = new Account(name)
+    const now = performance.now()
+    for (const runtime of this.#answeredMs.keys()) this.#answeredMs.set(runtime, now)
+    return this.#current
+  }
+
+  begin(kind: Kind, runtime: string): Entry {
+    const entry = new Entry(this, kind, runtime)
+    this.#open.add(entry)
+    this.#each(account => account.requests++)
+    return entry
+  }
+
+  /** Resolves when all requests that are open now have ended; streams are not waited for. */
+  settled(): Promise<void> {
+    const entries = new Set([...this.#open].filter(({ kind }) => kind === 'GET' || kind === 'POST'))
+    if (entries.size === 0) return Promise.resolve()
+    return new Promise(done => this.#barriers.add({ entries, done }))
+  }
+
+  /** An upstream executed `id` again. */
+  twice(id: string): void {
+    this.#each(account => account.fault('twice', id))
+  }
+
+  wrong(what: string): void {
+    this.#each(account => account.fault('wrong', what))
+  }
+
+  /** @internal */
+  ended(entry: Entry, outcome: Outcome): void {
+    if (!this.#open.delete(entry)) return
+    if (outcome.kind === 'ok') this.#answered(entry)
+    else if (outcome.kind === 'wrong') this.wrong(`${entry.kind}: ${outcome.reason}`)
+    else this.#each(account => account.count(entry.kind, outcome))
+    for (const barrier of this.#barriers) {
+      barrier.entries.delete(entry)
+      if (barrier.entries.size > 0) continue
+      this.#barriers.delete(barrier)
+      barrier.done()
+    }
+  }
+
+  #answered({ kind, runtime }: Entry): void {
+    this.#each(account => account.answered++)
+    if (kind !== 'GET' && kind !== 'POST') return
+    const now = performance.now()
+    const gapMs = now - (this.#answeredMs.get(runtime) ?? now)
+    this.#answeredMs.set(runtime, now)
+    this.#each(account => {
+      account.longestGapMs = Math.max(account.longestGapMs, gapMs)
+    })
+  }
+
+  #each(act: (account: Account) => void): void {
+    act(this.total)
+    if (this.#current !== this.total) act(this.#current)
+  }
+}
