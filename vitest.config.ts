@@ -1,8 +1,19 @@
 import { defineConfig } from 'vitest/config'
 
+/** Suites that load, fuzz or break things: one at a time and after the others, so that they disturb nobody. */
+const HEAVY = ['abuse', 'chaos', 'differential', 'fuzz', 'lifecycle', 'load-tests', 'replicas', 'suites'].map(
+  folder => `test/${folder}/**/*.test.ts`,
+)
+
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
+    projects: [
+      {
+        extends: true,
+        test: { name: 'light', include: ['test/**/*.test.ts'], exclude: HEAVY, sequence: { groupOrder: 0 } },
+      },
+      { extends: true, test: { name: 'heavy', include: HEAVY, maxWorkers: 1, sequence: { groupOrder: 1 } } },
+    ],
     pool: 'forks',
     maxWorkers: 2,
     testTimeout: 20_000,
