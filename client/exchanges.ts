@@ -17,7 +17,7 @@ import type {
 } from '../protocol/exchange.ts'
 import type { Logger } from '../protocol/log.ts'
 import type { Preamble } from '../protocol/preamble.ts'
-import { answerProblem } from '../protocol/problem.ts'
+import { answerProblem, isUnder } from '../protocol/problem.ts'
 import type { Stream } from '../protocol/yamux/stream.ts'
 import { type BegunExchanges, isSafe } from './begun.ts'
 
@@ -79,7 +79,7 @@ export class Exchanges {
     this.live++
     this.total++
     const exchange = new Exchange(this, request, response, session, id)
-    exchange.target = this.#options.handler(request, exchange.answer)
+    exchange.begun(this.#options.handler(request, exchange.answer))
     return exchange
   }
 
@@ -95,7 +95,7 @@ export class Exchanges {
 
   /** @internal Longest prefix first. */
   corsFor(path: string): CorsRule | undefined {
-    return this.#options.cors.find(rule => path.startsWith(rule.path))
+    return this.#options.cors.find(rule => isUnder(rule.path, path))
   }
 
   /** @internal */
@@ -110,7 +110,7 @@ export class Exchanges {
 /** An exchange under way, as the session's end sees it; {@link Answer} is its other face. */
 class Exchange implements RequestSink {
   readonly answer: Answer
-  /** Set once the handler has returned; it may have answered before. */
+  /** Undefined until the handler has returned; it may have answered before. */
   target: RequestSink | undefined
   readonly response: ResponseSink
   readonly #owner: Exchanges
@@ -150,6 +150,11 @@ class Exchange implements RequestSink {
   /** The session is gone, and nobody waits for the answer. */
   get unheard(): boolean {
     return this.#runOn !== undefined
+  }
+
+  begun(target: RequestSink): void {
+    this.target = target
+    if (this.#over) this.#owner.over(this, this.#id)
   }
 
   data(chunk: Uint8Array): void {
@@ -198,7 +203,7 @@ class Exchange implements RequestSink {
     clearTimeout(this.#runOn)
     this.#error ??= error
     this.#cut = error !== undefined && this.answer.headSent
-    this.#owner.over(this, this.#id)
+    if (this.target !== undefined) this.#owner.over(this, this.#id)
   }
 
   record(): ExchangeRecord {
@@ -206,7 +211,7 @@ class Exchange implements RequestSink {
     return {
       requestId: this.#request.requestId,
       runtime: this.#session.runtime,
-      route: undefined,
+      route: this.target?.route,
       session: this.#session.id,
       method: this.#method,
       host: this.#host,

@@ -102,7 +102,10 @@ interface BodySink {
 }
 
 /** The upstream end, as the downstream end sees it. */
-export interface RequestSink extends BodySink {}
+export interface RequestSink extends BodySink {
+  /** Name of the route that was taken, where there is a table. */
+  readonly route?: string | undefined
+}
 
 /** The downstream end, as the upstream end sees it. */
 export interface ResponseSink extends BodySink {

@@ -16,6 +16,13 @@ export interface CorsPolicy {
   maxAge?: number | undefined
 }
 
+/** Whether `path`, with or without a query, is `prefix` or lies under it by whole segments. */
+export function isUnder(prefix: string, path: string): boolean {
+  if (!path.startsWith(prefix)) return false
+  const next = path[prefix.length]
+  return prefix.endsWith('/') || next === undefined || next === '/' || next === '?'
+}
+
 /** What of a request an answer of our own depends on. */
 export interface AnsweredRequest {
   readonly method: string

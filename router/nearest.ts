@@ -1,7 +1,7 @@
 /** The known word that a mistyped one most likely meant. */
 
 /** Undefined if none is near: at most 2 edits, or 1 for words of up to 4 letters. */
-export function nearest(word: string, known: readonly string[]): string | undefined {
+export function nearest(word: string, known: Iterable<string>): string | undefined {
   let best: string | undefined
   let least = word.length <= 4 ? 2 : 3
   for (const candidate of known) {

@@ -66,6 +66,14 @@ export const sessionLimits = {
   'limits.streams': setting(kinds.integer(1, 100_000), '1000', 'Streams of one session at a time.'),
   'limits.window': setting(kinds.bytes, '4MiB', 'Largest receive window of a stream; at most 16MiB.'),
   'limits.session-buffer': setting(kinds.bytes, '32MiB', 'Unread bytes of one session.'),
-  'ping.interval': setting(kinds.duration, '10s', 'How often a session is probed.'),
-  'ping.timeout': setting(kinds.duration, '15s', 'A session that did not answer a probe for so long is dead.'),
+  'ping.interval': setting(
+    kinds.durationFrom('1s', '20s'),
+    '10s',
+    'How often the server pings a session; a client pings when that is overdue. Middleboxes cut what is quiet for longer.',
+  ),
+  'ping.timeout': setting(
+    kinds.durationFrom('1s', '10m'),
+    '15s',
+    'A session on which nothing at all arrived for so long is dead. Pings come at least every two thirds of it.',
+  ),
 }

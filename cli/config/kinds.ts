@@ -144,6 +144,16 @@ export const duration = kind<number>('TIME', { type: 'string', pattern: '^[0-9]+
   return Number(match[1]) * DURATION_UNITS[match[2]!]!
 })
 
+/** A duration from `least` to `most`, both as one would write them. */
+export function durationFrom(least: string, most: string): Kind<number> {
+  const [leastMs, mostMs] = [duration.read(least), duration.read(most)]
+  return kind<number>('TIME', duration.schema, value => {
+    const ms = duration.read(value)
+    if (ms >= leastMs && ms <= mostMs) return ms
+    throw new TypeError(`expected a duration from ${least} to ${most}`)
+  })
+}
+
 export function oneOf<const T extends string>(...values: readonly T[]): Kind<T> {
   return kind<T>(values.join('|'), { enum: values }, value => {
     const found = values.find(candidate => candidate === value)

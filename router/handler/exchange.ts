@@ -53,6 +53,10 @@ export class RoutedExchange implements RequestSink {
     hooks.total++
   }
 
+  get route(): string | undefined {
+    return this.#route?.name
+  }
+
   /** Lets `start` begin the upstream end. It may fail before it returns; after a response it discards the request. */
   forward(start: (response: ResponseSink) => RequestSink): void {
     const upstream = start(new RoutedResponse(this))
@@ -193,7 +197,7 @@ export class RoutedExchange implements RequestSink {
     onExchange({
       requestId: request.requestId,
       runtime: undefined,
-      route: this.#route?.name,
+      route: this.route,
       session: undefined,
       method: request.method,
       host: request.authority,

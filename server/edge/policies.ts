@@ -2,7 +2,7 @@
  * CORS policies that clients published in `hello`, kept after they left, so that a browser can read why a runtime does
  * not answer. Bounded; what was published longest ago goes first.
  */
-import type { CorsPolicy } from '../../protocol/problem.ts'
+import { type CorsPolicy, isUnder } from '../../protocol/problem.ts'
 
 /** A policy and the paths it is for: a prefix of whole segments. */
 export interface PathPolicy {
@@ -52,14 +52,6 @@ export class Policies {
       this.#entries.delete(runtime!)
       return this.#fallback
     }
-    const end = path.indexOf('?')
-    const plain = end < 0 ? path : path.slice(0, end)
-    for (const one of entry.policies) if (covers(one.path, plain)) return one.policy
-    return this.#fallback
+    return entry.policies.find(one => isUnder(one.path, path))?.policy ?? this.#fallback
   }
-}
-
-function covers(prefix: string, path: string): boolean {
-  if (!path.startsWith(prefix)) return false
-  return prefix.endsWith('/') || path.length === prefix.length || path.charCodeAt(prefix.length) === 0x2f
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { nearest, suggestion } from '../../cli/suggest.ts'
+import { suggestion } from '../../cli/suggest.ts'
 
 const FLAGS = ['domain', 'public.listen', 'public.tls.cert', 'public.tls.key', 'control.tls.cert', 'ca', 'ca-only']
 
@@ -10,10 +10,9 @@ test.each([
   ['ca-olny', 'ca-only'],
   ['c', 'ca'],
 ])('%s is near to %s', (word, expected) => {
-  expect(nearest(word, FLAGS)).toBe(expected)
+  expect(suggestion(word, FLAGS, '--')).toBe(`; did you mean --${expected}?`)
 })
 
 test.each(['verbose', 'xyz', ''])('nothing is near to %j', word => {
-  expect(nearest(word, ['domain', 'public.listen'])).toBeUndefined()
   expect(suggestion(word, ['domain', 'public.listen'])).toBe('')
 })

@@ -3,6 +3,7 @@ import { type ClientOptions, createTunnel, type ExchangeRecord, type Tunnel } fr
 import { SallyportError } from '../../protocol/errors.ts'
 import { newExchangeId } from '../../protocol/exchange/id.ts'
 import type { Handler, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { createRouter } from '../../router/router.ts'
 import { type FakeExchange, FakeServer, type FakeSession } from './fake-server.ts'
 
 /** A target that does nothing by itself: the test answers. */
@@ -122,6 +123,40 @@ describe('an exchange', () => {
     expect(JSON.parse(text)).toMatchObject({ code: 'upstream-refused', requestId: 'r1' })
     expect(text).not.toContain('10.0.0.1')
     expect(records[0]).toMatchObject({ status: 502, code: 'upstream-refused', cut: false })
+  })
+
+  it('that fails beside the path of a policy is not shown to its pages', async () => {
+    const cors = [{ path: '/app', origins: ['https://ui.example.com'] }]
+    const { session, target } = await start({ cors })
+    const headers = ['x-request-id', 'r1', 'origin', 'https://ui.example.com']
+    for (const [index, path] of ['/apple', '/app?q', '/app/'].entries()) {
+      const exchange = session.exchange({ path, headers })
+      await target.until(() => target.requests.length === index + 1)
+      target.requests[index]!.response.abort(new SallyportError('upstream-refused'))
+      const answer = await exchange.answer()
+      expect(answer.headers.includes('https://ui.example.com')).toBe(path !== '/apple')
+    }
+  })
+
+  it('through a router is recorded with its route, one that is answered at once too', async () => {
+    const router = createRouter({
+      routes: {
+        routes: [
+          { name: 'gone', match: { path: '/gone' }, target: 'http://127.0.0.1:9' },
+          { name: 'here', match: { path: '/here', methods: ['POST'] }, target: 'http://127.0.0.1:9' },
+        ],
+      },
+    })
+    const { session, records } = await start({ target: router })
+    await session.exchange({ path: '/gone' }).answer()
+    await session.exchange({ path: '/here' }).answer()
+    await session.exchange({ path: '/nowhere' }).answer()
+    expect(records.map(({ route, status }) => [route, status])).toEqual([
+      ['gone', 502],
+      ['here', 405],
+      [undefined, 404],
+    ])
+    await router.close()
   })
 
   it('that breaks midway is cut, never ended', async () => {
