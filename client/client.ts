@@ -246,12 +246,26 @@ export class Client implements Tunnel, ConnectionOwner {
     for (const connection of this.#connections) connection.networkChanged()
   }
 
+  #underWay() {
+    const { live, webSockets } = this.#exchanges
+    return { exchanges: live - webSockets, webSockets }
+  }
+
+  #graceOver(): void {
+    const late = this.#underWay()
+    if (late.exchanges + late.webSockets === 0) return
+    this.#logger.warn(late, 'the grace is over: WebSockets are closed (1001), other exchanges are cut')
+  }
+
   async #close(graceMs: number): Promise<void> {
     this.#stop.abort(new SallyportError('runtime-offline', CLOSED))
     this.#first.reject(new SallyportError('runtime-offline', 'the tunnel was closed before its first session'))
     this.#tokens.close()
     this.#network.close()
+    this.#logger.info({ ...this.#underWay(), graceMs }, 'draining: no new exchanges; those under way may end')
+    const grace = setTimeout(() => this.#graceOver(), graceMs)
     await Promise.all([...this.#sessions.keys()].map(session => session.drain(CLOSED, graceMs)))
+    clearTimeout(grace)
     await this.#sockets.closed()
     this.#exchanges.close()
     this.#target.close()

@@ -45,6 +45,8 @@ export class Exchanges {
   readonly #options: ExchangesOptions
   /** Exchanges under way. */
   live = 0
+  /** Those of them that asked for a WebSocket. */
+  webSockets = 0
   /** Exchanges begun since the start. */
   total = 0
   /** Those whose session has died. */
@@ -77,6 +79,7 @@ export class Exchanges {
       if (refusal !== undefined) return new Refusal(refusal)
     }
     this.live++
+    if (request.upgrade) this.webSockets++
     this.total++
     const exchange = new Exchange(this, request, response, session, id)
     exchange.begun(this.#options.handler(request, exchange.answer))
@@ -101,6 +104,7 @@ export class Exchanges {
   /** @internal */
   over(exchange: Exchange, id: string | undefined): void {
     this.live--
+    if (exchange.upgrade) this.webSockets--
     this.#unheard.delete(exchange)
     if (id !== undefined) this.#options.begun.end(id)
     this.#options.onExchange?.(exchange.record())
@@ -145,6 +149,10 @@ class Exchange implements RequestSink {
     this.#path = request.path
     this.response = response
     this.answer = new Answer(this)
+  }
+
+  get upgrade(): boolean {
+    return this.#request.upgrade
   }
 
   /** The session is gone, and nobody waits for the answer. */
