@@ -57,9 +57,12 @@ export class FrameFollower {
   }
 }
 
-/** A Close frame without a reason; `masked` in the direction from client to server. */
-export function closeFrame(code: number, masked: boolean): Buffer {
-  if (!masked) return Buffer.from([0x80 | CLOSE, 2, code >>> 8, code & 0xff])
+/** A Close frame; `masked` in the direction from client to server. `reason` has at most 123 bytes of ASCII. */
+export function closeFrame(code: number, masked: boolean, reason = ''): Buffer {
+  const payload = Buffer.from(`  ${reason}`, 'latin1')
+  payload.writeUInt16BE(code)
+  if (!masked) return Buffer.concat([Buffer.of(0x80 | CLOSE, payload.length), payload])
   const key = randomBytes(4)
-  return Buffer.from([0x80 | CLOSE, MASKED | 2, ...key, (code >>> 8) ^ key[0]!, (code & 0xff) ^ key[1]!])
+  for (let i = 0; i < payload.length; i++) payload[i]! ^= key[i & 3]!
+  return Buffer.concat([Buffer.of(0x80 | CLOSE, MASKED | payload.length), key, payload])
 }

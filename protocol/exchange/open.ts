@@ -25,6 +25,7 @@ import { MessageWriter } from './writer.ts'
 
 /** WebSocket close code of a session that leaves (RFC 6455 section 7.4.1). */
 const GOING_AWAY = 1001
+const FAREWELL = 'this connection is being moved: connect again'
 const NO_CONTENT = messageEndText([])
 
 export interface OpenOptions {
@@ -221,13 +222,13 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
     this.#in = new RawDirection(
       chunk => this.#response.data(chunk),
       () => {
-        this.#response.data(closeFrame(GOING_AWAY, false))
+        this.#response.data(closeFrame(GOING_AWAY, false, FAREWELL))
         this.#response.end([])
       },
     )
     this.#out = new RawDirection(
       chunk => this.#writer.raw(chunk),
-      () => this.#writer.finish(latin1(closeFrame(GOING_AWAY, true))),
+      () => this.#writer.finish(latin1(closeFrame(GOING_AWAY, true, FAREWELL))),
     )
     this.#response.head({ status: 101, headers, bodyBytes: 0 })
     if (this.#leaving) this.leave()

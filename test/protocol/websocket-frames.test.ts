@@ -54,7 +54,9 @@ test('sees a Close pass', () => {
 
 test.each([true, false])('the Close frame is one that ws understands (masked: %s)', async masked => {
   const receiver = new Receiver({ isServer: masked })
-  const concluded = new Promise(resolve => receiver.on('conclude', resolve))
-  receiver.write(closeFrame(1001, masked))
-  expect(await concluded).toBe(1001)
+  const concluded = new Promise<[number, string]>(resolve => {
+    receiver.on('conclude', (code, reason) => resolve([code, reason.toString()]))
+  })
+  receiver.write(closeFrame(1001, masked, 'come again'))
+  expect(await concluded).toEqual([1001, 'come again'])
 })

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/errors.ts'
 import { BODY_UNKNOWN } from '../../../protocol/exchange.ts'
+import { closeFrame } from '../../../protocol/websocket-frames.ts'
 import { request, send, tunnel, upstreams } from './support.ts'
 
 const upgrade = () => request({ upgrade: true, headers: ['sec-websocket-protocol', 'a, b'] })
@@ -136,7 +137,8 @@ describe('an upgrade', () => {
   describe('when the session leaves', () => {
     const masked = Buffer.concat([Buffer.from([0x82, 0x85, 1, 2, 3, 4]), Buffer.alloc(5)])
     const plain = Buffer.concat([Buffer.from([0x82, 0x05]), Buffer.alloc(5)])
-    const close = Buffer.from([0x88, 0x02, 0x03, 0xe9])
+    const reason = 'this connection is being moved: connect again'
+    const close = closeFrame(1001, false, reason)
 
     async function open() {
       const { handler, next } = upstreams()
@@ -158,7 +160,7 @@ describe('an upgrade', () => {
       expect(caller.events.at(-1)).toBe('end')
       await upstream.over()
       const frame = Buffer.from(upstream.text.slice(11), 'latin1')
-      expect([frame[0], frame[1], frame.length]).toEqual([0x88, 0x82, 8])
+      expect([frame[0], frame[1]! & 0x80, frame.length]).toEqual([0x88, 0x80, close.length + 4])
       expect([frame[6]! ^ frame[2]!, frame[7]! ^ frame[3]!]).toEqual([0x03, 0xe9])
       // What the ends still say is discarded, and credited.
       caller.sink.data(Buffer.alloc(8))
@@ -166,7 +168,7 @@ describe('an upgrade', () => {
       upstream.response.data(close)
       upstream.response.end([])
       await new Promise(done => client.ping(done))
-      expect(caller.bytes).toBe(11)
+      expect(caller.bytes).toBe(7 + close.length)
       expect([server.streams, client.streams, server.bufferedBytes]).toEqual([0, 0, 0])
     })
 
