@@ -19,8 +19,23 @@ const HOP_BY_HOP: ReadonlySet<string> = new Set([
   'http2-settings',
 ])
 
-/** Fields that mean nothing, or harm, in a trailer section (RFC 9110 section 6.5.1). */
-const NEVER_TRAILERS: ReadonlySet<string> = new Set(['content-length', 'host', 'trailer', 'content-encoding', 'expect'])
+/**
+ * Fields of framing, routing, authentication and content, which mean nothing in a trailer section, or harm where somebody
+ * merges it into the head (RFC 9110 section 6.5.1).
+ */
+const NEVER_TRAILERS: ReadonlySet<string> = new Set([
+  'content-length',
+  'content-type',
+  'content-encoding',
+  'content-range',
+  'host',
+  'trailer',
+  'expect',
+  'authorization',
+  'cookie',
+  'set-cookie',
+  'x-request-id',
+])
 
 /** RFC 9110 section 5.6.2: a method or a field name. */
 export function isToken(text: string): boolean {
@@ -133,10 +148,14 @@ export function namedByConnection(values: readonly string[]): Set<string> | unde
   return named
 }
 
-/** Removes from a trailer section, in place, what may not stand in one. */
+/** Removes from a trailer section, in place, what may not stand in one: a caller's word about itself among it. */
 export function stripTrailers(trailers: HeaderList): HeaderList {
-  if (trailers.length > 0) removeWhere(trailers, name => HOP_BY_HOP.has(name) || NEVER_TRAILERS.has(name))
+  if (trailers.length > 0) removeWhere(trailers, isNoTrailer)
   return trailers
+}
+
+function isNoTrailer(name: string): boolean {
+  return HOP_BY_HOP.has(name) || NEVER_TRAILERS.has(name) || isForwardedName(name)
 }
 
 /**

@@ -164,6 +164,8 @@ export class Http2ServerExchange implements ResponseSink {
     this.#raw = response.status === 101
     if (this.#raw && !upgrade) throw new SallyportError('upstream-broken', '101 to a request that asked for no upgrade')
     const status = this.#raw ? 200 : response.status
+    // To an extended CONNECT any 2xx says yes (RFC 8441 section 5), and what comes behind it would be read as frames.
+    if (upgrade && !this.#raw && status < 300) throw new SallyportError('upstream-broken', `${status} to an upgrade`)
     if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
     const block = outgoingBlock([':status', String(status)], response.headers)
     const none = !this.#raw && (method === 'HEAD' || status === 204 || status === 304 || bodyBytes === 0)

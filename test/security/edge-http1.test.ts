@@ -3,51 +3,36 @@
  * attack, on the same connection and on another caller's: nothing crosses.
  */
 import { afterEach, describe, expect, test } from 'vitest'
-import { call, proxy, type RawPeer, RawUpstream } from '../protocol/http1/raw.ts'
+import { webSocketAccept } from '../../protocol/http1/websocket.ts'
+import type { RawPeer } from '../protocol/http1/raw.ts'
+import { CANARY, HOST, OTHER_CANARY, OTHER_HOST, startEdge, stopEdges } from './edge.ts'
 
-const open: { close(options?: { graceMs: number }): unknown }[] = []
-afterEach(async () => {
-  for (const end of open.splice(0)) await end.close({ graceMs: 0 })
-})
+afterEach(stopEdges)
 
-/** Answers each request in the order in which they came, naming its target. */
-function answering(peer: RawPeer): void {
-  let answered = 0
-  peer.socket.on('data', () => {
-    const targets = [...peer.text.matchAll(/([A-Z]+) (\S+) HTTP\/1\.1\r\n/g)]
-    for (; answered < targets.length; answered++) {
-      const body = `answer to ${targets[answered]![2]}`
-      peer.send(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
-    }
-  })
+async function start(onPeer?: (peer: RawPeer) => void) {
+  const edge = await startEdge(onPeer)
+  return { ...edge, caller: await edge.call() }
 }
 
-async function start(onPeer: (peer: RawPeer) => void = answering) {
-  const upstream = await RawUpstream.start(onPeer)
-  const listener = await proxy(upstream.port)
-  open.push(upstream, listener)
-  const { port } = listener.address
-  return { upstream, port, caller: await call(port), other: await call(port) }
-}
-
-const CANARY = 'GET /canary HTTP/1.1\r\nHost: a\r\n\r\n'
-
-/** The attack is refused with the status, its connection closed, and nothing of it or behind it reached the upstream. */
-async function refused(attack: string, status: number | RegExp): Promise<void> {
-  const { upstream, caller, other } = await start()
-  caller.send(`${attack}${CANARY}`)
+/** The attack is refused with the status, its connection closed, and nothing of it or behind it reached an upstream. */
+async function refused(attack: string, status: number): Promise<void> {
+  const { upstream, caller, call, othersUnhurt } = await start()
+  // Behind it a request to its own runtime, and one to another tenant.
+  caller.send(`${attack}${CANARY}${OTHER_CANARY}`)
   const text = await caller.end()
-  expect(text).toMatch(typeof status === 'number' ? new RegExp(`^HTTP/1\\.1 ${status} `) : status)
+  expect(text).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
   expect(text).toContain('connection: close\r\n')
   expect(text.split('HTTP/1.1 ').length).toBe(2)
   expect(upstream.text).toBe('')
+  await othersUnhurt()
+  const other = await call()
   other.send(CANARY)
   expect(await other.saying('canary')).toContain('answer to /canary')
-  expect(upstream.text.split('\r\n')[0]).toBe('GET /canary HTTP/1.1')
+  expect(upstream.text.match(/^\S+ \S+ HTTP\/1\.1\r$/gm)).toEqual(['GET /canary HTTP/1.1\r'])
 }
 
-const post = (fields: string, body = '') => `POST /attack HTTP/1.1\r\nHost: a\r\n${fields}\r\n${body}`
-const get = (fields: string) => `GET /attack HTTP/1.1\r\nHost: a\r\n${fields}\r\n`
+const post = (fields: string, body = '') => `POST /attack HTTP/1.1\r\nHost: ${HOST}\r\n${fields}\r\n${body}`
+const get = (fields: string) => `GET /attack HTTP/1.1\r\nHost: ${HOST}\r\n${fields}\r\n`
 
 describe('E1: lengths that could be read in two ways', () => {
   test.each([
@@ -80,7 +65,7 @@ describe('E2: bytes that some would read as another line', () => {
   test.each([
     ['bare LF in the request line', get('').replace('1.1\r\n', '1.1\n')],
     ['bare LF behind a field', get('X: y\nZ: w\r\n')],
-    ['bare LF at the end', 'GET /attack HTTP/1.1\r\nHost: a\r\n\n'],
+    ['bare LF at the end', `GET /attack HTTP/1.1\r\nHost: ${HOST}\r\n\n`],
     ['bare CR in a value', get('X: y\rZ: w\r\n')],
     ['bare CR behind a name', get('X\r: y\r\n')],
     ['NUL in a value', get('X: y\0z\r\n')],
@@ -88,7 +73,7 @@ describe('E2: bytes that some would read as another line', () => {
     ['NUL in the target', get('').replace('/attack', '/att\0ack')],
     ['a folded line', get('X: y\r\n z\r\n')],
     ['a folded line with a tab', get('X: y\r\n\tz\r\n')],
-    ['a folded first line', 'GET /attack HTTP/1.1\r\n Host: a\r\n\r\n'],
+    ['a folded first line', `GET /attack HTTP/1.1\r\n Host: ${HOST}\r\n\r\n`],
     ['space before the colon', get('X : y\r\n')],
     ['tab before the colon', get('X\t: y\r\n')],
     ['no colon', get('XY\r\n')],
@@ -98,7 +83,7 @@ describe('E2: bytes that some would read as another line', () => {
     ['two spaces in the request line', get('').replace('GET ', 'GET  ')],
     ['a tab in the request line', get('').replace('GET ', 'GET\t')],
     ['a space behind the version', get('').replace('1.1\r', '1.1 \r')],
-    ['no version', 'GET /attack\r\nHost: a\r\n\r\n'],
+    ['no version', `GET /attack\r\nHost: ${HOST}\r\n\r\n`],
     ['HTTP/0.9', 'GET /attack\r\n'],
     ['HTTP/1.2', get('').replace('1.1', '1.2')],
     ['HTTP/3.0', get('').replace('1.1', '3.0')],
@@ -130,16 +115,18 @@ describe('E3: chunks', () => {
     ['bare CR in an extension', chunked('5;a\rb\r\nabcde\r\n0\r\n\r\n')],
   ])('E3: %s: 400, and the upstream never has a whole request', async (_name, attack) => {
     // An upstream that waits for the whole request, as they do.
-    const { upstream, caller, other } = await start(peer => {
+    const { upstream, caller, call, othersUnhurt } = await start(peer => {
       peer.socket.on('data', () => {
         if (peer.text.includes('/canary')) peer.send('HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\ncanary')
       })
     })
-    caller.send(`${attack}${CANARY}`)
+    caller.send(`${attack}${CANARY}${OTHER_CANARY}`)
     expect(await caller.end()).toMatch(/^HTTP\/1\.1 400 .*connection: close\r\n/s)
     expect(upstream.text).not.toContain('canary')
     expect(upstream.text).not.toContain('0\r\n\r\n')
     expect(upstream.text.length).toBeLessThan(8192)
+    await othersUnhurt()
+    const other = await call()
     other.send(CANARY)
     await other.saying('canary')
   })
@@ -171,6 +158,20 @@ describe('E5, E6, E7: upgrades', () => {
     caller.send(`${UPGRADE}${CANARY}`)
     expect(await caller.end()).toContain('connection: close')
     expect(upstream.text).not.toContain('canary')
+  })
+
+  test('E5: they wait for the 101, and follow it', async () => {
+    const { upstream, caller } = await start(peer => {
+      peer.socket.once('data', () => {
+        expect(peer.text).toMatch(/\r\n\r\n$/)
+        const key = /^sec-websocket-key: (.*)\r$/m.exec(peer.text)![1]!
+        const fields = `Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ${webSocketAccept(key)}\r\n`
+        peer.send(`HTTP/1.1 101 X\r\n${fields}\r\n`)
+      })
+    })
+    caller.send(`${UPGRADE}EARLY`)
+    await caller.saying('HTTP/1.1 101')
+    await upstream.peers[0]!.saying('EARLY')
   })
 
   test.each([
@@ -243,40 +244,42 @@ describe('E9: exactly one host', () => {
   test.each([
     ['none', 'GET /attack HTTP/1.1\r\n\r\n'],
     ['two', get('Host: b\r\n')],
-    ['the same twice', get('Host: a\r\n')],
+    ['the same twice', get(`Host: ${HOST}\r\n`)],
     ['empty', 'GET /attack HTTP/1.1\r\nHost:\r\n\r\n'],
     ['with user info', 'GET /attack HTTP/1.1\r\nHost: a@b\r\n\r\n'],
     ['with a path', 'GET /attack HTTP/1.1\r\nHost: a/b\r\n\r\n'],
     ['with a space', 'GET /attack HTTP/1.1\r\nHost: a b\r\n\r\n'],
     ['a list', 'GET /attack HTTP/1.1\r\nHost: [a\r\n\r\n'],
     ['too long', `GET /attack HTTP/1.1\r\nHost: ${'a'.repeat(300)}\r\n\r\n`],
-    ['absolute form with user info', 'GET http://x@a/ HTTP/1.1\r\nHost: a\r\n\r\n'],
-    ['absolute form of another scheme', 'GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n'],
-    ['absolute form without a host', 'GET http:///x HTTP/1.1\r\nHost: a\r\n\r\n'],
+    ['absolute form with user info', `GET http://x@a/ HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],
+    ['absolute form of another scheme', `GET ftp://a/ HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],
+    ['absolute form without a host', `GET http:///x HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],
   ])('E9: %s', (_name, attack) => refused(attack, 400))
 
   test('E9: the host of an absolute form is the one that counts everywhere', async () => {
-    const { upstream, caller } = await start()
-    caller.send('GET http://b.example:81/x HTTP/1.1\r\nHost: a\r\n\r\n')
+    const { upstream, others, caller } = await start()
+    caller.send(`GET http://${HOST}:81/x HTTP/1.1\r\nHost: ${OTHER_HOST}\r\n\r\n`)
     await caller.saying('answer to /x')
-    expect(upstream.text).toMatch(/^GET \/x HTTP\/1\.1\r\nhost: b\.example:81\r\n/)
-    expect(upstream.text).not.toContain('host: a\r\n')
+    expect(upstream.text).toMatch(/^GET \/x HTTP\/1\.1\r\n/)
+    expect(upstream.text).toContain(`\r\nhost: ${HOST}:81\r\n`)
+    expect(upstream.text).not.toContain(OTHER_HOST)
+    expect(others.text).toBe('')
   })
 })
 
 describe('E10: methods and forms that are not forwarded', () => {
   test.each([
     ['CONNECT', 'CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405],
-    ['CONNECT with a path', 'CONNECT /attack HTTP/1.1\r\nHost: a\r\n\r\n', 405],
-    ['TRACE', 'TRACE /attack HTTP/1.1\r\nHost: a\r\n\r\n', 405],
-    ['asterisk form', 'OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n', 400],
-    ['authority form', 'GET a:80 HTTP/1.1\r\nHost: a\r\n\r\n', 400],
-    ['a path without a slash', 'GET attack HTTP/1.1\r\nHost: a\r\n\r\n', 400],
+    ['CONNECT with a path', `CONNECT /attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 405],
+    ['TRACE', `TRACE /attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 405],
+    ['asterisk form', `OPTIONS * HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],
+    ['authority form', `GET a:80 HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],
+    ['a path without a slash', `GET attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],
   ])('E10: %s', (_name, attack, status) => refused(attack, status))
 
   test('E10: any other token is a method', async () => {
     const { upstream, caller } = await start()
-    caller.send("M-SEARCH'!~ /x HTTP/1.1\r\nHost: a\r\n\r\n")
+    caller.send(`M-SEARCH'!~ /x HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`)
     await eventuallyContains(() => upstream.text, "M-SEARCH'!~ /x HTTP/1.1")
   })
 })
@@ -289,8 +292,8 @@ describe('E11: sizes', () => {
   test.each([
     ['101 fields', get('X: y\r\n'.repeat(100)), 431],
     ['a head over 16 KiB', get(`X: ${'y'.repeat(17_000)}\r\n`), 431],
-    ['a head that does not end', `GET /attack HTTP/1.1\r\nHost: a\r\nX: ${'y'.repeat(100_000)}`, 431],
-    ['a name that does not end', `GET /attack HTTP/1.1\r\nHost: a\r\n${'y'.repeat(100_000)}`, 431],
+    ['a head that does not end', `GET /attack HTTP/1.1\r\nHost: ${HOST}\r\nX: ${'y'.repeat(100_000)}`, 431],
+    ['a name that does not end', `GET /attack HTTP/1.1\r\nHost: ${HOST}\r\n${'y'.repeat(100_000)}`, 431],
     ['a method that does not end', 'G'.repeat(100_000), 431],
     ['a URI over 8 KiB', get('').replace('/attack', `/${'a'.repeat(8192)}`), 414],
     ['a URI that does not end', `GET /${'a'.repeat(100_000)}`, 414],
@@ -312,6 +315,16 @@ describe('E12, E13: responses', () => {
     ['33 informational ones', 'HTTP/1.1 103 X\r\n\r\n'.repeat(33)],
     ['CR in a header', 'HTTP/1.1 200 OK\r\nX: a\rb\r\nContent-Length: 0\r\n\r\n'],
     ['a status of 999', 'HTTP/1.1 999 X\r\nContent-Length: 0\r\n\r\n'],
+    ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd'],
+    ['a list of lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 3, 3\r\n\r\nabc'],
+    ['a length with a sign', 'HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\nabc'],
+    ['gzip as transfer-encoding', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n'],
+    ['bare LF', 'HTTP/1.1 200 OK\nContent-Length: 0\n\n'],
+    ['NUL in a header', 'HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 0\r\n\r\n'],
+    ['a folded header', 'HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n'],
+    ['a space before the colon', 'HTTP/1.1 200 OK\r\nContent-Length : 0\r\n\r\n'],
+    ['no HTTP', 'SSH-2.0-OpenSSH\r\n\r\n'],
+    ['a head that does not end', `HTTP/1.1 200 OK\r\nX: ${'y'.repeat(100_000)}`],
   ])('E12: %s: 502, and that connection is not used again', async (_name, answer) => {
     const { upstream, caller } = await start(peer => {
       peer.socket.on('data', () => {
@@ -348,10 +361,17 @@ describe('E12, E13: responses', () => {
   })
 })
 
-test('E14: what a caller sends is not in the error that it gets', async () => {
+test.each([
+  ['a target', 'GET <script>alert(1)</script> HTTP/1.1\r\nHost: a\r\n\r\n'],
+  ['a host', 'GET / HTTP/1.1\r\nHost: <b>\r\n\r\n'],
+  ['a host of nobody', 'GET /"><script> HTTP/1.1\r\nHost: zzz.example.com\r\nConnection: close\r\n\r\n'],
+  ['a method', `<b> / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],
+  ['a field', `GET / HTTP/1.1\r\nHost: ${HOST}\r\n<script>: x\r\n\r\n`],
+  ['a request id', 'GET / HTTP/1.1\r\nHost: zzz\r\nX-Request-Id: <script>\r\nConnection: close\r\n\r\n'],
+])('E14: %s is not in the error that its caller gets', async (_name, attack) => {
   const { caller } = await start()
-  caller.send('GET <script>alert(1)</script> HTTP/1.1\r\nHost: <b>\r\n\r\n')
+  caller.send(attack)
   const text = await caller.end()
   expect(text).toContain('content-type: application/problem+json\r\n')
-  expect(text).not.toContain('<')
+  expect(text).not.toMatch(/[<>]|zzz/)
 })

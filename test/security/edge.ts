@@ -1,0 +1,106 @@
+/**
+ * What the tests of the public edge share: a real tunnel from a plain edge to upstreams that record every byte, with a
+ * second runtime of another tenant beside the one under attack.
+ */
+import { once } from 'node:events'
+import { createConnection } from 'node:net'
+import type { ServerOptions } from '../../server/index.ts'
+import { RawPeer, RawUpstream } from '../protocol/http1/raw.ts'
+import { startPair } from '../support/pair.ts'
+import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
+
+/** The runtime under attack, and that of another tenant. */
+export const HOST = `demo.${DOMAIN}`
+export const OTHER_HOST = `other.${DOMAIN}`
+
+export const canary = (host: string) => `GET /canary HTTP/1.1\r\nHost: ${host}\r\n\r\n`
+export const CANARY = canary(HOST)
+export const OTHER_CANARY = canary(OTHER_HOST)
+
+let secrets: Promise<Secrets> | undefined
+const open: (() => unknown)[] = []
+
+/** For `afterEach`. */
+export async function stopEdges(): Promise<void> {
+  for (const stop of open.splice(0).reverse()) await stop()
+}
+
+export interface Edge {
+  readonly port: number
+  /** What the attacked runtime's upstream got. */
+  readonly upstream: RawUpstream
+  /** What the other tenant's got. */
+  readonly others: RawUpstream
+  /** A connection to the edge. */
+  call(): Promise<RawPeer>
+  /** A request on another caller's connection to the other tenant is answered, and nothing else came there. */
+  othersUnhurt(): Promise<void>
+}
+
+/** `onPeer` is what the upstream does with each connection; without it, it answers each request, naming its path. */
+export async function startEdge(
+  onPeer: (peer: RawPeer) => void = answering,
+  options: Partial<ServerOptions> = {},
+): Promise<Edge> {
+  secrets ??= makeSecrets()
+  const upstream = await RawUpstream.start(onPeer)
+  const others = await RawUpstream.start(answering)
+  const target = (of: RawUpstream) => `http://127.0.0.1:${of.port}`
+  const pair = await startPair({
+    target: target(upstream),
+    secrets: await secrets,
+    server: { public: { port: 0 }, ...options },
+    client: { connections: 1 },
+  })
+  await pair.connect('other', target(others), { connections: 1 })
+  open.push(
+    () => pair.stop(),
+    () => upstream.close(),
+    () => others.close(),
+  )
+  const port = pair.server.publicAddress!.port
+  const call = () => callEdge(port)
+  const othersUnhurt = async () => {
+    const caller = await call()
+    caller.send(OTHER_CANARY)
+    const answer = await caller.saying('answer to /canary')
+    if (!answer.startsWith('HTTP/1.1 200 ')) throw new Error(`the other tenant was answered ${answer}`)
+    const targets = [...others.text.matchAll(/^(\S+ \S+) HTTP\/1\.1\r\n/gm)].map(([, target]) => target)
+    if (targets.some(one => one !== 'GET /canary')) throw new Error(`the other tenant got ${targets.join(', ')}`)
+  }
+  return { port, upstream, others, call, othersUnhurt }
+}
+
+async function callEdge(port: number): Promise<RawPeer> {
+  const socket = createConnection({ port, host: '127.0.0.1', noDelay: true })
+  open.push(() => socket.destroy())
+  const peer = new RawPeer(socket)
+  await once(socket, 'connect')
+  return peer
+}
+
+/** Answers each request in the order in which they came, naming its path. */
+export function answering(peer: RawPeer): void {
+  let answered = 0
+  peer.socket.on('data', () => {
+    const targets = [...peer.text.matchAll(/([A-Z]+) (\S+) HTTP\/1\.1\r\n/g)]
+    for (; answered < targets.length; answered++) {
+      const body = `answer to ${targets[answered]![2]}`
+      peer.send(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+    }
+  })
+}
+
+/** Answers the canary as it should, and everything else with these bytes. */
+export function answeringWith(answer: string, wait = /\r\n\r\n/): (peer: RawPeer) => void {
+  return peer => {
+    let seen = 0
+    peer.socket.on('data', () => {
+      const fresh = peer.text.slice(seen)
+      if (!wait.test(fresh)) return
+      seen = peer.text.length
+      if (fresh.includes('/canary')) peer.send('HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\nanswer to /canary')
+      else peer.send(answer)
+    })
+  }
+}
