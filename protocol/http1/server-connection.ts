@@ -194,6 +194,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       this.#watch.within(this.#limits.headMs)
     }
     if (bytes.length - start > this.#limits.headBytes) this.#refuseLongHead(bytes, start)
+    // Half of the empty line.
+    if (bytes.length === 1 && bytes[0] === CR) return
     const lines = bytes.lastIndexOf(LF) + 1
     this.#parser.start()
     if (lines <= start) {
@@ -398,7 +400,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       return
     }
     if (this.#state !== 'readHead') {
-      this.destroy()
+      // Its answer is out already, and so may be those before it, unread.
+      this.#linger()
       return
     }
     this.#closing = true
