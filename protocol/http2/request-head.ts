@@ -51,6 +51,7 @@ function isWebSocket(head: ReceivedHead): boolean {
   if (head.pseudo[':method'] !== 'CONNECT' || protocol !== 'websocket' || head.webSocketVersion !== '13') {
     throw new SallyportError('method-not-allowed', `extended CONNECT ${JSON.stringify(protocol.slice(0, 32))}`)
   }
+  if (head.contentLength > 0) throw bad('content-length of a WebSocket')
   return true
 }
 
