@@ -60,11 +60,14 @@ export function readPath(path: string, end: number): PathReadings | undefined {
   if (!text.startsWith('/') || REFUSED.test(text)) return undefined
   const strict = text.slice(1).split('/').map(decodeSegment)
   const loose: string[] = []
+  let bare = ''
   for (const segment of text.replace(/%2f/gi, '/').split('/')) {
-    const bare = decodeSegment(segment).replace(/;.*$/s, '')
+    bare = decodeSegment(segment).replace(/;.*$/s, '')
     if (bare === '.' || bare === '..') return undefined
     if (bare !== '') loose.push(bare)
   }
+  // Slashes are merged, not lost: routes that end with one ask for it.
+  if (bare === '' && loose.length > 0) loose.push('')
   return { strict, loose }
 }
 

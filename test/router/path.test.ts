@@ -54,6 +54,13 @@ describe('the two readings', () => {
     expect(read('/a;x=1/b')).toEqual({ strict: ['a;x=1', 'b'], loose: ['a', 'b'] })
   })
 
+  it('keep the slash at the end, which routes may ask for', () => {
+    expect(read('//admin/')).toEqual({ strict: ['', 'admin', ''], loose: ['admin', ''] })
+    expect(read('/admin//')).toEqual({ strict: ['admin', '', ''], loose: ['admin', ''] })
+    expect(read('/admin/;x')).toEqual({ strict: ['admin', ';x'], loose: ['admin', ''] })
+    expect(read('//')).toEqual({ strict: ['', ''], loose: [] })
+  })
+
   it('decode once, and leave what is no escape', () => {
     expect(decodeSegment('%61%zz%4')).toBe('a%zz%4')
     expect(read('/%2561')).toEqual({ strict: ['%61'], loose: ['%61'] })
