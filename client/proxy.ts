@@ -31,8 +31,16 @@ export function parseProxy(text: string): OutboundProxy {
 
 function basic(url: URL): string | undefined {
   if (url.username === '' && url.password === '') return undefined
-  const pair = `${decodeURIComponent(url.username)}:${decodeURIComponent(url.password)}`
+  const pair = `${decoded(url.username)}:${decoded(url.password)}`
   return `Basic ${Buffer.from(pair).toString('base64')}`
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    throw new TypeError('the user name or password of the proxy is not percent-encoded: write % as %25')
+  }
 }
 
 /**
