@@ -1,0 +1,59 @@
+/** A socket whose peer is the fuzzer: what arrives is pushed, what is sent is kept. */
+import type { Socket } from 'node:net'
+import { Duplex } from 'node:stream'
+
+export class FakeSocket extends Duplex {
+  readonly remoteAddress = '192.0.2.1'
+  readonly sent: Buffer[] = []
+  wasReset = false
+
+  constructor() {
+    super({ allowHalfOpen: true, readableHighWaterMark: 65_536, writableHighWaterMark: 65_536 })
+  }
+
+  override _read(): void {}
+
+  override _write(chunk: Buffer, _encoding: string, callback: () => void): void {
+    this.sent.push(chunk)
+    callback()
+  }
+
+  setNoDelay(): this {
+    return this
+  }
+
+  resetAndDestroy(): this {
+    this.wasReset = true
+    return this.destroy()
+  }
+
+  /** Its type, as our code asks for it. */
+  get asSocket(): Socket {
+    return this as unknown as Socket
+  }
+
+  get text(): string {
+    return Buffer.concat(this.sent).toString('latin1')
+  }
+
+  /** Brings `pieces`, each in a turn of its own, and then the peer's FIN. */
+  async bring(pieces: readonly Uint8Array[]): Promise<void> {
+    for (const piece of pieces) {
+      if (this.destroyed) return
+      this.push(piece)
+      await nextTick()
+    }
+    await turn()
+    if (!this.destroyed) this.push(null)
+    await turn()
+  }
+}
+
+/** Lets what was put off in this turn happen. */
+export function nextTick(): Promise<void> {
+  return new Promise(resolve => process.nextTick(resolve))
+}
+
+export function turn(): Promise<void> {
+  return new Promise(resolve => setImmediate(resolve))
+}

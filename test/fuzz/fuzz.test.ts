@@ -1,0 +1,108 @@
+/** The fuzzer itself, and its run: 60 s with a fresh seed, or as long as `SALLYPORT_FUZZ_SECONDS` says. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, describe, expect, it } from 'vitest'
+import { fuzz } from './fuzz.ts'
+import { holds } from './holds.ts'
+import { Random } from './random.ts'
+import { readRegressions, writeRegression } from './regressions.ts'
+import type { Target } from './target.ts'
+import { TARGETS } from './targets/index.ts'
+
+const SECONDS = Number(process.env.SALLYPORT_FUZZ_SECONDS ?? 60)
+
+const folders: string[] = []
+afterEach(() => {
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true })
+})
+
+/** Breaks on inputs that hold an X; in a later turn, if `late`. */
+function brittle(late: boolean): Target {
+  const check = (input: Buffer) => holds(!input.includes('X'), 'there is no X')
+  return {
+    name: 'brittle',
+    generate: random => random.bytes(random.between(0, 60)),
+    execute: input => {
+      if (!late) return check(input)
+      return new Promise(resolve => {
+        setImmediate(resolve)
+        process.nextTick(check, input)
+      })
+    },
+  }
+}
+
+describe('the fuzzer', () => {
+  it.each([[false], [true]])('finds what breaks, and shrinks it (thrown in a later turn: %s)', async late => {
+    const { find } = await fuzz(brittle(late), { seed: 'a', ms: 60_000 })
+    expect(find?.original.length).toBeGreaterThan(1)
+    expect(find?.input.toString()).toBe('X')
+    expect(String(find?.error)).toContain('there is no X')
+  })
+
+  it('finds what is never given back', async () => {
+    const kept: Buffer[] = []
+    const leaking: Target = {
+      name: 'leaking',
+      generate: () => Buffer.alloc(0),
+      execute: () => void kept.push(Buffer.alloc(128 * 1024)),
+    }
+    const { find } = await fuzz(leaking, { seed: 'a', ms: 60_000, executions: 500 })
+    expect(String(find?.error)).toContain('live bytes grew')
+  })
+
+  it('makes the same inputs from the same seed, and others from another', () => {
+    const inputs = (seed: string) =>
+      TARGETS.map(target => target.generate(new Random(`${seed}/${target.name}/7`)).toString('hex'))
+    expect(inputs('a')).toEqual(inputs('a'))
+    expect(inputs('a')).not.toEqual(inputs('b'))
+  })
+
+  it('keeps each find as a file, which is replayed', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'sallyport-fuzz-'))
+    folders.push(folder)
+    const input = new Random('x').bytes(200)
+    const file = writeRegression('routes', input, folder)
+    expect(readRegressions(folder)).toEqual([{ file, target: 'routes', input }])
+  })
+
+  it('has a target for each regression input', () => {
+    const names = TARGETS.map(target => target.name)
+    for (const { target, input } of readRegressions()) {
+      expect(names).toContain(target)
+      expect(input.length).toBeGreaterThan(0)
+    }
+  })
+})
+
+describe('npm run fuzz', () => {
+  it(
+    `${SECONDS} s with a fresh seed: no finds`,
+    async () => {
+      const { code, text } = await run('--seconds', String(SECONDS))
+      console.log(text)
+      expect(text).toMatch(/^seed [0-9a-f]{8}$/m)
+      expect(code, text).toBe(0)
+      for (const { name } of TARGETS) expect(text).toMatch(new RegExp(`^${name} +[1-9]`, 'm'))
+    },
+    SECONDS * 1000 + 120_000,
+  )
+
+  it('says which targets there are', async () => {
+    const { code, text } = await run('--only', 'nothing')
+    expect(code).toBe(2)
+    expect(text).toContain('http1-edge')
+  })
+})
+
+async function run(...args: string[]): Promise<{ code: number | null; text: string }> {
+  const child = spawn(process.execPath, [join(import.meta.dirname, 'run.ts'), ...args])
+  let text = ''
+  child.stdout.on('data', chunk => (text += chunk))
+  child.stderr.on('data', chunk => (text += chunk))
+  await once(child, 'close')
+  return { code: child.exitCode, text }
+}

@@ -1,0 +1,86 @@
+/** Runs targets for so many executions or so long, and stops a target at its first find. */
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { Broken } from './holds.ts'
+import { Random } from './random.ts'
+import { failure, shrink } from './shrink.ts'
+import type { Target } from './target.ts'
+
+export interface FuzzOptions {
+  readonly seed: string
+  /** For each target: until this time is over ... */
+  readonly ms: number
+  /** ... or so many executions are done. */
+  readonly executions?: number | undefined
+}
+
+export interface Find {
+  readonly target: string
+  readonly input: Buffer
+  /** The input as it was found. */
+  readonly original: Buffer
+  readonly error: unknown
+}
+
+export interface TargetResult {
+  readonly target: string
+  readonly executions: number
+  readonly ms: number
+  /** By how much the live bytes (heap and external) grew. */
+  readonly grownBytes: number
+  readonly find: Find | undefined
+}
+
+/** Live bytes that a target may leave behind, caches of its own included. */
+const MAX_GROWN_BYTES = 16 * 1024 * 1024
+/** What compilers and caches need settles in so many executions. */
+const WARM_UP = 200
+/** No input of a few kilobytes takes longer, on the slowest machine. */
+const MAX_EXECUTION_MS = 5_000
+
+/** Input `n` of a target follows from the seed, its name and `n`, whatever ran before. */
+export async function fuzz(target: Target, options: FuzzOptions): Promise<TargetResult> {
+  const startedAt = performance.now()
+  let executions = 0
+  let warmBytes = 0
+  let find: Find | undefined
+  while (find === undefined && executions < (options.executions ?? Number.POSITIVE_INFINITY)) {
+    if (performance.now() - startedAt >= options.ms) break
+    if (executions === WARM_UP) warmBytes = await liveBytes()
+    find = await once(target, target.generate(new Random(`${options.seed}/${target.name}/${executions}`)))
+    executions++
+  }
+  const grownBytes = executions > WARM_UP ? (await liveBytes()) - warmBytes : 0
+  if (find === undefined && grownBytes > MAX_GROWN_BYTES) find = leak(target, grownBytes)
+  return { target: target.name, executions, ms: performance.now() - startedAt, grownBytes, find }
+}
+
+async function once(target: Target, input: Buffer): Promise<Find | undefined> {
+  const startedAt = performance.now()
+  const error = await failure(target, input)
+  if (error !== undefined) return { target: target.name, input: await shrink(target, input), original: input, error }
+  const ms = performance.now() - startedAt
+  if (ms < MAX_EXECUTION_MS) return undefined
+  return { target: target.name, input, original: input, error: new Broken(`one input took ${Math.round(ms)} ms`) }
+}
+
+function leak(target: Target, bytes: number): Find {
+  const error = new Broken(`live bytes grew by ${bytes}`)
+  return { target: target.name, input: Buffer.alloc(0), original: Buffer.alloc(0), error }
+}
+
+let collect: (() => void) | undefined
+
+async function liveBytes(): Promise<number> {
+  if (collect === undefined) {
+    setFlagsFromString('--expose-gc')
+    collect = runInNewContext('gc') as () => void
+  }
+  // Buffers are given back in a turn behind the one that found them dead.
+  for (let i = 0; i < 3; i++) {
+    collect()
+    await new Promise(resolve => setImmediate(resolve))
+  }
+  const { heapUsed, external } = process.memoryUsage()
+  return heapUsed + external
+}

@@ -1,0 +1,40 @@
+/** Makes a find smaller: removes halves, quarters and so on down to single bytes, as long as it still fails. */
+import type { Target } from './target.ts'
+
+const MOST_TRIES = 2_000
+
+export async function shrink(target: Target, input: Buffer): Promise<Buffer> {
+  let best = input
+  let tries = 0
+  for (let size = Math.ceil(best.length / 2); size >= 1 && tries < MOST_TRIES; size = Math.floor(size / 2)) {
+    for (let at = 0; at < best.length && tries < MOST_TRIES; tries++) {
+      const smaller = Buffer.concat([best.subarray(0, at), best.subarray(at + size)])
+      if ((await failure(target, smaller)) === undefined) at += size
+      else best = smaller
+    }
+  }
+  return best
+}
+
+/** What `execute` throws, or what is thrown in a later turn because of it. */
+export async function failure(target: Target, input: Buffer): Promise<unknown> {
+  let thrown: unknown
+  const onUncaught = (error: unknown) => {
+    thrown ??= error ?? new Error('thrown: nothing')
+  }
+  process.on('uncaughtException', onUncaught)
+  process.on('unhandledRejection', onUncaught)
+  try {
+    const running = target.execute(Buffer.from(input))
+    if (running !== undefined) {
+      await running
+      await new Promise(resolve => setImmediate(resolve))
+    }
+  } catch (error) {
+    thrown ??= error
+  } finally {
+    process.off('uncaughtException', onUncaught)
+    process.off('unhandledRejection', onUncaught)
+  }
+  return thrown
+}

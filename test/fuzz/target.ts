@@ -1,0 +1,10 @@
+import type { Random } from './random.ts'
+
+/** One parser or state machine with what must hold for it. */
+export interface Target {
+  readonly name: string
+  /** An input: made by a grammar, changed here and there. */
+  generate(random: Random): Buffer
+  /** Throws if something does not hold. All that it does follows from `input` alone, so that a find can be repeated. */
+  execute(input: Buffer): void | Promise<void>
+}

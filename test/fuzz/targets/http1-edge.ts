@@ -1,0 +1,178 @@
+import {
+  BODY_UNKNOWN,
+  type Handler,
+  type HeaderList,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseSink,
+} from '../../../protocol/exchange.ts'
+import { isAuthority, isPath, isToken } from '../../../protocol/headers.ts'
+import { Http1ClientConnection } from '../../../protocol/http1/client-connection.ts'
+import { serveHttp1 } from '../../../protocol/http1/server-connection.ts'
+import { DEFAULT_LIMITS } from '../../../protocol/limits.ts'
+import { FakeSocket, turn } from '../fake-socket.ts'
+import { canonicalHeaders, holds, same } from '../holds.ts'
+import { anyRequests } from '../http1-grammar.ts'
+import { cut } from '../mutate.ts'
+import { Random } from '../random.ts'
+import type { Target } from '../target.ts'
+
+/** One request, as a handler saw it. */
+export interface Seen {
+  readonly request: HttpRequest
+  body: string
+  trailers: HeaderList | undefined
+  aborted: boolean
+}
+
+export interface Connection {
+  readonly seen: Seen[]
+  /** What the caller was answered, without what differs from run to run. */
+  readonly answer: string
+  readonly refused: boolean
+}
+
+/** When the handler answers; all of it happens on real edges. */
+const ANSWERS = ['at the end', 'at once', 'at the first bytes', 'never'] as const
+export type Answers = (typeof ANSWERS)[number]
+
+/** Serves `pieces` as one connection. */
+export async function serve(pieces: readonly Uint8Array[], answers: Answers): Promise<Connection> {
+  const socket = new FakeSocket()
+  const seen: Seen[] = []
+  let refused = false
+  const connection = serveHttp1(socket.asSocket, {
+    handler: recorder(seen, answers),
+    onBadRequest: error => {
+      holds(error.reason !== 'internal', `refused with a reason of the table: ${error.stack}`)
+      refused = true
+    },
+  })
+  await socket.bring(pieces)
+  await turn()
+  connection.destroy()
+  await turn()
+  const answer = socket.text.replace(/date: [^\r]+/g, 'date: x')
+  return { seen, answer, refused }
+}
+
+function recorder(all: Seen[], answers: Answers): Handler {
+  return (request, response): RequestSink => {
+    const seen: Seen = { request, body: '', trailers: undefined, aborted: false }
+    all.push(seen)
+    let answered = false
+    const answer = () => {
+      if (!answered) respond(request, response)
+      answered = true
+    }
+    if (request.upgrade && answers !== 'never') setImmediate(answer)
+    else if (answers === 'at once') answer()
+    return {
+      data: chunk => {
+        holds(chunk.length > 0, 'data is never empty')
+        holds(seen.trailers === undefined && !seen.aborted, 'nothing comes behind the end')
+        seen.body += Buffer.from(chunk).toString('latin1')
+        response.consumed(chunk.length)
+        if (answers === 'at the first bytes') answer()
+      },
+      end: trailers => {
+        holds(seen.trailers === undefined && !seen.aborted, 'one end')
+        seen.trailers = trailers
+        if (answers !== 'never') answer()
+      },
+      abort: () => {
+        holds(!seen.aborted, 'one abort')
+        seen.aborted = true
+      },
+      consumed: () => {},
+    }
+  }
+}
+
+function respond(request: HttpRequest, response: ResponseSink): void {
+  if (request.upgrade) {
+    response.head({ status: 101, headers: [], bodyBytes: 0 })
+    return
+  }
+  const head = request.method === 'HEAD'
+  response.head({ status: 200, headers: ['content-length', '2'], bodyBytes: head ? 0 : 2 })
+  if (!head) response.data(Buffer.from('ok'))
+  response.end([])
+}
+
+/** What any cut of the same bytes must come to. Why a request was refused may depend on how much of it was there. */
+function outcome({ seen, answer, refused }: Connection): unknown {
+  const requests = seen.map(({ request, body, trailers, aborted }) => ({
+    line: [request.method, request.authority, request.path, request.bodyBytes, request.upgrade],
+    headers: request.headers,
+    // How much of a broken body is seen before the fault is a matter of time.
+    body: aborted ? '' : body,
+    trailers,
+    aborted,
+  }))
+  return { requests, refused, statuses: answer.match(/HTTP\/1\.1 \d/g) ?? [] }
+}
+
+function check({ request, body, trailers }: Seen): void {
+  holds(isToken(request.method), 'the method is a token')
+  holds(!['CONNECT', 'TRACE'].includes(request.method), 'CONNECT and TRACE are not forwarded')
+  holds(isPath(request.path), `the path is in origin form: ${request.path}`)
+  holds(request.authority === '' || isAuthority(request.authority), 'the authority is one')
+  holds(request.headers.length <= 2 * DEFAULT_LIMITS.headFields + 2, 'no more fields than allowed')
+  canonicalHeaders(request.headers)
+  const lengths = request.headers.filter((_, i, all) => i % 2 === 1 && all[i - 1] === 'content-length')
+  holds(lengths.length <= 1, 'one content-length at most')
+  if (lengths.length === 1) holds(Number(lengths[0]) === request.bodyBytes, 'content-length is the length of the body')
+  if (trailers === undefined) return
+  canonicalHeaders(trailers)
+  if (!request.upgrade && request.bodyBytes !== BODY_UNKNOWN) {
+    holds(Buffer.byteLength(body, 'latin1') === request.bodyBytes, 'the body is as long as announced')
+  }
+}
+
+/** What our own upstream connection writes is read by our own edge as the same request. */
+export async function roundTrip({ request, body, trailers }: Seen): Promise<void> {
+  const socket = new FakeSocket()
+  const connection = new Http1ClientConnection(socket)
+  const nobody: ResponseSink = { informational() {}, head() {}, data() {}, end() {}, abort() {}, consumed() {} }
+  const sink = connection.send(request, nobody)
+  if (body !== '') sink.data(Buffer.from(body, 'latin1'))
+  sink.end(trailers ?? [])
+  await turn()
+  const bytes = Buffer.concat(socket.sent)
+  connection.destroy()
+  const { seen, refused } = await serve([bytes], 'never')
+  holds(!refused && seen.length === 1, `what we forward is one request: ${JSON.stringify(bytes.toString('latin1'))}`)
+  const again = seen[0]!
+  same(again.request.method, request.method, 'the same method')
+  same(again.request.authority, request.authority, 'the same authority')
+  same(again.request.path, request.path, 'the same path')
+  same(framed(again), framed({ request, body, trailers, aborted: false }), 'the same fields, body and trailers')
+}
+
+/** Our ends put the length and the expectation where they like. */
+function framed({ request, body, trailers }: Seen): unknown {
+  const headers = request.headers.filter((_, i, all) => !['content-length', 'expect'].includes(all[i - (i % 2)]!))
+  return { headers, body, trailers: request.bodyBytes === BODY_UNKNOWN ? trailers : [] }
+}
+
+/** The first byte says when the handler answers. */
+export const http1Edge: Target = {
+  name: 'http1-edge',
+
+  generate(random) {
+    return Buffer.concat([random.bytes(1), anyRequests(random)])
+  },
+
+  async execute(input) {
+    const answers = ANSWERS[(input[0] ?? 0) & 3]!
+    const bytes = input.subarray(1)
+    const whole = await serve([bytes], answers)
+    same(outcome(await serve(cut(bytes, new Random(input)), answers)), outcome(whole), 'any cut is read alike')
+    for (const seen of whole.seen) {
+      check(seen)
+      const complete = seen.trailers !== undefined && !seen.aborted && !seen.request.upgrade
+      if (complete && seen.request.authority !== '') await roundTrip(seen)
+    }
+  },
+}

@@ -1,0 +1,131 @@
+import { BODY_UNKNOWN, type HeaderList, type ResponseHead, type ResponseSink } from '../../../protocol/exchange.ts'
+import { Http1ClientConnection } from '../../../protocol/http1/client-connection.ts'
+import { serveHttp1 } from '../../../protocol/http1/server-connection.ts'
+import { DEFAULT_LIMITS } from '../../../protocol/limits.ts'
+import { FakeSocket, nextTick, turn } from '../fake-socket.ts'
+import { canonicalHeaders, holds, same } from '../holds.ts'
+import { anyResponse } from '../http1-grammar.ts'
+import { cut } from '../mutate.ts'
+import { Random } from '../random.ts'
+import type { Target } from '../target.ts'
+
+interface Heard {
+  informational: [number, HeaderList][]
+  head: ResponseHead | undefined
+  body: string
+  trailers: HeaderList | undefined
+  aborted: boolean
+}
+
+const ASKED = [
+  { method: 'GET', bodyBytes: 0, upgrade: false, headers: [] },
+  { method: 'HEAD', bodyBytes: 0, upgrade: false, headers: [] },
+  { method: 'POST', bodyBytes: 5, upgrade: false, headers: ['expect', '100-continue'] },
+  { method: 'GET', bodyBytes: 0, upgrade: true, headers: [] },
+] as const
+
+/** Sends a request, and hears `pieces` for an answer. */
+async function ask(pieces: readonly Uint8Array[], asked: (typeof ASKED)[number]): Promise<Heard> {
+  const socket = new FakeSocket()
+  const heard: Heard = { informational: [], head: undefined, body: '', trailers: undefined, aborted: false }
+  const connection = new Http1ClientConnection(socket)
+  const over = () => heard.trailers !== undefined || heard.aborted
+  const response: ResponseSink = {
+    informational: (status, headers) => {
+      holds(heard.head === undefined && !over(), 'informational responses come first')
+      heard.informational.push([status, headers])
+    },
+    head: head => {
+      holds(heard.head === undefined && !over(), 'one head')
+      heard.head = head
+    },
+    data: chunk => {
+      holds(heard.head !== undefined && !over() && chunk.length > 0, 'data comes between head and end')
+      heard.body += Buffer.from(chunk).toString('latin1')
+      sink.consumed(chunk.length)
+    },
+    end: trailers => {
+      holds(heard.head !== undefined && !over(), 'one end')
+      heard.trailers = trailers
+    },
+    abort: error => {
+      holds(!over(), 'one abort')
+      holds(error.reason === 'upstream-broken', `the upstream is at fault: ${error.stack}`)
+      heard.aborted = true
+    },
+    consumed: () => {},
+  }
+  const sink = connection.send({ ...asked, headers: [...asked.headers], authority: 'demo.test', path: '/' }, response)
+  if (asked.bodyBytes > 0) sink.data(Buffer.from('hello'))
+  if (!asked.upgrade) sink.end([])
+  await nextTick()
+  await socket.bring(pieces)
+  connection.destroy()
+  return heard
+}
+
+/** How much of a broken body is seen before the fault is a matter of time. */
+function outcome(heard: Heard): Heard {
+  return heard.aborted ? { ...heard, body: '' } : heard
+}
+
+function check(heard: Heard, method: string): void {
+  holds(heard.informational.length <= DEFAULT_LIMITS.informational, 'informational responses are bounded')
+  for (const [status, headers] of heard.informational) {
+    holds(status >= 100 && status < 200 && status !== 101, 'an informational status')
+    canonicalHeaders(headers)
+  }
+  const { head } = heard
+  if (head === undefined) return
+  holds((head.status >= 200 && head.status <= 599) || head.status === 101, 'a final status')
+  canonicalHeaders(head.headers)
+  const empty = method === 'HEAD' || head.status === 204 || head.status === 304
+  if (empty) holds(head.bodyBytes === 0 && heard.body === '', 'no body where there is none')
+  if (heard.trailers === undefined || head.status === 101) return
+  canonicalHeaders(heard.trailers)
+  if (head.bodyBytes !== BODY_UNKNOWN) holds(heard.body.length === head.bodyBytes, 'the body is as long as announced')
+}
+
+/** What our edge writes of the answer is heard by our own upstream connection as the same answer. */
+async function roundTrip(heard: Heard, method: string): Promise<void> {
+  const socket = new FakeSocket()
+  const connection = serveHttp1(socket.asSocket, {
+    handler: (_request, response) => {
+      setImmediate(() => {
+        response.head(heard.head!)
+        if (heard.body !== '') response.data(Buffer.from(heard.body, 'latin1'))
+        response.end(heard.trailers!)
+      })
+      return { data() {}, end() {}, abort() {}, consumed() {} }
+    },
+  })
+  await socket.bring([Buffer.from(`${method} / HTTP/1.1\r\nhost: demo.test\r\n\r\n`)])
+  await turn()
+  connection.destroy()
+  const again = await ask([Buffer.concat(socket.sent)], method === 'HEAD' ? ASKED[1] : ASKED[0])
+  same(framed(again), framed(heard), 'what we pass on is the same answer')
+}
+
+function framed({ head, body, trailers }: Heard): unknown {
+  const headers = head?.headers.filter((_, i, all) => !['content-length', 'date'].includes(all[i - (i % 2)]!))
+  return { status: head?.status, headers, body, trailers }
+}
+
+/** The first byte says what was asked. */
+export const http1Upstream: Target = {
+  name: 'http1-upstream',
+
+  generate(random) {
+    return Buffer.concat([random.bytes(1), anyResponse(random)])
+  },
+
+  async execute(input) {
+    const asked = ASKED[(input[0] ?? 0) & 3]!
+    const bytes = input.subarray(1)
+    const whole = await ask([bytes], asked)
+    same(outcome(await ask(cut(bytes, new Random(input)), asked)), outcome(whole), 'any cut is read alike')
+    check(whole, asked.method)
+    const complete = whole.trailers !== undefined && whole.head !== undefined && whole.head.status !== 101
+    if (complete) await roundTrip(whole, asked.method === 'HEAD' ? 'HEAD' : 'GET')
+  },
+}

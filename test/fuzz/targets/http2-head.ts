@@ -1,0 +1,113 @@
+import { isAuthority, isPath, isToken } from '../../../protocol/headers.ts'
+import { outgoingBlock } from '../../../protocol/http2/headers.ts'
+import { http2Request } from '../../../protocol/http2/request-head.ts'
+import { DEFAULT_LIMITS } from '../../../protocol/limits.ts'
+import { canonicalHeaders, holds, ourErrorOr, same } from '../holds.ts'
+import { mutate } from '../mutate.ts'
+import type { Random } from '../random.ts'
+import type { Target } from '../target.ts'
+import { roundTrip } from './http1-edge.ts'
+
+const PSEUDO: Record<string, readonly string[]> = {
+  ':method': ['GET', 'POST', 'HEAD', 'FOO', 'CONNECT', 'TRACE', 'G T', '', 'get'],
+  ':path': ['/', '/a?b', '/a b', '*', '', '/a#b', '/\x80', 'http://a/', '//a', '/\r\n'],
+  ':authority': ['demo.test', 'demo.test:80', 'a@b', '', 'a b', '[::1]', 'demo.test\r\nx: y'],
+  ':scheme': ['https', 'http', 'x'],
+  ':protocol': ['websocket', 'x'],
+}
+const FIELDS: readonly [string, string][] = [
+  ...([
+    ['accept', '*/*'],
+    ['cookie', 'a=b'],
+    ['cookie', 'c=d'],
+    ['content-length', '5'],
+    ['content-length', '05x'],
+  ] as const),
+  ...([
+    ['transfer-encoding', 'chunked'],
+    ['connection', 'close'],
+    ['te', 'trailers'],
+    ['te', 'gzip'],
+    ['host', 'other'],
+  ] as const),
+  ...([
+    ['expect', '100-continue'],
+    ['x-a', 'b\r\nc: d'],
+    ['x-a', 'b\0'],
+    ['upgrade', 'h2c'],
+    ['sec-websocket-version', '13'],
+  ] as const),
+  ...([
+    ['__proto__', 'x'],
+    ['constructor', 'y'],
+    ['proxy-connection', 'x'],
+    ['keep-alive', 'x'],
+    ['x-a', ''],
+  ] as const),
+] as [string, string][]
+
+/** A block as text: names and values alternate, each with its own end. */
+function encodeBlock(block: readonly string[]): Buffer {
+  return Buffer.from(block.map(text => `${text}\x1e`).join(''), 'latin1')
+}
+
+function decodeBlock(bytes: Buffer): string[] {
+  const block = bytes.toString('latin1').split('\x1e').slice(0, -1)
+  return block.length % 2 === 0 ? block : block.slice(0, -1)
+}
+
+function anyBlock(random: Random): string[] {
+  const block: string[] = []
+  for (const [name, values] of Object.entries(PSEUDO)) {
+    if (name === ':protocol' ? !random.oneIn(10) : random.oneIn(20)) continue
+    block.push(name, random.oneIn(6) ? random.pick(values) : values[0]!)
+  }
+  for (let left = random.oneIn(40) ? 130 : random.int(5); left > 0; left--) block.push(...random.pick(FIELDS))
+  if (random.oneIn(40)) block.push('x-long', 'x'.repeat(random.size(20_000)))
+  return block
+}
+
+/** The first byte says whether the block ended the stream. */
+export const http2Head: Target = {
+  name: 'http2-head',
+
+  generate(random) {
+    const bytes = encodeBlock(anyBlock(random))
+    return Buffer.concat([random.bytes(1), random.oneIn(2) ? bytes : mutate(bytes, random)])
+  },
+
+  async execute(input) {
+    const raw = decodeBlock(input.subarray(1))
+    const ended = ((input[0] ?? 0) & 1) === 1
+    const peer = { address: '192.0.2.1', encrypted: true }
+    const request = ourErrorOr(() => http2Request(raw, ended, DEFAULT_LIMITS, peer))
+    if (request instanceof Error) return
+    holds(isToken(request.method) && !['CONNECT', 'TRACE'].includes(request.method), 'a method')
+    holds(isPath(request.path) && request.path.length <= DEFAULT_LIMITS.uriBytes, 'a path')
+    holds(isAuthority(request.authority), 'an authority')
+    holds(request.headers.length <= 2 * (DEFAULT_LIMITS.headFields + 5), 'no more fields than allowed')
+    // What nghttp2 refuses before it comes to us: names that are no lower-case tokens, values with outer white space.
+    if (!raw.every((text, i) => (i % 2 === 0 ? /^:?[!#$%&'*+\-.^_`|~0-9a-z]+$/.test(text) : text.trim() === text)))
+      return
+    canonicalHeaders(request.headers.filter((_, i, all) => all[i - (i % 2)] !== 'te'))
+    const lengths = request.headers.filter((_, i, all) => i % 2 === 1 && all[i - 1] === 'content-length')
+    holds(lengths.length <= 1 && lengths.every(text => Number(text) === request.bodyBytes), 'one length')
+    const block = outgoingBlock([], request.headers, true)
+    const again = http2Request([...pseudo(request), ...block], request.bodyBytes === 0, DEFAULT_LIMITS, peer)
+    same(withoutLength(again.headers), withoutLength(request.headers), 'decode(encode(x)) = x')
+    if (request.upgrade || request.headers.includes('te')) return
+    const body = request.bodyBytes > 0 ? 'x'.repeat(Math.min(request.bodyBytes, 100)) : ''
+    if (request.bodyBytes <= 100) await roundTrip({ request, body, trailers: [], aborted: false })
+  },
+}
+
+function withoutLength(headers: readonly string[]): string[] {
+  return headers.filter((_, i, all) => all[i - (i % 2)] !== 'content-length')
+}
+
+function pseudo(request: { method: string; path: string; authority: string; upgrade: boolean }): string[] {
+  const { method, path, authority } = request
+  const connect = [':protocol', 'websocket', 'sec-websocket-version', '13']
+  const first = request.upgrade ? [':method', 'CONNECT', ...connect] : [':method', method]
+  return [...first, ':path', path, ':authority', authority, ':scheme', 'https']
+}

@@ -1,0 +1,36 @@
+import type { Target } from '../target.ts'
+import { bhttp } from './bhttp.ts'
+import { caller } from './caller.ts'
+import { clientHello } from './client-hello.ts'
+import { control } from './control.ts'
+import { exchange } from './exchange.ts'
+import { http1Edge } from './http1-edge.ts'
+import { http1Upstream } from './http1-upstream.ts'
+import { http2Head } from './http2-head.ts'
+import { preamble } from './preamble.ts'
+import { proxyAnswer } from './proxy-answer.ts'
+import { proxyProtocol } from './proxy-protocol.ts'
+import { routes } from './routes.ts'
+import { token } from './token.ts'
+import { websocketFrames } from './websocket-frames.ts'
+import { yamuxDecoder } from './yamux-decoder.ts'
+import { yamuxSession } from './yamux-session.ts'
+
+export const TARGETS: readonly Target[] = [
+  yamuxDecoder,
+  yamuxSession,
+  preamble,
+  control,
+  bhttp,
+  exchange,
+  http1Edge,
+  http1Upstream,
+  http2Head,
+  websocketFrames,
+  routes,
+  caller,
+  token,
+  clientHello,
+  proxyProtocol,
+  proxyAnswer,
+]

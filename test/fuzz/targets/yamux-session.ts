@@ -1,0 +1,242 @@
+import { memoryPair } from '../../../protocol/transport-memory.ts'
+import { BufferBudget } from '../../../protocol/yamux/budget.ts'
+import { Flag, FrameType, SPEC_WINDOW_BYTES } from '../../../protocol/yamux/frame.ts'
+import { Session } from '../../../protocol/yamux/session.ts'
+import type { Stream, StreamHandler } from '../../../protocol/yamux/stream.ts'
+import { FakeClock, type Frame, frame, RawPeer, turns } from '../../protocol/yamux/support.ts'
+import { holds, same } from '../holds.ts'
+import { mutate } from '../mutate.ts'
+import { Random } from '../random.ts'
+import type { Target } from '../target.ts'
+import { anyControl } from './control.ts'
+
+const SESSION_BUFFER_BYTES = 64 * 1024
+const MAX_STREAMS = 20
+
+/** Notes what a stream says, and that it says it in order. */
+class Watcher implements StreamHandler {
+  readonly stream: Stream
+  unread = 0
+  ended = false
+  over = false
+
+  constructor(stream: Stream) {
+    this.stream = stream
+    stream.handler = this
+  }
+
+  data(chunk: Uint8Array): void {
+    holds(chunk.length > 0, 'data is never empty')
+    holds(!this.ended && !this.over, 'nothing comes behind the end of a stream')
+    this.unread += chunk.length
+  }
+
+  end(): void {
+    holds(!this.ended && !this.over, 'one end')
+    this.ended = true
+  }
+
+  reset(): void {
+    holds(!this.over, 'one reset')
+    this.over = true
+  }
+
+  consumed(bytes: number): void {
+    holds(bytes > 0, 'something was consumed')
+  }
+}
+
+/** What our end may send: SYN first, nothing behind FIN or RST, never over the credit that the peer gave. */
+class Conduct {
+  readonly #credit = new Map<number, number>()
+  readonly #ended = new Set<number>()
+  readonly #gone = new Set<number>()
+  #seen = 0
+
+  gave(id: number, bytes: number): void {
+    this.#credit.set(id, (this.#credit.get(id) ?? SPEC_WINDOW_BYTES) + bytes)
+  }
+
+  check(frames: readonly Frame[]): void {
+    for (; this.#seen < frames.length; this.#seen++) this.#check(frames[this.#seen]!)
+  }
+
+  #check({ type, flags, id, payload }: Frame): void {
+    if (type === FrameType.goAway || type === FrameType.ping) {
+      holds(id === 0, 'frames of the session have no stream')
+      return
+    }
+    holds(id !== 0 && (flags & ~15) === 0, 'a stream and known flags')
+    holds(!this.#gone.has(id) || (flags & Flag.rst) !== 0, 'nothing is sent behind RST')
+    if (flags & Flag.rst) this.#gone.add(id)
+    if (type !== FrameType.data) return
+    holds(payload.length <= 65_536, 'frames of at most 64 KiB')
+    holds(payload.length === 0 || !this.#ended.has(id), 'nothing is sent behind FIN')
+    if (flags & Flag.fin) this.#ended.add(id)
+    const left = (this.#credit.get(id) ?? SPEC_WINDOW_BYTES) - payload.length
+    holds(left >= 0, 'never more than the peer allows')
+    this.#credit.set(id, left)
+  }
+}
+
+/** Reads the script that an input is: one operation after the other, each with its numbers. */
+class Script {
+  readonly #bytes: Buffer
+  #at = 0
+
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes
+  }
+
+  get over(): boolean {
+    return this.#at >= this.#bytes.length
+  }
+
+  next(): number {
+    return this.#bytes[this.#at++] ?? 0
+  }
+
+  take(length: number): Buffer {
+    const taken = this.#bytes.subarray(this.#at, this.#at + length)
+    this.#at += length
+    return taken
+  }
+}
+
+const LENGTHS = [0, 1, 5, 100, 4096, 65_536, 262_144, 262_145, 0x1_000_001, 0xffff_ffff]
+
+class Play {
+  readonly #clock = new FakeClock()
+  readonly #budget = new BufferBudget(SESSION_BUFFER_BYTES)
+  readonly #watchers: Watcher[] = []
+  readonly #conduct = new Conduct()
+  readonly #peer: RawPeer
+  readonly #session: Session
+  readonly #script: Script
+  #closings = 0
+  readonly #faults: unknown[] = []
+
+  constructor(input: Buffer) {
+    this.#script = new Script(input)
+    const [ours, theirs] = memoryPair()
+    this.#peer = new RawPeer(theirs)
+    this.#session = new Session(ours, {
+      role: this.#script.next() & 1 ? 'client' : 'server',
+      clock: this.#clock,
+      processBudget: this.#budget,
+      sessionBufferBytes: SESSION_BUFFER_BYTES,
+      maxStreams: MAX_STREAMS,
+      onStream: stream => void this.#watchers.push(new Watcher(stream)),
+      onControl: () => {},
+      onClose: () => this.#closings++,
+      logger: {
+        debug: ignore,
+        info: ignore,
+        warn: ignore,
+        error: (...said) => void this.#faults.push(said),
+      },
+    })
+  }
+
+  async run(): Promise<void> {
+    for (let steps = 0; steps < 200 && !this.#script.over; steps++) {
+      await this.#step()
+      this.#check()
+    }
+    await turns(4)
+    this.#check()
+    this.#session.close('done')
+    await this.#clock.advance(60_000)
+    this.#check()
+    holds(this.#closings === 1, 'closed once')
+    holds(this.#session.streams === 0 && this.#session.bufferedBytes === 0, 'nothing is left of the session')
+    holds(this.#budget.usedBytes === 0, 'nothing is left in the budget')
+    holds(this.#clock.timers === 0, 'no timer is left')
+  }
+
+  #check(): void {
+    same(this.#faults, [], 'no error of ours')
+    holds(this.#peer.reader.broken === undefined, 'what we send is yamux')
+    this.#conduct.check(this.#peer.frames)
+    holds(this.#session.streams <= MAX_STREAMS, 'streams are bounded')
+    const { bufferedBytes } = this.#session
+    holds(bufferedBytes >= 0 && bufferedBytes <= SESSION_BUFFER_BYTES, 'buffers are bounded')
+    holds(this.#budget.usedBytes === bufferedBytes, 'the budget knows what is buffered')
+    holds(this.#closings === (this.#session.closed ? 1 : 0), 'whoever waits is told once')
+  }
+
+  async #step(): Promise<void> {
+    const script = this.#script
+    const operation = script.next() % 16
+    const stream = this.#watchers[script.next() % Math.max(1, this.#watchers.length)]
+    switch (operation) {
+      case 0:
+        if (this.#session.canOpen) this.#watchers.push(new Watcher(this.#session.open()))
+        return
+      case 1:
+        stream?.stream.write(Buffer.alloc((script.next() + 1) * (script.next() & 1 ? 1000 : 1)))
+        return
+      case 2:
+        stream?.stream.end()
+        return
+      case 3:
+        // As for the handler: it hears of no reset of our own.
+        if (stream !== undefined && !stream.stream.closed) stream.over = true
+        stream?.stream.reset((['cancelled', 'limit', 'timeout'] as const)[script.next() % 3]!)
+        return
+      case 4:
+      case 5:
+        if (stream === undefined) return
+        stream.stream.consumed(stream.unread)
+        stream.unread = 0
+        return
+      case 6:
+        await this.#clock.advance((script.next() + 1) * (script.next() & 1 ? 100 : 1))
+        return
+      case 7:
+        this.#peer.transport.control(anyControl(new Random(script.take(4))))
+        return
+      case 8:
+        if (script.next() & 1) this.#peer.transport.pause()
+        else this.#peer.transport.resume()
+        return
+      case 9:
+        this.#peer.send(script.take(script.next() % 32))
+        await turns(1)
+        return
+      case 10:
+        await turns(2)
+        return
+      default:
+        await this.#say()
+    }
+  }
+
+  /** One frame of the peer, of which every number may be wrong. */
+  async #say(): Promise<void> {
+    const script = this.#script
+    const kind = script.next()
+    const type = (kind & 4 ? 0 : kind & 3) as FrameType
+    const flags = kind & 64 ? script.next() : kind & 32 ? [1, 2, 4, 8, 5][script.next() % 5]! : 0
+    const id = script.next() & 63
+    const length = LENGTHS[script.next() % LENGTHS.length]!
+    if (type === FrameType.windowUpdate) this.#conduct.gave(id, length)
+    const exact = type === FrameType.data && length <= 65_536
+    this.#peer.send(frame(type, flags, id, exact ? Buffer.alloc(length) : length))
+    await turns(1)
+  }
+}
+
+/** Operations of our own end and frames of the peer, one after the other, as the bytes of the input say. */
+export const yamuxSession: Target = {
+  name: 'yamux-session',
+
+  generate(random) {
+    const script = random.bytes(random.between(4, 160))
+    return random.oneIn(2) ? script : mutate(script, random)
+  },
+
+  execute: input => new Play(input).run(),
+}
+
+function ignore(): void {}
