@@ -1,20 +1,22 @@
 /** `npm run bench`: scenarios over all roads, side by side in one run; see README.md. */
-import { execFileSync } from 'node:child_process'
-import { cpus, release, totalmem } from 'node:os'
+import { mkdirSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { autocannon, hasWrk, wrk } from './lib/generator.ts'
+import { commit, describeMachine, programVersions } from './lib/environment.ts'
+import { Generators, hasWrk } from './lib/generator.ts'
 import { stopAll } from './lib/processes.ts'
-import { asText, type Section, writeReport } from './lib/report.ts'
-import { startUpstream } from './lib/upstream.ts'
-import { nginxHop } from './roads/nginx.ts'
-import type { Road } from './roads/road.ts'
-import { tunnelRoad } from './roads/tunnel.ts'
-import { bulk } from './scenarios/bulk.ts'
-import type { Bench, Scenario } from './scenarios/scenario.ts'
-import { small } from './scenarios/small.ts'
+import { Progress } from './lib/progress.ts'
+import { writeReport } from './lib/report.ts'
+import { makeSecrets } from './lib/secrets.ts'
+import { asText, type Section, wrongOf } from './lib/section.ts'
+import { stopWorkers } from './lib/worker.ts'
+import { Roads } from './roads/index.ts'
+import { choosePeers, type PeerName } from './roads/peers/index.ts'
+import { GIB, MIB_4, MIB_100 } from './scenarios/bulk.ts'
+import { SCENARIOS } from './scenarios/index.ts'
+import type { Bench, Mode, Scenario } from './scenarios/scenario.ts'
+import { startUpstream } from './upstream/index.ts'
 
-const SCENARIOS: readonly Scenario[] = [small, bulk]
 const OUT = fileURLToPath(new URL('out/', import.meta.url))
 
 const HELP = `npm run bench -- --quick
@@ -24,47 +26,32 @@ const HELP = `npm run bench -- --quick
   --smoke            seconds: is every answer right?
   --only NAME        this scenario alone; may repeat
   --list             the scenarios
-  --generator NAME   autocannon (default) or wrk
+  --peers LIST       other tunnels to stand beside: auto (those on the PATH; default of --full), none (default of
+                     --quick), or names with commas: frp, piko, chisel, rathole, ssh
+  --generator NAME   autocannon (default) or wrk, for closed loops of GET requests
+  --minutes N        how long the soak lasts
+  --out DIR          where the report goes; default load-tests/out
+  --profile          writes .cpuprofile files of our processes into the folder of the report
+  --url URL          against a pair that runs already: the same as \`sallyport load-test URL\`, which has more flags
 `
 
 const MODES = {
-  smoke: { rounds: 1, roundMs: 1000 },
-  quick: { rounds: 3, roundMs: 3000 },
-  full: { rounds: 5, roundMs: 8000 },
-}
+  smoke: { rounds: 1, roundMs: 300, minutes: 0.05, budgetMs: 60_000 },
+  quick: { rounds: 3, roundMs: 1000, minutes: 0.25, budgetMs: 180_000 },
+  full: { rounds: 3, roundMs: 2000, minutes: 2, budgetMs: 1_800_000 },
+} as const
 
-async function startRoads(upstreamPort: number): Promise<Road[]> {
-  const roads: Road[] = []
-  const makers = [
-    () => nginxHop(upstreamPort),
-    () => tunnelRoad(upstreamPort, { router: 'embedded' }),
-    () => tunnelRoad(upstreamPort, { router: 'service' }),
-  ]
-  try {
-    for (const make of makers) roads.push(await make())
-  } catch (error) {
-    for (const road of roads) await road.stop()
-    throw error
-  }
-  return roads
-}
+/** Time that is kept for stopping everything and writing the report. */
+const END_MS = 8_000
 
-function environment(commandLine: string): Record<string, string> {
-  const output = (command: string, ...args: string[]) => {
-    try {
-      return execFileSync(command, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }).trim()
-    } catch {
-      return 'unknown'
-    }
-  }
-  return {
-    machine: `${cpus().length} x ${cpus()[0]?.model.trim()}, ${Math.round(totalmem() / 2 ** 30)} GiB`,
-    kernel: release(),
-    node: process.version,
-    commit: output('git', 'rev-parse', '--short', 'HEAD'),
-    command: commandLine,
-    date: new Date().toISOString(),
-  }
+interface Options {
+  readonly mode: Mode
+  readonly scenarios: readonly Scenario[]
+  readonly peers: readonly PeerName[]
+  readonly generator: 'autocannon' | 'wrk'
+  readonly minutes: number | undefined
+  readonly out: string
+  readonly profile: boolean
 }
 
 async function main(): Promise<number> {
@@ -75,42 +62,96 @@ async function main(): Promise<number> {
       smoke: { type: 'boolean' },
       only: { type: 'string', multiple: true },
       list: { type: 'boolean' },
+      peers: { type: 'string' },
       generator: { type: 'string', default: 'autocannon' },
+      minutes: { type: 'string' },
+      out: { type: 'string', default: OUT },
+      profile: { type: 'boolean' },
       help: { type: 'boolean' },
     },
   })
   if (values.help) return print(HELP)
   if (values.list) return print(SCENARIOS.map(each => `${each.name.padEnd(12)} ${each.title}\n`).join(''))
-  const chosen = values.only === undefined ? SCENARIOS : SCENARIOS.filter(each => values.only!.includes(each.name))
-  if (chosen.length === 0) return print(`no scenario is called ${values.only?.join(', ')}; --list names them\n`, 2)
-  if (values.generator === 'wrk' && !hasWrk()) return print('wrk is not installed (Debian: apt-get install wrk)\n', 2)
-
   const mode = values.smoke ? 'smoke' : values.full ? 'full' : 'quick'
-  const upstream = await startUpstream()
-  let roads: Road[] = []
-  const sections: Section[] = []
+  const unknown = (values.only ?? []).find(name => !SCENARIOS.some(each => each.name === name))
+  if (unknown !== undefined) return print(`no scenario is called ${unknown}; --list names them\n`, 2)
+  const { generator } = values
+  if (generator !== 'autocannon' && generator !== 'wrk') return print('--generator is autocannon or wrk\n', 2)
+  if (generator === 'wrk' && !hasWrk()) return print('wrk is not installed (Debian: apt-get install wrk)\n', 2)
+  const minutes = values.minutes === undefined ? undefined : Number(values.minutes)
+  if (minutes !== undefined && !(minutes > 0)) return print('--minutes is a number above 0\n', 2)
+  const chosen = SCENARIOS.filter(each => (values.only ? values.only.includes(each.name) : isIn(each, mode)))
+  let peers: PeerName[]
   try {
-    roads = await startRoads(upstream.port)
-    const bench: Bench = {
-      mode,
-      ...MODES[mode],
-      generator: values.generator === 'wrk' ? wrk : autocannon,
-      upstreamPort: upstream.port,
-      roads,
-      progress: text => process.stderr.write(`${text}\n`),
-    }
-    for (const scenario of chosen)
+    peers = choosePeers(values.peers ?? (mode === 'full' ? 'auto' : 'none'))
+  } catch (error) {
+    return print(`${(error as Error).message}\n`, 2)
+  }
+  const profile = values.profile === true || process.env.SALLYPORT_BENCH_PROFILE !== undefined
+  return runBench({ mode, scenarios: chosen, peers, generator, minutes, out: values.out, profile })
+}
+
+const isIn = (scenario: Scenario, mode: Mode): boolean => scenario.modes?.includes(mode) ?? true
+
+async function runBench(options: Options): Promise<number> {
+  const { mode, out } = options
+  const { rounds, roundMs, minutes, budgetMs } = MODES[mode]
+  const progress = new Progress()
+  const environment = {
+    ...describeMachine(),
+    programs: programVersions(),
+    commit: commit(),
+    command: `npm run bench -- ${process.argv.slice(2).join(' ')}`,
+  }
+  const profileTo = options.profile ? (process.env.SALLYPORT_BENCH_PROFILE ?? `${out}/profiles`) : undefined
+  if (profileTo !== undefined) mkdirSync(profileTo, { recursive: true })
+  const secrets = await makeSecrets()
+  const upstream = await startUpstream(mode === 'full' ? [MIB_4, MIB_100, GIB] : [MIB_4, MIB_100])
+  const context = { upstreamPort: upstream.port, secrets, ...(profileTo === undefined ? {} : { profileTo }) }
+  const roads = new Roads(context, options.peers, mode === 'smoke')
+  const generators = new Generators(options.generator)
+  const bench: Bench = {
+    mode,
+    rounds,
+    roundMs,
+    minutes: options.minutes ?? minutes,
+    generators,
+    upstreamPort: upstream.port,
+    secrets,
+    roads,
+    progress: text => progress.say(text),
+  }
+  const sections: Section[] = []
+  const skipped: string[] = []
+  try {
+    for (const scenario of options.scenarios) {
+      if (progress.elapsedMs > budgetMs - END_MS) {
+        skipped.push(`Not run, because the time was up: ${scenario.name}.`)
+        continue
+      }
       for (const section of await scenario.run(bench)) {
         sections.push(section)
+        progress.clear()
         print(asText(section))
       }
+    }
+    for (const [name, why] of roads.failed) skipped.push(`${name} did not start: ${why}`)
   } finally {
-    for (const road of roads) await road.stop()
+    progress.clear()
+    await generators.stop()
+    await roads.stop()
     await upstream.stop()
+    await secrets.remove()
   }
-  const line = `npm run bench -- ${process.argv.slice(2).join(' ')}`
-  print(`\n${writeReport(OUT, { environment: environment(line), sections })}\n`)
-  const wrong = sections.reduce((sum, section) => sum + section.wrong, 0)
+  const title = 'Sallyport: load tests'
+  print(
+    `\n${Object.entries(environment)
+      .map(([name, value]) => `${name}: ${value}\n`)
+      .join('')}`,
+  )
+  for (const line of skipped) print(`${line}\n`)
+  print(`\n${writeReport(out, { title, environment, sections, skipped })}\n`)
+  const wrong = sections.reduce((sum, section) => sum + wrongOf(section), 0)
   if (wrong > 0) return print(`\x1b[31m${wrong} answers were wrong, short or missing\x1b[0m\n`, 1)
   return 0
 }
@@ -121,6 +162,7 @@ function print(text: string, code = 0): number {
 }
 
 process.once('SIGINT', () => {
+  stopWorkers()
   stopAll()
   process.exit(130)
 })

@@ -1,38 +1,79 @@
-/** The load generators, each in its own process: autocannon through its API, or `wrk`. */
+/** The load generators, each in a process of its own: autocannon, `wrk`, ours at a fixed rate, ours over HTTP/2. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { fileURLToPath } from 'node:url'
+import { endedChildrenCpuMs } from './cpu.ts'
+import type { Load, LoadResult } from './load.ts'
+import { type Effort, Worker, type WorkerName } from './worker.ts'
 
-export interface Load {
-  url: string
-  connections: number
-  durationMs: number
-  headers?: Record<string, string>
-  method?: string
-  body?: string
-  /** Each answer must have this body. */
-  expectBody?: string
-  /** Requests per second over all connections; then latency is corrected for coordinated omission. */
-  rate?: number
+export type GeneratorName = 'autocannon' | 'wrk'
+
+/** Gives each load to the generator that fits; a worker is started when it is first needed, and kept. */
+export class Generators {
+  readonly #name: GeneratorName
+  readonly #workers = new Map<WorkerName, Worker<unknown, unknown>>()
+
+  constructor(name: GeneratorName) {
+    this.#name = name
+  }
+
+  run(load: Load): Promise<LoadResult & Effort> {
+    if (load.rate !== undefined) return this.ask('paced', load)
+    if (load.http2) return this.ask('http2', load)
+    return this.#name === 'wrk' && load.body === undefined ? runWrk(load) : this.ask('autocannon', load)
+  }
+
+  /** One task at a time for each kind of worker. */
+  ask<Task, Result>(name: WorkerName, task: Task): Promise<Result & Effort> {
+    let worker = this.#workers.get(name) as Worker<Task, Result> | undefined
+    if (worker === undefined) {
+      worker = new Worker<Task, Result>(name)
+      this.#workers.set(name, worker as Worker<unknown, unknown>)
+    }
+    return worker.ask(task)
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([...this.#workers.values()].map(worker => worker.stop()))
+    this.#workers.clear()
+  }
 }
 
-export interface LoadResult {
-  requests: number
-  /** Answers that are wrong, short or missing. */
-  wrong: number
-  durationMs: number
-  perSecond: number
-  /** Latency in ms. */
-  p50: number
-  p99: number
-  max: number
-  /** The generator's own CPU, as a share of one core. */
-  generatorCpu: number
+export const hasWrk = (): boolean => spawnSync('wrk', ['-v']).error === undefined
+
+const UNIT_MS: Record<string, number> = { us: 0.001, ms: 1, s: 1000, m: 60_000 }
+
+/** `wrk` checks no bodies; it counts statuses other than 2xx and 3xx, and errors of the socket. */
+async function runWrk(load: Load): Promise<LoadResult & Effort> {
+  const seconds = Math.max(1, Math.round(load.durationMs / 1000))
+  const args = ['-t1', `-c${load.connections}`, `-d${seconds}s`, '--latency', '--timeout', '10s']
+  for (const [name, value] of Object.entries(load.headers))
+    args.push('-H', `${name === 'host' ? 'Host' : name}: ${value}`) // wrk knows only this spelling
+  const before = endedChildrenCpuMs()
+  const text = await outputOf('wrk', [...args, load.url])
+  const cpuMs = endedChildrenCpuMs() - before
+  const number = (pattern: RegExp) => Number(text.match(pattern)?.[1] ?? 0)
+  const ms = (pattern: RegExp) => {
+    const [, value, unit] = text.match(pattern) ?? []
+    return value === undefined ? Number.NaN : Number(value) * UNIT_MS[unit!]!
+  }
+  const other = number(/Non-2xx or 3xx responses: (\d+)/)
+  const errors = text.match(/Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)/)
+  const broken = (errors ?? []).slice(1).reduce((sum, n) => sum + Number(n), 0)
+  const requests = number(/(\d+) requests in/)
+  return {
+    requests,
+    wrong: other + broken,
+    answers: { '2xx': requests - other, other, broken },
+    durationMs: seconds * 1000,
+    perSecond: number(/Requests\/sec:\s+([\d.]+)/),
+    p50: ms(/\s50%\s+([\d.]+)(us|ms|s|m)/),
+    p99: ms(/\s99%\s+([\d.]+)(us|ms|s|m)/),
+    max: ms(/Latency\s+\S+\s+\S+\s+([\d.]+)(us|ms|s|m)/),
+    generatorCpu: cpuMs / (seconds * 1000),
+  }
 }
 
-export type Generator = (load: Load) => Promise<LoadResult>
-
-async function runForOutput(command: string, args: readonly string[]): Promise<string> {
+async function outputOf(command: string, args: readonly string[]): Promise<string> {
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'inherit'] })
   let output = ''
   child.stdout.setEncoding('utf8').on('data', text => {
@@ -41,41 +82,4 @@ async function runForOutput(command: string, args: readonly string[]): Promise<s
   const [code] = await once(child, 'close')
   if (code !== 0) throw new Error(`${command} ended with ${code}`)
   return output
-}
-
-export const autocannon: Generator = async load => {
-  const worker = fileURLToPath(new URL('./autocannon-worker.ts', import.meta.url))
-  return JSON.parse(await runForOutput(process.execPath, [worker, JSON.stringify(load)])) as LoadResult
-}
-
-export const hasWrk = (): boolean => spawnSync('wrk', ['-v']).error === undefined
-
-const UNIT_MS: Record<string, number> = { us: 0.001, ms: 1, s: 1000, m: 60_000 }
-
-/** `wrk` checks no bodies; it counts statuses other than 2xx and 3xx, and errors of the socket. */
-export const wrk: Generator = async load => {
-  const seconds = Math.max(1, Math.round(load.durationMs / 1000))
-  const args = ['-t1', `-c${load.connections}`, `-d${seconds}s`, '--latency', '--timeout', '10s']
-  for (const [name, value] of Object.entries(load.headers ?? {}))
-    args.push('-H', `${name === 'host' ? 'Host' : name}: ${value}`) // wrk knows only this spelling
-  const before = process.cpuUsage()
-  const text = await runForOutput('wrk', [...args, load.url])
-  const number = (pattern: RegExp) => Number(text.match(pattern)?.[1] ?? 0)
-  const percentile = (name: string) => {
-    const found = text.match(new RegExp(`\\s${name}%\\s+([\\d.]+)(us|ms|s|m)`))
-    return found ? Number(found[1]) * UNIT_MS[found[2]!]! : Number.NaN
-  }
-  const max = text.match(/Latency\s+\S+\s+\S+\s+([\d.]+)(us|ms|s|m)/)
-  const errors = text.match(/Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)/)
-  return {
-    requests: number(/(\d+) requests in/),
-    wrong:
-      number(/Non-2xx or 3xx responses: (\d+)/) + (errors ? errors.slice(1).reduce((sum, n) => sum + Number(n), 0) : 0),
-    durationMs: seconds * 1000,
-    perSecond: number(/Requests\/sec:\s+([\d.]+)/),
-    p50: percentile('50'),
-    p99: percentile('99'),
-    max: max ? Number(max[1]) * UNIT_MS[max[2]!]! : Number.NaN,
-    generatorCpu: process.cpuUsage(before).user / (seconds * 1e6),
-  }
 }

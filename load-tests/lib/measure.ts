@@ -1,6 +1,4 @@
-/** Rounds, interleaved over the roads, and what becomes of their figures. */
-import type { Road } from '../roads/road.ts'
-import { cpuMs } from './cpu.ts'
+/** Rounds, interleaved over what is compared, and what becomes of their figures. */
 
 /** Median, least and greatest of the rounds. */
 export interface Figure {
@@ -10,7 +8,8 @@ export interface Figure {
 }
 
 export function figure(values: readonly number[]): Figure {
-  const sorted = [...values].sort((a, b) => a - b)
+  const sorted = values.filter(value => !Number.isNaN(value)).sort((a, b) => a - b)
+  if (sorted.length === 0) return { median: Number.NaN, min: Number.NaN, max: Number.NaN }
   const middle = sorted.length >> 1
   const median = sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
   return { median, min: sorted[0]!, max: sorted.at(-1)! }
@@ -21,44 +20,66 @@ export function quantile(sorted: readonly number[], q: number): number {
   return sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(q * sorted.length) - 1))] ?? Number.NaN
 }
 
-/** What one round on one road gave; `wrong` counts answers that are wrong, short or missing. */
+/** The slope of the least-squares line through the points. */
+export function slope(points: readonly (readonly [number, number])[]): number {
+  const mean = (index: 0 | 1) => points.reduce((sum, point) => sum + point[index], 0) / points.length
+  const [meanX, meanY] = [mean(0), mean(1)]
+  let covariance = 0
+  let variance = 0
+  for (const [x, y] of points) {
+    covariance += (x - meanX) * (y - meanY)
+    variance += (x - meanX) ** 2
+  }
+  return covariance / variance
+}
+
+/** What one round gave; `wrong` counts answers that are wrong, short or missing. */
 export interface Round {
-  readonly figures: Record<string, number>
+  readonly figures: Readonly<Record<string, number>>
   readonly wrong: number
 }
 
+/** A row of a table: one of the things compared, over all rounds. */
 export interface Measured {
-  readonly road: string
-  readonly figures: Record<string, Figure>
+  readonly key: string
+  readonly name: string
+  readonly figures: Readonly<Record<string, Figure>>
   readonly wrong: number
 }
 
-/**
- * Runs `once` on each road in turn, `rounds` times after a warm-up that is thrown away. `units` is how many requests (or
- * MB) the round moved: with it `cpu` is the CPU time of the road's processes per unit, in us.
- */
-export async function interleaved(
-  roads: readonly Road[],
-  rounds: number,
-  once: (road: Road, warmUp: boolean) => Promise<Round & { units: number }>,
-  progress: (text: string) => void,
+export interface Subject {
+  readonly key: string
+  readonly name: string
+}
+
+export interface Rounds {
+  readonly rounds: number
+  readonly progress: (text: string) => void
+}
+
+/** Runs `once` on each subject in turn, `rounds` times, after one warm-up that is thrown away but for its wrong answers. */
+export async function interleaved<S extends Subject>(
+  subjects: readonly S[],
+  { rounds, progress }: Rounds,
+  once: (subject: S, isWarmUp: boolean) => Promise<Round>,
 ): Promise<Measured[]> {
-  const all = roads.map(() => [] as Round[])
+  const all = subjects.map((): Round[] => [])
   for (let round = 0; round <= rounds; round++)
-    for (const [index, road] of roads.entries()) {
-      progress(`${road.name}: ${round === 0 ? 'warm-up' : `round ${round} of ${rounds}`}`)
-      const before = cpuMs(road.pids)
-      const { figures, wrong, units } = await once(road, round === 0)
-      const cpu = ((cpuMs(road.pids) - before) * 1000) / units
-      if (round > 0) all[index]!.push({ figures: { ...figures, cpu }, wrong })
+    for (const [index, subject] of subjects.entries()) {
+      progress(`${subject.name}, ${round === 0 ? 'warm-up' : `round ${round} of ${rounds}`}`)
+      all[index]!.push(await once(subject, round === 0))
     }
-  return roads.map((road, index) => {
-    const runs = all[index]!
-    const names = Object.keys(runs[0]?.figures ?? {})
-    return {
-      road: road.name,
-      figures: Object.fromEntries(names.map(name => [name, figure(runs.map(run => run.figures[name]!))])),
-      wrong: runs.reduce((sum, run) => sum + run.wrong, 0),
-    }
-  })
+  return subjects.map((subject, index) => summary(subject, all[index]!.slice(1), all[index]![0]!.wrong))
+}
+
+/** One row of the rounds given. */
+export function summary({ key, name }: Subject, rounds: readonly Round[], moreWrong = 0): Measured {
+  const names = [...new Set(rounds.flatMap(round => Object.keys(round.figures)))]
+  const values = (figureName: string) => rounds.map(round => round.figures[figureName] ?? Number.NaN)
+  return {
+    key,
+    name,
+    figures: Object.fromEntries(names.map(each => [each, figure(values(each))])),
+    wrong: rounds.reduce((sum, round) => sum + round.wrong, moreWrong),
+  }
 }

@@ -1,140 +1,112 @@
-/** Our own road: server and client as deployed, over TLS and WSS, the router embedded in the client or beside it. */
-
-import { execFileSync } from 'node:child_process'
-import { mkdtempSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+/** Our own roads: server, client and router as deployed, over TLS and WSS, and the ingress road beside them. */
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import { type Started, start } from '../lib/processes.ts'
-import type { Road } from './road.ts'
+import { startNginx } from '../lib/nginx.ts'
+import { DOMAIN } from '../lib/secrets.ts'
+import { command, type Part, portOf } from './command.ts'
+import { proxyBlock } from './hops.ts'
+import { type Road, type RoadContext, type RoadMaker, type Stoppable, started, stopInTurn } from './road.ts'
 
-const BIN = fileURLToPath(new URL('../../bin/sallyport.js', import.meta.url))
-const DOMAIN = 'tunnels.localhost'
-
-const sallyport = (...args: string[]) =>
-  execFileSync(process.execPath, [BIN, ...args], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
-
-/** Starts a `sallyport` command and waits for the log lines named; answers the addresses that it logged. */
-async function command(
-  name: string,
-  args: string[],
-  until: string[],
-): Promise<Started & { addresses: Map<string, string> }> {
-  const addresses = new Map<string, string>()
-  const waiting = new Set(until)
-  const started = await start({
-    name,
-    command: process.execPath,
-    args: [...profileFlags(name), BIN, ...args, '--log.format', 'json', '--admin.listen', 'off'],
-    ready: line => {
-      if (!line.startsWith('{')) return false
-      const entry = JSON.parse(line) as { msg?: string; name?: string; address?: string }
-      if (entry.msg === 'listening' && entry.name && entry.address) addresses.set(entry.name, entry.address)
-      waiting.delete(entry.msg === 'listening' ? entry.name! : (entry.msg ?? ''))
-      return waiting.size === 0
-    },
-  })
-  return { ...started, addresses }
+export interface TunnelOptions {
+  readonly key: string
+  readonly name: string
+  readonly router?: 'embedded' | 'service'
+  /** TLS at the edge: then it is two roads, over HTTP/1.1 and over HTTP/2. */
+  readonly edgeTls?: boolean
 }
 
-/** With SALLYPORT_BENCH_PROFILE=DIR each of our processes writes a .cpuprofile there when it ends. */
-function profileFlags(name: string): string[] {
-  const folder = process.env.SALLYPORT_BENCH_PROFILE
-  return folder
-    ? ['--cpu-prof', `--cpu-prof-dir=${folder}`, `--cpu-prof-name=${name}-${process.pid}-${Date.now()}.cpuprofile`]
-    : []
-}
+const RUNTIME = 'bench'
 
-export async function tunnelRoad(
-  upstreamPort: number,
-  options: { router: 'embedded' | 'service'; edgeTls?: boolean },
-): Promise<Road> {
-  const folder = mkdtempSync(join(tmpdir(), 'sallyport-bench-'))
-  sallyport(
-    'certs',
-    'init',
-    '--out',
-    folder,
-    '--host',
-    DOMAIN,
-    '--host',
-    `*.${DOMAIN}`,
-    '--host',
-    'localhost',
-    '--host',
-    '127.0.0.1',
-  )
-  sallyport('keys', 'create', '--out', join(folder, 'keys'))
-  const token = join(folder, 'token')
-  const { writeFileSync } = await import('node:fs')
-  writeFileSync(
-    token,
-    sallyport('token', 'create', '--key', join(folder, 'keys/private.jwk'), '--runtime', 'bench', '--ttl', '2h'),
-    { mode: 0o600 },
-  )
-  const tls = (prefix: string) => [
-    `--${prefix}.tls.cert`,
-    join(folder, 'server.pem'),
-    `--${prefix}.tls.key`,
-    join(folder, 'server-key.pem'),
-  ]
-
-  const parts: Started[] = []
-  const stop = async () => {
-    for (const part of parts.reverse()) await part.stop()
-  }
-  try {
-    const server = await command(
-      'server',
-      [
-        'server',
-        '--public.listen',
-        '127.0.0.1:0',
-        '--control.listen',
-        '127.0.0.1:0',
-        ...tls('control'),
-        ...(options.edgeTls ? tls('public') : []),
-        '--domain',
-        DOMAIN,
-        '--auth.jwks.file',
-        join(folder, 'keys/jwks.json'),
-      ],
-      ['public', 'control'],
-    )
-    parts.push(server)
-    let target = `http://127.0.0.1:${upstreamPort}`
-    if (options.router === 'service') {
-      const routes = join(folder, 'routes.yaml')
-      writeFileSync(routes, `routes:\n  - name: all\n    match: { path: / }\n    target: ${target}\n`)
-      const router = await command('router', ['router', '--listen', '127.0.0.1:0', '--routes', routes], ['router'])
-      parts.push(router)
-      target = `http://${router.addresses.get('router')}`
-    }
-    const client = await command(
-      'client',
-      [
-        'client',
-        '--server',
-        `wss://${server.addresses.get('control')}`,
-        '--ca',
-        join(folder, 'ca.pem'),
-        '--token.file',
-        token,
-        '--target',
-        target,
-      ],
-      ['connected'],
-    )
-    parts.push(client)
-    return {
-      name: `tunnel, router ${options.router}${options.edgeTls ? ', TLS edge' : ''}`,
-      url: `${options.edgeTls ? 'https' : 'http'}://${server.addresses.get('public')}`,
-      headers: { host: `bench.${DOMAIN}` },
+export const tunnel =
+  (options: TunnelOptions): RoadMaker =>
+  async context => {
+    const parts: (Part & Stoppable)[] = []
+    const server = await started(parts, async () => {
+      const server = await startServer(context, options.edgeTls)
+      parts.push(server)
+      if (options.router === 'service') parts.push(await startRouter(context))
+      parts.push(await startClient(context, server, parts[1]?.address('router')))
+      return server
+    })
+    const base = {
+      headers: { host: `${RUNTIME}.${DOMAIN}` },
       pids: parts.map(part => part.pid),
-      stop,
+      stop: () => stopInTurn(parts),
     }
-  } catch (error) {
-    await stop()
-    throw error
+    const address = server.address('public')
+    if (!options.edgeTls) return [{ ...base, key: options.key, name: options.name, url: `http://${address}` }]
+    const tls = { ...base, url: `https://${address}`, ca: context.secrets.ca }
+    return [
+      { ...tls, key: 'tunnel-tls', name: 'tunnel, TLS edge, HTTP/1.1' },
+      { ...tls, key: 'tunnel-h2', name: 'tunnel, TLS edge, HTTP/2', http2: true, stop: async () => {} },
+    ]
   }
+
+/** nginx as the ingress controller, the router service behind it. */
+export const ingress: RoadMaker = async context => {
+  const parts: Stoppable[] = []
+  return started(parts, async (): Promise<Road[]> => {
+    const router = await startRouter(context)
+    parts.push(router)
+    const nginx = await startNginx('ingress', proxyBlock(router.address('router')))
+    parts.push(nginx)
+    return [
+      {
+        key: 'ingress',
+        name: 'ingress: nginx, router service',
+        url: `http://127.0.0.1:${nginx.port}`,
+        headers: {},
+        pids: [router.pid, nginx.pid],
+        stop: () => stopInTurn(parts),
+      },
+    ]
+  })
+}
+
+export function serverArguments({ secrets }: RoadContext, listen: { public: string; control: string }): string[] {
+  return [
+    'server',
+    ...['--public.listen', listen.public, '--control.listen', listen.control],
+    ...['--control.tls.cert', secrets.certificate, '--control.tls.key', secrets.key],
+    ...['--domain', DOMAIN, '--auth.jwks.file', secrets.jwks],
+  ]
+}
+
+const ANY_PORT = '127.0.0.1:0'
+
+async function startServer(context: RoadContext, edgeTls = false): Promise<Part> {
+  const { certificate, key } = context.secrets
+  const args = serverArguments(context, { public: ANY_PORT, control: ANY_PORT })
+  if (edgeTls) args.push('--public.tls.cert', certificate, '--public.tls.key', key)
+  return command(args, { until: ['public', 'control'], profileTo: context.profileTo })
+}
+
+async function startRouter(context: RoadContext): Promise<Part> {
+  const routes = await writeRoutes(context)
+  const args = ['router', '--listen', ANY_PORT, '--routes', routes, '--trusted-proxies', '127.0.0.1/32']
+  return command(args, { until: ['router'], profileTo: context.profileTo })
+}
+
+async function writeRoutes({ secrets, upstreamPort }: RoadContext): Promise<string> {
+  const path = join(secrets.folder, `routes-${upstreamPort}.yaml`)
+  await writeFile(
+    path,
+    `routes:\n  - name: all\n    match: { path: / }\n    target: http://127.0.0.1:${upstreamPort}\n`,
+  )
+  return path
+}
+
+/** With a `router` the client leads everything there, else it routes itself. */
+async function startClient(context: RoadContext, server: Part, router: string | undefined): Promise<Part> {
+  const { secrets, sessions, via } = context
+  const controlPort = portOf(server.address('control'))
+  const port = via === undefined ? controlPort : await via(controlPort)
+  const target = router === undefined ? ['--routes', await writeRoutes(context)] : ['--target', `http://${router}`]
+  const args = [
+    'client',
+    ...['--server', `wss://127.0.0.1:${port}`, '--ca', secrets.ca],
+    ...['--token.file', await secrets.tokenFile(RUNTIME), ...target],
+    ...(sessions === undefined ? [] : ['--connections', String(sessions)]),
+  ]
+  return command(args, { until: ['connected'], profileTo: context.profileTo })
 }

@@ -1,76 +1,55 @@
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { fileURLToPath } from 'node:url'
-import type { BulkResult, BulkTask } from '../lib/bulk-worker.ts'
-import { interleaved } from '../lib/measure.ts'
-import { cell, ratio, type Section, wrongCell } from '../lib/report.ts'
-import type { Bench, Scenario } from './scenario.ts'
+import type { Section } from '../lib/section.ts'
+import { withPath } from '../roads/road.ts'
+import { PATHS } from '../upstream/service.ts'
+import type { BulkResult, BulkTask } from '../workers/bulk.ts'
+import { type Bench, bars, overRoads, type Scenario, UNIT } from './scenario.ts'
 
-const WORKER = fileURLToPath(new URL('../lib/bulk-worker.ts', import.meta.url))
-const BYTES = 100 * 1024 * 1024
+export const MIB_100 = 100 * 1024 * 1024
+export const GIB = 1024 * 1024 * 1024
+/** For a smoke test. */
+export const MIB_4 = 4 * 1024 * 1024
 
-export async function transfer(task: BulkTask): Promise<BulkResult> {
-  const child = spawn(process.execPath, [WORKER, JSON.stringify(task)], { stdio: ['ignore', 'pipe', 'inherit'] })
-  let text = ''
-  child.stdout.setEncoding('utf8').on('data', part => {
-    text += part
-  })
-  await once(child, 'close')
-  return JSON.parse(text) as BulkResult
-}
+const SIZES = { smoke: [MIB_4], quick: [MIB_100], full: [MIB_100, GIB] } as const
+const LABELS = { [MIB_4]: '4 MiB', [MIB_100]: '100 MiB', [GIB]: '1 GiB' } as const
 
-/** 100 MiB down and up on one connection, every byte compared. */
+/** Large bodies down and up on one connection, every byte compared. */
 export const bulk: Scenario = {
   name: 'bulk',
-  title: '100 MiB down and up',
+  title: '100 MiB (and 1 GiB) down and up',
   async run(bench) {
-    return [await direction(bench, 'down'), await direction(bench, 'up')]
+    const sections: Section[] = []
+    for (const bytes of SIZES[bench.mode])
+      for (const direction of ['down', 'up'] as const) sections.push(await transfers(bench, direction, bytes))
+    return sections
   },
 }
 
-async function direction(bench: Bench, direction: 'down' | 'up'): Promise<Section> {
-  const measured = await interleaved(
-    bench.roads,
-    bench.rounds,
-    async road => {
-      const result = await transfer({
-        url: `${road.url}/${direction === 'down' ? '100mb' : 'sink'}`,
-        headers: road.headers,
-        bytes: BYTES,
-        direction,
-        ...(road.ca === undefined ? {} : { ca: road.ca }),
-      })
-      const mb = BYTES / 1e6
-      return { figures: { mbPerSecond: mb / (result.durationMs / 1000) }, wrong: result.wrong, units: mb }
-    },
-    text => bench.progress(`bulk ${direction}: ${text}`),
-  )
-  const unit = measured.find(each => each.road === 'nginx hop') ?? measured[0]!
+async function transfers(bench: Bench, direction: 'down' | 'up', bytes: keyof typeof LABELS): Promise<Section> {
+  const roads = (bytes === GIB ? await bench.roads.main() : await bench.roads.all()).filter(road => !road.http2)
+  const measured = await overRoads(bench, `bulk ${direction}, ${LABELS[bytes]}`, roads, async road => {
+    const task: BulkTask = {
+      ...withPath(road, direction === 'down' ? `${PATHS.bytes}${bytes}` : PATHS.sink),
+      direction,
+      bytes,
+    }
+    const result = await bench.generators.ask<BulkTask, BulkResult>('bulk', task)
+    const megabytes = bytes / 1e6
+    const mbPerSecond = megabytes / (result.durationMs / 1000)
+    return { figures: { mbPerSecond, generatorCpu: result.generatorCpu }, wrong: result.wrong, units: megabytes }
+  })
+  const size = LABELS[bytes]
   return {
-    name: `bulk-${direction}`,
-    title: `100 MiB ${direction}, one connection`,
-    note: 'Every byte that comes down is compared. CPU is per MB, over the processes of the road.',
-    columns: ['road', 'MB/s', 'of nginx', 'CPU us/MB', 'x nginx', 'wrong'],
-    rows: measured.map(({ road, figures, wrong }) => [
-      { text: road },
-      cell(figures.mbPerSecond!),
-      ratio(figures.mbPerSecond!.median / unit.figures.mbPerSecond!.median),
-      cell(figures.cpu!),
-      ratio(figures.cpu!.median / unit.figures.cpu!.median),
-      wrongCell(wrong),
-    ]),
-    charts: [
-      {
-        title: `100 MiB ${direction}`,
-        unit: 'MB/s, more is better',
-        bars: measured.map(({ road, figures }) => ({
-          label: road,
-          value: figures.mbPerSecond!.median,
-          ours: /tunnel|ingress/.test(road),
-        })),
-      },
+    name: bytes === GIB ? `bulk-${direction}-1g` : `bulk-${direction}`,
+    title: `${size} ${direction}, one connection`,
+    note: 'Every byte is compared at the end that it reaches. CPU is per MB, over the processes of the road.',
+    measured,
+    columns: [
+      { title: 'MB/s', figure: 'mbPerSecond' },
+      { title: 'of nginx', figure: 'mbPerSecond', over: UNIT },
+      { title: 'CPU us/MB', figure: 'cpu' },
+      { title: 'x nginx', figure: 'cpu', over: UNIT },
+      { title: 'generator', figure: 'generatorCpu' },
     ],
-    wrong: measured.reduce((sum, each) => sum + each.wrong, 0),
-    data: measured,
+    charts: [{ title: `${size} ${direction}`, unit: 'MB/s, more is better', bars: bars(measured, 'mbPerSecond') }],
   }
 }

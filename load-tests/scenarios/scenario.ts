@@ -1,20 +1,73 @@
-import type { Generator } from '../lib/generator.ts'
-import type { Section } from '../lib/report.ts'
+import { cpuMs } from '../lib/cpu.ts'
+import type { Generators } from '../lib/generator.ts'
+import { interleaved, type Measured, type Round } from '../lib/measure.ts'
+import type { Secrets } from '../lib/secrets.ts'
+import type { Section } from '../lib/section.ts'
+import type { Roads } from '../roads/index.ts'
 import type { Road } from '../roads/road.ts'
 
+export type Mode = 'smoke' | 'quick' | 'full'
+
+/** What a scenario works with. */
 export interface Bench {
-  readonly mode: 'smoke' | 'quick' | 'full'
+  readonly mode: Mode
   readonly rounds: number
   /** How long one round of a load lasts. */
   readonly roundMs: number
-  readonly generator: Generator
+  /** Of the soak. */
+  readonly minutes: number
+  readonly generators: Generators
   readonly upstreamPort: number
-  readonly roads: readonly Road[]
-  readonly progress: (text: string) => void
+  readonly secrets: Secrets
+  readonly roads: Roads
+  progress(text: string): void
 }
 
 export interface Scenario {
   readonly name: string
   readonly title: string
+  /** Runs that it is part of without being named. Default: all. */
+  readonly modes?: readonly Mode[]
   run(bench: Bench): Promise<Section[]>
+}
+
+/** The row that the ratios are multiples of. */
+export const UNIT = 'nginx'
+
+export const isOurs = (key: string): boolean => /^(tunnel|ingress|sallyport)/.test(key)
+
+/** A row's value in a bar chart. */
+export function bars(measured: readonly Measured[], figure: string) {
+  return measured
+    .filter(row => row.figures[figure] !== undefined && !Number.isNaN(row.figures[figure].median))
+    .map(row => ({ label: row.name, value: row.figures[figure]!.median, isOurs: isOurs(row.key) }))
+}
+
+/**
+ * Rounds over roads: `once` answers besides its figures how many requests (or MB) the round moved, and `cpu` becomes the
+ * CPU time of the road's processes for each, in us.
+ */
+export function overRoads(
+  bench: Bench,
+  label: string,
+  roads: readonly Road[],
+  once: (road: Road, isWarmUp: boolean) => Promise<Round & { units: number }>,
+): Promise<Measured[]> {
+  const progress = (text: string) => bench.progress(`${label}: ${text}`)
+  return interleaved(roads, { rounds: bench.rounds, progress }, async (road, isWarmUp) => {
+    const before = cpuMs(road.pids)
+    const { figures, wrong, units } = await once(road, isWarmUp)
+    const cpu = ((cpuMs(road.pids) - before) * 1000) / units
+    return { figures: road.pids.length === 0 ? figures : { ...figures, cpu }, wrong }
+  })
+}
+
+/** A warm-up is a shorter round. */
+export const lengthMs = (bench: Bench, isWarmUp: boolean): number =>
+  isWarmUp ? Math.min(bench.roundMs, 500) : bench.roundMs
+
+/** Said where the generator may have been the limit. */
+export function limitNote(measured: readonly Measured[]): string {
+  const busy = measured.filter(row => (row.figures.generatorCpu?.max ?? 0) >= 0.9).map(row => row.name)
+  return busy.length === 0 ? '' : ` The generator was the limit (90 % of a core or more) on: ${busy.join('; ')}.`
 }

@@ -1,11 +1,11 @@
-import { interleaved, type Measured } from '../lib/measure.ts'
-import { cell, ratio, type Section, wrongCell } from '../lib/report.ts'
-import { SMALL_BODY } from '../lib/upstream.ts'
-import type { Bench, Scenario } from './scenario.ts'
+import type { Section } from '../lib/section.ts'
+import { withPath } from '../roads/road.ts'
+import { PATHS, SMALL_BODY } from '../upstream/service.ts'
+import { type Bench, bars, lengthMs, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
 
 const CONNECTIONS = { smoke: [8], quick: [1, 64], full: [1, 8, 64, 512] } as const
 
-/** 1 KB GETs, closed loop. The first road, one nginx hop, is the unit of the ratios. */
+/** 1 KB GETs, closed loop, on every road. */
 export const small: Scenario = {
   name: 'small',
   title: '1 KB GET, closed loop',
@@ -17,56 +17,48 @@ export const small: Scenario = {
 }
 
 async function atConnections(bench: Bench, connections: number): Promise<Section> {
-  const measured = await interleaved(
-    bench.roads,
-    bench.rounds,
-    async (road, warmUp) => {
-      const result = await bench.generator({
-        url: `${road.url}/small`,
-        connections,
-        durationMs: warmUp ? Math.min(1000, bench.roundMs) : bench.roundMs,
-        headers: road.headers,
-        expectBody: SMALL_BODY,
-      })
-      const { perSecond, p50, p99, generatorCpu, wrong, requests } = result
-      return { figures: { perSecond, p50, p99, generatorCpu }, wrong, units: requests }
-    },
-    text => bench.progress(`small, ${connections} connections: ${text}`),
-  )
-  const unit = measured.find(each => each.road === 'nginx hop') ?? measured[0]!
-  const over = (each: Measured, name: string) => ratio(each.figures[name]!.median / unit.figures[name]!.median)
-  const busy = measured.some(each => each.figures.generatorCpu!.median >= 0.9)
+  const roads = await bench.roads.all()
+  const measured = await overRoads(bench, `small, ${connections} connections`, roads, async (road, isWarmUp) => {
+    const { perSecond, p50, p99, generatorCpu, wrong, requests } = await bench.generators.run({
+      ...withPath(road, PATHS.small),
+      connections,
+      durationMs: lengthMs(bench, isWarmUp),
+      expectBody: SMALL_BODY,
+    })
+    return { figures: { perSecond, p50, p99, generatorCpu }, wrong, units: requests }
+  })
   return {
     name: `small-${connections}`,
-    title: `1 KB GET, ${connections} connections`,
+    title: `1 KB GET, ${connections} ${connections === 1 ? 'connection' : 'connections'}`,
     note:
-      'Closed loop: a new request leaves when the last answer has come, so latency under load is not corrected for ' +
-      `coordinated omission.${busy ? ' The generator used over 90 % of a core in places and may be the limit.' : ''}`,
-    columns: ['road', 'req/s', 'of nginx', 'CPU us', 'x nginx', 'p50 ms', 'x', 'p99 ms', 'x', 'wrong'],
-    rows: measured.map(each => [
-      { text: each.road },
-      cell(each.figures.perSecond!),
-      over(each, 'perSecond'),
-      cell(each.figures.cpu!),
-      over(each, 'cpu'),
-      cell(each.figures.p50!),
-      over(each, 'p50'),
-      cell(each.figures.p99!),
-      over(each, 'p99'),
-      wrongCell(each.wrong),
-    ]),
-    charts: [
-      {
-        title: `CPU per request, ${connections} connections`,
-        unit: 'us, less is better',
-        bars: measured.map(({ road, figures }) => ({
-          label: road,
-          value: figures.cpu!.median,
-          ours: /tunnel|ingress/.test(road),
-        })),
-      },
+      'Closed loop: a new request leaves when the last answer has come, so latency is not corrected for coordinated ' +
+      `omission. Over HTTP/2 a connection is a stream, at most 50 in a session.${limitNote(measured)}`,
+    measured,
+    columns: [
+      { title: 'req/s', figure: 'perSecond' },
+      { title: 'of nginx', figure: 'perSecond', over: UNIT },
+      { title: 'CPU us', figure: 'cpu' },
+      { title: 'x nginx', figure: 'cpu', over: UNIT },
+      { title: 'p50 ms', figure: 'p50' },
+      { title: 'x nginx', figure: 'p50', over: UNIT },
+      { title: 'p99 ms', figure: 'p99' },
+      { title: 'x nginx', figure: 'p99', over: UNIT },
+      { title: 'generator', figure: 'generatorCpu' },
     ],
-    wrong: measured.reduce((sum, each) => sum + each.wrong, 0),
-    data: measured,
+    charts:
+      connections === 1
+        ? [{ title: 'Latency at 1 connection, p50', unit: 'ms, less is better', bars: bars(measured, 'p50') }]
+        : [
+            {
+              title: `CPU per request, ${connections} connections`,
+              unit: 'us, less is better',
+              bars: bars(measured, 'cpu'),
+            },
+            {
+              title: `Requests per second, ${connections} connections`,
+              unit: 'more is better',
+              bars: bars(measured, 'perSecond'),
+            },
+          ],
   }
 }

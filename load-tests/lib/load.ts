@@ -1,0 +1,83 @@
+/** What a generator of requests is asked for, and what it answers. */
+import { quantile } from './measure.ts'
+
+/** A place to call. */
+export interface Place {
+  readonly url: string
+  /** `host` among them, where it differs from the URL's. */
+  readonly headers: Readonly<Record<string, string>>
+  /** File with the certificate authority, where the URL is https. */
+  readonly ca?: string
+  /** Speaks HTTP/2 over TLS. */
+  readonly http2?: boolean
+}
+
+export interface Load extends Place {
+  readonly connections: number
+  readonly durationMs: number
+  readonly method?: string
+  readonly body?: string
+  /** Each answer must have this body. */
+  readonly expectBody?: string
+  /**
+   * Requests per second over all connections, evenly spaced. Latency counts from the moment that a request was due, so
+   * it is corrected for coordinated omission. Absent: a closed loop, each connection as fast as it is answered.
+   */
+  readonly rate?: number
+  /** Ends the run when this share of the answers is wrong, from 100 answers on. */
+  readonly bailout?: number
+}
+
+/** Latencies in ms. */
+export interface LoadResult {
+  readonly requests: number
+  /** Answers that are wrong, short or missing. */
+  readonly wrong: number
+  /** Answers by status; `broken` for those that did not come. */
+  readonly answers: Readonly<Record<string, number>>
+  readonly durationMs: number
+  readonly perSecond: number
+  readonly p50: number
+  readonly p99: number
+  readonly max: number
+}
+
+/** Collects answers while a load runs. */
+export class Tally {
+  readonly #times: number[] = []
+  readonly #answers: Record<string, number> = {}
+  #requests = 0
+  #wrong = 0
+  readonly #startedAt = performance.now()
+
+  /** An answer: `status`, or `broken`. */
+  add(status: string, ms: number, right: boolean): void {
+    this.#requests++
+    this.#answers[status] = (this.#answers[status] ?? 0) + 1
+    if (right) this.#times.push(ms)
+    else this.#wrong++
+  }
+
+  /** A request that waited `ms` and had not been sent when the run was over: it counts as slow, not as wrong. */
+  addUnsent(ms: number): void {
+    this.#times.push(ms)
+  }
+
+  failed(share: number | undefined): boolean {
+    return share !== undefined && this.#requests >= 100 && this.#wrong / this.#requests >= share
+  }
+
+  result(durationMs = performance.now() - this.#startedAt): LoadResult {
+    const times = this.#times.sort((a, b) => a - b)
+    return {
+      requests: this.#requests,
+      wrong: this.#wrong,
+      answers: this.#answers,
+      durationMs,
+      perSecond: (this.#requests - this.#wrong) / (durationMs / 1000),
+      p50: quantile(times, 0.5),
+      p99: quantile(times, 0.99),
+      max: times.at(-1) ?? Number.NaN,
+    }
+  }
+}

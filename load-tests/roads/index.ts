@@ -1,0 +1,89 @@
+/** All roads, started when they are first asked for, and kept until the end of the run. */
+import { direct, httpProxyHop, nginxHop } from './hops.ts'
+import { PEERS, type PeerName } from './peers/index.ts'
+import type { Road, RoadContext, RoadMaker } from './road.ts'
+import { ingress, tunnel } from './tunnel.ts'
+
+/** By key; `tunnel-tls` is two roads of the same processes. */
+export const OURS = {
+  direct,
+  nginx: nginxHop,
+  'http-proxy': httpProxyHop,
+  ingress,
+  tunnel: tunnel({ key: 'tunnel', name: 'tunnel, router embedded' }),
+  'tunnel-service': tunnel({ key: 'tunnel-service', name: 'tunnel, router service', router: 'service' }),
+  'tunnel-tls': tunnel({ key: 'tunnel-tls', name: 'tunnel, TLS edge', edgeTls: true }),
+} as const satisfies Record<string, RoadMaker>
+
+export type RoadKey = keyof typeof OURS | PeerName
+
+export class Roads {
+  readonly #context: RoadContext
+  readonly #peers: readonly PeerName[]
+  readonly #smoke: boolean
+  readonly #started = new Map<string, Promise<Road[]>>()
+  /** Peers that did not start, and why. */
+  readonly failed = new Map<string, string>()
+
+  /** `smoke`: only the shortest list of roads. */
+  constructor(context: RoadContext, peers: readonly PeerName[], smoke: boolean) {
+    this.#context = context
+    this.#peers = peers
+    this.#smoke = smoke
+  }
+
+  /** Every road, and every peer that is here. */
+  async all(): Promise<Road[]> {
+    if (this.#smoke) return this.pick('nginx', 'ingress', 'tunnel', 'tunnel-tls')
+    return this.pick(...(Object.keys(OURS) as RoadKey[]), ...this.#peers)
+  }
+
+  /** The unit of the ratios, the tunnel, and the peers. */
+  async main(): Promise<Road[]> {
+    return this.pick('nginx', 'tunnel', ...(this.#smoke ? [] : this.#peers))
+  }
+
+  async pick(...keys: readonly RoadKey[]): Promise<Road[]> {
+    const roads: Road[] = []
+    for (const key of keys) roads.push(...(await this.#start(key)))
+    return roads
+  }
+
+  /** Roads of the same makers in another context; the caller stops them. */
+  async make(keys: readonly RoadKey[], changes: Partial<RoadContext>): Promise<Road[]> {
+    const roads: Road[] = []
+    try {
+      for (const key of keys) roads.push(...(await this.#make(key, { ...this.#context, ...changes })))
+    } catch (error) {
+      await stopRoads(roads)
+      throw error
+    }
+    return roads
+  }
+
+  async stop(): Promise<void> {
+    for (const roads of this.#started.values()) await stopRoads(await roads.catch(() => []))
+  }
+
+  #start(key: RoadKey): Promise<Road[]> {
+    let roads = this.#started.get(key)
+    if (roads === undefined) {
+      roads = this.#make(key, this.#context)
+      this.#started.set(key, roads)
+    }
+    return roads
+  }
+
+  /** A peer that does not start is told in the report; a road of ours that does not ends the run. */
+  #make(key: RoadKey, context: RoadContext): Promise<Road[]> {
+    if (key in OURS) return OURS[key as keyof typeof OURS](context)
+    return PEERS[key as PeerName](context).catch(error => {
+      this.failed.set(key, String(error.message))
+      return []
+    })
+  }
+}
+
+export async function stopRoads(roads: readonly Road[]): Promise<void> {
+  for (const road of roads.toReversed()) await road.stop()
+}

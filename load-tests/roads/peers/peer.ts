@@ -1,0 +1,78 @@
+/** What the roads of other tunnels have in common: two processes, and a port where callers arrive. */
+import { accessSync, constants } from 'node:fs'
+import { request } from 'node:http'
+import { delimiter, join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { freePort, waitForPort } from '../../lib/ports.ts'
+import { type Started, type StartOptions, start } from '../../lib/processes.ts'
+import { PATHS } from '../../upstream/service.ts'
+import { type Road, type RoadContext, started, stopInTurn } from '../road.ts'
+
+const READY_MS = 15_000
+
+/** Path of a program; Debian keeps servers in a folder that is not on everybody's PATH. */
+export function findProgram(name: string): string | undefined {
+  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin']
+  return folders.map(folder => join(folder, name)).find(canRun)
+}
+
+function canRun(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+
+export interface PeerRoad {
+  readonly key: string
+  readonly name: string
+  readonly headers?: Readonly<Record<string, string>>
+  /** The two ends, in the order of their start. `control` is the port of the one, as the other one reaches it. */
+  readonly server: (ports: { control: number; edge: number }) => Promise<Command>
+  readonly client: (ports: { control: number; edge: number }) => Promise<Command>
+}
+
+type Command = Pick<StartOptions, 'command' | 'args' | 'cwd' | 'env'>
+
+export async function peerRoad(context: RoadContext, peer: PeerRoad): Promise<Road[]> {
+  const [control, edge] = [await freePort(), await freePort()]
+  const parts: Started[] = []
+  const begin = async (what: string, command: Command) => {
+    const options = { ...command, name: `${peer.name}: ${what}`, ready: Promise.resolve() }
+    parts.push(await start(options))
+  }
+  return started(parts, async () => {
+    await begin('server', await peer.server({ control, edge }))
+    await waitForPort(control)
+    const dialled = context.via === undefined ? control : await context.via(control)
+    await begin('client', await peer.client({ control: dialled, edge }))
+    const url = `http://127.0.0.1:${edge}`
+    const headers = peer.headers ?? {}
+    await waitForAnswer(`${url}${PATHS.small}`, headers).catch(error => {
+      throw new Error([error.message, ...parts.map(part => part.tail())].join('\n'))
+    })
+    const stop = () => stopInTurn(parts)
+    return [{ key: peer.key, name: peer.name, url, headers, pids: parts.map(part => part.pid), stop }]
+  })
+}
+
+/** Resolves when the road answers 200: peers do not all say when they are ready. */
+async function waitForAnswer(url: string, headers: Readonly<Record<string, string>>): Promise<void> {
+  const end = performance.now() + READY_MS
+  for (;;) {
+    const status = await new Promise<number>(resolve => {
+      const call = request(url, { headers, agent: false, timeout: 2000 }, response => {
+        response.resume()
+        resolve(response.statusCode ?? 0)
+      })
+      call.on('timeout', () => call.destroy())
+      call.on('error', () => resolve(0))
+      call.end()
+    })
+    if (status === 200) return
+    if (performance.now() > end) throw new Error(`${url} does not answer through this road (last: ${status})`)
+    await delay(50)
+  }
+}

@@ -1,0 +1,106 @@
+/** Large bodies on bare sockets, every byte compared. An upload's answer tells how many right bytes arrived. */
+import { once } from 'node:events'
+import type { Socket } from 'node:net'
+import { drained } from '../lib/drained.ts'
+import { dial, requestHead } from '../lib/http1-client.ts'
+import type { Place } from '../lib/load.ts'
+import { isPattern, patternAt } from '../lib/pattern.ts'
+import { serveTasks } from '../lib/worker.ts'
+
+export interface BulkTask extends Place {
+  readonly direction: 'down' | 'up'
+  readonly bytes: number
+  /** Transfers side by side, each on its own connection. Default 1. */
+  readonly streams?: number
+  /** Begins the next transfer when one is over, until this time has passed; the last one is cut then. Default: one each. */
+  readonly durationMs?: number
+}
+
+export interface BulkResult {
+  /** Over all transfers, the cut ones too. */
+  readonly bytes: number
+  readonly transfers: number
+  readonly wrong: number
+  readonly durationMs: number
+}
+
+const CHUNK_BYTES = 256 * 1024
+
+serveTasks<BulkTask, BulkResult>(async task => {
+  const startedAt = performance.now()
+  const endsAt = task.durationMs === undefined ? undefined : startedAt + task.durationMs
+  const sums = { bytes: 0, transfers: 0, wrong: 0 }
+  const loop = async () => {
+    do await transfer(task, endsAt, sums)
+    while (endsAt !== undefined && performance.now() < endsAt)
+  }
+  await Promise.all(Array.from({ length: task.streams ?? 1 }, loop))
+  return { ...sums, durationMs: performance.now() - startedAt }
+})
+
+type Sums = { bytes: number; transfers: number; wrong: number }
+
+async function transfer(task: BulkTask, endsAt: number | undefined, sums: Sums): Promise<void> {
+  const fields = { connection: 'close', ...(task.direction === 'up' ? { 'content-length': task.bytes } : {}) }
+  let isCut = false
+  const socket = dial(task, () => {
+    socket.write(requestHead(task, task.direction === 'down' ? 'GET' : 'PUT', fields))
+    if (task.direction === 'up') void send(socket, task.bytes, sums)
+  })
+  const timer =
+    endsAt === undefined
+      ? undefined
+      : setTimeout(
+          () => {
+            isCut = true
+            socket.destroy()
+          },
+          Math.max(0, endsAt - performance.now()),
+        )
+  socket.on('error', () => {})
+  const isRight = task.direction === 'down' ? receive(socket, task.bytes, sums) : readCount(socket, task.bytes)
+  await once(socket, 'close').catch(() => {})
+  clearTimeout(timer)
+  if (isCut) return
+  sums.transfers++
+  if (!isRight()) sums.wrong++
+}
+
+async function send(socket: Socket, bytes: number, sums: Sums): Promise<void> {
+  for (let sent = 0; sent < bytes && !socket.destroyed; ) {
+    const chunk = patternAt(sent, Math.min(CHUNK_BYTES, bytes - sent))
+    sent += chunk.length
+    sums.bytes += chunk.length
+    if (!socket.write(chunk)) await drained(socket)
+  }
+}
+
+/** Compares what comes; answers whether it was whole and right, once the socket is closed. */
+function receive(socket: Socket, bytes: number, sums: Sums): () => boolean {
+  let head: Buffer | undefined = Buffer.alloc(0)
+  let position = 0
+  let isRight = true
+  socket.on('data', (chunk: Buffer) => {
+    let rest = chunk
+    if (head !== undefined) {
+      head = Buffer.concat([head, chunk])
+      const end = head.indexOf('\r\n\r\n')
+      if (end < 0) return
+      if (head.toString('latin1', 9, 12) !== '200') isRight = false
+      rest = head.subarray(end + 4)
+      head = undefined
+    }
+    if (isRight && !isPattern(rest, position)) isRight = false
+    position += rest.length
+    sums.bytes += rest.length
+  })
+  return () => isRight && position === bytes
+}
+
+function readCount(socket: Socket, bytes: number): () => boolean {
+  let text = ''
+  socket.setEncoding('latin1').on('data', part => {
+    text += part
+  })
+  return () => /^HTTP\/1\.1 200 /.test(text) && text.endsWith(`\r\n\r\n${bytes}`)
+}
