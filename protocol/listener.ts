@@ -12,19 +12,7 @@ import { sniffPreface } from './http2/preface.ts'
 import { serveHttp2 } from './http2/server-session.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
 import { type Logger, noLogger } from './log.ts'
-
-/** Mozilla's intermediate configuration: TLS 1.2 with forward secrecy and AEAD, and TLS 1.3. */
-const INTERMEDIATE_CIPHERS = [
-  'TLS_AES_128_GCM_SHA256',
-  'TLS_AES_256_GCM_SHA384',
-  'TLS_CHACHA20_POLY1305_SHA256',
-  'ECDHE-ECDSA-AES128-GCM-SHA256',
-  'ECDHE-RSA-AES128-GCM-SHA256',
-  'ECDHE-ECDSA-AES256-GCM-SHA384',
-  'ECDHE-RSA-AES256-GCM-SHA384',
-  'ECDHE-ECDSA-CHACHA20-POLY1305',
-  'ECDHE-RSA-CHACHA20-POLY1305',
-].join(':')
+import { INTERMEDIATE } from './tls-profile.ts'
 
 const HANDSHAKE_MS = 10_000
 const MAX_CONNECTIONS = 10_000
@@ -191,7 +179,7 @@ function track(set: Set<Socket>, socket: Socket): void {
 }
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {
-  return { minVersion: 'TLSv1.2', ciphers: INTERMEDIATE_CIPHERS, honorCipherOrder: false, ...tls }
+  return { ...INTERMEDIATE, honorCipherOrder: false, ...tls }
 }
 
 /** The handler behind the step that determines the caller. */

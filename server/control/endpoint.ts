@@ -16,6 +16,7 @@ import { type WebSocket, WebSocketServer } from 'ws'
 import { SUBPROTOCOL } from '../../protocol/control.ts'
 import { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from '../../protocol/forwarded.ts'
 import type { Logger } from '../../protocol/log.ts'
+import { INTERMEDIATE, MODERN } from '../../protocol/tls-profile.ts'
 import type { Identity } from '../auth/claims.ts'
 import { KeysUnavailable, TokenRefused } from '../auth/refusal.ts'
 import type { ControlOptions, ResolvedLimits } from '../options.ts'
@@ -128,7 +129,8 @@ export class ControlEndpoint {
 
   #tlsOptions(pair: TlsPair) {
     const { clientCa, tlsMin } = this.#options.control
-    const base = { ...pair, minVersion: tlsMin ?? 'TLSv1.3', ALPNProtocols: ['http/1.1'] } as const
+    const profile = tlsMin === 'TLSv1.2' ? INTERMEDIATE : MODERN
+    const base = { ...pair, ...profile, honorCipherOrder: false, ALPNProtocols: ['http/1.1'] }
     return clientCa === undefined
       ? base
       : { ...base, ca: clientCa as string, requestCert: true, rejectUnauthorized: true }

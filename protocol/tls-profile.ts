@@ -1,0 +1,29 @@
+/** What our TLS ends speak: Mozilla's server-side guidelines, version 5.0, at two of their levels. */
+import type { SecureContextOptions } from 'node:tls'
+
+export type TlsProfile = Required<Pick<SecureContextOptions, 'minVersion' | 'ciphers' | 'ecdhCurve'>>
+
+const SUITES = ['TLS_AES_128_GCM_SHA256', 'TLS_AES_256_GCM_SHA384', 'TLS_CHACHA20_POLY1305_SHA256']
+
+/** The hybrid group is younger than the guidelines: its post-quantum half only adds to X25519. OpenSSL has it from 3.5. */
+const [major = 0, minor = 0] = process.versions.openssl.split('.').map(Number)
+const HYBRID = major > 3 || (major === 3 && minor >= 5) ? ['X25519MLKEM768'] : []
+const GROUPS = [...HYBRID, 'X25519', 'prime256v1', 'secp384r1'].join(':')
+
+/** For clients of today: TLS 1.3 alone. */
+export const MODERN: TlsProfile = { minVersion: 'TLSv1.3', ciphers: SUITES.join(':'), ecdhCurve: GROUPS }
+
+/** For callers of all kinds: TLS 1.3, and 1.2 with forward secrecy and AEAD. */
+export const INTERMEDIATE: TlsProfile = {
+  minVersion: 'TLSv1.2',
+  ciphers: [
+    ...SUITES,
+    'ECDHE-ECDSA-AES128-GCM-SHA256',
+    'ECDHE-RSA-AES128-GCM-SHA256',
+    'ECDHE-ECDSA-AES256-GCM-SHA384',
+    'ECDHE-RSA-AES256-GCM-SHA384',
+    'ECDHE-ECDSA-CHACHA20-POLY1305',
+    'ECDHE-RSA-CHACHA20-POLY1305',
+  ].join(':'),
+  ecdhCurve: GROUPS,
+}
