@@ -4,7 +4,9 @@
  * One instance of a runtime is active, on all replicas the same: the directory says which. A newer one that is ready
  * takes over; the older one keeps the streams it has, and stays as a standby until the active one drains or is gone.
  */
+import type { Cidrs } from '../protocol/forwarded.ts'
 import type { Logger } from '../protocol/log.ts'
+import type { Stream } from '../protocol/yamux/stream.ts'
 import type { Claim, Directory, Grant, Standing } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
 
@@ -19,6 +21,23 @@ export interface Member {
   exchanges: number
   /** Its instance was given an epoch, became active or became a standby. */
   granted(grant: Grant): void
+}
+
+/** What takes an exchange: a session of this replica, or the hop to one of another. */
+export interface Route {
+  readonly id: string
+  readonly instance: string
+  readonly epoch: number
+  /** Replicas between us and the session. */
+  readonly hops: 0 | 1
+  /** Who may call; undefined: everybody. */
+  readonly callers: Cidrs | undefined
+  /** Whether new exchanges may go here. */
+  readonly usable: boolean
+  exchanges: number
+  open(): Stream
+  /** An exchange of it is over. */
+  released(): void
 }
 
 /** The way to sessions that other replicas have. */
@@ -180,12 +199,31 @@ export class Registry<M extends Member, H = never> {
    * is less; if this replica has none, the hop to one that has. `not`: what just failed. `instance`: only if this one is
    * still active.
    */
-  pick(name: string, not?: M | H, instance?: string): M | H | undefined {
+  pick(name: string, not?: unknown, instance?: string): M | H | undefined {
     const standing = this.#directory.find(name)
     if (standing === undefined || standing === 'unknown') return undefined
     const { active } = standing
     if (instance !== undefined && instance !== active) return undefined
-    return this.#pickHere(standing, not as M) ?? this.#options.hops?.pick(standing, active, not)
+    return this.#pickHere(standing, not) ?? this.#options.hops?.pick(standing, active, not)
+  }
+
+  /** Whether a session may come at any moment: one is somewhere, one was not long ago, or nobody can know. */
+  knows(name: string, forgetMs: number): boolean {
+    if (this.countOf(name) > 0) return true
+    const standing = this.#directory.find(name)
+    if (standing === undefined || standing === 'unknown') return standing === 'unknown'
+    if (performance.now() - standing.changedMs < forgetMs) return true
+    for (const { replicas } of standing.instances.values()) if (replicas.length > 0) return true
+    return false
+  }
+
+  /** Asks the directory about a runtime of which we know nothing (or anew: `again`); then who waits for it is told. */
+  ask(name: string, again: boolean): void {
+    if (!again && this.#directory.find(name) !== 'unknown') return
+    this.#directory.refresh(name).then(
+      () => this.#options.onLive?.(name),
+      () => {},
+    )
   }
 
   /** As `pick`, of this replica alone, on this epoch alone: what another replica asks for. */
@@ -195,7 +233,7 @@ export class Registry<M extends Member, H = never> {
     return this.#pickHere(standing, undefined)
   }
 
-  #pickHere({ runtime, active, epoch }: Standing, not: M | undefined): M | undefined {
+  #pickHere({ runtime, active, epoch }: Standing, not: unknown): M | undefined {
     const live = this.#runtimes.get(runtime)?.get(active)?.live
     if (live === undefined || live.length === 0) return undefined
     const picked = live.length === 1 ? live[0] : this.#better(live, not)
@@ -204,7 +242,7 @@ export class Registry<M extends Member, H = never> {
     return picked
   }
 
-  #better(live: readonly M[], not: M | undefined): M | undefined {
+  #better(live: readonly M[], not: unknown): M | undefined {
     const first = Math.floor(this.#random() * live.length)
     let second = Math.floor(this.#random() * (live.length - 1))
     if (second >= first) second++

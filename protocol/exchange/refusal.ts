@@ -15,6 +15,8 @@ export const REFUSALS = {
   overloaded: 6,
   /** The attempt is older than the instance's memory of exchanges. */
   'too-late': 7,
+  /** Between replicas: the runtime's client does not let this caller in. */
+  'caller-not-allowed': 8,
 } as const
 export type RefusalCode = keyof typeof REFUSALS
 
@@ -42,6 +44,7 @@ const REASONS: Record<RefusalCode, ErrorCode> = {
   draining: 'runtime-offline',
   overloaded: 'overloaded',
   'too-late': 'session-lost',
+  'caller-not-allowed': 'caller-not-allowed',
 }
 
 /** The peer refused the exchange and forwarded nothing of it. */

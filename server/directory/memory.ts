@@ -7,7 +7,7 @@ import {
   presentedEpoch,
   type Standing,
 } from './directory.ts'
-import { type Change, enter, leave, newRecord, type RuntimeRecord, standingOf } from './record.ts'
+import { enter, leave, newRecord, type RuntimeRecord, standingOf } from './record.ts'
 
 const REPLICA = 'this'
 /** Runtimes that are remembered after their last instance left. */
@@ -33,14 +33,15 @@ export class MemoryDirectory implements Directory {
   }
 
   async ready({ runtime, instance, lastEpoch }: Claim): Promise<Standing> {
-    return this.#change(runtime, record => enter(record, instance, REPLICA, presentedEpoch(lastEpoch), 0))
+    const entrance = { instance, replica: REPLICA, presented: presentedEpoch(lastEpoch), seen: 0, seenActive: '' }
+    return this.#change(runtime, record => enter(record, entrance, { nowMs: 0, leaseMs: 0 }))
   }
 
   gone(runtime: string, instance: string): void {
-    if (this.#records.has(runtime)) this.#change(runtime, record => leave(record, instance, REPLICA))
+    if (this.#records.has(runtime)) this.#change(runtime, record => leave(record, instance, REPLICA, 0))
   }
 
-  #change(runtime: string, change: Change): Standing {
+  #change(runtime: string, change: (record: RuntimeRecord) => void): Standing {
     this.#operations++
     let record = this.#records.get(runtime)
     if (record === undefined) {

@@ -9,56 +9,76 @@ import { MAX_INSTANCES, type Standing } from './directory.ts'
 export interface RuntimeRecord {
   epoch: number
   active: string
+  /** Something came to light that had been forgotten: until then nobody takes the place of who is active. */
+  lostUntilMs: number
   version: number
   readonly instances: Map<string, { epoch: number; readonly replicas: Set<string> }>
 }
 
-export type Change = (record: RuntimeRecord) => void
-
-export function newRecord(): RuntimeRecord {
-  return { epoch: 0, active: '', version: 0, instances: new Map() }
+/** A replica has live sessions of an instance. */
+export interface Entrance {
+  readonly instance: string
+  readonly replica: string
+  /** Epoch that the instance last held; 0 for none. */
+  readonly presented: number
+  /** The latest epoch of the runtime that the replica knows of, and who holds it: for a directory that forgot. */
+  readonly seen: number
+  readonly seenActive: string
 }
 
-/**
- * A replica has live sessions of an instance, which presents the epoch that it last held (0: none). `seen` is the latest
- * epoch of the runtime that the replica knows of: a directory that lost its memory learns from it.
- */
-export function enter(record: RuntimeRecord, instance: string, replica: string, presented: number, seen: number): void {
-  const latest = Math.max(record.epoch, seen)
+/** A moment, and how long what was forgotten may take to come to light. */
+export interface Now {
+  readonly nowMs: number
+  readonly leaseMs: number
+}
+
+export function newRecord(): RuntimeRecord {
+  return { epoch: 0, active: '', lostUntilMs: 0, version: 0, instances: new Map() }
+}
+
+export function enter(record: RuntimeRecord, entrance: Entrance, now: Now): void {
+  const { instance, replica, presented, seen, seenActive } = entrance
+  remember(record, seen, seenActive, now)
   const holding = record.instances.get(instance) ?? { epoch: 0, replicas: new Set<string>() }
-  holding.epoch = Math.max(holding.epoch, presented)
-  if (holding.epoch === 0) holding.epoch = latest + 1
-  holding.replicas.add(replica)
   record.instances.set(instance, holding)
-  record.epoch = Math.max(latest, holding.epoch)
-  if (holding.epoch > latest || (holding.epoch === latest && record.active === '')) record.active = instance
+  holding.replicas.add(replica)
+  holding.epoch = Math.max(holding.epoch, presented)
+  if (holding.epoch === 0) grant(record, instance)
+  else if (holding.epoch === record.epoch && record.active === '') record.active = instance
+  else remember(record, holding.epoch, instance, now)
   forget(record)
-  settle(record, false)
+  settle(record, now.nowMs)
 }
 
 /** A replica has no live session of the instance any more. */
-export function leave(record: RuntimeRecord, instance: string, replica: string): void {
+export function leave(record: RuntimeRecord, instance: string, replica: string, nowMs: number): void {
   record.instances.get(instance)?.replicas.delete(replica)
-  settle(record, false)
+  settle(record, nowMs)
 }
 
-/**
- * The active instance is gone: of those that are live the one with the highest epoch takes over. Nobody does while the
- * active one is not known (the directory lost it), unless `anyway`: it may be about to be written back.
- */
-export function settle(record: RuntimeRecord, anyway: boolean): void {
-  if (record.active === '' && !anyway) return
-  if ((record.instances.get(record.active)?.replicas.size ?? 0) > 0) return
+/** If the active instance has no live session, the one with the highest epoch that has one takes over. */
+export function settle(record: RuntimeRecord, nowMs: number): void {
+  if ((record.instances.get(record.active)?.replicas.size ?? 0) > 0 || nowMs < record.lostUntilMs) return
   let next: string | undefined
   for (const [name, { epoch, replicas }] of record.instances) {
     if (replicas.size === 0) continue
     const best = next === undefined ? -1 : record.instances.get(next)!.epoch
     if (epoch > best || (epoch === best && name > next!)) next = name
   }
-  if (next === undefined) return
+  if (next !== undefined) grant(record, next)
+}
+
+function grant(record: RuntimeRecord, instance: string): void {
   record.epoch++
-  record.instances.get(next)!.epoch = record.epoch
-  record.active = next
+  record.instances.get(instance)!.epoch = record.epoch
+  record.active = instance
+}
+
+function remember(record: RuntimeRecord, epoch: number, active: string, { nowMs, leaseMs }: Now): void {
+  if (epoch <= record.epoch) return
+  record.epoch = epoch
+  record.active = active
+  record.lostUntilMs = nowMs + leaseMs
 }
 
 function forget(record: RuntimeRecord): void {
@@ -66,7 +86,8 @@ function forget(record: RuntimeRecord): void {
     let oldest: string | undefined
     for (const [name, { epoch, replicas }] of record.instances) {
       if (replicas.size > 0 || name === record.active) continue
-      if (oldest === undefined || epoch < record.instances.get(oldest)!.epoch) oldest = name
+      const least = oldest === undefined ? Number.POSITIVE_INFINITY : record.instances.get(oldest)!.epoch
+      if (epoch < least || (epoch === least && name < oldest!)) oldest = name
     }
     if (oldest === undefined) return
     record.instances.delete(oldest)

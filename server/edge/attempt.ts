@@ -1,18 +1,18 @@
 import type { SallyportError } from '../../protocol/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
-import type { RuntimeSession } from '../control/runtime-session.ts'
+import type { Route } from '../registry.ts'
 import type { EdgeExchange } from './edge-exchange.ts'
 
 /** The ear of one attempt: what an earlier one still says is not heard. */
 export class Attempt implements ResponseSink {
-  readonly session: RuntimeSession
+  readonly route: Route
   readonly #exchange: EdgeExchange
   upstream: RequestSink | undefined
   consumedBytes = 0
 
-  constructor(exchange: EdgeExchange, session: RuntimeSession) {
+  constructor(exchange: EdgeExchange, route: Route) {
     this.#exchange = exchange
-    this.session = session
+    this.route = route
   }
 
   informational(status: number, headers: HeaderList): void {

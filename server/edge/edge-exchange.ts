@@ -1,6 +1,7 @@
 /**
- * One request of a caller, over all of its attempts: each attempt is a stream of a session, and only the last one is
- * heard. It is sent again only where that is safe (`repeat.ts`), and waits where a session may come (`hold.ts`).
+ * One request of a caller, over all of its attempts: each attempt is a stream of a session, here or at another replica,
+ * and only the last one is heard. It is sent again only where that is safe (`repeat.ts`), and waits where a session may
+ * come (`hold.ts`).
  */
 import { SallyportError } from '../../protocol/errors.ts'
 import { openExchange } from '../../protocol/exchange/open.ts'
@@ -13,7 +14,7 @@ import type {
   ResponseSink,
 } from '../../protocol/exchange.ts'
 import { cidrsContain } from '../../protocol/forwarded.ts'
-import type { RuntimeSession } from '../control/runtime-session.ts'
+import type { Route } from '../registry.ts'
 import { Attempt } from './attempt.ts'
 import { Deadline } from './deadline.ts'
 import type { Hold, HoldOutcomes, Place, Waiter } from './hold.ts'
@@ -29,9 +30,11 @@ export interface EdgeContext {
   readonly responseHeadMs: number
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   /** A session for the exchange; `undefined`: there is none at the moment. */
-  pick(runtime: string, not: RuntimeSession | undefined, instance: string | undefined): RuntimeSession | undefined
+  pick(runtime: string, not: Route | undefined, instance: string | undefined): Route | undefined
   /** Whether a session of the runtime may come at any moment. */
   knows(runtime: string): boolean
+  /** Asks the directory, if it may know more than we do; who waits is woken when it has answered. */
+  ask(runtime: string, failed: Route | undefined): void
   /** Answers in our own name. */
   answerError(exchange: EdgeExchange, error: SallyportError): void
   /** Answers a preflight for a runtime that is offline, if its policy allows; else returns false. */
@@ -43,7 +46,7 @@ const MAX_ATTEMPTS = 4
 /** Which session would do, and what the caller is told if there is none. */
 interface Want {
   /** The session that was asked last. */
-  readonly not: RuntimeSession | undefined
+  readonly not: Route | undefined
   /** A session of the same instance remembers what it has begun; another instance would not. */
   readonly anywhere: boolean
   readonly error: SallyportError
@@ -70,9 +73,9 @@ export class EdgeExchange implements RequestSink, Waiter {
   #begun = false
   /** Request bytes that the caller's end was told are taken. */
   #consumed = 0
-  #session: RuntimeSession | undefined
+  #route: Route | undefined
   /** The session that counts this exchange as open. */
-  #counted: RuntimeSession | undefined
+  #counted: Route | undefined
   #status = 0
   #code: string | undefined
   #bytesIn = 0
@@ -92,37 +95,37 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   /** Picks a session and opens a stream; or waits for one; or answers why not. */
   start(): void {
-    const session = this.#edge.pick(this.runtime!, undefined, undefined)
-    if (session !== undefined) this.#try(session)
+    const route = this.#edge.pick(this.runtime!, undefined, undefined)
+    if (route !== undefined) this.#try(route)
     else if (!this.#edge.answerOffline(this))
       this.#wait({ not: undefined, anywhere: true, error: new SallyportError('runtime-offline') })
   }
 
-  #try(session: RuntimeSession): void {
-    const { callers } = session
+  #try(route: Route): void {
+    const { callers } = route
     if (callers !== undefined && !cidrsContain(callers, this.request.caller!.address)) {
       this.fail(new SallyportError('caller-not-allowed'))
       return
     }
-    const attempt = new Attempt(this, session)
+    const attempt = new Attempt(this, route)
     try {
-      const stream = session.open()
-      this.#session = session
+      const stream = route.open()
+      this.#route = route
       this.#attempt = attempt
-      this.#counted = session
-      session.exchanges++
+      this.#counted = route
+      route.exchanges++
       const options = {
         runtime: this.runtime!,
-        epoch: session.epoch,
+        epoch: route.epoch,
         attempt: this.#attempts++,
-        hops: 0,
+        hops: route.hops,
         timeLeftMs: this.#deadline?.leftMs ?? 0,
       }
       attempt.upstream = openExchange(stream, this.request, options, attempt)
     } catch (error) {
       if (!(error instanceof SallyportError)) throw error
       this.#leave()
-      this.#again(session, error, true)
+      this.#again(route, error, true)
       return
     }
     if (this.#attempt === attempt) this.#sendAgain(attempt.upstream)
@@ -213,7 +216,7 @@ export class EdgeExchange implements RequestSink, Waiter {
       this.#cut(error)
       return
     }
-    this.#again(attempt.session, error, false)
+    this.#again(attempt.route, error, false)
   }
 
   #begin(): void {
@@ -225,21 +228,21 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   // Sent again or not.
 
-  /** `session` did not answer: another one is asked where that is safe, else the caller is told. */
-  #again(session: RuntimeSession, error: SallyportError, unsent: boolean): void {
+  /** `route` did not answer: another one is asked where that is safe, else the caller is told. */
+  #again(route: Route, error: SallyportError, unsent: boolean): void {
     const repeat = mayRepeat(error, this.request.method, unsent)
     if (repeat === 'never' || this.#attempts >= MAX_ATTEMPTS || !this.#replay.whole) {
       this.fail(error)
       return
     }
-    const want: Want = { not: session, anywhere: repeat === 'anywhere', error }
+    const want: Want = { not: route, anywhere: repeat === 'anywhere', error }
     const next = this.#next(want)
     if (next !== undefined) this.#try(next)
     else if (error.reason === 'overloaded') this.fail(error)
     else this.#wait(want)
   }
 
-  #next({ not, anywhere }: Want): RuntimeSession | undefined {
+  #next({ not, anywhere }: Want): Route | undefined {
     const same = not && this.#edge.pick(this.runtime!, not, not.instance)
     return same !== undefined || !anywhere ? same : this.#edge.pick(this.runtime!, not, undefined)
   }
@@ -261,19 +264,28 @@ export class EdgeExchange implements RequestSink, Waiter {
     }
     this.#want = want
     this.#replay.keepAll = true
+    this.#edge.ask(this.runtime!, want.not)
   }
 
   wake(): void {
-    const session = this.#next(this.#want!)
-    if (session === undefined) return
+    const route = this.#next(this.#want!)
+    if (route === undefined) {
+      if (!this.#edge.knows(this.runtime!)) this.#giveUp()
+      return
+    }
     this.#patienceMs -= this.#place!.waitedMs
     this.#leaveQueue('resumed')
-    this.#try(session)
+    this.#try(route)
   }
 
   expire(): void {
     this.#place = undefined
     this.fail(this.#want!.error)
+  }
+
+  #giveUp(): void {
+    this.#leaveQueue('expired')
+    this.expire()
   }
 
   #leaveQueue(outcome: keyof HoldOutcomes): void {
@@ -286,8 +298,7 @@ export class EdgeExchange implements RequestSink, Waiter {
   /** No head of an answer came in time. */
   #late(): void {
     if (this.#place !== undefined) {
-      this.#leaveQueue('expired')
-      this.expire()
+      this.#giveUp()
       return
     }
     const upstream = this.#attempt?.upstream
@@ -340,9 +351,9 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   /** The session has one exchange less. */
   #release(): void {
-    const session = this.#counted
+    const route = this.#counted
     this.#counted = undefined
-    session?.released()
+    route?.released()
   }
 
   #finish(cut = false): void {
@@ -359,7 +370,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     const left = this.#code === 'cancelled' && this.#status !== 0 && !this.#responseEnded
     return {
       ...aboutRequest(this.request, this.runtime),
-      session: this.#session?.id,
+      session: this.#route?.id,
       status: this.#status,
       code: this.#code,
       cut: cut || left,

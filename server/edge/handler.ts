@@ -4,7 +4,8 @@ import type { ExchangeRecord, Handler, HttpRequest, RequestSink, ResponseSink } 
 import { type Cidrs, resolveCaller } from '../../protocol/forwarded.ts'
 import { answerPreflight, answerProblem } from '../../protocol/problem.ts'
 import type { RuntimeSession } from '../control/runtime-session.ts'
-import type { Registry } from '../registry.ts'
+import type { Hop } from '../peer/hop.ts'
+import type { Registry, Route } from '../registry.ts'
 import { type EdgeContext, EdgeExchange } from './edge-exchange.ts'
 import type { Hold } from './hold.ts'
 import type { Hosts } from './hosts.ts'
@@ -13,7 +14,7 @@ import { ReplayBudget } from './replay.ts'
 
 export interface EdgeOptions {
   readonly hosts: Hosts
-  readonly registry: Registry<RuntimeSession>
+  readonly registry: Registry<RuntimeSession, Hop>
   readonly policies: Policies
   readonly trustedProxies: Cidrs
   readonly healthPath: string | undefined
@@ -85,17 +86,21 @@ export class Edge implements EdgeContext {
     return exchange
   }
 
-  pick(runtime: string, not: RuntimeSession | undefined, instance: string | undefined): RuntimeSession | undefined {
+  pick(runtime: string, not: Route | undefined, instance: string | undefined): Route | undefined {
     const { registry } = this.#options
-    const session = registry.pick(runtime, not, instance)
-    if (session === undefined || session.usable) return session
+    const route = registry.pick(runtime, not, instance)
+    if (route === undefined || route.usable) return route
     // Its end is on the way: another one may be well.
-    const other = registry.pick(runtime, session, instance)
+    const other = registry.pick(runtime, route, instance)
     return other !== not && other?.usable === true ? other : undefined
   }
 
   knows(runtime: string): boolean {
-    return this.#options.registry.countOf(runtime) > 0 || this.hold.knows(runtime)
+    return this.hold.knows(runtime) || this.#options.registry.knows(runtime, this.hold.limits.forgetMs)
+  }
+
+  ask(runtime: string, failed: Route | undefined): void {
+    this.#options.registry.ask(runtime, failed !== undefined && failed.hops > 0)
   }
 
   answerError(exchange: EdgeExchange, error: SallyportError): void {

@@ -6,7 +6,13 @@ import { type RefusalCode, RefusedError } from '../../protocol/exchange/refusal.
 export type Repeat = 'never' | 'instance' | 'anywhere'
 
 /** Another session would answer alike, or the exchange was begun before. */
-const FINAL: ReadonlySet<RefusalCode> = new Set(['malformed', 'unsupported', 'already-begun', 'too-late'])
+const FINAL: ReadonlySet<RefusalCode> = new Set([
+  'malformed',
+  'unsupported',
+  'already-begun',
+  'too-late',
+  'caller-not-allowed',
+])
 /** The same methods that an instance does not remember (SPEC.md, section 6). */
 const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'QUERY'])
 

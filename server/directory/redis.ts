@@ -1,0 +1,414 @@
+/**
+ * The directory of several servers, in Redis. Everything that a replica knows is a copy: written by the scripts, told by
+ * the channel, and acted on only as long as a lease says that it is whole, by the local monotonic clock.
+ *
+ * The connection is one ordered stream, so an answer to our renewal means that we heard of every change before it. When
+ * it breaks, what was known still holds for the rest of the lease; after that only if all other replicas vouch that they
+ * were granted nothing (`witnesses.ts`).
+ */
+import type { Logger } from '../../protocol/log.ts'
+import {
+  type Claim,
+  type Directory,
+  type DirectoryListener,
+  type DirectoryState,
+  type DirectoryStats,
+  MAX_INSTANCES,
+  presentedEpoch,
+  type Standing,
+} from './directory.ts'
+import { Known } from './known.ts'
+import { absent, present } from './presume.ts'
+import type { Recorder } from './recorder.ts'
+import { type RedisAddress, RedisLink } from './redis-link.ts'
+import { CHANGE, RENEW } from './scripts.ts'
+import { parseRenewal, parseStanding, type ReplicaLease } from './standing.ts'
+import { NoWitnesses, type Witnesses } from './witnesses.ts'
+
+export interface RedisDirectoryOptions {
+  /** Read at each connect, so that a changed password counts. */
+  readonly redis: () => Promise<RedisAddress>
+  /** Name of this replica among all; unique to this process. */
+  readonly replica: string
+  /** Where other replicas reach this one; empty: nowhere. */
+  readonly address: string
+  readonly leaseMs: number
+  readonly prefix: string
+  readonly logger: Logger
+  readonly witnesses?: Witnesses | undefined
+  readonly record?: Recorder | undefined
+  /** Milliseconds of a clock that never goes back. Default `performance.now`. */
+  readonly now?: (() => number) | undefined
+}
+
+/** How long a record is kept: with live sessions (they are confirmed every hour), and without. */
+const KEEP_LIVE_MS = 7 * 86_400_000
+const KEEP_EMPTY_MS = 86_400_000
+/** How long a replica that is dead is remembered, so that what it left behind is removed where it is found. */
+const KEEP_DEAD_MS = 3_600_000
+const CONFIRM_EVERY_MS = 3_600_000
+const RETRY_MS = 1000
+/** Sessions that are written back at once. */
+const BATCH = 128
+const MAX_LEAVING = 100_000
+
+export class RedisDirectory implements Directory {
+  readonly replica: string
+  readonly #options: RedisDirectoryOptions
+  readonly #logger: Logger
+  readonly #witnesses: Witnesses
+  readonly #now: () => number
+  readonly #known: Known
+  #listener: DirectoryListener | undefined
+  #link: RedisLink | undefined
+  /** When the last renewal that was answered was sent, and how long it holds. */
+  #contactMs = Number.NEGATIVE_INFINITY
+  #contactUntilMs = Number.NEGATIVE_INFINITY
+  /** When the directory began to remember; a young one may not know yet who is there. */
+  #bornMs = Number.POSITIVE_INFINITY
+  #replicas: readonly ReplicaLease[] = []
+  #dead: readonly string[] = []
+  /** Instances that left while the directory could not be told. */
+  readonly #leaving = new Map<string, { readonly runtime: string; readonly instance: string }>()
+  /** Runtimes whose sessions are yet to be confirmed in this round. */
+  #confirming: Claim[] = []
+  #refreshing = new Map<string, Promise<Standing | 'unknown' | undefined>>()
+  #timer: NodeJS.Timeout | undefined
+  #state: DirectoryState = 'lost'
+  /** Nobody listens where Redis should be: nobody can be granted anything. */
+  #refused = false
+  #closed = false
+  #operations = 0
+  #failures = 0
+  #roundTripMs = 0
+
+  constructor(options: RedisDirectoryOptions) {
+    this.#options = options
+    this.replica = options.replica
+    this.#logger = options.logger
+    this.#witnesses = options.witnesses ?? new NoWitnesses(options.replica)
+    this.#now = options.now ?? (() => performance.now())
+    this.#known = new Known(this.#now)
+    this.#witnesses.listen({
+      heard: standing => this.#heard(standing),
+      standings: () => this.#known.all(),
+      changed: () => this.#judge(),
+    })
+  }
+
+  /** Connects for the first time; later it tries again by itself for ever. Resolves whether or not it succeeded. */
+  async open(): Promise<void> {
+    await this.#connect()
+  }
+
+  listen(listener: DirectoryListener): void {
+    this.#listener = listener
+  }
+
+  // What is known.
+
+  get state(): DirectoryState {
+    const now = this.#now()
+    if (now < this.#contactUntilMs) return 'connected'
+    return this.#presumes(now) ? 'presumed' : 'lost'
+  }
+
+  #presumes(now: number): boolean {
+    if (this.#contactMs === Number.NEGATIVE_INFINITY) return this.#refused
+    return now < this.#witnesses.vouchedUntilMs()
+  }
+
+  /** Young: it was made, or lost its memory, less than a lease ago; who is live may be about to be written back. */
+  get young(): boolean {
+    return this.#now() - this.#bornMs < this.#options.leaseMs
+  }
+
+  find(runtime: string): Standing | 'unknown' | undefined {
+    const { state } = this
+    if (state === 'lost') return 'unknown'
+    return this.#known.find(runtime, state === 'presumed')
+  }
+
+  refresh(runtime: string): Promise<Standing | 'unknown' | undefined> {
+    let asked = this.#refreshing.get(runtime)
+    if (asked === undefined) {
+      asked = this.#look(runtime).finally(() => this.#refreshing.delete(runtime))
+      this.#refreshing.set(runtime, asked)
+    }
+    return asked
+  }
+
+  async #look(runtime: string): Promise<Standing | 'unknown' | undefined> {
+    try {
+      const standing = await this.#change('look', runtime, '', 0)
+      if (standing === undefined && !this.young) this.#known.missing(runtime)
+    } catch {
+      // The link broke: what is known is what there is.
+    }
+    return this.find(runtime)
+  }
+
+  // Changes.
+
+  async ready({ runtime, instance, lastEpoch }: Claim): Promise<Standing> {
+    this.#leaving.delete(keyOf(runtime, instance))
+    const presented = presentedEpoch(lastEpoch)
+    try {
+      return (await this.#change('enter', runtime, instance, presented))!
+    } catch (error) {
+      if (this.#closed) throw error
+      return this.#presume(present(this.#known.last(runtime), runtime, instance, this.replica, presented))
+    }
+  }
+
+  gone(runtime: string, instance: string): void {
+    this.#change('leave', runtime, instance, 0).catch(() => {
+      if (this.#closed || this.#leaving.size >= MAX_LEAVING) return
+      this.#leaving.set(keyOf(runtime, instance), { runtime, instance })
+      const known = this.#known.last(runtime)
+      if (known !== undefined) this.#presume(absent(known, instance, this.replica))
+    })
+  }
+
+  /** Without the directory: no new epoch, but what is so is told. */
+  #presume(standing: Standing): Standing {
+    this.#learn(standing)
+    this.#witnesses.tell(standing)
+    return standing
+  }
+
+  async #change(operation: string, runtime: string, instance: string, presented: number) {
+    const link = this.#link
+    if (link === undefined) throw new Error('the directory is not reachable')
+    const seen = this.#known.last(runtime)
+    const { leaseMs } = this.#options
+    this.#operations++
+    const answer = await link.run(CHANGE, this.#key('runtime', runtime), [
+      operation,
+      runtime,
+      instance,
+      this.replica,
+      String(presented),
+      String(seen?.epoch ?? 0),
+      seen?.active ?? '',
+      String(leaseMs),
+      String(KEEP_LIVE_MS),
+      String(KEEP_EMPTY_MS),
+      String(MAX_INSTANCES),
+      this.#channel,
+      ...this.#dead,
+    ])
+    this.#roundTripMs = link.roundTripMs
+    if (link !== this.#link) throw new Error('the directory was lost meanwhile')
+    const standing = answer === null ? undefined : parseStanding(answer, this.#now())
+    if (standing === undefined) return undefined
+    if (standing.epoch > (seen?.epoch ?? 0)) this.#witnesses.tell(standing)
+    this.#learn(standing)
+    return this.#known.last(runtime)
+  }
+
+  get #channel(): string {
+    return `${this.#options.prefix}:changes`
+  }
+
+  /** In braces what a cluster chooses the node by. */
+  #key(kind: string, name: string): string {
+    return `${this.#options.prefix}:${kind}:{${encodeURIComponent(name)}}`
+  }
+
+  #learn(standing: Standing): void {
+    if (this.#known.learn(standing)) this.#listener?.changed(standing)
+    else if (this.#known.outdated(standing)) this.#remind(standing.runtime)
+  }
+
+  /** The directory forgot an epoch that we know of. */
+  #remind(runtime: string): void {
+    void this.refresh(runtime)
+  }
+
+  #heard(standing: Standing): void {
+    const known = this.#known.last(standing.runtime)
+    const later = standing.epoch > (known?.epoch ?? 0)
+    if (later || (this.state !== 'connected' && standing.version > (known?.version ?? 0))) this.#learn(standing)
+  }
+
+  // The connection.
+
+  async #connect(): Promise<void> {
+    if (this.#closed) return
+    const { leaseMs } = this.#options
+    try {
+      const address = await this.#options.redis()
+      const deadlineMs = Math.min(2000, leaseMs / 4)
+      let link: RedisLink | undefined
+      link = await RedisLink.open(address, this.#channel, deadlineMs, {
+        message: text => this.#message(text),
+        closed: error => {
+          if (link !== undefined) this.#lost(link, error)
+        },
+      })
+      if (this.#closed) {
+        link.close()
+        return
+      }
+      this.#link = link
+      this.#known.renew(this.#validUntilMs())
+      await this.#renew(link)
+      void this.#writeBack(link)
+    } catch (error) {
+      this.#failures++
+      this.#refused = isRefused(error)
+      this.#logger.debug({ err: error }, 'the directory is not reachable')
+      if (this.#link === undefined) this.#again()
+    }
+    this.#judge()
+  }
+
+  /** Until when what was known before this connection holds. */
+  #validUntilMs(): number {
+    const now = this.#now()
+    return this.#presumes(now) ? now + this.#options.leaseMs : this.#contactUntilMs
+  }
+
+  #lost(link: RedisLink, error: Error): void {
+    if (this.#link !== link || this.#closed) return
+    this.#failures++
+    this.#link = undefined
+    this.#logger.warn({ err: error }, 'the directory was lost')
+    this.#again()
+    this.#judge()
+  }
+
+  #again(): void {
+    clearTimeout(this.#timer)
+    const delayMs = RETRY_MS * (0.1 + 0.4 * Math.random())
+    this.#timer = setTimeout(() => void this.#connect(), delayMs).unref()
+  }
+
+  async #renew(link: RedisLink): Promise<void> {
+    const { leaseMs, address } = this.#options
+    clearTimeout(this.#timer)
+    const sentMs = this.#now()
+    this.#operations++
+    const answer = await link.run(RENEW, `${this.#options.prefix}:replicas`, [
+      this.replica,
+      address,
+      String(leaseMs),
+      String(KEEP_DEAD_MS),
+    ])
+    if (link !== this.#link) return
+    const { ageMs, lapsed, replicas } = parseRenewal(answer!)
+    this.#contactMs = sentMs
+    this.#contactUntilMs = sentMs + leaseMs
+    this.#roundTripMs = link.roundTripMs
+    this.#bornMs = this.#now() - ageMs
+    this.#replicas = replicas
+    this.#dead = replicas.filter(({ leftMs }) => leftMs < 0).map(({ name }) => name)
+    this.#witnesses.confirmed(sentMs, replicas)
+    this.#options.record?.('renewed', '', '', 0)
+    this.#judge()
+    this.#timer = setTimeout(() => void this.#tick(link, lapsed).catch(() => {}), leaseMs / 4).unref()
+  }
+
+  async #tick(link: RedisLink, lapsed: boolean): Promise<void> {
+    if (link !== this.#link) return
+    await this.#renew(link)
+    if (lapsed) void this.#writeBack(link)
+    else await this.#confirm(link)
+  }
+
+  #message(text: string): void {
+    try {
+      this.#learn(parseStanding(text, this.#now()))
+    } catch (error) {
+      this.#logger.warn({ err: error }, 'what came on the channel of the directory cannot be read')
+    }
+  }
+
+  // What it may have forgotten.
+
+  /** Tells a directory that was lost, or that lost its memory, what is so. */
+  async #writeBack(link: RedisLink): Promise<void> {
+    for (const { runtime, instance } of [...this.#leaving.values()]) {
+      this.#leaving.delete(keyOf(runtime, instance))
+      this.gone(runtime, instance)
+    }
+    this.#confirming = []
+    await this.#confirmAll(link, [...(this.#listener?.live() ?? [])])
+  }
+
+  async #confirmAll(link: RedisLink, claims: readonly Claim[]): Promise<void> {
+    for (let at = 0; at < claims.length && link === this.#link; at += BATCH) {
+      await Promise.all(claims.slice(at, at + BATCH).map(claim => this.ready(claim).catch(() => {})))
+    }
+  }
+
+  /** A part of all sessions, so that each is confirmed once an hour; and those whose active instance is gone, now. */
+  async #confirm(link: RedisLink): Promise<void> {
+    const live = [...(this.#listener?.live() ?? [])]
+    const vacant = live.filter(({ runtime }) => this.#isVacant(runtime))
+    if (this.#confirming.length === 0) this.#confirming = live
+    const share = Math.ceil((live.length * this.#options.leaseMs) / 4 / CONFIRM_EVERY_MS)
+    await this.#confirmAll(link, [...vacant, ...this.#confirming.splice(0, share)])
+  }
+
+  #isVacant(runtime: string): boolean {
+    const standing = this.#known.last(runtime)
+    const replicas = standing?.instances.get(standing.active)?.replicas ?? []
+    return replicas.every(replica => this.#dead.includes(replica))
+  }
+
+  // What is so.
+
+  /** Says and logs what has become of the directory. */
+  #judge(): void {
+    const { state } = this
+    this.#witnesses.watch(state !== 'connected' || this.#link === undefined)
+    if (state === this.#state) return
+    const before = this.#state
+    this.#state = state
+    const level = state === 'lost' ? 'error' : state === 'presumed' ? 'warn' : 'info'
+    this.#logger[level]({ state, replicas: this.#replicas.length }, WORDS[state])
+    if (before === 'lost') this.#listener?.regained()
+  }
+
+  stats(): DirectoryStats {
+    return {
+      kind: 'redis',
+      state: this.state,
+      known: this.#known.size,
+      replicas: this.#replicas.length - this.#dead.length,
+      operations: this.#operations,
+      failures: this.#failures,
+      roundTripMs: this.#roundTripMs,
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    const link = this.#link
+    try {
+      await link?.run(RENEW, `${this.#options.prefix}:replicas`, [this.replica, '', '0', String(KEEP_DEAD_MS)])
+    } catch {
+      // The lease ends by itself.
+    }
+    this.#closed = true
+    clearTimeout(this.#timer)
+    link?.close()
+  }
+}
+
+const WORDS: Record<DirectoryState, string> = {
+  connected: 'the directory is there',
+  presumed: 'the directory is not reachable; what was last known holds, and no new instance becomes active',
+  lost: 'neither the directory nor all other replicas are reachable; nothing is routed until one of them is',
+}
+
+function keyOf(runtime: string, instance: string): string {
+  return `${runtime} ${instance}`
+}
+
+function isRefused(error: unknown): boolean {
+  const { code, errors } = error as { code?: string; errors?: unknown[] }
+  return code === 'ECONNREFUSED' || code === 'ENOENT' || (errors?.every(isRefused) ?? false)
+}

@@ -1,0 +1,180 @@
+/**
+ * What runs in Redis, each in one piece. Numbers travel as text: JSON in Lua keeps 14 digits.
+ *
+ * A runtime's record is one hash, so that a cluster may keep different runtimes on different nodes: `@epoch`, `@active`,
+ * `@lost`, `@version`, and for each instance its epoch and the replicas that have live sessions of it.
+ */
+import { createHash } from 'node:crypto'
+
+export interface Script {
+  readonly text: string
+  readonly sha: string
+}
+
+function script(text: string): Script {
+  return { text, sha: createHash('sha1').update(text).digest('hex') }
+}
+
+const TIME = `
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function text(number) return string.format('%.0f', number) end
+`
+
+/**
+ * Reads or changes one runtime's record by the rules of \`record.ts\`, tells the channel if it changed, and returns it;
+ * nothing if there is none.
+ *
+ * KEYS: the record. ARGV: enter, leave or look; runtime, instance, replica; epoch presented, epoch seen and who held it;
+ * leaseMs, how long records are kept with and without live sessions, the most instances; channel; replicas that are dead.
+ */
+export const CHANGE = script(`${TIME}
+local operation, runtime, instance, replica = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local presented, seen, seenActive = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local lease, keepLive, keepEmpty, most = tonumber(ARGV[8]), ARGV[9], ARGV[10], tonumber(ARGV[11])
+local channel = ARGV[12]
+
+local stored, before = redis.call('HGETALL', KEYS[1]), {}
+local epoch, active, lost, version, holdings, count = 0, '', 0, 0, {}, 0
+local dead = {}
+for i = 13, #ARGV do dead[ARGV[i]] = true end
+for i = 1, #stored, 2 do
+  local field, value = stored[i], stored[i + 1]
+  before[field] = value
+  if field == '@epoch' then epoch = tonumber(value)
+  elseif field == '@active' then active = value
+  elseif field == '@lost' then lost = tonumber(value)
+  elseif field == '@version' then version = tonumber(value)
+  else
+    local holding = { replicas = {} }
+    for word in string.gmatch(value, '%S+') do
+      if holding.epoch == nil then holding.epoch = tonumber(word)
+      elseif not dead[word] then table.insert(holding.replicas, word) end
+    end
+    holdings[field] = holding
+    count = count + 1
+  end
+end
+if operation ~= 'enter' and #stored == 0 then return false end
+
+local function grant(name)
+  epoch = epoch + 1
+  holdings[name].epoch = epoch
+  active = name
+end
+local function remember(other, holder)
+  if other <= epoch then return end
+  epoch, active, lost = other, holder, now + lease
+end
+local function without(list, name)
+  local rest = {}
+  for _, one in ipairs(list) do if one ~= name then table.insert(rest, one) end end
+  return rest
+end
+
+remember(seen, seenActive)
+if operation == 'enter' then
+  local holding = holdings[instance]
+  if holding == nil then
+    holding = { epoch = 0, replicas = {} }
+    holdings[instance] = holding
+    count = count + 1
+  end
+  holding.replicas = without(holding.replicas, replica)
+  table.insert(holding.replicas, replica)
+  holding.epoch = math.max(holding.epoch, presented)
+  if holding.epoch == 0 then grant(instance)
+  elseif holding.epoch == epoch and active == '' then active = instance
+  else remember(holding.epoch, instance) end
+  while count > most do
+    local oldest
+    for name, one in pairs(holdings) do
+      if #one.replicas == 0 and name ~= active then
+        local least = oldest and holdings[oldest].epoch
+        if oldest == nil or one.epoch < least or (one.epoch == least and name < oldest) then oldest = name end
+      end
+    end
+    if oldest == nil then break end
+    holdings[oldest] = nil
+    count = count - 1
+  end
+elseif operation == 'leave' and holdings[instance] then
+  holdings[instance].replicas = without(holdings[instance].replicas, replica)
+end
+
+local live = false
+if holdings[active] == nil or #holdings[active].replicas == 0 then
+  if now >= lost then
+    local best
+    for name, one in pairs(holdings) do
+      if #one.replicas > 0 then
+        local most = best and holdings[best].epoch
+        if best == nil or one.epoch > most or (one.epoch == most and name > best) then best = name end
+      end
+    end
+    if best then grant(best) end
+  end
+end
+
+local after, changed, fields = { ['@epoch'] = text(epoch), ['@active'] = active, ['@lost'] = text(lost) }, false, 3
+for name, one in pairs(holdings) do
+  table.sort(one.replicas)
+  after[name] = text(one.epoch)
+  for _, each in ipairs(one.replicas) do
+    after[name] = after[name] .. ' ' .. each
+    live = true
+  end
+  fields = fields + 1
+end
+for field, value in pairs(after) do if before[field] ~= value then changed = true end end
+if #stored / 2 ~= fields + 1 then changed = true end
+if changed then
+  version = math.max(version + 1, time[1] * 1000000 + time[2])
+  after['@version'] = text(version)
+  redis.call('DEL', KEYS[1])
+  for field, value in pairs(after) do redis.call('HSET', KEYS[1], field, value) end
+end
+if changed or operation == 'enter' then redis.call('PEXPIRE', KEYS[1], live and keepLive or keepEmpty) end
+
+local age = math.max(0, math.floor((time[1] * 1000000 + time[2] - version) / 1000))
+local said = { runtime, text(epoch), active, text(version), text(age) }
+for name in pairs(holdings) do
+  table.insert(said, name)
+  table.insert(said, after[name])
+end
+local answer = cjson.encode(said)
+if changed then redis.call('PUBLISH', channel, answer) end
+return answer
+`)
+
+/**
+ * Renews a replica's lease (or ends it: leaseMs 0), and returns how old the directory is, whether the lease had lapsed,
+ * and all replicas: name, rest of the lease (below 0: dead), address.
+ *
+ * KEYS: the replicas. ARGV: replica, address, leaseMs, how long the dead are remembered.
+ */
+export const RENEW = script(`${TIME}
+local replica, address, lease, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local born = redis.call('HGET', KEYS[1], '@born')
+if not born then
+  born = text(now)
+  redis.call('HSET', KEYS[1], '@born', born)
+end
+local mine = redis.call('HGET', KEYS[1], replica)
+local lapsed = not mine or tonumber(string.match(mine, '^%d+')) < now
+if lease > 0 then redis.call('HSET', KEYS[1], replica, text(now + lease) .. ' ' .. address)
+else redis.call('HDEL', KEYS[1], replica) end
+local said = { text(now - tonumber(born)), lapsed and '1' or '0' }
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  local ends, where = string.match(all[i + 1], '^(%d+) ?(.*)$')
+  if all[i] == '@born' then ends = nil end
+  if ends and tonumber(ends) + keep < now then redis.call('HDEL', KEYS[1], all[i])
+  elseif ends then
+    table.insert(said, all[i])
+    table.insert(said, text(tonumber(ends) - now))
+    table.insert(said, where)
+  end
+end
+return cjson.encode(said)
+`)

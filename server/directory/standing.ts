@@ -1,0 +1,66 @@
+/** What the scripts answer, read. Whatever is odd in it throws: the entry is then as good as lost. */
+import type { Holding, Standing } from './directory.ts'
+
+/** `[runtime, epoch, active, version, ms since its change, instance, "epoch replica ...", ...]`, all text. */
+export function parseStanding(text: string, nowMs: number): Standing {
+  const [runtime, epoch, active, version, ageMs, ...rest] = readList(text)
+  const instances = new Map<string, Holding>()
+  for (let i = 0; i < rest.length; i += 2) {
+    const [held, ...replicas] = rest[i + 1]!.split(' ')
+    instances.set(rest[i]!, { epoch: readNumber(held), replicas })
+  }
+  return {
+    runtime: runtime!,
+    epoch: readNumber(epoch),
+    active: active!,
+    version: readNumber(version),
+    instances,
+    changedMs: nowMs - readNumber(ageMs),
+  }
+}
+
+/** The same, written, for another replica; read with {@link parseStanding}. */
+export function formatStanding(standing: Standing, nowMs: number): string {
+  const { runtime, epoch, active, version, instances, changedMs } = standing
+  const head = [runtime, String(epoch), active, String(version), String(Math.max(0, Math.floor(nowMs - changedMs)))]
+  return JSON.stringify(
+    head.concat(...[...instances].map(([name, { epoch, replicas }]) => [name, [epoch, ...replicas].join(' ')])),
+  )
+}
+
+export interface ReplicaLease {
+  readonly name: string
+  /** Rest of its lease; below 0: it is dead. */
+  readonly leftMs: number
+  /** `host:port` of its listener for other replicas; empty if it has none. */
+  readonly address: string
+}
+
+export interface Renewal {
+  /** Age of the directory's memory. */
+  readonly ageMs: number
+  /** The lease had ended, or was forgotten: others may have taken our sessions for gone. */
+  readonly lapsed: boolean
+  readonly replicas: readonly ReplicaLease[]
+}
+
+export function parseRenewal(text: string): Renewal {
+  const [ageMs, lapsed, ...rest] = readList(text)
+  const replicas: ReplicaLease[] = []
+  for (let i = 0; i + 2 < rest.length; i += 3) {
+    replicas.push({ name: rest[i]!, leftMs: Number(rest[i + 1]), address: rest[i + 2]! })
+  }
+  return { ageMs: readNumber(ageMs), lapsed: lapsed === '1', replicas }
+}
+
+function readList(text: string): string[] {
+  const list: unknown = JSON.parse(text)
+  if (Array.isArray(list) && list.every(item => typeof item === 'string')) return list
+  throw new TypeError('expected a list of texts')
+}
+
+function readNumber(text: string | undefined): number {
+  const value = Number(text)
+  if (text !== undefined && /^\d+$/.test(text) && Number.isSafeInteger(value)) return value
+  throw new TypeError(`expected a number, not ${text}`)
+}

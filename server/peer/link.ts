@@ -1,0 +1,230 @@
+/** The connection that this replica keeps to another one: its exchanges go there, and it is asked what it was granted. */
+import { isIPv6 } from 'node:net'
+import { connect, type TLSSocket } from 'node:tls'
+import { SallyportError } from '../../protocol/errors.ts'
+import type { Logger } from '../../protocol/log.ts'
+import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
+import type { Stream } from '../../protocol/yamux/stream.ts'
+import { type PeerMessage, parsePeerMessage } from './messages.ts'
+import { isReplica, PEER_NAME, type PeerTls, peerTlsOptions } from './tls.ts'
+import { PeerTransport } from './transport.ts'
+
+export interface LinkOptions {
+  /** Name of this replica. */
+  readonly replica: string
+  readonly tls: () => PeerTls
+  readonly session: Partial<SessionOptions>
+  readonly logger: Logger
+  readonly now: () => number
+  /** A standing that the other replica tells, as text. */
+  readonly onStanding: (text: string) => void
+  /** It is up, or down, or has told. */
+  readonly onChange: () => void
+}
+
+const CONNECT_MS = 3000
+const RETRY_MS = 1000
+/** A link whose ping is unanswered for so long gets nothing while another is well. */
+const STALE_MS = 1500
+
+export class PeerLink {
+  readonly name: string
+  readonly address: string
+  readonly #options: LinkOptions
+  #session: Session | undefined
+  #socket: TLSSocket | undefined
+  #named = false
+  #timer: NodeJS.Timeout | undefined
+  #closed = false
+  /** Nobody listens at its address, or somebody else does, or it said that it stops. */
+  gone = false
+  /** Since when it is up without a break; later than any time while it is down. */
+  sinceMs = Number.POSITIVE_INFINITY
+  /** It has told all that it knew, on this connection. */
+  whole = false
+  /** When the last question that it answered was sent. */
+  toldMs = Number.NEGATIVE_INFINITY
+  exchanges = 0
+  #number = 0
+  readonly #asked = new Map<number, { readonly sentMs: number; readonly whole: boolean }>()
+  #pingedMs = 0
+
+  constructor(name: string, address: string, options: LinkOptions) {
+    this.name = name
+    this.address = address
+    this.#options = options
+    this.#dial()
+  }
+
+  get up(): boolean {
+    return this.#named
+  }
+
+  get usable(): boolean {
+    return this.#named && this.#session!.canOpen && !this.stale
+  }
+
+  /** It has not answered for a while. */
+  get stale(): boolean {
+    return this.#pingedMs > 0 && this.#options.now() - this.#pingedMs > STALE_MS
+  }
+
+  get rttMs(): number {
+    return this.#session?.rttMs ?? 0
+  }
+
+  get streams(): number {
+    return this.#session?.streams ?? 0
+  }
+
+  /** Throws `overloaded` when it takes no more. */
+  open(): Stream {
+    if (this.#session === undefined) throw new SallyportError('overloaded', 'the replica is not connected')
+    return this.#session.open()
+  }
+
+  #dial(): void {
+    const { host, port } = splitAddress(this.address)
+    const socket = connect({
+      ...peerTlsOptions(this.#options.tls()),
+      host,
+      port,
+      servername: PEER_NAME,
+    })
+    this.#socket = socket
+    socket.setNoDelay(true)
+    const timer = setTimeout(() => socket.destroy(new Error('the replica does not answer')), CONNECT_MS)
+    socket.once('secureConnect', () => {
+      clearTimeout(timer)
+      socket.removeAllListeners('error')
+      socket.removeAllListeners('close')
+      if (isReplica(socket)) this.#begin(socket)
+      else this.#failed(socket, new Error('who listens there is no replica'))
+    })
+    socket.on('error', error => this.#failed(socket, error))
+    socket.on('close', () => {
+      clearTimeout(timer)
+      this.#failed(socket, new Error('the connection was closed'))
+    })
+  }
+
+  #begin(socket: TLSSocket): void {
+    this.#session = new Session(new PeerTransport(socket), {
+      ...this.#options.session,
+      role: 'client',
+      logger: this.#options.logger,
+      onControl: text => this.#message(parsePeerMessage(text)),
+      onClose: (error, reason) => this.#failed(socket, error ?? new Error(reason)),
+    })
+    this.#say({ type: 'replica', name: this.#options.replica })
+  }
+
+  #say(message: PeerMessage): void {
+    this.#session?.control(message)
+  }
+
+  #message(message: PeerMessage | undefined): void {
+    switch (message?.type) {
+      case 'replica':
+        this.#isNamed(message.name)
+        return
+      case 'standing':
+        this.#options.onStanding(message.standing)
+        return
+      case 'told':
+        this.#told(message.number)
+        return
+      case 'leave':
+        this.#session?.leaveStream(message.stream)
+        return
+      case 'bye':
+        this.gone = true
+        this.#options.onChange()
+        return
+      default:
+        return
+    }
+  }
+
+  #isNamed(name: string): void {
+    if (name !== this.name) {
+      // Another one lives at that address now: the one that we look for is no more.
+      this.gone = true
+      this.#session?.close('another replica was looked for')
+      return
+    }
+    this.gone = false
+    this.#named = true
+    this.sinceMs = this.#options.now()
+    this.#options.logger.info({ replica: this.name, address: this.address }, 'connected to another replica')
+    this.#options.onChange()
+  }
+
+  /** Asks whether it was granted anything. `whole`: also what it knew before this connection. */
+  ask(whole: boolean): void {
+    if (!this.#named || this.#asked.size > 8) return
+    const number = ++this.#number
+    this.#asked.set(number, { sentMs: this.#options.now(), whole })
+    this.#say({ type: 'ask', number, whole })
+  }
+
+  #told(number: number): void {
+    const asked = this.#asked.get(number)
+    if (asked === undefined) return
+    this.#asked.delete(number)
+    this.whole ||= asked.whole
+    this.toldMs = Math.max(this.toldMs, asked.sentMs)
+    this.#options.onChange()
+  }
+
+  /** Called often: a link that does not answer is to be known before it is dead. */
+  probe(): void {
+    if (!this.#named || this.#pingedMs > 0) return
+    this.#pingedMs = this.#options.now()
+    this.#session!.ping(() => {
+      this.#pingedMs = 0
+    })
+  }
+
+  #failed(socket: TLSSocket, error: Error): void {
+    if (this.#socket !== socket) return
+    this.#socket = undefined
+    socket.on('error', () => {})
+    socket.destroy()
+    const refused = (error as NodeJS.ErrnoException).code === 'ECONNREFUSED'
+    if (this.#named) this.#options.logger.warn({ replica: this.name, err: error }, 'lost another replica')
+    this.#session = undefined
+    this.#named = false
+    this.gone ||= refused
+    this.sinceMs = Number.POSITIVE_INFINITY
+    this.toldMs = Number.NEGATIVE_INFINITY
+    this.whole = false
+    this.#pingedMs = 0
+    this.#asked.clear()
+    if (this.#closed) return
+    this.#options.onChange()
+    this.#timer = setTimeout(() => this.#dial(), RETRY_MS * (0.5 + Math.random() / 2)).unref()
+  }
+
+  /** Streams that would go on for ever are finished. */
+  leave(): void {
+    this.#session?.leave()
+  }
+
+  close(): void {
+    this.#closed = true
+    clearTimeout(this.#timer)
+    this.#session?.close('the replica stops')
+    if (!this.#named) this.#socket?.destroy()
+  }
+}
+
+/** `host:port`, `[::1]:port`. */
+export function splitAddress(address: string): { host: string; port: number } {
+  const at = address.lastIndexOf(':')
+  return { host: address.slice(0, at).replace(/^\[|\]$/g, ''), port: Number(address.slice(at + 1)) }
+}
+
+export function joinAddress(host: string, port: number): string {
+  return `${isIPv6(host) ? `[${host}]` : host}:${port}`
+}

@@ -1,0 +1,143 @@
+/**
+ * The replica that has the session, for an exchange that another replica took: after the preamble is checked the bytes
+ * pass as they are, and credit with them.
+ *
+ *     other replica ──stream──▶ preamble? ──stream of the session──▶ client
+ */
+import { ANSWER, EARLY_ANSWER_MS } from '../../protocol/exchange/answer.ts'
+import { REFUSALS, type RefusalCode } from '../../protocol/exchange/refusal.ts'
+import { type Cidrs, cidrsContain } from '../../protocol/forwarded.ts'
+import { decodePreamble, MAX_PREAMBLE_BYTES, type Preamble, preambleEnd } from '../../protocol/preamble.ts'
+import { varintText } from '../../protocol/varint.ts'
+import type { ResetCode, Stream, StreamHandler } from '../../protocol/yamux/stream.ts'
+
+/** A session of this replica. */
+export interface SplicedSession {
+  readonly callers: Cidrs | undefined
+  exchanges: number
+  open(): Stream
+  released(): void
+}
+
+export interface SpliceOwner {
+  /** A session on this epoch, if this replica may serve the runtime on it. */
+  pick(runtime: string, epoch: number): SplicedSession | undefined
+  /** The session behind a stream leaves. */
+  leave(stream: Stream): void
+}
+
+/** The most that a preamble takes, with kind and length. */
+const MAX_HEAD_BYTES = MAX_PREAMBLE_BYTES + 16
+
+/** Takes a stream that another replica opened. */
+export function splice(stream: Stream, owner: SpliceOwner): void {
+  stream.handler = new Splice(stream, owner)
+}
+
+class Splice implements StreamHandler {
+  readonly #from: Stream
+  readonly #owner: SpliceOwner
+  #to: Stream | undefined
+  #session: SplicedSession | undefined
+  /** What came of a preamble that is not whole yet. */
+  #begun: Uint8Array | undefined
+  #refused = false
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(from: Stream, owner: SpliceOwner) {
+    this.#from = from
+    this.#owner = owner
+  }
+
+  data(chunk: Uint8Array): void {
+    if (this.#to !== undefined) this.#to.write(chunk)
+    else if (this.#refused) this.#from.consumed(chunk.length)
+    else this.#begin(this.#begun === undefined ? chunk : Buffer.concat([this.#begun, chunk]))
+  }
+
+  end(): void {
+    clearTimeout(this.#timer)
+    if (this.#to !== undefined) this.#to.end()
+    else if (!this.#refused) this.#refuse('malformed')
+  }
+
+  reset(code: ResetCode): void {
+    clearTimeout(this.#timer)
+    this.#to?.reset(code)
+    this.#release()
+  }
+
+  consumed(bytes: number): void {
+    this.#to?.consumed(bytes)
+  }
+
+  #begin(bytes: Uint8Array): void {
+    let preamble: Preamble
+    try {
+      const end = preambleEnd(bytes, 0, bytes.length)
+      if (end < 0 && bytes.length < MAX_HEAD_BYTES) {
+        this.#begun = bytes
+        return
+      }
+      preamble = decodePreamble(bytes, 0, end)
+    } catch {
+      this.#refuse('malformed', bytes.length)
+      return
+    }
+    this.#begun = undefined
+    const refusal = this.#open(preamble)
+    if (refusal === undefined) this.#to!.write(bytes)
+    else this.#refuse(refusal, bytes.length)
+  }
+
+  #open({ hops, runtime, epoch, callerAddress }: Preamble): RefusalCode | undefined {
+    if (hops !== 1) return 'not-here'
+    const session = this.#owner.pick(runtime, epoch)
+    if (session === undefined) return 'not-here'
+    if (session.callers !== undefined && !cidrsContain(session.callers, callerAddress)) return 'caller-not-allowed'
+    try {
+      this.#to = session.open()
+    } catch {
+      return 'overloaded'
+    }
+    this.#session = session
+    session.exchanges++
+    this.#to.handler = this.#back(this.#to)
+    return undefined
+  }
+
+  #back(to: Stream): StreamHandler {
+    const from = this.#from
+    return {
+      data: chunk => from.write(chunk),
+      end: () => {
+        from.end()
+        this.#release()
+      },
+      reset: code => {
+        from.reset(code)
+        this.#release()
+        to.reset(code)
+      },
+      consumed: bytes => from.consumed(bytes),
+      leave: () => this.#owner.leave(from),
+    }
+  }
+
+  /** The session has one exchange less. */
+  #release(): void {
+    const session = this.#session
+    this.#session = undefined
+    session?.released()
+  }
+
+  /** Nothing was forwarded. */
+  #refuse(code: RefusalCode, bytes = 0): void {
+    this.#refused = true
+    this.#begun = undefined
+    this.#from.write(Buffer.from(varintText(ANSWER.refused) + varintText(REFUSALS[code]), 'latin1'))
+    this.#from.end()
+    if (bytes > 0) this.#from.consumed(bytes)
+    this.#timer = setTimeout(() => this.#from.reset('cancelled'), EARLY_ANSWER_MS).unref()
+  }
+}

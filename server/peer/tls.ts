@@ -1,0 +1,33 @@
+/**
+ * Who may speak to a replica: whoever has a certificate of the peers' authority, for one fixed name. No address in the
+ * directory says what name to expect, so a forged one leads nowhere.
+ */
+import type { TLSSocket } from 'node:tls'
+import type { Pem, TlsFiles, TlsPair } from '../tls.ts'
+
+/** The name that certificates of replicas are for (a DNS name among their alternative names). */
+export const PEER_NAME = 'replica.sallyport.internal'
+const ALPN = 'sallyport-peer/1'
+
+export interface PeerTlsFiles extends TlsFiles {
+  /** Authority of the replicas' certificates (PEM). */
+  readonly ca: Pem
+}
+
+export interface PeerTls extends TlsPair {
+  readonly ca: Pem
+}
+
+/** For both ends: TLS 1.3, each shows its certificate. */
+export function peerTlsOptions({ cert, key, ca }: PeerTls) {
+  return { cert, key, ca, minVersion: 'TLSv1.3', ALPNProtocols: [ALPN] } as const
+}
+
+/** Whether the other end, whose chain was checked, is a replica. */
+export function isReplica(socket: TLSSocket): boolean {
+  return (
+    socket.authorized &&
+    socket.alpnProtocol === ALPN &&
+    socket.getPeerX509Certificate()?.checkHost(PEER_NAME) !== undefined
+  )
+}

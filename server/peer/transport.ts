@@ -1,0 +1,155 @@
+/**
+ * A TLS connection between two replicas as a {@link Transport}. Each message has a head of four bytes:
+ *
+ *     +----------+-----------------+---------
+ *     | kind (8) | length (24)     | payload
+ *     +----------+-----------------+---------
+ *
+ * Kind 0: bytes of the yamux stream; 1: a control message; 2: the end, with a code and a reason.
+ */
+import type { TLSSocket } from 'node:tls'
+import { HEADROOM_BYTES, type Transport, type TransportHandler } from '../../protocol/transport.ts'
+
+const HEAD_BYTES = 4
+const KIND = { bytes: 0, control: 1, close: 2 } as const
+const MAX_BYTES = 128 * 1024
+const MAX_CONTROL_BYTES = 16 * 1024
+const CLOSE_MS = 2000
+
+export class PeerTransport implements Transport {
+  readonly peer: string
+  handler: TransportHandler | undefined
+  readonly #socket: TLSSocket
+  #corked = false
+  /** Head and payload of a message that has not come whole. */
+  #head: Buffer = Buffer.alloc(0)
+  #kind = 0
+  /** Bytes of the payload that are yet to come. */
+  #left = 0
+  #parts: Uint8Array[] = []
+  #ended: { code: number; reason: string } | undefined
+  #error: Error | undefined
+
+  /** `socket`: its handshake is done, and nothing was read of it. */
+  constructor(socket: TLSSocket) {
+    this.#socket = socket
+    this.peer = `${socket.remoteAddress}:${socket.remotePort}`
+    socket.on('data', (chunk: Buffer) => this.#read(chunk))
+    socket.on('error', error => {
+      this.#error = error
+    })
+    socket.on('close', () => this.#closed())
+  }
+
+  bytes(chunk: Uint8Array, sent: () => void): void {
+    const { length } = chunk
+    for (let at = 0; at < length; at += MAX_BYTES) {
+      const end = Math.min(at + MAX_BYTES, length)
+      this.#write(headOf(KIND.bytes, end - at))
+      this.#write(at === 0 && end === length ? chunk : chunk.subarray(at, end), end === length ? sent : undefined)
+    }
+  }
+
+  pooled(buffer: Buffer, end: number, sent: () => void): void {
+    const begin = HEADROOM_BYTES - HEAD_BYTES
+    buffer.writeUInt32BE((KIND.bytes << 24) + end - HEADROOM_BYTES, begin)
+    this.#write(buffer.subarray(begin, end), sent)
+  }
+
+  control(text: string): void {
+    this.#send(KIND.control, text)
+  }
+
+  close(code: number, reason: string): void {
+    this.#send(KIND.close, `${code} ${reason}`)
+    this.#socket.end()
+    setTimeout(() => this.terminate(), CLOSE_MS).unref()
+  }
+
+  terminate(): void {
+    this.#socket.destroy()
+  }
+
+  #send(kind: number, text: string): void {
+    const payload = Buffer.from(text)
+    this.#write(Buffer.concat([headOf(kind, payload.length), payload]))
+  }
+
+  /** All messages of one turn are one call of the kernel. */
+  #write(bytes: Uint8Array, sent?: () => void): void {
+    const socket = this.#socket
+    if (!socket.writable) return
+    if (!this.#corked) {
+      this.#corked = true
+      socket.cork()
+      process.nextTick(this.#uncork)
+    }
+    if (sent === undefined) socket.write(bytes)
+    else socket.write(bytes, error => error ?? sent())
+  }
+
+  readonly #uncork = (): void => {
+    this.#corked = false
+    this.#socket.uncork()
+  }
+
+  #read(chunk: Buffer): void {
+    let at = 0
+    while (at < chunk.length && !this.#socket.destroyed) {
+      if (this.#left === 0) {
+        at = this.#readHead(chunk, at)
+        continue
+      }
+      const end = Math.min(chunk.length, at + this.#left)
+      const part = at === 0 && end === chunk.length ? chunk : chunk.subarray(at, end)
+      this.#left -= end - at
+      at = end
+      if (this.#kind === KIND.bytes) this.handler?.bytes(part)
+      else this.#text(part)
+    }
+  }
+
+  #readHead(chunk: Buffer, at: number): number {
+    const end = Math.min(chunk.length, at + HEAD_BYTES - this.#head.length)
+    const head =
+      this.#head.length === 0 ? chunk.subarray(at, end) : Buffer.concat([this.#head, chunk.subarray(at, end)])
+    if (head.length < HEAD_BYTES) {
+      this.#head = Buffer.from(head)
+      return end
+    }
+    this.#head = Buffer.alloc(0)
+    this.#kind = head[0]!
+    this.#left = head.readUIntBE(1, 3)
+    const most = this.#kind === KIND.bytes ? MAX_BYTES : MAX_CONTROL_BYTES
+    if (this.#left === 0 || this.#left > most || this.#kind > KIND.close) {
+      this.#socket.destroy(new Error('a replica sent a malformed message'))
+    }
+    return end
+  }
+
+  #text(part: Uint8Array): void {
+    this.#parts.push(part)
+    if (this.#left > 0) return
+    const text = Buffer.concat(this.#parts).toString('utf8')
+    this.#parts = []
+    if (this.#kind === KIND.control) this.handler?.control(text)
+    else {
+      const space = text.indexOf(' ')
+      this.#ended = { code: Number(text.slice(0, space)), reason: text.slice(space + 1) }
+      this.#socket.end()
+    }
+  }
+
+  #closed(): void {
+    const { code, reason } = this.#ended ?? { code: 1006, reason: '' }
+    const clean = this.#ended !== undefined && (code === 1000 || code === 1001)
+    const error = this.#error ?? new Error(`the connection to the replica was closed (${code})`)
+    this.handler?.closed(code, reason, clean ? undefined : error)
+  }
+}
+
+function headOf(kind: number, length: number): Buffer {
+  const head = Buffer.allocUnsafe(HEAD_BYTES)
+  head.writeUInt32BE((kind << 24) + length)
+  return head
+}
