@@ -29,7 +29,7 @@ export function programVersions(): string {
     ['ssh', '-V'],
   ] as const
   return asked
-    .map(([program, flag]) => [program, /\d+\.\d+[\w.]*/.exec(output(program, flag))?.[0]] as const)
+    .map(([program, flag]) => [program, /(?<![\d:.])\d+\.\d+[\w.]*(?!\d*Z)/.exec(output(program, flag))?.[0]] as const)
     .filter(([, version]) => version !== undefined)
     .map(([program, version]) => `${program} ${version}`)
     .join(', ')

@@ -40,7 +40,11 @@ export class Roads {
 
   /** The unit of the ratios, the tunnel, and the peers. */
   async main(): Promise<Road[]> {
-    return this.pick('nginx', 'tunnel', ...(this.#smoke ? [] : this.#peers))
+    return this.pick(...this.mainKeys)
+  }
+
+  get mainKeys(): readonly RoadKey[] {
+    return ['nginx', 'tunnel', ...(this.#smoke ? [] : this.#peers)]
   }
 
   async pick(...keys: readonly RoadKey[]): Promise<Road[]> {

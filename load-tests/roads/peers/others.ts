@@ -21,7 +21,7 @@ export const piko: RoadMaker = async context => {
         ...['--proxy.bind-addr', `127.0.0.1:${edge}`, '--upstream.bind-addr', `127.0.0.1:${control}`],
         ...['--admin.bind-addr', `127.0.0.1:${admin}`, '--cluster.gossip.bind-addr', `127.0.0.1:${gossip}`],
         ...['--upstream.tls.cert', secrets.certificate, '--upstream.tls.key', secrets.key],
-        ...['--proxy.access-log.disable', '--log.level', 'warn', '--usage.disable'],
+        ...['--proxy.access-log.disable', '--log.level', 'warn'],
       ],
     }),
     client: async ({ control }) => ({

@@ -1,0 +1,113 @@
+/** Small requests at a fixed rate, first alone and then beside something that would hold them up on a bad road. */
+import type { Section } from '../lib/section.ts'
+import { stopRoads } from '../roads/index.ts'
+import { type Road, withPath } from '../roads/road.ts'
+import { PATHS, SMALL_BODY } from '../upstream/service.ts'
+import type { BulkResult, BulkTask } from '../workers/bulk.ts'
+import type { SlowResult, SlowTask } from '../workers/slow-reader.ts'
+import { MIB_4, MIB_100 } from './bulk.ts'
+import { type Bench, lengthMs, overRoads, type Scenario, UNIT } from './scenario.ts'
+
+/** What runs beside the small requests for `durationMs`. */
+interface Neighbour {
+  readonly name: string
+  readonly title: string
+  readonly note: string
+  run(bench: Bench, road: Road, durationMs: number): Promise<{ mbPerSecond: number; wrong: number }>
+}
+
+const SMALL = { rate: 300, connections: 4 } as const
+/** Begins so much before the small requests, so that windows and buffers are full when they come. */
+const HEAD_START_MS = 300
+
+export const mixed = beside({
+  name: 'mixed',
+  title: 'small requests beside bulk downloads on the same session',
+  note: 'Two downloads at full speed; the tunnels have one session for everything.',
+  async run(bench, road, durationMs) {
+    const bytes = bench.mode === 'smoke' ? MIB_4 : MIB_100
+    const task: BulkTask = {
+      ...withPath(road, `${PATHS.bytes}${bytes}`),
+      ...{ direction: 'down', bytes, streams: 2, durationMs },
+    }
+    const result = await bench.generators.ask<BulkTask, BulkResult>('bulk', task)
+    return { mbPerSecond: result.bytes / 1e3 / result.durationMs, wrong: result.wrong }
+  },
+})
+
+export const slow = beside({
+  name: 'slow',
+  title: 'small requests beside slow readers on the same session',
+  note: 'Eight downloads whose callers take 50 kB a second each; the tunnels have one session for everything.',
+  async run(bench, road, durationMs) {
+    const bytes = bench.mode === 'smoke' ? MIB_4 : MIB_100
+    const task: SlowTask = {
+      ...withPath(road, `${PATHS.bytes}${bytes}`),
+      ...{ streams: 8, bytesPerSecond: 50_000, durationMs },
+    }
+    const result = await bench.generators.ask<SlowTask, SlowResult>('slow-reader', task)
+    return { mbPerSecond: result.bytes / 1e3 / durationMs, wrong: result.wrong }
+  },
+})
+
+function beside(neighbour: Neighbour): Scenario {
+  return {
+    name: neighbour.name,
+    title: neighbour.title,
+    async run(bench) {
+      const roads = await bench.roads.make(bench.roads.mainKeys, { sessions: 1 })
+      try {
+        return [await measure(bench, roads, neighbour)]
+      } finally {
+        await stopRoads(roads)
+      }
+    },
+  }
+}
+
+async function measure(bench: Bench, roads: readonly Road[], neighbour: Neighbour): Promise<Section> {
+  const measured = await overRoads(bench, neighbour.name, roads, async (road, isWarmUp) => {
+    const durationMs = lengthMs(bench, isWarmUp)
+    const load = { ...withPath(road, PATHS.small), ...SMALL, durationMs, expectBody: SMALL_BODY }
+    const alone = await bench.generators.run(load)
+    const disturbing = neighbour.run(bench, road, durationMs + HEAD_START_MS)
+    await new Promise(resolve => setTimeout(resolve, HEAD_START_MS))
+    const [with_, disturbed] = await Promise.all([bench.generators.run(load), disturbing])
+    return {
+      figures: {
+        ...{ aloneP50: alone.p50, aloneP99: alone.p99, p50: with_.p50, p99: with_.p99 },
+        mbPerSecond: disturbed.mbPerSecond,
+      },
+      wrong: alone.wrong + with_.wrong + disturbed.wrong,
+      units: alone.requests + with_.requests,
+    }
+  })
+  return {
+    name: neighbour.name,
+    title: neighbour.title[0]!.toUpperCase() + neighbour.title.slice(1),
+    note:
+      `${neighbour.note} Small: 1 KB at ${SMALL.rate}/s on ${SMALL.connections} connections, latency from the moment ` +
+      'that each was due (corrected for coordinated omission).',
+    measured,
+    columns: [
+      { title: 'alone p50 ms', figure: 'aloneP50' },
+      { title: 'p99 ms', figure: 'aloneP99' },
+      { title: 'beside p50 ms', figure: 'p50' },
+      { title: 'x nginx', figure: 'p50', over: UNIT },
+      { title: 'beside p99 ms', figure: 'p99' },
+      { title: 'x nginx', figure: 'p99', over: UNIT },
+      { title: 'neighbour MB/s', figure: 'mbPerSecond' },
+    ],
+    charts: [
+      {
+        title: `p99 of small requests ${neighbour.name === 'mixed' ? 'beside bulk' : 'beside slow readers'}`,
+        unit: 'ms, less is better',
+        bars: measured.map(row => ({
+          label: row.name,
+          value: row.figures.p99!.median,
+          isOurs: row.key.startsWith('tunnel'),
+        })),
+      },
+    ],
+  }
+}

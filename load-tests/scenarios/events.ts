@@ -1,0 +1,54 @@
+import { withPath } from '../roads/road.ts'
+import { PATHS } from '../upstream/service.ts'
+import type { EventsResult, EventsTask } from '../workers/events.ts'
+import { bars, overRoads, type Scenario, UNIT } from './scenario.ts'
+
+const STREAMS = { smoke: 20, quick: 200, full: 1000 } as const
+/** At least two seconds, so that each stream has events to count. */
+const DURATION_MS = { smoke: 2000, quick: 2500, full: 8000 } as const
+
+/** Open event streams with an event a second each: how late it comes. */
+export const events: Scenario = {
+  name: 'sse',
+  title: 'server-sent events: 1,000 open streams, an event each every second, delivery delay',
+  async run(bench) {
+    const streams = STREAMS[bench.mode]
+    const roads =
+      bench.mode === 'smoke'
+        ? await bench.roads.pick('tunnel')
+        : await bench.roads.pick('direct', 'nginx', 'ingress', 'tunnel', 'tunnel-tls')
+    const measured = await overRoads(
+      { ...bench, rounds: bench.mode === 'full' ? bench.rounds : 1 },
+      `sse, ${streams} streams`,
+      roads.filter(road => !road.http2),
+      async (road, isWarmUp) => {
+        const durationMs = isWarmUp ? 0 : DURATION_MS[bench.mode]
+        const { open, events, p50, p99, wrong, generatorCpu } = await bench.generators.ask<EventsTask, EventsResult>(
+          'events',
+          { ...withPath(road, PATHS.events), streams: isWarmUp ? 5 : streams, durationMs },
+        )
+        const perSecond = events / (durationMs / 1000)
+        return { figures: { open, perSecond, p50, p99, generatorCpu }, wrong, units: events }
+      },
+    )
+    return [
+      {
+        name: 'sse',
+        title: `${streams} event streams, one event a second each`,
+        note:
+          'Delay from the write in the service behind to its arrival at the caller, on one clock; a skipped event or a ' +
+          'broken stream is a wrong answer. CPU is per event, opening the streams included.',
+        measured,
+        columns: [
+          { title: 'open', figure: 'open' },
+          { title: 'events/s', figure: 'perSecond' },
+          { title: 'p50 ms', figure: 'p50' },
+          { title: 'x nginx', figure: 'p50', over: UNIT },
+          { title: 'p99 ms', figure: 'p99' },
+          { title: 'CPU us', figure: 'cpu' },
+        ],
+        charts: [{ title: 'Delivery delay of events, p99', unit: 'ms, less is better', bars: bars(measured, 'p99') }],
+      },
+    ]
+  },
+}

@@ -1,0 +1,65 @@
+import type { Section } from '../lib/section.ts'
+import { withPath } from '../roads/road.ts'
+import { PATHS } from '../upstream/service.ts'
+import type { WebSocketResult, WebSocketTask } from '../workers/websocket.ts'
+import { type Bench, bars, lengthMs, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
+
+const SIZES = { smoke: [64], quick: [64], full: [64, 16 * 1024] } as const
+const CONNECTIONS = 16
+const IN_FLIGHT = 8
+
+/** Echoes: as many as go, and the round trip of one alone. */
+export const webSocket: Scenario = {
+  name: 'websocket',
+  title: 'WebSocket echoes of 64 B and 16 KB: messages per second, round trip',
+  async run(bench) {
+    const sections: Section[] = []
+    for (const bytes of SIZES[bench.mode]) sections.push(await ofSize(bench, bytes))
+    return sections
+  },
+}
+
+async function ofSize(bench: Bench, messageBytes: number): Promise<Section> {
+  const roads = (await bench.roads.all()).filter(road => !road.http2)
+  const size = messageBytes < 1024 ? `${messageBytes} B` : `${messageBytes / 1024} KB`
+  const measured = await overRoads(bench, `websocket, ${size}`, roads, async (road, isWarmUp) => {
+    const place = withPath(road, PATHS.echo)
+    const durationMs = lengthMs(bench, isWarmUp)
+    const echo = (connections: number, inFlight: number, ms: number) =>
+      bench.generators.ask<WebSocketTask, WebSocketResult>('websocket', {
+        ...place,
+        ...{ connections, inFlight, messageBytes, durationMs: ms },
+      })
+    const alone = await echo(1, 1, durationMs / 2)
+    const many = await echo(CONNECTIONS, IN_FLIGHT, durationMs)
+    return {
+      figures: {
+        ...{ perSecond: many.perSecond, generatorCpu: many.generatorCpu },
+        ...{ p50: alone.p50, p99: alone.p99, loadedP99: many.p99 },
+      },
+      wrong: alone.wrong + many.wrong,
+      units: alone.messages + many.messages,
+    }
+  })
+  return {
+    name: `websocket-${messageBytes}`,
+    title: `WebSocket echoes of ${size}`,
+    note:
+      `Messages per second: ${CONNECTIONS} connections with ${IN_FLIGHT} messages in flight each; every echo is ` +
+      `compared. Round trip: one connection, one message at a time. Closed loops.${limitNote(measured)}`,
+    measured,
+    columns: [
+      { title: 'messages/s', figure: 'perSecond' },
+      { title: 'of nginx', figure: 'perSecond', over: UNIT },
+      { title: 'CPU us', figure: 'cpu' },
+      { title: 'x nginx', figure: 'cpu', over: UNIT },
+      { title: 'alone p50 ms', figure: 'p50' },
+      { title: 'x nginx', figure: 'p50', over: UNIT },
+      { title: 'p99 ms', figure: 'p99' },
+      { title: 'loaded p99 ms', figure: 'loadedP99' },
+    ],
+    charts: [
+      { title: `WebSocket echoes of ${size}`, unit: 'messages/s, more is better', bars: bars(measured, 'perSecond') },
+    ],
+  }
+}
