@@ -5,6 +5,7 @@ import type { ClientNode } from './deployment/client-node.ts'
 import type { Deployment } from './deployment/deployment.ts'
 import { within } from './deployment/processes.ts'
 import type { ServerNode } from './deployment/server-node.ts'
+import type { Random } from './random.ts'
 
 /** How long a killed part is missed before somebody starts it again. */
 const MISSED_MS = 1000
@@ -42,6 +43,19 @@ export async function killServer(server: ServerNode): Promise<void> {
   await server.kill()
   await wait(MISSED_MS)
   await server.start()
+}
+
+/** It stands still, as on a machine that swaps or moves, and goes on. */
+export async function pauseServer(server: ServerNode, ms: number): Promise<void> {
+  const child = server.child!
+  child.kill('SIGSTOP')
+  await wait(ms)
+  child.kill('SIGCONT')
+}
+
+export async function killClient(client: ClientNode): Promise<void> {
+  await client.child!.end('SIGKILL')
+  await client.start()
 }
 
 export async function renewToken(deployment: Deployment, client: ClientNode): Promise<void> {
@@ -82,25 +96,21 @@ export async function reloadRoutes(deployment: Deployment): Promise<void> {
 }
 
 /** One of the client's connections is reset by the network. */
-export async function cutConnection(client: ClientNode): Promise<void> {
+export async function cutConnection(client: ClientNode, random: Random): Promise<void> {
   const child = client.child!
   const back = nextLines(child, 'connected')
-  pick(client.connections)?.cut()
+  random.pick(client.connections).cut()
   await back
 }
 
 /** One of the client's connections falls silent, and stays so until the client has another. */
-export async function blackHole(client: ClientNode): Promise<void> {
+export async function blackHole(client: ClientNode, random: Random): Promise<void> {
   const child = client.child!
-  const connection = pick(client.connections)!
+  const connection = random.pick(client.connections)
   const back = nextLines(child, 'connected')
   connection.silent = true
   await back
   connection.cut()
-}
-
-export function pick<T>(list: readonly T[]): T | undefined {
-  return list[Math.floor(Math.random() * list.length)]
 }
 
 /** The process says `msg` so many times from now on. */

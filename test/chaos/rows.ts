@@ -4,7 +4,6 @@ import {
   blackHole,
   cutConnection,
   killServer,
-  pick,
   reloadRoutes,
   renewToken,
   restartClient,
@@ -15,6 +14,7 @@ import {
   updateClient,
   updateServers,
 } from './faults.ts'
+import type { Random } from './random.ts'
 import type { Account, Kind } from './traffic/ledger.ts'
 
 export interface Row {
@@ -25,7 +25,7 @@ export interface Row {
   readonly servers: DeploymentOptions['servers']
   /** The grace of all processes; short streams and downloads are made to end within it. */
   readonly grace: string
-  readonly fault: (deployment: Deployment, turn: number) => Promise<void>
+  readonly fault: (deployment: Deployment, turn: number, random: Random) => Promise<void>
   /** What may not be: each in words. */
   readonly judge: (account: Account) => string[]
 }
@@ -112,7 +112,7 @@ export const ROWS: readonly Row[] = [
     times: 50,
     servers: 1,
     grace: '8s',
-    fault: (deployment, turn) => cutConnection(client(deployment, turn)),
+    fault: (deployment, turn, random) => cutConnection(client(deployment, turn), random),
     judge: account => onlyBegunPosts(account, /session-lost/),
   },
   {
@@ -121,7 +121,7 @@ export const ROWS: readonly Row[] = [
     times: 10,
     servers: 1,
     grace: '8s',
-    fault: (deployment, turn) => blackHole(client(deployment, turn)),
+    fault: (deployment, turn, random) => blackHole(client(deployment, turn), random),
     judge: account => onlyBegunPosts(account, /session-lost/),
   },
   {
@@ -130,7 +130,7 @@ export const ROWS: readonly Row[] = [
     times: 5,
     servers: 2,
     grace: '8s',
-    fault: deployment => killServer(pick(deployment.servers)!),
+    fault: (deployment, _turn, random) => killServer(random.pick(deployment.servers)),
     judge: account => onlyBegunPosts(account, /502/),
   },
   {

@@ -65,7 +65,8 @@ export class Deployment {
         this.servers.map(server => server.publicPort),
       )
     }
-    await Promise.all(this.upstreams.map(upstream => this.#startClient(upstream)))
+    for (const upstream of this.upstreams) this.clients.push(await this.#makeClient(upstream))
+    await Promise.all(this.clients.map(client => client.start()))
   }
 
   async #startServers(): Promise<void> {
@@ -75,7 +76,7 @@ export class Deployment {
     await Promise.all(this.servers.map(server => server.start()))
   }
 
-  async #startClient(upstream: TrafficUpstream): Promise<void> {
+  async #makeClient(upstream: TrafficUpstream): Promise<ClientNode> {
     const { runtime, port } = upstream
     await this.files.renewToken(runtime)
     await this.files.writeRoutes(runtime, `http://127.0.0.1:${port}`)
@@ -85,9 +86,7 @@ export class Deployment {
     const target = isRouted
       ? ['--target', `http://${this.router!.address}`]
       : ['--routes', this.files.at(`${runtime}.yaml`)]
-    const client = new ClientNode(runtime, relays, target, this.processes, this.options)
-    this.clients.push(client)
-    await client.start()
+    return new ClientNode(runtime, relays, target, this.processes, this.options)
   }
 
   async #relayTo(server: ServerNode): Promise<Relay> {

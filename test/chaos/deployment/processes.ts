@@ -8,7 +8,7 @@ const LIVE_FLAGS = ['--log.format', 'json', '--admin.listen', '127.0.0.1:0']
 export class Processes {
   readonly files: DeploymentFiles
   readonly #environment: Record<string, string>
-  readonly #running = new Set<Running>()
+  readonly #running = new Map<Running, string>()
 
   constructor(files: DeploymentFiles, inspect: boolean) {
     this.files = files
@@ -21,21 +21,21 @@ export class Processes {
     }
   }
 
-  /** Those that live. */
-  get running(): ReadonlySet<Running> {
+  /** Those that live, each with the name of its part. */
+  get running(): ReadonlyMap<Running, string> {
     return this.#running
   }
 
-  start(component: 'server' | 'client' | 'router', flags: readonly string[]): Running {
+  start(component: 'server' | 'client' | 'router', part: string, flags: readonly string[]): Running {
     const token = ['--admin.token.file', this.files.at('admin.token')]
     const child = new Running([component, ...LIVE_FLAGS, ...token, ...flags], this.#environment)
-    this.#running.add(child)
+    this.#running.set(child, part)
     void child.end().then(() => this.#running.delete(child))
     return child
   }
 
   async killAll(): Promise<void> {
-    await Promise.all([...this.#running].map(child => child.end('SIGKILL')))
+    await Promise.all([...this.#running.keys()].map(child => child.end('SIGKILL')))
   }
 }
 

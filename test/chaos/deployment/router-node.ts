@@ -13,7 +13,7 @@ export class RouterNode {
 
   static async start(runtime: string, processes: Processes): Promise<RouterNode> {
     const routes = processes.files.at(`${runtime}.yaml`)
-    const child = processes.start('router', ['--listen', '127.0.0.1:0', '--routes', routes])
+    const child = processes.start('router', 'router', ['--listen', '127.0.0.1:0', '--routes', routes])
     return new RouterNode(child, await within(child, 'listener', child.address('router')))
   }
 }

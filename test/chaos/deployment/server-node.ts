@@ -43,7 +43,7 @@ export class ServerNode {
       ...[`--${prefix}.tls.cert`, files.at('server.pem'), `--${prefix}.tls.key`, files.at('server-key.pem')],
     ]
     const { grace, pingInterval, pingTimeout } = this.#options
-    const child = this.#processes.start('server', [
+    const child = this.#processes.start('server', 'server', [
       ...['--public.listen', `127.0.0.1:${this.publicPort}`, ...tls('public')],
       ...['--control.listen', '127.0.0.1:0', ...tls('control')],
       ...['--domain', DOMAIN, '--auth.jwks.file', files.at('jwks.json'), '--replica', this.name],

@@ -127,6 +127,8 @@ export class Ledger {
     if (outcome.kind === 'ok') this.#answered(entry)
     else if (outcome.kind === 'wrong') this.wrong(`${entry.kind}: ${outcome.reason}`)
     else this.#each(account => account.count(entry.kind, outcome))
+    // Nothing was sent.
+    if (outcome.kind === 'refused') this.#each(account => account.requests--)
     for (const barrier of this.#barriers) {
       barrier.entries.delete(entry)
       if (barrier.entries.size > 0) continue

@@ -9,7 +9,7 @@ import type { TrafficUpstream } from './upstream.ts'
 
 /** Longer than everything that may hold a request up: holding, a black hole until it is noticed. */
 const DEADLINE_MS = 40_000
-const REFUSED_WAIT_MS = 20
+const REFUSED_WAIT_MS = 100
 
 export class SteadyCaller {
   readonly #name: string
