@@ -179,7 +179,7 @@ function track(set: Set<Socket>, socket: Socket): void {
 }
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {
-  return { ...INTERMEDIATE, honorCipherOrder: false, ...tls }
+  return { ...INTERMEDIATE, ...tls }
 }
 
 /** The handler behind the step that determines the caller. */

@@ -1,7 +1,13 @@
 /** What our TLS ends speak: Mozilla's server-side guidelines, version 5.0, at two of their levels. */
+import { constants } from 'node:crypto'
 import type { SecureContextOptions } from 'node:tls'
 
-export type TlsProfile = Required<Pick<SecureContextOptions, 'minVersion' | 'ciphers' | 'ecdhCurve'>>
+export type TlsProfile = Required<
+  Pick<SecureContextOptions, 'minVersion' | 'ciphers' | 'ecdhCurve' | 'honorCipherOrder' | 'secureOptions'>
+>
+
+/** Callers choose, all suites being good; a peer may not make us begin anew (TLS 1.2, CVE-2011-1473). */
+const SHARED = { honorCipherOrder: false, secureOptions: constants.SSL_OP_NO_RENEGOTIATION } as const
 
 const SUITES = ['TLS_AES_128_GCM_SHA256', 'TLS_AES_256_GCM_SHA384', 'TLS_CHACHA20_POLY1305_SHA256']
 
@@ -11,10 +17,11 @@ const HYBRID = major > 3 || (major === 3 && minor >= 5) ? ['X25519MLKEM768'] : [
 const GROUPS = [...HYBRID, 'X25519', 'prime256v1', 'secp384r1'].join(':')
 
 /** For clients of today: TLS 1.3 alone. */
-export const MODERN: TlsProfile = { minVersion: 'TLSv1.3', ciphers: SUITES.join(':'), ecdhCurve: GROUPS }
+export const MODERN: TlsProfile = { ...SHARED, minVersion: 'TLSv1.3', ciphers: SUITES.join(':'), ecdhCurve: GROUPS }
 
 /** For callers of all kinds: TLS 1.3, and 1.2 with forward secrecy and AEAD. */
 export const INTERMEDIATE: TlsProfile = {
+  ...SHARED,
   minVersion: 'TLSv1.2',
   ciphers: [
     ...SUITES,

@@ -130,7 +130,7 @@ export class ControlEndpoint {
   #tlsOptions(pair: TlsPair) {
     const { clientCa, tlsMin } = this.#options.control
     const profile = tlsMin === 'TLSv1.2' ? INTERMEDIATE : MODERN
-    const base = { ...pair, ...profile, honorCipherOrder: false, ALPNProtocols: ['http/1.1'] }
+    const base = { ...pair, ...profile, ALPNProtocols: ['http/1.1'] }
     return clientCa === undefined
       ? base
       : { ...base, ca: clientCa as string, requestCert: true, rejectUnauthorized: true }

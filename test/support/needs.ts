@@ -26,6 +26,14 @@ const programRow = (program: string, packages: readonly string[]): NeedRow => ({
   remedy: `install ${packages.join(' ')} (Debian's name)`,
 })
 
+/** A program that Debian does not have: its suite is reported where it does not run, and fails nobody. */
+const elsewhereRow = (program: string, source: string): NeedRow => ({
+  missing: () => (findProgram(program) === undefined ? `no program "${program}"` : undefined),
+  packages: [],
+  remedy: `put it on the PATH (${source})`,
+  optional: true,
+})
+
 export const NEEDS = {
   nginx: programRow('nginx', ['nginx-light']),
   redis: programRow('redis-server', ['redis-server']),
@@ -39,6 +47,11 @@ export const NEEDS = {
     remedy: 'run as root on Linux, with iproute2 installed',
   },
   iptables: programRow('iptables', ['iptables']),
+  testssl: programRow('testssl', ['testssl.sh']),
+  sslscan: programRow('sslscan', ['sslscan']),
+  slowhttptest: programRow('slowhttptest', ['slowhttptest']),
+  h2spec: elsewhereRow('h2spec', 'https://github.com/summerwind/h2spec'),
+  wstest: elsewhereRow('wstest', 'https://github.com/crossbario/autobahn-testsuite'),
   vectors: {
     missing: () => (vectors === undefined ? 'the published test vectors are not part of a clone' : undefined),
     packages: [],

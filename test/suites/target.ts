@@ -1,0 +1,52 @@
+/** What the suites attack: a real pair, reached by an address, since such programs cannot choose a Host of their own. */
+import { connect } from '../../client/index.ts'
+import { createServer, type ServerOptions } from '../../server/index.ts'
+import { makeSecrets, type Secrets } from '../support/secrets.ts'
+
+/** The runtime `127` of the domain `0.0.1`: so the host `127.0.0.1` has one. */
+const RUNTIME = '127'
+const DOMAIN = '0.0.1'
+
+export interface Target {
+  readonly secrets: Secrets
+  readonly edgePort: number
+  readonly controlPort: number
+  stop(): Promise<void>
+}
+
+/** Fields that a careful service sends, so that a scanner looks at the edge and not at the stand-in. */
+const FIELDS = {
+  'content-type': 'text/plain',
+  'strict-transport-security': 'max-age=63072000',
+  'content-security-policy': "default-src 'none'",
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+}
+
+/** TLS at both ends; every request is answered with as many bytes as its path says, 1,000 without a number. */
+export async function startTarget(options: Partial<ServerOptions> = {}): Promise<Target> {
+  const secrets = await makeSecrets()
+  const server = await createServer({
+    public: { port: 0, tls: secrets.server },
+    control: { port: 0, tls: secrets.server },
+    domains: [DOMAIN],
+    auth: { jwks: secrets.jwks },
+    ...options,
+  })
+  const tunnel = await connect({
+    url: `wss://127.0.0.1:${server.controlAddress!.port}`,
+    token: () => secrets.token(RUNTIME),
+    ca: secrets.ca,
+    proxy: '',
+    connectTimeoutMs: 10_000,
+    target: request => {
+      const bytes = Number(/\d+$/.exec(new URL(request.url).pathname)?.[0] ?? 1000)
+      return new Response('x'.repeat(bytes), { headers: FIELDS })
+    },
+  })
+  const stop = async () => {
+    await tunnel.close({ graceMs: 0 })
+    await server.close({ graceMs: 0 })
+  }
+  return { secrets, edgePort: server.publicAddress!.port, controlPort: server.controlAddress!.port, stop }
+}
