@@ -63,7 +63,10 @@ export const ingress: RoadMaker = async context => {
   })
 }
 
-export function serverArguments({ secrets }: RoadContext, listen: { public: string; control: string }): string[] {
+export function serverArguments(
+  { secrets }: Pick<RoadContext, 'secrets'>,
+  listen: { public: string; control: string },
+): string[] {
   return [
     'server',
     ...['--public.listen', listen.public, '--control.listen', listen.control],
