@@ -16,6 +16,7 @@ export type HelloResult =
 
 const MORE: HelloResult = { done: false }
 const NONE: HelloResult = { done: true, name: undefined }
+const HANDSHAKE = 22
 const SERVER_NAME = 0
 const HOST_NAME = 0
 
@@ -35,18 +36,18 @@ function more(bytes: Buffer): HelloResult {
   return bytes.length >= MAX_CLIENT_HELLO_BYTES ? NONE : MORE
 }
 
-/** Payload of the handshake records at the start of `bytes`; undefined if something else comes first. */
+/** Payload of the handshake records at the start of `bytes`, up to what is none; undefined if nothing else comes. */
 function joinRecords(bytes: Buffer): Buffer | undefined {
   const parts: Buffer[] = []
   let at = 0
-  while (at < bytes.length) {
-    if (bytes[at] !== 22) return at === 0 ? undefined : Buffer.concat(parts)
-    if (at + 5 > bytes.length) break
-    const end = at + 5 + bytes.readUInt16BE(at + 3)
-    if (end === at + 5) return undefined
-    parts.push(bytes.subarray(at + 5, Math.min(end, bytes.length)))
-    at = end
+  while (at + 5 <= bytes.length) {
+    const length = bytes.readUInt16BE(at + 3)
+    if (bytes[at] !== HANDSHAKE || length === 0) break
+    parts.push(bytes.subarray(at + 5, at + 5 + length))
+    at += 5 + length
   }
+  const begun = bytes.length === 0 || (bytes[0] === HANDSHAKE && bytes.length < 5)
+  if (parts.length === 0 && !begun) return undefined
   return parts.length === 1 ? parts[0] : Buffer.concat(parts)
 }
 
