@@ -1,6 +1,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import type { Logger } from '../protocol/log.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
+import { act } from './actions.ts'
 import { type AdminSource, NOT_FOUND, type Page, protectedPage, publicPage, TEXT } from './page.ts'
 
 export interface ListenerOptions {
@@ -13,6 +15,8 @@ export interface ListenerOptions {
 export interface AdminOptions extends ListenerOptions {
   /** The token that is in force now; read for each request that needs it, so that a changed file holds at once. */
   token(): string
+  /** Hears of each action, whoever asked for it. */
+  logger: Logger
 }
 
 export interface AdminListener {
@@ -31,6 +35,7 @@ export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
       if (page) return page
     }
     if (!authorized) return NEEDS_TOKEN
+    if (request.method === 'POST') return act(path, request, source.actions ?? {}, options.logger)
     return (isRead(request) ? protectedPage(path, source) : undefined) ?? NOT_FOUND
   })
 }
@@ -67,11 +72,13 @@ async function listen(options: ListenerOptions, answer: Answer): Promise<AdminLi
   server.maxConnections = 64
   server.keepAliveTimeout = 30_000
   server.on('request', (request, response) => {
-    request.resume()
     const path = (request.url ?? '/').split('?', 1)[0]!
     answer(request, path)
       .catch(() => FAILED)
-      .then(page => send(response, request, page))
+      .then(page => {
+        request.resume()
+        send(response, request, page)
+      })
   })
   await bind(server, options)
   const { address, port } = server.address() as AddressInfo

@@ -15,8 +15,12 @@ export interface Snapshot {
   /** Requests that wait for a session of their runtime; and how those that waited went on, which only grows. */
   held?: number
   heldOutcomes?: Readonly<Record<string, number>>
+  /** Changes of state since the start, by a fixed set of names. */
+  stateChanges?: Readonly<Record<string, number>>
   /** Last round trip of each live session. */
   roundTripsMs?: readonly number[]
+  /** 1 if this client gets the traffic of its runtime, 0 if it stands by. */
+  active?: number
   /** When the client's token ends, in ms since 1970. */
   tokenExpiresAt?: number
   /** Bytes that crossed all sessions; only grow. */
@@ -118,6 +122,8 @@ function exchangeCounts(registry: Registry): (exchange: ExchangeRecord) => void 
 type Now = () => Snapshot
 
 function sessionMetrics(registry: Registry, now: Now): void {
+  const changes = 'Changes of state of sessions, by what happened; the log has the reason of each.'
+  countersOf(registry, 'sallyport_state_changes_total', changes, 'change', () => now().stateChanges)
   gaugeOf(registry, 'sallyport_sessions', 'Live sessions.', () => now().sessions)
   gaugeOf(registry, 'sallyport_streams', 'Open streams.', () => now().streams)
   gaugeOf(registry, 'sallyport_buffered_bytes', 'Bytes that wait in our buffers.', () => now().bufferedBytes)
@@ -144,6 +150,8 @@ function serverMetrics(registry: Registry, now: Now): void {
 }
 
 function clientMetrics(registry: Registry, now: Now, clock: () => number): void {
+  const active = 'Whether this instance gets the traffic; 0 for a standby.'
+  gaugeOf(registry, 'sallyport_active', active, () => now().active)
   counterOf(registry, 'sallyport_reconnects_total', 'Sessions opened again after a loss.', () => now().reconnects)
   gaugeOf(registry, 'sallyport_token_expires_seconds', 'Time until the token ends; negative once it has.', () => {
     const { tokenExpiresAt } = now()

@@ -1,9 +1,15 @@
+import type { Actions } from './actions.ts'
+
 /** What the listeners show of a component. */
 export interface AdminSource {
   /** Whether it can serve now. */
   ready(): boolean
   /** For `/status`: JSON values without secrets. */
   status(): unknown
+  /** What else a bearer of the token may see, by path: JSON values without secrets. */
+  readonly views?: Readonly<Record<string, () => unknown>> | undefined
+  /** What a bearer of the token may do, by path. */
+  readonly actions?: Actions | undefined
   metrics(): Promise<{ contentType: string; text: string }>
 }
 
@@ -35,8 +41,9 @@ export async function publicPage(path: string, source: AdminSource): Promise<Pag
   }
 }
 
-/** `/status`; `undefined` for any other path. */
+/** `/status` and the component's own views; `undefined` for any other path. */
 export function protectedPage(path: string, source: AdminSource): Page | undefined {
-  if (path !== '/status') return undefined
-  return { status: 200, contentType: 'application/json', text: `${JSON.stringify(source.status(), undefined, 2)}\n` }
+  const views: AdminSource['views'] = { ...source.views, '/status': () => source.status() }
+  if (!Object.hasOwn(views, path)) return undefined
+  return { status: 200, contentType: 'application/json', text: `${JSON.stringify(views[path]!(), undefined, 2)}\n` }
 }

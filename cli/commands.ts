@@ -5,6 +5,11 @@ import type { Setting, Settings } from './config/setting.ts'
 
 const flag = (placeholder: string, about: string): Flag => ({ placeholder, about })
 const force = { force: flag('', 'Overwrites files that exist.') }
+const adminFlags: Flags = {
+  admin: flag('URL', 'Admin listener to ask; default: found by itself on the same machine.'),
+  'admin.token.file': flag('FILE', 'Its bearer token; default: found by itself on the same machine.'),
+  json: flag('', 'Prints JSON.'),
+}
 const json = { json: flag('', 'Prints JSON.') }
 const days = { days: flag('N', 'Days that it holds; default 397, never longer than its authority.') }
 const routes = {
@@ -159,16 +164,75 @@ const ROUTES: Command = {
   load: async () => (await import('./commands/route.ts')).routeTest,
 }
 
+const session = flag('ID', 'A session, by its id or the beginning of it.')
+const runtime = flag('NAME', 'All sessions of this runtime.')
+const reason = flag('TEXT', 'What its client is told.')
+const grace = flag('TIME', 'How long what is open may go on; default 30s.')
+
+const LIFECYCLE: readonly Command[] = [
+  {
+    name: 'sessions list',
+    about: 'Lists the sessions of a server.',
+    example: 'sallyport sessions list --runtime demo',
+    flags: { runtime: flag('NAME', 'Only those of this runtime.'), ...adminFlags },
+    load: async () => (await import('./commands/sessions.ts')).sessionsList,
+  },
+  {
+    name: 'sessions show',
+    about: 'Shows all that is known of one session.',
+    example: 'sallyport sessions show --session 9066e9d5',
+    flags: { session, ...adminFlags },
+    load: async () => (await import('./commands/sessions.ts')).sessionsShow,
+  },
+  {
+    name: 'sessions drain',
+    about: 'Asks clients to open new sessions and leave these; nothing is lost.',
+    example: 'sallyport sessions drain --runtime demo',
+    flags: { session, runtime, reason, grace, ...adminFlags },
+    load: async () => (await import('./commands/sessions.ts')).sessionsDrain,
+  },
+  {
+    name: 'sessions close',
+    about: 'Ends sessions at once; what is open on them is lost, and their clients come again if they may.',
+    example: 'sallyport sessions close --session 9066e9d5',
+    flags: { session, runtime, reason, ...adminFlags },
+    load: async () => (await import('./commands/sessions.ts')).sessionsClose,
+  },
+  {
+    name: 'runtimes list',
+    about: 'Lists the runtimes that have a session: instances, epoch, streams.',
+    example: 'sallyport runtimes list',
+    flags: adminFlags,
+    load: async () => (await import('./commands/runtimes.ts')).runtimesList,
+  },
+  {
+    name: 'revoke',
+    about: 'Refuses tokens from now on, and ends their sessions at once. All that is given must fit.',
+    example: 'sallyport revoke --runtime demo --issued-before now',
+    flags: {
+      jti: flag('ID', 'The token with this id (claim `jti`).'),
+      runtime: flag('NAME', 'Tokens of this runtime.'),
+      'issued-before': flag('TIME', 'Tokens issued before: now, 2026-11-21T08:00Z, -1h.'),
+      until: flag('TIME', 'When it may be forgotten, such as +90d; default never.'),
+      ...adminFlags,
+    },
+    load: async () => (await import('./commands/revoke.ts')).revoke,
+  },
+  {
+    name: 'drain',
+    about: 'Empties a server as SIGTERM does, without ending it: not ready, no new connections, clients asked to move.',
+    example: 'sallyport drain --admin http://127.0.0.1:9090',
+    flags: { grace, ...adminFlags },
+    load: async () => (await import('./commands/drain.ts')).drain,
+  },
+]
+
 const OTHERS: readonly Command[] = [
   {
     name: 'status',
     about: 'Shows how the components on this machine are doing: sessions, streams, connected since.',
     example: 'sallyport status',
-    flags: {
-      admin: flag('URL', 'Admin listener to ask; default: every one of this user on this machine.'),
-      'admin.token.file': flag('FILE', 'Its bearer token; default: found by itself on the same machine.'),
-      ...json,
-    },
+    flags: adminFlags,
     load: async () => (await import('./commands/status.ts')).status,
   },
   {
@@ -206,7 +270,15 @@ const CONFIGS = (Object.keys(CONFIG_ACTIONS) as (keyof typeof CONFIG_ACTIONS)[])
 )
 
 /** Every command, in the order of `sallyport --help`. */
-export const COMMANDS: readonly Command[] = [...SERVICES, ...CERTS, ...TOKENS, ROUTES, ...CONFIGS, ...OTHERS]
+export const COMMANDS: readonly Command[] = [
+  ...SERVICES,
+  ...CERTS,
+  ...TOKENS,
+  ROUTES,
+  ...CONFIGS,
+  ...LIFECYCLE,
+  ...OTHERS,
+]
 
 /** All flags of a command: its own and the settings of its component. */
 export function flagsOf(command: Command): Flags {

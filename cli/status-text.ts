@@ -1,57 +1,140 @@
 import { formatDuration } from '../certs/duration.ts'
-
-type Values = Readonly<Record<string, unknown>>
-
-/** Columns of the table of sessions, of a server's and of a client's; those that are there are shown. */
-const COLUMNS = ['runtime', 'connection', 'replica', 'state', 'active', 'address', 'connectedSince', 'streams', 'rttMs']
+import {
+  ago,
+  asRow,
+  asRows,
+  type Columns,
+  count,
+  milliseconds,
+  printable,
+  type Row,
+  shortId,
+  size,
+  table,
+  until,
+} from './table.ts'
 
 /** What `/status` of one component says, for people; `--json` has all of it. */
 export function describeStatus(answer: unknown, { now = Date.now() }: { now?: number } = {}): string {
-  const status = asValues(answer)
-  const sessions = asList(status.openSessions ?? status.sessions).map(asValues)
-  const lines = [headline(status, now), ...details(status).map(line => `  ${line}`), ...table(sessions)]
-  return `${lines.join('\n')}\n`
+  const status = asRow(answer)
+  const rest =
+    status.component === 'server'
+      ? serverLines(status, now)
+      : status.component === 'client'
+        ? clientLines(status, now)
+        : plainLines(status)
+  return `${[headline(status, now), ...rest.map(line => (line === '' ? line : `  ${line}`))].join('\n')}\n`
 }
 
-function headline(status: Values, now: number): string {
+function headline(status: Row, now: number): string {
   const up = formatDuration(now - Date.parse(String(status.startedAt)))
   const ready = status.ready === true ? 'ready' : 'NOT READY'
   return `${printable(status.component)} ${printable(status.version)}: ${ready}, running for ${up}`
 }
 
-/** Plain values of the component, and why a client's connection is down. */
-function details(status: Values): string[] {
+/** Sessions of a server, as its operator sees them. */
+export function sessionColumns(now: number): Columns {
+  return {
+    session: row => shortId(row.id),
+    runtime: row => printable(row.runtime),
+    instance: row => shortId(row.instance),
+    conn: row => count(row.connection),
+    replica: row => printable(row.replica),
+    epoch: row => count(row.epoch),
+    state: row => printable(row.state),
+    traffic: row => (row.active === undefined ? undefined : row.active === true ? 'active' : 'standby'),
+    age: row => ago(row.connectedSince, now),
+    'round trip': row => milliseconds(row.rttMs),
+    streams: row => count(row.streams),
+    buffered: row => size(row.bufferedBytes),
+    from: row => printable(row.address),
+    'token ends': row => until(row.tokenEnds, now),
+  }
+}
+
+function serverLines(status: Row, now: number): string[] {
+  const refused = Object.entries(asRow(status.handshakesRefused))
+  const reasons = refused.map(([reason, times]) => `${printable(reason)} ${count(times)}`).join(', ')
+  return [
+    `replica ${printable(status.replica)}: ${counted(status, ['runtimes', 'sessions', 'streams'])}, ${size(status.bufferedBytes) ?? '0 B'} buffered`,
+    ...(refused.length === 0 ? [] : [`handshakes refused: ${reasons}`]),
+    ...table(asRows(status.openSessions), sessionColumns(now)),
+    ...eventLines(status, now),
+  ]
+}
+
+function clientLines(status: Row, now: number): string[] {
+  const sessions = asRows(status.sessions)
+  const rows = asRows(status.connections).flatMap(connection => {
+    const open = sessions.filter(session => session.connection === connection.connection)
+    return open.length === 0 ? [{ ...connection, state: 'none' }] : open.map(session => ({ ...connection, ...session }))
+  })
+  return [
+    standing(status),
+    ...tokenLine(status, now),
+    ...table(rows, connectionColumns(now)),
+    ...eventLines(status, now),
+  ]
+}
+
+function standing(status: Row): string {
+  const who = `runtime ${printable(status.runtime)}, instance ${shortId(status.instance)}`
+  if (status.epoch === undefined || status.epoch === 0) return `${who}: not in service yet`
+  const traffic = status.active === true ? 'active' : 'standby (another instance gets the traffic)'
+  return `${who}: ${traffic}, epoch ${count(status.epoch)}`
+}
+
+function tokenLine(status: Row, now: number): string[] {
+  const ends = until(status.tokenEnds, now)
+  return ends === undefined ? [] : [`token ends ${ends}`]
+}
+
+function connectionColumns(now: number): Columns {
+  return {
+    conn: row => count(row.connection),
+    session: row => shortId(row.session),
+    replica: row => printable(row.replica),
+    state: row => printable(row.state),
+    age: row => ago(row.connectedSince, now),
+    'round trip': row => milliseconds(row.rttMs),
+    streams: row => count(row.streams),
+    buffered: row => size(row.bufferedBytes),
+    'last error': row => lastError(row, now),
+  }
+}
+
+function lastError({ lastError, lastErrorAt }: Row, now: number): string | undefined {
+  if (lastError === undefined) return undefined
+  const when = ago(lastErrorAt, now)
+  return when === undefined ? printable(lastError) : `${when} ago: ${printable(lastError)}`
+}
+
+/** What happened last, newest first. */
+function eventLines(status: Row, now: number): string[] {
+  const events = asRows(status.recent)
+  if (events.length === 0) return []
+  const columns: Columns = {
+    ago: row => ago(row.at, now),
+    event: row => printable(row.event),
+    runtime: row => printable(row.runtime),
+    session: row => shortId(row.session),
+    reason: row => printable(row.reason),
+  }
+  return ['', ...table(events, columns)]
+}
+
+/** Plain values of a component that has no sessions. */
+function plainLines(status: Row): string[] {
   const known = new Set(['component', 'version', 'ready', 'startedAt'])
-  const plain = Object.entries(status).filter(([name, value]) => !known.has(name) && typeof value !== 'object')
-  const down = asList(status.connections)
-    .map(asValues)
-    .filter(connection => connection.lastError !== undefined)
-    .map(({ connection, lastError }) => `connection ${printable(connection)}: ${printable(lastError)}`)
-  return [...plain.map(([name, value]) => `${printable(name)} ${printable(value)}`), ...down]
+  return Object.entries(status)
+    .filter(([name, value]) => !known.has(name) && typeof value !== 'object')
+    .map(([name, value]) => `${printable(name)} ${printable(value)}`)
 }
 
-function table(sessions: readonly Values[]): string[] {
-  const columns = COLUMNS.filter(column => sessions.some(session => session[column] !== undefined))
-  const rows = [columns, ...sessions.map(session => columns.map(column => cell(session[column])))]
-  const widths = columns.map((_, column) => Math.max(...rows.map(row => row[column]!.length)))
-  return sessions.length === 0
-    ? []
-    : rows.map(row => `  ${row.map((text, column) => text.padEnd(widths[column]!)).join('  ')}`.trimEnd())
-}
-
-function cell(value: unknown): string {
-  return typeof value === 'number' ? String(Math.round(value * 10) / 10) : printable(value)
-}
-
-function asValues(value: unknown): Values {
-  return typeof value === 'object' && value !== null ? (value as Values) : {}
-}
-
-function asList(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? value : []
-}
-
-/** What a peer told of itself must not steer the terminal. */
-function printable(value: unknown): string {
-  return value === undefined ? '-' : String(value).replaceAll(/[^\x20-\x7e\u00a0-\uffff]/g, '?')
+/** `runtimes` of 1 is `1 runtime`. */
+function counted(status: Row, names: readonly string[]): string {
+  return names
+    .map(name => [count(status[name]) ?? '0', name] as const)
+    .map(([number, name]) => `${number} ${number === '1' ? name.slice(0, -1) : name}`)
+    .join(', ')
 }

@@ -128,10 +128,11 @@ export class Client implements Tunnel, ConnectionOwner {
       active: this.#active,
       ready: this.ready(),
       sessions: [...this.#sessions].map(([session, connection]) => session.stats(connection)),
-      connections: this.#connections.map(({ index, attempts, lastError }) => ({
+      connections: this.#connections.map(({ index, attempts, lastError, lastErrorMs }) => ({
         connection: index,
         attempts,
         lastError,
+        lastErrorMs,
       })),
       reconnects: this.#reconnects,
       exchanges: { live: this.#exchanges.live, total: this.#exchanges.total },
@@ -170,6 +171,7 @@ export class Client implements Tunnel, ConnectionOwner {
       onReady: listener.onReady,
       onLeave: (which, reason) => {
         this.#logger.info({ session: which.id, connection, reason }, 'the server drains the session')
+        this.#events.emit('draining', { connection, session: which.id, reason })
         listener.onLeave(which, reason)
       },
       onClosed: (which, reason) => {
@@ -230,6 +232,7 @@ export class Client implements Tunnel, ConnectionOwner {
     this.#epoch = epoch
     this.#active = active
     this.#logger.info({ epoch, active }, active ? 'this instance is active' : 'this instance stands by')
+    this.#events.emit('standing', { epoch, active })
   }
 
   #retry(): void {

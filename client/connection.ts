@@ -48,8 +48,9 @@ export class Connection {
   readonly index: number
   /** The session in service, or on its way there. */
   current: ClientSession | undefined
-  /** Why there is none, in words. */
+  /** Why a dial or a session failed last, in words, and when (ms since 1970). */
   lastError: string | undefined
+  lastErrorMs: number | undefined
   /** Dials so far. */
   attempts = 0
   readonly #owner: ConnectionOwner
@@ -79,6 +80,7 @@ export class Connection {
       if (outcome.kind === 'failed' && this.#settles()) continue
       this.#released()
       this.lastError = outcome.reason
+      this.lastErrorMs = Date.now()
       const waitMs = this.#waitFor(outcome)
       this.#owner.onReconnecting(this.index, waitMs, outcome.reason)
       await this.#sleep(waitMs)
@@ -154,7 +156,6 @@ export class Connection {
         served = true
         this.#served = true
         this.#passed = 0
-        this.lastError = undefined
         this.#released()
         this.#owner.onConnected(session, this.index)
       },

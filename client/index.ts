@@ -14,7 +14,7 @@ export type { ClientOptions, HandlerTarget, SessionLimitOptions, Target } from '
 export type { FetchHandler } from './targets/function.ts'
 export type { TokenSource } from './token.ts'
 export type { ClientCertificate } from './trust.ts'
-export type { CloseOptions, SessionStats, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
+export type { CloseOptions, ConnectionStats, SessionStats, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
 /**
  * Opens a tunnel and waits for its first session. Failures on the way are no rejections: it tries again by itself, with

@@ -7,6 +7,10 @@ export interface TunnelEvents {
   connected: { connection: number; session: string; replica: string; runtime: string }
   /** A session that was in service has ended; `reason` in words. */
   disconnected: { connection: number; session: string; reason: string }
+  /** The server asked us to leave a session: a new one is opened, then this one is left. */
+  draining: { connection: number; session: string; reason: string }
+  /** This instance was given the traffic of its runtime, or stands by for the one that has it. */
+  standing: { epoch: number; active: boolean }
   /** There is no session on this connection: another attempt comes in `inMs`. */
   reconnecting: { connection: number; inMs: number; reason: string }
   /** The server said no; attempts go on, slowly. `status` is 0 where it ended a session for it. */
@@ -28,6 +32,15 @@ export interface SessionStats {
   readonly bytesOut: number
 }
 
+export interface ConnectionStats {
+  readonly connection: number
+  /** Dials so far. */
+  readonly attempts: number
+  /** Why a dial or a session failed last, in words, and when (ms since 1970). */
+  readonly lastError: string | undefined
+  readonly lastErrorMs: number | undefined
+}
+
 export interface TunnelStats {
   readonly instance: string
   /** Of the token, as the server read it; '' before the first session. */
@@ -37,7 +50,7 @@ export interface TunnelStats {
   readonly active: boolean
   readonly ready: boolean
   readonly sessions: readonly SessionStats[]
-  readonly connections: readonly { connection: number; attempts: number; lastError: string | undefined }[]
+  readonly connections: readonly ConnectionStats[]
   /** Sessions that came into service after the first of their connection. */
   readonly reconnects: number
   readonly exchanges: { readonly live: number; readonly total: number }

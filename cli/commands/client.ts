@@ -6,6 +6,7 @@ import { loadFromCommandLine } from '../config/command-line.ts'
 import type { Loaded } from '../config/load.ts'
 import { checkClient } from '../config/rules.ts'
 import { EXIT } from '../failure.ts'
+import { Changes } from '../service/changes.ts'
 import { loadTrust, watchTrust } from '../service/client-trust.ts'
 import { embedRouter } from '../service/embedded-router.ts'
 import { checkClientFiles } from '../service/files.ts'
@@ -33,6 +34,7 @@ async function start(config: ClientConfig, { logger, onExchange }: ServiceContex
   const token = await openTokenSource(config, logger)
   const router = config.target === undefined ? await embedRouter(config, logger) : undefined
   const ended = Promise.withResolvers<number>()
+  const changes = new Changes()
   const tunnel = createTunnel({
     ...tunnelOptions(config),
     ...(await loadTrust(config)),
@@ -45,12 +47,13 @@ async function start(config: ClientConfig, { logger, onExchange }: ServiceContex
       refused: () => config['exit-on-refusal'] && !tunnel.ready() && ended.resolve(EXIT.refused),
     },
   })
+  followSessions(tunnel, changes)
   token.follow(fresh => tunnel.setToken(fresh))
   const trust = await watchTrust(config, tunnel, logger)
   return {
     ready: () => tunnel.ready(),
-    status: () => describeTunnel(tunnel),
-    snapshot: () => snapshot(tunnel),
+    status: () => ({ ...describeTunnel(tunnel), recent: changes.recent }),
+    snapshot: () => ({ ...snapshot(tunnel), stateChanges: changes.counts }),
     ended: ended.promise,
     async close(options) {
       token.close()
@@ -87,8 +90,19 @@ function warnAtStart(config: ClientConfig, logger: Logger): void {
   }
 }
 
+function followSessions(tunnel: Tunnel, changes: Changes): void {
+  tunnel.on('connected', ({ session }) => changes.note('connected', { session }))
+  tunnel.on('disconnected', ({ session, reason }) => changes.note('disconnected', { session, reason }))
+  tunnel.on('draining', ({ session, reason }) => changes.note('draining', { session, reason }))
+  tunnel.on('reconnecting', ({ reason }) => changes.note('reconnecting', { reason }))
+  tunnel.on('refused', ({ reason }) => changes.note('refused', { reason }))
+  tunnel.on('standing', ({ active, epoch }) =>
+    changes.note(active ? 'active' : 'standby', { reason: `epoch ${epoch}` }),
+  )
+}
+
 function snapshot(tunnel: Tunnel) {
-  const { sessions, reconnects, tokenExpiresMs } = tunnel.stats()
+  const { sessions, reconnects, tokenExpiresMs, active } = tunnel.stats()
   const sum = (value: (session: (typeof sessions)[number]) => number) =>
     sessions.reduce((total, session) => total + value(session), 0)
   return {
@@ -97,14 +111,19 @@ function snapshot(tunnel: Tunnel) {
     bufferedBytes: sum(session => session.bufferedBytes),
     roundTripsMs: sessions.map(session => session.rttMs),
     reconnects,
+    active: active ? 1 : 0,
     ...(tokenExpiresMs === undefined ? {} : { tokenExpiresAt: tokenExpiresMs }),
   }
 }
 
 function describeTunnel(tunnel: Tunnel) {
-  const { sessions, tokenExpiresMs, ...rest } = tunnel.stats()
+  const { sessions, connections, tokenExpiresMs, ...rest } = tunnel.stats()
   return {
     ...rest,
+    connections: connections.map(({ lastErrorMs, ...connection }) => ({
+      ...connection,
+      lastErrorAt: lastErrorMs === undefined ? undefined : new Date(lastErrorMs).toISOString(),
+    })),
     tokenEnds: tokenExpiresMs === undefined ? undefined : new Date(tokenExpiresMs).toISOString(),
     sessions: sessions.map(({ openedMs, ...session }) => ({
       ...session,

@@ -21,9 +21,7 @@ export interface AdminConfig {
 }
 
 /** What the component tells; set once it is made, because the listeners need not wait for it. */
-export interface AdminView {
-  ready(): boolean
-  status(): unknown
+export interface AdminView extends Pick<AdminSource, 'ready' | 'status' | 'views' | 'actions'> {
   snapshot(): Snapshot
 }
 
@@ -56,6 +54,12 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
       ...asObject(view?.status()),
     }),
     metrics: () => metrics.expose(),
+    get views() {
+      return view?.views
+    },
+    get actions() {
+      return view?.actions
+    },
   }
   const health = config.health === 'off' ? undefined : await startHealth(config.health)
   const admin = config.admin === 'off' ? undefined : await startListener(config, config.admin, source)
@@ -99,7 +103,9 @@ async function startListener(
   const { tokenFile } = config
   const token = tokenFile === undefined ? () => random : () => readToken(tokenFile)
   if (tokenFile !== undefined) checkToken(tokenFile)
-  const listener = await listenOrFree(config, address, port => listenAdmin({ host: address.host, port, source, token }))
+  const listener = await listenOrFree(config, address, port =>
+    listenAdmin({ host: address.host, port, source, token, logger: config.logger }),
+  )
   config.logger.info({ name: 'admin', address: formatAddress(listener.address) }, 'listening')
   const secret = tokenFile === undefined ? { token: random } : { tokenFile }
   return { listener, runtimeFile: await writeFile(config, listener, secret) }

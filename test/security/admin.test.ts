@@ -3,6 +3,7 @@ import { request } from 'node:http'
 import { connect } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type AdminListener, createMetrics, listenAdmin, listenHealth } from '../../admin/index.ts'
+import { noLogger } from '../../protocol/log.ts'
 import { sallyport } from '../cli/run.ts'
 
 const TOKEN = 'a-token-of-this-test'
@@ -22,7 +23,7 @@ beforeEach(async () => {
   isReady = true
   token = () => TOKEN
   const at = { host: '127.0.0.1', port: 0, source }
-  admin = await listenAdmin({ ...at, token: () => token() })
+  admin = await listenAdmin({ ...at, token: () => token(), logger: noLogger })
   health = await listenHealth(at)
 })
 afterEach(() => Promise.all([admin.close(), health.close()]))

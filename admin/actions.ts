@@ -1,0 +1,65 @@
+/** What an operator may do by hand: POST requests with JSON, each with its line in the log. */
+import type { IncomingMessage } from 'node:http'
+import type { Logger } from '../protocol/log.ts'
+import { type Page, TEXT } from './page.ts'
+
+/** Members of the JSON object that was sent. */
+export type Body = Readonly<Record<string, unknown>>
+
+/** Resolves to what was done, for the operator. Throws a TypeError for a body that cannot be meant. */
+export type Action = (body: Body) => Promise<object> | object
+
+export type Actions = Readonly<Record<string, Action>>
+
+const MAX_BODY_BYTES = 16_384
+const MAX_WHO = 128
+
+/**
+ * Runs the action of `path`. The caller has shown the admin token; that a page cannot send (it is no cookie), and a page
+ * that was given it is told apart by its `Origin`.
+ */
+export async function act(path: string, request: IncomingMessage, actions: Actions, logger: Logger): Promise<Page> {
+  const action = Object.hasOwn(actions, path) ? actions[path] : undefined
+  if (action === undefined) return problem(404, 'there is no such action')
+  if (request.headers.origin !== undefined) return problem(403, 'not from a page')
+  if (!/^application\/json\b/i.test(request.headers['content-type'] ?? '')) return problem(415, 'JSON only')
+  const who = { who: whoOf(request), from: request.socket.remoteAddress ?? '' }
+  let body: Body
+  try {
+    body = await readBody(request)
+  } catch (error) {
+    return problem(400, (error as Error).message)
+  }
+  try {
+    const done = await action(body)
+    logger.warn({ audit: true, action: path, ...who, body, done }, `audit: ${path}`)
+    return { status: 200, contentType: 'application/json', text: `${JSON.stringify(done)}\n` }
+  } catch (error) {
+    logger.warn({ audit: true, action: path, ...who, body, err: error }, `audit: ${path} failed`)
+    const isMisuse = error instanceof TypeError || error instanceof RangeError
+    return problem(isMisuse ? 400 : 500, (error as Error).message)
+  }
+}
+
+/** What the operator's own command says of its user; nothing checks it. */
+function whoOf({ headers }: IncomingMessage): string {
+  const said = headers['x-sallyport-operator']
+  return typeof said === 'string' && /^[\x20-\x7e]+$/.test(said) ? said.slice(0, MAX_WHO) : 'unknown'
+}
+
+async function readBody(request: IncomingMessage): Promise<Body> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+    bytes += chunk.length
+    if (bytes > MAX_BODY_BYTES) throw new TypeError('the body is too large')
+    chunks.push(chunk)
+  }
+  const body: unknown = JSON.parse(Buffer.concat(chunks).toString('utf8') || '{}')
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) throw new TypeError('a JSON object is expected')
+  return body as Body
+}
+
+function problem(status: number, text: string): Page {
+  return { status, contentType: TEXT, text: `${text}\n` }
+}

@@ -1,0 +1,96 @@
+/** Talks to the admin listeners of running components. */
+import { hostname, userInfo } from 'node:os'
+import { findRuntimeFiles, type RuntimeFile } from '../admin/runtime-file.ts'
+import type { Arguments } from './args.ts'
+import type { Io } from './command.ts'
+import { configurationError, EXIT, Failure, usageError } from './failure.ts'
+import { optionalFlag, readInput } from './options.ts'
+
+const DEADLINE_MS = 15_000
+
+/** Where a component listens, and the token that opens it. */
+export interface Endpoint {
+  readonly url: string
+  readonly token: string | undefined
+}
+
+/** The one of `--admin`, or every component of this user on this machine; with `component` only those. */
+export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['component']): Endpoint[] {
+  const files = findRuntimeFiles(io.environment)
+  const admin = optionalFlag(args, 'admin')
+  const tokenFile = optionalFlag(args, 'admin.token.file')
+  const given = tokenFile === undefined ? undefined : readInput(tokenFile, 'the admin token').trim()
+  if (admin !== undefined) {
+    const url = parseUrl(admin)
+    const file = files.find(candidate => candidate.url === url)
+    return [{ url, token: given ?? (file && tokenOf(file)) }]
+  }
+  const found = files.filter(file => component === undefined || file.component === component)
+  if (found.length === 0) {
+    const what = component ?? 'server, client or router'
+    throw new Failure(EXIT.runtime, `no ${what} of this user runs here; --admin URL asks another one`)
+  }
+  return found.map(file => ({ url: file.url, token: given ?? tokenOf(file) }))
+}
+
+/** The server of `--admin`, or the only one on this machine. */
+export function findServer(args: Arguments, io: Io): Endpoint {
+  const [server, ...others] = findEndpoints(args, io, 'server')
+  if (others.length > 0) throw new Failure(EXIT.runtime, 'several servers run here; --admin URL says which one')
+  return server!
+}
+
+function parseUrl(text: string): string {
+  const url = text.includes('://') ? text : `http://${text}`
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
+    throw usageError(`--admin ${text}: expected a URL such as http://127.0.0.1:9090`)
+  }
+  return new URL(url).origin
+}
+
+function tokenOf(file: RuntimeFile): string | undefined {
+  return file.tokenFile === undefined ? file.token : readInput(file.tokenFile, 'the admin token').trim()
+}
+
+/** Reads a view, such as `/status`. */
+export async function view(endpoint: Endpoint, path: string): Promise<unknown> {
+  return await ask(endpoint, path, {})
+}
+
+/** Asks for an action. */
+export async function act(endpoint: Endpoint, path: string, body: object): Promise<unknown> {
+  const headers = { 'content-type': 'application/json', 'x-sallyport-operator': operator() }
+  return await ask(endpoint, path, { method: 'POST', headers, body: JSON.stringify(body) })
+}
+
+async function ask({ url, token }: Endpoint, path: string, init: RequestInit): Promise<unknown> {
+  const authorization: Record<string, string> = token === undefined ? {} : { authorization: `Bearer ${token}` }
+  const headers = { ...init.headers, ...authorization }
+  let response: Response
+  try {
+    const signal = AbortSignal.timeout(DEADLINE_MS)
+    response = await fetch(`${url}${path}`, { ...init, headers, redirect: 'error', signal })
+  } catch (error) {
+    const cause = (error as Error).cause as NodeJS.ErrnoException | undefined
+    throw new Failure(EXIT.runtime, `${url} does not answer (${cause?.code ?? (error as Error).message})`)
+  }
+  if (response.status === 401 || response.status === 403) {
+    throw configurationError(`${url} wants its admin token: give --admin.token.file`)
+  }
+  if (response.status === 404)
+    throw new Failure(EXIT.runtime, `${url} has no ${path}: it is no server, or an older one`)
+  if (response.ok) return await response.json()
+  const said = (await response.text()).trim().slice(0, 200)
+  throw new Failure(EXIT.runtime, `${url} answered ${response.status}: ${said}`)
+}
+
+/** For the audit line of the component. */
+function operator(): string {
+  let user = 'unknown'
+  try {
+    user = userInfo().username
+  } catch {
+    // A container's user may have no name.
+  }
+  return `${user}@${hostname()}`.replaceAll(/[^\x21-\x7e]/g, '?')
+}

@@ -1,0 +1,21 @@
+import { act, findServer } from '../admin-client.ts'
+import type { Run } from '../command.ts'
+import { duration } from '../config/kinds.ts'
+import { EXIT } from '../failure.ts'
+import { checked, hasSwitch, optionalFlag } from '../options.ts'
+import { asRow, asRows, printable } from '../table.ts'
+
+/** `sallyport drain` */
+export const drain: Run = async (args, io) => {
+  const grace = optionalFlag(args, 'grace')
+  const graceMs = grace === undefined ? undefined : await checked(() => duration.read(grace))
+  const answer = await act(findServer(args, io), '/drain', { graceMs })
+  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
+  else {
+    for (const { replica, sessions } of asRows(asRow(answer).replicas)) {
+      const moved = Array.isArray(sessions) ? sessions.length : 0
+      io.out(`replica ${printable(replica)} drains: not ready, no new connections, ${moved} sessions asked to move\n`)
+    }
+  }
+  return EXIT.ok
+}

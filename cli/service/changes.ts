@@ -1,0 +1,39 @@
+/** What happened to a component's sessions: counted for the metrics, and the last of it kept for the status. */
+
+export interface Change {
+  /** ISO 8601. */
+  readonly at: string
+  readonly event: string
+  readonly runtime?: string | undefined
+  readonly session?: string | undefined
+  readonly reason?: string | undefined
+}
+
+const MAX_RECENT = 10
+
+export class Changes {
+  readonly #counts: Record<string, number> = {}
+  readonly #recent: Change[] = []
+  readonly #now: () => number
+
+  constructor(now: () => number = Date.now) {
+    this.#now = now
+  }
+
+  /** `event` is one of a fixed set: it becomes the label of a metric. */
+  note(event: string, more: Omit<Change, 'at' | 'event'> = {}): void {
+    this.#counts[event] = (this.#counts[event] ?? 0) + 1
+    this.#recent.unshift({ at: new Date(this.#now()).toISOString(), event, ...more })
+    if (this.#recent.length > MAX_RECENT) this.#recent.pop()
+  }
+
+  /** Since the start, by event. */
+  get counts(): Readonly<Record<string, number>> {
+    return this.#counts
+  }
+
+  /** Newest first. */
+  get recent(): readonly Change[] {
+    return this.#recent
+  }
+}
