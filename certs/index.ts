@@ -7,8 +7,10 @@ export { createKeys, TOKEN_ALGORITHMS, type TokenAlgorithm, type TokenKeys } fro
 export {
   type ClientCertificateOptions,
   createClientCertificate,
+  createReplicaCertificate,
   createServerCertificate,
   type LeafOptions,
+  REPLICA_NAME,
   type ServerCertificateOptions,
 } from './leaf.ts'
 export { checkRuntimeName, type HostName, isRuntimeName, parseHostName, runtimeFromUri, runtimeToUri } from './names.ts'

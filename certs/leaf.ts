@@ -46,10 +46,24 @@ export async function createClientCertificate(
   return issue(authority, { commonName: runtime, names, usage: 'clientAuth', ...options })
 }
 
+/** The name that certificates of servers which are replicas of each other are for. */
+export const REPLICA_NAME = 'replica.sallyport.internal'
+
+/** A certificate for `--peer.tls.cert`: both ends of a connection between replicas show it. */
+export async function createReplicaCertificate(
+  authority: CertificateAndKey,
+  options: LeafOptions = {},
+): Promise<CertificateAndKey> {
+  const names = [{ type: 'dns' as const, value: REPLICA_NAME }]
+  return issue(authority, { commonName: REPLICA_NAME, names, usage: ['serverAuth', 'clientAuth'], ...options })
+}
+
+type Usage = 'serverAuth' | 'clientAuth'
+
 interface Issue extends LeafOptions {
   commonName: string
   names: AlternativeName[]
-  usage: 'serverAuth' | 'clientAuth'
+  usage: Usage | readonly Usage[]
 }
 
 async function issue(authority: CertificateAndKey, leaf: Issue): Promise<CertificateAndKey> {
@@ -74,7 +88,7 @@ async function issue(authority: CertificateAndKey, leaf: Issue): Promise<Certifi
     extensions: [
       new x509.BasicConstraintsExtension(false, undefined, true),
       new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
-      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage[leaf.usage]]),
+      new x509.ExtendedKeyUsageExtension([leaf.usage].flat().map(usage => x509.ExtendedKeyUsage[usage])),
       new x509.SubjectAlternativeNameExtension(leaf.names),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
       await x509.AuthorityKeyIdentifierExtension.create(ca.publicKey),

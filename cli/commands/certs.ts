@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path'
 import { type CertificateAndKey, createAuthority } from '../../certs/authority.ts'
 import type { OutputFile } from '../../certs/files.ts'
 import { type CertificateReport, inspectCertificates } from '../../certs/inspect.ts'
-import { createClientCertificate, createServerCertificate } from '../../certs/leaf.ts'
+import { createClientCertificate, createReplicaCertificate, createServerCertificate } from '../../certs/leaf.ts'
 import { parseHostName } from '../../certs/names.ts'
 import { exportPkcs12 } from '../../certs/pkcs12.ts'
 import type { Arguments } from '../args.ts'
@@ -41,6 +41,15 @@ export const certsClient: Run = async (args, io) => {
   const { authority, where } = readAuthority(args, out)
   const client = await checked(() => createClientCertificate(authority, { runtime, ...validity(args) }), where)
   await writeOutput(pair(out, runtime, client), hasSwitch(args, 'force'), io)
+  return EXIT.ok
+}
+
+/** `sallyport certs replica` */
+export const certsReplica: Run = async (args, io) => {
+  const out = requiredFlag(args, 'out')
+  const { authority, where } = readAuthority(args, out)
+  const replica = await checked(() => createReplicaCertificate(authority, validity(args)), where)
+  await writeOutput(pair(out, 'replica', replica), hasSwitch(args, 'force'), io)
   return EXIT.ok
 }
 

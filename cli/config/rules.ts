@@ -24,7 +24,32 @@ export function checkServer(config: ServerConfig): void {
       '--public.tls.key, or --public.plaintext behind a proxy that ends TLS',
   )
   checkControl(config)
+  checkReplicas(config)
   checkAdmin(config['admin.listen'], config['admin.token.file'])
+}
+
+function checkReplicas(config: ServerConfig): void {
+  const directory = config.directory
+  for (const name of ['directory.user', 'directory.password.file', 'directory.tls.ca', 'peer.listen'] as const) {
+    demand(directory !== undefined || config[name] === undefined, `--${name} needs --directory`)
+  }
+  demand(
+    config['directory.tls.ca'] === undefined || directory?.startsWith('rediss:') === true,
+    '--directory.tls.ca needs rediss://',
+  )
+  demand(config['directory.lease'] >= 1000, '--directory.lease must be at least 1s')
+  const listen = config['peer.listen']
+  for (const name of ['peer.advertise', 'peer.tls.cert', 'peer.tls.key', 'peer.tls.ca'] as const) {
+    demand(listen !== undefined || config[name] === undefined, `--${name} needs --peer.listen`)
+  }
+  if (listen === undefined) return
+  for (const name of ['peer.tls.cert', 'peer.tls.key', 'peer.tls.ca'] as const) {
+    demand(config[name] !== undefined, `--peer.listen needs --${name}: replicas show each other their certificates`)
+  }
+  demand(
+    config['peer.advertise'] !== undefined || !['0.0.0.0', '::'].includes(listen.host),
+    `--peer.listen ${formatAddress(listen)} is every address: say with --peer.advertise how others reach this replica`,
+  )
 }
 
 function checkKeySet(config: ServerConfig): void {

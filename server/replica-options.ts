@@ -1,0 +1,53 @@
+/** What {@link createServer} takes about other replicas. */
+import type { Directory } from './directory/directory.ts'
+import type { PeerTlsFiles } from './peer/tls.ts'
+
+/** A directory in Redis (or what speaks its protocol), 7.0 or newer. */
+export interface RedisOptions {
+  /** `redis://` or `rediss://`, host, port, and the number of the database. */
+  readonly url: string
+  /** User of Redis's access control list. */
+  readonly user?: string | undefined
+  /** Read at each connect where it is a file. */
+  readonly password?: string | { readonly file: string } | undefined
+  /** PEM certificates of the authority that signed Redis's certificate; default those of the system. */
+  readonly ca?: string | Buffer | undefined
+  /** How long what a replica knows counts without being confirmed. From 1,000; default 10,000. */
+  readonly leaseMs?: number | undefined
+  /** What keys and the channel begin with. Default `sallyport`. */
+  readonly prefix?: string | undefined
+}
+
+export interface PeerOptions {
+  /** Default `127.0.0.1`. */
+  readonly host?: string | undefined
+  /** 0 takes a free port. */
+  readonly port: number
+  /** `host:port` by which the other replicas reach it. Default: where it listens. */
+  readonly advertise?: string | undefined
+  /** A certificate for `replica.sallyport.internal`, for both ends of a connection, and the authority of all of them. */
+  readonly tls: PeerTlsFiles
+}
+
+const ADDRESS = /^(?:\[[0-9a-f:.]+\]|[^:\s[\]]+):\d{1,5}$/i
+const WILDCARD = /^(?:0\.0\.0\.0|::)$/
+
+/** Throws a TypeError that names the option that is wrong. */
+export function checkReplicas(directory: Directory | RedisOptions | undefined, peer: PeerOptions | undefined): void {
+  const redis = directory !== undefined && 'url' in directory ? directory : undefined
+  if (redis !== undefined) {
+    demand(/^rediss?:\/\/[^/]/.test(redis.url), 'directory.url must begin with redis:// or rediss://')
+    demand((redis.leaseMs ?? 10_000) >= 1000, 'directory.leaseMs must be at least 1000')
+    demand(/^[a-z0-9:._-]{1,64}$/i.test(redis.prefix ?? 'sallyport'), 'directory.prefix is no plain name')
+  }
+  if (peer === undefined) return
+  demand(redis !== undefined, 'peer needs a directory in Redis: without one there are no other replicas')
+  demand(peer.tls !== undefined, 'peer.tls is required')
+  demand(peer.advertise === undefined || ADDRESS.test(peer.advertise), 'peer.advertise must be host:port')
+  const everywhere = WILDCARD.test(peer.host ?? '')
+  demand(peer.advertise !== undefined || !everywhere, 'peer.advertise is required where peer.host is every address')
+}
+
+function demand(condition: boolean, message: string): asserts condition {
+  if (!condition) throw new TypeError(message)
+}
