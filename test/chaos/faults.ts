@@ -58,6 +58,20 @@ export async function killClient(client: ClientNode): Promise<void> {
   await client.start()
 }
 
+/** The directory is gone for a while, and comes back empty. */
+export async function killRedis({ redis }: Deployment): Promise<void> {
+  await redis!.kill()
+  await wait(MISSED_MS)
+  await redis!.start()
+  await wait(MISSED_MS)
+}
+
+export async function pauseRedis({ redis }: Deployment, ms: number): Promise<void> {
+  redis!.signal('SIGSTOP')
+  await wait(ms)
+  redis!.signal('SIGCONT')
+}
+
 export async function renewToken(deployment: Deployment, client: ClientNode): Promise<void> {
   const child = client.child!
   const fresh = nextLines(child, 'the session has a fresh token', 2)

@@ -4,7 +4,9 @@ import {
   blackHole,
   cutConnection,
   killClient,
+  killRedis,
   killServer,
+  pauseRedis,
   pauseServer,
   reloadRoutes,
   renewToken,
@@ -19,6 +21,8 @@ import type { Random } from './random.ts'
 export interface FaultKind {
   readonly name: string
   readonly planned: boolean
+  /** Whether it may lose nothing though nobody planned it. */
+  readonly lossless?: boolean
   readonly fault: (deployment: Deployment, random: Random) => Promise<void>
 }
 
@@ -54,5 +58,12 @@ export const KINDS: readonly FaultKind[] = [
     name: 'replica paused',
     planned: false,
     fault: ({ servers }, random) => pauseServer(random.pick(servers), random.between(500, 6000)),
+  },
+  { name: 'Redis killed', planned: false, lossless: true, fault: deployment => killRedis(deployment) },
+  {
+    name: 'Redis paused',
+    planned: false,
+    lossless: true,
+    fault: (deployment, random) => pauseRedis(deployment, random.between(500, 6000)),
   },
 ]

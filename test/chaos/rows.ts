@@ -3,6 +3,7 @@ import type { Deployment, DeploymentOptions } from './deployment/deployment.ts'
 import {
   blackHole,
   cutConnection,
+  killRedis,
   killServer,
   reloadRoutes,
   renewToken,
@@ -20,11 +21,13 @@ import type { Account, Kind } from './traffic/ledger.ts'
 export interface Row {
   readonly name: string
   readonly title: string
+  /** What it may cost, in words. */
+  readonly allowance: string
   /** How often at full size. */
   readonly times: number
   readonly servers: DeploymentOptions['servers']
-  /** The grace of all processes; short streams and downloads are made to end within it. */
-  readonly grace: string
+  /** The grace of all processes, where the trial's own will not do. Short streams and downloads are made to end in it. */
+  readonly graceS?: number
   readonly fault: (deployment: Deployment, turn: number, random: Random) => Promise<void>
   /** What may not be: each in words. */
   readonly judge: (account: Account) => string[]
@@ -32,113 +35,126 @@ export interface Row {
 
 const client = (deployment: Deployment, turn: number) => deployment.clients[turn % deployment.clients.length]!
 
+const NOTHING = 'nothing is lost'
+
 export const ROWS: readonly Row[] = [
   {
     name: 'client-update',
     title: 'client rolling update, new first',
+    allowance: NOTHING,
     times: 10,
     servers: 1,
-    grace: '8s',
     fault: (deployment, turn) => updateClient(client(deployment, turn)),
     judge: nothingLost,
   },
   {
     name: 'client-restart',
     title: 'client restart in place',
+    allowance: NOTHING,
     times: 10,
     servers: 1,
     // Nobody serves while the old instance finishes what it has.
-    grace: '1s',
+    graceS: 1,
     fault: (deployment, turn) => restartClient(client(deployment, turn)),
     judge: nothingLost,
   },
   {
     name: 'server-update',
     title: 'server rolling update, two replicas behind a proxy',
+    allowance: NOTHING,
     times: 10,
     servers: 2,
-    grace: '8s',
     fault: deployment => updateServers(deployment.servers),
     judge: nothingLost,
   },
   {
     name: 'server-restart',
     title: 'one server restarted alone',
+    allowance: 'all that was accepted is answered',
     times: 10,
     servers: 1,
-    grace: '1s',
+    graceS: 1,
     fault: deployment => restartServer(deployment.servers[0]!),
     judge: account => nothingLost(account, ['refused']),
   },
   {
     name: 'token',
     title: 'token renewed',
+    allowance: NOTHING,
     times: 50,
     servers: 1,
-    grace: '8s',
     fault: (deployment, turn) => renewToken(deployment, client(deployment, turn)),
     judge: nothingLost,
   },
   {
     name: 'keys',
     title: 'key set rotated',
+    allowance: NOTHING,
     times: 10,
     servers: 1,
-    grace: '8s',
     fault: deployment => rotateKeys(deployment),
     judge: nothingLost,
   },
   {
     name: 'certificate',
     title: 'certificate rotated',
+    allowance: NOTHING,
     times: 10,
     servers: 1,
-    grace: '8s',
     fault: deployment => rotateCertificate(deployment),
     judge: nothingLost,
   },
   {
     name: 'routes',
     title: 'routes reloaded',
+    allowance: NOTHING,
     times: 10,
     servers: 1,
-    grace: '8s',
     fault: deployment => reloadRoutes(deployment),
     judge: nothingLost,
   },
   {
     name: 'cut',
     title: 'one of two connections cut (RST)',
+    allowance: 'no GET is lost; a POST only if it was begun, with 502 once',
     times: 50,
     servers: 1,
-    grace: '8s',
     fault: (deployment, turn, random) => cutConnection(client(deployment, turn), random),
     judge: account => onlyBegunPosts(account, /session-lost/),
   },
   {
     name: 'black-hole',
     title: 'one of two connections black-holed',
+    allowance: 'no GET is lost; a POST only if it was begun, with 502 once',
     times: 10,
     servers: 1,
-    grace: '8s',
     fault: (deployment, turn, random) => blackHole(client(deployment, turn), random),
     judge: account => onlyBegunPosts(account, /session-lost/),
   },
   {
-    name: 'kill',
-    title: 'kill -9 of one of two replicas',
+    name: 'redis',
+    title: 'Redis killed and restarted',
+    allowance: NOTHING,
     times: 5,
     servers: 2,
-    grace: '8s',
+    fault: deployment => killRedis(deployment),
+    judge: nothingLost,
+  },
+  {
+    name: 'kill',
+    title: 'kill -9 of one of two replicas',
+    allowance: 'no GET is lost behind the proxy; a POST only if it was in flight there',
+    times: 5,
+    servers: 2,
     fault: (deployment, _turn, random) => killServer(random.pick(deployment.servers)),
     judge: account => onlyBegunPosts(account, /502/),
   },
   {
     name: 'takeover',
     title: 'takeover by a second instance',
+    allowance: NOTHING,
     times: 10,
     servers: 1,
-    grace: '8s',
     fault: (deployment, turn) => takeOver(client(deployment, turn)),
     judge: nothingLost,
   },

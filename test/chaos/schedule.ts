@@ -8,7 +8,7 @@ import { never } from './rows.ts'
 import { unlessStopped } from './stop.ts'
 import { type Account, Ledger } from './traffic/ledger.ts'
 import { Traffic } from './traffic/traffic.ts'
-import { PINGS } from './trial.ts'
+import { lasting, PINGS } from './trial.ts'
 
 export interface ScheduleOptions {
   readonly minutes: number
@@ -37,6 +37,8 @@ export interface ScheduleResult {
 }
 
 const CALM = 'none'
+const GRACE_S = 8
+const DOWNLOAD_BYTES = 100_000_000
 const WARM_UP_MS = 8000
 /** Idle connections of nginx and of the pools are closed by then. */
 const QUIET_MS = 7000
@@ -51,7 +53,7 @@ const TOLERANCE = 1.1
 export async function runSchedule(options: ScheduleOptions): Promise<ScheduleResult> {
   const ledger = new Ledger()
   const deployment = await Deployment.start(
-    { servers: 2, roundTripMs: 0, grace: '8s', inspect: true, ...PINGS },
+    { servers: 2, roundTripMs: 0, graceS: GRACE_S, inspect: true, ...PINGS },
     ledger,
   )
   const schedule = new Schedule(deployment, ledger, options)
@@ -100,9 +102,7 @@ class Schedule {
       ledger: this.#ledger,
       requestsPerSecond: 200,
       callersPerRuntime: 30,
-      download: { bytes: 100_000_000, bytesPerSecond: 25_000_000 },
-      streamLifeMs: 2000,
-      endless: true,
+      ...lasting(GRACE_S, DOWNLOAD_BYTES),
     })
   }
 
@@ -127,7 +127,7 @@ class Schedule {
     say(`${kind.name}: ${took}, ${account.requests} requests, ${lost} lost, ${cut} cut, ${outlived} outlived`)
   }
 
-  #tally({ name, planned }: Pick<FaultKind, 'name' | 'planned'>, account: Account): void {
+  #tally({ name, planned, lossless = planned }: Omit<FaultKind, 'fault'>, account: Account): void {
     const { lost, cut, outlived, refused } = account.counts
     const tally = this.#tallies.get(name) ?? {
       ...{ name, planned, turns: 0, requests: 0, lost: 0, cut: 0, outlived: 0, longestGapMs: 0 },
@@ -139,7 +139,7 @@ class Schedule {
     tally.cut += cut
     tally.outlived += outlived
     tally.longestGapMs = Math.max(tally.longestGapMs, account.longestGapMs)
-    if (!planned || lost + refused + cut === 0) return
+    if (!lossless || lost + refused + cut === 0) return
     for (const [reason, count] of account.reasons) {
       if (!reason.includes('outlived')) this.#problems.push(`${name}: ${count} of ${reason}`)
     }

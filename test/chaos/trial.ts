@@ -4,7 +4,7 @@ import type { Random } from './random.ts'
 import type { Row } from './rows.ts'
 import { unlessStopped, until } from './stop.ts'
 import { type Account, Ledger } from './traffic/ledger.ts'
-import { Traffic } from './traffic/traffic.ts'
+import { Traffic, type TrafficOptions } from './traffic/traffic.ts'
 
 export interface TrialSize {
   readonly times: number
@@ -13,19 +13,19 @@ export interface TrialSize {
   readonly requestsPerSecond: number
   readonly roundTripMs: number
   readonly downloadBytes: number
+  /** What a part that is asked to end has for what it has begun. */
+  readonly graceS: number
 }
 
+export const PINGS = { pingInterval: '1s', pingTimeout: '2s' } as const
 const CALLERS_PER_RUNTIME = 40
-/** A download lasts this long where nothing holds it up: within the grace, like the short streams. */
-const DOWNLOAD_S = 4
-const STREAM_LIFE_MS = 2000
 
 /** Runs the row; the account begins with the traffic and ends when everything sent has ended. */
 export async function runTrial(row: Row, size: TrialSize, random: Random, stop: AbortSignal): Promise<Account> {
   const ledger = new Ledger(row.name)
-  const { servers, grace } = row
+  const graceS = row.graceS ?? size.graceS
   const { roundTripMs, requestsPerSecond } = size
-  const deployment = await Deployment.start({ servers, roundTripMs, grace, ...PINGS }, ledger)
+  const deployment = await Deployment.start({ servers: row.servers, roundTripMs, graceS, ...PINGS }, ledger)
   try {
     const traffic = new Traffic({
       upstreams: deployment.upstreams,
@@ -33,8 +33,7 @@ export async function runTrial(row: Row, size: TrialSize, random: Random, stop: 
       ledger,
       requestsPerSecond,
       callersPerRuntime: CALLERS_PER_RUNTIME,
-      ...lasting(row, size),
-      endless: true,
+      ...lasting(graceS, size.downloadBytes),
     })
     const sent = (count: number) => until(() => ledger.total.requests >= count, stop)
     for (let turn = 0; turn < size.times; turn++) {
@@ -49,11 +48,8 @@ export async function runTrial(row: Row, size: TrialSize, random: Random, stop: 
   }
 }
 
-export const PINGS = { pingInterval: '1s', pingTimeout: '2s' } as const
-
-/** Where the grace is short, so are the streams. */
-function lasting(row: Row, size: TrialSize) {
-  if (row.grace === '1s') return { download: undefined, streamLifeMs: 500 }
-  const download = { bytes: size.downloadBytes, bytesPerSecond: size.downloadBytes / DOWNLOAD_S }
-  return { download, streamLifeMs: STREAM_LIFE_MS }
+/** Downloads and short streams end within the grace, where nothing holds them up; there is time for none in a short one. */
+export function lasting(graceS: number, bytes: number): Pick<TrafficOptions, 'download' | 'streamLifeMs' | 'endless'> {
+  const download = graceS < 2 ? undefined : { bytes, bytesPerSecond: (2 * bytes) / graceS }
+  return { download, streamLifeMs: 250 * graceS, endless: true }
 }

@@ -43,11 +43,11 @@ export class ClientNode {
   /** Starts an instance beside the one there is; resolves when it is ready. */
   async startInstance(): Promise<Running> {
     const { files } = this.#processes
-    const { grace, pingInterval, pingTimeout } = this.#options
+    const { graceS, pingInterval, pingTimeout } = this.#options
     const child = this.#processes.start('client', `client of ${this.runtime}`, [
       ...this.relays.flatMap(relay => ['--server', `wss://127.0.0.1:${relay.port}`]),
       ...['--token.file', files.at(`${this.runtime}.token`), '--ca', files.at('ca.pem'), ...this.#target],
-      ...['--grace', grace, '--ping.interval', pingInterval, '--ping.timeout', pingTimeout],
+      ...['--grace', `${graceS}s`, '--ping.interval', pingInterval, '--ping.timeout', pingTimeout],
     ])
     await within(
       child,

@@ -10,6 +10,7 @@ import { ClientNode } from './client-node.ts'
 import { DeploymentFiles } from './files.ts'
 import { Processes } from './processes.ts'
 import { startProxy } from './proxy.ts'
+import { RedisNode } from './redis-node.ts'
 import { RouterNode } from './router-node.ts'
 import { ServerNode } from './server-node.ts'
 
@@ -18,7 +19,7 @@ export interface DeploymentOptions {
   readonly servers: 1 | 2
   /** Between clients and servers. */
   readonly roundTripMs: number
-  readonly grace: string
+  readonly graceS: number
   readonly pingInterval: string
   readonly pingTimeout: string
   /** Whether processes can be looked into while they run. */
@@ -37,6 +38,7 @@ export class Deployment {
   readonly clients: ClientNode[] = []
   readonly #relays: Relay[] = []
   router: RouterNode | undefined
+  redis: RedisNode | undefined
   #proxy: Nginx | undefined
 
   private constructor(options: DeploymentOptions, files: DeploymentFiles) {
@@ -70,8 +72,9 @@ export class Deployment {
   }
 
   async #startServers(): Promise<void> {
+    if (this.options.servers > 1) this.redis = await RedisNode.start(this.files)
     for (let i = 0; i < this.options.servers; i++) {
-      this.servers.push(await ServerNode.make(`replica-${i}`, this.processes, this.options))
+      this.servers.push(await ServerNode.make(`replica-${i}`, this.processes, this.options, this.redis))
     }
     await Promise.all(this.servers.map(server => server.start()))
   }
@@ -105,7 +108,7 @@ export class Deployment {
   /** Ends everything at once; nothing of it is left. */
   async stop(): Promise<void> {
     await this.processes.killAll()
-    await this.#proxy?.stop()
+    await Promise.all([this.#proxy?.stop(), this.redis?.kill()])
     await Promise.all([...this.#relays.map(relay => relay.stop()), ...this.upstreams.map(upstream => upstream.stop())])
     await this.files.remove()
   }

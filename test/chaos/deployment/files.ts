@@ -7,6 +7,7 @@ import {
   type CertificateAndKey,
   createAuthority,
   createKeys,
+  createReplicaCertificate,
   createServerCertificate,
   createToken,
 } from '../../../certs/index.ts'
@@ -36,6 +37,7 @@ export class DeploymentFiles {
     await files.#write('jwks.json', JSON.stringify(files.#keys.jwks))
     await files.#write('admin.token', randomBytes(24).toString('hex'))
     await files.renewCertificate()
+    await files.renewReplicaCertificate()
     return files
   }
 
@@ -53,6 +55,12 @@ export class DeploymentFiles {
     const { certificate, key } = await createServerCertificate(this.#authority, { hosts })
     await this.#write('server-key.pem', key)
     await this.#write('server.pem', certificate)
+  }
+
+  async renewReplicaCertificate(): Promise<void> {
+    const { certificate, key } = await createReplicaCertificate(this.#authority)
+    await this.#write('replica-key.pem', key)
+    await this.#write('replica.pem', certificate)
   }
 
   /** A new token, as the renewal on a customer's side would put it there. */

@@ -4,6 +4,7 @@ import { DOMAIN } from '../../support/secrets.ts'
 import type { DeploymentOptions } from './deployment.ts'
 import { lastingPort } from './ports.ts'
 import { endGracefully, type Processes, within } from './processes.ts'
+import type { RedisNode } from './redis-node.ts'
 
 /** Longest end of a server that was asked: the grace of the longest deployment and more. */
 const END_MS = 60_000
@@ -14,20 +15,33 @@ export class ServerNode {
   readonly publicPort: number
   readonly #processes: Processes
   readonly #options: DeploymentOptions
+  readonly #redis: RedisNode | undefined
   readonly #relays: Relay[] = []
   /** 0 while it is down. */
   #controlPort = 0
   child: Running | undefined
 
-  private constructor(name: string, publicPort: number, processes: Processes, options: DeploymentOptions) {
+  private constructor(
+    name: string,
+    publicPort: number,
+    processes: Processes,
+    options: DeploymentOptions,
+    redis: RedisNode | undefined,
+  ) {
     this.name = name
     this.publicPort = publicPort
     this.#processes = processes
     this.#options = options
+    this.#redis = redis
   }
 
-  static async make(name: string, processes: Processes, options: DeploymentOptions): Promise<ServerNode> {
-    return new ServerNode(name, await lastingPort(), processes, options)
+  static async make(
+    name: string,
+    processes: Processes,
+    options: DeploymentOptions,
+    redis: RedisNode | undefined,
+  ): Promise<ServerNode> {
+    return new ServerNode(name, await lastingPort(), processes, options, redis)
   }
 
   /** The relay leads to this server wherever its control endpoint listens. */
@@ -42,13 +56,23 @@ export class ServerNode {
     const tls = (prefix: string) => [
       ...[`--${prefix}.tls.cert`, files.at('server.pem'), `--${prefix}.tls.key`, files.at('server-key.pem')],
     ]
-    const { grace, pingInterval, pingTimeout } = this.#options
+    const { graceS, pingInterval, pingTimeout } = this.#options
     const child = this.#processes.start('server', 'server', [
       ...['--public.listen', `127.0.0.1:${this.publicPort}`, ...tls('public')],
       ...['--control.listen', '127.0.0.1:0', ...tls('control')],
       ...['--domain', DOMAIN, '--auth.jwks.file', files.at('jwks.json'), '--replica', this.name],
-      ...['--grace', grace, '--drain-spread', '1s', '--ping.interval', pingInterval, '--ping.timeout', pingTimeout],
+      ...[
+        '--grace',
+        `${graceS}s`,
+        '--drain-spread',
+        '1s',
+        '--ping.interval',
+        pingInterval,
+        '--ping.timeout',
+        pingTimeout,
+      ],
       ...['--trusted-proxies', '127.0.0.1/32'],
+      ...this.#peering(),
     ])
     this.child = child
     const [control] = await within(
@@ -69,6 +93,14 @@ export class ServerNode {
   async kill(): Promise<void> {
     await this.child!.end('SIGKILL')
     this.#down()
+  }
+
+  #peering(): string[] {
+    if (this.#redis === undefined) return []
+    const { files } = this.#processes
+    const cert = ['--peer.tls.cert', files.at('replica.pem'), '--peer.tls.key', files.at('replica-key.pem')]
+    const peer = ['--peer.listen', '127.0.0.1:0', ...cert, '--peer.tls.ca', files.at('ca.pem')]
+    return ['--directory', this.#redis.url, ...peer]
   }
 
   #down(): void {

@@ -1,0 +1,3 @@
+import { testRows } from './row.ts'
+
+testRows('client-update', 'client-restart', 'takeover')

@@ -1,0 +1,3 @@
+import { testRows } from './row.ts'
+
+testRows('token', 'keys', 'certificate', 'routes')
