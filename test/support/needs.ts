@@ -36,6 +36,7 @@ const elsewhereRow = (program: string, source: string): NeedRow => ({
 
 export const NEEDS = {
   nginx: programRow('nginx', ['nginx-light']),
+  apache: programRow('apache2', ['apache2-bin']),
   redis: programRow('redis-server', ['redis-server']),
   chromium: programRow('chromium', ['chromium']),
   go: { ...programRow('go', ['golang-go', 'ca-certificates']), missing: missingGo },

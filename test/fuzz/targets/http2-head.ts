@@ -1,3 +1,5 @@
+import type { SallyportError } from '../../../protocol/errors.ts'
+import type { HttpRequest } from '../../../protocol/exchange.ts'
 import { isAuthority, isPath, isToken } from '../../../protocol/headers.ts'
 import { outgoingBlock } from '../../../protocol/http2/headers.ts'
 import { http2Request } from '../../../protocol/http2/request-head.ts'
@@ -7,6 +9,8 @@ import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
 import type { Target } from '../target.ts'
 import { roundTrip } from './http1-edge.ts'
+
+const PEER = { address: '192.0.2.1', encrypted: true }
 
 const PSEUDO: Record<string, readonly string[]> = {
   ':method': ['GET', 'POST', 'HEAD', 'FOO', 'CONNECT', 'TRACE', 'G T', '', 'get'],
@@ -67,6 +71,23 @@ function anyBlock(random: Random): string[] {
   return block
 }
 
+/** nghttp2 refuses names that are no lower-case tokens, and values with outer white space. */
+function comesToUs(raw: readonly string[]): boolean {
+  return raw.every((text, i) => (i % 2 === 0 ? /^:?[!#$%&'*+\-.^_`|~0-9a-z]+$/.test(text) : text.trim() === text))
+}
+
+function read(raw: readonly string[], input: Buffer): HttpRequest | SallyportError {
+  const ended = ((input[0] ?? 0) & 1) === 1
+  return ourErrorOr(() => http2Request(raw, ended, DEFAULT_LIMITS, PEER))
+}
+
+/** The request that an input is; undefined if it is refused. */
+export function readHttp2Head(input: Buffer): HttpRequest | undefined {
+  const raw = decodeBlock(input.subarray(1))
+  const request = comesToUs(raw) ? read(raw, input) : undefined
+  return request instanceof Error ? undefined : request
+}
+
 /** The first byte says whether the block ended the stream. */
 export const http2Head: Target = {
   name: 'http2-head',
@@ -78,22 +99,18 @@ export const http2Head: Target = {
 
   async execute(input) {
     const raw = decodeBlock(input.subarray(1))
-    const ended = ((input[0] ?? 0) & 1) === 1
-    const peer = { address: '192.0.2.1', encrypted: true }
-    const request = ourErrorOr(() => http2Request(raw, ended, DEFAULT_LIMITS, peer))
+    const request = read(raw, input)
     if (request instanceof Error) return
     holds(isToken(request.method) && !['CONNECT', 'TRACE'].includes(request.method), 'a method')
     holds(isPath(request.path) && request.path.length <= DEFAULT_LIMITS.uriBytes, 'a path')
     holds(isAuthority(request.authority), 'an authority')
     holds(request.headers.length <= 2 * (DEFAULT_LIMITS.headFields + 5), 'no more fields than allowed')
-    // What nghttp2 refuses before it comes to us: names that are no lower-case tokens, values with outer white space.
-    if (!raw.every((text, i) => (i % 2 === 0 ? /^:?[!#$%&'*+\-.^_`|~0-9a-z]+$/.test(text) : text.trim() === text)))
-      return
+    if (!comesToUs(raw)) return
     canonicalHeaders(request.headers.filter((_, i, all) => all[i - (i % 2)] !== 'te'))
     const lengths = request.headers.filter((_, i, all) => i % 2 === 1 && all[i - 1] === 'content-length')
     holds(lengths.length <= 1 && lengths.every(text => Number(text) === request.bodyBytes), 'one length')
     const block = outgoingBlock([], request.headers, true)
-    const again = http2Request([...pseudo(request), ...block], request.bodyBytes === 0, DEFAULT_LIMITS, peer)
+    const again = http2Request([...pseudo(request), ...block], request.bodyBytes === 0, DEFAULT_LIMITS, PEER)
     same(withoutLength(again.headers), withoutLength(request.headers), 'decode(encode(x)) = x')
     if (request.upgrade || request.headers.includes('te')) return
     const body = request.bodyBytes > 0 ? 'x'.repeat(Math.min(request.bodyBytes, 100)) : ''
