@@ -20,13 +20,16 @@ import { Server } from './server.ts'
 export { SallyportError } from '../protocol/errors.ts'
 export type { ExchangeRecord } from '../protocol/exchange.ts'
 export type { Identity } from './auth/claims.ts'
+export type { RevocationSources } from './auth/revocation-store.ts'
 export type { Revocation } from './auth/revocations.ts'
 export type { Refusal } from './control/endpoint.ts'
-export type { Claim, Directory, Grant } from './directory/directory.ts'
+export type { Claim, Directory, DirectoryStats, Grant, Standing } from './directory/directory.ts'
 export type { CallOptions } from './embed/request.ts'
 export type { ServerEvents } from './events.ts'
 export type { AuthOptions, ControlOptions, PublicOptions, ServerLimits, ServerOptions } from './options.ts'
-export type { Address, Server } from './server.ts'
+export type { PeerStats } from './peer/peers.ts'
+export type { PeerOptions, RedisOptions } from './replica-options.ts'
+export type { Address, DrainOptions, Server } from './server.ts'
 export type { ServerStats, SessionInfo } from './stats.ts'
 export type { TlsFiles } from './tls.ts'
 
@@ -35,5 +38,5 @@ export type { TlsFiles } from './tls.ts'
  * `Error` for bad certificates or keys, and with the system's error when an address is taken.
  */
 export async function createServer(options: ServerOptions): Promise<Server> {
-  return Server.start(resolveOptions(options), options.directory)
+  return Server.start(resolveOptions(options))
 }

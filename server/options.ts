@@ -4,9 +4,12 @@ import type { ExchangeRecord } from '../protocol/exchange.ts'
 import type { HttpLimits } from '../protocol/limits.ts'
 import { type Logger, noLogger } from '../protocol/log.ts'
 import type { Identity } from './auth/claims.ts'
+import type { RevocationSources } from './auth/revocation-store.ts'
 import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
 import type { Directory } from './directory/directory.ts'
+import type { Recorder } from './directory/recorder.ts'
 import { DEFAULT_HOLD, type HoldLimits } from './edge/hold.ts'
+import { checkReplicas, type PeerOptions, type RedisOptions } from './replica-options.ts'
 import type { TlsFiles } from './tls.ts'
 
 export interface PublicOptions {
@@ -58,6 +61,8 @@ export interface AuthOptions {
   readonly algorithms?: readonly string[] | undefined
   /** Allowed difference of clocks, at most 60. Default 30. */
   readonly clockToleranceS?: number | undefined
+  /** What was revoked before this start, and is revoked elsewhere. */
+  readonly revocations?: RevocationSources | undefined
   /** Asked at each handshake, at each `reauth`, and every 5 s for live sessions. An error counts as not revoked for live
    * sessions, and refuses new ones. */
   readonly isRevoked?: ((identity: Identity) => boolean | Promise<boolean>) | undefined
@@ -123,8 +128,12 @@ export interface ServerOptions {
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /** Milliseconds since 1970. Default `Date.now`. */
   readonly clock?: (() => number) | undefined
-  /** Who holds which runtime. Default: in memory, for one server. */
-  readonly directory?: Directory | undefined
+  /** Who holds which runtime. Default: in memory, for one server. A Redis makes several servers one. */
+  readonly directory?: Directory | RedisOptions | undefined
+  /** How this replica and the others reach each other. Needs a `directory` in Redis. */
+  readonly peer?: PeerOptions | undefined
+  /** @internal Hears what this replica does with epochs. */
+  readonly record?: Recorder | undefined
 }
 
 export type ResolvedLimits = { readonly [K in keyof ServerLimits]-?: number }
@@ -150,6 +159,9 @@ export interface Settings {
   readonly logger: Logger
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   readonly clock: () => number
+  readonly directory: Directory | RedisOptions | undefined
+  readonly peer: PeerOptions | undefined
+  readonly record: Recorder | undefined
 }
 
 export const DEFAULT_LIMITS: ResolvedLimits = {
@@ -180,6 +192,7 @@ export function resolveOptions(options: ServerOptions): Settings {
   checkPublic(options.public)
   const control = options.control === 'off' ? undefined : options.control
   checkControl(control, options.public)
+  checkReplicas(options.directory, options.peer)
   for (const domain of options.domains) demand(DOMAIN.test(domain), `domains: ${domain} is no domain name`)
   demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
   return {
@@ -203,6 +216,9 @@ export function resolveOptions(options: ServerOptions): Settings {
     logger: options.logger ?? noLogger,
     onExchange: options.onExchange,
     clock: options.clock ?? Date.now,
+    directory: options.directory,
+    peer: options.peer,
+    record: options.record,
   }
 }
 
@@ -220,6 +236,8 @@ function checkAuth(auth: AuthOptions | undefined): void {
       `auth.algorithms: ${algorithm} is not one of ${DEFAULT_ALGORITHMS.join(', ')}`,
     )
   }
+  const { url } = auth!.revocations ?? {}
+  demand(url === undefined || /^https:/i.test(url), 'auth.revocations.url must be an https URL')
   demand(auth!.algorithms?.length !== 0, 'auth.algorithms must not be empty')
 }
 

@@ -7,11 +7,10 @@ import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { type Listener, listen } from '../protocol/listener.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
+import { RevocationStore } from './auth/revocation-store.ts'
 import type { Revocation } from './auth/revocations.ts'
 import { ControlEndpoint, type Refusal } from './control/endpoint.ts'
-import type { RuntimeSession } from './control/runtime-session.ts'
-import type { Directory } from './directory/directory.ts'
-import { MemoryDirectory } from './directory/memory.ts'
+import { CLOSE, type RuntimeSession } from './control/runtime-session.ts'
 import { Edge } from './edge/handler.ts'
 import { Hold } from './edge/hold.ts'
 import { Hosts } from './edge/hosts.ts'
@@ -24,7 +23,9 @@ import type { CallOptions } from './embed/request.ts'
 import { Events, type ServerEvents } from './events.ts'
 import { Front } from './front.ts'
 import type { Settings } from './options.ts'
+import type { Hop } from './peer/hop.ts'
 import { Registry } from './registry.ts'
+import { closeReplicas, openReplicas, type Replicas } from './replicas.ts'
 import { Sessions } from './sessions.ts'
 import { listenOn } from './socket/listen.ts'
 import { describeSession, type ServerStats, type SessionInfo, sumSessions } from './stats.ts'
@@ -35,19 +36,30 @@ export interface Address {
   readonly port: number
 }
 
+/** How a session is asked to leave. */
+export interface DrainOptions {
+  /** What the client is told. */
+  readonly reason?: string | undefined
+  /** When it is to open its new session. Default 0. */
+  readonly afterMs?: number | undefined
+  /** How long what is open may go on. Default 30,000. */
+  readonly graceMs?: number | undefined
+}
+
 const DEFAULT_GRACE_MS = 30_000
-/** How long a client has to open another session before its old one gets no new exchanges. */
-const MOVE_MS = 5000
+/** How long closed sessions may take to say goodbye. */
+const GOODBYE_MS = 1000
 /** Of callers, where they share their address with clients. */
 const MAX_EDGE_CONNECTIONS = 10_000
 
 /** A running tunnel server. Made by `createServer`. */
 export class Server {
   readonly #settings: Settings
-  readonly #directory: Directory
+  readonly #replicas: Replicas
   readonly #events: Events<ServerEvents>
   readonly #authenticator: Authenticator
-  readonly #registry: Registry<RuntimeSession>
+  readonly #revocations: RevocationStore
+  readonly #registry: Registry<RuntimeSession, Hop>
   readonly #sessions: Sessions
   readonly #hosts: Hosts
   readonly #edge: Edge
@@ -59,6 +71,7 @@ export class Server {
   #publicKeeper: TlsKeeper | undefined
   #controlKeeper: TlsKeeper | undefined
   #unmount: Array<() => void> = []
+  #draining: Promise<void> | undefined
   #closing: Promise<void> | undefined
   /** Where callers arrive; undefined without a listener of its own. */
   publicAddress: Address | undefined
@@ -66,10 +79,13 @@ export class Server {
   controlAddress: Address | undefined
 
   /** @internal Use `createServer`. */
-  static async start(settings: Settings, directory: Directory | undefined): Promise<Server> {
-    const authenticator = new Authenticator(settings, await openKeys(settings, settings.logger))
-    const server = new Server(settings, authenticator, directory ?? new MemoryDirectory())
+  static async start(settings: Settings): Promise<Server> {
+    const { auth, logger, clock } = settings
+    const revocations = new RevocationStore(auth.revocations ?? {}, logger, clock)
+    const authenticator = new Authenticator(settings, await openKeys(settings, logger), revocations)
+    const server = new Server(settings, authenticator, revocations, await openReplicas(settings))
     try {
+      await revocations.start()
       await server.#start()
       return server
     } catch (error) {
@@ -78,16 +94,30 @@ export class Server {
     }
   }
 
-  private constructor(settings: Settings, authenticator: Authenticator, directory: Directory) {
+  private constructor(
+    settings: Settings,
+    authenticator: Authenticator,
+    revocations: RevocationStore,
+    replicas: Replicas,
+  ) {
     const { logger, limits } = settings
     const cors = settings.cors === undefined ? undefined : { origins: settings.cors.origins }
     const policies = new Policies(cors, limits.corsKeepMs, settings.clock)
     this.#settings = settings
-    this.#directory = directory
+    this.#replicas = replicas
     this.#authenticator = authenticator
+    this.#revocations = revocations
     this.#events = new Events(error => logger.error({ err: error }, 'an event listener threw'))
-    const hold = new Hold(settings.hold)
-    this.#registry = new Registry({ directory, logger, onLive: runtime => hold.wake(runtime) })
+    // A shared directory knows who was there before this start.
+    const hold = new Hold(replicas.shared ? { ...settings.hold, startupMs: 0 } : settings.hold)
+    this.#registry = new Registry({
+      directory: replicas.directory,
+      hops: replicas.peers,
+      logger,
+      record: settings.record,
+      onLive: runtime => hold.wake(runtime),
+    })
+    replicas.pick = (runtime, epoch) => this.#handOver(runtime, epoch)
     this.#sessions = new Sessions({
       settings,
       authenticator,
@@ -96,6 +126,7 @@ export class Server {
       hold,
       events: this.#events,
     })
+    revocations.onChange = () => this.#sessions.judge()
     this.#hosts = new Hosts(settings.domains, settings.control?.hostName?.toLowerCase())
     this.#edge = new Edge({
       hosts: this.#hosts,
@@ -141,6 +172,12 @@ export class Server {
       onArrival: arrival => this.#sessions.arrive(arrival),
       onRefused: refusal => this.#onRefused(refusal),
     })
+  }
+
+  /** A session for an exchange that another replica took. */
+  #handOver(runtime: string, epoch: number): RuntimeSession | undefined {
+    const session = this.#registry.pickOn(runtime, epoch)
+    return session?.usable === true ? session : undefined
   }
 
   /** The embedder's hook: what it throws is its own affair. */
@@ -255,9 +292,11 @@ export class Server {
     return unmount
   }
 
-  /** Whether it can serve: it listens, has a key set to judge clients by, and is not closing. */
+  /** Whether it can serve: it listens, has a key set to judge clients by, may route, and is not closing. */
   ready(): boolean {
-    return this.#closing === undefined && this.#authenticator.ready
+    return (
+      this.#draining === undefined && this.#authenticator.ready && this.#replicas.directory.stats().state !== 'lost'
+    )
   }
 
   sessions(): SessionInfo[] {
@@ -282,32 +321,65 @@ export class Server {
       roundTripsMs: totals.roundTripsMs,
       handshakesWaiting: this.#control?.waiting ?? 0,
       handshakesRefused: { ...this.#refused },
+      directory: this.#replicas.directory.stats(),
+      peers: this.#replicas.peers?.stats(),
       sessionsOpened: this.#sessions.opened,
       sessionsEnded: this.#sessions.ended,
     }
   }
 
-  /** Ends the sessions that `rule` covers at once, and refuses such tokens from now on. Returns how many it ended. */
-  revoke(rule: Revocation): number {
-    return this.#sessions.revoke(rule)
+  /**
+   * Refuses tokens that `rule` covers from now on, and ends their sessions at once: `ended` of them. Resolves once the rule
+   * is written to `auth.revocations.file`; `kept` is false where there is no such file, and the rule ends with the process.
+   */
+  async revoke(rule: Revocation): Promise<{ ended: number; kept: boolean }> {
+    const before = this.#sessions.revoked
+    const adding = this.#revocations.add(rule)
+    const ended = this.#sessions.revoked - before
+    return { ended, kept: await adding }
+  }
+
+  /** The rules that hold, of whatever origin. */
+  revocations(): readonly Revocation[] {
+    return this.#revocations.list
+  }
+
+  /** Asks the client of a session to open another one and to leave this one. False if there is no such session. */
+  drainSession(id: string, options: DrainOptions = {}): boolean {
+    const session = this.#sessions.find(id)
+    if (session !== undefined) drainOne(session, options)
+    return session !== undefined
+  }
+
+  /** The same for all sessions of a runtime. Returns how many were asked. */
+  drainRuntime(runtime: string, options: DrainOptions = {}): number {
+    const sessions = [...this.#sessions.of(runtime)]
+    for (const session of sessions) drainOne(session, options)
+    return sessions.length
+  }
+
+  /** Ends a session at once; its client comes again if it may. False if there is no such session. */
+  closeSession(id: string, reason = 'closed by hand'): boolean {
+    const session = this.#sessions.find(id)
+    session?.end(reason, CLOSE.goingAway)
+    return session !== undefined
   }
 
   /**
-   * Asks the clients of a runtime, or one session, to leave and come again: each has `afterMs` (default 5,000) for its new
-   * session, and `graceMs` (default 30,000) for what is open. Returns how many were asked.
+   * As `close` begins: not ready any more, takes no new connections, asks the clients to leave, and resolves when all of
+   * them and all callers have gone, at the latest after `graceMs` (default 30,000). The rest stays as it is.
    */
-  drain(
-    what: { runtime?: string; session?: string },
-    { reason = 'asked to leave', afterMs = MOVE_MS, graceMs = DEFAULT_GRACE_MS } = {},
-  ): number {
-    let count = 0
-    for (const session of this.#sessions.all) {
-      const { runtime = session.runtime, session: id = session.id } = what
-      if (session.runtime !== runtime || session.id !== id) continue
-      session.drain(reason, afterMs, graceMs)
-      count++
-    }
-    return count
+  drain({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number | undefined } = {}): Promise<void> {
+    this.#draining ??= this.#drain(graceMs)
+    return this.#draining
+  }
+
+  async #drain(graceMs: number): Promise<void> {
+    this.#front?.close()
+    this.#control?.stop()
+    this.#replicas.peers?.leave()
+    const callersGone = Promise.resolve(this.#listener?.close({ graceMs }))
+    await Promise.all([callersGone, this.#sessions.drain('the server stops', graceMs, callersGone)])
   }
 
   /**
@@ -333,17 +405,31 @@ export class Server {
 
   async #close(graceMs: number): Promise<void> {
     for (const keeper of this.#keepers) keeper.close()
-    this.#front?.close()
-    this.#control?.stop()
-    await Promise.all([this.#listener?.close({ graceMs }), this.#sessions.drain('the server stops', graceMs)])
+    await within(graceMs, this.drain({ graceMs }))
     for (const unmount of this.#unmount) unmount()
     this.#sessions.close()
+    await this.#control?.emptied(Math.min(graceMs, GOODBYE_MS))
     this.#control?.close()
     this.#authenticator.close()
-    await this.#directory.close()
+    await closeReplicas(this.#replicas)
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }
+}
+
+function drainOne(session: RuntimeSession, options: DrainOptions): void {
+  const { reason = 'asked to leave', afterMs = 0, graceMs = DEFAULT_GRACE_MS } = options
+  session.drain(reason, afterMs, graceMs)
+}
+
+/** Waits for `done`, which may have begun with a longer grace. */
+async function within(ms: number, done: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<void>(resolve => {
+    timer = setTimeout(resolve, ms)
+  })
+  await Promise.race([done, late])
+  clearTimeout(timer)
 }

@@ -7,7 +7,6 @@ import { sessionLimits } from '../protocol/yamux/limits.ts'
 import { BufferPool } from '../protocol/yamux/pool.ts'
 import type { Authenticator } from './auth/authenticator.ts'
 import type { Identity } from './auth/claims.ts'
-import type { Revocation } from './auth/revocations.ts'
 import type { Arrival } from './control/endpoint.ts'
 import type { RefusalReason } from './control/handshake.ts'
 import { CLOSE, RuntimeSession, type SessionContext } from './control/runtime-session.ts'
@@ -15,6 +14,7 @@ import type { Hold } from './edge/hold.ts'
 import type { Policies } from './edge/policies.ts'
 import type { Events, ServerEvents } from './events.ts'
 import type { Settings } from './options.ts'
+import type { Hop } from './peer/hop.ts'
 import type { Registry } from './registry.ts'
 import { describeSession } from './stats.ts'
 
@@ -24,7 +24,7 @@ const POOLED_BUFFERS = 256
 export interface SessionsOptions {
   readonly settings: Settings
   readonly authenticator: Authenticator
-  readonly registry: Registry<RuntimeSession>
+  readonly registry: Registry<RuntimeSession, Hop>
   readonly policies: Policies
   readonly hold: Hold
   readonly events: Events<ServerEvents>
@@ -41,6 +41,8 @@ export class Sessions {
   #onEmpty: (() => void) | undefined
   opened = 0
   ended = 0
+  /** Those that ended because their token was revoked. */
+  revoked = 0
   /** Bytes of sessions that have ended. */
   pastBytesIn = 0
   pastBytesOut = 0
@@ -155,16 +157,9 @@ export class Sessions {
     if (this.#all.size === 0) this.#onEmpty?.()
   }
 
-  /** Ends the live sessions that `rule` covers, now. */
-  revoke(rule: Revocation): number {
-    this.#options.authenticator.revoke(rule)
-    let count = 0
-    for (const session of this.#all) {
-      if (!this.#options.authenticator.covers(session.identity)) continue
-      this.#revoked(session)
-      count++
-    }
-    return count
+  /** Ends the live sessions whose token a rule covers, now. */
+  judge(): void {
+    for (const session of this.#all) if (this.#options.authenticator.covers(session.identity)) this.#revoked(session)
   }
 
   /** One round at a time, however long the hook takes. */
@@ -180,15 +175,29 @@ export class Sessions {
   }
 
   #revoked(session: RuntimeSession): void {
+    if (session.session.closed) return
+    this.revoked++
     this.#options.settings.logger.warn({ session: session.id, runtime: session.runtime }, 'the token is revoked')
     session.end('the token is revoked', CLOSE.refused)
   }
 
-  /** Asks all clients to leave, each at its own time; resolves when none is left, at the latest after `graceMs`. */
-  async drain(reason: string, graceMs: number): Promise<void> {
+  *of(runtime: string): IterableIterator<RuntimeSession> {
+    for (const session of this.#all) if (session.runtime === runtime) yield session
+  }
+
+  find(id: string): RuntimeSession | undefined {
+    for (const session of this.#all) if (session.id === id) return session
+    return undefined
+  }
+
+  /**
+   * Asks all clients to leave, each at its own time; resolves when none is left, at the latest after `graceMs`. Until
+   * `callersGone` their sessions still take exchanges.
+   */
+  async drain(reason: string, graceMs: number, callersGone: Promise<unknown>): Promise<void> {
     this.#draining = true
     const spreadMs = Math.min(this.#options.settings.drainSpreadMs, graceMs / 2)
-    for (const session of this.#all) session.drain(reason, Math.floor(Math.random() * spreadMs), graceMs)
+    for (const session of this.#all) session.drain(reason, Math.floor(Math.random() * spreadMs), graceMs, callersGone)
     if (this.#all.size === 0) return
     await new Promise<void>(resolve => {
       const timer = setTimeout(resolve, graceMs)

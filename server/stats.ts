@@ -1,6 +1,8 @@
 /** What a server shows of itself: numbers, and its sessions. */
 import type { RuntimeSession } from './control/runtime-session.ts'
+import type { DirectoryStats } from './directory/directory.ts'
 import type { HoldOutcomes } from './edge/hold.ts'
+import type { PeerStats } from './peer/peers.ts'
 
 export interface SessionInfo {
   readonly id: string
@@ -46,6 +48,9 @@ export interface ServerStats {
   readonly handshakesWaiting: number
   /** Clients that were not let in, by reason, since the start. */
   readonly handshakesRefused: Readonly<Record<string, number>>
+  readonly directory: DirectoryStats
+  /** Absent: no other replicas are spoken to. */
+  readonly peers: PeerStats | undefined
   readonly sessionsOpened: number
   readonly sessionsEnded: number
 }

@@ -6,9 +6,11 @@ import { type Address, formatAddress } from '../config/kinds.ts'
 import { checkServer } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { readInput } from '../options.ts'
+import { Changes } from '../service/changes.ts'
 import { checkServerFiles } from '../service/files.ts'
 import { explainListenErrorOf } from '../service/listen-error.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
+import { describeSession, serverActions, serverViews } from '../service/server-lifecycle.ts'
 
 /** `sallyport server` */
 export const runServer: Run = async (args, io) => {
@@ -21,10 +23,13 @@ export const runServer: Run = async (args, io) => {
 async function start(config: ServerConfig, context: ServiceContext): Promise<Service> {
   warnAtStart(config, context)
   const server = await listen(config, context)
+  const changes = followSessions(server)
   return {
     ready: () => server.ready(),
-    status: () => describeServer(server),
-    snapshot: () => server.stats(),
+    status: () => describeServer(server, changes),
+    snapshot: () => ({ ...server.stats(), stateChanges: changes.counts }),
+    views: serverViews(server),
+    actions: serverActions(server),
     close: options => server.close(options),
   }
 }
@@ -36,6 +41,15 @@ async function listen(config: ServerConfig, context: ServiceContext): Promise<Se
     const control = controlAddress(config)
     throw explainListenErrorOf(error, [
       { flag: 'public.listen', address: formatAddress(config['public.listen']), port: config['public.listen'].port },
+      ...(config['peer.listen']
+        ? [
+            {
+              flag: 'peer.listen',
+              address: formatAddress(config['peer.listen']),
+              port: config['peer.listen'].port,
+            },
+          ]
+        : []),
       ...(control ? [{ flag: 'control.listen', address: formatAddress(control), port: control.port }] : []),
     ])
   }
@@ -52,7 +66,6 @@ function controlAddress(config: ServerConfig): Address | undefined {
 
 function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceContext): ServerOptions {
   const publicTls = tlsFiles(config['public.tls.cert'], config['public.tls.key'])
-  const clientCa = config['control.tls.client-ca']
   return {
     public: { ...config['public.listen'], tls: publicTls, plaintext: config['public.plaintext'] },
     control: {
@@ -60,7 +73,7 @@ function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceCont
       tls:
         tlsFiles(config['control.tls.cert'], config['control.tls.key']) ??
         (config['control.host'] === undefined ? undefined : publicTls),
-      clientCa: clientCa === undefined ? undefined : readInput(clientCa, 'the authorities of clients'),
+      clientCa: authorities(config['control.tls.client-ca'], 'the authorities of clients'),
       plaintext: config['control.plaintext'],
       hostName: config['control.host'],
       proxyProtocol: config['control.proxy-protocol'],
@@ -69,6 +82,11 @@ function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceCont
     domains: config.domain ?? [],
     auth: {
       jwks: keySet(config),
+      revocations: {
+        file: config['auth.revocations.file'],
+        url: config['auth.revocations.url'],
+        ca: authorities(config['auth.revocations.ca'], 'the authorities of the list of revocations'),
+      },
       issuer: config['auth.issuer'],
       audience: config['auth.audience'],
       runtimeClaim: config['auth.runtime-claim'],
@@ -87,11 +105,39 @@ function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceCont
       requests: config['hold.requests'],
       bytes: config['hold.bytes'],
     },
+    directory: directory(config),
+    peer: peer(config),
     replica: config.replica,
     healthPath: config['public.health-path'],
     drainSpreadMs: config['drain-spread'],
     logger,
     onExchange,
+  }
+}
+
+function directory(config: ServerConfig): ServerOptions['directory'] {
+  const url = config.directory
+  if (url === undefined) return undefined
+  const password = config['directory.password.file']
+  return {
+    url,
+    user: config['directory.user'],
+    password: password === undefined ? undefined : { file: password },
+    ca: authorities(config['directory.tls.ca'], 'the authorities of the directory'),
+    leaseMs: config['directory.lease'],
+    prefix: config['directory.prefix'],
+  }
+}
+
+function peer(config: ServerConfig): ServerOptions['peer'] {
+  const listen = config['peer.listen']
+  if (listen === undefined) return undefined
+  const advertise = config['peer.advertise']
+  const files = tlsFiles(config['peer.tls.cert'], config['peer.tls.key'])!
+  return {
+    ...listen,
+    advertise: advertise && formatAddress(advertise),
+    tls: { ...files, ca: readInput(config['peer.tls.ca']!, 'the authority of the replicas') },
   }
 }
 
@@ -119,21 +165,30 @@ function limits(config: ServerConfig): ServerLimits {
 function keySet(config: ServerConfig): ServerOptions['auth']['jwks'] {
   const file = config['auth.jwks.file']
   if (file !== undefined) return { file }
-  const ca = config['auth.jwks.ca']
-  return { url: config['auth.jwks.url']!, ca: ca && readInput(ca, 'the authorities of the key set') }
+  return { url: config['auth.jwks.url']!, ca: authorities(config['auth.jwks.ca'], 'the authorities of the key set') }
+}
+
+function authorities(file: string | undefined, what: string): string | undefined {
+  return file === undefined ? undefined : readInput(file, what)
 }
 
 function tlsFiles(cert: string | undefined, key: string | undefined): TlsFiles | undefined {
   return cert === undefined || key === undefined ? undefined : { cert: { file: cert }, key: { file: key } }
 }
 
-function describeServer(server: Server) {
-  const sessions = server.sessions().map(({ connectedAt, tokenEndsAt, ...session }) => ({
-    ...session,
-    connectedSince: new Date(connectedAt).toISOString(),
-    tokenEnds: new Date(tokenEndsAt).toISOString(),
-  }))
-  return { ...server.stats(), openSessions: sessions }
+function followSessions(server: Server): Changes {
+  const changes = new Changes()
+  server.on('session', ({ id, runtime }) => changes.note('session opened', { session: id, runtime }))
+  server.on('ready', ({ id, runtime }) => changes.note('session ready', { session: id, runtime }))
+  server.on('sessionEnded', ({ id, runtime, reason }) => {
+    changes.note('session ended', { session: id, runtime, reason })
+  })
+  server.on('refused', ({ reason, detail }) => changes.note('handshake refused', { reason: detail || reason }))
+  return changes
+}
+
+function describeServer(server: Server, changes: Changes) {
+  return { ...server.stats(), openSessions: server.sessions().map(describeSession), recent: changes.recent }
 }
 
 function warnAtStart(config: ServerConfig, { logger }: ServiceContext): void {

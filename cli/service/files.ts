@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { inspectCertificates } from '../../certs/inspect.ts'
+import { parseRevocations } from '../../server/auth/revocation-list.ts'
 import { loadTls } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { RouterConfig } from '../config/router.ts'
@@ -14,8 +15,16 @@ export async function checkServerFiles(config: ServerConfig): Promise<void> {
   await checkPair('public.tls', config['public.tls.cert'], config['public.tls.key'])
   await checkPair('control.tls', config['control.tls.cert'], config['control.tls.key'])
   await checkAuthorities('control.tls.client-ca', config['control.tls.client-ca'])
+  await checkPair('peer.tls', config['peer.tls.cert'], config['peer.tls.key'])
+  await checkAuthorities('peer.tls.ca', config['peer.tls.ca'])
+  await checkAuthorities('directory.tls.ca', config['directory.tls.ca'])
+  if (config['directory.password.file'] !== undefined) {
+    await read('directory.password.file', config['directory.password.file'])
+  }
   await checkAuthorities('auth.jwks.ca', config['auth.jwks.ca'])
+  await checkAuthorities('auth.revocations.ca', config['auth.revocations.ca'])
   if (config['auth.jwks.file'] !== undefined) await checkKeySet(config['auth.jwks.file'])
+  if (config['auth.revocations.file'] !== undefined) await checkRevocations(config['auth.revocations.file'])
 }
 
 export async function checkClientFiles(config: ClientConfig): Promise<void> {
@@ -48,6 +57,15 @@ async function checkAuthorities(flag: string, file: string | undefined): Promise
     inspectCertificates(text)
   } catch (error) {
     throw configurationError(`--${flag} ${file}: there is no valid certificate in it`, error)
+  }
+}
+
+async function checkRevocations(file: string): Promise<void> {
+  const text = await read('auth.revocations.file', file)
+  try {
+    parseRevocations(text)
+  } catch (error) {
+    throw configurationError(`--auth.revocations.file ${file}: ${(error as Error).message}`, error)
   }
 }
 

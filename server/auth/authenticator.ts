@@ -6,8 +6,8 @@ import type { Identity } from './claims.ts'
 import { fileKeys } from './key-file.ts'
 import { givenKeys, type KeySource } from './key-source.ts'
 import { urlKeys } from './key-url.ts'
-import { TokenRefused } from './refusal.ts'
-import { type Revocation, Revocations } from './revocations.ts'
+import { KeysUnavailable, TokenRefused } from './refusal.ts'
+import type { RevocationStore } from './revocation-store.ts'
 import { Verifier } from './verifier.ts'
 
 const RUNTIME_URI = 'URI:urn:sallyport:runtime:'
@@ -16,9 +16,9 @@ export class Authenticator {
   readonly #settings: Settings
   readonly #keys: KeySource
   readonly #verifier: Verifier
-  readonly #revocations: Revocations
+  readonly #revocations: RevocationStore
 
-  constructor(settings: Settings, keys: KeySource) {
+  constructor(settings: Settings, keys: KeySource, revocations: RevocationStore) {
     const { auth, clock } = settings
     this.#settings = settings
     this.#keys = keys
@@ -31,7 +31,7 @@ export class Authenticator {
       clockToleranceS: auth.clockToleranceS,
       now: clock,
     })
-    this.#revocations = new Revocations(clock)
+    this.#revocations = revocations
   }
 
   /** Who comes, after every check. */
@@ -51,17 +51,15 @@ export class Authenticator {
     return identity
   }
 
-  /** Whether a rule of {@link revoke} covers the identity. */
+  /** Fails closed: as long as nobody can know who is revoked, nobody comes in. */
+  async #isRevoked(identity: Identity): Promise<boolean> {
+    if (!this.#revocations.ready) throw new KeysUnavailable('no list of revocations could be fetched yet')
+    return this.#revocations.covers(identity) || ((await this.#settings.auth.isRevoked?.(identity)) ?? false)
+  }
+
+  /** Whether a rule covers the identity, the hook left aside. */
   covers(identity: Identity): boolean {
     return this.#revocations.covers(identity)
-  }
-
-  revoke(rule: Revocation): void {
-    this.#revocations.add(rule)
-  }
-
-  async #isRevoked(identity: Identity): Promise<boolean> {
-    return this.#revocations.covers(identity) || ((await this.#settings.auth.isRevoked?.(identity)) ?? false)
   }
 
   /** For live sessions: a hook that fails never cuts them. */
@@ -74,9 +72,9 @@ export class Authenticator {
     }
   }
 
-  /** Whether there is a key set to judge tokens by. */
+  /** Whether there is a key set to judge tokens by, and what was revoked is known. */
   get ready(): boolean {
-    return this.#keys.current !== undefined
+    return this.#keys.current !== undefined && this.#revocations.ready
   }
 
   get hasHook(): boolean {
@@ -85,6 +83,7 @@ export class Authenticator {
 
   close(): void {
     this.#keys.close()
+    this.#revocations.close()
   }
 }
 

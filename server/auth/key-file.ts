@@ -1,10 +1,10 @@
 /** A key set in a file: watched, read again when it changes; a bad file keeps the old set. */
 import type { FSWatcher } from 'node:fs'
-import { open } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import type { Logger } from '../../protocol/log.ts'
 import { watchFolder } from '../watch-folder.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
+import { readBounded } from './read-bounded.ts'
 
 const SETTLE_MS = 100
 const COOL_DOWN_MS = 1000
@@ -34,7 +34,7 @@ class FileKeys implements KeySource {
   }
 
   async start(): Promise<void> {
-    this.#text = await readBounded(this.#file)
+    this.#text = await readBounded(this.#file, MAX_KEY_SET_BYTES)
     this.current = parseKeySet(this.#text)
     // The folder, because files are replaced by rename, and by a symbolic link in Kubernetes.
     this.#watcher = watchFolder(dirname(this.#file), this.#logger, () => this.#changed())
@@ -62,7 +62,7 @@ class FileKeys implements KeySource {
 
   async #readOnce(): Promise<boolean> {
     try {
-      const text = await readBounded(this.#file)
+      const text = await readBounded(this.#file, MAX_KEY_SET_BYTES)
       if (text === this.#text) return false
       this.current = parseKeySet(text)
       this.#text = text
@@ -77,21 +77,5 @@ class FileKeys implements KeySource {
   close(): void {
     clearTimeout(this.#settle)
     this.#watcher?.close()
-  }
-}
-
-async function readBounded(file: string): Promise<string> {
-  const handle = await open(file, 'r')
-  try {
-    const buffer = Buffer.alloc(MAX_KEY_SET_BYTES + 1)
-    let length = 0
-    for (;;) {
-      const { bytesRead } = await handle.read(buffer, length, buffer.length - length)
-      if (bytesRead === 0) return buffer.toString('utf8', 0, length)
-      length += bytesRead
-      if (length > MAX_KEY_SET_BYTES) throw new Error('the key set is over 64 KiB')
-    }
-  } finally {
-    await handle.close()
   }
 }

@@ -1,9 +1,8 @@
 /** A key set behind an https URL: fetched without redirects, 64 KiB and 5 s at most; the last good set is kept. */
-import { Agent, request } from 'undici'
 import type { Logger } from '../../protocol/log.ts'
+import { Download } from './download.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
 
-const FETCH_DEADLINE_MS = 5000
 const RETRY_MS = 5000
 
 export interface UrlKeysOptions {
@@ -31,7 +30,7 @@ class UrlKeys implements KeySource {
   readonly #refreshMs: number
   readonly #logger: Logger
   readonly #now: () => number
-  readonly #agent: Agent
+  readonly #download: Download
   #fetching: Promise<boolean> | undefined
   #fetchedAt = 0
   #timer: NodeJS.Timeout | undefined
@@ -43,13 +42,8 @@ class UrlKeys implements KeySource {
     this.#refreshMs = options.refreshMs ?? 600_000
     this.#logger = logger
     this.#now = now
-    this.#agent = new Agent({
-      connect: { timeout: FETCH_DEADLINE_MS, ...(options.ca === undefined ? {} : { ca: options.ca }) },
-      maxResponseSize: MAX_KEY_SET_BYTES,
-      headersTimeout: FETCH_DEADLINE_MS,
-      bodyTimeout: FETCH_DEADLINE_MS,
-      connections: 1,
-    })
+    const accept = 'application/jwk-set+json, application/json'
+    this.#download = new Download({ url: options.url, ca: options.ca, accept, maxBytes: MAX_KEY_SET_BYTES })
   }
 
   async start(): Promise<void> {
@@ -79,41 +73,20 @@ class UrlKeys implements KeySource {
 
   async #fetchOnce(): Promise<boolean> {
     try {
-      this.current = parseKeySet(await this.#download())
+      const text = await this.#download.get()
+      if (text !== undefined) this.current = parseKeySet(text)
       return true
     } catch (error) {
+      this.#download.forget()
       const kept = this.current === undefined ? 'there is none yet' : 'the last good one stays'
       this.#logger.error({ url: this.#url, err: error }, `the key set could not be fetched; ${kept}`)
       return false
     }
   }
 
-  async #download(): Promise<string> {
-    const signal = AbortSignal.timeout(FETCH_DEADLINE_MS)
-    const { statusCode, body } = await request(this.#url, {
-      dispatcher: this.#agent,
-      headers: { accept: 'application/jwk-set+json, application/json' },
-      signal,
-    })
-    // A body that is given up emits an error, and nobody else listens.
-    body.on('error', () => {})
-    if (statusCode !== 200) {
-      body.destroy()
-      throw new Error(`the key set's server answered ${statusCode}`)
-    }
-    const chunks: Buffer[] = []
-    let length = 0
-    for await (const chunk of body as AsyncIterable<Buffer>) {
-      length += chunk.length
-      if (length > MAX_KEY_SET_BYTES) throw new Error('the key set is over 64 KiB')
-      chunks.push(chunk)
-    }
-    return Buffer.concat(chunks).toString('utf8')
-  }
-
   close(): void {
     this.#closed = true
     clearTimeout(this.#timer)
-    void this.#agent.destroy()
+    this.#download.close()
   }
 }

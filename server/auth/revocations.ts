@@ -1,4 +1,4 @@
-/** Tokens that hold no more although they have not ended. Bounded; kept in memory. */
+/** Tokens that hold no more although they have not ended. Bounded, and quick to ask however many there are. */
 import type { Identity } from './claims.ts'
 
 /** All members that are given must fit. */
@@ -7,38 +7,94 @@ export interface Revocation {
   readonly runtime?: string | undefined
   /** Seconds since 1970: tokens issued before (or without `iat`). */
   readonly issuedBefore?: number | undefined
-  /** Seconds since 1970: when the rule may be forgotten. */
+  /** Seconds since 1970: from then on the rule does not hold, and is forgotten. Default: for ever. */
   readonly until?: number | undefined
 }
 
-const MAX_REVOCATIONS = 10_000
+export const MAX_REVOCATIONS = 10_000
 
 export class Revocations {
-  #rules: Revocation[] = []
   readonly #now: () => number
+  /** Rules by what they name, so that an identity is held against a few of them. */
+  #byToken = new Map<string, Revocation[]>()
+  #byRuntime = new Map<string, Revocation[]>()
+  #others: Revocation[] = []
+  #count = 0
 
   constructor(now: () => number) {
     this.#now = now
   }
 
+  /** Those that hold now. */
   get list(): readonly Revocation[] {
-    return this.#rules
+    const all = [...[...this.#byToken.values()].flat(), ...[...this.#byRuntime.values()].flat(), ...this.#others]
+    return all.filter(rule => this.#holds(rule))
   }
 
   /** Throws a TypeError for a rule that names nothing, and a RangeError when there are too many. */
   add(rule: Revocation): void {
-    if (rule.tokenId === undefined && rule.runtime === undefined && rule.issuedBefore === undefined) {
-      throw new TypeError('a revocation names a token, a runtime or a time of issue')
-    }
-    const nowS = this.#now() / 1000
-    this.#rules = this.#rules.filter(one => one.until === undefined || one.until > nowS)
-    if (this.#rules.length >= MAX_REVOCATIONS) throw new RangeError('there are too many revocations')
-    this.#rules.push(rule)
+    checkRevocation(rule)
+    if (this.#count >= MAX_REVOCATIONS) this.replace(this.list)
+    if (this.#count >= MAX_REVOCATIONS) throw new RangeError('there are too many revocations')
+    if (!this.#holds(rule)) return
+    this.#count++
+    if (rule.tokenId !== undefined) append(this.#byToken, rule.tokenId, rule)
+    else if (rule.runtime !== undefined) append(this.#byRuntime, rule.runtime, rule)
+    else this.#others.push(rule)
+  }
+
+  /** These rules, and no others; those whose time is over are left out. */
+  replace(rules: readonly Revocation[]): void {
+    const left = rules.filter(rule => this.#holds(rule))
+    this.#byToken = new Map()
+    this.#byRuntime = new Map()
+    this.#others = []
+    this.#count = 0
+    for (const rule of left) this.add(rule)
   }
 
   covers(identity: Identity): boolean {
-    return this.#rules.some(rule => fits(rule, identity))
+    if (this.#count === 0) return false
+    const { tokenId, runtime } = identity
+    const named = tokenId === undefined ? undefined : this.#byToken.get(tokenId)
+    return (
+      this.#any(named, identity) ||
+      this.#any(this.#byRuntime.get(runtime), identity) ||
+      this.#any(this.#others, identity)
+    )
   }
+
+  #any(rules: readonly Revocation[] | undefined, identity: Identity): boolean {
+    return rules?.some(rule => this.#holds(rule) && fits(rule, identity)) ?? false
+  }
+
+  #holds({ until }: Revocation): boolean {
+    return until === undefined || until > this.#now() / 1000
+  }
+}
+
+/** Throws a TypeError for a rule that names nothing, or that is malformed. */
+export function checkRevocation(rule: Revocation): void {
+  const { tokenId, runtime, issuedBefore, until } = rule
+  if (tokenId === undefined && runtime === undefined && issuedBefore === undefined) {
+    throw new TypeError('a revocation names a token, a runtime or a time of issue')
+  }
+  for (const name of [tokenId, runtime]) {
+    if (name !== undefined && (typeof name !== 'string' || name === '' || name.length > 256)) {
+      throw new TypeError('a revocation names tokens and runtimes by short texts')
+    }
+  }
+  for (const time of [issuedBefore, until]) {
+    if (time !== undefined && (typeof time !== 'number' || !Number.isFinite(time) || time < 0)) {
+      throw new TypeError('the times of a revocation are seconds since 1970')
+    }
+  }
+}
+
+function append(map: Map<string, Revocation[]>, key: string, rule: Revocation): void {
+  const rules = map.get(key)
+  if (rules === undefined) map.set(key, [rule])
+  else rules.push(rule)
 }
 
 function fits(rule: Revocation, identity: Identity): boolean {

@@ -83,6 +83,7 @@ export class ControlEndpoint {
   readonly #pending = new Map<string, Pending>()
   readonly #sockets = new Set<Socket>()
   #listener: NetServer | undefined
+  #onEmpty: (() => void) | undefined
 
   constructor(options: EndpointOptions) {
     this.#options = options
@@ -156,7 +157,10 @@ export class ControlEndpoint {
       return
     }
     this.#sockets.add(socket)
-    socket.once('close', () => this.#sockets.delete(socket))
+    socket.once('close', () => {
+      this.#sockets.delete(socket)
+      if (this.#sockets.size === 0) this.#onEmpty?.()
+    })
     const peer = canonicalAddress(socket.remoteAddress ?? '')
     if (!behindFront && cidrsContain(this.#proxies, peer)) this.#readProxyHeader(socket, peer)
     else this.#wait(socket, peer)
@@ -309,6 +313,18 @@ export class ControlEndpoint {
     this.#listener?.close()
     this.#admission.close()
     for (const pending of this.#pending.values()) clearTimeout(pending.timer)
+  }
+
+  /** Resolves when nobody is connected any more, at the latest after `ms`: WebSockets that were closed say goodbye. */
+  async emptied(ms: number): Promise<void> {
+    if (this.#sockets.size === 0) return
+    await new Promise<void>(resolve => {
+      const timer = setTimeout(resolve, ms)
+      this.#onEmpty = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
   }
 
   /** Ends what is still connected. */

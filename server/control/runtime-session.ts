@@ -24,7 +24,7 @@ import type { Stream } from '../../protocol/yamux/stream.ts'
 import type { Identity } from '../auth/claims.ts'
 import { TokenRefused } from '../auth/refusal.ts'
 import type { Grant } from '../directory/directory.ts'
-import type { Member } from '../registry.ts'
+import type { Member, Route } from '../registry.ts'
 import { Alarm } from './alarm.ts'
 
 /** WebSocket close codes (RFC 6455 section 7.4). */
@@ -34,6 +34,8 @@ const SOFTWARE = 'sallyport/0.1.0'
 const FEATURES: readonly string[] = []
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
 const EXPIRY_GRACE_MS = 50_000
+/** How long a client that was asked to leave has to open another session, before this one gets no new exchanges. */
+const MOVE_MS = 5000
 const MAX_REASON = 120
 /** Messages that cost us work or a line in the log: so many at once, and per second in the long run. */
 const COSTLY_BURST = 20
@@ -57,7 +59,8 @@ export interface SessionContext {
 
 type State = 'hello' | 'open' | 'draining' | 'closed'
 
-export class RuntimeSession implements Member {
+export class RuntimeSession implements Member, Route {
+  readonly hops = 0
   readonly id: string
   readonly runtime: string
   readonly address: string
@@ -84,8 +87,10 @@ export class RuntimeSession implements Member {
   #reauthenticating = false
   readonly #costly = new TokenBucket(COSTLY_BURST, COSTLY_PER_SECOND)
   #lastStream = 0
+  /** It still takes exchanges, but none that would go on for ever. */
+  #leaving = false
   readonly #expiry: Alarm
-  #timers: { drain?: NodeJS.Timeout; deadline?: NodeJS.Timeout } = {}
+  #timers: { moved?: NodeJS.Timeout; deadline?: NodeJS.Timeout } = {}
   #endReason = ''
 
   constructor(
@@ -131,6 +136,8 @@ export class RuntimeSession implements Member {
   open(): Stream {
     const stream = this.#session.open()
     this.#lastStream = stream.id
+    // Its handler is set in this turn.
+    if (this.#leaving) queueMicrotask(() => stream.handler.leave?.())
     return stream
   }
 
@@ -288,52 +295,63 @@ export class RuntimeSession implements Member {
     return (this.identity.expiresAt + this.#context.clockToleranceS) * 1000
   }
 
-  #expire(): void {
-    this.#context.logger.warn({ session: this.id, runtime: this.runtime }, 'the token has ended; the session drains')
-    this.drain('the token has ended', 0, EXPIRY_GRACE_MS, CLOSE.refused)
-  }
-
   /**
-   * Tells the client to leave: new exchanges come until `afterMs` from now, and what is open then may go on until
-   * `deadlineMs` from now.
+   * Asks the client to open another session after `afterMs`, and to leave this one. New exchanges come until it says that
+   * it has (or does not within a while) and `until` resolves; what is open then may go on until `deadlineMs` from now.
    */
-  drain(reason: string, afterMs: number, deadlineMs: number, code: number = CLOSE.goingAway): void {
+  drain(reason: string, afterMs: number, deadlineMs: number, until?: Promise<unknown>): void {
     if (this.#state === 'closed') return
     if (this.#state === 'hello') {
-      this.end(reason, code)
+      this.end(reason, CLOSE.goingAway)
       return
     }
-    const text = reason.replace(/\p{Cc}/gu, ' ').slice(0, MAX_REASON)
-    this.#session.control({ type: 'drain', reason: text, afterMs, deadlineMs })
-    this.#scheduleDrain(afterMs, deadlineMs, text, code)
-  }
-
-  #drainedByClient(drain: Drain): void {
-    this.#scheduleDrain(drain.afterMs, drain.deadlineMs, `the client drains: ${drain.reason}`, CLOSE.goingAway, true)
-  }
-
-  #scheduleDrain(afterMs: number, deadlineMs: number, reason: string, code: number, answer = false): void {
-    clearTimeout(this.#timers.drain)
-    clearTimeout(this.#timers.deadline)
-    this.#endReason = reason
-    const stop = () => {
-      clearTimeout(this.#timers.drain)
+    this.#sayDrain(reason, afterMs, deadlineMs)
+    this.#moved = () => {
+      clearTimeout(this.#timers.moved)
       this.#moved = undefined
-      this.#stopOpening()
-      if (answer) {
-        this.#session.control({ type: 'drained', lastStream: this.#lastStream })
-      } else {
-        this.#endCode = code
-        this.#endWhenIdle()
+      if (until === undefined) {
+        this.#finish(CLOSE.goingAway)
+        return
       }
+      this.#leaving = true
+      this.#session.leave()
+      void until.then(() => this.#finish(CLOSE.goingAway))
     }
-    this.#timers.deadline = setTimeout(() => this.end(reason, code), deadlineMs).unref()
-    if (afterMs === 0) {
-      stop()
-      return
-    }
-    if (!answer) this.#moved = stop
-    this.#timers.drain = setTimeout(stop, afterMs).unref()
+    clearTimeout(this.#timers.moved)
+    this.#timers.moved = setTimeout(this.#moved, afterMs + MOVE_MS).unref()
+    this.#endBy(deadlineMs, CLOSE.goingAway)
+  }
+
+  #expire(): void {
+    this.#context.logger.warn({ session: this.id, runtime: this.runtime }, 'the token has ended; the session drains')
+    if (this.#state !== 'hello') this.#sayDrain('the token has ended', 0, EXPIRY_GRACE_MS)
+    this.#endBy(EXPIRY_GRACE_MS, CLOSE.refused)
+    this.#finish(CLOSE.refused)
+  }
+
+  #sayDrain(reason: string, afterMs: number, deadlineMs: number): void {
+    this.#endReason = reason.replace(/\p{Cc}/gu, ' ').slice(0, MAX_REASON)
+    this.#session.control({ type: 'drain', reason: this.#endReason, afterMs, deadlineMs })
+  }
+
+  #drainedByClient({ reason, deadlineMs }: Drain): void {
+    this.#endReason = `the client drains: ${reason}`
+    this.#endBy(deadlineMs, CLOSE.goingAway)
+    this.#stopOpening()
+    this.#session.control({ type: 'drained', lastStream: this.#lastStream })
+  }
+
+  #endBy(deadlineMs: number, code: number): void {
+    clearTimeout(this.#timers.deadline)
+    this.#timers.deadline = setTimeout(() => this.end(this.#endReason, code), deadlineMs).unref()
+  }
+
+  /** Takes nothing new, and ends when its last exchange does. */
+  #finish(code: number): void {
+    if (this.#state === 'closed') return
+    this.#stopOpening()
+    this.#endCode = code
+    this.#endWhenIdle()
   }
 
   /** Set while we wait for the client to have its new session: it says so by `drained`. */

@@ -317,7 +317,7 @@ describe('W6 a session ends with its token', () => {
     const bearer = await token('demo', { id: 'stolen' })
     const client = await dial(server, { token: bearer })
     const other = await dial(server, { token: await token('other') })
-    expect(server.revoke({ tokenId: 'stolen' })).toBe(1)
+    expect(await server.revoke({ tokenId: 'stolen' })).toEqual({ ended: 1, kept: false })
     expect((await client.closed).code).toBe(4401)
     expect((await refusal({ token: bearer })).refused.detail).toContain('revoked')
     expect(other.session.closed).toBe(false)

@@ -73,6 +73,7 @@ function fakeSession(behaviour: Behaviour, instance: string, began: () => void) 
     epoch: 1,
     callers: undefined,
     exchanges: 0,
+    hops: 0,
     open: () => session.open(),
     released() {
       fake.exchanges--

@@ -157,8 +157,8 @@ describe('the life of a session', () => {
   test('drained by an operator, its client opens another first, and nothing is lost in between', async () => {
     server = await startServer()
     const client = await dial(server, { handler: always('old') })
-    expect(server.drain({ runtime: 'other' })).toBe(0)
-    expect(server.drain({ session: server.sessions()[0]!.id }, { reason: 'mov\ning', afterMs: 60_000 })).toBe(1)
+    expect(server.drainRuntime('other')).toBe(0)
+    expect(server.drainSession(server.sessions()[0]!.id, { reason: 'mov\ning', afterMs: 60_000 })).toBe(true)
     expect(await client.message('drain')).toMatchObject({ reason: 'mov ing', afterMs: 60_000 })
     expect((await call(server, HOST)).text).toBe('old')
     await dial(server, { handler: always('new'), hello: { connection: 1 } })
@@ -174,7 +174,7 @@ describe('the life of a session', () => {
     const client = await dial(server, { handler })
     const calling = call(server, HOST)
     await begun
-    server.drain({ runtime: 'demo' }, { afterMs: 0, graceMs: 200 })
+    expect(server.drainRuntime('demo', { graceMs: 200 })).toBe(1)
     expect((await client.closed).code).toBe(1001)
     expect((await calling).headers['sallyport-error']).toBe('session-lost')
   })
@@ -201,6 +201,7 @@ describe('the end of a server', () => {
     const closing = server.close({ graceMs: 10_000 })
     expect(server.ready()).toBe(false)
     await client.message('drain')
+    client.session.control({ type: 'drained', lastStream: 0 })
     answer(response, 200, 'finished')
     expect((await calling).text).toBe('finished')
     await closing

@@ -1,0 +1,72 @@
+/** A small document behind an https URL: no redirects, bounded in bytes and in time. */
+import { Agent, request } from 'undici'
+
+const DEADLINE_MS = 5000
+
+export interface DownloadOptions {
+  readonly url: string
+  /** Certificates that are trusted besides the system's, for this URL alone. */
+  readonly ca?: string | string[] | undefined
+  readonly accept: string
+  readonly maxBytes: number
+}
+
+export class Download {
+  readonly #options: DownloadOptions
+  readonly #agent: Agent
+  #tag: string | undefined
+
+  constructor(options: DownloadOptions) {
+    this.#options = options
+    this.#agent = new Agent({
+      connect: { timeout: DEADLINE_MS, ...(options.ca === undefined ? {} : { ca: options.ca }) },
+      maxResponseSize: options.maxBytes,
+      headersTimeout: DEADLINE_MS,
+      bodyTimeout: DEADLINE_MS,
+      connections: 1,
+    })
+  }
+
+  /** The document's text; undefined if the server says that it is the one that was got before. */
+  async get(): Promise<string | undefined> {
+    const { url, accept } = this.#options
+    const { statusCode, headers, body } = await request(url, {
+      dispatcher: this.#agent,
+      headers: { accept, ...(this.#tag === undefined ? {} : { 'if-none-match': this.#tag }) },
+      signal: AbortSignal.timeout(DEADLINE_MS),
+    })
+    // A body that is given up emits an error, and nobody else listens.
+    body.on('error', () => {})
+    if (statusCode === 304 && this.#tag !== undefined) {
+      await body.dump()
+      return undefined
+    }
+    if (statusCode !== 200) {
+      body.destroy()
+      throw new Error(`the server answered ${statusCode}`)
+    }
+    const text = await this.#read(body)
+    this.#tag = typeof headers.etag === 'string' ? headers.etag : undefined
+    return text
+  }
+
+  async #read(body: AsyncIterable<Buffer>): Promise<string> {
+    const chunks: Buffer[] = []
+    let length = 0
+    for await (const chunk of body) {
+      length += chunk.length
+      if (length > this.#options.maxBytes) throw new Error(`the document is over ${this.#options.maxBytes} bytes`)
+      chunks.push(chunk)
+    }
+    return Buffer.concat(chunks).toString('utf8')
+  }
+
+  /** What was got is no good: it is not to be taken for known. */
+  forget(): void {
+    this.#tag = undefined
+  }
+
+  close(): void {
+    void this.#agent.destroy()
+  }
+}

@@ -1,0 +1,55 @@
+/**
+ * Revocations as a document, in a file or behind a URL:
+ *
+ *     { "revocations": [{ "jti": "...", "runtime": "...", "issuedBefore": 1767225600, "until": "2027-01-01T00:00:00Z" }] }
+ *
+ * Each rule names a token, a runtime or a time of issue, or several of these, which must all fit. Times are seconds since
+ * 1970, or text as RFC 3339 has it. An empty document is an empty list.
+ */
+import { isRecord } from './claims.ts'
+import { checkRevocation, MAX_REVOCATIONS, type Revocation } from './revocations.ts'
+
+export const MAX_LIST_BYTES = 2 * 1024 * 1024
+
+const MEMBERS: ReadonlySet<string> = new Set(['jti', 'runtime', 'issuedBefore', 'until'])
+
+/** Throws an Error that says what is wrong. A rule that is not understood spoils the list: it would be one that is lost. */
+export function parseRevocations(text: string): Revocation[] {
+  if (text.trim() === '') return []
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {
+    throw new Error('the list of revocations is not JSON')
+  }
+  if (!isRecord(value) || !Array.isArray(value.revocations)) throw new Error('there is no list `revocations`')
+  if (value.revocations.length > MAX_REVOCATIONS) throw new Error(`there are over ${MAX_REVOCATIONS} revocations`)
+  return value.revocations.map(readRule)
+}
+
+export function formatRevocations(rules: readonly Revocation[]): string {
+  const lines = rules.map(({ tokenId, ...rule }) => JSON.stringify({ jti: tokenId, ...rule }))
+  return `{ "revocations": [\n${lines.join(',\n')}\n] }\n`
+}
+
+function readRule(value: unknown, index: number): Revocation {
+  const where = `revocation ${index + 1}`
+  if (!isRecord(value)) throw new Error(`${where} is no object`)
+  for (const name of Object.keys(value)) if (!MEMBERS.has(name)) throw new Error(`${where} has an unknown member`)
+  const rule = {
+    tokenId: value.jti as string | undefined,
+    runtime: value.runtime as string | undefined,
+    issuedBefore: readTime(value.issuedBefore),
+    until: readTime(value.until),
+  }
+  try {
+    checkRevocation(rule)
+  } catch (error) {
+    throw new Error(`${where}: ${(error as Error).message}`)
+  }
+  return rule
+}
+
+function readTime(value: unknown): number | undefined {
+  return (typeof value === 'string' ? Date.parse(value) / 1000 : value) as number | undefined
+}

@@ -1,0 +1,61 @@
+/** A list of revocations behind an https URL, asked for again and again; the last good one is kept. */
+import type { Logger } from '../../protocol/log.ts'
+import { Download } from './download.ts'
+import { MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
+import type { Revocation } from './revocations.ts'
+
+/** With the 5 s that a download may take, a rule holds within 10 s. */
+const REFRESH_MS = 5000
+
+export interface UrlRevocationsOptions {
+  readonly url: string
+  /** Certificates that are trusted besides the system's, for this URL alone. */
+  readonly ca?: string | string[] | undefined
+}
+
+export class RevocationUrl {
+  readonly #url: string
+  readonly #download: Download
+  readonly #logger: Logger
+  readonly #onList: (rules: readonly Revocation[]) => void
+  #timer: NodeJS.Timeout | undefined
+  #closed = false
+  #failed = false
+  /** A list was got; before that nobody can be judged. */
+  ready = false
+
+  constructor(options: UrlRevocationsOptions, logger: Logger, onList: (rules: readonly Revocation[]) => void) {
+    this.#url = options.url
+    this.#logger = logger
+    this.#onList = onList
+    this.#download = new Download({ ...options, accept: 'application/json', maxBytes: MAX_LIST_BYTES })
+  }
+
+  /** Goes on without a list if that fails: until there is one, every handshake is answered 503. */
+  async start(): Promise<void> {
+    await this.#refresh()
+    if (this.#closed) return
+    this.#timer = setTimeout(() => void this.start(), REFRESH_MS).unref()
+  }
+
+  async #refresh(): Promise<void> {
+    try {
+      const text = await this.#download.get()
+      if (text !== undefined && !this.#closed) this.#onList(parseRevocations(text))
+      this.ready = true
+      this.#failed = false
+    } catch (error) {
+      this.#download.forget()
+      if (this.#failed || this.#closed) return
+      this.#failed = true
+      const kept = this.ready ? 'the last good ones stay' : 'there are none yet'
+      this.#logger.error({ url: this.#url, err: error }, `revocations could not be fetched; ${kept}`)
+    }
+  }
+
+  close(): void {
+    this.#closed = true
+    clearTimeout(this.#timer)
+    this.#download.close()
+  }
+}

@@ -1,0 +1,211 @@
+/** Revocations from a file, from a URL and by hand, as live sessions feel them. */
+import { chmod, mkdtemp, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import type { RequestListener } from 'node:http'
+import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { formatRevocations, parseRevocations } from '../../server/auth/revocation-list.ts'
+import type { Server } from '../../server/server.ts'
+import { dial, event, makeWorld, openWebSocket, startServer, token } from './fixture.ts'
+
+let folder: string
+let file: string
+let server: Server | undefined
+let host: HttpsServer | undefined
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'sallyport-revocations-'))
+  file = join(folder, 'revocations.json')
+})
+afterEach(async () => {
+  vi.useRealTimers()
+  await server?.close({ graceMs: 0 })
+  host?.closeAllConnections()
+  host?.close()
+  server = undefined
+  host = undefined
+  await rm(folder, { recursive: true })
+})
+
+async function start(revocations: object, clock?: () => number): Promise<Server> {
+  const { jwks } = (await makeWorld()).keys
+  server = await startServer({ auth: { jwks, revocations }, ...(clock === undefined ? {} : { clock }) })
+  return server
+}
+
+/** Rules as the file and the URL have them. */
+const listOf = (...revocations: object[]) => JSON.stringify({ revocations })
+
+describe('the document', () => {
+  test('has rules by jti, runtime and time of issue; times are seconds or text', () => {
+    const text = listOf({ jti: 'a', until: '2030-01-01T00:00:00Z' }, { runtime: 'demo', issuedBefore: 1_700_000_000 })
+    expect(parseRevocations(text)).toEqual([
+      { tokenId: 'a', runtime: undefined, issuedBefore: undefined, until: 1_893_456_000 },
+      { tokenId: undefined, runtime: 'demo', issuedBefore: 1_700_000_000, until: undefined },
+    ])
+    expect(parseRevocations(formatRevocations(parseRevocations(text)))).toEqual(parseRevocations(text))
+    expect([parseRevocations(''), parseRevocations(' \n')]).toEqual([[], []])
+    expect(parseRevocations(formatRevocations([]))).toEqual([])
+  })
+
+  test.each([
+    ['no JSON', '<html>', 'not JSON'],
+    ['no list', '[]', 'no list'],
+    ['a rule that names nothing', listOf({ until: 5 }), 'revocation 1: a revocation names'],
+    ['a member that nobody knows', listOf({ jti: 'a' }, { jit: 'a', runtime: 'b' }), 'revocation 2 has an unknown'],
+    ['a time that is none', listOf({ issuedBefore: 'yesterday' }), 'seconds since 1970'],
+    ['a name that is none', listOf({ jti: 7 }), 'short texts'],
+    ['too many', JSON.stringify({ revocations: Array.from({ length: 10_001 }, () => ({ jti: 'a' })) }), 'over 10000'],
+  ])('%s is refused', (_name, text, message) => {
+    expect(() => parseRevocations(text)).toThrow(message)
+  })
+})
+
+describe('a file', () => {
+  test('must be there, and be good, before anything listens', async () => {
+    await expect(start({ file })).rejects.toThrow('an empty file is an empty list')
+    await writeFile(file, '{')
+    await expect(start({ file })).rejects.toThrow('not JSON')
+  })
+
+  test('is read at the start', async () => {
+    await writeFile(file, listOf({ jti: 'stolen' }))
+    await start({ file })
+    await expect(openWebSocket(server!, { token: await token('demo', { id: 'stolen' }) })).rejects.toMatchObject({
+      status: 401,
+    })
+    await dial(server!, { token: await token('demo', { id: 'mine' }) })
+  })
+
+  test('that is replaced ends the sessions that it names, and no others; a bad one changes nothing', async () => {
+    await writeFile(file, '')
+    await start({ file })
+    const old = await token('demo', { id: 'old' })
+    const named = await dial(server!, { token: old })
+    const other = await dial(server!, { runtime: 'other' })
+    const fresh = join(folder, 'fresh')
+    await writeFile(fresh, listOf({ runtime: 'demo' }))
+    await rename(fresh, file)
+    expect((await named.closed).code).toBe(4401)
+    expect(other.session.closed).toBe(false)
+    await writeFile(file, 'no list')
+    await expect(openWebSocket(server!, { token: old })).rejects.toMatchObject({ status: 401 })
+  })
+
+  test('keeps what is revoked by hand, beside what others wrote, over a restart', async () => {
+    await writeFile(file, listOf({ jti: 'theirs' }, { jti: 'over', until: 1 }))
+    await chmod(file, 0o640)
+    await start({ file })
+    const client = await dial(server!, { token: await token('demo', { id: 'mine' }) })
+    expect(await server!.revoke({ tokenId: 'mine' })).toEqual({ ended: 1, kept: true })
+    expect((await client.closed).code).toBe(4401)
+    expect(parseRevocations(await readFile(file, 'utf8')).map(rule => rule.tokenId)).toEqual(['theirs', 'mine'])
+    expect((await stat(file)).mode & 0o777).toBe(0o640)
+    await server!.close({ graceMs: 0 })
+    await start({ file })
+    for (const id of ['mine', 'theirs']) {
+      await expect(openWebSocket(server!, { token: await token('demo', { id }) })).rejects.toMatchObject({
+        status: 401,
+      })
+    }
+  })
+
+  test('that cannot be written says so, and the rule holds all the same', async () => {
+    await writeFile(file, '')
+    await start({ file })
+    await rm(file)
+    const client = await dial(server!, { token: await token('demo', { id: 'mine' }) })
+    await expect(server!.revoke({ tokenId: 'mine' })).rejects.toThrow('ENOENT')
+    expect((await client.closed).code).toBe(4401)
+  })
+
+  test('takes many rules at once', async () => {
+    await writeFile(file, '')
+    await start({ file })
+    await Promise.all(Array.from({ length: 50 }, (_, i) => server!.revoke({ tokenId: `t${i}` })))
+    expect(parseRevocations(await readFile(file, 'utf8'))).toHaveLength(50)
+    expect(server!.revocations()).toHaveLength(50)
+  })
+})
+
+describe('by hand', () => {
+  test('tokens issued before a time; later ones hold', async () => {
+    await start({})
+    const early = await dial(server!)
+    const { ended } = await server!.revoke({ runtime: 'demo', issuedBefore: Math.floor(Date.now() / 1000) + 1 })
+    expect([ended, (await early.closed).code]).toEqual([1, 4401])
+    expect(server!.revocations()).toHaveLength(1)
+  })
+
+  test('until a time', async () => {
+    let now = Date.now()
+    await start({}, () => now)
+    const client = await dial(server!)
+    await server!.revoke({ runtime: 'demo', until: now / 1000 + 60 })
+    expect((await client.closed).code).toBe(4401)
+    await expect(openWebSocket(server!, {})).rejects.toMatchObject({ status: 401 })
+    now += 61_000
+    await dial(server!)
+    expect(server!.revocations()).toEqual([])
+  })
+
+  test('a rule that names nothing is misuse', async () => {
+    await start({})
+    await expect(server!.revoke({ until: 5 })).rejects.toThrow(TypeError)
+  })
+})
+
+describe('a URL', () => {
+  /** Serves what `answer` writes, over TLS. */
+  async function serve(answer: RequestListener): Promise<{ url: string; ca: string }> {
+    const made = await makeWorld()
+    host = createHttpsServer({ cert: made.server.certificate, key: made.server.key }, answer).listen(0, '127.0.0.1')
+    await new Promise(resolve => host!.once('listening', resolve))
+    const { port } = host.address() as AddressInfo
+    return { url: `https://127.0.0.1:${port}/revocations.json`, ca: made.authority.certificate }
+  }
+
+  test('is asked for again and again; what it names ends within 10 s, and the last good list is kept', async () => {
+    let list = listOf()
+    let requests = 0
+    let status = 200
+    const seen: Array<string | undefined> = []
+    const at = await serve((request, response) => {
+      requests++
+      seen.push(request.headers['if-none-match'])
+      response.writeHead(status, { etag: `"${requests}"`, location: 'https://127.0.0.1:1/' }).end(list)
+    })
+    await start(at)
+    const client = await dial(server!, { token: await token('demo', { id: 'stolen' }) })
+    expect([requests, seen]).toEqual([1, [undefined]])
+    list = listOf({ jti: 'stolen' })
+    expect((await client.closed).code).toBe(4401)
+    expect(seen[1]).toBe('"1"')
+    status = 503
+    await expect(openWebSocket(server!, { token: await token('demo', { id: 'stolen' }) })).rejects.toMatchObject({
+      status: 401,
+    })
+    expect(server!.ready()).toBe(true)
+  })
+
+  test.each([
+    ['redirects', 302, listOf()],
+    ['is no list', 200, '<html>'],
+    ['is down', 503, listOf()],
+    ['is too large', 200, ' '.repeat(3 * 1024 * 1024)],
+  ])('that %s lets nobody in, and the server is not ready', async (_name, status, body) => {
+    const at = await serve((_request, response) => {
+      response.writeHead(status, { location: 'https://127.0.0.1:1/' }).end(body)
+    })
+    await start(at)
+    expect(server!.ready()).toBe(false)
+    const refused = event(server!, 'refused')
+    await expect(openWebSocket(server!, {})).rejects.toMatchObject({ status: 503 })
+    expect((await refused).reason).toBe('keys-unavailable')
+  })
+
+  test('must be https', async () => {
+    await expect(start({ url: 'http://127.0.0.1/' })).rejects.toThrow('auth.revocations.url must be an https URL')
+  })
+})
