@@ -2,11 +2,28 @@ import { mixed, slow } from './beside.ts'
 import { bulk } from './bulk.ts'
 import { events } from './events.ts'
 import { idle } from './idle.ts'
+import { mux } from './mux.ts'
 import { rates } from './rates.ts'
 import type { Scenario } from './scenario.ts'
 import { small } from './small.ts'
+import { soak } from './soak.ts'
+import { storm } from './storm.ts'
+import { wan } from './wan.ts'
 import { webhook } from './webhook.ts'
 import { webSocket } from './websocket.ts'
 
 /** In the order of a run. */
-export const SCENARIOS: readonly Scenario[] = [small, rates, webhook, bulk, mixed, slow, webSocket, events, idle]
+export const SCENARIOS: readonly Scenario[] = [
+  small,
+  rates,
+  webhook,
+  bulk,
+  mixed,
+  slow,
+  wan,
+  webSocket,
+  events,
+  idle,
+  storm,
+  soak,
+]

@@ -80,7 +80,8 @@ async function openClient(port: number, ca: string, token: string, connections: 
   const tunnel = await connect({
     url: `wss://127.0.0.1:${port}`,
     ...{ token, connections, ca: readFileSync(ca), caOnly: true, proxy: '', connectTimeoutMs: CONNECT_MS },
-    target: () => new Response('ok'),
+    // With its length, which the generator of small requests asks for.
+    target: () => new Response('ok', { headers: { 'content-length': '2' } }),
   })
   tunnels.push(tunnel)
   const whole = Promise.withResolvers<void>()

@@ -10,9 +10,9 @@ import { type Road, type RoadContext, started, stopInTurn } from '../road.ts'
 
 const READY_MS = 15_000
 
-/** Path of a program; Debian keeps servers in a folder that is not on everybody's PATH. */
+/** Path of a program; servers and Go lie in folders that are not on everybody's PATH. */
 export function findProgram(name: string): string | undefined {
-  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin']
+  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/usr/local/go/bin']
   return folders.map(folder => join(folder, name)).find(canRun)
 }
 

@@ -1,0 +1,16 @@
+/**
+ * Loaded into a server before it: writes how late its event loop was, in ms, to the file that
+ * SALLYPORT_BENCH_LOOP_DELAY names, twice a second.
+ */
+import { writeFileSync } from 'node:fs'
+import { monitorEventLoopDelay } from 'node:perf_hooks'
+
+const file = process.env.SALLYPORT_BENCH_LOOP_DELAY!
+const histogram = monitorEventLoopDelay({ resolution: 5 })
+histogram.enable()
+
+setInterval(() => {
+  // A timer is late by its own period; what is above that is delay.
+  const ms = (ns: number) => Math.max(0, ns / 1e6 - 5)
+  writeFileSync(file, JSON.stringify({ p99: ms(histogram.percentile(99)), max: ms(histogram.max) }))
+}, 500).unref()

@@ -1,0 +1,24 @@
+import { fileURLToPath } from 'node:url'
+import { type Started, start } from '../lib/processes.ts'
+
+export interface Relay extends Started {
+  readonly port: number
+}
+
+/** A process that stands for a wide-area network: `roundTripMs` there and back, `bytesPerSecond` in each direction. */
+export async function startRelay(port: number, line: { roundTripMs: number; bytesPerSecond: number }): Promise<Relay> {
+  let ownPort = 0
+  const relay = await start({
+    name: 'relay',
+    command: process.execPath,
+    args: [
+      fileURLToPath(new URL('process.ts', import.meta.url)),
+      ...[port, line.roundTripMs, line.bytesPerSecond].map(String),
+    ],
+    ready: text => {
+      ownPort = Number(text)
+      return true
+    },
+  })
+  return { ...relay, port: ownPort }
+}

@@ -1,0 +1,110 @@
+import { type Relay, startRelay } from '../relay/index.ts'
+import { stopRoads } from '../roads/index.ts'
+import { type Road, withPath } from '../roads/road.ts'
+import { PATHS, SMALL_BODY } from '../upstream/service.ts'
+import type { BulkResult, BulkTask } from '../workers/bulk.ts'
+import { GIB, MIB_100 } from './bulk.ts'
+import { type Bench, overRoads, type Scenario } from './scenario.ts'
+
+const LINE = { roundTripMs: 50, bytesPerSecond: 50_000_000 } as const
+const SMALL = { rate: 50, connections: 16 } as const
+const DURATION_MS = { smoke: 500, quick: 2_500, full: 8_000 } as const
+const ALONE_MS = { smoke: 300, quick: 800, full: 3_000 } as const
+/** So that the small requests meet a line that is full. */
+const HEAD_START_MS = 1_000
+
+/** The tunnel's own connection crosses a wide-area network; `streams` downloads at a time on it. */
+type WanRoad = Road & { readonly streams: number }
+
+export const wan: Scenario = {
+  name: 'wan',
+  title: 'over a line of 50 ms and 50 MB/s: bulk, small, mixed, a bulk stream on each of two sessions',
+  async run(bench) {
+    const relays: Relay[] = []
+    const roads: WanRoad[] = []
+    try {
+      await startRoads(bench, relays, roads)
+      return [await measure(bench, roads)]
+    } finally {
+      await stopRoads(roads)
+      for (const relay of relays) await relay.stop()
+    }
+  },
+}
+
+async function startRoads(bench: Bench, relays: Relay[], roads: WanRoad[]): Promise<void> {
+  const via = async (port: number) => {
+    const relay = await startRelay(port, LINE)
+    relays.push(relay)
+    return relay.port
+  }
+  const url = `http://127.0.0.1:${await via(bench.upstreamPort)}`
+  const plain = { key: 'plain', name: 'plain TCP', url, headers: {}, pids: [], stop: async () => {} }
+  roads.push({ ...plain, streams: 1 })
+  const peers = bench.roads.mainKeys.filter(key => key !== 'nginx')
+  for (const road of await bench.roads.make(peers, { via, sessions: 1 })) roads.push({ ...road, streams: 1 })
+  const [two] = await bench.roads.make(['tunnel'], { via, sessions: 2 })
+  roads.push({ ...two!, key: 'tunnel-2', name: 'tunnel, 2 sessions, bulk on each', streams: 2 })
+}
+
+async function measure(bench: Bench, roads: readonly WanRoad[]) {
+  const byKey = new Map(roads.map(road => [road.key, road]))
+  const measured = await overRoads(bench, 'wan', roads, async (road, isWarmUp) => {
+    const { streams } = byKey.get(road.key)!
+    const small = { ...withPath(road, PATHS.small), ...SMALL, expectBody: SMALL_BODY }
+    const alone = await bench.generators.run({ ...small, durationMs: isWarmUp ? 300 : ALONE_MS[bench.mode] })
+    const durationMs = isWarmUp ? 500 : DURATION_MS[bench.mode]
+    const bytes = bench.mode === 'full' ? GIB : MIB_100
+    const bulk = bench.generators.ask<BulkTask, BulkResult>('bulk', {
+      ...withPath(road, `${PATHS.bytes}${bytes}`),
+      ...{ direction: 'down', bytes, streams, durationMs: durationMs + HEAD_START_MS },
+    })
+    await new Promise(resolve => setTimeout(resolve, HEAD_START_MS))
+    const [beside, transferred] = await Promise.all([bench.generators.run({ ...small, durationMs }), bulk])
+    const megabytes = transferred.bytes / 1e6
+    return {
+      figures: {
+        mbPerSecond: megabytes / (transferred.durationMs / 1000),
+        ...{ aloneP50: alone.p50, aloneP99: alone.p99, p50: beside.p50 },
+        overRoundTrip: beside.p99 - LINE.roundTripMs,
+      },
+      wrong: alone.wrong + beside.wrong + transferred.wrong,
+      units: megabytes,
+    }
+  })
+  return {
+    name: 'wan',
+    title: `A line of ${LINE.roundTripMs} ms and ${LINE.bytesPerSecond / 1e6} MB/s between the ends`,
+    note:
+      'A relay of ours stands between tunnel client and server (for plain TCP: before the upstream), with a queue of ' +
+      `at most 100 ms in each direction. Small requests at ${SMALL.rate}/s, corrected for coordinated omission, alone ` +
+      'and beside downloads; what is over the round trip is the p99 beside bulk less 50 ms. MB/s include the start of ' +
+      'the transfer.',
+    measured,
+    columns: [
+      { title: 'bulk MB/s', figure: 'mbPerSecond' },
+      { title: 'of plain', figure: 'mbPerSecond', over: 'plain' },
+      { title: 'small alone p50 ms', figure: 'aloneP50' },
+      { title: 'p99 ms', figure: 'aloneP99' },
+      { title: 'beside p50 ms', figure: 'p50' },
+      { title: 'p99 over round trip', figure: 'overRoundTrip' },
+      { title: 'CPU us/MB', figure: 'cpu' },
+    ],
+    charts: [
+      {
+        title: 'Bulk over 50 ms',
+        unit: 'MB/s, more is better',
+        bars: measured.map(row => ({
+          ...{ label: row.name, value: row.figures.mbPerSecond!.median, isOurs: row.key.startsWith('tunnel') },
+        })),
+      },
+      {
+        title: 'Small requests beside it: p99 over the round trip',
+        unit: 'ms, less is better',
+        bars: measured.map(row => ({
+          ...{ label: row.name, value: row.figures.overRoundTrip!.median, isOurs: row.key.startsWith('tunnel') },
+        })),
+      },
+    ],
+  }
+}

@@ -1,0 +1,187 @@
+/**
+ * A multiplexer alone: both ends in this process, over memory. `exchanges`: 64 streams at a time, each carries 300 bytes
+ * there and 1 KB back. `bulk`: one stream, 64 KiB at a time. Each byte that arrives is counted.
+ */
+import type { Duplex } from 'node:stream'
+import { Client, Server } from 'yamux-js'
+import { memoryPair } from '../../protocol/transport-memory.ts'
+import { BufferPool } from '../../protocol/yamux/pool.ts'
+import { Session } from '../../protocol/yamux/session.ts'
+import type { Stream } from '../../protocol/yamux/stream.ts'
+import { drained } from '../lib/drained.ts'
+import { serveTasks } from '../lib/worker.ts'
+
+export interface MuxTask {
+  readonly implementation: 'sallyport' | 'yamux-js'
+  readonly load: 'exchanges' | 'bulk'
+  readonly durationMs: number
+}
+
+export interface MuxResult {
+  /** Exchanges, or MB. */
+  readonly count: number
+  readonly durationMs: number
+  readonly cpuUs: number
+  /** Exchanges that ended with the wrong number of bytes. */
+  readonly wrong: number
+}
+
+const CONCURRENCY = 64
+const HEAD = Buffer.alloc(300, 'h')
+const ANSWER = Buffer.alloc(1024, 'a')
+const CHUNK = Buffer.alloc(64 * 1024, 'b')
+const QUEUED_AT_MOST = 512 * 1024
+
+serveTasks<MuxTask, MuxResult>(async ({ implementation, load, durationMs }) => {
+  const run = RUNS[`${implementation}/${load}`]
+  const before = process.cpuUsage()
+  const startedAt = performance.now()
+  const { count, wrong } = await run(() => performance.now() - startedAt > durationMs)
+  const elapsed = performance.now() - startedAt
+  const { user, system } = process.cpuUsage(before)
+  return { count, wrong, durationMs: elapsed, cpuUs: (user + system) / count }
+})
+
+type Run = (isOver: () => boolean) => Promise<{ count: number; wrong: number }>
+
+const RUNS: Record<`${MuxTask['implementation']}/${MuxTask['load']}`, Run> = {
+  'sallyport/exchanges': isOver => withSessions(answerWhole, session => exchanges(session, isOver)),
+  'sallyport/bulk': isOver => withSessions(swallow, session => bulk(session, isOver)),
+  'yamux-js/exchanges': yamuxJsExchanges,
+  'yamux-js/bulk': yamuxJsBulk,
+}
+
+async function withSessions<T>(onStream: (stream: Stream) => void, work: (session: Session) => Promise<T>): Promise<T> {
+  const [left, right] = memoryPair()
+  const pool = new BufferPool()
+  const server = new Session(left, { role: 'server', pool })
+  const client = new Session(right, { role: 'client', onStream, pool })
+  for (const session of [server, client]) session.setPeerLimits({ windowBytes: 64 * 1024 })
+  try {
+    return await work(server)
+  } finally {
+    server.close('done')
+  }
+}
+
+function answerWhole(stream: Stream): void {
+  stream.handler = {
+    data: chunk => stream.consumed(chunk.length),
+    end: () => {
+      stream.write(ANSWER)
+      stream.end()
+    },
+    reset: () => {},
+    consumed: () => {},
+  }
+}
+
+function swallow(stream: Stream): void {
+  stream.handler = {
+    data: chunk => stream.consumed(chunk.length),
+    end: () => stream.end(),
+    reset: () => {},
+    consumed: () => {},
+  }
+}
+
+function exchanges(session: Session, isOver: () => boolean): Promise<{ count: number; wrong: number }> {
+  return new Promise(resolve => {
+    let count = 0
+    let wrong = 0
+    let running = CONCURRENCY
+    const start = (): void => {
+      const stream = session.open()
+      let bytes = 0
+      stream.handler = {
+        data: chunk => {
+          bytes += chunk.length
+          stream.consumed(chunk.length)
+        },
+        end: () => {
+          count++
+          if (bytes !== ANSWER.length) wrong++
+          if (!isOver()) start()
+          else if (--running === 0) resolve({ count, wrong })
+        },
+        reset: () => wrong++,
+        consumed: () => {},
+      }
+      stream.write(HEAD)
+      stream.end()
+    }
+    for (let i = 0; i < CONCURRENCY; i++) start()
+  })
+}
+
+function bulk(session: Session, isOver: () => boolean): Promise<{ count: number; wrong: number }> {
+  return new Promise(resolve => {
+    let taken = 0
+    const stream = session.open()
+    const fill = (): void => {
+      while (stream.queuedBytes < QUEUED_AT_MOST) stream.write(CHUNK)
+    }
+    stream.handler = {
+      data: () => {},
+      end: () => resolve({ count: taken / 1e6, wrong: 0 }),
+      reset: () => resolve({ count: taken / 1e6, wrong: 1 }),
+      consumed: bytes => {
+        taken += bytes
+        if (isOver()) stream.end()
+        else fill()
+      },
+    }
+    fill()
+  })
+}
+
+/** Frames of yamux-js must not be split on the way: it loses bytes of those that are. Each write is one of its frames. */
+function yamuxJsPair(onStream: (stream: Duplex) => void) {
+  const quiet = { enableKeepAlive: false }
+  const server = new Server(stream => onStream(stream as unknown as Duplex), quiet)
+  const client = new Client(quiet)
+  client.on('data', (chunk: Buffer) => setImmediate(() => server.write(chunk)))
+  server.on('data', (chunk: Buffer) => setImmediate(() => client.write(chunk)))
+  return client
+}
+
+/**
+ * It never handles the end of a stream, so that a new one for each exchange runs out of its backlog: here 64 streams are
+ * opened once, which spares it the work of opening. Each side counts bytes.
+ */
+function yamuxJsExchanges(isOver: () => boolean): Promise<{ count: number; wrong: number }> {
+  const client = yamuxJsPair(stream => everyTime(stream, HEAD.length, () => stream.write(ANSWER)))
+  return new Promise(resolve => {
+    let count = 0
+    let running = CONCURRENCY
+    for (let i = 0; i < CONCURRENCY; i++) {
+      const stream = client.open() as unknown as Duplex
+      everyTime(stream, ANSWER.length, () => {
+        count++
+        if (!isOver()) stream.write(HEAD)
+        else if (--running === 0) resolve({ count, wrong: 0 })
+      })
+      stream.write(HEAD)
+    }
+  })
+}
+
+/** Calls `then` whenever that many more bytes have come. */
+function everyTime(stream: Duplex, size: number, then: () => void): void {
+  let bytes = 0
+  stream.on('data', (chunk: Buffer) => {
+    for (bytes += chunk.length; bytes >= size; bytes -= size) then()
+  })
+}
+
+async function yamuxJsBulk(isOver: () => boolean): Promise<{ count: number; wrong: number }> {
+  let taken = 0
+  const client = yamuxJsPair(stream => {
+    stream.on('data', (chunk: Buffer) => {
+      taken += chunk.length
+    })
+  })
+  const stream = client.open()
+  while (!isOver()) if (!stream.write(CHUNK)) await drained(stream as unknown as Duplex)
+  return { count: taken / 1e6, wrong: 0 }
+}
