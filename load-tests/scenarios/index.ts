@@ -15,9 +15,9 @@ import { webSocket } from './websocket.ts'
 /** In the order of a run. */
 export const SCENARIOS: readonly Scenario[] = [
   small,
-  rates,
   webhook,
   bulk,
+  rates,
   mixed,
   slow,
   wan,
@@ -25,5 +25,6 @@ export const SCENARIOS: readonly Scenario[] = [
   events,
   idle,
   storm,
+  mux,
   soak,
 ]
