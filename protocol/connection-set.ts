@@ -2,15 +2,22 @@
 export interface ManagedConnection {
   /** Whether no exchange is in progress. */
   readonly idle: boolean
-  /** Ends once the exchanges in progress have ended; at once if there are none. New ones are told to go elsewhere. */
-  close(): void
+  /**
+   * Ends once the exchanges in progress have ended; where there are none, `patienceMs` later: a request may be on its
+   * way. What is answered from now on says that the connection ends.
+   */
+  close(patienceMs: number): void
   /** Ends at once. */
   destroy(): void
 }
 
+/** Callers who send now and then meet the end of their connection in an answer, not in place of one. */
+const MOST_PATIENCE_MS = 2000
+
 export class ConnectionSet {
   readonly #all = new Set<ManagedConnection>()
   #closing = false
+  #patienceMs = 0
   #onEmpty: (() => void) | undefined
 
   get size(): number {
@@ -23,7 +30,7 @@ export class ConnectionSet {
 
   add(connection: ManagedConnection): void {
     this.#all.add(connection)
-    if (this.#closing) connection.close()
+    if (this.#closing) connection.close(this.#patienceMs)
   }
 
   delete(connection: ManagedConnection): void {
@@ -32,7 +39,7 @@ export class ConnectionSet {
   }
 
   closeIdle(): void {
-    for (const connection of this.#all) if (connection.idle) connection.close()
+    for (const connection of this.#all) if (connection.idle) connection.close(0)
   }
 
   destroyAll(): void {
@@ -42,7 +49,8 @@ export class ConnectionSet {
   /** Resolves once all connections are gone, which is after `graceMs` at the latest. */
   close(graceMs: number): Promise<void> {
     this.#closing = true
-    for (const connection of this.#all) connection.close()
+    this.#patienceMs = Math.min(MOST_PATIENCE_MS, graceMs / 2)
+    for (const connection of this.#all) connection.close(this.#patienceMs)
     if (this.#all.size === 0) return Promise.resolve()
     return new Promise(resolve => {
       const timer = setTimeout(() => this.destroyAll(), graceMs)

@@ -72,6 +72,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #parsing = false
   #paused = false
   #closing = false
+  /** So long after it was asked to close an idle connection is still heard: a request may be on its way. */
+  #patienceMs = 0
+  #closingSince = 0
   #halfClosed = false
   /** Body bytes that the handler has and has not yet consumed. */
   #unconsumed = 0
@@ -360,14 +363,16 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const keepAlive = this.#exchange?.keepAlive ?? false
     this.#exchange = undefined
     this.#unconsumed = 0
-    if (!keepAlive || this.#closing) {
+    const now = performance.now()
+    const patienceMs = this.#closingSince + this.#patienceMs - now
+    if (!keepAlive || (this.#closing && patienceMs <= 0)) {
       this.#linger()
       return
     }
     this.#state = 'readHead'
     this.#headBegun = false
-    this.#since = performance.now()
-    this.#watch.within(this.#limits.keepAliveMs)
+    this.#since = now
+    this.#watch.within(this.#closing ? patienceMs : this.#limits.keepAliveMs)
   }
 
   /** Closes our half, and waits a little for the caller to read what we said. */
@@ -472,9 +477,12 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     return this.#exchange === undefined && (this.#state !== 'readHead' || this.#rest === undefined)
   }
 
-  close(): void {
+  close(patienceMs: number): void {
     this.#closing = true
-    if (this.#state === 'readHead' && this.#rest === undefined) this.#linger()
+    this.#patienceMs = patienceMs
+    this.#closingSince = performance.now()
+    if (patienceMs > 0) this.#watch.within(patienceMs)
+    else if (this.#state === 'readHead' && this.#rest === undefined) this.#linger()
   }
 
   destroy(): void {
@@ -492,6 +500,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const limits = this.#limits
     switch (this.#state) {
       case 'readHead':
+        if (this.#closing && this.#rest === undefined)
+          return due(this.#closingSince, this.#patienceMs, now, this.#onIdle)
         return this.#headBegun
           ? due(this.#since, limits.headMs, now, this.#onHeadTimeout)
           : due(this.#since, limits.keepAliveMs, now, this.#onIdle)

@@ -196,6 +196,22 @@ describe('plain', () => {
     await peer.saying('ok')
   })
 
+  test('closing, it answers what comes on connections that are open, says that they end, and ends those that stay idle', async () => {
+    const { handler, seen } = recorder(({ response }) => ok(response))
+    const listener = await start(handler)
+    const [late, idle] = await Promise.all([call(listener.address.port), call(listener.address.port)])
+    for (const peer of [late, idle]) {
+      peer.send(GET)
+      expect(await peer.saying('ok')).not.toMatch(/connection: close/i)
+    }
+    const closed = listener.close({ graceMs: 200 })
+    late.send(GET)
+    expect(await late.end()).toMatch(/ok.*connection: close.*ok/is)
+    await idle.end()
+    await closed
+    expect(seen).toHaveLength(3)
+  })
+
   test('a port in use is an error with its code', async () => {
     const { handler } = recorder(() => {})
     const listener = await start(handler)
