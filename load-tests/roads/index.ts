@@ -1,4 +1,6 @@
 /** All roads, started when they are first asked for, and kept until the end of the run. */
+
+import type { Mode } from '../lib/mode.ts'
 import { direct, httpProxyHop, nginxHop } from './hops.ts'
 import { PEERS, type PeerName } from './peers/index.ts'
 import type { Road, RoadContext, RoadMaker } from './road.ts'
@@ -20,22 +22,33 @@ export type RoadKey = keyof typeof OURS | PeerName
 export class Roads {
   readonly #context: RoadContext
   readonly #peers: readonly PeerName[]
-  readonly #smoke: boolean
+  readonly #mode: Mode
   readonly #started = new Map<string, Promise<Road[]>>()
   /** Peers that did not start, and why. */
   readonly failed = new Map<string, string>()
 
-  /** `smoke`: only the shortest list of roads. */
-  constructor(context: RoadContext, peers: readonly PeerName[], smoke: boolean) {
+  constructor(context: RoadContext, peers: readonly PeerName[], mode: Mode) {
     this.#context = context
     this.#peers = peers
-    this.#smoke = smoke
+    this.#mode = mode
   }
 
   /** Every road, and every peer that is here. */
   async all(): Promise<Road[]> {
-    if (this.#smoke) return this.pick('nginx', 'ingress', 'tunnel', 'tunnel-tls')
+    if (this.#mode === 'smoke') return this.pick('nginx', 'ingress', 'tunnel', 'tunnel-tls')
     return this.pick(...(Object.keys(OURS) as RoadKey[]), ...this.#peers)
+  }
+
+  /** One road of each kind; in a full run all of them. */
+  async some(): Promise<Road[]> {
+    if (this.#mode === 'full') return this.all()
+    return this.pick(
+      ...(this.#mode === 'smoke' ? [] : (['direct'] as const)),
+      'nginx',
+      'ingress',
+      'tunnel',
+      ...this.#peers,
+    )
   }
 
   /** The unit of the ratios, the tunnel, and the peers. */
@@ -44,7 +57,7 @@ export class Roads {
   }
 
   get mainKeys(): readonly RoadKey[] {
-    return ['nginx', 'tunnel', ...(this.#smoke ? [] : this.#peers)]
+    return ['nginx', 'tunnel', ...this.#peers]
   }
 
   async pick(...keys: readonly RoadKey[]): Promise<Road[]> {

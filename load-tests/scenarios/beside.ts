@@ -1,4 +1,5 @@
 /** Small requests at a fixed rate, first alone and then beside something that would hold them up on a bad road. */
+import type { Mode } from '../lib/mode.ts'
 import type { Section } from '../lib/section.ts'
 import { stopRoads } from '../roads/index.ts'
 import { type Road, withPath } from '../roads/road.ts'
@@ -13,6 +14,7 @@ interface Neighbour {
   readonly name: string
   readonly title: string
   readonly note: string
+  readonly modes: readonly Mode[]
   run(bench: Bench, road: Road, durationMs: number): Promise<{ mbPerSecond: number; wrong: number }>
 }
 
@@ -24,6 +26,7 @@ export const mixed = beside({
   name: 'mixed',
   title: 'small requests beside bulk downloads on the same session',
   note: 'Two downloads at full speed; the tunnels have one session for everything.',
+  modes: ['smoke', 'quick', 'full'],
   async run(bench, road, durationMs) {
     const bytes = bench.mode === 'smoke' ? MIB_4 : MIB_100
     const task: BulkTask = {
@@ -39,6 +42,7 @@ export const slow = beside({
   name: 'slow',
   title: 'small requests beside slow readers on the same session',
   note: 'Eight downloads whose callers take 50 kB a second each; the tunnels have one session for everything.',
+  modes: ['smoke', 'full'],
   async run(bench, road, durationMs) {
     const bytes = bench.mode === 'smoke' ? MIB_4 : MIB_100
     const task: SlowTask = {
@@ -54,6 +58,7 @@ function beside(neighbour: Neighbour): Scenario {
   return {
     name: neighbour.name,
     title: neighbour.title,
+    modes: neighbour.modes,
     async run(bench) {
       const roads = await bench.roads.make(bench.roads.mainKeys, { sessions: 1 })
       try {

@@ -1,12 +1,11 @@
 import { cpuMs } from '../lib/cpu.ts'
 import type { Generators } from '../lib/generator.ts'
 import { interleaved, type Measured, type Round } from '../lib/measure.ts'
+import type { Mode } from '../lib/mode.ts'
 import type { Secrets } from '../lib/secrets.ts'
 import type { Section } from '../lib/section.ts'
 import type { Roads } from '../roads/index.ts'
 import type { Road } from '../roads/road.ts'
-
-export type Mode = 'smoke' | 'quick' | 'full'
 
 /** What a scenario works with. */
 export interface Bench {

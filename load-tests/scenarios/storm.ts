@@ -16,6 +16,8 @@ const RETURN_MS = { smoke: 15_000, quick: 30_000, full: 90_000 } as const
 const SMALL_RATE = 50
 const SMALL_MS = { smoke: 2_000, quick: 8_000, full: 20_000 } as const
 const LOOP_DELAY = new URL('../idle/loop-delay.ts', import.meta.url).href
+/** The small requests are under way when the server dies. */
+const LEAD_MS = 500
 const NS_PER_S = 1e9
 
 /** The server is killed under its clients and starts again on the same ports at once. */
@@ -89,11 +91,11 @@ async function restart(
   count: number,
 ): Promise<Section> {
   bench.progress('storm: the server restarts')
-  const small = bench.generators.run({
-    url: `http://127.0.0.1:${server.public}/`,
-    headers: { host: `storm-0.${DOMAIN}` },
-    ...{ connections: 8, rate: SMALL_RATE, durationMs: SMALL_MS[bench.mode], expectBody: 'ok' },
-  })
+  const load = { url: `http://127.0.0.1:${server.public}/`, headers: { host: `storm-0.${DOMAIN}` }, expectBody: 'ok' }
+  const paced = { ...load, connections: 8, rate: SMALL_RATE }
+  const before = await bench.generators.run({ ...paced, durationMs: 500 })
+  const small = bench.generators.run({ ...paced, durationMs: SMALL_MS[bench.mode] })
+  await new Promise(resolve => setTimeout(resolve, LEAD_MS))
   const killedNs = Number(process.hrtime.bigint())
   const waiting = worker.ask({ op: 'wait-for-return', timeoutMs: RETURN_MS[bench.mode] })
   await server.kill()
@@ -109,7 +111,7 @@ async function restart(
     ...{ handshakes: busiestSecond(secondsSince(killedNs, sessionsBackNs)), delayP99: p99, delayMax: max },
     ...fate(answers),
   }
-  const wrong = count * CONNECTIONS - sessionsBackNs.length + (answers['wrong body'] ?? 0)
+  const wrong = before.wrong + count * CONNECTIONS - sessionsBackNs.length + (answers['wrong body'] ?? 0)
   const subject = { key: 'sallyport', name: `${count} clients, ${CONNECTIONS} sessions each` }
   return {
     name: 'storm',
