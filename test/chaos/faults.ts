@@ -9,6 +9,10 @@ import type { Random } from './random.ts'
 
 /** How long a killed part is missed before somebody starts it again. */
 const MISSED_MS = 1000
+/** Kubernetes calls it `minReadySeconds`. */
+const READY_MS = 1000
+/** A part that is restarted in place should be back in this time; requests are held for longer than that. */
+const BACK_MS = 3000
 
 /** The new instance takes over, then the old one is asked to end: a rolling update of the client. */
 export async function updateClient(client: ClientNode): Promise<void> {
@@ -18,9 +22,13 @@ export async function updateClient(client: ClientNode): Promise<void> {
 }
 
 /** The old instance ends first: a restart in place. */
-export async function restartClient(client: ClientNode): Promise<void> {
+export async function restartClient(deployment: Deployment, client: ClientNode): Promise<void> {
   await client.stop()
-  await client.start()
+  const endedMs = performance.now()
+  client.child = await client.startInstance()
+  const awayMs = performance.now() - endedMs
+  await client.bothConnected(client.child)
+  if (awayMs > BACK_MS) deployment.notes.push(`a client was back only after ${(awayMs / 1000).toFixed(1)} s`)
 }
 
 /** A second instance takes over, and goes: the first stood by and is active again. */
@@ -29,9 +37,12 @@ export async function takeOver(client: ClientNode): Promise<void> {
   await client.stop(second)
 }
 
-/** One replica after the other is asked to end, and starts anew. */
+/** One replica after the other is asked to end, and starts anew; each is ready for a moment before the next one goes. */
 export async function updateServers(servers: readonly ServerNode[]): Promise<void> {
-  for (const server of servers) await restartServer(server)
+  for (const server of servers) {
+    await restartServer(server)
+    await wait(READY_MS)
+  }
 }
 
 export async function restartServer(server: ServerNode): Promise<void> {

@@ -98,6 +98,7 @@ async function table(rows: readonly Row[], random: Random): Promise<number> {
       lines.push([row.title, name, String(row.times), ...cellsOf(account), problems.length === 0 ? 'holds' : 'FAILS'])
       console.log(`${row.name}, ${name}: ${lines.at(-1)!.slice(2).join(', ')}`)
       for (const [reason, count] of account.reasons) console.log(`    ${count} of ${reason}`)
+      for (const note of account.notes) console.log(`    note: ${note}`)
       for (const problem of problems) console.log(`    FAILS: ${problem}`)
     }
   }

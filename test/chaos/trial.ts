@@ -42,6 +42,7 @@ export async function runTrial(row: Row, size: TrialSize, random: Random, stop: 
     }
     await sent(size.requests)
     await unlessStopped(traffic.stop(), stop)
+    ledger.total.notes.push(...deployment.notes)
     return ledger.total
   } finally {
     await deployment.stop()

@@ -36,6 +36,8 @@ export class Deployment {
   readonly upstreams: TrafficUpstream[] = []
   readonly servers: ServerNode[] = []
   readonly clients: ClientNode[] = []
+  /** What of the faults' own conditions did not hold, in words. */
+  readonly notes: string[] = []
   readonly #relays: Relay[] = []
   router: RouterNode | undefined
   redis: RedisNode | undefined
@@ -105,11 +107,13 @@ export class Deployment {
     return { port, authority: `${runtime}.${DOMAIN}:${port}`, ca: this.files.ca }
   }
 
-  /** Ends everything at once; nothing of it is left. */
+  /** Ends everything at once; nothing of it is left, but with `SALLYPORT_CHAOS_KEEP=1` the folder with all logs. */
   async stop(): Promise<void> {
     await this.processes.killAll()
     await Promise.all([this.#proxy?.stop(), this.redis?.kill()])
     await Promise.all([...this.#relays.map(relay => relay.stop()), ...this.upstreams.map(upstream => upstream.stop())])
-    await this.files.remove()
+    if (process.env.SALLYPORT_CHAOS_KEEP === undefined) return this.files.remove()
+    await this.processes.saveLogs(this.files.folder)
+    console.log(`logs are in ${this.files.folder}`)
   }
 }

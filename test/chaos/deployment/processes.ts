@@ -1,4 +1,6 @@
 /** The `sallyport` processes of a deployment: started, told apart, and none left behind. */
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { Running } from '../../cli/process.ts'
 import type { DeploymentFiles } from './files.ts'
 
@@ -8,6 +10,7 @@ const LIVE_FLAGS = ['--log.format', 'json', '--admin.listen', '127.0.0.1:0']
 export class Processes {
   readonly files: DeploymentFiles
   readonly #environment: Record<string, string>
+  readonly #started: Array<{ readonly part: string; readonly child: Running }> = []
   readonly #running = new Map<Running, string>()
 
   constructor(files: DeploymentFiles, inspect: boolean) {
@@ -30,8 +33,16 @@ export class Processes {
     const token = ['--admin.token.file', this.files.at('admin.token')]
     const child = new Running([component, ...LIVE_FLAGS, ...token, ...flags], this.#environment)
     this.#running.set(child, part)
+    this.#started.push({ part, child })
     void child.end().then(() => this.#running.delete(child))
     return child
+  }
+
+  /** Writes what each process of this deployment has logged into `folder`. */
+  async saveLogs(folder: string): Promise<void> {
+    for (const [i, { part, child }] of this.#started.entries()) {
+      await writeFile(join(folder, `${i}-${part.replaceAll(' ', '-')}-${child.pid}.log`), `${child.text}\n`)
+    }
   }
 
   async killAll(): Promise<void> {

@@ -19,7 +19,7 @@ function proxyConfig(files: DeploymentFiles, folder: string, port: number, ports
   return `daemon off;
 master_process off;
 pid ${folder}/nginx.pid;
-error_log stderr error;
+error_log ${folder}/error.log error;
 events { worker_connections 4096; }
 http {
   access_log off;

@@ -30,6 +30,8 @@ export class Account {
   /** Ids of requests that an upstream executed more than once. */
   readonly twice: string[] = []
   readonly wrong: string[] = []
+  /** What of the fault's own conditions did not hold, in words. */
+  readonly notes: string[] = []
   /** Longest time in which a runtime answered nothing, though asked. */
   longestGapMs = 0
 
