@@ -309,7 +309,12 @@ describe('several replicas', () => {
     expect((await same.receive('bye')).reason).toBe('another connection of this instance is with this replica')
     const other = await a.serve(1, 'b')
     expect(other.hello?.connection).toBe(1)
-    expect(tunnel.stats().sessions.map(({ replica }) => replica).sort()).toEqual(['a', 'b'])
+    expect(
+      tunnel
+        .stats()
+        .sessions.map(({ replica }) => replica)
+        .sort(),
+    ).toEqual(['a', 'b'])
     expect(tunnel.stats().reconnects).toBe(0)
   })
 

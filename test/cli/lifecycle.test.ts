@@ -1,0 +1,160 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
+import { Running } from './process.ts'
+import { sallyport } from './run.ts'
+
+let folder: string
+let keys: TokenKeys
+const running: Running[] = []
+const file = (name: string) => join(folder, name)
+const environment = { RUNTIME_DIRECTORY: '' }
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-lifecycle-'))
+  mkdirSync(file('run'), { mode: 0o700 })
+  environment.RUNTIME_DIRECTORY = file('run')
+  await sallyport(['certs', 'init', '--out', folder, '--host', '127.0.0.1'])
+  keys = await createKeys()
+  writeFileSync(file('jwks.json'), JSON.stringify(keys.jwks))
+})
+beforeEach(() => writeFileSync(file('revoked.json'), ''))
+afterEach(async () => {
+  for (const process of running.splice(0)) await process.end('SIGKILL')
+})
+afterAll(() => rmSync(folder, { recursive: true }))
+
+function start(args: readonly string[]): Running {
+  const process = new Running([...args, '--admin.listen', '127.0.0.1:0'], environment)
+  running.push(process)
+  return process
+}
+
+function startServer(...more: string[]): Running {
+  return start([
+    ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
+    ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
+    ...['--auth.jwks.file', file('jwks.json'), '--auth.revocations.file', file('revoked.json'), ...more],
+  ])
+}
+
+async function startClient(server: Running, runtime: string): Promise<Running> {
+  const { token } = await createToken({ key: keys.privateJwk, runtime, ttl: '1h', id: `token-of-${runtime}` })
+  writeFileSync(file(`token-${runtime}`), token)
+  const client = start([
+    ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
+    ...['--token.file', file(`token-${runtime}`), '--target', 'http://127.0.0.1:9'],
+  ])
+  await client.line(line => line.msg === 'connected' && line.connection === 0)
+  await client.line(line => line.msg === 'connected' && line.connection === 1)
+  return client
+}
+
+/** A command that an operator types on the server's machine; others may run servers here too. */
+async function typeOn(server: Running, ...words: string[]) {
+  return await sallyport([...words, '--admin', `http://${await server.address('admin')}`], { environment })
+}
+
+/** The same; fails the test unless it ends with 0. */
+async function type(server: Running, ...words: string[]): Promise<string> {
+  const { code, out, notes } = await typeOn(server, ...words)
+  expect([code, notes]).toEqual([0, ''])
+  return out
+}
+
+const audits = (server: Running, action: string) =>
+  server.lines.filter(line => line.audit === true && line.action === action)
+
+interface Listed {
+  readonly id: string
+  readonly runtime: string
+}
+
+const list = async (server: Running, ...more: string[]) =>
+  JSON.parse(await type(server, 'sessions', 'list', '--json', ...more)) as readonly Listed[]
+
+describe('by hand', () => {
+  test('sessions and runtimes are listed, shown, and found by the beginning of an id', async () => {
+    const server = startServer('--replica', 'north')
+    await startClient(server, 'demo')
+    await startClient(server, 'other')
+    expect((await list(server)).map(({ runtime }) => runtime).sort()).toEqual(['demo', 'demo', 'other', 'other'])
+    const [session] = await list(server, '--runtime', 'demo')
+    expect(await type(server, 'sessions', 'list', '--runtime', 'demo')).toMatch(
+      new RegExp(`^SESSION +RUNTIME +INSTANCE .*\\n(.*\\n)*${session!.id.slice(0, 8)} +demo +`),
+    )
+    expect(await type(server, 'sessions', 'show', '--session', session!.id.slice(0, 8))).toContain(`${session!.id}\n`)
+    expect(await type(server, 'runtimes', 'list')).toMatch(
+      /^RUNTIME +REPLICA +SESSIONS .*\n(demo|other) +north +2 +1 +/,
+    )
+    expect(await typeOn(server, 'sessions', 'show', '--session', 'nobody')).toMatchObject({ code: 1 })
+    expect(await type(server, 'status')).toMatch(/^server .*: ready.*\n {2}replica north: 2 runtimes, 4 sessions, /m)
+  })
+
+  test('a drain moves each session to a new one, before the old one is left', async () => {
+    const server = startServer()
+    const client = await startClient(server, 'demo')
+    const before = (await list(server)).map(({ id }) => id)
+    const out = await type(server, 'sessions', 'drain', '--runtime', 'demo', '--reason', 'spring cleaning')
+    for (const id of before) expect(out).toContain(`session ${id} on replica `)
+    for (const id of before) {
+      await client.line(line => line.msg === 'disconnected' && line.session === id && line.reason === 'spring cleaning')
+    }
+    const after = (await list(server)).map(({ id }) => id)
+    expect(after.length).toBeGreaterThanOrEqual(2)
+    expect(after.filter(id => before.includes(id))).toEqual([])
+    expect(audits(server, '/sessions/drain')).toMatchObject([
+      { who: expect.stringContaining('@'), from: '127.0.0.1', body: { runtime: 'demo', reason: 'spring cleaning' } },
+    ])
+  })
+
+  test('a session is closed, and its client comes again', async () => {
+    const server = startServer()
+    const client = await startClient(server, 'demo')
+    const [session] = await list(server)
+    await type(server, 'sessions', 'close', '--session', session!.id)
+    await client.line(line => line.msg === 'disconnected' && line.session === session!.id)
+    await client.line(line => line.msg === 'connected' && client.lines.indexOf(line) > 3)
+    expect(audits(server, '/sessions/close')).toMatchObject([{ body: { session: session!.id } }])
+    const again = await typeOn(server, 'sessions', 'close', '--session', session!.id)
+    expect(again).toMatchObject({ code: 1, notes: `sallyport: there is no session ${session!.id}\n` })
+    expect((await typeOn(server, 'sessions', 'close', '--runtime', 'nobody')).code).toBe(1)
+    expect((await typeOn(server, 'sessions', 'close')).code).toBe(2)
+  })
+
+  test('a revocation ends sessions at once, lets nobody in again, and survives a restart', async () => {
+    const server = startServer()
+    const [good, bad] = [await startClient(server, 'demo'), await startClient(server, 'other')]
+    const out = await type(server, 'revoke', '--jti', 'token-of-other', '--until', '+90d')
+    expect(out).toMatch(/^revoked on replica \S+: 2 sessions ended; kept over a restart\n$/)
+    await bad.line(line => line.msg.startsWith('not let in'))
+    expect((await list(server)).map(({ runtime }) => runtime)).toEqual(['demo', 'demo'])
+    expect(good.lines.some(line => line.msg === 'disconnected')).toBe(false)
+    expect(readFileSync(file('revoked.json'), 'utf8')).toContain('token-of-other')
+    expect(audits(server, '/revoke')).toMatchObject([{ body: { tokenId: 'token-of-other' } }])
+    await server.end('SIGTERM')
+    const next = startServer()
+    const { token } = await createToken({ key: keys.privateJwk, runtime: 'other', ttl: '1h', id: 'token-of-other' })
+    writeFileSync(file('token-other'), token)
+    const refused = start([
+      ...['client', '--server', `wss://${await next.address('control')}`, '--ca', file('ca.pem'), '--exit-on-refusal'],
+      ...['--token.file', file('token-other'), '--target', 'http://127.0.0.1:9'],
+    ])
+    expect(await refused.end()).toBe(4)
+  })
+
+  test('a drained server is not ready and empties, but stays', async () => {
+    const server = startServer('--health.listen', '127.0.0.1:0')
+    const client = await startClient(server, 'demo')
+    expect(await type(server, 'drain')).toMatch(
+      /^replica \S+ drains: not ready, no new connections, 2 sessions asked to move\n$/,
+    )
+    await client.line(line => line.msg === 'disconnected')
+    expect((await fetch(`http://${await server.address('health')}/readyz`)).status).toBe(503)
+    expect((await fetch(`http://${await server.address('health')}/livez`)).status).toBe(200)
+    expect(audits(server, '/drain')).toHaveLength(1)
+    expect(await server.end('SIGTERM')).toBe(0)
+  })
+})
