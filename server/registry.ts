@@ -19,6 +19,8 @@ export interface Member {
   readonly rttMs: number
   /** Exchanges open on it. */
   exchanges: number
+  /** It is slow to answer, or has just refused an exchange: it gets none while another is well. */
+  readonly overdue: boolean
   /** Its instance was given an epoch, became active or became a standby. */
   granted(grant: Grant): void
 }
@@ -36,6 +38,8 @@ export interface Route {
   readonly usable: boolean
   exchanges: number
   open(): Stream
+  /** It did not take an exchange. */
+  refused?(): void
   /** An exchange of it is over. */
   released(): void
 }
@@ -248,16 +252,17 @@ export class Registry<M extends Member, H = never> {
     if (second >= first) second++
     const a = live[first]!
     const b = live[second]!
-    if (a === not) return b
-    if (b === not) return a
-    return cost(a) <= cost(b) ? a : b
+    const picked = a === not ? b : b === not ? a : better(a, b)
+    if (!picked.overdue || live.length === 2) return picked
+    return live.find(one => one !== not && !one.overdue) ?? picked
   }
 
   /** Tells the sessions of this replica what the directory says of their instances. */
   #apply(standing: Standing): void {
     const { runtime, active } = standing
     for (const instance of this.#runtimes.get(runtime)?.values() ?? []) {
-      const epoch = standing.instances.get(instance.id)?.epoch ?? 0
+      // A directory that lost its memory does not take from an instance what it holds.
+      const epoch = standing.instances.get(instance.id)?.epoch ?? instance.grant.epoch
       this.#grant(runtime, instance, { epoch, active: active === instance.id })
       this.#correct(standing, instance)
     }
@@ -295,6 +300,11 @@ function claimOf<M extends Member>(runtime: string, { id, grant, lastEpoch }: In
 
 /** Below this, differences are those of a busy event loop and say nothing of the path. */
 const NEAR_MS = 5
+
+function better<M extends Member>(a: M, b: M): M {
+  if (a.overdue !== b.overdue) return a.overdue ? b : a
+  return cost(a) <= cost(b) ? a : b
+}
 
 function cost(member: Member): number {
   return Math.max(member.rttMs, NEAR_MS) * (member.exchanges + 1)

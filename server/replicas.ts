@@ -3,12 +3,11 @@ import { randomBytes } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import type { Directory } from './directory/directory.ts'
 import { MemoryDirectory } from './directory/memory.ts'
-import type { RedisDirectory } from './directory/redis.ts'
 import type { RedisAddress } from './directory/redis-link.ts'
 import type { Settings } from './options.ts'
 import { Peers } from './peer/peers.ts'
 import type { SplicedSession } from './peer/splice.ts'
-import type { RedisOptions } from './replica-options.ts'
+import type { PeerOptions, RedisOptions } from './replica-options.ts'
 import { loadTls, TlsKeeper } from './tls.ts'
 
 export const DEFAULT_LEASE_MS = 10_000
@@ -26,60 +25,60 @@ export interface Replicas {
 /** Opens the directory; resolves once it has answered, or could not be reached. */
 export async function openReplicas(settings: Settings): Promise<Replicas> {
   const { directory } = settings
-  if (directory === undefined || !('url' in directory)) {
-    const alone = { shared: false, peers: undefined, keeper: undefined, pick: () => undefined }
-    return { directory: directory ?? new MemoryDirectory(), ...alone }
-  }
+  if (directory !== undefined && 'url' in directory) return openShared(settings, directory)
+  const alone = { shared: false, peers: undefined, keeper: undefined, pick: () => undefined }
+  return { directory: directory ?? new MemoryDirectory(), ...alone }
+}
+
+async function openShared(settings: Settings, options: RedisOptions): Promise<Replicas> {
+  const { logger, record } = settings
+  const { leaseMs = DEFAULT_LEASE_MS, prefix = 'sallyport' } = options
   // Two processes of one name, as after a restart, are two replicas.
   const replica = `${encodeURIComponent(settings.replica)}~${randomBytes(4).toString('hex')}`
-  const replicas: { -readonly [K in keyof Replicas]: Replicas[K] } = {
-    directory: new MemoryDirectory(),
+  const pick: Replicas['pick'] = (runtime, epoch) => replicas.pick(runtime, epoch)
+  const { peer } = settings
+  const opened = peer && (await openPeers(settings, peer, { replica, leaseMs, pick }))
+  const { RedisDirectory } = await import('./directory/redis.ts')
+  const directory = new RedisDirectory({
+    redis: () => readAddress(options),
+    replica,
+    address: opened?.address ?? '',
+    leaseMs,
+    prefix,
+    logger,
+    witnesses: opened?.peers,
+    record,
+  })
+  const replicas: Replicas = {
+    directory,
     shared: true,
-    peers: undefined,
-    keeper: undefined,
+    peers: opened?.peers,
+    keeper: opened?.keeper,
     pick: () => undefined,
   }
-  const address = await openPeers(settings, replica, directory, replicas)
-  const { RedisDirectory: Redis } = await import('./directory/redis.ts')
-  const redis: RedisDirectory = new Redis({
-    redis: () => readAddress(directory),
-    replica,
-    address,
-    leaseMs: directory.leaseMs ?? DEFAULT_LEASE_MS,
-    prefix: directory.prefix ?? 'sallyport',
-    logger: settings.logger,
-    witnesses: replicas.peers,
-    record: settings.record,
-  })
-  replicas.directory = redis
-  await redis.open()
+  await directory.open()
   return replicas
 }
 
-/** Returns the address that other replicas are told. */
-async function openPeers(
-  settings: Settings,
-  replica: string,
-  directory: RedisOptions,
-  replicas: { -readonly [K in keyof Replicas]: Replicas[K] },
-): Promise<string> {
-  const { peer, limits, logger } = settings
-  if (peer === undefined) return ''
+interface Ourselves {
+  readonly replica: string
+  readonly leaseMs: number
+  readonly pick: Replicas['pick']
+}
+
+async function openPeers({ limits, logger }: Settings, peer: PeerOptions, ourselves: Ourselves) {
   const { ca } = peer.tls
   const peers = new Peers({
-    replica,
+    ...ourselves,
     tls: { ...(await loadTls(peer.tls)), ca },
-    leaseMs: directory.leaseMs ?? DEFAULT_LEASE_MS,
     bufferBytes: limits.processBufferBytes,
     maxWindowBytes: limits.maxWindowBytes,
     logger,
-    pick: (runtime, epoch) => replicas.pick(runtime, epoch),
   })
-  const bound = await peers.bind(peer.host ?? '127.0.0.1', peer.port)
-  logger.info({ name: 'peer', address: bound }, 'listening')
-  replicas.peers = peers
-  replicas.keeper = new TlsKeeper(peer.tls, pair => peers.setTls({ ...pair, ca }), logger)
-  return peer.advertise ?? bound
+  const address = await peers.bind(peer.host ?? '127.0.0.1', peer.port)
+  logger.info({ name: 'peer', address }, 'listening')
+  const keeper = new TlsKeeper(peer.tls, pair => peers.setTls({ ...pair, ca }), logger)
+  return { peers, keeper, address: peer.advertise ?? address }
 }
 
 async function readAddress({ url, user, password, ca }: RedisOptions): Promise<RedisAddress> {

@@ -9,7 +9,7 @@ interface Entry {
   readonly connection: number
 }
 
-const MAX_ENTRIES = 1_000_000
+const MAX_ENTRIES = 250_000
 
 export class Known {
   readonly #entries = new Map<string, Entry>()
@@ -64,6 +64,16 @@ export class Known {
   /** Whether it says less than what is known: the directory has lost its memory. */
   outdated(standing: Standing): boolean {
     return standing.epoch < (this.last(standing.runtime)?.epoch ?? 0)
+  }
+
+  /** Whether somebody here has asked for it: of all others changes need not be heard. */
+  wants(runtime: string): boolean {
+    return this.#entries.has(runtime)
+  }
+
+  /** Somebody asks for it, and there is no answer yet. */
+  expect(runtime: string): void {
+    if (!this.#entries.has(runtime)) this.#entries.set(runtime, { standing: undefined, connection: -1 })
   }
 
   /** The directory knows nothing of it. */

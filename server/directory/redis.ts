@@ -74,7 +74,7 @@ export class RedisDirectory implements Directory {
   #confirming: Claim[] = []
   #refreshing = new Map<string, Promise<Standing | 'unknown' | undefined>>()
   #timer: NodeJS.Timeout | undefined
-  #state: DirectoryState = 'lost'
+  #state: DirectoryState | undefined
   /** Nobody listens where Redis should be: nobody can be granted anything. */
   #refused = false
   #closed = false
@@ -139,6 +139,7 @@ export class RedisDirectory implements Directory {
   }
 
   async #look(runtime: string): Promise<Standing | 'unknown' | undefined> {
+    this.#known.expect(runtime)
     try {
       const standing = await this.#change('look', runtime, '', 0)
       if (standing === undefined && !this.young) this.#known.missing(runtime)
@@ -152,7 +153,8 @@ export class RedisDirectory implements Directory {
 
   async ready({ runtime, instance, lastEpoch }: Claim): Promise<Standing> {
     this.#leaving.delete(keyOf(runtime, instance))
-    const presented = presentedEpoch(lastEpoch)
+    const held = this.#known.last(runtime)?.instances.get(instance)?.epoch ?? 0
+    const presented = Math.max(presentedEpoch(lastEpoch), held)
     try {
       return (await this.#change('enter', runtime, instance, presented))!
     } catch (error) {
@@ -173,7 +175,7 @@ export class RedisDirectory implements Directory {
   /** Without the directory: no new epoch, but what is so is told. */
   #presume(standing: Standing): Standing {
     this.#learn(standing)
-    this.#witnesses.tell(standing)
+    this.#witnesses.tell(standing, true)
     return standing
   }
 
@@ -202,7 +204,7 @@ export class RedisDirectory implements Directory {
     if (link !== this.#link) throw new Error('the directory was lost meanwhile')
     const standing = answer === null ? undefined : parseStanding(answer, this.#now())
     if (standing === undefined) return undefined
-    if (standing.epoch > (seen?.epoch ?? 0)) this.#witnesses.tell(standing)
+    if (standing.epoch > (seen?.epoch ?? 0)) this.#witnesses.tell(standing, true)
     this.#learn(standing)
     return this.#known.last(runtime)
   }
@@ -217,13 +219,13 @@ export class RedisDirectory implements Directory {
   }
 
   #learn(standing: Standing): void {
-    if (this.#known.learn(standing)) this.#listener?.changed(standing)
-    else if (this.#known.outdated(standing)) this.#remind(standing.runtime)
-  }
-
-  /** The directory forgot an epoch that we know of. */
-  #remind(runtime: string): void {
-    void this.refresh(runtime)
+    if (this.#known.learn(standing)) {
+      this.#witnesses.tell(standing, false)
+      this.#listener?.changed(standing)
+    } else if (this.#known.outdated(standing)) {
+      // It forgot an epoch that we know of; asking reminds it.
+      void this.refresh(standing.runtime)
+    }
   }
 
   #heard(standing: Standing): void {
@@ -319,7 +321,8 @@ export class RedisDirectory implements Directory {
 
   #message(text: string): void {
     try {
-      this.#learn(parseStanding(text, this.#now()))
+      const standing = parseStanding(text, this.#now())
+      if (this.#known.wants(standing.runtime)) this.#learn(standing)
     } catch (error) {
       this.#logger.warn({ err: error }, 'what came on the channel of the directory cannot be read')
     }

@@ -19,13 +19,16 @@ export function parseStanding(text: string, nowMs: number): Standing {
   }
 }
 
-/** The same, written, for another replica; read with {@link parseStanding}. */
+/** Instances that one message tells of: it has at most 16 KiB. */
+const MAX_TOLD = 16
+
+/** The same, written, for another replica; read with {@link parseStanding}. The active instance comes first. */
 export function formatStanding(standing: Standing, nowMs: number): string {
   const { runtime, epoch, active, version, instances, changedMs } = standing
-  const head = [runtime, String(epoch), active, String(version), String(Math.max(0, Math.floor(nowMs - changedMs)))]
-  return JSON.stringify(
-    head.concat(...[...instances].map(([name, { epoch, replicas }]) => [name, [epoch, ...replicas].join(' ')])),
-  )
+  const list = [runtime, epoch, active, version, Math.max(0, Math.floor(nowMs - changedMs))].map(String)
+  const told = [...instances].sort(([, a], [, b]) => b.epoch - a.epoch).slice(0, MAX_TOLD)
+  for (const [name, { epoch, replicas }] of told) list.push(name, [epoch, ...replicas].join(' '))
+  return JSON.stringify(list)
 }
 
 export interface ReplicaLease {

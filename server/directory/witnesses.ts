@@ -23,8 +23,8 @@ export interface Witnesses {
   watch(on: boolean): void
   /** Until when all others vouch, by the monotonic clock. */
   vouchedUntilMs(): number
-  /** Tells the others. */
-  tell(standing: Standing): void
+  /** Tells the others; `own`: this replica was granted it, or presumes it. */
+  tell(standing: Standing, own: boolean): void
 }
 
 /** Nobody speaks with the other replicas: as soon as there are any, nobody vouches. */

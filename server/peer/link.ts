@@ -36,8 +36,10 @@ export class PeerLink {
   #named = false
   #timer: NodeJS.Timeout | undefined
   #closed = false
-  /** Nobody listens at its address, or somebody else does, or it said that it stops. */
-  gone = false
+  /** Nobody listens at its address. */
+  #refused = false
+  /** It said that it stops, or somebody else lives at its address now. */
+  #departed = false
   /** Since when it is up without a break; later than any time while it is down. */
   sinceMs = Number.POSITIVE_INFINITY
   /** It has told all that it knew, on this connection. */
@@ -54,6 +56,11 @@ export class PeerLink {
     this.address = address
     this.#options = options
     this.#dial()
+  }
+
+  /** It can be granted nothing: it is no more. */
+  get gone(): boolean {
+    return this.#refused || this.#departed
   }
 
   get up(): boolean {
@@ -138,7 +145,7 @@ export class PeerLink {
         this.#session?.leaveStream(message.stream)
         return
       case 'bye':
-        this.gone = true
+        this.#departed = true
         this.#options.onChange()
         return
       default:
@@ -148,12 +155,11 @@ export class PeerLink {
 
   #isNamed(name: string): void {
     if (name !== this.name) {
-      // Another one lives at that address now: the one that we look for is no more.
-      this.gone = true
+      this.#departed = true
       this.#session?.close('another replica was looked for')
       return
     }
-    this.gone = false
+    this.#departed = false
     this.#named = true
     this.sinceMs = this.#options.now()
     this.#options.logger.info({ replica: this.name, address: this.address }, 'connected to another replica')
@@ -191,11 +197,10 @@ export class PeerLink {
     this.#socket = undefined
     socket.on('error', () => {})
     socket.destroy()
-    const refused = (error as NodeJS.ErrnoException).code === 'ECONNREFUSED'
+    this.#refused = (error as NodeJS.ErrnoException).code === 'ECONNREFUSED'
     if (this.#named) this.#options.logger.warn({ replica: this.name, err: error }, 'lost another replica')
     this.#session = undefined
     this.#named = false
-    this.gone ||= refused
     this.sinceMs = Number.POSITIVE_INFINITY
     this.toldMs = Number.NEGATIVE_INFINITY
     this.whole = false

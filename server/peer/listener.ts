@@ -22,11 +22,14 @@ export interface PeerListenerOptions {
 
 const HANDSHAKE_MS = 5000
 const MAX_LINKS = 1000
+/** Who asked not longer ago than this still asks. */
+const ASKING_MS = 5000
 
 export class PeerListener {
   readonly #options: PeerListenerOptions
   readonly #server: TlsServer
-  readonly #sessions = new Set<Session>()
+  /** With the time of the last question: who asks cannot reach the directory. */
+  readonly #sessions = new Map<Session, number>()
   /** Exchanges that other replicas handed over, since the start. */
   taken = 0
 
@@ -72,7 +75,7 @@ export class PeerListener {
       onControl: text => this.#message(session, parsePeerMessage(text)),
       onClose: () => this.#sessions.delete(session),
     })
-    this.#sessions.add(session)
+    this.#sessions.set(session, Number.NEGATIVE_INFINITY)
     say(session, { type: 'replica', name: this.#options.replica })
   }
 
@@ -86,22 +89,27 @@ export class PeerListener {
 
   #message(session: Session, message: PeerMessage | undefined): void {
     if (message?.type !== 'ask') return
+    this.#sessions.set(session, performance.now())
     if (message.whole) for (const standing of this.#options.standings()) say(session, { type: 'standing', standing })
     say(session, { type: 'told', number: message.number })
   }
 
-  tell(standing: string): void {
-    for (const session of this.#sessions) say(session, { type: 'standing', standing })
+  /** `all`: what this replica was granted; else what it heard, for those who have no other way to learn it. */
+  tell(standing: () => string, all: boolean): void {
+    const sinceMs = performance.now() - ASKING_MS
+    for (const [session, askedMs] of this.#sessions) {
+      if (all || askedMs > sinceMs) say(session, { type: 'standing', standing: standing() })
+    }
   }
 
   /** Nothing is granted to this replica any more. */
   bye(): void {
-    for (const session of this.#sessions) say(session, { type: 'bye' })
+    for (const session of this.#sessions.keys()) say(session, { type: 'bye' })
   }
 
   close(): void {
     this.#server.close()
-    for (const session of this.#sessions) session.close('the replica stops')
+    for (const session of this.#sessions.keys()) session.close('the replica stops')
   }
 }
 

@@ -195,8 +195,8 @@ export class Peers implements Witnesses, Hops<Hop> {
     return untilMs
   }
 
-  tell(standing: Standing): void {
-    this.#listener.tell(formatStanding(standing, this.#now()))
+  tell(standing: Standing, own: boolean): void {
+    this.#listener.tell(() => formatStanding(standing, this.#now()), own)
   }
 
   *#standings(): IterableIterator<string> {

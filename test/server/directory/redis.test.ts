@@ -1,0 +1,350 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import type { Logger } from '../../../protocol/log.ts'
+import { noLogger } from '../../../protocol/log.ts'
+import type { Claim, Standing } from '../../../server/directory/directory.ts'
+import { RedisDirectory, type RedisDirectoryOptions } from '../../../server/directory/redis.ts'
+import type { RedisAddress } from '../../../server/directory/redis-link.ts'
+import { needs } from '../../support/needs.ts'
+import { Redis } from '../../support/redis.ts'
+import { Relay } from '../../support/relay.ts'
+import { makeSecrets } from '../../support/secrets.ts'
+
+/** A directory, with what its registry would do: it remembers what it was told, and what is live. */
+class Replica {
+  readonly directory: RedisDirectory
+  readonly changes: Standing[] = []
+  readonly live = new Map<string, Claim>()
+  #waiting: (() => void)[] = []
+
+  constructor(redis: RedisAddress, name: string, options: Partial<RedisDirectoryOptions> = {}) {
+    this.directory = new RedisDirectory({
+      redis: async () => redis,
+      replica: name,
+      address: '',
+      leaseMs: 1000,
+      prefix: 'sallyport',
+      logger: noLogger,
+      ...options,
+    })
+    this.directory.listen({
+      changed: standing => {
+        this.changes.push(standing)
+        for (const [key, claim] of this.live) {
+          const lastEpoch = standing.instances.get(claim.instance)?.epoch ?? claim.lastEpoch
+          this.live.set(key, { ...claim, lastEpoch })
+        }
+        this.#wake()
+      },
+      regained: () => this.#wake(),
+      live: () => this.live.values(),
+    })
+  }
+
+  #wake(): void {
+    for (const wake of this.#waiting.splice(0)) wake()
+  }
+
+  async join(instance: string, lastEpoch = 0, runtime = 'demo'): Promise<Standing> {
+    const claim = { runtime, instance, lastEpoch }
+    this.live.set(`${runtime} ${instance}`, claim)
+    return this.directory.ready(claim)
+  }
+
+  leave(instance: string, runtime = 'demo'): void {
+    this.live.delete(`${runtime} ${instance}`)
+    this.directory.gone(runtime, instance)
+  }
+
+  /** Resolves once `holds`, looked at after each change and now and then. */
+  async until(holds: () => boolean): Promise<void> {
+    while (!holds()) {
+      await new Promise<void>(resolve => {
+        const timer = setTimeout(resolve, 50)
+        this.#waiting.push(() => {
+          clearTimeout(timer)
+          resolve()
+        })
+      })
+    }
+  }
+
+  get standing(): Standing | undefined {
+    const found = this.directory.find('demo')
+    return found === 'unknown' ? undefined : found
+  }
+
+  get active(): string {
+    return `${this.standing?.active} ${this.standing?.epoch}`
+  }
+}
+
+describe.runIf(needs('redis'))('the directory in Redis', () => {
+  let redis: Redis
+  const replicas: Replica[] = []
+  beforeAll(async () => {
+    redis = await Redis.start()
+  })
+  afterAll(() => redis.stop())
+  afterEach(async () => {
+    await Promise.all(replicas.splice(0).map(({ directory }) => directory.close()))
+    await redis.command('FLUSHALL')
+  })
+
+  async function open(name: string, options: Partial<RedisDirectoryOptions> = {}, url = redis.url): Promise<Replica> {
+    const replica = new Replica({ url }, name, options)
+    replicas.push(replica)
+    await replica.directory.open()
+    return replica
+  }
+
+  describe('several replicas', () => {
+    test('share the epoch of an instance; the other one hears of a newer instance', async () => {
+      const [a, b] = [await open('a'), await open('b')]
+      expect((await a.join('one')).epoch).toBe(1)
+      const standing = await b.join('one', 0)
+      expect([standing.epoch, [...standing.instances.get('one')!.replicas]]).toEqual([1, ['a', 'b']])
+      await b.join('two')
+      await a.until(() => a.active === 'two 2')
+      expect(a.standing!.instances.get('two')!.replicas).toEqual(['b'])
+    })
+
+    test('a standby takes over when the active instance has left all of them, and not before', async () => {
+      const [a, b] = [await open('a'), await open('b')]
+      await a.join('one')
+      await a.join('two')
+      await b.join('two')
+      a.leave('two')
+      await b.until(() => b.standing!.instances.get('two')!.replicas.length === 1)
+      expect(b.active).toBe('two 2')
+      b.leave('two')
+      await b.until(() => b.active === 'one 3')
+      await a.until(() => a.active === 'one 3')
+    })
+
+    test('an instance that lost all its sessions for a moment keeps its epoch', async () => {
+      const [a, b] = [await open('a'), await open('b')]
+      await a.join('one')
+      a.leave('one')
+      await a.until(() => a.standing!.instances.get('one')!.replicas.length === 0)
+      expect((await b.join('one')).epoch).toBe(1)
+      expect(b.active).toBe('one 1')
+    })
+
+    test('what a replica left behind that died is removed, and a standby elsewhere takes over', async () => {
+      const a = await open('a')
+      const relay = await Relay.start({ port: redis.port })
+      const b = await open('b', {}, `redis://127.0.0.1:${relay.port}`)
+      await a.join('one')
+      await b.join('two')
+      await a.until(() => a.active === 'two 2')
+      relay.silent = true
+      await a.until(() => a.active === 'one 3')
+      expect(a.standing!.instances.get('two')!.replicas).toEqual([])
+      await relay.stop()
+    })
+
+    test('a runtime of another replica is found by asking, and one that nobody knows is not', async () => {
+      const [a, b] = [await open('a'), await open('b', { leaseMs: 1000 })]
+      await a.join('one')
+      expect(b.directory.find('demo')).toBe('unknown')
+      expect(await b.directory.refresh('demo')).toMatchObject({ epoch: 1, active: 'one' })
+      // A directory that is young may have forgotten; later, what is not there is not there.
+      await b.until(() => !b.directory.young)
+      expect(await b.directory.refresh('nobody')).toBeUndefined()
+      await a.join('one', 0, 'nobody')
+      await b.directory.refresh('nobody')
+      expect(b.directory.find('nobody')).toMatchObject({ epoch: 1 })
+    })
+  })
+
+  describe('Redis is', () => {
+    test('killed and comes back empty: what is live is written back, with its epochs', async () => {
+      const [a, b] = [await open('a', { leaseMs: 5000 }), await open('b', { leaseMs: 5000 })]
+      await a.join('one')
+      await b.join('two')
+      await a.until(() => a.active === 'two 2')
+      await redis.kill()
+      // The lease of what was known has not ended: it is acted on.
+      expect([a.active, b.active]).toEqual(['two 2', 'two 2'])
+      await redis.start()
+      await Promise.all(
+        [a, b].map(one => one.until(() => one.directory.stats().operations > 4 && one.directory.state === 'connected')),
+      )
+      const fresh = await open('fresh')
+      await fresh.until(() => fresh.directory.state === 'connected')
+      await fresh.until(() => {
+        void fresh.directory.refresh('demo')
+        return fresh.active === 'two 2' && fresh.standing!.instances.size === 2
+      })
+      expect(fresh.active).toBe('two 2')
+    })
+
+    test('flushed: the same, and the highest epoch that anybody presents wins', async () => {
+      const [a, b] = [await open('a'), await open('b')]
+      await a.join('one')
+      await b.join('two')
+      await a.until(() => a.active === 'two 2')
+      await redis.command('FLUSHALL')
+      // A third instance comes before anything is written back: what its replica knows counts.
+      const standing = await a.join('three')
+      expect([standing.epoch, standing.active]).toEqual([3, 'three'])
+      await b.until(() => b.active === 'three 3')
+      // The lost ones are told to the directory again.
+      await a.until(() => a.standing!.instances.get('one')?.replicas.includes('a') ?? false)
+      await b.until(() => b.standing!.instances.get('two')?.replicas.includes('b') ?? false)
+      await a.until(() => a.standing!.instances.get('two')?.epoch === 2)
+    })
+
+    test('paused: nothing waits for ever, no new epoch; who held one is served at once', async () => {
+      const a = await open('a')
+      await a.join('one')
+      redis.pause()
+      const startedMs = performance.now()
+      const newer = await a.join('two')
+      const waitedMs = performance.now() - startedMs
+      console.log(`an instance waited ${Math.round(waitedMs)} ms for a directory that does not answer`)
+      expect([newer.active, newer.epoch, newer.instances.get('two')!.epoch]).toEqual(['one', 1, 0])
+      a.leave('one')
+      const again = await a.join('one', 1)
+      expect([again.active, again.epoch]).toEqual(['one', 1])
+      // Alone in the world, it goes on after its lease has ended.
+      await a.until(() => a.directory.state === 'presumed')
+      expect(a.active).toBe('one 1')
+      redis.resume()
+      await a.until(() => a.directory.state === 'connected' && a.standing?.active === 'two')
+      expect(a.active).toBe('two 2')
+    })
+
+    test('out of reach for one of two: it stops at the end of its lease, and goes on when it is back', async () => {
+      const a = await open('a')
+      const relay = await Relay.start({ port: redis.port })
+      const b = await open('b', {}, `redis://127.0.0.1:${relay.port}`)
+      await b.join('one')
+      await b.until(() => b.directory.stats().replicas === 2)
+      relay.silent = true
+      await b.until(() => b.directory.state === 'lost')
+      expect(b.directory.find('demo')).toBe('unknown')
+      await a.join('two')
+      relay.silent = false
+      await b.until(() => b.active === 'two 2')
+      await relay.stop()
+    })
+  })
+
+  test('a replica that stood still does not act on what it knew', async () => {
+    let stoodStillMs = 0
+    const a = await open('a', { now: () => performance.now() + stoodStillMs })
+    await open('b')
+    await a.join('one')
+    await a.until(() => a.directory.stats().replicas === 2)
+    stoodStillMs = 30_000
+    expect(a.directory.find('demo')).toBe('unknown')
+    await a.until(() => a.standing !== undefined)
+    expect(a.active).toBe('one 1')
+  })
+
+  test('D1: no name reaches the key of another one', async () => {
+    const a = await open('a', { prefix: 'sallyport:x' })
+    await a.join('one', 0, 'demo')
+    await a.join('one', 0, 'a}:runtime:{b')
+    expect(((await redis.command('KEYS', '*')) as string[]).sort()).toEqual([
+      'sallyport:x:replicas',
+      'sallyport:x:runtime:{a%7D%3Aruntime%3A%7Bb}',
+      'sallyport:x:runtime:{demo}',
+    ])
+  })
+
+  test('nothing stays for ever: each record has its end', async () => {
+    const a = await open('a')
+    await a.join('one')
+    const ttl = Number(await redis.command('PTTL', 'sallyport:runtime:{demo}'))
+    expect(ttl).toBeGreaterThan(86_400_000)
+    a.leave('one')
+    await a.until(() => a.standing!.instances.get('one')!.replicas.length === 0)
+    // What nobody serves is remembered for a day.
+    await a.directory.ready({ runtime: 'demo', instance: 'one', lastEpoch: 0 })
+    a.directory.gone('demo', 'one')
+    await a.until(() => a.standing!.instances.get('one')!.replicas.length === 0)
+    expect(Number(await redis.command('PTTL', 'sallyport:runtime:{demo}'))).toBeGreaterThan(0)
+  })
+
+  test('a replica that closes is gone at once', async () => {
+    const [a, b] = [await open('a'), await open('b')]
+    await a.until(() => a.directory.stats().replicas === 2)
+    await b.directory.close()
+    await a.until(() => a.directory.stats().replicas === 1)
+  })
+})
+
+describe.runIf(needs('redis'))('D2: TLS and a user of the access control list', () => {
+  const user = { name: 'sallyport', password: 'a password of this test' }
+  let redis: Redis
+  let ca: string
+  let folder: string
+  beforeAll(async () => {
+    const secrets = await makeSecrets()
+    ca = secrets.ca
+    folder = await mkdtemp(join(tmpdir(), 'sallyport-acl-'))
+    redis = await Redis.start({ tls: secrets, user })
+  })
+  afterAll(async () => {
+    await redis.stop()
+    await rm(folder, { recursive: true, force: true })
+  })
+
+  async function attempt(address: Partial<RedisAddress>): Promise<{ replica: Replica; logged: string }> {
+    const lines: string[] = []
+    const note = (fields: object, text: string) =>
+      lines.push(JSON.stringify({ text, ...fields }), String((fields as { err?: Error }).err))
+    const logger: Logger = { debug: note, info: note, warn: note, error: note }
+    const replica = new Replica({ url: redis.url, ca, user: user.name, ...address }, 'a', { logger })
+    await replica.directory.open()
+    const logged = lines.join('\n')
+    return { replica, logged }
+  }
+
+  test('with its rights and no others it works', async () => {
+    const { replica } = await attempt({ password: user.password })
+    expect((await replica.join('one')).epoch).toBe(1)
+    replica.leave('one')
+    await replica.until(() => replica.standing!.instances.get('one')!.replicas.length === 0)
+    expect(replica.directory.state).toBe('connected')
+    await replica.directory.close()
+  })
+
+  test.each([
+    ['a wrong password', { password: 'another one' }],
+    ['no password', { user: undefined, password: undefined }],
+    ['an authority that did not sign its certificate', { password: user.password, ca: undefined }],
+    ['no TLS', { password: user.password, url: 'plain' }],
+  ])('%s: it is not let in, and says nothing secret', async (_name, change) => {
+    const url = 'url' in change ? redis.url.replace('rediss:', 'redis:') : redis.url
+    const { replica, logged } = await attempt({ ...change, url } as Partial<RedisAddress>)
+    expect(replica.directory.state).toBe('lost')
+    expect(replica.directory.stats().failures).toBeGreaterThan(0)
+    expect(logged).not.toMatch(/a password of this test|another one/)
+    await replica.directory.close()
+  })
+
+  test('a password that changed in its file counts at the next connect', async () => {
+    const file = join(folder, 'password')
+    await writeFile(file, 'not yet\n')
+    const { createServer } = await import('../../../server/index.ts')
+    const { makeWorld } = await import('../fixture.ts')
+    const { keys } = await makeWorld()
+    const server = await createServer({
+      control: 'off',
+      domains: ['tunnels.test'],
+      auth: { jwks: keys.jwks },
+      directory: { url: redis.url, user: user.name, password: { file }, ca },
+    })
+    expect(server.stats().directory.state).toBe('lost')
+    expect(server.ready()).toBe(false)
+    await writeFile(file, `${user.password}\n`)
+    while (server.stats().directory.state !== 'connected') await new Promise(resolve => setTimeout(resolve, 20))
+    await server.close()
+  })
+})

@@ -1,0 +1,186 @@
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { MAX_INSTANCES } from '../../../server/directory/directory.ts'
+import { enter, leave, newRecord, type RuntimeRecord, standingOf } from '../../../server/directory/record.ts'
+import { RedisLink } from '../../../server/directory/redis-link.ts'
+import { CHANGE } from '../../../server/directory/scripts.ts'
+import { formatStanding, parseStanding } from '../../../server/directory/standing.ts'
+import { needs } from '../../support/needs.ts'
+import { Redis } from '../../support/redis.ts'
+
+type Step =
+  | { what: 'enter'; instance: string; replica: string; presented: number; seen: number; seenActive: string }
+  | { what: 'leave'; instance: string; replica: string }
+  /** A replica that is found dead, by whoever changes something next. */
+  | { what: 'dies'; replica: string }
+
+const instance = fc.constantFrom('a', 'b', 'c', 'd')
+const replica = fc.constantFrom('r1', 'r2', 'r3')
+const steps: fc.Arbitrary<Step[]> = fc.array(
+  fc.oneof(
+    fc.record({
+      what: fc.constant('enter' as const),
+      instance,
+      replica,
+      presented: fc.oneof(fc.constant(0), fc.nat(12)),
+      seen: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, fc.nat(12)),
+      seenActive: fc.oneof(fc.constant(''), instance),
+    }),
+    fc.record({ what: fc.constant('leave' as const), instance, replica }),
+    fc.record({ what: fc.constant('dies' as const), replica }),
+  ),
+  { maxLength: 25 },
+)
+
+/** Comparable: epochs, who is active, who is where. */
+function shape(record: RuntimeRecord) {
+  const { epoch, active, instances } = standingOf('demo', record, 0)
+  return {
+    epoch,
+    active,
+    instances: [...instances].map(([name, one]) => [name, one.epoch, [...one.replicas].sort()]).sort(),
+  }
+}
+
+function shapeOf(text: string) {
+  const { epoch, active, instances } = parseStanding(text, 0)
+  return {
+    epoch,
+    active,
+    instances: [...instances].map(([name, one]) => [name, one.epoch, [...one.replicas].sort()]).sort(),
+  }
+}
+
+function apply(record: RuntimeRecord, step: Step, leaseMs: number): void {
+  if (step.what === 'enter') enter(record, step, { nowMs: 1, leaseMs })
+  else if (step.what === 'leave') leave(record, step.instance, step.replica, 1)
+  else for (const name of record.instances.keys()) leave(record, name, step.replica, 1)
+}
+
+describe('the rules of epochs', () => {
+  test.each([0, 1e9])('after every step (what came to light late is waited for %i ms)', leaseMs => {
+    fc.assert(
+      fc.property(steps, list => {
+        const record = newRecord()
+        let before = 0
+        const granted = new Map<number, string>()
+        for (const step of list) {
+          const old = new Map([...record.instances].map(([name, { epoch }]) => [name, epoch]))
+          apply(record, step, leaseMs)
+          // The latest epoch never falls, and no instance is set back.
+          expect(record.epoch).toBeGreaterThanOrEqual(before)
+          before = record.epoch
+          for (const [name, { epoch }] of record.instances) {
+            expect(epoch).toBeLessThanOrEqual(record.epoch)
+            expect(epoch).toBeGreaterThanOrEqual(old.get(name) ?? 0)
+            // A new epoch belongs to one instance alone; one that was presented is the presenter's word.
+            const isNew = epoch !== old.get(name) && !(step.what === 'enter' && epoch === step.presented)
+            if (isNew) expect(granted.get(epoch) ?? name).toBe(name)
+            if (isNew) granted.set(epoch, name)
+          }
+          // Somebody who is live is active, unless what was lost is waited for.
+          const live = [...record.instances.values()].some(({ replicas }) => replicas.size > 0)
+          if (live && leaseMs === 0) expect(record.instances.get(record.active)?.replicas.size).toBeGreaterThan(0)
+        }
+      }),
+      { numRuns: 500 },
+    )
+  })
+
+  test('reconnecting never raises an epoch, for whoever was active last', () => {
+    const record = newRecord()
+    const come = (name: string) =>
+      enter(record, { instance: name, replica: 'r1', presented: 0, seen: 0, seenActive: '' }, { nowMs: 1, leaseMs: 0 })
+    for (let i = 0; i < 3; i++) {
+      come('a')
+      leave(record, 'a', 'r1', 1)
+    }
+    expect(record.epoch).toBe(1)
+    come('b')
+    leave(record, 'b', 'r1', 1)
+    come('b')
+    expect([record.epoch, record.active]).toEqual([2, 'b'])
+  })
+
+  test('instances that left are forgotten, those with the lowest epochs first', () => {
+    const record = newRecord()
+    for (let i = 0; i < MAX_INSTANCES + 5; i++) {
+      const entrance = { instance: `i${i}`, replica: 'r1', presented: 0, seen: 0, seenActive: '' }
+      enter(record, entrance, { nowMs: 1, leaseMs: 0 })
+      leave(record, `i${i}`, 'r1', 1)
+    }
+    expect(record.instances.size).toBe(MAX_INSTANCES)
+    expect(record.instances.has('i0')).toBe(false)
+  })
+
+  test('a standing survives being told', () => {
+    const record = newRecord()
+    for (const name of ['a', 'b']) {
+      const entrance = { instance: name, replica: 'r%201~x', presented: 0, seen: 0, seenActive: '' }
+      enter(record, entrance, { nowMs: 1, leaseMs: 0 })
+    }
+    const standing = { ...standingOf('demo', record, 90), version: 1_795_243_908_861_234 }
+    expect(parseStanding(formatStanding(standing, 100), 100)).toEqual(standing)
+  })
+
+  test.each(['{}', '[1]', '["demo","x","a","1","0"]', '["demo","1","a","1","-5"]', 'no JSON'])(
+    '%s is no standing',
+    text => {
+      expect(() => parseStanding(text, 0)).toThrow()
+    },
+  )
+})
+
+describe.runIf(needs('redis'))('the same rules in Redis', () => {
+  let redis: Redis
+  let link: RedisLink
+  beforeAll(async () => {
+    redis = await Redis.start()
+    link = await RedisLink.open({ url: redis.url }, 'sallyport:changes', 5000, { message() {}, closed() {} })
+  })
+  afterAll(async () => {
+    link.close()
+    await redis.stop()
+  })
+
+  let runtimes = 0
+  test.each([0, 1e12])('give the same, step by step (%i)', async leaseMs => {
+    await fc.assert(
+      fc.asyncProperty(steps, async list => {
+        const record = newRecord()
+        const key = `sallyport:runtime:{test${runtimes++}}`
+        for (const step of list) {
+          // Death shows when somebody looks.
+          const operation = step.what === 'dies' ? 'look' : step.what
+          const args = step.what === 'enter' ? [step.presented, step.seen, step.seenActive] : [0, 0, '']
+          const who = step.what === 'dies' ? ['', ''] : [step.instance, step.replica]
+          const dead = step.what === 'dies' ? [step.replica] : []
+          const kept = ['1000000', '1000000', String(MAX_INSTANCES)]
+          const told = [operation, 'demo', ...who, ...args.map(String), String(leaseMs), ...kept, 'none', ...dead]
+          const answer = await link.run(CHANGE, key, told)
+          if (answer === null) continue
+          if (step.what === 'dies') {
+            for (const { replicas } of record.instances.values()) replicas.delete(step.replica)
+            leave(record, '', '', 1)
+          } else apply(record, step, leaseMs)
+          expect(shapeOf(answer)).toEqual(shape(record))
+        }
+      }),
+      { numRuns: 150 },
+    )
+  })
+
+  test('the version grows with every change and with nothing else, and no number loses digits', async () => {
+    const run = (operation: string, ...who: string[]) =>
+      link.run(CHANGE, 'sallyport:runtime:{versions}', [
+        ...[operation, 'demo', ...who, '0', '0', '', '0', '1000000', '1000000', '32', 'none'],
+      ])
+    const versions: number[] = []
+    for (const replica of ['r1', 'r1', 'r2', 'r2'])
+      versions.push(parseStanding((await run('enter', 'a', replica))!, 0).version)
+    expect(versions[0]).toBe(versions[1])
+    expect(versions[2]).toBe(versions[3])
+    expect(versions[2]! > versions[1]!).toBe(true)
+    expect(versions[0]! > 1e15 && Number.isSafeInteger(versions[0])).toBe(true)
+  })
+})

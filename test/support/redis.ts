@@ -1,0 +1,111 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createClient } from '@redis/client'
+import { program } from './needs.ts'
+import { freePort } from './nginx.ts'
+import type { Secrets } from './secrets.ts'
+
+export interface RedisOptions {
+  /** Listens with TLS alone. */
+  readonly tls?: Pick<Secrets, 'server' | 'ca'>
+  /** A user of the access control list who may do what the directory needs, and nothing else; `default` is off. */
+  readonly user?: { readonly name: string; readonly password: string }
+}
+
+/** What a user of the directory has to be allowed; docs/scaling.md says the same. */
+export const DIRECTORY_RIGHTS =
+  '~sallyport:* &sallyport:* +hello +auth +client|setname +select +ping +script|load +evalsha +subscribe +unsubscribe ' +
+  '+hget +hset +hdel +hgetall +del +pexpire +publish +time'
+
+/** A real Redis of the test's own, without persistence: what is restarted is empty. */
+export class Redis {
+  readonly port: number
+  readonly url: string
+  readonly #folder: string
+  #child: ChildProcess | undefined
+
+  static async start(options: RedisOptions = {}): Promise<Redis> {
+    const folder = await mkdtemp(join(tmpdir(), 'sallyport-redis-'))
+    const redis = new Redis(await freePort(), folder, options.tls !== undefined)
+    await redis.#write(options)
+    await redis.start()
+    return redis
+  }
+
+  private constructor(port: number, folder: string, tls: boolean) {
+    this.port = port
+    this.url = `${tls ? 'rediss' : 'redis'}://127.0.0.1:${port}`
+    this.#folder = folder
+  }
+
+  async #write({ tls, user }: RedisOptions): Promise<void> {
+    const at = (name: string) => join(this.#folder, name)
+    const lines = ['bind 127.0.0.1', 'save ""', 'appendonly no', `dir ${this.#folder}`]
+    if (tls === undefined) lines.push(`port ${this.port}`)
+    else {
+      await writeFile(at('cert.pem'), tls.server.cert)
+      await writeFile(at('key.pem'), tls.server.key, { mode: 0o600 })
+      await writeFile(at('ca.pem'), tls.ca)
+      lines.push('port 0', `tls-port ${this.port}`, `tls-cert-file ${at('cert.pem')}`, `tls-key-file ${at('key.pem')}`)
+      lines.push(`tls-ca-cert-file ${at('ca.pem')}`, 'tls-auth-clients no')
+    }
+    if (user !== undefined) lines.push('user default off', `user ${user.name} on ">${user.password}" ${DIRECTORY_RIGHTS}`)
+    await writeFile(at('redis.conf'), lines.join('\n'))
+  }
+
+  /** Starts it again, empty. */
+  async start(): Promise<void> {
+    const child = spawn(program('redis-server'), [join(this.#folder, 'redis.conf')], { stdio: 'ignore' })
+    this.#child = child
+    while (!(await this.#answers())) if (child.exitCode !== null) throw new Error(`Redis ended with ${child.exitCode}`)
+  }
+
+  async #answers(): Promise<boolean> {
+    const socket = connect(this.port, '127.0.0.1')
+    const open = await Promise.race([
+      once(socket, 'connect').then(() => true),
+      once(socket, 'error').then(() => false),
+    ]).catch(() => false)
+    socket.destroy()
+    return open
+  }
+
+  async kill(): Promise<void> {
+    const child = this.#child
+    this.#child = undefined
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
+    const gone = once(child, 'exit')
+    child.kill('SIGKILL')
+    await gone
+  }
+
+  /** It answers nothing, but keeps its connections. */
+  pause(): void {
+    this.#child?.kill('SIGSTOP')
+  }
+
+  resume(): void {
+    this.#child?.kill('SIGCONT')
+  }
+
+  /** One command, as the default user. */
+  async command(...args: string[]): Promise<unknown> {
+    const client = createClient({ url: this.url, RESP: 3 })
+    client.on('error', () => {})
+    await client.connect()
+    try {
+      return await client.sendCommand(args)
+    } finally {
+      client.destroy()
+    }
+  }
+
+  async stop(): Promise<void> {
+    await this.kill()
+    await rm(this.#folder, { recursive: true, force: true })
+  }
+}
