@@ -5,6 +5,7 @@ import { webSocketTransport } from '../protocol/transport-websocket.ts'
 import { BufferBudget } from '../protocol/yamux/budget.ts'
 import { sessionLimits } from '../protocol/yamux/limits.ts'
 import { BufferPool } from '../protocol/yamux/pool.ts'
+import { TickClock } from '../protocol/yamux/tick-clock.ts'
 import type { Authenticator } from './auth/authenticator.ts'
 import type { Identity } from './auth/claims.ts'
 import type { Arrival } from './control/endpoint.ts'
@@ -68,6 +69,7 @@ export class Sessions {
       logger,
       clockToleranceS: settings.auth.clockToleranceS,
       session: {
+        clock: new TickClock(),
         processBudget: new BufferBudget(limits.processBufferBytes),
         pool: new BufferPool(POOLED_BUFFERS),
         sessionBufferBytes: limits.sessionBufferBytes,

@@ -82,6 +82,13 @@ export class Pings {
     return now >= this.deadline
   }
 
+  /** When the ping that waits longest was placed; infinity if none waits. */
+  get oldestAt(): number {
+    if (this.#out.size === 0) return Number.POSITIVE_INFINITY
+    const [oldest] = this.#out.values()
+    return oldest!.mark.placedAt
+  }
+
   /** When `dead` should be asked again. */
   get deadline(): number {
     const [oldest] = this.#out.values()

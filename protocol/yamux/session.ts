@@ -53,6 +53,8 @@ const ACK_DELAY_MS = 20
 const MAX_CONTROL_BYTES = 16 * 1024
 /** A peer that pings in batches may be so late. */
 const OVERDUE_MS = 500
+/** What the peer should have answered after twice its usual round trip, at least after so long, is overdue. */
+const LEAST_LATE_MS = 250
 /** A timer that fires so late means that this process stood still; the peer gets a moment to be heard. */
 const STOOD_STILL_MS = 2_000
 
@@ -159,6 +161,22 @@ export class Session implements BudgetMember {
     return this.#transport.peer
   }
 
+  /** Whether an answer of the peer is overdue: to a ping, or the acknowledgement of a stream. */
+  get overdue(): boolean {
+    const since = Math.min(this.#pings.oldestAt, this.#oldestOpenAt)
+    return since !== Number.POSITIVE_INFINITY && this.#clock.now() - since >= this.#lateMs
+  }
+
+  get #oldestOpenAt(): number {
+    if (this.#unacknowledged.size === 0) return Number.POSITIVE_INFINITY
+    const [stream] = this.#unacknowledged
+    return stream!.openedAt
+  }
+
+  get #lateMs(): number {
+    return Math.max(LEAST_LATE_MS, 2 * this.rttMs)
+  }
+
   /** Opens a stream. SYN rides on its first frame. Throws `overloaded` at a limit or if the session is closing. */
   open(): Stream {
     const refusal = this.#refusal()
@@ -174,7 +192,7 @@ export class Session implements BudgetMember {
     this.#streams.set(id, stream)
     this.#unacknowledged.add(stream)
     this.#out.opened(stream)
-    this.#timer.by(now + this.#limits.openDeadlineMs)
+    this.#timer.by(now + Math.min(this.#lateMs, this.#limits.openDeadlineMs))
     return stream
   }
 
@@ -202,6 +220,11 @@ export class Session implements BudgetMember {
   /** Asks the handlers of open streams to finish what would go on for ever, such as an upgraded WebSocket. */
   leave(): void {
     for (const stream of [...this.#streams.values()]) stream.handler.leave?.()
+  }
+
+  /** As `leave`, for one stream. */
+  leaveStream(id: number): void {
+    this.#streams.get(id)?.handler.leave?.()
   }
 
   /** Sets the window of streams opened from now on, as both ends agreed: clamped to 4 to 256 KiB on either side. */
@@ -479,7 +502,8 @@ export class Session implements BudgetMember {
       this.#expireOpens(now)
       if (this.#silent(now) || this.#stalled(now)) return
       if (now >= this.#nextPingAt) this.#keepAlive(now)
-      this.#rearm()
+      this.#knock(now)
+      this.#rearm(now)
     } catch (error) {
       this.#failed(error)
     }
@@ -494,8 +518,15 @@ export class Session implements BudgetMember {
     for (const stream of this.#unacknowledged) {
       if (stream.openedAt + this.#limits.openDeadlineMs > now) return
       this.resetStream(stream, 'timeout')
-      stream.handler.reset('timeout')
+      // To whom it belongs it is lost: nobody knows whether the peer has begun it.
+      stream.handler.reset('session-lost')
     }
+  }
+
+  /** A stream that is not acknowledged makes us ask whether the peer is there at all, without waiting for the next ping. */
+  #knock(now: number): void {
+    if (now - this.#oldestOpenAt < this.#lateMs || this.#pings.oldestAt !== Number.POSITIVE_INFINITY) return
+    this.#sendPing(this.#out.mark(false), undefined)
   }
 
   #silent(now: number): boolean {
@@ -517,12 +548,13 @@ export class Session implements BudgetMember {
     if (this.#streams.size === 0 && this.#options.pool === undefined) this.#pool.trim()
   }
 
-  #rearm(): void {
+  #rearm(now: number): void {
     if (this.#state !== 'open') return
     this.#timer.by(this.#nextPingAt)
     this.#timer.by(this.#ackAt)
-    const [stream] = this.#unacknowledged
-    if (stream !== undefined) this.#timer.by(stream.openedAt + this.#limits.openDeadlineMs)
+    const opened = this.#oldestOpenAt
+    const lateAt = opened + this.#lateMs
+    this.#timer.by(lateAt > now ? lateAt : opened + this.#limits.openDeadlineMs)
     this.#timer.by(this.#pings.deadline)
     const since = this.#out.stalledSince
     if (since !== undefined) this.#timer.by(since + this.#limits.writeDeadlineMs)

@@ -36,6 +36,8 @@ const FEATURES: readonly string[] = []
 const EXPIRY_GRACE_MS = 50_000
 /** How long a client that was asked to leave has to open another session, before this one gets no new exchanges. */
 const MOVE_MS = 5000
+/** So long a session that refused an exchange gets none while another is well. */
+const TIRED_MS = 1000
 const MAX_REASON = 120
 /** Messages that cost us work or a line in the log: so many at once, and per second in the long run. */
 const COSTLY_BURST = 20
@@ -87,6 +89,7 @@ export class RuntimeSession implements Member, Route {
   #reauthenticating = false
   readonly #costly = new TokenBucket(COSTLY_BURST, COSTLY_PER_SECOND)
   #lastStream = 0
+  #tiredUntil = 0
   /** It still takes exchanges, but none that would go on for ever. */
   #leaving = false
   readonly #expiry: Alarm
@@ -122,6 +125,14 @@ export class RuntimeSession implements Member, Route {
 
   get rttMs(): number {
     return this.#session.rttMs
+  }
+
+  get overdue(): boolean {
+    return this.#session.overdue || performance.now() < this.#tiredUntil
+  }
+
+  refused(): void {
+    this.#tiredUntil = performance.now() + TIRED_MS
   }
 
   get state(): State {

@@ -5,6 +5,7 @@
  */
 import { SallyportError } from '../../protocol/errors.ts'
 import { openExchange } from '../../protocol/exchange/open.ts'
+import { RefusedError } from '../../protocol/exchange/refusal.ts'
 import type {
   ExchangeRecord,
   HeaderList,
@@ -230,6 +231,7 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   /** `route` did not answer: another one is asked where that is safe, else the caller is told. */
   #again(route: Route, error: SallyportError, unsent: boolean): void {
+    if (unsent || error instanceof RefusedError) route.refused?.()
     const repeat = mayRepeat(error, this.request.method, unsent)
     if (repeat === 'never' || this.#attempts >= MAX_ATTEMPTS || !this.#replay.whole) {
       this.fail(error)

@@ -11,6 +11,7 @@ class Fake implements Member {
   readonly instance: string
   rttMs = 0
   exchanges = 0
+  overdue = false
   grants: Grant[] = []
 
   constructor(id: string, instance: string, runtime = 'demo') {
@@ -52,6 +53,18 @@ describe('picking a session', () => {
     expect(registry.pick('other')).toBeUndefined()
     registry.drain(one)
     expect(registry.pick('demo')).toBeUndefined()
+  })
+
+  test('one that is slow to answer gets none while another is well', async () => {
+    const registry = create()
+    const members = await Promise.all(['1', '2', '3'].map(id => join(registry, new Fake(id, 'a'))))
+    members[0]!.overdue = true
+    members[1]!.overdue = true
+    members[2]!.exchanges = 100
+    expect(registry.pick('demo')).toBe(members[2])
+    expect(registry.pick('demo', members[2])?.overdue).toBe(true)
+    members[1]!.overdue = false
+    expect(registry.pick('demo', members[2])).toBe(members[1])
   })
 
   test('the better of two: less round trip times (open exchanges + 1)', async () => {

@@ -98,9 +98,31 @@ describe('deadlines', () => {
     await clock.advance(9_900)
     expect(ignored.resetWith).toBeUndefined()
     await clock.advance(200)
-    expect([ignored.resetWith, taken.resetWith]).toEqual(['timeout', undefined])
+    expect([ignored.resetWith, taken.resetWith]).toEqual(['session-lost', undefined])
     expect(peer.frames.some(({ flags, id }) => flags === Flag.rst && id === ignored.stream.id)).toBe(true)
     expect(session.streams).toBe(1)
+  })
+
+  test('what is late is overdue, and a stream that is not acknowledged is asked after by a ping at once', async () => {
+    const clock = new FakeClock()
+    const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
+    peer.answersPings = false
+    const pings = () => peer.frames.filter(({ type, flags }) => type === FrameType.ping && flags === Flag.syn).length
+    const one = new Recorder(session.open())
+    one.stream.write(Buffer.from('a'))
+    await clock.advance(240)
+    expect([session.overdue, pings()]).toEqual([false, 0])
+    await clock.advance(20)
+    expect([session.overdue, pings()]).toEqual([true, 1])
+    peer.send(frame(FrameType.windowUpdate, Flag.ack, one.stream.id, 0))
+    await clock.advance(0)
+    // The stream is taken, but the ping waits by now.
+    await clock.advance(260)
+    expect([session.overdue, pings()]).toEqual([true, 1])
+    const { length } = peer.frames.find(({ type }) => type === FrameType.ping)!
+    peer.send(frame(FrameType.ping, Flag.ack, 0, length))
+    await clock.advance(0)
+    expect(session.overdue).toBe(false)
   })
 
   test('M4 a peer that stops reading: the session ends at the write deadline', async () => {

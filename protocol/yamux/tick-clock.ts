@@ -1,0 +1,65 @@
+import type { Clock } from './clock.ts'
+
+const TICK_MS = 250
+
+interface Entry {
+  readonly tick: number
+  readonly callback: () => void
+}
+
+/**
+ * A clock for many sessions whose deadlines need no precision: callbacks are called in batches, one every 250 ms, at or up
+ * to that long after their time. So thousands of sessions have one timer among them, and their pings leave together.
+ */
+export class TickClock implements Clock {
+  readonly #ticks = new Map<number, Set<Entry>>()
+  #next = 0
+  #timer: NodeJS.Timeout | undefined
+
+  now(): number {
+    return performance.now()
+  }
+
+  setTimeout(callback: () => void, ms: number): Entry {
+    this.#start()
+    const tick = Math.max(tickOf(this.now() + ms), this.#next)
+    const entry = { tick, callback }
+    const batch = this.#ticks.get(tick)
+    if (batch === undefined) this.#ticks.set(tick, new Set([entry]))
+    else batch.add(entry)
+    return entry
+  }
+
+  clearTimeout(handle: unknown): void {
+    const entry = handle as Entry | undefined
+    if (entry === undefined) return
+    const batch = this.#ticks.get(entry.tick)
+    batch?.delete(entry)
+    if (batch?.size === 0) this.#ticks.delete(entry.tick)
+  }
+
+  #start(): void {
+    if (this.#timer !== undefined) return
+    this.#next = tickOf(this.now())
+    this.#timer = setInterval(() => this.#tick(), TICK_MS).unref()
+  }
+
+  /** Calls what is due. A tick that comes late makes up for those that were missed. */
+  #tick(): void {
+    const last = Math.floor(this.now() / TICK_MS)
+    for (; this.#next <= last; this.#next++) {
+      const batch = this.#ticks.get(this.#next)
+      if (batch === undefined) continue
+      this.#ticks.delete(this.#next)
+      for (const { callback } of batch) callback()
+    }
+    if (this.#ticks.size > 0) return
+    clearInterval(this.#timer)
+    this.#timer = undefined
+  }
+}
+
+/** The first tick that is not before `at`. */
+function tickOf(at: number): number {
+  return Math.ceil(at / TICK_MS)
+}
