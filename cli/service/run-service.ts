@@ -7,6 +7,7 @@ import { configurationError, EXIT } from '../failure.ts'
 import { accessLog } from './access-log.ts'
 import { type AdminView, startAdmin } from './admin.ts'
 import { createLogger } from './log.ts'
+import { collectReadBuffers } from './read-buffers.ts'
 import { awaitStop, unlessNow } from './stop.ts'
 
 /** Settings that `runService` itself reads. */
@@ -57,6 +58,7 @@ export async function runService(
     logger,
   })
   const log = accessLog(logger, access)
+  const stopCollecting = collectReadBuffers()
   try {
     const onExchange = (exchange: ExchangeRecord) => {
       admin.metrics.record(exchange)
@@ -71,6 +73,7 @@ export async function runService(
     logger.info({}, 'stopped')
     return ended
   } finally {
+    stopCollecting()
     await admin.close()
     stop.close()
   }

@@ -1,6 +1,7 @@
 /** Large bodies and stopped readers, with each part as a process: what a process holds is bounded. */
 import { createHash } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { setTimeout } from 'node:timers/promises'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { Part } from '../../cli/demo/parts.ts'
 import { patternChunks, patternDigest } from '../../cli/demo/pattern.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
@@ -14,13 +15,15 @@ const GROWTH_BYTES = 64 * MIB
 const STOPPED_GROWTH_BYTES = 16 * MIB
 /** How long the reader stands still. */
 const STOPPED_MS = long ? 30_000 : 3_000
+/** Of the others meanwhile. */
+const PACE_MS = 20
 
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 60_000 })
 
 let upstream: Upstream
 let processes: Processes
 
-beforeAll(async () => {
+beforeEach(async () => {
   upstream = await Upstream.start()
   processes = await startProcesses(`routes:
   - name: app-proxy
@@ -28,13 +31,17 @@ beforeAll(async () => {
     target: http://127.0.0.1:${upstream.port}
 `)
 })
-afterAll(async () => {
+afterEach(async () => {
   await processes?.stop()
   await upstream?.stop()
 })
 
-/** Resident bytes of each of our processes, as they stand idle; peaks count from here. */
-function idle(): Map<Part, number> {
+/** Resident bytes of each of our processes after a handful of requests; peaks count from here. */
+async function idle(): Promise<Map<Part, number>> {
+  const path = upstream.on('first', request => request.answer(200, 'first'))
+  const caller = await Http1Caller.connect(processes.place)
+  for (let i = 0; i < 10; i++) await caller.ask({ path })
+  caller.close()
   return new Map(
     [processes.server, processes.client, processes.router].map(part => {
       resetPeak(part.pid ?? 0)
@@ -57,21 +64,9 @@ function expectBelow(grown: Record<string, number>, bytes: number): void {
   for (const [name, mib] of Object.entries(grown)) expect(mib, `growth of the ${name} in MiB`).toBeLessThan(bytes / MIB)
 }
 
-/**
- * Idle is a process that has worked before: V8 lets read buffers of up to 64 MiB pile up once before it collects them,
- * whatever flows. What is asserted is that nothing grows with the body.
- */
-async function warmUp(): Promise<void> {
-  const path = upstream.on('warm-up', async request => request.answer(200, await request.readAll()))
-  const caller = await Http1Caller.connect(processes.place)
-  for (let i = 0; i < 8; i++) await caller.ask({ method: 'POST', path, body: Buffer.alloc(8 * MIB) })
-  caller.close()
-}
-
 describe.runIf(process.platform === 'linux')('resident memory', () => {
   it(`${BODY_BYTES / MIB} MiB down: every process grows by less than 64 MiB`, async () => {
-    await warmUp()
-    const before = idle()
+    const before = await idle()
     const path = upstream.on('down', async request => {
       await request.write(`HTTP/1.1 200 OK\r\ncontent-length: ${BODY_BYTES}\r\n\r\n`)
       for (const part of patternChunks(BODY_BYTES)) await request.write(part)
@@ -86,8 +81,7 @@ describe.runIf(process.platform === 'linux')('resident memory', () => {
   })
 
   it(`${BODY_BYTES / MIB} MiB up: every process grows by less than 64 MiB`, async () => {
-    await warmUp()
-    const before = idle()
+    const before = await idle()
     const path = upstream.on('up', async request => {
       const hash = createHash('sha256')
       for await (const part of request.body) hash.update(part)
@@ -109,11 +103,9 @@ describe.runIf(process.platform === 'linux')('resident memory', () => {
       await request.write(`HTTP/1.1 200 OK\r\ncontent-length: ${BODY_BYTES}\r\n\r\n`)
       for (const part of patternChunks(BODY_BYTES)) await request.write(part)
     })
-    await warmUp()
+    const before = await idle()
     const stopped = await Http1Caller.connect(processes.place)
     const other = await Http1Caller.connect(processes.place)
-    // The others' own garbage is in the size to begin with: V8's young generation grows with the first thousands.
-    for (let i = 0; i < 4000; i++) await other.ask({ path: quick })
     const reply = await stopped.begin({ path }).reply
     const hash = createHash('sha256')
     const body = reply.body[Symbol.asyncIterator]()
@@ -123,9 +115,11 @@ describe.runIf(process.platform === 'linux')('resident memory', () => {
       hash.update(value)
       bytes += value.length
     }
-    const before = idle()
     const until = performance.now() + STOPPED_MS
-    while (performance.now() < until) expect((await other.ask({ path: quick })).content.toString()).toBe('quick')
+    while (performance.now() < until) {
+      expect((await other.ask({ path: quick })).content.toString()).toBe('quick')
+      await setTimeout(PACE_MS)
+    }
     const grown = growth(before)
     for (let next = await body.next(); !next.done; next = await body.next()) hash.update(next.value as Buffer)
     stopped.close()

@@ -1,0 +1,49 @@
+/**
+ * Bounds the garbage that passing bodies on makes. Every read of a socket makes a buffer outside of V8's heap, and V8
+ * lets 64 MiB of them pile up before it looks: a process grows by as much for one large body, and spends half of its
+ * time on fresh pages. Here the young ones are collected when a few MiB have come, by one thread: helpers cost more to
+ * wake than so little work takes. It is for processes of our own; a library leaves its host's heap alone.
+ */
+import { getHeapStatistics, setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+
+const GARBAGE_BYTES = 2 * 1024 * 1024
+/** Where objects make as much garbage as buffers, V8 collects often enough by itself. */
+const BUFFERS_PER_OBJECTS = 2
+/** How soon to look again: while bytes flow, and while nothing happens. */
+const BUSY_MS = 5
+const IDLE_MS = 20
+const FLOWING_BYTES = 64 * 1024
+
+/** Collects until the function that it returns is called. */
+export function collectReadBuffers(): () => void {
+  const collect = youngCollection()
+  let timer: NodeJS.Timeout
+  let last = getHeapStatistics()
+  /** What the last collection left, or less. */
+  let kept = last
+  const look = () => {
+    let now = getHeapStatistics()
+    const flows = Math.abs(now.external_memory - last.external_memory) > FLOWING_BYTES
+    const buffers = now.external_memory - kept.external_memory
+    if (buffers < 0 || now.used_heap_size < kept.used_heap_size) kept = now
+    else if (buffers > Math.max(GARBAGE_BYTES, BUFFERS_PER_OBJECTS * (now.used_heap_size - kept.used_heap_size))) {
+      collect()
+      now = getHeapStatistics()
+      kept = now
+    }
+    last = now
+    timer = setTimeout(look, flows ? BUSY_MS : IDLE_MS).unref()
+  }
+  look()
+  return () => clearTimeout(timer)
+}
+
+/** V8 shows its collector to contexts that are made while the flag is set. */
+function youngCollection(): () => void {
+  setFlagsFromString('--no-parallel-scavenge')
+  setFlagsFromString('--expose-gc')
+  const gc = runInNewContext('gc') as NodeJS.GCFunction
+  setFlagsFromString('--no-expose-gc')
+  return () => gc({ type: 'minor', execution: 'sync' })
+}
