@@ -7,7 +7,7 @@ import { connect as connectTcp } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { type ConnectionOptions, connect as connectTls, createServer as createTls, type TLSSocket } from 'node:tls'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { type CertificateAndKey, createClientCertificate, createServerCertificate } from '../../certs/index.ts'
 import { connect as connectClient } from '../../client/index.ts'
 import type { Server } from '../../server/server.ts'
@@ -280,7 +280,7 @@ describe('C4 files reload without a restart', () => {
     await put('key.pem', fresh.key)
     await put('cert.pem', fresh.certificate)
     // The watcher sees it by itself.
-    while (!infos.includes('certificate reloaded')) await new Promise(resolve => setImmediate(resolve))
+    await vi.waitFor(() => expect(infos).toContain('certificate reloaded'))
     expect(await serial()).not.toBe(before)
     await dial(server)
     // What was connected under the old certificate goes on, at both ends.

@@ -1,6 +1,6 @@
 /** security.md, "Edge, HTTP/2": floods of raw frames. Each ends its own session, and another caller is served on. */
 import { connect as connectHttp2 } from 'node:http2'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { HttpLimits } from '../../protocol/limits.ts'
 import { listen } from '../../protocol/listener.ts'
 import { call, ok, type RawPeer, recorder, type Seen } from '../protocol/http1/raw.ts'
@@ -65,7 +65,7 @@ describe('H1: resets', () => {
     const attacks = seen.filter(({ request }) => request.path === '/attack')
     expect(attacks.length).toBeGreaterThan(100)
     expect(attacks.length).toBeLessThan(1500)
-    await eventually(() => attacks.every(({ aborted }) => aborted === 'cancelled'))
+    await vi.waitFor(() => expect(attacks.every(({ aborted }) => aborted === 'cancelled')).toBe(true))
     expect(await canary()).toBe('canary')
   })
 
@@ -159,10 +159,6 @@ describe('H3: header bytes', () => {
     const { peer, seen } = await start(() => {}, { http2PingMs: 30, stalledMs: 60 })
     peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
     await peer.end()
-    await eventually(() => seen.some(({ aborted }) => aborted === 'cancelled'))
+    await vi.waitFor(() => expect(seen.some(({ aborted }) => aborted === 'cancelled')).toBe(true))
   })
 })
-
-async function eventually(done: () => boolean): Promise<void> {
-  while (!done()) await new Promise(resolve => setImmediate(resolve))
-}

@@ -1,16 +1,19 @@
 /** What the suites attack: a real pair, reached by an address, since such programs cannot choose a Host of their own. */
 import { connect } from '../../client/index.ts'
 import { createServer, type ServerOptions } from '../../server/index.ts'
-import { makeSecrets, type Secrets } from '../support/secrets.ts'
+import type { Place } from '../support/caller.ts'
+import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
 
 /** The runtime `127` of the domain `0.0.1`: so the host `127.0.0.1` has one. */
 const RUNTIME = '127'
-const DOMAIN = '0.0.1'
+const ADDRESSES = '0.0.1'
 
 export interface Target {
   readonly secrets: Secrets
   readonly edgePort: number
   readonly controlPort: number
+  /** The same by a name, for callers of ours. */
+  readonly place: Place
   stop(): Promise<void>
 }
 
@@ -24,14 +27,16 @@ const FIELDS = {
 }
 
 /** TLS at both ends; every request is answered with as many bytes as its path says, 1,000 without a number. */
-export async function startTarget(options: Partial<ServerOptions> = {}): Promise<Target> {
+export async function startTarget(
+  options: (tls: Secrets['server']) => Partial<ServerOptions> = () => ({}),
+): Promise<Target> {
   const secrets = await makeSecrets()
   const server = await createServer({
     public: { port: 0, tls: secrets.server },
     control: { port: 0, tls: secrets.server },
-    domains: [DOMAIN],
+    domains: [ADDRESSES, DOMAIN],
     auth: { jwks: secrets.jwks },
-    ...options,
+    ...options(secrets.server),
   })
   const tunnel = await connect({
     url: `wss://127.0.0.1:${server.controlAddress!.port}`,
@@ -39,14 +44,33 @@ export async function startTarget(options: Partial<ServerOptions> = {}): Promise
     ca: secrets.ca,
     proxy: '',
     connectTimeoutMs: 10_000,
-    target: request => {
+    target: async request => {
+      // What is sent is taken, slowly or not, before it is answered.
+      for await (const _ of request.body ?? []);
       const bytes = Number(/\d+$/.exec(new URL(request.url).pathname)?.[0] ?? 1000)
-      return new Response('x'.repeat(bytes), { headers: FIELDS })
+      return new Response(body(bytes), { headers: FIELDS })
     },
   })
   const stop = async () => {
     await tunnel.close({ graceMs: 0 })
     await server.close({ graceMs: 0 })
   }
-  return { secrets, edgePort: server.publicAddress!.port, controlPort: server.controlAddress!.port, stop }
+  const edgePort = server.publicAddress!.port
+  const place = { port: edgePort, authority: `${RUNTIME}.${DOMAIN}:${edgePort}`, ca: secrets.ca }
+  return { secrets, edgePort, controlPort: server.controlAddress!.port, place, stop }
+}
+
+const CHUNK = Buffer.alloc(64 * 1024, 'x')
+
+/** As many bytes, made as they are taken. */
+function body(bytes: number): ReadableStream<Uint8Array> {
+  let left = bytes
+  return new ReadableStream({
+    pull(controller) {
+      const size = Math.min(left, CHUNK.length)
+      left -= size
+      if (size > 0) controller.enqueue(CHUNK.subarray(0, size))
+      if (left === 0) controller.close()
+    },
+  })
 }

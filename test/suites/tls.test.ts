@@ -17,7 +17,7 @@ let target: Target
 let withRsa: Target
 beforeAll(async () => {
   target = await startTarget()
-  withRsa = await startTarget({ public: { port: 0, tls: rsaCertificate() } })
+  withRsa = await startTarget(() => ({ public: { port: 0, tls: rsaCertificate() } }))
 })
 afterAll(() => Promise.all([target.stop(), withRsa.stop()]))
 

@@ -1,0 +1,86 @@
+/** slowhttptest against the edge: slow heads, slow bodies, slow readers. A good caller is served all the while. */
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import type { Socket } from 'node:net'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { DEFAULT_LIMITS } from '../../protocol/limits.ts'
+import { Http1Caller } from '../support/caller-http1.ts'
+import { long, needs, program } from '../support/needs.ts'
+import { runProgram, score } from './program.ts'
+import { startTarget, type Target } from './target.ts'
+
+const CONNECTIONS = long ? 1000 : 40
+/** The long run has the real limits. */
+const SHORT_MS = 2000
+const limits = long ? DEFAULT_LIMITS : { headMs: SHORT_MS, bodyIdleMs: SHORT_MS, stalledMs: SHORT_MS }
+const GRACE_MS = 5000
+const SECONDS = long ? 90 : 10
+
+describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
+  let target: Target
+  /** How long each connection of the attacker lived, in ms; NaN for one that lives. */
+  let lives: Map<Socket, { since: number; ms: number }>
+
+  const onSocket = (message: unknown) => {
+    const { socket } = message as { socket: Socket }
+    if (socket.localPort !== target.edgePort) return
+    const life = { since: performance.now(), ms: Number.NaN }
+    lives.set(socket, life)
+    socket.once('close', () => {
+      life.ms = performance.now() - life.since
+    })
+  }
+
+  beforeEach(async () => {
+    lives = new Map()
+    target = await startTarget(tls => ({ public: { port: 0, tls, limits } }))
+    subscribe('net.server.socket', onSocket)
+  })
+  afterEach(async () => {
+    unsubscribe('net.server.socket', onSocket)
+    await target.stop()
+  })
+
+  /** Asks one thing after the other until told to stop; each has to be answered. */
+  async function goodCaller(stop: AbortSignal): Promise<{ answered: number; slowestMs: number }> {
+    const caller = await Http1Caller.connect(target.place)
+    let answered = 0
+    let slowestMs = 0
+    while (!stop.aborted) {
+      const since = performance.now()
+      const reply = await caller.ask({ path: '/1000' })
+      expect([reply.status, reply.content.length]).toEqual([200, 1000])
+      slowestMs = Math.max(slowestMs, performance.now() - since)
+      answered++
+      await new Promise(resolve => setTimeout(resolve, 20))
+    }
+    caller.close()
+    return { answered, slowestMs: Math.round(slowestMs) }
+  }
+
+  test.each([
+    ['slow heads', ['-H', '-i', '2'], '/1000', limits.headMs],
+    ['slow bodies', ['-B', '-i', '120', '-s', '100000'], '/1000', limits.bodyIdleMs],
+    // The answer is larger than what kernels take of it.
+    ['slow readers', ['-X', '-n', '120', '-w', '1', '-y', '2', '-z', '1'], '/20000000', limits.stalledMs],
+  ])('%s', { timeout: (SECONDS + 60) * 1000 }, async (name, mode, path, limitMs) => {
+    const over = new AbortController()
+    const caller = goodCaller(over.signal)
+    const url = `https://127.0.0.1:${target.edgePort}${path}`
+    const amount = ['-c', String(CONNECTIONS), '-r', String(CONNECTIONS / 2), '-l', String(SECONDS), '-p', '5']
+    await runProgram(program('slowhttptest'), [...mode, ...amount, '-u', url], (SECONDS + 30) * 1000)
+    // The good caller's connection is open still, and so it is none of these.
+    const ended = [...lives.values()].filter(({ ms }) => !Number.isNaN(ms))
+    const longest = Math.max(...ended.map(({ ms }) => ms))
+    over.abort()
+    const { answered, slowestMs } = await caller
+    score(
+      'slowhttptest',
+      `${name}: ${lives.size} connections, the longest lived ${Math.round(longest)} ms (limit ${limitMs} ms); ` +
+        `good caller: ${answered} answered, the slowest in ${slowestMs} ms`,
+    )
+    expect(lives.size).toBeGreaterThanOrEqual(CONNECTIONS)
+    expect(answered).toBeGreaterThan(50)
+    expect(longest).toBeLessThan(limitMs + GRACE_MS)
+    expect(longest).toBeGreaterThan(limitMs / 2)
+  })
+})
