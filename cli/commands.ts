@@ -236,6 +236,27 @@ const OTHERS: readonly Command[] = [
     load: async () => (await import('./commands/status.ts')).status,
   },
   {
+    name: 'load-test',
+    about:
+      'Loads a pair that already runs, at a steady rate, and writes a report; with --direct it shows the overhead.',
+    example: 'sallyport load-test https://demo.tunnels.example.com --direct http://127.0.0.1:3000',
+    positionals: ['[URL]'],
+    flags: {
+      direct: flag('URL', 'The same upstream without the tunnel, measured in turn with it.'),
+      header: { ...flag('"NAME: VALUE"', 'A header field of each request; may repeat.'), list: true },
+      ca: flag('FILE', 'Authorities (PEM) that the URLs are checked with, instead of those of the system.'),
+      connections: flag('N', 'Connections; default 10.'),
+      rate: flag('N|max', 'Requests per second over all connections; default 50. max: closed loops by autocannon.'),
+      duration: flag('TIME', 'Of each scenario on each URL; default 30s.'),
+      bailout: flag('PERCENT', 'Stops when so many answers are wrong; default 5%.'),
+      only: { ...flag('NAME', 'small, webhook, bulk, websocket or sse; may repeat.'), list: true },
+      out: flag('DIR', 'Where report.html and report.json go; default sallyport-load-test.'),
+      yes: flag('', 'Allows more than 200 requests/s, or 60 s.'),
+      serve: flag('HOST:PORT', 'Runs the upstream that all scenarios need, instead of loading anything.'),
+    },
+    load: async () => (await import('./commands/load-test.ts')).loadTest,
+  },
+  {
     name: 'demo',
     about: 'Starts everything on loopback with fresh keys, and prints lines to try; --check tries them itself.',
     example: 'sallyport demo --check',

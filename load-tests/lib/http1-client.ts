@@ -1,4 +1,4 @@
-/** The least HTTP/1.1 client that can tell a whole answer from a broken one: bodies have a content-length. */
+/** The least HTTP/1.1 client that can tell a whole answer from a broken one. */
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
@@ -48,29 +48,63 @@ export function requestHead(place: Place, method: string, fields: Readonly<Recor
   return `${method} ${url.pathname}${url.search} HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n`
 }
 
-/** Reads answers off a keep-alive connection, one at a time. */
-export class AnswerReader {
-  #pending: Buffer | undefined
-  readonly #onAnswer: (answer: Answer) => void
-  readonly #onBroken: (why: string) => void
+const NOTHING = Buffer.alloc(0)
+/** Of one answer, with its head. */
+const ANSWER_AT_MOST = 16 * 1024 * 1024
 
-  constructor(onAnswer: (answer: Answer) => void, onBroken: (why: string) => void) {
+/** Reads answers off a keep-alive connection, one at a time: with a content-length, or in chunks. */
+export class AnswerReader {
+  #pending: Buffer = NOTHING
+  readonly #onAnswer: (answer: Answer) => void
+  readonly #onBroken: () => void
+
+  constructor(onAnswer: (answer: Answer) => void, onBroken: () => void) {
     this.#onAnswer = onAnswer
     this.#onBroken = onBroken
   }
 
   read(chunk: Buffer): void {
-    const bytes = this.#pending === undefined ? chunk : Buffer.concat([this.#pending, chunk])
+    const bytes = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk])
     this.#pending = bytes
     const end = bytes.indexOf('\r\n\r\n')
     if (end < 0) return
     const head = bytes.toString('latin1', 0, end)
-    const length = /\r\ncontent-length: *(\d+)/i.exec(head)?.[1]
-    if (length === undefined) return void this.#onBroken('an answer without a content-length')
-    const total = end + 4 + Number(length)
-    if (bytes.length < total) return
-    if (bytes.length > total) return void this.#onBroken('bytes behind an answer')
-    this.#pending = undefined
-    this.#onAnswer({ status: Number(head.slice(9, 12)), body: bytes.subarray(end + 4) })
+    const status = Number(head.slice(9, 12))
+    const found = readBody(head, status, bytes, end + 4)
+    if (found === 'more') {
+      if (bytes.length > ANSWER_AT_MOST) this.#onBroken()
+      return
+    }
+    if (found === 'broken' || found.end !== bytes.length) return void this.#onBroken()
+    this.#pending = NOTHING
+    this.#onAnswer({ status, body: found.body })
+  }
+}
+
+type Found = { readonly body: Buffer; readonly end: number } | 'more' | 'broken'
+
+function readBody(head: string, status: number, bytes: Buffer, from: number): Found {
+  if (status === 204 || status === 304) return { body: NOTHING, end: from }
+  if (/\r\ntransfer-encoding: *chunked/i.test(head)) return readChunks(bytes, from)
+  const length = /\r\ncontent-length: *(\d+)/i.exec(head)?.[1]
+  if (length === undefined) return 'broken'
+  const end = from + Number(length)
+  return bytes.length < end ? 'more' : { body: bytes.subarray(from, end), end }
+}
+
+/** From the beginning each time: answers in chunks are few and small here. */
+function readChunks(bytes: Buffer, from: number): Found {
+  const parts: Buffer[] = []
+  for (let at = from; ; ) {
+    const line = bytes.indexOf('\r\n', at)
+    if (line < 0) return 'more'
+    const size = Number.parseInt(bytes.toString('latin1', at, line), 16)
+    if (Number.isNaN(size)) return 'broken'
+    const end = line + 2 + size + 2
+    if (bytes.length < end) return 'more'
+    // The last chunk is empty; trailers are not expected.
+    if (size === 0) return { body: Buffer.concat(parts), end }
+    parts.push(bytes.subarray(line + 2, end - 2))
+    at = end
   }
 }

@@ -17,6 +17,8 @@ export interface Load extends Place {
   readonly durationMs: number
   readonly method?: string
   readonly body?: string
+  /** Default 200. */
+  readonly expectStatus?: number
   /** Each answer must have this body. */
   readonly expectBody?: string
   /**
@@ -24,7 +26,7 @@ export interface Load extends Place {
    * it is corrected for coordinated omission. Absent: a closed loop, each connection as fast as it is answered.
    */
   readonly rate?: number
-  /** Ends the run when this share of the answers is wrong, from 100 answers on. */
+  /** Ends the run when this share of the answers is wrong, from 20 answers on. */
   readonly bailout?: number
 }
 
@@ -41,6 +43,9 @@ export interface LoadResult {
   readonly p99: number
   readonly max: number
 }
+
+/** So many answers say something about their share of wrong ones. */
+export const ENOUGH = 20
 
 /** Collects answers while a load runs. */
 export class Tally {
@@ -64,7 +69,7 @@ export class Tally {
   }
 
   failed(share: number | undefined): boolean {
-    return share !== undefined && this.#requests >= 100 && this.#wrong / this.#requests >= share
+    return share !== undefined && this.#requests >= ENOUGH && this.#wrong / this.#requests >= share
   }
 
   result(durationMs = performance.now() - this.#startedAt): LoadResult {

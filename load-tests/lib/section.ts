@@ -8,6 +8,8 @@ export interface Column {
   readonly figure: string
   /** Shown as a multiple of the same figure of the row with this key. */
   readonly over?: string
+  /** Shown as what it is above the same figure of the row with this key. */
+  readonly above?: string
 }
 
 export interface Section {
@@ -39,12 +41,13 @@ export function grid({ measured, columns }: Section): { titles: string[]; rows: 
   return { titles: ['', ...columns.map(column => column.title), 'wrong'], rows }
 }
 
-function cellOf(row: Measured, { figure, over }: Column, measured: readonly Measured[]): Cell {
+function cellOf(row: Measured, { figure, over, above }: Column, measured: readonly Measured[]): Cell {
   const value = row.figures[figure]
   if (value === undefined || Number.isNaN(value.median)) return { text: '-' }
-  if (over === undefined) return { text: number(value.median), ...range(value) }
-  const unit = measured.find(each => each.key === over)?.figures[figure]?.median
-  return { text: unit === undefined || unit === 0 ? '-' : `${number(value.median / unit)}x` }
+  const unit = measured.find(each => each.key === (over ?? above))?.figures[figure]?.median
+  if (over !== undefined) return { text: unit === undefined || unit === 0 ? '-' : `${number(value.median / unit)}x` }
+  if (above !== undefined) return { text: unit === undefined ? '-' : number(value.median - unit) }
+  return { text: number(value.median), ...range(value) }
 }
 
 const range = ({ min, max }: Figure) => (min === max ? {} : { range: `${number(min)} to ${number(max)}` })

@@ -27,7 +27,9 @@ serveTasks<Load, LoadResult>(async load => {
     run.on('response', (_client, _status, _bytes, ms) => times.push(ms))
   })
   times.sort((a, b) => a - b)
-  const wrong = result.non2xx + result.errors + result.timeouts + result.mismatches
+  // An error page is a wrong status and a wrong body at once.
+  const misread = Math.max(result.non2xx, result.mismatches)
+  const wrong = misread + result.errors + result.timeouts
   return {
     requests: result.requests.total,
     wrong,

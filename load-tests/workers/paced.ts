@@ -21,11 +21,13 @@ class Paced {
   readonly #free: Line[] = []
   readonly #lines: Line[] = []
   readonly #request: Buffer
+  readonly #status: string
   readonly #expected: Buffer | undefined
   #isOver = false
 
   constructor(load: Load) {
     this.#load = load
+    this.#status = String(load.expectStatus ?? 200)
     const fields = load.body === undefined ? {} : { 'content-length': Buffer.byteLength(load.body) }
     this.#request = Buffer.from(requestHead(load, load.method ?? 'GET', fields) + (load.body ?? ''))
     this.#expected = load.expectBody === undefined ? undefined : Buffer.from(load.expectBody)
@@ -83,8 +85,8 @@ class Paced {
           this.#flush()
         },
         onAnswer: (status, body, ms) => {
-          const right = status === '200' && (this.#expected === undefined || this.#expected.equals(body))
-          this.#tally.add(right || status !== '200' ? status : 'wrong body', ms, right)
+          const right = status === this.#status && (this.#expected === undefined || this.#expected.equals(body))
+          this.#tally.add(right || status !== this.#status ? status : 'wrong body', ms, right)
         },
         onGone: () => {
           this.#lines.splice(this.#lines.indexOf(line), 1)

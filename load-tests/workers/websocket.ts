@@ -11,6 +11,8 @@ export interface WebSocketTask extends Place {
   readonly inFlight: number
   readonly messageBytes: number
   readonly durationMs: number
+  /** Messages per second over all connections, at most; absent: as fast as they come back. */
+  readonly rate?: number
 }
 
 export interface WebSocketResult {
@@ -59,18 +61,25 @@ function echo(socket: WebSocket, task: WebSocketTask, times: number[]): Promise<
   const sentAt: number[] = []
   const message = patternAt(0, task.messageBytes)
   const endsAt = performance.now() + task.durationMs
+  const paceMs = task.rate === undefined ? 0 : (task.connections * task.inFlight * 1000) / task.rate
   let wrong = 0
   const send = () => {
     sentAt.push(performance.now())
     socket.send(message)
   }
+  let left = task.inFlight
+  const closeWhenDone = () => {
+    if (--left === 0) socket.terminate()
+  }
   return new Promise(resolve => {
     socket.on('message', (data: Buffer) => {
       const now = performance.now()
-      times.push(now - sentAt.shift()!)
+      const roundTrip = now - sentAt.shift()!
+      times.push(roundTrip)
       if (!data.equals(message)) wrong++
-      if (now < endsAt) send()
-      else if (sentAt.length === 0) socket.terminate()
+      if (now + paceMs >= endsAt) closeWhenDone()
+      else if (roundTrip >= paceMs) send()
+      else setTimeout(send, paceMs - roundTrip)
     })
     socket.on('error', () => {})
     socket.on('close', () => resolve(wrong + sentAt.length))

@@ -1,0 +1,77 @@
+/** Who is load-tested, and what answers there. */
+import { readFileSync } from 'node:fs'
+import { request as httpRequest, type IncomingMessage } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import type { Place } from '../lib/load.ts'
+import { MARK, PATHS } from '../upstream/service.ts'
+
+export interface Target extends Place {
+  readonly key: 'tunnel' | 'direct'
+  readonly name: string
+}
+
+/** What one request found there. */
+export interface Found {
+  readonly status: number
+  readonly body: Buffer
+  /** `sallyport load-test --serve` is behind it. */
+  readonly isOurService: boolean
+}
+
+const DEADLINE_MS = 10_000
+const BODY_AT_MOST = 1024 * 1024
+
+/** The URL below which the paths of the service lie, without a slash at its end. */
+export const base = (target: Place): string => target.url.replace(/\/+$/, '')
+
+export const under = (target: Target, path: string): Target => ({ ...target, url: base(target) + path })
+
+/** One GET. Rejects, with a sentence for people, if nothing answers. */
+export async function look(target: Target): Promise<Found> {
+  const response = await get(target)
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    bytes += chunk.length
+    if (bytes > BODY_AT_MOST) break
+    chunks.push(chunk)
+  }
+  return {
+    status: response.statusCode ?? 0,
+    body: Buffer.concat(chunks),
+    isOurService: response.headers[MARK[0]] === MARK[1],
+  }
+}
+
+/** Whether our service is behind the target. */
+export async function hasOurService(target: Target): Promise<boolean> {
+  const { status, isOurService } = await look(under(target, PATHS.small))
+  return status === 200 && isOurService
+}
+
+function get(target: Target): Promise<IncomingMessage> {
+  const url = new URL(target.url)
+  const isTls = url.protocol === 'https:'
+  return new Promise((resolve, reject) => {
+    const fail = (error: Error) => reject(new Error(`${target.url} does not answer: ${error.message}`))
+    const request = (isTls ? httpsRequest : httpRequest)(
+      url,
+      {
+        headers: target.headers,
+        agent: false,
+        timeout: DEADLINE_MS,
+        ...(isTls ? { servername: serverName(target, url) } : {}),
+        ...(target.ca === undefined ? {} : { ca: readFileSync(target.ca) }),
+      },
+      resolve,
+    )
+    request.on('timeout', () => request.destroy(new Error(`nothing within ${DEADLINE_MS / 1000} s`)))
+    request.on('error', fail)
+    request.end()
+  })
+}
+
+function serverName(target: Target, url: URL): string {
+  const name = (target.headers.host ?? url.host).replace(/:\d+$/, '')
+  return /^[\d.]+$|:/.test(name) ? '' : name
+}
