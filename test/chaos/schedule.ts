@@ -42,8 +42,10 @@ const DOWNLOAD_BYTES = 100_000_000
 const WARM_UP_MS = 8000
 /** Idle connections of nginx and of the pools are closed by then. */
 const QUIET_MS = 7000
-/** Ids of webhooks are remembered for a minute. */
-const SETTLE_MS = 90_000
+const SETTLE_MS = 30_000
+/** So long a client remembers the ids of webhooks; the next webhook makes it forget them. */
+const FORGET_MS = 61_000
+const TRICKLE_MS = 1000
 const READY_MS = 30_000
 const LOOK_MS = 100
 /** What is not worth a complaint where the baseline itself is near nothing. */
@@ -186,6 +188,10 @@ class Schedule {
   }
 
   async #settle(baseline: Map<string, Holdings>): Promise<void> {
+    await wait(FORGET_MS)
+    const trickle = this.#traffic()
+    await wait(TRICKLE_MS)
+    await trickle.stop()
     const endMs = performance.now() + SETTLE_MS
     for (;;) {
       await wait(QUIET_MS)

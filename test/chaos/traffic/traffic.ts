@@ -20,8 +20,12 @@ export interface TrafficOptions {
   readonly endless: boolean
 }
 
+/** Two rounds of traffic have no id in common. */
+let rounds = 0
+
 export class Traffic {
   readonly #options: TrafficOptions
+  readonly #round = `r${rounds++}`
   readonly #stop = new AbortController()
   readonly #running: Promise<unknown>
 
@@ -42,7 +46,7 @@ export class Traffic {
     const everyMs = (1000 * upstreams.length * callersPerRuntime) / requestsPerSecond
     for (const upstream of upstreams) {
       for (let i = 0; i < callersPerRuntime; i++) {
-        yield new SteadyCaller(`s${i}`, placeOf(upstream.runtime), upstream, ledger, everyMs)
+        yield new SteadyCaller(`${this.#round}-s${i}`, placeOf(upstream.runtime), upstream, ledger, everyMs)
       }
     }
   }
@@ -50,7 +54,12 @@ export class Traffic {
   *#lasting(): IterableIterator<Lasting> {
     const { upstreams, placeOf, ledger, download, streamLifeMs, endless } = this.#options
     for (const [i, upstream] of upstreams.entries()) {
-      const about = (name: string) => ({ name, place: placeOf(upstream.runtime), upstream, ledger })
+      const about = (kind: string) => ({
+        name: `${this.#round}-${kind}`,
+        place: placeOf(upstream.runtime),
+        upstream,
+        ledger,
+      })
       if (download !== undefined && i === 0) yield new Downloads(about('download'), download)
       yield new EventStreams(about('events'), Math.ceil(streamLifeMs / 100))
       yield new WebSockets(about('ws'), streamLifeMs)
