@@ -54,22 +54,27 @@ export interface Subject {
 
 export interface Rounds {
   readonly rounds: number
+  /** One round before them that is thrown away, but for its wrong answers. Default true. */
+  readonly warmUp?: boolean
   readonly progress: (text: string) => void
 }
 
-/** Runs `once` on each subject in turn, `rounds` times, after one warm-up that is thrown away but for its wrong answers. */
+/** Runs `once` on each subject in turn, `rounds` times. */
 export async function interleaved<S extends Subject>(
   subjects: readonly S[],
-  { rounds, progress }: Rounds,
+  { rounds, warmUp = true, progress }: Rounds,
   once: (subject: S, isWarmUp: boolean) => Promise<Round>,
 ): Promise<Measured[]> {
   const all = subjects.map((): Round[] => [])
-  for (let round = 0; round <= rounds; round++)
+  for (let round = warmUp ? 0 : 1; round <= rounds; round++)
     for (const [index, subject] of subjects.entries()) {
       progress(`${subject.name}, ${round === 0 ? 'warm-up' : `round ${round} of ${rounds}`}`)
       all[index]!.push(await once(subject, round === 0))
     }
-  return subjects.map((subject, index) => summary(subject, all[index]!.slice(1), all[index]![0]!.wrong))
+  return subjects.map((subject, index) => {
+    const [first, ...others] = all[index]!
+    return warmUp ? summary(subject, others, first!.wrong) : summary(subject, all[index]!)
+  })
 }
 
 /** One row of the rounds given. */

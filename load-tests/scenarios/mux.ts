@@ -75,10 +75,14 @@ async function buildGo(bench: Bench, binary: string): Promise<Mux | undefined> {
 
 function measureAll(bench: Bench, all: readonly Mux[], load: Load): Promise<Measured[]> {
   const progress = (text: string) => bench.progress(`mux, ${load}: ${text}`)
-  return interleaved(all, { rounds: bench.rounds, progress }, async (each, isWarmUp): Promise<Round> => {
-    const { count, cpuUs, durationMs, wrong } = await each.measure(bench, load, lengthMs(bench, isWarmUp) / 2)
-    return { figures: { perSecond: count / (durationMs / 1000), cpu: cpuUs }, wrong }
-  })
+  return interleaved(
+    all,
+    { rounds: bench.rounds, warmUp: bench.mode !== 'smoke', progress },
+    async (each, isWarmUp): Promise<Round> => {
+      const { count, cpuUs, durationMs, wrong } = await each.measure(bench, load, lengthMs(bench, isWarmUp) / 2)
+      return { figures: { perSecond: count / (durationMs / 1000), cpu: cpuUs }, wrong }
+    },
+  )
 }
 
 function section(load: Load, measured: readonly Measured[]): Section {

@@ -53,12 +53,16 @@ export function overRoads(
   once: (road: Road, isWarmUp: boolean) => Promise<Round & { units: number }>,
 ): Promise<Measured[]> {
   const progress = (text: string) => bench.progress(`${label}: ${text}`)
-  return interleaved(roads, { rounds: bench.rounds, progress }, async (road, isWarmUp) => {
-    const before = cpuMs(road.pids)
-    const { figures, wrong, units } = await once(road, isWarmUp)
-    const cpu = ((cpuMs(road.pids) - before) * 1000) / units
-    return { figures: road.pids.length === 0 ? figures : { ...figures, cpu }, wrong }
-  })
+  return interleaved(
+    roads,
+    { rounds: bench.rounds, warmUp: bench.mode !== 'smoke', progress },
+    async (road, isWarmUp) => {
+      const before = cpuMs(road.pids)
+      const { figures, wrong, units } = await once(road, isWarmUp)
+      const cpu = ((cpuMs(road.pids) - before) * 1000) / units
+      return { figures: road.pids.length === 0 ? figures : { ...figures, cpu }, wrong }
+    },
+  )
 }
 
 /** A warm-up is a shorter round. */

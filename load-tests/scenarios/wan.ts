@@ -11,7 +11,7 @@ const SMALL = { rate: 50, connections: 16 } as const
 const DURATION_MS = { smoke: 500, quick: 2_000, full: 8_000 } as const
 const ALONE_MS = { smoke: 300, quick: 500, full: 3_000 } as const
 /** So that the small requests meet a line that is full. */
-const HEAD_START_MS = 1_000
+const HEAD_START_MS = { smoke: 100, quick: 1_000, full: 1_000 } as const
 
 /** The tunnel's own connection crosses a wide-area network; `streams` downloads at a time on it. */
 type WanRoad = Road & { readonly streams: number }
@@ -54,6 +54,7 @@ async function measure(bench: Bench, roads: readonly WanRoad[]) {
     'wan',
     roads,
     async (road, isWarmUp) => {
+      const headStartMs = HEAD_START_MS[bench.mode]
       const { streams } = byKey.get(road.key)!
       const small = { ...withPath(road, PATHS.small), ...SMALL, expectBody: SMALL_BODY }
       const alone = await bench.generators.run({ ...small, durationMs: isWarmUp ? 300 : ALONE_MS[bench.mode] })
@@ -61,9 +62,9 @@ async function measure(bench: Bench, roads: readonly WanRoad[]) {
       const bytes = bench.mode === 'full' ? GIB : MIB_100
       const bulk = bench.generators.ask<BulkTask, BulkResult>('bulk', {
         ...withPath(road, `${PATHS.bytes}${bytes}`),
-        ...{ direction: 'down', bytes, streams, durationMs: durationMs + HEAD_START_MS },
+        ...{ direction: 'down', bytes, streams, durationMs: durationMs + headStartMs },
       })
-      await new Promise(resolve => setTimeout(resolve, HEAD_START_MS))
+      await new Promise(resolve => setTimeout(resolve, headStartMs))
       const [beside, transferred] = await Promise.all([bench.generators.run({ ...small, durationMs }), bulk])
       const megabytes = transferred.bytes / 1e6
       return {
