@@ -124,6 +124,8 @@ export interface ServerOptions {
   readonly replica?: string | undefined
   /** Sessions are told to leave spread over this time. Default 5,000. */
   readonly drainSpreadMs?: number | undefined
+  /** A server that stops serves on for this long, not ready any more, so that a load balancer notices. Default 0. */
+  readonly drainDelayMs?: number | undefined
   readonly logger?: Logger | undefined
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /** Milliseconds since 1970. Default `Date.now`. */
@@ -156,6 +158,7 @@ export interface Settings {
   readonly hold: HoldLimits
   readonly replica: string
   readonly drainSpreadMs: number
+  readonly drainDelayMs: number
   readonly logger: Logger
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   readonly clock: () => number
@@ -213,6 +216,7 @@ export function resolveOptions(options: ServerOptions): Settings {
     hold: withDefaults('hold', DEFAULT_HOLD, options.hold),
     replica: options.replica ?? `replica-${Math.random().toString(36).slice(2, 10)}`,
     drainSpreadMs: options.drainSpreadMs ?? 5000,
+    drainDelayMs: options.drainDelayMs ?? 0,
     logger: options.logger ?? noLogger,
     onExchange: options.onExchange,
     clock: options.clock ?? Date.now,

@@ -1,6 +1,7 @@
 /** The tunnel server: the parts, put together. */
 import type { Server as HttpServer } from 'node:http'
 import { createServer as createNetServer, type Server as NetServer } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
@@ -366,8 +367,9 @@ export class Server {
   }
 
   /**
-   * As `close` begins: not ready any more, takes no new connections, asks the clients to leave, and resolves when all of
-   * them and all callers have gone, at the latest after `graceMs` (default 30,000). The rest stays as it is.
+   * As `close` begins: not ready any more, and after `drainDelayMs` takes no new connections, asks the clients to leave, and
+   * resolves when all of them and all callers have gone, at the latest after `graceMs` more (default 30,000). Callers who
+   * keep their connections are told that these end; every request that still comes on them is answered.
    */
   drain({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number | undefined } = {}): Promise<void> {
     this.#draining ??= this.#drain(graceMs)
@@ -375,6 +377,8 @@ export class Server {
   }
 
   async #drain(graceMs: number): Promise<void> {
+    const { drainDelayMs } = this.#settings
+    if (graceMs > 0 && drainDelayMs > 0) await pause(drainDelayMs)
     this.#front?.close()
     this.#control?.stop()
     this.#replicas.peers?.leave()
@@ -394,10 +398,7 @@ export class Server {
     return !results.includes(false)
   }
 
-  /**
-   * Takes no new connections, asks the clients to leave, lets exchanges end within `graceMs` (default 30,000), and
-   * closes. `ready()` is false from its call on.
-   */
+  /** Drains, and closes: what is left after `graceMs` (default 30,000) is cut; with 0, all at once. */
   close({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number } = {}): Promise<void> {
     this.#closing ??= this.#close(graceMs)
     return this.#closing
@@ -405,7 +406,8 @@ export class Server {
 
   async #close(graceMs: number): Promise<void> {
     for (const keeper of this.#keepers) keeper.close()
-    await within(graceMs, this.drain({ graceMs }))
+    const delayMs = graceMs > 0 ? this.#settings.drainDelayMs : 0
+    await within(delayMs + graceMs, this.drain({ graceMs }))
     for (const unmount of this.#unmount) unmount()
     this.#sessions.close()
     await this.#control?.emptied(Math.min(graceMs, GOODBYE_MS))
@@ -424,12 +426,13 @@ function drainOne(session: RuntimeSession, options: DrainOptions): void {
   session.drain(reason, afterMs, graceMs)
 }
 
-/** Waits for `done`, which may have begun with a longer grace. */
+/** Waits for `done`, which may have begun with a longer grace, for `ms` at most. */
 async function within(ms: number, done: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise<void>(resolve => {
-    timer = setTimeout(resolve, ms)
-  })
-  await Promise.race([done, late])
-  clearTimeout(timer)
+  const late = new AbortController()
+  await Promise.race([done, pause(ms, late.signal)])
+  late.abort()
+}
+
+async function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  await setTimeout(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
 }

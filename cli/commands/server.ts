@@ -110,6 +110,7 @@ function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceCont
     replica: config.replica,
     healthPath: config['public.health-path'],
     drainSpreadMs: config['drain-spread'],
+    drainDelayMs: config['drain-delay'],
     logger,
     onExchange,
   }

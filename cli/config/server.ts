@@ -88,6 +88,11 @@ export const serverSettings = {
   'peer.tls.ca': optional(kinds.file, 'Authority (PEM) of the certificates of all replicas, and of nobody else.'),
   replica: optional(kinds.text('NAME'), 'Name of this server, for logs and clients. Default: a random one.'),
   'drain-spread': setting(kinds.duration, '5s', 'Over how long clients are asked to leave when the server stops.'),
+  'drain-delay': setting(
+    kinds.duration,
+    '0s',
+    'How long a server that stops serves on while `/readyz` is 503, so that a load balancer notices.',
+  ),
   ...graceSetting,
   'hold.time': setting(
     kinds.duration,

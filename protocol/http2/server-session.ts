@@ -17,6 +17,7 @@ import { Http2ServerExchange } from './server-exchange.ts'
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
 
 /** How often the bytes of frames that carry nothing are looked at. */
+const MAX_STREAM_ID = 2 ** 31 - 1
 const CONTROL_MS = 2_000
 /** A window update of 13 bytes, for the connection and the stream, per KB of ours. */
 const WINDOW_SHARE = 40
@@ -142,8 +143,15 @@ class Http2ServerSession implements ManagedConnection {
     return this.#exchanges.size === 0
   }
 
-  close(): void {
-    if (!this.#closed) this.#session.close()
+  /** RFC 9113, section 6.8: the first go-away says that the session ends, a later one which streams were taken. */
+  close(patienceMs = 0): void {
+    if (this.#closed) return
+    if (patienceMs === 0) {
+      this.#session.close()
+      return
+    }
+    this.#session.goaway(NGHTTP2_NO_ERROR, MAX_STREAM_ID)
+    setTimeout(() => this.close(), patienceMs).unref()
   }
 
   destroy(): void {

@@ -1,0 +1,138 @@
+/** The end of a server under steady callers: what was accepted is answered, and what is left ends in order. */
+import { Agent, request as httpRequest } from 'node:http'
+import { connect as connectHttp2 } from 'node:http2'
+import { afterEach, describe, expect, test } from 'vitest'
+import type { Server } from '../../server/server.ts'
+import { call, DOMAIN, dial, echo, hanging, openWebSocket, startServer, type TestClient } from './fixture.ts'
+
+const HOST = `demo.${DOMAIN}`
+
+let server: Server
+afterEach(() => server.close({ graceMs: 0 }))
+
+/** A client that leaves when it is told to, as ours does, but has nowhere to go. */
+async function leaver(): Promise<TestClient> {
+  const client = await dial(server)
+  void client.message('drain').then(() => client.session.control({ type: 'drained', lastStream: 0 }))
+  return client
+}
+
+interface Tally {
+  answered: number
+  /** Everything but the upstream's own answer; a connection that is refused ends the caller, and is no loss. */
+  readonly lost: string[]
+}
+
+/** One request after the other on a kept connection, until nothing listens any more. */
+async function callOverHttp1(tally: Tally, method: string): Promise<void> {
+  const { host, port } = server.publicAddress!
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  for (let i = 0; ; i++) {
+    const path = `/${method}/${i}`
+    const outcome = await new Promise<string>(resolve => {
+      const request = httpRequest({ host, port, path, method, agent, headers: { host: HOST } }, response => {
+        let text = ''
+        response.on('data', chunk => {
+          text += chunk
+        })
+        response.on('error', error => resolve(`cut: ${error.message}`))
+        response.on('end', () =>
+          resolve(text.startsWith(`${method} ${path} `) ? 'ok' : `${response.statusCode} ${text}`),
+        )
+      })
+      request.on('error', (error: NodeJS.ErrnoException) => {
+        resolve(error.code === 'ECONNREFUSED' ? 'over' : `${error.code} ${error.message}`)
+      })
+      request.end(method === 'POST' ? 'body' : undefined)
+    })
+    if (outcome === 'over') break
+    if (outcome === 'ok') tally.answered++
+    else tally.lost.push(outcome)
+  }
+  agent.destroy()
+}
+
+/** The same over HTTP/2: after a go-away the next request takes a new connection. */
+async function callOverHttp2(tally: Tally): Promise<void> {
+  const { port } = server.publicAddress!
+  for (let i = 0; ; ) {
+    const session = connectHttp2(`http://127.0.0.1:${port}`)
+    const refused = new Promise<boolean>(resolve => {
+      session.once('error', () => resolve(true))
+      session.once('connect', () => resolve(false))
+    })
+    if (await refused) return
+    while (!session.closed && !session.destroyed) {
+      const path = `/h2/${i++}`
+      const stream = session.request({ ':path': path, ':authority': HOST })
+      const outcome = await new Promise<string>(resolve => {
+        let text = ''
+        stream.on('data', chunk => {
+          text += chunk
+        })
+        stream.on('error', error => resolve(error.message))
+        stream.on('end', () => resolve(text.startsWith(`GET ${path} `) ? 'ok' : text))
+      })
+      if (outcome === 'ok') tally.answered++
+      // Not processed, says RFC 9113, section 8.7: it crossed the go-away, and is asked again on a new connection.
+      else if (!outcome.includes('NGHTTP2_REFUSED_STREAM')) tally.lost.push(outcome)
+    }
+  }
+}
+
+describe('under steady callers', () => {
+  test('every request that was accepted is answered by the upstream', async () => {
+    server = await startServer({ drainSpreadMs: 200 })
+    await Promise.all([leaver(), dial(server, { handler: echo, hello: { connection: 1 } })])
+    const tally: Tally = { answered: 0, lost: [] }
+    const callers = ['GET', 'POST', 'GET', 'POST'].map(method => callOverHttp1(tally, method))
+    callers.push(callOverHttp2(tally), callOverHttp2(tally))
+    while (tally.answered < 300) await new Promise(resolve => setImmediate(resolve))
+    const before = tally.answered
+    await Promise.all([server.close({ graceMs: 15_000 }), ...callers])
+    expect(tally.lost).toEqual([])
+    expect(tally.answered).toBeGreaterThan(before)
+  })
+})
+
+test('it serves on for the delay, not ready, and then takes nobody', async () => {
+  server = await startServer({ drainDelayMs: 300 })
+  await leaver()
+  const draining = server.drain()
+  expect(server.ready()).toBe(false)
+  expect((await call(server, HOST)).status).toBe(200)
+  await draining
+  await expect(call(server, HOST)).rejects.toMatchObject({ code: 'ECONNREFUSED' })
+  await expect(openWebSocket(server, {})).rejects.toMatchObject({ code: 'ECONNREFUSED' })
+})
+
+test('clients are asked to leave spread over a time', async () => {
+  server = await startServer({ drainSpreadMs: 10_000 })
+  const clients = await Promise.all(Array.from({ length: 8 }, (_, i) => dial(server, { runtime: `r${i}` })))
+  void server.drain({ graceMs: 30_000 })
+  const told = await Promise.all(clients.map(async client => (await client.message('drain')).afterMs))
+  expect(new Set(told).size).toBeGreaterThan(4)
+  expect(Math.max(...told)).toBeLessThanOrEqual(10_000)
+})
+
+test('a response says that its connection ends', async () => {
+  server = await startServer()
+  const { handler, begun } = hanging()
+  await dial(server, { handler })
+  const agent = new Agent({ keepAlive: true })
+  const calling = call(server, HOST, '/', { agent })
+  const response = await begun
+  void server.drain()
+  response.head({ status: 200, headers: ['content-length', '0'], bodyBytes: 0 })
+  response.end([])
+  expect((await calling).headers.connection).toBe('close')
+  agent.destroy()
+})
+
+test('a request that waits for a session is answered before the end', async () => {
+  server = await startServer({ hold: { holdMs: 200 } })
+  const calling = call(server, HOST)
+  while (server.stats().held === 0) await new Promise(resolve => setImmediate(resolve))
+  await server.close({ graceMs: 10_000 })
+  expect((await calling).status).toBe(503)
+})
