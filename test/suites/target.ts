@@ -44,6 +44,8 @@ export async function startTarget(
     ca: secrets.ca,
     proxy: '',
     connectTimeoutMs: 10_000,
+    // A thousand stopped readers hold more than the buffers of two sessions.
+    connections: 8,
     target: async request => {
       // What is sent is taken, slowly or not, before it is answered.
       for await (const _ of request.body ?? []);

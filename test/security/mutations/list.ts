@@ -1,0 +1,663 @@
+/**
+ * Defences, and how each is taken away: the text of the sources that is replaced stands there exactly once. Where two
+ * lines defend the same thing, both go.
+ */
+export interface Mutation {
+  readonly defence: string
+  readonly edits: readonly (readonly [file: string, find: string, replace: string])[]
+  /** Where the tests that have to fail are. */
+  readonly tests: readonly string[]
+}
+
+const HTTP1 = ['test/security/edge-http1.test.ts']
+const HTTP2 = ['test/security/edge-translation.test.ts', 'test/security/edge-http2.test.ts']
+const CONTROL = ['test/security/control.test.ts']
+const CERTIFICATES = ['test/security/certificates.test.ts']
+const TOKENS = ['test/security/tokens.test.ts']
+const YAMUX = ['test/security/yamux.test.ts']
+const ROUTER = ['test/security/router.test.ts']
+const ADMIN = ['test/security/admin.test.ts']
+
+export const MUTATIONS: readonly Mutation[] = [
+  // Edge, HTTP/1.1
+  {
+    defence: 'content-length beside transfer-encoding',
+    edits: [['protocol/http1/request-head.ts', 'if (head.contentLength !== -1) throw', 'if (false) throw']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'transfer-encoding is chunked alone',
+    edits: [['protocol/http1/request-head.ts', "if (head.transferEncoding !== 'chunked') throw", 'if (false) throw']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'no transfer-encoding on HTTP/1.0',
+    edits: [['protocol/http1/request-head.ts', 'if (head.minor === 0) throw', 'if (false) throw']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'one content-length',
+    edits: [['protocol/http1/head-parser.ts', 'if (this.contentLength !== -1) throw', 'if (false) throw']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'content-length in plain digits',
+    edits: [
+      [
+        'protocol/http1/head-parser.ts',
+        "if (digit < 0 || digit > 9) throw this.#fault('bad-request', 'content-length')",
+        '',
+      ],
+    ],
+    tests: HTTP1,
+  },
+  {
+    defence: 'lines end with CRLF',
+    edits: [
+      [
+        'protocol/http1/head-parser.ts',
+        "if (at + 1 >= end || bytes[at] !== CR || bytes[at + 1] !== LF) throw this.#fault('bad-request', 'field value')",
+        'if (bytes[at] === LF) at--',
+      ],
+    ],
+    tests: HTTP1,
+  },
+  {
+    defence: 'a name before each colon',
+    edits: [
+      ['protocol/http1/head-parser.ts', 'if (at === nameStart || bytes[at] !== COLON)', 'if (bytes[at] !== COLON)'],
+    ],
+    tests: HTTP1,
+  },
+  {
+    defence: 'bound of chunk extensions',
+    edits: [['protocol/http1/body-reader.ts', '++this.#extensionBytes > MAX_EXTENSION_BYTES', 'false']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'bound of chunk sizes',
+    edits: [['protocol/http1/body-reader.ts', '++this.#digits > MAX_SIZE_DIGITS', '++this.#digits < 0']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'drain or close behind an early answer',
+    edits: [
+      [
+        'protocol/http1/server-connection.ts',
+        '    if (!exchange.keepAlive) {\n      this.#linger()\n      return\n    }\n',
+        '',
+      ],
+      [
+        'protocol/http1/server-connection.ts',
+        "    this.#state = 'drain'\n    this.#discarded = 0",
+        "    this.#state = 'readHead'\n    this.#headBegun = false\n    this.#discarded = 0",
+      ],
+    ],
+    tests: HTTP1,
+  },
+  {
+    defence: 'bytes behind an Upgrade wait for the 101',
+    edits: [
+      [
+        'protocol/http1/server-connection.ts',
+        'if (!head.keepAlive || this.#closing || this.#halfClosed || head.request.upgrade) return false',
+        'if (!head.keepAlive || this.#closing || this.#halfClosed) return false',
+      ],
+    ],
+    tests: HTTP1,
+  },
+  {
+    defence: 'the key of a WebSocket',
+    edits: [['protocol/http1/request-head.ts', 'isWebSocketKey(head.webSocketKey) &&', '']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'a WebSocket is a GET',
+    edits: [['protocol/http1/request-head.ts', "head.method === 'GET' &&", '']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'a 101 has to fit the request',
+    edits: [['protocol/http1/client-connection.ts', 'if (accept !== webSocketAccept(key)) throw', 'if (false) throw']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'exactly one Host',
+    edits: [['protocol/http1/request-head.ts', 'if (head.hosts > 1 ||', 'if (']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'the grammar of an authority',
+    edits: [['protocol/headers.ts', 'return text.length <= 255 && AUTHORITY.test(text)', 'return true']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'CONNECT and TRACE end here',
+    edits: [
+      [
+        'protocol/http1/request-head.ts',
+        "if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')",
+        '',
+      ],
+    ],
+    tests: HTTP1,
+  },
+  {
+    defence: 'number of fields (headFields)',
+    edits: [['protocol/http1/head-parser.ts', 'if (++count * 2 > most) throw', 'if (false) throw']],
+    tests: HTTP1,
+  },
+  {
+    defence: 'length of a URI (uriBytes)',
+    edits: [
+      ['protocol/http1/head-parser.ts', 'if (at - targetStart > this.#limits.uriBytes) throw', 'if (false) throw'],
+    ],
+    tests: HTTP1,
+  },
+  {
+    defence: 'a response has one length',
+    edits: [
+      [
+        'protocol/http1/client-connection.ts',
+        "if (contentLength !== -1) throw broken('transfer-encoding and content-length')",
+        '',
+      ],
+    ],
+    tests: HTTP1,
+  },
+  // Edge, HTTP/2
+  {
+    defence: 'a 2xx says yes to no extended CONNECT',
+    edits: [
+      ['protocol/http2/server-exchange.ts', 'if (upgrade && !this.#raw && status < 300) throw', 'if (false) throw'],
+    ],
+    tests: HTTP2,
+  },
+  {
+    defence: 'one authority over HTTP/2',
+    edits: [
+      ['protocol/http2/request-head.ts', '(named !== undefined && host !== undefined && named !== host)', '(false)'],
+    ],
+    tests: HTTP2,
+  },
+  {
+    defence: 'the grammar of :path',
+    edits: [['protocol/http2/request-head.ts', "if (!isPath(path)) throw bad(':path')", '']],
+    tests: HTTP2,
+  },
+  {
+    defence: 'resets are counted',
+    edits: [
+      [
+        'protocol/http2/server-session.ts',
+        "if (stream.rstCode !== NGHTTP2_NO_ERROR && !this.#resets.take()) this.#calm('too many resets')",
+        '',
+      ],
+      ['protocol/http2/server-session.ts', 'streamResetBurst: limits.http2ResetBurst,', 'streamResetBurst: 1e9,'],
+      ['protocol/http2/server-session.ts', 'streamResetRate: limits.http2ResetRate,', 'streamResetRate: 1e9,'],
+    ],
+    tests: HTTP2,
+  },
+  {
+    defence: 'frames that carry nothing are counted',
+    edits: [
+      [
+        'protocol/http2/server-session.ts',
+        'if (surplus - this.#surplus > allowed) this.#calm',
+        'if (false) this.#calm',
+      ],
+    ],
+    tests: HTTP2,
+  },
+  {
+    defence: 'streams of a connection (http2Streams)',
+    edits: [['protocol/http2/server-session.ts', '      maxConcurrentStreams: limits.http2Streams,\n', '']],
+    tests: HTTP2,
+  },
+  {
+    defence: 'decoded bytes of a head (headBytes)',
+    edits: [
+      ['protocol/http2/request-head.ts', 'if (head.bytes > limits.headBytes) throw', 'if (false) throw'],
+      [
+        'protocol/http2/server-session.ts',
+        'maxHeaderListSize: limits.headBytes * RECEIVED_HEAD_FACTOR,',
+        'maxHeaderListSize: 1e6,',
+      ],
+    ],
+    tests: HTTP2,
+  },
+  {
+    defence: 'trailers say nothing of the caller',
+    edits: [
+      ['protocol/headers.ts', ' || NEVER_TRAILERS.has(name) || isForwardedName(name)', ' || NEVER_TRAILERS.has(name)'],
+    ],
+    tests: HTTP2,
+  },
+  // Control endpoint
+  {
+    defence: 'subprotocol',
+    edits: [['server/control/handshake.ts', 'if (!protocols.includes(SUBPROTOCOL))', 'if (false)']],
+    tests: CONTROL,
+  },
+  {
+    defence: 'no browsers',
+    edits: [['server/control/handshake.ts', 'if (request.headers.origin !== undefined)', 'if (false)']],
+    tests: CONTROL,
+  },
+  {
+    defence: 'one Authorization header',
+    edits: [
+      [
+        'server/control/handshake.ts',
+        'if (value !== undefined) return',
+        'if (value !== undefined) continue\n    if (false) return',
+      ],
+    ],
+    tests: CONTROL,
+  },
+  {
+    defence: 'fragment limit',
+    edits: [['server/control/endpoint.ts', '      maxFragments: MAX_FRAGMENTS,\n', '']],
+    tests: CONTROL,
+  },
+  {
+    defence: 'length of a message',
+    edits: [['server/control/endpoint.ts', 'maxPayload: MAX_MESSAGE_BYTES,', 'maxPayload: 0,']],
+    tests: CONTROL,
+  },
+  {
+    defence: 'no compression',
+    edits: [['server/control/endpoint.ts', '      perMessageDeflate: false,\n', '      perMessageDeflate: true,\n']],
+    tests: CONTROL,
+  },
+  {
+    defence: 'deadline of a handshake (handshakeMs)',
+    edits: [
+      [
+        'server/control/endpoint.ts',
+        'timer: setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs),',
+        'timer: setTimeout(() => {}, 1),',
+      ],
+    ],
+    tests: CONTROL,
+  },
+  {
+    defence: 'queue of one address (handshakesWaitingPerAddress)',
+    edits: [['server/control/admission.ts', 'queue.length >= this.#options.maxPerAddress', 'false']],
+    tests: ['test/server/admission.test.ts'],
+  },
+  {
+    defence: 'TLS 1.3 alone',
+    edits: [['protocol/tls-profile.ts', "minVersion: 'TLSv1.3', ciphers", "minVersion: 'TLSv1.2', ciphers"]],
+    tests: [...CONTROL, 'test/suites/tls.test.ts'],
+  },
+  {
+    defence: 'no renegotiation',
+    edits: [['protocol/tls-profile.ts', 'secureOptions: constants.SSL_OP_NO_RENEGOTIATION', 'secureOptions: 0']],
+    tests: ['test/suites/tls.test.ts'],
+  },
+  {
+    defence: "the guidelines' groups",
+    edits: [
+      [
+        'protocol/tls-profile.ts',
+        "const GROUPS = [...HYBRID, 'X25519', 'prime256v1', 'secp384r1'].join(':')",
+        "const GROUPS = 'auto'",
+      ],
+    ],
+    tests: ['test/suites/tls.test.ts'],
+  },
+  {
+    defence: 'a stream is of the runtime of its session',
+    edits: [['client/exchanges.ts', "if (preamble.runtime !== session.runtime) return new Refusal('not-here')", '']],
+    tests: ['test/client/exchanges.test.ts'],
+  },
+  {
+    defence: 'a fresh token names the same runtime',
+    edits: [['server/auth/authenticator.ts', 'if (identity.runtime !== runtime) throw', 'if (false) throw']],
+    tests: CONTROL,
+  },
+  // Tokens
+  {
+    defence: 'algorithm list',
+    edits: [
+      [
+        'server/auth/verifier.ts',
+        "typeof header.alg !== 'string' || !this.#algorithms.includes(header.alg)",
+        "typeof header.alg !== 'string'",
+      ],
+      ['server/auth/verifier.ts', 'const options = { algorithms: this.#algorithms }', 'const options = {}'],
+    ],
+    tests: TOKENS,
+  },
+  {
+    defence: 'audience',
+    edits: [
+      ['server/auth/claims.ts', "if (!list.includes(expected)) throw new TokenRefused('aud', 'another audience')", ''],
+    ],
+    tests: TOKENS,
+  },
+  {
+    defence: 'issuer',
+    edits: [
+      ['server/auth/claims.ts', 'if (rules.issuer !== undefined && issuer !== rules.issuer) throw', 'if (false) throw'],
+    ],
+    tests: TOKENS,
+  },
+  {
+    defence: 'expiry',
+    edits: [['server/auth/claims.ts', 'if (nowS >= expiresAt + rules.clockToleranceS) throw', 'if (false) throw']],
+    tests: TOKENS,
+  },
+  {
+    defence: 'a token has an exp',
+    edits: [
+      [
+        'server/auth/claims.ts',
+        "if (expiresAt === undefined) throw new TokenRefused('exp', 'the token has no exp')",
+        'if (expiresAt === undefined) return {} as never',
+      ],
+    ],
+    tests: TOKENS,
+  },
+  {
+    defence: 'a runtime is a DNS label',
+    edits: [
+      [
+        'server/auth/claims.ts',
+        "if (typeof runtime !== 'string' || !isRuntimeName(runtime))",
+        "if (typeof runtime !== 'string')",
+      ],
+    ],
+    tests: [...TOKENS, ...CONTROL],
+  },
+  {
+    defence: 'members of a token are unique',
+    edits: [['server/auth/json.ts', 'isRecord(value) && countMembers(value) === countColons(text)', 'isRecord(value)']],
+    tests: [...TOKENS, ...CONTROL],
+  },
+  {
+    defence: 'crit, b64, enc and zip',
+    edits: [
+      [
+        'server/auth/verifier.ts',
+        "if ('crit' in header || 'b64' in header || 'enc' in header || 'zip' in header)",
+        'if (false)',
+      ],
+    ],
+    tests: TOKENS,
+  },
+  {
+    defence: 'one spelling of base64url',
+    edits: [
+      [
+        'server/auth/verifier.ts',
+        "return part.length > 0 && Buffer.from(part, 'base64url').toString('base64url') === part",
+        'return part.length > 0',
+      ],
+    ],
+    tests: TOKENS,
+  },
+  {
+    defence: 'length of a token',
+    edits: [['server/auth/verifier.ts', 'if (token.length > MAX_TOKEN_BYTES) throw', 'if (false) throw']],
+    tests: TOKENS,
+  },
+  {
+    defence: 'cool-down of the key set',
+    edits: [['server/auth/key-url.ts', '< this.#coolDownMs) return false', '< 0) return false']],
+    tests: TOKENS,
+  },
+  // Certificates
+  {
+    defence: 'client certificates are checked',
+    edits: [
+      [
+        'server/control/endpoint.ts',
+        'requestCert: true, rejectUnauthorized: true',
+        'requestCert: true, rejectUnauthorized: false',
+      ],
+    ],
+    tests: CERTIFICATES,
+  },
+  {
+    defence: 'certificate and token name one runtime',
+    edits: [
+      [
+        'server/auth/authenticator.ts',
+        "throw new TokenRefused('cnf', 'the certificate names another runtime than the token')",
+        'return',
+      ],
+    ],
+    tests: CERTIFICATES,
+  },
+  {
+    defence: 'a bound token needs its certificate',
+    edits: [
+      [
+        'server/auth/authenticator.ts',
+        "throw new TokenRefused('cnf', 'the token is bound to another certificate')",
+        'return',
+      ],
+    ],
+    tests: CERTIFICATES,
+  },
+  {
+    defence: "the client checks the server's certificate",
+    edits: [['client/dial.ts', 'if (socket.authorized) resolve(socket)', 'if (true) resolve(socket)']],
+    tests: CERTIFICATES,
+  },
+  {
+    defence: 'a bad certificate file keeps the old one',
+    edits: [['server/tls.ts', 'if (!certificate.checkPrivateKey(privateKey)) {', 'if (false) {']],
+    tests: CERTIFICATES,
+  },
+  {
+    defence: 'private keys are 0600',
+    edits: [['certs/files.ts', 'const mode = file.secret ? 0o600 : 0o644', 'const mode = 0o644']],
+    tests: CERTIFICATES,
+  },
+  // yamux
+  {
+    defence: 'window check',
+    edits: [
+      [
+        'protocol/yamux/incoming.ts',
+        'if (length > stream.receive.openBytes) this.#owner.violated',
+        'if (false) this.#owner.violated',
+      ],
+    ],
+    tests: YAMUX,
+  },
+  {
+    defence: 'credit overflow',
+    edits: [
+      ['protocol/yamux/incoming.ts', 'if (stream.sendWindowBytes + length > MAX_CREDIT_BYTES) {', 'if (false) {'],
+    ],
+    tests: YAMUX,
+  },
+  {
+    defence: 'parity and order of ids',
+    edits: [
+      ['protocol/yamux/session.ts', 'if ((id & 1) === (this.#nextId & 1) || id <= this.#lastPeerId) {', 'if (false) {'],
+    ],
+    tests: YAMUX,
+  },
+  {
+    defence: 'streams of a session',
+    edits: [
+      [
+        'protocol/yamux/session.ts',
+        'this.#goAwaySent || this.#streams.size >= this.#limits.maxStreams',
+        'this.#goAwaySent',
+      ],
+    ],
+    tests: YAMUX,
+  },
+  {
+    defence: 'write deadline',
+    edits: [
+      [
+        'protocol/yamux/session.ts',
+        'if (since === undefined || now - since < this.#limits.writeDeadlineMs) return false',
+        'if (true) return false',
+      ],
+    ],
+    tests: YAMUX,
+  },
+  {
+    defence: 'nothing behind FIN',
+    edits: [
+      [
+        'protocol/yamux/incoming.ts',
+        "else if (length > 0 && stream.finReceived) this.#owner.violated('data after FIN')\n",
+        '\n',
+      ],
+    ],
+    tests: YAMUX,
+  },
+  // Router
+  {
+    defence: 'hop-by-hop removal: what Connection names',
+    edits: [
+      [
+        'protocol/http1/head-parser.ts',
+        'if (named !== undefined) removeWhere(this.headers, name => named.has(name))',
+        '',
+      ],
+    ],
+    tests: ROUTER,
+  },
+  {
+    defence: 'hop-by-hop removal: the fixed list',
+    edits: [
+      ['protocol/http1/names.ts', "  ['proxy-authorization', KIND.dropped],\n", ''],
+      ['protocol/http1/names.ts', "  ['http2-settings', KIND.dropped],\n", ''],
+    ],
+    tests: ROUTER,
+  },
+  {
+    defence: 'trusted-proxy check',
+    edits: [
+      [
+        'protocol/forwarded.ts',
+        'const believed = trusted.length > 0 && cidrsContain(trusted, request.peerAddress)',
+        'const believed = true',
+      ],
+    ],
+    tests: ROUTER,
+  },
+  {
+    defence: "a caller's word about itself",
+    edits: [
+      ['router/handler/headers.ts', 'if (isForwardedName(name) || ', 'if ('],
+      ['protocol/forwarded.ts', "name === 'x_request_id' || isForwardedName(name)", "name === 'x_request_id'"],
+    ],
+    tests: ROUTER,
+  },
+  {
+    defence: 'two readings of a path lead to one route',
+    edits: [['router/match.ts', 'return routeOf(strict) === routeOf(loose) ? strict : TWO_WAYS', 'return strict']],
+    tests: ROUTER,
+  },
+  {
+    defence: 'dot segments',
+    edits: [['router/path.ts', "if (bare === '.' || bare === '..') return undefined", '']],
+    tests: ROUTER,
+  },
+  {
+    defence: 'DNS-label check',
+    edits: [
+      [
+        'router/target.ts',
+        'if (name === undefined || !isDnsLabel(name)) return undefined',
+        'if (name === undefined) return undefined',
+      ],
+      ['router/target.ts', 'if (template.parts.length > 1 && !isServiceName(host)) return undefined', ''],
+    ],
+    tests: ROUTER,
+  },
+  {
+    defence: 'odd notations of addresses',
+    edits: [
+      [
+        'router/target.ts',
+        '!HOST_NAME.test(host) || endsInNumber(host)) return false',
+        '!HOST_NAME.test(host)) return false',
+      ],
+    ],
+    tests: ROUTER,
+  },
+  {
+    defence: "upstreams' certificates are checked",
+    edits: [['router/upstream/dial.ts', 'rejectUnauthorized: !identity.insecure,', 'rejectUnauthorized: false,']],
+    tests: ROUTER,
+  },
+  {
+    defence: 'connections are kept by TLS identity',
+    edits: [['router/target.ts', "tls?.key ?? ''", "''"]],
+    tests: ROUTER,
+  },
+  {
+    defence: 'nothing is forwarded twice',
+    edits: [
+      [
+        'router/upstream/exchange.ts',
+        'if (this.#request.bodyBytes === 0 && SAFE_METHODS.has(this.#request.method)) return true',
+        'return true',
+      ],
+    ],
+    tests: ROUTER,
+  },
+  {
+    defence: "an upstream's sallyport-error",
+    edits: [['router/handler/headers.ts', 'if (headers[i] !== OURS) continue', 'continue']],
+    tests: ROUTER,
+  },
+  // Directory
+  {
+    defence: 'epoch check: a replica is asked on one epoch',
+    edits: [
+      [
+        'server/registry.ts',
+        "standing === 'unknown' || standing.epoch !== epoch) return undefined",
+        "standing === 'unknown') return undefined",
+      ],
+    ],
+    tests: ['test/server', 'test/replicas'],
+  },
+  {
+    defence: 'a superseded instance gets no stream',
+    edits: [
+      [
+        'server/registry.ts',
+        'const live = this.#runtimes.get(runtime)?.get(active)?.live',
+        'const live = [...(this.#runtimes.get(runtime)?.values() ?? [])].flatMap(one => one.live)',
+      ],
+    ],
+    tests: ['test/server'],
+  },
+  // Admin
+  {
+    defence: 'Host of the admin listener',
+    edits: [['admin/listener.ts', 'if (!authorized && !isHostAllowed(request.headers.host)) return WRONG_HOST', '']],
+    tests: ADMIN,
+  },
+  {
+    defence: 'token of the admin listener',
+    edits: [['admin/listener.ts', 'if (!authorized) return NEEDS_TOKEN', '']],
+    tests: ADMIN,
+  },
+  {
+    defence: 'bounded labels of metrics',
+    edits: [['admin/metrics.ts', "Object.hasOwn(ERRORS, code) ? code : 'other'", "true ? code : 'other'"]],
+    tests: ADMIN,
+  },
+  {
+    defence: 'secrets are masked',
+    edits: [
+      ['cli/commands/config.ts', 'setting.secret ? mask(String(origin.raw)) : show(origin.raw)', 'show(origin.raw)'],
+    ],
+    tests: [...ADMIN, 'test/security/secrets.test.ts'],
+  },
+]

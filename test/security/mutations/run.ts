@@ -1,0 +1,89 @@
+/**
+ * Takes one defence away at a time and shows that a test fails:
+ *
+ *     node test/security/mutations/run.ts             all of them, as rows of a table
+ *     node test/security/mutations/run.ts fragment    those whose name holds that text
+ *
+ * It works in a copy of the checkout, which goes when it ends. Exits 1 if a defence is missed by nobody.
+ */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { MUTATIONS, type Mutation } from './list.ts'
+
+const ROOT = resolve(import.meta.dirname, '../../..')
+const NOT_COPIED = new Set(['node_modules', '.git', 'dist', 'coverage'])
+const DEADLINE_MS = 240_000
+
+interface Failed {
+  readonly file: string
+  readonly test: string
+}
+
+const copy = await mkdtemp(join(tmpdir(), 'sallyport-mutations-'))
+try {
+  await cp(ROOT, copy, { recursive: true, filter: path => !NOT_COPIED.has(path.slice(ROOT.length + 1)) })
+  await symlink(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
+  const filters = process.argv.slice(2)
+  const chosen = MUTATIONS.filter(one => filters.length === 0 || filters.some(text => one.defence.includes(text)))
+  let missed = 0
+  for (const mutation of chosen) {
+    const [first, ...more] = await tryWithout(mutation)
+    if (first === undefined) missed++
+    const others = more.length === 0 ? '' : ` (and ${more.length} more)`
+    const caught = first === undefined ? '**nobody**' : `${first.file.replace(/^test\//, '')}: ${first.test}${others}`
+    console.log(`| ${mutation.defence} | ${caught} |`)
+  }
+  console.log(`${chosen.length - missed} of ${chosen.length} caught`)
+  process.exitCode = missed > 0 ? 1 : 0
+} finally {
+  await rm(copy, { recursive: true })
+}
+
+async function tryWithout({ defence, edits, tests }: Mutation): Promise<Failed[]> {
+  const before = new Map<string, string>()
+  try {
+    for (const [file, find, replace] of edits) {
+      const path = join(copy, file)
+      const text = await readFile(path, 'utf8')
+      if (!before.has(path)) before.set(path, text)
+      if (text.split(find).length !== 2) throw new Error(`${defence}: not exactly once in ${file}: ${find}`)
+      await writeFile(
+        path,
+        text.replace(find, () => replace),
+      )
+    }
+    return await failures(tests)
+  } finally {
+    for (const [path, text] of before) await writeFile(path, text)
+  }
+}
+
+/** The tests that fail, the first of them at least: where a whole file hangs, the file. */
+async function failures(tests: readonly string[]): Promise<Failed[]> {
+  const report = join(copy, 'report.json')
+  await rm(report, { force: true })
+  const vitest = join(copy, 'node_modules/vitest/vitest.mjs')
+  const options = ['--bail', '1', '--testTimeout', '10000', '--reporter', 'json', '--outputFile', report]
+  const child = spawn(process.execPath, [vitest, 'run', ...tests, ...options], { cwd: copy, stdio: 'ignore' })
+  const timer = setTimeout(() => child.kill('SIGKILL'), DEADLINE_MS)
+  await once(child, 'close')
+  clearTimeout(timer)
+  const text = await readFile(report, 'utf8').catch(() => undefined)
+  if (text === undefined) return [{ file: tests[0]!, test: 'does not end' }]
+  const { testResults } = JSON.parse(text) as {
+    testResults: {
+      name: string
+      status: string
+      message: string
+      assertionResults: { fullName: string; status: string }[]
+    }[]
+  }
+  return testResults.flatMap(({ name, status, message, assertionResults }) => {
+    const file = name.slice(copy.length + 1)
+    const failed = assertionResults.filter(one => one.status === 'failed').map(one => ({ file, test: one.fullName }))
+    return failed.length === 0 && status === 'failed' ? [{ file, test: message.split('\n')[0]! }] : failed
+  })
+}
