@@ -222,12 +222,13 @@ export class Registry<M extends Member, H = never> {
   }
 
   /** Asks the directory about a runtime of which we know nothing (or anew: `again`); then who waits for it is told. */
-  ask(name: string, again: boolean): void {
-    if (!again && this.#directory.find(name) !== 'unknown') return
+  ask(name: string, again: boolean): boolean {
+    if (!again && this.#directory.find(name) !== 'unknown') return false
     this.#directory.refresh(name).then(
       () => this.#options.onLive?.(name),
       () => {},
     )
+    return true
   }
 
   /** As `pick`, of this replica alone, on this epoch alone: what another replica asks for. */

@@ -34,8 +34,8 @@ export interface EdgeContext {
   pick(runtime: string, not: Route | undefined, instance: string | undefined): Route | undefined
   /** Whether a session of the runtime may come at any moment. */
   knows(runtime: string): boolean
-  /** Asks the directory, if it may know more than we do; who waits is woken when it has answered. */
-  ask(runtime: string, failed: Route | undefined): void
+  /** Asks the directory, if it may know more than we do (else: false); who waits is woken when it has answered. */
+  ask(runtime: string, failed: Route | undefined): boolean
   /** Answers in our own name. */
   answerError(exchange: EdgeExchange, error: SallyportError): void
   /** Answers a preflight for a runtime that is offline, if its policy allows; else returns false. */
@@ -43,6 +43,8 @@ export interface EdgeContext {
 }
 
 const MAX_ATTEMPTS = 4
+/** How long the directory may take to answer, also where nothing else is waited for. */
+const ASK_MS = 2000
 
 /** Which session would do, and what the caller is told if there is none. */
 interface Want {
@@ -254,7 +256,9 @@ export class EdgeExchange implements RequestSink, Waiter {
   /** Nobody can take it now: it waits if a session may come, else the caller is told at once. */
   #wait(want: Want): void {
     const { hold } = this.#edge
-    const forMs = Math.min(this.#patienceMs, this.#deadline?.leftMs ?? this.#patienceMs)
+    const asks = this.#edge.ask(this.runtime!, want.not)
+    const patienceMs = asks ? Math.max(this.#patienceMs, ASK_MS) : this.#patienceMs
+    const forMs = Math.min(patienceMs, this.#deadline?.leftMs ?? patienceMs)
     if (forMs <= 0 || !this.#edge.knows(this.runtime!)) {
       this.fail(want.error)
       return
@@ -266,13 +270,12 @@ export class EdgeExchange implements RequestSink, Waiter {
     }
     this.#want = want
     this.#replay.keepAll = true
-    this.#edge.ask(this.runtime!, want.not)
   }
 
   wake(): void {
     const route = this.#next(this.#want!)
     if (route === undefined) {
-      if (!this.#edge.knows(this.runtime!)) this.#giveUp()
+      if (this.#patienceMs <= 0 || !this.#edge.knows(this.runtime!)) this.#giveUp()
       return
     }
     this.#patienceMs -= this.#place!.waitedMs

@@ -99,8 +99,8 @@ export class Edge implements EdgeContext {
     return this.hold.knows(runtime) || this.#options.registry.knows(runtime, this.hold.limits.forgetMs)
   }
 
-  ask(runtime: string, failed: Route | undefined): void {
-    this.#options.registry.ask(runtime, failed !== undefined && failed.hops > 0)
+  ask(runtime: string, failed: Route | undefined): boolean {
+    return this.#options.registry.ask(runtime, failed !== undefined && failed.hops > 0)
   }
 
   answerError(exchange: EdgeExchange, error: SallyportError): void {

@@ -138,7 +138,7 @@ async function run(plan: Plan): Promise<void> {
     hold: new Hold({ ...DEFAULT_HOLD, holdMs: 0 }),
     responseHeadMs: 0,
     knows: () => true,
-    ask() {},
+    ask: () => false,
     onExchange: record => records.push(record),
     pick: (_runtime, not, instance) =>
       sessions.find(

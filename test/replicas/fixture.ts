@@ -1,0 +1,56 @@
+/** Several servers in this process, on one real Redis, that know each other. */
+import { createReplicaCertificate } from '../../certs/index.ts'
+import type { ServerOptions } from '../../server/options.ts'
+import type { Server } from '../../server/server.ts'
+import { makeWorld, startServer } from '../server/fixture.ts'
+import { Redis } from '../support/redis.ts'
+
+export const LEASE_MS = 1000
+
+/** What a replica is given to speak with the others. */
+export async function peerOptions(port = 0): Promise<NonNullable<ServerOptions['peer']>> {
+  const { authority } = await makeWorld()
+  const made = await createReplicaCertificate(authority)
+  return { port, tls: { cert: made.certificate, key: made.key, ca: authority.certificate } }
+}
+
+/** A set of replicas that goes with its test. */
+export class Replicas {
+  readonly servers: Server[] = []
+  readonly redis: Redis
+
+  static async start(): Promise<Replicas> {
+    return new Replicas(await Redis.start())
+  }
+
+  private constructor(redis: Redis) {
+    this.redis = redis
+  }
+
+  async add(overrides: Partial<ServerOptions> = {}): Promise<Server> {
+    const server = await startServer({
+      replica: `r${this.servers.length + 1}`,
+      directory: { url: this.redis.url, leaseMs: LEASE_MS },
+      peer: await peerOptions(),
+      hold: {},
+      ...overrides,
+    })
+    this.servers.push(server)
+    await until(() => this.servers.every(one => one.stats().peers?.connected === this.servers.length - 1))
+    return server
+  }
+
+  async closeServers(): Promise<void> {
+    await Promise.all(this.servers.splice(0).map(server => server.close({ graceMs: 0 })))
+  }
+
+  async stop(): Promise<void> {
+    await this.closeServers()
+    await this.redis.stop()
+  }
+}
+
+/** Resolves once `holds`. */
+export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await holds())) await new Promise(resolve => setTimeout(resolve, 10))
+}

@@ -1,0 +1,294 @@
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from 'node:tls'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { WebSocket } from 'ws'
+import { createServerCertificate } from '../../certs/index.ts'
+import { openExchange } from '../../protocol/exchange/open.ts'
+import type { RefusedError } from '../../protocol/exchange/refusal.ts'
+import type { HttpRequest } from '../../protocol/exchange.ts'
+import { Session } from '../../protocol/yamux/session.ts'
+import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
+import { PeerTransport } from '../../server/peer/transport.ts'
+import type { Server } from '../../server/server.ts'
+import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld } from '../server/fixture.ts'
+import { needs } from '../support/needs.ts'
+import { LEASE_MS, peerOptions, Replicas, until } from './fixture.ts'
+
+const HOST = `demo.${DOMAIN}`
+
+describe.runIf(needs('redis'))('a request at the wrong replica', () => {
+  let replicas: Replicas
+  let near: Server
+  let far: Server
+  beforeAll(async () => {
+    replicas = await Replicas.start()
+  })
+  afterAll(() => replicas.stop())
+  afterEach(async () => {
+    await replicas.closeServers()
+    await replicas.redis.command('FLUSHALL')
+  })
+
+  async function start(): Promise<void> {
+    near = await replicas.add()
+    far = await replicas.add()
+  }
+
+  test('takes one hop', async () => {
+    await start()
+    await dial(far)
+    const answered = await call(near, HOST, '/path?query', { method: 'POST', body: 'a body' })
+    expect([answered.status, answered.text]).toEqual([200, 'POST /path?query a body'])
+    expect([near.stats().peers!.sent, far.stats().peers!.taken]).toEqual([1, 1])
+    expect(far.sessions()[0]!.exchanges).toBe(0)
+  })
+
+  test('not where there is a session of its own', async () => {
+    await start()
+    await dial(far)
+    await dial(near)
+    await call(near, HOST)
+    expect(near.stats().peers!.sent).toBe(0)
+  })
+
+  test('large bodies pass both ways, byte for byte, at the pace of the reader', async () => {
+    await start()
+    await dial(far, {
+      handler: (_preamble, _request, response) => {
+        response.head({ status: 200, headers: [], bodyBytes: -1 })
+        return {
+          data: chunk => response.data(chunk),
+          end: () => response.end([]),
+          abort() {},
+          consumed: bytes => response.consumed(bytes),
+        }
+      },
+    })
+    const body = randomBytes(3_000_000)
+    const answered = await call(near, HOST, '/', { method: 'POST', body: body.toString('base64') })
+    expect(answered.text === body.toString('base64')).toBe(true)
+    expect([near.stats(), far.stats()].map(({ bufferedBytes }) => bufferedBytes)).toEqual([0, 0])
+  })
+
+  test('the client hears the address of the caller, and who may not call is told so by the replica that he called', async () => {
+    await start()
+    const seen: HttpRequest[] = []
+    await dial(far, {
+      handler: (_preamble, request, response) => {
+        seen.push(request)
+        answer(response, 200, 'ok')
+        return ignoring(response)
+      },
+    })
+    await call(near, HOST)
+    expect(seen[0]!.caller).toMatchObject({ address: '127.0.0.1', scheme: 'http' })
+    await dial(far, { runtime: 'closed', hello: { instance: 'closed', allowCallers: ['192.0.2.0/24'] } })
+    const refused = await call(near, `closed.${DOMAIN}`)
+    expect([refused.status, refused.headers['sallyport-error']]).toEqual([403, 'caller-not-allowed'])
+  })
+
+  test('an upgrade passes, and ends with a Close frame when its session drains', async () => {
+    await start()
+    const client = await dial(far, {
+      handler: (_preamble, request, response) => {
+        expect(request.upgrade).toBe(true)
+        response.head({ status: 101, headers: [], bodyBytes: 0 })
+        return {
+          data: chunk => response.data(chunk),
+          end: () => response.end([]),
+          abort() {},
+          consumed: bytes => response.consumed(bytes),
+        }
+      },
+    })
+    const { host, port } = near.publicAddress!
+    const ws = new WebSocket(`ws://${host}:${port}/`, { headers: { host: HOST } })
+    await once(ws, 'open')
+    ws.close(4000, 'as agreed')
+    // The echo is unmasked by nobody: the frame comes back as it was sent, which is an error to a client.
+    await once(ws, 'error')
+    expect(near.stats().peers!.sent).toBe(1)
+    client.ws.terminate()
+  })
+
+  test('who goes away is gone at the client too', async () => {
+    await start()
+    const gone = Promise.withResolvers<string>()
+    const begun = Promise.withResolvers<void>()
+    await dial(far, {
+      handler: (_preamble, _request, response) => {
+        begun.resolve()
+        return { ...ignoring(response), abort: error => gone.resolve(error.reason) }
+      },
+    })
+    const abort = new AbortController()
+    const calling = call(near, HOST, '/', { signal: abort.signal }).catch(error => error.name)
+    await begun.promise
+    abort.abort()
+    expect(await gone.promise).toBe('cancelled')
+    expect(await calling).toBe('AbortError')
+    await until(() => far.sessions()[0]!.exchanges === 0)
+  })
+
+  test('whose session dies goes to another session of the instance, wherever that is', async () => {
+    await start()
+    const victim = hanging()
+    const first = await dial(far, { handler: victim.handler, hello: { instance: 'one' } })
+    const calling = call(near, HOST)
+    await victim.begun
+    await dial(near, { hello: { instance: 'one', connection: 1 }, handler: always('the other', 200) })
+    first.ws.terminate()
+    expect((await calling).text).toBe('the other')
+  })
+
+  test('whose replica dies is sent again if it is safe; the runtime stays reachable', async () => {
+    await start()
+    const third = await replicas.add()
+    const victim = hanging()
+    await dial(far, { handler: victim.handler, hello: { instance: 'one' } })
+    const calling = call(near, HOST)
+    await victim.begun
+    await dial(third, { hello: { instance: 'one', connection: 1 }, handler: always('third', 200) })
+    await far.close({ graceMs: 0 })
+    expect((await calling).text).toBe('third')
+  })
+
+  test('that a replica cannot serve after all is refused there; the first asks the directory and goes on', async () => {
+    await start()
+    const client = await dial(far, { hello: { instance: 'one' } })
+    await call(near, HOST)
+    // `near` does not hear of it: its knowledge is one change old.
+    const stale = await dial(far, { hello: { instance: 'two' }, handler: always('two', 200) })
+    const answers = await Promise.all(Array.from({ length: 5 }, () => call(near, HOST)))
+    for (const { status, text } of answers) expect([status, text]).toEqual([200, 'two'])
+    client.ws.terminate()
+    stale.ws.terminate()
+  })
+
+  test('is held by the replica that the caller reached, until a session comes anywhere', async () => {
+    await start()
+    const client = await dial(far)
+    await call(near, HOST)
+    client.ws.terminate()
+    await until(() => far.stats().sessions === 0)
+    const calling = call(near, HOST)
+    await until(() => near.stats().held === 1)
+    expect(far.stats().held).toBe(0)
+    await dial(far, { handler: always('back', 200) })
+    expect((await calling).text).toBe('back')
+  })
+
+  test('for a runtime that nobody knows fails at once', async () => {
+    await start()
+    // While the directory is young it may have forgotten who is there.
+    await new Promise(resolve => setTimeout(resolve, LEASE_MS))
+    const startedMs = performance.now()
+    expect((await call(near, `nobody.${DOMAIN}`)).status).toBe(503)
+    expect(near.stats().held).toBe(0)
+    console.log(`an unknown runtime was told so after ${Math.round(performance.now() - startedMs)} ms`)
+  })
+
+  describe('what other replicas may do', () => {
+    /** A session with a replica, as another one has it. */
+    async function asReplica(server: Server, certificate?: { cert: string; key: string }): Promise<Session> {
+      const address = String(await peerAddress(server))
+      const [host, port] = address.split(':')
+      const { tls } = await peerOptions()
+      const socket: TLSSocket = connectTls({
+        ...peerTlsOptions({ ...tls, ...certificate } as never),
+        host,
+        port: Number(port),
+        servername: PEER_NAME,
+      })
+      await once(socket, 'secureConnect')
+      return new Session(new PeerTransport(socket), { role: 'client' })
+    }
+
+    async function peerAddress(server: Server): Promise<string> {
+      const { replica } = server.stats()
+      const all = (await replicas.redis.command('HGETALL', 'sallyport:replicas')) as Record<string, string>
+      return Object.entries(all)
+        .find(([name]) => name.startsWith(`${replica}~`))![1]
+        .split(' ')[1]!
+    }
+
+    function ask(session: Session, options: { hops: number; epoch: number; runtime?: string }): Promise<string> {
+      const request: HttpRequest = {
+        method: 'GET',
+        authority: HOST,
+        path: '/',
+        headers: [],
+        bodyBytes: 0,
+        upgrade: false,
+        peerAddress: '127.0.0.1',
+        encrypted: false,
+        caller: { address: '127.0.0.1', scheme: 'http', host: HOST },
+        requestId: 'x',
+        exchangeId: undefined,
+      }
+      return new Promise(resolve => {
+        openExchange(
+          session.open(),
+          request,
+          { runtime: 'demo', attempt: 0, timeLeftMs: 0, ...options },
+          {
+            informational() {},
+            head: ({ status }) => resolve(String(status)),
+            data() {},
+            end() {},
+            abort: error => resolve((error as RefusedError).refusal ?? error.reason),
+            consumed() {},
+          },
+        )
+      })
+    }
+
+    test('D5, D3: one hop, of the runtime and epoch that are served here; everything else is refused unprocessed', async () => {
+      await start()
+      await dial(far)
+      const session = await asReplica(far)
+      expect(await ask(session, { hops: 1, epoch: 1 })).toBe('200')
+      expect(await ask(session, { hops: 0, epoch: 1 })).toBe('not-here')
+      expect(await ask(session, { hops: 2, epoch: 1 })).toBe('not-here')
+      expect(await ask(session, { hops: 1, epoch: 2 })).toBe('not-here')
+      expect(await ask(session, { hops: 1, epoch: 0 })).toBe('not-here')
+      expect(await ask(session, { hops: 1, epoch: 1, runtime: 'other' })).toBe('not-here')
+      session.close('done')
+    })
+
+    test('D3: a certificate of the same authority for another name is not let in', async () => {
+      await start()
+      await dial(far)
+      const { authority } = await makeWorld()
+      const made = await createServerCertificate(authority, { hosts: ['localhost'] })
+      const session = await asReplica(far, { cert: made.certificate, key: made.key }).catch(() => undefined)
+      if (session !== undefined) expect(await ask(session, { hops: 1, epoch: 1 })).not.toBe('200')
+      expect(far.stats().peers!.taken).toBe(0)
+    })
+
+    test('D3: a forged entry leads nowhere: who listens there must show the certificate of a replica', async () => {
+      near = await replicas.add()
+      const { authority } = await makeWorld()
+      const made = await createServerCertificate(authority, { hosts: ['localhost', '127.0.0.1'] })
+      const heard: Buffer[] = []
+      const thief = createTlsServer({ cert: made.certificate, key: made.key, ALPNProtocols: ['sallyport-peer/1'] })
+      thief.on('secureConnection', socket =>
+        socket.on('data', (data: Buffer) => heard.push(data)).on('error', () => {}),
+      )
+      thief.listen(0, '127.0.0.1')
+      await once(thief, 'listening')
+      const { port } = thief.address() as { port: number }
+      const tried = once(thief, 'tlsClientError').catch(() => {})
+      const far = Date.now() + 60_000
+      await replicas.redis.command('HSET', 'sallyport:replicas', 'thief~1', `${far} 127.0.0.1:${port}`)
+      const record = ['@epoch', '1', '@active', 'one', '@lost', '0', '@version', '1', 'one', '1 thief~1']
+      await replicas.redis.command('HSET', 'sallyport:runtime:{demo}', ...record)
+      await until(() => near.stats().peers!.known === 1)
+      await tried
+      expect((await call(near, HOST)).status).toBe(503)
+      expect(Buffer.concat(heard).length).toBe(0)
+      thief.close()
+    })
+  })
+})
