@@ -36,6 +36,8 @@ const FEATURES: readonly string[] = []
 const EXPIRY_GRACE_MS = 50_000
 /** How long a client that was asked to leave has to open another session, before this one gets no new exchanges. */
 const MOVE_MS = 5000
+/** Before a session ends, WebSockets that are told to close have so long to answer. */
+const FAREWELL_MS = 1000
 /** So long a session that refused an exchange gets none while another is well. */
 const TIRED_MS = 1000
 const MAX_REASON = 120
@@ -93,7 +95,7 @@ export class RuntimeSession implements Member, Route {
   /** It still takes exchanges, but none that would go on for ever. */
   #leaving = false
   readonly #expiry: Alarm
-  #timers: { moved?: NodeJS.Timeout; deadline?: NodeJS.Timeout } = {}
+  #timers: { moved?: NodeJS.Timeout; farewell?: NodeJS.Timeout; deadline?: NodeJS.Timeout } = {}
   #endReason = ''
 
   constructor(
@@ -324,8 +326,6 @@ export class RuntimeSession implements Member, Route {
         this.#finish(CLOSE.goingAway)
         return
       }
-      this.#leaving = true
-      this.#session.leave()
       void until.then(() => this.#finish(CLOSE.goingAway))
     }
     clearTimeout(this.#timers.moved)
@@ -352,9 +352,17 @@ export class RuntimeSession implements Member, Route {
     this.#session.control({ type: 'drained', lastStream: this.#lastStream })
   }
 
+  /** What would go on for ever is finished shortly before the session ends: what ends by itself is not disturbed. */
   #endBy(deadlineMs: number, code: number): void {
+    clearTimeout(this.#timers.farewell)
+    this.#timers.farewell = setTimeout(() => this.#leave(), deadlineMs - Math.min(FAREWELL_MS, deadlineMs / 5)).unref()
     clearTimeout(this.#timers.deadline)
     this.#timers.deadline = setTimeout(() => this.end(this.#endReason, code), deadlineMs).unref()
+  }
+
+  #leave(): void {
+    this.#leaving = true
+    this.#session.leave()
   }
 
   /** Takes nothing new, and ends when its last exchange does. */
@@ -387,7 +395,6 @@ export class RuntimeSession implements Member, Route {
     if (this.#state !== 'open') return
     this.#state = 'draining'
     this.#context.onDrain(this)
-    this.#session.leave()
   }
 
   /** Closes after what was sent, with a deadline; exchanges that are still open are lost. */
@@ -395,6 +402,7 @@ export class RuntimeSession implements Member, Route {
     if (this.#session.closed) return
     this.#stopOpening()
     this.#endReason = reason
+    this.#session.leave()
     this.#session.close(reason.slice(0, 100), code)
   }
 
