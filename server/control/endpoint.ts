@@ -27,6 +27,7 @@ import type { TlsPair } from '../tls.ts'
 import { Admission } from './admission.ts'
 import { type ClientCertificate, certificateOf } from './certificate.ts'
 import { checkHandshake, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
+import { WaitingSocket } from './waiting-socket.ts'
 
 /** A client that was let in. */
 export interface Arrival {
@@ -103,6 +104,8 @@ export class ControlEndpoint {
       maxBufferedChunks: MAX_CHUNKS,
       handleProtocols: () => SUBPROTOCOL,
     })
+    // A client tells by it whether its clock is right.
+    this.#ws.on('headers', headers => headers.push(`Date: ${new Date().toUTCString()}`))
     this.#http = this.#createHttp()
     this.#http.on('upgrade', (request, socket, head) => this.upgrade(request, socket, head))
     this.#http.on('clientError', (error: NodeJS.ErrnoException, socket) => refuseBytes(error, socket))
@@ -129,12 +132,10 @@ export class ControlEndpoint {
   }
 
   #tlsOptions(pair: TlsPair) {
-    const { clientCa, tlsMin } = this.#options.control
+    const { tlsMin } = this.#options.control
     const profile = tlsMin === 'TLSv1.2' ? INTERMEDIATE : MODERN
     const base = { ...pair, ...profile, ALPNProtocols: ['http/1.1'] }
-    return clientCa === undefined
-      ? base
-      : { ...base, ca: clientCa as string, requestCert: true, rejectUnauthorized: true }
+    return pair.ca === undefined ? base : { ...base, requestCert: true, rejectUnauthorized: true }
   }
 
   /** New connections get this certificate. */
@@ -187,19 +188,22 @@ export class ControlEndpoint {
   }
 
   #wait(socket: Socket, address: string): void {
-    const candidate = {
+    const waiting = new WaitingSocket(socket, {
       address,
-      admit: () => this.#begin(socket, address),
-      refuse: () => {
+      silentMs: this.#options.limits.handshakeMs,
+      onReady: candidate => this.#admission.ready(candidate),
+      onAdmitted: () => this.#begin(socket, address),
+      onRefused: () => {
         socket.destroy()
         this.#refused('queue-full', 'too many clients wait for their handshake', randomUUID(), address)
       },
-    }
-    socket.once('close', () => this.#admission.remove(candidate))
-    this.#admission.add(candidate)
+    })
+    if (!this.#admission.add(waiting)) return
+    socket.once('close', () => this.#admission.remove(waiting))
+    waiting.listen()
   }
 
-  /** From here on the deadline runs. The first bytes are waited for, so that the work they cause can be measured. */
+  /** From here on the deadline runs. The first bytes are there, so that the work they cause can be measured. */
   #begin(socket: Socket, address: string): void {
     const pending = this.#track(socket, address)
     socket.once('close', () => this.#charge(pending, 0))
@@ -208,18 +212,11 @@ export class ControlEndpoint {
       this.#charge(pending, 0)
       return
     }
-    lookAtFirstBytes(socket, {
-      deadlineMs: this.#options.limits.handshakeMs,
-      maxBytes: MAX_HEAD_BYTES,
-      look: () => 0,
-      done: () => {
-        const startedAt = performance.now()
-        this.#http.emit('connection', socket)
-        if (this.#options.tls === undefined) socket.resume()
-        // TLS takes the ClientHello that lies in the socket in the next tick, before this one.
-        process.nextTick(() => this.#charge(pending, performance.now() - startedAt))
-      },
-    })
+    const startedAt = performance.now()
+    this.#http.emit('connection', socket)
+    if (this.#options.tls === undefined) socket.resume()
+    // TLS takes the ClientHello that lies in the socket in the next tick, before this one.
+    process.nextTick(() => this.#charge(pending, performance.now() - startedAt))
   }
 
   /** One deadline from here to `hello`. */

@@ -135,11 +135,10 @@ describe('W2 the handshake is bounded', () => {
     await vi.waitFor(() => expect(server.stats()).toMatchObject({ sessionsOpened: 1, sessionsEnded: 1 }))
   })
 
-  test('surplus connections wait unread, and are refused over the bound', async () => {
-    await start({ limits: { handshakesWaiting: 2, handshakesWaitingPerAddress: 2, handshakeMs: 5000 } })
+  test('connections that say nothing wait, and are refused over the bound', async () => {
+    await start({ limits: { handshakesWaiting: 20, handshakesWaitingPerAddress: 10, handshakeMs: 5000 } })
     const { host, port } = server.controlAddress!
     const refused: Socket[] = []
-    // Eight may begin at once without having said anything; two wait; the rest is refused.
     const sockets = Array.from({ length: 14 }, () => connectTcp({ host, port }))
     const four = new Promise<void>(resolve => {
       for (const socket of sockets) {
@@ -148,11 +147,31 @@ describe('W2 the handshake is bounded', () => {
       }
     })
     await four
-    expect(server.stats().handshakesWaiting).toBe(2)
+    expect(server.stats().handshakesWaiting).toBe(10)
     expect(server.stats().handshakesRefused['queue-full']).toBe(4)
     for (const socket of sockets) socket.destroy()
     // Their places are free again.
     await dial(server)
+  })
+
+  test('connections that say nothing keep nobody waiting who speaks', async () => {
+    await start({ limits: { handshakeMs: 60_000 } })
+    const { host, port } = server.controlAddress!
+    const silent = Array.from({ length: 200 }, () => connectTcp({ host, port }))
+    await vi.waitFor(() => expect(server.stats().handshakesWaiting).toBe(200))
+    const client = await dial(server)
+    expect(server.stats().handshakesWaiting).toBe(200)
+    client.ws.terminate()
+    for (const socket of silent) socket.destroy()
+  })
+
+  test('what waits holds little: more than a ClientHello before its turn, and it is closed', async () => {
+    await start({ limits: { handshakeMs: 60_000, handshakeBudget: 0 } })
+    const { host, port } = server.controlAddress!
+    const socket = connectTcp({ host, port })
+    socket.on('error', () => {})
+    socket.write(Buffer.alloc(64 * 1024))
+    await closed(socket)
   })
 
   test('the address comes from PROXY protocol v2, of trusted proxies only', async () => {

@@ -21,6 +21,12 @@ function candidate(name: string, address = name[0]!): Candidate {
   return { address, admit: () => admitted.push(name), refuse: () => refused.push(name) }
 }
 
+/** Comes, and speaks at once. */
+function enter(admission: Admission, name: string): void {
+  const one = candidate(name)
+  if (admission.add(one)) admission.ready(one)
+}
+
 function pass(ms: number): void {
   now += ms
   vi.advanceTimersByTime(ms)
@@ -28,14 +34,14 @@ function pass(ms: number): void {
 
 /** Eight may be under way at once without a known cost. */
 function fill(admission: Admission): void {
-  for (let i = 0; i < 8; i++) admission.add(candidate(`z${i}`))
+  for (let i = 0; i < 8; i++) enter(admission, `z${i}`)
   admitted = []
 }
 
 describe('the budget', () => {
   test('lets a few begin at once, and others when their cost is known', () => {
     const admission = create()
-    for (let i = 0; i < 10; i++) admission.add(candidate(`a${i}`))
+    for (let i = 0; i < 10; i++) enter(admission, `a${i}`)
     expect(admitted).toHaveLength(8)
     admission.charge(1, true)
     expect(admitted).toHaveLength(9)
@@ -45,7 +51,7 @@ describe('the budget', () => {
   test('once it is used up, the clock fills it again at its share', () => {
     const admission = create()
     fill(admission)
-    admission.add(candidate('a1'))
+    enter(admission, 'a1')
     admission.charge(75, true)
     expect(admitted).toEqual([])
     pass(99)
@@ -57,7 +63,9 @@ describe('the budget', () => {
   test('over a long time handshakes take their share and no more', () => {
     const admission = create({ maxWaiting: 10_000, maxPerAddress: 10_000 })
     for (let i = 0; i < 2000; i++) {
-      admission.add({ address: 'a', admit: () => queueMicrotask(() => {}), refuse: () => {} })
+      const one = { address: 'a', admit: () => queueMicrotask(() => {}), refuse: () => {} }
+      admission.add(one)
+      admission.ready(one)
     }
     const before = admission.waiting
     let charged = 0
@@ -70,12 +78,34 @@ describe('the budget', () => {
   })
 })
 
+describe('the silent', () => {
+  test('keep nobody waiting, however many they are', () => {
+    const admission = create()
+    for (let i = 0; i < 40; i++) admission.add(candidate(`a${i}`))
+    enter(admission, 'b0')
+    expect(admitted).toEqual(['b0'])
+    expect(admission.waiting).toBe(40)
+  })
+
+  test('count for the bounds, and the oldest of them gives way first', () => {
+    const admission = create({ maxWaiting: 4 })
+    fill(admission)
+    admission.add(candidate('a0'))
+    for (const name of ['a1', 'a2']) enter(admission, name)
+    admission.add(candidate('a3'))
+    enter(admission, 'b0')
+    expect(refused).toEqual(['a0'])
+    enter(admission, 'c0')
+    expect(refused).toEqual(['a0', 'a3'])
+  })
+})
+
 describe('the queue', () => {
   test('is shared: one address cannot keep another waiting', () => {
     const admission = create()
     fill(admission)
-    for (let i = 0; i < 40; i++) admission.add(candidate(`a${i}`))
-    admission.add(candidate('b0'))
+    for (let i = 0; i < 40; i++) enter(admission, `a${i}`)
+    enter(admission, 'b0')
     admission.charge(0, true)
     admission.charge(0, true)
     admission.charge(0, true)
@@ -85,14 +115,14 @@ describe('the queue', () => {
   test('is bounded per address', () => {
     const admission = create({ maxPerAddress: 2 })
     fill(admission)
-    for (const name of ['a0', 'a1', 'a2', 'b0']) admission.add(candidate(name))
+    for (const name of ['a0', 'a1', 'a2', 'b0']) enter(admission, name)
     expect(refused).toEqual(['a2'])
   })
 
   test('is bounded in all: the greediest gives way to a newcomer', () => {
     const admission = create({ maxWaiting: 4 })
     fill(admission)
-    for (const name of ['a0', 'a1', 'a2', 'a3', 'b0', 'b1', 'c0', 'a4']) admission.add(candidate(name))
+    for (const name of ['a0', 'a1', 'a2', 'a3', 'b0', 'b1', 'c0', 'a4']) enter(admission, name)
     expect(refused).toEqual(['a3', 'a2', 'a1', 'a4'].slice(0, refused.length))
     expect(admission.waiting).toBe(4)
     expect(admission.refused).toBe(refused.length)
@@ -104,7 +134,7 @@ describe('the queue', () => {
     const first = candidate('a0')
     admission.add(first)
     admission.remove(first)
-    admission.add(candidate('a1'))
+    enter(admission, 'a1')
     expect(refused).toEqual([])
     admission.close()
     expect(refused).toEqual(['a1'])

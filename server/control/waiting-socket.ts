@@ -1,0 +1,75 @@
+/** A connection that waits to be let in: silent at first, then with bytes, of which few are held. */
+import type { Socket } from 'node:net'
+import type { Candidate } from './admission.ts'
+
+/** More than a ClientHello, or a request without TLS, ever has. */
+const MAX_BYTES = 16 * 1024
+
+export interface WaitingOptions {
+  readonly address: string
+  /** Within this time its first bytes have come, or it is closed. */
+  readonly silentMs: number
+  /** Its first bytes are there. Called once, after `listen`. */
+  readonly onReady: (candidate: Candidate) => void
+  /** It is let in; its bytes are put back. */
+  readonly onAdmitted: () => void
+  readonly onRefused: () => void
+}
+
+export class WaitingSocket implements Candidate {
+  readonly address: string
+  readonly #socket: Socket
+  readonly #options: WaitingOptions
+  readonly #timer: NodeJS.Timeout
+  #seen: Buffer | undefined
+
+  constructor(socket: Socket, options: WaitingOptions) {
+    this.address = options.address
+    this.#socket = socket
+    this.#options = options
+    this.#timer = setTimeout(() => socket.destroy(), options.silentMs)
+    socket.once('close', this.#stop)
+  }
+
+  /** Begins to look at what comes. */
+  listen(): void {
+    this.#socket.on('readable', this.#onReadable)
+    this.#socket.on('end', this.#onEnd)
+  }
+
+  readonly #onReadable = (): void => {
+    const chunk: Buffer | null = this.#socket.read()
+    if (chunk === null) return
+    const first = this.#seen === undefined
+    this.#seen = this.#seen === undefined ? chunk : Buffer.concat([this.#seen, chunk])
+    if (this.#seen.length > MAX_BYTES) this.#socket.destroy()
+    else if (first) {
+      clearTimeout(this.#timer)
+      this.#options.onReady(this)
+    }
+  }
+
+  readonly #onEnd = (): void => {
+    this.#socket.destroy()
+  }
+
+  readonly #stop = (): void => {
+    clearTimeout(this.#timer)
+    this.#socket.off('readable', this.#onReadable)
+    this.#socket.off('end', this.#onEnd)
+    this.#socket.off('close', this.#stop)
+  }
+
+  admit(): void {
+    this.#stop()
+    this.#socket.pause()
+    if (this.#seen !== undefined && !this.#socket.destroyed) this.#socket.unshift(this.#seen)
+    this.#seen = undefined
+    this.#options.onAdmitted()
+  }
+
+  refuse(): void {
+    this.#stop()
+    this.#options.onRefused()
+  }
+}
