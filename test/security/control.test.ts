@@ -165,15 +165,6 @@ describe('W2 the handshake is bounded', () => {
     for (const socket of silent) socket.destroy()
   })
 
-  test('what waits holds little: more than a ClientHello before its turn, and it is closed', async () => {
-    await start({ limits: { handshakeMs: 60_000, handshakeBudget: 0 } })
-    const { host, port } = server.controlAddress!
-    const socket = connectTcp({ host, port })
-    socket.on('error', () => {})
-    socket.write(Buffer.alloc(64 * 1024))
-    await closed(socket)
-  })
-
   test('the address comes from PROXY protocol v2, of trusted proxies only', async () => {
     const made = await makeWorld()
     const tls = { cert: made.server.certificate, key: made.server.key }
