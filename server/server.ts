@@ -11,7 +11,7 @@ import { Authenticator, openKeys } from './auth/authenticator.ts'
 import { RevocationStore } from './auth/revocation-store.ts'
 import type { Revocation } from './auth/revocations.ts'
 import { ControlEndpoint, type Refusal } from './control/endpoint.ts'
-import { CLOSE, type RuntimeSession } from './control/runtime-session.ts'
+import { CLOSE, type RuntimeSession, untilFarewell } from './control/runtime-session.ts'
 import { Edge } from './edge/handler.ts'
 import { Hold } from './edge/hold.ts'
 import { Hosts } from './edge/hosts.ts'
@@ -381,9 +381,11 @@ export class Server {
     if (graceMs > 0 && drainDelayMs > 0) await pause(drainDelayMs)
     this.#front?.close()
     this.#control?.stop()
-    this.#replicas.peers?.leave()
+    const over = new AbortController()
+    void pause(untilFarewell(graceMs), over.signal).then(() => this.#replicas.peers?.leave())
     const callersGone = Promise.resolve(this.#listener?.close({ graceMs }))
     await Promise.all([callersGone, this.#sessions.drain('the server stops', graceMs, callersGone)])
+    over.abort()
   }
 
   /**

@@ -41,9 +41,12 @@ const FAREWELL_MS = 1000
 /** So long a session that refused an exchange gets none while another is well. */
 const TIRED_MS = 1000
 const MAX_REASON = 120
-/** Messages that cost us work or a line in the log: so many at once, and per second in the long run. */
-const COSTLY_BURST = 20
-const COSTLY_PER_SECOND = 0.5
+/** Messages that are a line in our log: so many at once, and per second in the long run. */
+const NOTICE_BURST = 20
+const NOTICES_PER_SECOND = 0.5
+/** The same for tokens, each of which costs a check of its signature. */
+const REAUTH_BURST = 100
+const REAUTHS_PER_SECOND = 1
 
 /** The rest of the server, as a session sees it. */
 export interface SessionContext {
@@ -89,7 +92,8 @@ export class RuntimeSession implements Member, Route {
   #clientReady = false
   #echoed = false
   #reauthenticating = false
-  readonly #costly = new TokenBucket(COSTLY_BURST, COSTLY_PER_SECOND)
+  readonly #notices = new TokenBucket(NOTICE_BURST, NOTICES_PER_SECOND)
+  readonly #reauths = new TokenBucket(REAUTH_BURST, REAUTHS_PER_SECOND)
   #lastStream = 0
   #tiredUntil = 0
   /** It still takes exchanges, but none that would go on for ever. */
@@ -271,12 +275,12 @@ export class RuntimeSession implements Member, Route {
   }
 
   #notice({ message }: Notice): void {
-    if (!this.#costly.take(this.#context.now())) return
+    if (!this.#notices.take(this.#context.now())) return
     this.#context.logger.info({ session: this.id, runtime: this.runtime, notice: message }, 'the client says')
   }
 
   #reauth(token: string): void {
-    if (this.#reauthenticating || !this.#costly.take(this.#context.now())) {
+    if (this.#reauthenticating || !this.#reauths.take(this.#context.now())) {
       this.#session.control({ type: 'reauth-refused' })
       return
     }
@@ -355,7 +359,7 @@ export class RuntimeSession implements Member, Route {
   /** What would go on for ever is finished shortly before the session ends: what ends by itself is not disturbed. */
   #endBy(deadlineMs: number, code: number): void {
     clearTimeout(this.#timers.farewell)
-    this.#timers.farewell = setTimeout(() => this.#leave(), deadlineMs - Math.min(FAREWELL_MS, deadlineMs / 5)).unref()
+    this.#timers.farewell = setTimeout(() => this.#leave(), untilFarewell(deadlineMs)).unref()
     clearTimeout(this.#timers.deadline)
     this.#timers.deadline = setTimeout(() => this.end(this.#endReason, code), deadlineMs).unref()
   }
@@ -420,4 +424,9 @@ export class RuntimeSession implements Member, Route {
     for (const timer of Object.values(this.#timers)) clearTimeout(timer)
     this.#context.onClosed(this, this.#endReason || reason)
   }
+}
+
+/** How long what would go on for ever may do so, where all must end in `deadlineMs`. */
+export function untilFarewell(deadlineMs: number): number {
+  return deadlineMs - Math.min(FAREWELL_MS, deadlineMs / 5)
 }
