@@ -10,7 +10,7 @@ import type { Directory } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
 import { DEFAULT_HOLD, type HoldLimits } from './edge/hold.ts'
 import { checkReplicas, type PeerOptions, type RedisOptions } from './replica-options.ts'
-import type { TlsFiles } from './tls.ts'
+import type { Authorities, TlsFiles } from './tls.ts'
 
 export interface PublicOptions {
   /** Default `127.0.0.1`. */
@@ -33,8 +33,8 @@ export interface ControlOptions {
    */
   readonly port?: number | undefined
   readonly tls?: TlsFiles | undefined
-  /** PEM certificates of the authority whose clients are let in: makes a client certificate compulsory. */
-  readonly clientCa?: string | Buffer | Array<string | Buffer> | undefined
+  /** Certificates (PEM, or a file, which is watched) of the authority whose clients are let in: they must present one. */
+  readonly clientCa?: Authorities | undefined
   /** No TLS, on purpose: behind a proxy that ends it. */
   readonly plaintext?: boolean | undefined
   /** Name by which the control endpoint is reached on the public listener's address (by SNI). */

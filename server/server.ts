@@ -23,7 +23,7 @@ import { mount } from './embed/mount.ts'
 import type { CallOptions } from './embed/request.ts'
 import { Events, type ServerEvents } from './events.ts'
 import { Front } from './front.ts'
-import type { Settings } from './options.ts'
+import type { ControlOptions, Settings } from './options.ts'
 import type { Hop } from './peer/hop.ts'
 import { Registry } from './registry.ts'
 import { closeReplicas, openReplicas, type Replicas } from './replicas.ts'
@@ -151,7 +151,7 @@ export class Server {
   async #openControl(): Promise<void> {
     const { control } = this.#settings
     if (control === undefined) return
-    const files = control.plaintext === true ? undefined : control.tls
+    const files = control.plaintext === true || control.tls === undefined ? undefined : withAuthorities(control)
     const pair = files === undefined ? undefined : await loadTls(files)
     this.#control = this.#createEndpoint(pair)
     if (files !== undefined) {
@@ -393,9 +393,10 @@ export class Server {
    * then the old one stays.
    */
   async reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles } = {}): Promise<boolean> {
+    const clientCa = this.#settings.control?.clientCa
     const results = await Promise.all([
       this.#publicKeeper?.reload(fresh.publicTls),
-      this.#controlKeeper?.reload(fresh.controlTls),
+      this.#controlKeeper?.reload(fresh.controlTls && { ca: clientCa, ...fresh.controlTls }),
     ])
     return !results.includes(false)
   }
@@ -437,4 +438,8 @@ async function within(ms: number, done: Promise<void>): Promise<void> {
 
 async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   await setTimeout(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
+}
+
+function withAuthorities({ tls, clientCa }: ControlOptions): TlsFiles {
+  return clientCa === undefined ? tls! : { ...tls!, ca: clientCa }
 }

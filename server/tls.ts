@@ -12,11 +12,16 @@ export interface TlsFiles {
   /** The certificate and those between it and its authority, or the file that holds them. */
   readonly cert: Pem | { readonly file: string }
   readonly key: Pem | { readonly file: string }
+  /** Authorities of the other end's certificates. */
+  readonly ca?: Authorities | undefined
 }
+
+export type Authorities = Pem | readonly Pem[] | { readonly file: string }
 
 export interface TlsPair {
   readonly cert: Pem
   readonly key: Pem
+  readonly ca?: Pem | Pem[]
 }
 
 const SETTLE_MS = 100
@@ -29,11 +34,18 @@ export async function loadTls(files: TlsFiles): Promise<TlsPair> {
   if (!certificate.checkPrivateKey(privateKey)) {
     throw new Error(`the key ${nameOf(files.key)} does not fit the certificate ${nameOf(files.cert)}`)
   }
-  return { cert, key }
+  return files.ca === undefined ? { cert, key } : { cert, key, ca: await readAuthorities(files.ca) }
+}
+
+async function readAuthorities(source: Authorities): Promise<Pem | Pem[]> {
+  const pem = isFile(source) ? await readPem(source, 'authority') : source
+  const list = Array.isArray(pem) ? [...pem] : [pem as Pem]
+  for (const one of list) attempt(() => new X509Certificate(one), 'an authority is not valid PEM')
+  return list
 }
 
 async function readPem(source: TlsFiles['cert'], what: string): Promise<Pem> {
-  if (typeof source === 'string' || Buffer.isBuffer(source)) return source
+  if (!isFile(source)) return source
   try {
     return await readFile(source.file)
   } catch (cause) {
@@ -43,7 +55,11 @@ async function readPem(source: TlsFiles['cert'], what: string): Promise<Pem> {
 }
 
 function nameOf(source: TlsFiles['cert']): string {
-  return typeof source === 'string' || Buffer.isBuffer(source) ? 'given' : source.file
+  return isFile(source) ? source.file : 'given'
+}
+
+function isFile(source: Authorities | undefined): source is { readonly file: string } {
+  return typeof source === 'object' && 'file' in source
 }
 
 function attempt<T>(make: () => T, message: string): T {
@@ -88,8 +104,8 @@ export class TlsKeeper {
   #watch(): void {
     this.#unwatch()
     const folders = new Set<string>()
-    for (const part of [this.#files.cert, this.#files.key]) {
-      if (typeof part !== 'string' && !Buffer.isBuffer(part)) folders.add(dirname(part.file))
+    for (const part of [this.#files.cert, this.#files.key, this.#files.ca]) {
+      if (isFile(part)) folders.add(dirname(part.file))
     }
     for (const folder of folders) {
       const watcher = watchFolder(folder, this.#logger, () => this.#changed())

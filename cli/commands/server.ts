@@ -66,6 +66,7 @@ function controlAddress(config: ServerConfig): Address | undefined {
 
 function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceContext): ServerOptions {
   const publicTls = tlsFiles(config['public.tls.cert'], config['public.tls.key'])
+  const clientCa = config['control.tls.client-ca']
   return {
     public: { ...config['public.listen'], tls: publicTls, plaintext: config['public.plaintext'] },
     control: {
@@ -73,7 +74,7 @@ function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceCont
       tls:
         tlsFiles(config['control.tls.cert'], config['control.tls.key']) ??
         (config['control.host'] === undefined ? undefined : publicTls),
-      clientCa: authorities(config['control.tls.client-ca'], 'the authorities of clients'),
+      clientCa: clientCa === undefined ? undefined : { file: clientCa },
       plaintext: config['control.plaintext'],
       hostName: config['control.host'],
       proxyProtocol: config['control.proxy-protocol'],

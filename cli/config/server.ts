@@ -28,7 +28,7 @@ export const serverSettings = {
   'control.tls.key': optional(kinds.file, 'Private key of that certificate (PEM).'),
   'control.tls.client-ca': optional(
     kinds.file,
-    'Authorities (PEM) of client certificates. With it every tunnel client must present one.',
+    'Authorities (PEM) of client certificates. With it every tunnel client must present one. A changed file is loaded.',
   ),
   'control.tls.min': setting(kinds.oneOf('1.3', '1.2'), '1.3', 'Lowest TLS version of the control endpoint.'),
   'control.plaintext': setting(

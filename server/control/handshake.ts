@@ -98,6 +98,7 @@ export function refusalText(
   if (status === 401) head.push('www-authenticate: Bearer')
   if (status === 503) head.push('retry-after: 5')
   if (status === 426) head.push('upgrade: websocket')
+  if (reason === 'subprotocol') head.push(`sec-websocket-protocol: ${SUBPROTOCOL}`)
   return { head, body, status }
 }
 

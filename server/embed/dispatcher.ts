@@ -28,7 +28,8 @@ export class RuntimeDispatcher extends Dispatcher {
     const response = new DispatchResponse(handler)
     try {
       if (this.#closed) throw new TypeError('the dispatcher is closed')
-      if (options.upgrade) throw new TypeError('the dispatcher carries no upgrades')
+      if (options.upgrade)
+        throw new TypeError('upgrades do not go through the dispatcher: open a WebSocket to the public address')
       const body = bodyOf(options.body)
       const request = buildRequest(headOf(options, body), this.#options)
       if (!response.begin()) return true

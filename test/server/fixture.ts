@@ -1,5 +1,5 @@
 /** A server and small clients for tests of the server: made from the protocol alone, with keys made at run time. */
-import { request as httpRequest } from 'node:http'
+import { request as httpRequest, type IncomingHttpHeaders } from 'node:http'
 import { request as httpsRequest, type RequestOptions } from 'node:https'
 import { type ClientOptions, WebSocket } from 'ws'
 import {
@@ -79,6 +79,8 @@ export interface DialOptions {
   readonly servername?: string
   readonly certificate?: CertificateAndKey
   readonly maxVersion?: 'TLSv1.2' | 'TLSv1.3'
+  /** Sees the fields of the 101. */
+  readonly onUpgrade?: (headers: IncomingHttpHeaders) => void
   /** Do not say that it is ready. */
   readonly notReady?: boolean
   /** Do not say hello. */
@@ -115,6 +117,7 @@ export async function openWebSocket(server: Server, options: DialOptions = {}): 
     options.protocols ?? [SUBPROTOCOL],
     settings,
   )
+  ws.once('upgrade', response => options.onUpgrade?.(response.headers))
   return new Promise((resolve, reject) => {
     ws.once('open', () => resolve(ws))
     ws.once('error', reject)

@@ -185,9 +185,14 @@ describe('the life of a session', () => {
     server = await startServer({ logger })
     const client = await dial(server)
     for (let i = 0; i < 100; i++) client.session.control({ type: 'notice', message: 'x' })
-    client.session.control({ type: 'reauth', token: await token('demo') })
-    await client.message('reauth-refused')
+    const fresh = await token('demo')
+    for (let i = 0; i < 50; i++) {
+      client.session.control({ type: 'reauth', token: fresh })
+      await client.message('reauth-ok')
+    }
     expect(notices.length).toBeLessThan(30)
+    for (let i = 0; i < 60; i++) client.session.control({ type: 'reauth', token: fresh })
+    await client.message('reauth-refused')
   })
 })
 

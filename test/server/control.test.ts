@@ -1,0 +1,60 @@
+/** The control endpoint as a client meets it. */
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, expect, test } from 'vitest'
+import { createAuthority, createClientCertificate } from '../../certs/index.ts'
+import { SUBPROTOCOL } from '../../protocol/control.ts'
+import { noLogger } from '../../protocol/log.ts'
+import type { Server } from '../../server/server.ts'
+import { clientCertificate, dial, makeWorld, openWebSocket, startServer } from './fixture.ts'
+
+let server: Server
+afterEach(() => server.close({ graceMs: 0 }))
+
+test('a client that offers another subprotocol is told ours', async () => {
+  server = await startServer()
+  const refused = await openWebSocket(server, { protocols: ['sallyport.v9'] }).catch(error => error)
+  expect([refused.status, refused.headers['sec-websocket-protocol']]).toEqual([400, SUBPROTOCOL])
+})
+
+test("the 101 carries the server's date, by which a client judges its clock", async () => {
+  server = await startServer()
+  const seen: Array<string | undefined> = []
+  const ws = await openWebSocket(server, { onUpgrade: headers => seen.push(headers.date) })
+  expect(Math.abs(Date.parse(seen[0]!) - Date.now())).toBeLessThan(5000)
+  ws.terminate()
+})
+
+test('authorities of clients are loaded again when their file changes; a bad file keeps the old ones', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'sallyport-authorities-'))
+  const file = join(folder, 'clients.pem')
+  const replace = async (text: string) => {
+    const said = Promise.withResolvers<string>()
+    onLog = said.resolve
+    await writeFile(join(folder, 'fresh'), text)
+    await rename(join(folder, 'fresh'), file)
+    return said.promise
+  }
+  let onLog: (message: string) => void = () => {}
+  const log = (_fields: object, message: string) => void (message.includes('certificate') && onLog(message))
+  const made = await makeWorld()
+  const other = await createAuthority()
+  await writeFile(file, made.authority.certificate)
+  const tls = { cert: made.server.certificate, key: made.server.key }
+  const logger = { ...noLogger, info: log, error: log }
+  server = await startServer({ control: { port: 0, tls, clientCa: { file } }, logger })
+  const mine = { certificate: await clientCertificate('demo') }
+  const theirs = { certificate: await createClientCertificate(other, { runtime: 'demo' }) }
+  const before = await dial(server, mine)
+  await expect(openWebSocket(server, theirs)).rejects.toThrow()
+  expect(await replace('nonsense')).toContain('the old one stays')
+  ;(await openWebSocket(server, mine)).terminate()
+  expect(await replace(other.certificate)).toBe('certificate reloaded')
+  ;(await openWebSocket(server, theirs)).terminate()
+  await expect(openWebSocket(server, mine)).rejects.toThrow()
+  expect(before.session.closed).toBe(false)
+  await server.reload({ controlTls: tls })
+  await expect(openWebSocket(server, mine)).rejects.toThrow()
+  await rm(folder, { recursive: true })
+})
