@@ -9,6 +9,7 @@ import { resolveCaller } from './forwarded.ts'
 import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
 import { sniffPreface } from './http2/preface.ts'
+import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
 import { type Logger, noLogger } from './log.ts'
@@ -30,7 +31,10 @@ export interface ListenerOptions {
   handler: Handler
   /** Peers whose `X-Forwarded-*` fields are believed. Absent: `caller` and `requestId` are left to the handler. */
   trustedProxies?: Cidrs | undefined
-  /** HTTP/2 by ALPN, or with prior knowledge on a plain listener; default true. */
+  /**
+   * HTTP/2 by ALPN, or with prior knowledge on a plain listener. Default: true, but on a version of Node that a hostile
+   * peer can crash ({@link survivesResets}) false.
+   */
   http2?: boolean | undefined
   limits?: Partial<HttpLimits> | undefined
   /** More are closed as they come; default 10,000. */
@@ -77,12 +81,17 @@ class HttpListener implements Listener {
   /** Sockets of which we do not know yet what they will speak. */
   readonly #pending = new Set<Socket>()
   readonly #headMs: number
+  readonly #http2: boolean
 
   constructor(options: ListenerOptions) {
     this.#options = options
+    this.#http2 = options.http2 ?? survivesResets()
     this.#handler = options.trustedProxies === undefined ? options.handler : believing(options)
     this.#logger = options.logger ?? noLogger
     this.#headMs = options.limits?.headMs ?? DEFAULT_LIMITS.headMs
+    if (!this.#http2 && options.http2 === undefined) {
+      this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could end this version of Node')
+    }
     this.#server = options.tls === undefined ? this.#plainServer() : this.#tlsServer(options.tls)
     this.#server.maxConnections = options.maxConnections ?? MAX_CONNECTIONS
     this.#server.on('error', error => this.#logger.error({ detail: error.message }, 'listener failed'))
@@ -100,7 +109,7 @@ class HttpListener implements Listener {
       allowHalfOpen: true,
       noDelay: true,
       handshakeTimeout: HANDSHAKE_MS,
-      ALPNProtocols: this.#options.http2 === false ? ['http/1.1'] : ['h2', 'http/1.1'],
+      ALPNProtocols: this.#http2 ? ['h2', 'http/1.1'] : ['http/1.1'],
     })
     server.on('connection', (socket: Socket) => {
       if (this.#admit(socket)) track(this.#accepted, socket)
@@ -143,10 +152,10 @@ class HttpListener implements Listener {
   }
 
   handleSocket(socket: Socket | TLSSocket, first?: Buffer): void {
-    const { limits, onBadRequest, logger, http2 } = this.#options
+    const { limits, onBadRequest, logger } = this.#options
     const shared = { handler: this.#handler, limits, logger, onBadRequest, connections: this.#connections }
     const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates }, bytes)
-    if (http2 === false || first !== undefined) http1(first)
+    if (!this.#http2 || first !== undefined) http1(first)
     else if (!('encrypted' in socket)) {
       track(this.#pending, socket)
       const known = () => this.#pending.delete(socket)
