@@ -8,6 +8,7 @@ import type { Handler, HttpRequest, RequestSink, ResponseSink } from './exchange
 import { resolveCaller } from './forwarded.ts'
 import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
+import { SocketReader } from './http1/socket-reader.ts'
 import { sniffPreface } from './http2/preface.ts'
 import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
@@ -75,6 +76,7 @@ class HttpListener implements Listener {
   readonly #logger: Logger
   readonly #connections = new ConnectionSet()
   readonly #dates = new DateClock()
+  readonly #reader = new SocketReader()
   readonly #server: Server | TlsServer
   /** Sockets under TLS, those in the midst of a handshake among them. */
   readonly #accepted = new Set<Socket>()
@@ -154,7 +156,7 @@ class HttpListener implements Listener {
   handleSocket(socket: Socket | TLSSocket, first?: Buffer): void {
     const { limits, onBadRequest, logger } = this.#options
     const shared = { handler: this.#handler, limits, logger, onBadRequest, connections: this.#connections }
-    const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates }, bytes)
+    const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes)
     if (!this.#http2 || first !== undefined) http1(first)
     else if (!('encrypted' in socket)) {
       track(this.#pending, socket)

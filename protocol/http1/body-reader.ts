@@ -175,7 +175,8 @@ export class BodyReader {
       const line = tail.lastIndexOf(LF) + 1
       if (line > 0) this.#parseTrailers(tail, line)
       if (tail.length >= this.#limits.headBytes) throw this.#bad('trailers')
-      this.#tail = tail
+      // The bytes at hand may be lent.
+      this.#tail = Buffer.from(tail)
       return start + piece.length
     }
     this.#tail = undefined

@@ -12,6 +12,7 @@ import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { HEAD_END, LF } from './bytes.ts'
 import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
 import { HeadParser } from './head-parser.ts'
+import { SocketReader } from './socket-reader.ts'
 import { type BodyOwner, queuedInHandle, SocketWriter } from './socket-writer.ts'
 import { webSocketAccept } from './websocket.ts'
 
@@ -19,6 +20,8 @@ export type { OutgoingRequest } from './client-exchange.ts'
 
 export interface Http1ClientOptions {
   limits?: Partial<HttpLimits> | undefined
+  /** Shared by the connections of a pool. */
+  reader?: SocketReader | undefined
   /** Called when an exchange has ended and the connection may take another. */
   onIdle?: ((connection: Http1ClientConnection) => void) | undefined
   /** Called once, when the connection can take no more exchanges and its socket is gone or going. */
@@ -52,6 +55,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
   #state: State = 'idle'
   #exchange: ClientExchange | undefined
   #rest: Buffer | undefined
+  /** The bytes at hand lie in the reader's buffer, which the next read changes. */
+  #lent = false
   #parsing = false
   #paused = false
   #unconsumed = 0
@@ -71,10 +76,11 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
     this.#parser = new HeadParser(this.#limits, true)
     this.#body = new BodyReader(this, this.#limits, 'upstream-broken')
     this.#watch = new Watch(now => this.#check(now))
-    socket.on('data', this.#onData)
     socket.on('end', this.#onEnd)
     socket.on('error', this.#onError)
     socket.on('close', this.#onClose)
+    const reader = options.reader ?? new SocketReader()
+    reader.read(socket, this.#onRead)
   }
 
   /** Whether `send` may be called. */
@@ -110,10 +116,11 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
 
   // Reading
 
-  readonly #onData = (chunk: Buffer): void => {
+  readonly #onRead = (bytes: Buffer, lent: boolean): void => {
+    this.#lent = lent
     switch (this.#state) {
       case 'raw':
-        this.#forward(chunk)
+        this.#forward(bytes)
         return
       case 'closed':
         return
@@ -123,8 +130,14 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
         return
     }
     this.responseStarted = true
-    this.#rest = this.#rest === undefined ? chunk : Buffer.concat([this.#rest, chunk])
+    if (this.#rest === undefined) this.#rest = bytes
+    else {
+      this.#rest = Buffer.concat([this.#rest, bytes])
+      this.#lent = false
+    }
     this.#parse()
+    if (this.#lent && this.#rest !== undefined) this.#rest = Buffer.from(this.#rest)
+    this.#lent = false
   }
 
   #parse(): void {
@@ -251,7 +264,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
     const exchange = this.#exchange
     if (exchange === undefined) return
     this.#unconsumed += chunk.length
-    exchange.response.data(chunk)
+    exchange.response.data(this.#own(chunk))
   }
 
   bodyEnd(trailers: HeaderList): void {
@@ -264,8 +277,12 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
 
   #forward(chunk: Buffer): void {
     this.#unconsumed += chunk.length
-    this.#exchange?.response.data(chunk)
+    this.#exchange?.response.data(this.#own(chunk))
     this.#regulate()
+  }
+
+  #own(chunk: Uint8Array): Uint8Array {
+    return this.#lent ? Buffer.from(chunk) : chunk
   }
 
   responseConsumed(exchange: ClientExchange, bytes: number): void {

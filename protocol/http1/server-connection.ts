@@ -24,6 +24,7 @@ import { DateClock } from './encode.ts'
 import { HeadParser } from './head-parser.ts'
 import { type RequestHead, requestHead } from './request-head.ts'
 import { ServerExchange, type ServerWire } from './server-exchange.ts'
+import { SocketReader } from './socket-reader.ts'
 import { type BodyOwner, queuedInHandle, SocketWriter } from './socket-writer.ts'
 
 export interface Http1ServerOptions {
@@ -37,6 +38,8 @@ export interface Http1ServerOptions {
   /** The set that the connection joins while it lives. */
   connections?: ConnectionSet | undefined
   dates?: DateClock | undefined
+  /** Shared by the connections of a listener. */
+  reader?: SocketReader | undefined
   /** Called for each request that was refused before the handler saw it. */
   onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
 }
@@ -69,6 +72,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #exchange: ServerExchange | undefined
   /** Bytes that were read and not yet used. */
   #rest: Buffer | undefined
+  /** They lie in the reader's buffer, which the next read changes. */
+  #lent = false
   #parsing = false
   #paused = false
   #closing = false
@@ -100,32 +105,40 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#parser = new HeadParser(this.#limits, false)
     this.#body = new BodyReader(this, this.#limits, 'bad-request')
     this.#watch = new Watch(now => this.#check(now))
-    socket.on('data', this.#onData)
     socket.on('end', this.#onEnd)
     socket.on('error', this.#onError)
     socket.on('close', this.#onClose)
     socket.setNoDelay(true)
     this.#connections?.add(this)
     this.#watch.within(this.#limits.headMs)
-    if (first !== undefined && first.length > 0) this.#onData(first)
+    const reader = options.reader ?? new SocketReader()
+    reader.read(socket, this.#onRead)
+    if (first !== undefined && first.length > 0) this.#onRead(first, false)
   }
 
   // Reading
 
-  readonly #onData = (chunk: Buffer): void => {
+  readonly #onRead = (bytes: Buffer, lent: boolean): void => {
+    this.#lent = lent
     switch (this.#state) {
       case 'raw':
-        this.#forward(chunk)
+        this.#forward(bytes)
         return
       case 'linger':
-        this.#discard(chunk.length)
+        this.#discard(bytes.length)
         return
       case 'closed':
         return
     }
     this.#readAt = performance.now()
-    this.#rest = this.#rest === undefined ? chunk : Buffer.concat([this.#rest, chunk])
+    if (this.#rest === undefined) this.#rest = bytes
+    else {
+      this.#rest = Buffer.concat([this.#rest, bytes])
+      this.#lent = false
+    }
     this.#parse()
+    if (this.#lent && this.#rest !== undefined) this.#rest = Buffer.from(this.#rest)
+    this.#lent = false
   }
 
   /** Uses up what was read, as far as the state allows. */
@@ -247,7 +260,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const exchange = this.#exchange!
     exchange.awaitsContinue = false
     this.#unconsumed += chunk.length
-    exchange.sink?.data(chunk)
+    exchange.sink?.data(this.#own(chunk))
   }
 
   bodyEnd(trailers: HeaderList): void {
@@ -263,8 +276,12 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #forward(chunk: Buffer): void {
     if (this.#exchange?.ended === true) this.#since = performance.now()
     this.#unconsumed += chunk.length
-    this.#exchange?.sink?.data(chunk)
+    this.#exchange?.sink?.data(this.#own(chunk))
     this.#regulate()
+  }
+
+  #own(chunk: Uint8Array): Uint8Array {
+    return this.#lent ? Buffer.from(chunk) : chunk
   }
 
   #discard(bytes: number): void {

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../protocol/http1/client-connection.ts'
+import type { SocketReader } from '../../protocol/http1/socket-reader.ts'
 import type { Target } from '../target.ts'
 import { dial, type SecureContexts } from './dial.ts'
 import type { Connection, ConnectionBudget, Opened, Pool } from './pool.ts'
@@ -16,16 +17,24 @@ export class Http1Pool implements Pool {
   readonly #contexts: SecureContexts
   readonly #budget: ConnectionBudget
   readonly #idleMs: number
+  readonly #reader: SocketReader
   readonly #idle: PooledConnection[] = []
   #open = 0
   #dialling = 0
   #closed = false
 
-  constructor(target: Target, contexts: SecureContexts, budget: ConnectionBudget, idleMs: number) {
+  constructor(
+    target: Target,
+    contexts: SecureContexts,
+    budget: ConnectionBudget,
+    idleMs: number,
+    reader: SocketReader,
+  ) {
     this.#target = target
     this.#contexts = contexts
     this.#budget = budget
     this.#idleMs = idleMs
+    this.#reader = reader
   }
 
   get size(): number {
@@ -70,7 +79,7 @@ export class Http1Pool implements Pool {
 
   #adopt(socket: Socket): PooledConnection {
     this.#open++
-    return new PooledConnection(socket, this.#onIdle, this.#onClose)
+    return new PooledConnection(socket, this.#reader, this.#onIdle, this.#onClose)
   }
 
   readonly #onIdle = (connection: PooledConnection): void => {
@@ -108,10 +117,15 @@ class PooledConnection implements Connection {
 
   constructor(
     socket: Socket,
+    reader: SocketReader,
     onIdle: (connection: PooledConnection) => void,
     onClose: (connection: PooledConnection) => void,
   ) {
-    this.wire = new Http1ClientConnection(socket, { onIdle: () => onIdle(this), onClose: () => onClose(this) })
+    this.wire = new Http1ClientConnection(socket, {
+      reader,
+      onIdle: () => onIdle(this),
+      onClose: () => onClose(this),
+    })
   }
 
   get responseStarted(): boolean {

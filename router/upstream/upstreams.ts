@@ -1,6 +1,7 @@
 /** All upstreams of a router or forwarder: one pool per target and TLS identity (R5), within one budget. */
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { SocketReader } from '../../protocol/http1/socket-reader.ts'
 import type { Target } from '../target.ts'
 import { SecureContexts } from './dial.ts'
 import { UpstreamExchange } from './exchange.ts'
@@ -42,6 +43,7 @@ export function createUpstreams(options: UpstreamsOptions = {}): Upstreams {
 class PooledUpstreams implements Upstreams {
   readonly #pools = new Map<string, Pool>()
   readonly #contexts = new SecureContexts()
+  readonly #reader = new SocketReader()
   readonly #budget: ConnectionBudget
   readonly #idleMs: number
   #sweeper: NodeJS.Timeout | undefined
@@ -64,8 +66,10 @@ class PooledUpstreams implements Upstreams {
   #addPool(target: Target): Pool {
     if (this.#pools.size >= MAX_TARGETS) this.#sweep()
     if (this.#pools.size >= MAX_TARGETS) return refusing(`${MAX_TARGETS} targets are in use`)
-    const Kind = target.protocol === 'h2c' ? Http2Pool : Http1Pool
-    const pool = new Kind(target, this.#contexts, this.#budget, this.#idleMs)
+    const pool =
+      target.protocol === 'h2c'
+        ? new Http2Pool(target, this.#contexts, this.#budget, this.#idleMs)
+        : new Http1Pool(target, this.#contexts, this.#budget, this.#idleMs, this.#reader)
     this.#pools.set(target.key, pool)
     this.#sweeper ??= setInterval(this.#sweep, SWEEP_MS).unref()
     return pool
