@@ -1,0 +1,108 @@
+/** A run of seconds over the roads: every answer is there and right. How quick it was is nobody's business here. */
+import { execFile } from 'node:child_process'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Report } from '../../load-tests/lib/report.ts'
+import { wrongOf } from '../../load-tests/lib/section.ts'
+import { long, needs } from '../support/needs.ts'
+import { openFile } from './page.ts'
+
+const BENCH = resolve(import.meta.dirname, '../../load-tests/bench.ts')
+/** The others start more processes, and take as long again. */
+const USUAL = ['small', 'webhook', 'bulk', 'mixed', 'websocket', 'sse', 'mux']
+const ALL = [...USUAL, 'rates', 'slow', 'wan', 'idle', 'storm', 'soak']
+
+interface Ran {
+  readonly code: number
+  readonly text: string
+}
+
+function bench(...args: string[]): Promise<Ran> {
+  return new Promise(resolve => {
+    execFile(process.execPath, [BENCH, ...args], (error, stdout, stderr) =>
+      resolve({ code: error === null ? 0 : Number(error.code), text: stdout + stderr }),
+    )
+  })
+}
+
+test('--list names every scenario', async () => {
+  const { code, text } = await bench('--list')
+  expect(code).toBe(0)
+  expect(text.split('\n').map(line => line.split(' ')[0])).toEqual(expect.arrayContaining(ALL))
+})
+
+test.each([
+  [['--only', 'nothing'], 'no scenario is called nothing; --list names them'],
+  [['--peers', 'nobody'], 'no peer is called nobody'],
+  [['--generator', 'ab'], '--generator is autocannon or wrk'],
+  [['--minutes', 'x'], '--minutes is a number above 0'],
+])('%j is refused', async (args, sentence) => {
+  const { code, text } = await bench(...args)
+  expect(code).toBe(2)
+  expect(text).toContain(sentence)
+})
+
+describe.runIf(needs('nginx'))('the smoke run', () => {
+  const names = long ? ALL : USUAL
+  let folder: string
+  let ran: Ran
+  let report: Report
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'sallyport-smoke-'))
+    ran = await bench('--smoke', '--out', folder, ...names.flatMap(name => ['--only', name]))
+    report = JSON.parse(await readFile(join(folder, 'report.json'), 'utf8'))
+  }, 120_000)
+
+  afterAll(() => rm(folder, { recursive: true, force: true }))
+
+  test('ends well, and no answer was wrong, short or missing', () => {
+    expect(ran.code, ran.text).toBe(0)
+    expect(report.skipped).toEqual([])
+    for (const section of report.sections) expect(wrongOf(section), section.name).toBe(0)
+  })
+
+  test('measured every scenario that was asked for, with answers in each row', () => {
+    for (const name of names)
+      expect(
+        report.sections.some(section => section.name.startsWith(name)),
+        name,
+      ).toBe(true)
+    const small = report.sections.find(section => section.name === 'small-8')!
+    expect(small.measured.map(row => row.key)).toEqual(['nginx', 'ingress', 'tunnel', 'tunnel-tls', 'tunnel-h2'])
+    for (const row of small.measured) expect(row.figures.perSecond!.min, row.name).toBeGreaterThan(0)
+  })
+
+  test('its report says where and how it was made', () => {
+    expect(Object.keys(report.environment)).toEqual(
+      expect.arrayContaining(['machine', 'kernel', 'node', 'commit', 'command', 'programs']),
+    )
+  })
+
+  describe.runIf(needs('chromium'))('its report in a browser', () => {
+    test('shows its charts, logs nothing and asks for nothing', async () => {
+      const page = await openFile(join(folder, 'report.html'))
+      try {
+        const charts = report.sections.reduce((sum, section) => sum + section.charts.length, 0)
+        expect(charts).toBeGreaterThan(0)
+        expect(await page.evaluate('document.querySelectorAll("figure svg").length')).toBe(charts)
+        const drawn = '[...document.querySelectorAll("svg")].every(svg => svg.getBoundingClientRect().height > 40)'
+        expect(await page.evaluate(drawn)).toBe(true)
+        const marks = '[...document.querySelectorAll("svg")].every(svg => svg.querySelector("rect, polyline"))'
+        expect(await page.evaluate(marks)).toBe(true)
+        expect(await page.evaluate('document.documentElement.scrollWidth <= innerWidth')).toBe(true)
+        const paper = 'getComputedStyle(document.body).backgroundColor'
+        await page.setColours('light')
+        const light = await page.evaluate(paper)
+        await page.setColours('dark')
+        expect(await page.evaluate(paper)).not.toBe(light)
+        expect(page.complaints).toEqual([])
+        expect(page.requests.filter(url => !url.startsWith('file:') && !url.startsWith('data:'))).toEqual([])
+      } finally {
+        await page.close()
+      }
+    })
+  })
+})
