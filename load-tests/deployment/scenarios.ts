@@ -37,6 +37,8 @@ export class Bailout extends Error {
 }
 
 export const ROUNDS = 3
+/** Long enough for an event on each stream. */
+const EVENTS_MS = 1500
 const BULK_BYTES = 16 * 1024 * 1024
 
 const roundMs = ({ durationMs }: Deployment, isWarmUp: boolean): number =>
@@ -201,9 +203,10 @@ const events: DeploymentScenario = {
   needsService: true,
   async run(deployment) {
     const measured = await rounds(deployment, 'sse', async (target, isWarmUp) => {
+      const durationMs = isWarmUp ? 0 : Math.max(EVENTS_MS, roundMs(deployment, false))
       const result = await deployment.generators.ask<EventsTask, EventsResult>('events', {
         ...under(target, PATHS.events),
-        ...{ streams: deployment.connections, durationMs: isWarmUp ? 0 : roundMs(deployment, false) },
+        ...{ streams: deployment.connections, durationMs },
         otherClock: true,
       })
       const { open, p50, p99, wrong, events } = result
