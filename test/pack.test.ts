@@ -1,6 +1,6 @@
 /** What a user gets: the tarball, installed in an empty folder. */
 import { execFile, spawn } from 'node:child_process'
-import { cp, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -152,6 +152,20 @@ describe('the command and an example, together', () => {
     caller.close()
     expect(await client.stop()).toBe(0)
     expect(await server.stop()).toBe(0)
+  })
+
+  it('load an upstream, and say what is missing without autocannon', async () => {
+    const upstream = start(['node_modules/.bin/sallyport', 'load-test', '--serve', '127.0.0.1:0'])
+    const line = await upstream.line(text => text.includes('listens on'))
+    const [url] = /http:\/\/[\d.:]+/.exec(line) ?? ['']
+    const load = (...args: string[]) => sallyport('load-test', url, '--duration', '1s', '--out', 'report', ...args)
+    const { stdout } = await load('--only', 'small', '--only', 'bulk')
+    expect(stdout).toContain('16 MiB down and up')
+    expect(await readFile(join(user, 'report/report.html'), 'utf8')).toContain('No answer was wrong')
+    await rename(join(user, 'node_modules/autocannon'), join(user, 'node_modules/.autocannon'))
+    const refused = await load('--only', 'small', '--rate', 'max', '--yes').catch(error => error)
+    expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining('npm install autocannon')])
+    expect(await upstream.stop()).toBe(0)
   })
 })
 
