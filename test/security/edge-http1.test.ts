@@ -111,7 +111,8 @@ describe('E3: chunks', () => {
     ['bare LF behind a size', chunked('5\nabcde\r\n0\r\n\r\n')],
     ['a chunk longer than its size', chunked('5\r\nabcdefgh\r\n0\r\n\r\n')],
     ['an endless extension', chunked(`5;${'x'.repeat(100_000)}`)],
-    ['a flood of extensions', chunked(`1;${'x'.repeat(500)}\r\na\r\n`.repeat(100))],
+    ['a long extension', chunked(`5;${'x'.repeat(20_000)}\r\nabcde\r\n0\r\n\r\n`)],
+    ['a flood of extensions', chunked(`${`1;${'x'.repeat(500)}\r\na\r\n`.repeat(100)}0\r\n\r\n`)],
     ['bare CR in an extension', chunked('5;a\rb\r\nabcde\r\n0\r\n\r\n')],
   ])('E3: %s: 400, and the upstream never has a whole request', async (_name, attack) => {
     // An upstream that waits for the whole request, as they do.

@@ -1,5 +1,4 @@
 /** security.md, "Tokens" (RFC 8725): J1 to J8. */
-import { readFileSync } from 'node:fs'
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -16,7 +15,6 @@ import { KeysUnavailable, TokenRefused } from '../../server/auth/refusal.ts'
 import { DEFAULT_ALGORITHMS, Verifier } from '../../server/auth/verifier.ts'
 import { createServer } from '../../server/index.ts'
 import { dial, event, makeWorld, openWebSocket, startServer, token } from '../server/fixture.ts'
-import { needs, vectors } from '../support/needs.ts'
 
 const NOW = 1_800_000_000_000
 const NOW_S = NOW / 1000
@@ -455,80 +453,5 @@ describe('J8 what the wire and the log say', () => {
     expect(details).toEqual(['form', 'iss', 'iss', 'aud', 'expired', 'signature'])
     for (const bearer of tokens) expect(lines.join('\n')).not.toContain(bearer.slice(0, 40) + bearer.slice(40, 60))
     await server.close({ graceMs: 0 })
-  })
-})
-
-const haveVectors = needs('vectors')
-
-interface Group {
-  readonly comment: string
-  readonly public?: JWK & { keys?: JWK[] }
-  readonly private?: JWK & { keys?: JWK[] }
-  readonly tests: { tcId: number; comment: string; jws: unknown; result: string; flags: string[] }[]
-}
-
-describe.runIf(haveVectors)('Wycheproof', () => {
-  const groups = (file: string): Group[] =>
-    haveVectors ? JSON.parse(readFileSync(join(vectors!, 'wycheproof', file), 'utf8')).testGroups : []
-
-  /** A vector's payload is no claims set, so that whoever gets past the signature is refused for its form or claims. */
-  const pastSignature = new Set(['form:payload', 'exp', 'accepted'])
-
-  /** Signed with the algorithm that its public key is for, and with a payload: we have no reason to refuse it. */
-  function isForUs(group: Group, vector: Group['tests'][number]): boolean {
-    if (group.public === undefined || vector.comment === 'emptyPayload') return false
-    const [header] = String(vector.jws).split('.')
-    const { alg } = JSON.parse(Buffer.from(header!, 'base64url').toString())
-    return (group.public.keys ?? [group.public]).some(key => key.kty !== 'oct' && key.alg === alg)
-  }
-
-  async function outcome(group: Group, jws: unknown): Promise<string> {
-    const set = group.public ?? group.private!
-    let source: KeySource
-    try {
-      source = givenKeys({ keys: set.keys ?? [set] })
-    } catch {
-      return 'key set refused'
-    }
-    if (typeof jws !== 'string') return 'form'
-    return verifier(source)
-      .verify(jws)
-      .then(
-        () => 'accepted',
-        error => {
-          if (!(error instanceof TokenRefused)) return `${error}`
-          return error.check === 'form' && error.message.includes('payload') ? 'form:payload' : error.check
-        },
-      )
-  }
-
-  test.each(['json_web_signature_test.json', 'json_web_key_test.json', 'json_web_crypto_test.json'])(
-    '%s: nothing invalid passes, and what is valid and on our list does',
-    async file => {
-      let refused = 0
-      let passed = 0
-      const wrong: string[] = []
-      for (const group of groups(file)) {
-        for (const vector of group.tests) {
-          const result = await outcome(group, vector.jws)
-          const past = pastSignature.has(result)
-          if (past) passed++
-          else refused++
-          if (vector.result === 'valid' && !past && isForUs(group, vector)) wrong.push(`valid: ${vector.tcId}`)
-          if (vector.result === 'invalid' && past) wrong.push(`${group.comment} ${vector.tcId} ${vector.comment}`)
-        }
-      }
-      expect(wrong).toEqual([])
-      expect(refused + passed).toBeGreaterThan(20)
-      if (file === 'json_web_signature_test.json') expect(passed).toBeGreaterThan(20)
-    },
-  )
-
-  test('encrypted tokens are all refused', async () => {
-    for (const group of groups('json_web_encryption_test.json')) {
-      for (const vector of group.tests as unknown as { jwe: unknown }[]) {
-        expect(pastSignature.has(await check(verifier(keys).verify(String(vector.jwe))))).toBe(false)
-      }
-    }
   })
 })

@@ -101,9 +101,8 @@ export const vectors: string | undefined = findVectors()
 export const long: boolean = process.env.SALLYPORT_TEST_LONG === '1'
 
 function findVectors(): string | undefined {
-  const given = process.env.SALLYPORT_TEST_VECTORS
-  const folder = given ?? resolve(import.meta.dirname, '../../../shared/vectors')
-  return existsSync(folder) ? folder : undefined
+  const folder = process.env.SALLYPORT_TEST_VECTORS ?? resolve(import.meta.dirname, '../vectors')
+  return existsSync(join(folder, 'wycheproof')) ? folder : undefined
 }
 
 function isExecutable(path: string): boolean {

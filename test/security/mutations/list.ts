@@ -84,13 +84,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http1/server-connection.ts',
-        '    if (!exchange.keepAlive) {\n      this.#linger()\n      return\n    }\n',
-        '',
-      ],
-      [
-        'protocol/http1/server-connection.ts',
-        "    this.#state = 'drain'\n    this.#discarded = 0",
-        "    this.#state = 'readHead'\n    this.#headBegun = false\n    this.#discarded = 0",
+        "    this.#state = 'drain'\n    this.#discarded = 0\n",
+        "    this.#state = 'readHead'\n    this.#headBegun = false\n    this.#discarded = 0\n",
       ],
     ],
     tests: HTTP1,
@@ -288,7 +283,13 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'TLS 1.3 alone',
-    edits: [['protocol/tls-profile.ts', "minVersion: 'TLSv1.3', ciphers", "minVersion: 'TLSv1.2', ciphers"]],
+    edits: [
+      [
+        'protocol/tls-profile.ts',
+        "minVersion: 'TLSv1.3', ciphers: SUITES.join(':')",
+        "minVersion: 'TLSv1.2', ciphers: [...SUITES, 'ECDHE-ECDSA-AES128-GCM-SHA256'].join(':')",
+      ],
+    ],
     tests: [...CONTROL, 'test/suites/tls.test.ts'],
   },
   {

@@ -160,7 +160,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     })
   })
 
-  describe('Redis is', () => {
+  describe('D4: Redis is', () => {
     test('killed and comes back empty: what is live is written back, with its epochs', async () => {
       const [a, b] = [await open('a', { leaseMs: 5000 }), await open('b', { leaseMs: 5000 })]
       await a.join('one')

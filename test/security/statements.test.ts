@@ -1,0 +1,46 @@
+/** The table of statements in docs/security.md against the tests that there are. */
+import { globSync, readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { describe, expect, test } from 'vitest'
+
+const ROOT = resolve(import.meta.dirname, '../..')
+const read = (path: string) => readFileSync(resolve(ROOT, path), 'utf8')
+
+const ID = /[EHWJMRCDA]\d{1,2}/
+/** A name of a test, or of what it stands in, begins with its ids, with commas or an "and" between them. */
+const NAME = new RegExp(`['"\`](${ID.source}(?:(?:, | and )${ID.source})*)(?=[: ])`, 'g')
+
+/** Ids by file, as names of tests have them. */
+function idsIn(file: string): Set<string> {
+  const names = [...read(file).matchAll(NAME)].map(([, ids]) => ids!)
+  return new Set(names.flatMap(ids => ids.split(/, | and /)))
+}
+
+const rows = [...read('docs/security.md').matchAll(/^\| ([A-Z]\d+) \| .* \| ([^|]+) \|$/gm)]
+const table = new Map(rows.map(([, id, files]) => [id!, files!.split(', ').map(file => `test/${file.trim()}.test.ts`)]))
+
+describe('docs/security.md', () => {
+  test('names each statement once, in order, and none is missing', () => {
+    const counts = { E: 14, H: 5, W: 9, J: 8, M: 10, R: 7, C: 6, D: 5, A: 7 }
+    const all = Object.entries(counts).flatMap(([letter, count]) =>
+      Array.from({ length: count }, (_, i) => `${letter}${i + 1}`),
+    )
+    // The list of statements knows no A6.
+    expect(rows.map(([, id]) => id)).toEqual(all.filter(id => id !== 'A6'))
+  })
+
+  test('each file that is named for a statement has a test with its id', () => {
+    const untrue = [...table].flatMap(([id, files]) =>
+      files.filter(file => !idsIn(file).has(id)).map(file => `${id} in ${file}`),
+    )
+    expect(untrue).toEqual([])
+  })
+
+  test('each id in test/security is in the table, with that file', () => {
+    const files = globSync('test/security/*.test.ts', { cwd: ROOT }).map(file => file.replaceAll('\\', '/'))
+    const unlisted = files.flatMap(file =>
+      [...idsIn(file)].filter(id => !table.get(id)?.includes(file)).map(id => `${id} in ${file}`),
+    )
+    expect(unlisted).toEqual([])
+  })
+})
