@@ -36,6 +36,31 @@ export function absent(known: Standing, instance: string, replica: string): Stan
   }
 }
 
+/** Another replica tells what is so there: of its own sessions it knows best, of epochs the highest counts. */
+export function merge(known: Standing | undefined, told: Standing, teller: string): Standing {
+  if (known === undefined) return told
+  const instances = new Map(known.instances)
+  for (const name of new Set([...known.instances.keys(), ...told.instances.keys()])) {
+    const [ours, theirs] = [known.instances.get(name), told.instances.get(name)]
+    const replicas = (ours?.replicas ?? []).filter(replica => replica !== teller)
+    if (theirs?.replicas.includes(teller)) replicas.push(teller)
+    instances.set(name, { epoch: Math.max(ours?.epoch ?? 0, theirs?.epoch ?? 0), replicas })
+  }
+  const { epoch, active } = told.epoch > known.epoch || known.active === '' ? told : known
+  return { ...known, epoch: Math.max(epoch, known.epoch), active, instances, version: known.version + 1 }
+}
+
+/** Whether two say the same, whenever that was. */
+export function isSame(a: Standing | undefined, b: Standing): boolean {
+  if (a?.epoch !== b.epoch || a.active !== b.active || a.instances.size !== b.instances.size) return false
+  for (const [name, { epoch, replicas }] of b.instances) {
+    const other = a.instances.get(name)
+    if (other?.epoch !== epoch || other.replicas.length !== replicas.length) return false
+    if (!replicas.every(replica => other.replicas.includes(replica))) return false
+  }
+  return true
+}
+
 function withHolding(known: Standing | undefined, instance: string, holding: Holding): ReadonlyMap<string, Holding> {
   return new Map([...(known?.instances ?? []), [instance, holding]])
 }

@@ -18,7 +18,7 @@ import {
   type Standing,
 } from './directory.ts'
 import { Known } from './known.ts'
-import { absent, present } from './presume.ts'
+import { absent, isSame, merge, present } from './presume.ts'
 import type { Recorder } from './recorder.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 import { CHANGE, RENEW } from './scripts.ts'
@@ -48,6 +48,7 @@ const KEEP_EMPTY_MS = 86_400_000
 const KEEP_DEAD_MS = 3_600_000
 const CONFIRM_EVERY_MS = 3_600_000
 const RETRY_MS = 1000
+const ASK_AGAIN_MS = 100
 /** Sessions that are written back at once. */
 const BATCH = 128
 const MAX_LEAVING = 100_000
@@ -75,6 +76,8 @@ export class RedisDirectory implements Directory {
   #refreshing = new Map<string, Promise<Standing | 'unknown' | undefined>>()
   #timer: NodeJS.Timeout | undefined
   #state: DirectoryState | undefined
+  /** Somebody was told that nothing may be acted on. */
+  #missed = false
   /** Nobody listens where Redis should be: nobody can be granted anything. */
   #refused = false
   #closed = false
@@ -90,7 +93,8 @@ export class RedisDirectory implements Directory {
     this.#now = options.now ?? (() => performance.now())
     this.#known = new Known(this.#now)
     this.#witnesses.listen({
-      heard: standing => this.#heard(standing),
+      heard: (standing, teller) => this.#heard(standing, teller),
+      reached: () => this.#listener?.regained(),
       standings: () => this.#known.all(),
       changed: () => this.#judge(),
     })
@@ -125,8 +129,9 @@ export class RedisDirectory implements Directory {
 
   find(runtime: string): Standing | 'unknown' | undefined {
     const { state } = this
-    if (state === 'lost') return 'unknown'
-    return this.#known.find(runtime, state === 'presumed')
+    if (state !== 'lost') return this.#known.find(runtime, state === 'presumed')
+    this.#missed = true
+    return 'unknown'
   }
 
   refresh(runtime: string): Promise<Standing | 'unknown' | undefined> {
@@ -146,6 +151,8 @@ export class RedisDirectory implements Directory {
     } catch {
       // The link broke: what is known is what there is.
     }
+    // Whoever asked will ask again: not without a pause.
+    if (this.find(runtime) === 'unknown') await pause(ASK_AGAIN_MS)
     return this.find(runtime)
   }
 
@@ -228,10 +235,13 @@ export class RedisDirectory implements Directory {
     }
   }
 
-  #heard(standing: Standing): void {
-    const known = this.#known.last(standing.runtime)
-    const later = standing.epoch > (known?.epoch ?? 0)
-    if (later || (this.state !== 'connected' && standing.version > (known?.version ?? 0))) this.#learn(standing)
+  #heard(standing: Standing, teller: string): void {
+    const { runtime } = standing
+    const known = this.#known.last(runtime)
+    if (this.#link === undefined) {
+      const merged = merge(known, standing, teller)
+      if (!isSame(known, merged)) this.#learn(merged)
+    } else if (standing.epoch > (known?.epoch ?? 0) && this.#known.wants(runtime)) this.#learn(standing)
   }
 
   // The connection.
@@ -367,12 +377,17 @@ export class RedisDirectory implements Directory {
   #judge(): void {
     const { state } = this
     this.#witnesses.watch(state !== 'connected' || this.#link === undefined)
+    const regained = this.#missed && state !== 'lost'
+    if (regained) this.#missed = false
+    this.#say(state)
+    if (regained) this.#listener?.regained()
+  }
+
+  #say(state: DirectoryState): void {
     if (state === this.#state) return
-    const before = this.#state
     this.#state = state
     const level = state === 'lost' ? 'error' : state === 'presumed' ? 'warn' : 'info'
     this.#logger[level]({ state, replicas: this.#replicas.length }, WORDS[state])
-    if (before === 'lost') this.#listener?.regained()
   }
 
   stats(): DirectoryStats {
@@ -405,6 +420,10 @@ const WORDS: Record<DirectoryState, string> = {
   connected: 'the directory is there',
   presumed: 'the directory is not reachable; what was last known holds, and no new instance becomes active',
   lost: 'neither the directory nor all other replicas are reachable; nothing is routed until one of them is',
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise(resolve => setTimeout(resolve, ms).unref())
 }
 
 function keyOf(runtime: string, instance: string): string {

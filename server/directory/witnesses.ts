@@ -4,7 +4,9 @@ import type { ReplicaLease } from './standing.ts'
 /** What a directory tells, and is asked by, those who speak with the other replicas. */
 export interface WitnessListener {
   /** Another replica was granted an epoch, or presumes something. */
-  heard(standing: Standing): void
+  heard(standing: Standing, teller: string): void
+  /** Another replica can be reached that could not. */
+  reached(): void
   /** All that is known, for a replica that has no other way to learn it. */
   standings(): Iterable<Standing>
   /** Others vouch, or vouch no longer. */

@@ -19,6 +19,7 @@ import type { Route } from '../registry.ts'
 import { Attempt } from './attempt.ts'
 import { Deadline } from './deadline.ts'
 import type { Hold, HoldOutcomes, Place, Waiter } from './hold.ts'
+import type { Usage } from './quotas.ts'
 import { aboutRequest } from './record.ts'
 import { mayRepeat } from './repeat.ts'
 import { Replay, type ReplayBudget } from './replay.ts'
@@ -62,6 +63,7 @@ export class EdgeExchange implements RequestSink, Waiter {
   readonly #edge: EdgeContext
   readonly #startedAt = performance.now()
   readonly #replay: Replay
+  readonly #usage: Usage | undefined
   #attempt: Attempt | undefined
   #attempts = 0
   #want: Want | undefined
@@ -84,12 +86,19 @@ export class EdgeExchange implements RequestSink, Waiter {
   #bytesIn = 0
   #bytesOut = 0
 
-  constructor(edge: EdgeContext, runtime: string | undefined, request: HttpRequest, response: ResponseSink) {
+  constructor(
+    edge: EdgeContext,
+    runtime: string | undefined,
+    request: HttpRequest,
+    response: ResponseSink,
+    usage?: Usage,
+  ) {
     this.#edge = edge
     this.runtime = runtime
     this.request = request
     this.response = response
     this.#replay = new Replay(edge.replayBudget, request.bodyBytes)
+    this.#usage = usage
     this.#patienceMs = edge.hold.limits.holdMs
     if (edge.responseHeadMs > 0) this.#deadline = new Deadline(edge.responseHeadMs, () => this.#late())
   }
@@ -275,7 +284,8 @@ export class EdgeExchange implements RequestSink, Waiter {
   wake(): void {
     const route = this.#next(this.#want!)
     if (route === undefined) {
-      if (this.#patienceMs <= 0 || !this.#edge.knows(this.runtime!)) this.#giveUp()
+      const asks = this.#edge.ask(this.runtime!, undefined)
+      if ((this.#patienceMs <= 0 && !asks) || !this.#edge.knows(this.runtime!)) this.#giveUp()
       return
     }
     this.#patienceMs -= this.#place!.waitedMs
@@ -368,6 +378,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.#deadline?.stop()
     this.#replay.release()
     this.#release()
+    this.#usage?.leave()
     if (this.#edge.onExchange !== undefined) this.#edge.onExchange(this.#record(cut))
   }
 

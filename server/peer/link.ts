@@ -18,6 +18,8 @@ export interface LinkOptions {
   readonly now: () => number
   /** A standing that the other replica tells, as text. */
   readonly onStanding: (text: string) => void
+  /** Exchanges can be sent there from now on. */
+  readonly onUp: () => void
   /** It is up, or down, or has told. */
   readonly onChange: () => void
 }
@@ -164,6 +166,7 @@ export class PeerLink {
     this.sinceMs = this.#options.now()
     this.#options.logger.info({ replica: this.name, address: this.address }, 'connected to another replica')
     this.#options.onChange()
+    this.#options.onUp()
   }
 
   /** Asks whether it was granted anything. `whole`: also what it knew before this connection. */

@@ -135,7 +135,8 @@ export class Peers implements Witnesses, Hops<Hop> {
       this.#links.set(name, this.#dial(name, address))
     }
     for (const [name, link] of this.#links) {
-      if (alive.has(name)) continue
+      // A directory that lost its memory is told again of those that are there.
+      if (alive.has(name) || link.up) continue
       this.#links.delete(name)
       link.close()
     }
@@ -148,7 +149,8 @@ export class Peers implements Witnesses, Hops<Hop> {
       session: this.#session,
       logger: this.#logger,
       now: this.#now,
-      onStanding: text => this.#heard(text),
+      onStanding: text => this.#heard(text, name),
+      onUp: () => this.#witness?.reached(),
       onChange: () => {
         if (this.#watching) this.#ask()
         this.#witness?.changed()
@@ -156,9 +158,9 @@ export class Peers implements Witnesses, Hops<Hop> {
     })
   }
 
-  #heard(text: string): void {
+  #heard(text: string, teller: string): void {
     try {
-      this.#witness?.heard(parseStanding(text, this.#now()))
+      this.#witness?.heard(parseStanding(text, this.#now()), teller)
     } catch (error) {
       this.#logger.warn({ err: error }, 'what another replica told cannot be read')
     }
