@@ -10,6 +10,7 @@ import { Progress } from './lib/progress.ts'
 import { writeReport } from './lib/report.ts'
 import { makeSecrets } from './lib/secrets.ts'
 import { asText, type Section, wrongOf } from './lib/section.ts'
+import { assess } from './lib/targets.ts'
 import { stopWorkers } from './lib/worker.ts'
 import { Roads } from './roads/index.ts'
 import { choosePeers, type PeerName } from './roads/peers/index.ts'
@@ -151,7 +152,10 @@ async function runBench(options: Options): Promise<number> {
       .join('')}`,
   )
   for (const line of skipped) print(`${line}\n`)
-  print(`\n${writeReport(out, { title, environment, sections, skipped })}\n`)
+  const targets = assess(sections)
+  for (const { about, must, goal, measured, reached } of targets)
+    print(`${about.padEnd(48)} ${measured.padStart(8)}   must ${must}, goal ${goal}: ${reached}\n`)
+  print(`\n${writeReport(out, { title, environment, sections, skipped, targets })}\n`)
   const wrong = sections.reduce((sum, section) => sum + wrongOf(section), 0)
   if (wrong > 0) return print(`\x1b[31m${wrong} answers were wrong, short or missing\x1b[0m\n`, 1)
   return 0

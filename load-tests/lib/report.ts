@@ -3,6 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { drawChart, escaped } from './charts.ts'
 import { type Cell, grid, type Section, wrongOf } from './section.ts'
+import type { Assessed } from './targets.ts'
 
 export interface Report {
   readonly title: string
@@ -10,6 +11,7 @@ export interface Report {
   readonly sections: readonly Section[]
   /** Scenarios that were not run, and why. */
   readonly skipped: readonly string[]
+  readonly targets?: readonly Assessed[]
 }
 
 /** Writes `report.html` and `report.json` into the folder; returns the path of the first. */
@@ -21,7 +23,7 @@ export function writeReport(folder: string, report: Report): string {
   return path
 }
 
-function page({ title, environment, sections, skipped }: Report): string {
+function page({ title, environment, sections, skipped, targets = [] }: Report): string {
   const wrong = sections.reduce((sum, section) => sum + wrongOf(section), 0)
   const verdict =
     wrong === 0
@@ -43,9 +45,22 @@ ${skipped.map(each => `<p>${escaped(each)}</p>`).join('')}
 interleaved: every row has its turn before any has its next. CPU is user and system time of the processes of the road,
 without the load generator and the upstream.</p>
 <nav>${links.join('')}</nav>
+${targets.length === 0 ? '' : targetsHtml(targets)}
 ${sections.map(sectionHtml).join('\n')}
 </main></body></html>
 `
+}
+
+const REACHED = { goal: 'goal reached', must: 'must reached', no: 'not reached' } as const
+
+function targetsHtml(targets: readonly Assessed[]): string {
+  const rows = targets.map(({ about, must, goal, measured, reached }) => {
+    const cells = [about, must, goal, measured].map(text => `<td>${escaped(text)}</td>`)
+    return `<tr>${cells.join('')}<td class="${reached === 'no' ? 'bad' : ''}">${REACHED[reached]}</td></tr>`
+  })
+  return `<section id="targets"><h2>Against the targets</h2><p>Of the tunnel with the router embedded and a plain edge, in this
+run; made for a machine of two cores with nothing else on it.</p><div class="scroll"><table><thead><tr><th></th><th>must</th>
+<th>goal</th><th>measured</th><th></th></tr></thead><tbody>${rows.join('')}</tbody></table></div></section>`
 }
 
 function sectionHtml(section: Section): string {

@@ -3,6 +3,7 @@
 import type { Mode } from '../lib/mode.ts'
 import { direct, httpProxyHop, nginxHop } from './hops.ts'
 import { PEERS, type PeerName } from './peers/index.ts'
+import { replicas } from './replicas.ts'
 import type { Road, RoadContext, RoadMaker } from './road.ts'
 import { ingress, tunnel } from './tunnel.ts'
 
@@ -15,6 +16,7 @@ export const OURS = {
   tunnel: tunnel({ key: 'tunnel', name: 'tunnel, router embedded' }),
   'tunnel-service': tunnel({ key: 'tunnel-service', name: 'tunnel, router service', router: 'service' }),
   'tunnel-tls': tunnel({ key: 'tunnel-tls', name: 'tunnel, TLS edge', edgeTls: true }),
+  replicas,
 } as const satisfies Record<string, RoadMaker>
 
 export type RoadKey = keyof typeof OURS | PeerName
@@ -91,10 +93,11 @@ export class Roads {
     return roads
   }
 
-  /** A peer that does not start is told in the report; a road of ours that does not ends the run. */
+  /** A road that needs another program, and does not start, is told in the report; one of ours alone ends the run. */
   #make(key: RoadKey, context: RoadContext): Promise<Road[]> {
-    if (key in OURS) return OURS[key as keyof typeof OURS](context)
-    return PEERS[key as PeerName](context).catch(error => {
+    if (key in OURS && key !== 'replicas') return OURS[key as keyof typeof OURS](context)
+    const maker = key === 'replicas' ? replicas : PEERS[key as PeerName]
+    return maker(context).catch(error => {
       this.failed.set(key, String(error.message))
       return []
     })

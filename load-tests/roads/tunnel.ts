@@ -15,7 +15,7 @@ export interface TunnelOptions {
   readonly edgeTls?: boolean
 }
 
-const RUNTIME = 'bench'
+export const RUNTIME = 'bench'
 
 export const tunnel =
   (options: TunnelOptions): RoadMaker =>
@@ -77,9 +77,9 @@ export function serverArguments(
 
 const ANY_PORT = '127.0.0.1:0'
 
-async function startServer(context: RoadContext, edgeTls = false): Promise<Part> {
+export async function startServer(context: RoadContext, edgeTls = false, more: readonly string[] = []): Promise<Part> {
   const { certificate, key } = context.secrets
-  const args = serverArguments(context, { public: ANY_PORT, control: ANY_PORT })
+  const args = [...serverArguments(context, { public: ANY_PORT, control: ANY_PORT }), ...more]
   if (edgeTls) args.push('--public.tls.cert', certificate, '--public.tls.key', key)
   return command(args, { until: ['public', 'control'], profileTo: context.profileTo })
 }
@@ -100,7 +100,7 @@ async function writeRoutes({ secrets, upstreamPort }: RoadContext): Promise<stri
 }
 
 /** With a `router` the client leads everything there, else it routes itself. */
-async function startClient(context: RoadContext, server: Part, router: string | undefined): Promise<Part> {
+export async function startClient(context: RoadContext, server: Part, router?: string): Promise<Part> {
   const { secrets, sessions, via } = context
   const controlPort = portOf(server.address('control'))
   const port = via === undefined ? controlPort : await via(controlPort)

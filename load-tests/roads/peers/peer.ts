@@ -1,14 +1,11 @@
 /** What the roads of other tunnels have in common: two processes, and a port where callers arrive. */
 import { accessSync, constants } from 'node:fs'
-import { request } from 'node:http'
 import { delimiter, join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { freePort, waitForPort } from '../../lib/ports.ts'
 import { type Started, type StartOptions, start } from '../../lib/processes.ts'
 import { PATHS } from '../../upstream/service.ts'
+import { waitForAnswer } from '../ready.ts'
 import { type Road, type RoadContext, started, stopInTurn } from '../road.ts'
-
-const READY_MS = 15_000
 
 /** Path of a program; servers and Go lie in folders that are not on everybody's PATH. */
 export function findProgram(name: string): string | undefined {
@@ -56,23 +53,4 @@ export async function peerRoad(context: RoadContext, peer: PeerRoad): Promise<Ro
     const stop = () => stopInTurn(parts)
     return [{ key: peer.key, name: peer.name, url, headers, pids: parts.map(part => part.pid), stop }]
   })
-}
-
-/** Resolves when the road answers 200: peers do not all say when they are ready. */
-async function waitForAnswer(url: string, headers: Readonly<Record<string, string>>): Promise<void> {
-  const end = performance.now() + READY_MS
-  for (;;) {
-    const status = await new Promise<number>(resolve => {
-      const call = request(url, { headers, agent: false, timeout: 2000 }, response => {
-        response.resume()
-        resolve(response.statusCode ?? 0)
-      })
-      call.on('timeout', () => call.destroy())
-      call.on('error', () => resolve(0))
-      call.end()
-    })
-    if (status === 200) return
-    if (performance.now() > end) throw new Error(`${url} does not answer through this road (last: ${status})`)
-    await delay(50)
-  }
 }
