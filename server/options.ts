@@ -82,6 +82,20 @@ export interface ServerLimits {
   readonly sessions?: number | undefined
   /** Sessions of one runtime, over all of its instances. Default 64. */
   readonly sessionsPerRuntime?: number | undefined
+  /** Sessions of clients at one address. Default 0: no limit. */
+  readonly sessionsPerAddress?: number | undefined
+  /** Exchanges of one runtime at a time. Default 10,000; 0: no limit, here and below. */
+  readonly exchangesPerRuntime?: number | undefined
+  /** Requests of one runtime per second, and at once. Default 0. */
+  readonly requestRatePerRuntime?: number | undefined
+  /** Bytes of bodies of one runtime per second, both directions together. Default 0. */
+  readonly byteRatePerRuntime?: number | undefined
+  /** Unread bytes of the sessions of one runtime. Default 67,108,864. */
+  readonly bufferBytesPerRuntime?: number | undefined
+  /** The same for the callers at one address (IPv6: at one /64), which may be a proxy. Default 0. */
+  readonly exchangesPerAddress?: number | undefined
+  readonly requestRatePerAddress?: number | undefined
+  readonly byteRatePerAddress?: number | undefined
   /** Request bodies kept to be sent again, per exchange. Default 65,536. */
   readonly replayBytes?: number | undefined
   /** The same over all exchanges. Default 67,108,864. */
@@ -174,6 +188,14 @@ export const DEFAULT_LIMITS: ResolvedLimits = {
   handshakesWaitingPerAddress: 256,
   sessions: 20_000,
   sessionsPerRuntime: 64,
+  sessionsPerAddress: 0,
+  exchangesPerRuntime: 10_000,
+  requestRatePerRuntime: 0,
+  byteRatePerRuntime: 0,
+  bufferBytesPerRuntime: 67_108_864,
+  exchangesPerAddress: 0,
+  requestRatePerAddress: 0,
+  byteRatePerAddress: 0,
   replayBytes: 65_536,
   replayTotalBytes: 67_108_864,
   responseHeadMs: 0,

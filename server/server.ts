@@ -16,6 +16,7 @@ import { Edge } from './edge/handler.ts'
 import { Hold } from './edge/hold.ts'
 import { Hosts } from './edge/hosts.ts'
 import { Policies } from './edge/policies.ts'
+import { QuotaBook } from './edge/quotas.ts'
 import { recordOfBadRequest } from './edge/record.ts'
 import { RuntimeDispatcher } from './embed/dispatcher.ts'
 import { fetchRuntime } from './embed/fetch.ts'
@@ -138,6 +139,7 @@ export class Server {
       replayBytes: limits.replayBytes,
       replayTotalBytes: limits.replayTotalBytes,
       hold,
+      quotas: new QuotaBook(limits),
       responseHeadMs: limits.responseHeadMs,
       onExchange: this.#onExchange(),
     })
@@ -169,7 +171,7 @@ export class Server {
       limits: this.#settings.limits,
       logger: this.#settings.logger,
       authenticate: (token, certificate) => this.#authenticator.authenticate(token, certificate),
-      gate: identity => this.#sessions.gate(identity),
+      gate: (identity, address) => this.#sessions.gate(identity, address),
       onArrival: arrival => this.#sessions.arrive(arrival),
       onRefused: refusal => this.#onRefused(refusal),
     })

@@ -2,7 +2,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Hello } from '../protocol/control.ts'
 import { webSocketTransport } from '../protocol/transport-websocket.ts'
-import { BufferBudget } from '../protocol/yamux/budget.ts'
 import { sessionLimits } from '../protocol/yamux/limits.ts'
 import { BufferPool } from '../protocol/yamux/pool.ts'
 import { TickClock } from '../protocol/yamux/tick-clock.ts'
@@ -13,10 +12,12 @@ import type { RefusalReason } from './control/handshake.ts'
 import { CLOSE, RuntimeSession, type SessionContext } from './control/runtime-session.ts'
 import type { Hold } from './edge/hold.ts'
 import type { Policies } from './edge/policies.ts'
+import { networkOf } from './edge/quotas.ts'
 import type { Events, ServerEvents } from './events.ts'
 import type { Settings } from './options.ts'
 import type { Hop } from './peer/hop.ts'
 import type { Registry } from './registry.ts'
+import { RuntimeBudgets } from './runtime-budgets.ts'
 import { describeSession } from './stats.ts'
 
 const REVOCATION_CHECK_MS = 5000
@@ -36,6 +37,9 @@ export class Sessions {
   readonly #context: SessionContext
   /** Every session from its WebSocket on, those that have not said hello included. */
   readonly #all = new Set<RuntimeSession>()
+  /** How many of them come from one address. */
+  readonly #atAddress = new Map<string, number>()
+  readonly #budgets: RuntimeBudgets
   readonly #revocationTimer: NodeJS.Timeout | undefined
   #draining = false
   #checking = false
@@ -50,6 +54,8 @@ export class Sessions {
 
   constructor(options: SessionsOptions) {
     this.#options = options
+    const { processBufferBytes, bufferBytesPerRuntime } = options.settings.limits
+    this.#budgets = new RuntimeBudgets(processBufferBytes, bufferBytesPerRuntime || processBufferBytes)
     this.#context = this.#createContext()
     sessionLimits(this.#context.session)
     if (options.authenticator.hasHook) {
@@ -70,7 +76,6 @@ export class Sessions {
       clockToleranceS: settings.auth.clockToleranceS,
       session: {
         clock: new TickClock(),
-        processBudget: new BufferBudget(limits.processBufferBytes),
         pool: new BufferPool(POOLED_BUFFERS),
         sessionBufferBytes: limits.sessionBufferBytes,
         maxWindowBytes: limits.maxWindowBytes,
@@ -88,10 +93,13 @@ export class Sessions {
   }
 
   /** Why this client may not come in now, if so. */
-  gate(identity: Identity): RefusalReason | undefined {
+  gate(identity: Identity, address: string): RefusalReason | undefined {
     const { limits } = this.#options.settings
+    const { sessionsPerAddress } = limits
     if (this.#draining) return 'shutting-down'
     if (this.#all.size >= limits.sessions) return 'too-many-sessions'
+    if (sessionsPerAddress > 0 && (this.#atAddress.get(networkOf(address)) ?? 0) >= sessionsPerAddress)
+      return 'too-many-sessions'
     return this.#options.registry.countOf(identity.runtime) >= limits.sessionsPerRuntime
       ? 'too-many-sessions'
       : undefined
@@ -99,9 +107,18 @@ export class Sessions {
 
   arrive(arrival: Arrival): void {
     const { ws, ...client } = arrival
-    const session = new RuntimeSession(this.#context, webSocketTransport(ws), { id: randomUUID(), ...client })
+    const budget = this.#budgets.enter(client.identity.runtime)
+    const session = new RuntimeSession(this.#context, webSocketTransport(ws), { id: randomUUID(), budget, ...client })
     this.#all.add(session)
+    this.#count(session.address, 1)
     this.opened++
+  }
+
+  #count(address: string, change: 1 | -1): void {
+    const network = networkOf(address)
+    const count = (this.#atAddress.get(network) ?? 0) + change
+    if (count === 0) this.#atAddress.delete(network)
+    else this.#atAddress.set(network, count)
   }
 
   #hello(session: RuntimeSession, hello: Hello): boolean {
@@ -150,6 +167,8 @@ export class Sessions {
     this.ended++
     this.pastBytesIn += session.session.bytesIn
     this.pastBytesOut += session.session.bytesOut
+    this.#budgets.leave(session.runtime)
+    this.#count(session.address, -1)
     registry.remove(session)
     policies.touch(session.runtime)
     if (registry.countOf(session.runtime) === 0) hold.remember(session.runtime)

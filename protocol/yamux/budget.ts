@@ -9,17 +9,22 @@ export interface BudgetMember {
 export const PRESSURE = 0.75
 
 /**
- * The ceiling on bytes that all sessions of a process hold for receivers that have not taken them yet. At the ceiling
- * the greediest stream of the greediest session is reset.
+ * The ceiling on bytes that all sessions of a process, or of a group of them, hold for receivers that have not taken them
+ * yet. At the ceiling the greediest stream of the greediest session is reset.
  */
 export class BufferBudget {
   readonly limitBytes: number
+  readonly #parent: BufferBudget | undefined
   readonly #members = new Set<BudgetMember>()
   #usedBytes = 0
 
-  /** @param limitBytes default 256 MiB */
-  constructor(limitBytes = 256 * 1024 * 1024) {
+  /**
+   * @param limitBytes default 256 MiB
+   * @param parent the ceiling that this group and others are under together
+   */
+  constructor(limitBytes = 256 * 1024 * 1024, parent?: BufferBudget) {
     this.limitBytes = limitBytes
+    this.#parent = parent
   }
 
   get usedBytes(): number {
@@ -27,30 +32,35 @@ export class BufferBudget {
   }
 
   get pressed(): boolean {
-    return this.#usedBytes >= this.limitBytes * PRESSURE
+    return this.#usedBytes >= this.limitBytes * PRESSURE || this.#parent?.pressed === true
   }
 
   join(member: BudgetMember): void {
     this.#members.add(member)
+    this.#parent?.join(member)
   }
 
   leave(member: BudgetMember): void {
     this.#members.delete(member)
+    this.#parent?.leave(member)
   }
 
   release(bytes: number): void {
     this.#usedBytes -= bytes
+    this.#parent?.release(bytes)
   }
 
   take(bytes: number): void {
     this.#usedBytes += bytes
+    this.#parent?.take(bytes)
   }
 
   /** Sheds streams until the ceiling holds. */
   enforce(): void {
     while (this.#usedBytes > this.limitBytes) {
-      if (!this.#greediest()?.shed()) return
+      if (!this.#greediest()?.shed()) break
     }
+    this.#parent?.enforce()
   }
 
   #greediest(): BudgetMember | undefined {

@@ -56,7 +56,7 @@ export interface EndpointOptions {
   /** Who the token names, after all checks; throws what the verifier throws. */
   readonly authenticate: (token: string, certificate: ClientCertificate | undefined) => Promise<Identity>
   /** Whether a client may come in now; else why not. */
-  readonly gate: (identity: Identity) => RefusalReason | undefined
+  readonly gate: (identity: Identity, address: string) => RefusalReason | undefined
   readonly onArrival: (arrival: Arrival) => void
   readonly onRefused: (refusal: Refusal) => void
 }
@@ -269,7 +269,7 @@ export class ControlEndpoint {
     this.#options.authenticate(check.token, certificate).then(
       identity => {
         const startedAt = performance.now()
-        const reason = this.#options.gate(identity)
+        const reason = this.#options.gate(identity, address)
         if (reason !== undefined) {
           refuseUpgrade(socket, reason, requestId)
           this.#refused(reason, `runtime ${identity.runtime}`, requestId, address)

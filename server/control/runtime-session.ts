@@ -18,6 +18,7 @@ import { SallyportError } from '../../protocol/errors.ts'
 import { type Cidrs, parseCidrs } from '../../protocol/forwarded.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { Transport } from '../../protocol/transport.ts'
+import type { BufferBudget } from '../../protocol/yamux/budget.ts'
 import { clampWindow, TokenBucket } from '../../protocol/yamux/limits.ts'
 import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import type { Stream } from '../../protocol/yamux/stream.ts'
@@ -105,7 +106,15 @@ export class RuntimeSession implements Member, Route {
   constructor(
     context: SessionContext,
     transport: Transport,
-    client: { id: string; identity: Identity; address: string; thumbprint: string | undefined; settled: () => void },
+    client: {
+      id: string
+      identity: Identity
+      address: string
+      thumbprint: string | undefined
+      /** The ceiling on bytes that this session and others hold. */
+      budget: BufferBudget
+      settled: () => void
+    },
   ) {
     this.#context = context
     this.id = client.id
@@ -118,6 +127,7 @@ export class RuntimeSession implements Member, Route {
     this.#expiry = new Alarm(context.now, () => this.#expire())
     this.#session = new Session(transport, {
       ...context.session,
+      processBudget: client.budget,
       role: 'server',
       logger: context.logger,
       onStream: stream => stream.reset('refused'),

@@ -9,7 +9,9 @@ import type { Registry, Route } from '../registry.ts'
 import { type EdgeContext, EdgeExchange } from './edge-exchange.ts'
 import type { Hold } from './hold.ts'
 import type { Hosts } from './hosts.ts'
+import { PacedResponse } from './paced.ts'
 import type { Policies } from './policies.ts'
+import type { QuotaBook, Usage } from './quotas.ts'
 import { ReplayBudget } from './replay.ts'
 
 export interface EdgeOptions {
@@ -21,6 +23,7 @@ export interface EdgeOptions {
   readonly replayBytes: number
   readonly replayTotalBytes: number
   readonly hold: Hold
+  readonly quotas: QuotaBook
   /** 0: no deadline. */
   readonly responseHeadMs: number
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
@@ -50,16 +53,31 @@ export class Edge implements EdgeContext {
     if (request.caller === undefined) resolveCaller(request, this.#options.trustedProxies)
     if (request.path === this.#options.healthPath) return this.#health(request, response)
     const runtime = this.#options.hosts.runtimeOf(request.authority)
-    if (runtime !== undefined) return this.forward(runtime, request, response)
+    if (runtime !== undefined) return this.forward(runtime, request, response, request.caller!.address)
     const exchange = new EdgeExchange(this, undefined, request, response)
     const control = this.#options.hosts.match(request.authority).kind === 'control'
     exchange.fail(new SallyportError(control ? 'misdirected' : 'unknown-host'))
     return exchange
   }
 
-  /** Into the runtime, whatever the host says. `request.caller` is set. */
-  forward(runtime: string, request: HttpRequest, response: ResponseSink): RequestSink {
-    const exchange = new EdgeExchange(this, runtime, request, response)
+  /**
+   * Into the runtime, whatever the host says. `request.caller` is set. `address`: whose quota it is held against besides
+   * the runtime's.
+   */
+  forward(runtime: string, request: HttpRequest, response: ResponseSink, address?: string): RequestSink {
+    const usage = this.#options.quotas.enter(runtime, address)
+    if (usage === false) {
+      const refused = new EdgeExchange(this, runtime, request, response)
+      refused.fail(new SallyportError('too-many-requests'))
+      return refused
+    }
+    if (usage?.paced !== true) return this.#start(runtime, request, response, usage)
+    const paced = new PacedResponse(usage, response)
+    return paced.connect(this.#start(runtime, request, paced, usage))
+  }
+
+  #start(runtime: string, request: HttpRequest, response: ResponseSink, usage: Usage | undefined): RequestSink {
+    const exchange = new EdgeExchange(this, runtime, request, response, usage)
     exchange.start()
     return exchange
   }

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import { clientSettings } from '../../../cli/config/client.ts'
 import { serverSettings } from '../../../cli/config/server.ts'
 import { DEFAULT_LIMITS as SESSION_LIMITS } from '../../../protocol/yamux/limits.ts'
+import { DEFAULT_HOLD } from '../../../server/edge/hold.ts'
 import { DEFAULT_LIMITS } from '../../../server/options.ts'
 
 const byDefault = (settings: typeof serverSettings | typeof clientSettings, name: string) => {
@@ -19,6 +20,14 @@ test('the defaults of the server are those of the library', () => {
     handshakesWaitingPerAddress: 'limits.handshakes-waiting-per-address',
     sessions: 'limits.sessions',
     sessionsPerRuntime: 'limits.sessions-per-runtime',
+    sessionsPerAddress: 'limits.sessions-per-address',
+    exchangesPerRuntime: 'limits.exchanges-per-runtime',
+    requestRatePerRuntime: 'limits.request-rate-per-runtime',
+    byteRatePerRuntime: 'limits.byte-rate-per-runtime',
+    bufferBytesPerRuntime: 'limits.buffer-per-runtime',
+    exchangesPerAddress: 'limits.exchanges-per-address',
+    requestRatePerAddress: 'limits.request-rate-per-address',
+    byteRatePerAddress: 'limits.byte-rate-per-address',
     replayBytes: 'limits.replay',
     replayTotalBytes: 'limits.replay-total',
     sessionBufferBytes: 'limits.session-buffer',
@@ -27,10 +36,22 @@ test('the defaults of the server are those of the library', () => {
     streams: 'limits.streams',
     pingIntervalMs: 'ping.interval',
     pingTimeoutMs: 'ping.timeout',
+    responseHeadMs: 'limits.response-head',
     corsKeepMs: 'limits.cors-keep',
   }
   const read = Object.fromEntries(Object.entries(names).map(([key, name]) => [key, byDefault(serverSettings, name)]))
   expect(read).toEqual(DEFAULT_LIMITS)
+  const hold = {
+    holdMs: 'hold.time',
+    forgetMs: 'hold.forget',
+    startupMs: 'hold.startup',
+    requestsPerRuntime: 'hold.requests-per-runtime',
+    bytesPerRuntime: 'hold.bytes-per-runtime',
+    requests: 'hold.requests',
+    bytes: 'hold.bytes',
+  }
+  const held = Object.fromEntries(Object.entries(hold).map(([key, name]) => [key, byDefault(serverSettings, name)]))
+  expect(held).toEqual(DEFAULT_HOLD)
 })
 
 test('the defaults of the client are those of a session', () => {

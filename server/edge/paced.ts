@@ -1,0 +1,124 @@
+/** An exchange whose bytes are held against a rate: its two ends get their credit when the bytes are paid for. */
+import type { SallyportError } from '../../protocol/errors.ts'
+import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import type { Usage } from './quotas.ts'
+
+/** Credit that is given late. */
+class Credit {
+  readonly #usage: Usage
+  readonly #give: (bytes: number) => void
+  #bytes = 0
+  #free = false
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(usage: Usage, give: (bytes: number) => void) {
+    this.#usage = usage
+    this.#give = give
+  }
+
+  add(bytes: number): void {
+    this.#bytes += bytes
+    if (this.#timer !== undefined) return
+    const delayMs = this.#free ? 0 : this.#usage.delayMs
+    if (delayMs <= 0) this.#pay()
+    else this.#timer = setTimeout(() => this.#pay(), delayMs).unref()
+  }
+
+  #pay(): void {
+    this.#timer = undefined
+    const bytes = this.#bytes
+    this.#bytes = 0
+    if (bytes > 0) this.#give(bytes)
+  }
+
+  /** The other end sends nothing more: there is nothing left to slow. */
+  free(): void {
+    this.#free = true
+    clearTimeout(this.#timer)
+    this.#pay()
+  }
+}
+
+class PacedRequest implements RequestSink {
+  readonly #usage: Usage
+  readonly #sink: RequestSink
+  readonly credit: Credit
+
+  constructor(usage: Usage, sink: RequestSink) {
+    this.#usage = usage
+    this.#sink = sink
+    this.credit = new Credit(usage, bytes => sink.consumed(bytes))
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#usage.spend(chunk.length)
+    this.#sink.data(chunk)
+  }
+
+  end(trailers: HeaderList): void {
+    this.#sink.end(trailers)
+  }
+
+  abort(error: SallyportError): void {
+    this.credit.free()
+    this.#sink.abort(error)
+  }
+
+  consumed(bytes: number): void {
+    this.credit.add(bytes)
+  }
+}
+
+export class PacedResponse implements ResponseSink {
+  readonly #usage: Usage
+  readonly #sink: ResponseSink
+  readonly #credit: Credit
+  #request: PacedRequest | undefined
+  #ended = false
+
+  constructor(usage: Usage, sink: ResponseSink) {
+    this.#usage = usage
+    this.#sink = sink
+    this.#credit = new Credit(usage, bytes => sink.consumed(bytes))
+  }
+
+  /** The other way of the exchange. */
+  connect(sink: RequestSink): RequestSink {
+    this.#request = new PacedRequest(this.#usage, sink)
+    if (this.#ended) this.#request.credit.free()
+    return this.#request
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    this.#sink.informational(status, headers)
+  }
+
+  head(response: ResponseHead): void {
+    this.#sink.head(response)
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#usage.spend(chunk.length)
+    this.#sink.data(chunk)
+  }
+
+  end(trailers: HeaderList): void {
+    this.#over()
+    this.#sink.end(trailers)
+  }
+
+  abort(error: SallyportError): void {
+    this.#over()
+    this.#credit.free()
+    this.#sink.abort(error)
+  }
+
+  #over(): void {
+    this.#ended = true
+    this.#request?.credit.free()
+  }
+
+  consumed(bytes: number): void {
+    this.#credit.add(bytes)
+  }
+}

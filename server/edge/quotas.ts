@@ -1,0 +1,176 @@
+/**
+ * What one runtime, or one caller's address, may use: exchanges at a time, requests per second, bytes per second. One that
+ * uses too much is slowed, and from some debt on refused; the others do not notice.
+ */
+import { parseAddress } from '../../protocol/address.ts'
+import { TokenBucket } from '../../protocol/yamux/limits.ts'
+import type { ResolvedLimits } from '../options.ts'
+
+/** 0: no limit. */
+export interface QuotaLimits {
+  /** Exchanges at a time. */
+  readonly exchanges: number
+  /** Requests per second in the long run, and at once. */
+  readonly requestRate: number
+  /** Bytes of bodies per second, in both directions together. */
+  readonly byteRate: number
+}
+
+/** Bytes of so long may come at once before anybody is slowed. */
+const BURST_MS = 250
+/** Who owes bytes of so long is refused. */
+const DEBT_MS = 1000
+/** Unused for so long, a quota is as good as new. */
+const FRESH_MS = 2000
+/** Runtimes, and addresses, that are counted at a time. */
+const MAX_QUOTAS = 65_536
+
+class Quota {
+  readonly #limits: QuotaLimits
+  readonly #requests: TokenBucket | undefined
+  exchanges = 0
+  /** When all bytes so far would have come at the allowed rate. */
+  #paidAt = 0
+  #usedAt = 0
+
+  constructor(limits: QuotaLimits) {
+    this.#limits = limits
+    if (limits.requestRate > 0) this.#requests = new TokenBucket(Math.max(1, limits.requestRate), limits.requestRate)
+  }
+
+  /** Takes one more exchange; false if it is too much. */
+  enter(now: number): boolean {
+    this.#usedAt = now
+    const { exchanges } = this.#limits
+    if (exchanges > 0 && this.exchanges >= exchanges) return false
+    if (this.#paidAt - now > DEBT_MS || this.#requests?.take(now) === false) return false
+    this.exchanges++
+    return true
+  }
+
+  spend(bytes: number, now: number): void {
+    const { byteRate } = this.#limits
+    if (byteRate > 0) this.#paidAt = Math.max(this.#paidAt, now) + (bytes * 1000) / byteRate
+  }
+
+  /** How long whoever sent the bytes waits before more may come. */
+  delayMs(now: number): number {
+    return Math.max(0, this.#paidAt - now - BURST_MS)
+  }
+
+  fresh(now: number): boolean {
+    return this.exchanges === 0 && now - Math.max(this.#usedAt, this.#paidAt) > FRESH_MS
+  }
+}
+
+/** The quotas of one kind, by runtime or by address. */
+class Quotas {
+  readonly #limits: QuotaLimits
+  readonly #all = new Map<string, Quota>()
+  #sweptAt = Number.NEGATIVE_INFINITY
+
+  constructor(limits: QuotaLimits) {
+    this.#limits = limits
+  }
+
+  of(key: string, now: number): Quota {
+    const known = this.#all.get(key)
+    if (known !== undefined) return known
+    if (this.#all.size >= MAX_QUOTAS) this.#makeRoom(now)
+    const quota = new Quota(this.#limits)
+    this.#all.set(key, quota)
+    return quota
+  }
+
+  #makeRoom(now: number): void {
+    if (now - this.#sweptAt > FRESH_MS) {
+      this.#sweptAt = now
+      for (const [key, quota] of this.#all) if (quota.fresh(now)) this.#all.delete(key)
+    }
+    if (this.#all.size >= MAX_QUOTAS) this.#all.delete(this.#all.keys().next().value!)
+  }
+}
+
+/** The share of one exchange in the quotas that it is under. */
+export class Usage {
+  readonly #quotas: readonly Quota[]
+  readonly #now: () => number
+  /** Whether its bytes are held against a rate. */
+  readonly paced: boolean
+
+  constructor(quotas: readonly Quota[], paced: boolean, now: () => number) {
+    this.#quotas = quotas
+    this.paced = paced
+    this.#now = now
+  }
+
+  spend(bytes: number): void {
+    const now = this.#now()
+    for (const quota of this.#quotas) quota.spend(bytes, now)
+  }
+
+  get delayMs(): number {
+    const now = this.#now()
+    let delayMs = 0
+    for (const quota of this.#quotas) delayMs = Math.max(delayMs, quota.delayMs(now))
+    return delayMs
+  }
+
+  /** The exchange is over. Once. */
+  leave(): void {
+    for (const quota of this.#quotas) quota.exchanges--
+  }
+}
+
+export class QuotaBook {
+  readonly #runtimes: Quotas | undefined
+  readonly #addresses: Quotas | undefined
+  readonly #paced: boolean
+  readonly #now: () => number
+
+  /** `now`: of a clock that never goes back. */
+  constructor(limits: ResolvedLimits, now: () => number = () => performance.now()) {
+    const perRuntime = {
+      exchanges: limits.exchangesPerRuntime,
+      requestRate: limits.requestRatePerRuntime,
+      byteRate: limits.byteRatePerRuntime,
+    }
+    const perAddress = {
+      exchanges: limits.exchangesPerAddress,
+      requestRate: limits.requestRatePerAddress,
+      byteRate: limits.byteRatePerAddress,
+    }
+    if (limitsAnything(perRuntime)) this.#runtimes = new Quotas(perRuntime)
+    if (limitsAnything(perAddress)) this.#addresses = new Quotas(perAddress)
+    this.#paced = perRuntime.byteRate > 0 || perAddress.byteRate > 0
+    this.#now = now
+  }
+
+  /** `address`: absent for an embedder. Undefined: nothing is counted; false: it is too much. */
+  enter(runtime: string, address: string | undefined): Usage | undefined | false {
+    const quotas: Quota[] = []
+    const now = this.#now()
+    if (this.#addresses !== undefined && address !== undefined) {
+      quotas.push(this.#addresses.of(networkOf(address), now))
+    }
+    if (this.#runtimes !== undefined) quotas.push(this.#runtimes.of(runtime, now))
+    if (quotas.length === 0) return undefined
+    for (let i = 0; i < quotas.length; i++) {
+      if (quotas[i]!.enter(now)) continue
+      while (--i >= 0) quotas[i]!.exchanges--
+      return false
+    }
+    return new Usage(quotas, this.#paced, this.#now)
+  }
+}
+
+function limitsAnything({ exchanges, requestRate, byteRate }: QuotaLimits): boolean {
+  return exchanges > 0 || requestRate > 0 || byteRate > 0
+}
+
+/** An address, or the /64 that one IPv6 caller has to himself. */
+export function networkOf(address: string): string {
+  if (!address.includes(':')) return address
+  const bytes = parseAddress(address)
+  return bytes === undefined ? address : Buffer.from(bytes.subarray(0, 8)).toString('hex')
+}

@@ -1,0 +1,91 @@
+/** One noisy runtime beside a quiet one: what the quiet one notices. Times are told; what is asserted is no time. */
+import { Agent } from 'node:http'
+import { afterEach, expect, test } from 'vitest'
+import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import type { Server } from '../../server/server.ts'
+import { call, DOMAIN, dial, startServer } from './fixture.ts'
+
+const NOISY = `noisy.${DOMAIN}`
+const QUIET = `quiet.${DOMAIN}`
+const BLOB = Buffer.alloc(256 * 1024, 'x')
+const REQUESTS = 150
+const DOWNLOADS = 32
+
+let server: Server
+afterEach(() => server.close({ graceMs: 0 }))
+
+/** As many bytes as there is credit for. */
+const blob: ExchangeHandler = (_preamble, _request, response) => {
+  response.head({ status: 200, headers: ['content-length', String(BLOB.length)], bodyBytes: BLOB.length })
+  for (let at = 0; at < BLOB.length; at += 65_536) response.data(Uint8Array.from(BLOB.subarray(at, at + 65_536)))
+  response.end([])
+  return { data: chunk => response.consumed(chunk.length), end() {}, abort() {}, consumed() {} }
+}
+
+interface Measured {
+  readonly p50: number
+  readonly p99: number
+  /** Bytes that the noisy runtime was given during one quiet request, in the median. */
+  readonly beside: number
+}
+
+async function measure(noise: { bytes: number }): Promise<Measured> {
+  const agent = new Agent({ keepAlive: true })
+  const times: number[] = []
+  const beside: number[] = []
+  for (let i = 0; i < REQUESTS; i++) {
+    const startedAt = performance.now()
+    const before = noise.bytes
+    const { status, text } = await call(server, QUIET, `/${i}`, { agent })
+    expect([status, text]).toEqual([200, `GET /${i} `])
+    times.push(performance.now() - startedAt)
+    beside.push(noise.bytes - before)
+  }
+  agent.destroy()
+  times.sort((a, b) => a - b)
+  beside.sort((a, b) => a - b)
+  return {
+    p50: times[Math.floor(REQUESTS * 0.5)]!,
+    p99: times[Math.floor(REQUESTS * 0.99)]!,
+    beside: beside[Math.floor(REQUESTS * 0.5)]!,
+  }
+}
+
+/** Downloads that begin anew as they end, until they are told to stop. */
+function makeNoise(noise: { bytes: number; refused: number; stop: boolean }): Promise<unknown> {
+  const one = async () => {
+    while (!noise.stop) {
+      const { status, text } = await call(server, NOISY)
+      if (status === 429) noise.refused++
+      else noise.bytes += text.length
+    }
+  }
+  return Promise.all(Array.from({ length: DOWNLOADS }, one))
+}
+
+test.each([
+  ['without limits', {}],
+  ['with a limit on its exchanges', { exchangesPerRuntime: 4 }],
+])('a quiet runtime beside a noisy one, %s, loses nothing and has its turn', async (name, limits) => {
+  server = await startServer({ limits })
+  await Promise.all([
+    dial(server, { runtime: 'noisy', handler: blob }),
+    dial(server, { runtime: 'noisy', handler: blob, hello: { connection: 1 } }),
+    dial(server, { runtime: 'quiet' }),
+  ])
+  const noise = { bytes: 0, refused: 0, stop: false }
+  const alone = await measure(noise)
+  const making = makeNoise(noise)
+  while (noise.bytes === 0) await new Promise(resolve => setImmediate(resolve))
+  const beside = await measure(noise)
+  noise.stop = true
+  await making
+  const ms = (value: number) => value.toFixed(1)
+  console.log(
+    `quiet runtime, ${name}: p50 ${ms(alone.p50)} ms alone, ${ms(beside.p50)} beside; ` +
+      `p99 ${ms(alone.p99)} alone, ${ms(beside.p99)} beside; ${Math.round(beside.beside / 1024)} KiB beside each request`,
+  )
+  // It waits for a few turns of the event loop, and not for all that the other one has in its queues.
+  expect(beside.beside).toBeLessThan((DOWNLOADS / 2) * BLOB.length)
+  if (name !== 'without limits') expect(noise.refused).toBeGreaterThan(0)
+})

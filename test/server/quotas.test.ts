@@ -1,0 +1,240 @@
+/** What one runtime, or one caller's address, may use; the others do not notice. */
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { BufferBudget } from '../../protocol/yamux/budget.ts'
+import { PacedResponse } from '../../server/edge/paced.ts'
+import { networkOf, QuotaBook, type Usage } from '../../server/edge/quotas.ts'
+import { DEFAULT_LIMITS, type ResolvedLimits } from '../../server/options.ts'
+import { RuntimeBudgets } from '../../server/runtime-budgets.ts'
+import type { Server } from '../../server/server.ts'
+import { answer, call, DOMAIN, dial, hanging, openWebSocket, startServer } from './fixture.ts'
+
+const HOST = `demo.${DOMAIN}`
+const OTHER = `other.${DOMAIN}`
+
+function book(limits: Partial<ResolvedLimits>, now: () => number): QuotaBook {
+  return new QuotaBook({ ...DEFAULT_LIMITS, exchangesPerRuntime: 0, ...limits }, now)
+}
+
+describe('quotas', () => {
+  test('count nothing where nothing is limited', () => {
+    expect(book({}, () => 0).enter('a', '192.0.2.1')).toBeUndefined()
+  })
+
+  test('exchanges at a time: a place is free when one has ended', () => {
+    const quotas = book({ exchangesPerRuntime: 2 }, () => 0)
+    const first = quotas.enter('a', undefined) as Usage
+    expect(quotas.enter('a', undefined)).not.toBe(false)
+    expect(quotas.enter('a', undefined)).toBe(false)
+    expect(quotas.enter('b', undefined)).not.toBe(false)
+    first.leave()
+    expect(quotas.enter('a', undefined)).not.toBe(false)
+  })
+
+  test('requests per second: at once as many, then as time goes by', () => {
+    let now = 0
+    const quotas = book({ requestRatePerRuntime: 3 }, () => now)
+    const enter = () => Array.from({ length: 5 }, () => quotas.enter('a', undefined) !== false)
+    expect(enter()).toEqual([true, true, true, false, false])
+    now = 1000
+    expect(enter().filter(Boolean)).toHaveLength(3)
+  })
+
+  test('bytes per second: whoever sends more waits, and who owes a second is refused', () => {
+    let now = 0
+    const quotas = book({ byteRatePerRuntime: 1000 }, () => now)
+    const usage = quotas.enter('a', undefined) as Usage
+    expect(usage.paced).toBe(true)
+    usage.spend(250)
+    expect(usage.delayMs).toBe(0)
+    usage.spend(500)
+    expect(usage.delayMs).toBe(500)
+    expect(quotas.enter('a', undefined)).not.toBe(false)
+    usage.spend(500)
+    expect(quotas.enter('a', undefined)).toBe(false)
+    now = 1000
+    expect(usage.delayMs).toBe(0)
+    expect(quotas.enter('a', undefined)).not.toBe(false)
+  })
+
+  test('an address that is refused costs its runtime nothing, and the other way round', () => {
+    const quotas = book({ exchangesPerRuntime: 1, exchangesPerAddress: 1 }, () => 0)
+    const first = quotas.enter('a', '192.0.2.1') as Usage
+    expect(quotas.enter('b', '192.0.2.1')).toBe(false)
+    expect(quotas.enter('a', '192.0.2.2')).toBe(false)
+    const second = quotas.enter('b', '192.0.2.2') as Usage
+    first.leave()
+    second.leave()
+    expect(quotas.enter('b', '192.0.2.1')).not.toBe(false)
+  })
+
+  test('an IPv6 caller is his /64', () => {
+    expect(networkOf('2001:db8:0:1::1')).toBe(networkOf('2001:db8:0:1:ffff::2'))
+    expect(networkOf('2001:db8:0:1::1')).not.toBe(networkOf('2001:db8:0:2::1'))
+    expect(networkOf('192.0.2.1')).toBe('192.0.2.1')
+  })
+
+  test('are bounded in number, and those in use are kept', () => {
+    let now = 0
+    const quotas = book({ exchangesPerAddress: 1 }, () => now)
+    for (let i = 0; i < 70_000; i++) {
+      const usage = quotas.enter('a', `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`)
+      if (i >= 10) (usage as Usage).leave()
+      now += 1
+    }
+    expect(quotas.enter('a', '10.0.0.5')).toBe(false)
+    expect(quotas.enter('a', '10.0.0.11')).not.toBe(false)
+  })
+})
+
+describe('paced credit', () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+  })
+  afterEach(() => {
+    vi.useRealTimers()
+  })
+
+  test('comes at the rate, all of it', () => {
+    const quotas = new QuotaBook({ ...DEFAULT_LIMITS, byteRatePerRuntime: 10_000 })
+    const usage = quotas.enter('a', undefined) as Usage
+    let given = 0
+    const sink = {
+      consumed(bytes: number) {
+        given += bytes
+      },
+      data() {},
+    }
+    const paced = new PacedResponse(usage, sink as unknown as ResponseSink)
+    // A sender that keeps 5,000 bytes under way.
+    let sent = 0
+    const send = () => {
+      while (sent - given < 5000) {
+        sent += 1000
+        paced.data(new Uint8Array(1000))
+        paced.consumed(1000)
+      }
+    }
+    for (let i = 0; i < 100; i++) {
+      send()
+      vi.advanceTimersByTime(100)
+    }
+    expect(given).toBeGreaterThan(95_000)
+    expect(given).toBeLessThan(106_000)
+  })
+})
+
+test("a runtime's sessions share a ceiling, and all runtimes one above it", () => {
+  const budgets = new RuntimeBudgets(1000, 600)
+  const shed: string[] = []
+  const member = (name: string, budget: BufferBudget) => {
+    const one = {
+      bufferedBytes: 0,
+      take(bytes: number) {
+        one.bufferedBytes += bytes
+        budget.take(bytes)
+        budget.enforce()
+      },
+      shed() {
+        shed.push(name)
+        budget.release(one.bufferedBytes)
+        one.bufferedBytes = 0
+        return true
+      },
+    }
+    budget.join(one)
+    return one
+  }
+  const a1 = member('a1', budgets.enter('a'))
+  const a2 = member('a2', budgets.enter('a'))
+  const b = member('b', budgets.enter('b'))
+  a1.take(300)
+  b.take(400)
+  a2.take(310)
+  expect(shed).toEqual(['a2'])
+  const c = member('c', budgets.enter('c'))
+  c.take(350)
+  expect(shed).toEqual(['a2', 'b'])
+})
+
+describe('over real sockets', () => {
+  let server: Server
+  afterEach(() => server.close({ graceMs: 0 }))
+
+  const isRefused = (reply: Awaited<ReturnType<typeof call>>) => {
+    expect([reply.status, reply.headers['sallyport-error']]).toEqual([429, 'too-many-requests'])
+    expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0)
+  }
+
+  test('exchanges of one runtime', async () => {
+    server = await startServer({ limits: { exchangesPerRuntime: 1 } })
+    const { handler, begun } = hanging()
+    await dial(server, { handler })
+    await dial(server, { runtime: 'other' })
+    const first = call(server, HOST)
+    const response = await begun
+    isRefused(await call(server, HOST))
+    expect((await call(server, OTHER)).status).toBe(200)
+    answer(response, 200, 'done')
+    expect((await first).text).toBe('done')
+    expect(server.stats().exchanges).toBe(0)
+  })
+
+  test('requests of one address, whatever the runtime; an embedder has none', async () => {
+    server = await startServer({ limits: { requestRatePerAddress: 2 }, trustedProxies: ['127.0.0.0/8'] })
+    await dial(server)
+    await dial(server, { runtime: 'other' })
+    const from = (address: string) => ({ headers: { 'x-forwarded-for': address } })
+    expect((await call(server, HOST, '/', from('192.0.2.1'))).status).toBe(200)
+    expect((await call(server, OTHER, '/', from('192.0.2.1'))).status).toBe(200)
+    isRefused(await call(server, HOST, '/', from('192.0.2.1')))
+    expect((await call(server, HOST, '/', from('192.0.2.2'))).status).toBe(200)
+    for (let i = 0; i < 5; i++) expect((await server.fetch('demo', 'http://demo/')).status).toBe(200)
+  })
+
+  test('bytes of one runtime: slowed in both directions, refused when it owes, and whole in the end', async () => {
+    server = await startServer({ limits: { byteRatePerRuntime: 200_000 } })
+    const large: ExchangeHandler = (_preamble, request, response): RequestSink => {
+      let bytes = 0
+      return {
+        data(chunk) {
+          bytes += chunk.length
+          response.consumed(chunk.length)
+        },
+        end() {
+          if (request.method === 'POST') answer(response, 200, String(bytes))
+          else answer(response, 200, 'x'.repeat(400_000))
+        },
+        abort() {},
+        consumed() {},
+      }
+    }
+    await dial(server, { handler: large, hello: { limits: { windowBytes: 262_144 } } })
+    await dial(server, { runtime: 'other' })
+    const begun = Promise.withResolvers<void>()
+    const download = call(server, HOST, '/', { onResponse: begun.resolve })
+    await begun.promise
+    let refused = await call(server, HOST)
+    while (refused.status === 200) refused = await call(server, HOST)
+    isRefused(refused)
+    expect((await call(server, OTHER)).status).toBe(200)
+    expect((await download).text).toHaveLength(400_000)
+    let upload = await call(server, HOST, '/', { method: 'POST', body: 'x'.repeat(300_000) })
+    while (upload.status === 429) {
+      upload = await call(server, HOST, '/', { method: 'POST', body: 'x'.repeat(300_000) })
+    }
+    expect(upload.text).toBe('300000')
+    expect(server.stats()).toMatchObject({ exchanges: 0, bufferedBytes: 0 })
+  })
+
+  test('sessions of one address', async () => {
+    server = await startServer({ limits: { sessionsPerAddress: 1 } })
+    const client = await dial(server)
+    await expect(openWebSocket(server, { runtime: 'other' })).rejects.toMatchObject({ status: 503 })
+    client.ws.terminate()
+    await client.closed
+    while (server.sessions().length > 0) await new Promise(resolve => setImmediate(resolve))
+    await openWebSocket(server, { runtime: 'other' })
+  })
+})
