@@ -127,6 +127,7 @@ async function runBench(options: Options): Promise<number> {
   const skipped: string[] = []
   try {
     for (const scenario of options.scenarios) {
+      if (isInterrupted) return 130
       if (progress.elapsedMs > budgetMs - END_MS) {
         skipped.push(`Not run, because the time was up: ${scenario.name}.`)
         continue
@@ -166,9 +167,16 @@ function print(text: string, code = 0): number {
   return code
 }
 
+let isInterrupted = false
+
+// What a scenario waits for ends with its processes, and the run cleans up behind itself; a second Ctrl-C ends it at once.
 process.once('SIGINT', () => {
+  isInterrupted = true
+  process.once('SIGINT', () => process.exit(130))
   stopWorkers()
   stopAll()
-  process.exit(130)
 })
-process.exitCode = await main()
+process.exitCode = await main().catch(error => {
+  if (!isInterrupted) throw error
+  return 130
+})

@@ -1,5 +1,5 @@
 /** nginx as an upstream and as a reverse-proxy hop, each a process of its own with its own folder. */
-import { chmodSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { freePort, waitForPort } from './ports.ts'
@@ -29,5 +29,9 @@ ${http.replaceAll('PORT', String(port))}
   )
   // nginx says nothing when it is ready; its port answers.
   const started = await start({ name, command: 'nginx', args: ['-c', file, '-p', folder], ready: waitForPort(port) })
-  return { ...started, port }
+  const stop = async () => {
+    await started.stop()
+    rmSync(folder, { recursive: true, force: true })
+  }
+  return { ...started, port, stop }
 }
