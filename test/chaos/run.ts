@@ -22,7 +22,7 @@ const PATHS = [
   { name: '50 ms', roundTripMs: 50 },
 ] as const
 /** On each path; both together make a row's 20,000. */
-const FULL_SIZE = { requests: 10_000, requestsPerSecond: 300, downloadBytes: 100_000_000, graceS: 8 } as const
+const FULL_SIZE = { requests: 10_000, requestsPerSecond: 300, downloadBytes: 100_000_000, graceS: 6 } as const
 const MAX_SEED = 2 ** 32
 
 const stop = new AbortController()

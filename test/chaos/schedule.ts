@@ -172,7 +172,7 @@ class Schedule {
     return this.#holdings()
   }
 
-  /** The most that a process of each part holds. */
+  /** What the processes of each part hold together: sessions may have moved from one to another. */
   async #holdings(): Promise<Map<string, Holdings>> {
     const { processes, files } = this.#deployment
     const parts = new Map<string, Holdings>()
