@@ -51,8 +51,6 @@ const ASK_MS = 2000
 interface Want {
   /** The session that was asked last. */
   readonly not: Route | undefined
-  /** A session of the same instance remembers what it has begun; another instance would not. */
-  readonly anywhere: boolean
   readonly error: SallyportError
 }
 
@@ -67,6 +65,8 @@ export class EdgeExchange implements RequestSink, Waiter {
   #attempt: Attempt | undefined
   #attempts = 0
   #want: Want | undefined
+  /** The one instance that may have begun it, and remembers if it has: from then on no other may be asked. */
+  #begunBy: string | undefined
   /** In the queue of those that wait for a session. */
   #place: Place | undefined
   #patienceMs: number
@@ -110,7 +110,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     const route = this.#edge.pick(this.runtime!, undefined, undefined)
     if (route !== undefined) this.#try(route)
     else if (!this.#edge.answerOffline(this))
-      this.#wait({ not: undefined, anywhere: true, error: new SallyportError('runtime-offline') })
+      this.#wait({ not: undefined, error: new SallyportError('runtime-offline') })
   }
 
   #try(route: Route): void {
@@ -248,16 +248,17 @@ export class EdgeExchange implements RequestSink, Waiter {
       this.fail(error)
       return
     }
-    const want: Want = { not: route, anywhere: repeat === 'anywhere', error }
+    if (repeat === 'instance') this.#begunBy = route.instance
+    const want: Want = { not: route, error }
     const next = this.#next(want)
     if (next !== undefined) this.#try(next)
     else if (error.reason === 'overloaded') this.fail(error)
     else this.#wait(want)
   }
 
-  #next({ not, anywhere }: Want): Route | undefined {
-    const same = not && this.#edge.pick(this.runtime!, not, not.instance)
-    return same !== undefined || !anywhere ? same : this.#edge.pick(this.runtime!, not, undefined)
+  #next({ not }: Want): Route | undefined {
+    const same = not && this.#edge.pick(this.runtime!, not, this.#begunBy ?? not.instance)
+    return same !== undefined || this.#begunBy !== undefined ? same : this.#edge.pick(this.runtime!, not, undefined)
   }
 
   // Held.
@@ -324,8 +325,11 @@ export class EdgeExchange implements RequestSink, Waiter {
   }
 
   /** Answers with an error of ours; nothing of an answer has gone out. */
-  fail(error: SallyportError): void {
+  fail(cause: SallyportError): void {
     if (this.#finished) return
+    // Who is told to come again must be sure that nothing has run.
+    const unsure = this.#begunBy !== undefined && cause.retryable
+    const error = unsure ? new SallyportError('session-lost', cause.message, { cause }) : cause
     if (this.#begun) {
       this.#cut(error)
       return

@@ -131,8 +131,12 @@ const turn = () => new Promise(resolve => setImmediate(resolve))
 
 async function run(plan: Plan): Promise<void> {
   const records: ExchangeRecord[] = []
-  let begun = 0
-  const sessions = plan.sessions.map(one => fakeSession(one.behaviour, one.instance, () => begun++))
+  const begun = new Set<string>()
+  const sessions = plan.sessions.map(one =>
+    fakeSession(one.behaviour, one.instance, () => {
+      begun.add(one.instance)
+    }),
+  )
   const edge: EdgeContext = {
     replayBudget: new ReplayBudget(20_000, 1_000_000),
     hold: new Hold({ ...DEFAULT_HOLD, holdMs: 0 }),
@@ -192,10 +196,8 @@ async function run(plan: Plan): Promise<void> {
     if (caller.ends === 1) expect(caller.credit).toBe(sent)
     if (caller.ends === 1 && caller.heads[0] === 200) expect(caller.bytes).toBe(sent)
   }
-  // Only an instance itself may be asked again about a POST that was begun: the other never begins it too.
-  if (plan.method === 'POST' && new Set(plan.sessions.map(one => one.instance)).size === plan.sessions.length) {
-    expect(begun).toBeLessThanOrEqual(1)
-  }
+  // Only an instance itself may be asked again about a POST that it may have begun: no other one ever begins it.
+  if (plan.method === 'POST') expect(begun.size).toBeLessThanOrEqual(1)
   for (const session of sessions) session.session.destroy(new SallyportError('session-lost'))
 }
 
@@ -203,7 +205,7 @@ test('one answer or one cut, all credit given back, nothing left behind', { time
   const plan: fc.Arbitrary<Plan> = fc.record({
     sessions: fc.array(
       fc.record({ behaviour: fc.constantFrom(...BEHAVIOURS), instance: fc.constantFrom('a', 'b', 'c') }),
-      { maxLength: 3 },
+      { maxLength: 4 },
     ),
     method: fc.constantFrom('GET', 'POST'),
     chunks: fc.array(fc.integer({ min: 1, max: 20_000 }), { maxLength: 5 }),

@@ -215,6 +215,18 @@ describe('sent again or not', () => {
     expect(seen).toEqual([1])
   })
 
+  test('whoever sent a POST that may have begun is never told to come again', async () => {
+    await start()
+    const victim = hanging()
+    const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
+    const calling = call(server, HOST, '/', post)
+    await victim.begun
+    await dial(server, { handler: () => new Refusal('draining'), hello: { instance: 'one', connection: 1 } })
+    first.ws.terminate()
+    const answer = await calling
+    expect([answer.status, answer.headers['retry-after']]).toEqual([502, undefined])
+  })
+
   test('a POST never goes to another instance', async () => {
     await start()
     const victim = hanging()
