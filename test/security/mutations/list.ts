@@ -450,7 +450,13 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a bad certificate file keeps the old one',
-    edits: [['server/tls.ts', 'if (!certificate.checkPrivateKey(privateKey)) {', 'if (false) {']],
+    edits: [
+      [
+        'server/tls.ts',
+        "'the new certificate is bad; the old one stays')\n      return false",
+        "'the new certificate is bad; the old one stays')\n      throw error",
+      ],
+    ],
     tests: CERTIFICATES,
   },
   {
@@ -625,7 +631,7 @@ export const MUTATIONS: readonly Mutation[] = [
         "standing === 'unknown') return undefined",
       ],
     ],
-    tests: ['test/server', 'test/replicas'],
+    tests: ['test/replicas/hop.test.ts'],
   },
   {
     defence: 'a superseded instance gets no stream',
@@ -636,7 +642,7 @@ export const MUTATIONS: readonly Mutation[] = [
         'const live = [...(this.#runtimes.get(runtime)?.values() ?? [])].flatMap(one => one.live)',
       ],
     ],
-    tests: ['test/server'],
+    tests: ['test/server/edge.test.ts', 'test/server/registry.test.ts'],
   },
   // Admin
   {
