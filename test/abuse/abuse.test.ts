@@ -1,0 +1,44 @@
+/** The server under attack: others do not lose anything by it, and nothing of it stays. */
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { long } from '../support/needs.ts'
+import { CALLER_ATTACKS } from './attacks/callers.ts'
+import { HANDSHAKE_ATTACKS } from './attacks/handshakes.ts'
+import { HTTP2_ATTACKS } from './attacks/http2.ts'
+import { SESSION_ATTACKS } from './attacks/sessions.ts'
+import { excess, measure, type Result, table } from './measure.ts'
+import { World } from './world.ts'
+
+const MIB = 1024 * 1024
+/** Full counts take minutes; a normal run does a part of each in each of its rounds. */
+const SHARE = long ? 1 : 0.03
+const ROUNDS = 5
+/** What the server may hold, whatever comes: 256 MiB of buffers, 64 MiB to be sent again, and itself. */
+const CEILING_BYTES = 512 * MIB
+
+vi.setConfig({ testTimeout: 600_000, hookTimeout: 60_000 })
+
+let world: World
+const results: Result[] = []
+
+beforeAll(async () => {
+  world = await World.start()
+})
+afterAll(async () => {
+  console.log(table(results))
+  await world?.stop()
+})
+
+describe.runIf(process.platform === 'linux')('a well-behaved client beside', () => {
+  it.each(
+    [...HTTP2_ATTACKS, ...HANDSHAKE_ATTACKS, ...SESSION_ATTACKS, ...CALLER_ATTACKS].map(
+      one => [one.name, one] as const,
+    ),
+  )('%s: loses nothing, and the server is afterwards as it was', async (_name, attack) => {
+    const result = await measure(world, attack, SHARE, ROUNDS)
+    results.push(result)
+    expect(result.attacked.lost, 'requests without their answer').toBe(0)
+    expect(result.attacked.requests).toBeGreaterThan(0)
+    expect(result.peakBytes, 'resident bytes').toBeLessThan(CEILING_BYTES)
+    expect(excess(result.before, result.after)).toEqual([])
+  })
+})

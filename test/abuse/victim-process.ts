@@ -1,0 +1,44 @@
+/** The server under attack, alone in a process (`--expose-gc`). It says where it listens, and how it is when asked. */
+import { createServer, type Server } from '../../server/index.ts'
+import type { VictimOptions, VictimReady, VictimState } from './messages.ts'
+
+declare const gc: () => void
+
+let server: Server | undefined
+
+process.on('message', async (message: { start: VictimOptions } | { sessionEnded: string } | 'state') => {
+  if (message === 'state') process.send?.(await state())
+  else if ('start' in message) process.send?.(await start(message.start))
+  else process.send?.(await sessionEnded(message.sessionEnded))
+})
+
+/** The test is gone. */
+process.on('disconnect', () => process.exit())
+
+async function start(options: VictimOptions): Promise<VictimReady> {
+  server = await createServer(options)
+  return { publicPort: server.publicAddress?.port ?? 0, controlPort: server.controlAddress?.port ?? 0 }
+}
+
+/** Resolves with the reason when a session of `runtime` has ended. */
+function sessionEnded(runtime: string): Promise<string> {
+  return new Promise(resolve => {
+    const onEnd = (session: { runtime: string; reason: string }) => {
+      if (session.runtime !== runtime) return
+      server?.off('sessionEnded', onEnd)
+      resolve(session.reason)
+    }
+    server?.on('sessionEnded', onEnd)
+  })
+}
+
+async function state(): Promise<VictimState> {
+  for (let i = 0; i < 3; i++) {
+    gc()
+    await new Promise(resolve => setImmediate(resolve))
+  }
+  const { heapUsed, external } = process.memoryUsage()
+  const handles: Record<string, number> = {}
+  for (const kind of process.getActiveResourcesInfo()) handles[kind] = (handles[kind] ?? 0) + 1
+  return { liveBytes: heapUsed + external, handles, stats: server!.stats() }
+}
