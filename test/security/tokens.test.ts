@@ -178,11 +178,21 @@ describe('J2, J3 key sets from a URL', () => {
     ['over 64 KiB', () => ({ status: 200, body: JSON.stringify({ keys: [ed.jwk], x: 'y'.repeat(70_000) }) })],
     ['no key set', () => ({ status: 200, body: '{}' })],
     ['an error', () => ({ status: 500 })],
+    [
+      'a page',
+      () => ({ status: 200, headers: { 'content-type': 'text/html' }, body: '<html><body>Sign in</body></html>' }),
+    ],
   ])('%s is no key set: until there is one nobody is judged', async (_name, bad) => {
     reply = bad
     const keys = await open()
     expect(requests).toBe(1)
     await expect(verifier(keys).verify(await sign(ed, 'EdDSA'))).rejects.toThrow(KeysUnavailable)
+  })
+
+  test('a server that is not there is no key set, and no error', async () => {
+    requests = 0
+    source = await urlKeys({ url: 'https://127.0.0.1:1/jwks', ca }, noLogger, () => 0)
+    await expect(verifier(source).verify(await sign(ed, 'EdDSA'))).rejects.toThrow(KeysUnavailable)
   })
 
   test('a server that stops in the middle is left after 5 s', async () => {
