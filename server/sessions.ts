@@ -155,8 +155,8 @@ export class Sessions {
     registry.ready(session, session.lastEpoch).then(
       () => events.emit('ready', describeSession(session, settings.replica)),
       error => {
-        settings.logger.error({ session: session.id, err: error }, 'the directory refused a session')
         session.end('the directory is not available', CLOSE.tryLater)
+        settings.logger.error({ session: session.id, err: error }, 'the directory refused a session')
       },
     )
   }
@@ -191,7 +191,7 @@ export class Sessions {
     const check = async (session: RuntimeSession) => {
       if (await authenticator.isRevokedNow(session.identity)) this.#revoked(session)
     }
-    await Promise.all([...this.#all].map(check))
+    await Promise.allSettled([...this.#all].map(check))
     this.#checking = false
   }
 

@@ -114,7 +114,13 @@ export class Session implements BudgetMember {
     const now = this.#clock.now()
     this.#pings = new Pings(this.#limits, now)
     this.#nextPingAt = now + this.#limits.pingIntervalMs
-    this.#timer = new DeadlineTimer(this.#clock, (now, lateMs) => this.#due(now, lateMs))
+    this.#timer = new DeadlineTimer(this.#clock, (now, lateMs) => {
+      try {
+        this.#due(now, lateMs)
+      } catch (error) {
+        this.#failed(error)
+      }
+    })
     this.#timer.by(this.#nextPingAt)
     this.#budget.join(this)
     transport.handler = {
@@ -497,16 +503,12 @@ export class Session implements BudgetMember {
       this.#timer.by(now + STOOD_STILL_MS / 2)
       return
     }
-    try {
-      if (now >= this.#ackAt) this.#sendAcks()
-      this.#expireOpens(now)
-      if (this.#silent(now) || this.#stalled(now)) return
-      if (now >= this.#nextPingAt) this.#keepAlive(now)
-      this.#knock(now)
-      this.#rearm(now)
-    } catch (error) {
-      this.#failed(error)
-    }
+    if (now >= this.#ackAt) this.#sendAcks()
+    this.#expireOpens(now)
+    if (this.#silent(now) || this.#stalled(now)) return
+    if (now >= this.#nextPingAt) this.#keepAlive(now)
+    this.#knock(now)
+    this.#rearm(now)
   }
 
   #sendAcks(): void {
@@ -608,14 +610,19 @@ export class Session implements BudgetMember {
     this.#pings.clear()
     for (const stream of [...this.#streams.values()]) {
       this.#forget(stream)
-      try {
-        stream.handler.reset('session-lost')
-      } catch (thrown) {
-        this.#logger.error({ error: String(thrown) }, 'yamux: a stream handler threw')
-      }
+      this.#guarded(() => stream.handler.reset('session-lost'))
     }
     // Streams that ended before may still hold bytes; they leave the budget with the session.
     this.#release(this.#bufferedBytes)
-    this.#options.onClose?.(error, reason)
+    this.#guarded(() => this.#options.onClose?.(error, reason))
+  }
+
+  /** The session is over: what a handler throws now ends nothing more, and above all not the process. */
+  #guarded(tell: () => void): void {
+    try {
+      tell()
+    } catch (thrown) {
+      this.#logger.error({ error: String(thrown) }, 'yamux: a handler threw')
+    }
   }
 }

@@ -51,11 +51,22 @@ export class TickClock implements Clock {
       const batch = this.#ticks.get(this.#next)
       if (batch === undefined) continue
       this.#ticks.delete(this.#next)
-      for (const { callback } of batch) callback()
+      this.#call(batch)
     }
     if (this.#ticks.size > 0) return
     clearInterval(this.#timer)
     this.#timer = undefined
+  }
+
+  /** One that throws takes nothing from the others; what it threw is not hidden. */
+  #call(batch: Set<Entry>): void {
+    const entries = batch.values()
+    try {
+      for (const { callback } of entries) callback()
+    } finally {
+      const left = new Set(entries)
+      if (left.size > 0) queueMicrotask(() => this.#call(left))
+    }
   }
 }
 

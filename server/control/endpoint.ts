@@ -266,29 +266,31 @@ export class ControlEndpoint {
       return
     }
     const certificate = certificateOf(request.socket)
-    this.#options.authenticate(check.token, certificate).then(
-      identity => {
-        const startedAt = performance.now()
-        const reason = this.#options.gate(identity, address)
-        if (reason !== undefined) {
-          refuseUpgrade(socket, reason, requestId)
-          this.#refused(reason, `runtime ${identity.runtime}`, requestId, address)
-          return
-        }
-        this.#admit(request, socket, head, {
-          identity,
-          address,
-          thumbprint: certificate?.thumbprint,
-          settled: () => this.#settle(pending),
-        })
-        if (known !== undefined) this.#charge(known, performance.now() - startedAt)
-      },
-      error => {
-        const { reason, detail } = explain(error)
+    const admit = (identity: Identity) => {
+      const startedAt = performance.now()
+      const reason = this.#options.gate(identity, address)
+      if (reason !== undefined) {
         refuseUpgrade(socket, reason, requestId)
-        this.#refused(reason, detail, requestId, address)
-      },
-    )
+        this.#refused(reason, `runtime ${identity.runtime}`, requestId, address)
+        return
+      }
+      this.#admit(request, socket, head, {
+        identity,
+        address,
+        thumbprint: certificate?.thumbprint,
+        settled: () => this.#settle(pending),
+      })
+      if (known !== undefined) this.#charge(known, performance.now() - startedAt)
+    }
+    const refuse = (error: unknown) => {
+      const { reason, detail } = explain(error)
+      refuseUpgrade(socket, reason, requestId)
+      this.#refused(reason, detail, requestId, address)
+    }
+    this.#options
+      .authenticate(check.token, certificate)
+      .then(admit, refuse)
+      .catch(error => this.#broken(error, socket))
   }
 
   #admit(request: IncomingMessage, socket: Duplex, head: Buffer, arrival: Omit<Arrival, 'ws'>): void {
@@ -296,9 +298,13 @@ export class ControlEndpoint {
     try {
       this.#ws.handleUpgrade(request, socket, head, ws => this.#options.onArrival({ ws, ...arrival }))
     } catch (error) {
-      this.#options.logger.error({ err: error }, 'a session could not be set up')
-      socket.destroy()
+      this.#broken(error, socket)
     }
+  }
+
+  #broken(error: unknown, socket: Duplex): void {
+    socket.destroy()
+    this.#options.logger.error({ err: error }, 'a session could not be set up')
   }
 
   #refused(reason: RefusalReason, detail: string, requestId: string, address: string): void {

@@ -124,7 +124,10 @@ export class RuntimeSession implements Member, Route {
     this.thumbprint = client.thumbprint
     this.#settled = client.settled
     this.connectedAt = context.now()
-    this.#expiry = new Alarm(context.now, () => this.#expire())
+    this.#expiry = new Alarm(
+      context.now,
+      this.#guarded(() => this.#expire()),
+    )
     this.#session = new Session(transport, {
       ...context.session,
       processBudget: client.budget,
@@ -296,26 +299,30 @@ export class RuntimeSession implements Member, Route {
     }
     this.#reauthenticating = true
     this.#context.reauthenticate(token, this).then(
-      identity => {
-        this.#reauthenticating = false
-        if (this.#state === 'closed') return
-        const before = this.identity
-        this.identity = identity
-        if (!this.#readCallers()) {
-          this.identity = before
-          this.#session.control({ type: 'reauth-refused' })
-          return
-        }
-        this.#expiry.at(this.#endsAt())
-        this.#session.control({ type: 'reauth-ok', expiresMs: Math.floor(identity.expiresAt * 1000) })
-      },
-      error => {
-        this.#reauthenticating = false
-        const check = error instanceof TokenRefused ? `${error.check}: ${error.message}` : String(error)
-        this.#context.logger.warn({ session: this.id, runtime: this.runtime, check }, 'a new token was refused')
-        if (this.#state !== 'closed') this.#session.control({ type: 'reauth-refused', requestId: this.id })
-      },
+      this.#guarded(identity => this.#reauthenticated(identity)),
+      this.#guarded(error => this.#reauthRefused(error)),
     )
+  }
+
+  #reauthenticated(identity: Identity): void {
+    this.#reauthenticating = false
+    if (this.#state === 'closed') return
+    const before = this.identity
+    this.identity = identity
+    if (!this.#readCallers()) {
+      this.identity = before
+      this.#session.control({ type: 'reauth-refused' })
+      return
+    }
+    this.#expiry.at(this.#endsAt())
+    this.#session.control({ type: 'reauth-ok', expiresMs: Math.floor(identity.expiresAt * 1000) })
+  }
+
+  #reauthRefused(error: unknown): void {
+    this.#reauthenticating = false
+    const check = error instanceof TokenRefused ? `${error.check}: ${error.message}` : String(error)
+    this.#context.logger.warn({ session: this.id, runtime: this.runtime, check }, 'a new token was refused')
+    if (this.#state !== 'closed') this.#session.control({ type: 'reauth-refused', requestId: this.id })
   }
 
   #endsAt(): number {
@@ -333,15 +340,15 @@ export class RuntimeSession implements Member, Route {
       return
     }
     this.#sayDrain(reason, afterMs, deadlineMs)
-    this.#moved = () => {
+    this.#moved = this.#guarded(() => {
       clearTimeout(this.#timers.moved)
       this.#moved = undefined
       if (until === undefined) {
         this.#finish(CLOSE.goingAway)
         return
       }
-      void until.then(() => this.#finish(CLOSE.goingAway))
-    }
+      void until.then(this.#guarded(() => this.#finish(CLOSE.goingAway)))
+    })
     clearTimeout(this.#timers.moved)
     this.#timers.moved = setTimeout(this.#moved, afterMs + MOVE_MS).unref()
     this.#endBy(deadlineMs, CLOSE.goingAway)
@@ -371,7 +378,10 @@ export class RuntimeSession implements Member, Route {
     clearTimeout(this.#timers.farewell)
     this.#timers.farewell = setTimeout(() => this.#leave(), untilFarewell(deadlineMs)).unref()
     clearTimeout(this.#timers.deadline)
-    this.#timers.deadline = setTimeout(() => this.end(this.#endReason, code), deadlineMs).unref()
+    this.#timers.deadline = setTimeout(
+      this.#guarded(() => this.end(this.#endReason, code)),
+      deadlineMs,
+    ).unref()
   }
 
   #leave(): void {
@@ -409,6 +419,18 @@ export class RuntimeSession implements Member, Route {
     if (this.#state !== 'open') return
     this.#state = 'draining'
     this.#context.onDrain(this)
+  }
+
+  /** What goes wrong in a timer or a promise of this session ends this session, and nothing else. */
+  #guarded<T = void>(step: (value: T) => void): (value: T) => void {
+    return value => {
+      try {
+        step(value)
+      } catch (error) {
+        this.#session.destroy(new SallyportError('internal', 'a session failed', { cause: error }))
+        this.#context.logger.error({ session: this.id, runtime: this.runtime, err: error }, 'a session failed')
+      }
+    }
   }
 
   /** Closes after what was sent, with a deadline; exchanges that are still open are lost. */

@@ -71,16 +71,25 @@ class DispatchResponse implements ResponseSink {
   #unconsumed = 0
 
   constructor(handler: Dispatcher.DispatchHandler) {
-    this.#handler = handler
     this.#controller = new Controller(
       () => this.#give(),
       reason => this.#abortedByCaller(reason),
     )
+    this.#handler = handler
+  }
+
+  /** What the embedder's handler throws ends its own request, and reaches nobody else. */
+  #call(step: (handler: Dispatcher.DispatchHandler) => void): void {
+    try {
+      step(this.#handler)
+    } catch (error) {
+      this.#controller.abort(error instanceof Error ? error : new Error(String(error)))
+    }
   }
 
   /** False if the caller has given up already. */
   begin(): boolean {
-    this.#handler.onRequestStart?.(this.#controller, {})
+    this.#call(handler => handler.onRequestStart?.(this.#controller, {}))
     return !this.#controller.aborted
   }
 
@@ -93,13 +102,13 @@ class DispatchResponse implements ResponseSink {
   refuse(error: Error): void {
     if (this.#over) return
     this.#over = true
-    queueMicrotask(() => this.#handler.onResponseError?.(this.#controller, error))
+    queueMicrotask(() => this.#call(handler => handler.onResponseError?.(this.#controller, error)))
   }
 
   #broken(error: Error): void {
     if (this.#over) return
     this.#over = true
-    this.#handler.onResponseError?.(this.#controller, error)
+    this.#call(handler => handler.onResponseError?.(this.#controller, error))
   }
 
   #give(): void {
@@ -114,24 +123,31 @@ class DispatchResponse implements ResponseSink {
     this.#over = true
     this.pump.stop()
     this.#sink?.abort(new SallyportError('cancelled'))
-    this.#handler.onResponseError?.(this.#controller, reason)
+    this.#call(handler => handler.onResponseError?.(this.#controller, reason))
   }
 
   informational(status: number, headers: HeaderList): void {
-    if (!this.#over) this.#handler.onResponseStart?.(this.#controller, status, toObject(headers), STATUS_CODES[status])
+    if (!this.#over)
+      this.#call(handler =>
+        handler.onResponseStart?.(this.#controller, status, toObject(headers), STATUS_CODES[status]),
+      )
   }
 
   head(response: ResponseHead): void {
     if (this.#over) return
     this.#controller.rawHeaders = response.headers.map(text => Buffer.from(text, 'latin1'))
     const status = response.status
-    this.#handler.onResponseStart?.(this.#controller, status, toObject(response.headers), STATUS_CODES[status] ?? '')
+    this.#call(handler =>
+      handler.onResponseStart?.(this.#controller, status, toObject(response.headers), STATUS_CODES[status] ?? ''),
+    )
   }
 
   data(chunk: Uint8Array): void {
     this.#unconsumed += chunk.length
     if (!this.#over) {
-      this.#handler.onResponseData?.(this.#controller, Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length))
+      this.#call(handler =>
+        handler.onResponseData?.(this.#controller, Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length)),
+      )
     }
     if (!this.#controller.paused) this.#give()
   }
@@ -140,14 +156,14 @@ class DispatchResponse implements ResponseSink {
     if (this.#over) return
     this.#over = true
     this.pump.stop()
-    this.#handler.onResponseEnd?.(this.#controller, toObject(trailers))
+    this.#call(handler => handler.onResponseEnd?.(this.#controller, toObject(trailers)))
   }
 
   abort(error: SallyportError): void {
     if (this.#over) return
     this.#over = true
     this.pump.stop()
-    this.#handler.onResponseError?.(this.#controller, error)
+    this.#call(handler => handler.onResponseError?.(this.#controller, error))
   }
 
   consumed(bytes: number): void {
