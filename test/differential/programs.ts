@@ -97,8 +97,8 @@ export async function startApache(): Promise<Upstream> {
     config: port => apacheConfig(folder, port, behind.port),
     args: ['-d', folder, '-f', join(folder, 'apache.conf'), '-D', 'FOREGROUND'],
   }))
-  // Slashes at the beginning are merged before anything is looked at; our router knows of that reading (R3).
-  const reads = (target: string) => target.replace(/^\/+/, '/')
+  // Where a target begins with two slashes, all are merged before it goes on; our router knows of that reading (R3).
+  const reads = (target: string) => (target.startsWith('//') ? target.replace(/\/+/g, '/') : target)
   return { name: 'apache', port: running.port, reads, stop: () => both(running, behind) }
 }
 
