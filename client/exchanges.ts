@@ -2,6 +2,9 @@
  * What comes out of the sessions: each exchange is authorised, remembered if it must not run twice, handed to the
  * target, and recorded when it is over.
  */
+
+import { Buffer } from 'node:buffer'
+import { performance } from 'node:perf_hooks'
 import type { CorsRule } from '../protocol/control.ts'
 import type { SallyportError } from '../protocol/errors.ts'
 import { acceptExchange, type ExchangeHandler } from '../protocol/exchange/accept.ts'

@@ -2,6 +2,7 @@
  * Control messages: JSON text beside the yamux bytes (SPEC.md, "Control messages"). Unknown types and members are
  * ignored and counted; a known member that is missing or malformed breaks the session.
  */
+import { Buffer } from 'node:buffer'
 import { ProtocolError } from './protocol-error.ts'
 
 /** WebSocket subprotocol; it changes only when an old peer could not go on. */

@@ -1,4 +1,5 @@
 /** Failures as answers: `application/problem+json` (RFC 9457), and the CORS fields that let a browser read them. */
+import { Buffer } from 'node:buffer'
 import { randomUUID } from 'node:crypto'
 import { ERRORS, type ErrorSource, type SallyportError } from './errors.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from './exchange.ts'

@@ -1,3 +1,5 @@
+import { Buffer } from 'node:buffer'
+import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import type { RawData, WebSocket } from 'ws'
 import * as wsModule from 'ws'

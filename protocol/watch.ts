@@ -2,6 +2,7 @@
  * One timer for all deadlines of a connection. `within(ms)` makes sure that `check` is called in at most that time;
  * `check` looks at what is really due and says when to look again. Setting a later deadline costs no timer call.
  */
+import { performance } from 'node:perf_hooks'
 export class Watch {
   readonly #check: (now: number) => number
   #timer: NodeJS.Timeout | undefined

@@ -2,6 +2,7 @@
  * Follows the frames of a WebSocket (RFC 6455 section 5.2) through raw bytes without touching them, so that a session
  * that leaves can put a Close frame between two of them.
  */
+import { Buffer } from 'node:buffer'
 import { randomBytes } from 'node:crypto'
 
 const CLOSE = 0x8

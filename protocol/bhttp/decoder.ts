@@ -6,6 +6,7 @@
  *     response:  prefix | 3 | (status fields 0)* | (length chunk)* 0 | trailers 0
  *     raw bytes instead of content and trailers after {@link MessageDecoder.raw}
  */
+import { Buffer } from 'node:buffer'
 import type { HeaderList } from '../exchange.ts'
 import { BODY_UNKNOWN } from '../exchange.ts'
 import { latin1 } from '../latin1.ts'

@@ -3,6 +3,7 @@
  * with its length before it, then a zero byte.
  */
 import type { HeaderList } from '../exchange.ts'
+import { findName, HASH_SEED, hashStep, KIND, kindAt, nameAt as nameInSlot } from '../field-names.ts'
 import { latin1 } from '../latin1.ts'
 import { ProtocolError } from '../protocol-error.ts'
 import { readVarint, varintSize, varintText } from '../varint.ts'
@@ -58,13 +59,15 @@ export function decodeSection(bytes: Uint8Array, at: number, end: number): Heade
     const nameLength = readVarint(bytes, position)
     const nameAt = position + varintSize(bytes[position]!)
     const nameEnd = nameAt + nameLength
-    checkName(bytes, nameAt, nameEnd)
+    const slot = findName(bytes, nameAt, nameEnd, checkName(bytes, nameAt, nameEnd))
     const valueAt = nameEnd + varintSize(bytes[nameEnd]!)
     const valueEnd = valueAt + readVarint(bytes, nameEnd)
     checkValue(bytes, valueAt, valueEnd)
-    const name = text.slice(nameAt - at, nameEnd - at)
+    const name = slot < 0 ? text.slice(nameAt - at, nameEnd - at) : nameInSlot(slot)
     const value = text.slice(valueAt - at, valueEnd - at)
-    if (belongsToConnection(name, value)) throw new ProtocolError(`field ${name} inside the tunnel`)
+    if (slot >= 0 && belongsToConnection(kindAt(slot), name, value)) {
+      throw new ProtocolError(`field ${name} inside the tunnel`)
+    }
     headers.push(name, value)
     position = valueEnd
   }
@@ -86,12 +89,16 @@ export function isTokenBytes(bytes: Uint8Array, at: number, end: number): boolea
   return end > at
 }
 
-function checkName(bytes: Uint8Array, at: number, end: number): void {
+/** Returns the name's hash. */
+function checkName(bytes: Uint8Array, at: number, end: number): number {
   if (end === at) throw new ProtocolError('field without a name')
+  let hash = HASH_SEED
   for (let i = at; i < end; i++) {
     const byte = bytes[i]!
     if (TOKEN[byte] === 0 || (byte >= 0x41 && byte <= 0x5a)) throw new ProtocolError('malformed field name')
+    hash = hashStep(hash, byte)
   }
+  return hash
 }
 
 function checkValue(bytes: Uint8Array, at: number, end: number): void {
@@ -105,22 +112,16 @@ function isBlank(byte: number): boolean {
   return byte === 0x20 || byte === 0x09
 }
 
-function belongsToConnection(name: string, value: string): boolean {
-  switch (name.length) {
-    case 2:
-      return name === 'te' && value !== 'trailers'
-    case 4:
-      return name === 'host'
-    case 7:
-      return name === 'upgrade'
-    case 10:
-      return name === 'connection' || name === 'keep-alive'
-    case 14:
-      return name === 'http2-settings'
-    case 16:
-      return name === 'proxy-connection'
-    case 17:
-      return name === 'transfer-encoding'
+function belongsToConnection(kind: number, name: string, value: string): boolean {
+  switch (kind) {
+    case KIND.host:
+    case KIND.upgrade:
+    case KIND.connection:
+    case KIND.keepAlive:
+    case KIND.transferEncoding:
+      return true
+    case KIND.dropped:
+      return name === 'te' ? value !== 'trailers' : !name.startsWith('proxy-auth')
     default:
       return false
   }

@@ -1,4 +1,5 @@
 /** Reads one body: of known length, chunked with trailers (RFC 9112 section 7.1), or until the connection closes. */
+import { Buffer } from 'node:buffer'
 import { type ErrorCode, SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
 import { stripTrailers } from '../headers.ts'

@@ -1,4 +1,5 @@
 /** What each byte may be in a head (RFC 9110 section 5.6, RFC 9112 section 3), as tables. */
+import { Buffer } from 'node:buffer'
 
 export const CR = 0x0d
 export const LF = 0x0a
@@ -28,12 +29,3 @@ for (let digit = 10; digit < 16; digit++) {
 }
 
 export const HEAD_END = Buffer.from('\r\n\r\n')
-
-interface Latin1Slice {
-  latin1Slice(start: number, end: number): string
-}
-
-/** `bytes.toString('latin1', start, end)` without the look-up of the encoding: heads are made of it. */
-export function latin1(bytes: Buffer, start: number, end: number): string {
-  return (bytes as unknown as Latin1Slice).latin1Slice(start, end)
-}

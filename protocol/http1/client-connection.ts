@@ -2,6 +2,10 @@
  * An upstream HTTP/1.1 connection: one exchange at a time, responses parsed strictly. Whatever an upstream does against
  * the rules ends the exchange as `upstream-broken` and the connection with it; so do bytes that nobody asked for.
  */
+
+import { Buffer } from 'node:buffer'
+import { performance } from 'node:perf_hooks'
+import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../exchange.ts'

@@ -1,8 +1,8 @@
 /** Heads and framing as text. Every field is checked once more, so that no source of headers can split a message. */
 import { SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
+import { KIND, kindOf } from '../field-names.ts'
 import { isFieldValue, isToken, stripTrailers } from '../headers.ts'
-import { KIND, kindOf } from './names.ts'
 
 const REASONS: Readonly<Record<number, string>> = {
   100: 'Continue',

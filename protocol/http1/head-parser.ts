@@ -4,9 +4,10 @@
  */
 import { type ErrorCode, SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
+import { findName, HASH_SEED, hashStep, KIND, kindAt, nameAt } from '../field-names.ts'
 import { listTokens, namedByConnection, removeWhere } from '../headers.ts'
-import { COLON, CR, HT, LF, latin1, SP, TARGET, TOKEN_LOWER, VALUE } from './bytes.ts'
-import { findName, HASH_SEED, hashStep, KIND, kindAt, nameAt } from './names.ts'
+import { latin1 } from '../latin1.ts'
+import { COLON, CR, HT, LF, SP, TARGET, TOKEN_LOWER, VALUE } from './bytes.ts'
 
 export interface HeadLimits {
   readonly headBytes: number
@@ -135,6 +136,8 @@ export class HeadParser {
   fields(bytes: Buffer, start: number, end: number): void {
     const headers = this.headers
     const most = this.#limits.headFields * 2
+    // One string for all lines; the values are slices of it, which cost no call.
+    const text = latin1(bytes, start, end)
     let count = 0
     let at = start
     while (at < end) {
@@ -155,9 +158,9 @@ export class HeadParser {
       let valueEnd = at
       while (valueEnd > valueStart && (bytes[valueEnd - 1] === SP || bytes[valueEnd - 1] === HT)) valueEnd--
       at += 2
-      const value = valueStart === valueEnd ? '' : latin1(bytes, valueStart, valueEnd)
+      const value = text.slice(valueStart - start, valueEnd - start)
       const slot = findName(bytes, nameStart, nameEnd, hash)
-      if (slot < 0) headers.push(latin1(bytes, nameStart, nameEnd).toLowerCase(), value)
+      if (slot < 0) headers.push(text.slice(nameStart - start, nameEnd - start).toLowerCase(), value)
       else if (kindAt(slot) === KIND.plain) headers.push(nameAt(slot), value)
       else this.#special(kindAt(slot), nameAt(slot), value)
     }

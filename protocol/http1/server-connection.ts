@@ -8,7 +8,11 @@
  *                    +-> drain -> readHead                 the response came first: the rest is thrown away, bounded
  *     any -> linger                                        our half is closed; what comes is thrown away, bounded
  */
+
+import { Buffer } from 'node:buffer'
 import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import process from 'node:process'
 import type { TLSSocket } from 'node:tls'
 import { canonicalAddress } from '../address.ts'
 import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'

@@ -5,6 +5,7 @@
  * `node:net` has this as its option `onread`, for sockets that it dials; sockets that it accepts have the same slots, but
  * no door to them. Where they cannot be found (TLS, streams that are no sockets), reading is Node's usual.
  */
+import { Buffer } from 'node:buffer'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 

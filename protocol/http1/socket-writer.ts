@@ -2,6 +2,8 @@
  * Writes to a socket: what is written in one turn goes out in one call, small pieces copied together, large ones not.
  * Tells the owner of body bytes when the kernel has them.
  */
+import { Buffer } from 'node:buffer'
+import process from 'node:process'
 import type { Duplex } from 'node:stream'
 
 export interface BodyOwner {

@@ -2,8 +2,8 @@
 import type { OutgoingHttpHeaders } from 'node:http2'
 import { SallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../exchange.ts'
+import { KIND, kindOf } from '../field-names.ts'
 import { isFieldValue, isToken } from '../headers.ts'
-import { KIND, kindOf } from '../http1/names.ts'
 
 /** `pseudo` and `headers` as one flat block; fields of one hop are left out. Throws SallyportError if one cannot be sent. */
 export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = false): string[] {

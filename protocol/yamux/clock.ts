@@ -1,4 +1,5 @@
 /** Time, as a session sees it; tests pass their own. */
+import { performance } from 'node:perf_hooks'
 export interface Clock {
   /** Milliseconds of a clock that never goes back. */
   now(): number

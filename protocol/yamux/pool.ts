@@ -1,4 +1,5 @@
 /** Size of every buffer of a pool: the largest frame that we send, with its header and frames of control beside it. */
+import { Buffer } from 'node:buffer'
 export const POOL_BUFFER_BYTES = 65 * 1024
 
 /** Outgoing buffers that are used again: a fresh one per write keeps the garbage collector busy. */

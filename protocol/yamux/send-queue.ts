@@ -1,16 +1,29 @@
+import type { Buffer } from 'node:buffer'
+import { writeLatin1 } from '../latin1.ts'
+
 /** Chunks from here on are sent as they are; smaller ones are copied into the outgoing buffer. */
 export const LARGE_CHUNK_BYTES = 16 * 1024
 
-/** Chunks of one stream that wait to be sent. */
+type Chunk = Uint8Array | string
+
+/** Chunks of one stream that wait to be sent. Heads and framing are latin1 text until they stand in the outgoing buffer. */
 export class SendQueue {
   bytes = 0
-  readonly #chunks: Uint8Array[] = []
+  readonly #chunks: Chunk[] = []
   #first = 0
   #offset = 0
 
-  push(chunk: Uint8Array): void {
-    this.#chunks.push(chunk)
+  push(chunk: Chunk): void {
     this.bytes += chunk.length
+    const last = this.#chunks.length - 1
+    if (typeof chunk === 'string' && last >= this.#first) {
+      const before = this.#chunks[last]
+      if (typeof before === 'string') {
+        this.#chunks[last] = before + chunk
+        return
+      }
+    }
+    this.#chunks.push(chunk)
   }
 
   clear(): void {
@@ -22,33 +35,37 @@ export class SendQueue {
 
   /** Bytes that can go into the next frame of at most `maxBytes`: of one large chunk, or of small ones in a row. */
   run(maxBytes: number): number {
-    let run = this.#chunks[this.#first]!.length - this.#offset
-    if (run > LARGE_CHUNK_BYTES) return Math.min(run, maxBytes)
+    const first = this.#chunks[this.#first]!
+    let run = first.length - this.#offset
+    if (isLarge(first, run)) return Math.min(run, maxBytes)
     const most = Math.min(maxBytes, LARGE_CHUNK_BYTES)
     for (let i = this.#first + 1; run < most && i < this.#chunks.length; i++) {
-      const length = this.#chunks[i]!.length
-      if (length > LARGE_CHUNK_BYTES) break
-      run += length
+      const chunk = this.#chunks[i]!
+      if (isLarge(chunk, chunk.length)) break
+      run += chunk.length
     }
     return Math.min(run, most)
   }
 
-  /** Takes `bytes` of the first chunk without copying; `run` said that they are there. */
+  /** Takes `bytes` of the first chunk without copying; `run` said that they are there, and more than a small chunk has. */
   slice(bytes: number): Uint8Array {
-    const chunk = this.#chunks[this.#first]!
+    const chunk = this.#chunks[this.#first] as Uint8Array
     const begin = this.#offset
     this.#skip(bytes)
     return begin === 0 && bytes === chunk.length ? chunk : chunk.subarray(begin, begin + bytes)
   }
 
   /** Copies `bytes` into `target` at `at`; `run` said that they are there. */
-  copy(target: Uint8Array, at: number, bytes: number): void {
+  copy(target: Buffer, at: number, bytes: number): void {
     let left = bytes
     while (left > 0) {
       const chunk = this.#chunks[this.#first]!
-      const part = Math.min(left, chunk.length - this.#offset)
+      const begin = this.#offset
+      const part = Math.min(left, chunk.length - begin)
       const whole = part === chunk.length
-      target.set(whole ? chunk : chunk.subarray(this.#offset, this.#offset + part), at + bytes - left)
+      if (typeof chunk === 'string') {
+        writeLatin1(target, whole ? chunk : chunk.slice(begin, begin + part), at + bytes - left)
+      } else target.set(whole ? chunk : chunk.subarray(begin, begin + part), at + bytes - left)
       this.#skip(part)
       left -= part
     }
@@ -71,5 +88,9 @@ export class SendQueue {
   }
 }
 
-const EMPTY = new Uint8Array(0)
+function isLarge(chunk: Chunk, bytes: number): boolean {
+  return bytes > LARGE_CHUNK_BYTES && typeof chunk !== 'string'
+}
+
+const EMPTY = ''
 const COMPACT_AT = 64

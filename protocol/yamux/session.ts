@@ -1,3 +1,4 @@
+import { Buffer } from 'node:buffer'
 import { SallyportError } from '../errors.ts'
 import { type Logger, noLogger } from '../log.ts'
 import type { Transport } from '../transport.ts'

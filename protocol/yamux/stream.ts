@@ -94,8 +94,11 @@ export class Stream {
     return this.receive.unreadBytes
   }
 
-  /** Sends `chunk` after all that was written before. It belongs to the stream from now on. */
-  write(chunk: Uint8Array): void {
+  /**
+   * Sends `chunk` after all that was written before; text is latin1, one character a byte. It belongs to the stream from
+   * now on.
+   */
+  write(chunk: Uint8Array | string): void {
     if (this.ended || this.closed || chunk.length === 0) return
     this.queue.push(chunk)
     this.session.wantsToSend(this)

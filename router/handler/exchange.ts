@@ -1,4 +1,5 @@
 /** One exchange on its way through a route: the two ends meet here, and whatever fails becomes an answer or a cut. */
+import { performance } from 'node:perf_hooks'
 import { SallyportError } from '../../protocol/errors.ts'
 import type {
   ExchangeRecord,

@@ -1,5 +1,7 @@
 /** HTTP/1.1 connections to one target: the one that was idle for the shortest time is used first. */
+
 import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../protocol/http1/client-connection.ts'

@@ -1,5 +1,7 @@
 /** HTTP/2 sessions to one `h2c:` target: each carries many exchanges; another is opened when all are full. */
+
 import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../protocol/http2/client-session.ts'

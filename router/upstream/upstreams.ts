@@ -1,4 +1,5 @@
 /** All upstreams of a router or forwarder: one pool per target and TLS identity (R5), within one budget. */
+import { performance } from 'node:perf_hooks'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { SocketReader } from '../../protocol/http1/socket-reader.ts'

@@ -4,6 +4,7 @@
  *
  *     hello -> open -> (draining ->) closed
  */
+import { performance } from 'node:perf_hooks'
 import {
   type ControlMessage,
   commonFeatures,

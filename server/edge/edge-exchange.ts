@@ -3,6 +3,7 @@
  * and only the last one is heard. It is sent again only where that is safe (`repeat.ts`), and waits where a session may
  * come (`hold.ts`).
  */
+import { performance } from 'node:perf_hooks'
 import { SallyportError } from '../../protocol/errors.ts'
 import { openExchange } from '../../protocol/exchange/open.ts'
 import { RefusedError } from '../../protocol/exchange/refusal.ts'

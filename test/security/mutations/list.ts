@@ -538,8 +538,8 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'hop-by-hop removal: the fixed list',
     edits: [
-      ['protocol/http1/names.ts', "  ['proxy-authorization', KIND.dropped],\n", ''],
-      ['protocol/http1/names.ts', "  ['http2-settings', KIND.dropped],\n", ''],
+      ['protocol/field-names.ts', "  ['proxy-authorization', KIND.dropped],\n", ''],
+      ['protocol/field-names.ts', "  ['http2-settings', KIND.dropped],\n", ''],
     ],
     tests: ROUTER,
   },

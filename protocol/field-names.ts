@@ -1,5 +1,5 @@
 /** Common field names as shared strings, so that a head makes no new string for them, and what the codec does with them. */
-import { TOKEN_LOWER } from './bytes.ts'
+import { TOKEN_LOWER } from './http1/bytes.ts'
 
 /** What a field is to the codec. */
 export const KIND = {
