@@ -10,10 +10,12 @@ const thrown = () => {
   throw new Error('thrown on purpose')
 }
 
-/** One chunk, and then an exception. */
+/** Some chunks, and then an exception. */
 function breaking(): ReadableStream<Uint8Array> {
   let chunks = 0
-  return new ReadableStream({ pull: controller => (chunks++ === 0 ? controller.enqueue(Buffer.from('x')) : thrown()) })
+  return new ReadableStream({
+    pull: controller => (chunks++ < 8 ? controller.enqueue(Buffer.alloc(32_768)) : thrown()),
+  })
 }
 
 async function start(options: Partial<PairOptions>): Promise<Http1Caller> {

@@ -48,6 +48,7 @@ export const NEEDS = {
     remedy: 'run as root on Linux, with iproute2 installed',
   },
   iptables: programRow('iptables', ['iptables']),
+  systemd: programRow('systemd-analyze', ['systemd']),
   testssl: programRow('testssl', ['testssl.sh']),
   sslscan: programRow('sslscan', ['sslscan']),
   slowhttptest: programRow('slowhttptest', ['slowhttptest']),
