@@ -21,6 +21,12 @@ export const OURS = {
 
 export type RoadKey = keyof typeof OURS | PeerName
 
+const SOME = {
+  smoke: ['nginx', 'ingress', 'tunnel'],
+  quick: ['direct', 'nginx', 'ingress', 'tunnel'],
+  full: ['direct', 'nginx', 'http-proxy', 'ingress', 'tunnel', 'tunnel-service'],
+} as const satisfies Record<Mode, readonly RoadKey[]>
+
 export class Roads {
   readonly #context: RoadContext
   readonly #peers: readonly PeerName[]
@@ -41,16 +47,9 @@ export class Roads {
     return this.pick(...(Object.keys(OURS) as RoadKey[]), ...this.#peers)
   }
 
-  /** One road of each kind; in a full run all of them. */
+  /** One road of each kind, and the peers. */
   async some(): Promise<Road[]> {
-    if (this.#mode === 'full') return this.all()
-    return this.pick(
-      ...(this.#mode === 'smoke' ? [] : (['direct'] as const)),
-      'nginx',
-      'ingress',
-      'tunnel',
-      ...this.#peers,
-    )
+    return this.pick(...SOME[this.#mode], ...this.#peers)
   }
 
   /** The unit of the ratios, the tunnel, and the peers. */

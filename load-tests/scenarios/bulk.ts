@@ -25,7 +25,9 @@ export const bulk: Scenario = {
 }
 
 async function transfers(bench: Bench, direction: 'down' | 'up', bytes: keyof typeof LABELS): Promise<Section> {
-  const roads = (bytes === GIB ? await bench.roads.main() : await bench.roads.some()).filter(road => !road.http2)
+  const roads = (
+    bytes === GIB ? await bench.roads.pick('nginx', 'ingress', 'tunnel') : await bench.roads.some()
+  ).filter(road => !road.http2)
   const measured = await overRoads(bench, `bulk ${direction}, ${LABELS[bytes]}`, roads, async road => {
     const task: BulkTask = {
       ...withPath(road, direction === 'down' ? `${PATHS.bytes}${bytes}` : PATHS.sink),

@@ -5,7 +5,7 @@ import { bars, overRoads, type Scenario, UNIT } from './scenario.ts'
 
 const STREAMS = { smoke: 20, quick: 200, full: 1000 } as const
 /** At least two seconds, so that each stream has events to count. */
-const DURATION_MS = { smoke: 1500, quick: 2000, full: 8000 } as const
+const DURATION_MS = { smoke: 1500, quick: 2000, full: 5000 } as const
 
 /** Open event streams with an event a second each: how late it comes. */
 export const events: Scenario = {
@@ -13,7 +13,10 @@ export const events: Scenario = {
   title: 'server-sent events: 1,000 open streams, an event each every second, delivery delay',
   async run(bench) {
     const streams = STREAMS[bench.mode]
-    const roads = bench.mode === 'smoke' ? await bench.roads.pick('tunnel') : await bench.roads.some()
+    const roads =
+      bench.mode === 'smoke'
+        ? await bench.roads.pick('tunnel')
+        : await bench.roads.pick('direct', 'nginx', 'ingress', 'tunnel', 'tunnel-tls')
     const measured = await overRoads(
       { ...bench, rounds: bench.mode === 'full' ? bench.rounds : 1 },
       `sse, ${streams} streams`,

@@ -14,7 +14,7 @@ const SIZES = { smoke: [20], quick: [300], full: [2_000, 10_000] } as const
 /** Opened first and not counted: what a process takes once is not a session's. */
 const WARM_UP = { smoke: 5, quick: 100, full: 100 } as const
 /** After the handshakes, before anything is read. */
-const SETTLE_MS = { smoke: 0, quick: 1_000, full: 10_000 } as const
+const SETTLE_MS = { smoke: 0, quick: 1_000, full: 5_000 } as const
 /** Two rounds of probes. */
 const WATCH_MS = { smoke: 500, quick: 2_500, full: 20_000 } as const
 

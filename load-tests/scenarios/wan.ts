@@ -8,8 +8,8 @@ import { type Bench, overRoads, type Scenario } from './scenario.ts'
 
 const LINE = { roundTripMs: 50, bytesPerSecond: 50_000_000 } as const
 const SMALL = { rate: 50, connections: 16 } as const
-const DURATION_MS = { smoke: 500, quick: 2_000, full: 8_000 } as const
-const ALONE_MS = { smoke: 300, quick: 500, full: 3_000 } as const
+const DURATION_MS = { smoke: 500, quick: 2_000, full: 3_000 } as const
+const ALONE_MS = { smoke: 300, quick: 500, full: 1_000 } as const
 /** So that the small requests meet a line that is full. */
 const HEAD_START_MS = { smoke: 100, quick: 1_000, full: 1_000 } as const
 
