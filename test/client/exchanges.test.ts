@@ -73,7 +73,7 @@ function post(session: FakeSession, exchangeId: Uint8Array, attempt = 0): FakeEx
 }
 
 describe('an exchange', () => {
-  it('for another runtime is refused, and nothing is forwarded', async () => {
+  it('W7 for another runtime is refused, and nothing is forwarded', async () => {
     const { session, target } = await start()
     const exchange = session.exchange({}, { runtime: 'other' })
     await expect(exchange.head$.promise).rejects.toMatchObject({ refusal: 'not-here', unprocessed: true })

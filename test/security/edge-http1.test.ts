@@ -3,9 +3,10 @@
  * attack, on the same connection and on another caller's: nothing crosses.
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { webSocketAccept } from '../../protocol/http1/websocket.ts'
 import type { RawPeer } from '../protocol/http1/raw.ts'
-import { CANARY, HOST, OTHER_CANARY, OTHER_HOST, startEdge, stopEdges } from './edge.ts'
+import { answering, CANARY, HOST, OTHER_CANARY, OTHER_HOST, startEdge, stopEdges } from './edge.ts'
 
 afterEach(stopEdges)
 
@@ -258,13 +259,17 @@ describe('E9: exactly one host', () => {
   ])('E9: %s', (_name, attack) => refused(attack, 400))
 
   test('E9: the host of an absolute form is the one that counts everywhere', async () => {
-    const { upstream, others, caller } = await start()
+    const records: ExchangeRecord[] = []
+    const { upstream, others, call } = await startEdge(answering, { onExchange: record => records.push(record) })
+    const caller = await call()
     caller.send(`GET http://${HOST}:81/x HTTP/1.1\r\nHost: ${OTHER_HOST}\r\n\r\n`)
     await caller.saying('answer to /x')
     expect(upstream.text).toMatch(/^GET \/x HTTP\/1\.1\r\n/)
     expect(upstream.text).toContain(`\r\nhost: ${HOST}:81\r\n`)
     expect(upstream.text).not.toContain(OTHER_HOST)
     expect(others.text).toBe('')
+    await vi.waitFor(() => expect(records).toHaveLength(1))
+    expect(records[0]).toMatchObject({ runtime: 'demo', host: `${HOST}:81` })
   })
 })
 
