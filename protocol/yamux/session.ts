@@ -14,6 +14,8 @@ import { Pings } from './pings.ts'
 import { BufferPool } from './pool.ts'
 import { parseReset } from './reset-message.ts'
 import { type ResetCode, Stream } from './stream.ts'
+import { StreamTable } from './stream-table.ts'
+import { Unacknowledged } from './unacknowledged.ts'
 
 export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: number | undefined }> {
   /** The tunnel client is `client` (odd ids), the tunnel server `server` (even ids). */
@@ -75,9 +77,8 @@ export class Session implements BudgetMember {
   readonly #decoder: FrameDecoder
   readonly #timer: DeadlineTimer
   readonly #resets: TokenBucket
-  readonly #streams = new Map<number, Stream>()
-  /** Streams that we opened and the peer has not acknowledged, oldest first. */
-  readonly #unacknowledged = new Set<Stream>()
+  readonly #streams = new StreamTable()
+  readonly #unacknowledged = new Unacknowledged()
   readonly #pings: Pings
   #windowBytes: number
   #nextId: number
@@ -175,9 +176,7 @@ export class Session implements BudgetMember {
   }
 
   get #oldestOpenAt(): number {
-    if (this.#unacknowledged.size === 0) return Number.POSITIVE_INFINITY
-    const [stream] = this.#unacknowledged
-    return stream!.openedAt
+    return this.#unacknowledged.oldest?.openedAt ?? Number.POSITIVE_INFINITY
   }
 
   get #lateMs(): number {
@@ -196,7 +195,7 @@ export class Session implements BudgetMember {
     }
     const now = this.#clock.now()
     const stream = new Stream(this, id, this.#windowBytes, true, now)
-    this.#streams.set(id, stream)
+    this.#streams.add(stream)
     this.#unacknowledged.add(stream)
     this.#out.opened(stream)
     this.#timer.by(now + Math.min(this.#lateMs, this.#limits.openDeadlineMs))
@@ -226,7 +225,7 @@ export class Session implements BudgetMember {
 
   /** Asks the handlers of open streams to finish what would go on for ever, such as an upgraded WebSocket. */
   leave(): void {
-    for (const stream of [...this.#streams.values()]) stream.handler.leave?.()
+    for (const stream of this.#streams.all()) stream.handler.leave?.()
   }
 
   /** As `leave`, for one stream. */
@@ -280,7 +279,7 @@ export class Session implements BudgetMember {
   /** @internal Resets the stream with the most unread bytes. */
   shed(): boolean {
     let most: Stream | undefined
-    for (const stream of this.#streams.values()) {
+    for (const stream of this.#streams.all()) {
       if (stream.unreadBytes > (most?.unreadBytes ?? 0)) most = stream
     }
     if (most === undefined) return false
@@ -361,7 +360,7 @@ export class Session implements BudgetMember {
       return undefined
     }
     const stream = new Stream(this, id, this.#windowBytes, false, 0)
-    this.#streams.set(id, stream)
+    this.#streams.add(stream)
     this.#acknowledgeSoon(stream)
     onStream(stream)
     if (stream.closed) this.#countReset()
@@ -518,7 +517,7 @@ export class Session implements BudgetMember {
   }
 
   #expireOpens(now: number): void {
-    for (const stream of this.#unacknowledged) {
+    for (let stream = this.#unacknowledged.oldest; stream !== undefined; stream = this.#unacknowledged.oldest) {
       if (stream.openedAt + this.#limits.openDeadlineMs > now) return
       this.resetStream(stream, 'timeout')
       // To whom it belongs it is lost: nobody knows whether the peer has begun it.
@@ -609,7 +608,7 @@ export class Session implements BudgetMember {
   #settle(error: SallyportError | undefined, reason: string): void {
     this.#budget.leave(this)
     this.#pings.clear()
-    for (const stream of [...this.#streams.values()]) {
+    for (const stream of this.#streams.all()) {
       this.#forget(stream)
       this.#guarded(() => stream.handler.reset('session-lost'))
     }

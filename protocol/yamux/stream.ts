@@ -69,6 +69,10 @@ export class Stream {
   listed = false
   /** @internal */
   lastRound = -2
+  /** @internal Its neighbours among those that the peer has not acknowledged. */
+  older: Stream | undefined = undefined
+  /** @internal */
+  newer: Stream | undefined = undefined
   /** @internal Its credit leaves at the end of this turn. */
   creditListed = false
 

@@ -1,0 +1,70 @@
+import type { Stream } from './stream.ts'
+
+const LEAST_SLOTS = 16
+
+/**
+ * The open streams of a session by id: a hash table with open addressing. A `Map` through which thousands of streams a
+ * second pass leaves its tables behind as they fill up, and an old table keeps the streams that it held, and all that
+ * hangs on them, alive until the next full collection.
+ */
+export class StreamTable {
+  size = 0
+  #slots: (Stream | undefined)[] = emptySlots(LEAST_SLOTS)
+
+  get(id: number): Stream | undefined {
+    return this.#slots[this.#find(id)]
+  }
+
+  /** The stream's id must not be in the table. */
+  add(stream: Stream): void {
+    this.size++
+    if (this.size * 2 > this.#slots.length) this.#resize(this.#slots.length * 2)
+    this.#slots[this.#find(stream.id)] = stream
+  }
+
+  delete(id: number): void {
+    const slots = this.#slots
+    const last = slots.length - 1
+    let hole = this.#find(id)
+    if (slots[hole] === undefined) return
+    this.size--
+    if (this.size === 0 && last >= LEAST_SLOTS) {
+      this.#slots = emptySlots(LEAST_SLOTS)
+      return
+    }
+    // Those behind that would not be found across the hole move up.
+    for (let at = (hole + 1) & last; ; at = (at + 1) & last) {
+      const stream = slots[at]
+      if (stream === undefined) break
+      const detour = (at - (stream.id >>> 1)) & last
+      if (detour < ((at - hole) & last)) continue
+      slots[hole] = stream
+      hole = at
+    }
+    slots[hole] = undefined
+  }
+
+  /** A copy: streams may come and go while it is walked through. */
+  all(): Stream[] {
+    return this.#slots.filter(stream => stream !== undefined)
+  }
+
+  /** The slot of the stream, or the free one where it would stand. */
+  #find(id: number): number {
+    const slots = this.#slots
+    const last = slots.length - 1
+    let at = (id >>> 1) & last
+    for (let stream = slots[at]; stream !== undefined && stream.id !== id; stream = slots[at]) at = (at + 1) & last
+    return at
+  }
+
+  #resize(slots: number): void {
+    const streams = this.all()
+    this.#slots = emptySlots(slots)
+    for (const stream of streams) this.#slots[this.#find(stream.id)] = stream
+  }
+}
+
+function emptySlots(count: number): (Stream | undefined)[] {
+  return new Array(count).fill(undefined)
+}
