@@ -278,7 +278,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'queue of one address (handshakesWaitingPerAddress)',
-    edits: [['server/control/admission.ts', 'queue.length >= this.#options.maxPerAddress', 'false']],
+    edits: [['server/control/admission.ts', 'if (full || count >= this.#options.maxPerAddress) {', 'if (full) {']],
     tests: ['test/server/admission.test.ts'],
   },
   {
