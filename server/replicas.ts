@@ -1,6 +1,7 @@
 /** What makes several servers one: the directory that they share, and the connections between them. */
 import { randomBytes } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
+import type { SharedRevocations } from './auth/revocation-store.ts'
 import type { Directory } from './directory/directory.ts'
 import { MemoryDirectory } from './directory/memory.ts'
 import type { RedisAddress } from './directory/redis-link.ts'
@@ -10,6 +11,7 @@ import type { SplicedSession } from './peer/splice.ts'
 import type { PeerOptions, RedisOptions } from './replica-options.ts'
 import { loadTls, TlsKeeper } from './tls.ts'
 
+const DEFAULT_PREFIX = 'sallyport'
 export const DEFAULT_LEASE_MS = 10_000
 
 export interface Replicas {
@@ -32,7 +34,7 @@ export async function openReplicas(settings: Settings): Promise<Replicas> {
 
 async function openShared(settings: Settings, options: RedisOptions): Promise<Replicas> {
   const { logger, record } = settings
-  const { leaseMs = DEFAULT_LEASE_MS, prefix = 'sallyport' } = options
+  const { leaseMs = DEFAULT_LEASE_MS, prefix = DEFAULT_PREFIX } = options
   // Two processes of one name, as after a restart, are two replicas.
   const replica = `${encodeURIComponent(settings.replica)}~${randomBytes(4).toString('hex')}`
   const pick: Replicas['pick'] = (runtime, epoch) => replicas.pick(runtime, epoch)
@@ -79,6 +81,14 @@ async function openPeers({ limits, logger }: Settings, peer: PeerOptions, oursel
   logger.info({ name: 'peer', address }, 'listening')
   const keeper = new TlsKeeper(peer.tls, pair => peers.setTls({ ...pair, ca }), logger)
   return { peers, keeper, address: peer.advertise ?? address }
+}
+
+/** The revocations of all replicas, where there is a directory of several servers. */
+export async function openSharedRevocations({ directory, logger }: Settings): Promise<SharedRevocations | undefined> {
+  if (directory === undefined || !('url' in directory)) return undefined
+  const { RedisRevocations } = await import('./directory/redis-revocations.ts')
+  const { prefix = DEFAULT_PREFIX } = directory
+  return new RedisRevocations({ redis: () => readAddress(directory), prefix, logger })
 }
 
 async function readAddress({ url, user, password, ca }: RedisOptions): Promise<RedisAddress> {

@@ -27,7 +27,7 @@ import { Front } from './front.ts'
 import type { ControlOptions, Settings } from './options.ts'
 import type { Hop } from './peer/hop.ts'
 import { Registry } from './registry.ts'
-import { closeReplicas, openReplicas, type Replicas } from './replicas.ts'
+import { closeReplicas, openReplicas, openSharedRevocations, type Replicas } from './replicas.ts'
 import { Sessions } from './sessions.ts'
 import { listenOn } from './socket/listen.ts'
 import { describeSession, type ServerStats, type SessionInfo, sumSessions } from './stats.ts'
@@ -83,7 +83,12 @@ export class Server {
   /** @internal Use `createServer`. */
   static async start(settings: Settings): Promise<Server> {
     const { auth, logger, clock } = settings
-    const revocations = new RevocationStore(auth.revocations ?? {}, logger, clock)
+    const revocations = new RevocationStore(
+      auth.revocations ?? {},
+      await openSharedRevocations(settings),
+      logger,
+      clock,
+    )
     const authenticator = new Authenticator(settings, await openKeys(settings, logger), revocations)
     const server = new Server(settings, authenticator, revocations, await openReplicas(settings))
     try {

@@ -28,8 +28,12 @@ export function parseRevocations(text: string): Revocation[] {
 }
 
 export function formatRevocations(rules: readonly Revocation[]): string {
-  const lines = rules.map(({ tokenId, ...rule }) => JSON.stringify({ jti: tokenId, ...rule }))
-  return `{ "revocations": [\n${lines.join(',\n')}\n] }\n`
+  return `{ "revocations": [\n${rules.map(formatRule).join(',\n')}\n] }\n`
+}
+
+/** The same text for equal rules. */
+export function formatRule({ tokenId, runtime, issuedBefore, until }: Revocation): string {
+  return JSON.stringify({ jti: tokenId, runtime, issuedBefore, until })
 }
 
 function readRule(value: unknown, index: number): Revocation {

@@ -1,6 +1,6 @@
 /** One connection to Redis: scripts and the channel of changes, in order. It is made anew when it breaks. */
 import { createClient } from '@redis/client'
-import { CHANGE, RENEW, type Script } from './scripts.ts'
+import { CHANGE, RENEW, REVOKE, type Script } from './scripts.ts'
 
 export interface RedisAddress {
   /** `redis://` or `rediss://`, with host, port and number of the database. */
@@ -70,6 +70,7 @@ export class RedisLink {
       await Promise.all([
         this.#client.sendCommand(['SCRIPT', 'LOAD', CHANGE.text]),
         this.#client.sendCommand(['SCRIPT', 'LOAD', RENEW.text]),
+        this.#client.sendCommand(['SCRIPT', 'LOAD', REVOKE.text]),
         this.#client.subscribe(channel, text => this.#listener.message(text)),
       ])
     } catch (error) {

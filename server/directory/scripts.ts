@@ -178,3 +178,27 @@ for i = 1, #all, 2 do
 end
 return cjson.encode(said)
 `)
+
+/**
+ * Adds revocations, tells the channel of new ones, and returns all that hold, as a list in JSON.
+ *
+ * KEYS: the revocations. ARGV: channel; of each rule its text, and until when it holds (seconds; empty: for ever).
+ */
+export const REVOKE = script(`${TIME}
+local fresh = false
+for i = 2, #ARGV, 2 do
+  if not redis.call('HGET', KEYS[1], ARGV[i]) then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+    fresh = true
+  end
+end
+local said = {}
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  local ends = tonumber(all[i + 1])
+  if ends and ends * 1000 <= now then redis.call('HDEL', KEYS[1], all[i])
+  else table.insert(said, all[i]) end
+end
+if fresh then redis.call('PUBLISH', ARGV[1], '') end
+return '[' .. table.concat(said, ',') .. ']'
+`)
