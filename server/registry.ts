@@ -58,7 +58,7 @@ class Instance<M extends Member> {
   /** It presented this epoch. */
   lastEpoch = 0
   /** The directory is being asked. */
-  asking: Promise<unknown> | undefined
+  asking: Promise<Standing> | undefined
   readonly all = new Set<M>()
   /** Ready and not draining: these get new streams while the instance is active. */
   readonly live: M[] = []
@@ -159,7 +159,9 @@ export class Registry<M extends Member, H = never> {
     instance.live.push(member)
     instance.lastEpoch = Math.max(instance.lastEpoch, lastEpoch)
     if (!instance.known) {
-      await this.#ask(member.runtime, instance)
+      const standing = await this.#ask(member.runtime, instance)
+      // What the directory knew already is no change that it would tell of.
+      if (!instance.known) this.#apply(standing)
       return
     }
     member.granted(instance.grant)
@@ -168,7 +170,7 @@ export class Registry<M extends Member, H = never> {
   }
 
   /** One question at a time for an instance, however many of its sessions become ready. */
-  #ask(runtime: string, instance: Instance<M>): Promise<unknown> {
+  #ask(runtime: string, instance: Instance<M>): Promise<Standing> {
     instance.asking ??= this.#directory.ready(claimOf(runtime, instance)).finally(() => {
       instance.asking = undefined
     })

@@ -362,7 +362,10 @@ export class RedisDirectory implements Directory {
     const vacant = live.filter(({ runtime }) => this.#isVacant(runtime))
     if (this.#confirming.length === 0) this.#confirming = live
     const share = Math.ceil((live.length * this.#options.leaseMs) / 4 / CONFIRM_EVERY_MS)
-    await this.#confirmAll(link, [...vacant, ...this.#confirming.splice(0, share)])
+    // Those that have left since the round began would be entered again.
+    const isLive = new Set(live.map(({ runtime, instance }) => keyOf(runtime, instance)))
+    const next = this.#confirming.splice(0, share).filter(({ runtime, instance }) => isLive.has(keyOf(runtime, instance)))
+    await this.#confirmAll(link, [...vacant, ...next])
   }
 
   #isVacant(runtime: string): boolean {

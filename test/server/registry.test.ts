@@ -42,6 +42,14 @@ async function join(registry: Registry<Fake>, member: Fake, lastEpoch = 0): Prom
 /** The directory answers in a microtask or two. */
 const settled = () => new Promise(resolve => setImmediate(resolve))
 
+test('a session is granted what the directory knew before, and tells nobody again', async () => {
+  const directory = new MemoryDirectory()
+  directory.listen = () => {}
+  const registry = new Registry<Fake>({ directory, logger: noLogger })
+  const member = await join(registry, new Fake('1', 'a'))
+  expect(member.grants).toEqual([{ epoch: 1, active: true }])
+})
+
 describe('picking a session', () => {
   test('only ready ones, of the active instance', async () => {
     const registry = create()
