@@ -53,7 +53,8 @@ export class Redis {
       lines.push('port 0', `tls-port ${this.port}`, `tls-cert-file ${at('cert.pem')}`, `tls-key-file ${at('key.pem')}`)
       lines.push(`tls-ca-cert-file ${at('ca.pem')}`, 'tls-auth-clients no')
     }
-    if (user !== undefined) lines.push('user default off', `user ${user.name} on ">${user.password}" ${DIRECTORY_RIGHTS}`)
+    if (user !== undefined)
+      lines.push('user default off', `user ${user.name} on ">${user.password}" ${DIRECTORY_RIGHTS}`)
     await writeFile(at('redis.conf'), lines.join('\n'))
   }
 
