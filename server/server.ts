@@ -1,17 +1,16 @@
 /** The tunnel server: the parts, put together. */
 import type { Server as HttpServer } from 'node:http'
-import { createServer as createNetServer, type Server as NetServer } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
-import { type Listener, listen } from '../protocol/listener.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
 import { RevocationStore } from './auth/revocation-store.ts'
 import type { Revocation } from './auth/revocations.ts'
-import { ControlEndpoint, type Refusal } from './control/endpoint.ts'
+import type { Refusal } from './control/endpoint.ts'
 import { CLOSE, type RuntimeSession, untilFarewell } from './control/runtime-session.ts'
+import { type Address, Doors } from './doors.ts'
 import { Edge } from './edge/handler.ts'
 import { Hold } from './edge/hold.ts'
 import { Hosts } from './edge/hosts.ts'
@@ -23,20 +22,13 @@ import { fetchRuntime } from './embed/fetch.ts'
 import { mount } from './embed/mount.ts'
 import type { CallOptions } from './embed/request.ts'
 import { Events, type ServerEvents } from './events.ts'
-import { Front } from './front.ts'
-import type { ControlOptions, Settings } from './options.ts'
+import type { Settings } from './options.ts'
 import type { Hop } from './peer/hop.ts'
 import { Registry } from './registry.ts'
 import { closeReplicas, openReplicas, openSharedRevocations, type Replicas } from './replicas.ts'
 import { Sessions } from './sessions.ts'
-import { listenOn } from './socket/listen.ts'
 import { describeSession, type ServerStats, type SessionInfo, sumSessions } from './stats.ts'
-import { loadTls, type TlsFiles, TlsKeeper, type TlsPair } from './tls.ts'
-
-export interface Address {
-  readonly host: string
-  readonly port: number
-}
+import type { TlsFiles } from './tls.ts'
 
 /** How a session is asked to leave. */
 export interface DrainOptions {
@@ -49,11 +41,6 @@ export interface DrainOptions {
 }
 
 const DEFAULT_GRACE_MS = 30_000
-/** How long closed sessions may take to say goodbye. */
-const GOODBYE_MS = 1000
-/** Of callers, where they share their address with clients. */
-const MAX_EDGE_CONNECTIONS = 10_000
-
 /** A running tunnel server. Made by `createServer`. */
 export class Server {
   readonly #settings: Settings
@@ -66,20 +53,10 @@ export class Server {
   readonly #hosts: Hosts
   readonly #edge: Edge
   readonly #refused: Record<string, number> = {}
-  readonly #keepers: TlsKeeper[] = []
-  #control: ControlEndpoint | undefined
-  #listener: Listener | undefined
-  #front: NetServer | undefined
-  #publicKeeper: TlsKeeper | undefined
-  #controlKeeper: TlsKeeper | undefined
+  readonly #doors: Doors
   #unmount: Array<() => void> = []
   #draining: Promise<void> | undefined
   #closing: Promise<void> | undefined
-  /** Where callers arrive; undefined without a listener of its own. */
-  publicAddress: Address | undefined
-  /** Where clients dial in; the same as `publicAddress` when both share one; undefined when it is off. */
-  controlAddress: Address | undefined
-
   /** @internal Use `createServer`. */
   static async start(settings: Settings): Promise<Server> {
     const { auth, logger, clock } = settings
@@ -93,7 +70,7 @@ export class Server {
     const server = new Server(settings, authenticator, revocations, await openReplicas(settings))
     try {
       await revocations.start()
-      await server.#start()
+      await server.#doors.open()
       return server
     } catch (error) {
       await server.close({ graceMs: 0 })
@@ -148,38 +125,25 @@ export class Server {
       responseHeadMs: limits.responseHeadMs,
       onExchange: this.#onExchange(),
     })
-  }
-
-  async #start(): Promise<void> {
-    await this.#openControl()
-    await this.#openPublic()
-  }
-
-  async #openControl(): Promise<void> {
-    const { control } = this.#settings
-    if (control === undefined) return
-    const files = control.plaintext === true || control.tls === undefined ? undefined : withAuthorities(control)
-    const pair = files === undefined ? undefined : await loadTls(files)
-    this.#control = this.#createEndpoint(pair)
-    if (files !== undefined) {
-      this.#controlKeeper = this.#keep(files, fresh => this.#control!.setTls(fresh))
-    }
-    if (control.port === undefined) return
-    this.controlAddress = await this.#control.listen(control.host ?? '127.0.0.1', control.port)
-    this.#say('control', this.controlAddress)
-  }
-
-  #createEndpoint(tls: TlsPair | undefined): ControlEndpoint {
-    return new ControlEndpoint({
-      control: this.#settings.control!,
-      tls,
-      limits: this.#settings.limits,
-      logger: this.#settings.logger,
-      authenticate: (token, certificate) => this.#authenticator.authenticate(token, certificate),
+    this.#doors = new Doors({
+      settings,
+      handler: this.#edge.handler,
+      onBadRequest: (error, caller) => this.#edge.onExchange?.(recordOfBadRequest(error, caller)),
+      authenticate: (token, certificate) => authenticator.authenticate(token, certificate),
       gate: (identity, address) => this.#sessions.gate(identity, address),
       onArrival: arrival => this.#sessions.arrive(arrival),
       onRefused: refusal => this.#onRefused(refusal),
     })
+  }
+
+  /** Where callers arrive; undefined without a listener of its own. */
+  get publicAddress(): Address | undefined {
+    return this.#doors.publicAddress
+  }
+
+  /** Where clients dial in; the same as `publicAddress` when both share one; undefined when it is off. */
+  get controlAddress(): Address | undefined {
+    return this.#doors.controlAddress
   }
 
   /** A session for an exchange that another replica took. */
@@ -206,55 +170,6 @@ export class Server {
     const { reason, detail, requestId, address } = refusal
     this.#settings.logger.warn({ reason, detail, requestId, address }, 'handshake refused')
     this.#events.emit('refused', refusal)
-  }
-
-  async #openPublic(): Promise<void> {
-    const options = this.#settings.public
-    if (options === undefined) return
-    const host = options.host ?? '127.0.0.1'
-    const tls = options.tls === undefined ? undefined : await loadTls(options.tls)
-    const shared = this.#settings.control?.hostName
-    const { handler } = this.#edge
-    const { logger } = this.#settings
-    this.#listener = await listen({
-      tls,
-      handler,
-      logger,
-      limits: options.limits,
-      onBadRequest: (error, caller) => this.#edge.onExchange?.(recordOfBadRequest(error, caller)),
-      ...(shared === undefined ? { host, port: options.port } : {}),
-    })
-    if (options.tls !== undefined) this.#publicKeeper = this.#keep(options.tls, fresh => this.#listener!.setTls(fresh))
-    this.publicAddress =
-      shared === undefined ? this.#listener.address : await this.#openFront(shared, host, options.port)
-    this.#say('public', this.publicAddress)
-    if (this.controlAddress !== undefined || shared === undefined) return
-    this.controlAddress = this.publicAddress
-    this.#say('control', this.controlAddress)
-  }
-
-  /** One address for both: the server name decides. */
-  async #openFront(controlName: string, host: string, port: number): Promise<Address> {
-    const front = new Front({
-      controlName: controlName.toLowerCase(),
-      control: socket => this.#control!.accept(socket, true),
-      edge: socket => this.#listener!.accept(socket),
-    })
-    const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true }
-    this.#front = createNetServer(options, socket => front.accept(socket))
-    this.#front.maxConnections = MAX_EDGE_CONNECTIONS + this.#settings.limits.sessions
-    return listenOn(this.#front, host, port, this.#settings.logger)
-  }
-
-  #keep(files: TlsFiles, apply: (pair: TlsPair) => void): TlsKeeper {
-    const keeper = new TlsKeeper(files, apply, this.#settings.logger)
-    this.#keepers.push(keeper)
-    return keeper
-  }
-
-  #say(name: string, address: Address): void {
-    const host = address.host.includes(':') ? `[${address.host}]` : address.host
-    this.#settings.logger.info({ name, address: `${host}:${address.port}` }, 'listening')
   }
 
   on<Name extends keyof ServerEvents>(name: Name, listener: (event: ServerEvents[Name]) => void): this {
@@ -286,7 +201,7 @@ export class Server {
    * is not ours goes to the listeners that the server has now. Returns a function that takes it back.
    */
   attach(httpServer: HttpServer): () => void {
-    const control = this.#control
+    const { control } = this.#doors
     const encrypted = httpServer instanceof TlsServer || this.#settings.control?.plaintext === true
     if (control !== undefined && !encrypted) {
       throw new TypeError('the control endpoint needs TLS: attach to an https.Server, or set control.plaintext')
@@ -327,7 +242,7 @@ export class Server {
       sessionBytesIn: this.#sessions.pastBytesIn + totals.bytesIn,
       sessionBytesOut: this.#sessions.pastBytesOut + totals.bytesOut,
       roundTripsMs: totals.roundTripsMs,
-      handshakesWaiting: this.#control?.waiting ?? 0,
+      handshakesWaiting: this.#doors.control?.waiting ?? 0,
       handshakesRefused: { ...this.#refused },
       directory: this.#replicas.directory.stats(),
       peers: this.#replicas.peers?.stats(),
@@ -386,11 +301,9 @@ export class Server {
   async #drain(graceMs: number): Promise<void> {
     const { drainDelayMs } = this.#settings
     if (graceMs > 0 && drainDelayMs > 0) await pause(drainDelayMs)
-    this.#front?.close()
-    this.#control?.stop()
+    const callersGone = this.#doors.stop(graceMs)
     const over = new AbortController()
     void pause(untilFarewell(graceMs), over.signal).then(() => this.#replicas.peers?.leave())
-    const callersGone = Promise.resolve(this.#listener?.close({ graceMs }))
     await Promise.all([callersGone, this.#sessions.drain('the server stops', graceMs, callersGone)])
     over.abort()
   }
@@ -399,13 +312,8 @@ export class Server {
    * Reads the certificates again, or takes new ones, for connections from now on. Resolves to false if any was bad:
    * then the old one stays.
    */
-  async reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles } = {}): Promise<boolean> {
-    const clientCa = this.#settings.control?.clientCa
-    const results = await Promise.all([
-      this.#publicKeeper?.reload(fresh.publicTls),
-      this.#controlKeeper?.reload(fresh.controlTls && { ca: clientCa, ...fresh.controlTls }),
-    ])
-    return !results.includes(false)
+  reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles } = {}): Promise<boolean> {
+    return this.#doors.reload(fresh)
   }
 
   /** Drains, and closes: what is left after `graceMs` (default 30,000) is cut; with 0, all at once. */
@@ -415,13 +323,11 @@ export class Server {
   }
 
   async #close(graceMs: number): Promise<void> {
-    for (const keeper of this.#keepers) keeper.close()
     const delayMs = graceMs > 0 ? this.#settings.drainDelayMs : 0
     await within(delayMs + graceMs, this.drain({ graceMs }))
     for (const unmount of this.#unmount) unmount()
     this.#sessions.close()
-    await this.#control?.emptied(Math.min(graceMs, GOODBYE_MS))
-    this.#control?.close()
+    await this.#doors.close(graceMs)
     this.#authenticator.close()
     await closeReplicas(this.#replicas)
   }
@@ -445,8 +351,4 @@ async function within(ms: number, done: Promise<void>): Promise<void> {
 
 async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   await setTimeout(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
-}
-
-function withAuthorities({ tls, clientCa }: ControlOptions): TlsFiles {
-  return clientCa === undefined ? tls! : { ...tls!, ca: clientCa }
 }

@@ -326,8 +326,9 @@ describe("on the embedder's own http.Server", () => {
     server = await startServer({ public: undefined, ...options })
     const detach = server.attach(host)
     const { port, address } = host.address() as AddressInfo
-    server.publicAddress = { host: address, port }
-    server.controlAddress ??= server.publicAddress
+    // Where the test's callers and clients find it.
+    const at = { value: { host: address, port } }
+    Object.defineProperties(server, { publicAddress: at, controlAddress: at })
     return detach
   }
 

@@ -1,0 +1,129 @@
+/** Where a server is reached: the public listener, the control endpoint, or one address for both; and their certificates. */
+import { createServer as createNetServer, type Server as NetServer } from 'node:net'
+import type { SallyportError } from '../protocol/errors.ts'
+import type { Handler } from '../protocol/exchange.ts'
+import { type Listener, listen } from '../protocol/listener.ts'
+import { ControlEndpoint, type EndpointOptions } from './control/endpoint.ts'
+import { Front } from './front.ts'
+import type { ControlOptions, Settings } from './options.ts'
+import { listenOn } from './socket/listen.ts'
+import { loadTls, type TlsFiles, TlsKeeper } from './tls.ts'
+
+export interface Address {
+  readonly host: string
+  readonly port: number
+}
+
+export interface DoorsOptions extends Omit<EndpointOptions, 'control' | 'tls' | 'limits' | 'logger'> {
+  readonly settings: Settings
+  /** Of callers. */
+  readonly handler: Handler
+  readonly onBadRequest: (error: SallyportError, caller: string) => void
+}
+
+/** How long closed sessions may take to say goodbye. */
+const GOODBYE_MS = 1000
+/** Of callers, where they share their address with clients. */
+const MAX_EDGE_CONNECTIONS = 10_000
+
+export class Doors {
+  readonly #options: DoorsOptions
+  readonly #settings: Settings
+  #listener: Listener | undefined
+  #front: NetServer | undefined
+  #publicKeeper: TlsKeeper | undefined
+  #controlKeeper: TlsKeeper | undefined
+  control: ControlEndpoint | undefined
+  publicAddress: Address | undefined
+  controlAddress: Address | undefined
+
+  constructor(options: DoorsOptions) {
+    this.#options = options
+    this.#settings = options.settings
+  }
+
+  async open(): Promise<void> {
+    await this.#openControl()
+    await this.#openPublic()
+  }
+
+  async #openControl(): Promise<void> {
+    const { control, limits, logger } = this.#settings
+    if (control === undefined) return
+    const files = control.plaintext === true || control.tls === undefined ? undefined : withAuthorities(control)
+    const tls = files === undefined ? undefined : await loadTls(files)
+    const endpoint = new ControlEndpoint({ ...this.#options, control, tls, limits, logger })
+    this.control = endpoint
+    if (files !== undefined) this.#controlKeeper = new TlsKeeper(files, fresh => endpoint.setTls(fresh), logger)
+    if (control.port === undefined) return
+    this.controlAddress = await endpoint.listen(control.host ?? '127.0.0.1', control.port)
+    this.#say('control', this.controlAddress)
+  }
+
+  async #openPublic(): Promise<void> {
+    const { public: options, control, logger } = this.#settings
+    if (options === undefined) return
+    const { handler, onBadRequest } = this.#options
+    const host = options.host ?? '127.0.0.1'
+    const tls = options.tls === undefined ? undefined : await loadTls(options.tls)
+    const shared = control?.hostName
+    const place = shared === undefined ? { host, port: options.port } : {}
+    const listener = await listen({ tls, handler, logger, limits: options.limits, onBadRequest, ...place })
+    this.#listener = listener
+    if (options.tls !== undefined) {
+      this.#publicKeeper = new TlsKeeper(options.tls, fresh => listener.setTls(fresh), logger)
+    }
+    this.publicAddress = shared === undefined ? listener.address : await this.#openFront(shared, host, options.port)
+    this.#say('public', this.publicAddress)
+    if (this.controlAddress !== undefined || shared === undefined) return
+    this.controlAddress = this.publicAddress
+    this.#say('control', this.controlAddress)
+  }
+
+  /** One address for both: the server name decides. */
+  async #openFront(controlName: string, host: string, port: number): Promise<Address> {
+    const front = new Front({
+      controlName: controlName.toLowerCase(),
+      control: socket => this.control!.accept(socket, true),
+      edge: socket => this.#listener!.accept(socket),
+    })
+    const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true }
+    this.#front = createNetServer(options, socket => front.accept(socket))
+    this.#front.maxConnections = MAX_EDGE_CONNECTIONS + this.#settings.limits.sessions
+    return listenOn(this.#front, host, port, this.#settings.logger)
+  }
+
+  #say(name: string, address: Address): void {
+    const host = address.host.includes(':') ? `[${address.host}]` : address.host
+    this.#settings.logger.info({ name, address: `${host}:${address.port}` }, 'listening')
+  }
+
+  /** See `Server.reload`. */
+  async reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles }): Promise<boolean> {
+    const clientCa = this.#settings.control?.clientCa
+    const results = await Promise.all([
+      this.#publicKeeper?.reload(fresh.publicTls),
+      this.#controlKeeper?.reload(fresh.controlTls && { ca: clientCa, ...fresh.controlTls }),
+    ])
+    return !results.includes(false)
+  }
+
+  /** Takes no new connections. Resolves when all callers have gone, at the latest after `graceMs`. */
+  async stop(graceMs: number): Promise<void> {
+    this.#front?.close()
+    this.control?.stop()
+    await this.#listener?.close({ graceMs })
+  }
+
+  /** Ends what is still connected; WebSockets that were closed say goodbye, if `graceMs` allows. */
+  async close(graceMs: number): Promise<void> {
+    this.#publicKeeper?.close()
+    this.#controlKeeper?.close()
+    await this.control?.emptied(Math.min(graceMs, GOODBYE_MS))
+    this.control?.close()
+  }
+}
+
+function withAuthorities({ tls, clientCa }: ControlOptions): TlsFiles {
+  return clientCa === undefined ? tls! : { ...tls!, ca: clientCa }
+}
