@@ -158,3 +158,33 @@ describe('by hand', () => {
     expect(await server.end('SIGTERM')).toBe(0)
   })
 })
+
+describe('several instances of a runtime', () => {
+  test('one that is superseded stands by: ready, and status says so', async () => {
+    const server = startServer()
+    const first = await startClient(server, 'demo')
+    await startClient(server, 'demo')
+    await first.line(line => line.msg === 'this instance stands by')
+    const admin = await first.address('admin')
+    expect((await fetch(`http://${admin}/readyz`)).status).toBe(200)
+    expect(await (await fetch(`http://${admin}/metrics`)).text()).toMatch(/^sallyport_active 0$/m)
+    const { out } = await typeOn(first, 'status')
+    expect(out).toMatch(
+      /^ {2}runtime demo, instance [0-9a-f]{8}: standby \(another instance gets the traffic\), epoch 1$/m,
+    )
+    expect(out).toMatch(/^ {2}CONN +SESSION +REPLICA +STATE +AGE +ROUND TRIP +STREAMS +BUFFERED/m)
+  })
+
+  test('one whose routes do not load never takes over: it ends before it dials', async () => {
+    const server = startServer()
+    const first = await startClient(server, 'demo')
+    writeFileSync(file('bad.yaml'), 'routes: [{ name: x, match: { path: x } }]\n')
+    const bad = start([
+      ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
+      ...['--token.file', file('token-demo'), '--routes', file('bad.yaml')],
+    ])
+    expect(await bad.end()).toBe(3)
+    expect(await list(server)).toHaveLength(2)
+    expect(first.lines.some(line => line.msg === 'this instance stands by')).toBe(false)
+  })
+})
