@@ -1,7 +1,7 @@
 /** A client with a good token and bad manners: says whatever it is told to, as frames and as control messages. */
 import { once } from 'node:events'
 import { WebSocket } from 'ws'
-import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/control.ts'
+import { CONNECT_PATH, type PeerLimits, SUBPROTOCOL } from '../../protocol/control.ts'
 import { Flag, FrameType } from '../../protocol/yamux/frame.ts'
 import { type Frame, FrameReader, frame } from '../protocol/yamux/support.ts'
 import type { World } from './world.ts'
@@ -51,7 +51,7 @@ export class RawClient {
   }
 
   /** Comes in, and says that it can serve `runtime`. */
-  static async connect(world: World, runtime: string): Promise<RawClient> {
+  static async connect(world: World, runtime: string, limits: PeerLimits = {}): Promise<RawClient> {
     const authorization = `Bearer ${await world.secrets.token(runtime)}`
     const ws = new WebSocket(`wss://127.0.0.1:${world.controlPort}${CONNECT_PATH}`, [SUBPROTOCOL], {
       ca: world.secrets.ca,
@@ -67,7 +67,7 @@ export class RawClient {
       }),
     ])
     const about = { instance: `i${process.hrtime.bigint()}`, startedMs: Date.now(), lastEpoch: 0, connection: 0 }
-    client.say({ type: 'hello', minor: 0, software: 'attacker/1', ...about })
+    client.say({ type: 'hello', minor: 0, software: 'attacker/1', limits, ...about })
     await client.heard('welcome')
     client.say({ type: 'ready' })
     await client.heard('ready')
