@@ -1,10 +1,13 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
 import { Running } from './process.ts'
 import { sallyport } from './run.ts'
+
+// Each starts several processes, and other suites may run beside.
+vi.setConfig({ testTimeout: 60_000 })
 
 let folder: string
 let keys: TokenKeys
