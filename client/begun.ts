@@ -7,13 +7,6 @@
 const KEEP_MS = 60_000
 const MAX_ENDED = 65_536
 
-const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'QUERY'])
-
-/** RFC 9110 section 9.2.1 (and QUERY): the caller asks for nothing to be changed. TRACE never comes this far. */
-export function isSafe(method: string): boolean {
-  return SAFE.has(method)
-}
-
 export class BegunExchanges {
   readonly #maxEnded: number
   readonly #now: () => number

@@ -19,10 +19,11 @@ import type {
   ResponseSink,
 } from '../protocol/exchange.ts'
 import type { Logger } from '../protocol/log.ts'
+import { isSafe } from '../protocol/methods.ts'
 import type { Preamble } from '../protocol/preamble.ts'
 import { answerProblem, isUnder } from '../protocol/problem.ts'
 import type { Stream } from '../protocol/yamux/stream.ts'
-import { type BegunExchanges, isSafe } from './begun.ts'
+import type { BegunExchanges } from './begun.ts'
 
 /** The session that an exchange came by. */
 export interface SessionView {

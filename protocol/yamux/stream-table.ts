@@ -1,6 +1,8 @@
 import type { Stream } from './stream.ts'
 
 const LEAST_SLOTS = 16
+/** A larger table is not kept once it is empty. */
+const KEPT_SLOTS = 256
 
 /**
  * The open streams of a session by id: a hash table with open addressing. A `Map` through which thousands of streams a
@@ -28,7 +30,7 @@ export class StreamTable {
     let hole = this.#find(id)
     if (slots[hole] === undefined) return
     this.size--
-    if (this.size === 0 && last >= LEAST_SLOTS) {
+    if (this.size === 0 && slots.length > KEPT_SLOTS) {
       this.#slots = emptySlots(LEAST_SLOTS)
       return
     }

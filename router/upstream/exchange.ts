@@ -4,10 +4,10 @@
  */
 import type { SallyportError } from '../../protocol/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import { isSafe } from '../../protocol/methods.ts'
 import type { Connection, Pool } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
-const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
 /** Largest body that is kept for sending again. */
 const KEEP_BYTES = 64 * 1024
 const FIRST_PAUSE_MS = 100
@@ -157,7 +157,7 @@ export class UpstreamExchange implements RequestSink {
   }
 
   #maySendAgain(): boolean {
-    if (this.#request.bodyBytes === 0 && SAFE_METHODS.has(this.#request.method)) return true
+    if (this.#request.bodyBytes === 0 && isSafe(this.#request.method)) return true
     return this.#options.idempotent && (this.#kept !== undefined || this.#request.bodyBytes === 0)
   }
 

@@ -1,6 +1,7 @@
 /** Whether an exchange that a session did not answer may be sent again, and to whom (design: sent again or not). */
 import type { SallyportError } from '../../protocol/errors.ts'
 import { type RefusalCode, RefusedError } from '../../protocol/exchange/refusal.ts'
+import { isSafe } from '../../protocol/methods.ts'
 
 /** `instance`: only to the one that was asked before, which remembers what it has begun. */
 export type Repeat = 'never' | 'instance' | 'anywhere'
@@ -13,13 +14,11 @@ const FINAL: ReadonlySet<RefusalCode> = new Set([
   'too-late',
   'caller-not-allowed',
 ])
-/** The same methods that an instance does not remember (SPEC.md, section 6). */
-const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'QUERY'])
 
 /** `unsent`: no stream could be opened, so nobody has seen it. */
 export function mayRepeat(error: SallyportError, method: string, unsent: boolean): Repeat {
   if (error instanceof RefusedError) return FINAL.has(error.refusal) ? 'never' : 'anywhere'
   if (unsent) return 'anywhere'
   if (error.reason !== 'session-lost') return 'never'
-  return SAFE.has(method) ? 'anywhere' : 'instance'
+  return isSafe(method) ? 'anywhere' : 'instance'
 }

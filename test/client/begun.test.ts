@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { BegunExchanges, isSafe } from '../../client/begun.ts'
+import { BegunExchanges } from '../../client/begun.ts'
+import { isSafe } from '../../protocol/methods.ts'
 
 describe('BegunExchanges', () => {
   it('refuses an exchange that is under way, or ended within 60 s', () => {

@@ -610,7 +610,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'router/upstream/exchange.ts',
-        'if (this.#request.bodyBytes === 0 && SAFE_METHODS.has(this.#request.method)) return true',
+        'if (this.#request.bodyBytes === 0 && isSafe(this.#request.method)) return true',
         'return true',
       ],
     ],
