@@ -263,6 +263,7 @@ export class Registry<M extends Member, H = never> {
   /** Tells the sessions of this replica what the directory says of their instances. */
   #apply(standing: Standing): void {
     const { runtime, active } = standing
+    this.#options.record?.('learned', runtime, active, standing.epoch)
     for (const instance of this.#runtimes.get(runtime)?.values() ?? []) {
       // A directory that lost its memory does not take from an instance what it holds.
       const epoch = standing.instances.get(instance.id)?.epoch ?? instance.grant.epoch
@@ -277,7 +278,7 @@ export class Registry<M extends Member, H = never> {
     if (known && grant.epoch === before.epoch && grant.active === before.active) return
     instance.known = true
     instance.grant = grant
-    this.#options.record?.(grant.active ? 'acquired' : 'learned', runtime, instance.id, grant.epoch)
+    if (grant.active) this.#options.record?.('acquired', runtime, instance.id, grant.epoch)
     if (grant.active && !before.active) {
       this.#options.logger.info({ runtime, instance: instance.id, epoch: grant.epoch }, 'instance is active')
     }

@@ -6,6 +6,7 @@ import type { Directory } from './directory/directory.ts'
 import { MemoryDirectory } from './directory/memory.ts'
 import type { RedisAddress } from './directory/redis-link.ts'
 import type { Settings } from './options.ts'
+import { joinAddress } from './peer/link.ts'
 import { Peers } from './peer/peers.ts'
 import type { SplicedSession } from './peer/splice.ts'
 import type { PeerOptions, RedisOptions } from './replica-options.ts'
@@ -44,7 +45,7 @@ async function openShared(settings: Settings, options: RedisOptions): Promise<Re
   const directory = new RedisDirectory({
     redis: () => readAddress(options),
     replica,
-    address: opened?.address ?? '',
+    address: opened?.peers.address ?? '',
     leaseMs,
     prefix,
     logger,
@@ -77,10 +78,10 @@ async function openPeers({ limits, logger }: Settings, peer: PeerOptions, oursel
     maxWindowBytes: limits.maxWindowBytes,
     logger,
   })
-  const address = await peers.bind(peer.host ?? '127.0.0.1', peer.port)
-  logger.info({ name: 'peer', address }, 'listening')
+  const bound = await peers.bind(peer.host ?? '127.0.0.1', peer.port, peer.advertise)
+  logger.info({ name: 'peer', address: joinAddress(bound.host, bound.port) }, 'listening')
   const keeper = new TlsKeeper(peer.tls, pair => peers.setTls({ ...pair, ca }), logger)
-  return { peers, keeper, address: peer.advertise ?? address }
+  return { peers, keeper }
 }
 
 /** The revocations of all replicas, where there is a directory of several servers. */

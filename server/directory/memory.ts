@@ -10,6 +10,8 @@ import {
 import { enter, leave, newRecord, type RuntimeRecord, standingOf } from './record.ts'
 
 const REPLICA = 'this'
+/** Nobody else writes here, so nothing is waited for. */
+const NOW = { nowMs: 0, leaseMs: 0, young: false }
 /** Runtimes that are remembered after their last instance left. */
 const MAX_RUNTIMES = 100_000
 
@@ -34,11 +36,11 @@ export class MemoryDirectory implements Directory {
 
   async ready({ runtime, instance, lastEpoch }: Claim): Promise<Standing> {
     const entrance = { instance, replica: REPLICA, presented: presentedEpoch(lastEpoch), seen: 0, seenActive: '' }
-    return this.#change(runtime, record => enter(record, entrance, { nowMs: 0, leaseMs: 0 }))
+    return this.#change(runtime, record => enter(record, entrance, NOW))
   }
 
   gone(runtime: string, instance: string): void {
-    if (this.#records.has(runtime)) this.#change(runtime, record => leave(record, instance, REPLICA, 0))
+    if (this.#records.has(runtime)) this.#change(runtime, record => leave(record, instance, REPLICA, NOW))
   }
 
   #change(runtime: string, change: (record: RuntimeRecord) => void): Standing {

@@ -30,6 +30,8 @@ export interface Entrance {
 export interface Now {
   readonly nowMs: number
   readonly leaseMs: number
+  /** The directory began to remember less than a lease ago: who holds what may not be written back yet. */
+  readonly young: boolean
 }
 
 export function newRecord(): RuntimeRecord {
@@ -43,32 +45,33 @@ export function enter(record: RuntimeRecord, entrance: Entrance, now: Now): void
   record.instances.set(instance, holding)
   holding.replicas.add(replica)
   holding.epoch = Math.max(holding.epoch, presented)
-  if (holding.epoch === 0) grant(record, instance)
+  if (holding.epoch === 0) grant(record, instance, now)
   else if (holding.epoch === record.epoch && record.active === '') record.active = instance
   else remember(record, holding.epoch, instance, now)
   forget(record)
-  settle(record, now.nowMs)
+  settle(record, now)
 }
 
 /** A replica has no live session of the instance any more. */
-export function leave(record: RuntimeRecord, instance: string, replica: string, nowMs: number): void {
+export function leave(record: RuntimeRecord, instance: string, replica: string, now: Now): void {
   record.instances.get(instance)?.replicas.delete(replica)
-  settle(record, nowMs)
+  settle(record, now)
 }
 
 /** If the active instance has no live session, the one with the highest epoch that has one takes over. */
-export function settle(record: RuntimeRecord, nowMs: number): void {
-  if ((record.instances.get(record.active)?.replicas.size ?? 0) > 0 || nowMs < record.lostUntilMs) return
+export function settle(record: RuntimeRecord, now: Now): void {
+  if ((record.instances.get(record.active)?.replicas.size ?? 0) > 0 || now.nowMs < record.lostUntilMs) return
   let next: string | undefined
   for (const [name, { epoch, replicas }] of record.instances) {
     if (replicas.size === 0) continue
     const best = next === undefined ? -1 : record.instances.get(next)!.epoch
     if (epoch > best || (epoch === best && name > next!)) next = name
   }
-  if (next !== undefined) grant(record, next)
+  if (next !== undefined) grant(record, next, now)
 }
 
-function grant(record: RuntimeRecord, instance: string): void {
+function grant(record: RuntimeRecord, instance: string, { young }: Now): void {
+  if (young) return
   record.epoch++
   record.instances.get(instance)!.epoch = record.epoch
   record.active = instance

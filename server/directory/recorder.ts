@@ -2,7 +2,7 @@
 export type Deed =
   /** An instance was said to be active under this epoch. */
   | 'acquired'
-  /** An instance was said to be a standby; the epoch is its own. */
+  /** This became known to be the latest epoch, and the instance to hold it. */
   | 'learned'
   /** The directory confirmed that what is known holds. */
   | 'renewed'

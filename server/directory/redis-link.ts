@@ -83,14 +83,21 @@ export class RedisLink {
   }
 
   /** Rejects when the link breaks, which it does if any answer takes longer than its deadline. */
-  async run(script: Script, key: string, args: readonly string[]): Promise<string | null> {
+  async run(script: Script, keys: string | readonly string[], args: readonly string[]): Promise<string | null> {
     if (this.#closed !== undefined) throw this.#closed
     if (this.#pending.size >= MAX_PENDING) throw new Error('too many operations wait for Redis')
+    const all = [keys].flat()
     const operation = { sentMs: performance.now() }
     this.#pending.add(operation)
     this.#watch()
     try {
-      const answer = await this.#client.sendCommand<string | null>(['EVALSHA', script.sha, '1', key, ...args])
+      const answer = await this.#client.sendCommand<string | null>([
+        'EVALSHA',
+        script.sha,
+        String(all.length),
+        ...all,
+        ...args,
+      ])
       this.roundTripMs = performance.now() - operation.sentMs
       return answer
     } catch (error) {

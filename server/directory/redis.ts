@@ -78,8 +78,8 @@ export class RedisDirectory implements Directory {
   #state: DirectoryState | undefined
   /** Somebody was told that nothing may be acted on. */
   #missed = false
-  /** Nobody listens where Redis should be: nobody can be granted anything. */
-  #refused = false
+  /** When nobody listened where Redis should be: then nobody was granted anything. */
+  #refusedMs = Number.NEGATIVE_INFINITY
   #closed = false
   #operations = 0
   #failures = 0
@@ -118,8 +118,13 @@ export class RedisDirectory implements Directory {
   }
 
   #presumes(now: number): boolean {
-    if (this.#contactMs === Number.NEGATIVE_INFINITY) return this.#refused
-    return now < this.#witnesses.vouchedUntilMs()
+    return now < this.#presumedUntilMs()
+  }
+
+  /** Until when it is certain that no other replica was granted anything that we did not hear of. */
+  #presumedUntilMs(): number {
+    const vouchedMs = this.#contactMs > Number.NEGATIVE_INFINITY ? this.#witnesses.vouchedUntilMs() : this.#contactMs
+    return Math.max(this.#refusedMs + this.#options.leaseMs, vouchedMs)
   }
 
   /** Young: it was made, or lost its memory, less than a lease ago; who is live may be about to be written back. */
@@ -192,21 +197,24 @@ export class RedisDirectory implements Directory {
     const seen = this.#known.last(runtime)
     const { leaseMs } = this.#options
     this.#operations++
-    const answer = await link.run(CHANGE, this.#key('runtime', runtime), [
-      operation,
-      runtime,
-      instance,
-      this.replica,
-      String(presented),
-      String(seen?.epoch ?? 0),
-      seen?.active ?? '',
-      String(leaseMs),
-      String(KEEP_LIVE_MS),
-      String(KEEP_EMPTY_MS),
-      String(MAX_INSTANCES),
-      this.#channel,
-      ...this.#dead,
-    ])
+    const answer = await link.run(
+      CHANGE,
+      [this.#key(`runtime:${encodeURIComponent(runtime)}`), this.#key('replicas')],
+      [
+        operation,
+        runtime,
+        instance,
+        this.replica,
+        String(presented),
+        String(seen?.epoch ?? 0),
+        seen?.active ?? '',
+        String(leaseMs),
+        String(KEEP_LIVE_MS),
+        String(KEEP_EMPTY_MS),
+        String(MAX_INSTANCES),
+        this.#channel,
+      ],
+    )
     this.#roundTripMs = link.roundTripMs
     if (link !== this.#link) throw new Error('the directory was lost meanwhile')
     const standing = answer === null ? undefined : parseStanding(answer, this.#now())
@@ -220,9 +228,9 @@ export class RedisDirectory implements Directory {
     return `${this.#options.prefix}:changes`
   }
 
-  /** In braces what a cluster chooses the node by. */
-  #key(kind: string, name: string): string {
-    return `${this.#options.prefix}:${kind}:{${encodeURIComponent(name)}}`
+  /** In braces what a cluster chooses the node by: a script sees all of its keys on one. */
+  #key(name: string): string {
+    return `{${this.#options.prefix}}:${name}`
   }
 
   #learn(standing: Standing): void {
@@ -249,9 +257,10 @@ export class RedisDirectory implements Directory {
   async #connect(): Promise<void> {
     if (this.#closed) return
     const { leaseMs } = this.#options
+    const startedMs = this.#now()
     try {
       const address = await this.#options.redis()
-      const deadlineMs = Math.min(2000, leaseMs / 4)
+      const deadlineMs = Math.min(2000, Math.max(250, leaseMs / 4))
       let link: RedisLink | undefined
       link = await RedisLink.open(address, this.#channel, deadlineMs, {
         message: text => this.#message(text),
@@ -269,7 +278,7 @@ export class RedisDirectory implements Directory {
       void this.#writeBack(link)
     } catch (error) {
       this.#failures++
-      this.#refused = isRefused(error)
+      if (isRefused(error)) this.#refusedMs = startedMs
       this.#logger.debug({ err: error }, 'the directory is not reachable')
       if (this.#link === undefined) this.#again()
     }
@@ -278,8 +287,8 @@ export class RedisDirectory implements Directory {
 
   /** Until when what was known before this connection holds. */
   #validUntilMs(): number {
-    const now = this.#now()
-    return this.#presumes(now) ? now + this.#options.leaseMs : this.#contactUntilMs
+    const untilMs = Math.max(this.#contactUntilMs, this.#presumedUntilMs())
+    return Math.min(untilMs, this.#now() + this.#options.leaseMs)
   }
 
   #lost(link: RedisLink, error: Error): void {
@@ -302,22 +311,24 @@ export class RedisDirectory implements Directory {
     clearTimeout(this.#timer)
     const sentMs = this.#now()
     this.#operations++
-    const answer = await link.run(RENEW, `${this.#options.prefix}:replicas`, [
-      this.replica,
-      address,
-      String(leaseMs),
-      String(KEEP_DEAD_MS),
-    ])
+    const answer = await link.run(
+      RENEW,
+      [this.#key('replicas')],
+      [this.replica, address, String(leaseMs), String(KEEP_DEAD_MS)],
+    )
     if (link !== this.#link) return
     const { ageMs, lapsed, replicas } = parseRenewal(answer!)
-    this.#contactMs = sentMs
-    this.#contactUntilMs = sentMs + leaseMs
+    const isYoung = ageMs < leaseMs
+    if (!isYoung) {
+      this.#contactMs = sentMs
+      this.#contactUntilMs = sentMs + leaseMs
+    }
     this.#roundTripMs = link.roundTripMs
     this.#bornMs = this.#now() - ageMs
     this.#replicas = replicas
     this.#dead = replicas.filter(({ leftMs }) => leftMs < 0).map(({ name }) => name)
-    this.#witnesses.confirmed(sentMs, replicas)
-    this.#options.record?.('renewed', '', '', 0)
+    this.#witnesses.confirmed(isYoung ? undefined : sentMs, replicas)
+    if (!isYoung) this.#options.record?.('renewed', '', '', 0)
     this.#judge()
     this.#timer = setTimeout(() => void this.#tick(link, lapsed).catch(() => {}), leaseMs / 4).unref()
   }
@@ -356,20 +367,24 @@ export class RedisDirectory implements Directory {
     }
   }
 
-  /** A part of all sessions, so that each is confirmed once an hour; and those whose active instance is gone, now. */
+  /** A part of all sessions, so that each is confirmed once an hour; and at once those that wait for an epoch. */
   async #confirm(link: RedisLink): Promise<void> {
     const live = [...(this.#listener?.live() ?? [])]
-    const vacant = live.filter(({ runtime }) => this.#isVacant(runtime))
+    const waiting = live.filter(claim => this.#isWaiting(claim))
     if (this.#confirming.length === 0) this.#confirming = live
     const share = Math.ceil((live.length * this.#options.leaseMs) / 4 / CONFIRM_EVERY_MS)
     // Those that have left since the round began would be entered again.
     const isLive = new Set(live.map(({ runtime, instance }) => keyOf(runtime, instance)))
-    const next = this.#confirming.splice(0, share).filter(({ runtime, instance }) => isLive.has(keyOf(runtime, instance)))
-    await this.#confirmAll(link, [...vacant, ...next])
+    const next = this.#confirming
+      .splice(0, share)
+      .filter(({ runtime, instance }) => isLive.has(keyOf(runtime, instance)))
+    await this.#confirmAll(link, [...waiting, ...next])
   }
 
-  #isVacant(runtime: string): boolean {
+  /** It has none yet, or the active instance of its runtime is gone. */
+  #isWaiting({ runtime, instance }: Claim): boolean {
     const standing = this.#known.last(runtime)
+    if ((standing?.instances.get(instance)?.epoch ?? 0) === 0) return true
     const replicas = standing?.instances.get(standing.active)?.replicas ?? []
     return replicas.every(replica => this.#dead.includes(replica))
   }
@@ -379,7 +394,7 @@ export class RedisDirectory implements Directory {
   /** Says and logs what has become of the directory. */
   #judge(): void {
     const { state } = this
-    this.#witnesses.watch(state !== 'connected' || this.#link === undefined)
+    this.#witnesses.watch(state !== 'connected' || this.#link === undefined || this.young)
     const regained = this.#missed && state !== 'lost'
     if (regained) this.#missed = false
     this.#say(state)
@@ -409,7 +424,7 @@ export class RedisDirectory implements Directory {
     if (this.#closed) return
     const link = this.#link
     try {
-      await link?.run(RENEW, `${this.#options.prefix}:replicas`, [this.replica, '', '0', String(KEEP_DEAD_MS)])
+      await link?.run(RENEW, [this.#key('replicas')], [this.replica, '', '0', String(KEEP_DEAD_MS)])
     } catch {
       // The lease ends by itself.
     }

@@ -1,8 +1,9 @@
 /**
  * What runs in Redis, each in one piece. Numbers travel as text: JSON in Lua keeps 14 digits.
  *
- * A runtime's record is one hash, so that a cluster may keep different runtimes on different nodes: `@epoch`, `@active`,
- * `@lost`, `@version`, and for each instance its epoch and the replicas that have live sessions of it.
+ * A runtime's record is a hash: `@epoch`, `@active`, `@lost`, `@version`, and for each instance its epoch and the replicas
+ * that have live sessions of it. Another hash has the replicas, each with the end of its lease, and `@born`: when the
+ * directory began to remember.
  */
 import { createHash } from 'node:crypto'
 
@@ -22,11 +23,11 @@ local function text(number) return string.format('%.0f', number) end
 `
 
 /**
- * Reads or changes one runtime's record by the rules of \`record.ts\`, tells the channel if it changed, and returns it;
+ * Reads or changes one runtime's record by the rules of `record.ts`, tells the channel if it changed, and returns it;
  * nothing if there is none.
  *
- * KEYS: the record. ARGV: enter, leave or look; runtime, instance, replica; epoch presented, epoch seen and who held it;
- * leaseMs, how long records are kept with and without live sessions, the most instances; channel; replicas that are dead.
+ * KEYS: the record, the replicas. ARGV: enter, leave or look; runtime, instance, replica; epoch presented, epoch seen and
+ * who held it; leaseMs, how long records are kept with and without live sessions, the most instances; channel.
  */
 export const CHANGE = script(`${TIME}
 local operation, runtime, instance, replica = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -34,10 +35,16 @@ local presented, seen, seenActive = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7
 local lease, keepLive, keepEmpty, most = tonumber(ARGV[8]), ARGV[9], ARGV[10], tonumber(ARGV[11])
 local channel = ARGV[12]
 
+local alive, all = { [replica] = true }, redis.call('HGETALL', KEYS[2])
+local born = now
+for i = 1, #all, 2 do
+  if all[i] == '@born' then born = tonumber(all[i + 1])
+  elseif tonumber(string.match(all[i + 1], '^%d+')) >= now then alive[all[i]] = true end
+end
+local young = now - born < lease
+
 local stored, before = redis.call('HGETALL', KEYS[1]), {}
 local epoch, active, lost, version, holdings, count = 0, '', 0, 0, {}, 0
-local dead = {}
-for i = 13, #ARGV do dead[ARGV[i]] = true end
 for i = 1, #stored, 2 do
   local field, value = stored[i], stored[i + 1]
   before[field] = value
@@ -49,7 +56,7 @@ for i = 1, #stored, 2 do
     local holding = { replicas = {} }
     for word in string.gmatch(value, '%S+') do
       if holding.epoch == nil then holding.epoch = tonumber(word)
-      elseif not dead[word] then table.insert(holding.replicas, word) end
+      elseif alive[word] then table.insert(holding.replicas, word) end
     end
     holdings[field] = holding
     count = count + 1
@@ -58,6 +65,7 @@ end
 if operation ~= 'enter' and #stored == 0 then return false end
 
 local function grant(name)
+  if young then return end
   epoch = epoch + 1
   holdings[name].epoch = epoch
   active = name

@@ -19,8 +19,8 @@ export interface WitnessListener {
  */
 export interface Witnesses {
   listen(listener: WitnessListener): void
-  /** The directory answered a renewal sent at `sentMs`, and these are all replicas. */
-  confirmed(sentMs: number, replicas: readonly ReplicaLease[]): void
+  /** The directory answered a renewal sent at `sentMs` (undefined: it may have forgotten); these are all replicas. */
+  confirmed(sentMs: number | undefined, replicas: readonly ReplicaLease[]): void
   /** Whether the others are asked now. */
   watch(on: boolean): void
   /** Until when all others vouch, by the monotonic clock. */
@@ -40,7 +40,7 @@ export class NoWitnesses implements Witnesses {
 
   listen(): void {}
 
-  confirmed(_sentMs: number, replicas: readonly ReplicaLease[]): void {
+  confirmed(_sentMs: number | undefined, replicas: readonly ReplicaLease[]): void {
     this.#alone = replicas.every(({ name, leftMs }) => name === this.#replica || leftMs < 0)
   }
 

@@ -10,8 +10,9 @@ import { isReplica, PEER_NAME, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
 
 export interface LinkOptions {
-  /** Name of this replica. */
+  /** Name of this replica, and where it is reached. */
   readonly replica: string
+  readonly address: () => string
   readonly tls: () => PeerTls
   readonly session: Partial<SessionOptions>
   readonly logger: Logger
@@ -26,6 +27,10 @@ export interface LinkOptions {
 
 const CONNECT_MS = 3000
 const RETRY_MS = 1000
+/** Questions on their way. */
+const MAX_ASKED = 8
+/** Clocks of replicas agree on how long ago something was, but for the time that messages take. */
+const MARGIN_MS = 1000
 /** A link whose ping is unanswered for so long gets nothing while another is well. */
 const STALE_MS = 1500
 
@@ -38,19 +43,17 @@ export class PeerLink {
   #named = false
   #timer: NodeJS.Timeout | undefined
   #closed = false
-  /** Nobody listens at its address. */
-  #refused = false
-  /** It said that it stops, or somebody else lives at its address now. */
-  #departed = false
-  /** Since when it is up without a break; later than any time while it is down. */
-  sinceMs = Number.POSITIVE_INFINITY
-  /** It has told all that it knew, on this connection. */
-  whole = false
+  /** It said that it stops, or somebody else lives at its address now: it is granted nothing any more. */
+  departed = false
+  /** It has told all that changed since the directory was there last, and tells what it hears. */
+  #caughtUp = false
   /** When the last question that it answered was sent. */
-  toldMs = Number.NEGATIVE_INFINITY
+  #toldMs = Number.NEGATIVE_INFINITY
+  /** Since when the directory does not know it. */
+  missedMs: number | undefined
   exchanges = 0
   #number = 0
-  readonly #asked = new Map<number, { readonly sentMs: number; readonly whole: boolean }>()
+  readonly #asked = new Map<number, { readonly sentMs: number; readonly catchUp: boolean }>()
   #pingedMs = 0
 
   constructor(name: string, address: string, options: LinkOptions) {
@@ -58,11 +61,6 @@ export class PeerLink {
     this.address = address
     this.#options = options
     this.#dial()
-  }
-
-  /** It can be granted nothing: it is no more. */
-  get gone(): boolean {
-    return this.#refused || this.#departed
   }
 
   get up(): boolean {
@@ -125,7 +123,7 @@ export class PeerLink {
       onControl: text => this.#message(parsePeerMessage(text)),
       onClose: (error, reason) => this.#failed(socket, error ?? new Error(reason)),
     })
-    this.#say({ type: 'replica', name: this.#options.replica })
+    this.#say({ type: 'replica', name: this.#options.replica, address: this.#options.address() })
   }
 
   #say(message: PeerMessage): void {
@@ -147,7 +145,7 @@ export class PeerLink {
         this.#session?.leaveStream(message.stream)
         return
       case 'bye':
-        this.#departed = true
+        this.departed = true
         this.#options.onChange()
         return
       default:
@@ -157,33 +155,52 @@ export class PeerLink {
 
   #isNamed(name: string): void {
     if (name !== this.name) {
-      this.#departed = true
+      this.departed = true
       this.#session?.close('another replica was looked for')
       return
     }
-    this.#departed = false
+    this.departed = false
     this.#named = true
-    this.sinceMs = this.#options.now()
     this.#options.logger.info({ replica: this.name, address: this.address }, 'connected to another replica')
     this.#options.onChange()
     this.#options.onUp()
   }
 
-  /** Asks whether it was granted anything. `whole`: also what it knew before this connection. */
-  ask(whole: boolean): void {
-    if (!this.#named || this.#asked.size > 8) return
+  /** Asks whether it has told all; `sinceMs`: when the directory was there last. */
+  ask(sinceMs: number): void {
+    if (!this.#named || this.#asked.size > MAX_ASKED) return
     const number = ++this.#number
-    this.#asked.set(number, { sentMs: this.#options.now(), whole })
-    this.#say({ type: 'ask', number, whole })
+    const sentMs = this.#options.now()
+    const catchUp = !this.#caughtUp
+    this.#asked.set(number, { sentMs, catchUp })
+    const agoMs = Number.isFinite(sinceMs) ? sentMs - sinceMs + MARGIN_MS : -1
+    this.#say({ type: 'ask', number, ...(catchUp ? { agoMs } : {}) })
   }
 
   #told(number: number): void {
     const asked = this.#asked.get(number)
     if (asked === undefined) return
     this.#asked.delete(number)
-    this.whole ||= asked.whole
-    this.toldMs = Math.max(this.toldMs, asked.sentMs)
+    this.#caughtUp ||= asked.catchUp
+    this.#toldMs = Math.max(this.#toldMs, asked.sentMs)
     this.#options.onChange()
+  }
+
+  /** The directory is there: nobody needs to be asked. */
+  enough(): void {
+    this.#forgetTold()
+    this.#say({ type: 'enough' })
+  }
+
+  #forgetTold(): void {
+    this.#caughtUp = false
+    this.#toldMs = Number.NEGATIVE_INFINITY
+    this.#asked.clear()
+  }
+
+  /** When all that it knew was told here; never, if it was not. */
+  get vouchedMs(): number {
+    return this.#named && this.#caughtUp ? this.#toldMs : Number.NEGATIVE_INFINITY
   }
 
   /** Called often: a link that does not answer is to be known before it is dead. */
@@ -200,15 +217,11 @@ export class PeerLink {
     this.#socket = undefined
     socket.on('error', () => {})
     socket.destroy()
-    this.#refused = (error as NodeJS.ErrnoException).code === 'ECONNREFUSED'
     if (this.#named) this.#options.logger.warn({ replica: this.name, err: error }, 'lost another replica')
     this.#session = undefined
     this.#named = false
-    this.sinceMs = Number.POSITIVE_INFINITY
-    this.toldMs = Number.NEGATIVE_INFINITY
-    this.whole = false
     this.#pingedMs = 0
-    this.#asked.clear()
+    this.#forgetTold()
     if (this.#closed) return
     this.#options.onChange()
     this.#timer = setTimeout(() => this.#dial(), RETRY_MS * (0.5 + Math.random() / 2)).unref()

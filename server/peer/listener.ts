@@ -16,20 +16,20 @@ export interface PeerListenerOptions {
   readonly session: Partial<SessionOptions>
   readonly logger: Logger
   readonly pick: (runtime: string, epoch: number) => SplicedSession | undefined
-  /** All that this replica knows, as texts. */
-  readonly standings: () => Iterable<string>
+  /** What has changed in so many milliseconds, or all that this replica knows (-1), as texts. */
+  readonly standings: (agoMs: number) => Iterable<string>
+  /** Another replica says who it is: the directory may not have told us yet. */
+  readonly onReplica: (name: string, address: string) => void
 }
 
 const HANDSHAKE_MS = 5000
 const MAX_LINKS = 1000
-/** Who asked not longer ago than this still asks. */
-const ASKING_MS = 5000
 
 export class PeerListener {
   readonly #options: PeerListenerOptions
   readonly #server: TlsServer
-  /** With the time of the last question: who asks cannot reach the directory. */
-  readonly #sessions = new Map<Session, number>()
+  /** With whether the other end asks: then it cannot reach the directory. */
+  readonly #sessions = new Map<Session, boolean>()
   /** Exchanges that other replicas handed over, since the start. */
   taken = 0
 
@@ -75,8 +75,8 @@ export class PeerListener {
       onControl: text => this.#message(session, parsePeerMessage(text)),
       onClose: () => this.#sessions.delete(session),
     })
-    this.#sessions.set(session, Number.NEGATIVE_INFINITY)
-    say(session, { type: 'replica', name: this.#options.replica })
+    this.#sessions.set(session, false)
+    say(session, { type: 'replica', name: this.#options.replica, address: '' })
   }
 
   #take(stream: Stream, session: Session): void {
@@ -88,17 +88,31 @@ export class PeerListener {
   }
 
   #message(session: Session, message: PeerMessage | undefined): void {
-    if (message?.type !== 'ask') return
-    this.#sessions.set(session, performance.now())
-    if (message.whole) for (const standing of this.#options.standings()) say(session, { type: 'standing', standing })
-    say(session, { type: 'told', number: message.number })
+    switch (message?.type) {
+      case 'replica':
+        this.#options.onReplica(message.name, message.address)
+        return
+      case 'ask':
+        this.#sessions.set(session, true)
+        if (message.agoMs !== undefined) this.#tellAll(session, message.agoMs)
+        say(session, { type: 'told', number: message.number })
+        return
+      case 'enough':
+        this.#sessions.set(session, false)
+        return
+      default:
+        return
+    }
+  }
+
+  #tellAll(session: Session, agoMs: number): void {
+    for (const standing of this.#options.standings(agoMs)) say(session, { type: 'standing', standing })
   }
 
   /** `all`: what this replica was granted; else what it heard, for those who have no other way to learn it. */
   tell(standing: () => string, all: boolean): void {
-    const sinceMs = performance.now() - ASKING_MS
-    for (const [session, askedMs] of this.#sessions) {
-      if (all || askedMs > sinceMs) say(session, { type: 'standing', standing: standing() })
+    for (const [session, asks] of this.#sessions) {
+      if (all || asks) say(session, { type: 'standing', standing: standing() })
     }
   }
 

@@ -1,12 +1,17 @@
 /** What replicas say to each other beside the streams: JSON, one message each. Unknown types are ignored. */
 export type PeerMessage =
-  /** First, from both ends. */
-  | { readonly type: 'replica'; readonly name: string }
+  /** First, from both ends: its name, and where it is reached. */
+  | { readonly type: 'replica'; readonly name: string; readonly address: string }
   /** The end that accepted tells of an epoch that it was granted, or of what it presumes; see `formatStanding`. */
   | { readonly type: 'standing'; readonly standing: string }
-  /** Have you told all? `whole`: tell everything that you know first. */
-  | { readonly type: 'ask'; readonly number: number; readonly whole: boolean }
+  /**
+   * The end that cannot reach the directory asks: have you told all? And from now on: tell me what you hear. `agoMs`: tell
+   * first what has changed in so many milliseconds; -1: everything.
+   */
+  | { readonly type: 'ask'; readonly number: number; readonly agoMs?: number }
   | { readonly type: 'told'; readonly number: number }
+  /** The directory is there again. */
+  | { readonly type: 'enough' }
   /** The session behind a stream leaves: what would go on for ever is to be finished. */
   | { readonly type: 'leave'; readonly stream: number }
   /** The replica stops, and will be granted nothing any more. */
@@ -19,18 +24,20 @@ export function parsePeerMessage(text: string): PeerMessage | undefined {
   } catch {
     return undefined
   }
-  const { type, name, standing, number, whole, stream } = message ?? {}
+  const { type, name, address, standing, number, agoMs, stream } = message ?? {}
   switch (type) {
     case 'replica':
-      return typeof name === 'string' ? { type, name } : undefined
+      return typeof name === 'string' && typeof address === 'string' ? { type, name, address } : undefined
     case 'standing':
       return typeof standing === 'string' ? { type, standing } : undefined
     case 'ask':
-      return typeof number === 'number' ? { type, number, whole: whole === true } : undefined
+      if (typeof number !== 'number') return undefined
+      return typeof agoMs === 'number' ? { type, number, agoMs } : { type, number }
     case 'told':
       return typeof number === 'number' ? { type, number } : undefined
     case 'leave':
       return typeof stream === 'number' ? { type, stream } : undefined
+    case 'enough':
     case 'bye':
       return { type }
     default:

@@ -27,6 +27,11 @@ export interface PeersOptions {
   readonly pick: (runtime: string, epoch: number) => SplicedSession | undefined
 }
 
+interface Address {
+  readonly host: string
+  readonly port: number
+}
+
 export interface PeerStats {
   /** Other replicas that this one is connected to. */
   readonly connected: number
@@ -47,6 +52,8 @@ const LIMITS = {
 } as const
 const PROBE_MS = 500
 const MAX_PEERS = 1000
+/** How long a replica that is missing is looked for. */
+const FORGET_MS = 60_000
 
 export class Peers implements Witnesses, Hops<Hop> {
   readonly #options: PeersOptions
@@ -57,10 +64,10 @@ export class Peers implements Witnesses, Hops<Hop> {
   readonly #budget: BufferBudget
   readonly #timer: NodeJS.Timeout
   #tls: PeerTls
+  #address = ''
   #witness: WitnessListener | undefined
   #contactMs = Number.NEGATIVE_INFINITY
   #watching = false
-  #askedMs = 0
   #closed = false
   #sent = 0
 
@@ -76,9 +83,10 @@ export class Peers implements Witnesses, Hops<Hop> {
       session: this.#session,
       logger: options.logger,
       pick: options.pick,
-      standings: () => this.#standings(),
+      standings: agoMs => this.#standings(agoMs),
+      onReplica: (name, address) => this.#meet(name, address),
     })
-    this.#timer = setInterval(() => this.#probe(), PROBE_MS).unref()
+    this.#timer = setInterval(() => this.#probe(), Math.min(PROBE_MS, options.leaseMs / 4)).unref()
   }
 
   get #session() {
@@ -90,10 +98,16 @@ export class Peers implements Witnesses, Hops<Hop> {
     }
   }
 
-  /** Returns the address that it listens on, as other replicas may be told of it. */
-  async bind(host: string, port: number): Promise<string> {
+  /** Returns where it listens; others are told `advertise`, if that is another address. */
+  async bind(host: string, port: number, advertise: string | undefined): Promise<Address> {
     const bound = await this.#listener.listen(host, port)
-    return joinAddress(bound.host, bound.port)
+    this.#address = advertise ?? joinAddress(bound.host, bound.port)
+    return bound
+  }
+
+  /** `host:port` by which others reach this replica. */
+  get address(): string {
+    return this.#address
   }
 
   setTls(tls: PeerTls): void {
@@ -123,36 +137,50 @@ export class Peers implements Witnesses, Hops<Hop> {
     this.#witness = listener
   }
 
-  confirmed(sentMs: number, replicas: readonly ReplicaLease[]): void {
-    this.#contactMs = sentMs
+  confirmed(sentMs: number | undefined, replicas: readonly ReplicaLease[]): void {
+    this.#contactMs = sentMs ?? this.#contactMs
     const alive = new Set<string>()
     for (const { name, leftMs, address } of replicas) {
-      if (name === this.#options.replica || leftMs < 0 || address === '' || alive.size >= MAX_PEERS) continue
+      if (name === this.#options.replica || leftMs < 0 || address === '') continue
       alive.add(name)
-      const link = this.#links.get(name)
-      if (link?.address === address) continue
-      link?.close()
-      this.#links.set(name, this.#dial(name, address))
+      this.#meet(name, address)
     }
     for (const [name, link] of this.#links) {
-      // A directory that lost its memory is told again of those that are there.
-      if (alive.has(name) || link.up) continue
-      this.#links.delete(name)
-      link.close()
+      if (alive.has(name) || link.up) link.missedMs = undefined
+      else this.#miss(name, link)
     }
+  }
+
+  /** The directory does not know it (any more): it may come back, and be granted something, for a while. */
+  #miss(name: string, link: PeerLink): void {
+    const now = this.#now()
+    link.missedMs ??= now
+    if (!link.departed && now - link.missedMs < FORGET_MS) return
+    this.#links.delete(name)
+    link.close()
+  }
+
+  #meet(name: string, address: string): void {
+    const link = this.#links.get(name)
+    if (this.#closed || address === '' || link?.address === address || this.#links.size >= MAX_PEERS) return
+    link?.close()
+    this.#links.set(name, this.#dial(name, address))
   }
 
   #dial(name: string, address: string): PeerLink {
     return new PeerLink(name, address, {
       replica: this.#options.replica,
+      address: () => this.#address,
       tls: () => this.#tls,
       session: this.#session,
       logger: this.#logger,
       now: this.#now,
       onStanding: text => this.#heard(text, name),
-      onUp: () => this.#witness?.reached(),
-      onChange: () => {
+      onUp: () => {
         if (this.#watching) this.#ask()
+        this.#witness?.reached()
+      },
+      onChange: () => {
         this.#witness?.changed()
       },
     })
@@ -170,6 +198,7 @@ export class Peers implements Witnesses, Hops<Hop> {
     if (on === this.#watching) return
     this.#watching = on
     if (on) this.#ask()
+    else for (const link of this.#links.values()) link.enough()
   }
 
   #probe(): void {
@@ -181,18 +210,14 @@ export class Peers implements Witnesses, Hops<Hop> {
   }
 
   #ask(): void {
-    const now = this.#now()
-    if (now - this.#askedMs < PROBE_MS / 2) return
-    this.#askedMs = now
-    for (const link of this.#links.values()) link.ask(link.sinceMs > this.#contactMs && !link.whole)
+    for (const link of this.#links.values()) link.ask(this.#contactMs)
   }
 
   vouchedUntilMs(): number {
     let untilMs = Number.POSITIVE_INFINITY
     for (const link of this.#links.values()) {
-      if (link.gone) continue
-      const knowsAll = link.up && (link.whole || link.sinceMs <= this.#contactMs)
-      untilMs = Math.min(untilMs, knowsAll ? link.toldMs + this.#options.leaseMs : Number.NEGATIVE_INFINITY)
+      if (link.departed) continue
+      untilMs = Math.min(untilMs, link.vouchedMs + this.#options.leaseMs)
     }
     return untilMs
   }
@@ -201,9 +226,11 @@ export class Peers implements Witnesses, Hops<Hop> {
     this.#listener.tell(() => formatStanding(standing, this.#now()), own)
   }
 
-  *#standings(): IterableIterator<string> {
+  *#standings(agoMs: number): IterableIterator<string> {
     const now = this.#now()
-    for (const standing of this.#witness?.standings() ?? []) yield formatStanding(standing, now)
+    for (const standing of this.#witness?.standings() ?? []) {
+      if (agoMs < 0 || standing.changedMs >= now - agoMs) yield formatStanding(standing, now)
+    }
   }
 
   // The end.

@@ -20,7 +20,9 @@ export class Replicas {
   readonly redis: Redis
 
   static async start(): Promise<Replicas> {
-    return new Replicas(await Redis.start())
+    const redis = await Redis.start()
+    await redis.age()
+    return new Replicas(redis)
   }
 
   private constructor(redis: Redis) {

@@ -18,7 +18,7 @@ export interface RedisOptions {
 
 /** What a user of the directory has to be allowed; docs/scaling.md says the same. */
 export const DIRECTORY_RIGHTS =
-  '~sallyport:* &sallyport:* +hello +auth +client|setname +select +ping +script|load +evalsha +subscribe +unsubscribe ' +
+  '~{sallyport}:* &sallyport:* +hello +auth +client|setname +select +ping +script|load +evalsha +subscribe +unsubscribe ' +
   '+hget +hset +hdel +hgetall +del +pexpire +publish +time'
 
 /** A real Redis of the test's own, without persistence: what is restarted is empty. */
@@ -91,6 +91,11 @@ export class Redis {
 
   resume(): void {
     this.#child?.kill('SIGCONT')
+  }
+
+  /** As if the directory had been there for long: a young one grants nothing for a while. */
+  async age(prefix = 'sallyport'): Promise<void> {
+    await this.command('HSET', `{${prefix}}:replicas`, '@born', '0')
   }
 
   /** One command, as the default user. */

@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { MAX_INSTANCES } from '../../../server/directory/directory.ts'
-import { enter, leave, newRecord, type RuntimeRecord, standingOf } from '../../../server/directory/record.ts'
+import { enter, leave, type Now, newRecord, type RuntimeRecord, standingOf } from '../../../server/directory/record.ts'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
-import { CHANGE } from '../../../server/directory/scripts.ts'
+import { CHANGE, RENEW } from '../../../server/directory/scripts.ts'
 import { formatStanding, parseStanding } from '../../../server/directory/standing.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
@@ -51,10 +51,12 @@ function shapeOf(text: string) {
   }
 }
 
-function apply(record: RuntimeRecord, step: Step, leaseMs: number): void {
-  if (step.what === 'enter') enter(record, step, { nowMs: 1, leaseMs })
-  else if (step.what === 'leave') leave(record, step.instance, step.replica, 1)
-  else for (const name of record.instances.keys()) leave(record, name, step.replica, 1)
+const at = (leaseMs: number, young = false): Now => ({ nowMs: 1, leaseMs, young })
+
+function apply(record: RuntimeRecord, step: Step, now: Now): void {
+  if (step.what === 'enter') enter(record, step, now)
+  else if (step.what === 'leave') leave(record, step.instance, step.replica, now)
+  else for (const name of record.instances.keys()) leave(record, name, step.replica, now)
 }
 
 describe('the rules of epochs', () => {
@@ -66,7 +68,7 @@ describe('the rules of epochs', () => {
         const granted = new Map<number, string>()
         for (const step of list) {
           const old = new Map([...record.instances].map(([name, { epoch }]) => [name, epoch]))
-          apply(record, step, leaseMs)
+          apply(record, step, at(leaseMs))
           // The latest epoch never falls, and no instance is set back.
           expect(record.epoch).toBeGreaterThanOrEqual(before)
           before = record.epoch
@@ -90,14 +92,14 @@ describe('the rules of epochs', () => {
   test('reconnecting never raises an epoch, for whoever was active last', () => {
     const record = newRecord()
     const come = (name: string) =>
-      enter(record, { instance: name, replica: 'r1', presented: 0, seen: 0, seenActive: '' }, { nowMs: 1, leaseMs: 0 })
+      enter(record, { instance: name, replica: 'r1', presented: 0, seen: 0, seenActive: '' }, at(0))
     for (let i = 0; i < 3; i++) {
       come('a')
-      leave(record, 'a', 'r1', 1)
+      leave(record, 'a', 'r1', at(0))
     }
     expect(record.epoch).toBe(1)
     come('b')
-    leave(record, 'b', 'r1', 1)
+    leave(record, 'b', 'r1', at(0))
     come('b')
     expect([record.epoch, record.active]).toEqual([2, 'b'])
   })
@@ -106,8 +108,8 @@ describe('the rules of epochs', () => {
     const record = newRecord()
     for (let i = 0; i < MAX_INSTANCES + 5; i++) {
       const entrance = { instance: `i${i}`, replica: 'r1', presented: 0, seen: 0, seenActive: '' }
-      enter(record, entrance, { nowMs: 1, leaseMs: 0 })
-      leave(record, `i${i}`, 'r1', 1)
+      enter(record, entrance, at(0))
+      leave(record, `i${i}`, 'r1', at(0))
     }
     expect(record.instances.size).toBe(MAX_INSTANCES)
     expect(record.instances.has('i0')).toBe(false)
@@ -117,7 +119,7 @@ describe('the rules of epochs', () => {
     const record = newRecord()
     for (const name of ['a', 'b']) {
       const entrance = { instance: name, replica: 'r%201~x', presented: 0, seen: 0, seenActive: '' }
-      enter(record, entrance, { nowMs: 1, leaseMs: 0 })
+      enter(record, entrance, at(0))
     }
     const standing = { ...standingOf('demo', record, 90), version: 1_795_243_908_861_234 }
     expect(parseStanding(formatStanding(standing, 100), 100)).toEqual(standing)
@@ -143,38 +145,48 @@ describe.runIf(needs('redis'))('the same rules in Redis', () => {
     await redis.stop()
   })
 
-  let runtimes = 0
-  test.each([0, 1e12])('give the same, step by step (%i)', async leaseMs => {
+  let runs = 0
+  test.each([
+    ['nothing is waited for', 0, '0', false],
+    ['what comes to light late is waited for', 1e12, '0', false],
+    ['the directory is young', 1e12, undefined, true],
+  ] as const)('give the same, step by step: %s', async (_name, leaseMs, born, young) => {
     await fc.assert(
       fc.asyncProperty(steps, async list => {
         const record = newRecord()
-        const key = `sallyport:runtime:{test${runtimes++}}`
+        const [key, replicas] = [`sallyport:record:${runs}`, `sallyport:replicas:${runs++}`]
+        const renew = (name: string, forMs: number) => link.run(RENEW, replicas, [name, '', String(forMs), '0'])
+        if (born !== undefined) await redis.command('HSET', replicas, '@born', born)
         for (const step of list) {
           // Death shows when somebody looks.
+          await renew(step.replica, step.what === 'dies' ? 0 : 1e6)
           const operation = step.what === 'dies' ? 'look' : step.what
           const args = step.what === 'enter' ? [step.presented, step.seen, step.seenActive] : [0, 0, '']
           const who = step.what === 'dies' ? ['', ''] : [step.instance, step.replica]
-          const dead = step.what === 'dies' ? [step.replica] : []
           const kept = ['1000000', '1000000', String(MAX_INSTANCES)]
-          const told = [operation, 'demo', ...who, ...args.map(String), String(leaseMs), ...kept, 'none', ...dead]
-          const answer = await link.run(CHANGE, key, told)
+          const told = [operation, 'demo', ...who, ...args.map(String), String(leaseMs), ...kept, 'none']
+          const answer = await link.run(CHANGE, [key, replicas], told)
           if (answer === null) continue
+          const now = at(leaseMs, young)
           if (step.what === 'dies') {
             for (const { replicas } of record.instances.values()) replicas.delete(step.replica)
-            leave(record, '', '', 1)
-          } else apply(record, step, leaseMs)
+            leave(record, '', '', now)
+          } else apply(record, step, now)
           expect(shapeOf(answer)).toEqual(shape(record))
         }
       }),
-      { numRuns: 150 },
+      { numRuns: 100 },
     )
   })
 
   test('the version grows with every change and with nothing else, and no number loses digits', async () => {
     const run = (operation: string, ...who: string[]) =>
-      link.run(CHANGE, 'sallyport:runtime:{versions}', [
-        ...[operation, 'demo', ...who, '0', '0', '', '0', '1000000', '1000000', '32', 'none'],
-      ])
+      link.run(
+        CHANGE,
+        ['sallyport:versions', 'sallyport:all'],
+        [...[operation, 'demo', ...who, '0', '0', '', '0', '1000000', '1000000', '32', 'none']],
+      )
+    for (const name of ['r1', 'r2']) await link.run(RENEW, 'sallyport:all', [name, '', '1000000', '0'])
     const versions: number[] = []
     for (const replica of ['r1', 'r1', 'r2', 'r2'])
       versions.push(parseStanding((await run('enter', 'a', replica))!, 0).version)

@@ -1,0 +1,89 @@
+/**
+ * Leases and epochs, by what replicas did: random schedules with faults, and a checker that says whether the history was
+ * legal. `SALLYPORT_SEED` begins with a given seed.
+ */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createAuthority, createReplicaCertificate } from '../../certs/index.ts'
+import type { PeerTls } from '../../server/peer/tls.ts'
+import { long, needs } from '../support/needs.ts'
+import { Redis } from '../support/redis.ts'
+import { type Entry, judge } from './history.ts'
+import { LEASE_MS, type Run, Schedule } from './schedule.ts'
+
+const SCHEDULES = 200
+/** In the normal run as many as fit. */
+const BUDGET_MS = long ? Number.POSITIVE_INFINITY : 12_000
+const LANES = 4
+
+describe('the checker', () => {
+  const at = (atMs: number, replica: string, deed: Entry['deed'], epoch: number): Entry => ({
+    ...{ atMs, replica, deed, runtime: 'demo', instance: 'i', epoch },
+  })
+
+  test.each<[string, Entry[], number]>([
+    ['a stream on the latest epoch', [at(0, 'a', 'acquired', 1), at(9e9, 'a', 'routed', 1)], 0],
+    ['one after a later epoch was learned', [at(0, 'a', 'learned', 2), at(1, 'a', 'routed', 1)], 1],
+    ['one of another replica within the lease', [at(0, 'b', 'acquired', 2), at(99, 'a', 'routed', 1)], 0],
+    ['one of another replica after the lease', [at(0, 'b', 'acquired', 2), at(106, 'a', 'routed', 1)], 1],
+    ['one of a replica that never heard of any', [at(0, 'a', 'routed', 1)], 0],
+    [
+      'one after the second grant, a lease after the first',
+      [at(0, 'b', 'acquired', 2), at(90, 'c', 'learned', 2), at(150, 'a', 'routed', 1)],
+      1,
+    ],
+  ])('%s', (_name, history, wrong) => {
+    expect(judge(history, 100)).toHaveLength(wrong)
+  })
+})
+
+describe.runIf(needs('redis'))('leases and epochs', () => {
+  const redises: Redis[] = []
+  let tls: PeerTls
+  beforeAll(async () => {
+    const authority = await createAuthority()
+    const made = await createReplicaCertificate(authority)
+    tls = { cert: made.certificate, key: made.key, ca: authority.certificate }
+    for (let i = 0; i < LANES; i++) redises.push(await Redis.start())
+  })
+  afterAll(async () => {
+    await Promise.all(
+      redises.map(redis => {
+        redis.resume()
+        return redis.stop()
+      }),
+    )
+  })
+
+  test(
+    'hold in random schedules with faults',
+    async () => {
+      const first = Number(process.env.SALLYPORT_SEED ?? Math.floor(Math.random() * 1e9))
+      const untilMs = performance.now() + BUDGET_MS
+      let next = 0
+      let routed = 0
+      const failures: { seed: number; run: Run; wrong: string[] }[] = []
+      const lane = async (redis: Redis): Promise<void> => {
+        while (next < SCHEDULES && performance.now() < untilMs) {
+          const seed = first + next++
+          await redis.command('FLUSHALL')
+          await redis.age()
+          const run = await new Schedule(seed, redis, tls).run()
+          routed += run.routed
+          const wrong = judge(run.history, LEASE_MS)
+          if (!run.agreed) wrong.push('the replicas did not come to agree')
+          if (wrong.length > 0) failures.push({ seed, run, wrong })
+        }
+      }
+      await Promise.all(redises.map(lane))
+      console.log(
+        `${next} schedules from seed ${first}: ${routed} streams opened, ${failures.length} histories illegal`,
+      )
+      for (const { seed, run, wrong } of failures.slice(0, 3)) {
+        console.log(`SALLYPORT_SEED=${seed}: ${wrong.length} times, ${wrong[0]}\n  ${run.steps.join('\n  ')}`)
+      }
+      expect(failures.map(({ seed }) => seed)).toEqual([])
+      expect(routed).toBeGreaterThan(next * 100)
+    },
+    long ? 900_000 : 60_000,
+  )
+})
