@@ -12,7 +12,7 @@ export interface RedisOptions {
   readonly password?: string | { readonly file: string } | undefined
   /** PEM certificates of the authority that signed Redis's certificate; default those of the system. */
   readonly ca?: string | Buffer | undefined
-  /** How long what a replica knows counts without being confirmed. From 1,000; default 10,000. */
+  /** How long what a replica knows counts without being confirmed. From 1,000; default 5,000. */
   readonly leaseMs?: number | undefined
   /** What keys and the channel begin with. Default `sallyport`. */
   readonly prefix?: string | undefined
@@ -37,7 +37,7 @@ export function checkReplicas(directory: Directory | RedisOptions | undefined, p
   const redis = directory !== undefined && 'url' in directory ? directory : undefined
   if (redis !== undefined) {
     demand(/^rediss?:\/\/[^/]/.test(redis.url), 'directory.url must begin with redis:// or rediss://')
-    demand((redis.leaseMs ?? 10_000) >= 1000, 'directory.leaseMs must be at least 1000')
+    demand((redis.leaseMs ?? 5000) >= 1000, 'directory.leaseMs must be at least 1000')
     demand(/^[a-z0-9:._-]{1,64}$/i.test(redis.prefix ?? 'sallyport'), 'directory.prefix is no plain name')
   }
   if (peer === undefined) return

@@ -13,7 +13,7 @@ import type { PeerOptions, RedisOptions } from './replica-options.ts'
 import { loadTls, TlsKeeper } from './tls.ts'
 
 const DEFAULT_PREFIX = 'sallyport'
-export const DEFAULT_LEASE_MS = 10_000
+export const DEFAULT_LEASE_MS = 5000
 
 export interface Replicas {
   readonly directory: Directory

@@ -71,7 +71,7 @@ export const serverSettings = {
   'directory.tls.ca': optional(kinds.file, 'Authorities (PEM) for `rediss://`, instead of those of the system.'),
   'directory.lease': setting(
     kinds.duration,
-    '10s',
+    '5s',
     'How long what a replica knows counts without being confirmed; at least 1s.',
   ),
   'directory.prefix': setting(kinds.text('NAME'), 'sallyport', 'What keys and the channel in Redis begin with.'),
