@@ -78,9 +78,9 @@ export async function killRedis({ redis }: Deployment): Promise<void> {
 }
 
 export async function pauseRedis({ redis }: Deployment, ms: number): Promise<void> {
-  redis!.signal('SIGSTOP')
+  redis!.pause()
   await wait(ms)
-  redis!.signal('SIGCONT')
+  redis!.resume()
 }
 
 export async function renewToken(deployment: Deployment, client: ClientNode): Promise<void> {

@@ -28,6 +28,8 @@ export interface Row {
   readonly servers: DeploymentOptions['servers']
   /** The grace of all processes, where the trial's own will not do. Short streams and downloads are made to end in it. */
   readonly graceS?: number
+  /** Whether a peer falls silent, so that pings have to notice. */
+  readonly silent?: boolean
   readonly fault: (deployment: Deployment, turn: number, random: Random) => Promise<void>
   /** What may not be: each in words. */
   readonly judge: (account: Account) => string[]
@@ -126,6 +128,7 @@ export const ROWS: readonly Row[] = [
   {
     name: 'black-hole',
     title: 'one of two connections black-holed',
+    silent: true,
     allowance: 'no GET is lost; a POST only if it was begun, with 502 once',
     times: 10,
     servers: 1,

@@ -8,7 +8,7 @@ import { never } from './rows.ts'
 import { unlessStopped } from './stop.ts'
 import { type Account, Ledger } from './traffic/ledger.ts'
 import { Traffic } from './traffic/traffic.ts'
-import { lasting, PINGS } from './trial.ts'
+import { lasting, QUICK_PINGS } from './trial.ts'
 
 export interface ScheduleOptions {
   readonly minutes: number
@@ -55,7 +55,7 @@ const TOLERANCE = 1.1
 export async function runSchedule(options: ScheduleOptions): Promise<ScheduleResult> {
   const ledger = new Ledger()
   const deployment = await Deployment.start(
-    { servers: 2, roundTripMs: 0, graceS: GRACE_S, inspect: true, ...PINGS },
+    { servers: 2, roundTripMs: 0, graceS: GRACE_S, inspect: true, ...QUICK_PINGS },
     ledger,
   )
   const schedule = new Schedule(deployment, ledger, options)

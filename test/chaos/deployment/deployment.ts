@@ -2,6 +2,7 @@
 
 import type { Place } from '../../support/caller.ts'
 import type { Nginx } from '../../support/nginx.ts'
+import { Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import type { Ledger } from '../traffic/ledger.ts'
@@ -10,7 +11,6 @@ import { ClientNode } from './client-node.ts'
 import { DeploymentFiles } from './files.ts'
 import { Processes } from './processes.ts'
 import { startProxy } from './proxy.ts'
-import { RedisNode } from './redis-node.ts'
 import { RouterNode } from './router-node.ts'
 import { ServerNode } from './server-node.ts'
 
@@ -40,7 +40,7 @@ export class Deployment {
   readonly notes: string[] = []
   readonly #relays: Relay[] = []
   router: RouterNode | undefined
-  redis: RedisNode | undefined
+  redis: Redis | undefined
   #proxy: Nginx | undefined
 
   private constructor(options: DeploymentOptions, files: DeploymentFiles) {
@@ -74,7 +74,10 @@ export class Deployment {
   }
 
   async #startServers(): Promise<void> {
-    if (this.options.servers > 1) this.redis = await RedisNode.start(this.files)
+    if (this.options.servers > 1) {
+      this.redis = await Redis.start()
+      await this.redis.age()
+    }
     for (let i = 0; i < this.options.servers; i++) {
       this.servers.push(await ServerNode.make(`replica-${i}`, this.processes, this.options, this.redis))
     }
@@ -110,7 +113,7 @@ export class Deployment {
   /** Ends everything at once; nothing of it is left, but with `SALLYPORT_CHAOS_KEEP=1` the folder with all logs. */
   async stop(): Promise<void> {
     await this.processes.killAll()
-    await Promise.all([this.#proxy?.stop(), this.redis?.kill()])
+    await Promise.all([this.#proxy?.stop(), this.redis?.stop()])
     await Promise.all([...this.#relays.map(relay => relay.stop()), ...this.upstreams.map(upstream => upstream.stop())])
     if (process.env.SALLYPORT_CHAOS_KEEP === undefined) return this.files.remove()
     await this.processes.saveLogs(this.files.folder)

@@ -1,10 +1,10 @@
 import type { Running } from '../../cli/process.ts'
+import type { Redis } from '../../support/redis.ts'
 import type { Relay } from '../../support/relay.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import type { DeploymentOptions } from './deployment.ts'
 import { lastingPort } from './ports.ts'
 import { endGracefully, type Processes, within } from './processes.ts'
-import type { RedisNode } from './redis-node.ts'
 
 /** Longest end of a server that was asked: the grace of the longest deployment and more. */
 const END_MS = 60_000
@@ -15,7 +15,7 @@ export class ServerNode {
   readonly publicPort: number
   readonly #processes: Processes
   readonly #options: DeploymentOptions
-  readonly #redis: RedisNode | undefined
+  readonly #redis: Redis | undefined
   readonly #relays: Relay[] = []
   /** 0 while it is down. */
   #controlPort = 0
@@ -26,7 +26,7 @@ export class ServerNode {
     publicPort: number,
     processes: Processes,
     options: DeploymentOptions,
-    redis: RedisNode | undefined,
+    redis: Redis | undefined,
   ) {
     this.name = name
     this.publicPort = publicPort
@@ -39,7 +39,7 @@ export class ServerNode {
     name: string,
     processes: Processes,
     options: DeploymentOptions,
-    redis: RedisNode | undefined,
+    redis: Redis | undefined,
   ): Promise<ServerNode> {
     return new ServerNode(name, await lastingPort(), processes, options, redis)
   }
