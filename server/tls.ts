@@ -77,6 +77,8 @@ export class TlsKeeper {
   readonly #logger: Logger
   #watchers: FSWatcher[] = []
   #settle: NodeJS.Timeout | undefined
+  /** One reading at a time: what was read first must not be applied last. */
+  #queue = Promise.resolve(true)
 
   constructor(files: TlsFiles, apply: (pair: TlsPair) => void, logger: Logger) {
     this.#files = files
@@ -86,7 +88,12 @@ export class TlsKeeper {
   }
 
   /** Reads again (`files`: from now on these); resolves to false, and keeps the old pair, if the new one is bad. */
-  async reload(files: TlsFiles = this.#files): Promise<boolean> {
+  reload(files?: TlsFiles): Promise<boolean> {
+    this.#queue = this.#queue.then(() => this.#reload(files ?? this.#files))
+    return this.#queue
+  }
+
+  async #reload(files: TlsFiles): Promise<boolean> {
     try {
       this.#apply(await loadTls(files))
     } catch (error) {

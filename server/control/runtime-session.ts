@@ -8,7 +8,6 @@ import { performance } from 'node:perf_hooks'
 import {
   type ControlMessage,
   commonFeatures,
-  type Drain,
   type Hello,
   MINOR_VERSION,
   type Notice,
@@ -16,7 +15,7 @@ import {
   parseControl,
 } from '../../protocol/control.ts'
 import { SallyportError } from '../../protocol/errors.ts'
-import { type Cidrs, parseCidrs } from '../../protocol/forwarded.ts'
+import type { Cidrs } from '../../protocol/forwarded.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { Transport } from '../../protocol/transport.ts'
 import type { BufferBudget } from '../../protocol/yamux/budget.ts'
@@ -27,7 +26,9 @@ import type { Identity } from '../auth/claims.ts'
 import { TokenRefused } from '../auth/refusal.ts'
 import type { Grant } from '../directory/directory.ts'
 import type { Member, Route } from '../registry.ts'
-import { Alarm } from './alarm.ts'
+import { Credentials, type CredentialsOwner } from './credentials.ts'
+import { Departure, type DepartureOwner } from './departure.ts'
+import type { Guard } from './guard.ts'
 
 /** WebSocket close codes (RFC 6455 section 7.4). */
 export const CLOSE = { goingAway: 1001, protocolError: 1002, tryLater: 1013, refused: 4401 } as const
@@ -36,20 +37,11 @@ const SOFTWARE = 'sallyport/0.1.0'
 const FEATURES: readonly string[] = []
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
 const EXPIRY_GRACE_MS = 50_000
-/** How long a client that was asked to leave has to open another session, before this one gets no new exchanges. */
-const MOVE_MS = 5000
-/** Before a session ends, WebSockets that are told to close have so long to answer. */
-const FAREWELL_MS = 1000
 /** So long a session that refused an exchange gets none while another is well. */
 const TIRED_MS = 1000
-const MAX_REASON = 120
 /** Messages that are a line in our log: so many at once, and per second in the long run. */
 const NOTICE_BURST = 20
 const NOTICES_PER_SECOND = 0.5
-/** The same for tokens, each of which costs a check of its signature. */
-const REAUTH_BURST = 100
-const REAUTHS_PER_SECOND = 1
-
 /** The rest of the server, as a session sees it. */
 export interface SessionContext {
   readonly replica: string
@@ -82,26 +74,18 @@ export class RuntimeSession implements Member, Route {
   lastEpoch = 0
   epoch = 0
   active = false
-  identity: Identity
   exchanges = 0
-  /** Who may call, by token or hello; undefined: everybody. */
-  callers: Cidrs | undefined
   readonly #context: SessionContext
   readonly #session: Session
   #state: State = 'hello'
   #settled: (() => void) | undefined
-  #announcedCallers: readonly string[] | undefined
   #clientReady = false
   #echoed = false
-  #reauthenticating = false
   readonly #notices = new TokenBucket(NOTICE_BURST, NOTICES_PER_SECOND)
-  readonly #reauths = new TokenBucket(REAUTH_BURST, REAUTHS_PER_SECOND)
   #lastStream = 0
   #tiredUntil = 0
-  /** It still takes exchanges, but none that would go on for ever. */
-  #leaving = false
-  readonly #expiry: Alarm
-  #timers: { moved?: NodeJS.Timeout; farewell?: NodeJS.Timeout; deadline?: NodeJS.Timeout } = {}
+  readonly #credentials: Credentials
+  readonly #departure: Departure
   #endReason = ''
 
   constructor(
@@ -119,16 +103,13 @@ export class RuntimeSession implements Member, Route {
   ) {
     this.#context = context
     this.id = client.id
-    this.identity = client.identity
     this.runtime = client.identity.runtime
     this.address = client.address
     this.thumbprint = client.thumbprint
     this.#settled = client.settled
     this.connectedAt = context.now()
-    this.#expiry = new Alarm(
-      context.now,
-      this.#guarded(() => this.#expire()),
-    )
+    this.#credentials = new Credentials(this.#credentialsOwner(), client.identity)
+    this.#departure = new Departure(this.#departureOwner())
     this.#session = new Session(transport, {
       ...context.session,
       processBudget: client.budget,
@@ -140,7 +121,54 @@ export class RuntimeSession implements Member, Route {
       onIdsLow: () => this.drain('the session has used up its stream ids', 5000, 60_000),
       onClose: (error, reason) => this.#closed(error?.message ?? reason),
     })
-    this.#expiry.at(this.#endsAt())
+  }
+
+  #credentialsOwner(): CredentialsOwner {
+    const { clockToleranceS, now, logger } = this.#context
+    const about = { session: this.id, runtime: this.runtime }
+    return {
+      clockToleranceS,
+      now,
+      guard: this.#guard,
+      check: token => this.#context.reauthenticate(token, this),
+      say: message => this.#say(message),
+      refused: error => {
+        const check = error instanceof TokenRefused ? `${error.check}: ${error.message}` : String(error)
+        logger.warn({ ...about, check }, 'a new token was refused')
+        this.#say({ type: 'reauth-refused', requestId: this.id })
+      },
+      ended: () => {
+        logger.warn(about, 'the token has ended; the session drains')
+        if (this.#state === 'hello') this.end('the token has ended', CLOSE.refused)
+        else this.#departure.begin('the token has ended', EXPIRY_GRACE_MS, CLOSE.refused)
+      },
+    }
+  }
+
+  #departureOwner(): DepartureOwner {
+    const session = this
+    return {
+      get exchanges() {
+        return session.exchanges
+      },
+      guard: this.#guard,
+      say: message => this.#say(message),
+      stopOpening: () => this.#stopOpening(),
+      leave: () => this.#session.leave(),
+      end: (reason, code) => this.end(reason, code),
+    }
+  }
+
+  #say(message: object): void {
+    if (this.#state !== 'closed') this.#session.control(message)
+  }
+
+  get identity(): Identity {
+    return this.#credentials.identity
+  }
+
+  get callers(): Cidrs | undefined {
+    return this.#credentials.callers
   }
 
   get rttMs(): number {
@@ -168,13 +196,13 @@ export class RuntimeSession implements Member, Route {
     const stream = this.#session.open()
     this.#lastStream = stream.id
     // Its handler is set in this turn.
-    if (this.#leaving) queueMicrotask(() => stream.handler.leave?.())
+    if (this.#departure.leaving) queueMicrotask(() => stream.handler.leave?.())
     return stream
   }
 
   /** Whether new exchanges may go here: the token holds, and nobody drains. */
   get usable(): boolean {
-    return this.#state === 'open' && !this.#session.closed && this.#context.now() < this.#endsAt()
+    return this.#state === 'open' && !this.#session.closed && this.#credentials.hold
   }
 
   #control(text: string): void {
@@ -203,13 +231,13 @@ export class RuntimeSession implements Member, Route {
         this.#becomeReady()
         return
       case 'reauth':
-        this.#reauth(message.token)
+        this.#credentials.renew(message.token)
         return
       case 'drain':
-        this.#drainedByClient(message)
+        this.#departure.follow(message, this.#lastStream, CLOSE.goingAway)
         return
       case 'drained':
-        this.#moved?.()
+        this.#departure.moved()
         return
       case 'notice':
         this.#notice(message)
@@ -232,8 +260,7 @@ export class RuntimeSession implements Member, Route {
     this.software = hello.software
     this.startedMs = hello.startedMs
     this.lastEpoch = hello.lastEpoch
-    this.#announcedCallers = hello.allowCallers
-    if (!this.#readCallers()) {
+    if (!this.#credentials.announce(hello.allowCallers)) {
       this.end('allowCallers is malformed', CLOSE.protocolError)
       return
     }
@@ -267,17 +294,6 @@ export class RuntimeSession implements Member, Route {
     return { windowBytes: clampWindow(windowBytes) }
   }
 
-  /** The token's list wins over the client's. */
-  #readCallers(): boolean {
-    const list = this.identity.allowCallers ?? this.#announcedCallers
-    try {
-      this.callers = list === undefined ? undefined : parseCidrs(list)
-      return true
-    } catch {
-      return false
-    }
-  }
-
   #becomeReady(): void {
     if (this.#clientReady && this.#echoed && this.#state === 'open') this.#context.onReady(this)
   }
@@ -285,49 +301,12 @@ export class RuntimeSession implements Member, Route {
   granted(grant: Grant): void {
     this.epoch = grant.epoch
     this.active = grant.active
-    if (this.#state !== 'closed') this.#session.control({ type: 'ready', epoch: grant.epoch, active: grant.active })
+    this.#say({ type: 'ready', epoch: grant.epoch, active: grant.active })
   }
 
   #notice({ message }: Notice): void {
     if (!this.#notices.take(this.#context.now())) return
     this.#context.logger.info({ session: this.id, runtime: this.runtime, notice: message }, 'the client says')
-  }
-
-  #reauth(token: string): void {
-    if (this.#reauthenticating || !this.#reauths.take(this.#context.now())) {
-      this.#session.control({ type: 'reauth-refused' })
-      return
-    }
-    this.#reauthenticating = true
-    this.#context.reauthenticate(token, this).then(
-      this.#guarded(identity => this.#reauthenticated(identity)),
-      this.#guarded(error => this.#reauthRefused(error)),
-    )
-  }
-
-  #reauthenticated(identity: Identity): void {
-    this.#reauthenticating = false
-    if (this.#state === 'closed') return
-    const before = this.identity
-    this.identity = identity
-    if (!this.#readCallers()) {
-      this.identity = before
-      this.#session.control({ type: 'reauth-refused' })
-      return
-    }
-    this.#expiry.at(this.#endsAt())
-    this.#session.control({ type: 'reauth-ok', expiresMs: Math.floor(identity.expiresAt * 1000) })
-  }
-
-  #reauthRefused(error: unknown): void {
-    this.#reauthenticating = false
-    const check = error instanceof TokenRefused ? `${error.check}: ${error.message}` : String(error)
-    this.#context.logger.warn({ session: this.id, runtime: this.runtime, check }, 'a new token was refused')
-    if (this.#state !== 'closed') this.#session.control({ type: 'reauth-refused', requestId: this.id })
-  }
-
-  #endsAt(): number {
-    return (this.identity.expiresAt + this.#context.clockToleranceS) * 1000
   }
 
   /**
@@ -340,80 +319,13 @@ export class RuntimeSession implements Member, Route {
       this.end(reason, CLOSE.goingAway)
       return
     }
-    this.#sayDrain(reason, afterMs, deadlineMs)
-    this.#moved = this.#guarded(() => {
-      clearTimeout(this.#timers.moved)
-      this.#moved = undefined
-      if (until === undefined) {
-        this.#finish(CLOSE.goingAway)
-        return
-      }
-      void until.then(this.#guarded(() => this.#finish(CLOSE.goingAway)))
-    })
-    clearTimeout(this.#timers.moved)
-    this.#timers.moved = setTimeout(this.#moved, afterMs + MOVE_MS).unref()
-    this.#endBy(deadlineMs, CLOSE.goingAway)
+    this.#departure.ask(reason, afterMs, deadlineMs, CLOSE.goingAway, until)
   }
-
-  #expire(): void {
-    this.#context.logger.warn({ session: this.id, runtime: this.runtime }, 'the token has ended; the session drains')
-    if (this.#state !== 'hello') this.#sayDrain('the token has ended', 0, EXPIRY_GRACE_MS)
-    this.#endBy(EXPIRY_GRACE_MS, CLOSE.refused)
-    this.#finish(CLOSE.refused)
-  }
-
-  #sayDrain(reason: string, afterMs: number, deadlineMs: number): void {
-    this.#endReason = reason.replace(/\p{Cc}/gu, ' ').slice(0, MAX_REASON)
-    this.#session.control({ type: 'drain', reason: this.#endReason, afterMs, deadlineMs })
-  }
-
-  #drainedByClient({ reason, deadlineMs }: Drain): void {
-    this.#endReason = `the client drains: ${reason}`
-    this.#endBy(deadlineMs, CLOSE.goingAway)
-    this.#stopOpening()
-    this.#session.control({ type: 'drained', lastStream: this.#lastStream })
-  }
-
-  /** What would go on for ever is finished shortly before the session ends: what ends by itself is not disturbed. */
-  #endBy(deadlineMs: number, code: number): void {
-    clearTimeout(this.#timers.farewell)
-    this.#timers.farewell = setTimeout(() => this.#leave(), untilFarewell(deadlineMs)).unref()
-    clearTimeout(this.#timers.deadline)
-    this.#timers.deadline = setTimeout(
-      this.#guarded(() => this.end(this.#endReason, code)),
-      deadlineMs,
-    ).unref()
-  }
-
-  #leave(): void {
-    this.#leaving = true
-    this.#session.leave()
-  }
-
-  /** Takes nothing new, and ends when its last exchange does. */
-  #finish(code: number): void {
-    if (this.#state === 'closed') return
-    this.#stopOpening()
-    this.#endCode = code
-    this.#endWhenIdle()
-  }
-
-  /** Set while we wait for the client to have its new session: it says so by `drained`. */
-  #moved: (() => void) | undefined
-
-  /** Set when the session ends by itself as soon as its last exchange does. */
-  #endCode = 0
 
   /** An exchange of this session is over. */
   released(): void {
     this.exchanges--
-    if (this.#endCode !== 0) this.#endWhenIdle()
-  }
-
-  #endWhenIdle(): void {
-    if (this.exchanges > 0 || this.#state === 'closed') return
-    this.#session.control({ type: 'bye', reason: this.#endReason.slice(0, MAX_REASON) })
-    this.end(this.#endReason, this.#endCode)
+    this.#departure.released()
   }
 
   #stopOpening(): void {
@@ -423,14 +335,12 @@ export class RuntimeSession implements Member, Route {
   }
 
   /** What goes wrong in a timer or a promise of this session ends this session, and nothing else. */
-  #guarded<T = void>(step: (value: T) => void): (value: T) => void {
-    return value => {
-      try {
-        step(value)
-      } catch (error) {
-        this.#session.destroy(new SallyportError('internal', 'a session failed', { cause: error }))
-        this.#context.logger.error({ session: this.id, runtime: this.runtime, err: error }, 'a session failed')
-      }
+  readonly #guard: Guard = step => value => {
+    try {
+      step(value)
+    } catch (error) {
+      this.#session.destroy(new SallyportError('internal', 'a session failed', { cause: error }))
+      this.#context.logger.error({ session: this.id, runtime: this.runtime, err: error }, 'a session failed')
     }
   }
 
@@ -453,13 +363,8 @@ export class RuntimeSession implements Member, Route {
     if (this.#state === 'closed') return
     this.#state = 'closed'
     this.#settled?.()
-    this.#expiry.stop()
-    for (const timer of Object.values(this.#timers)) clearTimeout(timer)
+    this.#credentials.stop()
+    this.#departure.stop()
     this.#context.onClosed(this, this.#endReason || reason)
   }
-}
-
-/** How long what would go on for ever may do so, where all must end in `deadlineMs`. */
-export function untilFarewell(deadlineMs: number): number {
-  return deadlineMs - Math.min(FAREWELL_MS, deadlineMs / 5)
 }

@@ -280,8 +280,8 @@ describe('C4 files reload without a restart', () => {
     await put('key.pem', fresh.key)
     await put('cert.pem', fresh.certificate)
     // The watcher sees it by itself.
-    await vi.waitFor(() => expect(infos).toContain('certificate reloaded'))
-    expect(await serial()).not.toBe(before)
+    await vi.waitFor(async () => expect(await serial()).not.toBe(before))
+    expect(infos).toContain('certificate reloaded')
     await dial(server)
     // What was connected under the old certificate goes on, at both ends.
     const answered = once(held, 'data')

@@ -1,0 +1,103 @@
+/** What a session is let in by: its token, fresh ones that come in band, and who may call by them. */
+import { type Cidrs, parseCidrs } from '../../protocol/forwarded.ts'
+import { TokenBucket } from '../../protocol/yamux/limits.ts'
+import type { Identity } from '../auth/claims.ts'
+import { Alarm } from './alarm.ts'
+import type { Guard } from './guard.ts'
+
+/** Tokens that are checked, each of which costs a signature: so many at once, and per second in the long run. */
+const REAUTH_BURST = 100
+const REAUTHS_PER_SECOND = 1
+
+export interface CredentialsOwner {
+  readonly clockToleranceS: number
+  /** Milliseconds since 1970. */
+  readonly now: () => number
+  readonly guard: Guard
+  /** Checks a token; rejects with the reason. */
+  check(token: string): Promise<Identity>
+  say(message: object): void
+  /** A token that came in band was not accepted. */
+  refused(error: unknown): void
+  /** The token has ended. */
+  ended(): void
+}
+
+export class Credentials {
+  readonly #owner: CredentialsOwner
+  readonly #expiry: Alarm
+  readonly #renewals = new TokenBucket(REAUTH_BURST, REAUTHS_PER_SECOND)
+  #announced: readonly string[] | undefined
+  #checking = false
+  identity: Identity
+  /** Who may call; undefined: everybody. */
+  callers: Cidrs | undefined
+
+  constructor(owner: CredentialsOwner, identity: Identity) {
+    this.#owner = owner
+    this.identity = identity
+    this.#expiry = new Alarm(
+      owner.now,
+      owner.guard(() => owner.ended()),
+    )
+    this.#expiry.at(this.#endsAt)
+  }
+
+  get #endsAt(): number {
+    return (this.identity.expiresAt + this.#owner.clockToleranceS) * 1000
+  }
+
+  /** Whether the token holds at this moment. */
+  get hold(): boolean {
+    return this.#owner.now() < this.#endsAt
+  }
+
+  /** What the client says of who may call it, which the token's list wins over. False if that cannot be read. */
+  announce(callers: readonly string[] | undefined): boolean {
+    this.#announced = callers
+    return this.#read(this.identity)
+  }
+
+  #read({ allowCallers }: Identity): boolean {
+    const list = allowCallers ?? this.#announced
+    try {
+      this.callers = list === undefined ? undefined : parseCidrs(list)
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  /** A fresh token came in band. The old one holds until it has been found good. */
+  renew(token: string): void {
+    const { guard, say, check, refused, now } = this.#owner
+    if (this.#checking || !this.#renewals.take(now())) {
+      say({ type: 'reauth-refused' })
+      return
+    }
+    this.#checking = true
+    const done = <T>(step: (value: T) => void) =>
+      guard((value: T) => {
+        this.#checking = false
+        step(value)
+      })
+    check(token).then(
+      done(identity => this.#renewed(identity)),
+      done(error => refused(error)),
+    )
+  }
+
+  #renewed(identity: Identity): void {
+    if (!this.#read(identity)) {
+      this.#owner.say({ type: 'reauth-refused' })
+      return
+    }
+    this.identity = identity
+    this.#expiry.at(this.#endsAt)
+    this.#owner.say({ type: 'reauth-ok', expiresMs: Math.floor(identity.expiresAt * 1000) })
+  }
+
+  stop(): void {
+    this.#expiry.stop()
+  }
+}

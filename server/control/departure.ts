@@ -1,0 +1,120 @@
+/**
+ * How a session ends in order. Whoever drains says so first; the session then takes nothing new, ends when its last
+ * exchange does, and is cut at its deadline.
+ */
+import type { Drain } from '../../protocol/control.ts'
+import type { Guard } from './guard.ts'
+
+/** How long a client that was asked to leave has to open another session, before this one gets no new exchanges. */
+const MOVE_MS = 5000
+/** Before a session ends, WebSockets that are told to close have so long to answer. */
+const FAREWELL_MS = 1000
+export const MAX_REASON = 120
+
+export interface DepartureOwner {
+  /** Exchanges that are open. */
+  readonly exchanges: number
+  readonly guard: Guard
+  say(message: object): void
+  stopOpening(): void
+  /** Finishes what would go on for ever. */
+  leave(): void
+  end(reason: string, code: number): void
+}
+
+export class Departure {
+  readonly #owner: DepartureOwner
+  #reason = ''
+  /** WebSocket close code with which the session ends as soon as its last exchange does; 0: it does not. */
+  #code = 0
+  /** Set while we wait for the client to have its new session. */
+  #onMoved: (() => void) | undefined
+  #moving: NodeJS.Timeout | undefined
+  #farewell: NodeJS.Timeout | undefined
+  #deadline: NodeJS.Timeout | undefined
+  /** The session still takes exchanges, but none that would go on for ever. */
+  leaving = false
+
+  constructor(owner: DepartureOwner) {
+    this.#owner = owner
+  }
+
+  /** Asks the client to leave; see `RuntimeSession.drain`. */
+  ask(reason: string, afterMs: number, deadlineMs: number, code: number, until?: Promise<unknown>): void {
+    const { guard } = this.#owner
+    this.#say(reason, afterMs, deadlineMs)
+    const finish = guard(() => this.#finish(code))
+    this.#onMoved = guard(() => {
+      clearTimeout(this.#moving)
+      this.#onMoved = undefined
+      if (until === undefined) finish()
+      else void until.then(() => finish())
+    })
+    clearTimeout(this.#moving)
+    this.#moving = setTimeout(this.#onMoved, afterMs + MOVE_MS).unref()
+    this.#endBy(deadlineMs, code)
+  }
+
+  /** The client has its new session, or cannot have one. */
+  moved(): void {
+    this.#onMoved?.()
+  }
+
+  /** Tells the client that it takes nothing more from this moment on. */
+  begin(reason: string, deadlineMs: number, code: number): void {
+    this.#say(reason, 0, deadlineMs)
+    this.#endBy(deadlineMs, code)
+    this.#finish(code)
+  }
+
+  /** The client leaves: it says bye when it is done. */
+  follow({ reason, deadlineMs }: Drain, lastStream: number, code: number): void {
+    this.#reason = `the client drains: ${reason}`
+    this.#endBy(deadlineMs, code)
+    this.#owner.stopOpening()
+    this.#owner.say({ type: 'drained', lastStream })
+  }
+
+  /** An exchange of the session is over. */
+  released(): void {
+    if (this.#code === 0 || this.#owner.exchanges > 0) return
+    this.#owner.say({ type: 'bye', reason: this.#reason.slice(0, MAX_REASON) })
+    this.#owner.end(this.#reason, this.#code)
+  }
+
+  #say(reason: string, afterMs: number, deadlineMs: number): void {
+    this.#reason = reason.replace(/\p{Cc}/gu, ' ').slice(0, MAX_REASON)
+    this.#owner.say({ type: 'drain', reason: this.#reason, afterMs, deadlineMs })
+  }
+
+  /** What would go on for ever is finished shortly before the session ends: what ends by itself is not disturbed. */
+  #endBy(deadlineMs: number, code: number): void {
+    const { guard } = this.#owner
+    const leave = guard(() => {
+      this.leaving = true
+      this.#owner.leave()
+    })
+    const end = guard(() => this.#owner.end(this.#reason, code))
+    clearTimeout(this.#farewell)
+    clearTimeout(this.#deadline)
+    this.#farewell = setTimeout(leave, untilFarewell(deadlineMs)).unref()
+    this.#deadline = setTimeout(end, deadlineMs).unref()
+  }
+
+  /** Takes nothing new, and ends when its last exchange does. */
+  #finish(code: number): void {
+    this.#owner.stopOpening()
+    this.#code = code
+    this.released()
+  }
+
+  stop(): void {
+    for (const timer of [this.#moving, this.#farewell, this.#deadline]) clearTimeout(timer)
+    this.#code = 0
+  }
+}
+
+/** How long what would go on for ever may do so, where all must end in `deadlineMs`. */
+export function untilFarewell(deadlineMs: number): number {
+  return deadlineMs - Math.min(FAREWELL_MS, deadlineMs / 5)
+}
