@@ -176,7 +176,7 @@ export class RuntimeSession implements Member, Route {
   }
 
   get overdue(): boolean {
-    return this.#session.overdue || performance.now() < this.#tiredUntil
+    return this.#session.overdue || (this.#tiredUntil > 0 && performance.now() < this.#tiredUntil)
   }
 
   refused(): void {
