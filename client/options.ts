@@ -7,6 +7,7 @@ import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { type Logger, noLogger } from '../protocol/log.ts'
 import type { CorsPolicy } from '../protocol/problem.ts'
+import { DEFAULT_LIMITS } from '../protocol/yamux/limits.ts'
 import type { SessionOptions } from '../protocol/yamux/session.ts'
 import type { BackoffOptions } from './backoff.ts'
 import { isLoopback, parseProxy } from './proxy.ts'
@@ -173,7 +174,10 @@ function checkHello(options: ClientOptions, targetCors: readonly CorsRule[]): Se
     software: SOFTWARE,
     instance: options.instance ?? randomUUID(),
     startedMs: Date.now(),
-    limits: { windowBytes: options.limits?.initialWindowBytes ?? WINDOW_BYTES },
+    limits: {
+      windowBytes: options.limits?.initialWindowBytes ?? WINDOW_BYTES,
+      streams: options.limits?.maxStreams ?? DEFAULT_LIMITS.maxStreams,
+    },
     features: [],
     ...(options.allowCallers === undefined ? {} : { allowCallers: [...options.allowCallers] }),
   }

@@ -4,9 +4,9 @@ export const HEADROOM_BYTES = 14
 /** What a session needs of its carrier. WebSocket is one; an in-memory pair, for tests and benchmarks, is another. */
 export interface Transport {
   /**
-   * Sends bytes of the yamux stream, in order. `chunk` must not change until `sent` is called: then the kernel has it
-   * (or the transport is closed) and the buffer may be used again. The transport cuts messages as it likes, each at
-   * most 128 KiB.
+   * Sends bytes of the yamux stream, in order. `chunk` must not change until `sent` is called: then the kernel has it and
+   * the buffer may be used again. If the transport breaks, `sent` is not called: nobody knows what is still read of it.
+   * The transport cuts messages as it likes, each at most 128 KiB.
    */
   bytes(chunk: Uint8Array, sent: () => void): void
   /**

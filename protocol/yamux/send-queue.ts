@@ -1,8 +1,10 @@
 import type { Buffer } from 'node:buffer'
-import { writeLatin1 } from '../latin1.ts'
+import { latin1, writeLatin1 } from '../latin1.ts'
 
 /** Chunks from here on are sent as they are; smaller ones are copied into the outgoing buffer. */
 export const LARGE_CHUNK_BYTES = 16 * 1024
+/** Chunks up to here are kept as text, joined with what is text before and behind them. */
+const TINY_CHUNK_BYTES = 64
 
 type Chunk = Uint8Array | string
 
@@ -13,7 +15,9 @@ export class SendQueue {
   #first = 0
   #offset = 0
 
-  push(chunk: Chunk): void {
+  push(given: Chunk): void {
+    // A flood of tiny chunks becomes one text: an object for each would cost far more than its bytes.
+    const chunk = typeof given !== 'string' && given.length <= TINY_CHUNK_BYTES ? latin1(given) : given
     this.bytes += chunk.length
     const last = this.#chunks.length - 1
     if (typeof chunk === 'string' && last >= this.#first) {

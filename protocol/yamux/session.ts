@@ -81,6 +81,8 @@ export class Session implements BudgetMember {
   readonly #unacknowledged = new Unacknowledged()
   readonly #pings: Pings
   #windowBytes: number
+  /** That we may open. */
+  #mostStreams: number
   #nextId: number
   #lastPeerId = 0
   #nextPingAt: number
@@ -102,6 +104,7 @@ export class Session implements BudgetMember {
     this.#budget = options.processBudget ?? new BufferBudget()
     this.#pool = options.pool ?? new BufferPool()
     this.#windowBytes = this.#limits.initialWindowBytes
+    this.#mostStreams = this.#limits.maxStreams
     this.#nextId = options.firstId ?? (options.role === 'client' ? 1 : 2)
     this.#resets = new TokenBucket(this.#limits.resetBurst, this.#limits.resetsPerSecond)
     this.#out = new Outgoing(transport, this.#pool, this.#clock, {
@@ -233,9 +236,13 @@ export class Session implements BudgetMember {
     this.#streams.get(id)?.handler.leave?.()
   }
 
-  /** Sets the window of streams opened from now on, as both ends agreed: clamped to 4 to 256 KiB on either side. */
-  setPeerLimits(limits: { windowBytes?: number | undefined }): void {
-    if (limits.windowBytes !== undefined) this.#windowBytes = clampWindow(limits.windowBytes)
+  /**
+   * What both ends agreed on: the window of streams opened from now on, clamped to 4 to 256 KiB on either side, and how many
+   * streams at a time the peer takes.
+   */
+  setPeerLimits({ windowBytes, streams }: { windowBytes?: number | undefined; streams?: number | undefined }): void {
+    if (windowBytes !== undefined) this.#windowBytes = clampWindow(windowBytes)
+    if (streams !== undefined) this.#mostStreams = Math.min(streams, this.#limits.maxStreams)
   }
 
   /** Sends what is queued, then closes. Streams that are still open are lost. `code` is a WebSocket close code. */
@@ -307,7 +314,7 @@ export class Session implements BudgetMember {
   #refusal(): string | undefined {
     if (this.#state !== 'open') return 'the session is closed'
     if (this.#goAwayReceived) return 'the peer takes no new streams'
-    if (this.#streams.size >= this.#limits.maxStreams) return 'too many streams in the session'
+    if (this.#streams.size >= this.#mostStreams) return 'too many streams in the session'
     if (this.#unacknowledged.size >= this.#limits.backlog) return 'too many streams that the peer has not taken'
     if (this.#nextId > LAST_ID) return 'the session has no stream ids left'
     return undefined

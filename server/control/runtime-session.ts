@@ -286,12 +286,14 @@ export class RuntimeSession implements Member, Route {
     })
   }
 
-  /** One window for both ends, as the client wishes; a peer that names none keeps yamux's 256 KiB. */
+  /**
+   * One window for both ends, as the client wishes; a peer that names none keeps yamux's 256 KiB. And no more streams than
+   * it takes.
+   */
   #agree(hello: Hello): PeerLimits {
-    const windowBytes = hello.limits?.windowBytes
-    if (windowBytes === undefined) return {}
-    this.#session.setPeerLimits({ windowBytes })
-    return { windowBytes: clampWindow(windowBytes) }
+    const { windowBytes, streams } = hello.limits ?? {}
+    this.#session.setPeerLimits({ windowBytes, streams })
+    return windowBytes === undefined ? {} : { windowBytes: clampWindow(windowBytes) }
   }
 
   #becomeReady(): void {

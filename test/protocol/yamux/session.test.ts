@@ -341,6 +341,16 @@ describe('session', () => {
     expect(stream.queuedBytes).toBe(36 * KIB)
   })
 
+  test('opens no more streams at a time than the peer takes', () => {
+    const { server } = sessionPair()
+    server.setPeerLimits({ streams: 2 })
+    const first = server.open()
+    server.open()
+    expect(() => server.open()).toThrow(expect.objectContaining({ reason: 'overloaded' }))
+    first.reset('cancelled')
+    server.open()
+  })
+
   test('asks for its replacement when ids run low, and ends with the last id', () => {
     let low = 0
     const { session } = sessionWithRawPeer({ role: 'server', firstId: 0x7ff0_0000 - 4, onIdsLow: () => low++ })
