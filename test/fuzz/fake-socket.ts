@@ -1,6 +1,7 @@
 /** A socket whose peer is the fuzzer: what arrives is pushed, what is sent is kept. */
 import type { Socket } from 'node:net'
 import { Duplex } from 'node:stream'
+import { type OnRead, SocketReader } from '../../protocol/http1/socket-reader.ts'
 
 export class FakeSocket extends Duplex {
   readonly remoteAddress = '192.0.2.1'
@@ -46,6 +47,17 @@ export class FakeSocket extends Duplex {
     await turn()
     if (!this.destroyed) this.push(null)
     await turn()
+  }
+}
+
+/** Lends every byte, and spoils what it lent as soon as the call is over: whoever kept it without a copy is found. */
+export class LendingReader extends SocketReader {
+  override read(socket: Duplex, onRead: OnRead): void {
+    socket.on('data', (bytes: Buffer) => {
+      const lent = Buffer.from(bytes)
+      onRead(lent, true)
+      lent.fill('!')
+    })
   }
 }
 

@@ -9,8 +9,9 @@ import {
 import { isAuthority, isPath, isToken } from '../../../protocol/headers.ts'
 import { Http1ClientConnection } from '../../../protocol/http1/client-connection.ts'
 import { serveHttp1 } from '../../../protocol/http1/server-connection.ts'
+import { SocketReader } from '../../../protocol/http1/socket-reader.ts'
 import { DEFAULT_LIMITS } from '../../../protocol/limits.ts'
-import { FakeSocket, turn } from '../fake-socket.ts'
+import { FakeSocket, LendingReader, turn } from '../fake-socket.ts'
 import { canonicalHeaders, holds, same } from '../holds.ts'
 import { anyRequests } from '../http1-grammar.ts'
 import { cut } from '../mutate.ts'
@@ -20,7 +21,8 @@ import type { Target } from '../target.ts'
 /** One request, as a handler saw it. */
 export interface Seen {
   readonly request: HttpRequest
-  body: string
+  /** Chunks as they came: they belong to their receiver. */
+  readonly chunks: Uint8Array[]
   trailers: HeaderList | undefined
   aborted: boolean
 }
@@ -37,11 +39,16 @@ const ANSWERS = ['at the end', 'at once', 'at the first bytes', 'never'] as cons
 export type Answers = (typeof ANSWERS)[number]
 
 /** Serves `pieces` as one connection. */
-export async function serve(pieces: readonly Uint8Array[], answers: Answers): Promise<Connection> {
+export async function serve(
+  pieces: readonly Uint8Array[],
+  answers: Answers,
+  reader = new SocketReader(),
+): Promise<Connection> {
   const socket = new FakeSocket()
   const seen: Seen[] = []
   let refused = false
   const connection = serveHttp1(socket.asSocket, {
+    reader,
     handler: recorder(seen, answers),
     onBadRequest: error => {
       holds(error.reason !== 'internal', `refused with a reason of the table: ${error.stack}`)
@@ -58,7 +65,7 @@ export async function serve(pieces: readonly Uint8Array[], answers: Answers): Pr
 
 function recorder(all: Seen[], answers: Answers): Handler {
   return (request, response): RequestSink => {
-    const seen: Seen = { request, body: '', trailers: undefined, aborted: false }
+    const seen: Seen = { request, chunks: [], trailers: undefined, aborted: false }
     all.push(seen)
     let answered = false
     const answer = () => {
@@ -71,7 +78,7 @@ function recorder(all: Seen[], answers: Answers): Handler {
       data: chunk => {
         holds(chunk.length > 0, 'data is never empty')
         holds(seen.trailers === undefined && !seen.aborted, 'nothing comes behind the end')
-        seen.body += Buffer.from(chunk).toString('latin1')
+        seen.chunks.push(chunk)
         response.consumed(chunk.length)
         if (answers === 'at the first bytes') answer()
       },
@@ -102,18 +109,22 @@ function respond(request: HttpRequest, response: ResponseSink): void {
 
 /** What any cut of the same bytes must come to. Why a request was refused may depend on how much of it was there. */
 function outcome({ seen, answer, refused }: Connection): unknown {
-  const requests = seen.map(({ request, body, trailers, aborted }) => ({
+  const requests = seen.map(({ request, chunks, trailers, aborted }) => ({
     line: [request.method, request.authority, request.path, request.bodyBytes, request.upgrade],
     headers: request.headers,
     // How much of a broken body is seen before the fault is a matter of time.
-    body: aborted ? '' : body,
+    body: aborted ? '' : textOf(chunks),
     trailers,
     aborted,
   }))
   return { requests, refused, statuses: answer.match(/HTTP\/1\.1 \d/g) ?? [] }
 }
 
-function check({ request, body, trailers }: Seen): void {
+function textOf(chunks: readonly Uint8Array[]): string {
+  return Buffer.concat(chunks).toString('latin1')
+}
+
+function check({ request, chunks, trailers }: Seen): void {
   holds(isToken(request.method), 'the method is a token')
   holds(!['CONNECT', 'TRACE'].includes(request.method), 'CONNECT and TRACE are not forwarded')
   holds(isPath(request.path), `the path is in origin form: ${request.path}`)
@@ -126,17 +137,17 @@ function check({ request, body, trailers }: Seen): void {
   if (trailers === undefined) return
   canonicalHeaders(trailers)
   if (!request.upgrade && request.bodyBytes !== BODY_UNKNOWN) {
-    holds(Buffer.byteLength(body, 'latin1') === request.bodyBytes, 'the body is as long as announced')
+    holds(Buffer.concat(chunks).length === request.bodyBytes, 'the body is as long as announced')
   }
 }
 
 /** What our own upstream connection writes is read by our own edge as the same request. */
-export async function roundTrip({ request, body, trailers }: Seen): Promise<void> {
+export async function roundTrip({ request, chunks, trailers }: Seen): Promise<void> {
   const socket = new FakeSocket()
   const connection = new Http1ClientConnection(socket)
   const nobody: ResponseSink = { informational() {}, head() {}, data() {}, end() {}, abort() {}, consumed() {} }
   const sink = connection.send(request, nobody)
-  if (body !== '') sink.data(Buffer.from(body, 'latin1'))
+  for (const chunk of chunks) sink.data(chunk)
   sink.end(trailers ?? [])
   await turn()
   const bytes = Buffer.concat(socket.sent)
@@ -147,13 +158,13 @@ export async function roundTrip({ request, body, trailers }: Seen): Promise<void
   same(again.request.method, request.method, 'the same method')
   same(again.request.authority, request.authority, 'the same authority')
   same(again.request.path, request.path, 'the same path')
-  same(framed(again), framed({ request, body, trailers, aborted: false }), 'the same fields, body and trailers')
+  same(framed(again), framed({ request, chunks, trailers, aborted: false }), 'the same fields, body and trailers')
 }
 
 /** Our ends put the length and the expectation where they like. */
-function framed({ request, body, trailers }: Seen): unknown {
+function framed({ request, chunks, trailers }: Seen): unknown {
   const headers = request.headers.filter((_, i, all) => !['content-length', 'expect'].includes(all[i - (i % 2)]!))
-  return { headers, body, trailers: request.bodyBytes === BODY_UNKNOWN ? trailers : [] }
+  return { headers, body: textOf(chunks), trailers: request.bodyBytes === BODY_UNKNOWN ? trailers : [] }
 }
 
 /** The first byte says when the handler answers. */
@@ -168,7 +179,8 @@ export const http1Edge: Target = {
     const answers = ANSWERS[(input[0] ?? 0) & 3]!
     const bytes = input.subarray(1)
     const whole = await serve([bytes], answers)
-    same(outcome(await serve(cut(bytes, new Random(input)), answers)), outcome(whole), 'any cut is read alike')
+    const pieces = await serve(cut(bytes, new Random(input)), answers, new LendingReader())
+    same(outcome(pieces), outcome(whole), 'any cut is read alike')
     for (const seen of whole.seen) {
       check(seen)
       const complete = seen.trailers !== undefined && !seen.aborted && !seen.request.upgrade
