@@ -101,5 +101,5 @@ async function readAddress({ url, user, password, ca }: RedisOptions): Promise<R
 export async function closeReplicas({ directory, peers, keeper }: Replicas): Promise<void> {
   keeper?.close()
   await directory.close()
-  peers?.close()
+  await peers?.close()
 }

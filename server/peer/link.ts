@@ -68,7 +68,7 @@ export class PeerLink {
   }
 
   get usable(): boolean {
-    return this.#named && this.#session!.canOpen && !this.stale
+    return this.#named && !this.departed && !this.stale && this.#session!.canOpen
   }
 
   /** It has not answered for a while. */

@@ -24,6 +24,8 @@ export interface PeerListenerOptions {
 
 const HANDSHAKE_MS = 5000
 const MAX_LINKS = 1000
+/** What other replicas had sent before they heard that this one stops is refused in this time. */
+const GOODBYE_MS = 500
 
 export class PeerListener {
   readonly #options: PeerListenerOptions
@@ -121,10 +123,21 @@ export class PeerListener {
     for (const session of this.#sessions.keys()) say(session, { type: 'bye' })
   }
 
-  close(): void {
+  /** Takes no more exchanges, lets those end that are open, for a moment, and closes. */
+  async close(): Promise<void> {
     this.#server.close()
-    for (const session of this.#sessions.keys()) session.close('the replica stops')
+    const sessions = [...this.#sessions.keys()]
+    for (const session of sessions) session.goAway()
+    await Promise.all(sessions.map(session => idle(session)))
+    for (const session of sessions) session.close('the replica stops')
   }
+}
+
+/** Resolves when no stream is open, or it has taken too long. */
+async function idle(session: Session): Promise<void> {
+  const untilMs = performance.now() + GOODBYE_MS
+  do await new Promise(resolve => setTimeout(resolve, GOODBYE_MS / 10))
+  while (session.streams > 0 && !session.closed && performance.now() < untilMs)
 }
 
 function say(session: Session, message: PeerMessage): void {

@@ -246,12 +246,12 @@ export class Peers implements Witnesses, Hops<Hop> {
     for (const link of this.#links.values()) link.leave()
   }
 
-  close(): void {
+  async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
     clearInterval(this.#timer)
     this.#listener.bye()
-    this.#listener.close()
+    await this.#listener.close()
     for (const link of this.#links.values()) link.close()
   }
 }

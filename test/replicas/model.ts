@@ -137,8 +137,7 @@ export class ModelReplica {
     this.crashed = true
     this.paths.redis.silent = true
     this.paths.peers.silent = true
-    this.peers.close()
-    await this.directory.close()
+    await Promise.all([this.peers.close(), this.directory.close()])
     await Promise.all([this.paths.redis.stop(), this.paths.peers.stop()])
   }
 }

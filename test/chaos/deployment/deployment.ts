@@ -15,8 +15,8 @@ import { RouterNode } from './router-node.ts'
 import { ServerNode } from './server-node.ts'
 
 export interface DeploymentOptions {
-  /** With two there are nginx in front and a directory beside. */
-  readonly servers: 1 | 2
+  /** With several there are nginx in front and a directory beside. */
+  readonly servers: 1 | 2 | 3
   /** Between clients and servers. */
   readonly roundTripMs: number
   readonly graceS: number

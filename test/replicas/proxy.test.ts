@@ -1,0 +1,69 @@
+/**
+ * Replicas behind a real nginx, as processes of their own, under the traffic of the chaos runs: what each fault costs.
+ * The table of faults has the same for two replicas; here are three, and the faults that the table has not.
+ */
+import { describe, expect, test } from 'vitest'
+import { killServer, pauseServer, updateServers } from '../chaos/faults.ts'
+import { seeded } from '../chaos/random.ts'
+import { never, type Row } from '../chaos/rows.ts'
+import { runTrial } from '../chaos/trial.ts'
+import { long, needs } from '../support/needs.ts'
+
+const SIZE = {
+  times: 1,
+  requests: long ? 20_000 : 600,
+  requestsPerSecond: 60,
+  roundTripMs: 0,
+  downloadBytes: 5_000_000,
+  graceS: 4,
+} as const
+const PAUSE_MS = long ? 30_000 : 6000
+
+const ROWS: readonly Row[] = [
+  {
+    name: 'three-update',
+    title: 'rolling restart of all three',
+    allowance: 'nothing is lost',
+    times: 1,
+    servers: 3,
+    fault: deployment => updateServers(deployment.servers),
+    judge: account => [...never(account), ...lost(account, 'GET'), ...lost(account, 'POST')],
+  },
+  {
+    name: 'three-kill',
+    title: 'kill -9 of one of three',
+    allowance: 'no GET is lost',
+    times: 1,
+    servers: 3,
+    fault: (deployment, _turn, random) => killServer(random.pick(deployment.servers)),
+    judge: account => [...never(account), ...lost(account, 'GET')],
+  },
+  {
+    name: 'pause',
+    title: `one of two stands still for ${PAUSE_MS / 1000} s, and returns`,
+    allowance: 'what it had waits; nothing is answered wrongly or twice, and no GET is lost',
+    times: 1,
+    servers: 2,
+    silent: true,
+    fault: (deployment, _turn, random) => pauseServer(random.pick(deployment.servers), PAUSE_MS),
+    judge: account => [...never(account), ...lost(account, 'GET')],
+  },
+]
+
+function lost({ reasons }: Parameters<Row['judge']>[0], kind: string): string[] {
+  return [...reasons].filter(([text]) => text.startsWith(`${kind} `)).map(([text, count]) => `${count} of ${text}`)
+}
+
+describe.runIf(needs('nginx', 'redis'))('behind nginx:', () => {
+  test.each(ROWS.map(row => [row.title, row.allowance, row] as const))(
+    '%s: %s',
+    async (title, _allowance, row) => {
+      const seed = Math.floor(Math.random() * 2 ** 32)
+      const account = await runTrial(row, SIZE, seeded(seed), new AbortController().signal)
+      const { requests, counts, reasons } = account
+      console.log(`${title}: ${requests} requests, ${JSON.stringify(counts)} ${JSON.stringify([...reasons])}`)
+      expect({ seed, problems: row.judge(account) }).toEqual({ seed, problems: [] })
+    },
+    long ? 900_000 : 120_000,
+  )
+})
