@@ -74,7 +74,7 @@ export async function start(options: StartOptions): Promise<Started> {
   }
 }
 
-/** Ends whatever still runs; for the last resort of a runner. */
+/** Asks whatever still runs to end. Not SIGKILL: nginx would leave its workers behind. */
 export function stopAll(): void {
-  for (const child of running) child.kill('SIGKILL')
+  for (const child of running) child.kill('SIGTERM')
 }
