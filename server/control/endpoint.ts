@@ -14,20 +14,17 @@ import { createServer as createNetServer, type Server as NetServer, type Socket 
 import type { Duplex } from 'node:stream'
 import { type WebSocket, WebSocketServer } from 'ws'
 import { SUBPROTOCOL } from '../../protocol/control.ts'
-import { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from '../../protocol/forwarded.ts'
+import { parseCidrs } from '../../protocol/forwarded.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { INTERMEDIATE, MODERN } from '../../protocol/tls-profile.ts'
 import type { Identity } from '../auth/claims.ts'
 import { KeysUnavailable, TokenRefused } from '../auth/refusal.ts'
 import type { ControlOptions, ResolvedLimits } from '../options.ts'
-import { lookAtFirstBytes } from '../socket/first-bytes.ts'
 import { listenOn } from '../socket/listen.ts'
-import { readProxyHeader } from '../socket/proxy-protocol.ts'
 import type { TlsPair } from '../tls.ts'
-import { Admission } from './admission.ts'
 import { type ClientCertificate, certificateOf } from './certificate.ts'
 import { checkHandshake, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
-import { WaitingSocket } from './waiting-socket.ts'
+import { Intake } from './intake.ts'
 
 /** A client that was let in. */
 export interface Arrival {
@@ -61,39 +58,31 @@ export interface EndpointOptions {
   readonly onRefused: (refusal: Refusal) => void
 }
 
-/** A handshake under way. */
-interface Pending {
-  readonly key: string
-  readonly address: string
-  readonly timer: NodeJS.Timeout
-  charged: boolean
-}
-
 const MAX_MESSAGE_BYTES = 128 * 1024
 const MAX_FRAGMENTS = 16
 const MAX_CHUNKS = 1024
 const MAX_HEAD_BYTES = 16 * 1024
-const PROXY_HEADER_BYTES = 4096
 
 export class ControlEndpoint {
   readonly #options: EndpointOptions
   readonly #http: HttpServer | HttpsServer
   readonly #ws: WebSocketServer
-  readonly #admission: Admission
-  readonly #proxies: Cidrs
-  readonly #pending = new Map<string, Pending>()
-  readonly #sockets = new Set<Socket>()
+  readonly #intake: Intake
   #listener: NetServer | undefined
-  #onEmpty: (() => void) | undefined
 
   constructor(options: EndpointOptions) {
     this.#options = options
-    this.#proxies = parseCidrs(options.control.proxyProtocol ?? [])
-    this.#admission = new Admission({
-      share: Math.max(0.01, options.limits.handshakeBudget),
-      maxWaiting: options.limits.handshakesWaiting,
-      maxPerAddress: options.limits.handshakesWaitingPerAddress,
-      now: () => performance.now(),
+    this.#intake = new Intake({
+      limits: options.limits,
+      proxies: parseCidrs(options.control.proxyProtocol ?? []),
+      logger: options.logger,
+      onAdmitted: socket => {
+        this.#http.emit('connection', socket)
+        if (options.tls === undefined) socket.resume()
+      },
+      onFull: address => {
+        this.#refused('queue-full', 'too many clients wait for their handshake', randomUUID(), address)
+      },
     })
     this.#ws = new WebSocketServer({
       noServer: true,
@@ -112,7 +101,7 @@ export class ControlEndpoint {
   }
 
   get waiting(): number {
-    return this.#admission.waiting
+    return this.#intake.waiting
   }
 
   #createHttp(): HttpServer | HttpsServer {
@@ -152,95 +141,7 @@ export class ControlEndpoint {
 
   /** Takes an accepted connection of which no TLS byte was taken. `behindFront`: no proxy's header stands before TLS. */
   accept(socket: Socket, behindFront = false): void {
-    socket.on('error', ignore)
-    if (this.#sockets.size >= this.#options.limits.sessions + this.#options.limits.handshakesWaiting) {
-      socket.destroy()
-      return
-    }
-    this.#sockets.add(socket)
-    socket.once('close', () => {
-      this.#sockets.delete(socket)
-      if (this.#sockets.size === 0) this.#onEmpty?.()
-    })
-    const peer = canonicalAddress(socket.remoteAddress ?? '')
-    if (!behindFront && cidrsContain(this.#proxies, peer)) this.#readProxyHeader(socket, peer)
-    else this.#wait(socket, peer)
-  }
-
-  #readProxyHeader(socket: Socket, peer: string): void {
-    let address: string | undefined = peer
-    lookAtFirstBytes(socket, {
-      deadlineMs: this.#options.limits.handshakeMs,
-      maxBytes: PROXY_HEADER_BYTES,
-      look: bytes => {
-        const result = readProxyHeader(bytes)
-        if (!result.done) return -1
-        if ('error' in result) {
-          this.#options.logger.warn({ peer, error: result.error }, 'a proxy sent a bad PROXY header')
-          socket.destroy()
-          return -1
-        }
-        address = result.address ?? peer
-        return result.length
-      },
-      done: () => this.#wait(socket, address ?? peer),
-    })
-  }
-
-  #wait(socket: Socket, address: string): void {
-    const waiting = new WaitingSocket(socket, {
-      address,
-      silentMs: this.#options.limits.handshakeMs,
-      onReady: candidate => this.#admission.ready(candidate),
-      onAdmitted: () => this.#begin(socket, address),
-      onRefused: () => {
-        socket.destroy()
-        this.#refused('queue-full', 'too many clients wait for their handshake', randomUUID(), address)
-      },
-    })
-    if (!this.#admission.add(waiting)) return
-    socket.once('close', () => this.#admission.remove(waiting))
-    waiting.listen()
-  }
-
-  /** From here on the deadline runs. The first bytes are there, so that the work they cause can be measured. */
-  #begin(socket: Socket, address: string): void {
-    const pending = this.#track(socket, address)
-    socket.once('close', () => this.#charge(pending, 0))
-    if (socket.destroyed) {
-      this.#settle(pending)
-      this.#charge(pending, 0)
-      return
-    }
-    const startedAt = performance.now()
-    this.#http.emit('connection', socket)
-    if (this.#options.tls === undefined) socket.resume()
-    // TLS takes the ClientHello that lies in the socket in the next tick, before this one.
-    process.nextTick(() => this.#charge(pending, performance.now() - startedAt))
-  }
-
-  /** One deadline from here to `hello`. */
-  #track(socket: Socket, address: string): Pending {
-    const pending: Pending = {
-      key: keyOf(socket),
-      address,
-      timer: setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs),
-      charged: false,
-    }
-    this.#pending.set(pending.key, pending)
-    socket.once('close', () => this.#settle(pending))
-    return pending
-  }
-
-  #charge(pending: Pending, costMs: number): void {
-    const first = !pending.charged
-    pending.charged = true
-    if (first || costMs > 0) this.#admission.charge(costMs, first)
-  }
-
-  #settle(pending: Pending): void {
-    clearTimeout(pending.timer)
-    if (this.#pending.get(pending.key) === pending) this.#pending.delete(pending.key)
+    this.#intake.accept(socket, behindFront)
   }
 
   /** A request that is no upgrade. */
@@ -256,8 +157,7 @@ export class ControlEndpoint {
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     socket.on('error', ignore)
     const requestId = randomUUID()
-    const known = this.#pending.get(keyOf(request.socket))
-    const pending = known ?? this.#track(request.socket, canonicalAddress(request.socket.remoteAddress ?? ''))
+    const pending = this.#intake.pendingOf(request.socket)
     const { address } = pending
     const check = checkHandshake(request)
     if ('refusal' in check) {
@@ -278,9 +178,9 @@ export class ControlEndpoint {
         identity,
         address,
         thumbprint: certificate?.thumbprint,
-        settled: () => this.#settle(pending),
+        settled: pending.settle,
       })
-      if (known !== undefined) this.#charge(known, performance.now() - startedAt)
+      pending.charge(performance.now() - startedAt)
     }
     const refuse = (error: unknown) => {
       const { reason, detail } = explain(error)
@@ -311,30 +211,22 @@ export class ControlEndpoint {
     this.#options.onRefused({ reason, detail, requestId, address })
   }
 
-  /** Takes no more clients; those whose handshake is not over are cut. */
+  /** Takes no more clients. */
   stop(): void {
     this.#listener?.close()
-    this.#admission.close()
-    for (const pending of this.#pending.values()) clearTimeout(pending.timer)
+    this.#intake.stop()
   }
 
   /** Resolves when nobody is connected any more, at the latest after `ms`: WebSockets that were closed say goodbye. */
-  async emptied(ms: number): Promise<void> {
-    if (this.#sockets.size === 0) return
-    await new Promise<void>(resolve => {
-      const timer = setTimeout(resolve, ms)
-      this.#onEmpty = () => {
-        clearTimeout(timer)
-        resolve()
-      }
-    })
+  emptied(ms: number): Promise<void> {
+    return this.#intake.emptied(ms)
   }
 
   /** Ends what is still connected. */
   close(): void {
     this.stop()
     this.#http.close()
-    for (const socket of this.#sockets) socket.destroy()
+    this.#intake.close()
   }
 }
 
@@ -354,11 +246,6 @@ function explain(error: unknown): { reason: RefusalReason; detail: string } {
   }
   if (error instanceof KeysUnavailable) return { reason: 'keys-unavailable', detail: error.message }
   return { reason: 'internal', detail: error instanceof Error ? error.message : String(error) }
-}
-
-/** A connection through TLS has the addresses of the one below it. */
-function keyOf(socket: Socket): string {
-  return `${socket.remoteAddress} ${socket.remotePort}`
 }
 
 function ignore(): void {}

@@ -1,0 +1,181 @@
+/**
+ * Connections at the control endpoint, from their acceptance to the request that they carry: bounded, told apart by their
+ * real address, paced, and from the moment that they are let in under one deadline, which ends with the client's `hello`.
+ */
+import type { Socket } from 'node:net'
+import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/forwarded.ts'
+import type { Logger } from '../../protocol/log.ts'
+import type { ResolvedLimits } from '../options.ts'
+import { lookAtFirstBytes } from '../socket/first-bytes.ts'
+import { readProxyHeader } from '../socket/proxy-protocol.ts'
+import { Admission } from './admission.ts'
+import { WaitingSocket } from './waiting-socket.ts'
+
+export interface IntakeOptions {
+  readonly limits: ResolvedLimits
+  /** Proxies whose PROXY header is demanded. */
+  readonly proxies: Cidrs
+  readonly logger: Logger
+  /** Begins TLS, or reads the request: its first bytes are there. */
+  readonly onAdmitted: (socket: Socket) => void
+  /** A connection was closed because too many wait. */
+  readonly onFull: (address: string) => void
+}
+
+/** A handshake under way. */
+export interface Pending {
+  readonly address: string
+  /** It took so much of the event loop's time. */
+  charge(costMs: number): void
+  /** Its deadline has no meaning any more. */
+  settle(): void
+}
+
+const PROXY_HEADER_BYTES = 4096
+
+export class Intake {
+  readonly #options: IntakeOptions
+  readonly #admission: Admission
+  readonly #pending = new Map<string, Pending>()
+  readonly #sockets = new Set<Socket>()
+  #onEmpty: (() => void) | undefined
+
+  constructor(options: IntakeOptions) {
+    const { limits } = options
+    this.#options = options
+    this.#admission = new Admission({
+      share: Math.max(0.01, limits.handshakeBudget),
+      maxWaiting: limits.handshakesWaiting,
+      maxPerAddress: limits.handshakesWaitingPerAddress,
+      now: () => performance.now(),
+    })
+  }
+
+  get waiting(): number {
+    return this.#admission.waiting
+  }
+
+  /** Takes an accepted connection of which no TLS byte was taken. `behindFront`: no proxy's header stands before TLS. */
+  accept(socket: Socket, behindFront: boolean): void {
+    const { limits, proxies } = this.#options
+    socket.on('error', ignore)
+    if (this.#sockets.size >= limits.sessions + limits.handshakesWaiting) {
+      socket.destroy()
+      return
+    }
+    this.#sockets.add(socket)
+    socket.once('close', () => {
+      this.#sockets.delete(socket)
+      if (this.#sockets.size === 0) this.#onEmpty?.()
+    })
+    const peer = canonicalAddress(socket.remoteAddress ?? '')
+    if (!behindFront && cidrsContain(proxies, peer)) this.#readProxyHeader(socket, peer)
+    else this.#wait(socket, peer)
+  }
+
+  #readProxyHeader(socket: Socket, peer: string): void {
+    let address: string | undefined = peer
+    lookAtFirstBytes(socket, {
+      deadlineMs: this.#options.limits.handshakeMs,
+      maxBytes: PROXY_HEADER_BYTES,
+      look: bytes => {
+        const result = readProxyHeader(bytes)
+        if (!result.done) return -1
+        if ('error' in result) {
+          this.#options.logger.warn({ peer, error: result.error }, 'a proxy sent a bad PROXY header')
+          socket.destroy()
+          return -1
+        }
+        address = result.address ?? peer
+        return result.length
+      },
+      done: () => this.#wait(socket, address ?? peer),
+    })
+  }
+
+  #wait(socket: Socket, address: string): void {
+    const waiting = new WaitingSocket(socket, {
+      address,
+      silentMs: this.#options.limits.handshakeMs,
+      onReady: candidate => this.#admission.ready(candidate),
+      onAdmitted: () => this.#begin(socket, address),
+      onRefused: () => {
+        socket.destroy()
+        this.#options.onFull(address)
+      },
+    })
+    if (!this.#admission.add(waiting)) return
+    socket.once('close', () => this.#admission.remove(waiting))
+    waiting.listen()
+  }
+
+  /** From here on the deadline runs. The first bytes are there, so that the work they cause can be measured. */
+  #begin(socket: Socket, address: string): void {
+    let charged = false
+    const pending = this.#track(socket, address, costMs => {
+      const first = !charged
+      charged = true
+      if (first || costMs > 0) this.#admission.charge(costMs, first)
+    })
+    socket.once('close', () => pending.charge(0))
+    if (socket.destroyed) {
+      pending.settle()
+      pending.charge(0)
+      return
+    }
+    const startedAt = performance.now()
+    this.#options.onAdmitted(socket)
+    // TLS takes the ClientHello that lies in the socket in the next tick, before this one.
+    process.nextTick(() => pending.charge(performance.now() - startedAt))
+  }
+
+  /** The handshake that a request belongs to; one on an embedder's server has its deadline from here on, and costs it. */
+  pendingOf(socket: Socket): Pending {
+    const known = this.#pending.get(keyOf(socket))
+    return known ?? this.#track(socket, canonicalAddress(socket.remoteAddress ?? ''), ignore)
+  }
+
+  /** One deadline from here to `hello`. */
+  #track(socket: Socket, address: string, charge: (costMs: number) => void): Pending {
+    const key = keyOf(socket)
+    const timer = setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs)
+    const settle = () => {
+      clearTimeout(timer)
+      if (this.#pending.get(key) === pending) this.#pending.delete(key)
+    }
+    const pending: Pending = { address, charge, settle }
+    this.#pending.set(key, pending)
+    socket.once('close', settle)
+    return pending
+  }
+
+  /** Lets nobody in any more; those whose handshake is under way keep their deadline. */
+  stop(): void {
+    this.#admission.close()
+  }
+
+  /** Resolves when nobody is connected any more, at the latest after `ms`. */
+  async emptied(ms: number): Promise<void> {
+    if (this.#sockets.size === 0) return
+    await new Promise<void>(resolve => {
+      const timer = setTimeout(resolve, ms)
+      this.#onEmpty = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
+  }
+
+  /** Ends what is still connected. */
+  close(): void {
+    for (const socket of this.#sockets) socket.destroy()
+    for (const pending of [...this.#pending.values()]) pending.settle()
+  }
+}
+
+/** A connection through TLS has the addresses of the one below it. */
+function keyOf(socket: Socket): string {
+  return `${socket.remoteAddress} ${socket.remotePort}`
+}
+
+function ignore(): void {}
