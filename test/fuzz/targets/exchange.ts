@@ -2,7 +2,7 @@ import { acceptExchange } from '../../../protocol/exchange/accept.ts'
 import { openExchange } from '../../../protocol/exchange/open.ts'
 import { Refusal } from '../../../protocol/exchange/refusal.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../protocol/exchange.ts'
-import { isAuthority, isPath, isToken } from '../../../protocol/headers.ts'
+import { getHeader, isAuthority, isPath, isToken } from '../../../protocol/headers.ts'
 import type { Logger } from '../../../protocol/log.ts'
 import { memoryPair } from '../../../protocol/transport-memory.ts'
 import { Flag, FrameType } from '../../../protocol/yamux/frame.ts'
@@ -88,6 +88,8 @@ function handler(told: Told) {
     holds(isToken(received.method) && received.method !== 'CONNECT', 'a method')
     holds(isPath(received.path) && isAuthority(received.authority), 'path and authority')
     canonicalHeaders(received.headers)
+    const length = getHeader(received.headers, 'content-length')
+    holds(length === undefined || Number(length) === received.bodyBytes, 'one length of the body')
     told.say('request', received.method, received.authority, received.path, received.headers, received.bodyBytes)
     if (received.method === 'FOO') return new Refusal('overloaded')
     if (received.upgrade) response.head({ status: 101, headers: [], bodyBytes: 0 })

@@ -9,18 +9,20 @@ const ADDRESSES = ['192.0.2.1', '::1', '2001:db8::1', '::ffff:192.0.2.1', 'fe80:
 const NUMBERS = [0, 1, 63, 64, 16_383, 16_384, 1_073_741_823, 1_073_741_824, Number.MAX_SAFE_INTEGER]
 
 export function anyPreamble(random: Random): Preamble {
+  const polite = random.oneIn(2)
   return {
-    kind: random.pick([1, 1, 1, 2, 3]),
+    kind: random.pick(polite ? [1, 2] : [1, 1, 1, 2, 3]),
     exchangeId: random.bytes(16),
     attempt: random.pick(NUMBERS),
-    runtime: random.pick(['demo', 'a', 'a-b', `${'x'.repeat(63)}`, 'A', '-a', '', 'a.b']),
+    runtime: polite ? 'demo' : random.pick(['demo', 'a', 'a-b', `${'x'.repeat(63)}`, 'A', '-a', '', 'a.b']),
     epoch: random.pick(NUMBERS),
     timeLeftMs: random.pick(NUMBERS),
-    callerAddress: random.pick(ADDRESSES),
+    callerAddress: polite ? '::1' : random.pick(ADDRESSES),
     callerScheme: random.pick(['http', 'https']),
-    callerHost: random.oneIn(2) ? undefined : random.pick(['a.example', 'a:1', '[::1]:443', 'x'.repeat(300), '']),
+    callerHost:
+      polite || random.oneIn(2) ? undefined : random.pick(['a.example', 'a:1', '[::1]:443', 'x'.repeat(300), '']),
     hops: random.pick([0, 1, 2]),
-    bodyBytes: random.pick([-1, ...NUMBERS]),
+    bodyBytes: random.pick(polite ? [-1, 0, 5] : [-1, ...NUMBERS]),
   }
 }
 

@@ -1,6 +1,6 @@
 import { memoryPair } from '../../../protocol/transport-memory.ts'
 import { BufferBudget } from '../../../protocol/yamux/budget.ts'
-import { Flag, FrameType, SPEC_WINDOW_BYTES } from '../../../protocol/yamux/frame.ts'
+import { Flag, FrameType } from '../../../protocol/yamux/frame.ts'
 import { Session } from '../../../protocol/yamux/session.ts'
 import type { Stream, StreamHandler } from '../../../protocol/yamux/stream.ts'
 import { FakeClock, type Frame, frame, RawPeer, turns } from '../../protocol/yamux/support.ts'
@@ -12,11 +12,15 @@ import { anyControl } from './control.ts'
 
 const SESSION_BUFFER_BYTES = 64 * 1024
 const MAX_STREAMS = 20
+/** Small, so that a few frames exceed it. */
+const WINDOW_BYTES = 4096
 
 /** Notes what a stream says, and that it says it in order. */
 class Watcher implements StreamHandler {
   readonly stream: Stream
   unread = 0
+  /** All that was delivered. */
+  bytes = 0
   ended = false
   over = false
 
@@ -29,6 +33,7 @@ class Watcher implements StreamHandler {
     holds(chunk.length > 0, 'data is never empty')
     holds(!this.ended && !this.over, 'nothing comes behind the end of a stream')
     this.unread += chunk.length
+    this.bytes += chunk.length
   }
 
   end(): void {
@@ -51,17 +56,24 @@ class Conduct {
   readonly #credit = new Map<number, number>()
   readonly #ended = new Set<number>()
   readonly #gone = new Set<number>()
+  /** Credit that our end has given, by stream. */
+  readonly #given = new Map<number, number>()
   #seen = 0
 
+  /** What the peer may have sent on a stream, as far as it was told. */
+  allowed(id: number): number {
+    return WINDOW_BYTES + (this.#given.get(id) ?? 0)
+  }
+
   gave(id: number, bytes: number): void {
-    this.#credit.set(id, (this.#credit.get(id) ?? SPEC_WINDOW_BYTES) + bytes)
+    this.#credit.set(id, (this.#credit.get(id) ?? WINDOW_BYTES) + bytes)
   }
 
   check(frames: readonly Frame[]): void {
     for (; this.#seen < frames.length; this.#seen++) this.#check(frames[this.#seen]!)
   }
 
-  #check({ type, flags, id, payload }: Frame): void {
+  #check({ type, flags, id, length, payload }: Frame): void {
     if (type === FrameType.goAway || type === FrameType.ping) {
       holds(id === 0, 'frames of the session have no stream')
       return
@@ -69,11 +81,12 @@ class Conduct {
     holds(id !== 0 && (flags & ~15) === 0, 'a stream and known flags')
     holds(!this.#gone.has(id) || (flags & Flag.rst) !== 0, 'nothing is sent behind RST')
     if (flags & Flag.rst) this.#gone.add(id)
+    if (type === FrameType.windowUpdate) this.#given.set(id, (this.#given.get(id) ?? 0) + length)
     if (type !== FrameType.data) return
     holds(payload.length <= 65_536, 'frames of at most 64 KiB')
     holds(payload.length === 0 || !this.#ended.has(id), 'nothing is sent behind FIN')
     if (flags & Flag.fin) this.#ended.add(id)
-    const left = (this.#credit.get(id) ?? SPEC_WINDOW_BYTES) - payload.length
+    const left = (this.#credit.get(id) ?? WINDOW_BYTES) - payload.length
     holds(left >= 0, 'never more than the peer allows')
     this.#credit.set(id, left)
   }
@@ -103,7 +116,7 @@ class Script {
   }
 }
 
-const LENGTHS = [0, 1, 5, 100, 4096, 65_536, 262_144, 262_145, 0x1_000_001, 0xffff_ffff]
+const LENGTHS = [0, 1, 5, 100, 1000, 4096, 4097, 65_536, 262_145, 0x1_000_001, 0xffff_ffff]
 
 class Play {
   readonly #clock = new FakeClock()
@@ -126,6 +139,8 @@ class Play {
       processBudget: this.#budget,
       sessionBufferBytes: SESSION_BUFFER_BYTES,
       maxStreams: MAX_STREAMS,
+      initialWindowBytes: WINDOW_BYTES,
+      maxWindowBytes: 4 * WINDOW_BYTES,
       onStream: stream => void this.#watchers.push(new Watcher(stream)),
       onControl: () => {},
       onClose: () => this.#closings++,
@@ -143,8 +158,12 @@ class Play {
       await this.#step()
       this.#check()
     }
+    this.#peer.transport.resume()
     await turns(4)
     this.#check()
+    for (const { stream, bytes } of this.#watchers) {
+      holds(bytes <= this.#conduct.allowed(stream.id), 'nothing is taken over the window')
+    }
     this.#session.close('done')
     await this.#clock.advance(60_000)
     this.#check()
@@ -212,13 +231,21 @@ class Play {
     }
   }
 
+  /** Mostly that of a stream that there is, or the next one that the peer may open. */
+  #anId(byte: number): number {
+    const known = this.#watchers.map(({ stream }) => stream.id)
+    if (byte < 64) return byte
+    if (byte < 192 && known.length > 0) return known[byte % known.length]!
+    return Math.max(0, ...known) + 1 + (byte & 1)
+  }
+
   /** One frame of the peer, of which every number may be wrong. */
   async #say(): Promise<void> {
     const script = this.#script
     const kind = script.next()
     const type = (kind & 4 ? 0 : kind & 3) as FrameType
     const flags = kind & 64 ? script.next() : kind & 32 ? [1, 2, 4, 8, 5][script.next() % 5]! : 0
-    const id = script.next() & 63
+    const id = this.#anId(script.next())
     const length = LENGTHS[script.next() % LENGTHS.length]!
     if (type === FrameType.windowUpdate) this.#conduct.gave(id, length)
     const exact = type === FrameType.data && length <= 65_536
