@@ -3,7 +3,7 @@ import type { OutgoingHttpHeaders } from 'node:http2'
 import { SallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../exchange.ts'
 import { KIND, kindOf } from '../field-names.ts'
-import { isFieldValue, isToken } from '../headers.ts'
+import { hasHeader, isFieldValue, isToken } from '../headers.ts'
 
 /** `pseudo` and `headers` as one flat block; fields of one hop are left out. Throws SallyportError if one cannot be sent. */
 export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = false): string[] {
@@ -103,7 +103,7 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
       headers.push(name, value)
       if (name === 'cookie') cookieAt = headers.length - 1
     } else if (kind === KIND.expect && value.toLowerCase() === '100-continue') {
-      headers.push(name, '100-continue')
+      if (!hasHeader(headers, name)) headers.push(name, '100-continue')
     }
   }
   return { pseudo, headers, hosts, contentLength, bytes, count: raw.length / 2, webSocketVersion }
