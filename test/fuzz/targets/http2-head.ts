@@ -107,6 +107,7 @@ export const http2Head: Target = {
     holds(request.headers.length <= 2 * (DEFAULT_LIMITS.headFields + 5), 'no more fields than allowed')
     if (!comesToUs(raw)) return
     canonicalHeaders(request.headers.filter((_, i, all) => all[i - (i % 2)] !== 'te'))
+    holds(request.headers.filter((text, i) => i % 2 === 0 && text === 'expect').length <= 1, 'one expectation')
     const lengths = request.headers.filter((_, i, all) => i % 2 === 1 && all[i - 1] === 'content-length')
     holds(lengths.length <= 1 && lengths.every(text => Number(text) === request.bodyBytes), 'one length')
     const block = outgoingBlock([], request.headers, true)
