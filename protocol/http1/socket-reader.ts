@@ -36,7 +36,7 @@ export class SocketReader {
   read(socket: Duplex, onRead: OnRead): void {
     const handle = (socket as { _handle?: Handle })._handle
     const slots = this.#slotsOf(socket, handle)
-    if (slots === undefined) {
+    if (slots === undefined || !(socket instanceof Socket)) {
       socket.on('data', bytes => onRead(bytes, false))
       return
     }
@@ -57,6 +57,9 @@ export class SocketReader {
       next = undefined
       return buffer
     }
+    // A stream asks for more a tick after each chunk, even if it was paused meanwhile; such a socket would start to read.
+    const more = socket.read.bind(socket)
+    socket.read = size => (socket.isPaused() ? null : more(size))
     handle!.useUserBuffer!(shared)
     socket.resume()
   }

@@ -79,6 +79,20 @@ describe('reading into one buffer', () => {
     await expect.poll(() => Buffer.concat(seen.bytes).toString()).toBe('waits')
   })
 
+  it('stays paused, also where the stream was about to ask for more', async () => {
+    const [from, to] = await pair()
+    from.write(Buffer.alloc(1024 * 1024))
+    const seen = await new Promise<ReturnType<typeof collect>>(resolve => {
+      to.once('data', () => {
+        resolve(collect(new SocketReader(), to))
+        to.pause()
+      })
+    })
+    const [echo] = await Promise.all([once(from, 'data'), to.write('a round trip later')])
+    expect(String(echo)).toBe('a round trip later')
+    expect(seen.bytes).toEqual([])
+  })
+
   it('reads any other stream as Node does', async () => {
     const stream = new PassThrough()
     const seen = collect(new SocketReader(), stream)
