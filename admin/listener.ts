@@ -36,7 +36,7 @@ export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
     }
     if (!authorized) return NEEDS_TOKEN
     if (request.method === 'POST') return act(path, request, source.actions ?? {}, options.logger)
-    return (isRead(request) ? protectedPage(path, source) : undefined) ?? NOT_FOUND
+    return (isRead(request) ? await protectedPage(path, source) : undefined) ?? NOT_FOUND
   })
 }
 

@@ -42,8 +42,9 @@ export async function publicPage(path: string, source: AdminSource): Promise<Pag
 }
 
 /** `/status` and the component's own views; `undefined` for any other path. */
-export function protectedPage(path: string, source: AdminSource): Page | undefined {
+export async function protectedPage(path: string, source: AdminSource): Promise<Page | undefined> {
   const views: AdminSource['views'] = { ...source.views, '/status': () => source.status() }
   if (!Object.hasOwn(views, path)) return undefined
-  return { status: 200, contentType: 'application/json', text: `${JSON.stringify(views[path]!(), undefined, 2)}\n` }
+  const text = `${JSON.stringify(await views[path]!(), undefined, 2)}\n`
+  return { status: 200, contentType: 'application/json', text }
 }

@@ -5,6 +5,7 @@ import type { SharedRevocations } from './auth/revocation-store.ts'
 import type { Directory } from './directory/directory.ts'
 import { MemoryDirectory } from './directory/memory.ts'
 import type { RedisAddress } from './directory/redis-link.ts'
+import type { RedisOperators } from './directory/redis-operators.ts'
 import type { Settings } from './options.ts'
 import { joinAddress } from './peer/link.ts'
 import { Peers } from './peer/peers.ts'
@@ -21,6 +22,8 @@ export interface Replicas {
   readonly shared: boolean
   readonly peers: Peers | undefined
   readonly keeper: TlsKeeper | undefined
+  /** Through which all are asked what an operator asks of one. */
+  readonly operators: RedisOperators | undefined
   /** Asked for a session of this server, when another replica hands an exchange over; set by the server. */
   pick: (runtime: string, epoch: number) => SplicedSession | undefined
 }
@@ -29,7 +32,7 @@ export interface Replicas {
 export async function openReplicas(settings: Settings): Promise<Replicas> {
   const { directory } = settings
   if (directory !== undefined && 'url' in directory) return openShared(settings, directory)
-  const alone = { shared: false, peers: undefined, keeper: undefined, pick: () => undefined }
+  const alone = { shared: false, peers: undefined, keeper: undefined, operators: undefined, pick: () => undefined }
   return { directory: directory ?? new MemoryDirectory(), ...alone }
 }
 
@@ -42,6 +45,8 @@ async function openShared(settings: Settings, options: RedisOptions): Promise<Re
   const { peer } = settings
   const opened = peer && (await openPeers(settings, peer, { replica, leaseMs, pick }))
   const { RedisDirectory } = await import('./directory/redis.ts')
+  const { RedisOperators } = await import('./directory/redis-operators.ts')
+  const operators = new RedisOperators({ redis: () => readAddress(options), prefix, replica, logger })
   const directory = new RedisDirectory({
     redis: () => readAddress(options),
     replica,
@@ -57,9 +62,10 @@ async function openShared(settings: Settings, options: RedisOptions): Promise<Re
     shared: true,
     peers: opened?.peers,
     keeper: opened?.keeper,
+    operators,
     pick: () => undefined,
   }
-  await directory.open()
+  await Promise.all([directory.open(), operators.open()])
   return replicas
 }
 
@@ -98,8 +104,9 @@ async function readAddress({ url, user, password, ca }: RedisOptions): Promise<R
 }
 
 /** Tells the others that this server stops. */
-export async function closeReplicas({ directory, peers, keeper }: Replicas): Promise<void> {
+export async function closeReplicas({ directory, peers, keeper, operators }: Replicas): Promise<void> {
   keeper?.close()
+  operators?.close()
   await directory.close()
   await peers?.close()
 }

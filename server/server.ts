@@ -263,6 +263,19 @@ export class Server {
     return { ended, kept: await adding }
   }
 
+  /**
+   * Asks all other replicas that share the directory, where there is one; resolves to what those say that answer in time.
+   * Rejects if they cannot be asked.
+   */
+  async askOthers(what: string, body: object = {}): Promise<unknown[]> {
+    return (await this.#replicas.operators?.ask(what, body)) ?? []
+  }
+
+  /** What this server does, and says, when another replica asks. */
+  answerOthers(answer: (what: string, body: object, by: string) => Promise<unknown>): void {
+    if (this.#replicas.operators !== undefined) this.#replicas.operators.answer = answer
+  }
+
   /** The rules that hold, of whatever origin. */
   revocations(): readonly Revocation[] {
     return this.#revocations.list

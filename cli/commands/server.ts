@@ -10,7 +10,7 @@ import { Changes } from '../service/changes.ts'
 import { checkServerFiles } from '../service/files.ts'
 import { explainListenErrorOf } from '../service/listen-error.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
-import { describeSession, serverActions, serverViews } from '../service/server-lifecycle.ts'
+import { describeSession, serverLifecycle } from '../service/server-lifecycle.ts'
 
 /** `sallyport server` */
 export const runServer: Run = async (args, io) => {
@@ -28,8 +28,7 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
     ready: () => server.ready(),
     status: () => describeServer(server, changes),
     snapshot: () => ({ ...server.stats(), stateChanges: changes.counts }),
-    views: serverViews(server),
-    actions: serverActions(server),
+    ...serverLifecycle(server, context.logger),
     close: options => server.close(options),
   }
 }

@@ -1,8 +1,8 @@
 /** What an operator may see and do on a running server, by hand: sessions, runtimes, revocations, the drain of it all. */
-import type { Actions, Body } from '../../admin/actions.ts'
+import type { Body } from '../../admin/actions.ts'
+import type { AdminSource } from '../../admin/page.ts'
+import type { Logger } from '../../protocol/log.ts'
 import type { DrainOptions, Revocation, Server, SessionInfo } from '../../server/index.ts'
-
-export const VIEWS = ['/sessions', '/runtimes', '/revocations'] as const
 
 /** A session as operators see it; times are ISO 8601. */
 export function describeSession({ connectedAt, tokenEndsAt, ...session }: SessionInfo) {
@@ -13,12 +13,78 @@ export function describeSession({ connectedAt, tokenEndsAt, ...session }: Sessio
   }
 }
 
-export function serverViews(server: Server): Record<(typeof VIEWS)[number], () => unknown> {
+/** What one replica shows and does; the answer of each is a row of what the operator gets. */
+type Operations = Readonly<Record<string, (body: Body) => Row>>
+type Row = Readonly<Record<string, unknown>>
+
+function operationsOf(server: Server): Operations {
   return {
     '/sessions': () => ({ sessions: server.sessions().map(describeSession) }),
     '/runtimes': () => ({ runtimes: describeRuntimes(server.sessions()) }),
-    '/revocations': () => ({ revocations: server.revocations() }),
+    '/sessions/drain': body => ({ sessions: drainSessions(server, body) }),
+    '/sessions/close': body => ({ sessions: closeSessions(server, body) }),
   }
+}
+
+/** The same on all replicas that share the directory, this one first. */
+class Everywhere {
+  readonly #server: Server
+  readonly #operations: Operations
+
+  constructor(server: Server, logger: Logger) {
+    this.#server = server
+    this.#operations = operationsOf(server)
+    server.answerOthers(async (what, body, by) => {
+      if (!Object.hasOwn(this.#operations, what)) return undefined
+      const done = this.#here(what, body as Body)
+      if (what.includes('/', 1))
+        logger.warn({ audit: true, action: what, who: 'an operator', from: by, body, done }, `audit: ${what}`)
+      return done
+    })
+  }
+
+  async ask(what: string, body: Body = {}): Promise<Row[]> {
+    const here = this.#here(what, body)
+    const others = await this.#server.askOthers(what, body).catch(error => [{ problem: (error as Error).message }])
+    return [here, ...(others as Row[])]
+  }
+
+  #here(what: string, body: Body): Row {
+    return { replica: this.#server.stats().replica, ...this.#operations[what]!(body) }
+  }
+}
+
+/** What the admin listener of a server shows and does by hand. */
+export function serverLifecycle(server: Server, logger: Logger): Required<Pick<AdminSource, 'views' | 'actions'>> {
+  const everywhere = new Everywhere(server, logger)
+  const gathered = async (name: 'sessions' | 'runtimes') => {
+    const rows = await everywhere.ask(`/${name}`)
+    const problems = rows.flatMap(({ problem }) => problem ?? [])
+    return { [name]: rows.flatMap(row => row[name] ?? []), ...(problems.length > 0 ? { problems } : {}) }
+  }
+  const acted = async (what: string, body: Body) => ({ replicas: await everywhere.ask(what, body) })
+  return {
+    views: {
+      '/sessions': () => gathered('sessions'),
+      '/runtimes': () => gathered('runtimes'),
+      '/revocations': () => ({ revocations: server.revocations() }),
+    },
+    actions: {
+      '/sessions/drain': body => acted('/sessions/drain', body),
+      '/sessions/close': body => acted('/sessions/close', body),
+      // The directory tells the other replicas.
+      '/revoke': async body => ({
+        replicas: [{ replica: server.stats().replica, ...(await server.revoke(readRevocation(body))) }],
+      }),
+      '/drain': body => ({ replicas: [{ replica: server.stats().replica, sessions: drainAll(server, body) }] }),
+    },
+  }
+}
+
+function drainAll(server: Server, body: Body): string[] {
+  const sessions = server.sessions().map(({ id }) => id)
+  void server.drain({ graceMs: number(body, 'graceMs') })
+  return sessions
 }
 
 /** One row for each runtime that has a session here. */
@@ -48,22 +114,6 @@ function emptyRow({ runtime, replica }: SessionInfo) {
     epoch: 0,
     streams: 0,
     bufferedBytes: 0,
-  }
-}
-
-/** Each answers with what it did, replica by replica. */
-export function serverActions(server: Server): Actions {
-  const { replica } = server.stats()
-  const here = (done: object) => ({ replicas: [{ replica, ...done }] })
-  return {
-    '/sessions/drain': body => here({ sessions: drainSessions(server, body) }),
-    '/sessions/close': body => here({ sessions: closeSessions(server, body) }),
-    '/revoke': async body => here(await server.revoke(readRevocation(body))),
-    '/drain': body => {
-      const sessions = server.sessions().map(({ id }) => id)
-      void server.drain({ graceMs: number(body, 'graceMs') })
-      return here({ sessions })
-    },
   }
 }
 

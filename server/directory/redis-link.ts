@@ -84,20 +84,18 @@ export class RedisLink {
 
   /** Rejects when the link breaks, which it does if any answer takes longer than its deadline. */
   async run(script: Script, keys: string | readonly string[], args: readonly string[]): Promise<string | null> {
+    const all = [keys].flat()
+    return await this.#send(['EVALSHA', script.sha, String(all.length), ...all, ...args])
+  }
+
+  async #send<Answer>(command: readonly string[]): Promise<Answer> {
     if (this.#closed !== undefined) throw this.#closed
     if (this.#pending.size >= MAX_PENDING) throw new Error('too many operations wait for Redis')
-    const all = [keys].flat()
     const operation = { sentMs: performance.now() }
     this.#pending.add(operation)
     this.#watch()
     try {
-      const answer = await this.#client.sendCommand<string | null>([
-        'EVALSHA',
-        script.sha,
-        String(all.length),
-        ...all,
-        ...args,
-      ])
+      const answer = await this.#client.sendCommand<never>([...command])
       this.roundTripMs = performance.now() - operation.sentMs
       return answer
     } catch (error) {
@@ -107,6 +105,11 @@ export class RedisLink {
     } finally {
       this.#pending.delete(operation)
     }
+  }
+
+  /** Resolves to how many heard it. Rejects as `run` does. */
+  publish(channel: string, text: string): Promise<number> {
+    return this.#send<number>(['PUBLISH', channel, text])
   }
 
   /** One timer, for the oldest operation. */

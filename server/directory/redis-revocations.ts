@@ -21,6 +21,7 @@ const DEADLINE_MS = 4000
 export class RedisRevocations {
   readonly #options: RedisRevocationsOptions
   readonly #key: string
+  readonly #channel: string
   /** Rules as they stand in Redis, or should. */
   #known: ReadonlySet<string> = new Set()
   #link: RedisLink | undefined
@@ -33,7 +34,8 @@ export class RedisRevocations {
 
   constructor(options: RedisRevocationsOptions) {
     this.#options = options
-    this.#key = `${options.prefix}:revocations`
+    this.#key = `{${options.prefix}}:revocations`
+    this.#channel = `${options.prefix}:revocations`
   }
 
   /** Asks for the first time, and then by itself for ever. Resolves whether or not it succeeded. */
@@ -59,7 +61,7 @@ export class RedisRevocations {
   /** Gives rules, takes all there are; what Redis should have and has not is given again. */
   async #exchange(rules: readonly string[], again = true): Promise<void> {
     const link = await this.#connected()
-    const answer = await link.run(REVOKE, this.#key, [this.#key, ...rules.flatMap(rule => [rule, untilOf(rule)])])
+    const answer = await link.run(REVOKE, this.#key, [this.#channel, ...rules.flatMap(rule => [rule, untilOf(rule)])])
     const there = parseRevocations(`{"revocations":${answer}}`)
     const texts = new Set(there.map(formatRule))
     const lost = [...this.#known].filter(rule => !texts.has(rule) && holds(rule))
@@ -79,7 +81,7 @@ export class RedisRevocations {
 
   async #connect(): Promise<RedisLink> {
     if (this.#closed) throw new Error('closed')
-    const link = await RedisLink.open(await this.#options.redis(), this.#key, DEADLINE_MS, {
+    const link = await RedisLink.open(await this.#options.redis(), this.#channel, DEADLINE_MS, {
       message: () => void this.open(),
       closed: () => {
         this.#link = undefined

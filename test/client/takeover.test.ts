@@ -8,6 +8,7 @@ import { type Pair, startPair } from '../support/pair.ts'
 const RUNTIME = 'demo'
 const CALLERS = 8
 const EVERY_MS = 25
+const GRACE_MS = 10_000
 
 let ledger: Ledger
 let upstream: TrafficUpstream
@@ -16,7 +17,7 @@ let traffic: Promise<unknown>
 const stop = { now: new AbortController() }
 
 beforeEach(async () => {
-  ledger = new Ledger()
+  ledger = new Ledger('takeover', GRACE_MS)
   upstream = await TrafficUpstream.start(RUNTIME, ledger)
   pair = await startPair({ target: `http://127.0.0.1:${upstream.port}`, runtime: RUNTIME })
   stop.now = new AbortController()
@@ -71,7 +72,7 @@ describe('under steady traffic, nothing is lost and no POST runs twice', () => {
     let current = pair.tunnel
     for (let update = 0; update < 10; update++) {
       const next = await begin()
-      const closing = current.close({ graceMs: 10_000 })
+      const closing = current.close({ graceMs: GRACE_MS })
       for (let renewal = 0; renewal < 5; renewal++) await next.refreshToken()
       await closing
       current = next
@@ -89,7 +90,7 @@ describe('under steady traffic, nothing is lost and no POST runs twice', () => {
     await standing(old, false)
     expect(old.ready()).toBe(true)
     await answered(50)
-    await fresh.close({ graceMs: 10_000 })
+    await fresh.close({ graceMs: GRACE_MS })
     await standing(old, true)
     expect(old.stats().epoch).toBeGreaterThan(epoch)
     await answered(50)
@@ -119,7 +120,7 @@ describe('under steady traffic, nothing is lost and no POST runs twice', () => {
       await standing(theirs, true)
       await standing(pair.tunnel, false)
       await answered(20)
-      await theirs.close({ graceMs: 10_000 })
+      await theirs.close({ graceMs: GRACE_MS })
       await standing(pair.tunnel, true)
       await answered(20)
     }

@@ -1,0 +1,140 @@
+/**
+ * What an operator asks of one replica, asked of all that share the directory: questions and answers on one channel in
+ * Redis. Whoever may write there may also write the directory itself; nothing more can be done by it than by an operator.
+ */
+import { randomUUID } from 'node:crypto'
+import type { Logger } from '../../protocol/log.ts'
+import { type RedisAddress, RedisLink } from './redis-link.ts'
+
+export interface RedisOperatorsOptions {
+  /** Read at each connect. */
+  readonly redis: () => Promise<RedisAddress>
+  readonly prefix: string
+  readonly replica: string
+  readonly logger: Logger
+}
+
+/** Does, here, what another replica was asked for; resolves to a JSON value. */
+export type AnswerOthers = (what: string, body: object, by: string) => Promise<unknown>
+
+interface Message {
+  readonly id: string
+  readonly from: string
+  readonly what?: string
+  readonly body?: object
+  readonly answer?: unknown
+}
+
+interface Question {
+  readonly answers: unknown[]
+  expected: number
+  readonly done: () => void
+}
+
+const DEADLINE_MS = 4000
+const ANSWER_MS = 3000
+const RETRY_MS = 5000
+const MAX_MESSAGE_CHARS = 4 * 1024 * 1024
+const MAX_QUESTIONS = 64
+
+export class RedisOperators {
+  readonly #options: RedisOperatorsOptions
+  readonly #channel: string
+  readonly #questions = new Map<string, Question>()
+  #link: RedisLink | undefined
+  #timer: NodeJS.Timeout | undefined
+  #closed = false
+  /** Set by the owner; absent, nobody here answers. */
+  answer: AnswerOthers | undefined
+
+  constructor(options: RedisOperatorsOptions) {
+    this.#options = options
+    this.#channel = `${options.prefix}:operators`
+  }
+
+  /** Listens, and goes on trying by itself. Resolves whether or not it succeeded. */
+  async open(): Promise<void> {
+    clearTimeout(this.#timer)
+    if (this.#closed || this.#link !== undefined) return
+    try {
+      const link = await RedisLink.open(await this.#options.redis(), this.#channel, DEADLINE_MS, {
+        message: text => this.#heard(text),
+        closed: () => this.#lost(),
+      })
+      if (this.#closed) link.close()
+      else this.#link = link
+    } catch {
+      // The directory, at the same Redis, says so in the log.
+      this.#lost()
+    }
+  }
+
+  #lost(): void {
+    this.#link = undefined
+    clearTimeout(this.#timer)
+    if (!this.#closed) this.#timer = setTimeout(() => void this.open(), RETRY_MS).unref()
+  }
+
+  /** Asks all other replicas; resolves to what those say that answer in time. Rejects if they cannot be asked. */
+  async ask(what: string, body: object): Promise<unknown[]> {
+    if (this.#link === undefined) throw new Error('the other replicas cannot be asked: no Redis')
+    if (this.#questions.size >= MAX_QUESTIONS) throw new Error('too many questions are open')
+    const id = randomUUID()
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const question: Question = { answers: [], expected: Number.POSITIVE_INFINITY, done: resolve }
+    this.#questions.set(id, question)
+    const timer = setTimeout(resolve, ANSWER_MS)
+    try {
+      const listeners = await this.#say({ id, from: this.#options.replica, what, body })
+      question.expected = listeners - 1
+      if (question.answers.length < question.expected) await promise
+      return question.answers
+    } finally {
+      clearTimeout(timer)
+      this.#questions.delete(id)
+    }
+  }
+
+  async #say(message: Message): Promise<number> {
+    const text = JSON.stringify(message)
+    if (this.#link === undefined || text.length > MAX_MESSAGE_CHARS) return 0
+    return await this.#link.publish(this.#channel, text)
+  }
+
+  #heard(text: string): void {
+    const message = parse(text)
+    if (message === undefined || message.from === this.#options.replica) return
+    if (message.what !== undefined) void this.#answered(message)
+    else this.#questions.get(message.id)?.answers.push(message.answer)
+    const question = this.#questions.get(message.id)
+    if (question !== undefined && question.answers.length >= question.expected) question.done()
+  }
+
+  async #answered({ id, from, what, body }: Message): Promise<void> {
+    try {
+      const answer = await this.answer?.(what!, body ?? {}, from)
+      if (answer !== undefined) await this.#say({ id, from: this.#options.replica, answer })
+    } catch (error) {
+      this.#options.logger.warn({ from, what, err: error }, 'another replica asked in vain')
+    }
+  }
+
+  close(): void {
+    this.#closed = true
+    clearTimeout(this.#timer)
+    this.#link?.close()
+  }
+}
+
+function parse(text: string): Message | undefined {
+  if (text.length > MAX_MESSAGE_CHARS) return undefined
+  try {
+    const message = JSON.parse(text) as Partial<Message> | null
+    const isOurs = typeof message?.id === 'string' && typeof message.from === 'string'
+    const isQuestion = message?.what === undefined || typeof message.what === 'string'
+    const hasBody = message?.body === undefined || (typeof message.body === 'object' && message.body !== null)
+    return isOurs && isQuestion && hasBody ? (message as Message) : undefined
+  } catch {
+    return undefined
+  }
+}

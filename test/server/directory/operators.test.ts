@@ -1,0 +1,53 @@
+/** What one replica asks of all others, through a real Redis. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import type { Server } from '../../../server/server.ts'
+import { needs } from '../../support/needs.ts'
+import { Redis } from '../../support/redis.ts'
+import { startServer } from '../fixture.ts'
+
+describe.runIf(needs('redis'))('questions of operators', () => {
+  let redis: Redis
+  const servers: Server[] = []
+  beforeAll(async () => {
+    redis = await Redis.start({ user: { name: 'replica', password: 'secret' } })
+  })
+  afterAll(() => redis.stop())
+  afterEach(() => Promise.all(servers.splice(0).map(server => server.close({ graceMs: 0 }))))
+
+  async function start(replica: string): Promise<Server> {
+    const directory = { url: redis.url, user: 'replica', password: 'secret' }
+    const server = await startServer({ replica, directory })
+    server.answerOthers(async (what, body, by) => {
+      if (what === '/fail') throw new Error('no')
+      return what === '/who' ? { replica, body, asked: by.split('~')[0] } : undefined
+    })
+    servers.push(server)
+    return server
+  }
+
+  test('are answered by all others, and by none who is alone', async () => {
+    const a = await start('a')
+    expect(await a.askOthers('/who')).toEqual([])
+    await start('b')
+    await start('c')
+    const answers = await a.askOthers('/who', { x: 1 })
+    expect(answers).toHaveLength(2)
+    expect(answers).toContainEqual({ replica: 'b', body: { x: 1 }, asked: 'a' })
+    expect(answers).toContainEqual({ replica: 'c', body: { x: 1 }, asked: 'a' })
+  })
+
+  test('that nobody can answer end after a while; without Redis they are not asked', async () => {
+    const a = await start('a')
+    await start('b')
+    expect(await a.askOthers('/fail')).toEqual([])
+    await redis.kill()
+    await expect(a.askOthers('/who')).rejects.toThrow()
+    await redis.start()
+  })
+
+  test('a server without a directory has no others', async () => {
+    const server = await startServer()
+    servers.push(server)
+    expect(await server.askOthers('/who')).toEqual([])
+  })
+})
