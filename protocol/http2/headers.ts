@@ -98,7 +98,7 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
     } else if (name === 'te') {
       if (value === 'trailers') headers.push(name, value)
     } else if (name === 'cookie' && cookieAt >= 0) {
-      headers[cookieAt] += `; ${value}`
+      headers[cookieAt] = [headers[cookieAt], value].filter(part => part !== '').join('; ')
     } else if (kind === KIND.plain) {
       headers.push(name, value)
       if (name === 'cookie') cookieAt = headers.length - 1
