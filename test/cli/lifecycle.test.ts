@@ -3,6 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
+import { needs } from '../support/needs.ts'
+import { Redis } from '../support/redis.ts'
 import { Running } from './process.ts'
 import { sallyport } from './run.ts'
 
@@ -35,19 +37,27 @@ function start(args: readonly string[]): Running {
   return process
 }
 
+/** With a directory they share what is revoked. */
+const OWN_REVOCATIONS = () => ['--auth.revocations.file', file('revoked.json')]
+
 function startServer(...more: string[]): Running {
+  return startServerWith([...OWN_REVOCATIONS(), ...more])
+}
+
+function startServerWith(more: readonly string[]): Running {
   return start([
     ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
     ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
-    ...['--auth.jwks.file', file('jwks.json'), '--auth.revocations.file', file('revoked.json'), ...more],
+    ...['--auth.jwks.file', file('jwks.json'), ...more],
   ])
 }
 
-async function startClient(server: Running, runtime: string): Promise<Running> {
+async function startClient(server: Running, runtime: string, ...others: Running[]): Promise<Running> {
   const { token } = await createToken({ key: keys.privateJwk, runtime, ttl: '1h', id: `token-of-${runtime}` })
   writeFileSync(file(`token-${runtime}`), token)
   const client = start([
     ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
+    ...(await Promise.all(others.map(async other => ['--server', `wss://${await other.address('control')}`]))).flat(),
     ...['--token.file', file(`token-${runtime}`), '--target', 'http://127.0.0.1:9'],
   ])
   await client.line(line => line.msg === 'connected' && line.connection === 0)
@@ -70,8 +80,14 @@ async function type(server: Running, ...words: string[]): Promise<string> {
 const audits = (server: Running, action: string) =>
   server.lines.filter(line => line.audit === true && line.action === action)
 
+/** Resolves once `holds`. */
+async function until(holds: () => Promise<boolean>): Promise<void> {
+  while (!(await holds())) await new Promise(resolve => setTimeout(resolve, 50))
+}
+
 interface Listed {
   readonly id: string
+  readonly replica: string
   readonly runtime: string
 }
 
@@ -189,5 +205,34 @@ describe('several instances of a runtime', () => {
     expect(await bad.end()).toBe(3)
     expect(await list(server)).toHaveLength(2)
     expect(first.lines.some(line => line.msg === 'this instance stands by')).toBe(false)
+  })
+})
+
+describe.runIf(needs('redis'))('with two replicas', () => {
+  test('one shows and changes what is on both; a revocation holds on both', async () => {
+    const redis = await Redis.start()
+    try {
+      const both = ['north', 'south'].map(name => startServerWith(['--replica', name, '--directory', redis.url]))
+      const [north, south] = [both[0]!, both[1]!]
+      const client = await startClient(north, 'demo', south)
+      const before = await list(north)
+      expect(before.map(({ replica }) => replica).sort()).toEqual(['north', 'south'])
+      expect(await type(south, 'runtimes', 'list')).toMatch(
+        /demo +south .*\n.*demo +north |demo +north .*\n.*demo +south /,
+      )
+      const out = await type(north, 'sessions', 'drain', '--runtime', 'demo')
+      for (const { id, replica } of before) {
+        expect(out).toContain(`session ${id} on replica ${replica}: asked to move\n`)
+        await client.line(line => line.msg === 'disconnected' && line.session === id)
+      }
+      expect(audits(south, '/sessions/drain')).toMatchObject([{ from: expect.stringMatching(/^north~/) }])
+      await type(south, 'revoke', '--runtime', 'demo')
+      await client.line(line => line.msg.startsWith('not let in'))
+      await until(async () => (await list(north)).length === 0)
+      expect(client.lines.filter(line => line.msg === 'disconnected').length).toBeGreaterThanOrEqual(4)
+    } finally {
+      for (const process of running.splice(0)) await process.end('SIGKILL')
+      await redis.stop()
+    }
   })
 })
