@@ -53,7 +53,7 @@ const SLACK: Holdings = { liveBytes: 0, handles: 2, sockets: 2, entries: 20, str
 const TOLERANCE = 1.1
 
 export async function runSchedule(options: ScheduleOptions): Promise<ScheduleResult> {
-  const ledger = new Ledger()
+  const ledger = new Ledger('all', GRACE_S * 1000)
   const deployment = await Deployment.start(
     { servers: 2, roundTripMs: 0, graceS: GRACE_S, inspect: true, ...QUICK_PINGS },
     ledger,

@@ -25,8 +25,8 @@ const CALLERS_PER_RUNTIME = 40
 
 /** Runs the row; the account begins with the traffic and ends when everything sent has ended. */
 export async function runTrial(row: Row, size: TrialSize, random: Random, stop: AbortSignal): Promise<Account> {
-  const ledger = new Ledger(row.name)
   const graceS = row.graceS ?? size.graceS
+  const ledger = new Ledger(row.name, graceS * 1000)
   const { roundTripMs, requestsPerSecond } = size
   const pings = row.silent === true ? QUICK_PINGS : PINGS
   const deployment = await Deployment.start({ servers: row.servers, roundTripMs, graceS, ...pings }, ledger)

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { Running } from '../../cli/process.ts'
 import type { DeploymentFiles } from './files.ts'
 
-const START_MS = 30_000
+const START_MS = 60_000
 const LIVE_FLAGS = ['--log.format', 'json', '--admin.listen', '127.0.0.1:0']
 
 export class Processes {

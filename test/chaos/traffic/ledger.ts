@@ -2,8 +2,8 @@
  * The accounts: what became of each request, by the fault under which it ended.
  *
  * *Lost* is a request that a caller sent and that ended in anything but the upstream's answer, byte-exact. Counted apart:
- * `cut`, an answer of which the caller already had bytes and that visibly broke; `outlived`, a long stream that was ended
- * properly because it outlived the grace; `refused`, a connection that nobody took, so that nothing was sent.
+ * `cut`, an answer of which the caller already had bytes and that visibly broke; `outlived`, a stream that was ended
+ * because it outlived the grace; `refused`, a connection that nobody took, so that nothing was sent.
  */
 export type Kind = 'GET' | 'POST' | 'download' | 'webSocket' | 'events'
 
@@ -16,6 +16,8 @@ export type Outcome =
 type Count = 'lost' | 'cut' | 'outlived' | 'refused'
 
 const MOST_WRONGS = 20
+/** WebSockets are told to close when so much of a short grace is over. */
+const FAREWELL = 0.8
 
 /** What happened while one fault, or none, lasted. */
 export class Account {
@@ -65,6 +67,7 @@ const NONE: Readonly<Record<Count, number>> = { lost: 0, cut: 0, outlived: 0, re
 export class Entry {
   readonly kind: Kind
   readonly runtime: string
+  readonly beganMs = performance.now()
   readonly #ledger: Ledger
 
   /** @internal */
@@ -81,15 +84,18 @@ export class Entry {
 
 export class Ledger {
   readonly total: Account
+  readonly #graceMs: number
   #current: Account
   readonly #open = new Set<Entry>()
   readonly #barriers = new Set<{ readonly entries: Set<Entry>; readonly done: () => void }>()
   /** When each runtime answered last. */
   readonly #answeredMs = new Map<string, number>()
 
-  constructor(name = 'all') {
+  /** `graceMs`: of the deployment. What was cut when it was older than this has outlived it. */
+  constructor(name: string, graceMs: number) {
     this.total = new Account(name)
     this.#current = this.total
+    this.#graceMs = graceMs
   }
 
   /** From now on everything is also counted in an account of its own, until the next call. */
@@ -128,7 +134,7 @@ export class Ledger {
     if (!this.#open.delete(entry)) return
     if (outcome.kind === 'ok') this.#answered(entry)
     else if (outcome.kind === 'wrong') this.wrong(`${entry.kind}: ${outcome.reason}`)
-    else this.#each(account => account.count(entry.kind, outcome))
+    else this.#count(entry, outcome)
     // Nothing was sent.
     if (outcome.kind === 'refused') this.#each(account => account.requests--)
     for (const barrier of this.#barriers) {
@@ -137,6 +143,12 @@ export class Ledger {
       this.#barriers.delete(barrier)
       barrier.done()
     }
+  }
+
+  #count({ kind, beganMs }: Entry, outcome: Exclude<Outcome, { kind: 'ok' | 'wrong' }>): void {
+    const isOld = performance.now() - beganMs > this.#graceMs * FAREWELL
+    const counted = outcome.kind === 'cut' && isOld ? { ...outcome, kind: 'outlived' as const } : outcome
+    this.#each(account => account.count(kind, counted))
   }
 
   #answered({ kind, runtime }: Entry): void {
