@@ -16,6 +16,8 @@ export interface Holdings {
   readonly bufferedBytes: number
 }
 
+const READY_MS = 2000
+
 /** `token`: file of the admin token. The process runs with `--inspect`. */
 export async function holdingsOf(child: Running, token: string): Promise<Holdings> {
   const [status, inspected] = await Promise.all([readStatus(child, token), inspect(child)])
@@ -26,9 +28,11 @@ export async function holdingsOf(child: Running, token: string): Promise<Holding
   }
 }
 
+/** Whether its own probe says so. */
 export async function isReady(child: Running): Promise<boolean> {
   try {
-    return (await fetch(`http://${await child.address('admin')}/readyz`)).ok
+    const signal = AbortSignal.timeout(READY_MS)
+    return (await fetch(`http://${await child.address('admin')}/readyz`, { signal })).ok
   } catch {
     return false
   }

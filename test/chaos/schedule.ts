@@ -119,7 +119,9 @@ class Schedule {
     const { random, say } = this.#options
     const account = this.#ledger.account(kind.name)
     const startedMs = performance.now()
-    await kind.fault(this.#deployment, random)
+    await kind
+      .fault(this.#deployment, random)
+      .catch((error: Error) => this.#problems.push(`${kind.name}: ${error.message}`))
     const overMs = performance.now()
     await this.#ready(kind.name)
     await this.#ledger.settled()

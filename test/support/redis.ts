@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClient } from '@redis/client'
 import { program } from './needs.ts'
-import { freePort } from './nginx.ts'
+import { lastingPort } from './ports.ts'
 import type { Secrets } from './secrets.ts'
 
 export interface RedisOptions {
@@ -30,7 +30,7 @@ export class Redis {
 
   static async start(options: RedisOptions = {}): Promise<Redis> {
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-redis-'))
-    const redis = new Redis(await freePort(), folder, options.tls !== undefined)
+    const redis = new Redis(await lastingPort(), folder, options.tls !== undefined)
     await redis.#write(options)
     await redis.start()
     return redis

@@ -1,9 +1,9 @@
 import type { Running } from '../../cli/process.ts'
+import { lastingPort } from '../../support/ports.ts'
 import type { Redis } from '../../support/redis.ts'
 import type { Relay } from '../../support/relay.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import type { DeploymentOptions } from './deployment.ts'
-import { lastingPort } from './ports.ts'
 import { endGracefully, type Processes, within } from './processes.ts'
 
 /** Longest end of a server that was asked: the grace of the longest deployment and more. */
