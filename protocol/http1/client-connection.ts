@@ -3,7 +3,7 @@
  * the rules ends the exchange as `upstream-broken` and the connection with it; so do bytes that nobody asked for.
  */
 
-import { Buffer } from 'node:buffer'
+import type { Buffer } from 'node:buffer'
 import { performance } from 'node:perf_hooks'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
@@ -18,6 +18,7 @@ import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-
 import { HeadParser } from './head-parser.ts'
 import { SocketReader } from './socket-reader.ts'
 import { type BodyOwner, queuedInHandle, SocketWriter } from './socket-writer.ts'
+import { Unread } from './unread.ts'
 import { webSocketAccept } from './websocket.ts'
 
 export type { OutgoingRequest } from './client-exchange.ts'
@@ -56,11 +57,9 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
   readonly #parser: HeadParser
   readonly #body: BodyReader
   readonly #watch: Watch
+  readonly #unread = new Unread()
   #state: State = 'idle'
   #exchange: ClientExchange | undefined
-  #rest: Buffer | undefined
-  /** The bytes at hand lie in the reader's buffer, which the next read changes. */
-  #lent = false
   #parsing = false
   #paused = false
   #unconsumed = 0
@@ -121,34 +120,18 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
   // Reading
 
   readonly #onRead = (bytes: Buffer, lent: boolean): void => {
-    this.#lent = lent
-    switch (this.#state) {
-      case 'raw':
-        this.#forward(bytes)
-        return
-      case 'closed':
-        return
-      case 'idle':
-        // Nobody asked for this: whatever it is, the next response could not be told from it.
-        this.destroy()
-        return
-    }
+    if (this.#state === 'closed') return
     this.responseStarted = true
-    if (this.#rest === undefined) this.#rest = bytes
-    else {
-      this.#rest = Buffer.concat([this.#rest, bytes])
-      this.#lent = false
-    }
+    this.#unread.add(bytes, lent)
     this.#parse()
-    if (this.#lent && this.#rest !== undefined) this.#rest = Buffer.from(this.#rest)
-    this.#lent = false
+    this.#unread.settle()
   }
 
   #parse(): void {
     if (this.#parsing) return
     this.#parsing = true
     try {
-      while (this.#rest !== undefined && this.#step(this.#rest));
+      while (this.#unread.bytes !== undefined && this.#step(this.#unread.bytes));
     } catch (error) {
       this.#broken(toSallyportError(error))
     }
@@ -162,22 +145,18 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
       case 'head':
         return this.#readHead(bytes)
       case 'body':
-        this.#keep(bytes, this.#body.feed(bytes, 0))
+        this.#unread.keep(bytes, this.#body.feed(bytes, 0))
         return true
       case 'raw':
-        this.#rest = undefined
+        this.#unread.clear()
         this.#forward(bytes)
         return false
       default:
-        // Bytes behind the response.
-        this.#rest = undefined
+        // Behind the response, or with none asked for: the next response could not be told from it.
+        this.#unread.clear()
         this.destroy()
         return false
     }
-  }
-
-  #keep(bytes: Buffer, from: number): void {
-    this.#rest = from >= bytes.length ? undefined : from === 0 ? bytes : bytes.subarray(from)
   }
 
   #readHead(bytes: Buffer): boolean {
@@ -188,7 +167,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
     const fields = this.#parser.statusLine(bytes, 0, end < 0 && lines === 0 ? bytes.length : lines)
     if (fields >= 0) this.#parser.fields(bytes, fields, lines)
     if (end < 0) return false
-    this.#keep(bytes, end + HEAD_END.length)
+    this.#unread.keep(bytes, end + HEAD_END.length)
     if (this.#parser.status < 200 && this.#parser.status !== 101) this.#informational()
     else this.#head()
     return true
@@ -268,7 +247,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
     const exchange = this.#exchange
     if (exchange === undefined) return
     this.#unconsumed += chunk.length
-    exchange.response.data(this.#own(chunk))
+    exchange.response.data(this.#unread.own(chunk))
   }
 
   bodyEnd(trailers: HeaderList): void {
@@ -281,12 +260,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
 
   #forward(chunk: Buffer): void {
     this.#unconsumed += chunk.length
-    this.#exchange?.response.data(this.#own(chunk))
+    this.#exchange?.response.data(this.#unread.own(chunk))
     this.#regulate()
-  }
-
-  #own(chunk: Uint8Array): Uint8Array {
-    return this.#lent ? Buffer.from(chunk) : chunk
   }
 
   responseConsumed(exchange: ClientExchange, bytes: number): void {
@@ -398,7 +373,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
   destroy(): void {
     if (this.#state === 'closed') return
     this.#state = 'closed'
-    this.#rest = undefined
+    this.#unread.clear()
     this.#body.stop()
     this.#watch.stop()
     this.#socket.destroy()

@@ -9,7 +9,7 @@
  *     any -> linger                                        our half is closed; what comes is thrown away, bounded
  */
 
-import { Buffer } from 'node:buffer'
+import type { Buffer } from 'node:buffer'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import process from 'node:process'
@@ -30,6 +30,7 @@ import { type RequestHead, requestHead } from './request-head.ts'
 import { ServerExchange, type ServerWire } from './server-exchange.ts'
 import { SocketReader } from './socket-reader.ts'
 import { type BodyOwner, queuedInHandle, SocketWriter } from './socket-writer.ts'
+import { Unread } from './unread.ts'
 
 export interface Http1ServerOptions {
   handler: Handler
@@ -72,12 +73,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #parser: HeadParser
   readonly #body: BodyReader
   readonly #watch: Watch
+  readonly #unread = new Unread()
   #state: State = 'readHead'
   #exchange: ServerExchange | undefined
-  /** Bytes that were read and not yet used. */
-  #rest: Buffer | undefined
-  /** They lie in the reader's buffer, which the next read changes. */
-  #lent = false
   #parsing = false
   #paused = false
   #closing = false
@@ -123,26 +121,10 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   // Reading
 
   readonly #onRead = (bytes: Buffer, lent: boolean): void => {
-    this.#lent = lent
-    switch (this.#state) {
-      case 'raw':
-        this.#forward(bytes)
-        return
-      case 'linger':
-        this.#discard(bytes.length)
-        return
-      case 'closed':
-        return
-    }
     this.#readAt = performance.now()
-    if (this.#rest === undefined) this.#rest = bytes
-    else {
-      this.#rest = Buffer.concat([this.#rest, bytes])
-      this.#lent = false
-    }
+    this.#unread.add(bytes, lent)
     this.#parse()
-    if (this.#lent && this.#rest !== undefined) this.#rest = Buffer.from(this.#rest)
-    this.#lent = false
+    this.#unread.settle()
   }
 
   /** Uses up what was read, as far as the state allows. */
@@ -150,7 +132,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (this.#parsing) return
     this.#parsing = true
     try {
-      while (this.#rest !== undefined && this.#step(this.#rest));
+      while (this.#unread.bytes !== undefined && this.#step(this.#unread.bytes));
     } catch (error) {
       this.#refuse(toSallyportError(error))
     }
@@ -165,26 +147,22 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
         return this.#readHead(bytes)
       case 'readBody':
       case 'drain':
-        this.#keep(bytes, this.#body.feed(bytes, 0))
+        this.#unread.keep(bytes, this.#body.feed(bytes, 0))
         return true
       case 'raw':
-        this.#rest = undefined
+        this.#unread.clear()
         this.#forward(bytes)
         return false
       case 'linger':
-        this.#rest = undefined
+        this.#unread.clear()
         this.#discard(bytes.length)
         return false
       case 'closed':
-        this.#rest = undefined
+        this.#unread.clear()
         return false
       default:
         return false
     }
-  }
-
-  #keep(bytes: Buffer, from: number): void {
-    this.#rest = from >= bytes.length ? undefined : from === 0 ? bytes : bytes.subarray(from)
   }
 
   #readHead(bytes: Buffer): boolean {
@@ -201,7 +179,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
     this.#parser.fields(bytes, fields, end + 2)
     const head = requestHead(this.#parser, this.#peerAddress, this.#encrypted)
-    this.#keep(bytes, end + HEAD_END.length)
+    this.#unread.keep(bytes, end + HEAD_END.length)
     this.#begin(head)
     return true
   }
@@ -264,7 +242,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const exchange = this.#exchange!
     exchange.awaitsContinue = false
     this.#unconsumed += chunk.length
-    exchange.sink?.data(this.#own(chunk))
+    exchange.sink?.data(this.#unread.own(chunk))
   }
 
   bodyEnd(trailers: HeaderList): void {
@@ -280,12 +258,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #forward(chunk: Buffer): void {
     if (this.#exchange?.ended === true) this.#since = performance.now()
     this.#unconsumed += chunk.length
-    this.#exchange?.sink?.data(this.#own(chunk))
+    this.#exchange?.sink?.data(this.#unread.own(chunk))
     this.#regulate()
-  }
-
-  #own(chunk: Uint8Array): Uint8Array {
-    return this.#lent ? Buffer.from(chunk) : chunk
   }
 
   #discard(bytes: number): void {
@@ -302,7 +276,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   /** Stops or resumes reading. */
   #regulate(): void {
     const waits = this.#state === 'await' || this.#state === 'upgrade'
-    const waiting = waits && this.#rest !== undefined ? this.#rest.length : 0
+    const waiting = waits ? (this.#unread.bytes?.length ?? 0) : 0
     const pause = this.#unconsumed > this.#limits.bufferBytes || waiting > this.#limits.bufferBytes
     if (pause === this.#paused || this.#state === 'closed') return
     this.#paused = pause
@@ -402,7 +376,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#state = 'linger'
     this.#body.stop()
     this.#exchange = undefined
-    this.#rest = undefined
+    this.#unread.clear()
     this.#unconsumed = 0
     this.#discarded = 0
     this.#since = performance.now()
@@ -413,7 +387,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   /** Answers a request that must not be forwarded, or ends one whose body turned out to be malformed. */
   #refuse(error: SallyportError): void {
-    this.#rest = undefined
+    this.#unread.clear()
     this.#body.stop()
     this.#onBadRequest?.(error, this.#peerAddress)
     this.#logger.debug({ peer: this.#peerAddress, code: error.reason, detail: error.message }, 'request refused')
@@ -483,7 +457,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (this.#state === 'closed') return
     const wasDraining = this.#state === 'drain'
     this.#state = 'closed'
-    this.#rest = undefined
+    this.#unread.clear()
     this.#body.stop()
     this.#watch.stop()
     const exchange = this.#exchange
@@ -495,7 +469,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   get idle(): boolean {
-    return this.#exchange === undefined && (this.#state !== 'readHead' || this.#rest === undefined)
+    return this.#exchange === undefined && (this.#state !== 'readHead' || this.#unread.bytes === undefined)
   }
 
   close(patienceMs: number): void {
@@ -503,7 +477,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#patienceMs = patienceMs
     this.#closingSince = performance.now()
     if (patienceMs > 0) this.#watch.within(patienceMs)
-    else if (this.#state === 'readHead' && this.#rest === undefined) this.#linger()
+    else if (this.#state === 'readHead' && this.#unread.bytes === undefined) this.#linger()
   }
 
   destroy(): void {
@@ -521,7 +495,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const limits = this.#limits
     switch (this.#state) {
       case 'readHead':
-        if (this.#closing && this.#rest === undefined)
+        if (this.#closing && this.#unread.bytes === undefined)
           return due(this.#closingSince, this.#patienceMs, now, this.#onIdle)
         return this.#headBegun
           ? due(this.#since, limits.headMs, now, this.#onHeadTimeout)
@@ -564,7 +538,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   readonly #onHeadTimeout = (): void => {
-    if (this.#rest === undefined) this.destroy()
+    if (this.#unread.bytes === undefined) this.destroy()
     else this.#refuse(new SallyportError('request-timeout'))
   }
 
