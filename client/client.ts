@@ -19,6 +19,8 @@ import { TokenKeeper } from './token.ts'
 import type { CloseOptions, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
 const CLOSED = 'the client closes'
+/** So long before the end of a grace the server closes WebSockets, at most a fifth of the grace. */
+const FAREWELL_MS = 1000
 
 export class Client implements Tunnel, ConnectionOwner {
   readonly #options: ClientOptions
@@ -254,7 +256,7 @@ export class Client implements Tunnel, ConnectionOwner {
     return { exchanges: live - webSockets, webSockets }
   }
 
-  #graceOver(): void {
+  #farewell(): void {
     const late = this.#underWay()
     if (late.exchanges + late.webSockets === 0) return
     this.#logger.warn(late, 'the grace is over: WebSockets are closed (1001), other exchanges are cut')
@@ -266,7 +268,7 @@ export class Client implements Tunnel, ConnectionOwner {
     this.#tokens.close()
     this.#network.close()
     this.#logger.info({ ...this.#underWay(), graceMs }, 'draining: no new exchanges; those under way may end')
-    const grace = setTimeout(() => this.#graceOver(), graceMs)
+    const grace = setTimeout(() => this.#farewell(), graceMs - Math.min(FAREWELL_MS, graceMs / 5))
     await Promise.all([...this.#sessions.keys()].map(session => session.drain(CLOSED, graceMs)))
     clearTimeout(grace)
     await this.#sockets.closed()

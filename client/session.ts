@@ -47,8 +47,6 @@ const CLOSE = { normal: 1000, protocolError: 1002 } as const
 const HELLO_MS = 10_000
 /** The server must answer our drain in this time. */
 const DRAINED_MS = 5000
-/** After the grace, WebSockets that the server has told to close may answer for so long. */
-const FAREWELL_MS = 2000
 /** After a change of the network, an echo must come back in this time. */
 const TEST_MS = 5000
 const BEFORE_WELCOME: ReadonlySet<string> = new Set(['welcome', 'notice', 'bye'])
@@ -165,15 +163,15 @@ export class ClientSession implements SessionView {
   }
 
   /**
-   * Ends the session without loss: no new streams, those that are open are served for `graceMs`. Then the server closes
-   * the WebSockets among them, and what is still open a moment later is cut.
+   * Ends the session without loss: no new streams, those that are open are served for `graceMs`. A moment before its end
+   * the server closes the WebSockets among them; what is still open then is cut.
    */
   async drain(reason: string, graceMs: number): Promise<void> {
     if (this.#state === 'closed') return
     if (this.#state === 'hello') return this.end(reason)
     this.#state = 'draining'
     const over = Promise.withResolvers<void>()
-    const grace = setTimeout(over.resolve, graceMs + Math.min(FAREWELL_MS, graceMs / 5))
+    const grace = setTimeout(over.resolve, graceMs)
     const answered = new Promise<void>(resolve => {
       this.#drained = resolve
     })

@@ -45,6 +45,8 @@ class FunctionExchange implements RequestSink {
   #discarding = false
   #untaken = 0
   #taken: (() => void) | undefined
+  /** Of the function's own body, while it is read. */
+  #reader: ReadableStreamDefaultReader<Uint8Array> | undefined
 
   constructor(request: HttpRequest, response: ResponseSink) {
     this.#request = request
@@ -70,6 +72,8 @@ class FunctionExchange implements RequestSink {
   abort(error: SallyportError): void {
     this.#gone.abort(error)
     this.#body?.error(error)
+    // It may be long until the body has its next chunk; what makes it should know now.
+    this.#reader?.cancel(error).catch(() => {})
     this.discard()
     this.#resume()
   }
@@ -162,10 +166,11 @@ class FunctionExchange implements RequestSink {
 
   async #pump(body: ReadableStream<Uint8Array>, length: number): Promise<void> {
     const reader = body.getReader()
+    this.#reader = reader
     let sent = 0
     for (;;) {
       const { value, done } = await reader.read()
-      if (this.#gone.signal.aborted) return await reader.cancel(this.#gone.signal.reason)
+      if (this.#gone.signal.aborted) return
       if (done) break
       if (!(value instanceof Uint8Array))
         throw new TypeError('the body of the Response has a chunk that is no Uint8Array')

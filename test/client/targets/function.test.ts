@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest'
 import { createTunnel, type FetchHandler, type Tunnel } from '../../../client/index.ts'
+import { SallyportError } from '../../../protocol/errors.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
 
 const open: { server: FakeServer; tunnel: Tunnel }[] = []
@@ -198,7 +199,6 @@ describe('a target function', () => {
       const pull = (controller: ReadableStreamDefaultController) => controller.enqueue(Buffer.from('x'))
       return new Response(new ReadableStream({ pull, cancel: () => cancelled.resolve() }, { highWaterMark: 0 }))
     })
-    const { SallyportError } = await import('../../../protocol/errors.ts')
     const think = session.exchange({ path: '/think' })
     await thinking.promise
     think.request.abort(new SallyportError('cancelled'))
@@ -207,6 +207,19 @@ describe('a target function', () => {
     send.request.abort(new SallyportError('cancelled'))
     await cancelled.promise
     expect(aborted).toEqual(['/think', '/send'])
+  })
+
+  it('that waits for its next event hears at once that its caller is gone', async () => {
+    const cancelled = Promise.withResolvers<unknown>()
+    const session = await serve(() => {
+      const start = (controller: ReadableStreamDefaultController<Uint8Array>) =>
+        controller.enqueue(Buffer.from('first'))
+      return new Response(new ReadableStream({ start, cancel: cancelled.resolve }))
+    })
+    const exchange = session.exchange()
+    await exchange.bytes(5)
+    exchange.request.abort(new SallyportError('cancelled'))
+    expect(await cancelled.promise).toMatchObject({ reason: 'cancelled' })
   })
 
   it('gets an upgrade as a plain GET, and may say no', async () => {
