@@ -36,7 +36,7 @@ async function measure(): Promise<Measured> {
   let lost = 0
   const ask = async () => {
     let caller = await open()
-    for (let n = 0; asking; n++) {
+    for (let n = 0; n === 0 || asking; n++) {
       const startedAt = performance.now()
       const path = `/${n}`
       try {
