@@ -13,7 +13,8 @@ import { runProgram, score } from './program.ts'
 /** Compression and its limits take an hour, and are negotiated end to end: the tunnel does not look at them. */
 const LEFT_OUT = ['12.*', '13.*']
 
-type Verdicts = Record<string, Record<string, { behavior: string; behaviorClose: string }>>
+type Report = Record<string, { readonly behavior: string; readonly behaviorClose: string }>
+type Verdicts = Map<string, string>
 
 describe.runIf(needs('wstest'))('Autobahn', () => {
   let folder: string
@@ -40,24 +41,33 @@ describe.runIf(needs('wstest'))('Autobahn', () => {
     await rm(folder, { recursive: true })
   })
 
-  test('the same verdicts through the tunnel as direct', { timeout: 1_200_000 }, async () => {
+  /** What Autobahn says of each case, by agent: of the echo's behaviour, and of how it closed. */
+  async function judge(cases: readonly string[]): Promise<[direct: Verdicts, tunnel: Verdicts]> {
     const at = (port: number) => `ws://127.0.0.1:${port}`
     const servers = [
       { agent: 'direct', url: at((echo.address() as AddressInfo).port) },
       { agent: 'tunnel', url: at(pair.server.publicAddress!.port) },
     ]
-    const spec = { outdir: join(folder, 'report'), servers, cases: ['*'], 'exclude-cases': LEFT_OUT }
+    const spec = { outdir: join(folder, 'report'), servers, cases, 'exclude-cases': LEFT_OUT }
     await writeFile(join(folder, 'spec.json'), JSON.stringify(spec))
     await runProgram(program('wstest'), ['-m', 'fuzzingclient', '-s', join(folder, 'spec.json')], 1_100_000)
-    const { direct = {}, tunnel = {} } = JSON.parse(
-      await readFile(join(folder, 'report/index.json'), 'utf8'),
-    ) as Verdicts
-    const verdicts = (of: Verdicts[string]) =>
-      Object.fromEntries(
-        Object.entries(of).map(([name, { behavior, behaviorClose }]) => [name, [behavior, behaviorClose]]),
-      )
-    score('Autobahn', `${Object.keys(tunnel).length} cases, the same verdicts as direct`)
-    expect(Object.keys(direct).length).toBeGreaterThan(200)
-    expect(verdicts(tunnel)).toEqual(verdicts(direct))
+    const report = JSON.parse(await readFile(join(folder, 'report/index.json'), 'utf8')) as Record<string, Report>
+    const verdicts = (agent: string): Verdicts =>
+      new Map(Object.entries(report[agent] ?? {}).map(([name, one]) => [name, `${one.behavior}, ${one.behaviorClose}`]))
+    return [verdicts('direct'), verdicts('tunnel')]
+  }
+
+  const differing = ([direct, tunnel]: [Verdicts, Verdicts]) =>
+    [...direct].flatMap(([name, verdict]) => (tunnel.get(name) === verdict ? [] : [name]))
+
+  test('the same verdicts through the tunnel as direct', { timeout: 1_200_000 }, async () => {
+    const first = await judge(['*'])
+    const [direct] = first
+    expect(direct.size).toBeGreaterThan(200)
+    // Some wait a second for a close, which a busy machine may miss: those are judged once more, alone.
+    const again = differing(first)
+    const different = again.length === 0 ? [] : differing(await judge(again))
+    score('Autobahn', `${direct.size} cases, ${direct.size - different.length} with the same verdict as direct`)
+    expect(different).toEqual([])
   })
 })
