@@ -15,6 +15,9 @@ export interface Snapshot {
   /** Requests that wait for a session of their runtime; and how those that waited went on, which only grows. */
   held?: number
   heldOutcomes?: Readonly<Record<string, number>>
+  /** The directory of a server, and its connections to other replicas. */
+  directory?: { readonly state: string; readonly known: number; readonly operations: number; readonly failures: number }
+  peers?: { readonly connected: number; readonly sent: number; readonly taken: number } | undefined
   /** Changes of state since the start, by a fixed set of names. */
   stateChanges?: Readonly<Record<string, number>>
   /** Last round trip of each live session. */
@@ -147,6 +150,28 @@ function serverMetrics(registry: Registry, now: Now): void {
   gaugeOf(registry, 'sallyport_held_requests', 'Requests that wait for a session of their runtime.', () => now().held)
   const held = 'Requests that waited for a session of their runtime, by how they went on.'
   countersOf(registry, 'sallyport_held_requests_total', held, 'outcome', () => now().heldOutcomes)
+  directoryMetrics(registry, now)
+}
+
+const DIRECTORY_STATES = ['connected', 'presumed', 'lost']
+
+function directoryMetrics(registry: Registry, now: Now): void {
+  const state = 'State of the directory: 0 connected, 1 presumed (not reachable, what was known holds), 2 lost.'
+  gaugeOf(registry, 'sallyport_directory_state', state, () => {
+    const { directory } = now()
+    return directory && DIRECTORY_STATES.indexOf(directory.state)
+  })
+  gaugeOf(registry, 'sallyport_directory_runtimes', 'Runtimes that are known here.', () => now().directory?.known)
+  const operations = 'Operations of the directory, those that failed among them.'
+  counterOf(registry, 'sallyport_directory_operations_total', operations, () => now().directory?.operations)
+  const failures = 'Losses of the directory.'
+  counterOf(registry, 'sallyport_directory_failures_total', failures, () => now().directory?.failures)
+  const connected = 'Other replicas that this one is connected to.'
+  gaugeOf(registry, 'sallyport_replicas_connected', connected, () => now().peers?.connected)
+  countersOf(registry, 'sallyport_hops_total', 'Exchanges handed to other replicas, and taken.', 'direction', () => {
+    const { peers } = now()
+    return peers && { sent: peers.sent, taken: peers.taken }
+  })
 }
 
 function clientMetrics(registry: Registry, now: Now, clock: () => number): void {

@@ -6,9 +6,9 @@ import { type FakeInstance, ModelReplica, RUNTIME } from './model.ts'
 
 export const LEASE_MS = 500
 const REPLICAS = 3
-const STEPS = 40
+const STEPS = 30
 /** A bound, so that a schedule that never comes to rest is told with its seed. */
-const AGREE_MS = 20_000
+const AGREE_MS = 30_000
 
 /** mulberry32: small, and the same everywhere. */
 export function randomOf(seed: number): () => number {
