@@ -16,7 +16,7 @@ import { Stopped } from './stop.ts'
 import type { Account } from './traffic/ledger.ts'
 import { runTrial } from './trial.ts'
 
-const USAGE = 'usage: npm run chaos -- (--minutes N | --table [--row NAME]) [--seed S]'
+const USAGE = 'usage: npm run chaos -- (--minutes N | --table [--row NAME] [--requests N]) [--seed S]'
 const PATHS = [
   { name: 'loopback', roundTripMs: 0 },
   { name: '50 ms', roundTripMs: 50 },
@@ -51,19 +51,22 @@ async function main(): Promise<number> {
   }
   const seed = values.seed ?? randomInt(MAX_SEED)
   console.log(`seed ${seed}`)
-  return values.minutes === undefined ? table(values.rows, seeded(seed)) : minutes(values.minutes, seeded(seed))
+  return values.minutes === undefined ? table(values, seeded(seed)) : minutes(values.minutes, seeded(seed))
 }
 
 interface Values {
   readonly minutes: number | undefined
   readonly seed: number | undefined
   readonly rows: readonly Row[]
+  /** On each path. */
+  readonly requests: number
 }
 
 function parse(): Values | undefined {
   const options = {
     table: { type: 'boolean' },
     row: { type: 'string' },
+    requests: { type: 'string' },
     minutes: { type: 'string' },
     seed: { type: 'string' },
   } as const
@@ -73,7 +76,8 @@ function parse(): Values | undefined {
     const seed = numberOf(values.seed)
     const rows = ROWS.filter(row => values.row === undefined || row.name === values.row)
     const isOne = (values.table === true) !== (minutes !== undefined)
-    return isOne && rows.length > 0 ? { minutes, seed, rows } : undefined
+    const requests = numberOf(values.requests) ?? FULL_SIZE.requests
+    return isOne && rows.length > 0 ? { minutes, seed, rows, requests } : undefined
   } catch {
     return undefined
   }
@@ -86,16 +90,17 @@ function numberOf(text: string | undefined): number | undefined {
   return number
 }
 
-async function table(rows: readonly Row[], random: Random): Promise<number> {
+async function table({ rows, requests }: Values, random: Random): Promise<number> {
   const lines: string[][] = []
   let failed = 0
   for (const row of rows) {
     for (const { name, roundTripMs } of PATHS) {
-      const size = { ...FULL_SIZE, times: row.times, roundTripMs }
+      const times = Math.ceil((row.times * requests) / FULL_SIZE.requests)
+      const size = { ...FULL_SIZE, requests, times, roundTripMs }
       const account = await runTrial(row, size, random, stop.signal)
       const problems = row.judge(account)
       if (problems.length > 0) failed++
-      lines.push([row.title, name, String(row.times), ...cellsOf(account), problems.length === 0 ? 'holds' : 'FAILS'])
+      lines.push([row.title, name, String(times), ...cellsOf(account), problems.length === 0 ? 'holds' : 'FAILS'])
       console.log(`${row.name}, ${name}: ${lines.at(-1)!.slice(2).join(', ')}`)
       for (const [reason, count] of account.reasons) console.log(`    ${count} of ${reason}`)
       for (const note of account.notes) console.log(`    note: ${note}`)
