@@ -123,6 +123,7 @@ async function runBench(options: Options): Promise<number> {
   }
   const sections: Section[] = []
   const skipped: string[] = []
+  const failures: string[] = []
   try {
     for (const scenario of options.scenarios) {
       if (isInterrupted) return 130
@@ -130,12 +131,14 @@ async function runBench(options: Options): Promise<number> {
         skipped.push(`Not run, because the time was up: ${scenario.name}.`)
         continue
       }
-      for (const section of await scenario.run(bench)) {
+      for (const section of await attempt(scenario, bench, failures)) {
         sections.push(section)
         progress.clear()
         print(asText(section))
       }
     }
+    if (isInterrupted) return 130
+    skipped.push(...failures)
     for (const [name, why] of roads.failed) skipped.push(`${name} did not start: ${why}`)
   } finally {
     progress.clear()
@@ -156,8 +159,18 @@ async function runBench(options: Options): Promise<number> {
     print(`${about.padEnd(48)} ${measured.padStart(8)}   must ${must}, goal ${goal}: ${reached}\n`)
   print(`\n${writeReport(out, { title, environment, sections, skipped, targets })}\n`)
   const wrong = sections.reduce((sum, section) => sum + wrongOf(section), 0)
-  if (wrong > 0) return print(`\x1b[31m${wrong} answers were wrong, short or missing\x1b[0m\n`, 1)
-  return 0
+  if (wrong > 0) print(`\x1b[31m${wrong} answers were wrong, short or missing\x1b[0m\n`)
+  return wrong > 0 || failures.length > 0 ? 1 : 0
+}
+
+/** A scenario that fails ends alone: what the others measured is kept. */
+async function attempt(scenario: Scenario, bench: Bench, failures: string[]): Promise<Section[]> {
+  try {
+    return await scenario.run(bench)
+  } catch (error) {
+    failures.push(`${scenario.name} failed: ${(error as Error).message}`)
+    return []
+  }
 }
 
 function print(text: string, code = 0): number {

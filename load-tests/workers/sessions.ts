@@ -28,7 +28,7 @@ export interface SessionsResult {
 
 /** So many handshakes are under way at the same time. */
 const OPENING = 64
-const CONNECT_MS = 60_000
+const CONNECT_MS = 180_000
 /** A bare WebSocket session sends one message each and gets its echo, as often as a tunnel is probed. */
 const ECHO_MS = 10_000
 
