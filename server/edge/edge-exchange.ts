@@ -1,12 +1,11 @@
 /**
  * One request of a caller, over all of its attempts: each attempt is a stream of a session, here or at another replica,
- * and only the last one is heard. It is sent again only where that is safe (`repeat.ts`), and waits where a session may
+ * and only the last one is heard. It is sent again only where that is safe (`choice.ts`), and waits where a session may
  * come (`hold.ts`).
  */
 import { performance } from 'node:perf_hooks'
 import { SallyportError } from '../../protocol/errors.ts'
 import { openExchange } from '../../protocol/exchange/open.ts'
-import { RefusedError } from '../../protocol/exchange/refusal.ts'
 import type {
   ExchangeRecord,
   HeaderList,
@@ -18,22 +17,20 @@ import type {
 import { cidrsContain } from '../../protocol/forwarded.ts'
 import type { Route } from '../registry.ts'
 import { Attempt } from './attempt.ts'
+import { Choice, type Picker } from './choice.ts'
 import { Deadline } from './deadline.ts'
 import type { Hold, HoldOutcomes, Place, Waiter } from './hold.ts'
 import type { Usage } from './quotas.ts'
 import { aboutRequest } from './record.ts'
-import { mayRepeat } from './repeat.ts'
 import { Replay, type ReplayBudget } from './replay.ts'
 
 /** What an exchange needs of the edge. */
-export interface EdgeContext {
+export interface EdgeContext extends Picker {
   readonly replayBudget: ReplayBudget
   readonly hold: Hold
   /** How long the head of an answer may take, waiting for a session included; 0: as long as it takes. */
   readonly responseHeadMs: number
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
-  /** A session for the exchange; `undefined`: there is none at the moment. */
-  pick(runtime: string, not: Route | undefined, instance: string | undefined): Route | undefined
   /** Whether a session of the runtime may come at any moment. */
   knows(runtime: string): boolean
   /** Asks the directory, if it may know more than we do (else: false); who waits is woken when it has answered. */
@@ -44,16 +41,8 @@ export interface EdgeContext {
   answerOffline(exchange: EdgeExchange): boolean
 }
 
-const MAX_ATTEMPTS = 4
 /** How long the directory may take to answer, also where nothing else is waited for. */
 const ASK_MS = 2000
-
-/** Which session would do, and what the caller is told if there is none. */
-interface Want {
-  /** The session that was asked last. */
-  readonly not: Route | undefined
-  readonly error: SallyportError
-}
 
 export class EdgeExchange implements RequestSink, Waiter {
   readonly request: HttpRequest
@@ -64,10 +53,9 @@ export class EdgeExchange implements RequestSink, Waiter {
   readonly #replay: Replay
   readonly #usage: Usage | undefined
   #attempt: Attempt | undefined
-  #attempts = 0
-  #want: Want | undefined
-  /** The one instance that may have begun it, and remembers if it has: from then on no other may be asked. */
-  #begunBy: string | undefined
+  readonly #choice: Choice
+  /** What the caller is told if no session comes. */
+  #reason: SallyportError | undefined
   /** In the queue of those that wait for a session. */
   #place: Place | undefined
   #patienceMs: number
@@ -100,6 +88,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.response = response
     this.#replay = new Replay(edge.replayBudget, request.bodyBytes)
     this.#usage = usage
+    this.#choice = new Choice(edge, runtime ?? '')
     this.#patienceMs = edge.hold.limits.holdMs
     if (edge.responseHeadMs > 0) this.#deadline = new Deadline(edge.responseHeadMs, () => this.#late())
   }
@@ -108,10 +97,9 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   /** Picks a session and opens a stream; or waits for one; or answers why not. */
   start(): void {
-    const route = this.#edge.pick(this.runtime!, undefined, undefined)
+    const route = this.#choice.next()
     if (route !== undefined) this.#try(route)
-    else if (!this.#edge.answerOffline(this))
-      this.#wait({ not: undefined, error: new SallyportError('runtime-offline') })
+    else if (!this.#edge.answerOffline(this)) this.#wait(new SallyportError('runtime-offline'))
   }
 
   #try(route: Route): void {
@@ -130,7 +118,7 @@ export class EdgeExchange implements RequestSink, Waiter {
       const options = {
         runtime: this.runtime!,
         epoch: route.epoch,
-        attempt: this.#attempts++,
+        attempt: this.#choice.attempts++,
         hops: route.hops,
         timeLeftMs: this.#deadline?.leftMs ?? 0,
       }
@@ -243,35 +231,26 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   /** `route` did not answer: another one is asked where that is safe, else the caller is told. */
   #again(route: Route, error: SallyportError, unsent: boolean): void {
-    if (unsent || error instanceof RefusedError) route.refused?.()
-    const repeat = mayRepeat(error, this.request.method, unsent)
-    if (repeat === 'never' || this.#attempts >= MAX_ATTEMPTS || !this.#replay.whole) {
+    if (!this.#choice.mayRepeat(route, error, this.request.method, unsent) || !this.#replay.whole) {
       this.fail(error)
       return
     }
-    if (repeat === 'instance') this.#begunBy = route.instance
-    const want: Want = { not: route, error }
-    const next = this.#next(want)
+    const next = this.#choice.next()
     if (next !== undefined) this.#try(next)
     else if (error.reason === 'overloaded') this.fail(error)
-    else this.#wait(want)
-  }
-
-  #next({ not }: Want): Route | undefined {
-    const same = not && this.#edge.pick(this.runtime!, not, this.#begunBy ?? not.instance)
-    return same !== undefined || this.#begunBy !== undefined ? same : this.#edge.pick(this.runtime!, not, undefined)
+    else this.#wait(error)
   }
 
   // Held.
 
-  /** Nobody can take it now: it waits if a session may come, else the caller is told at once. */
-  #wait(want: Want): void {
+  /** Nobody can take it now: it waits if a session may come, else the caller is told `reason` at once. */
+  #wait(reason: SallyportError): void {
     const { hold } = this.#edge
-    const asks = this.#edge.ask(this.runtime!, want.not)
+    const asks = this.#edge.ask(this.runtime!, this.#choice.failed)
     const patienceMs = asks ? Math.max(this.#patienceMs, ASK_MS) : this.#patienceMs
     const forMs = Math.min(patienceMs, this.#deadline?.leftMs ?? patienceMs)
     if (forMs <= 0 || !this.#edge.knows(this.runtime!)) {
-      this.fail(want.error)
+      this.fail(reason)
       return
     }
     this.#place = hold.enter(this.runtime!, this, this.#replay.bytes, forMs)
@@ -279,12 +258,12 @@ export class EdgeExchange implements RequestSink, Waiter {
       this.fail(new SallyportError('overloaded'))
       return
     }
-    this.#want = want
+    this.#reason = reason
     this.#replay.keepAll = true
   }
 
   wake(): void {
-    const route = this.#next(this.#want!)
+    const route = this.#choice.next()
     if (route === undefined) {
       const asks = this.#edge.ask(this.runtime!, undefined)
       if ((this.#patienceMs <= 0 && !asks) || !this.#edge.knows(this.runtime!)) this.#giveUp()
@@ -297,7 +276,7 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   expire(): void {
     this.#place = undefined
-    this.fail(this.#want!.error)
+    this.fail(this.#reason!)
   }
 
   #giveUp(): void {
@@ -329,7 +308,7 @@ export class EdgeExchange implements RequestSink, Waiter {
   fail(cause: SallyportError): void {
     if (this.#finished) return
     // Who is told to come again must be sure that nothing has run.
-    const unsure = this.#begunBy !== undefined && cause.retryable
+    const unsure = this.#choice.unsure && cause.retryable
     const error = unsure ? new SallyportError('session-lost', cause.message, { cause }) : cause
     if (this.#begun) {
       this.#cut(error)

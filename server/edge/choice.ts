@@ -1,0 +1,67 @@
+/** To whom the next attempt of an exchange goes, by what became of those before (design: sent again or not). */
+import type { SallyportError } from '../../protocol/errors.ts'
+import { type RefusalCode, RefusedError } from '../../protocol/exchange/refusal.ts'
+import { isSafe } from '../../protocol/methods.ts'
+import type { Route } from '../registry.ts'
+
+/** `instance`: only to the one that was asked before, which remembers what it has begun. */
+type Repeat = 'never' | 'instance' | 'anywhere'
+
+const MAX_ATTEMPTS = 4
+/** Another session would answer alike, or the exchange was begun before. */
+const FINAL: ReadonlySet<RefusalCode> = new Set([
+  'malformed',
+  'unsupported',
+  'already-begun',
+  'too-late',
+  'caller-not-allowed',
+])
+
+/** Who knows the sessions of a runtime. */
+export interface Picker {
+  /** A session for an exchange, not the one that just failed; `undefined`: there is none at the moment. */
+  pick(runtime: string, not: Route | undefined, instance: string | undefined): Route | undefined
+}
+
+export class Choice {
+  readonly #picker: Picker
+  readonly #runtime: string
+  /** The session that was asked last, in vain. */
+  failed: Route | undefined
+  /** The one instance that may have begun it, and remembers if it has: from then on no other may be asked. */
+  #begunBy: string | undefined
+  attempts = 0
+
+  constructor(picker: Picker, runtime: string) {
+    this.#picker = picker
+    this.#runtime = runtime
+  }
+
+  /** Whether an instance may have begun it, and nobody knows. */
+  get unsure(): boolean {
+    return this.#begunBy !== undefined
+  }
+
+  /** A session for the next attempt; undefined: there is none at the moment. */
+  next(): Route | undefined {
+    const { failed } = this
+    const same = failed && this.#picker.pick(this.#runtime, failed, this.#begunBy ?? failed.instance)
+    return same !== undefined || this.unsure ? same : this.#picker.pick(this.#runtime, failed, undefined)
+  }
+
+  /** `route` did not answer: whether anybody may be asked again. `unsent`: no stream could be opened on it. */
+  mayRepeat(route: Route, error: SallyportError, method: string, unsent: boolean): boolean {
+    if (unsent || error instanceof RefusedError) route.refused?.()
+    const repeat = repeatOf(error, method, unsent)
+    if (repeat === 'instance') this.#begunBy = route.instance
+    this.failed = route
+    return repeat !== 'never' && this.attempts < MAX_ATTEMPTS
+  }
+}
+
+function repeatOf(error: SallyportError, method: string, unsent: boolean): Repeat {
+  if (error instanceof RefusedError) return FINAL.has(error.refusal) ? 'never' : 'anywhere'
+  if (unsent) return 'anywhere'
+  if (error.reason !== 'session-lost') return 'never'
+  return isSafe(method) ? 'anywhere' : 'instance'
+}
