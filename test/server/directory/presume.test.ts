@@ -1,0 +1,78 @@
+import { describe, expect, test } from 'vitest'
+import type { Holding, Standing } from '../../../server/directory/directory.ts'
+import { Known } from '../../../server/directory/known.ts'
+import { absent, isSame, merge, present } from '../../../server/directory/presume.ts'
+
+function standing(epoch: number, active: string, instances: Record<string, Holding>, version = 1): Standing {
+  return { runtime: 'demo', epoch, active, instances: new Map(Object.entries(instances)), version, changedMs: 0 }
+}
+
+const two = standing(2, 'b', { a: { epoch: 1, replicas: ['r1'] }, b: { epoch: 2, replicas: ['r2'] } })
+
+describe('without the directory', () => {
+  test('who held the latest epoch is active again, wherever it comes to', () => {
+    const back = present(absent(two, 'b', 'r2'), 'demo', 'b', 'r1', 2)
+    expect([back.epoch, back.active, back.instances.get('b')]).toEqual([2, 'b', { epoch: 2, replicas: ['r1'] }])
+  })
+
+  test('an older one stands by, and so does one that never held any', () => {
+    expect(present(two, 'demo', 'a', 'r2', 1)).toMatchObject({ epoch: 2, active: 'b' })
+    const fresh = present(two, 'demo', 'c', 'r2', 0)
+    expect([fresh.active, fresh.instances.get('c')]).toEqual(['b', { epoch: 0, replicas: ['r2'] }])
+  })
+
+  test('the highest that is presented wins, also where nothing is known', () => {
+    const first = present(undefined, 'demo', 'a', 'r1', 3)
+    expect([first.epoch, first.active]).toEqual([3, 'a'])
+    const later = present(first, 'demo', 'b', 'r1', 5)
+    expect([later.epoch, later.active]).toEqual([5, 'b'])
+  })
+
+  test('nobody takes the place of who leaves', () => {
+    expect(absent(two, 'b', 'r2')).toMatchObject({ epoch: 2, active: 'b' })
+  })
+
+  test('what another replica tells counts for its own sessions, and its epochs where they are later', () => {
+    const told = standing(3, 'c', { b: { epoch: 2, replicas: ['r2', 'r3'] }, c: { epoch: 3, replicas: ['r3'] } })
+    const merged = merge(two, told, 'r3')
+    expect([merged.epoch, merged.active]).toEqual([3, 'c'])
+    expect(merged.instances.get('a')!.replicas).toEqual(['r1'])
+    expect([...merged.instances.get('b')!.replicas].sort()).toEqual(['r2', 'r3'])
+    // It says nothing of what `r2` has.
+    const gone = merge(merged, standing(3, 'c', {}), 'r3')
+    expect(gone.instances.get('b')!.replicas).toEqual(['r2'])
+    expect([isSame(merged, gone), isSame(merged, merge(merged, told, 'r3'))]).toEqual([false, true])
+  })
+})
+
+describe('what is known', () => {
+  test('of an earlier connection counts for a while, and then only if nothing can have changed', () => {
+    let now = 0
+    const known = new Known(() => now)
+    expect(known.find('demo', true)).toBe('unknown')
+    known.learn(two)
+    known.renew(100)
+    expect(known.find('demo', false)).toBe(two)
+    now = 100
+    expect([known.find('demo', false), known.find('demo', true)]).toEqual(['unknown', two])
+    known.learn({ ...two, version: 1 })
+    expect(known.find('demo', false)).toMatchObject({ epoch: 2 })
+  })
+
+  test('never falls behind: an older epoch, or an older version, is not learned', () => {
+    const known = new Known(() => 0)
+    known.learn({ ...two, version: 5 })
+    expect(known.learn({ ...two, version: 4 })).toBe(false)
+    expect(known.learn(standing(1, 'a', {}, 9))).toBe(false)
+    expect(known.outdated(standing(1, 'a', {}, 9))).toBe(true)
+    expect(known.last('demo')!.version).toBe(5)
+  })
+
+  test('of a runtime that nobody has: that it is not there', () => {
+    const known = new Known(() => 0)
+    known.expect('demo')
+    expect([known.wants('demo'), known.wants('other'), known.find('demo', true)]).toEqual([true, false, 'unknown'])
+    known.missing('demo')
+    expect(known.find('demo', false)).toBeUndefined()
+  })
+})
