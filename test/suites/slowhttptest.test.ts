@@ -15,7 +15,7 @@ const limits = long ? DEFAULT_LIMITS : { headMs: SHORT_MS, bodyIdleMs: SHORT_MS,
 const GRACE_MS = 5000
 /** More than a handshake: what is written of a body counts, not what is said before. */
 const BODY_BYTES = 16 * 1024
-const SECONDS = long ? 120 : 10
+const SECONDS = long ? 150 : 10
 
 describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
   let target: Target
@@ -74,11 +74,12 @@ describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
   }
 
   test.each([
-    ['slow heads', ['-H', '-i', '2'], '/1000', limits.headMs],
-    ['slow bodies', ['-B', '-i', '120', '-s', '100000'], '/1000', limits.bodyIdleMs],
-    // The answer is larger than what kernels take of it.
-    ['slow readers', ['-X', '-n', '300', '-w', '1', '-y', '2', '-z', '1'], '/20000000', limits.stalledMs],
-  ])('%s', { timeout: (SECONDS + 60) * 1000 }, async (name, mode, path, limitMs) => {
+    ['slow heads', ['-H', '-i', '2'], '/1000', limits.headMs, 1],
+    ['slow bodies', ['-B', '-i', '120', '-s', '100000'], '/1000', limits.bodyIdleMs, 1],
+    // The answer is larger than what kernels take of it. Where so many readers fill our buffers, the rest has nothing that
+    // waits for it until the first are gone.
+    ['slow readers', ['-X', '-n', '300', '-w', '1', '-y', '2', '-z', '1'], '/20000000', limits.stalledMs, 2],
+  ])('%s', { timeout: (SECONDS + 60) * 1000 }, async (name, mode, path, limitMs, waves) => {
     const over = new AbortController()
     const caller = goodCaller(over.signal)
     const url = `https://127.0.0.1:${target.edgePort}${path}`
@@ -96,7 +97,7 @@ describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
     )
     expect(lives.size).toBeGreaterThanOrEqual(CONNECTIONS)
     expect(answered).toBeGreaterThan(5)
-    expect(longest).toBeLessThan(limitMs + GRACE_MS)
+    expect(longest).toBeLessThan(waves * limitMs + GRACE_MS)
     expect(longest).toBeGreaterThan(limitMs / 2)
   })
 })
