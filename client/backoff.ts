@@ -9,11 +9,14 @@ export interface BackoffOptions {
   readonly resetMs?: number
   /** Waits after the server refused the token: between half of this and this, doubled up to `capMs`. Default 10000. */
   readonly refusedMs?: number
+  /** Where two connections have one replica and there are others: between half of this and this, then another is tried.
+   * Default 60000. */
+  readonly moveMs?: number
 }
 
 export interface BackoffLimits extends Required<BackoffOptions> {}
 
-const DEFAULTS: BackoffLimits = { firstMs: 1000, capMs: 30_000, resetMs: 60_000, refusedMs: 10_000 }
+const DEFAULTS: BackoffLimits = { firstMs: 1000, capMs: 30_000, resetMs: 60_000, refusedMs: 10_000, moveMs: 60_000 }
 
 /** Where sessions die sooner than this again and again, the server lets clients in only to drop them: slow down. */
 const SHORT_MS = 1000
@@ -55,6 +58,12 @@ export class Backoff {
     if (livedMs >= this.#limits.resetMs) this.#failures = 0
     this.#short = livedMs < SHORT_MS ? this.#short + 1 : 0
     return this.#random() * Math.min(SHORT_CAP_MS, this.#grow(this.#limits.firstMs, Math.max(0, this.#short - 1)))
+  }
+
+  /** Until another replica is tried, beside the session in service. */
+  move(): number {
+    const { moveMs } = this.#limits
+    return moveMs / 2 + (this.#random() * moveMs) / 2
   }
 
   #grow(firstMs: number, times: number): number {

@@ -39,10 +39,25 @@ type Outcome =
 
 /** Sessions that are left for another replica before one is kept. */
 const MAX_PASSED = 3
+/** What is open on a session that is left for another replica may go on for so long. */
+const MOVE_GRACE_MS = 60_000
 /** No Close frame came (RFC 6455 section 7.1.5). */
 const CLOSE_ABNORMAL = 1006
 /** WebSocket close code with which a server ends a session whose token it takes no more. */
 const CLOSE_REFUSED = 4401
+
+/** Another session took the place of the one in service, which ends by itself. */
+interface Move {
+  readonly to: Promise<Outcome>
+}
+
+/** What a session is opened for. */
+interface SessionRole {
+  /** The server has said who it is. */
+  accepts(session: ClientSession): boolean
+  onReady(session: ClientSession): void
+  onOpen(session: ClientSession): void
+}
 
 export class Connection {
   readonly index: number
@@ -64,6 +79,8 @@ export class Connection {
   /** It waits for a person or a new token, not for the network. */
   #refused = false
   #wake: (() => void) | undefined
+  #moveTimer: NodeJS.Timeout | undefined
+  #onMoved: ((move: Move) => void) | undefined
 
   constructor(index: number, owner: ConnectionOwner, backoff: Backoff) {
     this.index = index
@@ -74,7 +91,7 @@ export class Connection {
   /** Keeps a session in service until the owner's signal. Never rejects. */
   async run(): Promise<void> {
     while (!this.#owner.signal.aborted) {
-      const outcome = await this.#once()
+      const outcome = await this.#next()
       if (this.#owner.signal.aborted) return
       if (outcome.kind === 'replace' || outcome.kind === 'elsewhere') continue
       if (outcome.kind === 'failed' && this.#settles()) continue
@@ -84,6 +101,19 @@ export class Connection {
       const waitMs = this.#waitFor(outcome)
       this.#owner.onReconnecting(this.index, waitMs, outcome.reason)
       await this.#sleep(waitMs)
+    }
+  }
+
+  /** What became of the session in service, or of the one that took its place. */
+  async #next(): Promise<Outcome> {
+    let under = this.#once()
+    for (;;) {
+      const move = new Promise<Move>(resolve => {
+        this.#onMoved = resolve
+      })
+      const first = await Promise.race([under, move])
+      if (!('to' in first)) return first
+      under = first.to
     }
   }
 
@@ -140,28 +170,77 @@ export class Connection {
 
   /** Settles when the session has ended, or another should be opened beside it. */
   #serve(dialled: Dialled): Promise<Outcome> {
+    return this.#open(dialled, {
+      accepts: session => !this.#passesOver(session),
+      onReady: () => this.#released(),
+      onOpen: session => {
+        this.current = session
+      },
+    })
+  }
+
+  /** Where another connection has this replica too, and there are more: another one is tried after a while. */
+  #moveLater(session: ClientSession): void {
+    clearTimeout(this.#moveTimer)
+    if (this.#owner.machines < 2 || !this.#owner.hasReplica(session.replica, this.index)) return
+    this.#moveTimer = setTimeout(() => void this.#move(session), this.#backoff.move())
+    this.#moveTimer.unref()
+  }
+
+  /** Opens a session with another replica beside `old`, and leaves that one for it; keeps it if there is none. */
+  async #move(old: ClientSession): Promise<void> {
+    if (this.current !== old || !this.#owner.hasReplica(old.replica, this.index)) return
+    const stays = () => this.current === old && !this.#owner.signal.aborted
+    const dialled = await this.#owner.dial(this.index + this.attempts++).catch(() => undefined)
+    if (dialled === undefined || !stays()) {
+      dialled?.socket.terminate()
+      if (stays()) this.#moveLater(old)
+      return
+    }
+    const isOther = ({ replica }: ClientSession) =>
+      stays() && replica !== old.replica && !this.#owner.hasReplica(replica, this.index)
+    const outcome = this.#open(dialled, {
+      accepts: isOther,
+      onReady: session => {
+        const left = stays() ? old : session
+        if (left === old) {
+          this.current = session
+          this.#onMoved?.({ to: outcome })
+        }
+        void left.drain('another replica has its place', MOVE_GRACE_MS)
+      },
+      onOpen: () => {},
+    })
+    await outcome
+    if (stays()) this.#moveLater(old)
+  }
+
+  #open(dialled: Dialled, role: SessionRole): Promise<Outcome> {
     const { promise, resolve } = Promise.withResolvers<Outcome>()
     let closeCode = 0
     let served = false
     dialled.socket.once('close', code => {
       closeCode = code
     })
-    this.current = this.#owner.openSession(dialled, this.index, {
+    const opened = this.#owner.openSession(dialled, this.index, {
       onWelcome: session => {
-        const passed = this.#passesOver(session)
-        if (passed) resolve({ kind: 'elsewhere' })
-        return !passed
+        const accepted = role.accepts(session)
+        if (!accepted) resolve({ kind: 'elsewhere' })
+        return accepted
       },
       onReady: session => {
         served = true
         this.#served = true
         this.#passed = 0
-        this.#released()
+        role.onReady(session)
         this.#owner.onConnected(session, this.index)
+        this.#moveLater(session)
       },
       onLeave: session => {
-        this.#leaving = session
-        this.current = undefined
+        if (this.current === session) {
+          this.#leaving = session
+          this.current = undefined
+        } else session.left()
         resolve({ kind: 'replace' })
       },
       onClosed: (session, told) => {
@@ -179,6 +258,7 @@ export class Connection {
         )
       },
     })
+    role.onOpen(opened)
     return promise
   }
 

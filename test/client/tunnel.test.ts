@@ -329,6 +329,53 @@ describe('several replicas', () => {
     expect((await connected).connection).toBe(1)
   })
 
+  it('where all had one, another is tried later, and the old session is left for it without loss', async () => {
+    const [a, b] = [await fake(), await fake()]
+    const answer = Promise.withResolvers<Response>()
+    const target = () => answer.promise
+    const tunnel = start(
+      optionsFor(a, { url: [a.url, b.url], connections: 2, backoff: { ...quick, moveMs: 20 }, target }),
+    )
+    await a.serve(1, 'a')
+    await tunnel.connected()
+    await (await b.next()).welcome('a')
+    const old = await a.serve(1, 'a')
+    const slow = old.exchange()
+    const fresh = await b.serve(1, 'b')
+    expect(fresh.hello?.connection).toBe(1)
+    expect(await old.receive('drain')).toMatchObject({ reason: 'another replica has its place' })
+    old.send({ type: 'drained', lastStream: slow.streamId })
+    const disconnected = event(tunnel, 'disconnected')
+    fresh.webSocket.terminate()
+    expect((await disconnected).session).toBe(fresh.id)
+    const again = await b.serve(1, 'b')
+    expect(again.hello?.connection).toBe(1)
+    answer.resolve(new Response('whole'))
+    expect((await slow.answer()).text).toBe('whole')
+    await old.closed
+    expect(tunnel.stats().sessions.map(({ connection, replica }) => [connection, replica])).toEqual([
+      [0, 'a'],
+      [1, 'b'],
+    ])
+  })
+
+  it('and is kept as long as there is no other', async () => {
+    const [a, b] = [await fake(), await fake()]
+    const tunnel = start(optionsFor(a, { url: [a.url, b.url], connections: 2, backoff: { ...quick, moveMs: 10 } }))
+    await a.serve(1, 'a')
+    await tunnel.connected()
+    await (await b.next()).welcome('a')
+    const kept = await a.serve(1, 'a')
+    for (const server of [b, a, b]) {
+      const same = await server.next()
+      await same.welcome('a')
+      await same.receive('bye')
+    }
+    expect(kept.has('drain')).toBe(false)
+    expect((await kept.exchange().answer()).text).toBe('hello')
+    expect(tunnel.stats().reconnects).toBe(0)
+  })
+
   it('where no other is to be had, it is taken without a wait', async () => {
     const [a, b] = [await fake(), await fake()]
     const waits: number[] = []
