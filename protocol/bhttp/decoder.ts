@@ -211,10 +211,11 @@ export class MessageDecoder {
     if (authority < 0) return -1
     const path = this.#stringEnd(bytes, at, authority, end)
     if (path < 0) return -1
-    this.#method = stringAt(bytes, at, method)
-    this.#scheme = stringAt(bytes, method, scheme)
-    this.#authority = stringAt(bytes, scheme, authority)
-    this.#path = stringAt(bytes, authority, path)
+    const text = latin1(bytes, at, path)
+    this.#method = text.slice(varintSize(bytes[at]!), method - at)
+    this.#scheme = text.slice(method + varintSize(bytes[method]!) - at, scheme - at)
+    this.#authority = text.slice(scheme + varintSize(bytes[scheme]!) - at, authority - at)
+    this.#path = text.slice(authority + varintSize(bytes[authority]!) - at)
     this.#headBytes = path - at
     this.#state = STATE.requestFields
     return path
@@ -319,8 +320,4 @@ export class MessageDecoder {
     this.#state = STATE.complete
     return next
   }
-}
-
-function stringAt(bytes: Uint8Array, at: number, end: number): string {
-  return latin1(bytes, at + varintSize(bytes[at]!), end)
 }

@@ -96,8 +96,9 @@ export class HeadParser {
   /** Parses `HTTP/1.x SP 3DIGIT [SP reason] CRLF`; returns the offset behind it, or -1 if `end` comes first. */
   statusLine(bytes: Buffer, start: number, end: number): number {
     if (!this.#version(bytes, start, Math.min(end, start + 8))) throw this.#fault('bad-request', 'version')
-    const line = bytes.indexOf(LF, start)
-    if (line < 0 || line >= end) return this.#unfinished(end - start)
+    let line = start
+    while (line < end && bytes[line] !== LF) line++
+    if (line === end) return this.#unfinished(end - start)
     let status = 0
     for (let at = start + 9; at < start + 12; at++) {
       const digit = bytes[at]! - 0x30
