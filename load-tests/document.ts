@@ -1,7 +1,7 @@
 /**
- * Puts the tables and three charts of a report into docs/performance.md, between its markers.
+ * Puts the tables and three charts of a report, or of several, into docs/performance.md, between its markers.
  *
- *     node load-tests/document.ts [load-tests/out/report.json]
+ *     node load-tests/document.ts [load-tests/out/report.json ...]
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -11,7 +11,7 @@ import { grid, type Section } from './lib/section.ts'
 
 const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url))
 const PAGE = path('../docs/performance.md')
-const MARKERS = /(<!-- report -->\n)[^]*(<!-- \/report -->)/
+const MARKERS = /(<!-- report -->)[^]*(<!-- \/report -->)/
 
 /** By the name of the section and the place of its chart. */
 const CHARTS = [
@@ -28,10 +28,12 @@ text { fill: #1b1f24; font: 12px system-ui, sans-serif } .title { font-weight: 6
 .ours { fill: #3bc9db } .other { fill: #59616a } .paper { fill: #14171a } }
 </style><rect class="paper" width="100%" height="100%"/>`
 
-const report = JSON.parse(readFileSync(process.argv[2] ?? path('out/report.json'), 'utf8')) as Report
+const given = process.argv.slice(2)
+const files = given.length === 0 ? [path('out/report.json')] : given
+const reports = files.map(file => JSON.parse(readFileSync(file, 'utf8')) as Report)
 
 for (const { file, section, index } of CHARTS) {
-  const chart = report.sections.find(each => each.name === section)?.charts[index]
+  const chart = reports.flatMap(report => report.sections).find(each => each.name === section)?.charts[index]
   if (chart === undefined) continue
   const svg = drawChart(chart).replace(/^<svg ([^>]*)>/, `<svg xmlns="http://www.w3.org/2000/svg" $1>${STYLE}`)
   writeFileSync(path(`../docs/${file}`), `${svg}\n`)
@@ -39,7 +41,7 @@ for (const { file, section, index } of CHARTS) {
 const page = readFileSync(PAGE, 'utf8')
 writeFileSync(
   PAGE,
-  page.replace(MARKERS, (_all, begin, end) => `${begin}${contents(report)}\n${end}`),
+  page.replace(MARKERS, (_all, begin, end) => `${begin}\n\n${reports.map(contents).join('\n\n')}\n\n${end}`),
 )
 
 function contents({ environment, targets = [], sections, skipped }: Report): string {
@@ -48,10 +50,8 @@ function contents({ environment, targets = [], sections, skipped }: Report): str
   return [
     facts.join('\n'),
     ...skipped.map(line => line.split('\n')[0]!),
-    '### Against the targets',
-    table(['', 'must', 'goal', 'measured', 'reached'], rows),
+    ...(rows.length === 0 ? [] : [table(['target', 'must', 'goal', 'measured', 'reached'], rows)]),
     ...sections.map(sectionText),
-    '',
   ].join('\n\n')
 }
 
