@@ -55,7 +55,9 @@ function lost({ reasons }: Parameters<Row['judge']>[0], kind: string): string[] 
 }
 
 describe.runIf(needs('nginx', 'redis'))('behind nginx:', () => {
-  test.each(ROWS.map(row => [row.title, row.allowance, row] as const))(
+  // The table of faults has the kill with two.
+  const rows = ROWS.filter(({ name }) => long || name !== 'three-kill')
+  test.each(rows.map(row => [row.title, row.allowance, row] as const))(
     '%s: %s',
     async (title, _allowance, row) => {
       const seed = Math.floor(Math.random() * 2 ** 32)
