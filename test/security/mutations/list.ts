@@ -269,9 +269,9 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'deadline of a handshake (handshakeMs)',
     edits: [
       [
-        'server/control/endpoint.ts',
-        'timer: setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs),',
-        'timer: setTimeout(() => {}, 1),',
+        'server/control/intake.ts',
+        'const timer = setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs)',
+        'const timer = setTimeout(() => {}, 1)',
       ],
     ],
     tests: CONTROL,
