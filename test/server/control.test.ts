@@ -55,6 +55,7 @@ test('authorities of clients are loaded again when their file changes; a bad fil
   await expect(openWebSocket(server, mine)).rejects.toThrow()
   expect(before.session.closed).toBe(false)
   await server.reload({ controlTls: tls })
+  ;(await openWebSocket(server, theirs)).terminate()
   await expect(openWebSocket(server, mine)).rejects.toThrow()
   await rm(folder, { recursive: true })
 })

@@ -73,6 +73,9 @@ describe('picking a session', () => {
     expect(registry.pick('demo', members[2])?.overdue).toBe(true)
     members[1]!.overdue = false
     expect(registry.pick('demo', members[2])).toBe(members[1])
+    registry.drain(members[2]!)
+    members[1]!.exchanges = 100
+    expect(registry.pick('demo')).toBe(members[1])
   })
 
   test('the better of two: less round trip times (open exchanges + 1)', async () => {
