@@ -9,18 +9,21 @@ export interface BackoffOptions {
   readonly resetMs?: number
   /** Waits after the server refused the token: between half of this and this, doubled up to `capMs`. Default 10000. */
   readonly refusedMs?: number
-  /** Where two connections have one replica and there are others: between half of this and this, then another is tried.
-   * Default 60000. */
+  /**
+   * Where two connections have one replica and there may be others: between half of this and this, another is tried; then
+   * twice that, up to 10 min. Default 20000.
+   */
   readonly moveMs?: number
 }
 
 export interface BackoffLimits extends Required<BackoffOptions> {}
 
-const DEFAULTS: BackoffLimits = { firstMs: 1000, capMs: 30_000, resetMs: 60_000, refusedMs: 10_000, moveMs: 60_000 }
+const DEFAULTS: BackoffLimits = { firstMs: 1000, capMs: 30_000, resetMs: 60_000, refusedMs: 10_000, moveMs: 20_000 }
 
 /** Where sessions die sooner than this again and again, the server lets clients in only to drop them: slow down. */
 const SHORT_MS = 1000
 const SHORT_CAP_MS = 5000
+const MOVE_CAP_MS = 600_000
 
 /** The waits of one connection, in turn. Holds no timer. */
 export class Backoff {
@@ -29,6 +32,7 @@ export class Backoff {
   #failures = 0
   #refusals = 0
   #short = 0
+  #moves = 0
 
   constructor(options: BackoffOptions = {}, random: () => number = Math.random) {
     this.#limits = { ...DEFAULTS, ...options }
@@ -60,10 +64,11 @@ export class Backoff {
     return this.#random() * Math.min(SHORT_CAP_MS, this.#grow(this.#limits.firstMs, Math.max(0, this.#short - 1)))
   }
 
-  /** Until another replica is tried, beside the session in service. */
-  move(): number {
-    const { moveMs } = this.#limits
-    return moveMs / 2 + (this.#random() * moveMs) / 2
+  /** Until another replica is tried, beside the session in service; `again` after one that came to nothing. */
+  move(again: boolean): number {
+    this.#moves = again ? this.#moves + 1 : 0
+    const upper = Math.min(MOVE_CAP_MS, this.#limits.moveMs * 2 ** Math.min(this.#moves, 20))
+    return upper / 2 + (this.#random() * upper) / 2
   }
 
   #grow(firstMs: number, times: number): number {

@@ -141,9 +141,10 @@ export class Connection {
     return hadChoice
   }
 
+  /** Only at the start: later what counts is to be back, and there is time to move. */
   #passesOver(session: ClientSession): boolean {
     const { machines } = this.#owner
-    const mayPass = this.#passed < Math.min(MAX_PASSED, machines - 1)
+    const mayPass = !this.#served && this.#passed < Math.min(MAX_PASSED, machines - 1)
     if (!mayPass || !this.#owner.hasReplica(session.replica, this.index)) return false
     this.#passed++
     return true
@@ -180,10 +181,10 @@ export class Connection {
   }
 
   /** Where another connection has this replica too, and there are more: another one is tried after a while. */
-  #moveLater(session: ClientSession): void {
+  #moveLater(session: ClientSession, again = false): void {
     clearTimeout(this.#moveTimer)
     if (this.#owner.machines < 2 || !this.#owner.hasReplica(session.replica, this.index)) return
-    this.#moveTimer = setTimeout(() => void this.#move(session), this.#backoff.move())
+    this.#moveTimer = setTimeout(() => void this.#move(session), this.#backoff.move(again))
     this.#moveTimer.unref()
   }
 
@@ -194,7 +195,7 @@ export class Connection {
     const dialled = await this.#owner.dial(this.index + this.attempts++).catch(() => undefined)
     if (dialled === undefined || !stays()) {
       dialled?.socket.terminate()
-      if (stays()) this.#moveLater(old)
+      if (stays()) this.#moveLater(old, true)
       return
     }
     const isOther = ({ replica }: ClientSession) =>
@@ -212,7 +213,7 @@ export class Connection {
       onOpen: () => {},
     })
     await outcome
-    if (stays()) this.#moveLater(old)
+    if (stays()) this.#moveLater(old, true)
   }
 
   #open(dialled: Dialled, role: SessionRole): Promise<Outcome> {

@@ -47,3 +47,11 @@ describe('Backoff', () => {
     for (let i = 0; i < 5000; i++) expect(backoff.failed()).toBeLessThanOrEqual(10)
   })
 })
+
+it('tries of another replica come ever more rarely, until there is a new session', () => {
+  const backoff = new Backoff({ moveMs: 1000 }, () => 1)
+  expect([backoff.move(false), backoff.move(true), backoff.move(true)]).toEqual([1000, 2000, 4000])
+  for (let i = 0; i < 50; i++) backoff.move(true)
+  expect(backoff.move(true)).toBe(600_000)
+  expect(backoff.move(false)).toBe(1000)
+})
