@@ -45,7 +45,7 @@ const QUIET_MS = 7000
 const SETTLE_MS = 30_000
 /** So long a client remembers the ids of webhooks; the next webhook makes it forget them. */
 const FORGET_MS = 61_000
-const TRICKLE_MS = 1000
+const TRICKLE_MS = 3000
 const READY_MS = 30_000
 const LOOK_MS = 100
 /** What is not worth a complaint where the baseline itself is near nothing. */

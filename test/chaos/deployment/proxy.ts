@@ -48,7 +48,7 @@ http {
       proxy_ssl_name localhost;
       proxy_http_version 1.1;
       proxy_next_upstream error timeout;
-      proxy_connect_timeout 2s;
+      proxy_connect_timeout 5s;
       proxy_request_buffering off;
       proxy_buffering off;
       proxy_read_timeout 1d;
