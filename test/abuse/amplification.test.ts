@@ -10,7 +10,7 @@ const MOST_PER_BYTE = 100
 /** What any request costs, however short: its stream, its exchange, what is written of it into the tunnel. */
 const MOST_PRICE_BYTES = 32 * 1024
 
-vi.setConfig({ testTimeout: 180_000, hookTimeout: 60_000 })
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 })
 
 let world: World
 const costs: [string, Cost][] = []

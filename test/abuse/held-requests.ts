@@ -113,7 +113,7 @@ export const KINDS: readonly Kind[] = [
 ]
 
 /** Requests of a connection, and connections: over HTTP/1.1 a connection has one request in progress. */
-const HOLDERS = { 'http/1.1': { streams: 1, connections: 60 }, h2: { streams: 40, connections: 10 } }
+const HOLDERS = { 'http/1.1': { streams: 1, connections: 40 }, h2: { streams: 40, connections: 8 } }
 
 /** A client that takes requests, answers none, and gives no credit for their bodies. */
 export async function connectHolder(world: World, runtime: Kind['runtime']): Promise<void> {
