@@ -3,6 +3,7 @@
  * directory says what name to expect, so a forged one leads nowhere.
  */
 import type { TLSSocket } from 'node:tls'
+import { MODERN } from '../../protocol/tls-profile.ts'
 import type { Pem, TlsFiles, TlsPair } from '../tls.ts'
 
 /** The name that certificates of replicas are for (a DNS name among their alternative names). */
@@ -18,9 +19,9 @@ export interface PeerTls extends TlsPair {
   readonly ca: Pem
 }
 
-/** For both ends: TLS 1.3, each shows its certificate. */
+/** For both ends; each shows its certificate. */
 export function peerTlsOptions({ cert, key, ca }: PeerTls) {
-  return { cert, key, ca, minVersion: 'TLSv1.3', ALPNProtocols: [ALPN] } as const
+  return { ...MODERN, cert, key, ca, ALPNProtocols: [ALPN] }
 }
 
 /** Whether the other end, whose chain was checked, is a replica. */
