@@ -88,6 +88,18 @@ const CERTS: readonly Command[] = [
     load: async () => (await import('./commands/certs.ts')).certsClient,
   },
   {
+    name: 'certs replica',
+    about: 'Makes a certificate by which servers that are one service know each other: replica.pem, replica-key.pem.',
+    example: 'sallyport certs replica --ca certs --out certs',
+    flags: {
+      out: flag('DIR', 'Where the files go.'),
+      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem; default the same as --out.'),
+      ...days,
+      ...force,
+    },
+    load: async () => (await import('./commands/certs.ts')).certsReplica,
+  },
+  {
     name: 'certs export',
     about: 'Puts a certificate, its key and its authority into a PKCS#12 file, for agents in Java.',
     example: 'sallyport certs export --cert certs/demo.pem --p12 demo.p12 --password.file password',
