@@ -16,7 +16,7 @@ const MARKERS = /(<!-- report -->)[^]*(<!-- \/report -->)/
 /** By the name of the section and the place of its chart. */
 const CHARTS = [
   { file: 'performance-cpu.svg', section: 'small-64', index: 0 },
-  { file: 'performance-latency.svg', section: 'rates', index: 1 },
+  { file: 'performance-latency.svg', section: 'small-1', index: 0 },
   { file: 'performance-bulk.svg', section: 'bulk-down', index: 0 },
 ] as const
 
@@ -55,7 +55,9 @@ function contents({ environment, targets = [], sections, skipped }: Report): str
   ].join('\n\n')
 }
 
-const code = (name: string, value: string) => (name === 'command' ? `\`${value.replace(/ --out \S+/, '')}\`` : value)
+function code(name: string, value: string): string {
+  return name === 'command' ? `\`${value.replace(/ --out \S+/, '')}\`` : value
+}
 
 function sectionText(section: Section): string {
   const { titles, rows } = grid(section)
