@@ -76,7 +76,7 @@ export const ROWS: readonly Row[] = [
     allowance: 'all that was accepted is answered',
     times: 10,
     servers: 1,
-    graceS: 1,
+    graceS: 3,
     fault: deployment => restartServer(deployment.servers[0]!),
     judge: account => nothingLost(account, ['refused']),
   },

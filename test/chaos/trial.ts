@@ -55,6 +55,6 @@ export async function runTrial(row: Row, size: TrialSize, random: Random, stop: 
 
 /** Downloads and short streams end within the grace, where nothing holds them up; there is time for none in a short one. */
 export function lasting(graceS: number, bytes: number): Pick<TrafficOptions, 'download' | 'streamLifeMs' | 'endless'> {
-  const download = graceS < 2 ? undefined : { bytes, bytesPerSecond: (2 * bytes) / graceS }
+  const download = graceS < 4 ? undefined : { bytes, bytesPerSecond: (2 * bytes) / graceS }
   return { download, streamLifeMs: 250 * graceS, endless: true }
 }
