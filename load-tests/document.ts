@@ -30,7 +30,9 @@ text { fill: #1b1f24; font: 12px system-ui, sans-serif } .title { font-weight: 6
 
 const given = process.argv.slice(2)
 const files = given.length === 0 ? [path('out/report.json')] : given
-const reports = files.map(file => JSON.parse(readFileSync(file, 'utf8')) as Report)
+// JSON has no NaN: a figure that there was none of is null in the file.
+const revive = (_key: string, value: unknown) => (value === null ? Number.NaN : value)
+const reports = files.map(file => JSON.parse(readFileSync(file, 'utf8'), revive) as Report)
 
 for (const { file, section, index } of CHARTS) {
   const chart = reports.flatMap(report => report.sections).find(each => each.name === section)?.charts[index]
