@@ -1,18 +1,18 @@
 /**
  * Bounds the garbage that passing bodies on makes. Every read of a socket makes a buffer outside of V8's heap, and V8
  * lets 64 MiB of them pile up before it looks: a process grows by as much for one large body, and spends half of its
- * time on fresh pages. Here the young ones are collected when a few MiB have come, by one thread: helpers cost more to
+ * time on fresh pages. Here the young ones are collected when a MiB has come, by one thread: helpers cost more to
  * wake than so little work takes. It is for processes of our own; a library leaves its host's heap alone.
  */
 import { getHeapStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
-const GARBAGE_BYTES = 2 * 1024 * 1024
+const GARBAGE_BYTES = 1024 * 1024
 /** Where objects make as much garbage as buffers, V8 collects often enough by itself. */
 const BUFFERS_PER_OBJECTS = 2
 /** How soon to look again: while bytes flow, and while nothing happens. */
 const BUSY_MS = 5
-const IDLE_MS = 20
+const IDLE_MS = 10
 const FLOWING_BYTES = 64 * 1024
 
 /** Collects until the function that it returns is called. */
