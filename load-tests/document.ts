@@ -11,7 +11,7 @@ import { grid, type Section } from './lib/section.ts'
 
 const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url))
 const PAGE = path('../docs/performance.md')
-const MARKERS = /(<!-- report -->)[^]*(<!-- \/report -->)/
+const MARKERS = /(<!-- report -->).*(<!-- \/report -->)/s
 
 /** By the name of the section and the place of its chart. */
 const CHARTS = [
