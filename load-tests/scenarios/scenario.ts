@@ -65,9 +65,10 @@ export function overRoads(
   )
 }
 
-/** A warm-up is a shorter round. */
-export const lengthMs = (bench: Bench, isWarmUp: boolean): number =>
-  isWarmUp ? Math.min(bench.roundMs, 500) : bench.roundMs
+/** Long enough that the code of our processes is compiled before anything counts. */
+const WARM_UP_MS = 1_000
+
+export const lengthMs = (bench: Bench, isWarmUp: boolean): number => (isWarmUp ? WARM_UP_MS : bench.roundMs)
 
 /** Said where the generator may have been the limit. */
 export function limitNote(measured: readonly Measured[]): string {
