@@ -81,11 +81,13 @@ describe('in a checkout', () => {
       const { notes } = await run(process.execPath, [...flags, 'bin/sallyport.js', ...args])
       const loaded = notes.split('\n').filter(line => line.startsWith('loads file:'))
       expect(loaded.some(line => line.endsWith('/cli/run.ts'))).toBe(true)
-      expect(
-        loaded.filter(line =>
+      // A file of forty lines that imports nothing, for "did you mean".
+      const heavy = loaded
+        .filter(line => !line.endsWith('/router/nearest.ts'))
+        .filter(line =>
           /node_modules|\/(server|client|router|protocol|certs|admin)\//.test(line.replace(/.*\/cli\//, '')),
-        ),
-      ).toEqual([])
+        )
+      expect(heavy).toEqual([])
     }
   })
 
