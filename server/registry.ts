@@ -87,6 +87,8 @@ export class Registry<M extends Member, H = never> {
   readonly #options: RegistryOptions<H>
   readonly #directory: Directory
   readonly #random: () => number
+  /** Runtimes that the directory is being asked about. */
+  readonly #asking = new Set<string>()
   #sessions = 0
 
   constructor(options: RegistryOptions<H>) {
@@ -226,10 +228,17 @@ export class Registry<M extends Member, H = never> {
   /** Asks the directory about a runtime of which we know nothing (or anew: `again`); then who waits for it is told. */
   ask(name: string, again: boolean): boolean {
     if (!again && this.#directory.find(name) !== 'unknown') return false
-    this.#directory.refresh(name).then(
-      () => this.#options.onLive?.(name),
-      () => {},
-    )
+    if (this.#asking.has(name)) return true
+    // Once for all who wait: each of them asks, and would be told once for each of the others, round after round.
+    this.#asking.add(name)
+    const answered = () => this.#asking.delete(name)
+    this.#directory
+      .refresh(name)
+      .finally(answered)
+      .then(
+        () => this.#options.onLive?.(name),
+        () => {},
+      )
     return true
   }
 

@@ -50,6 +50,29 @@ test('a session is granted what the directory knew before, and tells nobody agai
   expect(member.grants).toEqual([{ epoch: 1, active: true }])
 })
 
+test('who waits for an answer of the directory is told once, however many wait', async () => {
+  const directory = new MemoryDirectory()
+  let refreshed = 0
+  directory.find = () => 'unknown'
+  directory.refresh = async () => {
+    refreshed++
+    return 'unknown'
+  }
+  let told = 0
+  const registry: Registry<Fake> = new Registry<Fake>({
+    directory,
+    logger: noLogger,
+    onLive: () => {
+      told++
+      // Each of ten that wait asks again, for three rounds.
+      if (told <= 3) for (let i = 0; i < 10; i++) expect(registry.ask('demo', false)).toBe(true)
+    },
+  })
+  for (let i = 0; i < 10; i++) expect(registry.ask('demo', false)).toBe(true)
+  for (let i = 0; i < 10; i++) await settled()
+  expect([refreshed, told]).toEqual([4, 4])
+})
+
 describe('picking a session', () => {
   test('only ready ones, of the active instance', async () => {
     const registry = create()
