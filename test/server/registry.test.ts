@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { noLogger } from '../../protocol/log.ts'
-import type { Grant } from '../../server/directory/directory.ts'
+import type { Directory, Grant } from '../../server/directory/directory.ts'
 import { MemoryDirectory } from '../../server/directory/memory.ts'
 import { type Member, Registry } from '../../server/registry.ts'
 
@@ -51,7 +51,7 @@ test('a session is granted what the directory knew before, and tells nobody agai
 })
 
 test('who waits for an answer of the directory is told once, however many wait', async () => {
-  const directory = new MemoryDirectory()
+  const directory: Directory = new MemoryDirectory()
   let refreshed = 0
   directory.find = () => 'unknown'
   directory.refresh = async () => {
