@@ -1,4 +1,5 @@
 /** `npm run bench`: scenarios over all roads, side by side in one run; see README.md. */
+import { spawnSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -55,6 +56,8 @@ interface Options {
 }
 
 async function main(): Promise<number> {
+  const at = process.argv.indexOf('--url')
+  if (at > 0) return loadTest(process.argv.slice(2).toSpliced(at - 2, 1))
   const { values } = parseArgs({
     options: {
       quick: { type: 'boolean' },
@@ -89,6 +92,12 @@ async function main(): Promise<number> {
   }
   const profile = values.profile === true || process.env.SALLYPORT_BENCH_PROFILE !== undefined
   return runBench({ mode, scenarios: chosen, peers, generator, minutes, out: values.out, profile })
+}
+
+/** `sallyport load-test`, with all of its flags. */
+function loadTest(args: string[]): number {
+  const command = fileURLToPath(new URL('../bin/sallyport.js', import.meta.url))
+  return spawnSync(process.execPath, [command, 'load-test', ...args], { stdio: 'inherit' }).status ?? 1
 }
 
 const isIn = (scenario: Scenario, mode: Mode): boolean => scenario.modes?.includes(mode) ?? true
