@@ -12,6 +12,7 @@ COPY router/ router/
 COPY certs/ certs/
 COPY admin/ admin/
 COPY cli/ cli/
+COPY load-tests/ load-tests/
 RUN node_modules/.bin/tsc -p tsconfig.build.json
 
 FROM node:26-bookworm-slim AS packages

@@ -16,6 +16,12 @@ export interface BuiltImage {
 
 export function buildImage(context: string, scratch: string, path: string): BuiltImage {
   const lines = readFileSync(join(context, 'Dockerfile'), 'utf8').split('\n')
+  const sent = new Set(
+    readFileSync(join(context, '.dockerignore'), 'utf8')
+      .split('\n')
+      .filter(line => line.startsWith('!'))
+      .map(line => line.slice(1).replace(/\*\*$/, '')),
+  )
   const stages = new Map<string, string>()
   let root = ''
   let workdir = '/'
@@ -46,9 +52,11 @@ export function buildImage(context: string, scratch: string, path: string): Buil
         mkdirSync(join(root, workdir), { recursive: true })
         break
       case 'COPY': {
-        const from = words[0]?.startsWith('--from=') ? stages.get(words.shift()!.slice('--from='.length)) : context
+        const stage = words[0]?.startsWith('--from=') ? words.shift()!.slice('--from='.length) : undefined
+        const from = stage ? stages.get(stage) : context
         const target = words.pop()!
         for (const source of words) {
+          if (!stage && !sent.has(source)) throw new Error(`.dockerignore keeps ${source} from the build`)
           const destination = join(root, workdir, target)
           const isFolder = source.endsWith('/')
           const into = isFolder || !target.endsWith('/') ? destination : join(destination, source)
@@ -61,7 +69,7 @@ export function buildImage(context: string, scratch: string, path: string): Buil
         execFileSync('/bin/sh', ['-ec', rest], {
           cwd: join(root, workdir),
           env: { ...process.env, ...env, PATH: path },
-          stdio: ['ignore', 'ignore', 'inherit'],
+          stdio: ['ignore', 2, 2], // a compiler says on stdout why it failed
         })
         break
       case 'USER':
