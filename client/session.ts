@@ -45,6 +45,8 @@ export type SessionState = 'hello' | 'welcome' | 'ready' | 'draining' | 'closed'
 const CLOSE = { normal: 1000, protocolError: 1002 } as const
 /** The server must answer hello, and an echo must come back, in this time. */
 const HELLO_MS = 10_000
+/** The server must take the session into service in this time. */
+const READY_MS = 10_000
 /** The server must answer our drain in this time. */
 const DRAINED_MS = 5000
 /** After a change of the network, an echo must come back in this time. */
@@ -269,11 +271,18 @@ export class ClientSession implements SessionView {
     this.#session.setPeerLimits({ windowBytes: welcome.limits?.windowBytes ?? SPEC_WINDOW_BYTES })
     this.#session.ping(() => {
       clearTimeout(this.#timer)
+      this.#timer = setTimeout(() => this.#notTaken(), READY_MS)
       this.#session.control({ type: 'ready' })
     })
   }
 
+  /** Where either end drains meanwhile, the session ends by that. */
+  #notTaken(): void {
+    if (this.#state === 'welcome') this.#fail('the server did not take the session into service in time')
+  }
+
   #ready(message: Ready): void {
+    clearTimeout(this.#timer)
     if (message.epoch !== undefined) this.#owner.onStanding(message.epoch, message.active ?? true)
     if (this.#state !== 'welcome') return
     this.#state = 'ready'

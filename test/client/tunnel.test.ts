@@ -1,10 +1,11 @@
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEvents } from '../../client/index.ts'
 import { FakeServer } from './fake-server.ts'
 
 const open: (Tunnel | FakeServer)[] = []
 
 afterEach(async () => {
+  vi.useRealTimers()
   for (const one of open.splice(0).reverse()) await ('stats' in one ? one.close({ graceMs: 0 }) : one.close())
 })
 
@@ -242,6 +243,19 @@ describe('a session that is lost', () => {
     await tunnel.connected()
     session.webSocket.pause()
     expect((await event(tunnel, 'disconnected')).reason).toBe('the peer does not answer pings')
+  })
+
+  it('is one that the server greets and never takes into service', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const reconnecting = event(tunnel, 'reconnecting')
+    const session = await server.next()
+    await session.welcome()
+    await session.receive('ready')
+    vi.advanceTimersByTime(10_000)
+    expect((await reconnecting).reason).toBe('the server did not take the session into service in time')
+    await session.closed
   })
 
   it('tells the reason that the server gave', async () => {
