@@ -122,17 +122,16 @@ export async function reloadRoutes(deployment: Deployment): Promise<void> {
 
 /** One of the client's connections is reset by the network. */
 export async function cutConnection(client: ClientNode, random: Random): Promise<void> {
-  const child = client.child!
-  const back = nextLines(child, 'connected')
-  random.pick(client.connections).cut()
+  const connection = random.pick(await client.steadyConnections())
+  const back = nextLines(client.child!, 'connected')
+  connection.cut()
   await back
 }
 
 /** One of the client's connections falls silent, and stays so until the client has another. */
 export async function blackHole(client: ClientNode, random: Random): Promise<void> {
-  const child = client.child!
-  const connection = random.pick(client.connections)
-  const back = nextLines(child, 'connected')
+  const connection = random.pick(await client.steadyConnections())
+  const back = nextLines(client.child!, 'connected')
   connection.silent = true
   await back
   connection.cut()

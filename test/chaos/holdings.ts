@@ -1,8 +1,8 @@
 /** What a process holds, asked of the process itself while nothing flows: Node's inspector, and its admin listener. */
 import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
 import { WebSocket } from 'ws'
 import type { Running } from '../cli/process.ts'
+import { readStatus } from './deployment/status.ts'
 
 export interface Holdings {
   /** Heap and external memory that a collection leaves. */
@@ -36,13 +36,6 @@ export async function isReady(child: Running): Promise<boolean> {
   } catch {
     return false
   }
-}
-
-async function readStatus(child: Running, token: string): Promise<unknown> {
-  const authorization = `Bearer ${(await readFile(token, 'utf8')).trim()}`
-  const response = await fetch(`http://${await child.address('admin')}/status`, { headers: { authorization } })
-  if (!response.ok) throw new Error(`/status answered ${response.status}`)
-  return response.json()
 }
 
 /** The sum of all numbers with one of these names, at any depth. */

@@ -16,11 +16,9 @@ import { Stopped } from './stop.ts'
 import type { Account } from './traffic/ledger.ts'
 import { runTrial } from './trial.ts'
 
-const USAGE = 'usage: npm run chaos -- (--minutes N | --table [--row NAME] [--requests N]) [--seed S]'
-const PATHS = [
-  { name: 'loopback', roundTripMs: 0 },
-  { name: '50 ms', roundTripMs: 50 },
-] as const
+const USAGE = 'usage: npm run chaos -- (--minutes N | --table [--row NAME] [--round-trip MS] [--requests N]) [--seed S]'
+/** In milliseconds, between clients and servers. */
+const ROUND_TRIPS = [0, 50]
 /** On each path; both together make a row's 20,000. */
 const FULL_SIZE = { requests: 10_000, requestsPerSecond: 300, downloadBytes: 100_000_000, graceS: 6 } as const
 const MAX_SEED = 2 ** 32
@@ -58,6 +56,7 @@ interface Values {
   readonly minutes: number | undefined
   readonly seed: number | undefined
   readonly rows: readonly Row[]
+  readonly roundTripsMs: readonly number[]
   /** On each path. */
   readonly requests: number
 }
@@ -66,6 +65,7 @@ function parse(): Values | undefined {
   const options = {
     table: { type: 'boolean' },
     row: { type: 'string' },
+    'round-trip': { type: 'string' },
     requests: { type: 'string' },
     minutes: { type: 'string' },
     seed: { type: 'string' },
@@ -77,7 +77,9 @@ function parse(): Values | undefined {
     const rows = ROWS.filter(row => values.row === undefined || row.name === values.row)
     const isOne = (values.table === true) !== (minutes !== undefined)
     const requests = numberOf(values.requests) ?? FULL_SIZE.requests
-    return isOne && rows.length > 0 ? { minutes, seed, rows, requests } : undefined
+    const roundTripMs = numberOf(values['round-trip'])
+    const roundTripsMs = roundTripMs === undefined ? ROUND_TRIPS : [roundTripMs]
+    return isOne && rows.length > 0 ? { minutes, seed, rows, roundTripsMs, requests } : undefined
   } catch {
     return undefined
   }
@@ -90,11 +92,12 @@ function numberOf(text: string | undefined): number | undefined {
   return number
 }
 
-async function table({ rows, requests }: Values, random: Random): Promise<number> {
+async function table({ rows, roundTripsMs, requests }: Values, random: Random): Promise<number> {
   const lines: string[][] = []
   let failed = 0
   for (const row of rows) {
-    for (const { name, roundTripMs } of PATHS) {
+    for (const roundTripMs of roundTripsMs) {
+      const name = roundTripMs === 0 ? 'loopback' : `${roundTripMs} ms`
       const times = Math.ceil((row.times * requests) / FULL_SIZE.requests)
       const size = { ...FULL_SIZE, requests, times, roundTripMs }
       const account = await runTrial(row, size, random, stop.signal)

@@ -1,9 +1,13 @@
+import { setTimeout as wait } from 'node:timers/promises'
 import type { Running } from '../../cli/process.ts'
 import type { Relay, RelayedConnection } from '../../support/relay.ts'
 import type { DeploymentOptions } from './deployment.ts'
 import { endGracefully, type Processes, within } from './processes.ts'
+import { readStatus } from './status.ts'
 
 const END_MS = 60_000
+const CONNECTIONS = 2
+const LOOK_MS = 50
 
 /** The client of one runtime: an instance, and for a while two of them. */
 export class ClientNode {
@@ -58,8 +62,25 @@ export class ClientNode {
   }
 
   async bothConnected(child: Running): Promise<void> {
-    const connected = [0, 1].map(index => child.line(line => line.msg === 'connected' && line.connection === index))
+    const indices = Array.from({ length: CONNECTIONS }, (_, index) => index)
+    const connected = indices.map(index => child.line(line => line.msg === 'connected' && line.connection === index))
     await within(child, 'second session', Promise.all(connected))
+  }
+
+  /** Its connections, as soon as each carries a session in service: none of them drains, or is being replaced. */
+  async steadyConnections(): Promise<RelayedConnection[]> {
+    const child = this.child!
+    const steady = async () => {
+      while (this.connections.length !== CONNECTIONS || !(await this.#isSteady(child))) await wait(LOOK_MS)
+    }
+    await within(child, 'steady sessions', steady())
+    return this.connections
+  }
+
+  async #isSteady(child: Running): Promise<boolean> {
+    const status = await readStatus(child, this.#processes.files.at('admin.token'))
+    const { sessions } = status as { readonly sessions: ReadonlyArray<{ readonly state: string }> }
+    return sessions.length === CONNECTIONS && sessions.every(({ state }) => state === 'ready')
   }
 
   /** Asks the instance to stop; resolves when it has ended. */

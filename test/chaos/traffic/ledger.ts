@@ -5,6 +5,8 @@
  * `cut`, an answer of which the caller already had bytes and that visibly broke; `outlived`, a stream that was ended
  * because it outlived the grace; `refused`, a connection that nobody took, so that nothing was sent.
  */
+import { untilFarewell } from '../../../server/control/departure.ts'
+
 export type Kind = 'GET' | 'POST' | 'download' | 'webSocket' | 'events'
 
 export type Outcome =
@@ -16,8 +18,8 @@ export type Outcome =
 type Count = 'lost' | 'cut' | 'outlived' | 'refused'
 
 const MOST_WRONGS = 20
-/** WebSockets are told to close when so much of a short grace is over. */
-const FAREWELL = 0.8
+/** Requests end in a fraction of any grace: one that was cut has not outlived it, however long it was held up. */
+const REQUESTS: ReadonlySet<Kind> = new Set(['GET', 'POST'])
 
 /** What happened while one fault, or none, lasted. */
 export class Account {
@@ -84,18 +86,18 @@ export class Entry {
 
 export class Ledger {
   readonly total: Account
-  readonly #graceMs: number
+  readonly #farewellMs: number
   #current: Account
   readonly #open = new Set<Entry>()
   readonly #barriers = new Set<{ readonly entries: Set<Entry>; readonly done: () => void }>()
   /** When each runtime answered last. */
   readonly #answeredMs = new Map<string, number>()
 
-  /** `graceMs`: of the deployment. What was cut when it was older than this has outlived it. */
+  /** `graceMs`: of the deployment. A stream that lives when it is nearly over has outlived it. */
   constructor(name: string, graceMs: number) {
     this.total = new Account(name)
     this.#current = this.total
-    this.#graceMs = graceMs
+    this.#farewellMs = untilFarewell(graceMs)
   }
 
   /** From now on everything is also counted in an account of its own, until the next call. */
@@ -115,7 +117,7 @@ export class Ledger {
 
   /** Resolves when all requests that are open now have ended; streams are not waited for. */
   settled(): Promise<void> {
-    const entries = new Set([...this.#open].filter(({ kind }) => kind === 'GET' || kind === 'POST'))
+    const entries = new Set([...this.#open].filter(({ kind }) => REQUESTS.has(kind)))
     if (entries.size === 0) return Promise.resolve()
     return new Promise(done => this.#barriers.add({ entries, done }))
   }
@@ -146,14 +148,14 @@ export class Ledger {
   }
 
   #count({ kind, beganMs }: Entry, outcome: Exclude<Outcome, { kind: 'ok' | 'wrong' }>): void {
-    const isOld = performance.now() - beganMs > this.#graceMs * FAREWELL
+    const isOld = !REQUESTS.has(kind) && performance.now() - beganMs > this.#farewellMs
     const counted = outcome.kind === 'cut' && isOld ? { ...outcome, kind: 'outlived' as const } : outcome
     this.#each(account => account.count(kind, counted))
   }
 
   #answered({ kind, runtime }: Entry): void {
     this.#each(account => account.answered++)
-    if (kind !== 'GET' && kind !== 'POST') return
+    if (!REQUESTS.has(kind)) return
     const now = performance.now()
     const gapMs = now - (this.#answeredMs.get(runtime) ?? now)
     this.#answeredMs.set(runtime, now)
