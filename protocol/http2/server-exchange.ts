@@ -17,6 +17,7 @@ import { answerProblem } from '../problem.ts'
 import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
 import { expectsContinue } from './request-head.ts'
 import { breakStream, cancelStream } from './reset.ts'
+import type { SharedStrings } from './shared-strings.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
 const { NGHTTP2_NO_ERROR } = constants
@@ -29,6 +30,7 @@ export class Http2ServerExchange implements ResponseSink {
   readonly request: HttpRequest
   readonly #stream: ServerHttp2Stream
   readonly #limits: HttpLimits
+  readonly #strings: SharedStrings
   readonly #reader: StreamReader
   readonly #writer: StreamWriter
   #sink: RequestSink | undefined
@@ -49,10 +51,11 @@ export class Http2ServerExchange implements ResponseSink {
   #raw = false
   readonly #since = performance.now()
 
-  constructor(stream: ServerHttp2Stream, request: HttpRequest, limits: HttpLimits) {
+  constructor(stream: ServerHttp2Stream, request: HttpRequest, limits: HttpLimits, strings: SharedStrings) {
     this.#stream = stream
     this.request = request
     this.#limits = limits
+    this.#strings = strings
     this.#reader = new StreamReader(stream, limits.bufferBytes)
     this.#writer = new StreamWriter(stream, this.#sent)
     this.#requestLeft = request.bodyBytes
@@ -95,7 +98,7 @@ export class Http2ServerExchange implements ResponseSink {
   #readRequest(): void {
     const stream = this.#stream
     stream.on('trailers', (_object: unknown, _flags: number, raw?: string[]) => {
-      if (raw !== undefined) this.#trailers = stripTrailers(receivedTrailers(raw))
+      if (raw !== undefined) this.#trailers = stripTrailers(receivedTrailers(this.#strings.share(raw)))
     })
     stream.on('end', this.#onEnd)
     this.#reader.start(this.#onData)

@@ -13,6 +13,7 @@ import { Watch } from '../watch.ts'
 import { RateLimit } from './rate-limit.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { Http2ServerExchange } from './server-exchange.ts'
+import { SharedStrings } from './shared-strings.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
 
@@ -38,6 +39,7 @@ class Http2ServerSession implements ManagedConnection {
   readonly #limits: HttpLimits
   readonly #peer: { address: string; encrypted: boolean }
   readonly #exchanges = new Set<Http2ServerExchange>()
+  readonly #strings = new SharedStrings()
   readonly #watch: Watch
   /** Streams that ended before their response did, and frames that ask for an answer. */
   readonly #resets: RateLimit
@@ -87,12 +89,12 @@ class Http2ServerSession implements ManagedConnection {
     const ended = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
     let request: HttpRequest
     try {
-      request = http2Request(raw, ended, this.#limits, this.#peer)
+      request = http2Request(this.#strings.share(raw), ended, this.#limits, this.#peer)
     } catch (error) {
       this.#refuse(stream, raw, toSallyportError(error))
       return
     }
-    const exchange = new Http2ServerExchange(stream, request, this.#limits)
+    const exchange = new Http2ServerExchange(stream, request, this.#limits, this.#strings)
     this.#track(stream, exchange)
     exchange.start(this.#options.handler)
   }
@@ -116,7 +118,7 @@ class Http2ServerSession implements ManagedConnection {
     this.#options.onBadRequest?.(error, this.#peer.address)
     this.#log(error.message)
     const method = raw[raw.indexOf(':method') + 1] === 'HEAD' ? 'HEAD' : 'GET'
-    const exchange = new Http2ServerExchange(stream, refusedRequest(method), this.#limits)
+    const exchange = new Http2ServerExchange(stream, refusedRequest(method), this.#limits, this.#strings)
     this.#track(stream, exchange)
     exchange.abort(error)
     stream.resume()

@@ -167,9 +167,9 @@ async function live(world: World, kind: Kind, make: Kind['small']): Promise<{ by
 async function steady(world: World): Promise<number> {
   let last = 0
   for (let tries = 0; tries < 50; tries++) {
-    const { ownBytes } = await world.state()
-    if (Math.abs(ownBytes - last) < 64 * 1024) return ownBytes
-    last = ownBytes
+    const { liveBytes } = await world.state()
+    if (Math.abs(liveBytes - last) < 64 * 1024) return liveBytes
+    last = liveBytes
   }
   return last
 }

@@ -12,8 +12,6 @@ export interface VictimReady {
 /** Behind a collection of garbage. */
 export interface VictimState {
   readonly liveBytes: number
-  /** Heap and buffers alone: HTTP/2 keeps one copy of a table entry, and V8 counts it for every field that refers to it. */
-  readonly ownBytes: number
   /** Resources that keep the loop alive, by kind. */
   readonly handles: Readonly<Record<string, number>>
   readonly stats: ServerStats

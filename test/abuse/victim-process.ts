@@ -37,8 +37,8 @@ async function state(): Promise<VictimState> {
     gc()
     await new Promise(resolve => setImmediate(resolve))
   }
-  const { heapUsed, external, arrayBuffers } = process.memoryUsage()
+  const { heapUsed, external } = process.memoryUsage()
   const handles: Record<string, number> = {}
   for (const kind of process.getActiveResourcesInfo()) handles[kind] = (handles[kind] ?? 0) + 1
-  return { liveBytes: heapUsed + external, ownBytes: heapUsed + arrayBuffers, handles, stats: server!.stats() }
+  return { liveBytes: heapUsed + external, handles, stats: server!.stats() }
 }

@@ -222,6 +222,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP2,
   },
   {
+    defence: 'equal strings of large heads are kept once',
+    edits: [['protocol/http2/shared-strings.ts', 'if (bytes > LARGE_BYTES)', 'if (false)']],
+    tests: ['test/abuse/amplification.test.ts'],
+  },
+  {
     defence: 'trailers say nothing of the caller',
     edits: [
       ['protocol/headers.ts', ' || NEVER_TRAILERS.has(name) || isForwardedName(name)', ' || NEVER_TRAILERS.has(name)'],

@@ -3,6 +3,7 @@
  *
  *     node test/security/mutations/run.ts             all of them, as rows of a table
  *     node test/security/mutations/run.ts fragment    those whose name holds that text
+ *     node test/security/mutations/run.ts --part 2/6  every sixth, from the second on
  *
  * It works in a copy of the checkout, which goes when it ends. Exits 1 if a defence is missed by nobody.
  */
@@ -11,6 +12,7 @@ import { once } from 'node:events'
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
 import { MUTATIONS, type Mutation } from './list.ts'
 
 const ROOT = resolve(import.meta.dirname, '../../..')
@@ -26,8 +28,11 @@ const copy = await mkdtemp(join(tmpdir(), 'sallyport-mutations-'))
 try {
   await cp(ROOT, copy, { recursive: true, filter: path => !NOT_COPIED.has(path.slice(ROOT.length + 1)) })
   await symlink(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
-  const filters = process.argv.slice(2)
-  const chosen = MUTATIONS.filter(one => filters.length === 0 || filters.some(text => one.defence.includes(text)))
+  const { values, positionals: texts } = parseArgs({ options: { part: { type: 'string' } }, allowPositionals: true })
+  const [part = 1, parts = 1] = values.part?.split('/').map(Number) ?? []
+  const chosen = MUTATIONS.filter(({ defence }, n) => {
+    return n % parts === part - 1 && (texts.length === 0 || texts.some(text => defence.includes(text)))
+  })
   for (const { defence, edits } of chosen) {
     for (const [file, find] of edits) {
       const count = (await readFile(join(copy, file), 'utf8')).split(find).length - 1
