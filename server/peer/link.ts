@@ -146,6 +146,8 @@ export class PeerLink {
         return
       case 'bye':
         this.departed = true
+        // Behind all streams that it was given: it need not wait for more.
+        this.#say({ type: 'bye' })
         this.#options.onChange()
         return
       default:

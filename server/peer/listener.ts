@@ -24,14 +24,14 @@ export interface PeerListenerOptions {
 
 const HANDSHAKE_MS = 5000
 const MAX_LINKS = 1000
-/** What other replicas had sent before they heard that this one stops is refused in this time. */
-const GOODBYE_MS = 500
+/** Other replicas have so long to hear that this one stops, and what they had handed over until then to end. */
+const GOODBYE_MS = 2000
 
 export class PeerListener {
   readonly #options: PeerListenerOptions
   readonly #server: TlsServer
-  /** With whether the other end asks: then it cannot reach the directory. */
-  readonly #sessions = new Map<Session, boolean>()
+  readonly #guests = new Map<Session, Guest>()
+  #closing = false
   /** Exchanges that other replicas handed over, since the start. */
   taken = 0
 
@@ -49,7 +49,7 @@ export class PeerListener {
   }
 
   get links(): number {
-    return this.#sessions.size
+    return this.#guests.size
   }
 
   async listen(host: string, port: number): Promise<{ host: string; port: number }> {
@@ -63,6 +63,10 @@ export class PeerListener {
 
   #accept(socket: TLSSocket): void {
     socket.on('error', () => {})
+    if (this.#closing) {
+      socket.destroy()
+      return
+    }
     if (!isReplica(socket)) {
       this.#options.logger.warn({ peer: socket.remoteAddress }, 'a certificate of no replica was not let in')
       socket.destroy()
@@ -74,10 +78,15 @@ export class PeerListener {
       role: 'server',
       logger: this.#options.logger,
       onStream: stream => this.#take(stream, session),
-      onControl: text => this.#message(session, parsePeerMessage(text)),
-      onClose: () => this.#sessions.delete(session),
+      onControl: text => this.#message(session, guest, parsePeerMessage(text)),
+      onIdle: () => guest.check(session),
+      onClose: () => {
+        this.#guests.delete(session)
+        guest.leave()
+      },
     })
-    this.#sessions.set(session, false)
+    const guest = new Guest()
+    this.#guests.set(session, guest)
     say(session, { type: 'replica', name: this.#options.replica, address: '' })
   }
 
@@ -89,18 +98,22 @@ export class PeerListener {
     })
   }
 
-  #message(session: Session, message: PeerMessage | undefined): void {
+  #message(session: Session, guest: Guest, message: PeerMessage | undefined): void {
     switch (message?.type) {
       case 'replica':
         this.#options.onReplica(message.name, message.address)
         return
       case 'ask':
-        this.#sessions.set(session, true)
+        guest.asks = true
         if (message.agoMs !== undefined) this.#tellAll(session, message.agoMs)
         say(session, { type: 'told', number: message.number })
         return
       case 'enough':
-        this.#sessions.set(session, false)
+        guest.asks = false
+        return
+      case 'bye':
+        guest.warned = true
+        guest.check(session)
         return
       default:
         return
@@ -113,31 +126,51 @@ export class PeerListener {
 
   /** `all`: what this replica was granted; else what it heard, for those who have no other way to learn it. */
   tell(standing: () => string, all: boolean): void {
-    for (const [session, asks] of this.#sessions) {
+    for (const [session, { asks }] of this.#guests) {
       if (all || asks) say(session, { type: 'standing', standing: standing() })
     }
   }
 
-  /** Nothing is granted to this replica any more. */
-  bye(): void {
-    for (const session of this.#sessions.keys()) say(session, { type: 'bye' })
-  }
-
-  /** Takes no more exchanges, lets those end that are open, for a moment, and closes. */
+  /**
+   * Says that nothing is granted to this replica any more, and that it takes no more exchanges; closes when the others have
+   * heard that and what is open has ended, or after a moment.
+   */
   async close(): Promise<void> {
+    this.#closing = true
     this.#server.close()
-    const sessions = [...this.#sessions.keys()]
-    for (const session of sessions) session.goAway()
-    await Promise.all(sessions.map(session => idle(session)))
-    for (const session of sessions) session.close('the replica stops')
+    const guests = [...this.#guests]
+    for (const [session] of guests) {
+      say(session, { type: 'bye' })
+      session.goAway()
+    }
+    await Promise.all(guests.map(([session, guest]) => guest.gone(session)))
+    for (const [session] of guests) session.close('the replica stops')
   }
 }
 
-/** Resolves when no stream is open, or it has taken too long. */
-async function idle(session: Session): Promise<void> {
-  const untilMs = performance.now() + GOODBYE_MS
-  do await new Promise(resolve => setTimeout(resolve, GOODBYE_MS / 10))
-  while (session.streams > 0 && !session.closed && performance.now() < untilMs)
+/** What there is to know of another replica that is connected. */
+class Guest {
+  /** It cannot reach the directory. */
+  asks = false
+  /** It has heard that this replica stops: it hands nothing over any more. */
+  warned = false
+  readonly #left = Promise.withResolvers<void>()
+
+  /** Resolves when it is warned and no stream is open, or it has taken too long. */
+  async gone(session: Session): Promise<void> {
+    const late = setTimeout(this.#left.resolve, GOODBYE_MS)
+    this.check(session)
+    await this.#left.promise
+    clearTimeout(late)
+  }
+
+  check({ streams }: Session): void {
+    if (this.warned && streams === 0) this.leave()
+  }
+
+  leave(): void {
+    this.#left.resolve()
+  }
 }
 
 function say(session: Session, message: PeerMessage): void {

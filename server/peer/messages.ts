@@ -14,7 +14,10 @@ export type PeerMessage =
   | { readonly type: 'enough' }
   /** The session behind a stream leaves: what would go on for ever is to be finished. */
   | { readonly type: 'leave'; readonly stream: number }
-  /** The replica stops, and will be granted nothing any more. */
+  /**
+   * From the end that accepted: the replica stops, and will be granted nothing any more. The answer, alike: it is given
+   * nothing more.
+   */
   | { readonly type: 'bye' }
 
 export function parsePeerMessage(text: string): PeerMessage | undefined {

@@ -250,7 +250,6 @@ export class Peers implements Witnesses, Hops<Hop> {
     if (this.#closed) return
     this.#closed = true
     clearInterval(this.#timer)
-    this.#listener.bye()
     await this.#listener.close()
     for (const link of this.#links.values()) link.close()
   }

@@ -1,13 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from 'node:tls'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { createServerCertificate } from '../../certs/index.ts'
 import { openExchange } from '../../protocol/exchange/open.ts'
 import type { RefusedError } from '../../protocol/exchange/refusal.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
-import { Session } from '../../protocol/yamux/session.ts'
+import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
 import { PeerTransport } from '../../server/peer/transport.ts'
 import type { Server } from '../../server/server.ts'
@@ -26,6 +26,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
   })
   afterAll(() => replicas.stop())
   afterEach(async () => {
+    vi.useRealTimers()
     await replicas.closeServers()
     await replicas.redis.command('FLUSHALL')
     await replicas.redis.age()
@@ -190,7 +191,11 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
 
   describe('what other replicas may do', () => {
     /** A session with a replica, as another one has it. */
-    async function asReplica(server: Server, certificate?: { cert: string; key: string }): Promise<Session> {
+    async function asReplica(
+      server: Server,
+      certificate?: { cert: string; key: string },
+      options: Partial<SessionOptions> = {},
+    ): Promise<Session> {
       const address = String(await peerAddress(server))
       const [host, port] = address.split(':')
       const { tls } = await peerOptions()
@@ -201,7 +206,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
         servername: PEER_NAME,
       })
       await once(socket, 'secureConnect')
-      return new Session(new PeerTransport(socket), { role: 'client' })
+      return new Session(new PeerTransport(socket), { role: 'client', ...options })
     }
 
     async function peerAddress(server: Server): Promise<string> {
@@ -254,6 +259,26 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       expect(await ask(session, { hops: 1, epoch: 0 })).toBe('not-here')
       expect(await ask(session, { hops: 1, epoch: 1, runtime: 'other' })).toBe('not-here')
       session.close('done')
+    })
+
+    test('hand over while it stops is refused, until they say that they have heard it', async () => {
+      far = await replicas.add()
+      const refused = Promise.withResolvers<string>()
+      const closed = Promise.withResolvers<void>()
+      const onControl = (text: string) => {
+        // Sent before the go-away behind this message is read.
+        if (text.includes('"bye"')) refused.resolve(ask(session, { hops: 1, epoch: 1 }))
+      }
+      const session = await asReplica(far, undefined, { onControl, onClose: () => closed.resolve() })
+      vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+      const closing = far.close({ graceMs: 0 })
+      expect(await refused.promise).toBe('overloaded')
+      vi.advanceTimersByTime(1000)
+      const echoed = Promise.withResolvers<number>()
+      session.ping(echoed.resolve)
+      expect(await echoed.promise).toBeGreaterThan(0)
+      session.control({ type: 'bye' })
+      await Promise.all([closing, closed.promise])
     })
 
     test('D3: a certificate of the same authority for another name is not let in', async () => {
