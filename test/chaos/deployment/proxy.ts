@@ -13,7 +13,7 @@ export async function startProxy(files: DeploymentFiles, ports: readonly number[
 
 /**
  * Safe requests go to the other server when one does not answer (nginx's `proxy_next_upstream error timeout`); others
- * only when nothing was sent. No server is taken out for a failure: each connection that is refused says it anew.
+ * only when nothing was sent. It gives up an idle connection before a server that stops does. No server is taken out for a failure: each connection that is refused says it anew.
  */
 function proxyConfig(files: DeploymentFiles, folder: string, port: number, ports: readonly number[]): string {
   return `daemon off;
@@ -32,7 +32,7 @@ http {
   upstream servers {
     ${ports.map(server => `server 127.0.0.1:${server} max_fails=0;`).join('\n    ')}
     keepalive 64;
-    keepalive_timeout 5s;
+    keepalive_timeout 1s;
   }
   server {
     listen 127.0.0.1:${port} ssl;
