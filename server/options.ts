@@ -129,7 +129,7 @@ export interface ServerOptions {
   readonly trustedProxies?: readonly string[] | undefined
   /** Origins that may read our own errors where the runtime has published no policy. */
   readonly cors?: { readonly origins: readonly string[] } | undefined
-  /** Path answered with 200 on any Host, for a load balancer. Default off. */
+  /** Path that answers a load balancer on any Host: 200, or 503 while the server is not `ready`. Default off. */
   readonly healthPath?: string | undefined
   readonly limits?: ServerLimits | undefined
   /** Requests for a runtime that is known, but has no session at the moment. */

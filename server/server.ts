@@ -119,6 +119,7 @@ export class Server {
       policies,
       trustedProxies: parseCidrs(settings.trustedProxies),
       healthPath: settings.healthPath,
+      ready: () => this.ready(),
       replayBytes: limits.replayBytes,
       replayTotalBytes: limits.replayTotalBytes,
       hold,

@@ -15,7 +15,10 @@ export const serverSettings = {
     kinds.list(kinds.origin),
     'Origins that may read error answers of runtimes that never published a policy.',
   ),
-  'public.health-path': optional(kinds.path, 'Path that answers a load balancer with 200, on any Host.'),
+  'public.health-path': optional(
+    kinds.path,
+    'Path that answers a load balancer 200 or, where /readyz would, 503; on any Host.',
+  ),
   'control.listen': optional(
     kinds.addressOrOff,
     'Where tunnel clients dial in. Default `127.0.0.1:8443`, or `off` with `--control.host`.',

@@ -19,7 +19,9 @@ export interface EdgeOptions {
   readonly registry: Registry<RuntimeSession, Hop>
   readonly policies: Policies
   readonly trustedProxies: Cidrs
+  /** Answers whether the server is `ready`, on any host. */
   readonly healthPath: string | undefined
+  readonly ready: () => boolean
   readonly replayBytes: number
   readonly replayTotalBytes: number
   readonly hold: Hold
@@ -28,8 +30,6 @@ export interface EdgeOptions {
   readonly responseHeadMs: number
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
 }
-
-const HEALTH_BODY = Buffer.from('ok\n')
 
 export class Edge implements EdgeContext {
   readonly replayBudget: ReplayBudget
@@ -88,18 +88,12 @@ export class Edge implements EdgeContext {
       exchange.fail(new SallyportError('method-not-allowed'))
       return exchange
     }
-    exchange.answered(200)
-    const headers = [
-      'content-type',
-      'text/plain',
-      'content-length',
-      String(HEALTH_BODY.length),
-      'cache-control',
-      'no-store',
-    ]
+    const [status, body] = this.#options.ready() ? [200, 'ok\n'] : [503, 'not ready\n']
+    exchange.answered(status)
+    const headers = ['content-type', 'text/plain', 'content-length', String(body.length), 'cache-control', 'no-store']
     const head = request.method === 'HEAD'
-    response.head({ status: 200, headers, bodyBytes: head ? 0 : HEALTH_BODY.length })
-    if (!head) response.data(Uint8Array.from(HEALTH_BODY))
+    response.head({ status, headers, bodyBytes: head ? 0 : body.length })
+    if (!head) response.data(new TextEncoder().encode(body))
     response.end([])
     return exchange
   }

@@ -101,10 +101,12 @@ describe('under steady callers', () => {
 })
 
 test('it serves on for the delay, not ready, and then takes nobody', async () => {
-  server = await startServer({ drainDelayMs: 300 })
+  server = await startServer({ drainDelayMs: 300, healthPath: '/lb' })
   await leaver()
+  expect((await call(server, HOST, '/lb')).status).toBe(200)
   const draining = server.drain()
   expect(server.ready()).toBe(false)
+  expect((await call(server, HOST, '/lb')).status).toBe(503)
   expect((await call(server, HOST)).status).toBe(200)
   await draining
   await expect(call(server, HOST)).rejects.toMatchObject({ code: 'ECONNREFUSED' })
