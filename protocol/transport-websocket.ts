@@ -3,6 +3,7 @@ import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import type { RawData, WebSocket } from 'ws'
 import * as wsModule from 'ws'
+import { resetSocket } from './reset-socket.ts'
 import { HEADROOM_BYTES, type Transport, type TransportHandler } from './transport.ts'
 
 /** The largest binary message that we send or take. */
@@ -83,6 +84,7 @@ class WebSocketTransport implements Transport {
   }
 
   terminate(): void {
+    if (this.#socket !== undefined) resetSocket(this.#socket)
     this.#ws.terminate()
   }
 

@@ -17,7 +17,7 @@ import { HEAD_END, LF } from './bytes.ts'
 import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
 import { HeadParser } from './head-parser.ts'
 import { SocketReader } from './socket-reader.ts'
-import { type BodyOwner, queuedInHandle, SocketWriter } from './socket-writer.ts'
+import { type BodyOwner, lookMs, queuedInHandle, SocketWriter } from './socket-writer.ts'
 import { Unread } from './unread.ts'
 import { webSocketAccept } from './websocket.ts'
 
@@ -288,7 +288,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
     this.#sentAt = performance.now()
     if (this.#writer.waiting === 0) this.#progressAt = 0
     this.#writer.body(chunk, owner)
-    this.#watch.within(this.#limits.stalledMs)
+    this.#watch.within(lookMs(this.#limits.stalledMs))
   }
 
   requestEnded(exchange: ClientExchange): void {
@@ -415,8 +415,10 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
       this.#queuedInHandle = queued
       this.#progressAt = now
     }
-    const left = this.#progressAt + this.#limits.stalledMs - now
-    if (left > 0.5 || this.#limits.stalledMs === 0) return left
+    const { stalledMs } = this.#limits
+    if (stalledMs === 0) return Number.POSITIVE_INFINITY
+    const left = this.#progressAt + stalledMs - now
+    if (left > 0.5) return Math.min(left, lookMs(stalledMs))
     this.giveUp(exchange, new SallyportError('upstream-timeout', 'the upstream stopped reading'))
     return Number.POSITIVE_INFINITY
   }

@@ -21,6 +21,7 @@ import type { Handler, HeaderList } from '../exchange.ts'
 import { callHandler } from '../guard.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { type Logger, noLogger } from '../log.ts'
+import { resetSocket } from '../reset-socket.ts'
 import { Watch } from '../watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { CR, HEAD_END, LF } from './bytes.ts'
@@ -29,7 +30,7 @@ import { HeadParser } from './head-parser.ts'
 import { type RequestHead, requestHead } from './request-head.ts'
 import { ServerExchange, type ServerWire } from './server-exchange.ts'
 import { SocketReader } from './socket-reader.ts'
-import { type BodyOwner, queuedInHandle, SocketWriter } from './socket-writer.ts'
+import { type BodyOwner, lookMs, queuedInHandle, SocketWriter } from './socket-writer.ts'
 import { Unread } from './unread.ts'
 
 export interface Http1ServerOptions {
@@ -298,7 +299,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   body(chunk: Uint8Array, owner: BodyOwner): void {
     if (this.#writer.waiting === 0) this.#progressAt = 0
     this.#writer.body(chunk, owner)
-    this.#watch.within(this.#limits.stalledMs)
+    this.#watch.within(lookMs(this.#limits.stalledMs))
   }
 
   date(): string {
@@ -534,7 +535,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       this.#queuedInHandle = queued
       this.#progressAt = now
     }
-    return due(this.#progressAt, this.#limits.stalledMs, now, this.#onStalled)
+    const { stalledMs } = this.#limits
+    return Math.min(lookMs(stalledMs), due(this.#progressAt, stalledMs, now, this.#onStalled))
   }
 
   readonly #onHeadTimeout = (): void => {
@@ -552,7 +554,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   readonly #onStalled = (): void => {
     this.#logger.debug({ peer: this.#peerAddress }, 'the caller stopped reading')
-    this.destroy()
+    resetSocket(this.#socket)
+    this.#gone()
   }
 }
 

@@ -137,3 +137,11 @@ export function queuedInHandle(socket: Duplex): number {
   const handle = (socket as { _handle?: { writeQueueSize?: number } })._handle
   return handle?.writeQueueSize ?? 0
 }
+
+/** Nobody tells when the kernel takes a part of a write, so it is looked at that often before a receiver counts as stopped. */
+const LOOKS = 12
+
+/** The time from one look to the next, where `stalledMs` without progress are allowed; 0: for ever. */
+export function lookMs(stalledMs: number): number {
+  return stalledMs === 0 ? Number.POSITIVE_INFINITY : stalledMs / LOOKS
+}

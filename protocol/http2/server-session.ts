@@ -9,6 +9,7 @@ import { BODY_UNKNOWN, type HttpRequest } from '../exchange.ts'
 import type { Http1ServerOptions } from '../http1/server-connection.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { noLogger } from '../log.ts'
+import { resetSocket } from '../reset-socket.ts'
 import { Watch } from '../watch.ts'
 import { RateLimit } from './rate-limit.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
@@ -207,6 +208,7 @@ class Http2ServerSession implements ManagedConnection {
     if (left > 0.5) return left
     if (this.#pinging) {
       this.#log('the caller does not answer pings')
+      resetSocket(this.#socket)
       this.destroy()
       return Number.POSITIVE_INFINITY
     }

@@ -70,17 +70,19 @@ describe('TLS', () => {
     await eventually(() => seen[0]!.aborted === 'cancelled')
   })
 
-  test('a caller that stops reading its TLS connection is cut', async () => {
+  test('a caller that stops reading its TLS connection is reset, so that the kernel holds nothing for it', async () => {
     const { handler, seen } = recorder(({ response }) => {
       response.head({ status: 200, headers: [], bodyBytes: -1 })
       response.data(Buffer.alloc(32 * 1024 * 1024))
     })
     const listener = await start(handler, { tls: secrets.server, limits: { stalledMs: 100 } })
     const socket = await tls(listener)
-    socket.on('error', () => {})
+    const broken = once(socket, 'error')
     socket.pause()
     socket.write(GET)
     await eventually(() => seen[0]?.aborted === 'cancelled')
+    socket.resume()
+    expect(await broken).toMatchObject([{ code: 'ECONNRESET' }])
   })
 
   test('TLS 1.1 is refused', async () => {

@@ -1,4 +1,5 @@
-import type { AddressInfo } from 'node:net'
+import { once } from 'node:events'
+import type { AddressInfo, Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { WebSocket, WebSocketServer } from 'ws'
 import type { Transport } from '../../protocol/transport.ts'
@@ -85,12 +86,14 @@ describe('WebSocket transport', () => {
     else expect(heard.closed!.error!.message).toMatch(message)
   })
 
-  test('a cut is told with an error, and calls after it do nothing', async () => {
+  test('a cut resets the connection, is told with an error, and calls after it do nothing', async () => {
     const [server, client] = await webSockets()
+    const broken = once((server as unknown as { _socket: Socket })._socket, 'error')
     const heard = listen(webSocketTransport(server))
     const cut = webSocketTransport(client)
     const own = listen(cut)
     cut.terminate()
+    expect(await broken).toMatchObject([{ code: 'ECONNRESET' }])
     await until(() => heard.closed !== undefined && own.closed !== undefined)
     expect(heard.closed).toMatchObject({ code: 1006, error: expect.any(Error) })
     let sent = 0

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { once } from 'node:events'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/errors.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
@@ -465,16 +466,19 @@ describe('deadlines', () => {
     await quiet.saying('late')
   })
 
-  test('a caller that stops reading is cut, and the request aborted', async () => {
+  test('a caller that stops reading is reset, and the request aborted', async () => {
     const { handler, seen } = recorder(({ response }) => {
       response.head({ status: 200, headers: [], bodyBytes: -1 })
       response.data(Buffer.alloc(32 * 1024 * 1024))
     })
     const { caller } = await serve(handler, { stalledMs: 100 })
+    const broken = once(caller.socket, 'error')
     caller.socket.pause()
     caller.send(get())
     await eventually(() => seen[0]?.aborted !== undefined)
     expect(seen[0]!.aborted).toBe('cancelled')
+    caller.socket.resume()
+    expect(await broken).toMatchObject([{ code: 'ECONNRESET' }])
   })
 
   test('a caller that reads slowly is not one that stopped', async () => {
