@@ -26,6 +26,7 @@ export interface Row {
   /** How often at full size. */
   readonly times: number
   readonly servers: DeploymentOptions['servers']
+  readonly proxy?: DeploymentOptions['proxy']
   /** The grace of all processes, where the trial's own will not do. Short streams and downloads are made to end in it. */
   readonly graceS?: number
   /** Whether a peer falls silent, so that pings have to notice. */

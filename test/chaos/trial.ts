@@ -29,7 +29,8 @@ export async function runTrial(row: Row, size: TrialSize, random: Random, stop: 
   const ledger = new Ledger(row.name, graceS * 1000)
   const { roundTripMs, requestsPerSecond } = size
   const pings = row.silent === true ? QUICK_PINGS : PINGS
-  const deployment = await Deployment.start({ servers: row.servers, roundTripMs, graceS, ...pings }, ledger)
+  const { servers, proxy } = row
+  const deployment = await Deployment.start({ servers, proxy, roundTripMs, graceS, ...pings }, ledger)
   try {
     const traffic = new Traffic({
       upstreams: deployment.upstreams,

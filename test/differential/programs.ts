@@ -15,7 +15,7 @@ import { join } from 'node:path'
 import { ByteReader } from '../support/byte-reader.ts'
 import { bodyForm, collect, readBody, readHead, value, writeFields } from '../support/http1-wire.ts'
 import { program } from '../support/needs.ts'
-import { freePort } from '../support/nginx.ts'
+import { freePort } from '../support/proxy-program.ts'
 import { CONNECTION_FIELD, md5, REPORT_FIELD, type Report, writeReport } from './reports.ts'
 
 export interface Upstream {

@@ -5,8 +5,9 @@ import type { Caller } from '../support/caller.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { value, values } from '../support/http1-wire.ts'
 import { needs } from '../support/needs.ts'
-import { type Nginx, startNginx } from '../support/nginx.ts'
+import { startNginx } from '../support/nginx.ts'
 import { type Pair, startPair } from '../support/pair.ts'
+import type { ProxyProgram } from '../support/proxy-program.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { Upstream } from '../support/upstream.ts'
 
@@ -20,7 +21,7 @@ const FORGED = [
 let upstream: Upstream
 let service: RouterService
 let pair: Pair
-let nginx: Nginx | undefined
+let nginx: ProxyProgram | undefined
 let seen: string[]
 
 const table = () => ({

@@ -1,8 +1,8 @@
 /** A row of the fault table as a test: a thousand requests, one fault. `npm run chaos -- --table` has the full size. */
 import { randomInt } from 'node:crypto'
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { seeded } from '../chaos/random.ts'
-import { ROWS } from '../chaos/rows.ts'
+import { ROWS, type Row } from '../chaos/rows.ts'
 import { runTrial } from '../chaos/trial.ts'
 import { needs } from '../support/needs.ts'
 
@@ -17,17 +17,22 @@ const SIZE = {
 
 /** Declares the tests of these rows. */
 export function testRows(...names: readonly string[]): void {
-  vi.setConfig({ testTimeout: 60_000 })
-  for (const name of names) {
-    const row = ROWS.find(one => one.name === name)
-    if (row === undefined) throw new Error(`the table has no row ${name}`)
-    describe.runIf(row.servers === 1 || needs('nginx', 'redis'))(row.title, () => {
-      it(`${row.allowance}`, async () => {
-        const seed = randomInt(2 ** 32)
-        const account = await runTrial(row, SIZE, seeded(seed), new AbortController().signal)
-        expect(account.requests).toBeGreaterThanOrEqual(SIZE.requests)
-        expect({ seed, problems: row.judge(account) }).toEqual({ seed, problems: [] })
-      })
+  for (const name of names) testRow(rowOf(name))
+}
+
+export function rowOf(name: string): Row {
+  const row = ROWS.find(one => one.name === name)
+  if (row === undefined) throw new Error(`the table has no row ${name}`)
+  return row
+}
+
+export function testRow(row: Row): void {
+  describe.runIf(row.servers === 1 || needs(row.proxy ?? 'nginx', 'redis'))(row.title, { timeout: 60_000 }, () => {
+    it(`${row.allowance}`, async () => {
+      const seed = randomInt(2 ** 32)
+      const account = await runTrial(row, SIZE, seeded(seed), new AbortController().signal)
+      expect(account.requests).toBeGreaterThanOrEqual(SIZE.requests)
+      expect({ seed, problems: row.judge(account) }).toEqual({ seed, problems: [] })
     })
-  }
+  })
 }

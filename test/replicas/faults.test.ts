@@ -88,7 +88,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
   }
 
   async function reserve(): Promise<number> {
-    const { freePort } = await import('../support/nginx.ts')
+    const { freePort } = await import('../support/proxy-program.ts')
     return freePort()
   }
 

@@ -14,7 +14,7 @@ import { WebSocket, WebSocketServer } from 'ws'
 import { nginxConfig } from '../../cli/demo/nginx.ts'
 import { type RouterService, serveRouter } from '../../router/index.ts'
 import { needs, program } from '../support/needs.ts'
-import { freePort } from '../support/nginx.ts'
+import { freePort } from '../support/proxy-program.ts'
 import { makeSecrets, type Secrets } from '../support/secrets.ts'
 import { RawUpstream } from './support.ts'
 

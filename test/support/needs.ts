@@ -36,6 +36,7 @@ const elsewhereRow = (program: string, source: string): NeedRow => ({
 
 export const NEEDS = {
   nginx: programRow('nginx', ['nginx-light']),
+  haproxy: programRow('haproxy', ['haproxy']),
   apache: programRow('apache2', ['apache2-bin']),
   redis: programRow('redis-server', ['redis-server']),
   chromium: programRow('chromium', ['chromium']),

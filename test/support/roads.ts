@@ -5,8 +5,9 @@ import type { Caller, Place } from './caller.ts'
 import { Http1Caller } from './caller-http1.ts'
 import { Http2Caller } from './caller-http2.ts'
 import { needs } from './needs.ts'
-import { type Nginx, startNginx } from './nginx.ts'
+import { startNginx } from './nginx.ts'
 import { type Pair, startPair } from './pair.ts'
+import type { ProxyProgram } from './proxy-program.ts'
 import { DOMAIN, makeSecrets, type Secrets } from './secrets.ts'
 import { Upstream } from './upstream.ts'
 
@@ -47,7 +48,7 @@ export class Roads {
   readonly secrets: Secrets
   readonly service: RouterService
   readonly #router: Router
-  readonly #nginx: Nginx | undefined
+  readonly #nginx: ProxyProgram | undefined
   readonly #callers: Caller[] = []
 
   private constructor(
@@ -56,7 +57,7 @@ export class Roads {
     secrets: Secrets,
     router: Router,
     service: RouterService,
-    nginx: Nginx | undefined,
+    nginx: ProxyProgram | undefined,
   ) {
     this.upstream = upstream
     this.pair = pair

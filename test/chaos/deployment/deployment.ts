@@ -1,7 +1,7 @@
-/** A deployment of real processes: servers, clients and a router, nginx in front, relays in between, Redis beside. */
+/** A deployment of real processes: servers, clients and a router, a proxy in front, relays in between, Redis beside. */
 
 import type { Place } from '../../support/caller.ts'
-import type { Nginx } from '../../support/nginx.ts'
+import type { ProxyProgram } from '../../support/proxy-program.ts'
 import { Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { DOMAIN } from '../../support/secrets.ts'
@@ -9,14 +9,17 @@ import type { Ledger } from '../traffic/ledger.ts'
 import { TrafficUpstream } from '../traffic/upstream.ts'
 import { ClientNode } from './client-node.ts'
 import { DeploymentFiles } from './files.ts'
+import { startHaproxy } from './haproxy.ts'
+import { startNginx } from './nginx.ts'
 import { Processes } from './processes.ts'
-import { startProxy } from './proxy.ts'
 import { RouterNode } from './router-node.ts'
 import { ServerNode } from './server-node.ts'
 
 export interface DeploymentOptions {
-  /** With several there are nginx in front and a directory beside. */
+  /** With several there are a proxy in front and a directory beside. */
   readonly servers: 1 | 2 | 3
+  /** Default nginx; HAProxy is for two servers. */
+  readonly proxy?: 'nginx' | 'haproxy' | undefined
   /** Between clients and servers. */
   readonly roundTripMs: number
   readonly graceS: number
@@ -41,7 +44,7 @@ export class Deployment {
   readonly #relays: Relay[] = []
   router: RouterNode | undefined
   redis: Redis | undefined
-  #proxy: Nginx | undefined
+  #proxy: ProxyProgram | undefined
 
   private constructor(options: DeploymentOptions, files: DeploymentFiles) {
     this.options = options
@@ -64,6 +67,7 @@ export class Deployment {
     for (const runtime of RUNTIMES) this.upstreams.push(await TrafficUpstream.start(runtime, ledger))
     await this.#startServers()
     if (this.options.servers > 1) {
+      const startProxy = this.options.proxy === 'haproxy' ? startHaproxy : startNginx
       this.#proxy = await startProxy(
         this.files,
         this.servers.map(server => server.publicPort),

@@ -4,6 +4,7 @@ import type { Redis } from '../../support/redis.ts'
 import type { Relay } from '../../support/relay.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import type { DeploymentOptions } from './deployment.ts'
+import { DRAIN_DELAY, HEALTH_PATH } from './haproxy.ts'
 import { endGracefully, type Processes, within } from './processes.ts'
 
 /** Longest end of a server that was asked: the grace of the longest deployment and more. */
@@ -72,6 +73,7 @@ export class ServerNode {
         pingTimeout,
       ],
       ...['--trusted-proxies', '127.0.0.1/32'],
+      ...(this.#options.proxy === 'haproxy' ? ['--public.health-path', HEALTH_PATH, '--drain-delay', DRAIN_DELAY] : []),
       ...this.#peering(),
     ])
     this.child = child

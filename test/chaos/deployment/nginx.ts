@@ -1,11 +1,12 @@
 /** A load balancer in front of the servers, as an operator would configure nginx for them. */
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type Nginx, runNginx } from '../../support/nginx.ts'
+import { runNginx } from '../../support/nginx.ts'
+import type { ProxyProgram } from '../../support/proxy-program.ts'
 import type { DeploymentFiles } from './files.ts'
 
 /** `ports`: the servers' public listeners. */
-export async function startProxy(files: DeploymentFiles, ports: readonly number[]): Promise<Nginx> {
+export async function startNginx(files: DeploymentFiles, ports: readonly number[]): Promise<ProxyProgram> {
   const folder = join(files.folder, 'nginx')
   await mkdir(folder)
   return runNginx(folder, port => proxyConfig(files, folder, port, ports))

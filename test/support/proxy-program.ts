@@ -1,0 +1,51 @@
+/** A reverse proxy of somebody else's, as a process of a test. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer } from 'node:net'
+
+export interface ProxyProgram {
+  readonly port: number
+  stop(): Promise<void>
+}
+
+/** Starts a program that stays in the foreground; resolves when it listens on `port`. */
+export async function startProxyProgram(program: string, args: readonly string[], port: number): Promise<ProxyProgram> {
+  const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] })
+  let said = ''
+  child.stderr.on('data', text => {
+    said = (said + text).slice(-2000)
+  })
+  await untilOpen(port, child).catch(error => {
+    throw new Error(`${program}: ${error.message}: ${said}`)
+  })
+  const stop = async () => {
+    const gone = once(child, 'exit')
+    if (child.exitCode === null) child.kill('SIGTERM')
+    await gone
+  }
+  return { port, stop }
+}
+
+/** Such a program cannot be given port 0. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  await once(server, 'close')
+  return port
+}
+
+/** It does not say when it listens. */
+async function untilOpen(port: number, child: ChildProcess): Promise<void> {
+  for (;;) {
+    if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}`)
+    const socket = connect(port, '127.0.0.1')
+    const opened = await Promise.race([
+      once(socket, 'connect').then(() => true),
+      once(socket, 'error').then(() => false),
+    ]).catch(() => false)
+    socket.destroy()
+    if (opened) return
+  }
+}
