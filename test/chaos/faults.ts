@@ -122,7 +122,7 @@ export async function reloadRoutes(deployment: Deployment): Promise<void> {
 
 /** One of the client's connections is reset by the network. */
 export async function cutConnection(client: ClientNode, random: Random): Promise<void> {
-  const connection = random.pick(await client.steadyConnections())
+  const connection = random.pick(await client.inService())
   const back = nextLines(client.child!, 'connected')
   connection.cut()
   await back
@@ -130,7 +130,7 @@ export async function cutConnection(client: ClientNode, random: Random): Promise
 
 /** One of the client's connections falls silent, and stays so until the client has another. */
 export async function blackHole(client: ClientNode, random: Random): Promise<void> {
-  const connection = random.pick(await client.steadyConnections())
+  const connection = random.pick(await client.inService())
   const back = nextLines(client.child!, 'connected')
   connection.silent = true
   await back

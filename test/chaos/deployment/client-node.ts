@@ -3,6 +3,7 @@ import type { Running } from '../../cli/process.ts'
 import type { Relay, RelayedConnection } from '../../support/relay.ts'
 import type { DeploymentOptions } from './deployment.ts'
 import { endGracefully, type Processes, within } from './processes.ts'
+import { replicaName } from './server-node.ts'
 import { readStatus } from './status.ts'
 
 const END_MS = 60_000
@@ -31,11 +32,6 @@ export class ClientNode {
     this.#target = target
     this.#processes = processes
     this.#options = options
-  }
-
-  /** Its connections to all servers. */
-  get connections(): RelayedConnection[] {
-    return this.relays.flatMap(relay => [...relay.connections])
   }
 
   /** Starts an instance; resolves when both of its sessions are in service. */
@@ -67,20 +63,33 @@ export class ClientNode {
     await within(child, 'second session', Promise.all(connected))
   }
 
-  /** Its connections, as soon as each carries a session in service: none of them drains, or is being replaced. */
-  async steadyConnections(): Promise<RelayedConnection[]> {
+  /** The connections of its sessions in service, as soon as there are two and none is on its way. */
+  async inService(): Promise<RelayedConnection[]> {
     const child = this.child!
     const steady = async () => {
-      while (this.connections.length !== CONNECTIONS || !(await this.#isSteady(child))) await wait(LOOK_MS)
+      for (;;) {
+        const replicas = await this.#replicasInService(child)
+        if (replicas.length === CONNECTIONS) return this.#newest(replicas)
+        await wait(LOOK_MS)
+      }
     }
-    await within(child, 'steady sessions', steady())
-    return this.connections
+    return within(child, 'steady sessions', steady())
   }
 
-  async #isSteady(child: Running): Promise<boolean> {
+  /** A replica for each session in service; none where a session is on its way. */
+  async #replicasInService(child: Running): Promise<string[]> {
     const status = await readStatus(child, this.#processes.files.at('admin.token'))
-    const { sessions } = status as { readonly sessions: ReadonlyArray<{ readonly state: string }> }
-    return sessions.length === CONNECTIONS && sessions.every(({ state }) => state === 'ready')
+    const { sessions } = status as { sessions: ReadonlyArray<{ state: string; replica: string }> }
+    const settled = sessions.every(({ state }) => state === 'ready' || state === 'draining')
+    return settled ? sessions.filter(({ state }) => state === 'ready').map(({ replica }) => replica) : []
+  }
+
+  /** Sessions that drain are older than those in service. */
+  #newest(replicas: readonly string[]): RelayedConnection[] {
+    return this.relays.flatMap((relay, i) => {
+      const count = replicas.filter(replica => replica === replicaName(i)).length
+      return count === 0 ? [] : [...relay.connections].slice(-count)
+    })
   }
 
   /** Asks the instance to stop; resolves when it has ended. */

@@ -13,7 +13,7 @@ import { startHaproxy } from './haproxy.ts'
 import { startNginx } from './nginx.ts'
 import { Processes } from './processes.ts'
 import { RouterNode } from './router-node.ts'
-import { ServerNode } from './server-node.ts'
+import { replicaName, ServerNode } from './server-node.ts'
 
 export interface DeploymentOptions {
   /** With several there are a proxy in front and a directory beside. */
@@ -83,7 +83,7 @@ export class Deployment {
       await this.redis.age()
     }
     for (let i = 0; i < this.options.servers; i++) {
-      this.servers.push(await ServerNode.make(`replica-${i}`, this.processes, this.options, this.redis))
+      this.servers.push(await ServerNode.make(replicaName(i), this.processes, this.options, this.redis))
     }
     await Promise.all(this.servers.map(server => server.start()))
   }

@@ -116,6 +116,10 @@ export class ServerNode {
   }
 }
 
+export function replicaName(index: number): string {
+  return `replica-${index}`
+}
+
 export function portOf(address: string): number {
   return Number(address.slice(address.lastIndexOf(':') + 1))
 }
