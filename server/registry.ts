@@ -46,8 +46,10 @@ export interface Route {
 
 /** The way to sessions that other replicas have. */
 export interface Hops<H> {
-  /** A hop to a replica that has a session of `instance`; not one that just failed. */
+  /** A hop to a replica that has a session of `instance`; the one that just failed only if there is no other. */
   pick(standing: Standing, instance: string, not: unknown): H | undefined
+  /** Set by the registry: a replica that did not take an exchange of the runtime may be asked again. */
+  onAgain: ((runtime: string) => void) | undefined
 }
 
 class Instance<M extends Member> {
@@ -95,6 +97,7 @@ export class Registry<M extends Member, H = never> {
     this.#options = options
     this.#directory = options.directory
     this.#random = options.random ?? Math.random
+    if (options.hops !== undefined) options.hops.onAgain = runtime => options.onLive?.(runtime)
     options.directory.listen({
       changed: standing => this.#apply(standing),
       regained: () => options.onLive?.(undefined),

@@ -7,6 +7,7 @@ import type { Route } from '../registry.ts'
 /** `instance`: only to the one that was asked before, which remembers what it has begun. */
 type Repeat = 'never' | 'instance' | 'anywhere'
 
+/** Without waiting for anything between them. */
 const MAX_ATTEMPTS = 4
 /** Another session would answer alike, or the exchange was begun before. */
 const FINAL: ReadonlySet<RefusalCode> = new Set([
@@ -31,6 +32,8 @@ export class Choice {
   /** The one instance that may have begun it, and remembers if it has: from then on no other may be asked. */
   #begunBy: string | undefined
   attempts = 0
+  /** How many there had been when the exchange waited last. */
+  #attemptsBefore = 0
 
   constructor(picker: Picker, runtime: string) {
     this.#picker = picker
@@ -49,13 +52,18 @@ export class Choice {
     return same !== undefined || this.unsure ? same : this.#picker.pick(this.#runtime, failed, undefined)
   }
 
+  /** The exchange has waited for a session; how long it may do so is bounded. */
+  waited(): void {
+    this.#attemptsBefore = this.attempts
+  }
+
   /** `route` did not answer: whether anybody may be asked again. `unsent`: no stream could be opened on it. */
   mayRepeat(route: Route, error: SallyportError, method: string, unsent: boolean): boolean {
     if (unsent || error instanceof RefusedError) route.refused?.()
     const repeat = repeatOf(error, method, unsent)
     if (repeat === 'instance') this.#begunBy = route.instance
     this.failed = route
-    return repeat !== 'never' && this.attempts < MAX_ATTEMPTS
+    return repeat !== 'never' && this.attempts - this.#attemptsBefore < MAX_ATTEMPTS
   }
 }
 

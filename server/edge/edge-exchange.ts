@@ -58,7 +58,8 @@ export class EdgeExchange implements RequestSink, Waiter {
   #reason: SallyportError | undefined
   /** In the queue of those that wait for a session. */
   #place: Place | undefined
-  #patienceMs: number
+  /** In the queue, before this time. */
+  #waitedMs = 0
   readonly #deadline: Deadline | undefined
   #requestEnded = false
   #responseEnded = false
@@ -89,7 +90,6 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.#replay = new Replay(edge.replayBudget, request.bodyBytes)
     this.#usage = usage
     this.#choice = new Choice(edge, runtime ?? '')
-    this.#patienceMs = edge.hold.limits.holdMs
     if (edge.responseHeadMs > 0) this.#deadline = new Deadline(edge.responseHeadMs, () => this.#late())
   }
 
@@ -247,7 +247,7 @@ export class EdgeExchange implements RequestSink, Waiter {
   #wait(reason: SallyportError): void {
     const { hold } = this.#edge
     const asks = this.#edge.ask(this.runtime!, this.#choice.failed)
-    const patienceMs = asks ? Math.max(this.#patienceMs, ASK_MS) : this.#patienceMs
+    const patienceMs = this.#patienceMs(asks)
     const forMs = Math.min(patienceMs, this.#deadline?.leftMs ?? patienceMs)
     if (forMs <= 0 || !this.#edge.knows(this.runtime!)) {
       this.fail(reason)
@@ -262,14 +262,21 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.#replay.keepAll = true
   }
 
+  /** How long it may wait yet. */
+  #patienceMs(asks: boolean): number {
+    const { holdMs } = this.#edge.hold.limits
+    return (asks ? Math.max(holdMs, ASK_MS) : holdMs) - this.#waitedMs
+  }
+
   wake(): void {
     const route = this.#choice.next()
     if (route === undefined) {
       const asks = this.#edge.ask(this.runtime!, undefined)
-      if ((this.#patienceMs <= 0 && !asks) || !this.#edge.knows(this.runtime!)) this.#giveUp()
+      if (this.#patienceMs(asks) <= 0 || !this.#edge.knows(this.runtime!)) this.#giveUp()
       return
     }
-    this.#patienceMs -= this.#place!.waitedMs
+    this.#waitedMs += this.#place!.waitedMs
+    this.#choice.waited()
     this.#leaveQueue('resumed')
     this.#try(route)
   }

@@ -9,15 +9,14 @@ export class Hop implements Route {
   readonly callers = undefined
   readonly instance: string
   readonly epoch: number
-  /** Version of the standing that it was chosen by: a later one may choose the same replica again. */
-  readonly version: number
   readonly link: PeerLink
+  readonly #onRefused: () => void
 
-  constructor(link: PeerLink, instance: string, epoch: number, version: number) {
+  constructor(link: PeerLink, instance: string, epoch: number, onRefused: () => void) {
     this.link = link
     this.instance = instance
     this.epoch = epoch
-    this.version = version
+    this.#onRefused = onRefused
   }
 
   get id(): string {
@@ -38,6 +37,10 @@ export class Hop implements Route {
 
   open(): Stream {
     return this.link.open()
+  }
+
+  refused(): void {
+    this.#onRefused()
   }
 
   released(): void {

@@ -11,6 +11,7 @@ import type { Hops } from '../registry.ts'
 import { Hop } from './hop.ts'
 import { joinAddress, PeerLink } from './link.ts'
 import { PeerListener } from './listener.ts'
+import { Rests } from './rests.ts'
 import type { SplicedSession } from './splice.ts'
 import type { PeerTls } from './tls.ts'
 
@@ -62,7 +63,9 @@ export class Peers implements Witnesses, Hops<Hop> {
   readonly #links = new Map<string, PeerLink>()
   readonly #listener: PeerListener
   readonly #budget: BufferBudget
+  readonly #rests: Rests
   readonly #timer: NodeJS.Timeout
+  onAgain: ((runtime: string) => void) | undefined
   #tls: PeerTls
   #address = ''
   #witness: WitnessListener | undefined
@@ -77,6 +80,7 @@ export class Peers implements Witnesses, Hops<Hop> {
     this.#now = options.now ?? (() => performance.now())
     this.#tls = options.tls
     this.#budget = new BufferBudget(options.bufferBytes)
+    this.#rests = new Rests(this.#now, runtime => this.onAgain?.(runtime))
     this.#listener = new PeerListener({
       replica: options.replica,
       tls: options.tls,
@@ -118,17 +122,19 @@ export class Peers implements Witnesses, Hops<Hop> {
   // Exchanges.
 
   pick(standing: Standing, instance: string, not: unknown): Hop | undefined {
-    const { epoch, version } = standing
-    const failed = not instanceof Hop && not.version === version ? not.link : undefined
+    const { runtime, epoch, version } = standing
+    const failed = not instanceof Hop ? not.link : undefined
     let best: PeerLink | undefined
     for (const replica of standing.instances.get(instance)?.replicas ?? []) {
       const link = this.#links.get(replica)
-      if (link === undefined || link === failed || !link.usable) continue
-      if (best === undefined || cost(link) < cost(best)) best = link
+      if (link === undefined || !link.usable || this.#rests.has(replica, runtime, version)) continue
+      // What failed may have been one of its sessions only.
+      if (best === undefined || best === failed || (link !== failed && cost(link) < cost(best))) best = link
     }
     if (best === undefined) return undefined
     this.#sent++
-    return new Hop(best, instance, epoch, version)
+    const { name } = best
+    return new Hop(best, instance, epoch, () => this.#rests.begin(name, runtime, version))
   }
 
   // Witnesses.
@@ -250,6 +256,7 @@ export class Peers implements Witnesses, Hops<Hop> {
     if (this.#closed) return
     this.#closed = true
     clearInterval(this.#timer)
+    this.#rests.close()
     await this.#listener.close()
     for (const link of this.#links.values()) link.close()
   }

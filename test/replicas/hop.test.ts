@@ -4,8 +4,9 @@ import { connect as connectTls, createServer as createTlsServer, type TLSSocket 
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { createServerCertificate } from '../../certs/index.ts'
+import { acceptExchange } from '../../protocol/exchange/accept.ts'
 import { openExchange } from '../../protocol/exchange/open.ts'
-import type { RefusedError } from '../../protocol/exchange/refusal.ts'
+import { Refusal, type RefusedError } from '../../protocol/exchange/refusal.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
@@ -144,6 +145,17 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect((await calling).text).toBe('the other')
   })
 
+  test('whose session dies goes to another session of the same replica', async () => {
+    await start()
+    const victim = hanging()
+    const first = await dial(far, { handler: victim.handler, hello: { instance: 'one' } })
+    const calling = call(near, HOST)
+    await victim.begun
+    await dial(far, { hello: { instance: 'one', connection: 1 }, handler: always('the other', 200) })
+    first.ws.terminate()
+    expect((await calling).text).toBe('the other')
+  })
+
   test('whose replica dies is sent again if it is safe; the runtime stays reachable', async () => {
     await start()
     const third = await replicas.add()
@@ -261,6 +273,42 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       session.close('done')
     })
 
+    test('refuse for a moment is asked for again, though the directory says nothing new', async () => {
+      near = await replicas.add()
+      const { tls } = await peerOptions()
+      const replica = createTlsServer({ ...peerTlsOptions(tls as never), requestCert: true })
+      let refusals = 2
+      replica.on('secureConnection', socket => {
+        const session: Session = new Session(new PeerTransport(socket), {
+          role: 'server',
+          onStream: stream =>
+            acceptExchange(stream, (_preamble, _request, response) => {
+              if (refusals-- > 0) return new Refusal('not-here')
+              response.head({ status: 204, headers: [], bodyBytes: 0 })
+              response.end([])
+              return ignoring(response)
+            }),
+        })
+        session.control({ type: 'replica', name: 'r9~1', address: '' })
+      })
+      replica.listen(0, '127.0.0.1')
+      await once(replica, 'listening')
+      const { port } = replica.address() as { port: number }
+      await enter('r9~1', port)
+      await until(() => near.stats().peers!.connected === 1)
+      expect((await call(near, HOST)).status).toBe(204)
+      expect(near.stats().peers!.sent).toBe(3)
+      replica.close()
+    })
+
+    /** Writes another replica into the directory, which has a session of the runtime. */
+    async function enter(name: string, port: number): Promise<void> {
+      const untilMs = Date.now() + 60_000
+      await replicas.redis.command('HSET', '{sallyport}:replicas', name, `${untilMs} 127.0.0.1:${port}`)
+      const record = ['@epoch', '1', '@active', 'one', '@lost', '0', '@version', '1', 'one', `1 ${name}`]
+      await replicas.redis.command('HSET', '{sallyport}:runtime:demo', ...record)
+    }
+
     test('hand over while it stops is refused, until they say that they have heard it', async () => {
       far = await replicas.add()
       const refused = Promise.withResolvers<string>()
@@ -304,10 +352,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       await once(thief, 'listening')
       const { port } = thief.address() as { port: number }
       const tried = once(thief, 'tlsClientError').catch(() => {})
-      const far = Date.now() + 60_000
-      await replicas.redis.command('HSET', '{sallyport}:replicas', 'thief~1', `${far} 127.0.0.1:${port}`)
-      const record = ['@epoch', '1', '@active', 'one', '@lost', '0', '@version', '1', 'one', '1 thief~1']
-      await replicas.redis.command('HSET', '{sallyport}:runtime:demo', ...record)
+      await enter('thief~1', port)
       await until(() => near.stats().peers!.known === 1)
       await tried
       expect((await call(near, HOST)).status).toBe(503)

@@ -1,0 +1,69 @@
+/**
+ * Replicas that did not take an exchange of a runtime though the directory says that they have it. They may not know yet,
+ * or may not act on what they know; they are not asked again until the standing has changed, or a moment has passed.
+ */
+const REST_MS = 250
+/** The oldest ends early where there are more. */
+const MAX_RESTS = 10_000
+
+interface Rest {
+  readonly runtime: string
+  readonly version: number
+  readonly untilMs: number
+}
+
+export class Rests {
+  readonly #now: () => number
+  readonly #onOver: (runtime: string) => void
+  /** The oldest first. */
+  readonly #rests = new Map<string, Rest>()
+  #timer: NodeJS.Timeout | undefined
+
+  /** `onOver`: a replica may be asked again. */
+  constructor(now: () => number, onOver: (runtime: string) => void) {
+    this.#now = now
+    this.#onOver = onOver
+  }
+
+  /** `version`: of the standing by which the replica was chosen. */
+  begin(replica: string, runtime: string, version: number): void {
+    const key = keyOf(replica, runtime)
+    this.#rests.delete(key)
+    if (this.#rests.size >= MAX_RESTS) this.#rests.delete(this.#rests.keys().next().value!)
+    this.#rests.set(key, { runtime, version, untilMs: this.#now() + REST_MS })
+    this.#timer ??= this.#later(REST_MS)
+  }
+
+  has(replica: string, runtime: string, version: number): boolean {
+    const rest = this.#rests.get(keyOf(replica, runtime))
+    return rest !== undefined && rest.version === version && this.#now() < rest.untilMs
+  }
+
+  #later(ms: number): NodeJS.Timeout {
+    return setTimeout(() => this.#end(), ms).unref()
+  }
+
+  #end(): void {
+    this.#timer = undefined
+    const over = new Set<string>()
+    for (const [key, { runtime, untilMs }] of this.#rests) {
+      const leftMs = untilMs - this.#now()
+      if (leftMs > 0) {
+        this.#timer = this.#later(leftMs)
+        break
+      }
+      this.#rests.delete(key)
+      over.add(runtime)
+    }
+    for (const runtime of over) this.#onOver(runtime)
+  }
+
+  close(): void {
+    clearTimeout(this.#timer)
+    this.#rests.clear()
+  }
+}
+
+function keyOf(replica: string, runtime: string): string {
+  return `${runtime} ${replica}`
+}
