@@ -16,7 +16,8 @@ import { Stopped } from './stop.ts'
 import type { Account } from './traffic/ledger.ts'
 import { runTrial } from './trial.ts'
 
-const USAGE = 'usage: npm run chaos -- (--minutes N | --table [--row NAME] [--round-trip MS] [--requests N]) [--seed S]'
+const USAGE =
+  'usage: npm run chaos -- (--minutes N | --table [--row NAME]... [--round-trip MS] [--requests N]) [--seed S]'
 /** In milliseconds, between clients and servers. */
 const ROUND_TRIPS = [0, 50]
 /** On each path; both together make a row's 20,000. */
@@ -64,7 +65,7 @@ interface Values {
 function parse(): Values | undefined {
   const options = {
     table: { type: 'boolean' },
-    row: { type: 'string' },
+    row: { type: 'string', multiple: true },
     'round-trip': { type: 'string' },
     requests: { type: 'string' },
     minutes: { type: 'string' },
@@ -74,7 +75,7 @@ function parse(): Values | undefined {
     const { values } = parseArgs({ options })
     const minutes = numberOf(values.minutes)
     const seed = numberOf(values.seed)
-    const rows = ROWS.filter(row => values.row === undefined || row.name === values.row)
+    const rows = ROWS.filter(({ name }) => values.row?.includes(name) ?? true)
     const isOne = (values.table === true) !== (minutes !== undefined)
     const requests = numberOf(values.requests) ?? FULL_SIZE.requests
     const roundTripMs = numberOf(values['round-trip'])
