@@ -2,10 +2,23 @@
 export const MIN_UNDELIVERED_BYTES = 256 * 1024
 /** Bytes that may be under way at most, however fast the session is. */
 export const MAX_UNDELIVERED_BYTES = 16 * 1024 * 1024
-/** Room above the bandwidth-delay product, so that a faster path is noticed. */
-const HEADROOM = 1.25
+/**
+ * Room above the bandwidth-delay product: small, because what is above it is a queue that small requests wait in; more
+ * while the rate grows from one round trip to the next, and more still until it has stopped growing for the first time.
+ */
+const HEADROOM = { steady: 1.1, growing: 1.25, starting: 2 } as const
+/** Growth within a round trip by which the path shows that it has more to give. */
+const GROWTH = { growing: 1.05, starting: 1.25 } as const
+/** After so many round trips without such growth the start is over. */
+const FLAT_ROUND_TRIPS = 2
+/**
+ * What is sent after a pause is spread out: no faster than so many times the rate, but for a burst of so many bytes. A whole
+ * bandwidth-delay product at once would be a queue of one round trip.
+ */
+const PACE = 1.25
+const BURST_BYTES = 128 * 1024
 /** So many pings are placed in what may be under way, but none for fewer bytes than this. */
-const MARKS_PER_LIMIT = 8
+const MARKS_PER_LIMIT = 16
 const MIN_MARK_BYTES = 64 * 1024
 /** The least round trip is forgotten after one to two such spans: paths change. */
 const LEAST_RTT_SPAN_MS = 30_000
@@ -18,12 +31,14 @@ export interface DeliveryMark {
   readonly sentBytes: number
   readonly deliveredBytes: number
   readonly deliveredAt: number
+  /** When the last ping that was answered by then was placed. */
+  readonly deliveredPlacedAt: number
   /** The writer had more to send, so the sample shows what the path can do. */
   readonly limited: boolean
 }
 
 /**
- * How much a session may have under way: `max(256 KiB, 1.25 x delivery rate x least round trip)`. The kernel swallows
+ * How much a session may have under way: `max(256 KiB, 1.1 x delivery rate x least round trip)`. The kernel swallows
  * megabytes before it pushes back; what is kept back here can still be overtaken by a small request.
  *
  * Pure: the owner says what was sent, when pings were placed and when their answers came.
@@ -32,6 +47,7 @@ export class Delivery {
   sentBytes = 0
   #deliveredBytes = 0
   #deliveredAt = 0
+  #deliveredPlacedAt = 0
   #bytesPerMs = 0
   #olderBytesPerMs = 0
   #rateSpanBegan = 0
@@ -42,6 +58,14 @@ export class Delivery {
   #limitBytes = MIN_UNDELIVERED_BYTES
   /** Since when the path is kept half empty, to see its round trip without our own queue; 0: it is not. */
   #probeBegan = 0
+  #headroom: number = HEADROOM.starting
+  /** A round trip ends with the answer to a ping that was placed after its beginning; the rate is compared at each. */
+  #roundBegan = 0
+  #roundBytesPerMs = 0
+  #flatRounds = 0
+  /** When the path will have taken what was sent, at the pace; and how much of `sentBytes` counts in it. */
+  #pacedAt = 0
+  #pacedBytes = 0
 
   get undeliveredBytes(): number {
     return this.sentBytes - this.#deliveredBytes
@@ -54,6 +78,16 @@ export class Delivery {
 
   get limitBytes(): number {
     return this.#probeBegan === 0 ? this.#limitBytes : Math.max(MIN_UNDELIVERED_BYTES, this.#limitBytes >>> 1)
+  }
+
+  /** For how long nothing more should be sent, because the path has yet to take what was; 0: go on. */
+  waitMs(now: number): number {
+    const bytesPerMs = PACE * Math.max(this.#bytesPerMs, this.#olderBytesPerMs)
+    const bytes = this.sentBytes - this.#pacedBytes
+    this.#pacedBytes = this.sentBytes
+    if (this.#limitBytes <= MIN_UNDELIVERED_BYTES || this.#headroom === HEADROOM.starting) return 0
+    this.#pacedAt = Math.max(this.#pacedAt, now - BURST_BYTES / bytesPerMs) + bytes / bytesPerMs
+    return Math.max(0, this.#pacedAt - now)
   }
 
   /** Smoothed round trip; 0 before the first answer. */
@@ -70,6 +104,7 @@ export class Delivery {
   /** Nothing of note was under way until now: the time before says nothing of the path. */
   begin(now: number): void {
     this.#deliveredAt = now
+    this.#deliveredPlacedAt = now
   }
 
   place(now: number, limited: boolean): DeliveryMark {
@@ -78,6 +113,7 @@ export class Delivery {
       sentBytes: this.sentBytes,
       deliveredBytes: this.#deliveredBytes,
       deliveredAt: this.#deliveredAt,
+      deliveredPlacedAt: this.#deliveredPlacedAt,
       limited,
     }
   }
@@ -88,10 +124,22 @@ export class Delivery {
     this.#sampleRate(mark, now)
     this.#deliveredBytes = mark.sentBytes
     this.#deliveredAt = now
+    this.#deliveredPlacedAt = mark.placedAt
     const bytesPerMs = Math.max(this.#bytesPerMs, this.#olderBytesPerMs)
+    if (mark.limited && mark.placedAt >= this.#roundBegan) this.#endRound(bytesPerMs, now)
     // What no ping covers yet is booked as under way though it may have arrived: that much comes on top.
-    const wanted = Math.floor(HEADROOM * bytesPerMs * this.leastRttMs + this.markEveryBytes)
+    const wanted = Math.floor(this.#headroom * bytesPerMs * this.leastRttMs + this.markEveryBytes)
     this.#limitBytes = Math.min(MAX_UNDELIVERED_BYTES, Math.max(MIN_UNDELIVERED_BYTES, wanted))
+  }
+
+  /** How much room the path has earned by what it did with the last one. */
+  #endRound(bytesPerMs: number, now: number): void {
+    const growth = bytesPerMs / this.#roundBytesPerMs
+    this.#roundBegan = now
+    this.#roundBytesPerMs = bytesPerMs
+    this.#flatRounds = growth >= GROWTH.starting ? 0 : this.#flatRounds + 1
+    if (this.#headroom === HEADROOM.starting && this.#flatRounds < FLAT_ROUND_TRIPS) return
+    this.#headroom = growth >= GROWTH.growing ? HEADROOM.growing : HEADROOM.steady
   }
 
   #sampleRtt(mark: DeliveryMark, now: number): void {
@@ -108,7 +156,9 @@ export class Delivery {
 
   /** Keeps the highest rate of the last spans; one with less to send than the path carries can only raise it. */
   #sampleRate(mark: DeliveryMark, now: number): void {
-    const sample = (mark.sentBytes - mark.deliveredBytes) / Math.max(0.01, now - mark.deliveredAt)
+    // Answers that were held up come in a bunch; the path is no faster than the bytes were sent.
+    const sendingMs = mark.placedAt - mark.deliveredPlacedAt
+    const sample = (mark.sentBytes - mark.deliveredBytes) / Math.max(0.01, sendingMs, now - mark.deliveredAt)
     if (mark.limited && now - this.#rateSpanBegan > RATE_SPAN_ROUND_TRIPS * this.#smoothedRttMs) {
       this.#rateSpanBegan = now
       this.#olderBytesPerMs = this.#bytesPerMs

@@ -73,6 +73,8 @@ export class Outgoing {
   #used = 0
   #round = 0
   #scheduled = false
+  /** Bodies wait for the pace of the path. */
+  #pacing = false
   #stopped = false
   /** Buffers (or `undefined` for a chunk of a stream) and sizes that the transport has not taken, oldest first. */
   readonly #inFlightBuffers: (Buffer | undefined)[] = []
@@ -155,6 +157,11 @@ export class Outgoing {
     }
   }
 
+  readonly #goOn = (): void => {
+    this.#pacing = false
+    this.schedule()
+  }
+
   /** Sends now what may be sent. */
   flush(): void {
     if (this.#stopped || this.#clogged()) return
@@ -214,12 +221,22 @@ export class Outgoing {
     for (;;) {
       const room = delivery.limitBytes - delivery.undeliveredBytes - OVERHEAD_BYTES
       if (room <= 0) return
-      const stream = this.#take(room > HEADS_BYTES)
+      const stream = this.#take(room > HEADS_BYTES && !this.#isPaced())
       if (stream === undefined) return
       this.#send(stream, Math.max(room, LEAST_ROOM_BYTES))
       if (this.#stopped) return
       if (delivery.sentBytes - this.#markedBytes >= delivery.markEveryBytes) this.#markDelivery()
     }
+  }
+
+  /** Whether bodies wait for the path to take what was sent; they are sent on when it has. */
+  #isPaced(): boolean {
+    if (this.#pacing || this.#bulk.first === undefined) return this.#pacing
+    const waitMs = this.delivery.waitMs(this.#clock.now())
+    if (waitMs === 0) return false
+    this.#pacing = true
+    this.#clock.setTimeout(this.#goOn, Math.ceil(waitMs))
+    return true
   }
 
   #take(bodies: boolean): Stream | undefined {

@@ -11,6 +11,10 @@ export class ReceiveWindow {
   owedBytes = 0
   /** The whole window: open, unread and owed together. */
   sizeBytes: number
+  /** Part of the window that was given before it was earned. */
+  advancedBytes = 0
+  /** Twice the bandwidth-delay product, as last measured. */
+  neededBytes = 0
   #measuredAt = -1
   #measuredBytes = 0
 
@@ -54,9 +58,9 @@ export class ReceiveWindow {
     }
     const elapsedMs = now - this.#measuredAt
     if (rttMs === 0 || elapsedMs < rttMs) return 0
-    const wanted = Math.floor((2 * this.#measuredBytes * rttMs) / elapsedMs)
+    this.neededBytes = Math.min(Math.floor((2 * this.#measuredBytes * rttMs) / elapsedMs), maxBytes)
     this.#measuredAt = now
     this.#measuredBytes = 0
-    return Math.max(0, Math.min(wanted, 2 * this.sizeBytes, maxBytes) - this.sizeBytes)
+    return Math.max(0, Math.min(this.neededBytes, 2 * this.sizeBytes) - this.sizeBytes)
   }
 }

@@ -2,6 +2,7 @@ import { Buffer } from 'node:buffer'
 import { SallyportError } from '../errors.ts'
 import { type Logger, noLogger } from '../log.ts'
 import type { Transport } from '../transport.ts'
+import { CreditAdvance } from './advance.ts'
 import { type BudgetMember, BufferBudget, PRESSURE } from './budget.ts'
 import { type Clock, DeadlineTimer, systemClock } from './clock.ts'
 import { FrameDecoder } from './decoder.ts'
@@ -80,6 +81,7 @@ export class Session implements BudgetMember {
   readonly #streams = new StreamTable()
   readonly #unacknowledged = new Unacknowledged()
   readonly #pings: Pings
+  readonly #advance: CreditAdvance
   #windowBytes: number
   /** That we may open. */
   #mostStreams: number
@@ -106,6 +108,7 @@ export class Session implements BudgetMember {
     this.#windowBytes = this.#limits.initialWindowBytes
     this.#mostStreams = this.#limits.maxStreams
     this.#nextId = options.firstId ?? (options.role === 'client' ? 1 : 2)
+    this.#advance = new CreditAdvance(this.#limits.sessionBufferBytes / 4)
     this.#resets = new TokenBucket(this.#limits.resetBurst, this.#limits.resetsPerSecond)
     this.#out = new Outgoing(transport, this.#pool, this.#clock, {
       placePing: mark => this.#sendPing(mark, undefined),
@@ -201,6 +204,7 @@ export class Session implements BudgetMember {
     this.#streams.add(stream)
     this.#unacknowledged.add(stream)
     this.#out.opened(stream)
+    if (this.#advance.isWorthwhile(this.#windowBytes, this.rttMs, now)) this.#out.credit(stream)
     this.#timer.by(now + Math.min(this.#lateMs, this.#limits.openDeadlineMs))
     return stream
   }
@@ -303,8 +307,11 @@ export class Session implements BudgetMember {
     const now = this.#clock.now()
     // A receiver sends no bodies, so nothing else tells it the round trip by which its windows grow.
     if (this.#pings.stale(now)) this.#sendPing(this.#out.mark(false), undefined)
-    const growth = receive.growth(now, this.rttMs, this.#limits.maxWindowBytes)
-    return receive.credit(pressed ? 0 : growth)
+    const { maxWindowBytes } = this.#limits
+    const growth = receive.growth(now, this.rttMs, maxWindowBytes)
+    this.#advance.learn(receive, now)
+    if (pressed) return receive.credit(0)
+    return receive.credit(growth + this.#advance.grant(receive, growth, maxWindowBytes, this.rttMs, now))
   }
 
   get #pressed(): boolean {
@@ -403,6 +410,7 @@ export class Session implements BudgetMember {
     stream.closed = true
     this.#streams.delete(stream.id)
     this.#unacknowledged.delete(stream)
+    this.#advance.release(stream.receive)
     if (this.#streams.size === 0) this.#options.onIdle?.()
   }
 
@@ -428,6 +436,7 @@ export class Session implements BudgetMember {
     stream.queue.clear()
     this.#streams.delete(stream.id)
     this.#unacknowledged.delete(stream)
+    this.#advance.release(stream.receive)
     this.#release(stream.receive.consume(stream.unreadBytes))
     if (this.#streams.size === 0 && this.#state === 'open') this.#options.onIdle?.()
   }

@@ -1,6 +1,8 @@
 import type { Clock } from './clock.ts'
 
 const TICK_MS = 250
+/** A shorter wait is no deadline but the pace of a writer, and has a timer of its own. */
+const EXACT_MS = 10
 
 interface Entry {
   readonly tick: number
@@ -20,7 +22,8 @@ export class TickClock implements Clock {
     return performance.now()
   }
 
-  setTimeout(callback: () => void, ms: number): Entry {
+  setTimeout(callback: () => void, ms: number): Entry | NodeJS.Timeout {
+    if (ms < EXACT_MS) return setTimeout(callback, ms).unref()
     this.#start()
     const tick = Math.max(tickOf(this.now() + ms), this.#next)
     const entry = { tick, callback }
@@ -31,8 +34,12 @@ export class TickClock implements Clock {
   }
 
   clearTimeout(handle: unknown): void {
-    const entry = handle as Entry | undefined
+    const entry = handle as Entry | NodeJS.Timeout | undefined
     if (entry === undefined) return
+    if (!('tick' in entry)) {
+      clearTimeout(entry)
+      return
+    }
     const batch = this.#ticks.get(entry.tick)
     batch?.delete(entry)
     if (batch?.size === 0) this.#ticks.delete(entry.tick)

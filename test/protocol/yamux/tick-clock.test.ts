@@ -46,3 +46,16 @@ test('a tick that comes late makes up for those that were missed', () => {
   vi.advanceTimersByTime(250 * 8)
   expect(seen).toEqual([100, 600, 1100])
 })
+
+test('a wait of a few ms has a timer of its own', async () => {
+  const clock = new TickClock()
+  let cleared = false
+  clock.clearTimeout(
+    clock.setTimeout(() => {
+      cleared = true
+    }, 1),
+  )
+  await new Promise<void>(resolve => void clock.setTimeout(resolve, 2))
+  expect(cleared).toBe(false)
+  expect(vi.getTimerCount()).toBe(0)
+})

@@ -1,0 +1,62 @@
+import { SPEC_WINDOW_BYTES } from './frame.ts'
+import type { ReceiveWindow } from './receive-window.ts'
+
+/** On shorter paths a window grows in no time, and credit in advance would only be one more frame for each stream. */
+const LONG_PATH_MS = 5
+/** What was learned is forgotten after one to two such spans. */
+const MEMORY_MS = 30_000
+
+/**
+ * Credit that a stream has not earned yet. A window that starts at 64 KiB and doubles with each round trip needs six of
+ * them to fill a long path, once for each body; so windows begin with what others of the session were seen to need. All
+ * that was advanced in a session has a bound, since credit cannot be taken back from one that turns out to read slowly.
+ */
+export class CreditAdvance {
+  readonly #limitBytes: number
+  #advancedBytes = 0
+  #usualBytes = 0
+  #olderBytes = 0
+  #spanBegan = 0
+
+  constructor(limitBytes: number) {
+    this.#limitBytes = limitBytes
+  }
+
+  /** Notes what the window was measured to need, and whether it has earned by that what it was advanced. */
+  learn(window: ReceiveWindow, now: number): void {
+    const { neededBytes } = window
+    if (now - this.#spanBegan >= MEMORY_MS) {
+      this.#spanBegan = now
+      this.#olderBytes = this.#usualBytes
+      this.#usualBytes = 0
+    }
+    this.#usualBytes = Math.max(this.#usualBytes, neededBytes)
+    if (neededBytes * 2 >= window.sizeBytes) this.release(window)
+  }
+
+  /** What a stream should get when it opens; 0 where its first window will do. */
+  isWorthwhile(windowBytes: number, rttMs: number, now: number): boolean {
+    return rttMs >= LONG_PATH_MS && this.#usual(now) > windowBytes
+  }
+
+  /** Books and returns the credit by which the window may grow beyond `growthBytes`, up to `maxBytes` in all. */
+  grant(window: ReceiveWindow, growthBytes: number, maxBytes: number, rttMs: number, now: number): number {
+    if (rttMs < LONG_PATH_MS) return 0
+    const wanted = Math.min(Math.max(SPEC_WINDOW_BYTES, this.#usual(now)), maxBytes)
+    const bytes = Math.min(wanted - window.sizeBytes - growthBytes, this.#limitBytes - this.#advancedBytes)
+    if (bytes <= 0) return 0
+    window.advancedBytes += bytes
+    this.#advancedBytes += bytes
+    return bytes
+  }
+
+  /** The window has earned what it was advanced, or is gone. */
+  release(window: ReceiveWindow): void {
+    this.#advancedBytes -= window.advancedBytes
+    window.advancedBytes = 0
+  }
+
+  #usual(now: number): number {
+    return now - this.#spanBegan < 2 * MEMORY_MS ? Math.max(this.#usualBytes, this.#olderBytes) : 0
+  }
+}
