@@ -234,7 +234,14 @@ const LIFECYCLE: readonly Command[] = [
     name: 'drain',
     about: 'Empties a server as SIGTERM does, without ending it: not ready, no new connections, clients asked to move.',
     example: 'sallyport drain --admin http://127.0.0.1:9090',
-    flags: { grace, ...adminFlags },
+    flags: {
+      replica: flag(
+        'NAME',
+        'Another server that shares the directory, by its --replica; default the one that is asked.',
+      ),
+      grace,
+      ...adminFlags,
+    },
     load: async () => (await import('./commands/drain.ts')).drain,
   },
 ]

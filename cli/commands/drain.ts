@@ -9,7 +9,8 @@ import { asRow, asRows, printable } from '../table.ts'
 export const drain: Run = async (args, io) => {
   const grace = optionalFlag(args, 'grace')
   const graceMs = grace === undefined ? undefined : await checked(() => duration.read(grace))
-  const answer = await act(findServer(args, io), '/drain', { graceMs })
+  const replica = optionalFlag(args, 'replica')
+  const answer = await act(findServer(args, io), '/drain', { graceMs, replica })
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
   else {
     for (const { replica, sessions } of asRows(asRow(answer).replicas)) {

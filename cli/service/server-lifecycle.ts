@@ -23,8 +23,11 @@ function operationsOf(server: Server): Operations {
     '/runtimes': () => ({ runtimes: describeRuntimes(server.sessions()) }),
     '/sessions/drain': body => ({ sessions: drainSessions(server, body) }),
     '/sessions/close': body => ({ sessions: closeSessions(server, body) }),
+    '/drain': body => (text(body, 'replica') === server.stats().replica ? { sessions: drainAll(server, body) } : {}),
   }
 }
+
+const VIEWS: ReadonlySet<string> = new Set(['/sessions', '/runtimes'])
 
 /** The same on all replicas that share the directory, this one first. */
 class Everywhere {
@@ -37,7 +40,7 @@ class Everywhere {
     server.answerOthers(async (what, body, by) => {
       if (!Object.hasOwn(this.#operations, what)) return undefined
       const done = this.#here(what, body as Body)
-      if (what.includes('/', 1))
+      if (!VIEWS.has(what) && 'sessions' in done)
         logger.warn({ audit: true, action: what, who: 'an operator', from: by, body, done }, `audit: ${what}`)
       return done
     })
@@ -76,9 +79,18 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
       '/revoke': async body => ({
         replicas: [{ replica: server.stats().replica, ...(await server.revoke(readRevocation(body))) }],
       }),
-      '/drain': body => ({ replicas: [{ replica: server.stats().replica, sessions: drainAll(server, body) }] }),
+      '/drain': async body => ({ replicas: await drainOne(server, everywhere, body) }),
     },
   }
+}
+
+/** One replica, this one unless another one is named: where all drain at once nobody serves. */
+async function drainOne(server: Server, everywhere: Everywhere, body: Body): Promise<Row[]> {
+  const replica = text(body, 'replica') ?? server.stats().replica
+  const rows = await everywhere.ask('/drain', { ...body, replica })
+  const done = rows.filter(row => 'sessions' in row)
+  if (done.length === 0) throw new TypeError(`no replica ${replica} has answered`)
+  return done
 }
 
 function drainAll(server: Server, body: Body): string[] {

@@ -230,6 +230,10 @@ describe.runIf(needs('redis'))('with two replicas', () => {
       await client.line(line => line.msg.startsWith('not let in'))
       await until(async () => (await list(north)).length === 0)
       expect(client.lines.filter(line => line.msg === 'disconnected').length).toBeGreaterThanOrEqual(4)
+      expect(await type(north, 'drain', '--replica', 'south')).toMatch(/^replica south drains: /)
+      expect([audits(north, '/drain'), audits(south, '/drain')].map(({ length }) => length)).toEqual([1, 1])
+      const nowhere = await typeOn(north, 'drain', '--replica', 'west')
+      expect([nowhere.code, nowhere.notes]).toEqual([1, expect.stringContaining('no replica west has answered')])
     } finally {
       for (const process of running.splice(0)) await process.end('SIGKILL')
       await redis.stop()
