@@ -12,7 +12,7 @@ import { long, needs } from '../support/needs.ts'
 const SIZE = {
   times: 1,
   requests: long ? 20_000 : 600,
-  requestsPerSecond: 60,
+  requestsPerSecond: long ? 300 : 60,
   roundTripMs: 0,
   downloadBytes: 5_000_000,
   graceS: 4,

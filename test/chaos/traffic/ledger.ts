@@ -90,6 +90,7 @@ export class Ledger {
   #current: Account
   readonly #open = new Set<Entry>()
   readonly #barriers = new Set<{ readonly entries: Set<Entry>; readonly done: () => void }>()
+  #flowing = false
   /** When each runtime answered last. */
   readonly #answeredMs = new Map<string, number>()
 
@@ -106,6 +107,12 @@ export class Ledger {
     const now = performance.now()
     for (const runtime of this.#answeredMs.keys()) this.#answeredMs.set(runtime, now)
     return this.#current
+  }
+
+  /** Whether steady callers call: who waits for the last answers, when they stop, waits in no gap. */
+  set flowing(flowing: boolean) {
+    this.#flowing = flowing
+    this.#answeredMs.clear()
   }
 
   begin(kind: Kind, runtime: string): Entry {
@@ -155,7 +162,7 @@ export class Ledger {
 
   #answered({ kind, runtime }: Entry): void {
     this.#each(account => account.answered++)
-    if (!REQUESTS.has(kind)) return
+    if (!REQUESTS.has(kind) || !this.#flowing) return
     const now = performance.now()
     const gapMs = now - (this.#answeredMs.get(runtime) ?? now)
     this.#answeredMs.set(runtime, now)

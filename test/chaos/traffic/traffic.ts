@@ -31,12 +31,14 @@ export class Traffic {
 
   constructor(options: TrafficOptions) {
     this.#options = options
+    options.ledger.flowing = true
     const { signal } = this.#stop
     this.#running = Promise.all([...this.#steady(), ...this.#lasting()].map(one => one.run(signal)))
   }
 
   /** Lets everything finish that is under way, and sends no more. */
   async stop(): Promise<void> {
+    this.#options.ledger.flowing = false
     this.#stop.abort()
     await this.#running
   }
