@@ -14,6 +14,7 @@ import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
 import { type Logger, noLogger } from './log.ts'
+import type { CorsPolicy } from './problem.ts'
 import { INTERMEDIATE } from './tls-profile.ts'
 
 const HANDSHAKE_MS = 10_000
@@ -45,6 +46,8 @@ export interface ListenerOptions {
   onConnection?: ((socket: Socket) => boolean | undefined) | undefined
   /** Called for each request that was refused before the handler saw it. */
   onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
+  /** Which pages may read an answer that the handler has no part in; of a head that was refused it shows what was read. */
+  corsOf?: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
 
 export interface Listener {
@@ -154,8 +157,8 @@ class HttpListener implements Listener {
   }
 
   handleSocket(socket: Socket | TLSSocket, first?: Buffer): void {
-    const { limits, onBadRequest, logger } = this.#options
-    const shared = { handler: this.#handler, limits, logger, onBadRequest, connections: this.#connections }
+    const { limits, onBadRequest, corsOf, logger } = this.#options
+    const shared = { handler: this.#handler, limits, logger, onBadRequest, corsOf, connections: this.#connections }
     const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes)
     if (!this.#http2 || first !== undefined) http1(first)
     else if (!('encrypted' in socket)) {

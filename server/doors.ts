@@ -2,7 +2,7 @@
 import { createServer as createNetServer, type Server as NetServer } from 'node:net'
 import type { SallyportError } from '../protocol/errors.ts'
 import type { Handler } from '../protocol/exchange.ts'
-import { type Listener, listen } from '../protocol/listener.ts'
+import { type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
 import { ControlEndpoint, type EndpointOptions } from './control/endpoint.ts'
 import { Front } from './front.ts'
 import type { ControlOptions, Settings } from './options.ts'
@@ -19,6 +19,7 @@ export interface DoorsOptions extends Omit<EndpointOptions, 'control' | 'tls' | 
   /** Of callers. */
   readonly handler: Handler
   readonly onBadRequest: (error: SallyportError, caller: string) => void
+  readonly corsOf: ListenerOptions['corsOf']
 }
 
 /** How long closed sessions may take to say goodbye. */
@@ -63,12 +64,12 @@ export class Doors {
   async #openPublic(): Promise<void> {
     const { public: options, control, logger } = this.#settings
     if (options === undefined) return
-    const { handler, onBadRequest } = this.#options
+    const { handler, onBadRequest, corsOf } = this.#options
     const host = options.host ?? '127.0.0.1'
     const tls = options.tls === undefined ? undefined : await loadTls(options.tls)
     const shared = control?.hostName
     const place = shared === undefined ? { host, port: options.port } : {}
-    const listener = await listen({ tls, handler, logger, limits: options.limits, onBadRequest, ...place })
+    const listener = await listen({ tls, handler, logger, limits: options.limits, onBadRequest, corsOf, ...place })
     this.#listener = listener
     if (options.tls !== undefined) {
       this.#publicKeeper = new TlsKeeper(options.tls, fresh => listener.setTls(fresh), logger)

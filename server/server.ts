@@ -131,6 +131,7 @@ export class Server {
       settings,
       handler: this.#edge.handler,
       onBadRequest: (error, caller) => this.#edge.onExchange?.(recordOfBadRequest(error, caller)),
+      corsOf: request => this.#edge.corsOf(request),
       authenticate: (token, certificate) => authenticator.authenticate(token, certificate),
       gate: (identity, address) => this.#sessions.gate(identity, address),
       onArrival: arrival => this.#sessions.arrive(arrival),

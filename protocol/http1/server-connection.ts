@@ -17,10 +17,11 @@ import type { TLSSocket } from 'node:tls'
 import { canonicalAddress } from '../address.ts'
 import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
 import { SallyportError, toSallyportError } from '../errors.ts'
-import type { Handler, HeaderList } from '../exchange.ts'
+import type { Handler, HeaderList, HttpRequest } from '../exchange.ts'
 import { callHandler } from '../guard.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { type Logger, noLogger } from '../log.ts'
+import type { CorsPolicy } from '../problem.ts'
 import { resetSocket } from '../reset-socket.ts'
 import { Watch } from '../watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
@@ -32,6 +33,7 @@ import { ServerExchange, type ServerWire } from './server-exchange.ts'
 import { SocketReader } from './socket-reader.ts'
 import { type BodyOwner, lookMs, queuedInHandle, SocketWriter } from './socket-writer.ts'
 import { Unread } from './unread.ts'
+import { unreadHead } from './unread-head.ts'
 
 export interface Http1ServerOptions {
   handler: Handler
@@ -48,6 +50,8 @@ export interface Http1ServerOptions {
   reader?: SocketReader | undefined
   /** Called for each request that was refused before the handler saw it. */
   onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
+  /** Which pages may read an answer that the handler has no part in; of a head that was refused it shows what was read. */
+  corsOf?: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
 
 /**
@@ -68,6 +72,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #connections: ConnectionSet | undefined
   readonly #dates: DateClock
   readonly #onBadRequest: Http1ServerOptions['onBadRequest']
+  readonly #corsOf: Http1ServerOptions['corsOf']
   readonly #encrypted: boolean
   readonly #peerAddress: string
   readonly #writer: SocketWriter
@@ -102,6 +107,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#connections = options.connections
     this.#dates = options.dates ?? new DateClock()
     this.#onBadRequest = options.onBadRequest
+    this.#corsOf = options.corsOf
     this.#encrypted = options.encrypted ?? 'encrypted' in socket
     this.#peerAddress = canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? '')
     this.#writer = new SocketWriter(socket, this.#onProgress)
@@ -306,6 +312,10 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     return this.#dates.now()
   }
 
+  corsOf(request: HttpRequest): CorsPolicy | undefined {
+    return this.#corsOf?.(request)
+  }
+
   mayKeepAlive(exchange: ServerExchange, status: number): boolean {
     const { asked: head } = exchange
     if (!head.keepAlive || this.#closing || this.#halfClosed || head.request.upgrade) return false
@@ -388,6 +398,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   /** Answers a request that must not be forwarded, or ends one whose body turned out to be malformed. */
   #refuse(error: SallyportError): void {
+    const { bytes } = this.#unread
     this.#unread.clear()
     this.#body.stop()
     this.#onBadRequest?.(error, this.#peerAddress)
@@ -407,7 +418,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     }
     this.#closing = true
     this.#state = 'await'
-    this.#exchange = new ServerExchange(this, refusedHead(this.#parser.method), 0)
+    this.#exchange = new ServerExchange(this, unreadHead(bytes), 0)
     this.#exchange.abort(error)
   }
 
@@ -567,27 +578,4 @@ function due(since: number, ms: number, now: number, act: () => void): number {
   if (left > 0.5) return left
   act()
   return Number.POSITIVE_INFINITY
-}
-
-/** Stands in for the head of a request that could not be read. */
-function refusedHead(method: string): RequestHead {
-  return {
-    request: {
-      method: method === 'HEAD' ? 'HEAD' : 'GET',
-      authority: '',
-      path: '/',
-      headers: [],
-      bodyBytes: 0,
-      upgrade: false,
-      peerAddress: '',
-      encrypted: false,
-      caller: undefined,
-      requestId: '',
-      exchangeId: undefined,
-    },
-    http10: false,
-    keepAlive: false,
-    expectsContinue: false,
-    webSocketKey: undefined,
-  }
 }

@@ -1,8 +1,15 @@
 /** One request on a downstream connection, as the upstream end sees it: writes the response. */
 import { SallyportError, toSallyportError } from '../errors.ts'
-import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseHead, type ResponseSink } from '../exchange.ts'
+import {
+  BODY_UNKNOWN,
+  type HeaderList,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseHead,
+  type ResponseSink,
+} from '../exchange.ts'
 import { hasHeader } from '../headers.ts'
-import { answerProblem } from '../problem.ts'
+import { answerProblem, type CorsPolicy } from '../problem.ts'
 import { FRAMING, fieldLines, lastChunk, statusLine } from './encode.ts'
 import type { RequestHead } from './request-head.ts'
 import type { BodyOwner } from './socket-writer.ts'
@@ -13,6 +20,8 @@ export interface ServerWire {
   text(text: string): void
   body(chunk: Uint8Array, owner: BodyOwner): void
   date(): string
+  /** Which pages may read our own answer. */
+  corsOf(request: HttpRequest): CorsPolicy | undefined
   /** Whether the connection can serve another request after this response; asked once, at the head. */
   mayKeepAlive(exchange: ServerExchange, status: number): boolean
   requestConsumed(exchange: ServerExchange, bytes: number): void
@@ -152,7 +161,8 @@ export class ServerExchange implements ResponseSink, BodyOwner {
       this.ended = true
       this.#wire.cut(this, this.#framing === FRAMING.close)
     } else {
-      answerProblem(this, this.asked.request, error)
+      const { request } = this.asked
+      answerProblem(this, request, error, this.#wire.corsOf(request))
     }
   }
 

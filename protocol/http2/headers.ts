@@ -31,6 +31,18 @@ function unsendable(name: string): SallyportError {
   return new SallyportError('upstream-broken', `field cannot be sent: ${JSON.stringify(name.slice(0, 64))}`)
 }
 
+/** Fields that Node lets stand once: of these a list may be joined (RFC 9110 section 5.3)... */
+const JOINED = new Set(['content-encoding', 'content-language', 'if-match', 'if-none-match'])
+/** ...and of these the first holds, since a second has no meaning. */
+const SINGLE = new Set(
+  (
+    'access-control-allow-credentials access-control-max-age access-control-request-method age authorization ' +
+    'content-length content-location content-md5 content-range content-type date dnt etag expires from host ' +
+    'if-modified-since if-range if-unmodified-since last-modified location max-forwards proxy-authorization range ' +
+    'referer retry-after tk upgrade-insecure-requests user-agent x-content-type-options'
+  ).split(' '),
+)
+
 /** A block as the object that some of Node's calls want; names such as `__proto__` cannot harm it. */
 export function asObject(block: readonly string[]): OutgoingHttpHeaders {
   const object: OutgoingHttpHeaders = Object.create(null)
@@ -39,6 +51,8 @@ export function asObject(block: readonly string[]): OutgoingHttpHeaders {
     const value = block[i + 1]!
     const present = object[name]
     if (present === undefined) object[name] = value
+    else if (JOINED.has(name)) object[name] = `${present}, ${value}`
+    else if (SINGLE.has(name)) continue
     else if (Array.isArray(present)) present.push(value)
     else object[name] = [String(present), value]
   }

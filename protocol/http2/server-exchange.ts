@@ -13,7 +13,7 @@ import {
 import { callHandler } from '../guard.ts'
 import { getHeader, stripTrailers } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
-import { answerProblem } from '../problem.ts'
+import { answerProblem, type CorsPolicy } from '../problem.ts'
 import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
 import { expectsContinue } from './request-head.ts'
 import { breakStream, cancelStream } from './reset.ts'
@@ -26,11 +26,19 @@ const { NGHTTP2_NO_ERROR } = constants
 const EXCHANGE_BYTES = 20 * 1024
 const FRAME_BYTES = 9 + 256
 
+/** What the exchanges of a session share. */
+export interface SessionContext {
+  readonly limits: HttpLimits
+  readonly strings: SharedStrings
+  /** Which pages may read our own answer. */
+  readonly corsOf: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
+}
+
 export class Http2ServerExchange implements ResponseSink {
   readonly request: HttpRequest
   readonly #stream: ServerHttp2Stream
+  readonly #context: SessionContext
   readonly #limits: HttpLimits
-  readonly #strings: SharedStrings
   readonly #reader: StreamReader
   readonly #writer: StreamWriter
   #sink: RequestSink | undefined
@@ -51,12 +59,12 @@ export class Http2ServerExchange implements ResponseSink {
   #raw = false
   readonly #since = performance.now()
 
-  constructor(stream: ServerHttp2Stream, request: HttpRequest, limits: HttpLimits, strings: SharedStrings) {
+  constructor(stream: ServerHttp2Stream, request: HttpRequest, context: SessionContext) {
     this.#stream = stream
     this.request = request
-    this.#limits = limits
-    this.#strings = strings
-    this.#reader = new StreamReader(stream, limits.bufferBytes)
+    this.#context = context
+    this.#limits = context.limits
+    this.#reader = new StreamReader(stream, context.limits.bufferBytes)
     this.#writer = new StreamWriter(stream, this.#sent)
     this.#requestLeft = request.bodyBytes
     this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
@@ -98,7 +106,7 @@ export class Http2ServerExchange implements ResponseSink {
   #readRequest(): void {
     const stream = this.#stream
     stream.on('trailers', (_object: unknown, _flags: number, raw?: string[]) => {
-      if (raw !== undefined) this.#trailers = stripTrailers(receivedTrailers(this.#strings.share(raw)))
+      if (raw !== undefined) this.#trailers = stripTrailers(receivedTrailers(this.#context.strings.share(raw)))
     })
     stream.on('end', this.#onEnd)
     this.#reader.start(this.#onData)
@@ -256,7 +264,7 @@ export class Http2ServerExchange implements ResponseSink {
       if (error.reason === 'cancelled') cancelStream(this.#stream)
       else breakStream(this.#stream)
     } else {
-      answerProblem(this, this.request, error)
+      answerProblem(this, this.request, error, this.#context.corsOf?.(this.request))
     }
   }
 

@@ -13,7 +13,7 @@ import { resetSocket } from '../reset-socket.ts'
 import { Watch } from '../watch.ts'
 import { RateLimit } from './rate-limit.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
-import { Http2ServerExchange } from './server-exchange.ts'
+import { Http2ServerExchange, type SessionContext } from './server-exchange.ts'
 import { SharedStrings } from './shared-strings.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
@@ -40,7 +40,7 @@ class Http2ServerSession implements ManagedConnection {
   readonly #limits: HttpLimits
   readonly #peer: { address: string; encrypted: boolean }
   readonly #exchanges = new Set<Http2ServerExchange>()
-  readonly #strings = new SharedStrings()
+  readonly #context: SessionContext
   readonly #watch: Watch
   /** Streams that ended before their response did, and frames that ask for an answer. */
   readonly #resets: RateLimit
@@ -59,6 +59,7 @@ class Http2ServerSession implements ManagedConnection {
     this.#socket = socket
     this.#options = options
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#context = { limits: this.#limits, strings: new SharedStrings(), corsOf: options.corsOf }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
@@ -90,12 +91,12 @@ class Http2ServerSession implements ManagedConnection {
     const ended = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
     let request: HttpRequest
     try {
-      request = http2Request(this.#strings.share(raw), ended, this.#limits, this.#peer)
+      request = http2Request(this.#context.strings.share(raw), ended, this.#limits, this.#peer)
     } catch (error) {
       this.#refuse(stream, raw, toSallyportError(error))
       return
     }
-    const exchange = new Http2ServerExchange(stream, request, this.#limits, this.#strings)
+    const exchange = new Http2ServerExchange(stream, request, this.#context)
     this.#track(stream, exchange)
     exchange.start(this.#options.handler)
   }
@@ -118,8 +119,7 @@ class Http2ServerSession implements ManagedConnection {
   #refuse(stream: ServerHttp2Stream, raw: string[], error: SallyportError): void {
     this.#options.onBadRequest?.(error, this.#peer.address)
     this.#log(error.message)
-    const method = raw[raw.indexOf(':method') + 1] === 'HEAD' ? 'HEAD' : 'GET'
-    const exchange = new Http2ServerExchange(stream, refusedRequest(method), this.#limits, this.#strings)
+    const exchange = new Http2ServerExchange(stream, refusedRequest(raw), this.#context)
     this.#track(stream, exchange)
     exchange.abort(error)
     stream.resume()
@@ -240,12 +240,18 @@ function sessionOptions(limits: HttpLimits) {
   }
 }
 
-function refusedRequest(method: string): HttpRequest {
+/** What an answer of our own depends on: whether it is HEAD, and whose page asks for what. */
+function refusedRequest(raw: readonly string[]): HttpRequest {
+  const read = (name: string) => {
+    for (let i = 0; i < raw.length; i += 2) if (raw[i] === name) return raw[i + 1]
+    return undefined
+  }
+  const origin = read('origin')
   return {
-    method,
-    authority: '',
-    path: '/',
-    headers: [],
+    method: read(':method') === 'HEAD' ? 'HEAD' : 'GET',
+    authority: read(':authority') ?? read('host') ?? '',
+    path: read(':path') ?? '',
+    headers: origin === undefined ? [] : ['origin', origin],
     // Whatever it has of a body is cut off behind the answer.
     bodyBytes: BODY_UNKNOWN,
     upgrade: false,

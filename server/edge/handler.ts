@@ -2,7 +2,7 @@
 import { SallyportError } from '../../protocol/errors.ts'
 import type { ExchangeRecord, Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Cidrs, resolveCaller } from '../../protocol/forwarded.ts'
-import { answerPreflight, answerProblem } from '../../protocol/problem.ts'
+import { answerPreflight, answerProblem, type CorsPolicy } from '../../protocol/problem.ts'
 import type { RuntimeSession } from '../control/runtime-session.ts'
 import type { Hop } from '../peer/hop.ts'
 import type { Registry, Route } from '../registry.ts'
@@ -117,19 +117,24 @@ export class Edge implements EdgeContext {
 
   answerError(exchange: EdgeExchange, error: SallyportError): void {
     const { request, response, runtime } = exchange
-    answerProblem(response, request, error, this.#policyOf(exchange, runtime))
+    answerProblem(response, request, error, this.#policyOf(runtime, request.path))
   }
 
   answerOffline(exchange: EdgeExchange): boolean {
     if (exchange.request.method !== 'OPTIONS') return false
-    const policy = this.#policyOf(exchange, exchange.runtime)
+    const policy = this.#policyOf(exchange.runtime, exchange.request.path)
     if (policy === undefined || !answerPreflight(exchange.response, exchange.request, policy)) return false
     exchange.answered(204)
     return true
   }
 
-  #policyOf(exchange: EdgeExchange, runtime: string | undefined) {
+  /** Of a request that never came here. */
+  corsOf(request: HttpRequest): CorsPolicy | undefined {
+    return this.#policyOf(this.#options.hosts.runtimeOf(request.authority), request.path)
+  }
+
+  #policyOf(runtime: string | undefined, path: string): CorsPolicy | undefined {
     const online = runtime !== undefined && this.#options.registry.countOf(runtime) > 0
-    return this.#options.policies.find(runtime, exchange.request.path, online)
+    return this.#options.policies.find(runtime, path, online)
   }
 }

@@ -72,6 +72,27 @@ onRoads(everyRoad, name => {
   })
 })
 
+onRoads(['tunnel, HTTP/1.1', 'tunnel, HTTP/2'], name => {
+  const many = new Array(240).fill('x-a')
+  it.each([
+    ['bad-request', 400, '/nobody-there/a#x', []],
+    ['uri-too-long', 414, `/nobody-there?${'x'.repeat(9000)}`, []],
+    ['head-too-large', 431, '/nobody-there', many],
+    ['head-too-large', 431, '/nobody-there', ['x-a', 'x'.repeat(17_000)]],
+  ] as const)(
+    'a head that goes nowhere: %s %i, with CORS for the origin of its route',
+    async (code, status, path, more) => {
+      const caller = await roads.caller(name)
+      const reply = await caller.ask({ path, fields: ['origin', UI_ORIGIN, ...more] })
+      expect([reply.status, problemOf(reply)]).toEqual([status, code])
+      expect(value(reply.fields, 'access-control-allow-origin')).toBe(UI_ORIGIN)
+      const again = await roads.caller(name)
+      const other = await again.ask({ path, fields: ['origin', 'https://evil.example', ...more] })
+      expect([other.status, value(other.fields, 'access-control-allow-origin')]).toEqual([status, undefined])
+    },
+  )
+})
+
 describe('the public edge', () => {
   it('a host under no domain of ours: 404 unknown-host', async () => {
     const caller = await Http1Caller.connect({ ...roads.pair.place, authority: 'demo.elsewhere.test' }).catch(
