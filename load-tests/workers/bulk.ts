@@ -14,6 +14,8 @@ export interface BulkTask extends Place {
   readonly streams?: number
   /** Begins the next transfer when one is over, until this time has passed; the last one is cut then. Default: one each. */
   readonly durationMs?: number
+  /** Begins another transfer until this time has passed; each is whole. */
+  readonly leastMs?: number
 }
 
 export interface BulkResult {
@@ -29,10 +31,11 @@ const CHUNK_BYTES = 256 * 1024
 serveTasks<BulkTask, BulkResult>(async task => {
   const startedAt = performance.now()
   const endsAt = task.durationMs === undefined ? undefined : startedAt + task.durationMs
+  const lastBeginsAt = endsAt ?? startedAt + (task.leastMs ?? 0)
   const sums = { bytes: 0, transfers: 0, wrong: 0 }
   const loop = async () => {
     do await transfer(task, endsAt, sums)
-    while (endsAt !== undefined && performance.now() < endsAt)
+    while (performance.now() < lastBeginsAt)
   }
   await Promise.all(Array.from({ length: task.streams ?? 1 }, loop))
   return { ...sums, durationMs: performance.now() - startedAt }
