@@ -18,7 +18,8 @@ export interface FrameSink {
  */
 export class FrameDecoder {
   readonly #sink: FrameSink
-  readonly #partial = new Uint8Array(HEADER_BYTES)
+  /** Made when a header first comes in two parts. */
+  #partial: Uint8Array | undefined
   #partialBytes = 0
   #payloadBytes = 0
   #inPayload = false
@@ -45,6 +46,7 @@ export class FrameDecoder {
   }
 
   #collectHeader(chunk: Uint8Array, offset: number): number {
+    this.#partial ??= new Uint8Array(HEADER_BYTES)
     while (offset < chunk.length && this.#partialBytes < HEADER_BYTES) {
       this.#partial[this.#partialBytes++] = chunk[offset++]!
     }

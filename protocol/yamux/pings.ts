@@ -1,4 +1,4 @@
-import { randomFillSync } from 'node:crypto'
+import { randomInt } from 'node:crypto'
 import type { DeliveryMark } from './delivery.ts'
 
 const MAX_PINGS_OUT = 64
@@ -6,7 +6,7 @@ const MAX_PINGS_OUT = 64
 const PATIENCE = 4
 /** A round trip that was measured so long ago is measured again where windows may grow by it. */
 const STALE_MS = 1_000
-const RANDOM_VALUES = 64
+const VALUES = 2 ** 32
 
 interface PingLimits {
   readonly pingIntervalMs: number
@@ -24,8 +24,6 @@ export class Pings {
   /** However long the silence is, a ping gets at least so long for its answer. */
   readonly #leastWaitMs: number
   readonly #out = new Map<number, Ping>()
-  readonly #random = new Uint32Array(RANDOM_VALUES)
-  #randomLeft = 0
   #heardAt: number
   #measuredAt = Number.NEGATIVE_INFINITY
 
@@ -45,8 +43,8 @@ export class Pings {
    * what it has not read.
    */
   place(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): number {
-    let value = this.#randomValue()
-    while (this.#out.has(value)) value = this.#randomValue()
+    let value = randomInt(VALUES)
+    while (this.#out.has(value)) value = randomInt(VALUES)
     this.#out.set(value, { mark, callbacks: callback === undefined ? [] : [callback] })
     return value
   }
@@ -100,13 +98,5 @@ export class Pings {
 
   clear(): void {
     this.#out.clear()
-  }
-
-  #randomValue(): number {
-    if (this.#randomLeft === 0) {
-      randomFillSync(this.#random)
-      this.#randomLeft = RANDOM_VALUES
-    }
-    return this.#random[--this.#randomLeft]!
   }
 }

@@ -1,16 +1,16 @@
 import { Buffer } from 'node:buffer'
 import { SallyportError } from '../errors.ts'
 import { type Logger, noLogger } from '../log.ts'
-import type { Transport } from '../transport.ts'
+import type { Transport, TransportHandler } from '../transport.ts'
 import { CreditAdvance } from './advance.ts'
 import { type BudgetMember, BufferBudget, PRESSURE } from './budget.ts'
 import { type Clock, DeadlineTimer, systemClock } from './clock.ts'
 import { FrameDecoder } from './decoder.ts'
 import type { DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, GoAwayCode } from './frame.ts'
-import { Incoming } from './incoming.ts'
+import { Incoming, type IncomingOwner } from './incoming.ts'
 import { clampWindow, type SessionLimits, sessionLimits, TokenBucket } from './limits.ts'
-import { Outgoing } from './outgoing.ts'
+import { Outgoing, type OutgoingOwner } from './outgoing.ts'
 import { Pings } from './pings.ts'
 import { BufferPool } from './pool.ts'
 import { parseReset } from './reset-message.ts'
@@ -77,7 +77,7 @@ export class Session implements BudgetMember {
   readonly #out: Outgoing
   readonly #decoder: FrameDecoder
   readonly #timer: DeadlineTimer
-  readonly #resets: TokenBucket
+  #resets: TokenBucket | undefined
   readonly #streams = new StreamTable()
   readonly #unacknowledged = new Unacknowledged()
   readonly #pings: Pings
@@ -109,16 +109,9 @@ export class Session implements BudgetMember {
     this.#mostStreams = this.#limits.maxStreams
     this.#nextId = options.firstId ?? (options.role === 'client' ? 1 : 2)
     this.#advance = new CreditAdvance(this.#limits.sessionBufferBytes / 4)
-    this.#resets = new TokenBucket(this.#limits.resetBurst, this.#limits.resetsPerSecond)
-    this.#out = new Outgoing(transport, this.#pool, this.#clock, {
-      placePing: mark => this.#sendPing(mark, undefined),
-      finSent: stream => this.#closeIfDone(stream),
-      takeCredit: stream => this.#takeCredit(stream),
-      clogged: () => this.#fail('overloaded', 'the peer asks for more answers than it reads'),
-      writing: now => this.#timer.by(now + this.#limits.writeDeadlineMs),
-      failed: error => this.#failed(error),
-    })
-    this.#decoder = new FrameDecoder(this.#incoming())
+    const inside = new Session.#Inside(this)
+    this.#out = new Outgoing(transport, this.#pool, this.#clock, inside)
+    this.#decoder = new FrameDecoder(new Incoming(inside))
     const now = this.#clock.now()
     this.#pings = new Pings(this.#limits, now)
     this.#nextPingAt = now + this.#limits.pingIntervalMs
@@ -131,11 +124,7 @@ export class Session implements BudgetMember {
     })
     this.#timer.by(this.#nextPingAt)
     this.#budget.join(this)
-    transport.handler = {
-      bytes: chunk => this.#received(chunk),
-      control: text => this.#controlReceived(text),
-      closed: (code, reason, error) => this.#transportClosed(code, reason, error),
-    }
+    transport.handler = inside
   }
 
   /** Streams that are open, of both ends. */
@@ -327,29 +316,6 @@ export class Session implements BudgetMember {
     return undefined
   }
 
-  #incoming(): Incoming {
-    return new Incoming({
-      find: id => this.#streams.get(id),
-      wasUsed: id => ((id & 1) === (this.#nextId & 1) ? id < this.#nextId : id <= this.#lastPeerId),
-      opened: id => this.#opened(id),
-      acknowledged: stream => {
-        stream.acknowledged = true
-        this.#unacknowledged.delete(stream)
-      },
-      credited: (stream, bytes) => {
-        stream.sendWindowBytes += bytes
-        this.#out.wants(stream)
-      },
-      received: (stream, chunk) => this.#payload(stream, chunk),
-      finReceived: stream => this.#finReceived(stream),
-      resetReceived: stream => this.#resetReceived(stream),
-      pinged: value => this.#pinged(value),
-      ponged: value => this.#ponged(value),
-      goneAway: code => this.#goneAway(code),
-      violated: reason => this.#fail('bad-request', reason),
-    })
-  }
-
   #received(chunk: Uint8Array): void {
     this.#bytesIn += chunk.length
     if (this.#state !== 'open') return
@@ -421,6 +387,7 @@ export class Session implements BudgetMember {
   }
 
   #countReset(): void {
+    this.#resets ??= new TokenBucket(this.#limits.resetBurst, this.#limits.resetsPerSecond)
     if (!this.#resets.take(this.#clock.now())) this.#fail('too-many-requests', 'too many streams opened and reset')
   }
 
@@ -639,6 +606,105 @@ export class Session implements BudgetMember {
       tell()
     } catch (thrown) {
       this.#logger.error({ error: String(thrown) }, 'yamux: a handler threw')
+    }
+  }
+
+  /**
+   * What the parts of a session ask of it. One object with methods: closures would be twenty for each session, and idle
+   * sessions are many.
+   */
+  static readonly #Inside = class implements TransportHandler, IncomingOwner, OutgoingOwner {
+    readonly #session: Session
+
+    constructor(session: Session) {
+      this.#session = session
+    }
+
+    bytes(chunk: Uint8Array): void {
+      this.#session.#received(chunk)
+    }
+
+    control(text: string): void {
+      this.#session.#controlReceived(text)
+    }
+
+    closed(code: number, reason: string, error: Error | undefined): void {
+      this.#session.#transportClosed(code, reason, error)
+    }
+
+    find(id: number): Stream | undefined {
+      return this.#session.#streams.get(id)
+    }
+
+    wasUsed(id: number): boolean {
+      const session = this.#session
+      return (id & 1) === (session.#nextId & 1) ? id < session.#nextId : id <= session.#lastPeerId
+    }
+
+    opened(id: number): Stream | undefined {
+      return this.#session.#opened(id)
+    }
+
+    acknowledged(stream: Stream): void {
+      stream.acknowledged = true
+      this.#session.#unacknowledged.delete(stream)
+    }
+
+    credited(stream: Stream, bytes: number): void {
+      stream.sendWindowBytes += bytes
+      this.#session.#out.wants(stream)
+    }
+
+    received(stream: Stream, chunk: Uint8Array): void {
+      this.#session.#payload(stream, chunk)
+    }
+
+    finReceived(stream: Stream): void {
+      this.#session.#finReceived(stream)
+    }
+
+    resetReceived(stream: Stream): void {
+      this.#session.#resetReceived(stream)
+    }
+
+    pinged(value: number): void {
+      this.#session.#pinged(value)
+    }
+
+    ponged(value: number): void {
+      this.#session.#ponged(value)
+    }
+
+    goneAway(code: number): void {
+      this.#session.#goneAway(code)
+    }
+
+    violated(reason: string): void {
+      this.#session.#fail('bad-request', reason)
+    }
+
+    placePing(mark: DeliveryMark): void {
+      this.#session.#sendPing(mark, undefined)
+    }
+
+    finSent(stream: Stream): void {
+      this.#session.#closeIfDone(stream)
+    }
+
+    takeCredit(stream: Stream): number {
+      return this.#session.#takeCredit(stream)
+    }
+
+    clogged(): void {
+      this.#session.#fail('overloaded', 'the peer asks for more answers than it reads')
+    }
+
+    writing(now: number): void {
+      this.#session.#timer.by(now + this.#session.#limits.writeDeadlineMs)
+    }
+
+    failed(error: unknown): void {
+      this.#session.#failed(error)
     }
   }
 }

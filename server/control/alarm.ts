@@ -1,4 +1,6 @@
 const MAX_TIMER_MS = 2 ** 31 - 1
+/** Times further away are waited for in whole minutes at first: Node keeps a list for each length of a timer. */
+const FAR_MS = 60_000
 
 /** Rings once at a time of an injected clock, however far away that is. */
 export class Alarm {
@@ -18,7 +20,8 @@ export class Alarm {
       if (this.#now() < timeMs) this.at(timeMs)
       else this.#ring()
     }
-    this.#timer = setTimeout(due, Math.min(Math.max(0, timeMs - this.#now()), MAX_TIMER_MS)).unref()
+    const leftMs = Math.min(Math.max(0, timeMs - this.#now()), MAX_TIMER_MS)
+    this.#timer = setTimeout(due, leftMs < FAR_MS ? leftMs : leftMs - (leftMs % FAR_MS)).unref()
   }
 
   stop(): void {

@@ -26,7 +26,7 @@ export interface CredentialsOwner {
 export class Credentials {
   readonly #owner: CredentialsOwner
   readonly #expiry: Alarm
-  readonly #renewals = new TokenBucket(REAUTH_BURST, REAUTHS_PER_SECOND)
+  #renewals: TokenBucket | undefined
   #announced: readonly string[] | undefined
   #checking = false
   identity: Identity
@@ -71,6 +71,7 @@ export class Credentials {
   /** A fresh token came in band. The old one holds until it has been found good. */
   renew(token: string): void {
     const { guard, say, check, refused, now } = this.#owner
+    this.#renewals ??= new TokenBucket(REAUTH_BURST, REAUTHS_PER_SECOND)
     if (this.#checking || !this.#renewals.take(now())) {
       say({ type: 'reauth-refused' })
       return

@@ -103,9 +103,9 @@ export class Intake {
         socket.destroy()
         this.#options.onFull(address)
       },
+      onGone: candidate => this.#admission.remove(candidate),
     })
     if (!this.#admission.add(waiting)) return
-    socket.once('close', () => this.#admission.remove(waiting))
     waiting.listen()
   }
 
@@ -117,7 +117,6 @@ export class Intake {
       charged = true
       if (first || costMs > 0) this.#admission.charge(costMs, first)
     })
-    socket.once('close', () => pending.charge(0))
     if (socket.destroyed) {
       pending.settle()
       pending.charge(0)
@@ -139,13 +138,19 @@ export class Intake {
   #track(socket: Socket, address: string, charge: (costMs: number) => void): Pending {
     const key = keyOf(socket)
     const timer = setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs)
+    // What a session does not need any more must not hang on its socket as long as it lives.
     const settle = () => {
       clearTimeout(timer)
+      socket.off('close', onClose)
       if (this.#pending.get(key) === pending) this.#pending.delete(key)
+    }
+    const onClose = () => {
+      settle()
+      charge(0)
     }
     const pending: Pending = { address, charge, settle }
     this.#pending.set(key, pending)
-    socket.once('close', settle)
+    socket.on('close', onClose)
     return pending
   }
 

@@ -81,11 +81,12 @@ export class RuntimeSession implements Member, Route {
   #settled: (() => void) | undefined
   #clientReady = false
   #echoed = false
-  readonly #notices = new TokenBucket(NOTICE_BURST, NOTICES_PER_SECOND)
+  #notices: TokenBucket | undefined
   #lastStream = 0
   #tiredUntil = 0
   readonly #credentials: Credentials
-  readonly #departure: Departure
+  /** Made when the session begins to leave; most sessions are idle, and many. */
+  #departure: Departure | undefined
   #endReason = ''
 
   constructor(
@@ -109,7 +110,6 @@ export class RuntimeSession implements Member, Route {
     this.#settled = client.settled
     this.connectedAt = context.now()
     this.#credentials = new Credentials(this.#credentialsOwner(), client.identity)
-    this.#departure = new Departure(this.#departureOwner())
     this.#session = new Session(transport, {
       ...context.session,
       processBudget: client.budget,
@@ -140,9 +140,14 @@ export class RuntimeSession implements Member, Route {
       ended: () => {
         logger.warn(about, 'the token has ended; the session drains')
         if (this.#state === 'hello') this.end('the token has ended', CLOSE.refused)
-        else this.#departure.begin('the token has ended', EXPIRY_GRACE_MS, CLOSE.refused)
+        else this.#departing().begin('the token has ended', EXPIRY_GRACE_MS, CLOSE.refused)
       },
     }
+  }
+
+  #departing(): Departure {
+    this.#departure ??= new Departure(this.#departureOwner())
+    return this.#departure
   }
 
   #departureOwner(): DepartureOwner {
@@ -196,7 +201,7 @@ export class RuntimeSession implements Member, Route {
     const stream = this.#session.open()
     this.#lastStream = stream.id
     // Its handler is set in this turn.
-    if (this.#departure.leaving) queueMicrotask(() => stream.handler.leave?.())
+    if (this.#departure?.leaving) queueMicrotask(() => stream.handler.leave?.())
     return stream
   }
 
@@ -234,10 +239,10 @@ export class RuntimeSession implements Member, Route {
         this.#credentials.renew(message.token)
         return
       case 'drain':
-        this.#departure.follow(message, this.#lastStream, CLOSE.goingAway)
+        this.#departing().follow(message, this.#lastStream, CLOSE.goingAway)
         return
       case 'drained':
-        this.#departure.moved()
+        this.#departure?.moved()
         return
       case 'notice':
         this.#notice(message)
@@ -307,6 +312,7 @@ export class RuntimeSession implements Member, Route {
   }
 
   #notice({ message }: Notice): void {
+    this.#notices ??= new TokenBucket(NOTICE_BURST, NOTICES_PER_SECOND)
     if (!this.#notices.take(this.#context.now())) return
     this.#context.logger.info({ session: this.id, runtime: this.runtime, notice: message }, 'the client says')
   }
@@ -321,13 +327,13 @@ export class RuntimeSession implements Member, Route {
       this.end(reason, CLOSE.goingAway)
       return
     }
-    this.#departure.ask(reason, afterMs, deadlineMs, CLOSE.goingAway, until)
+    this.#departing().ask(reason, afterMs, deadlineMs, CLOSE.goingAway, until)
   }
 
   /** An exchange of this session is over. */
   released(): void {
     this.exchanges--
-    this.#departure.released()
+    this.#departure?.released()
   }
 
   #stopOpening(): void {
@@ -366,7 +372,7 @@ export class RuntimeSession implements Member, Route {
     this.#state = 'closed'
     this.#settled?.()
     this.#credentials.stop()
-    this.#departure.stop()
+    this.#departure?.stop()
     this.#context.onClosed(this, this.#endReason || reason)
   }
 }

@@ -14,6 +14,8 @@ export interface WaitingOptions {
   /** It is let in; its bytes are put back. */
   readonly onAdmitted: () => void
   readonly onRefused: () => void
+  /** It was closed while it waited. */
+  readonly onGone: (candidate: Candidate) => void
 }
 
 export class WaitingSocket implements Candidate {
@@ -28,7 +30,7 @@ export class WaitingSocket implements Candidate {
     this.#socket = socket
     this.#options = options
     this.#timer = setTimeout(() => socket.destroy(), options.silentMs)
-    socket.once('close', this.#stop)
+    socket.on('close', this.#onClose)
   }
 
   /** Begins to look at what comes. */
@@ -53,11 +55,16 @@ export class WaitingSocket implements Candidate {
     this.#socket.destroy()
   }
 
-  readonly #stop = (): void => {
+  readonly #onClose = (): void => {
+    this.#stop()
+    this.#options.onGone(this)
+  }
+
+  #stop(): void {
     clearTimeout(this.#timer)
     this.#socket.off('readable', this.#onReadable)
     this.#socket.off('end', this.#onEnd)
-    this.#socket.off('close', this.#stop)
+    this.#socket.off('close', this.#onClose)
   }
 
   admit(): void {
