@@ -20,8 +20,13 @@ import { INTERMEDIATE } from './tls-profile.ts'
 const HANDSHAKE_MS = 10_000
 const MAX_CONNECTIONS = 10_000
 
+type TlsBasics = Pick<TlsOptions, 'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized' | 'minVersion'>
+
 /** Certificate and key in PEM, and what else `node:tls` takes. */
-export type TlsMaterial = Pick<TlsOptions, 'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized' | 'minVersion'>
+export interface TlsMaterial extends TlsBasics {
+  /** An OCSP response in DER, for callers that ask for it (RFC 6066, section 8). */
+  readonly ocsp?: Buffer | undefined
+}
 
 export interface ListenerOptions {
   /** Address to listen on. Absent, with `port`: the listener only serves what `handleSocket` is given. */
@@ -116,6 +121,7 @@ class HttpListener implements Listener {
       handshakeTimeout: HANDSHAKE_MS,
       ALPNProtocols: this.#http2 ? ['h2', 'http/1.1'] : ['http/1.1'],
     })
+    staple(server, tls.ocsp)
     server.on('connection', (socket: Socket) => {
       if (this.#admit(socket)) track(this.#accepted, socket)
     })
@@ -172,6 +178,7 @@ class HttpListener implements Listener {
   setTls(tls: TlsMaterial): void {
     if (!('setSecureContext' in this.#server)) throw new TypeError('this listener has no TLS')
     this.#server.setSecureContext(tlsDefaults(tls))
+    staple(this.#server, tls.ocsp)
   }
 
   closeIdle(): void {
@@ -190,6 +197,11 @@ class HttpListener implements Listener {
 function track(set: Set<Socket>, socket: Socket): void {
   set.add(socket)
   socket.once('close', () => set.delete(socket))
+}
+
+function staple(server: TlsServer, response: Buffer | undefined): void {
+  server.removeAllListeners('OCSPRequest')
+  if (response !== undefined) server.on('OCSPRequest', (_certificate, _issuer, callback) => callback(null, response))
 }
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {

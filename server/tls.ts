@@ -14,6 +14,8 @@ export interface TlsFiles {
   readonly key: Pem | { readonly file: string }
   /** Authorities of the other end's certificates. */
   readonly ca?: Authorities | undefined
+  /** What the authority says of the certificate (an OCSP response in DER, RFC 6960), stapled at the public edge. */
+  readonly ocsp?: Buffer | { readonly file: string } | undefined
 }
 
 export type Authorities = Pem | readonly Pem[] | { readonly file: string }
@@ -22,6 +24,7 @@ export interface TlsPair {
   readonly cert: Pem
   readonly key: Pem
   readonly ca?: Pem | Pem[]
+  readonly ocsp?: Buffer
 }
 
 const SETTLE_MS = 100
@@ -34,7 +37,17 @@ export async function loadTls(files: TlsFiles): Promise<TlsPair> {
   if (!certificate.checkPrivateKey(privateKey)) {
     throw new Error(`the key ${nameOf(files.key)} does not fit the certificate ${nameOf(files.cert)}`)
   }
-  return files.ca === undefined ? { cert, key } : { cert, key, ca: await readAuthorities(files.ca) }
+  const ca = files.ca === undefined ? {} : { ca: await readAuthorities(files.ca) }
+  return { cert, key, ...ca, ...(files.ocsp === undefined ? {} : { ocsp: await readOcsp(files.ocsp) }) }
+}
+
+/** `OCSPResponse ::= SEQUENCE { responseStatus ENUMERATED { successful (0) ...`: another status says nothing of anybody. */
+async function readOcsp(source: NonNullable<TlsFiles['ocsp']>): Promise<Buffer> {
+  const response = Buffer.from(await readPem(source, 'OCSP response'))
+  const lengthBytes = (response[1] ?? 0) < 0x80 ? 1 : 1 + (response[1]! & 0x7f)
+  const status = response.subarray(1 + lengthBytes, 4 + lengthBytes).toString('hex')
+  if (response[0] === 0x30 && status === '0a0100') return response
+  throw new Error(`the OCSP response ${nameOf(source)} is not a successful one in DER`)
 }
 
 async function readAuthorities(source: Authorities): Promise<Pem | Pem[]> {
@@ -111,7 +124,7 @@ export class TlsKeeper {
   #watch(): void {
     this.#unwatch()
     const folders = new Set<string>()
-    for (const part of [this.#files.cert, this.#files.key, this.#files.ca]) {
+    for (const part of [this.#files.cert, this.#files.key, this.#files.ca, this.#files.ocsp]) {
       if (isFile(part)) folders.add(dirname(part.file))
     }
     for (const folder of folders) {

@@ -64,7 +64,7 @@ function controlAddress(config: ServerConfig): Address | undefined {
 }
 
 function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceContext): ServerOptions {
-  const publicTls = tlsFiles(config['public.tls.cert'], config['public.tls.key'])
+  const publicTls = tlsFiles(config['public.tls.cert'], config['public.tls.key'], config['public.tls.ocsp'])
   const clientCa = config['control.tls.client-ca']
   return {
     public: { ...config['public.listen'], tls: publicTls, plaintext: config['public.plaintext'] },
@@ -181,8 +181,9 @@ function authorities(file: string | undefined, what: string): string | undefined
   return file === undefined ? undefined : readInput(file, what)
 }
 
-function tlsFiles(cert: string | undefined, key: string | undefined): TlsFiles | undefined {
-  return cert === undefined || key === undefined ? undefined : { cert: { file: cert }, key: { file: key } }
+function tlsFiles(cert: string | undefined, key: string | undefined, ocsp?: string): TlsFiles | undefined {
+  if (cert === undefined || key === undefined) return undefined
+  return { cert: { file: cert }, key: { file: key }, ...(ocsp === undefined ? {} : { ocsp: { file: ocsp } }) }
 }
 
 function followSessions(server: Server): Changes {

@@ -17,6 +17,7 @@ export function checkServer(config: ServerConfig): void {
   checkKeySet(config)
   checkPair(config['public.tls.cert'], config['public.tls.key'], 'public.tls')
   const isPlain = config['public.tls.cert'] === undefined
+  demand(!isPlain || config['public.tls.ocsp'] === undefined, '--public.tls.ocsp needs --public.tls.cert')
   const { host } = config['public.listen']
   demand(
     !isPlain || config['public.plaintext'] || isLoopback(host),

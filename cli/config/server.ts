@@ -10,6 +10,10 @@ export const serverSettings = {
     'Certificate chain (PEM). With it HTTP/2 and HTTP/1.1 by ALPN; without it plain HTTP. A changed file is loaded.',
   ),
   'public.tls.key': optional(kinds.file, 'Private key of the certificate (PEM).'),
+  'public.tls.ocsp': optional(
+    kinds.file,
+    'OCSP response (DER) that is stapled to the certificate; to be renewed before it ends. A changed file is loaded.',
+  ),
   'public.plaintext': setting(kinds.toggle, 'false', 'Allows plain HTTP for callers off loopback, behind a proxy.'),
   'public.cors.origins': optional(
     kinds.list(kinds.origin),

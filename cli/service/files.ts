@@ -12,7 +12,7 @@ import { splitCommand } from './token-command.ts'
 /** Reads every file that the configuration names, so that a bad one is told in one line before anything listens. */
 
 export async function checkServerFiles(config: ServerConfig): Promise<void> {
-  await checkPair('public.tls', config['public.tls.cert'], config['public.tls.key'])
+  await checkPair('public.tls', config['public.tls.cert'], config['public.tls.key'], config['public.tls.ocsp'])
   await checkPair('control.tls', config['control.tls.cert'], config['control.tls.key'])
   await checkAuthorities('control.tls.client-ca', config['control.tls.client-ca'])
   await checkPair('peer.tls', config['peer.tls.cert'], config['peer.tls.key'])
@@ -39,12 +39,13 @@ export async function checkRouterFiles(config: RouterConfig): Promise<void> {
   await loadRoutes(config)
 }
 
-async function checkPair(prefix: string, cert: string | undefined, key: string | undefined): Promise<void> {
+async function checkPair(prefix: string, cert?: string, key?: string, ocsp?: string): Promise<void> {
   if (cert === undefined || key === undefined) return
   await read(`${prefix}.cert`, cert)
   await read(`${prefix}.key`, key)
+  if (ocsp !== undefined) await read(`${prefix}.ocsp`, ocsp)
   try {
-    await loadTls({ cert: { file: cert }, key: { file: key } })
+    await loadTls({ cert: { file: cert }, key: { file: key }, ocsp: ocsp === undefined ? undefined : { file: ocsp } })
   } catch (error) {
     throw configurationError(`--${prefix}: ${(error as Error).message}`, error)
   }

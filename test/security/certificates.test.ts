@@ -293,6 +293,47 @@ describe('C4 files reload without a restart', () => {
   })
 })
 
+describe("what the authority says of the edge's certificate", () => {
+  /** `OCSPResponse` with a status alone; NULL makes another of it. */
+  const response = (status: number, more = '') =>
+    Buffer.from(`30${more === '' ? '03' : '05'}0a010${status}${more}`, 'hex')
+  async function stapled(): Promise<string | undefined> {
+    const { authority } = await makeWorld()
+    const { host, port } = server.publicAddress!
+    const ca = authority.certificate
+    const socket = connectTls({ host, port, ca, servername: EDGE_NAME, requestOCSP: true })
+    let bytes: Buffer | null | undefined
+    socket.on('OCSPResponse', (heard: Buffer | null) => {
+      bytes = heard
+    })
+    await once(socket, 'secureConnect')
+    socket.destroy()
+    return bytes?.toString('hex')
+  }
+
+  test('C4 an OCSP response is stapled, read again when it changes, and a bad one keeps the old', async () => {
+    const made = await makeWorld()
+    const file = join(await temporaryFolder(), 'ocsp.der')
+    const tls = { cert: made.server.certificate, key: made.server.key }
+    await writeFile(file, response(6))
+    await expect(start({ public: { port: 0, tls: { ...tls, ocsp: { file } } } })).rejects.toThrow(
+      'not a successful one',
+    )
+    await writeFile(file, response(0))
+    await start({ public: { port: 0, tls: { ...tls, ocsp: { file } } } })
+    expect(await stapled()).toBe(response(0).toString('hex'))
+    await writeFile(file, 'nonsense')
+    expect(await server.reload()).toBe(false)
+    expect(await stapled()).toBe(response(0).toString('hex'))
+    await writeFile(file, response(0, '0500'))
+    expect(await server.reload()).toBe(true)
+    expect(await stapled()).toBe(response(0, '0500').toString('hex'))
+    // Without a file nothing is stapled.
+    expect(await server.reload({ publicTls: tls })).toBe(true)
+    expect(await stapled()).toBeUndefined()
+  })
+})
+
 describe('C5 keys of ours', () => {
   const mode = async (path: string) => (await stat(path)).mode & 0o777
   test('C5 are written for their owner alone, and nothing is replaced without --force', async () => {
