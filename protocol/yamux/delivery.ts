@@ -17,6 +17,8 @@ const FLAT_ROUND_TRIPS = 2
  */
 const PACE = 1.25
 const BURST_BYTES = 128 * 1024
+/** Asked again so often at least: clocks that batch deadlines are exact for waits below 10 ms. */
+const LONGEST_WAIT_MS = 8
 /** So many pings are placed in what may be under way, but none for fewer bytes than this. */
 const MARKS_PER_LIMIT = 16
 const MIN_MARK_BYTES = 64 * 1024
@@ -80,14 +82,14 @@ export class Delivery {
     return this.#probeBegan === 0 ? this.#limitBytes : Math.max(MIN_UNDELIVERED_BYTES, this.#limitBytes >>> 1)
   }
 
-  /** For how long nothing more should be sent, because the path has yet to take what was; 0: go on. */
+  /** When to ask again whether bodies may go on, because the path has yet to take what was sent; 0: they may. */
   waitMs(now: number): number {
     const bytesPerMs = PACE * Math.max(this.#bytesPerMs, this.#olderBytesPerMs)
     const bytes = this.sentBytes - this.#pacedBytes
     this.#pacedBytes = this.sentBytes
     if (this.#limitBytes <= MIN_UNDELIVERED_BYTES || this.#headroom === HEADROOM.starting) return 0
     this.#pacedAt = Math.max(this.#pacedAt, now - BURST_BYTES / bytesPerMs) + bytes / bytesPerMs
-    return Math.max(0, this.#pacedAt - now)
+    return Math.min(LONGEST_WAIT_MS, Math.max(0, this.#pacedAt - now))
   }
 
   /** Smoothed round trip; 0 before the first answer. */
