@@ -10,6 +10,8 @@ import type { TrafficUpstream } from './upstream.ts'
 /** Longer than everything that may hold a request up: holding, a black hole until it is noticed. */
 const DEADLINE_MS = 40_000
 const REFUSED_WAIT_MS = 100
+/** Each so many requests of a caller one is slow. */
+const PATTERN = 50
 
 export class SteadyCaller {
   readonly #name: string
@@ -18,7 +20,8 @@ export class SteadyCaller {
   readonly #ledger: Ledger
   readonly #everyMs: number
   #connection: CallerConnection | undefined
-  #count = 0
+  /** Callers begin at different places of the pattern: their slow requests do not coincide, which would be a gap. */
+  #count = Math.floor(Math.random() * PATTERN)
 
   constructor(name: string, place: Place, upstream: TrafficUpstream, ledger: Ledger, everyMs: number) {
     this.#name = name
@@ -83,7 +86,7 @@ export class SteadyCaller {
 
   /** Mostly quick; some are under way when a fault comes, whenever it comes. */
   #thinkMs(): number {
-    if (this.#count % 50 === 0) return 1000
+    if (this.#count % PATTERN === 0) return 1000
     return this.#count % 10 === 0 ? 200 : 5
   }
 }
