@@ -1,6 +1,7 @@
 /** All roads, started when they are first asked for, and kept until the end of the run. */
 
 import type { Mode } from '../lib/mode.ts'
+import { barePipe } from './bare-pipe.ts'
 import { direct, httpProxyHop, nginxHop } from './hops.ts'
 import { PEERS, type PeerName } from './peers/index.ts'
 import { replicas } from './replicas.ts'
@@ -17,6 +18,7 @@ export const OURS = {
   'tunnel-service': tunnel({ key: 'tunnel-service', name: 'tunnel, router service', router: 'service' }),
   'tunnel-tls': tunnel({ key: 'tunnel-tls', name: 'tunnel, TLS edge', edgeTls: true }),
   replicas,
+  'bare-pipe': barePipe,
 } as const satisfies Record<string, RoadMaker>
 
 export type RoadKey = keyof typeof OURS | PeerName
@@ -41,10 +43,11 @@ export class Roads {
     this.#mode = mode
   }
 
-  /** Every road, and every peer that is here. */
+  /** Every road for requests, and every peer that is here. The bare pipe carries one connection at a time. */
   async all(): Promise<Road[]> {
     if (this.#mode === 'smoke') return this.pick('nginx', 'ingress', 'tunnel', 'tunnel-tls')
-    return this.pick(...(Object.keys(OURS) as RoadKey[]), ...this.#peers)
+    const ours = (Object.keys(OURS) as RoadKey[]).filter(key => key !== 'bare-pipe')
+    return this.pick(...ours, ...this.#peers)
   }
 
   /** One road of each kind, and the peers. */

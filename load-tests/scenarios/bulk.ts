@@ -1,5 +1,5 @@
 import type { Section } from '../lib/section.ts'
-import { withPath } from '../roads/road.ts'
+import { type Road, withPath } from '../roads/road.ts'
 import { PATHS } from '../upstream/service.ts'
 import type { BulkResult, BulkTask } from '../workers/bulk.ts'
 import { type Bench, bars, overRoads, type Scenario, UNIT } from './scenario.ts'
@@ -26,10 +26,14 @@ export const bulk: Scenario = {
   },
 }
 
+async function roadsFor({ mode, roads }: Bench, bytes: number): Promise<Road[]> {
+  if (bytes === GIB) return roads.pick('nginx', 'ingress', 'tunnel')
+  const some = await roads.some()
+  return mode === 'smoke' ? some : [...some, ...(await roads.pick('bare-pipe'))]
+}
+
 async function transfers(bench: Bench, direction: 'down' | 'up', bytes: keyof typeof LABELS): Promise<Section> {
-  const roads = (
-    bytes === GIB ? await bench.roads.pick('nginx', 'ingress', 'tunnel') : await bench.roads.some()
-  ).filter(road => !road.http2)
+  const roads = (await roadsFor(bench, bytes)).filter(road => !road.http2)
   const measured = await overRoads(bench, `bulk ${direction}, ${LABELS[bytes]}`, roads, async road => {
     const task: BulkTask = {
       ...withPath(road, direction === 'down' ? `${PATHS.bytes}${bytes}` : PATHS.sink),
@@ -46,7 +50,8 @@ async function transfers(bench: Bench, direction: 'down' | 'up', bytes: keyof ty
     title: `${size} ${direction}, one connection`,
     note:
       'One transfer after another, each on a connection of its own, for a second or so. Every byte is compared at the end ' +
-      'that it reaches. CPU is per MB, over the processes of the road.',
+      'that it reaches. CPU is per MB, over the processes of the road. The bare pipe is the least that two processes of ' +
+      'Node with a WebSocket over TLS between them take: it reads no HTTP and multiplexes nothing.',
     measured,
     columns: [
       { title: 'MB/s', figure: 'mbPerSecond' },
