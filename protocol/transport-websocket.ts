@@ -5,6 +5,7 @@ import type { RawData, WebSocket } from 'ws'
 import * as wsModule from 'ws'
 import { resetSocket } from './reset-socket.ts'
 import { HEADROOM_BYTES, type Transport, type TransportHandler } from './transport.ts'
+import { type ReaderOwner, WebSocketReader } from './websocket-reader.ts'
 
 /** The largest binary message that we send or take. */
 export const MAX_MESSAGE_BYTES = 128 * 1024
@@ -15,6 +16,9 @@ const { Sender } = wsModule as unknown as {
 }
 const PLAIN_FRAME = { fin: true, opcode: 2, mask: false, readOnly: false, rsv1: false }
 const MASKED_FRAME = { ...PLAIN_FRAME, mask: true }
+/** What masks also unmasks, given the key. */
+const KEY = Buffer.alloc(4)
+const KEYED_FRAME = { ...MASKED_FRAME, maskBuffer: KEY, generateMask: () => {} }
 
 const BINARY = { binary: true, compress: false, fin: true }
 const TEXT = { binary: false, compress: false, fin: true }
@@ -27,30 +31,85 @@ export function webSocketTransport(ws: WebSocket): Transport {
   return new WebSocketTransport(ws)
 }
 
-class WebSocketTransport implements Transport {
+interface WsReceiver {
+  /** 0 between two frames. */
+  readonly _state: number
+  readonly _bufferedBytes: number
+  /** Not 0 in a message of several frames. */
+  readonly _fragmented: number
+  /** It reads nothing more. */
+  readonly _errored: boolean
+}
+
+/** Parts of a `WebSocket` that its types do not show. */
+interface Inside {
+  readonly _socket?: Duplex & { remoteAddress?: string }
+  readonly _isServer?: boolean
+  readonly _receiver?: WsReceiver
+}
+
+class WebSocketTransport implements Transport, ReaderOwner {
   readonly peer: string
   readonly copies: boolean
   handler: TransportHandler | undefined
   readonly #ws: WebSocket
   /** What `ws` writes to: corked, so that all messages of one turn are one call of the kernel. */
-  readonly #socket: (Duplex & { remoteAddress?: string }) | undefined
+  readonly #socket: Inside['_socket']
   readonly #frame: object
+  /** How `ws` reads its socket, where this transport has taken its place. */
+  #listener: ((bytes: Buffer) => void) | undefined
   #corked = false
   #error: Error | undefined
 
   constructor(ws: WebSocket) {
     this.#ws = ws
-    const { _socket: socket, _isServer: isServer } = ws as unknown as { _socket?: Duplex; _isServer?: boolean }
+    const { _socket: socket, _isServer: isServer } = ws as unknown as Inside
     this.#socket = socket
     this.copies = isServer !== true
     this.#frame = this.copies ? MASKED_FRAME : PLAIN_FRAME
     this.peer = this.#socket?.remoteAddress ?? ''
     ws.binaryType = 'nodebuffer'
     ws.on('message', (data, binary) => this.#message(data, binary))
+    this.#takeOver()
     ws.on('error', error => {
       this.#error = error
     })
     ws.on('close', (code, reason) => this.#closed(code, reason.toString('utf8')))
+  }
+
+  get peerMasks(): boolean {
+    return !this.copies
+  }
+
+  /** Reads the socket in place of `ws`, unless that is in the middle of a message, or not alone. */
+  #takeOver(): void {
+    const socket = this.#socket
+    const receiver = this.#receiver
+    const [listener, ...others] = (socket?.listeners('data') ?? []) as ((bytes: Buffer) => void)[]
+    if (socket === undefined || receiver === undefined || listener === undefined || others.length > 0) return
+    if (receiver._state !== 0 || receiver._bufferedBytes !== 0 || receiver._fragmented !== 0) return
+    const reader = new WebSocketReader(this, MAX_MESSAGE_BYTES)
+    this.#listener = listener
+    socket.on('data', bytes => reader.push(bytes))
+    socket.off('data', listener)
+  }
+
+  get #receiver(): WsReceiver | undefined {
+    return (this.#ws as unknown as Inside)._receiver
+  }
+
+  unmask(bytes: Buffer, mask: number): void {
+    KEY.writeUInt32BE(mask)
+    Sender.frame(bytes, KEYED_FRAME)
+  }
+
+  read(bytes: Buffer): void {
+    this.handler?.bytes(bytes)
+  }
+
+  passOn(bytes: Buffer): boolean {
+    this.#listener?.call(this.#socket, bytes)
+    return this.#receiver?._errored !== true
   }
 
   bytes(chunk: Uint8Array, sent: () => void): void {

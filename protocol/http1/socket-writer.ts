@@ -14,7 +14,9 @@ export interface BodyOwner {
 /** Up to here copying into one buffer is cheaper than a vectored write. */
 const COPY_BYTES = 16 * 1024
 /** With so much there is nothing to win by waiting for more. */
-const TURN_BYTES = 64 * 1024
+const TURN_BYTES = 128 * 1024
+/** More of a body of such pieces is likely to come in this turn: one by one, they would be as many calls. */
+const BULK_BYTES = 8 * 1024
 
 export class SocketWriter {
   /** Bytes that the kernel has not taken yet. */
@@ -62,7 +64,8 @@ export class SocketWriter {
     }
     if (this.#scheduled) return
     this.#scheduled = true
-    process.nextTick(this.#flushBound)
+    if (piece.length >= BULK_BYTES) setImmediate(this.#flushBound)
+    else process.nextTick(this.#flushBound)
   }
 
   readonly #flushBound = (): void => {

@@ -32,11 +32,17 @@ async function webSockets(): Promise<[WebSocket, WebSocket]> {
   return [await accepted, client]
 }
 
-function listen(transport: Transport): Heard {
+function listen(transport: Transport, order: string[] = []): Heard {
   const heard: Heard = { bytes: [], controls: [], closed: undefined }
   transport.handler = {
-    bytes: chunk => heard.bytes.push(chunk),
-    control: text => heard.controls.push(text),
+    bytes: chunk => {
+      heard.bytes.push(chunk)
+      order.push('bytes')
+    },
+    control: text => {
+      heard.controls.push(text)
+      order.push('control')
+    },
     closed: (code, reason, error) => {
       heard.closed = { code, reason, error }
     },
@@ -49,17 +55,33 @@ describe('WebSocket transport', () => {
     const sockets = await webSockets()
     const [sender, receiver] = from === 'server' ? sockets : [sockets[1], sockets[0]]
     const transport = webSocketTransport(sender)
-    const heard = listen(webSocketTransport(receiver))
+    const messages: Buffer[] = []
+    receiver.on('message', data => messages.push(data as Buffer))
     const body = pattern(MAX_MESSAGE_BYTES * 2 + 5)
     let sent = 0
     transport.control('{"type":"first"}')
     transport.bytes(body, () => sent++)
     transport.bytes(Buffer.from('tail'), () => sent++)
     transport.control('{"type":"last"}')
-    await until(() => heard.controls.length === 2 && sent === 2)
-    expect(heard.bytes.map(({ length }) => length)).toEqual([MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES, 5, 4])
-    expect(Buffer.concat(heard.bytes).equals(Buffer.concat([body, Buffer.from('tail')]))).toBe(true)
+    await until(() => messages.length === 6 && sent === 2)
+    expect(messages.map(({ length }) => length)).toEqual([16, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES, 5, 4, 15])
+    expect(Buffer.concat(messages.slice(1, 5)).equals(Buffer.concat([body, Buffer.from('tail')]))).toBe(true)
+  })
+
+  test.each(['server', 'client'])('%s: what the other end sent arrives, bytes between control messages', async from => {
+    const sockets = await webSockets()
+    const [sender, receiver] = from === 'server' ? sockets : [sockets[1], sockets[0]]
+    const transport = webSocketTransport(sender)
+    const order: string[] = []
+    const heard = listen(webSocketTransport(receiver), order)
+    const body = pattern(MAX_MESSAGE_BYTES * 2 + 5)
+    transport.control('{"type":"first"}')
+    transport.bytes(body, () => {})
+    transport.control('{"type":"last"}')
+    await until(() => heard.controls.length === 2)
+    expect(Buffer.concat(heard.bytes).equals(body)).toBe(true)
     expect(heard.controls).toEqual(['{"type":"first"}', '{"type":"last"}'])
+    expect([order[0], order.at(-1), new Set(order.slice(1, -1))]).toEqual(['control', 'control', new Set(['bytes'])])
   })
 
   test('masking leaves the buffers of the sender as they were', async () => {
@@ -67,7 +89,7 @@ describe('WebSocket transport', () => {
     const heard = listen(webSocketTransport(server))
     const body = pattern(100_000)
     webSocketTransport(client).bytes(body, () => {})
-    await until(() => heard.bytes.length === 1)
+    await until(() => heard.bytes.reduce((sum, { length }) => sum + length, 0) === body.length)
     expect(body.equals(pattern(100_000))).toBe(true)
   })
 

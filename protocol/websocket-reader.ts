@@ -1,0 +1,137 @@
+/**
+ * Reads what the socket of a WebSocket brings. A binary message of one frame, as our ends send them, passes on as it
+ * comes, unmasked where it lies; `ws` would first collect it in a buffer of its own: a copy of each byte of large bodies.
+ * Every other frame goes to `ws` as it is, and its checks and limits hold.
+ */
+import { Buffer } from 'node:buffer'
+
+const BINARY = 2
+const CLOSE = 8
+const FIN = 0x80
+const MASKED = 0x80
+/** Two bytes that every frame begins with, at most 8 more of its length, and the mask. */
+const MAX_HEAD_BYTES = 14
+
+/** The transport that a {@link WebSocketReader} reads for. */
+export interface ReaderOwner {
+  /** Whether the peer masks, as a client must and a server must not. */
+  readonly peerMasks: boolean
+  /** Applies the four bytes of the mask where the bytes lie. */
+  unmask(bytes: Buffer, mask: number): void
+  /** The next bytes of binary messages. They belong to the owner. */
+  read(bytes: Buffer): void
+  /** The next bytes of frames that are for `ws`; false if it found them wrong. */
+  passOn(bytes: Buffer): boolean
+}
+
+export class WebSocketReader {
+  readonly #owner: ReaderOwner
+  readonly #maxMessageBytes: number
+  /** A head that came in parts, as far as it is there. */
+  #partial: Buffer | undefined
+  #partialBytes = 0
+  #payloadLeft = 0
+  #mask = 0
+  #isOther = false
+  /** `ws` reads a message of several frames: the rest of it is not ours. */
+  #isFragmented = false
+  /** The frame under way is the last. */
+  #isClose = false
+  #stopped = false
+
+  /** @param maxMessageBytes longer messages are left to `ws`, which refuses them */
+  constructor(owner: ReaderOwner, maxMessageBytes: number) {
+    this.#owner = owner
+    this.#maxMessageBytes = maxMessageBytes
+  }
+
+  push(chunk: Buffer): void {
+    let at = 0
+    while (at < chunk.length && !this.#stopped) {
+      at = this.#payloadLeft > 0 ? this.#payload(chunk, at) : this.#head(chunk, at)
+    }
+  }
+
+  #head(chunk: Buffer, start: number): number {
+    if (this.#partial !== undefined) return this.#moreOfHead(this.#partial, chunk, start)
+    const size = headSize(chunk, start, chunk.length)
+    if (start + size <= chunk.length) {
+      this.#begin(chunk, start, size)
+      return start + size
+    }
+    this.#partial = Buffer.allocUnsafeSlow(MAX_HEAD_BYTES)
+    return this.#moreOfHead(this.#partial, chunk, start)
+  }
+
+  #moreOfHead(partial: Buffer, chunk: Buffer, start: number): number {
+    let at = start
+    while (at < chunk.length) {
+      partial[this.#partialBytes++] = chunk[at++]!
+      if (this.#partialBytes < headSize(partial, 0, this.#partialBytes)) continue
+      const size = this.#partialBytes
+      this.#partial = undefined
+      this.#partialBytes = 0
+      this.#begin(partial, 0, size)
+      break
+    }
+    return at
+  }
+
+  /** The head is whole: whose is the frame? */
+  #begin(bytes: Buffer, at: number, size: number): void {
+    const first = bytes[at]!
+    const isMasked = (bytes[at + 1]! & MASKED) !== 0
+    this.#payloadLeft = payloadLength(bytes, at)
+    const isPlain = first === (FIN | BINARY) && !this.#isFragmented && isMasked === this.#owner.peerMasks
+    this.#isOther = !isPlain || this.#payloadLeft > this.#maxMessageBytes
+    if (!this.#isOther) {
+      if (isMasked) this.#mask = bytes.readUInt32BE(at + size - 4)
+      return
+    }
+    const opcode = first & 0x0f
+    this.#isClose = opcode === CLOSE
+    if (opcode < CLOSE) this.#isFragmented = (first & FIN) === 0
+    this.#passOn(bytes.subarray(at, at + size))
+  }
+
+  #payload(chunk: Buffer, start: number): number {
+    const end = Math.min(chunk.length, start + this.#payloadLeft)
+    const bytes = start === 0 && end === chunk.length ? chunk : chunk.subarray(start, end)
+    this.#payloadLeft -= bytes.length
+    if (this.#isOther) {
+      this.#passOn(bytes)
+      return end
+    }
+    if (this.#owner.peerMasks && this.#mask !== 0) {
+      this.#owner.unmask(bytes, this.#mask)
+      this.#mask = rotated(this.#mask, bytes.length & 3)
+    }
+    this.#owner.read(bytes)
+    return end
+  }
+
+  /** Behind a wrong frame, and behind a close frame, nothing is read. */
+  #passOn(bytes: Buffer): void {
+    const isGood = this.#owner.passOn(bytes)
+    if (!isGood || (this.#isClose && this.#payloadLeft === 0)) this.#stopped = true
+  }
+}
+
+/** How long the head is that begins at `start`, as far as its bytes up to `end` tell. */
+function headSize(bytes: Buffer, start: number, end: number): number {
+  if (end - start < 2) return 2
+  const second = bytes[start + 1]!
+  const short = second & 0x7f
+  return 2 + (short === 126 ? 2 : short === 127 ? 8 : 0) + (second & MASKED ? 4 : 0)
+}
+
+function payloadLength(bytes: Buffer, at: number): number {
+  const short = bytes[at + 1]! & 0x7f
+  if (short < 126) return short
+  return short === 126 ? bytes.readUInt16BE(at + 2) : bytes.readUInt32BE(at + 2) * 2 ** 32 + bytes.readUInt32BE(at + 6)
+}
+
+/** The mask for bytes that begin so many bytes later. */
+function rotated(mask: number, by: number): number {
+  return by === 0 ? mask : ((mask << (8 * by)) | (mask >>> (32 - 8 * by))) >>> 0
+}
