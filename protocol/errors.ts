@@ -102,11 +102,15 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS
 
+const CODES = Object.fromEntries(
+  Object.keys(ERRORS).map(reason => [reason, `ERR_SALLYPORT_${reason.toUpperCase().replaceAll('-', '_')}`]),
+) as Readonly<Record<ErrorCode, string>>
+
 /**
  * A failure of one exchange, session or call.
  *
  * `reason` is the row of {@link ERRORS}; `code` is the same as `ERR_SALLYPORT_UPSTREAM_REFUSED`. `message` is for our
- * own log and may name targets; what a caller sees comes from the row alone.
+ * own log and may name targets; what a caller sees comes from the row alone. Only `internal` has a stack.
  */
 export class SallyportError extends Error {
   override readonly name = 'SallyportError'
@@ -118,9 +122,13 @@ export class SallyportError extends Error {
 
   constructor(reason: ErrorCode, message?: string, options?: { cause?: unknown }) {
     const row = ERRORS[reason]
+    const { stackTraceLimit } = Error
+    // A stack costs eight times the rest, and where a peer can make as many errors as it likes, nobody reads them.
+    if (reason !== 'internal') Error.stackTraceLimit = 0
     super(message ?? row.title, options)
+    Error.stackTraceLimit = stackTraceLimit
     this.reason = reason
-    this.code = `ERR_SALLYPORT_${reason.toUpperCase().replaceAll('-', '_')}`
+    this.code = CODES[reason]
     this.source = row.source
     this.retryable = row.retryable
     this.status = row.status

@@ -62,6 +62,9 @@ export function serveHttp1(socket: Socket | TLSSocket, options: Http1ServerOptio
   return new Http1ServerConnection(socket, options, first)
 }
 
+/** Requests of one connection that are begun in one turn: who sends a thousand at once has to wait for others. */
+const REQUESTS_PER_TURN = 16
+
 type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
 
 class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiver {
@@ -83,6 +86,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #state: State = 'readHead'
   #exchange: ServerExchange | undefined
   #parsing = false
+  /** What is left of a pipeline waits for the next turn. */
+  #behind = false
   #paused = false
   #closing = false
   /** So long after it was asked to close an idle connection is still heard: a request may be on its way. */
@@ -136,15 +141,26 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   /** Uses up what was read, as far as the state allows. */
   #parse(): void {
-    if (this.#parsing) return
+    if (this.#parsing || this.#behind) return
     this.#parsing = true
+    let requests = 0
     try {
-      while (this.#unread.bytes !== undefined && this.#step(this.#unread.bytes));
+      while (!this.#behind && this.#unread.bytes !== undefined && this.#step(this.#unread.bytes)) {
+        if (this.#state === 'readHead' && ++requests === REQUESTS_PER_TURN) this.#fallBehind()
+      }
     } catch (error) {
       this.#refuse(toSallyportError(error))
     }
     this.#parsing = false
     this.#regulate()
+  }
+
+  #fallBehind(): void {
+    this.#behind = true
+    setImmediate(() => {
+      this.#behind = false
+      this.#parse()
+    })
   }
 
   /** Returns whether there may be more to do at once. */
@@ -284,7 +300,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #regulate(): void {
     const waits = this.#state === 'await' || this.#state === 'upgrade'
     const waiting = waits ? (this.#unread.bytes?.length ?? 0) : 0
-    const pause = this.#unconsumed > this.#limits.bufferBytes || waiting > this.#limits.bufferBytes
+    const pause = this.#behind || this.#unconsumed > this.#limits.bufferBytes || waiting > this.#limits.bufferBytes
     if (pause === this.#paused || this.#state === 'closed') return
     this.#paused = pause
     if (pause) {

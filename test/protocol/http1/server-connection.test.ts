@@ -53,6 +53,28 @@ describe('requests', () => {
     expect(text.match(/\/(one|two|six)/g)).toEqual(['/one', '/two', '/six'])
   })
 
+  test('a pipeline that is answered at once lets others have their turn', async () => {
+    const perTurn: number[] = []
+    const { handler, seen } = recorder(({ response }) => {
+      if (begun++ === 0) setImmediate(endTurn)
+      ok(response)
+    })
+    let begun = 0
+    const endTurn = () => {
+      perTurn.push(begun)
+      begun = 0
+    }
+    const { caller } = await serve(handler)
+    const paths = Array.from({ length: 1000 }, (_, n) => `/${n}`)
+    caller.send(paths.map(path => get(path)).join(''))
+    await eventually(() => seen.length === paths.length)
+    expect(seen.map(({ request }) => request.path)).toEqual(paths)
+    expect(Math.max(...perTurn)).toBeLessThanOrEqual(16)
+    caller.socket.end()
+    await eventually(() => caller.closed)
+    expect(caller.text.match(/HTTP\/1\.1 200 /g)).toHaveLength(paths.length)
+  })
+
   test('a pipelined flood is read no further than the buffer', async () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
