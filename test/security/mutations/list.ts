@@ -117,6 +117,16 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP1,
   },
   {
+    defence: 'a pipeline lets others have their turn',
+    edits: [['protocol/http1/server-connection.ts', '++requests === REQUESTS_PER_TURN', 'false']],
+    tests: ['test/protocol/http1/server-connection.test.ts'],
+  },
+  {
+    defence: 'a stopped reader is cut (stalledMs)',
+    edits: [['protocol/http1/server-connection.ts', 'resetSocket(this.#socket)', '']],
+    tests: ['test/protocol/listener.test.ts'],
+  },
+  {
     defence: 'exactly one Host',
     edits: [['protocol/http1/request-head.ts', 'if (head.hosts > 1 ||', 'if (']],
     tests: HTTP1,
