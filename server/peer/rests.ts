@@ -29,7 +29,7 @@ export class Rests {
   begin(replica: string, runtime: string, version: number): void {
     const key = keyOf(replica, runtime)
     this.#rests.delete(key)
-    if (this.#rests.size >= MAX_RESTS) this.#rests.delete(this.#rests.keys().next().value!)
+    if (this.#rests.size >= MAX_RESTS) this.#endOldest()
     this.#rests.set(key, { runtime, version, untilMs: this.#now() + REST_MS })
     this.#timer ??= this.#later(REST_MS)
   }
@@ -37,6 +37,13 @@ export class Rests {
   has(replica: string, runtime: string, version: number): boolean {
     const rest = this.#rests.get(keyOf(replica, runtime))
     return rest !== undefined && rest.version === version && this.#now() < rest.untilMs
+  }
+
+  #endOldest(): void {
+    const [key, { runtime }] = this.#rests.entries().next().value!
+    this.#rests.delete(key)
+    // Who is told may begin a rest.
+    queueMicrotask(() => this.#onOver(runtime))
   }
 
   #later(ms: number): NodeJS.Timeout {
