@@ -13,6 +13,7 @@ import {
 import { callHandler } from '../guard.ts'
 import { getHeader, stripTrailers } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
+import type { Logger } from '../log.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
 import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
 import { expectsContinue } from './request-head.ts'
@@ -22,14 +23,16 @@ import { StreamReader, StreamWriter } from './stream-body.ts'
 
 const { NGHTTP2_NO_ERROR } = constants
 
-/** A head with its frames, and the most that frames a piece of a body: header and padding. */
-const EXCHANGE_BYTES = 20 * 1024
+/** A head with its frames. */
+export const HEAD_BYTES = 20 * 1024
+/** The most that frames a piece of a body: header and padding. */
 const FRAME_BYTES = 9 + 256
 
 /** What the exchanges of a session share. */
 export interface SessionContext {
   readonly limits: HttpLimits
   readonly strings: SharedStrings
+  readonly logger: Logger
   /** Which pages may read our own answer. */
   readonly corsOf: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
@@ -69,13 +72,12 @@ export class Http2ServerExchange implements ResponseSink {
     this.#requestLeft = request.bodyBytes
     this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = expectsContinue(request)
-    stream.on('error', ignore)
     stream.on('close', this.#onClose)
   }
 
   start(handler: Handler): void {
     const { request } = this
-    const sink = callHandler(handler, request, this)
+    const sink = callHandler(handler, request, this, this.#context.logger)
     if (this.#failure !== undefined) {
       sink.abort(this.#failure)
       return
@@ -98,18 +100,19 @@ export class Http2ServerExchange implements ResponseSink {
   get received(): number {
     // What waits unread in the session, or is thrown away with the stream, never comes to the reader.
     const unread = this.request.bodyBytes === 0 && !this.request.upgrade ? 0 : 3 * this.#limits.http2WindowBytes
-    return EXCHANGE_BYTES + unread + this.#reader.bytes + this.#reader.chunks * FRAME_BYTES
+    return HEAD_BYTES + unread + this.#reader.bytes + this.#reader.chunks * FRAME_BYTES
   }
 
   // Request
 
   #readRequest(): void {
-    const stream = this.#stream
-    stream.on('trailers', (_object: unknown, _flags: number, raw?: string[]) => {
-      if (raw !== undefined) this.#trailers = stripTrailers(receivedTrailers(this.#context.strings.share(raw)))
-    })
-    stream.on('end', this.#onEnd)
+    this.#stream.on('end', this.#onEnd)
     this.#reader.start(this.#onData)
+  }
+
+  /** Of the request, as they came. */
+  trailers(raw: string[]): void {
+    this.#trailers = stripTrailers(receivedTrailers(this.#context.strings.share(raw)))
   }
 
   readonly #onData = (chunk: Buffer): void => {
@@ -321,6 +324,3 @@ export class Http2ServerExchange implements ResponseSink {
     return Number.POSITIVE_INFINITY
   }
 }
-
-/** A stream's errors come with its close, which is what we act on. */
-function ignore(): void {}

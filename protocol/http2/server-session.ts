@@ -13,7 +13,7 @@ import { resetSocket } from '../reset-socket.ts'
 import { Watch } from '../watch.ts'
 import { RateLimit } from './rate-limit.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
-import { Http2ServerExchange, type SessionContext } from './server-exchange.ts'
+import { HEAD_BYTES, Http2ServerExchange, type SessionContext } from './server-exchange.ts'
 import { SharedStrings } from './shared-strings.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
@@ -26,6 +26,16 @@ const WINDOW_SHARE = 40
 
 /** What Node reads of a header block before it resets the stream; what we answer with 431 is less. */
 const RECEIVED_HEAD_FACTOR = 2
+
+/** A stream of which no exchange was made yet. */
+interface Arrival {
+  readonly stream: ServerHttp2Stream
+  /** Its head is all there is of the request. */
+  readonly ended: boolean
+  readonly raw: string[]
+  trailers: string[] | undefined
+  exchange: Http2ServerExchange | undefined
+}
 
 export type Http2ServerOptions = Omit<Http1ServerOptions, 'dates'>
 
@@ -40,6 +50,7 @@ class Http2ServerSession implements ManagedConnection {
   readonly #limits: HttpLimits
   readonly #peer: { address: string; encrypted: boolean }
   readonly #exchanges = new Set<Http2ServerExchange>()
+  readonly #arrivals: Arrival[] = []
   readonly #context: SessionContext
   readonly #watch: Watch
   /** Streams that ended before their response did, and frames that ask for an answer. */
@@ -59,7 +70,8 @@ class Http2ServerSession implements ManagedConnection {
     this.#socket = socket
     this.#options = options
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
-    this.#context = { limits: this.#limits, strings: new SharedStrings(), corsOf: options.corsOf }
+    const { corsOf, logger = noLogger } = options
+    this.#context = { limits: this.#limits, strings: new SharedStrings(), logger, corsOf }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
@@ -83,12 +95,32 @@ class Http2ServerSession implements ManagedConnection {
   }
 
   #log(detail: string): void {
-    const logger = this.#options.logger ?? noLogger
-    logger.debug({ peer: this.#peer.address, detail }, 'HTTP/2 session')
+    this.#context.logger.debug({ peer: this.#peer.address, detail }, 'HTTP/2 session')
   }
 
+  /** Begun once all that was read has been: a stream whose reset came with it costs no exchange. */
   #onStream(stream: ServerHttp2Stream, flags: number, raw: string[]): void {
     const ended = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
+    const arrival: Arrival = { stream, ended, raw, trailers: undefined, exchange: undefined }
+    stream.on('error', ignore)
+    if (!ended) {
+      stream.once('trailers', (_object: unknown, _flags: number, trailers: string[] = []) => {
+        arrival.trailers = trailers
+        arrival.exchange?.trailers(trailers)
+      })
+    }
+    if (this.#arrivals.push(arrival) === 1) setImmediate(this.#beginAll)
+  }
+
+  readonly #beginAll = (): void => {
+    for (const arrival of this.#arrivals.splice(0)) {
+      if (!arrival.stream.destroyed) this.#begin(arrival)
+      else if (!this.#closed) this.#ended(arrival.stream, HEAD_BYTES)
+    }
+  }
+
+  #begin(arrival: Arrival): void {
+    const { stream, ended, raw, trailers } = arrival
     let request: HttpRequest
     try {
       request = http2Request(this.#context.strings.share(raw), ended, this.#limits, this.#peer)
@@ -97,6 +129,8 @@ class Http2ServerSession implements ManagedConnection {
       return
     }
     const exchange = new Http2ServerExchange(stream, request, this.#context)
+    arrival.exchange = exchange
+    if (trailers !== undefined) exchange.trailers(trailers)
     this.#track(stream, exchange)
     exchange.start(this.#options.handler)
   }
@@ -106,13 +140,17 @@ class Http2ServerSession implements ManagedConnection {
     this.#exchanges.add(exchange)
     stream.once('close', () => {
       this.#exchanges.delete(exchange)
-      this.#accounted += exchange.received
       if (this.#exchanges.size === 0) this.#idleSince = performance.now()
-      if (stream.rstCode !== NGHTTP2_NO_ERROR && !this.#resets.take()) this.#calm('too many resets')
+      this.#ended(stream, exchange.received)
     })
     const { bodyIdleMs, expectMs, http2PingMs } = this.#limits
     this.#watch.within(Math.min(bodyIdleMs || Number.POSITIVE_INFINITY, http2PingMs || Number.POSITIVE_INFINITY))
     if (expectsContinue(exchange.request)) this.#watch.within(expectMs)
+  }
+
+  #ended(stream: ServerHttp2Stream, received: number): void {
+    this.#accounted += received
+    if (stream.rstCode !== NGHTTP2_NO_ERROR && !this.#resets.take()) this.#calm('too many resets')
   }
 
   /** Answers what must not be forwarded. */
@@ -130,7 +168,7 @@ class Http2ServerSession implements ManagedConnection {
   }
 
   #calm(why: string): void {
-    if (this.#closed) return
+    if (this.#closed || this.#session.destroyed) return
     this.#log(why)
     this.#session.goaway(NGHTTP2_ENHANCE_YOUR_CALM)
     this.#session.destroy(undefined, NGHTTP2_ENHANCE_YOUR_CALM)
@@ -143,7 +181,7 @@ class Http2ServerSession implements ManagedConnection {
   }
 
   get idle(): boolean {
-    return this.#exchanges.size === 0
+    return this.#exchanges.size + this.#arrivals.length === 0
   }
 
   /** RFC 9113, section 6.8: the first go-away says that the session ends, a later one which streams were taken. */
@@ -221,6 +259,9 @@ class Http2ServerSession implements ManagedConnection {
     this.#pinging = false
   }
 }
+
+/** A stream's errors come with its close, which is what we act on. */
+function ignore(): void {}
 
 function sessionOptions(limits: HttpLimits) {
   return {

@@ -6,8 +6,9 @@ declare const gc: () => void
 
 let server: Server | undefined
 
-process.on('message', async (message: { start: VictimOptions } | { sessionEnded: string } | 'state') => {
+process.on('message', async (message: { start: VictimOptions } | { sessionEnded: string } | 'state' | 'stats') => {
   if (message === 'state') process.send?.(await state())
+  else if (message === 'stats') process.send?.(server!.stats())
   else if ('start' in message) process.send?.(await start(message.start))
   else process.send?.(await sessionEnded(message.sessionEnded))
 })

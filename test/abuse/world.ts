@@ -5,6 +5,7 @@ import { createServer, type Server } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { type ClientOptions, connect, type Tunnel } from '../../client/index.ts'
+import type { ServerStats } from '../../server/index.ts'
 import { resetPeak, residentBytes } from '../support/processes.ts'
 import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
 import type { Measured, VictimReady, VictimState, WitnessOptions } from './messages.ts'
@@ -74,6 +75,11 @@ export class World {
 
   state(): Promise<VictimState> {
     return ask<VictimState>(this.#victim, 'state')
+  }
+
+  /** The counts alone: no collection, which would stop the server for all. */
+  stats(): Promise<ServerStats> {
+    return ask<ServerStats>(this.#victim, 'stats')
   }
 
   /** Resolves with the reason once the server has ended a session of `runtime`. */

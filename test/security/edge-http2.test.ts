@@ -52,9 +52,9 @@ async function flood(peer: RawPeer, most: number, make: (n: number) => Buffer): 
 }
 
 describe('H1: resets', () => {
-  test('H1: rapid reset: the session ends soon, the requests were aborted, others are served', async () => {
+  const cancel = Buffer.from([0, 0, 0, 8])
+  test('H1: rapid reset: the session ends soon, what comes with its reset is not begun, others are served', async () => {
     const { peer, canary, seen } = await start()
-    const cancel = Buffer.from([0, 0, 0, 8])
     await flood(peer, 100_000, n => {
       const id = n * 2 + 1
       return Buffer.concat([
@@ -62,10 +62,28 @@ describe('H1: resets', () => {
         frame(TYPE.reset, 0, id, cancel),
       ])
     })
+    // A reset that a read divides from its request.
     const attacks = seen.filter(({ request }) => request.path === '/attack')
-    expect(attacks.length).toBeGreaterThan(100)
-    expect(attacks.length).toBeLessThan(1500)
+    expect(attacks.length).toBeLessThan(100)
     await vi.waitFor(() => expect(attacks.every(({ aborted }) => aborted === 'cancelled')).toBe(true))
+    expect(await canary()).toBe('canary')
+  })
+
+  test('H1: resets of requests that were begun: the session ends, the requests were aborted', async () => {
+    const { peer, canary, seen } = await start()
+    const attacks = () => seen.filter(({ request }) => request.path === '/attack')
+    const over = () => peer.closed || peer.ended
+    for (let next = 1; !over(); next += 40) {
+      const ids = Array.from({ length: 20 }, (_, n) => next + 2 * n)
+      const begun = attacks().length + ids.length
+      peer.send(Buffer.concat(ids.map(id => frame(TYPE.headers, END_HEADERS | END_STREAM, id, head()))))
+      await vi.waitFor(() => expect(over() || attacks().length === begun).toBe(true))
+      peer.send(Buffer.concat(ids.map(id => frame(TYPE.reset, 0, id, cancel))))
+      await vi.waitFor(() => expect(over() || attacks().every(({ aborted }) => aborted === 'cancelled')).toBe(true))
+    }
+    expect(attacks().length).toBeGreaterThan(100)
+    expect(attacks().length).toBeLessThan(1500)
+    await vi.waitFor(() => expect(attacks().every(({ aborted }) => aborted === 'cancelled')).toBe(true))
     expect(await canary()).toBe('canary')
   })
 

@@ -91,8 +91,8 @@ const unanswered: Attack = {
       sockets.push(socket)
       await new Promise(resolve => socket.write(Buffer.concat([Buffer.from(head), body]), resolve))
     })
-    const { stats } = await world.state()
-    if (stats.replayBytes > 67_108_864) throw new Error(`${stats.replayBytes} bytes are kept to be sent again`)
+    const { replayBytes } = await world.stats()
+    if (replayBytes > 67_108_864) throw new Error(`${replayBytes} bytes are kept to be sent again`)
     for (const socket of sockets) socket.destroy()
   },
 }
