@@ -1,11 +1,20 @@
 /** A handler never throws; one that does nevertheless costs its own exchange, not the process. */
-import { toSallyportError } from './errors.ts'
+import { SallyportError, toSallyportError } from './errors.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from './exchange.ts'
+import type { Logger } from './log.ts'
 
-export function callHandler(handler: Handler, request: HttpRequest, response: ResponseSink): RequestSink {
+export function callHandler(
+  handler: Handler,
+  request: HttpRequest,
+  response: ResponseSink,
+  logger: Logger,
+): RequestSink {
   try {
     return handler(request, response)
   } catch (error) {
+    if (!(error instanceof SallyportError)) {
+      logger.error({ error: error instanceof Error ? error.stack : String(error) }, 'a handler threw')
+    }
     response.abort(toSallyportError(error))
     return discarding(response)
   }

@@ -36,6 +36,8 @@ export interface Route {
   readonly callers: Cidrs | undefined
   /** Whether new exchanges may go here. */
   readonly usable: boolean
+  /** As many streams are open as it takes. */
+  readonly full: boolean
   exchanges: number
   open(): Stream
   /** It did not take an exchange. */

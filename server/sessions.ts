@@ -68,7 +68,7 @@ export class Sessions {
   }
 
   #createContext(): SessionContext {
-    const { settings, authenticator, registry } = this.#options
+    const { settings, authenticator, registry, hold } = this.#options
     const { limits, logger } = settings
     return {
       replica: settings.replica,
@@ -88,6 +88,7 @@ export class Sessions {
       onHello: (session, hello) => this.#hello(session, hello),
       onReady: session => this.#ready(session),
       onDrain: session => registry.drain(session),
+      onRoom: session => hold.room(session.runtime),
       onClosed: (session, reason) => this.#closed(session, reason),
     }
   }

@@ -246,7 +246,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       else this.#body.startChunked()
       this.#watch.within(head.expectsContinue ? this.#limits.expectMs : this.#limits.bodyIdleMs)
     }
-    const sink = callHandler(this.#handler, request, exchange)
+    const sink = callHandler(this.#handler, request, exchange, this.#logger)
     if (exchange.failure !== undefined) {
       sink.abort(exchange.failure)
       return

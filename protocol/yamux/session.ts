@@ -31,6 +31,8 @@ export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: nu
   readonly onGoAway?: (() => void) | undefined
   /** The last open stream has ended in both directions. */
   readonly onIdle?: (() => void) | undefined
+  /** As many streams were open as could be, and now there is room for another; in a microtask of its own. */
+  readonly onRoom?: (() => void) | undefined
   /** Stream ids come to their end: the session should be drained and replaced. Once. */
   readonly onIdsLow?: (() => void) | undefined
   /**
@@ -85,6 +87,8 @@ export class Session implements BudgetMember {
   #windowBytes: number
   /** That we may open. */
   #mostStreams: number
+  /** Of them, those that the peer has not acknowledged. */
+  #backlog: number
   #nextId: number
   #lastPeerId = 0
   #nextPingAt: number
@@ -107,6 +111,7 @@ export class Session implements BudgetMember {
     this.#pool = options.pool ?? new BufferPool()
     this.#windowBytes = this.#limits.initialWindowBytes
     this.#mostStreams = this.#limits.maxStreams
+    this.#backlog = this.#limits.backlog
     this.#nextId = options.firstId ?? (options.role === 'client' ? 1 : 2)
     this.#advance = new CreditAdvance(this.#limits.sessionBufferBytes / 4)
     const inside = new Session.#Inside(this)
@@ -231,11 +236,13 @@ export class Session implements BudgetMember {
 
   /**
    * What both ends agreed on: the window of streams opened from now on, clamped to 4 to 256 KiB on either side, and how many
-   * streams at a time the peer takes.
+   * streams at a time the peer takes, acknowledged or not.
    */
   setPeerLimits({ windowBytes, streams }: { windowBytes?: number | undefined; streams?: number | undefined }): void {
     if (windowBytes !== undefined) this.#windowBytes = clampWindow(windowBytes)
-    if (streams !== undefined) this.#mostStreams = Math.min(streams, this.#limits.maxStreams)
+    if (streams === undefined) return
+    this.#mostStreams = Math.min(streams, this.#limits.maxStreams)
+    this.#backlog = Math.max(this.#limits.backlog, this.#mostStreams)
   }
 
   /** Sends what is queued, then closes. Streams that are still open are lost. `code` is a WebSocket close code. */
@@ -311,7 +318,7 @@ export class Session implements BudgetMember {
     if (this.#state !== 'open') return 'the session is closed'
     if (this.#goAwayReceived) return 'the peer takes no new streams'
     if (this.#streams.size >= this.#mostStreams) return 'too many streams in the session'
-    if (this.#unacknowledged.size >= this.#limits.backlog) return 'too many streams that the peer has not taken'
+    if (this.#unacknowledged.size >= this.#backlog) return 'too many streams that the peer has not taken'
     if (this.#nextId > LAST_ID) return 'the session has no stream ids left'
     return undefined
   }
@@ -374,8 +381,7 @@ export class Session implements BudgetMember {
   #closeIfDone(stream: Stream): void {
     if (!stream.finReceived || !stream.finSent || stream.closed) return
     stream.closed = true
-    this.#streams.delete(stream.id)
-    this.#unacknowledged.delete(stream)
+    this.#remove(stream)
     this.#advance.release(stream.receive)
     if (this.#streams.size === 0) this.#options.onIdle?.()
   }
@@ -401,11 +407,26 @@ export class Session implements BudgetMember {
   #forget(stream: Stream): void {
     stream.closed = true
     stream.queue.clear()
-    this.#streams.delete(stream.id)
-    this.#unacknowledged.delete(stream)
+    this.#remove(stream)
     this.#advance.release(stream.receive)
     this.#release(stream.receive.consume(stream.unreadBytes))
     if (this.#streams.size === 0 && this.#state === 'open') this.#options.onIdle?.()
+  }
+
+  #remove(stream: Stream): void {
+    const full = this.#full
+    this.#streams.delete(stream.id)
+    this.#unacknowledged.delete(stream)
+    if (full) this.#tellRoom()
+  }
+
+  get #full(): boolean {
+    return this.#streams.size >= this.#mostStreams || this.#unacknowledged.size >= this.#backlog
+  }
+
+  #tellRoom(): void {
+    const { onRoom } = this.#options
+    if (onRoom !== undefined && this.canOpen) queueMicrotask(() => this.#guarded(onRoom))
   }
 
   #release(bytes: number): void {
@@ -600,7 +621,7 @@ export class Session implements BudgetMember {
     this.#guarded(() => this.#options.onClose?.(error, reason))
   }
 
-  /** The session is over: what a handler throws now ends nothing more, and above all not the process. */
+  /** Outside of the peer's bytes what a handler throws ends nothing, and above all not the process. */
   #guarded(tell: () => void): void {
     try {
       tell()
@@ -646,8 +667,10 @@ export class Session implements BudgetMember {
     }
 
     acknowledged(stream: Stream): void {
+      const full = this.#session.#full
       stream.acknowledged = true
       this.#session.#unacknowledged.delete(stream)
+      if (full) this.#session.#tellRoom()
     }
 
     credited(stream: Stream, bytes: number): void {

@@ -55,6 +55,8 @@ export interface SessionContext {
   onHello(session: RuntimeSession, hello: Hello): boolean
   onReady(session: RuntimeSession): void
   onDrain(session: RuntimeSession): void
+  /** It was full, and takes another exchange. */
+  onRoom(session: RuntimeSession): void
   onClosed(session: RuntimeSession, reason: string): void
 }
 
@@ -118,6 +120,7 @@ export class RuntimeSession implements Member, Route {
       onStream: stream => stream.reset('refused'),
       onControl: text => this.#control(text),
       onGoAway: () => this.#stopOpening(),
+      onRoom: () => this.#context.onRoom(this),
       onIdsLow: () => this.drain('the session has used up its stream ids', 5000, 60_000),
       onClose: (error, reason) => this.#closed(error?.message ?? reason),
     })
@@ -180,8 +183,12 @@ export class RuntimeSession implements Member, Route {
     return this.#session.rttMs
   }
 
+  get full(): boolean {
+    return this.#state === 'open' && !this.#session.canOpen
+  }
+
   get overdue(): boolean {
-    return this.#session.overdue || (this.#tiredUntil > 0 && performance.now() < this.#tiredUntil)
+    return this.full || this.#session.overdue || (this.#tiredUntil > 0 && performance.now() < this.#tiredUntil)
   }
 
   refused(): void {

@@ -32,8 +32,8 @@ export class Choice {
   /** The one instance that may have begun it, and remembers if it has: from then on no other may be asked. */
   #begunBy: string | undefined
   attempts = 0
-  /** How many there had been when the exchange waited last. */
-  #attemptsBefore = 0
+  /** In vain, streams that could not be opened among them, since the exchange began or waited. */
+  #vain = 0
 
   constructor(picker: Picker, runtime: string) {
     this.#picker = picker
@@ -54,7 +54,7 @@ export class Choice {
 
   /** The exchange has waited for a session; how long it may do so is bounded. */
   waited(): void {
-    this.#attemptsBefore = this.attempts
+    this.#vain = 0
   }
 
   /** `route` did not answer: whether anybody may be asked again. `unsent`: no stream could be opened on it. */
@@ -63,7 +63,7 @@ export class Choice {
     const repeat = repeatOf(error, method, unsent)
     if (repeat === 'instance') this.#begunBy = route.instance
     this.failed = route
-    return repeat !== 'never' && this.attempts - this.#attemptsBefore < MAX_ATTEMPTS
+    return repeat !== 'never' && ++this.#vain < MAX_ATTEMPTS
   }
 }
 

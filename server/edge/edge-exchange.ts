@@ -33,6 +33,8 @@ export interface EdgeContext extends Picker {
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   /** Whether a session of the runtime may come at any moment. */
   knows(runtime: string): boolean
+  /** Whether the sessions of the runtime have as many streams as they take. */
+  full(runtime: string): boolean
   /** Asks the directory, if it may know more than we do (else: false); who waits is woken when it has answered. */
   ask(runtime: string, failed: Route | undefined): boolean
   /** Answers in our own name. */
@@ -99,6 +101,7 @@ export class EdgeExchange implements RequestSink, Waiter {
   start(): void {
     const route = this.#choice.next()
     if (route !== undefined) this.#try(route)
+    else if (this.#edge.full(this.runtime!)) this.#wait(new SallyportError('overloaded'))
     else if (!this.#edge.answerOffline(this)) this.#wait(new SallyportError('runtime-offline'))
   }
 
@@ -237,7 +240,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     }
     const next = this.#choice.next()
     if (next !== undefined) this.#try(next)
-    else if (error.reason === 'overloaded') this.fail(error)
+    else if (error.reason === 'overloaded' && !this.#edge.full(this.runtime!)) this.fail(error)
     else this.#wait(error)
   }
 
@@ -268,17 +271,18 @@ export class EdgeExchange implements RequestSink, Waiter {
     return (asks ? Math.max(holdMs, ASK_MS) : holdMs) - this.#waitedMs
   }
 
-  wake(): void {
+  wake(): boolean {
     const route = this.#choice.next()
     if (route === undefined) {
       const asks = this.#edge.ask(this.runtime!, undefined)
       if (this.#patienceMs(asks) <= 0 || !this.#edge.knows(this.runtime!)) this.#giveUp()
-      return
+      return false
     }
     this.#waitedMs += this.#place!.waitedMs
     this.#choice.waited()
     this.#leaveQueue('resumed')
     this.#try(route)
+    return true
   }
 
   expire(): void {

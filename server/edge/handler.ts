@@ -101,10 +101,14 @@ export class Edge implements EdgeContext {
   pick(runtime: string, not: Route | undefined, instance: string | undefined): Route | undefined {
     const { registry } = this.#options
     const route = registry.pick(runtime, not, instance)
-    if (route === undefined || route.usable) return route
-    // Its end is on the way: another one may be well.
+    if (route === undefined || takes(route)) return route
+    // Its end is on the way, or it is full: another one may be well.
     const other = registry.pick(runtime, route, instance)
-    return other !== not && other?.usable === true ? other : undefined
+    return other !== not && other !== undefined && takes(other) ? other : undefined
+  }
+
+  full(runtime: string): boolean {
+    return this.#options.registry.pick(runtime)?.full === true
   }
 
   knows(runtime: string): boolean {
@@ -137,4 +141,8 @@ export class Edge implements EdgeContext {
     const online = runtime !== undefined && this.#options.registry.countOf(runtime) > 0
     return this.#options.policies.find(runtime, path, online)
   }
+}
+
+function takes(route: Route): boolean {
+  return route.usable && !route.full
 }

@@ -31,8 +31,8 @@ export const DEFAULT_HOLD: HoldLimits = {
 
 /** A request that can wait. */
 export interface Waiter {
-  /** A session may have come: the request goes on, or stays where it is in the queue. */
-  wake(): void
+  /** A session may have come: the request goes on, or stays where it is in the queue (false). */
+  wake(): boolean
   /** It has waited in vain. */
   expire(): void
 }
@@ -113,6 +113,11 @@ export class Hold {
   wake(runtime: string | undefined): void {
     const queues = runtime === undefined ? [...this.#queues.values()] : [this.#queues.get(runtime)]
     for (const queue of queues) for (const place of [...(queue?.places ?? [])]) place.waiter.wake()
+  }
+
+  /** A session of the runtime has room again: those who wait go on in turn, as far as it lasts. */
+  room(runtime: string): void {
+    for (const place of this.#queues.get(runtime)?.places ?? []) if (!place.waiter.wake()) return
   }
 
   /** @internal Takes `bytes` more for a place; false: there is no room, and the place is given up. */

@@ -27,6 +27,9 @@ export class Hop implements Route {
     return this.link.usable
   }
 
+  /** Links between replicas take more than there can be exchanges. */
+  readonly full = false
+
   get exchanges(): number {
     return this.link.exchanges
   }

@@ -13,7 +13,7 @@ import { DEFAULT_HOLD, Hold } from '../../server/edge/hold.ts'
 import { ReplayBudget } from '../../server/edge/replay.ts'
 import { ignoring } from './fixture.ts'
 
-const BEHAVIOURS = ['echo', 'refuse', 'lose', 'loseLater', 'break', 'early', 'already-begun'] as const
+const BEHAVIOURS = ['echo', 'takes-none', 'refuse', 'lose', 'loseLater', 'break', 'early', 'already-begun'] as const
 type Behaviour = (typeof BEHAVIOURS)[number]
 
 interface Plan {
@@ -74,7 +74,10 @@ function fakeSession(behaviour: Behaviour, instance: string, began: () => void) 
     callers: undefined,
     exchanges: 0,
     hops: 0,
-    open: () => session.open(),
+    open() {
+      if (behaviour === 'takes-none') throw new SallyportError('overloaded')
+      return session.open()
+    },
     released() {
       fake.exchanges--
     },
@@ -142,6 +145,7 @@ async function run(plan: Plan): Promise<void> {
     hold: new Hold({ ...DEFAULT_HOLD, holdMs: 0 }),
     responseHeadMs: 0,
     knows: () => true,
+    full: () => false,
     ask: () => false,
     onExchange: record => records.push(record),
     pick: (_runtime, not, instance) =>

@@ -2,10 +2,12 @@
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
+import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
 import { Refusal } from '../../protocol/exchange/refusal.ts'
+import type { ResponseSink } from '../../protocol/exchange.ts'
 import { DEFAULT_HOLD, Hold } from '../../server/edge/hold.ts'
 import type { Server } from '../../server/server.ts'
-import { always, call, DOMAIN, dial, event, hanging, startServer } from './fixture.ts'
+import { always, answer, call, DOMAIN, dial, event, hanging, ignoring, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 /** Long enough that nothing expires by itself within a test. */
@@ -53,6 +55,42 @@ describe('a request waits', () => {
     await held(1)
     client.session.control({ type: 'ready' })
     expect((await calling).status).toBe(200)
+  })
+
+  test('for room in sessions that are full, in the order of coming', async () => {
+    await start({ limits: { streams: 2 } })
+    const answers: ResponseSink[] = []
+    const arrived: string[] = []
+    const handler: ExchangeHandler = (_preamble, request, response) => {
+      answers.push(response)
+      arrived.push(request.path)
+      return ignoring(response)
+    }
+    const hello = { limits: { streams: 1000 } }
+    await dial(server, { handler, hello })
+    await dial(server, { handler, hello: { ...hello, connection: 1 } })
+    const paths = Array.from({ length: 12 }, (_, i) => `/${i}`)
+    const calling = paths.map(async (path, i) => {
+      while (arrived.length + server.stats().held < i) await new Promise(resolve => setImmediate(resolve))
+      return call(server, HOST, path)
+    })
+    await held(8)
+    for (let answered = 0; answered < 12; answered++) {
+      while (answers.length <= answered) await new Promise(resolve => setImmediate(resolve))
+      answer(answers[answered]!, 200, 'done')
+    }
+    expect((await Promise.all(calling)).map(({ status }) => status)).toEqual(paths.map(() => 200))
+    expect(arrived).toEqual(paths)
+    expect(server.stats()).toMatchObject({ held: 0, heldOutcomes: { resumed: 8 } })
+  })
+
+  test('not for ever: sessions that stay full end it as overloaded', async () => {
+    await start({ hold: { ...HOLD, holdMs: 1 }, limits: { streams: 1 } })
+    const { handler, begun } = hanging()
+    await dial(server, { handler })
+    void call(server, HOST).catch(() => {})
+    await begun
+    expect(await call(server, HOST)).toMatchObject({ status: 503, text: expect.stringContaining('overloaded') })
   })
 
   test('also when it was forwarded and its session died, if it may be repeated', async () => {

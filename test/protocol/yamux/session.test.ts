@@ -241,6 +241,28 @@ describe('session', () => {
     expect(() => session.open()).toThrow(SallyportError)
   })
 
+  test('a session that was full says when there is room', async () => {
+    let told = 0
+    const onRoom = () => told++
+    const { session, peer } = sessionWithRawPeer({ role: 'server', backlog: 2, maxStreams: 3, onRoom })
+    for (const text of ['a', 'b']) session.open().write(Buffer.from(text))
+    await until(() => peer.frames.length === 2)
+    peer.send(frame(FrameType.windowUpdate, Flag.ack, 2, 0), frame(FrameType.windowUpdate, Flag.ack, 4, 0))
+    await until(() => told === 1)
+    const third = session.open()
+    expect(session.canOpen).toBe(false)
+    third.reset('cancelled')
+    await until(() => told === 2)
+    expect(session.canOpen).toBe(true)
+  })
+
+  test('a peer that says how many streams it takes, takes them before it acknowledges any', () => {
+    const { session } = sessionWithRawPeer({ role: 'server', backlog: 2, maxStreams: 5 })
+    session.setPeerLimits({ streams: 4 })
+    for (let i = 0; i < 4; i++) session.open()
+    expect(session.canOpen).toBe(false)
+  })
+
   test('a received go-away tells the owner once and leaves open streams alone', async () => {
     let told = 0
     const { session, peer } = sessionWithRawPeer({ role: 'server', onGoAway: () => told++ })
