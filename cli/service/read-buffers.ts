@@ -10,9 +10,12 @@ import { runInNewContext } from 'node:vm'
 const GARBAGE_BYTES = 1024 * 1024
 /** Where objects make as much garbage as buffers, V8 collects often enough by itself. */
 const BUFFERS_PER_OBJECTS = 2
-/** How soon to look again: while bytes flow, and while nothing happens. */
+/** How soon to look again: while bytes flow, soon after, and while nothing happens. */
 const BUSY_MS = 5
-const IDLE_MS = 10
+const CALM_MS = 10
+const IDLE_MS = 50
+/** So many looks without a flow are idleness. */
+const CALM_LOOKS = 100
 const FLOWING_BYTES = 64 * 1024
 
 /** Collects until the function that it returns is called. */
@@ -22,6 +25,7 @@ export function collectReadBuffers(): () => void {
   let last = getHeapStatistics()
   /** What the last collection left, or less. */
   let kept = last
+  let calmLooks = 0
   const look = () => {
     let now = getHeapStatistics()
     const flows = Math.abs(now.external_memory - last.external_memory) > FLOWING_BYTES
@@ -33,7 +37,8 @@ export function collectReadBuffers(): () => void {
       kept = now
     }
     last = now
-    timer = setTimeout(look, flows ? BUSY_MS : IDLE_MS).unref()
+    calmLooks = flows ? 0 : calmLooks + 1
+    timer = setTimeout(look, flows ? BUSY_MS : calmLooks < CALM_LOOKS ? CALM_MS : IDLE_MS).unref()
   }
   look()
   return () => clearTimeout(timer)

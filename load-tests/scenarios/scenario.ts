@@ -44,18 +44,20 @@ export function bars(measured: readonly Measured[], figure: string) {
 
 /**
  * Rounds over roads: `once` answers besides its figures how many requests (or MB) the round moved, and `cpu` becomes the
- * CPU time of the road's processes for each, in us.
+ * CPU time of the road's processes for each, in us. `warmUp`: whether a round goes before them that does not count; never
+ * in a smoke run.
  */
 export function overRoads(
   bench: Bench,
   label: string,
   roads: readonly Road[],
   once: (road: Road, isWarmUp: boolean) => Promise<Round & { units: number }>,
+  { warmUp = true } = {},
 ): Promise<Measured[]> {
   const progress = (text: string) => bench.progress(`${label}: ${text}`)
   return interleaved(
     roads,
-    { rounds: bench.rounds, warmUp: bench.mode !== 'smoke', progress },
+    { rounds: bench.rounds, warmUp: warmUp && bench.mode !== 'smoke', progress },
     async (road, isWarmUp) => {
       const before = cpuMs(road.pids)
       const { figures, wrong, units } = await once(road, isWarmUp)
@@ -65,7 +67,7 @@ export function overRoads(
   )
 }
 
-/** Long enough that the code of our processes is compiled before anything counts. */
+/** Rounds of code that other scenarios have warmed up. */
 const WARM_UP_MS = 1_000
 
 export const lengthMs = (bench: Bench, isWarmUp: boolean): number => (isWarmUp ? WARM_UP_MS : bench.roundMs)

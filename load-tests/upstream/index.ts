@@ -31,7 +31,7 @@ export async function startUpstream(sizes: readonly number[]): Promise<Nginx> {
     `  map $http_upgrade $connection_upgrade { default upgrade; '' ''; }
   upstream app { server 127.0.0.1:${appPort}; keepalive 600; keepalive_requests 1000000000; }
   server {
-    listen 127.0.0.1:PORT backlog=4096; root ${folder}; sendfile on; keepalive_timeout 300s;
+    listen 127.0.0.1:PORT backlog=4096; root ${folder}; sendfile on; tcp_nopush on; keepalive_timeout 300s;
     add_header ${MARK.join(' ')};
     location ${PATHS.small} { open_file_cache max=10; }
     location ~ ^(${proxied})$ {
