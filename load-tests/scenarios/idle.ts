@@ -12,7 +12,7 @@ import type { Bench, Scenario } from './scenario.ts'
 
 const SIZES = { smoke: [20], quick: [300], full: [2_000, 10_000] } as const
 /** Opened first and not counted: what a process takes once is not a session's. */
-const WARM_UP = { smoke: 5, quick: 300, full: 300 } as const
+const WARM_UP = { smoke: 5, quick: 600, full: 1_000 } as const
 /** After the handshakes, before anything is read. */
 const SETTLE_MS = { smoke: 0, quick: 1_000, full: 5_000 } as const
 /** Two rounds of probes. */
@@ -131,7 +131,8 @@ function section(size: number, measured: readonly Measured[]): Section {
     name: `idle-${size}`,
     title: `${size.toLocaleString('en')} idle sessions`,
     note:
-      'RSS that the server gained, divided by the sessions; the first 300 were open before and do not count. CPU in ' +
+      'RSS that the server gained, divided by the sessions; the first 600 (1,000 in a full run) were open before and do not ' +
+      'count, because V8 grows its heap by steps of tens of MiB for them. CPU in ' +
       'the seconds after, in percent of a core, with all the probes that keep sessions alive. One round.',
     measured,
     columns: [
