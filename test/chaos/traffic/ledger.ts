@@ -11,7 +11,9 @@ export type Kind = 'GET' | 'POST' | 'download' | 'webSocket' | 'events'
 
 export type Outcome =
   | { readonly kind: 'ok' }
-  | { readonly kind: 'lost' | 'cut' | 'outlived' | 'refused'; readonly reason: string }
+  | { readonly kind: 'lost' | 'outlived' | 'refused'; readonly reason: string }
+  /** `abrupt`: not in the way in which a stream ends that outlives the grace. */
+  | { readonly kind: 'cut'; readonly reason: string; readonly abrupt?: boolean }
   /** What must never be: another request's answer, other bytes, a clean end too early. */
   | { readonly kind: 'wrong'; readonly reason: string }
 
@@ -156,7 +158,8 @@ export class Ledger {
 
   #count({ kind, beganMs }: Entry, outcome: Exclude<Outcome, { kind: 'ok' | 'wrong' }>): void {
     const isOld = !REQUESTS.has(kind) && performance.now() - beganMs > this.#farewellMs
-    const counted = outcome.kind === 'cut' && isOld ? { ...outcome, kind: 'outlived' as const } : outcome
+    const hasOutlived = outcome.kind === 'cut' && outcome.abrupt !== true && isOld
+    const counted = hasOutlived ? { kind: 'outlived' as const, reason: outcome.reason } : outcome
     this.#each(account => account.count(kind, counted))
   }
 

@@ -182,7 +182,9 @@ export class WebSockets implements Lasting {
     if (problem !== undefined) return { kind: 'wrong', reason: problem }
     const said = `${this.#lifeMs === 0 ? 'endless' : 'short'}, ${code} ${reason}`.trim()
     const isProper = code === GOING_AWAY && reason.length > 0
-    return { kind: isProper && this.#lifeMs === 0 ? 'outlived' : 'cut', reason: said }
+    return isProper && this.#lifeMs === 0
+      ? { kind: 'outlived', reason: said }
+      : { kind: 'cut', reason: said, abrupt: !isProper }
   }
 }
 
