@@ -50,6 +50,7 @@ interface Inside {
 
 class WebSocketTransport implements Transport, ReaderOwner {
   readonly peer: string
+  readonly peerMasks: boolean
   readonly copies: boolean
   handler: TransportHandler | undefined
   readonly #ws: WebSocket
@@ -65,8 +66,10 @@ class WebSocketTransport implements Transport, ReaderOwner {
     this.#ws = ws
     const { _socket: socket, _isServer: isServer } = ws as unknown as Inside
     this.#socket = socket
-    this.copies = isServer !== true
-    this.#frame = this.copies ? MASKED_FRAME : PLAIN_FRAME
+    this.peerMasks = isServer === true
+    this.#frame = this.peerMasks ? PLAIN_FRAME : MASKED_FRAME
+    // To mask them; and TLS joins what comes in several pieces into a fresh buffer.
+    this.copies = !this.peerMasks || (socket !== undefined && 'encrypted' in socket)
     this.peer = this.#socket?.remoteAddress ?? ''
     ws.binaryType = 'nodebuffer'
     ws.on('message', (data, binary) => this.#message(data, binary))
@@ -75,10 +78,6 @@ class WebSocketTransport implements Transport, ReaderOwner {
       this.#error = error
     })
     ws.on('close', (code, reason) => this.#closed(code, reason.toString('utf8')))
-  }
-
-  get peerMasks(): boolean {
-    return !this.copies
   }
 
   /** Reads the socket in place of `ws`, unless that is in the middle of a message, or not alone. */

@@ -14,7 +14,7 @@ export interface Transport {
    * {@link HEADROOM_BYTES} to `end`, at most 128 KiB. Optional; it saves a copy where messages are masked.
    */
   pooled?(buffer: Buffer, end: number, sent: () => void): void
-  /** `bytes` copies what it is given (to mask it), so a sender had better copy into a buffer for `pooled` itself. */
+  /** `bytes` copies what it is given, so a sender had better copy into a buffer for `pooled` itself. */
   readonly copies?: boolean
   /** Sends a control message, JSON text of at most 16 KiB, in order with the bytes. */
   control(text: string): void
