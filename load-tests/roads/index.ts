@@ -1,7 +1,7 @@
 /** All roads, started when they are first asked for, and kept until the end of the run. */
 
 import type { Mode } from '../lib/mode.ts'
-import { barePipe } from './bare-pipe.ts'
+import { bareMux, barePipe } from './bare.ts'
 import { direct, httpProxyHop, nginxHop } from './hops.ts'
 import { PEERS, type PeerName } from './peers/index.ts'
 import { replicas } from './replicas.ts'
@@ -18,6 +18,7 @@ export const OURS = {
   'tunnel-service': tunnel({ key: 'tunnel-service', name: 'tunnel, router service', router: 'service' }),
   'tunnel-tls': tunnel({ key: 'tunnel-tls', name: 'tunnel, TLS edge', edgeTls: true }),
   replicas,
+  'bare-mux': bareMux,
   'bare-pipe': barePipe,
 } as const satisfies Record<string, RoadMaker>
 
@@ -43,10 +44,10 @@ export class Roads {
     this.#mode = mode
   }
 
-  /** Every road for requests, and every peer that is here. The bare pipe carries one connection at a time. */
+  /** Every road for requests, and every peer that is here. */
   async all(): Promise<Road[]> {
     if (this.#mode === 'smoke') return this.pick('nginx', 'ingress', 'tunnel', 'tunnel-tls')
-    const ours = (Object.keys(OURS) as RoadKey[]).filter(key => key !== 'bare-pipe')
+    const ours = (Object.keys(OURS) as RoadKey[]).filter(key => !key.startsWith('bare-'))
     return this.pick(...ours, ...this.#peers)
   }
 

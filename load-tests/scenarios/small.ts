@@ -22,7 +22,8 @@ export const small: Scenario = {
 }
 
 async function atConnections(bench: Bench, connections: number, warmUp: boolean): Promise<Section> {
-  const roads = await bench.roads.all()
+  const bare = bench.mode === 'smoke' ? [] : await bench.roads.pick('bare-mux')
+  const roads = [...(await bench.roads.all()), ...bare]
   const once = async (road: Road, isWarmUp: boolean) => {
     const { perSecond, p50, p99, generatorCpu, wrong, requests } = await bench.generators.run({
       ...withPath(road, PATHS.small),
