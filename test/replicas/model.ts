@@ -134,9 +134,13 @@ export class ModelReplica {
 
   /** Ends without a word. */
   async crash(): Promise<void> {
-    this.crashed = true
     this.paths.redis.silent = true
     this.paths.peers.silent = true
+    await this.stop()
+  }
+
+  async stop(): Promise<void> {
+    this.crashed = true
     await Promise.all([this.peers.close(), this.directory.close()])
     await Promise.all([this.paths.redis.stop(), this.paths.peers.stop()])
   }

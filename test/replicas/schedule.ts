@@ -41,6 +41,12 @@ export class Schedule {
   #agreed = true
   #named = 0
   #paused = false
+  /** When Redis was emptied, or a replica was cut off last behind that; until all have written back what they know. */
+  #emptiedMs: number | undefined
+  /** A replica died and another one started, since all paths were there last. */
+  #replaced = false
+  /** Those that died are still being taken apart. */
+  readonly #dead: Promise<void>[] = []
 
   constructor(seed: number, redis: Redis, tls: PeerTls) {
     this.#random = randomOf(seed)
@@ -59,7 +65,7 @@ export class Schedule {
     }
     await this.#heal()
     clearInterval(callers)
-    await Promise.all(this.#replicas.map(replica => replica.crash()))
+    await Promise.all([...this.#dead, ...this.#replicas.map(replica => replica.stop())])
     const routed = this.#history.filter(({ deed }) => deed === 'routed').length
     return { history: this.#history, steps: this.#steps, routed, agreed: this.#agreed }
   }
@@ -81,7 +87,30 @@ export class Schedule {
     replica.join(instance)
   }
 
+  get #cutOff(): boolean {
+    return this.#paused || this.#replicas.some(({ paths }) => paths.redis.silent || paths.peers.silent)
+  }
+
+  /** See `#crash`. */
+  #mayEmpty(): boolean {
+    if (this.#replaced && this.#cutOff) return false
+    this.#emptiedMs = performance.now()
+    return true
+  }
+
+  /** What was forgotten may be written back while nothing is in the way. */
+  #settle(): void {
+    const nowMs = performance.now()
+    if (this.#cutOff) {
+      if (this.#emptiedMs !== undefined) this.#emptiedMs = nowMs
+      return
+    }
+    this.#replaced = false
+    if (this.#emptiedMs !== undefined && nowMs - this.#emptiedMs > 2 * LEASE_MS) this.#emptiedMs = undefined
+  }
+
   async #step(): Promise<void> {
+    this.#settle()
     const replica = this.#pick(this.#replicas)
     const dice = this.#random()
     if (dice < 0.22) this.#join(replica, false)
@@ -119,12 +148,13 @@ export class Schedule {
   }
 
   async #flush(): Promise<void> {
-    if (this.#paused) return
+    if (this.#paused || !this.#mayEmpty()) return
     this.#steps.push('Redis is flushed')
     await this.#redis.command('FLUSHALL')
   }
 
   async #restart(): Promise<void> {
+    if (!this.#mayEmpty()) return
     this.#steps.push('Redis is killed, and comes back empty')
     await this.#redis.kill()
     this.#paused = false
@@ -133,14 +163,15 @@ export class Schedule {
   }
 
   /**
-   * It dies, and another one starts. Not while one is cut off: who starts then is known neither to those that are cut off
-   * nor, if Redis was emptied, do they become known to it (docs/scaling.md says what that means).
+   * It dies, and another one starts. Not where Redis was emptied as well while one is cut off: who starts then may not learn
+   * what those know, nor they of it (docs/scaling.md says what that means).
    */
   async #crash(replica: ModelReplica): Promise<void> {
-    if (this.#paused || this.#replicas.some(({ paths }) => paths.redis.silent || paths.peers.silent)) return
+    if (this.#emptiedMs !== undefined && this.#cutOff) return
     this.#steps.push(`${replica.name} dies`)
+    this.#replaced = true
     this.#replicas.splice(this.#replicas.indexOf(replica), 1)
-    await replica.crash()
+    this.#dead.push(replica.crash())
     await this.#add()
   }
 
