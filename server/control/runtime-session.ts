@@ -42,6 +42,9 @@ const TIRED_MS = 1000
 /** Messages that are a line in our log: so many at once, and per second in the long run. */
 const NOTICE_BURST = 20
 const NOTICES_PER_SECOND = 0.5
+/** Control messages, but for resets of streams, which are counted as such. A client has a handful of them in an hour. */
+const CONTROL_BURST = 300
+const CONTROLS_PER_SECOND = 20
 /** The rest of the server, as a session sees it. */
 export interface SessionContext {
   readonly replica: string
@@ -84,6 +87,7 @@ export class RuntimeSession implements Member, Route {
   #clientReady = false
   #echoed = false
   #notices: TokenBucket | undefined
+  readonly #controls = new TokenBucket(CONTROL_BURST, CONTROLS_PER_SECOND)
   #lastStream = 0
   #tiredUntil = 0
   readonly #credentials: Credentials
@@ -218,6 +222,10 @@ export class RuntimeSession implements Member, Route {
   }
 
   #control(text: string): void {
+    if (!this.#controls.take(this.#context.now())) {
+      this.end('too many control messages', CLOSE.protocolError)
+      return
+    }
     try {
       const message = parseControl(text)
       if (message !== undefined) this.#dispatch(message)

@@ -194,6 +194,13 @@ describe('the life of a session', () => {
     for (let i = 0; i < 60; i++) client.session.control({ type: 'reauth', token: fresh })
     await client.message('reauth-refused')
   })
+
+  test('W4 a flood of control messages ends the session', async () => {
+    server = await startServer()
+    const client = await dial(server)
+    for (let i = 0; i < 400; i++) client.session.control({ type: 'unheard-of' })
+    expect(await client.closed).toMatchObject({ code: 1002, reason: 'too many control messages' })
+  })
 })
 
 describe('the end of a server', () => {
