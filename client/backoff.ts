@@ -64,6 +64,15 @@ export class Backoff {
     return this.#random() * Math.min(SHORT_CAP_MS, this.#grow(this.#limits.firstMs, Math.max(0, this.#short - 1)))
   }
 
+  /**
+   * When the server asks us to leave, and again when it ends the session that was left: it may be back soon, and what failed
+   * before says nothing of that, unless it lets clients in only to drop them. The first attempt comes within `firstMs`.
+   */
+  left(livedMs: number): number {
+    if (livedMs >= SHORT_MS) this.#failures = 0
+    return this.#random() * this.#limits.firstMs
+  }
+
   /** Until another replica is tried, beside the session in service; `again` after one that came to nothing. */
   move(again: boolean): number {
     this.#moves = again ? this.#moves + 1 : 0

@@ -79,6 +79,8 @@ export class Connection {
   /** It waits for a person or a new token, not for the network. */
   #refused = false
   #wake: (() => void) | undefined
+  /** Makes it try again in so many milliseconds, if it would wait longer. */
+  #hurry: ((ms: number) => void) | undefined
   #moveTimer: NodeJS.Timeout | undefined
   #onMoved: ((move: Move) => void) | undefined
 
@@ -220,6 +222,7 @@ export class Connection {
     const { promise, resolve } = Promise.withResolvers<Outcome>()
     let closeCode = 0
     let served = false
+    let asked = false
     dialled.socket.once('close', code => {
       closeCode = code
     })
@@ -238,6 +241,8 @@ export class Connection {
         this.#moveLater(session)
       },
       onLeave: session => {
+        asked = true
+        this.#backoff.left(session.livedMs)
         if (this.current === session) {
           this.#leaving = session
           this.current = undefined
@@ -249,6 +254,7 @@ export class Connection {
         const reason = cut ? 'the network cut the connection' : told
         if (this.current === session) this.current = undefined
         if (this.#leaving === session) this.#leaving = undefined
+        if (served && asked && this.current === undefined) this.#serverGone(session)
         const refused = closeCode === CLOSE_REFUSED
         if (refused) this.#owner.onRefused(this.index, `the server ended the session: ${reason}`, 0, undefined)
         if (served) this.#owner.onDisconnected(session, this.index, reason)
@@ -261,6 +267,12 @@ export class Connection {
     })
     role.onOpen(opened)
     return promise
+  }
+
+  /** The session that we were to leave has ended, and there is no other: whoever ended it may be back at once. */
+  #serverGone({ livedMs }: ClientSession): void {
+    const inMs = this.#backoff.left(livedMs)
+    if (!this.#refused) this.#hurry?.(inMs)
   }
 
   /** The session that was to be replaced need not be kept in service any longer. */
@@ -276,10 +288,17 @@ export class Connection {
         clearTimeout(timer)
         signal.removeEventListener('abort', done)
         this.#wake = undefined
+        this.#hurry = undefined
         resolve()
       }
-      const timer = setTimeout(done, ms)
+      const endMs = performance.now() + ms
+      let timer = setTimeout(done, ms)
       this.#wake = done
+      this.#hurry = inMs => {
+        if (performance.now() + inMs >= endMs) return
+        clearTimeout(timer)
+        timer = setTimeout(done, inMs)
+      }
       if (signal.aborted) done()
       else signal.addEventListener('abort', done)
     })

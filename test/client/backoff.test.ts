@@ -28,6 +28,15 @@ describe('Backoff', () => {
     expect(Math.round(backoff.failed())).toBe(1000)
   })
 
+  it('begins anew with a server that asked us to leave, unless it does so at once', () => {
+    const backoff = new Backoff({}, most)
+    for (let i = 0; i < 5; i++) backoff.failed()
+    expect(Math.round(backoff.left(500))).toBe(1000)
+    expect(Math.round(backoff.failed())).toBe(30_000)
+    expect(Math.round(backoff.left(5000))).toBe(1000)
+    expect([backoff.failed(), backoff.failed()].map(Math.round)).toEqual([1000, 2000])
+  })
+
   it('slows down, to 5 s, where session after session dies at once', () => {
     const backoff = new Backoff({}, most)
     expect([10, 10, 10, 10, 10].map(lived => Math.round(backoff.lost(lived)))).toEqual([1000, 2000, 4000, 5000, 5000])

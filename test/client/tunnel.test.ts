@@ -30,6 +30,12 @@ function jwt(lifeS = 3600): string {
   return `${part({ alg: 'EdDSA' })}.${part({ sub: 'prod', aud: 'sallyport', iat: now, exp: now + lifeS, random })}.c2ln`
 }
 
+/** The wait after a drain is half of what it may be; the next one is none. */
+function halves(): () => number {
+  let calls = 0
+  return () => (calls++ < 2 ? 0.5 : 0)
+}
+
 function start(options: ClientOptions): Tunnel {
   const tunnel = createTunnel(options)
   open.push(tunnel)
@@ -452,6 +458,20 @@ describe('drain', () => {
     old.send({ type: 'drain', reason: 'restart', afterMs: 0, deadlineMs: 60_000 })
     expect(await old.receive('drained')).toEqual({ type: 'drained', lastStream: 0 })
     server.refusal = undefined
+    await server.serve()
+  })
+
+  it('of the server: when it has ended, it is tried at once, however long the wait was', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server, { backoff: { firstMs: 3_600_000, capMs: 3_600_000 }, random: halves() }))
+    const old = await server.serve()
+    await tunnel.connected()
+    server.refusal = 'HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\n'
+    const waiting = event(tunnel, 'reconnecting')
+    old.send({ type: 'drain', reason: 'deploy', afterMs: 0, deadlineMs: 30_000 })
+    expect((await waiting).inMs).toBe(1_800_000)
+    server.refusal = undefined
+    old.yamux.close('deployed', 1001)
     await server.serve()
   })
 
