@@ -109,6 +109,8 @@ export interface RequestSink extends BodySink {
 
 /** The downstream end, as the upstream end sees it. */
 export interface ResponseSink extends BodySink {
+  /** The peer has the stream of the exchange. */
+  acknowledged?(): void
   /** 1xx other than 101; at most 32 per exchange. */
   informational(status: number, headers: HeaderList): void
   head(response: ResponseHead): void

@@ -96,7 +96,7 @@ export interface ServerLimits {
   readonly exchangesPerAddress?: number | undefined
   readonly requestRatePerAddress?: number | undefined
   readonly byteRatePerAddress?: number | undefined
-  /** Request bodies kept to be sent again, per exchange. Default 65,536. */
+  /** Request bodies kept to be sent again, per exchange; four times as much until a session has it. Default 65,536. */
   readonly replayBytes?: number | undefined
   /** The same over all exchanges. Default 67,108,864. */
   readonly replayTotalBytes?: number | undefined

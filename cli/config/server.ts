@@ -143,7 +143,11 @@ export const serverSettings = {
   'limits.request-rate-per-address': setting(kinds.integer(0, 1_000_000), '0', 'Their requests per second.'),
   'limits.byte-rate-per-address': setting(kinds.bytes, '0', 'Their bytes of bodies per second.'),
   'limits.process-buffer': setting(kinds.bytes, '256MiB', 'Unread bytes of all sessions.'),
-  'limits.replay': setting(kinds.bytes, '64KiB', 'Request body kept to be sent again, per exchange.'),
+  'limits.replay': setting(
+    kinds.bytes,
+    '64KiB',
+    'Request body kept to be sent again, per exchange; four times as much until a session has it.',
+  ),
   'limits.replay-total': setting(kinds.bytes, '64MiB', 'The same over all exchanges.'),
   'limits.response-head': setting(
     kinds.duration,

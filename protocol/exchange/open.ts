@@ -163,6 +163,10 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
     this.#stream.consumed(bytes)
   }
 
+  acknowledged(): void {
+    this.#response.acknowledged?.()
+  }
+
   consumed(bytes: number): void {
     const content = this.#writer.left(bytes)
     if (content > 0) this.#response.consumed(content)

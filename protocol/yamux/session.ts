@@ -670,6 +670,7 @@ export class Session implements BudgetMember {
       const full = this.#session.#full
       stream.acknowledged = true
       this.#session.#unacknowledged.delete(stream)
+      stream.handler.acknowledged?.()
       if (full) this.#session.#tellRoom()
     }
 

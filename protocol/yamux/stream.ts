@@ -24,6 +24,8 @@ export interface StreamHandler {
   reset(code: ResetCode): void
   /** So many of our queued bytes left for the wire. */
   consumed(bytes: number): void
+  /** The peer has the stream that we opened; called before what comes with that. */
+  acknowledged?(): void
   /** The session is about to end: a good moment to finish what would go on for ever. */
   leave?(): void
 }

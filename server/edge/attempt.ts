@@ -35,6 +35,10 @@ export class Attempt implements ResponseSink {
     this.#exchange.failed(this, error)
   }
 
+  acknowledged(): void {
+    this.#exchange.acknowledged(this)
+  }
+
   consumed(bytes: number): void {
     this.#exchange.requestConsumed(this, bytes)
   }

@@ -89,7 +89,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.runtime = runtime
     this.request = request
     this.response = response
-    this.#replay = new Replay(edge.replayBudget, request.bodyBytes)
+    this.#replay = new Replay(edge.replayBudget)
     this.#usage = usage
     this.#choice = new Choice(edge, runtime ?? '')
     if (edge.responseHeadMs > 0) this.#deadline = new Deadline(edge.responseHeadMs, () => this.#late())
@@ -112,6 +112,7 @@ export class EdgeExchange implements RequestSink, Waiter {
       return
     }
     const attempt = new Attempt(this, route)
+    this.#replay.taken = false
     try {
       const stream = route.open()
       this.#route = route
@@ -199,6 +200,16 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.#responseEnded = true
     if (this.#status !== 101 || this.#requestEnded) this.#finish()
     this.response.end(trailers)
+  }
+
+  /** The peer has the stream. If it refused the exchange at once, that is heard in this turn. */
+  acknowledged(attempt: Attempt): void {
+    if (this.#replay.long) setImmediate(() => this.#taken(attempt))
+    else this.#taken(attempt)
+  }
+
+  #taken(attempt: Attempt): void {
+    if (attempt === this.#attempt) this.#replay.taken = true
   }
 
   requestConsumed(attempt: Attempt, bytes: number): void {

@@ -13,18 +13,21 @@ export class ReplayBudget {
   }
 }
 
+/** Of a body that may still be refused so many times the bound are kept: about what leaves until that is known. */
+const UNTAKEN = 4
+
 export class Replay {
   readonly #budget: ReplayBudget
   #chunks: Uint8Array[] | undefined
   #keepAll = false
+  #taken = false
   bytes = 0
   /** Everything that came of the body is here. */
-  whole: boolean
+  whole = true
   trailers: HeaderList | undefined
 
-  constructor(budget: ReplayBudget, bodyBytes: number) {
+  constructor(budget: ReplayBudget) {
     this.#budget = budget
-    this.whole = bodyBytes <= budget.perExchange
   }
 
   get chunks(): readonly Uint8Array[] {
@@ -36,10 +39,23 @@ export class Replay {
    * comes.
    */
   set keepAll(keep: boolean) {
-    if (keep === this.#keepAll) return
     this.#keepAll = keep
-    if (keep) this.whole = true
-    else if (!this.#fits(0)) this.release()
+    this.#trim()
+  }
+
+  /** More of it is kept than will be once the peer has taken it. */
+  get long(): boolean {
+    return this.bytes > this.#budget.perExchange
+  }
+
+  /** Whether the peer that it is sent to has it. Until then it may refuse it unread, and more is kept. */
+  set taken(taken: boolean) {
+    this.#taken = taken
+    this.#trim()
+  }
+
+  #trim(): void {
+    if (!this.#keepAll && !this.#fits(0)) this.release()
   }
 
   add(chunk: Uint8Array): void {
@@ -58,7 +74,8 @@ export class Replay {
   }
 
   #fits(more: number): boolean {
-    return this.bytes + more <= this.#budget.perExchange && this.#budget.used + more <= this.#budget.total
+    const { perExchange, total, used } = this.#budget
+    return this.bytes + more <= perExchange * (this.#taken ? 1 : UNTAKEN) && used + more <= total
   }
 
   /** It can no longer be sent again. */

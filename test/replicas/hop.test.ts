@@ -273,7 +273,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       session.close('done')
     })
 
-    test('refuse for a moment is asked for again, though the directory says nothing new', async () => {
+    test.each([0, 100_000])('refuse for a moment is asked again with %i bytes, without any news', async bytes => {
       near = await replicas.add()
       const { tls } = await peerOptions()
       const replica = createTlsServer({ ...peerTlsOptions(tls as never), requestCert: true })
@@ -296,7 +296,9 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       const { port } = replica.address() as { port: number }
       await enter('r9~1', port)
       await until(() => near.stats().peers!.connected === 1)
-      expect((await call(near, HOST)).status).toBe(204)
+      const body = 'x'.repeat(bytes)
+      const headers = { 'content-length': `${bytes}` }
+      expect((await call(near, HOST, '/', { method: 'POST', body, headers })).status).toBe(204)
       expect(near.stats().peers!.sent).toBe(3)
       replica.close()
     })

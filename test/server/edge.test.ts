@@ -13,6 +13,7 @@ import {
   call,
   DOMAIN,
   dial,
+  echo,
   event,
   hanging,
   ignoring,
@@ -250,10 +251,25 @@ describe('sent again or not', () => {
     const calling = call(server, HOST, '/', { body: 'x'.repeat(bytes), headers: { 'content-length': `${bytes}` } })
     await victim.begun
     await dial(server, { hello: { connection: 1 } })
+    // What is over the bound is let go as soon as the session has it.
+    while (server.stats().replayBytes > 1000) await new Promise(resolve => setImmediate(resolve))
     first.ws.terminate()
     const answer = await calling
     expect(answer.status).toBe(status)
     if (status === 200) expect(answer.text).toBe(`GET / ${'x'.repeat(bytes)}`)
+    expect(server.stats()).toMatchObject({ replayBytes: 0, exchanges: 0 })
+  })
+
+  test('a body over the bound goes to another session if the first refuses it', async () => {
+    await start()
+    let refusals = 1
+    const handler: ExchangeHandler = (...args) => (refusals-- > 0 ? new Refusal('draining') : echo(...args))
+    await dial(server, { handler })
+    await dial(server, { handler, hello: { connection: 1 } })
+    const body = 'z'.repeat(200_000)
+    const headers = { 'content-length': `${body.length}` }
+    const answer = await call(server, HOST, '/', { method: 'POST', body, headers })
+    expect([answer.status, answer.text === `POST / ${body}`]).toEqual([200, true])
     expect(server.stats()).toMatchObject({ replayBytes: 0, exchanges: 0 })
   })
 

@@ -63,8 +63,10 @@ describe('policies', () => {
 describe('replay', () => {
   test('keeps what comes up to the bound of one exchange and of all', () => {
     const budget = new ReplayBudget(100, 150)
-    const one = new Replay(budget, -1)
-    const two = new Replay(budget, 60)
+    const one = new Replay(budget)
+    const two = new Replay(budget)
+    one.taken = true
+    two.taken = true
     one.add(new Uint8Array(90))
     two.add(new Uint8Array(60))
     expect([one.whole, two.whole, budget.used]).toEqual([true, true, 150])
@@ -73,11 +75,23 @@ describe('replay', () => {
     two.release()
     two.release()
     expect(budget.used).toBe(0)
-    expect(new Replay(budget, 101).whole).toBe(false)
+  })
+
+  test('keeps more until the peer has taken it', () => {
+    const budget = new ReplayBudget(100, 450)
+    const [one, two] = [new Replay(budget), new Replay(budget)]
+    one.add(new Uint8Array(400))
+    two.add(new Uint8Array(51))
+    expect([one.whole, one.long, two.whole, budget.used]).toEqual([true, true, false, 400])
+    one.taken = true
+    expect([one.whole, budget.used]).toEqual([false, 0])
+    const three = new Replay(budget)
+    three.add(new Uint8Array(401))
+    expect([three.whole, budget.used]).toEqual([false, 0])
   })
 
   test('a small piece of a large buffer is copied', () => {
-    const replay = new Replay(new ReplayBudget(100, 100), -1)
+    const replay = new Replay(new ReplayBudget(100, 100))
     const large = Buffer.alloc(65_536, 'a')
     replay.add(large.subarray(0, 10))
     large.fill('b')
