@@ -1,3 +1,4 @@
+import { ZERO } from './clock.ts'
 import { SPEC_WINDOW_BYTES } from './frame.ts'
 import type { ReceiveWindow } from './receive-window.ts'
 
@@ -16,7 +17,7 @@ export class CreditAdvance {
   #advancedBytes = 0
   #usualBytes = 0
   #olderBytes = 0
-  #spanBegan = 0
+  #spanBegan = ZERO
 
   constructor(limitBytes: number) {
     this.#limitBytes = limitBytes

@@ -43,3 +43,9 @@ export class DeadlineTimer {
     this.#at = Number.NEGATIVE_INFINITY
   }
 }
+
+/**
+ * Zero, for fields that come to hold fractions or more than 2^31. V8 lays such a field out as a double from the start; one
+ * that began as a small integer changes the layout of its object on the way, and with it all compiled code that knew it goes.
+ */
+export const ZERO = -0

@@ -1,3 +1,5 @@
+import { ZERO } from './clock.ts'
+
 /** Bytes that may always be under way, however slow the session is. */
 export const MIN_UNDELIVERED_BYTES = 256 * 1024
 /** Bytes that may be under way at most, however fast the session is. */
@@ -46,28 +48,28 @@ export interface DeliveryMark {
  * Pure: the owner says what was sent, when pings were placed and when their answers came.
  */
 export class Delivery {
-  sentBytes = 0
-  #deliveredBytes = 0
-  #deliveredAt = 0
-  #deliveredPlacedAt = 0
-  #bytesPerMs = 0
-  #olderBytesPerMs = 0
-  #rateSpanBegan = 0
+  sentBytes = ZERO
+  #deliveredBytes = ZERO
+  #deliveredAt = ZERO
+  #deliveredPlacedAt = ZERO
+  #bytesPerMs = ZERO
+  #olderBytesPerMs = ZERO
+  #rateSpanBegan = ZERO
   #leastRttMs = Number.POSITIVE_INFINITY
   #olderLeastRttMs = Number.POSITIVE_INFINITY
-  #spanBegan = 0
-  #smoothedRttMs = 0
+  #spanBegan = ZERO
+  #smoothedRttMs = ZERO
   #limitBytes = MIN_UNDELIVERED_BYTES
   /** Since when the path is kept half empty, to see its round trip without our own queue; 0: it is not. */
-  #probeBegan = 0
+  #probeBegan = ZERO
   #headroom: number = HEADROOM.starting
   /** A round trip ends with the answer to a ping that was placed after its beginning; the rate is compared at each. */
-  #roundBegan = 0
-  #roundBytesPerMs = 0
+  #roundBegan = ZERO
+  #roundBytesPerMs = ZERO
   #flatRounds = 0
   /** When the path will have taken what was sent, at the pace; and how much of `sentBytes` counts in it. */
-  #pacedAt = 0
-  #pacedBytes = 0
+  #pacedAt = ZERO
+  #pacedBytes = ZERO
 
   get undeliveredBytes(): number {
     return this.sentBytes - this.#deliveredBytes

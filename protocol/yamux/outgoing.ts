@@ -1,5 +1,5 @@
 import { HEADROOM_BYTES, type Transport } from '../transport.ts'
-import type { Clock } from './clock.ts'
+import { type Clock, ZERO } from './clock.ts'
 import { Delivery, type DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, HEADER_BYTES, writeHeader } from './frame.ts'
 import { type BufferPool, POOL_BUFFER_BYTES } from './pool.ts'
@@ -80,10 +80,10 @@ export class Outgoing {
   readonly #inFlightBuffers: (Buffer | undefined)[] = []
   readonly #inFlightSizes: number[] = []
   #unsentBytes = 0
-  #progressAt = 0
+  #progressAt = ZERO
   #pingsOut = 0
-  #markedBytes = 0
-  bytesOut = 0
+  #markedBytes = ZERO
+  bytesOut = ZERO
 
   constructor(transport: Transport, pool: BufferPool, clock: Clock, owner: OutgoingOwner) {
     this.#transport = transport

@@ -4,7 +4,7 @@ import { type Logger, noLogger } from '../log.ts'
 import type { Transport, TransportHandler } from '../transport.ts'
 import { CreditAdvance } from './advance.ts'
 import { type BudgetMember, BufferBudget, PRESSURE } from './budget.ts'
-import { type Clock, DeadlineTimer, systemClock } from './clock.ts'
+import { type Clock, DeadlineTimer, systemClock, ZERO } from './clock.ts'
 import { FrameDecoder } from './decoder.ts'
 import type { DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, GoAwayCode } from './frame.ts'
@@ -93,7 +93,7 @@ export class Session implements BudgetMember {
   #lastPeerId = 0
   #nextPingAt: number
   #ackAt = Number.POSITIVE_INFINITY
-  #bytesIn = 0
+  #bytesIn = ZERO
   #bufferedBytes = 0
   #goAwaySent = false
   #goAwayReceived = false

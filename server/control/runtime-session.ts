@@ -4,6 +4,7 @@
  *
  *     hello -> open -> (draining ->) closed
  */
+
 import { performance } from 'node:perf_hooks'
 import {
   type ControlMessage,
@@ -19,6 +20,7 @@ import type { Cidrs } from '../../protocol/forwarded.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { Transport } from '../../protocol/transport.ts'
 import type { BufferBudget } from '../../protocol/yamux/budget.ts'
+import { ZERO } from '../../protocol/yamux/clock.ts'
 import { clampWindow, TokenBucket } from '../../protocol/yamux/limits.ts'
 import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import type { Stream } from '../../protocol/yamux/stream.ts'
@@ -89,7 +91,7 @@ export class RuntimeSession implements Member, Route {
   #notices: TokenBucket | undefined
   readonly #controls = new TokenBucket(CONTROL_BURST, CONTROLS_PER_SECOND)
   #lastStream = 0
-  #tiredUntil = 0
+  #tiredUntil = ZERO
   readonly #credentials: Credentials
   /** Made when the session begins to leave; most sessions are idle, and many. */
   #departure: Departure | undefined
