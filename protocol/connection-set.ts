@@ -14,6 +14,11 @@ export interface ManagedConnection {
 /** Callers who send now and then meet the end of their connection in an answer, not in place of one. */
 const MOST_PATIENCE_MS = 2000
 
+/** How long connections still bring requests, of the `graceMs` in which they close. */
+export function patienceOf(graceMs: number): number {
+  return Math.min(MOST_PATIENCE_MS, graceMs / 2)
+}
+
 export class ConnectionSet {
   readonly #all = new Set<ManagedConnection>()
   #closing = false
@@ -49,7 +54,7 @@ export class ConnectionSet {
   /** Resolves once all connections are gone, which is after `graceMs` at the latest. */
   close(graceMs: number): Promise<void> {
     this.#closing = true
-    this.#patienceMs = Math.min(MOST_PATIENCE_MS, graceMs / 2)
+    this.#patienceMs = patienceOf(graceMs)
     for (const connection of this.#all) connection.close(this.#patienceMs)
     if (this.#all.size === 0) return Promise.resolve()
     return new Promise(resolve => {

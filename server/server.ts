@@ -3,6 +3,7 @@ import type { Server as HttpServer } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
+import { patienceOf } from '../protocol/connection-set.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
@@ -317,10 +318,13 @@ export class Server {
   async #drain(graceMs: number): Promise<void> {
     const { drainDelayMs } = this.#settings
     if (graceMs > 0 && drainDelayMs > 0) await pause(drainDelayMs)
-    const callersGone = this.#doors.stop(graceMs)
     const over = new AbortController()
+    const callersGone = this.#doors.stop(graceMs)
+    const callersSilent = Promise.race([callersGone, pause(patienceOf(graceMs), over.signal)])
+    // What other replicas hand over until the sessions take no more needs time to end.
+    const until = this.#replicas.peers === undefined ? callersGone : callersSilent
     void pause(untilFarewell(graceMs), over.signal).then(() => this.#replicas.peers?.leave())
-    await Promise.all([callersGone, this.#sessions.drain('the server stops', graceMs, callersGone)])
+    await Promise.all([callersGone, this.#sessions.drain('the server stops', graceMs, until)])
     over.abort()
   }
 

@@ -214,12 +214,12 @@ export class Sessions {
 
   /**
    * Asks all clients to leave, each at its own time; resolves when none is left, at the latest after `graceMs`. Until
-   * `callersGone` their sessions still take exchanges.
+   * `until` resolves their sessions still take exchanges.
    */
-  async drain(reason: string, graceMs: number, callersGone: Promise<unknown>): Promise<void> {
+  async drain(reason: string, graceMs: number, until: Promise<unknown>): Promise<void> {
     this.#draining = true
     const spreadMs = Math.min(this.#options.settings.drainSpreadMs, graceMs / 2)
-    for (const session of this.#all) session.drain(reason, Math.floor(Math.random() * spreadMs), graceMs, callersGone)
+    for (const session of this.#all) session.drain(reason, Math.floor(Math.random() * spreadMs), graceMs, until)
     if (this.#all.size === 0) return
     await new Promise<void>(resolve => {
       const timer = setTimeout(resolve, graceMs)

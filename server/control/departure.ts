@@ -5,7 +5,10 @@
 import type { Drain } from '../../protocol/control.ts'
 import type { Guard } from './guard.ts'
 
-/** How long a client that was asked to leave has to open another session, before this one gets no new exchanges. */
+/**
+ * How long a client that was asked to leave has to open another session, before this one gets no new exchanges; at most
+ * half of what is left to those that it has.
+ */
 const MOVE_MS = 5000
 /** Before a session ends, WebSockets that are told to close have so long to answer. */
 const FAREWELL_MS = 1000
@@ -51,7 +54,7 @@ export class Departure {
       else void until.then(() => finish())
     })
     clearTimeout(this.#moving)
-    this.#moving = setTimeout(this.#onMoved, afterMs + MOVE_MS).unref()
+    this.#moving = setTimeout(this.#onMoved, afterMs + Math.min(MOVE_MS, (deadlineMs - afterMs) / 2)).unref()
     this.#endBy(deadlineMs, code)
   }
 

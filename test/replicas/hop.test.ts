@@ -193,6 +193,31 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect((await calling).text).toBe('back')
   })
 
+  test('that its replica took while it stops has time to end, however long callers stay there', async () => {
+    await start()
+    const endless = hanging()
+    const posted = hanging()
+    const client = await dial(far, {
+      handler: (preamble, request, response) =>
+        (request.method === 'POST' ? posted : endless).handler(preamble, request, response),
+    })
+    const staying = call(far, HOST)
+    const events = await endless.begun
+    events.head({ status: 200, headers: [], bodyBytes: -1 })
+    const closing = far.close({ graceMs: 20_000 })
+    await client.message('drain')
+    client.session.control({ type: 'drained', lastStream: 0 })
+    const calling = call(near, HOST, '/', { method: 'POST' })
+    const response = await posted.begun
+    await until(() => far.sessions()[0]!.state === 'draining')
+    await dial(near, { hello: { connection: 1 }, handler: always('near', 200) })
+    expect((await call(near, HOST, '/', { method: 'POST' })).text).toBe('near')
+    answer(response, 200, 'finished')
+    expect((await calling).text).toBe('finished')
+    events.end([])
+    await Promise.all([staying, closing])
+  })
+
   test('for a runtime that nobody knows fails at once', async () => {
     await start()
     const startedMs = performance.now()
