@@ -1,35 +1,18 @@
 /** Stands in for a head that could not be read. */
 import type { Buffer } from 'node:buffer'
-import type { HeaderList } from '../exchange.ts'
+import { unreadRequest } from '../unread-request.ts'
 import type { RequestHead } from './request-head.ts'
 
 /** As much as a head may have, and then some. */
 const MOST_BYTES = 32 * 1024
 const TARGET = /^(?:\r\n)?([^\s]*) ?([^\s]*)/
 
-/**
- * What an answer of our own depends on: whether it is HEAD, and whose page asks for what. Read leniently, since nothing
- * is forwarded on its word, and an origin counts only where a policy names it.
- */
+/** Read leniently, since nothing is forwarded on its word, and an origin counts only where a policy names it. */
 export function unreadHead(bytes: Buffer | undefined): RequestHead {
   const text = bytes?.toString('latin1', 0, MOST_BYTES) ?? ''
-  const [, method, path = ''] = TARGET.exec(text) ?? []
-  const origin = field(text, 'origin')
-  const headers: HeaderList = origin === undefined ? [] : ['origin', origin]
+  const [, method, path] = TARGET.exec(text) ?? []
   return {
-    request: {
-      method: method === 'HEAD' ? 'HEAD' : 'GET',
-      authority: field(text, 'host') ?? '',
-      path,
-      headers,
-      bodyBytes: 0,
-      upgrade: false,
-      peerAddress: '',
-      encrypted: false,
-      caller: undefined,
-      requestId: '',
-      exchangeId: undefined,
-    },
+    request: unreadRequest({ method, path, authority: field(text, 'host'), origin: field(text, 'origin') }, 0),
     http10: false,
     keepAlive: false,
     expectsContinue: false,

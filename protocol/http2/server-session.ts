@@ -10,6 +10,7 @@ import type { Http1ServerOptions } from '../http1/server-connection.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { noLogger } from '../log.ts'
 import { resetSocket } from '../reset-socket.ts'
+import { unreadRequest } from '../unread-request.ts'
 import { Watch } from '../watch.ts'
 import { RateLimit } from './rate-limit.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
@@ -281,25 +282,13 @@ function sessionOptions(limits: HttpLimits) {
   }
 }
 
-/** What an answer of our own depends on: whether it is HEAD, and whose page asks for what. */
 function refusedRequest(raw: readonly string[]): HttpRequest {
   const read = (name: string) => {
     for (let i = 0; i < raw.length; i += 2) if (raw[i] === name) return raw[i + 1]
     return undefined
   }
-  const origin = read('origin')
-  return {
-    method: read(':method') === 'HEAD' ? 'HEAD' : 'GET',
-    authority: read(':authority') ?? read('host') ?? '',
-    path: read(':path') ?? '',
-    headers: origin === undefined ? [] : ['origin', origin],
-    // Whatever it has of a body is cut off behind the answer.
-    bodyBytes: BODY_UNKNOWN,
-    upgrade: false,
-    peerAddress: '',
-    encrypted: false,
-    caller: undefined,
-    requestId: '',
-    exchangeId: undefined,
-  }
+  const authority = read(':authority') ?? read('host')
+  const head = { method: read(':method'), authority, path: read(':path'), origin: read('origin') }
+  // Whatever it has of a body is cut off behind the answer.
+  return unreadRequest(head, BODY_UNKNOWN)
 }

@@ -35,7 +35,7 @@ export class CreditAdvance {
     if (neededBytes * 2 >= window.sizeBytes) this.release(window)
   }
 
-  /** What a stream should get when it opens; 0 where its first window will do. */
+  /** Whether a stream should get credit when it opens: its first window of `windowBytes` will not do. */
   isWorthwhile(windowBytes: number, rttMs: number, now: number): boolean {
     return rttMs >= LONG_PATH_MS && this.#usual(now) > windowBytes
   }

@@ -317,8 +317,7 @@ export class Session implements BudgetMember {
   #refusal(): string | undefined {
     if (this.#state !== 'open') return 'the session is closed'
     if (this.#goAwayReceived) return 'the peer takes no new streams'
-    if (this.#streams.size >= this.#mostStreams) return 'too many streams in the session'
-    if (this.#unacknowledged.size >= this.#backlog) return 'too many streams that the peer has not taken'
+    if (this.#fullOf !== undefined) return `too many streams ${this.#fullOf}`
     if (this.#nextId > LAST_ID) return 'the session has no stream ids left'
     return undefined
   }
@@ -382,7 +381,6 @@ export class Session implements BudgetMember {
     if (!stream.finReceived || !stream.finSent || stream.closed) return
     stream.closed = true
     this.#remove(stream)
-    this.#advance.release(stream.receive)
     if (this.#streams.size === 0) this.#options.onIdle?.()
   }
 
@@ -408,20 +406,23 @@ export class Session implements BudgetMember {
     stream.closed = true
     stream.queue.clear()
     this.#remove(stream)
-    this.#advance.release(stream.receive)
     this.#release(stream.receive.consume(stream.unreadBytes))
     if (this.#streams.size === 0 && this.#state === 'open') this.#options.onIdle?.()
   }
 
   #remove(stream: Stream): void {
-    const full = this.#full
+    const wasFull = this.#fullOf !== undefined
     this.#streams.delete(stream.id)
     this.#unacknowledged.delete(stream)
-    if (full) this.#tellRoom()
+    this.#advance.release(stream.receive)
+    if (wasFull) this.#tellRoom()
   }
 
-  get #full(): boolean {
-    return this.#streams.size >= this.#mostStreams || this.#unacknowledged.size >= this.#backlog
+  /** Of which streams there are as many as can be. */
+  get #fullOf(): string | undefined {
+    if (this.#streams.size >= this.#mostStreams) return 'in the session'
+    if (this.#unacknowledged.size >= this.#backlog) return 'that the peer has not taken'
+    return undefined
   }
 
   #tellRoom(): void {
@@ -667,11 +668,11 @@ export class Session implements BudgetMember {
     }
 
     acknowledged(stream: Stream): void {
-      const full = this.#session.#full
+      const wasFull = this.#session.#fullOf !== undefined
       stream.acknowledged = true
       this.#session.#unacknowledged.delete(stream)
       stream.handler.acknowledged?.()
-      if (full) this.#session.#tellRoom()
+      if (wasFull) this.#session.#tellRoom()
     }
 
     credited(stream: Stream, bytes: number): void {

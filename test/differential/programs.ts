@@ -1,5 +1,4 @@
 /** The three upstreams, each of which tells what it saw: Node in this process, nginx and Apache as processes of ours. */
-import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import {
@@ -9,13 +8,13 @@ import {
   type RequestListener,
   type ServerResponse,
 } from 'node:http'
-import { type AddressInfo, connect, createServer as createNetServer, type Server, type Socket } from 'node:net'
+import { type AddressInfo, createServer as createNetServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ByteReader } from '../support/byte-reader.ts'
 import { bodyForm, collect, readBody, readHead, value, writeFields } from '../support/http1-wire.ts'
 import { program } from '../support/needs.ts'
-import { freePort } from '../support/proxy-program.ts'
+import { freePort, startProxyProgram } from '../support/proxy-program.ts'
 import { CONNECTION_FIELD, md5, REPORT_FIELD, type Report, writeReport } from './reports.ts'
 
 export interface Upstream {
@@ -232,33 +231,10 @@ async function start(name: string, plan: (folder: string) => Plan): Promise<Omit
   const { file, config, args } = plan(folder)
   const port = await freePort()
   await writeFile(join(folder, file), config(port))
-  const child = spawn(program(name), args, { stdio: ['ignore', 'ignore', 'pipe'] })
-  const gone = once(child, 'exit')
-  let said = ''
-  child.stderr.on('data', text => {
-    said = (said + text).slice(-2000)
-  })
-  await untilOpen(port, child).catch(error => {
-    throw new Error(`${name}: ${error.message}: ${said}`)
-  })
+  const running = await startProxyProgram(program(name), args, port)
   const stop = async () => {
-    if (child.exitCode === null) child.kill('SIGTERM')
-    await gone
+    await running.stop()
     await rm(folder, { recursive: true, force: true })
   }
   return { port, stop }
-}
-
-/** Neither says when it listens. */
-async function untilOpen(port: number, child: ChildProcess): Promise<void> {
-  for (;;) {
-    if (child.exitCode !== null) throw new Error(`ended with ${child.exitCode}`)
-    const socket = connect(port, '127.0.0.1')
-    const opened = await Promise.race([
-      once(socket, 'connect').then(() => true),
-      once(socket, 'error').then(() => false),
-    ]).catch(() => false)
-    socket.destroy()
-    if (opened) return
-  }
 }

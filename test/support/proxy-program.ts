@@ -11,6 +11,7 @@ export interface ProxyProgram {
 /** Starts a program that stays in the foreground; resolves when it listens on `port`. */
 export async function startProxyProgram(program: string, args: readonly string[], port: number): Promise<ProxyProgram> {
   const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] })
+  const gone = once(child, 'exit')
   let said = ''
   child.stderr.on('data', text => {
     said = (said + text).slice(-2000)
@@ -19,7 +20,6 @@ export async function startProxyProgram(program: string, args: readonly string[]
     throw new Error(`${program}: ${error.message}: ${said}`)
   })
   const stop = async () => {
-    const gone = once(child, 'exit')
     if (child.exitCode === null) child.kill('SIGTERM')
     await gone
   }
