@@ -78,6 +78,8 @@ export interface ServerLimits {
   readonly handshakesWaiting?: number | undefined
   /** The same for one address. Default 256. */
   readonly handshakesWaitingPerAddress?: number | undefined
+  /** Handshakes begun whose client has not said hello; one more ends the oldest. Default 1,024. */
+  readonly handshakesUnderWay?: number | undefined
   /** Sessions of all runtimes. Default 20,000. */
   readonly sessions?: number | undefined
   /** Sessions of one runtime, over all of its instances. Default 64. */
@@ -186,6 +188,7 @@ export const DEFAULT_LIMITS: ResolvedLimits = {
   handshakeBudget: 0.3,
   handshakesWaiting: 4096,
   handshakesWaitingPerAddress: 256,
+  handshakesUnderWay: 1024,
   sessions: 20_000,
   sessionsPerRuntime: 64,
   sessionsPerAddress: 0,

@@ -148,6 +148,7 @@ function limits(config: ServerConfig): ServerLimits {
     handshakeBudget: config['limits.handshake-budget'],
     handshakesWaiting: config['limits.handshakes-waiting'],
     handshakesWaitingPerAddress: config['limits.handshakes-waiting-per-address'],
+    handshakesUnderWay: config['limits.handshakes-under-way'],
     sessions: config['limits.sessions'],
     sessionsPerRuntime: config['limits.sessions-per-runtime'],
     sessionsPerAddress: config['limits.sessions-per-address'],

@@ -18,13 +18,14 @@ export interface IntakeOptions {
   readonly logger: Logger
   /** Begins TLS, or reads the request: its first bytes are there. */
   readonly onAdmitted: (socket: Socket) => void
-  /** A connection was closed because too many wait. */
+  /** A connection was closed because too many wait, or are under way. */
   readonly onFull: (address: string) => void
 }
 
 /** A handshake under way. */
 export interface Pending {
   readonly address: string
+  readonly socket: Socket
   /** It took so much of the event loop's time. */
   charge(costMs: number): void
   /** Its deadline has no meaning any more. */
@@ -136,6 +137,7 @@ export class Intake {
 
   /** One deadline from here to `hello`. */
   #track(socket: Socket, address: string, charge: (costMs: number) => void): Pending {
+    this.#makeRoom()
     const key = keyOf(socket)
     const timer = setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs)
     // What a session does not need any more must not hang on its socket as long as it lives.
@@ -148,10 +150,20 @@ export class Intake {
       settle()
       charge(0)
     }
-    const pending: Pending = { address, charge, settle }
+    const pending: Pending = { address, socket, charge, settle }
     this.#pending.set(key, pending)
     socket.on('close', onClose)
     return pending
+  }
+
+  /** The oldest had most time: whoever means it needs some round trips. */
+  #makeRoom(): void {
+    if (this.#pending.size < this.#options.limits.handshakesUnderWay) return
+    const [oldest] = this.#pending.values()
+    oldest?.settle()
+    oldest?.charge(0)
+    oldest?.socket.destroy()
+    if (oldest !== undefined) this.#options.onFull(oldest.address)
   }
 
   /** Lets nobody in any more; those whose handshake is under way keep their deadline. */

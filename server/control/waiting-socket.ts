@@ -1,5 +1,9 @@
-/** A connection that waits to be let in: silent at first, then with bytes, of which few are held. */
+/**
+ * A connection that waits to be let in: silent at first, then with bytes, of which few are held. It is ready once its
+ * ClientHello is whole, since half of one costs TLS as much memory as a whole one.
+ */
 import type { Socket } from 'node:net'
+import { readServerName } from '../socket/client-hello.ts'
 import type { Candidate } from './admission.ts'
 
 /** More than a ClientHello, or a request without TLS, ever has. */
@@ -7,9 +11,9 @@ const MAX_BYTES = 16 * 1024
 
 export interface WaitingOptions {
   readonly address: string
-  /** Within this time its first bytes have come, or it is closed. */
+  /** Within this time its ClientHello, or without TLS its first bytes, have come, or it is closed. */
   readonly silentMs: number
-  /** Its first bytes are there. Called once, after `listen`. */
+  /** They have come. Called once, after `listen`. */
   readonly onReady: (candidate: Candidate) => void
   /** It is let in; its bytes are put back. */
   readonly onAdmitted: () => void
@@ -24,6 +28,7 @@ export class WaitingSocket implements Candidate {
   readonly #options: WaitingOptions
   readonly #timer: NodeJS.Timeout
   #seen: Buffer | undefined
+  #ready = false
 
   constructor(socket: Socket, options: WaitingOptions) {
     this.address = options.address
@@ -42,10 +47,10 @@ export class WaitingSocket implements Candidate {
   readonly #onReadable = (): void => {
     const chunk: Buffer | null = this.#socket.read()
     if (chunk === null) return
-    const first = this.#seen === undefined
     this.#seen = this.#seen === undefined ? chunk : Buffer.concat([this.#seen, chunk])
     if (this.#seen.length > MAX_BYTES) this.#socket.destroy()
-    else if (first) {
+    else if (!this.#ready && readServerName(this.#seen).done) {
+      this.#ready = true
       clearTimeout(this.#timer)
       this.#options.onReady(this)
     }

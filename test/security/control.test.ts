@@ -1,4 +1,5 @@
 /** security.md, "Control endpoint": W1 to W9. */
+import { once } from 'node:events'
 import { connect as connectTcp, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { CompactSign, importJWK, SignJWT } from 'jose'
@@ -19,6 +20,7 @@ import {
   startServer,
   token,
 } from '../server/fixture.ts'
+import { clientHello } from '../support/client-hello.ts'
 import { long } from '../support/needs.ts'
 
 let server: Server
@@ -163,6 +165,43 @@ describe('W2 the handshake is bounded', () => {
     expect(server.stats().handshakesWaiting).toBe(200)
     client.ws.terminate()
     for (const socket of silent) socket.destroy()
+  })
+
+  test('half a ClientHello waits like silence, and begins no TLS', async () => {
+    await start({ limits: { handshakeMs: 60_000 } })
+    const { host, port } = server.controlAddress!
+    const hello = await clientHello(CONTROL_NAME)
+    const raw = connectTcp({ host, port })
+    raw.write(hello.subarray(0, hello.length - 1))
+    const client = await dial(server)
+    expect(server.stats().handshakesWaiting).toBe(1)
+    raw.write(hello.subarray(hello.length - 1))
+    // The answer: ServerHello.
+    expect((await once(raw, 'data'))[0][0]).toBe(22)
+    expect(server.stats().handshakesWaiting).toBe(0)
+    client.ws.terminate()
+    raw.destroy()
+  })
+
+  test('of the handshakes under way the oldest ends when one more begins', async () => {
+    await start({ limits: { handshakesUnderWay: 8, handshakeMs: 60_000 } })
+    const { host, port } = server.controlAddress!
+    const hello = await clientHello(CONTROL_NAME)
+    const stalled: Socket[] = []
+    const ended: Socket[] = []
+    for (let i = 0; i < 8; i++) {
+      const raw = connectTcp({ host, port })
+      raw.on('error', () => {}).once('close', () => ended.push(raw))
+      raw.write(hello)
+      await once(raw, 'data')
+      raw.resume()
+      stalled.push(raw)
+    }
+    const client = await dial(server)
+    await vi.waitFor(() => expect(ended).toEqual([stalled[0]]))
+    expect(server.stats().handshakesRefused['queue-full']).toBe(1)
+    client.ws.terminate()
+    for (const raw of stalled) raw.destroy()
   })
 
   test('the address comes from PROXY protocol v2, of trusted proxies only', async () => {

@@ -4,6 +4,7 @@ import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'n
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { readServerName } from '../../server/socket/client-hello.ts'
+import { clientHello } from '../support/client-hello.ts'
 import {
   always,
   CONTROL_NAME,
@@ -117,16 +118,7 @@ describe('one address for the edge and the control endpoint', () => {
 })
 
 test('the server name is read at every cut, and bytes that are no ClientHello have none', async () => {
-  const hello = await new Promise<Buffer>(resolve => {
-    const wire = new Duplex({
-      read() {},
-      write(chunk, _encoding, callback) {
-        resolve(chunk)
-        callback()
-      },
-    })
-    connectTls({ socket: wire, servername: 'Name.Example.com' }).on('error', () => {})
-  })
+  const hello = await clientHello('Name.Example.com')
   for (let i = 0; i < hello.length; i++) expect(readServerName(hello.subarray(0, i))).toEqual({ done: false })
   expect(readServerName(hello)).toEqual({ done: true, name: 'name.example.com' })
   // Two records for one handshake message.

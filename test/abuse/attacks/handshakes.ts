@@ -5,18 +5,19 @@ import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { createKeys, createToken } from '../../../certs/index.ts'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../../protocol/control.ts'
+import { clientHello } from '../../support/client-hello.ts'
 import { type Attack, each, scaled } from '../attack.ts'
 import type { World } from '../world.ts'
 
 /** As many addresses as an attacker has; the queue is shared fairly among them. */
 const ADDRESSES = 40
 
-/** The beginning of a ClientHello, of which the rest never comes. */
-const HALF_A_HELLO = Buffer.from('16030100fa010000f60303', 'hex')
-
+/** Silence, half a ClientHello, or a whole one and no more. */
 const halfOpen: Attack = {
   name: 'half-open handshakes',
   async round(world, share) {
+    const hello = await clientHello('localhost')
+    const beginnings = [undefined, hello.subarray(0, hello.length / 2), hello]
     const sockets = new Set<Socket>()
     await each(scaled(10_000, share), 200, async n => {
       const localAddress = `127.0.1.${1 + (n % ADDRESSES)}`
@@ -24,7 +25,8 @@ const halfOpen: Attack = {
       sockets.add(socket)
       socket.on('error', () => {}).on('close', () => sockets.delete(socket))
       await Promise.race([once(socket, 'connect'), once(socket, 'close')]).catch(() => {})
-      if (n % 2 === 0) socket.write(HALF_A_HELLO)
+      const beginning = beginnings[n % beginnings.length]
+      if (beginning !== undefined) socket.write(beginning)
     })
     // In the thick of it somebody who is welcome comes from another address, and is let in.
     const tunnel = await world.connect('newcomer', () => new Response('here'))

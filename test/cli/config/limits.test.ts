@@ -18,6 +18,7 @@ test('the defaults of the server are those of the library', () => {
     handshakeBudget: 'limits.handshake-budget',
     handshakesWaiting: 'limits.handshakes-waiting',
     handshakesWaitingPerAddress: 'limits.handshakes-waiting-per-address',
+    handshakesUnderWay: 'limits.handshakes-under-way',
     sessions: 'limits.sessions',
     sessionsPerRuntime: 'limits.sessions-per-runtime',
     sessionsPerAddress: 'limits.sessions-per-address',

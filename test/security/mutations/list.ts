@@ -297,6 +297,17 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/server/admission.test.ts'],
   },
   {
+    defence: 'handshakes under way (handshakesUnderWay)',
+    edits: [
+      [
+        'server/control/intake.ts',
+        'if (this.#pending.size < this.#options.limits.handshakesUnderWay) return',
+        'return',
+      ],
+    ],
+    tests: CONTROL,
+  },
+  {
     defence: 'TLS 1.3 alone',
     edits: [
       [
