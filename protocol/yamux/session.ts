@@ -386,7 +386,7 @@ export class Session implements BudgetMember {
 
   #resetReceived(stream: Stream): void {
     this.#forget(stream)
-    stream.handler.reset(stream.resetCode)
+    stream.handler.reset(stream.resetCode ?? 'cancelled')
     if ((stream.id & 1) !== (this.#nextId & 1)) this.#countReset()
   }
 
@@ -485,12 +485,14 @@ export class Session implements BudgetMember {
     }
   }
 
-  /** Handles `{"type":"reset"}`: the code of the RST that follows. False for any other message. */
+  /** Handles `{"type":"reset"}`: the code of the RST that follows, to a stream that is open. False for any other message. */
   #takeReset(text: string): boolean {
     const message = parseReset(text)
     if (message === undefined) return false
     const stream = this.#streams.get(message.stream)
-    if (stream !== undefined) stream.resetCode = message.code
+    // One for each stream costs the peer a stream; others cost it nothing.
+    if (stream === undefined || stream.resetCode !== undefined) this.#countReset()
+    else stream.resetCode = message.code
     return true
   }
 

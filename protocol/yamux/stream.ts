@@ -62,7 +62,7 @@ export class Stream {
   /** @internal Over: reset, or ended in both directions. */
   closed = false
   /** @internal The code of a `reset` message whose RST has not come yet. */
-  resetCode: ResetCode = 'cancelled'
+  resetCode: ResetCode | undefined = undefined
   /** @internal */
   readonly openedAt: number
   /** @internal The writer's list: the next stream, whether this one stands in it, and the last round it sent in. */

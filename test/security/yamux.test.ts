@@ -204,6 +204,23 @@ describe('M5 stream floods', () => {
     expect(closings).toMatchObject([{ reason: /opened and reset/ }])
   })
 
+  test('M5 `reset` messages count unless they are the first for a stream that is open', async () => {
+    const onStream = (stream: Stream) => new Recorder(stream)
+    const clock = new FakeClock()
+    const { session, peer, closings } = sessionWithRawPeer({ role: 'client', clock, onStream, resetBurst: 50 })
+    const reset = (stream: number) => peer.transport.control(JSON.stringify({ type: 'reset', stream, code: 'limit' }))
+    for (let i = 1; i <= 100; i++) peer.send(open(2 * i))
+    await until(() => session.streams === 100)
+    for (let i = 1; i <= 100; i++) reset(2 * i)
+    for (let i = 1; i <= 25; i++) reset(2 * i)
+    for (let i = 1; i <= 25; i++) reset(1000)
+    await turns()
+    expect(session.closed).toBe(false)
+    reset(2)
+    await until(() => session.closed)
+    expect(closings).toMatchObject([{ reason: /opened and reset/ }])
+  })
+
   test('M5 resets at a pace that callers can cause do no harm', async () => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'client', onStream: () => {}, clock, resetBurst: 20 })
