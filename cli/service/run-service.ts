@@ -6,6 +6,7 @@ import type { Loaded } from '../config/load.ts'
 import { configurationError, EXIT } from '../failure.ts'
 import { accessLog } from './access-log.ts'
 import { type AdminView, startAdmin } from './admin.ts'
+import { keepCompiledCode } from './compiled-code.ts'
 import { createLogger } from './log.ts'
 import { collectReadBuffers } from './read-buffers.ts'
 import { awaitStop, unlessNow } from './stop.ts'
@@ -58,6 +59,7 @@ export async function runService(
     logger,
   })
   const log = accessLog(logger, access)
+  keepCompiledCode()
   const stopCollecting = collectReadBuffers()
   try {
     const onExchange = (exchange: ExchangeRecord) => {
