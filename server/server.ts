@@ -38,7 +38,7 @@ export interface DrainOptions {
   readonly reason?: string | undefined
   /** When it is to open its new session. Default 0. */
   readonly afterMs?: number | undefined
-  /** How long what is open may go on. Default 30,000. */
+  /** How long what is open may go on from then. Default 30,000. */
   readonly graceMs?: number | undefined
 }
 
@@ -359,7 +359,7 @@ export class Server {
 
 function drainOne(session: RuntimeSession, options: DrainOptions): void {
   const { reason = 'asked to leave', afterMs = 0, graceMs = DEFAULT_GRACE_MS } = options
-  session.drain(reason, afterMs, graceMs)
+  session.drain(reason, afterMs, afterMs + graceMs)
 }
 
 /** Waits for `done`, which may have begun with a longer grace, for `ms` at most. */

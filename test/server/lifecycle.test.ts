@@ -159,7 +159,7 @@ describe('the life of a session', () => {
     const client = await dial(server, { handler: always('old') })
     expect(server.drainRuntime('other')).toBe(0)
     expect(server.drainSession(server.sessions()[0]!.id, { reason: 'mov\ning', afterMs: 60_000 })).toBe(true)
-    expect(await client.message('drain')).toMatchObject({ reason: 'mov ing', afterMs: 60_000 })
+    expect(await client.message('drain')).toMatchObject({ reason: 'mov ing', afterMs: 60_000, deadlineMs: 90_000 })
     expect((await call(server, HOST)).text).toBe('old')
     await dial(server, { handler: always('new'), hello: { connection: 1 } })
     client.session.control({ type: 'drained', lastStream: 0 })
