@@ -44,27 +44,25 @@ export function bars(measured: readonly Measured[], figure: string) {
 
 /**
  * Rounds over roads: `once` answers besides its figures how many requests (or MB) the round moved, and `cpu` becomes the
- * CPU time of the road's processes for each, in us. `warmUp`: whether a round goes before them that does not count; never
- * in a smoke run.
+ * CPU time of the road's processes for each, in us. `warmUp`: whether a round goes before them that does not count;
+ * `leadIn`: goes before each round, since the road has rested while others had their turn. Neither in a smoke run.
  */
 export function overRoads(
   bench: Bench,
   label: string,
   roads: readonly Road[],
   once: (road: Road, isWarmUp: boolean) => Promise<Round & { units: number }>,
-  { warmUp = true } = {},
+  { warmUp = true, leadIn }: { warmUp?: boolean; leadIn?: (road: Road) => Promise<{ wrong: number }> } = {},
 ): Promise<Measured[]> {
+  const isSmoke = bench.mode === 'smoke'
   const progress = (text: string) => bench.progress(`${label}: ${text}`)
-  return interleaved(
-    roads,
-    { rounds: bench.rounds, warmUp: warmUp && bench.mode !== 'smoke', progress },
-    async (road, isWarmUp) => {
-      const before = cpuMs(road.pids)
-      const { figures, wrong, units } = await once(road, isWarmUp)
-      const cpu = ((cpuMs(road.pids) - before) * 1000) / units
-      return { figures: road.pids.length === 0 ? figures : { ...figures, cpu }, wrong }
-    },
-  )
+  return interleaved(roads, { rounds: bench.rounds, warmUp: warmUp && !isSmoke, progress }, async (road, isWarmUp) => {
+    const early = isSmoke || isWarmUp ? undefined : await leadIn?.(road)
+    const before = cpuMs(road.pids)
+    const { figures, wrong, units } = await once(road, isWarmUp)
+    const cpu = ((cpuMs(road.pids) - before) * 1000) / units
+    return { figures: road.pids.length === 0 ? figures : { ...figures, cpu }, wrong: wrong + (early?.wrong ?? 0) }
+  })
 }
 
 /** Rounds of code that other scenarios have warmed up. */

@@ -7,6 +7,8 @@ import { type Bench, bars, limitNote, overRoads, type Scenario, UNIT } from './s
 const CONNECTIONS = { smoke: [8], quick: [64, 1], full: [64, 1, 8, 512] } as const
 /** V8 has compiled what a request runs through after 50,000 of them, not before. */
 const WARM_UP_MS = 5_000
+/** A road has rested for up to a minute before its round. */
+const LEAD_IN_MS = 500
 
 /** 1 KB GETs, closed loop, on every road. */
 export const small: Scenario = {
@@ -24,22 +26,22 @@ export const small: Scenario = {
 async function atConnections(bench: Bench, connections: number, warmUp: boolean): Promise<Section> {
   const bare = bench.mode === 'smoke' ? [] : await bench.roads.pick('bare-mux')
   const roads = [...(await bench.roads.all()), ...bare]
+  const load = (road: Road, durationMs: number) =>
+    bench.generators.run({ ...withPath(road, PATHS.small), connections, durationMs, expectBody: SMALL_BODY })
+  const leadIn = (road: Road) => load(road, LEAD_IN_MS)
   const once = async (road: Road, isWarmUp: boolean) => {
-    const { perSecond, p50, p99, generatorCpu, wrong, requests } = await bench.generators.run({
-      ...withPath(road, PATHS.small),
-      connections,
-      durationMs: isWarmUp ? WARM_UP_MS : bench.roundMs,
-      expectBody: SMALL_BODY,
-    })
+    const result = await load(road, isWarmUp ? WARM_UP_MS : bench.roundMs)
+    const { perSecond, p50, p99, generatorCpu, wrong, requests } = result
     return { figures: { perSecond, p50, p99, generatorCpu }, wrong, units: requests }
   }
-  const measured = await overRoads(bench, `small, ${connections} connections`, roads, once, { warmUp })
+  const measured = await overRoads(bench, `small, ${connections} connections`, roads, once, { warmUp, leadIn })
   return {
     name: `small-${connections}`,
     title: `1 KB GET, ${connections} ${connections === 1 ? 'connection' : 'connections'}`,
     note:
       'Closed loop: a new request leaves when the last answer has come, so latency is not corrected for coordinated ' +
-      `omission. Over HTTP/2 a connection is a stream, at most 50 in a session.${limitNote(measured)}`,
+      'omission. Half a second of load before each round is not counted, since the roads rest while others are measured. ' +
+      `Over HTTP/2 a connection is a stream, at most 50 in a session.${limitNote(measured)}`,
     measured,
     columns: [
       { title: 'req/s', figure: 'perSecond' },

@@ -297,6 +297,22 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/server/admission.test.ts'],
   },
   {
+    defence: 'half a ClientHello begins no TLS',
+    edits: [['server/control/waiting-socket.ts', 'readServerName(this.#seen).done', 'this.#seen.length > 0']],
+    tests: CONTROL,
+  },
+  {
+    defence: '`reset` messages are counted',
+    edits: [
+      [
+        'protocol/yamux/session.ts',
+        'if (stream === undefined || stream.resetCode !== undefined) this.#countReset()',
+        'if (stream === undefined) return true',
+      ],
+    ],
+    tests: YAMUX,
+  },
+  {
     defence: 'handshakes under way (handshakesUnderWay)',
     edits: [
       [
