@@ -135,9 +135,8 @@ async function runBench(options: Options): Promise<number> {
   const failures: string[] = []
   try {
     for (const scenario of options.scenarios) {
-      if (isInterrupted) return 130
-      if (progress.elapsedMs > lastStartMs) {
-        skipped.push(`Not run, because the time was up: ${scenario.name}.`)
+      if (isInterrupted || progress.elapsedMs > lastStartMs) {
+        skipped.push(`Not run, because ${isInterrupted ? 'of Ctrl-C' : 'the time was up'}: ${scenario.name}.`)
         continue
       }
       for (const section of await attempt(scenario, bench, failures)) {
@@ -146,7 +145,6 @@ async function runBench(options: Options): Promise<number> {
         print(asText(section))
       }
     }
-    if (isInterrupted) return 130
     skipped.push(...failures)
     for (const [name, why] of roads.failed) skipped.push(`${name} did not start: ${why}`)
   } finally {
@@ -156,6 +154,7 @@ async function runBench(options: Options): Promise<number> {
     await upstream.stop()
     await secrets.remove()
   }
+  if (sections.length === 0 && isInterrupted) return 130
   const title = 'Sallyport: load tests'
   print(
     `\n${Object.entries(environment)
@@ -169,6 +168,7 @@ async function runBench(options: Options): Promise<number> {
   print(`\n${writeReport(out, { title, environment, sections, skipped, targets })}\n`)
   const wrong = sections.reduce((sum, section) => sum + wrongOf(section), 0)
   if (wrong > 0) print(`\x1b[31m${wrong} answers were wrong, short or missing\x1b[0m\n`)
+  if (isInterrupted) return 130
   return wrong > 0 || failures.length > 0 ? 1 : 0
 }
 
@@ -177,7 +177,7 @@ async function attempt(scenario: Scenario, bench: Bench, failures: string[]): Pr
   try {
     return await scenario.run(bench)
   } catch (error) {
-    failures.push(`${scenario.name} failed: ${(error as Error).message}`)
+    failures.push(`${scenario.name} ${isInterrupted ? 'was ended by Ctrl-C' : `failed: ${(error as Error).message}`}`)
     return []
   }
 }

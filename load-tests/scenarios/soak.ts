@@ -45,8 +45,8 @@ async function measure(bench: Bench, road: Road) {
   }
   const timer = setInterval(look, durationMs / SAMPLES)
   const place = withPath(road, PATHS.small)
-  const result = await bench.generators.run({ ...place, ...LOAD, durationMs, expectBody: SMALL_BODY })
-  clearInterval(timer)
+  const load = { ...place, ...LOAD, durationMs, expectBody: SMALL_BODY }
+  const result = await bench.generators.run(load).finally(() => clearInterval(timer))
   const rows = names.map((name, index) => row(name, samples[index]!, index === 0 ? result.wrong : 0))
   return {
     name: 'soak',
