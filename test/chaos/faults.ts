@@ -123,17 +123,19 @@ export async function reloadRoutes(deployment: Deployment): Promise<void> {
 /** One of the client's connections is reset by the network. */
 export async function cutConnection(client: ClientNode, random: Random): Promise<void> {
   const connection = random.pick(await client.inService())
-  const back = nextLines(client.child!, 'connected')
+  const gone = nextLines(client.child!, 'disconnected')
   connection.cut()
-  await back
+  await gone
+  await client.inService()
 }
 
-/** One of the client's connections falls silent, and stays so until the client has another. */
+/** One of the client's connections falls silent, and stays so until the client has others. */
 export async function blackHole(client: ClientNode, random: Random): Promise<void> {
   const connection = random.pick(await client.inService())
-  const back = nextLines(client.child!, 'connected')
+  const gone = nextLines(client.child!, 'disconnected')
   connection.silent = true
-  await back
+  await gone
+  await client.inService()
   connection.cut()
 }
 

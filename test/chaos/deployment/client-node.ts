@@ -84,7 +84,7 @@ export class ClientNode {
     return settled ? sessions.filter(({ state }) => state === 'ready').map(({ replica }) => replica) : []
   }
 
-  /** Sessions that drain are older than those in service. */
+  /** Sessions that drain are mostly older than those in service; nothing else tells them apart from outside. */
   #newest(replicas: readonly string[]): RelayedConnection[] {
     return this.relays.flatMap((relay, i) => {
       const count = replicas.filter(replica => replica === replicaName(i)).length
