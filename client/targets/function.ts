@@ -47,6 +47,8 @@ class FunctionExchange implements RequestSink {
   #taken: (() => void) | undefined
   /** Of the function's own body, while it is read. */
   #reader: ReadableStreamDefaultReader<Uint8Array> | undefined
+  /** Whoever listens to its signal may keep nothing else of it, and a Request that is collected tells nobody. */
+  #made: Request | undefined
 
   constructor(request: HttpRequest, response: ResponseSink) {
     this.#request = request
@@ -87,7 +89,8 @@ class FunctionExchange implements RequestSink {
 
   async run(fetch: FetchHandler): Promise<void> {
     try {
-      const answer = await fetch(this.#makeRequest())
+      this.#made = this.#makeRequest()
+      const answer = await fetch(this.#made)
       if (!(answer instanceof Response)) throw new TypeError('the target function returned no Response')
       await this.#send(answer)
     } catch (cause) {
@@ -186,6 +189,7 @@ class FunctionExchange implements RequestSink {
   }
 
   #finish(): void {
+    this.#made = undefined
     this.discard()
     if (this.#body !== undefined) this.#closeBody(this.#body)
   }

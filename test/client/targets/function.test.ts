@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createTunnel, type FetchHandler, type Tunnel } from '../../../client/index.ts'
 import { SallyportError } from '../../../protocol/errors.ts'
@@ -17,6 +19,11 @@ async function serve(target: FetchHandler): Promise<FakeSession> {
   const tunnel = createTunnel({ url: server.url, token: 'a.b.c', target, connections: 1 })
   open.push({ server, tunnel })
   return await server.serve()
+}
+
+function collectGarbage(): void {
+  setFlagsFromString('--expose-gc')
+  runInNewContext('gc')()
 }
 
 const KIB = 1024
@@ -185,7 +192,7 @@ describe('a target function', () => {
     await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
   })
 
-  it('is told by its signal that the caller has gone, while it thinks or while it sends', async () => {
+  it('is told by its signal that the caller has gone, while it thinks or while it sends, though it kept no request', async () => {
     const aborted: string[] = []
     const cancelled = Promise.withResolvers<void>()
     const thinking = Promise.withResolvers<void>()
@@ -204,6 +211,7 @@ describe('a target function', () => {
     think.request.abort(new SallyportError('cancelled'))
     const send = session.exchange({ path: '/send' })
     await send.bytes(1)
+    collectGarbage()
     send.request.abort(new SallyportError('cancelled'))
     await cancelled.promise
     expect(aborted).toEqual(['/think', '/send'])
