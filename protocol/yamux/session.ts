@@ -4,7 +4,8 @@ import { type Logger, noLogger } from '../log.ts'
 import type { Transport, TransportHandler } from '../transport.ts'
 import { CreditAdvance } from './advance.ts'
 import { type BudgetMember, BufferBudget, PRESSURE } from './budget.ts'
-import { type Clock, DeadlineTimer, systemClock, ZERO } from './clock.ts'
+import { type Clock, systemClock, ZERO } from './clock.ts'
+import { type DeadlineOwner, Deadlines } from './deadlines.ts'
 import { FrameDecoder } from './decoder.ts'
 import type { DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, GoAwayCode } from './frame.ts'
@@ -54,15 +55,7 @@ export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: nu
 const LAST_ID = 0x7fff_ffff
 /** So many ids before the last the session asks for its replacement. */
 const IDS_LOW = 1 << 20
-/** How long an ACK waits for a frame to ride on. */
-const ACK_DELAY_MS = 20
 const MAX_CONTROL_BYTES = 16 * 1024
-/** A peer that pings in batches may be so late. */
-const OVERDUE_MS = 500
-/** What the peer should have answered after twice its usual round trip, at least after so long, is overdue. */
-const LEAST_LATE_MS = 250
-/** A timer that fires so late means that this process stood still; the peer gets a moment to be heard. */
-const STOOD_STILL_MS = 2_000
 
 /**
  * Many streams over one {@link Transport}. Neither the peer's bytes nor a closed transport make it throw: whatever is
@@ -78,7 +71,7 @@ export class Session implements BudgetMember {
   readonly #pool: BufferPool
   readonly #out: Outgoing
   readonly #decoder: FrameDecoder
-  readonly #timer: DeadlineTimer
+  readonly #deadlines: Deadlines
   #resets: TokenBucket | undefined
   readonly #streams = new StreamTable()
   readonly #unacknowledged = new Unacknowledged()
@@ -91,14 +84,11 @@ export class Session implements BudgetMember {
   #backlog: number
   #nextId: number
   #lastPeerId = 0
-  #nextPingAt: number
-  #ackAt = Number.POSITIVE_INFINITY
   #bytesIn = ZERO
   #bufferedBytes = 0
   #goAwaySent = false
   #goAwayReceived = false
   #idsLow = false
-  #closeAt = Number.POSITIVE_INFINITY
   #state: 'open' | 'closing' | 'closed' = 'open'
 
   constructor(transport: Transport, options: SessionOptions) {
@@ -117,17 +107,9 @@ export class Session implements BudgetMember {
     const inside = new Session.#Inside(this)
     this.#out = new Outgoing(transport, this.#pool, this.#clock, inside)
     this.#decoder = new FrameDecoder(new Incoming(inside))
-    const now = this.#clock.now()
-    this.#pings = new Pings(this.#limits, now)
-    this.#nextPingAt = now + this.#limits.pingIntervalMs
-    this.#timer = new DeadlineTimer(this.#clock, (now, lateMs) => {
-      try {
-        this.#due(now, lateMs)
-      } catch (error) {
-        this.#failed(error)
-      }
-    })
-    this.#timer.by(this.#nextPingAt)
+    this.#pings = new Pings(this.#limits, this.#clock.now())
+    const parts = { pings: this.#pings, unacknowledged: this.#unacknowledged, out: this.#out }
+    this.#deadlines = new Deadlines(this.#clock, this.#limits, parts, inside)
     this.#budget.join(this)
     transport.handler = inside
   }
@@ -171,16 +153,7 @@ export class Session implements BudgetMember {
 
   /** Whether an answer of the peer is overdue: to a ping, or the acknowledgement of a stream. */
   get overdue(): boolean {
-    const since = Math.min(this.#pings.oldestAt, this.#oldestOpenAt)
-    return since !== Number.POSITIVE_INFINITY && this.#clock.now() - since >= this.#lateMs
-  }
-
-  get #oldestOpenAt(): number {
-    return this.#unacknowledged.oldest?.openedAt ?? Number.POSITIVE_INFINITY
-  }
-
-  get #lateMs(): number {
-    return Math.max(LEAST_LATE_MS, 2 * this.rttMs)
+    return this.#deadlines.overdue
   }
 
   /** Opens a stream. SYN rides on its first frame. Throws `overloaded` at a limit or if the session is closing. */
@@ -199,7 +172,7 @@ export class Session implements BudgetMember {
     this.#unacknowledged.add(stream)
     this.#out.opened(stream)
     if (this.#advance.isWorthwhile(this.#windowBytes, this.rttMs, now)) this.#out.credit(stream)
-    this.#timer.by(now + Math.min(this.#lateMs, this.#limits.openDeadlineMs))
+    this.#deadlines.opened(now)
     return stream
   }
 
@@ -356,9 +329,7 @@ export class Session implements BudgetMember {
   /** ACK rides on the stream's first frame, or leaves after a moment with others. */
   #acknowledgeSoon(stream: Stream): void {
     if (this.#out.acknowledgeSoon(stream)) this.#out.schedule()
-    if (this.#ackAt !== Number.POSITIVE_INFINITY) return
-    this.#ackAt = this.#clock.now() + ACK_DELAY_MS
-    this.#timer.by(this.#ackAt)
+    this.#deadlines.acknowledging()
   }
 
   #payload(stream: Stream, chunk: Uint8Array): void {
@@ -439,14 +410,12 @@ export class Session implements BudgetMember {
   #sendPing(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): void {
     const value = this.#pings.place(mark, callback)
     this.#out.control(FrameType.ping, Flag.syn, 0, value)
-    this.#timer.by(this.#pings.deadline)
+    this.#deadlines.pinging()
   }
 
   #pinged(value: number): void {
     this.#out.control(FrameType.ping, Flag.ack, 0, value)
-    if (this.#options.awaitsPings === true) {
-      this.#nextPingAt = this.#clock.now() + this.#limits.pingIntervalMs + OVERDUE_MS
-    }
+    if (this.#options.awaitsPings === true) this.#deadlines.pinged()
   }
 
   #ponged(value: number): void {
@@ -496,77 +465,9 @@ export class Session implements BudgetMember {
     return true
   }
 
-  #due(now: number, lateMs: number): void {
-    if (this.#state === 'closing') {
-      if (now >= this.#closeAt) {
-        this.destroy(new SallyportError('session-lost', 'the peer did not close'))
-        return
-      }
-      this.#timer.by(this.#closeAt)
-      return
-    }
-    if (this.#state === 'closed') return
-    if (lateMs > STOOD_STILL_MS) {
-      this.#timer.by(now + STOOD_STILL_MS / 2)
-      return
-    }
-    if (now >= this.#ackAt) this.#sendAcks()
-    this.#expireOpens(now)
-    if (this.#silent(now) || this.#stalled(now)) return
-    if (now >= this.#nextPingAt) this.#keepAlive(now)
-    this.#knock(now)
-    this.#rearm(now)
-  }
-
-  #sendAcks(): void {
-    this.#ackAt = Number.POSITIVE_INFINITY
-    if (this.#out.hasAcks) this.#out.schedule()
-  }
-
-  #expireOpens(now: number): void {
-    for (let stream = this.#unacknowledged.oldest; stream !== undefined; stream = this.#unacknowledged.oldest) {
-      if (stream.openedAt + this.#limits.openDeadlineMs > now) return
-      this.resetStream(stream, 'timeout')
-      // To whom it belongs it is lost: nobody knows whether the peer has begun it.
-      stream.handler.reset('session-lost')
-    }
-  }
-
-  /** A stream that is not acknowledged makes us ask whether the peer is there at all, without waiting for the next ping. */
-  #knock(now: number): void {
-    if (now - this.#oldestOpenAt < this.#lateMs || this.#pings.oldestAt !== Number.POSITIVE_INFINITY) return
-    this.#sendPing(this.#out.mark(false), undefined)
-  }
-
-  #silent(now: number): boolean {
-    if (!this.#pings.dead(now)) return false
-    this.destroy(new SallyportError('session-lost', 'the peer does not answer pings'))
-    return true
-  }
-
-  #stalled(now: number): boolean {
-    const since = this.#out.stalledSince
-    if (since === undefined || now - since < this.#limits.writeDeadlineMs) return false
-    this.destroy(new SallyportError('session-lost', 'the peer has stopped reading'))
-    return true
-  }
-
-  #keepAlive(now: number): void {
-    this.#nextPingAt = now + this.#limits.pingIntervalMs
+  #keepAlive(): void {
     if (!this.#pings.full) this.#sendPing(this.#out.mark(false), undefined)
     if (this.#streams.size === 0 && this.#options.pool === undefined) this.#pool.trim()
-  }
-
-  #rearm(now: number): void {
-    if (this.#state !== 'open') return
-    this.#timer.by(this.#nextPingAt)
-    this.#timer.by(this.#ackAt)
-    const opened = this.#oldestOpenAt
-    const lateAt = opened + this.#lateMs
-    this.#timer.by(lateAt > now ? lateAt : opened + this.#limits.openDeadlineMs)
-    this.#timer.by(this.#pings.deadline)
-    const since = this.#out.stalledSince
-    if (since !== undefined) this.#timer.by(since + this.#limits.writeDeadlineMs)
   }
 
   /** The peer broke a rule or a limit: it is told by go-away, and the session ends. */
@@ -595,19 +496,18 @@ export class Session implements BudgetMember {
     this.#settle(error && new SallyportError('session-lost', text, { cause: error }), text)
   }
 
-  /** Closes the transport after what was sent; it gets as long as a write does. */
+  /** Closes the transport after what was sent. */
   #shut(code: number, reason: string): void {
     this.#state = 'closing'
     this.#decoder.stop()
-    this.#closeAt = this.#clock.now() + this.#limits.writeDeadlineMs
-    this.#timer.by(this.#closeAt)
+    this.#deadlines.closing()
     this.#transport.close(code, reason)
   }
 
   #end(): void {
     this.#state = 'closed'
     this.#decoder.stop()
-    this.#timer.stop()
+    this.#deadlines.stop()
     this.#out.stop()
   }
 
@@ -637,7 +537,7 @@ export class Session implements BudgetMember {
    * What the parts of a session ask of it. One object with methods: closures would be twenty for each session, and idle
    * sessions are many.
    */
-  static readonly #Inside = class implements TransportHandler, IncomingOwner, OutgoingOwner {
+  static readonly #Inside = class implements TransportHandler, IncomingOwner, OutgoingOwner, DeadlineOwner {
     readonly #session: Session
 
     constructor(session: Session) {
@@ -727,7 +627,25 @@ export class Session implements BudgetMember {
     }
 
     writing(now: number): void {
-      this.#session.#timer.by(now + this.#session.#limits.writeDeadlineMs)
+      this.#session.#deadlines.writing(now)
+    }
+
+    keepAlive(): void {
+      this.#session.#keepAlive()
+    }
+
+    knock(): void {
+      this.#session.#sendPing(this.#session.#out.mark(false), undefined)
+    }
+
+    expired(stream: Stream): void {
+      this.#session.resetStream(stream, 'timeout')
+      // To whom it belongs it is lost: nobody knows whether the peer has begun it.
+      stream.handler.reset('session-lost')
+    }
+
+    lost(reason: string): void {
+      this.#session.destroy(new SallyportError('session-lost', reason))
     }
 
     failed(error: unknown): void {

@@ -1,0 +1,171 @@
+import { type Clock, DeadlineTimer } from './clock.ts'
+import type { SessionLimits } from './limits.ts'
+import type { Outgoing } from './outgoing.ts'
+import type { Pings } from './pings.ts'
+import type { Stream } from './stream.ts'
+import type { Unacknowledged } from './unacknowledged.ts'
+
+export interface DeadlineOwner {
+  /** It is time for a sign of life. */
+  keepAlive(): void
+  /** Asks whether the peer is there. */
+  knock(): void
+  /** The peer did not acknowledge the stream in time. */
+  expired(stream: Stream): void
+  /** The peer owes something for too long: the session is over. */
+  lost(reason: string): void
+  failed(error: unknown): void
+}
+
+/** How long an ACK waits for a frame to ride on. */
+const ACK_DELAY_MS = 20
+/** A peer that pings in batches may be so late. */
+const OVERDUE_MS = 500
+/** What the peer should have answered after twice its usual round trip, at least after so long, is overdue. */
+const LEAST_LATE_MS = 250
+/** A timer that fires so late means that this process stood still; the peer gets a moment to be heard. */
+const STOOD_STILL_MS = 2_000
+
+/** What a session does by the clock: acknowledgements and pings that are due, and the end of all waiting for the peer. */
+export class Deadlines {
+  readonly #clock: Clock
+  readonly #limits: SessionLimits
+  readonly #pings: Pings
+  readonly #unacknowledged: Unacknowledged
+  readonly #out: Outgoing
+  readonly #owner: DeadlineOwner
+  readonly #timer: DeadlineTimer
+  #nextPingAt: number
+  #ackAt = Number.POSITIVE_INFINITY
+  #closeAt = Number.POSITIVE_INFINITY
+
+  constructor(
+    clock: Clock,
+    limits: SessionLimits,
+    { pings, unacknowledged, out }: { pings: Pings; unacknowledged: Unacknowledged; out: Outgoing },
+    owner: DeadlineOwner,
+  ) {
+    this.#clock = clock
+    this.#limits = limits
+    this.#pings = pings
+    this.#unacknowledged = unacknowledged
+    this.#out = out
+    this.#owner = owner
+    this.#nextPingAt = clock.now() + limits.pingIntervalMs
+    this.#timer = new DeadlineTimer(clock, (now, lateMs) => {
+      try {
+        this.#due(now, lateMs)
+      } catch (error) {
+        owner.failed(error)
+      }
+    })
+    this.#timer.by(this.#nextPingAt)
+  }
+
+  /** Whether an answer of the peer is overdue: to a ping, or the acknowledgement of a stream. */
+  get overdue(): boolean {
+    const since = Math.min(this.#pings.oldestAt, this.#oldestOpenAt)
+    return since !== Number.POSITIVE_INFINITY && this.#clock.now() - since >= this.#lateMs
+  }
+
+  get #oldestOpenAt(): number {
+    return this.#unacknowledged.oldest?.openedAt ?? Number.POSITIVE_INFINITY
+  }
+
+  get #lateMs(): number {
+    return Math.max(LEAST_LATE_MS, 2 * this.#out.delivery.rttMs)
+  }
+
+  /** A stream waits for its acknowledgement. */
+  opened(now: number): void {
+    this.#timer.by(now + Math.min(this.#lateMs, this.#limits.openDeadlineMs))
+  }
+
+  /** An ACK waits for a frame to ride on. */
+  acknowledging(): void {
+    if (this.#ackAt !== Number.POSITIVE_INFINITY) return
+    this.#ackAt = this.#clock.now() + ACK_DELAY_MS
+    this.#timer.by(this.#ackAt)
+  }
+
+  /** A ping waits for its answer. */
+  pinging(): void {
+    this.#timer.by(this.#pings.deadline)
+  }
+
+  /** The peer's ping takes the place of ours. */
+  pinged(): void {
+    this.#nextPingAt = this.#clock.now() + this.#limits.pingIntervalMs + OVERDUE_MS
+  }
+
+  /** Bytes wait for the peer to read. */
+  writing(now: number): void {
+    this.#timer.by(now + this.#limits.writeDeadlineMs)
+  }
+
+  /** Nothing counts any more but that the peer closes, for which it gets as long as a write does. */
+  closing(): void {
+    this.#closeAt = this.#clock.now() + this.#limits.writeDeadlineMs
+    this.#timer.by(this.#closeAt)
+  }
+
+  stop(): void {
+    this.#timer.stop()
+  }
+
+  #due(now: number, lateMs: number): void {
+    if (this.#closeAt !== Number.POSITIVE_INFINITY) {
+      if (now >= this.#closeAt) this.#owner.lost('the peer did not close')
+      else this.#timer.by(this.#closeAt)
+    } else if (lateMs > STOOD_STILL_MS) this.#timer.by(now + STOOD_STILL_MS / 2)
+    else {
+      this.#sendAcks(now)
+      this.#expireOpens(now)
+      if (this.#isLost(now)) return
+      this.#ping(now)
+      this.#rearm(now)
+    }
+  }
+
+  #sendAcks(now: number): void {
+    if (now < this.#ackAt) return
+    this.#ackAt = Number.POSITIVE_INFINITY
+    if (this.#out.hasAcks) this.#out.schedule()
+  }
+
+  #expireOpens(now: number): void {
+    for (let stream = this.#unacknowledged.oldest; stream !== undefined; stream = this.#unacknowledged.oldest) {
+      if (stream.openedAt + this.#limits.openDeadlineMs > now) return
+      this.#owner.expired(stream)
+    }
+  }
+
+  #isLost(now: number): boolean {
+    const stalledSince = this.#out.stalledSince ?? Number.POSITIVE_INFINITY
+    if (this.#pings.dead(now)) this.#owner.lost('the peer does not answer pings')
+    else if (now - stalledSince >= this.#limits.writeDeadlineMs) this.#owner.lost('the peer has stopped reading')
+    else return false
+    return true
+  }
+
+  /** A stream that is not acknowledged makes us ask whether the peer is there at all, without waiting for the next ping. */
+  #ping(now: number): void {
+    if (now >= this.#nextPingAt) {
+      this.#nextPingAt = now + this.#limits.pingIntervalMs
+      this.#owner.keepAlive()
+    }
+    const isAsked = this.#pings.oldestAt !== Number.POSITIVE_INFINITY
+    if (!isAsked && now - this.#oldestOpenAt >= this.#lateMs) this.#owner.knock()
+  }
+
+  #rearm(now: number): void {
+    this.#timer.by(this.#nextPingAt)
+    this.#timer.by(this.#ackAt)
+    const opened = this.#oldestOpenAt
+    const lateAt = opened + this.#lateMs
+    this.#timer.by(lateAt > now ? lateAt : opened + this.#limits.openDeadlineMs)
+    this.#timer.by(this.#pings.deadline)
+    const since = this.#out.stalledSince
+    if (since !== undefined) this.#timer.by(since + this.#limits.writeDeadlineMs)
+  }
+}
