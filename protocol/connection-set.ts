@@ -23,14 +23,10 @@ export class ConnectionSet {
   readonly #all = new Set<ManagedConnection>()
   #closing = false
   #patienceMs = 0
-  #onEmpty: (() => void) | undefined
+  readonly #onEmpty: (() => void)[] = []
 
   get size(): number {
     return this.#all.size
-  }
-
-  get closing(): boolean {
-    return this.#closing
   }
 
   add(connection: ManagedConnection): void {
@@ -40,7 +36,7 @@ export class ConnectionSet {
 
   delete(connection: ManagedConnection): void {
     this.#all.delete(connection)
-    if (this.#all.size === 0) this.#onEmpty?.()
+    if (this.#all.size === 0) for (const resolve of this.#onEmpty.splice(0)) resolve()
   }
 
   closeIdle(): void {
@@ -51,18 +47,17 @@ export class ConnectionSet {
     for (const connection of this.#all) connection.destroy()
   }
 
-  /** Resolves once all connections are gone, which is after `graceMs` at the latest. */
-  close(graceMs: number): Promise<void> {
+  /** Resolves once `lastComes` has and all connections are gone, which they are after `graceMs` at the latest. */
+  async close(graceMs: number, lastComes?: Promise<void>): Promise<void> {
     this.#closing = true
     this.#patienceMs = patienceOf(graceMs)
     for (const connection of this.#all) connection.close(this.#patienceMs)
-    if (this.#all.size === 0) return Promise.resolve()
-    return new Promise(resolve => {
-      const timer = setTimeout(() => this.destroyAll(), graceMs)
-      this.#onEmpty = () => {
-        clearTimeout(timer)
-        resolve()
-      }
+    const timer = setTimeout(() => this.destroyAll(), graceMs)
+    await lastComes
+    await new Promise<void>(resolve => {
+      if (this.#all.size === 0) resolve()
+      else this.#onEmpty.push(resolve)
     })
+    clearTimeout(timer)
   }
 }

@@ -14,6 +14,7 @@ import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
 import { type Logger, noLogger } from './log.ts'
+import { Newcomers } from './newcomers.ts'
 import type { CorsPolicy } from './problem.ts'
 import { INTERMEDIATE } from './tls-profile.ts'
 
@@ -86,10 +87,9 @@ class HttpListener implements Listener {
   readonly #dates = new DateClock()
   readonly #reader = new SocketReader()
   readonly #server: Server | TlsServer
-  /** Sockets under TLS, those in the midst of a handshake among them. */
-  readonly #accepted = new Set<Socket>()
-  /** Sockets of which we do not know yet what they will speak. */
-  readonly #pending = new Set<Socket>()
+  /** Connections under TLS that are in the midst of a handshake, and others of which we do not know yet what they speak. */
+  readonly #newcomers = new Newcomers(this.#connections)
+  #closed = false
   readonly #headMs: number
   readonly #http2: boolean
 
@@ -123,9 +123,12 @@ class HttpListener implements Listener {
     })
     staple(server, tls.ocsp)
     server.on('connection', (socket: Socket) => {
-      if (this.#admit(socket)) track(this.#accepted, socket)
+      if (this.#admit(socket)) this.#newcomers.add(socket)
     })
-    server.on('secureConnection', socket => this.handleSocket(socket))
+    server.on('secureConnection', socket => {
+      this.handleSocket(socket)
+      this.#newcomers.settle(socket)
+    })
     server.on('tlsClientError', (error, socket) => {
       this.#logger.debug({ detail: error.message }, 'TLS handshake failed')
       socket.destroy()
@@ -134,7 +137,7 @@ class HttpListener implements Listener {
   }
 
   #admit(socket: Socket): boolean {
-    if (this.#connections.closing || this.#options.onConnection?.(socket) === false) {
+    if (this.#closed || this.#options.onConnection?.(socket) === false) {
       socket.destroy()
       return false
     }
@@ -168,9 +171,17 @@ class HttpListener implements Listener {
     const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes)
     if (!this.#http2 || first !== undefined) http1(first)
     else if (!('encrypted' in socket)) {
-      track(this.#pending, socket)
-      const known = () => this.#pending.delete(socket)
-      sniffPreface(socket, this.#headMs, known, http1, () => serveHttp2(socket, shared))
+      this.#newcomers.add(socket)
+      const settled = (serve: (first?: Buffer) => void) => (first?: Buffer) => {
+        serve(first)
+        this.#newcomers.settle(socket)
+      }
+      sniffPreface(
+        socket,
+        this.#headMs,
+        settled(http1),
+        settled(() => serveHttp2(socket, shared)),
+      )
     } else if (socket.alpnProtocol === 'h2') serveHttp2(socket, shared)
     else http1()
   }
@@ -186,17 +197,19 @@ class HttpListener implements Listener {
   }
 
   async close({ graceMs = 10_000 }: { graceMs?: number } = {}): Promise<void> {
+    await this.#connections.close(graceMs, this.#stopListening())
+    this.#closed = true
+  }
+
+  async #stopListening(): Promise<void> {
+    await allAccepted()
     if (this.#server.listening) this.#server.close()
-    const closed = this.#connections.close(graceMs)
-    for (const socket of this.#pending) socket.destroy()
-    await closed
-    for (const socket of this.#accepted) socket.destroy()
   }
 }
 
-function track(set: Set<Socket>, socket: Socket): void {
-  set.add(socket)
-  socket.once('close', () => set.delete(socket))
+/** Resolves behind a look for new connections. Closed right then, a listener resets none that the kernel holds for it. */
+export function allAccepted(): Promise<void> {
+  return new Promise(resolve => setImmediate(() => setImmediate(resolve)))
 }
 
 function staple(server: TlsServer, response: Buffer | undefined): void {

@@ -2,7 +2,7 @@
 import { createServer as createNetServer, type Server as NetServer } from 'node:net'
 import type { SallyportError } from '../protocol/errors.ts'
 import type { Handler } from '../protocol/exchange.ts'
-import { type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
+import { allAccepted, type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
 import { ControlEndpoint, type EndpointOptions } from './control/endpoint.ts'
 import { Front } from './front.ts'
 import type { ControlOptions, Settings } from './options.ts'
@@ -111,9 +111,11 @@ export class Doors {
 
   /** Takes no new connections. Resolves when all callers have gone, at the latest after `graceMs`. */
   async stop(graceMs: number): Promise<void> {
+    const closed = this.#listener?.close({ graceMs })
+    await allAccepted()
     this.#front?.close()
     this.control?.stop()
-    await this.#listener?.close({ graceMs })
+    await closed
   }
 
   /** Ends what is still connected; WebSockets that were closed say goodbye, if `graceMs` allows. */

@@ -4,16 +4,10 @@ import type { Socket } from 'node:net'
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1')
 
 /**
- * Calls `known`, then `http1` with the first bytes, or `http2` with the socket as if nothing had been read. A connection that says
- * neither within `ms` is closed.
+ * Calls `http1` with the first bytes, or `http2` with the socket as if nothing had been read. A connection that says neither
+ * within `ms` is closed.
  */
-export function sniffPreface(
-  socket: Socket,
-  ms: number,
-  known: () => void,
-  http1: (first: Buffer) => void,
-  http2: () => void,
-): void {
+export function sniffPreface(socket: Socket, ms: number, http1: (first: Buffer) => void, http2: () => void): void {
   let seen: Buffer | undefined
   const timer = setTimeout(() => socket.destroy(), ms)
   const stop = () => {
@@ -34,7 +28,6 @@ export function sniffPreface(
     const isPreface = PREFACE.compare(seen, 0, length, 0, length) === 0
     if (isPreface && length < PREFACE.length) return
     stop()
-    known()
     if (isPreface) {
       socket.pause()
       socket.unshift(seen)

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
-import { createServer as createNetServer } from 'node:net'
+import { connect as connectTcp, createServer as createNetServer } from 'node:net'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Handler } from '../../protocol/exchange.ts'
@@ -212,6 +212,33 @@ describe('plain', () => {
     await idle.end()
     await closed
     expect(seen).toHaveLength(3)
+  })
+
+  test.each(['plain', 'TLS'])('closing, it resets no connection that came before: %s', async kind => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const material = kind === 'TLS' ? { tls: secrets.server } : {}
+    const listener = await start(handler, material)
+    const { port } = listener.address
+    // The kernel has taken the connection, and we have not looked yet.
+    const raw = connectTcp({ host: '127.0.0.1', port })
+    open.push(() => raw.destroy())
+    const connected = once(raw, 'connect')
+    await new Promise(resolve => process.nextTick(resolve))
+    const closed = listener.close({ graceMs: 5000 })
+    await connected
+    const socket = kind === 'TLS' ? connectTls({ socket: raw, ca: secrets.ca, servername: 'localhost' }) : raw
+    socket.write(GET)
+    const [answer] = await once(socket, 'data')
+    expect(answer.toString()).toMatch(/^HTTP\/1\.1 200 .*connection: close/is)
+    await closed
+  })
+
+  test('closing, it gives up a connection that stays silent', async () => {
+    const listener = await start(recorder(() => {}).handler)
+    const raw = connectTcp({ host: '127.0.0.1', port: listener.address.port })
+    await eventually(() => listener.connections === 1)
+    await Promise.all([once(raw.resume(), 'close'), listener.close({ graceMs: 400 })])
+    expect(listener.connections).toBe(0)
   })
 
   test('a port in use is an error with its code', async () => {

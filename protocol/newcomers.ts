@@ -1,0 +1,64 @@
+/**
+ * Connections that have not begun to speak HTTP. While a listener closes they have as long as the others to bring the
+ * request that may be on its way.
+ */
+import type { Socket } from 'node:net'
+import type { ConnectionSet, ManagedConnection } from './connection-set.ts'
+
+export class Newcomers {
+  readonly #connections: ConnectionSet
+  readonly #all = new Map<string, Newcomer>()
+
+  constructor(connections: ConnectionSet) {
+    this.#connections = connections
+  }
+
+  add(socket: Socket): void {
+    const key = keyOf(socket)
+    const newcomer = new Newcomer(socket)
+    this.#all.set(key, newcomer)
+    this.#connections.add(newcomer)
+    socket.once('close', () => this.#settle(key, newcomer))
+  }
+
+  /** It speaks HTTP, or TLS has begun to speak for it. */
+  settle(socket: Socket): void {
+    const key = keyOf(socket)
+    const newcomer = this.#all.get(key)
+    if (newcomer !== undefined) this.#settle(key, newcomer)
+  }
+
+  #settle(key: string, newcomer: Newcomer): void {
+    if (this.#all.get(key) === newcomer) this.#all.delete(key)
+    newcomer.stop()
+    this.#connections.delete(newcomer)
+  }
+}
+
+class Newcomer implements ManagedConnection {
+  /** Nobody knows yet. */
+  readonly idle = false
+  readonly #socket: Socket
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(socket: Socket) {
+    this.#socket = socket
+  }
+
+  close(patienceMs: number): void {
+    this.#timer ??= setTimeout(() => this.destroy(), patienceMs)
+  }
+
+  destroy(): void {
+    this.#socket.destroy()
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer)
+  }
+}
+
+/** A connection through TLS has the addresses of the one below it. */
+function keyOf(socket: Socket): string {
+  return `${socket.remoteAddress} ${socket.remotePort}`
+}
