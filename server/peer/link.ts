@@ -45,6 +45,8 @@ export class PeerLink {
   #closed = false
   /** It said that it stops, or somebody else lives at its address now: it is granted nothing any more. */
   departed = false
+  /** When it was last called, nobody listened at its address. */
+  refused = false
   /** It has told all that changed since the directory was there last, and tells what it hears. */
   #caughtUp = false
   /** When the last question that it answered was sent. */
@@ -103,12 +105,16 @@ export class PeerLink {
     const timer = setTimeout(() => socket.destroy(new Error('the replica does not answer')), CONNECT_MS)
     socket.once('secureConnect', () => {
       clearTimeout(timer)
+      this.refused = false
       socket.removeAllListeners('error')
       socket.removeAllListeners('close')
       if (isReplica(socket)) this.#begin(socket)
       else this.#failed(socket, new Error('who listens there is no replica'))
     })
-    socket.on('error', error => this.#failed(socket, error))
+    socket.on('error', (error: NodeJS.ErrnoException) => {
+      this.refused = error.code === 'ECONNREFUSED'
+      this.#failed(socket, error)
+    })
     socket.on('close', () => {
       clearTimeout(timer)
       this.#failed(socket, new Error('the connection was closed'))

@@ -153,15 +153,19 @@ export class Peers implements Witnesses, Hops<Hop> {
     }
     for (const [name, link] of this.#links) {
       if (alive.has(name) || link.up) link.missedMs = undefined
-      else this.#miss(name, link)
+      else this.#miss(name, link, sentMs !== undefined)
     }
   }
 
-  /** The directory does not know it (any more): it may come back, and be granted something, for a while. */
-  #miss(name: string, link: PeerLink): void {
+  /**
+   * The directory does not know it (any more). It may come back, and be granted something, for a while; but not where its
+   * lease has ended (`lapsed`: a directory that has forgotten nothing says so) and nobody listens at its address.
+   */
+  #miss(name: string, link: PeerLink, lapsed: boolean): void {
     const now = this.#now()
     link.missedMs ??= now
-    if (!link.departed && now - link.missedMs < FORGET_MS) return
+    const isGone = link.departed || (lapsed && link.refused)
+    if (!isGone && now - link.missedMs < FORGET_MS) return
     this.#links.delete(name)
     link.close()
   }

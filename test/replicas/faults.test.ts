@@ -198,6 +198,30 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
     expect(callers.answers.at(-1)!.status).toBe(200)
   }, 30_000)
 
+  test(
+    'Redis stands still, and a third replica was killed a moment before',
+    async () => {
+      await start()
+      await dial(second, { hello: { instance: 'one' } })
+      // What it leaves behind: the rest of a lease, and an address where nobody listens.
+      const lease = `${Date.now() + LEASE_MS} 127.0.0.1:${await reserve()}`
+      await replicas.redis.command('HSET', '{sallyport}:replicas', 'killed', lease)
+      const known = (count: number) => until(() => [first, second].every(one => one.stats().peers?.known === count))
+      await known(2)
+      await known(1)
+      const callers = new Callers([first, second])
+      await sleep(200)
+      replicas.redis.pause()
+      await settled('presumed')
+      await sleep(FAULT_MS)
+      expect([first, second].map(one => one.stats().directory.state)).toEqual(['presumed', 'presumed'])
+      replicas.redis.resume()
+      await settled('connected')
+      expect(await callers.stop('Redis paused, a replica killed before')).toEqual([0, 0])
+    },
+    FAULT_MS + 20_000,
+  )
+
   describe('and what must not be routed is not', () => {
     test('a replica cut off from Redis hears of a newer instance by the other one', async () => {
       await start()
