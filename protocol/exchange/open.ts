@@ -154,7 +154,11 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
   }
 
   cancel(error: SallyportError): void {
-    if (this.#over) return
+    if (this.#over) {
+      // What had come whole, and waits to be passed on, will not be.
+      this.#stream.consumed(this.#stream.unreadBytes)
+      return
+    }
     this.#finish()
     this.#stream.reset(resetCodeOf(error))
   }

@@ -215,6 +215,7 @@ export class Http2ClientExchange implements RequestSink {
   }
 
   readonly #onClose = (): void => {
+    this.#writer.drop()
     this.#broken(broken(`the upstream reset the stream (${this.#stream.rstCode})`))
   }
 

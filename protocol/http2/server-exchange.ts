@@ -292,6 +292,7 @@ export class Http2ServerExchange implements ResponseSink {
     const whole = this.#responseEnded && this.#requestEnded
     this.#responseEnded = true
     this.#requestEnded = true
+    this.#writer.drop()
     if (!whole) this.#tell(new SallyportError('cancelled'))
   }
 

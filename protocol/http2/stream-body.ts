@@ -52,11 +52,22 @@ export class StreamWriter {
     if (this.ended && this.#queue.length === 0 && !this.#stream.writableEnded) this.#stream.end()
   }
 
+  /** The stream is over: what waits will not leave, and `sent` has it all the same. */
+  drop(): void {
+    const { waiting } = this
+    this.ended = true
+    this.waiting = 0
+    this.#queue.length = 0
+    this.#given.length = 0
+    if (waiting > 0) this.#sent(waiting)
+  }
+
   readonly #onWritten = (error?: Error | null): void => {
+    // Of a stream that was destroyed nothing is told piece by piece: its end drops the rest.
+    if (error || this.#stream.destroyed) return
     const bytes = this.#given.shift() ?? 0
     this.#givenBytes -= bytes
     this.waiting -= bytes
-    if (error || this.#stream.destroyed) return
     this.progressAt = performance.now()
     this.#give()
     this.#sent(bytes)

@@ -1,0 +1,80 @@
+/** What a session holds for its callers goes when they have it, or have gone: else its buffers fill up for good. */
+import { once } from 'node:events'
+import { type ClientHttp2Session, connect as connectHttp2 } from 'node:http2'
+import { connect } from 'node:net'
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import type { Server } from '../../server/server.ts'
+import { always, call, DOMAIN, dial, startServer } from './fixture.ts'
+
+const HOST = `demo.${DOMAIN}`
+const KIB = 1024
+
+let server: Server
+afterEach(() => server.close({ graceMs: 0 }))
+
+async function serve(bytes: number): Promise<number> {
+  server = await startServer()
+  await dial(server, { handler: always('x'.repeat(bytes)) })
+  return server.publicAddress!.port
+}
+
+const nothingHeld = () =>
+  vi.waitFor(() => expect(server.stats()).toMatchObject({ streams: 0, exchanges: 0, bufferedBytes: 0 }))
+
+async function http2(port: number, use: (session: ClientHttp2Session) => Promise<void>): Promise<void> {
+  const session = connectHttp2(`http://127.0.0.1:${port}`)
+  await use(session)
+  session.destroy()
+}
+
+function get(session: ClientHttp2Session) {
+  return session.request({ ':path': '/', ':authority': HOST })
+}
+
+describe('of answers that were read', () => {
+  test.each([10, KIB, 100 * KIB])('nothing is left: HTTP/1.1, %i bytes', async bytes => {
+    await serve(bytes)
+    for (let i = 0; i < 20; i++) expect((await call(server, HOST)).text).toHaveLength(bytes)
+    await nothingHeld()
+  })
+
+  test.each([10, KIB, 100 * KIB])('nothing is left: HTTP/2, %i bytes', async bytes => {
+    const port = await serve(bytes)
+    await http2(port, async session => {
+      const one = async () => {
+        const stream = get(session)
+        let got = 0
+        for await (const chunk of stream) got += chunk.length
+        expect(got).toBe(bytes)
+      }
+      for (let i = 0; i < 5; i++) await Promise.all(Array.from({ length: 10 }, one))
+      await nothingHeld()
+    })
+  })
+})
+
+describe('of answers that came whole and were not read', () => {
+  test('nothing is left: HTTP/1.1, the caller goes', async () => {
+    const port = await serve(200 * KIB)
+    const sockets = Array.from({ length: 10 }, () => {
+      const socket = connect(port, '127.0.0.1')
+      socket.on('error', () => {}).pause()
+      socket.write(`GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`)
+      return socket
+    })
+    await vi.waitFor(() => expect(server.stats().streams).toBe(0))
+    for (const socket of sockets) socket.resetAndDestroy()
+    await nothingHeld()
+  })
+
+  test('nothing is left: HTTP/2, the streams are reset', async () => {
+    const port = await serve(200 * KIB)
+    await http2(port, async session => {
+      const streams = Array.from({ length: 10 }, () => get(session).on('error', () => {}))
+      await Promise.all(streams.map(stream => once(stream, 'response')))
+      await vi.waitFor(() => expect(server.stats().streams).toBe(0))
+      for (const stream of streams) stream.close(8)
+      await nothingHeld()
+    })
+  })
+})
