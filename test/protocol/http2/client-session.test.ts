@@ -83,6 +83,10 @@ const request = (over: Partial<OutgoingRequest> = {}): OutgoingRequest => ({
   ...over,
 })
 
+function answerEmpty(stream: ServerHttp2Stream): void {
+  stream.respond({ ':status': 200 }, { endStream: true })
+}
+
 async function eventually(done: () => boolean): Promise<void> {
   while (!done()) await new Promise(resolve => setImmediate(resolve))
 }
@@ -214,6 +218,21 @@ describe('h2c upstream', () => {
     session.send(request({ method: 'GET', bodyBytes: 0, upgrade: true, headers: [] }), first)
     await eventually(() => first.heads.length === 1 || first.error !== undefined)
     expect(first).toMatchObject({ error: undefined, heads: [{ status: 101, bodyBytes: 0 }] })
+  })
+
+  test.each([
+    ['read', (stream: ServerHttp2Stream) => stream.resume().on('end', () => answerEmpty(stream))],
+    ['not wanted', answerEmpty],
+  ])('a request body that is %s counts as taken in the end', async (_, onStream) => {
+    const { session } = await start(onStream)
+    for (const bytes of [10, 1000, 300_000]) {
+      const response = new Response()
+      const sink = session.send(request({ bodyBytes: bytes }), response)
+      sink.data(Buffer.alloc(bytes))
+      sink.end([])
+      await response.over()
+      await eventually(() => response.taken === bytes)
+    }
   })
 
   test('back-pressure both ways', async () => {
