@@ -5,7 +5,7 @@ import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'n
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Handler } from '../../protocol/exchange.ts'
 import { parseCidrs } from '../../protocol/forwarded.ts'
-import { type Listener, type ListenerOptions, listen } from '../../protocol/listener.ts'
+import { allAccepted, type Listener, type ListenerOptions, listen } from '../../protocol/listener.ts'
 import { makeSecrets } from '../support/secrets.ts'
 import { call, ok, RawPeer, recorder } from './http1/raw.ts'
 
@@ -231,6 +231,18 @@ describe('plain', () => {
     const [answer] = await once(socket, 'data')
     expect(answer.toString()).toMatch(/^HTTP\/1\.1 200 .*connection: close/is)
     await closed
+  })
+
+  test.each([['h2'], ['http/1.1']])('a connection counts once, whatever it turns out to speak: %s', async alpn => {
+    const listener = await start(recorder(({ response }) => ok(response)).handler, { tls: secrets.server })
+    await tls(listener, { ALPNProtocols: [alpn] })
+    // Whoever comes behind it is accepted behind it.
+    await tls(listener, { ALPNProtocols: [alpn] })
+    const raw = connectTcp({ host: '127.0.0.1', port: listener.address.port })
+    open.push(() => raw.destroy())
+    await eventually(() => listener.connections >= 3)
+    await allAccepted()
+    expect(listener.connections).toBe(3)
   })
 
   test('closing, it gives up a connection that stays silent', async () => {
