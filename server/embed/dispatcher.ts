@@ -156,6 +156,8 @@ class DispatchResponse implements ResponseSink {
     if (this.#over) return
     this.#over = true
     this.pump.stop()
+    // All of it was handed over, though the handler may be paused.
+    this.#give()
     this.#call(handler => handler.onResponseEnd?.(this.#controller, toObject(trailers)))
   }
 

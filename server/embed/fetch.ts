@@ -114,6 +114,8 @@ class FetchResponse implements ResponseSink {
   end(): void {
     if (this.#over) return
     this.#finish()
+    // A stream that is closed does not ask for more: what is queued is the reader's.
+    this.#give()
     this.#body?.close()
   }
 

@@ -51,6 +51,16 @@ describe('of answers that were read', () => {
       await nothingHeld()
     })
   })
+
+  test('nothing is left: an embedder', async () => {
+    await serve(100 * KIB)
+    for (let i = 0; i < 5; i++) {
+      const response = await server.fetch('demo', `https://${HOST}/`)
+      await vi.waitFor(() => expect(server.stats().streams).toBe(0))
+      expect(await response.text()).toHaveLength(100 * KIB)
+    }
+    await nothingHeld()
+  })
 })
 
 describe('of answers that came whole and were not read', () => {
@@ -64,6 +74,14 @@ describe('of answers that came whole and were not read', () => {
     })
     await vi.waitFor(() => expect(server.stats().streams).toBe(0))
     for (const socket of sockets) socket.resetAndDestroy()
+    await nothingHeld()
+  })
+
+  test('nothing is left: an embedder cancels the body', async () => {
+    await serve(200 * KIB)
+    const responses = await Promise.all(Array.from({ length: 5 }, () => server.fetch('demo', `https://${HOST}/`)))
+    await vi.waitFor(() => expect(server.stats().streams).toBe(0))
+    for (const { body } of responses) await body?.cancel()
     await nothingHeld()
   })
 
