@@ -14,7 +14,7 @@ export class Newcomers {
   }
 
   add(socket: Socket): void {
-    const key = keyOf(socket)
+    const key = connectionKey(socket)
     const newcomer = new Newcomer(socket)
     this.#all.set(key, newcomer)
     this.#connections.add(newcomer)
@@ -23,7 +23,7 @@ export class Newcomers {
 
   /** It speaks HTTP, or TLS has begun to speak for it. */
   settle(socket: Socket): void {
-    const key = keyOf(socket)
+    const key = connectionKey(socket)
     const newcomer = this.#all.get(key)
     if (newcomer !== undefined) this.#settle(key, newcomer)
   }
@@ -59,6 +59,6 @@ class Newcomer implements ManagedConnection {
 }
 
 /** A connection through TLS has the addresses of the one below it. */
-function keyOf(socket: Socket): string {
+export function connectionKey(socket: Socket): string {
   return `${socket.remoteAddress} ${socket.remotePort}`
 }

@@ -5,6 +5,7 @@
 import type { Socket } from 'node:net'
 import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/forwarded.ts'
 import type { Logger } from '../../protocol/log.ts'
+import { connectionKey } from '../../protocol/newcomers.ts'
 import type { ResolvedLimits } from '../options.ts'
 import { lookAtFirstBytes } from '../socket/first-bytes.ts'
 import { readProxyHeader } from '../socket/proxy-protocol.ts'
@@ -131,14 +132,14 @@ export class Intake {
 
   /** The handshake that a request belongs to; one on an embedder's server has its deadline from here on, and costs it. */
   pendingOf(socket: Socket): Pending {
-    const known = this.#pending.get(keyOf(socket))
+    const known = this.#pending.get(connectionKey(socket))
     return known ?? this.#track(socket, canonicalAddress(socket.remoteAddress ?? ''), ignore)
   }
 
   /** One deadline from here to `hello`. */
   #track(socket: Socket, address: string, charge: (costMs: number) => void): Pending {
     this.#makeRoom()
-    const key = keyOf(socket)
+    const key = connectionKey(socket)
     const timer = setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs)
     // What a session does not need any more must not hang on its socket as long as it lives.
     const settle = () => {
@@ -160,10 +161,11 @@ export class Intake {
   #makeRoom(): void {
     if (this.#pending.size < this.#options.limits.handshakesUnderWay) return
     const [oldest] = this.#pending.values()
-    oldest?.settle()
-    oldest?.charge(0)
-    oldest?.socket.destroy()
-    if (oldest !== undefined) this.#options.onFull(oldest.address)
+    if (oldest === undefined) return
+    oldest.settle()
+    oldest.charge(0)
+    oldest.socket.destroy()
+    this.#options.onFull(oldest.address)
   }
 
   /** Lets nobody in any more; those whose handshake is under way keep their deadline. */
@@ -188,11 +190,6 @@ export class Intake {
     for (const socket of this.#sockets) socket.destroy()
     for (const pending of [...this.#pending.values()]) pending.settle()
   }
-}
-
-/** A connection through TLS has the addresses of the one below it. */
-function keyOf(socket: Socket): string {
-  return `${socket.remoteAddress} ${socket.remotePort}`
 }
 
 function ignore(): void {}

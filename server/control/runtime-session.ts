@@ -4,7 +4,6 @@
  *
  *     hello -> open -> (draining ->) closed
  */
-
 import { performance } from 'node:perf_hooks'
 import {
   type ControlMessage,
