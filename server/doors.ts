@@ -120,6 +120,7 @@ export class Doors {
 
   /** Ends what is still connected; WebSockets that were closed say goodbye, if `graceMs` allows. */
   async close(graceMs: number): Promise<void> {
+    await this.stop(0)
     this.#publicKeeper?.close()
     this.#controlKeeper?.close()
     await this.control?.emptied(Math.min(graceMs, GOODBYE_MS))

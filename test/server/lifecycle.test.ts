@@ -21,6 +21,18 @@ import {
 
 const HOST = `demo.${DOMAIN}`
 
+/** The error of a connection to an address, or `connected`. */
+function dialed({ host, port }: { host: string; port: number }): Promise<string | undefined> {
+  return new Promise(resolve => {
+    const socket = connect({ host, port })
+    socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code))
+    socket.once('connect', () => {
+      resolve('connected')
+      socket.destroy()
+    })
+  })
+}
+
 let server: Server | undefined
 afterEach(async () => {
   vi.useRealTimers()
@@ -238,12 +250,15 @@ describe('the end of a server', () => {
     server = await startServer()
     const { publicAddress, controlAddress } = server
     await Promise.all([server.close({ graceMs: 0 }), server.close()])
-    for (const { host, port } of [publicAddress!, controlAddress!]) {
-      const code = await new Promise(resolve => {
-        connect({ host, port }).once('error', error => resolve((error as NodeJS.ErrnoException).code))
-      })
-      expect(code).toBe('ECONNREFUSED')
-    }
+    expect(await dialed(publicAddress!)).toBe('ECONNREFUSED')
+    expect(await dialed(controlAddress!)).toBe('ECONNREFUSED')
+  })
+
+  test('nor where it ends in the delay before a drain', async () => {
+    server = await startServer({ drainDelayMs: 60_000 })
+    void server.drain()
+    await server.close({ graceMs: 0 })
+    expect(await dialed(server.publicAddress!)).toBe('ECONNREFUSED')
   })
 
   test('await using closes it', async () => {
