@@ -42,6 +42,8 @@ class Splice implements StreamHandler {
   /** What came of a preamble that is not whole yet. */
   #begun: Uint8Array | undefined
   #refused = false
+  /** The answer came whole: what becomes of the session cuts nothing of it. */
+  #answered = false
   #timer: NodeJS.Timeout | undefined
 
   constructor(from: Stream, owner: SpliceOwner) {
@@ -69,6 +71,7 @@ class Splice implements StreamHandler {
 
   consumed(bytes: number): void {
     this.#to?.consumed(bytes)
+    this.#releaseIfPassed()
   }
 
   #begin(bytes: Uint8Array): void {
@@ -111,10 +114,12 @@ class Splice implements StreamHandler {
     return {
       data: chunk => from.write(chunk),
       end: () => {
+        this.#answered = true
         from.end()
-        this.#release()
+        this.#releaseIfPassed()
       },
       reset: code => {
+        if (this.#answered) return
         from.reset(code)
         this.#release()
         to.reset(code)
@@ -122,6 +127,11 @@ class Splice implements StreamHandler {
       consumed: bytes => from.consumed(bytes),
       leave: () => this.#owner.leave(from),
     }
+  }
+
+  /** The exchange is over when the whole answer has left: a session that waits for it may take this replica with it. */
+  #releaseIfPassed(): void {
+    if (this.#answered && this.#from.queuedBytes === 0) this.#release()
   }
 
   /** The session has one exchange less. */

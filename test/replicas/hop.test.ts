@@ -7,7 +7,7 @@ import { createServerCertificate } from '../../certs/index.ts'
 import { acceptExchange } from '../../protocol/exchange/accept.ts'
 import { openExchange } from '../../protocol/exchange/open.ts'
 import { Refusal, type RefusedError } from '../../protocol/exchange/refusal.ts'
-import type { HttpRequest } from '../../protocol/exchange.ts'
+import type { HttpRequest, RequestSink } from '../../protocol/exchange.ts'
 import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
 import { PeerTransport } from '../../server/peer/transport.ts'
@@ -254,20 +254,21 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
         .split(' ')[1]!
     }
 
+    const request: HttpRequest = {
+      method: 'GET',
+      authority: HOST,
+      path: '/',
+      headers: [],
+      bodyBytes: 0,
+      upgrade: false,
+      peerAddress: '127.0.0.1',
+      encrypted: false,
+      caller: { address: '127.0.0.1', scheme: 'http', host: HOST },
+      requestId: 'x',
+      exchangeId: undefined,
+    }
+
     function ask(session: Session, options: { hops: number; epoch: number; runtime?: string }): Promise<string> {
-      const request: HttpRequest = {
-        method: 'GET',
-        authority: HOST,
-        path: '/',
-        headers: [],
-        bodyBytes: 0,
-        upgrade: false,
-        peerAddress: '127.0.0.1',
-        encrypted: false,
-        caller: { address: '127.0.0.1', scheme: 'http', host: HOST },
-        requestId: 'x',
-        exchangeId: undefined,
-      }
       return new Promise(resolve => {
         openExchange(
           session.open(),
@@ -296,6 +297,58 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       expect(await ask(session, { hops: 1, epoch: 0 })).toBe('not-here')
       expect(await ask(session, { hops: 1, epoch: 1, runtime: 'other' })).toBe('not-here')
       session.close('done')
+    })
+
+    test('read the last answer of a session that drains as slowly as they like: it waits', async () => {
+      await start()
+      const bytes = 400_000
+      const client = await dial(far, {
+        handler: (_preamble, _request, response) => {
+          response.head({ status: 200, headers: [], bodyBytes: bytes })
+          response.data(Buffer.alloc(bytes))
+          response.end([])
+          return ignoring(response)
+        },
+      })
+      const session = await asReplica(far)
+      const ended = Promise.withResolvers<string>()
+      let unread = 0
+      let read = 0
+      let slow = true
+      const take = () => {
+        read += unread
+        const taken = unread
+        unread = 0
+        exchange.consumed(taken)
+      }
+      const exchange: RequestSink = openExchange(
+        session.open(),
+        request,
+        { runtime: 'demo', attempt: 0, timeLeftMs: 0, hops: 1, epoch: 1 },
+        {
+          informational() {},
+          head() {},
+          data: chunk => {
+            unread += chunk.length
+            if (!slow) take()
+          },
+          end: () => ended.resolve('whole'),
+          abort: error => ended.resolve(error.reason),
+          consumed() {},
+        },
+      )
+      exchange.end([])
+      await until(() => client.session.streams === 0)
+      const closing = far.close({ graceMs: 20_000 })
+      await client.message('drain')
+      client.session.control({ type: 'drained', lastStream: 0 })
+      await until(() => far.sessions()[0]?.state !== 'open')
+      expect(unread).toBeLessThan(bytes)
+      slow = false
+      take()
+      expect(await ended.promise).toBe('whole')
+      expect(read).toBe(bytes)
+      await closing
     })
 
     test.each([0, 100_000])('refuse for a moment is asked again with %i bytes, without any news', async bytes => {
