@@ -537,6 +537,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
           : Number.POSITIVE_INFINITY
       case 'drain':
       case 'linger':
+        // A caller that still reads the answer has the deadline of those who stop reading.
+        if (this.#writer.waiting > 0) this.#since = now
         return due(this.#since, limits.drainMs, now, this.#onDrained)
       case 'await':
         if (!this.#halfClosed) return Number.POSITIVE_INFINITY

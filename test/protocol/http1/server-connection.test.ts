@@ -527,4 +527,20 @@ describe('deadlines', () => {
     expect(got).toBeGreaterThanOrEqual(bytes)
     expect(seen[0]!.aborted).toBeUndefined()
   })
+
+  test.each(['whose answer is the last', 'whose answer comes before its body'])('nor one %s', async kind => {
+    const bytes = 24 * 1024 * 1024
+    const { handler } = recorder(({ response }) => {
+      response.head({ status: 200, headers: [], bodyBytes: bytes })
+      response.data(Buffer.alloc(bytes))
+      response.end([])
+    })
+    const { caller } = await serve(handler, { drainMs: 100 })
+    caller.socket.pause()
+    caller.send(get('/', kind === 'whose answer is the last' ? 'Connection: close\r\n' : 'Content-Length: 9\r\n'))
+    await new Promise(resolve => setTimeout(resolve, 400))
+    caller.socket.resume()
+    const text = await caller.end()
+    expect(text.length - text.indexOf('\r\n\r\n') - 4).toBe(bytes)
+  })
 })
