@@ -1,21 +1,34 @@
 /** What a session holds for its callers goes when they have it, or have gone: else its buffers fill up for good. */
 import { once } from 'node:events'
 import { type ClientHttp2Session, connect as connectHttp2 } from 'node:http2'
-import { connect } from 'node:net'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { createServer as createHttpsServer } from 'node:https'
+import { type AddressInfo, connect, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
+import { afterAll, afterEach, describe, expect, test, vi } from 'vitest'
 import type { Server } from '../../server/server.ts'
-import { always, call, DOMAIN, dial, startServer } from './fixture.ts'
+import { always, call, DOMAIN, dial, makeWorld, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 const KIB = 1024
 
+const { authority, server: own } = await makeWorld()
+const host = createHttpsServer({ cert: own.certificate, key: own.key })
 let server: Server
 afterEach(() => server.close({ graceMs: 0 }))
+afterAll(() => host.close())
 
 async function serve(bytes: number): Promise<number> {
   server = await startServer()
   await dial(server, { handler: always('x'.repeat(bytes)) })
   return server.publicAddress!.port
+}
+
+/** Connects a caller to an embedder's own `https.Server`, on which the server is. */
+async function attached(): Promise<() => Socket> {
+  if (!host.listening) await once(host.listen(0, '127.0.0.1'), 'listening')
+  server.attach(host)
+  const { port } = host.address() as AddressInfo
+  return () => connectTls({ port, host: '127.0.0.1', ca: authority.certificate, servername: 'localhost' })
 }
 
 const nothingHeld = () =>
@@ -52,6 +65,19 @@ describe('of answers that were read', () => {
     })
   })
 
+  test("nothing is left: an embedder's own server", async () => {
+    await serve(100 * KIB)
+    const dialHost = await attached()
+    for (let i = 0; i < 20; i++) {
+      const socket = dialHost()
+      socket.write(`GET / HTTP/1.1\r\nHost: ${HOST}\r\nConnection: close\r\n\r\n`)
+      let got = 0
+      for await (const chunk of socket) got += chunk.length
+      expect(got).toBeGreaterThan(100 * KIB)
+    }
+    await nothingHeld()
+  })
+
   test('nothing is left: an embedder', async () => {
     await serve(100 * KIB)
     for (let i = 0; i < 5; i++) {
@@ -64,16 +90,17 @@ describe('of answers that were read', () => {
 })
 
 describe('of answers that came whole and were not read', () => {
-  test('nothing is left: HTTP/1.1, the caller goes', async () => {
+  test.each(['HTTP/1.1', "an embedder's own server"])('nothing is left: %s, the caller goes', async edge => {
     const port = await serve(200 * KIB)
+    const dialEdge = edge === 'HTTP/1.1' ? () => connect(port, '127.0.0.1') : await attached()
     const sockets = Array.from({ length: 10 }, () => {
-      const socket = connect(port, '127.0.0.1')
+      const socket = dialEdge()
       socket.on('error', () => {}).pause()
       socket.write(`GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`)
       return socket
     })
     await vi.waitFor(() => expect(server.stats().streams).toBe(0))
-    for (const socket of sockets) socket.resetAndDestroy()
+    for (const socket of sockets) socket.destroy()
     await nothingHeld()
   })
 
