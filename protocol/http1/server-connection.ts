@@ -532,20 +532,22 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
         return this.#paused ? Number.POSITIVE_INFINITY : this.#checkBody(now)
       case 'raw':
         // Our half is closed: a caller that neither sends nor closes its own is gone.
-        return this.#exchange?.ended === true
-          ? due(this.#since, limits.stalledMs, now, this.#onDrained)
-          : Number.POSITIVE_INFINITY
+        return this.#exchange?.ended === true ? this.#checkEnd(limits.stalledMs, now) : Number.POSITIVE_INFINITY
       case 'drain':
       case 'linger':
-        // A caller that still reads the answer has the deadline of those who stop reading.
-        if (this.#writer.waiting > 0) this.#since = now
-        return due(this.#since, limits.drainMs, now, this.#onDrained)
+        return this.#checkEnd(limits.drainMs, now)
       case 'await':
         if (!this.#halfClosed) return Number.POSITIVE_INFINITY
         return due(Math.max(this.#since, this.#progressAt), limits.halfCloseMs, now, this.#onDrained)
       default:
         return Number.POSITIVE_INFINITY
     }
+  }
+
+  /** All is said. A caller that still reads it has the deadline of those who stop reading. */
+  #checkEnd(ms: number, now: number): number {
+    if (this.#writer.waiting > 0) this.#since = now
+    return due(this.#since, ms, now, this.#onDrained)
   }
 
   #checkBody(now: number): number {
