@@ -16,6 +16,7 @@ export interface HttpLimits {
   keepAliveMs: number
   /** What is read and thrown away behind an early answer, before the connection is closed. */
   drainBytes: number
+  /** The same, and the caller's time to close a connection that we have closed; behind what it still reads of the answer. */
   drainMs: number
   /** Bytes of one body that may wait for their receiver before we stop reading. */
   bufferBytes: number
