@@ -1,11 +1,13 @@
 /** All roads, started when they are first asked for, and kept until the end of the run. */
 
 import type { Mode } from '../lib/mode.ts'
+import { PATHS } from '../upstream/service.ts'
 import { bareMux, barePipe } from './bare.ts'
 import { direct, httpProxyHop, nginxHop } from './hops.ts'
 import { PEERS, type PeerName } from './peers/index.ts'
+import { waitForAnswer } from './ready.ts'
 import { replicas } from './replicas.ts'
-import type { Road, RoadContext, RoadMaker } from './road.ts'
+import { type Road, type RoadContext, type RoadMaker, withPath } from './road.ts'
 import { ingress, tunnel } from './tunnel.ts'
 
 /** By key; `tunnel-tls` is two roads of the same processes. */
@@ -30,12 +32,15 @@ const SOME = {
   full: ['direct', 'nginx', 'http-proxy', 'ingress', 'tunnel', 'tunnel-service'],
 } as const satisfies Record<Mode, readonly RoadKey[]>
 
+/** An answer that a peer needs longer for does not come. */
+const STILL_MS = 5_000
+
 export class Roads {
   readonly #context: RoadContext
   readonly #peers: readonly PeerName[]
   readonly #mode: Mode
   readonly #started = new Map<string, Promise<Road[]>>()
-  /** Peers that did not start, and why. */
+  /** Peers that did not start, or answer no more, and why. */
   readonly failed = new Map<string, string>()
 
   constructor(context: RoadContext, peers: readonly PeerName[], mode: Mode) {
@@ -46,9 +51,13 @@ export class Roads {
 
   /** Every road for requests, and every peer that is here. */
   async all(): Promise<Road[]> {
+    return [...(await this.ours()), ...(await this.pick(...(this.#mode === 'smoke' ? [] : this.#peers)))]
+  }
+
+  /** Every road for requests that needs no peer. */
+  async ours(): Promise<Road[]> {
     if (this.#mode === 'smoke') return this.pick('nginx', 'ingress', 'tunnel', 'tunnel-tls')
-    const ours = (Object.keys(OURS) as RoadKey[]).filter(key => !key.startsWith('bare-'))
-    return this.pick(...ours, ...this.#peers)
+    return this.pick(...(Object.keys(OURS) as RoadKey[]).filter(key => !key.startsWith('bare-')))
   }
 
   /** One road of each kind, and the peers. */
@@ -87,13 +96,28 @@ export class Roads {
     for (const roads of this.#started.values()) await stopRoads(await roads.catch(() => []))
   }
 
-  #start(key: RoadKey): Promise<Road[]> {
-    let roads = this.#started.get(key)
-    if (roads === undefined) {
-      roads = this.#make(key, this.#context)
-      this.#started.set(key, roads)
-    }
+  async #start(key: RoadKey): Promise<Road[]> {
+    const started = this.#started.get(key)
+    if (started !== undefined) return key in PEERS ? this.#living(key, await started) : started
+    const roads = this.#make(key, this.#context)
+    this.#started.set(key, roads)
     return roads
+  }
+
+  /** A peer that has broken under the load is left out of what follows, and told in the report. */
+  async #living(key: RoadKey, roads: readonly Road[]): Promise<Road[]> {
+    const living: Road[] = []
+    for (const road of roads) {
+      try {
+        await waitForAnswer(withPath(road, PATHS.small), STILL_MS)
+        living.push(road)
+      } catch {
+        this.failed.set(road.name, 'was left out from some scenario on: it answered no more')
+        await road.stop()
+      }
+    }
+    this.#started.set(key, Promise.resolve(living))
+    return living
   }
 
   /** A road that needs another program, and does not start, is told in the report; one of ours alone ends the run. */
@@ -101,7 +125,7 @@ export class Roads {
     if (key in OURS && key !== 'replicas') return OURS[key as keyof typeof OURS](context)
     const maker = key === 'replicas' ? replicas : PEERS[key as PeerName]
     return maker(context).catch(error => {
-      this.failed.set(key, String(error.message))
+      this.failed.set(key, `did not start: ${error.message}`)
       return []
     })
   }

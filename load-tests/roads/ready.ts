@@ -1,11 +1,12 @@
 import { request } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
+import type { Place } from '../lib/load.ts'
 
 const READY_MS = 15_000
 
-/** Resolves when the road answers 200: not everything says when it is ready. */
-export async function waitForAnswer(url: string, headers: Readonly<Record<string, string>>): Promise<void> {
-  const end = performance.now() + READY_MS
+/** Resolves when the place answers 200: not everything says when it is ready. Throws if it does not within `ms`. */
+export async function waitForAnswer({ url, headers }: Place, ms = READY_MS): Promise<void> {
+  const end = performance.now() + ms
   for (;;) {
     const status = await new Promise<number>(resolve => {
       const call = request(url, { headers, agent: false, timeout: 2000 }, response => {

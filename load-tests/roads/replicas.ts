@@ -20,7 +20,7 @@ export const replicas: RoadMaker = async context => {
     parts.push(client)
     const url = `http://${near.address('public')}`
     const headers = { host: `${RUNTIME}.${DOMAIN}` }
-    await waitForAnswer(url + PATHS.small, headers)
+    await waitForAnswer({ url: url + PATHS.small, headers })
     const pids = [near.pid, far.pid, client.pid]
     return [
       {

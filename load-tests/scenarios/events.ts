@@ -5,7 +5,7 @@ import { bars, overRoads, type Scenario, UNIT } from './scenario.ts'
 
 const STREAMS = { smoke: 20, quick: 200, full: 1000 } as const
 /** At least two seconds, so that each stream has events to count. */
-const DURATION_MS = { smoke: 1500, quick: 2000, full: 4000 } as const
+const DURATION_MS = { smoke: 1500, quick: 2000, full: 3000 } as const
 
 /** Open event streams with an event a second each: how late it comes. */
 export const events: Scenario = {

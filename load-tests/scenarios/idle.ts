@@ -15,8 +15,8 @@ const SIZES = { smoke: [20], quick: [300], full: [2_000, 10_000] } as const
 const WARM_UP = { smoke: 5, quick: 600, full: 1_000 } as const
 /** After the handshakes, before anything is read. */
 const SETTLE_MS = { smoke: 0, quick: 1_000, full: 5_000 } as const
-/** Two rounds of probes. */
-const WATCH_MS = { smoke: 500, quick: 2_500, full: 20_000 } as const
+/** By size. A round of probes takes 10 s; where their CPU is a target, it is watched for two. */
+const WATCH_MS: Record<number, number> = { 20: 500, 300: 2_500, 2000: 10_000, 10000: 20_000 }
 
 type SessionsWorker = Worker<SessionsTask, SessionsResult>
 
@@ -86,9 +86,10 @@ async function hold(bench: Bench, kind: Kind, size: number): Promise<Measured> {
     const openMs = performance.now() - startedAt
     await pause(SETTLE_MS[bench.mode])
     const rss = rssBytes([server.pid])
+    const watchMs = WATCH_MS[size]!
     const cpuBefore = cpuMs([server.pid])
-    await pause(WATCH_MS[bench.mode])
-    const cpu = (cpuMs([server.pid]) - cpuBefore) / WATCH_MS[bench.mode]
+    await pause(watchMs)
+    const cpu = (cpuMs([server.pid]) - cpuBefore) / watchMs
     const missing = (warmUp + units) * kind.sessions - open
     const figures = {
       rssKb: (rss - before) / 1024 / units,

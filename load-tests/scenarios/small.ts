@@ -1,12 +1,16 @@
 import type { Section } from '../lib/section.ts'
 import { type Road, withPath } from '../roads/road.ts'
 import { PATHS, SMALL_BODY } from '../upstream/service.ts'
-import { type Bench, bars, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
+import { type Bench, bars, isOurs, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
 
+/** A point between two others: without the peers, for the time that they take. */
+const BETWEEN = 8
 /** The first count warms the roads up for all of them. */
-const CONNECTIONS = { smoke: [8], quick: [64, 1], full: [64, 1, 8, 512] } as const
+const CONNECTIONS = { smoke: [BETWEEN], quick: [64, 1], full: [64, 1, BETWEEN, 512] } as const
 /** V8 compiles for the first 100,000 requests, and a little for the 100,000 behind them. */
-const WARM_UP_MS = { smoke: 0, quick: 5_000, full: 12_000 } as const
+const WARM_UP_MS = { smoke: 0, quick: 5_000, full: 10_000 } as const
+/** Of roads that were compiled before they were started. */
+const COMPILED_WARM_UP_MS = 1_000
 /** A road has rested for up to a minute before its round. */
 const LEAD_IN_MS = 500
 
@@ -23,14 +27,20 @@ export const small: Scenario = {
   },
 }
 
+function warmUpMs({ mode }: Bench, { key }: Road): number {
+  const isOnV8 = isOurs(key) || key.startsWith('bare-') || key === 'http-proxy'
+  return isOnV8 ? WARM_UP_MS[mode] : COMPILED_WARM_UP_MS
+}
+
 async function atConnections(bench: Bench, connections: number, warmUp: boolean): Promise<Section> {
   const bare = bench.mode === 'smoke' ? [] : await bench.roads.pick('bare-mux')
-  const roads = [...(await bench.roads.all()), ...bare]
+  const all = await (connections === BETWEEN ? bench.roads.ours() : bench.roads.all())
+  const roads = [...all, ...bare]
   const load = (road: Road, durationMs: number) =>
     bench.generators.run({ ...withPath(road, PATHS.small), connections, durationMs, expectBody: SMALL_BODY })
   const leadIn = (road: Road) => load(road, LEAD_IN_MS)
   const once = async (road: Road, isWarmUp: boolean) => {
-    const result = await load(road, isWarmUp ? WARM_UP_MS[bench.mode] : bench.roundMs)
+    const result = await load(road, isWarmUp ? warmUpMs(bench, road) : bench.roundMs)
     const { perSecond, p50, p99, generatorCpu, wrong, requests } = result
     return { figures: { perSecond, p50, p99, generatorCpu }, wrong, units: requests }
   }

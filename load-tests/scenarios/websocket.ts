@@ -1,5 +1,5 @@
 import type { Section } from '../lib/section.ts'
-import { withPath } from '../roads/road.ts'
+import { type Road, withPath } from '../roads/road.ts'
 import { PATHS } from '../upstream/service.ts'
 import type { WebSocketResult, WebSocketTask } from '../workers/websocket.ts'
 import { type Bench, bars, lengthMs, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
@@ -14,15 +14,15 @@ export const webSocket: Scenario = {
   title: 'WebSocket echoes of 64 B and 16 KB: messages per second, round trip',
   async run(bench) {
     const sections: Section[] = []
-    for (const bytes of SIZES[bench.mode]) sections.push(await ofSize(bench, bytes))
+    for (const [i, bytes] of SIZES[bench.mode].entries()) sections.push(await ofSize(bench, bytes, i === 0))
     return sections
   },
 }
 
-async function ofSize(bench: Bench, messageBytes: number): Promise<Section> {
+async function ofSize(bench: Bench, messageBytes: number, warmUp: boolean): Promise<Section> {
   const roads = (await bench.roads.some()).filter(road => !road.http2)
   const size = messageBytes < 1024 ? `${messageBytes} B` : `${messageBytes / 1024} KB`
-  const measured = await overRoads(bench, `websocket, ${size}`, roads, async (road, isWarmUp) => {
+  const once = async (road: Road, isWarmUp: boolean) => {
     const place = withPath(road, PATHS.echo)
     const durationMs = lengthMs(bench, isWarmUp)
     const echo = (connections: number, inFlight: number, ms: number) =>
@@ -40,7 +40,8 @@ async function ofSize(bench: Bench, messageBytes: number): Promise<Section> {
       wrong: alone.wrong + many.wrong,
       units: alone.messages + many.messages,
     }
-  })
+  }
+  const measured = await overRoads(bench, `websocket, ${size}`, roads, once, { warmUp })
   return {
     name: `websocket-${messageBytes}`,
     title: `WebSocket echoes of ${size}`,

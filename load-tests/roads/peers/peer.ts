@@ -47,7 +47,7 @@ export async function peerRoad(context: RoadContext, peer: PeerRoad): Promise<Ro
     await begin('client', await peer.client({ control: dialled, edge }))
     const url = `http://127.0.0.1:${edge}`
     const headers = peer.headers ?? {}
-    await waitForAnswer(`${url}${PATHS.small}`, headers).catch(error => {
+    await waitForAnswer({ url: `${url}${PATHS.small}`, headers }).catch(error => {
       throw new Error([error.message, ...parts.map(part => part.tail())].join('\n'))
     })
     const stop = () => stopInTurn(parts)
