@@ -42,7 +42,7 @@ const HELP = `npm run bench -- --quick
 const MODES = {
   smoke: { rounds: 1, roundMs: 300, minutes: 0.05, lastStartMs: Infinity },
   quick: { rounds: 3, roundMs: 500, minutes: 0.25, lastStartMs: 150_000 },
-  full: { rounds: 3, roundMs: 1200, minutes: 1, lastStartMs: 1_680_000 },
+  full: { rounds: 3, roundMs: 1200, minutes: 0.75, lastStartMs: 1_720_000 },
 } as const
 
 interface Options {

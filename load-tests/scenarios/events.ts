@@ -16,7 +16,7 @@ export const events: Scenario = {
     const roads =
       bench.mode === 'smoke'
         ? await bench.roads.pick('tunnel')
-        : await bench.roads.pick('direct', 'nginx', 'ingress', 'tunnel', 'tunnel-tls')
+        : await bench.roads.pick('direct', 'nginx', 'tunnel', 'tunnel-tls')
     const measured = await overRoads(
       { ...bench, rounds: bench.mode === 'full' ? bench.rounds : 1 },
       `sse, ${streams} streams`,

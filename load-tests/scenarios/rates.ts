@@ -8,7 +8,7 @@ const CONNECTIONS = 64
 /** More curves than these cannot be told apart, and take their time. */
 const ROADS_AT_MOST = 5
 /** Of what the road does in a closed loop. */
-const SHARES = { smoke: [0.2], quick: [0.25, 0.5, 0.75], full: [0.1, 0.4, 0.7, 0.85, 1, 1.15] } as const
+const SHARES = { smoke: [0.2], quick: [0.25, 0.5, 0.75], full: [0.1, 0.5, 0.8, 1, 1.15] } as const
 
 /** 1 KB GETs at fixed rates, up to where the road cannot follow: latency against load. */
 export const rates: Scenario = {
