@@ -1,3 +1,4 @@
+import { Buffer } from 'node:buffer'
 import { HEADROOM_BYTES, type Transport } from '../transport.ts'
 import { type Clock, ZERO } from './clock.ts'
 import { Delivery, type DeliveryMark } from './delivery.ts'
@@ -13,6 +14,11 @@ const SHARED_BYTES = LARGE_CHUNK_BYTES
 const HEADS_BYTES = 32 * 1024
 /** The headers that a last frame brings with it: its own, a SYN of an older stream, FIN, and the ping behind. */
 const OVERHEAD_BYTES = 4 * HEADER_BYTES
+/**
+ * Frames without payload begin a buffer of this size, most often for a ping alone. Thousands of idle sessions that are
+ * pinged in one turn would each take a large one, more than the pool keeps.
+ */
+const SMALL_BYTES = 256
 /** A frame is not cut smaller than this to fit the limit. */
 const LEAST_ROOM_BYTES = 4 * 1024
 
@@ -76,7 +82,7 @@ export class Outgoing {
   /** Bodies wait for the pace of the path. */
   #pacing = false
   #stopped = false
-  /** Buffers (or `undefined` for a chunk of a stream) and sizes that the transport has not taken, oldest first. */
+  /** Buffers of the pool (or `undefined` for others) and sizes that the transport has not taken, oldest first. */
   readonly #inFlightBuffers: (Buffer | undefined)[] = []
   readonly #inFlightSizes: number[] = []
   #unsentBytes = 0
@@ -119,6 +125,7 @@ export class Outgoing {
       this.#owner.clogged()
       return
     }
+    if (this.#buffer === undefined) this.#begin(Buffer.allocUnsafe(SMALL_BYTES))
     this.#header(type, flags, id, length)
     this.schedule()
   }
@@ -350,9 +357,19 @@ export class Outgoing {
 
   /** Makes room for `bytes`, at most a buffer less its headroom. */
   #room(bytes: number): void {
-    if (this.#buffer !== undefined && this.#used + bytes > POOL_BUFFER_BYTES) this.#handOver()
-    if (this.#buffer !== undefined) return
-    this.#buffer = this.#pool.take()
+    const begun = this.#buffer
+    if (begun !== undefined && this.#used + bytes <= begun.length) return
+    if (begun?.length === SMALL_BYTES) {
+      this.#buffer = this.#pool.take()
+      begun.copy(this.#buffer, 0, 0, this.#used)
+      if (this.#used + bytes <= POOL_BUFFER_BYTES) return
+    }
+    this.#handOver()
+    this.#begin(this.#pool.take())
+  }
+
+  #begin(buffer: Buffer): void {
+    this.#buffer = buffer
     this.#used = HEADROOM_BYTES
   }
 
@@ -367,7 +384,7 @@ export class Outgoing {
     const end = this.#used
     this.#buffer = undefined
     this.#used = 0
-    this.#handedOver(buffer, end - HEADROOM_BYTES)
+    this.#handedOver(buffer.length === SMALL_BYTES ? undefined : buffer, end - HEADROOM_BYTES)
     if (this.#transport.pooled === undefined) this.#transport.bytes(buffer.subarray(HEADROOM_BYTES, end), this.#sent)
     else this.#transport.pooled(buffer, end, this.#sent)
   }

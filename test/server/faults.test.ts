@@ -66,7 +66,7 @@ describe('a defect in', () => {
       logger: { ...noLogger, warn: failing },
       auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 0 },
     })
-    const client = await evil({ token: await token('evil', { ttl: 1000 }) })
+    const client = await evil({ token: await token('evil', { ttl: 3000 }) })
     expect((await client.closed).code).toBeGreaterThan(1001)
   })
 

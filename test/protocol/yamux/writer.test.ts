@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Transport } from '../../../protocol/transport.ts'
-import { Flag, FrameType } from '../../../protocol/yamux/frame.ts'
+import { Flag, FrameType, HEADER_BYTES } from '../../../protocol/yamux/frame.ts'
 import { BufferPool } from '../../../protocol/yamux/pool.ts'
 import { Session } from '../../../protocol/yamux/session.ts'
 import type { Stream } from '../../../protocol/yamux/stream.ts'
@@ -111,6 +111,31 @@ describe('writer', () => {
     await turns(2)
     expect(taken.size).toBe(1)
     session.close('done')
+  })
+
+  test('a ping takes no buffer of the pool; what comes behind it in the turn leaves with it, in order', async () => {
+    let taken = 0
+    class CountingPool extends BufferPool {
+      override take(): Buffer {
+        taken++
+        return super.take()
+      }
+    }
+    const { session, peer } = sessionWithRawPeer({ role: 'server', pool: new CountingPool() })
+    peer.answersPings = false
+    session.ping(() => {})
+    await turns(2)
+    expect([peer.writes, taken]).toEqual([[HEADER_BYTES], 0])
+    session.ping(() => {})
+    const body = pattern(5000)
+    session.open().write(body)
+    await turns(2)
+    expect([peer.writes, taken]).toEqual([[HEADER_BYTES, 2 * HEADER_BYTES + 5000], 1])
+    expect(peer.frames.map(({ type }) => type)).toEqual([FrameType.ping, FrameType.ping, FrameType.data])
+    expect(peer.frames[2]!.payload.equals(body)).toBe(true)
+    for (let i = 0; i < 30; i++) session.ping(() => {})
+    await turns(2)
+    expect(peer.writes.slice(2).reduce((sum, bytes) => sum + bytes, 0)).toBe(30 * HEADER_BYTES)
   })
 
   test('never more than 256 KiB under way until a ping that was placed behind is answered', async () => {
