@@ -104,10 +104,10 @@ describe('the library', () => {
     }
     const files = (await readdir(join(user, 'examples'))).filter(name => name.endsWith('.ts'))
     expect(files.length).toBeGreaterThan(3)
-    const options = ['--strict', '--noEmit', '--module', 'nodenext', '--target', 'es2024', '--types', 'node']
-    const library = ['--lib', 'es2024,esnext.disposable']
+    const emit = ['--noEmit', '--module', 'nodenext', '--target', 'es2024', '--lib', 'es2024,esnext.disposable']
+    const options = ['--strict', '--types', 'node', ...emit]
     const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
-    await node([tsc, ...options, ...library, ...files.map(name => join('examples', name))]).catch(error => {
+    await node([tsc, ...options, ...files.map(name => join('examples', name))]).catch(error => {
       throw new Error(error.stdout)
     })
   })

@@ -359,10 +359,10 @@ export class Outgoing {
   #room(bytes: number): void {
     const begun = this.#buffer
     if (begun !== undefined && this.#used + bytes <= begun.length) return
-    if (begun?.length === SMALL_BYTES) {
+    if (begun?.length === SMALL_BYTES && this.#used + bytes <= POOL_BUFFER_BYTES) {
       this.#buffer = this.#pool.take()
       begun.copy(this.#buffer, 0, 0, this.#used)
-      if (this.#used + bytes <= POOL_BUFFER_BYTES) return
+      return
     }
     this.#handOver()
     this.#begin(this.#pool.take())
