@@ -7,7 +7,7 @@ import process from 'node:process'
 import type { Duplex } from 'node:stream'
 
 export interface BodyOwner {
-  /** So many bytes of a body have left for the kernel. */
+  /** So many bytes of a body have left for the kernel, or were lost with the socket: they wait here no longer. */
   sent(bytes: number): void
 }
 
@@ -79,12 +79,17 @@ export class SocketWriter {
     const bytes = this.#bytes
     this.#pieces = []
     this.#bytes = 0
-    if (this.#socket.destroyed || this.#socket.writableEnded) return
-    this.#sizes.push(bytes)
-    this.#owners.push(this.#owner)
-    this.#debts.push(this.#owed)
+    const owner = this.#owner
+    const owed = this.#owed
     this.#owner = undefined
     this.#owed = 0
+    if (this.#socket.destroyed || this.#socket.writableEnded) {
+      owner?.sent(owed)
+      return
+    }
+    this.#sizes.push(bytes)
+    this.#owners.push(owner)
+    this.#debts.push(owed)
     this.waiting += bytes
     if (pieces.length === 1) this.#write(pieces[0]!, this.#onWritten)
     else if (bytes <= COPY_BYTES) this.#socket.write(join(pieces, bytes), this.#onWritten)
@@ -108,8 +113,7 @@ export class SocketWriter {
     this.waiting -= this.#sizes.shift()!
     const owner = this.#owners.shift()
     const bytes = this.#debts.shift()!
-    if (error) return
-    this.#onProgress()
+    if (!error) this.#onProgress()
     if (bytes > 0) owner!.sent(bytes)
   }
 

@@ -104,6 +104,25 @@ describe('of answers that came whole and were not read', () => {
     await nothingHeld()
   })
 
+  test('nothing is left: HTTP/1.1, the caller goes, and the kernel had not taken all', async () => {
+    let bytes = 2048 * KIB
+    server = await startServer()
+    await dial(server, { handler: (...about) => always('x'.repeat(bytes))(...about) })
+    const { port } = server.publicAddress!
+    let full = 0
+    for (; full < 3 && bytes < 16_384 * KIB; bytes += 64 * KIB) {
+      const socket = connect(port, '127.0.0.1')
+      socket.on('error', () => {}).pause()
+      socket.write(`GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`)
+      await new Promise(resolve => setTimeout(resolve, 100))
+      const { streams, bufferedBytes } = server.stats()
+      if (streams === 0 && bufferedBytes > 0) full++
+      socket.resetAndDestroy()
+      await nothingHeld()
+    }
+    expect(full).toBe(3)
+  })
+
   test('nothing is left: an embedder cancels the body', async () => {
     await serve(200 * KIB)
     const responses = await Promise.all(Array.from({ length: 5 }, () => server.fetch('demo', `https://${HOST}/`)))
