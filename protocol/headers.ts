@@ -52,9 +52,32 @@ export function isPath(text: string): boolean {
   return text.charCodeAt(0) === 0x2f && !BAD_PATH.test(text)
 }
 
+/** The number that 1 to 15 digits say, and nothing but digits; else -1. */
+export function plainNumber(text: string): number {
+  if (text.length === 0 || text.length > 15) return -1
+  let number = 0
+  for (let i = 0; i < text.length; i++) {
+    const digit = text.charCodeAt(i) - 0x30
+    if (digit < 0 || digit > 9) return -1
+    number = number * 10 + digit
+  }
+  return number
+}
+
 /** Host with an optional port, no user info; at most 255 characters. */
 export function isAuthority(text: string): boolean {
   return text.length <= 255 && AUTHORITY.test(text)
+}
+
+/** `test`, which remembers the last text that passed: most requests of a connection, and of a session, say the same. */
+export function remembering(test: (text: string) => boolean): (text: string) => boolean {
+  let passed: string | undefined
+  return text => {
+    if (text === passed) return true
+    if (!test(text)) return false
+    passed = text
+    return true
+  }
 }
 
 /** First value of the field, or undefined. `name` is lower case. */

@@ -238,17 +238,34 @@ function wholeVarint(bytes: Uint8Array, at: number, end: number): number {
   return value
 }
 
-function decodeLabel(bytes: Uint8Array, at: number, end: number): string {
+type DecodeText = (bytes: Uint8Array, at: number, end: number) => string
+
+/** Streams of a session have most of their texts in common: the one that came last needs no new string and no new check. */
+function remembering(decode: DecodeText): DecodeText {
+  let last: string | undefined
+  return (bytes, at, end) => {
+    if (last === undefined || !isSame(last, bytes, at, end)) last = decode(bytes, at, end)
+    return last
+  }
+}
+
+function isSame(text: string, bytes: Uint8Array, at: number, end: number): boolean {
+  if (text.length !== end - at) return false
+  for (let i = 0; i < text.length; i++) if (text.charCodeAt(i) !== bytes[at + i]) return false
+  return true
+}
+
+const decodeLabel = remembering((bytes, at, end) => {
   const label = latin1(bytes, at, end)
   if (!/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/.test(label)) throw new ProtocolError('malformed runtime')
   return label
-}
+})
 
-function decodeAddress(bytes: Uint8Array, at: number, end: number): string {
+const decodeAddress = remembering((bytes, at, end) => {
   const address = end - at <= 45 ? latin1(bytes, at, end) : ''
   if (isIP(address) === 0 || address.includes('%')) throw new ProtocolError('malformed caller address')
   return address
-}
+})
 
 function decodeScheme(bytes: Uint8Array, at: number, end: number): 'http' | 'https' {
   const scheme = wholeVarint(bytes, at, end)
@@ -264,8 +281,8 @@ function decodeBody(bytes: Uint8Array, at: number, end: number): number {
   return form === 0 ? 0 : BODY_UNKNOWN
 }
 
-function decodeHost(bytes: Uint8Array, at: number, end: number): string {
+const decodeHost = remembering((bytes, at, end) => {
   const host = end - at <= MAX_HOST_BYTES ? latin1(bytes, at, end) : ''
   if (!/^[!-~]+$/.test(host)) throw new ProtocolError('malformed caller host')
   return host
-}
+})

@@ -13,8 +13,8 @@ export class Watch {
     this.#check = check
   }
 
-  within(ms: number): void {
-    const dueAt = performance.now() + ms
+  within(ms: number, now = performance.now()): void {
+    const dueAt = now + ms
     if (dueAt < this.#dueAt) this.#arm(dueAt, ms)
   }
 

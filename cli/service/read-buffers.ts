@@ -30,7 +30,9 @@ export function collectReadBuffers(): () => void {
     let now = getHeapStatistics()
     const flows = Math.abs(now.external_memory - last.external_memory) > FLOWING_BYTES
     const buffers = now.external_memory - kept.external_memory
-    if (buffers < 0 || now.used_heap_size < kept.used_heap_size) kept = now
+    // A second collection right behind V8's own would only age what lives: requests under way would be old from then on.
+    const wasCollected = now.used_heap_size < Math.max(kept.used_heap_size, last.used_heap_size)
+    if (buffers < 0 || wasCollected) kept = now
     else if (buffers > Math.max(GARBAGE_BYTES, BUFFERS_PER_OBJECTS * (now.used_heap_size - kept.used_heap_size))) {
       collect()
       now = getHeapStatistics()

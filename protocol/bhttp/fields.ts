@@ -4,6 +4,7 @@
  */
 import type { HeaderList } from '../exchange.ts'
 import { findName, HASH_SEED, hashStep, KIND, kindAt, nameAt as nameInSlot } from '../field-names.ts'
+import { plainNumber } from '../headers.ts'
 import { latin1 } from '../latin1.ts'
 import { ProtocolError } from '../protocol-error.ts'
 import { readVarint, varintSize, varintText } from '../varint.ts'
@@ -136,9 +137,9 @@ export function contentLength(headers: HeaderList): number {
   let length = -1
   for (let i = 0; i < headers.length; i += 2) {
     if (headers[i] !== 'content-length') continue
-    const value = headers[i + 1]!
-    if (length !== -1 || !/^[0-9]{1,15}$/.test(value)) throw new ProtocolError('malformed content-length')
-    length = Number(value)
+    const given = length !== -1
+    length = plainNumber(headers[i + 1]!)
+    if (given || length === -1) throw new ProtocolError('malformed content-length')
   }
   return length
 }

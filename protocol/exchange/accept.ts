@@ -10,7 +10,7 @@ import { RESPONSE_START, responseHeadText } from '../bhttp/encode.ts'
 import { contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../exchange.ts'
-import { getHeader, isAuthority, isPath, isToken } from '../headers.ts'
+import { getHeader, isAuthority, isPath, isToken, remembering } from '../headers.ts'
 import { type Logger, noLogger } from '../log.ts'
 import { decodePreamble, KIND, type Preamble, preambleEnd, UnsupportedError } from '../preamble.ts'
 import { ProtocolError } from '../protocol-error.ts'
@@ -73,6 +73,8 @@ class ResponseBody implements ResponseSink {
   }
 }
 
+const isMethod = remembering(isToken)
+const isHost = remembering(isAuthority)
 const MESSAGE = varintText(ANSWER.message)
 const FIRST = MESSAGE + RESPONSE_START
 
@@ -132,9 +134,9 @@ class AcceptedExchange implements StreamHandler, MessageVisitor {
   request(method: string, scheme: string, authority: string, path: string, headers: HeaderList): number {
     const preamble = this.#preamble!
     const upgrade = preamble.kind === KIND.upgrade
-    if (!isToken(method) || method === 'CONNECT') throw new ProtocolError('malformed method')
+    if (!isMethod(method) || method === 'CONNECT') throw new ProtocolError('malformed method')
     if (scheme !== preamble.callerScheme) throw new ProtocolError('the scheme is not that of the preamble')
-    if (!isAuthority(authority)) throw new ProtocolError('malformed authority')
+    if (!isHost(authority)) throw new ProtocolError('malformed authority')
     if (!isPath(path)) throw new ProtocolError('malformed path')
     const announced = contentLength(headers)
     if (announced !== -1 && announced !== preamble.bodyBytes) throw new ProtocolError('two lengths of the body')

@@ -6,12 +6,12 @@ const BLOCK_BYTES = 4096
 
 /** Makes exchange ids; asks the system for random bytes once in 256 ids. */
 export class ExchangeIds {
-  #block = new Uint8Array(0)
+  #block = Buffer.alloc(0)
   #used = 0
 
   next(): Uint8Array {
     if (this.#used === this.#block.length) {
-      this.#block = randomFillSync(new Uint8Array(BLOCK_BYTES))
+      this.#block = randomFillSync(Buffer.allocUnsafeSlow(BLOCK_BYTES))
       this.#used = 0
     }
     const start = this.#used

@@ -5,7 +5,6 @@
 
 import type { Buffer } from 'node:buffer'
 import { performance } from 'node:perf_hooks'
-import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../exchange.ts'
@@ -17,7 +16,7 @@ import { HEAD_END, LF } from './bytes.ts'
 import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
 import { HeadParser } from './head-parser.ts'
 import { SocketReader } from './socket-reader.ts'
-import { type BodyOwner, lookMs, queuedInHandle, SocketWriter } from './socket-writer.ts'
+import { type BodyOwner, lookMs, queuedInHandle, SocketWriter, type WriterOwner } from './socket-writer.ts'
 import { Unread } from './unread.ts'
 import { webSocketAccept } from './websocket.ts'
 
@@ -43,7 +42,7 @@ const HEAD_TIMEOUT_MS = 60_000
 /** Bodies until close and bytes after the last response need no state of their own: `idle` takes no bytes. */
 type State = 'idle' | 'head' | 'body' | 'raw' | 'closed'
 
-export class Http1ClientConnection implements ClientWire, BodyReceiver {
+export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOwner {
   /** How many exchanges were begun on it. */
   exchanges = 0
   /** Whether a byte of the response to the last request has come. */
@@ -75,7 +74,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
     this.#socket = socket
     this.#options = options
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
-    this.#writer = new SocketWriter(socket, this.#onProgress)
+    this.#writer = new SocketWriter(socket, this)
     this.#parser = new HeadParser(this.#limits, true)
     this.#body = new BodyReader(this, this.#limits, 'upstream-broken')
     this.#watch = new Watch(now => this.#check(now))
@@ -113,7 +112,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
       this.giveUp(exchange, toSallyportError(error))
       return exchange
     }
-    this.#watch.within(exchange.awaitsContinue ? this.#limits.expectMs : exchange.headTimeoutMs || HEAD_TIMEOUT_MS)
+    const ms = exchange.awaitsContinue ? this.#limits.expectMs : exchange.headTimeoutMs || HEAD_TIMEOUT_MS
+    this.#watch.within(ms, this.#sentAt)
     return exchange
   }
 
@@ -130,6 +130,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
   #parse(): void {
     if (this.#parsing) return
     this.#parsing = true
+    const wasIdle = this.#state === 'idle'
     try {
       while (this.#unread.bytes !== undefined && this.#step(this.#unread.bytes));
     } catch (error) {
@@ -137,6 +138,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
     }
     this.#parsing = false
     this.#regulate()
+    // Not before all of what came with the response was looked at: bytes behind it make the connection useless.
+    if (this.#state === 'idle' && !wasIdle) this.#options.onIdle?.(this)
   }
 
   /** Returns whether there may be more to do at once. */
@@ -285,10 +288,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
   }
 
   body(chunk: Uint8Array, owner: BodyOwner): void {
-    this.#sentAt = performance.now()
-    if (this.#writer.waiting === 0) this.#progressAt = 0
     this.#writer.body(chunk, owner)
-    this.#watch.within(lookMs(this.#limits.stalledMs))
   }
 
   requestEnded(exchange: ClientExchange): void {
@@ -328,18 +328,19 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver {
     this.#state = 'idle'
     if (this.#paused) this.#regulate()
     if (!this.#parsing) this.#options.onIdle?.(this)
-    else process.nextTick(this.#tellIdle)
-  }
-
-  /** Not before all of what came with the response was looked at: bytes behind it make the connection useless. */
-  readonly #tellIdle = (): void => {
-    if (this.#state === 'idle') this.#options.onIdle?.(this)
   }
 
   // Ends and deadlines
 
-  readonly #onProgress = (): void => {
-    this.#progressAt = performance.now()
+  /** @internal */
+  writeWaits(): void {
+    this.#progressAt = 0
+    this.#watch.within(lookMs(this.#limits.stalledMs))
+  }
+
+  /** @internal */
+  wrote(): void {
+    if (this.#writer.waiting > 0) this.#progressAt = performance.now()
   }
 
   readonly #onEnd = (): void => {

@@ -1,7 +1,7 @@
 /** One request on an upstream connection, as the downstream end sees it: writes the request. */
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../exchange.ts'
-import { hasHeader, isAuthority, isPath, isToken } from '../headers.ts'
+import { hasHeader, isAuthority, isPath, isToken, remembering } from '../headers.ts'
 import { FRAMING, fieldLines, lastChunk } from './encode.ts'
 import type { BodyOwner } from './socket-writer.ts'
 import { newWebSocketKey } from './websocket.ts'
@@ -27,6 +27,8 @@ export interface ClientWire {
   giveUp(exchange: ClientExchange, error: SallyportError | undefined): void
 }
 
+const isMethod = remembering(isToken)
+const isHost = remembering(isAuthority)
 const NEEDS_LENGTH: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
 
 export class ClientExchange implements RequestSink, BodyOwner {
@@ -60,7 +62,7 @@ export class ClientExchange implements RequestSink, BodyOwner {
   /** Writes the head; throws SallyportError if it cannot be sent. */
   start(): void {
     const { method, path, authority, headers, bodyBytes } = this.request
-    if (!isToken(method) || !isPath(path) || (authority !== '' && !isAuthority(authority))) {
+    if (!isMethod(method) || !isPath(path) || (authority !== '' && !isHost(authority))) {
       throw new SallyportError('bad-request', 'request line cannot be sent')
     }
     let text = `${method} ${path} HTTP/1.1\r\nhost: ${authority}\r\n${fieldLines(headers, this.#framing, bodyBytes)}`

@@ -2,7 +2,7 @@
 import { SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
 import { KIND, kindOf } from '../field-names.ts'
-import { isFieldValue, isToken, stripTrailers } from '../headers.ts'
+import { isFieldValue, isToken, plainNumber, stripTrailers } from '../headers.ts'
 
 const REASONS: Readonly<Record<number, string>> = {
   100: 'Continue',
@@ -63,8 +63,11 @@ const REASONS: Readonly<Record<number, string>> = {
   507: 'Insufficient Storage',
 }
 
+const STATUS_LINES = Array.from({ length: 600 }, (_, status) => `HTTP/1.1 ${status} ${REASONS[status] ?? ''}\r\n`)
+
+/** `status`: 100 to 599. */
 export function statusLine(status: number): string {
-  return `HTTP/1.1 ${status} ${REASONS[status] ?? ''}\r\n`
+  return STATUS_LINES[status]!
 }
 
 /** How the length of the body is told. */
@@ -85,23 +88,26 @@ export const FRAMING = {
  */
 export function fieldLines(headers: HeaderList, framing: number, bodyBytes: number): string {
   let text = ''
+  let values = ''
   let lengthSaid = framing !== FRAMING.length
   for (let i = 0; i < headers.length; i += 2) {
     const name = headers[i]!
     const value = headers[i + 1]!
     const kind = kindOf(name)
     if (kind === KIND.plain || kind === KIND.expect || (kind === undefined && isToken(name))) {
-      if (!isFieldValue(value)) throw unsendable(name)
       text += `${name}: ${value}\r\n`
+      values += value
     } else if (kind === undefined) {
       throw unsendable(name)
     } else if (kind === KIND.contentLength) {
-      if (framing === FRAMING.none && /^[0-9]{1,15}$/.test(value)) text += `content-length: ${value}\r\n`
+      if (framing === FRAMING.none && plainNumber(value) !== -1) text += `content-length: ${value}\r\n`
       if (lengthSaid) continue
       text += `content-length: ${bodyBytes}\r\n`
       lengthSaid = true
     }
   }
+  // One look at all of them costs less than one at each.
+  if (!isFieldValue(values)) throw unsendable(headers.find((_, i) => i % 2 === 0 && !isFieldValue(headers[i + 1]!))!)
   if (!lengthSaid) text += `content-length: ${bodyBytes}\r\n`
   else if (framing === FRAMING.chunked) text += 'transfer-encoding: chunked\r\n'
   return text

@@ -5,7 +5,7 @@
 import { type ErrorCode, SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
 import { findName, HASH_SEED, hashStep, KIND, kindAt, nameAt } from '../field-names.ts'
-import { listTokens, namedByConnection, removeWhere } from '../headers.ts'
+import { listTokens, namedByConnection, plainNumber, removeWhere } from '../headers.ts'
 import { latin1 } from '../latin1.ts'
 import { COLON, CR, HT, LF, SP, TARGET, TOKEN_LOWER, VALUE } from './bytes.ts'
 
@@ -176,7 +176,8 @@ export class HeadParser {
         return
       case KIND.contentLength:
         if (this.contentLength !== -1) throw this.#fault('bad-request', 'two content-length')
-        this.contentLength = this.#length(value)
+        this.contentLength = plainNumber(value)
+        if (this.contentLength === -1) throw this.#fault('bad-request', 'content-length')
         this.headers.push(name, value)
         return
       case KIND.transferEncoding:
@@ -204,17 +205,6 @@ export class HeadParser {
       case KIND.keepAlive:
         this.keepAliveParameters = value
     }
-  }
-
-  #length(value: string): number {
-    if (value.length === 0 || value.length > 15) throw this.#fault('bad-request', 'content-length')
-    let length = 0
-    for (let i = 0; i < value.length; i++) {
-      const digit = value.charCodeAt(i) - 0x30
-      if (digit < 0 || digit > 9) throw this.#fault('bad-request', 'content-length')
-      length = length * 10 + digit
-    }
-    return length
   }
 
   #applyConnection(values: string[]): void {

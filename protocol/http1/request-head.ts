@@ -1,7 +1,7 @@
 /** From a parsed request head to an {@link HttpRequest}: framing, target forms, Host, upgrade, expectation. */
 import { SallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../exchange.ts'
-import { isAuthority, listTokens } from '../headers.ts'
+import { isAuthority, listTokens, remembering } from '../headers.ts'
 import type { HeadParser } from './head-parser.ts'
 import { isWebSocketKey } from './websocket.ts'
 
@@ -54,12 +54,14 @@ function requestBody(head: HeadParser): number {
   return BODY_UNKNOWN
 }
 
+const isHost = remembering(isAuthority)
+
 /** RFC 9112 section 3.2: origin form and absolute form; the others are not forwarded. */
 function target(head: HeadParser, http10: boolean): { authority: string; path: string } {
   if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')
   if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw bad('not exactly one host')
   const host = head.host ?? ''
-  if (host === '' ? !http10 : !isAuthority(host)) throw bad('host')
+  if (host === '' ? !http10 : !isHost(host)) throw bad('host')
   if (head.target.charCodeAt(0) === 0x2f) return { authority: host, path: head.target }
   return absoluteForm(head.target)
 }

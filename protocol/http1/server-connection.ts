@@ -31,7 +31,7 @@ import { HeadParser } from './head-parser.ts'
 import { type RequestHead, requestHead } from './request-head.ts'
 import { ServerExchange, type ServerWire } from './server-exchange.ts'
 import { SocketReader } from './socket-reader.ts'
-import { type BodyOwner, lookMs, queuedInHandle, SocketWriter } from './socket-writer.ts'
+import { type BodyOwner, lookMs, queuedInHandle, SocketWriter, type WriterOwner } from './socket-writer.ts'
 import { Unread } from './unread.ts'
 import { unreadHead } from './unread-head.ts'
 
@@ -67,7 +67,7 @@ const REQUESTS_PER_TURN = 16
 
 type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
 
-class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiver {
+class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiver, WriterOwner {
   readonly #socket: Socket | TLSSocket
   readonly #handler: Handler
   readonly #limits: HttpLimits
@@ -115,7 +115,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#corsOf = options.corsOf
     this.#encrypted = options.encrypted ?? 'encrypted' in socket
     this.#peerAddress = canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? '')
-    this.#writer = new SocketWriter(socket, this.#onProgress)
+    this.#writer = new SocketWriter(socket, this)
     this.#parser = new HeadParser(this.#limits, false)
     this.#body = new BodyReader(this, this.#limits, 'bad-request')
     this.#watch = new Watch(now => this.#check(now))
@@ -319,9 +319,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   body(chunk: Uint8Array, owner: BodyOwner): void {
-    if (this.#writer.waiting === 0) this.#progressAt = 0
     this.#writer.body(chunk, owner)
-    this.#watch.within(lookMs(this.#limits.stalledMs))
   }
 
   date(): string {
@@ -394,7 +392,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#state = 'readHead'
     this.#headBegun = false
     this.#since = now
-    this.#watch.within(this.#closing ? patienceMs : this.#limits.keepAliveMs)
+    this.#watch.within(this.#closing ? patienceMs : this.#limits.keepAliveMs, now)
   }
 
   /** Closes our half, and waits a little for the caller to read what we said. */
@@ -449,8 +447,15 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   // Ends and deadlines
 
-  readonly #onProgress = (): void => {
-    this.#progressAt = performance.now()
+  /** @internal */
+  writeWaits(): void {
+    this.#progressAt = 0
+    this.#watch.within(lookMs(this.#limits.stalledMs))
+  }
+
+  /** @internal */
+  wrote(): void {
+    if (this.#halfClosed || this.#writer.waiting > 0) this.#progressAt = performance.now()
   }
 
   readonly #onEnd = (): void => {

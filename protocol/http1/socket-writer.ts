@@ -18,26 +18,36 @@ const TURN_BYTES = 128 * 1024
 /** More of a body of such pieces is likely to come in this turn: one by one, they would be as many calls. */
 const BULK_BYTES = 8 * 1024
 
+/** What the writer tells its connection. */
+export interface WriterOwner {
+  /** The kernel did not take all of it: from now on something waits. */
+  writeWaits(): void
+  /** The kernel has taken a write whole. */
+  wrote(): void
+}
+
 export class SocketWriter {
   /** Bytes that the kernel has not taken yet. */
   waiting = 0
   readonly #socket: Duplex
-  readonly #onProgress: () => void
+  readonly #connection: WriterOwner
+  /** Plain sockets say at once what the kernel took; TLS does not. */
+  readonly #tellsAtOnce: boolean
   #pieces: (string | Uint8Array)[] = []
   #bytes = 0
   #scheduled = false
   #ending = false
   #owner: BodyOwner | undefined
   #owed = 0
-  /** Per write in flight: its size, who is owed a notice, and how much. */
+  /** Per write that waits: its size, who is owed a notice, and how much. */
   readonly #sizes: number[] = []
   readonly #owners: (BodyOwner | undefined)[] = []
   readonly #debts: number[] = []
 
-  /** `onProgress` is called after each write that the kernel has taken whole. */
-  constructor(socket: Duplex, onProgress: () => void) {
+  constructor(socket: Duplex, connection: WriterOwner) {
     this.#socket = socket
-    this.#onProgress = onProgress
+    this.#connection = connection
+    this.#tellsAtOnce = !('encrypted' in socket)
   }
 
   /** Text in latin1: heads and framing. */
@@ -64,16 +74,22 @@ export class SocketWriter {
     }
     if (this.#scheduled) return
     this.#scheduled = true
-    if (piece.length >= BULK_BYTES) setImmediate(this.#flushBound)
-    else process.nextTick(this.#flushBound)
+    if (piece.length >= BULK_BYTES) setImmediate(() => this.flushDue())
+    else flushSoon(this)
   }
 
-  readonly #flushBound = (): void => {
+  /** @internal */
+  flushDue(): void {
     this.#scheduled = false
-    this.flush()
+    this.#flush(this.#tellsAtOnce)
   }
 
   flush(): void {
+    this.#flush(false)
+  }
+
+  /** `mayTell`: whoever wrote has returned, and can be told before we do. */
+  #flush(mayTell: boolean): void {
     if (this.#bytes === 0) return
     const pieces = this.#pieces
     const bytes = this.#bytes
@@ -87,33 +103,57 @@ export class SocketWriter {
       owner?.sent(owed)
       return
     }
+    const atOnce = mayTell && this.waiting === 0
+    if (atOnce) this.#writeAtOnce(pieces, bytes)
+    else this.#write(pieces, bytes, this.#onWritten)
+    if (atOnce && this.#socket.writableLength === 0) {
+      this.#connection.wrote()
+      owner?.sent(owed)
+      return
+    }
     this.#sizes.push(bytes)
     this.#owners.push(owner)
     this.#debts.push(owed)
+    if (this.waiting === 0) this.#connection.writeWaits()
     this.waiting += bytes
-    if (pieces.length === 1) this.#write(pieces[0]!, this.#onWritten)
-    else if (bytes <= COPY_BYTES) this.#socket.write(join(pieces, bytes), this.#onWritten)
-    else this.#writeAll(pieces)
+    // Nothing, whose callback tells that what stands before it has left.
+    if (atOnce) this.#socket.write('', this.#onWritten)
   }
 
-  #write(piece: string | Uint8Array, callback: (() => void) | undefined): void {
+  /** What the kernel takes at once needs no buffer of its own. */
+  #writeAtOnce(pieces: (string | Uint8Array)[], bytes: number): void {
+    if (pieces.length === 1 || bytes > COPY_BYTES) {
+      this.#write(pieces, bytes, undefined)
+      return
+    }
+    scratch ??= Buffer.allocUnsafeSlow(COPY_BYTES)
+    join(pieces, scratch)
+    this.#socket.write(scratch.subarray(0, bytes))
+    if (this.#socket.writableLength > 0) scratch = undefined
+  }
+
+  #write(pieces: (string | Uint8Array)[], bytes: number, callback: (() => void) | undefined): void {
+    if (pieces.length === 1) this.#writePiece(pieces[0]!, callback)
+    else if (bytes <= COPY_BYTES) this.#socket.write(join(pieces, Buffer.allocUnsafe(bytes)), callback)
+    else {
+      const last = pieces.length - 1
+      this.#socket.cork()
+      for (let i = 0; i < last; i++) this.#writePiece(pieces[i]!, undefined)
+      this.#writePiece(pieces[last]!, callback)
+      this.#socket.uncork()
+    }
+  }
+
+  #writePiece(piece: string | Uint8Array, callback: (() => void) | undefined): void {
     if (typeof piece === 'string') this.#socket.write(piece, 'latin1', callback)
     else this.#socket.write(piece, callback)
-  }
-
-  #writeAll(pieces: (string | Uint8Array)[]): void {
-    const last = pieces.length - 1
-    this.#socket.cork()
-    for (let i = 0; i < last; i++) this.#write(pieces[i]!, undefined)
-    this.#write(pieces[last]!, this.#onWritten)
-    this.#socket.uncork()
   }
 
   readonly #onWritten = (error?: Error | null): void => {
     this.waiting -= this.#sizes.shift()!
     const owner = this.#owners.shift()
     const bytes = this.#debts.shift()!
-    if (!error) this.#onProgress()
+    if (!error) this.#connection.wrote()
     if (bytes > 0) owner!.sent(bytes)
   }
 
@@ -126,8 +166,29 @@ export class SocketWriter {
   }
 }
 
-function join(pieces: (string | Uint8Array)[], bytes: number): Buffer {
-  const whole = Buffer.allocUnsafe(bytes)
+/** Writers that have something for the end of this tick, each once. A tick for each of them would cost more than its place here. */
+let due: SocketWriter[] = []
+
+function flushSoon(writer: SocketWriter): void {
+  if (due.push(writer) === 1) process.nextTick(flushAll)
+}
+
+function flushAll(): void {
+  const writers = due
+  due = []
+  let next = 0
+  try {
+    while (next < writers.length) writers[next++]!.flushDue()
+  } finally {
+    // One that throws takes nothing from the others.
+    for (; next < writers.length; next++) flushSoon(writers[next]!)
+  }
+}
+
+/** Where small pieces are put together; who cannot send them at once keeps it. */
+let scratch: Buffer | undefined
+
+function join(pieces: (string | Uint8Array)[], whole: Buffer): Buffer {
   let at = 0
   for (const piece of pieces) {
     if (typeof piece === 'string') at += whole.write(piece, at, 'latin1')

@@ -1,10 +1,12 @@
+import { performance } from 'node:perf_hooks'
+
 /** A time by which something must have happened. */
 export class Deadline {
   readonly #at: number
   readonly #timer: NodeJS.Timeout
 
-  constructor(afterMs: number, late: () => void) {
-    this.#at = performance.now() + afterMs
+  constructor(now: number, afterMs: number, late: () => void) {
+    this.#at = now + afterMs
     this.#timer = setTimeout(late, afterMs)
   }
 

@@ -92,7 +92,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.#replay = new Replay(edge.replayBudget)
     this.#usage = usage
     this.#choice = new Choice(edge, runtime ?? '')
-    if (edge.responseHeadMs > 0) this.#deadline = new Deadline(edge.responseHeadMs, () => this.#late())
+    if (edge.responseHeadMs > 0) this.#deadline = new Deadline(this.#startedAt, edge.responseHeadMs, () => this.#late())
   }
 
   // The way in.

@@ -14,6 +14,9 @@ const PORT = /:\d{1,5}$/
 export class Hosts {
   readonly #domains: ReadonlySet<string>
   readonly #controlName: string | undefined
+  /** What was asked last: most requests of a connection are for the same runtime. */
+  #authority: string | undefined
+  #runtime: string | undefined
 
   /** All names in lower case. */
   constructor(domains: readonly string[], controlName: string | undefined) {
@@ -29,6 +32,14 @@ export class Hosts {
   }
 
   runtimeOf(authority: string): string | undefined {
+    if (authority !== this.#authority) {
+      this.#runtime = this.#find(authority)
+      this.#authority = authority
+    }
+    return this.#runtime
+  }
+
+  #find(authority: string): string | undefined {
     const host = hostOf(authority)
     if (host === this.#controlName) return undefined
     const dot = host.indexOf('.')

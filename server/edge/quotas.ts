@@ -2,6 +2,7 @@
  * What one runtime, or one caller's address, may use: exchanges at a time, requests per second, bytes per second. One that
  * uses too much is slowed, and from some debt on refused; the others do not notice.
  */
+import { performance } from 'node:perf_hooks'
 import { parseAddress } from '../../protocol/address.ts'
 import { TokenBucket } from '../../protocol/yamux/limits.ts'
 import type { ResolvedLimits } from '../options.ts'
@@ -148,6 +149,7 @@ export class QuotaBook {
 
   /** `address`: absent for an embedder. Undefined: nothing is counted; false: it is too much. */
   enter(runtime: string, address: string | undefined): Usage | undefined | false {
+    if (this.#addresses === undefined && this.#runtimes === undefined) return undefined
     const quotas: Quota[] = []
     const now = this.#now()
     if (this.#addresses !== undefined && address !== undefined) {
