@@ -1,6 +1,4 @@
 /** Common field names as shared strings, so that a head makes no new string for them, and what the codec does with them. */
-import { TOKEN_LOWER } from './http1/bytes.ts'
-
 /** What a field is to the codec. */
 export const KIND = {
   plain: 0,
@@ -54,45 +52,46 @@ x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset x-real-ip x-request-id
 const SLOTS = 1024
 const names: (string | undefined)[] = new Array(SLOTS).fill(undefined)
 const kinds = new Uint8Array(SLOTS)
-const kindByName = new Map<string, number>()
 
-/** Seed and step of the hash; the head parser computes it while it checks a name. */
-export const HASH_SEED = 7
-export function hashStep(hash: number, lower: number): number {
-  return (Math.imul(hash, 31) + lower) | 0
+/** Where a name belongs, by its length and three of its characters in lower case; the next free slot is taken. */
+function slotOf(length: number, first: number, middle: number, last: number): number {
+  return (length * 101 + first * 7 + middle * 31 + last * 167) & (SLOTS - 1)
+}
+
+function slotOfText(name: string): number {
+  const { length } = name
+  return slotOf(length, name.charCodeAt(0), name.charCodeAt(length >> 1), name.charCodeAt(length - 1))
 }
 
 function add(name: string, kind: number): void {
-  if (kindByName.has(name)) return
-  let hash = HASH_SEED
-  for (let i = 0; i < name.length; i++) hash = hashStep(hash, name.charCodeAt(i))
-  let slot = slotOf(hash)
-  while (names[slot] !== undefined) slot = (slot + 1) & (SLOTS - 1)
+  let slot = slotOfText(name)
+  for (; names[slot] !== undefined; slot = (slot + 1) & (SLOTS - 1)) if (names[slot] === name) return
   names[slot] = name
   kinds[slot] = kind
-  kindByName.set(name, kind)
-}
-
-function slotOf(hash: number): number {
-  return (hash ^ (hash >>> 10) ^ (hash >>> 20)) & (SLOTS - 1)
 }
 
 for (const [name, kind] of SPECIAL) add(name, kind)
 for (const name of COMMON.split(/\s+/)) add(name, KIND.plain)
 
-/** Slot of the name that stands in `bytes` from `start` to `end`, or -1 if it is none of the common ones. */
-export function findName(bytes: Uint8Array, start: number, end: number, hash: number): number {
-  let slot = slotOf(hash)
+/**
+ * Slot of the name that stands in `bytes` from `start` to `end`, or -1 if it is none of the common ones. `letters`: what each
+ * byte counts as, `TOKEN_LOWER` or `LOWER`.
+ */
+export function findName(bytes: Uint8Array, start: number, end: number, letters: Uint8Array): number {
+  if (start === end) return -1
+  const length = end - start
+  const middle = letters[bytes[start + (length >> 1)]!]!
+  let slot = slotOf(length, letters[bytes[start]!]!, middle, letters[bytes[end - 1]!]!)
   for (;;) {
     const name = names[slot]
     if (name === undefined) return -1
-    if (name.length === end - start && sameName(name, bytes, start)) return slot
+    if (name.length === length && isSame(name, bytes, start, letters)) return slot
     slot = (slot + 1) & (SLOTS - 1)
   }
 }
 
-function sameName(name: string, bytes: Uint8Array, start: number): boolean {
-  for (let i = 0; i < name.length; i++) if (TOKEN_LOWER[bytes[start + i]!] !== name.charCodeAt(i)) return false
+function isSame(name: string, bytes: Uint8Array, start: number, letters: Uint8Array): boolean {
+  for (let i = 0; i < name.length; i++) if (letters[bytes[start + i]!] !== name.charCodeAt(i)) return false
   return true
 }
 
@@ -106,5 +105,8 @@ export function kindAt(slot: number): number {
 
 /** Kind of a lower-case name; undefined for one that is not common (and so not known to be a token). */
 export function kindOf(name: string): number | undefined {
-  return kindByName.get(name)
+  if (name === '') return undefined
+  let slot = slotOfText(name)
+  for (; names[slot] !== undefined; slot = (slot + 1) & (SLOTS - 1)) if (names[slot] === name) return kinds[slot]
+  return undefined
 }

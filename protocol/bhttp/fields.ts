@@ -3,8 +3,9 @@
  * with its length before it, then a zero byte.
  */
 import type { HeaderList } from '../exchange.ts'
-import { findName, HASH_SEED, hashStep, KIND, kindAt, nameAt as nameInSlot } from '../field-names.ts'
+import { findName, KIND, kindAt, nameAt as nameInSlot } from '../field-names.ts'
 import { plainNumber } from '../headers.ts'
+import { LOWER, VALUE } from '../http1/bytes.ts'
 import { latin1 } from '../latin1.ts'
 import { ProtocolError } from '../protocol-error.ts'
 import { readVarint, varintSize, varintText } from '../varint.ts'
@@ -60,7 +61,8 @@ export function decodeSection(bytes: Uint8Array, at: number, end: number): Heade
     const nameLength = readVarint(bytes, position)
     const nameAt = position + varintSize(bytes[position]!)
     const nameEnd = nameAt + nameLength
-    const slot = findName(bytes, nameAt, nameEnd, checkName(bytes, nameAt, nameEnd))
+    const slot = findName(bytes, nameAt, nameEnd, LOWER)
+    if (slot < 0) checkName(bytes, nameAt, nameEnd)
     const valueAt = nameEnd + varintSize(bytes[nameEnd]!)
     const valueEnd = valueAt + readVarint(bytes, nameEnd)
     checkValue(bytes, valueAt, valueEnd)
@@ -75,31 +77,9 @@ export function decodeSection(bytes: Uint8Array, at: number, end: number): Heade
   return headers
 }
 
-const TOKEN = table("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-const VALUE = Uint8Array.from({ length: 256 }, (_, byte) => (byte === 9 || (byte >= 0x20 && byte !== 0x7f) ? 1 : 0))
-
-function table(characters: string): Uint8Array {
-  const allowed = new Uint8Array(256)
-  for (const character of characters) allowed[character.charCodeAt(0)] = 1
-  return allowed
-}
-
-/** Whether all bytes from `at` to `end` are characters of a token (RFC 9110 section 5.6.2), and there is one. */
-export function isTokenBytes(bytes: Uint8Array, at: number, end: number): boolean {
-  for (let i = at; i < end; i++) if (TOKEN[bytes[i]!] === 0) return false
-  return end > at
-}
-
-/** Returns the name's hash. */
-function checkName(bytes: Uint8Array, at: number, end: number): number {
+function checkName(bytes: Uint8Array, at: number, end: number): void {
   if (end === at) throw new ProtocolError('field without a name')
-  let hash = HASH_SEED
-  for (let i = at; i < end; i++) {
-    const byte = bytes[i]!
-    if (TOKEN[byte] === 0 || (byte >= 0x41 && byte <= 0x5a)) throw new ProtocolError('malformed field name')
-    hash = hashStep(hash, byte)
-  }
-  return hash
+  for (let i = at; i < end; i++) if (LOWER[bytes[i]!] === 0) throw new ProtocolError('malformed field name')
 }
 
 function checkValue(bytes: Uint8Array, at: number, end: number): void {

@@ -9,6 +9,8 @@ export const COLON = 0x3a
 
 /** The lower-case byte where the byte may stand in a token, else 0. */
 export const TOKEN_LOWER = new Uint8Array(256)
+/** As {@link TOKEN_LOWER}, and 0 for upper case. */
+export const LOWER = new Uint8Array(256)
 /** 1 where the byte may stand in a field value: tab, space, visible ASCII, obs-text. */
 export const VALUE = new Uint8Array(256)
 /** 1 where the byte may stand in a request target: visible ASCII without `#`. */
@@ -18,6 +20,7 @@ export const HEX = new Uint8Array(256).fill(255)
 
 for (const char of "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
   TOKEN_LOWER[char.charCodeAt(0)] = char.charCodeAt(0)
+LOWER.set(TOKEN_LOWER)
 for (let byte = 0x41; byte <= 0x5a; byte++) TOKEN_LOWER[byte] = byte + 0x20
 for (let byte = 0x20; byte < 0x100; byte++) VALUE[byte] = byte === 0x7f ? 0 : 1
 VALUE[HT] = 1

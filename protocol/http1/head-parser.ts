@@ -4,7 +4,7 @@
  */
 import { type ErrorCode, SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
-import { findName, HASH_SEED, hashStep, KIND, kindAt, nameAt } from '../field-names.ts'
+import { findName, KIND, kindAt, nameAt } from '../field-names.ts'
 import { listTokens, namedByConnection, plainNumber, removeWhere } from '../headers.ts'
 import { latin1 } from '../latin1.ts'
 import { COLON, CR, HT, LF, SP, TARGET, TOKEN_LOWER, VALUE } from './bytes.ts'
@@ -144,12 +144,7 @@ export class HeadParser {
     while (at < end) {
       if (++count * 2 > most) throw this.#fault('head-too-large', 'number of fields')
       const nameStart = at
-      let hash = HASH_SEED
-      let lower = TOKEN_LOWER[bytes[at]!]!
-      while (lower !== 0) {
-        hash = hashStep(hash, lower)
-        lower = TOKEN_LOWER[bytes[++at]!]!
-      }
+      while (TOKEN_LOWER[bytes[at]!] !== 0) at++
       if (at === nameStart || bytes[at] !== COLON) throw this.#fault('bad-request', 'field name')
       const nameEnd = at++
       while (bytes[at] === SP || bytes[at] === HT) at++
@@ -160,7 +155,7 @@ export class HeadParser {
       while (valueEnd > valueStart && (bytes[valueEnd - 1] === SP || bytes[valueEnd - 1] === HT)) valueEnd--
       at += 2
       const value = text.slice(valueStart - start, valueEnd - start)
-      const slot = findName(bytes, nameStart, nameEnd, hash)
+      const slot = findName(bytes, nameStart, nameEnd, TOKEN_LOWER)
       if (slot < 0) headers.push(text.slice(nameStart - start, nameEnd - start).toLowerCase(), value)
       else if (kindAt(slot) === KIND.plain) headers.push(nameAt(slot), value)
       else this.#special(kindAt(slot), nameAt(slot), value)

@@ -1,4 +1,5 @@
 import { Buffer } from 'node:buffer'
+import process from 'node:process'
 import { HEADROOM_BYTES, type Transport } from '../transport.ts'
 import { type Clock, ZERO } from './clock.ts'
 import { Delivery, type DeliveryMark } from './delivery.ts'
@@ -19,6 +20,8 @@ const OVERHEAD_BYTES = 4 * HEADER_BYTES
  * pinged in one turn would each take a large one, more than the pool keeps.
  */
 const SMALL_BYTES = 256
+/** With so many small messages the end of the turn is not waited for: the peer can work on them meanwhile. */
+const EARLY_STREAMS = 8
 /** A frame is not cut smaller than this to fit the limit. */
 const LEAST_ROOM_BYTES = 4 * 1024
 
@@ -59,7 +62,7 @@ class StreamList {
 }
 
 /**
- * The writer of a session. Whatever happens in one turn of the event loop leaves in one buffer at its end: control
+ * The writer of a session. Whatever happens in one turn of the event loop leaves in one buffer at its end, or in a few: control
  * frames first, then streams that sent nothing in the round before (heads, small messages), then bodies in turn.
  */
 export class Outgoing {
@@ -70,6 +73,8 @@ export class Outgoing {
   readonly #owner: OutgoingOwner
   readonly #fresh = new StreamList()
   readonly #bulk = new StreamList()
+  /** How many came to `#fresh` since the last flush. */
+  #freshStreams = 0
   readonly #acks: Stream[] = []
   /** Streams whose receivers have taken enough for a credit. */
   readonly #credits: Stream[] = []
@@ -113,8 +118,10 @@ export class Outgoing {
   wants(stream: Stream): void {
     if (stream.listed || !canSend(stream)) return
     stream.listed = true
-    if (stream.lastRound < this.#round - 1) this.#fresh.push(stream)
-    else this.#bulk.push(stream)
+    if (stream.lastRound < this.#round - 1) {
+      this.#fresh.push(stream)
+      if (++this.#freshStreams === EARLY_STREAMS) process.nextTick(this.#early)
+    } else this.#bulk.push(stream)
     this.schedule()
   }
 
@@ -157,6 +164,10 @@ export class Outgoing {
 
   readonly #turn = (): void => {
     this.#scheduled = false
+    this.#early()
+  }
+
+  readonly #early = (): void => {
     try {
       this.flush()
     } catch (error) {
@@ -173,6 +184,7 @@ export class Outgoing {
   flush(): void {
     if (this.#stopped || this.#clogged()) return
     this.#round++
+    this.#freshStreams = 0
     this.#giveCredit()
     this.#sendStreams()
     if (this.#stopped) return
