@@ -14,6 +14,7 @@ import { ProtocolError } from '../protocol-error.ts'
 import { readVarint, varintSize } from '../varint.ts'
 import { FRAMING } from './encode.ts'
 import { decodeSection, MAX_HEAD_BYTES, sectionEnd } from './fields.ts'
+import { SeenSections } from './seen-sections.ts'
 
 export const MAX_INFORMATIONAL = 32
 /** Pieces of content below this that come in one chunk are passed on together. */
@@ -48,6 +49,7 @@ const STATE = {
 type State = (typeof STATE)[keyof typeof STATE]
 
 const NO_BYTES = new Uint8Array(0)
+const seen = new SeenSections()
 /** More than any item within the limits has. */
 const MAX_ITEM_BYTES = MAX_HEAD_BYTES + 64
 
@@ -253,7 +255,7 @@ export class MessageDecoder {
   #responseFields(bytes: Uint8Array, at: number, end: number): number {
     const next = sectionEnd(bytes, at, end, MAX_HEAD_BYTES)
     if (next < 0) return -1
-    const headers = decodeSection(bytes, at, next)
+    const headers = seen.decode(bytes, at, next)
     if (this.#status < 200 && this.#status !== 101) {
       if (++this.#informational > MAX_INFORMATIONAL) throw new ProtocolError('too many informational responses')
       this.#state = STATE.status

@@ -164,6 +164,11 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
 
   #readHead(bytes: Buffer): boolean {
     const end = bytes.indexOf(HEAD_END)
+    if (end > 0 && this.#parser.repeats(bytes, end)) {
+      this.#unread.keep(bytes, end + HEAD_END.length)
+      this.#head()
+      return true
+    }
     const lines = end < 0 ? bytes.lastIndexOf(LF) + 1 : end + 2
     if ((end < 0 ? bytes.length : end) > this.#limits.headBytes) throw broken('head too large')
     this.#parser.start()
@@ -172,7 +177,10 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     if (end < 0) return false
     this.#unread.keep(bytes, end + HEAD_END.length)
     if (this.#parser.status < 200 && this.#parser.status !== 101) this.#informational()
-    else this.#head()
+    else {
+      this.#parser.remember(bytes, end)
+      this.#head()
+    }
     return true
   }
 

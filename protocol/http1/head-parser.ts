@@ -2,6 +2,7 @@
  * The strict parser of HTTP/1.1 heads: one pass over the bytes, each checked against what the grammar allows (RFC 9112
  * sections 2 to 5). It refuses bare LF, bare CR, NUL, folded lines, white space before the colon, empty names.
  */
+import { Buffer } from 'node:buffer'
 import { type ErrorCode, SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
 import { findName, KIND, kindAt, nameAt } from '../field-names.ts'
@@ -14,6 +15,9 @@ export interface HeadLimits {
   readonly headFields: number
   readonly uriBytes: number
 }
+
+/** Longer heads are rarely the same. */
+const REPEATED_BYTES = 512
 
 /** Reused for all heads of one connection; the results hold until the next `start`. */
 export class HeadParser {
@@ -40,6 +44,10 @@ export class HeadParser {
   webSocketAccept: string | undefined
   keepAliveParameters: string | undefined
 
+  /** The head that {@link repeats} compares with, and its fields as they were read. */
+  #last: Buffer | undefined
+  #lastBytes = 0
+  #lastHeaders: HeaderList = []
   readonly #limits: HeadLimits
   readonly #response: boolean
   #connection: string[] | undefined
@@ -49,7 +57,24 @@ export class HeadParser {
     this.#response = response
   }
 
+  /** Whether the bytes up to `end` are those of the head remembered last: then all that was read of it holds again. */
+  repeats(bytes: Buffer, end: number): boolean {
+    if (end !== this.#lastBytes || this.#last!.compare(bytes, 0, end, 0, end) !== 0) return false
+    this.headers = this.#lastHeaders.slice()
+    return true
+  }
+
+  /** Keeps the head that was just read, unless it is long: most servers begin every answer with the same. */
+  remember(bytes: Buffer, end: number): void {
+    if (end > REPEATED_BYTES) return
+    this.#last ??= Buffer.allocUnsafeSlow(REPEATED_BYTES)
+    bytes.copy(this.#last, 0, 0, end)
+    this.#lastBytes = end
+    this.#lastHeaders = this.headers.slice()
+  }
+
   start(): void {
+    this.#lastBytes = 0
     this.method = ''
     this.headers = []
     this.host = undefined

@@ -191,6 +191,35 @@ describe('responses', () => {
     expect(response.heads).toMatchObject([{ status: 204, bodyBytes: 0 }])
   })
 
+  test('a head that comes again is read again, whatever stood between and whoever changed the list', async () => {
+    const { connection, peer } = await start()
+    const head = 'HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 3\r\n\r\n'
+    const hints = 'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'
+    const other = 'HTTP/1.1 200 OK\r\nX-A: 2\r\nContent-Length: 4\r\n\r\n'
+    const answers: [string, string][] = [
+      [head, 'abc'],
+      [head, 'def'],
+      [hints + head, 'ghi'],
+      [head, 'jkl'],
+      [other, 'mnop'],
+      [head, 'qrs'],
+    ]
+    for (const [text, body] of answers) {
+      const response = new Response()
+      connection.send(request(), response).end([])
+      await peer.saying('\r\n\r\n')
+      peer.send(text + body)
+      await response.over()
+      const length = String(body.length)
+      const headers = ['x-a', text === other ? '2' : '1', 'content-length', length]
+      expect(response).toMatchObject({ body, error: undefined })
+      expect(response.heads).toEqual([{ status: 200, headers, bodyBytes: body.length }])
+      expect(response.informed.length).toBe(text.startsWith(hints) ? 1 : 0)
+      response.heads[0]!.headers.push('mine', 'alone')
+      await eventually(() => connection.idle)
+    }
+  })
+
   test('a body until close ends with the connection', async () => {
     const { response, connection } = await answered('HTTP/1.1 200 OK\r\n\r\nabc', {}, true)
     expect(response).toMatchObject({ body: 'abc', trailers: [], error: undefined })

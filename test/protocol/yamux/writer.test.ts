@@ -39,6 +39,22 @@ describe('writer', () => {
     expect(peer.frames.slice(before).map(({ id }) => id)).toEqual([head.id, head.id])
   })
 
+  test('eight small messages do not wait for the end of the turn; fewer do', async () => {
+    const { session, peer } = sessionWithRawPeer({ role: 'server' })
+    const written: number[] = []
+    const say = async (streams: number) => {
+      for (let i = 0; i < streams; i++) session.open().write(Buffer.from('small'))
+      await new Promise<void>(resolve => process.nextTick(resolve))
+      written.push(session.bytesOut)
+    }
+    await say(7)
+    expect(written[0]).toBeCloseTo(0)
+    await say(1)
+    expect(written[1]).toBeGreaterThanOrEqual(8 * (HEADER_BYTES + 5))
+    await until(() => peer.streamFrames.length === 8)
+    expect(peer.streamFrames.map(({ id }) => id)).toEqual([2, 4, 6, 8, 10, 12, 14, 16])
+  })
+
   test('bodies take turns in frames of at most 16 KiB; one alone sends up to 64 KiB', async () => {
     const { session, peer } = sessionWithRawPeer({ role: 'server' })
     const first = session.open()
