@@ -54,8 +54,8 @@ export interface Subject {
 
 export interface Rounds {
   readonly rounds: number
-  /** One round before them that is thrown away, but for its wrong answers. Default true. */
-  readonly warmUp?: boolean
+  /** One round before them that is thrown away, but for its wrong answers: whether, or for which keys. Default true. */
+  readonly warmUp?: boolean | ((key: string) => boolean)
   readonly progress: (text: string) => void
 }
 
@@ -66,14 +66,17 @@ export async function interleaved<S extends Subject>(
   once: (subject: S, isWarmUp: boolean) => Promise<Round>,
 ): Promise<Measured[]> {
   const all = subjects.map((): Round[] => [])
-  for (let round = warmUp ? 0 : 1; round <= rounds; round++)
+  const isWarmedUp = (subject: S) => (typeof warmUp === 'boolean' ? warmUp : warmUp(subject.key))
+  for (let round = 0; round <= rounds; round++)
     for (const [index, subject] of subjects.entries()) {
+      if (round === 0 && !isWarmedUp(subject)) continue
       progress(`${subject.name}, ${round === 0 ? 'warm-up' : `round ${round} of ${rounds}`}`)
       all[index]!.push(await once(subject, round === 0))
     }
   return subjects.map((subject, index) => {
+    if (!isWarmedUp(subject)) return summary(subject, all[index]!)
     const [first, ...others] = all[index]!
-    return warmUp ? summary(subject, others, first!.wrong) : summary(subject, all[index]!)
+    return summary(subject, others, first!.wrong)
   })
 }
 

@@ -1,6 +1,6 @@
 import { cpuMs } from '../lib/cpu.ts'
 import type { Generators } from '../lib/generator.ts'
-import { interleaved, type Measured, type Round } from '../lib/measure.ts'
+import { interleaved, type Measured, type Round, type Rounds } from '../lib/measure.ts'
 import type { Mode } from '../lib/mode.ts'
 import type { Secrets } from '../lib/secrets.ts'
 import type { Section } from '../lib/section.ts'
@@ -33,6 +33,9 @@ export interface Scenario {
 /** The row that the ratios are multiples of. */
 export const UNIT = 'nginx'
 
+/** Whether its code is compiled while it runs; the others are as fast from the start. */
+export const isOnV8 = (key: string): boolean => isOurs(key) || key.startsWith('bare-') || key === 'http-proxy'
+
 export const isOurs = (key: string): boolean => /^(tunnel|ingress|sallyport)/.test(key)
 
 /** A row's value in a bar chart. */
@@ -44,25 +47,29 @@ export function bars(measured: readonly Measured[], figure: string) {
 
 /**
  * Rounds over roads: `once` answers besides its figures how many requests (or MB) the round moved, and `cpu` becomes the
- * CPU time of the road's processes for each, in us. `warmUp`: whether a round goes before them that does not count;
- * `leadIn`: goes before each round, since the road has rested while others had their turn. Neither in a smoke run.
+ * CPU time of the road's processes for each, in us. `warmUp`: for which roads a round goes before them that does not count
+ * (default: those on V8); `leadIn`: goes before each round, since the road has rested while others had their turn. Neither in a smoke run.
  */
 export function overRoads(
   bench: Bench,
   label: string,
   roads: readonly Road[],
   once: (road: Road, isWarmUp: boolean) => Promise<Round & { units: number }>,
-  { warmUp = true, leadIn }: { warmUp?: boolean; leadIn?: (road: Road) => Promise<{ wrong: number }> } = {},
+  { warmUp = isOnV8, leadIn }: { warmUp?: Rounds['warmUp']; leadIn?: (road: Road) => Promise<{ wrong: number }> } = {},
 ): Promise<Measured[]> {
   const isSmoke = bench.mode === 'smoke'
   const progress = (text: string) => bench.progress(`${label}: ${text}`)
-  return interleaved(roads, { rounds: bench.rounds, warmUp: warmUp && !isSmoke, progress }, async (road, isWarmUp) => {
-    const early = isSmoke || isWarmUp ? undefined : await leadIn?.(road)
-    const before = cpuMs(road.pids)
-    const { figures, wrong, units } = await once(road, isWarmUp)
-    const cpu = ((cpuMs(road.pids) - before) * 1000) / units
-    return { figures: road.pids.length === 0 ? figures : { ...figures, cpu }, wrong: wrong + (early?.wrong ?? 0) }
-  })
+  return interleaved(
+    roads,
+    { rounds: bench.rounds, warmUp: isSmoke ? false : warmUp, progress },
+    async (road, isWarmUp) => {
+      const early = isSmoke || isWarmUp ? undefined : await leadIn?.(road)
+      const before = cpuMs(road.pids)
+      const { figures, wrong, units } = await once(road, isWarmUp)
+      const cpu = ((cpuMs(road.pids) - before) * 1000) / units
+      return { figures: road.pids.length === 0 ? figures : { ...figures, cpu }, wrong: wrong + (early?.wrong ?? 0) }
+    },
+  )
 }
 
 /** Rounds of code that other scenarios have warmed up. */

@@ -1,7 +1,7 @@
 import type { Section } from '../lib/section.ts'
 import { type Road, withPath } from '../roads/road.ts'
 import { PATHS, SMALL_BODY } from '../upstream/service.ts'
-import { type Bench, bars, isOurs, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
+import { type Bench, bars, isOnV8, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
 
 /** A point between two others: without the peers, for the time that they take. */
 const BETWEEN = 8
@@ -9,10 +9,9 @@ const BETWEEN = 8
 const CONNECTIONS = { smoke: [BETWEEN], quick: [64, 1], full: [64, 1, BETWEEN, 512] } as const
 /** V8 compiles for the first 100,000 requests, and a little for the 100,000 behind them. */
 const WARM_UP_MS = { smoke: 0, quick: 5_000, full: 10_000 } as const
-/** Of roads that were compiled before they were started. */
-const COMPILED_WARM_UP_MS = 1_000
-/** A road has rested for up to a minute before its round. */
-const LEAD_IN_MS = 500
+/** A road has rested for up to a minute before its round; one on V8 takes a second to be as fast as it was. */
+const LEAD_IN_MS = { smoke: 0, quick: 500, full: 1_000 } as const
+const COMPILED_LEAD_IN_MS = 300
 
 /** 1 KB GETs, closed loop, on every road. */
 export const small: Scenario = {
@@ -27,30 +26,28 @@ export const small: Scenario = {
   },
 }
 
-function warmUpMs({ mode }: Bench, { key }: Road): number {
-  const isOnV8 = isOurs(key) || key.startsWith('bare-') || key === 'http-proxy'
-  return isOnV8 ? WARM_UP_MS[mode] : COMPILED_WARM_UP_MS
-}
-
 async function atConnections(bench: Bench, connections: number, warmUp: boolean): Promise<Section> {
   const bare = bench.mode === 'smoke' ? [] : await bench.roads.pick('bare-mux')
   const all = await (connections === BETWEEN ? bench.roads.ours() : bench.roads.all())
   const roads = [...all, ...bare]
   const load = (road: Road, durationMs: number) =>
     bench.generators.run({ ...withPath(road, PATHS.small), connections, durationMs, expectBody: SMALL_BODY })
-  const leadIn = (road: Road) => load(road, LEAD_IN_MS)
+  const leadIn = (road: Road) => load(road, isOnV8(road.key) ? LEAD_IN_MS[bench.mode] : COMPILED_LEAD_IN_MS)
   const once = async (road: Road, isWarmUp: boolean) => {
-    const result = await load(road, isWarmUp ? warmUpMs(bench, road) : bench.roundMs)
+    const result = await load(road, isWarmUp ? WARM_UP_MS[bench.mode] : bench.roundMs)
     const { perSecond, p50, p99, generatorCpu, wrong, requests } = result
     return { figures: { perSecond, p50, p99, generatorCpu }, wrong, units: requests }
   }
-  const measured = await overRoads(bench, `small, ${connections} connections`, roads, once, { warmUp, leadIn })
+  const measured = await overRoads(bench, `small, ${connections} connections`, roads, once, {
+    leadIn,
+    ...(warmUp ? {} : { warmUp }),
+  })
   return {
     name: `small-${connections}`,
     title: `1 KB GET, ${connections} ${connections === 1 ? 'connection' : 'connections'}`,
     note:
       'Closed loop: a new request leaves when the last answer has come, so latency is not corrected for coordinated ' +
-      'omission. Half a second of load before each round is not counted, since the roads rest while others are measured. ' +
+      'omission. A moment of load before each round is not counted, since the roads rest while others are measured. ' +
       `Over HTTP/2 a connection is a stream, at most 50 in a session.${limitNote(measured)}`,
     measured,
     columns: [

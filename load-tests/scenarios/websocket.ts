@@ -41,7 +41,7 @@ async function ofSize(bench: Bench, messageBytes: number, warmUp: boolean): Prom
       units: alone.messages + many.messages,
     }
   }
-  const measured = await overRoads(bench, `websocket, ${size}`, roads, once, { warmUp })
+  const measured = await overRoads(bench, `websocket, ${size}`, roads, once, warmUp ? {} : { warmUp })
   return {
     name: `websocket-${messageBytes}`,
     title: `WebSocket echoes of ${size}`,
