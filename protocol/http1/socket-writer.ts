@@ -3,6 +3,7 @@
  * Tells the owner of body bytes when the kernel has them.
  */
 import { Buffer } from 'node:buffer'
+import { Socket } from 'node:net'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
 
@@ -31,7 +32,7 @@ export class SocketWriter {
   waiting = 0
   readonly #socket: Duplex
   readonly #connection: WriterOwner
-  /** Plain sockets say at once what the kernel took; TLS does not. */
+  /** Plain sockets say at once what the kernel took, and keep nothing of it. TLS does neither, other streams may not. */
   readonly #tellsAtOnce: boolean
   #pieces: (string | Uint8Array)[] = []
   #bytes = 0
@@ -47,7 +48,7 @@ export class SocketWriter {
   constructor(socket: Duplex, connection: WriterOwner) {
     this.#socket = socket
     this.#connection = connection
-    this.#tellsAtOnce = !('encrypted' in socket)
+    this.#tellsAtOnce = socket instanceof Socket && !('encrypted' in socket)
   }
 
   /** Text in latin1: heads and framing. */

@@ -97,7 +97,7 @@ describe('paced credit', () => {
   })
 
   test('comes at the rate, all of it', () => {
-    const quotas = new QuotaBook({ ...DEFAULT_LIMITS, byteRatePerRuntime: 10_000 })
+    const quotas = new QuotaBook({ ...DEFAULT_LIMITS, byteRatePerRuntime: 10_000 }, () => performance.now())
     const usage = quotas.enter('a', undefined) as Usage
     let given = 0
     const sink = {
