@@ -42,13 +42,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'content-length in plain digits',
-    edits: [
-      [
-        'protocol/http1/head-parser.ts',
-        "if (digit < 0 || digit > 9) throw this.#fault('bad-request', 'content-length')",
-        '',
-      ],
-    ],
+    edits: [['protocol/headers.ts', 'if (digit < 0 || digit > 9) return -1', '']],
     tests: HTTP1,
   },
   {
@@ -547,9 +541,9 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'write deadline',
     edits: [
       [
-        'protocol/yamux/session.ts',
-        'if (since === undefined || now - since < this.#limits.writeDeadlineMs) return false',
-        'if (true) return false',
+        'protocol/yamux/deadlines.ts',
+        'else if (now - stalledSince >= this.#limits.writeDeadlineMs)',
+        'else if (now < 0)',
       ],
     ],
     tests: YAMUX,
