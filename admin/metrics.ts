@@ -253,13 +253,13 @@ function histogramOf(
   let sum = 0
   const get = async () => {
     let count = 0
-    const values = [...bounds, '+Inf'].map((le, i) => {
+    const buckets = [...bounds, '+Inf'].map((le, i) => {
       count += counts[i]!
       return { metricName: `${name}_bucket`, labels: { le }, value: count }
     })
-    const totals = { [`${name}_sum`]: sum, [`${name}_count`]: count }
-    const rest = Object.entries(totals).map(([metricName, value]) => ({ metricName, labels: {}, value }))
-    return { name, help, type: 'histogram', aggregator: 'sum', values: [...values, ...rest] }
+    const sumRow = { metricName: `${name}_sum`, labels: {}, value: sum }
+    const countRow = { metricName: `${name}_count`, labels: {}, value: count }
+    return { name, help, type: 'histogram', aggregator: 'sum', values: [...buckets, sumRow, countRow] }
   }
   registry.registerMetric({ name, help, get } as unknown as Metric)
   return value => {

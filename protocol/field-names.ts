@@ -58,14 +58,17 @@ function slotOf(length: number, first: number, middle: number, last: number): nu
   return (length * 101 + first * 7 + middle * 31 + last * 167) & (SLOTS - 1)
 }
 
-function slotOfText(name: string): number {
+/** The slot that has the name, or the free one where it would stand. */
+function slotFor(name: string): number {
   const { length } = name
-  return slotOf(length, name.charCodeAt(0), name.charCodeAt(length >> 1), name.charCodeAt(length - 1))
+  let slot = slotOf(length, name.charCodeAt(0), name.charCodeAt(length >> 1), name.charCodeAt(length - 1))
+  while (names[slot] !== undefined && names[slot] !== name) slot = (slot + 1) & (SLOTS - 1)
+  return slot
 }
 
 function add(name: string, kind: number): void {
-  let slot = slotOfText(name)
-  for (; names[slot] !== undefined; slot = (slot + 1) & (SLOTS - 1)) if (names[slot] === name) return
+  const slot = slotFor(name)
+  if (names[slot] !== undefined) return
   names[slot] = name
   kinds[slot] = kind
 }
@@ -105,8 +108,6 @@ export function kindAt(slot: number): number {
 
 /** Kind of a lower-case name; undefined for one that is not common (and so not known to be a token). */
 export function kindOf(name: string): number | undefined {
-  if (name === '') return undefined
-  let slot = slotOfText(name)
-  for (; names[slot] !== undefined; slot = (slot + 1) & (SLOTS - 1)) if (names[slot] === name) return kinds[slot]
-  return undefined
+  const slot = slotFor(name)
+  return names[slot] === undefined ? undefined : kinds[slot]
 }

@@ -40,7 +40,7 @@ async function atConnections(bench: Bench, connections: number, warmUp: boolean)
   }
   const measured = await overRoads(bench, `small, ${connections} connections`, roads, once, {
     leadIn,
-    ...(warmUp ? {} : { warmUp }),
+    warmUp: warmUp && isOnV8,
   })
   return {
     name: `small-${connections}`,

@@ -2,7 +2,7 @@ import type { Section } from '../lib/section.ts'
 import { type Road, withPath } from '../roads/road.ts'
 import { PATHS } from '../upstream/service.ts'
 import type { WebSocketResult, WebSocketTask } from '../workers/websocket.ts'
-import { type Bench, bars, lengthMs, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
+import { type Bench, bars, isOnV8, lengthMs, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
 
 const SIZES = { smoke: [64], quick: [64], full: [64, 16 * 1024] } as const
 const CONNECTIONS = 16
@@ -41,7 +41,7 @@ async function ofSize(bench: Bench, messageBytes: number, warmUp: boolean): Prom
       units: alone.messages + many.messages,
     }
   }
-  const measured = await overRoads(bench, `websocket, ${size}`, roads, once, warmUp ? {} : { warmUp })
+  const measured = await overRoads(bench, `websocket, ${size}`, roads, once, { warmUp: warmUp && isOnV8 })
   return {
     name: `websocket-${messageBytes}`,
     title: `WebSocket echoes of ${size}`,

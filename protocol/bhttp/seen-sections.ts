@@ -11,9 +11,9 @@ const MAX_BYTES = 512
 const PLACES = 64
 
 interface Seen {
-  bytes: Buffer
-  length: number
-  headers: HeaderList
+  readonly bytes: Buffer
+  readonly length: number
+  readonly headers: HeaderList
 }
 
 /** At most 64 sections, 32 KiB; a new one takes the place of another of its length. */
@@ -24,19 +24,13 @@ export class SeenSections {
   decode(bytes: Uint8Array, at: number, end: number): HeaderList {
     const length = end - at
     if (length > MAX_BYTES) return decodeSection(bytes, at, end)
-    const seen = this.#places[length % PLACES]
+    const place = length % PLACES
+    const seen = this.#places[place]
     if (seen?.length === length && seen.bytes.compare(bytes, at, end, 0, length) === 0) return seen.headers.slice()
     const headers = decodeSection(bytes, at, end)
-    this.#add(bytes, at, end, headers)
+    const copy = seen?.bytes ?? Buffer.allocUnsafeSlow(MAX_BYTES)
+    copy.set(bytes.subarray(at, end))
+    this.#places[place] = { bytes: copy, length, headers: headers.slice() }
     return headers
-  }
-
-  #add(bytes: Uint8Array, at: number, end: number, headers: HeaderList): void {
-    const place = (end - at) % PLACES
-    this.#places[place] ??= { bytes: Buffer.allocUnsafeSlow(MAX_BYTES), length: 0, headers }
-    const seen = this.#places[place]
-    seen.bytes.set(bytes.subarray(at, end))
-    seen.length = end - at
-    seen.headers = headers.slice()
   }
 }

@@ -130,7 +130,6 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   #parse(): void {
     if (this.#parsing) return
     this.#parsing = true
-    const wasIdle = this.#state === 'idle'
     try {
       while (this.#unread.bytes !== undefined && this.#step(this.#unread.bytes));
     } catch (error) {
@@ -139,7 +138,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     this.#parsing = false
     this.#regulate()
     // Not before all of what came with the response was looked at: bytes behind it make the connection useless.
-    if (this.#state === 'idle' && !wasIdle) this.#options.onIdle?.(this)
+    if (this.#state === 'idle') this.#options.onIdle?.(this)
   }
 
   /** Returns whether there may be more to do at once. */

@@ -3,7 +3,7 @@ import type { OutgoingHttpHeaders } from 'node:http2'
 import { SallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../exchange.ts'
 import { KIND, kindOf } from '../field-names.ts'
-import { hasHeader, isFieldValue, isToken } from '../headers.ts'
+import { hasHeader, isFieldValue, isToken, plainNumber } from '../headers.ts'
 
 /** `pseudo` and `headers` as one flat block; fields of one hop are left out. Throws SallyportError if one cannot be sent. */
 export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = false): string[] {
@@ -104,8 +104,9 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
     const kind = kindOf(name) ?? KIND.plain
     if (kind === KIND.host) hosts.push(value)
     else if (kind === KIND.contentLength) {
-      if (contentLength !== BODY_UNKNOWN || !/^[0-9]{1,15}$/.test(value)) throw bad('content-length')
-      contentLength = Number(value)
+      const isFirst = contentLength === BODY_UNKNOWN
+      contentLength = plainNumber(value)
+      if (!isFirst || contentLength === -1) throw bad('content-length')
       headers.push(name, value)
     } else if (kind === KIND.webSocketVersion) {
       webSocketVersion = webSocketVersion === undefined ? value : 'several'

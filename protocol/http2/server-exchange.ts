@@ -11,7 +11,7 @@ import {
   type ResponseSink,
 } from '../exchange.ts'
 import { callHandler } from '../guard.ts'
-import { getHeader, stripTrailers } from '../headers.ts'
+import { getHeader, plainNumber, stripTrailers } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
 import type { Logger } from '../log.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
@@ -198,7 +198,7 @@ export class Http2ServerExchange implements ResponseSink {
     const said = getHeader(response.headers, 'content-length')
     if (!asSaid) {
       if (response.bodyBytes !== BODY_UNKNOWN) block.push('content-length', String(response.bodyBytes))
-    } else if (said !== undefined && /^[0-9]{1,15}$/.test(said)) block.push('content-length', said)
+    } else if (said !== undefined && plainNumber(said) !== -1) block.push('content-length', said)
   }
 
   readonly #onWantTrailers = (): void => {
