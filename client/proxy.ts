@@ -118,10 +118,10 @@ export function askProxy(
   const onData = (chunk: Buffer) => {
     received += chunk.toString('latin1')
     const end = received.indexOf('\r\n\r\n')
-    if (end < 0) {
-      if (received.length > MAX_HEAD_BYTES) finish(new Error('the answer of the proxy is too long'))
-      return
-    }
+    // Without its end, a head is at least what came, but for three bytes that may begin that end.
+    const length = end < 0 ? received.length - 3 : end
+    if (length > MAX_HEAD_BYTES) return finish(new Error('the answer of the proxy is too long'))
+    if (end < 0) return
     const answer = readAnswer(received.slice(0, end))
     if (answer === undefined) return finish(new Error('the answer of the proxy is not HTTP'))
     // Nobody behind the proxy speaks before we do (TLS, WebSocket): bytes here are not ours to interpret.

@@ -314,6 +314,12 @@ describe('through a proxy', () => {
     ['a refusal', 'HTTP/1.1 403 Forbidden\r\n\r\n', 'did not connect to'],
     ['no HTTP', 'SSH-2.0-OpenSSH\r\n\r\n', 'the answer of the proxy is not HTTP'],
     ['an endless head', `HTTP/1.1 200 OK\r\nx: ${'x'.repeat(20_000)}`, 'the answer of the proxy is too long'],
+    [
+      'a head just beyond the limit, all at once',
+      `${'x'.repeat(16_385)}\r\n\r\n`,
+      'the answer of the proxy is too long',
+    ],
+    ['a head at the limit', `${'x'.repeat(16_384)}\r\n\r\n`, 'the answer of the proxy is not HTTP'],
     ['bytes behind its answer', 'HTTP/1.1 200 OK\r\n\r\nhello', 'the proxy sent too much'],
     ['silence and an end', '', 'closed the connection'],
   ])('survives %s', async (_name, answer, message) => {
