@@ -23,7 +23,7 @@ const FLOWING_BYTES = 64 * 1024
 /** Collects until the function that it returns is called. */
 export function collectReadBuffers(): () => void {
   const collect = youngCollection()
-  let timer: NodeJS.Timeout
+  let waitMs = BUSY_MS
   let last = getHeapStatistics()
   /** What the last collection left, or less. */
   let kept = last
@@ -43,9 +43,13 @@ export function collectReadBuffers(): () => void {
     }
     last = now
     calmLooks = flows ? 0 : calmLooks + 1
-    timer = setTimeout(look, flows ? BUSY_MS : calmLooks < CALM_LOOKS ? CALM_MS : IDLE_MS).unref()
+    const nextMs = flows ? BUSY_MS : calmLooks < CALM_LOOKS ? CALM_MS : IDLE_MS
+    // Up to 200 times a second: a timer that stays makes no garbage.
+    if (nextMs === waitMs) timer.refresh()
+    else timer = setTimeout(look, nextMs).unref()
+    waitMs = nextMs
   }
-  look()
+  let timer = setTimeout(look, waitMs).unref()
   return () => clearTimeout(timer)
 }
 

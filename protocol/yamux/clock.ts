@@ -5,12 +5,15 @@ export interface Clock {
   now(): number
   setTimeout(callback: () => void, ms: number): unknown
   clearTimeout(handle: unknown): void
+  /** Starts a timer that has fired once more, for as long as before: a new one would be garbage, and often. */
+  refresh(handle: unknown): void
 }
 
 export const systemClock: Clock = {
   now: () => performance.now(),
   setTimeout: (callback, ms) => setTimeout(callback, ms).unref(),
   clearTimeout: handle => clearTimeout(handle as NodeJS.Timeout),
+  refresh: handle => void (handle as NodeJS.Timeout).refresh(),
 }
 
 /** One timer for many deadlines: it fires at the earliest time asked for, and its owner then asks again. */
@@ -41,6 +44,38 @@ export class DeadlineTimer {
   stop(): void {
     this.#clock.clearTimeout(this.#handle)
     this.#at = Number.NEGATIVE_INFINITY
+  }
+}
+
+/** A wait that is always as long, and begun again and again. */
+export class Delay {
+  readonly #clock: Clock
+  readonly #ms: number
+  readonly #fire: () => void
+  #handle: unknown
+  #waits = false
+
+  constructor(clock: Clock, ms: number, over: () => void) {
+    this.#clock = clock
+    this.#ms = ms
+    this.#fire = () => {
+      this.#waits = false
+      over()
+    }
+  }
+
+  /** Begins to wait, unless it does. */
+  start(): void {
+    if (this.#waits) return
+    this.#waits = true
+    if (this.#handle === undefined) this.#handle = this.#clock.setTimeout(this.#fire, this.#ms)
+    else this.#clock.refresh(this.#handle)
+  }
+
+  /** For good. */
+  stop(): void {
+    this.#clock.clearTimeout(this.#handle)
+    this.#waits = true
   }
 }
 

@@ -1,4 +1,4 @@
-import { type Clock, DeadlineTimer } from './clock.ts'
+import { type Clock, DeadlineTimer, Delay } from './clock.ts'
 import type { SessionLimits } from './limits.ts'
 import type { Outgoing } from './outgoing.ts'
 import type { Pings } from './pings.ts'
@@ -35,8 +35,8 @@ export class Deadlines {
   readonly #out: Outgoing
   readonly #owner: DeadlineOwner
   readonly #timer: DeadlineTimer
+  readonly #acks: Delay
   #nextPingAt: number
-  #ackAt = Number.POSITIVE_INFINITY
   #closeAt = Number.POSITIVE_INFINITY
 
   constructor(
@@ -52,13 +52,15 @@ export class Deadlines {
     this.#out = out
     this.#owner = owner
     this.#nextPingAt = clock.now() + limits.pingIntervalMs
-    this.#timer = new DeadlineTimer(clock, (now, lateMs) => {
+    const guarded = (work: () => void) => {
       try {
-        this.#due(now, lateMs)
+        work()
       } catch (error) {
         owner.failed(error)
       }
-    })
+    }
+    this.#timer = new DeadlineTimer(clock, (now, lateMs) => guarded(() => this.#due(now, lateMs)))
+    this.#acks = new Delay(clock, ACK_DELAY_MS, () => guarded(() => this.#sendAcks()))
     this.#timer.by(this.#nextPingAt)
   }
 
@@ -83,9 +85,7 @@ export class Deadlines {
 
   /** An ACK waits for a frame to ride on. */
   acknowledging(): void {
-    if (this.#ackAt !== Number.POSITIVE_INFINITY) return
-    this.#ackAt = this.#clock.now() + ACK_DELAY_MS
-    this.#timer.by(this.#ackAt)
+    this.#acks.start()
   }
 
   /** A ping waits for its answer. */
@@ -105,12 +105,14 @@ export class Deadlines {
 
   /** Nothing counts any more but that the peer closes, for which it gets as long as a write does. */
   closing(): void {
+    this.#acks.stop()
     this.#closeAt = this.#clock.now() + this.#limits.writeDeadlineMs
     this.#timer.by(this.#closeAt)
   }
 
   stop(): void {
     this.#timer.stop()
+    this.#acks.stop()
   }
 
   #due(now: number, lateMs: number): void {
@@ -119,7 +121,6 @@ export class Deadlines {
       else this.#timer.by(this.#closeAt)
     } else if (lateMs > STOOD_STILL_MS) this.#timer.by(now + STOOD_STILL_MS / 2)
     else {
-      this.#sendAcks(now)
       this.#expireOpens(now)
       if (this.#isLost(now)) return
       this.#ping(now)
@@ -127,9 +128,7 @@ export class Deadlines {
     }
   }
 
-  #sendAcks(now: number): void {
-    if (now < this.#ackAt) return
-    this.#ackAt = Number.POSITIVE_INFINITY
+  #sendAcks(): void {
     if (this.#out.hasAcks) this.#out.schedule()
   }
 
@@ -159,13 +158,10 @@ export class Deadlines {
   }
 
   #rearm(now: number): void {
-    this.#timer.by(this.#nextPingAt)
-    this.#timer.by(this.#ackAt)
     const opened = this.#oldestOpenAt
     const lateAt = opened + this.#lateMs
-    this.#timer.by(lateAt > now ? lateAt : opened + this.#limits.openDeadlineMs)
-    this.#timer.by(this.#pings.deadline)
-    const since = this.#out.stalledSince
-    if (since !== undefined) this.#timer.by(since + this.#limits.writeDeadlineMs)
+    const openAt = lateAt > now ? lateAt : opened + this.#limits.openDeadlineMs
+    const stalledAt = (this.#out.stalledSince ?? Number.POSITIVE_INFINITY) + this.#limits.writeDeadlineMs
+    this.#timer.by(Math.min(this.#nextPingAt, openAt, this.#pings.deadline, stalledAt))
   }
 }

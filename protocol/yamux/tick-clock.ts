@@ -5,7 +5,8 @@ const TICK_MS = 250
 const EXACT_MS = 10
 
 interface Entry {
-  readonly tick: number
+  tick: number
+  readonly ms: number
   readonly callback: () => void
 }
 
@@ -24,13 +25,23 @@ export class TickClock implements Clock {
 
   setTimeout(callback: () => void, ms: number): Entry | NodeJS.Timeout {
     if (ms < EXACT_MS) return setTimeout(callback, ms).unref()
-    this.#start()
-    const tick = Math.max(tickOf(this.now() + ms), this.#next)
-    const entry = { tick, callback }
-    const batch = this.#ticks.get(tick)
-    if (batch === undefined) this.#ticks.set(tick, new Set([entry]))
-    else batch.add(entry)
+    const entry = { tick: 0, ms, callback }
+    this.#add(entry)
     return entry
+  }
+
+  refresh(handle: unknown): void {
+    const entry = handle as Entry | NodeJS.Timeout
+    if ('tick' in entry) this.#add(entry)
+    else entry.refresh()
+  }
+
+  #add(entry: Entry): void {
+    this.#start()
+    entry.tick = Math.max(tickOf(this.now() + entry.ms), this.#next)
+    const batch = this.#ticks.get(entry.tick)
+    if (batch === undefined) this.#ticks.set(entry.tick, new Set([entry]))
+    else batch.add(entry)
   }
 
   clearTimeout(handle: unknown): void {

@@ -26,9 +26,7 @@ export function dial(target: Target, connectMs: number, contexts: SecureContexts
   }, connectMs)
   const finish = (error: SallyportError | undefined): void => {
     clearTimeout(timer)
-    socket.removeAllListeners('error')
-    // A late error of a socket that nobody holds any more must not end the process.
-    socket.on('error', () => {})
+    release(socket)
     if (error !== undefined) socket.destroy()
     done(error, error === undefined ? socket : undefined)
   }
@@ -40,11 +38,19 @@ export function dial(target: Target, connectMs: number, contexts: SecureContexts
   socket.once('secureConnect', () => finish(undefined))
   return () => {
     clearTimeout(timer)
-    socket.removeAllListeners()
-    socket.on('error', () => {})
+    release(socket)
     socket.destroy()
   }
 }
+
+/** A pooled connection would keep its first exchange with any listener of the dial. */
+function release(socket: Socket): void {
+  for (const event of ['connect', 'secureConnect', 'error']) socket.removeAllListeners(event)
+  socket.on('error', ignore)
+}
+
+/** A late error of a socket that nobody holds any more must not end the process. */
+function ignore(): void {}
 
 function openTcp(target: Target): Socket {
   return connectTcp({

@@ -6,24 +6,35 @@ import { Flag, type FrameType, HEADER_BYTES, writeHeader } from '../../../protoc
 import { Session, type SessionOptions } from '../../../protocol/yamux/session.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../../protocol/yamux/stream.ts'
 
+interface FakeTimer {
+  at: number
+  readonly ms: number
+  readonly callback: () => void
+}
+
 /** Time that stands still until it is moved. */
 export class FakeClock implements Clock {
   #now = 1_000
-  #timers = new Map<number, { at: number; callback: () => void }>()
-  #next = 1
+  readonly #timers = new Set<FakeTimer>()
 
   now(): number {
     return this.#now
   }
 
   setTimeout(callback: () => void, ms: number): unknown {
-    const handle = this.#next++
-    this.#timers.set(handle, { at: this.#now + ms, callback })
-    return handle
+    const timer = { at: this.#now + ms, ms, callback }
+    this.#timers.add(timer)
+    return timer
   }
 
   clearTimeout(handle: unknown): void {
-    this.#timers.delete(handle as number)
+    this.#timers.delete(handle as FakeTimer)
+  }
+
+  refresh(handle: unknown): void {
+    const timer = handle as FakeTimer
+    timer.at = this.#now + timer.ms
+    this.#timers.add(timer)
   }
 
   get timers(): number {
@@ -35,12 +46,12 @@ export class FakeClock implements Clock {
     const end = this.#now + ms
     for (;;) {
       await turns(3)
-      let first: [number, { at: number; callback: () => void }] | undefined
-      for (const entry of this.#timers) if (first === undefined || entry[1].at < first[1].at) first = entry
-      if (first === undefined || first[1].at > end) break
-      this.#timers.delete(first[0])
-      this.#now = Math.max(this.#now, first[1].at)
-      first[1].callback()
+      let first: FakeTimer | undefined
+      for (const timer of this.#timers) if (first === undefined || timer.at < first.at) first = timer
+      if (first === undefined || first.at > end) break
+      this.#timers.delete(first)
+      this.#now = Math.max(this.#now, first.at)
+      first.callback()
     }
     this.#now = end
     await turns()
