@@ -3,6 +3,7 @@
  * a single call by the writer of the stream.
  */
 import type { HeaderList } from '../exchange.ts'
+import { SeenHeads } from '../seen-heads.ts'
 import { varintText } from '../varint.ts'
 import { fieldsText } from './fields.ts'
 
@@ -43,8 +44,11 @@ export const RESPONSE_START = varintText(FRAMING.response)
 
 /** Status and fields of a response, informational or final. */
 export function responseHeadText(status: number, headers: HeaderList): string {
-  return varintText(status) + fieldsText(headers) + TERMINATOR
+  const seen = heads.find(headers, status)
+  return seen ?? heads.keep(varintText(status) + fieldsText(headers) + TERMINATOR, headers, status)
 }
+
+const heads = new SeenHeads()
 
 /** End of the content, the trailers and their end. */
 export function messageEndText(trailers: HeaderList): string {

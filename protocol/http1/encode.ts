@@ -1,8 +1,9 @@
 /** Heads and framing as text. Every field is checked once more, so that no source of headers can split a message. */
 import { SallyportError } from '../errors.ts'
-import type { HeaderList } from '../exchange.ts'
+import type { HeaderList, ResponseHead } from '../exchange.ts'
 import { KIND, kindOf } from '../field-names.ts'
 import { isFieldValue, isToken, plainNumber, stripTrailers } from '../headers.ts'
+import { SeenHeads } from '../seen-heads.ts'
 
 const REASONS: Readonly<Record<number, string>> = {
   100: 'Continue',
@@ -115,6 +116,24 @@ export function fieldLines(headers: HeaderList, framing: number, bodyBytes: numb
 
 function unsendable(name: string): SallyportError {
   return new SallyportError('upstream-broken', `field cannot be sent: ${JSON.stringify(name.slice(0, 64))}`)
+}
+
+/** What a response says of its connection. */
+export const CONNECTION = { unsaid: 0, keepAlive: 1, close: 2 } as const
+
+const CONNECTION_LINES = ['', 'connection: keep-alive\r\n', 'connection: close\r\n']
+const heads = new SeenHeads()
+
+/** The head of a final response. `date`: of the line that is added; '' for none. Throws as {@link fieldLines}. */
+export function responseHead(response: ResponseHead, framing: number, connection: number, date: string): string {
+  const { status, headers, bodyBytes } = response
+  const about = (status * 8 + framing) * 4 + connection
+  const seen = heads.find(headers, about, bodyBytes, date)
+  if (seen !== undefined) return seen
+  const fields = fieldLines(headers, framing, bodyBytes)
+  const dateLine = date === '' ? '' : `date: ${date}\r\n`
+  const text = `${statusLine(status)}${fields}${dateLine}${CONNECTION_LINES[connection]}\r\n`
+  return heads.keep(text, headers, about, bodyBytes, date)
 }
 
 /** The end of a chunked body. */

@@ -10,7 +10,7 @@ import {
 } from '../exchange.ts'
 import { hasHeader } from '../headers.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
-import { FRAMING, fieldLines, lastChunk, statusLine } from './encode.ts'
+import { CONNECTION, FRAMING, fieldLines, lastChunk, responseHead, statusLine } from './encode.ts'
 import type { RequestHead } from './request-head.ts'
 import type { BodyOwner } from './socket-writer.ts'
 import { webSocketAccept } from './websocket.ts'
@@ -83,15 +83,15 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     const { status } = response
     if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
     this.#framing = this.#framingOf(response)
-    let text = statusLine(status) + fieldLines(response.headers, this.#framing, response.bodyBytes)
-    if (!hasHeader(response.headers, 'date')) text += `date: ${this.#wire.date()}\r\n`
-    this.keepAlive = this.#wire.mayKeepAlive(this, status) && this.#framing !== FRAMING.close
-    if (!this.keepAlive) text += 'connection: close\r\n'
-    else if (this.asked.http10) text += 'connection: keep-alive\r\n'
+    const mayKeepAlive = this.#framing !== FRAMING.close && this.#wire.mayKeepAlive(this, status)
+    const connection = !mayKeepAlive ? CONNECTION.close : this.asked.http10 ? CONNECTION.keepAlive : CONNECTION.unsaid
+    const date = hasHeader(response.headers, 'date') ? '' : this.#wire.date()
+    const text = responseHead(response, this.#framing, connection, date)
+    this.keepAlive = mayKeepAlive
     this.headSent = true
     this.awaitsContinue = false
     this.#left = response.bodyBytes
-    this.#wire.text(`${text}\r\n`)
+    this.#wire.text(text)
   }
 
   #framingOf(response: ResponseHead): number {
