@@ -15,7 +15,7 @@ const COLLECTED_BYTES = 512 * 1024
 /** How soon to look again: while bytes flow, soon after, and while nothing happens. */
 const BUSY_MS = 5
 const CALM_MS = 10
-const IDLE_MS = 50
+const IDLE_MS = 100
 /** So many looks without a flow are idleness. */
 const CALM_LOOKS = 100
 const FLOWING_BYTES = 64 * 1024
