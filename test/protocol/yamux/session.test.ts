@@ -96,6 +96,18 @@ describe('session', () => {
     ])
   })
 
+  test('ACKs that wait again and again share one timer', async () => {
+    const clock = new FakeClock()
+    const { peer } = sessionWithRawPeer({ role: 'client', onStream: () => {}, clock })
+    const made = clock.made
+    for (let id = 2; id <= 100; id += 2) {
+      peer.send(frame(FrameType.data, Flag.syn, id, Buffer.from('hello')))
+      await clock.advance(25)
+      expect(peer.frames).toHaveLength(id / 2)
+    }
+    expect(clock.made - made).toBe(1)
+  })
+
   test('half-close: the other direction goes on', async () => {
     const { server, client } = sessionPair(
       {},

@@ -16,12 +16,15 @@ interface FakeTimer {
 export class FakeClock implements Clock {
   #now = 1_000
   readonly #timers = new Set<FakeTimer>()
+  /** Timers that were asked for so far. */
+  made = 0
 
   now(): number {
     return this.#now
   }
 
   setTimeout(callback: () => void, ms: number): unknown {
+    this.made++
     const timer = { at: this.#now + ms, ms, callback }
     this.#timers.add(timer)
     return timer

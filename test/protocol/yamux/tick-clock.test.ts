@@ -25,6 +25,23 @@ test('what is due within a tick is called together, never too early', () => {
   expect(vi.getTimerCount()).toBe(0)
 })
 
+test('a timer that has fired starts again for as long', () => {
+  const clock = new TickClock()
+  const seen: number[] = []
+  const start = clock.now()
+  const timer = clock.setTimeout(() => seen.push(clock.now() - start), 900)
+  vi.advanceTimersByTime(2000)
+  expect(seen).toEqual([1000])
+  clock.refresh(timer)
+  vi.advanceTimersByTime(2000)
+  expect(seen).toEqual([1000, 3000])
+  clock.refresh(timer)
+  clock.clearTimeout(timer)
+  vi.advanceTimersByTime(2000)
+  expect(seen).toHaveLength(2)
+  expect(vi.getTimerCount()).toBe(0)
+})
+
 test('callbacks may set the next one; thousands have one timer among them', () => {
   const clock = new TickClock()
   let calls = 0
