@@ -35,7 +35,8 @@ export class Deadlines {
   readonly #out: Outgoing
   readonly #owner: DeadlineOwner
   readonly #timer: DeadlineTimer
-  readonly #acks: Delay
+  /** Only an end that takes streams acknowledges any. */
+  #acks: Delay | undefined
   #nextPingAt: number
   #closeAt = Number.POSITIVE_INFINITY
 
@@ -52,16 +53,16 @@ export class Deadlines {
     this.#out = out
     this.#owner = owner
     this.#nextPingAt = clock.now() + limits.pingIntervalMs
-    const guarded = (work: () => void) => {
-      try {
-        work()
-      } catch (error) {
-        owner.failed(error)
-      }
-    }
-    this.#timer = new DeadlineTimer(clock, (now, lateMs) => guarded(() => this.#due(now, lateMs)))
-    this.#acks = new Delay(clock, ACK_DELAY_MS, () => guarded(() => this.#sendAcks()))
+    this.#timer = new DeadlineTimer(clock, (now, lateMs) => this.#guarded(() => this.#due(now, lateMs)))
     this.#timer.by(this.#nextPingAt)
+  }
+
+  #guarded(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      this.#owner.failed(error)
+    }
   }
 
   /** Whether an answer of the peer is overdue: to a ping, or the acknowledgement of a stream. */
@@ -85,6 +86,8 @@ export class Deadlines {
 
   /** An ACK waits for a frame to ride on. */
   acknowledging(): void {
+    if (this.#closeAt !== Number.POSITIVE_INFINITY) return
+    this.#acks ??= new Delay(this.#clock, ACK_DELAY_MS, () => this.#guarded(() => this.#sendAcks()))
     this.#acks.start()
   }
 
@@ -105,14 +108,14 @@ export class Deadlines {
 
   /** Nothing counts any more but that the peer closes, for which it gets as long as a write does. */
   closing(): void {
-    this.#acks.stop()
+    this.#acks?.stop()
     this.#closeAt = this.#clock.now() + this.#limits.writeDeadlineMs
     this.#timer.by(this.#closeAt)
   }
 
   stop(): void {
     this.#timer.stop()
-    this.#acks.stop()
+    this.#acks?.stop()
   }
 
   #due(now: number, lateMs: number): void {
