@@ -17,9 +17,20 @@ const TOKENS = ['test/security/tokens.test.ts']
 const YAMUX = ['test/security/yamux.test.ts']
 const ROUTER = ['test/security/router.test.ts']
 const ADMIN = ['test/security/admin.test.ts']
+const SEEN_HEADS = ['test/protocol/seen-heads.test.ts']
 
 export const MUTATIONS: readonly Mutation[] = [
   // Edge, HTTP/1.1
+  {
+    defence: 'a head that comes again says the length of its own body',
+    edits: [['protocol/seen-heads.ts', 'seen.bodyBytes !== bodyBytes || ', '']],
+    tests: SEEN_HEADS,
+  },
+  {
+    defence: 'a head that comes again has its own framing and connection',
+    edits: [['protocol/seen-heads.ts', 'seen.about !== about || ', '']],
+    tests: SEEN_HEADS,
+  },
   {
     defence: 'content-length beside transfer-encoding',
     edits: [['protocol/http1/request-head.ts', 'if (head.contentLength !== -1) throw', 'if (false) throw']],
