@@ -159,7 +159,7 @@ export class Client implements Tunnel, ConnectionOwner {
     return false
   }
 
-  openSession({ socket, localAddress }: Dialled, connection: number, listener: SessionListener): ClientSession {
+  openSession({ socket, localAddress, token }: Dialled, connection: number, listener: SessionListener): ClientSession {
     this.#sockets.add(socket)
     const cors = [...(this.#options.cors ?? this.#target.cors())]
     const hello = { ...this.#settings.hello, cors, lastEpoch: this.#epoch, connection }
@@ -170,7 +170,12 @@ export class Client implements Tunnel, ConnectionOwner {
       onStanding: (epoch, active) => this.#standing(epoch, active),
       onReauth: (which, accepted, requestId) => this.#reauthenticated(which, connection, accepted, requestId),
       onWelcome: listener.onWelcome,
-      onReady: listener.onReady,
+      onReady: which => {
+        listener.onReady(which)
+        // A fresh token that came while this session was on its way.
+        const { latest } = this.#tokens
+        if (latest !== undefined && latest !== token) which.reauth(latest)
+      },
       onLeave: (which, reason) => {
         this.#logger.info({ session: which.id, connection, reason }, 'the server drains the session')
         this.#events.emit('draining', { connection, session: which.id, reason })

@@ -35,6 +35,8 @@ export interface Dialled {
   readonly socket: WebSocket
   /** The server's `Date`, if it sent one. */
   readonly dateMs: number | undefined
+  /** What the server let it in by. A secret. */
+  readonly token: string
   /** This end's address, on which the session stands and falls. */
   readonly localAddress: string | undefined
 }
@@ -164,7 +166,7 @@ class Attempt {
         const got = response.headers['sec-websocket-protocol']
         if (got !== SUBPROTOCOL) this.#fail(new DialError({ kind: 'subprotocol', got }))
       })
-      webSocket.once('open', () => resolve({ socket: webSocket, dateMs, localAddress: this.#localAddress }))
+      webSocket.once('open', () => resolve({ socket: webSocket, dateMs, token, localAddress: this.#localAddress }))
       webSocket.once('unexpected-response', (_request, response) => this.#readAnswer(response))
       webSocket.on('error', error => this.#fail(networkError(error, this.#phase)))
       return socket

@@ -45,16 +45,32 @@ export class TokenKeeper {
     return exp === undefined ? undefined : exp * 1000
   }
 
+  /** The last token that came; `undefined` before the first. A secret. */
+  get latest(): string | undefined {
+    return this.#token
+  }
+
   /** A token worth showing: the one at hand, or a fresh one if that was refused or is in its last third. */
   async get(): Promise<string> {
     if (this.#token !== undefined && !this.#refused && this.#nowMs() < this.#renewMs()) return this.#token
     return await this.#fetch()
   }
 
-  /** Puts a new token in force; live sessions send it at once. A source that is a function is asked when it ends. */
+  /**
+   * Puts a token in force; live sessions send it at once, also one that was refused before: by now the server may know its
+   * key. A source that is a function is asked when it ends.
+   */
   set(token: string): void {
     if (typeof this.#source === 'string') this.#source = token
-    this.#take(token)
+    if (token === this.#token && this.#refused) this.#offerAgain(token)
+    else this.#take(token)
+  }
+
+  #offerAgain(token: string): void {
+    if (this.#closed) return
+    this.#refused = false
+    this.#schedule()
+    this.#onFresh(token)
   }
 
   /** Asks the source for a token now. */
@@ -157,9 +173,13 @@ export class TokenKeeper {
       this.#schedule()
       return
     }
-    this.#fetch().catch((error: unknown) => {
-      this.#logger.warn({ error: messageOf(error) }, 'no fresh token')
-    })
+    const before = this.#token
+    this.#fetch().then(
+      token => {
+        if (token === before && this.#refused) this.#offerAgain(token)
+      },
+      (error: unknown) => this.#logger.warn({ error: messageOf(error) }, 'no fresh token'),
+    )
   }
 
   #warn(nowMs: number): void {

@@ -43,7 +43,8 @@ class FileKeys implements KeySource {
   #changed(): void {
     this.#settle ??= setTimeout(() => {
       this.#settle = undefined
-      void this.#read()
+      // A reading that is under way may have begun before the change.
+      void (this.#reading ?? Promise.resolve()).then(() => this.#read())
     }, SETTLE_MS).unref()
   }
 

@@ -43,6 +43,23 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
+  it('is offered again, if it was refused and the source has no other', async () => {
+    const token = fresh(300)
+    const { keeper, sent } = keep(async () => token)
+    await keeper.get()
+    keeper.refused()
+    await vi.advanceTimersByTimeAsync(60_000)
+    expect(sent).toEqual([token])
+    await vi.advanceTimersByTimeAsync(60_000)
+    expect(sent).toEqual([token])
+    keeper.refused()
+    keeper.set(token)
+    expect(sent).toEqual([token, token])
+    keeper.set(token)
+    expect(sent).toHaveLength(2)
+    keeper.close()
+  })
+
   it('goes on for hours without a gap', async () => {
     const { keeper, sent } = keep(async () => fresh(20))
     await keeper.get()

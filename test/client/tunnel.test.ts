@@ -608,6 +608,37 @@ describe('a token', () => {
     expect((await session.exchange().answer()).text).toBe('hello')
   })
 
+  it('that was refused in band is sent again when it is given again', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const session = await server.serve()
+    await tunnel.connected()
+    const fresh = jwt(7200)
+    for (let i = 0; i < 2; i++) {
+      const refused = event(tunnel, 'refused')
+      tunnel.setToken(fresh)
+      expect((await session.receive('reauth')).token).toBe(fresh)
+      session.send({ type: 'reauth-refused' })
+      await refused
+    }
+    tunnel.setToken(fresh)
+    await session.receive('reauth')
+    session.send({ type: 'reauth-ok', expiresMs: Date.now() + 7_200_000 })
+  })
+
+  it('that comes while a session is on its way is sent in band once that is in service', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const session = await server.next()
+    const fresh = jwt(7200)
+    tunnel.setToken(fresh)
+    await session.welcome()
+    await session.receive('ready')
+    session.send({ type: 'ready', epoch: 1, active: true })
+    expect((await session.receive('reauth')).token).toBe(fresh)
+    expect(server.tokens).not.toContain(fresh)
+  })
+
   it('given while the client waits makes it try at once', async () => {
     const server = await fake()
     server.refusal = 'HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n'
