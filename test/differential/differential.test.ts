@@ -7,7 +7,8 @@ import { startApache, startNginx, startNode, type Upstream } from './programs.ts
 
 /** The published count, and what a normal run has time for. */
 const INPUTS = long ? 100_000 : 5_000
-const seed = process.env.SALLYPORT_DIFFERENTIAL_SEED ?? randomBytes(4).toString('hex')
+/** New inputs in the long run; a normal run repeats its own, so that what it finds is the change's. */
+const seed = process.env.SALLYPORT_DIFFERENTIAL_SEED ?? (long ? randomBytes(4).toString('hex') : '399c5835')
 const options: Options = { seed, inputs: INPUTS, workers: 4 }
 
 vi.setConfig({ testTimeout: 1_200_000 })

@@ -10,7 +10,7 @@ import {
 } from 'node:http'
 import { type AddressInfo, createServer as createNetServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, posix } from 'node:path'
 import { ByteReader } from '../support/byte-reader.ts'
 import { bodyForm, collect, readBody, readHead, value, writeFields } from '../support/http1-wire.ts'
 import { program } from '../support/needs.ts'
@@ -96,9 +96,21 @@ export async function startApache(): Promise<Upstream> {
     config: port => apacheConfig(folder, port, behind.port),
     args: ['-d', folder, '-f', join(folder, 'apache.conf'), '-D', 'FOREGROUND'],
   }))
-  // Where a target begins with two slashes, all are merged before it goes on; our router knows of that reading (R3).
-  const reads = (target: string) => (target.startsWith('//') ? target.replace(/\/+/g, '/') : target)
-  return { name: 'apache', port: running.port, reads, stop: () => both(running, behind) }
+  return { name: 'apache', port: running.port, reads: readByApache, stop: () => both(running, behind) }
+}
+
+/** Where a target begins with two slashes, its path is normalised before it goes on; our router knows of that (R3). */
+function readByApache(target: string): string {
+  if (!target.startsWith('//')) return target
+  return target.replace(/^[^?]*/, path => posix.normalize(decodeUnreserved(path)))
+}
+
+/** RFC 3986, section 2.3. */
+function decodeUnreserved(path: string): string {
+  return path.replace(/%[0-9a-f]{2}/gi, code => {
+    const character = String.fromCharCode(Number.parseInt(code.slice(1), 16))
+    return /[\w.~-]/.test(character) ? character : code
+  })
 }
 
 async function both(running: Omit<Upstream, 'name'>, behind: Behind): Promise<void> {
@@ -134,7 +146,7 @@ LimitRequestFields 200
 LimitRequestFieldSize 32768
 LimitRequestLine 16384
 ProxyPreserveHost On
-ProxyPass / http://127.0.0.1:${behind}/ nocanon
+ProxyPass / http://127.0.0.1:${behind}/ nocanon mapping=encoded
 RequestHeader set X-Port "expr=%{REMOTE_PORT}"
 `
 }
