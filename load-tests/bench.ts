@@ -4,6 +4,7 @@ import { mkdirSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { commit, describeMachine, programVersions } from './lib/environment.ts'
+import { fixedWorkNote } from './lib/fixed-work.ts'
 import { Generators, hasWrk } from './lib/generator.ts'
 import type { Mode } from './lib/mode.ts'
 import { stopAll } from './lib/processes.ts'
@@ -139,7 +140,8 @@ async function runBench(options: Options): Promise<number> {
         skipped.push(`Not run, because ${isInterrupted ? 'of Ctrl-C' : 'the time was up'}: ${scenario.name}.`)
         continue
       }
-      for (const section of await attempt(scenario, bench, failures)) {
+      for (const each of await attempt(scenario, bench, failures)) {
+        const section = { ...each, note: each.note + fixedWorkNote(each.measured) }
         sections.push(section)
         progress.clear()
         print(asText(section))

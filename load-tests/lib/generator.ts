@@ -60,9 +60,11 @@ async function runWrk(load: Load): Promise<LoadResult & Effort> {
   const errors = text.match(/Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)/)
   const broken = (errors ?? []).slice(1).reduce((sum, n) => sum + Number(n), 0)
   const requests = number(/(\d+) requests in/)
+  // What it still waits for at its end is no error to it.
+  const missing = requests === 0 ? load.connections : 0
   return {
     requests,
-    wrong: other + broken,
+    wrong: other + broken + missing,
     answers: { '2xx': requests - other, other, broken },
     durationMs: seconds * 1000,
     perSecond: number(/Requests\/sec:\s+([\d.]+)/),

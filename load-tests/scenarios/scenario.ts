@@ -1,4 +1,5 @@
 import { cpuMs } from '../lib/cpu.ts'
+import { fixedWorkUs } from '../lib/fixed-work.ts'
 import type { Generators } from '../lib/generator.ts'
 import { interleaved, type Measured, type Round, type Rounds } from '../lib/measure.ts'
 import type { Mode } from '../lib/mode.ts'
@@ -63,11 +64,13 @@ export function overRoads(
     roads,
     { rounds: bench.rounds, warmUp: isSmoke ? false : warmUp, progress },
     async (road, isWarmUp) => {
+      const fixedWork = fixedWorkUs()
       const early = isSmoke || isWarmUp ? undefined : await leadIn?.(road)
       const before = cpuMs(road.pids)
       const { figures, wrong, units } = await once(road, isWarmUp)
       const cpu = ((cpuMs(road.pids) - before) * 1000) / units
-      return { figures: road.pids.length === 0 ? figures : { ...figures, cpu }, wrong: wrong + (early?.wrong ?? 0) }
+      const more = road.pids.length === 0 ? { fixedWork } : { fixedWork, cpu }
+      return { figures: { ...figures, ...more }, wrong: wrong + (early?.wrong ?? 0) }
     },
   )
 }

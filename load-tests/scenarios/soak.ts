@@ -1,5 +1,6 @@
 import type { LineChart } from '../lib/charts.ts'
 import { handleCount, rssBytes } from '../lib/cpu.ts'
+import { Generators } from '../lib/generator.ts'
 import { type Measured, slope, summary } from '../lib/measure.ts'
 import { stopRoads } from '../roads/index.ts'
 import { type Road, withPath } from '../roads/road.ts'
@@ -17,44 +18,62 @@ interface Sample {
   readonly handles: number
 }
 
-/** Steady load, and what becomes of memory and handles. */
+interface Watched {
+  readonly key: string
+  readonly name: string
+  readonly pid: number
+  readonly samples: Sample[]
+}
+
+/** Steady load, and what becomes of memory and handles: of ours, and of a plain proxy of Node's beside it. */
 export const soak: Scenario = {
   name: 'soak',
   modes: ['smoke', 'full'],
   title: 'steady load for --minutes N: RSS and handles over time, least-squares slope',
   async run(bench) {
-    const roads = await bench.roads.make(['tunnel'], {})
+    const roads = await bench.roads.make(['tunnel', 'http-proxy'], {})
     try {
-      return [await measure(bench, roads[0]!)]
+      return [await measure(bench, roads)]
     } finally {
       await stopRoads(roads)
     }
   },
 }
 
-async function measure(bench: Bench, road: Road) {
-  const names = ['server', 'client']
-  const samples = names.map((): Sample[] => [])
+async function measure(bench: Bench, roads: readonly Road[]) {
+  const [tunnel, proxy] = roads as [Road, Road]
+  const watched = [
+    watch('sallyport-server', 'server', tunnel.pids[0]!),
+    watch('sallyport-client', 'client', tunnel.pids[1]!),
+    watch('http-proxy', proxy.name, proxy.pids[0]!),
+  ]
   const durationMs = bench.minutes * 60_000
   const startedAt = performance.now()
   const look = () => {
     const minutes = (performance.now() - startedAt) / 60_000
     bench.progress(`soak: ${minutes.toFixed(1)} of ${bench.minutes} minutes`)
-    for (const [index, pid] of road.pids.entries())
-      samples[index]!.push({ minutes, rssMb: rssBytes([pid]) / 1e6, handles: handleCount([pid]) })
+    for (const { pid, samples } of watched)
+      samples.push({ minutes, rssMb: rssBytes([pid]) / 1e6, handles: handleCount([pid]) })
   }
   const timer = setInterval(look, durationMs / SAMPLES)
-  const place = withPath(road, PATHS.small)
-  const load = { ...place, ...LOAD, durationMs, expectBody: SMALL_BODY }
-  const result = await bench.generators.run(load).finally(() => clearInterval(timer))
-  const rows = names.map((name, index) => row(name, samples[index]!, index === 0 ? result.wrong : 0))
+  const load = (road: Road) => ({ ...withPath(road, PATHS.small), ...LOAD, durationMs, expectBody: SMALL_BODY })
+  // A generator has one task at a time.
+  const second = new Generators('autocannon')
+  const loads = [bench.generators.run(load(tunnel)), second.run(load(proxy))] as const
+  const [result, beside] = await Promise.all(loads).finally(async () => {
+    clearInterval(timer)
+    await second.stop()
+  })
+  const wrong = [result.wrong, 0, beside.wrong]
+  const rows = watched.map((process, index) => row(process, wrong[index]!))
   return {
     name: 'soak',
     title: `${bench.minutes} minutes at ${LOAD.rate} requests/s`,
     note:
       `1 KB GETs on ${LOAD.connections} connections, corrected for coordinated omission: p50 ${result.p50.toFixed(2)} ms, ` +
       `p99 ${result.p99.toFixed(2)} ms. The slope is that of the least-squares line through RSS after the first third; ` +
-      'noise is the standard error of that slope, and a slope within two of it means nothing.',
+      'noise is the standard error of that slope. The plain proxy of Node beside it, with a load of its own, shows what ' +
+      'the slope of a process is that keeps nothing.',
     measured: rows,
     columns: [
       { title: 'RSS MB, third', figure: 'from' },
@@ -65,13 +84,15 @@ async function measure(bench: Bench, road: Road) {
       { title: 'end', figure: 'handlesTo' },
     ],
     charts: [
-      chart('RSS', 'MB', names, samples, sample => sample.rssMb),
-      chart('Handles', 'open files and sockets', names, samples, sample => sample.handles),
+      chart('RSS', 'MB', watched, sample => sample.rssMb),
+      chart('Handles', 'open files and sockets', watched, sample => sample.handles),
     ],
   }
 }
 
-function row(name: string, samples: readonly Sample[], wrong: number): Measured {
+const watch = (key: string, name: string, pid: number): Watched => ({ key, name, pid, samples: [] })
+
+function row({ key, name, samples }: Watched, wrong: number): Measured {
   const steady = samples.slice(Math.floor(samples.length * WARM_UP_SHARE))
   const points = steady.map(sample => [sample.minutes, sample.rssMb] as const)
   const [first, last] = [steady[0], steady.at(-1)]
@@ -80,7 +101,7 @@ function row(name: string, samples: readonly Sample[], wrong: number): Measured 
     ...{ slope: slope(points), noise: slopeError(points) },
     ...{ handlesFrom: first?.handles ?? Number.NaN, handlesTo: last?.handles ?? Number.NaN },
   }
-  return summary({ key: `sallyport-${name}`, name }, [{ figures, wrong }])
+  return summary({ key, name }, [{ figures, wrong }])
 }
 
 /** Standard error of the slope of the least-squares line. */
@@ -93,16 +114,10 @@ function slopeError(points: readonly (readonly [number, number])[]): number {
   return Math.sqrt(residual / (points.length - 2) / spread)
 }
 
-function chart(
-  title: string,
-  y: string,
-  names: readonly string[],
-  samples: readonly (readonly Sample[])[],
-  value: (sample: Sample) => number,
-): LineChart {
-  const lines = names.map((label, index) => ({
-    label,
-    points: samples[index]!.map(sample => [sample.minutes, value(sample)] as const),
+function chart(title: string, y: string, watched: readonly Watched[], value: (sample: Sample) => number): LineChart {
+  const lines = watched.map(({ name, samples }) => ({
+    label: name,
+    points: samples.map(sample => [sample.minutes, value(sample)] as const),
   }))
   return { title: `${title} under steady load`, x: 'minutes', y, lines }
 }

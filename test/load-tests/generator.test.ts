@@ -1,0 +1,18 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
+import { expect, test } from 'vitest'
+import { Generators, hasWrk } from '../../load-tests/lib/generator.ts'
+
+test.skipIf(!hasWrk())(
+  'wrk: a service that answers nothing has as many wrong answers as there are connections',
+  async () => {
+    const silent = createServer(socket => socket.on('error', () => {})).listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}/`
+    const generators = new Generators('wrk')
+    const result = await generators.run({ url, headers: {}, connections: 3, durationMs: 1000 })
+    expect(result).toMatchObject({ requests: 0, wrong: 3 })
+    await generators.stop()
+    silent.close()
+  },
+)
