@@ -62,15 +62,16 @@ export class TokenKeeper {
    */
   set(token: string): void {
     if (typeof this.#source === 'string') this.#source = token
-    if (token === this.#token && this.#refused) this.#offerAgain(token)
-    else this.#take(token)
+    this.#take(token)
+    this.#offerAgain()
   }
 
-  #offerAgain(token: string): void {
-    if (this.#closed) return
+  /** The token at hand once more, if it was refused and no other has come. */
+  #offerAgain(): void {
+    if (this.#token === undefined || !this.#refused || this.#closed) return
     this.#refused = false
     this.#schedule()
-    this.#onFresh(token)
+    this.#onFresh(this.#token)
   }
 
   /** Asks the source for a token now. */
@@ -173,13 +174,10 @@ export class TokenKeeper {
       this.#schedule()
       return
     }
-    const before = this.#token
-    this.#fetch().then(
-      token => {
-        if (token === before && this.#refused) this.#offerAgain(token)
-      },
-      (error: unknown) => this.#logger.warn({ error: messageOf(error) }, 'no fresh token'),
-    )
+    const asked = this.#fetch().then(() => this.#offerAgain())
+    asked.catch((error: unknown) => {
+      this.#logger.warn({ error: messageOf(error) }, 'no fresh token')
+    })
   }
 
   #warn(nowMs: number): void {

@@ -1,8 +1,7 @@
 /** Watches a routes file and tells of each change that is a good table; a bad one is logged and left out. */
-import { type FSWatcher, watch } from 'node:fs'
 import { readFile } from 'node:fs/promises'
-import { dirname } from 'node:path'
 import { type Logger, noLogger } from '../protocol/log.ts'
+import { watchFiles } from '../protocol/watch-files.ts'
 import type { RouteTable } from './table.ts'
 
 export interface WatchRoutesOptions {
@@ -21,17 +20,10 @@ export interface RoutesWatcher {
   close(): void
 }
 
-/** Editors and ConfigMaps write in several steps: wait for the last. */
-const SETTLE_MS = 50
-
-/**
- * The folder is watched, not the file: a rename over the file, and the symbolic link that a ConfigMap swaps, are seen
- * only there. `text` is what was read when the first table was made.
- */
+/** `text` is what was read when the first table was made. */
 export function watchRoutes(text: string, options: WatchRoutesOptions): RoutesWatcher {
   const logger = options.logger ?? noLogger
   let last = text
-  let timer: NodeJS.Timeout | undefined
   const take = async (force: boolean): Promise<void> => {
     const next = await readFile(options.file, 'utf8')
     if (next === last && !force) return
@@ -43,28 +35,6 @@ export function watchRoutes(text: string, options: WatchRoutesOptions): RoutesWa
     logger.error({ file: options.file, problem: error.message }, 'bad routes file; the old routes stay')
     options.onError?.(error)
   }
-  const onChange = (): void => {
-    clearTimeout(timer)
-    timer = setTimeout(() => void take(false).catch(refuse), SETTLE_MS)
-    timer.unref()
-  }
-  const watcher = watchFolder(dirname(options.file), onChange, logger)
-  return {
-    reload: () => take(true),
-    close: () => {
-      clearTimeout(timer)
-      watcher?.close()
-    },
-  }
-}
-
-function watchFolder(folder: string, onChange: () => void, logger: Logger): FSWatcher | undefined {
-  try {
-    const watcher = watch(folder, { persistent: false }, onChange)
-    watcher.on('error', error => logger.warn({ folder, problem: error.message }, 'the folder is no longer watched'))
-    return watcher
-  } catch (error) {
-    logger.warn({ folder, problem: (error as Error).message }, 'the folder of the routes file cannot be watched')
-    return undefined
-  }
+  const watch = watchFiles([options.file], logger, () => void take(false).catch(refuse))
+  return { reload: () => take(true), close: () => watch.close() }
 }

@@ -55,7 +55,9 @@ export class Doors {
     const tls = files === undefined ? undefined : await loadTls(files)
     const endpoint = new ControlEndpoint({ ...this.#options, control, tls, limits, logger })
     this.control = endpoint
-    if (files !== undefined) this.#controlKeeper = new TlsKeeper(files, fresh => endpoint.setTls(fresh), logger)
+    if (files !== undefined && tls !== undefined) {
+      this.#controlKeeper = new TlsKeeper(files, tls, fresh => endpoint.setTls(fresh), logger)
+    }
     if (control.port === undefined) return
     this.controlAddress = await endpoint.listen(control.host ?? '127.0.0.1', control.port)
     this.#say('control', this.controlAddress)
@@ -71,8 +73,8 @@ export class Doors {
     const place = shared === undefined ? { host, port: options.port } : {}
     const listener = await listen({ tls, handler, logger, limits: options.limits, onBadRequest, corsOf, ...place })
     this.#listener = listener
-    if (options.tls !== undefined) {
-      this.#publicKeeper = new TlsKeeper(options.tls, fresh => listener.setTls(fresh), logger)
+    if (options.tls !== undefined && tls !== undefined) {
+      this.#publicKeeper = new TlsKeeper(options.tls, tls, fresh => listener.setTls(fresh), logger)
     }
     this.publicAddress = shared === undefined ? listener.address : await this.#openFront(shared, host, options.port)
     this.#say('public', this.publicAddress)

@@ -77,16 +77,17 @@ interface Ourselves {
 
 async function openPeers({ limits, logger }: Settings, peer: PeerOptions, ourselves: Ourselves) {
   const { ca } = peer.tls
+  const tls = await loadTls(peer.tls)
   const peers = new Peers({
     ...ourselves,
-    tls: { ...(await loadTls(peer.tls)), ca },
+    tls: { ...tls, ca },
     bufferBytes: limits.processBufferBytes,
     maxWindowBytes: limits.maxWindowBytes,
     logger,
   })
   const bound = await peers.bind(peer.host ?? '127.0.0.1', peer.port, peer.advertise)
   logger.info({ name: 'peer', address: joinAddress(bound.host, bound.port) }, 'listening')
-  const keeper = new TlsKeeper(peer.tls, pair => peers.setTls({ ...pair, ca }), logger)
+  const keeper = new TlsKeeper(peer.tls, tls, pair => peers.setTls({ ...pair, ca }), logger)
   return { peers, keeper }
 }
 

@@ -1,10 +1,9 @@
 /** Certificates and keys: given as PEM or as files; files are watched, and a bad file keeps what holds. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
-import type { FSWatcher } from 'node:fs'
 import { readFile } from 'node:fs/promises'
-import { dirname } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
 import type { Logger } from '../protocol/log.ts'
-import { watchFolder } from './watch-folder.ts'
+import { type FilesWatch, watchFiles } from '../protocol/watch-files.ts'
 
 export type Pem = string | Buffer
 
@@ -26,8 +25,6 @@ export interface TlsPair {
   readonly ca?: Pem | Pem[]
   readonly ocsp?: Buffer
 }
-
-const SETTLE_MS = 100
 
 /** Reads both parts and checks that they fit; the error says which part is bad, and never shows a key. */
 export async function loadTls(files: TlsFiles): Promise<TlsPair> {
@@ -86,18 +83,19 @@ function attempt<T>(make: () => T, message: string): T {
 /** Keeps one endpoint's certificate fresh. */
 export class TlsKeeper {
   #files: TlsFiles
+  #inForce: TlsPair
   readonly #apply: (pair: TlsPair) => void
   readonly #logger: Logger
-  #watchers: FSWatcher[] = []
-  #settle: NodeJS.Timeout | undefined
+  #watch: FilesWatch
   /** One reading at a time: what was read first must not be applied last. */
   #queue = Promise.resolve(true)
 
-  constructor(files: TlsFiles, apply: (pair: TlsPair) => void, logger: Logger) {
+  constructor(files: TlsFiles, inForce: TlsPair, apply: (pair: TlsPair) => void, logger: Logger) {
     this.#files = files
+    this.#inForce = inForce
     this.#apply = apply
     this.#logger = logger
-    this.#watch()
+    this.#watch = this.#watched()
   }
 
   /** Reads again (`files`: from now on these); resolves to false, and keeps the old pair, if the new one is bad. */
@@ -106,45 +104,37 @@ export class TlsKeeper {
     return this.#queue
   }
 
-  async #reload(files: TlsFiles): Promise<boolean> {
+  /** As `reload`, but what holds already is not applied again. */
+  #changed(): void {
+    this.#queue = this.#queue.then(() => this.#reload(this.#files, this.#inForce))
+  }
+
+  async #reload(files: TlsFiles, but?: TlsPair): Promise<boolean> {
     try {
-      this.#apply(await loadTls(files))
+      const pair = await loadTls(files)
+      if (isDeepStrictEqual(pair, but)) return true
+      this.#apply(pair)
+      this.#inForce = pair
     } catch (error) {
       this.#logger.error({ err: error }, 'the new certificate is bad; the old one stays')
       return false
     }
     if (files !== this.#files) {
       this.#files = files
-      this.#watch()
+      this.#watch.close()
+      this.#watch = this.#watched()
     }
     this.#logger.info({}, 'certificate reloaded')
     return true
   }
 
-  #watch(): void {
-    this.#unwatch()
-    const folders = new Set<string>()
-    for (const part of [this.#files.cert, this.#files.key, this.#files.ca, this.#files.ocsp]) {
-      if (isFile(part)) folders.add(dirname(part.file))
-    }
-    for (const folder of folders) {
-      const watcher = watchFolder(folder, this.#logger, () => this.#changed())
-      if (watcher !== undefined) this.#watchers.push(watcher)
-    }
-  }
-
-  #changed(): void {
-    clearTimeout(this.#settle)
-    this.#settle = setTimeout(() => void this.reload(), SETTLE_MS).unref()
-  }
-
-  #unwatch(): void {
-    for (const watcher of this.#watchers) watcher.close()
-    this.#watchers = []
+  #watched(): FilesWatch {
+    const parts = [this.#files.cert, this.#files.key, this.#files.ca, this.#files.ocsp]
+    const files = parts.flatMap(part => (isFile(part) ? [part.file] : []))
+    return watchFiles(files, this.#logger, () => this.#changed())
   }
 
   close(): void {
-    clearTimeout(this.#settle)
-    this.#unwatch()
+    this.#watch.close()
   }
 }

@@ -1,6 +1,5 @@
-import { readFile } from 'node:fs/promises'
 import { type RouterService, type RouterServiceOptions, RouteTableError, serveRouter } from '../../router/index.ts'
-import { TlsKeeper } from '../../server/tls.ts'
+import { loadTls, TlsKeeper, type TlsPair } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import { formatAddress } from '../config/kinds.ts'
@@ -22,9 +21,15 @@ export const runRouter: Run = async (args, io) => {
 
 async function start(config: RouterConfig, context: ServiceContext): Promise<Service> {
   const { logger } = context
-  const service = await listen(config, context)
+  const { 'tls.cert': cert, 'tls.key': key } = config
+  const files = cert === undefined ? undefined : { cert: { file: cert }, key: { file: key! } }
+  const tls = files === undefined ? undefined : await loadTls(files)
+  const service = await listen(config, tls, context)
   logger.info({ name: 'router', address: formatAddress(service.address) }, 'listening')
-  const certificate = watchCertificate(config, service, context)
+  const certificate =
+    files === undefined || tls === undefined
+      ? undefined
+      : new TlsKeeper(files, tls, pair => service.setTls(pair), logger)
   let isOpen = true
   return {
     ready: () => isOpen,
@@ -38,27 +43,24 @@ async function start(config: RouterConfig, context: ServiceContext): Promise<Ser
   }
 }
 
-async function listen(config: RouterConfig, context: ServiceContext): Promise<RouterService> {
+async function listen(config: RouterConfig, tls: TlsPair | undefined, context: ServiceContext): Promise<RouterService> {
   try {
-    return await serveRouter({ ...(await serviceOptions(config, context)), ...context })
+    return await serveRouter({ ...(await serviceOptions(config, tls, context)), ...context })
   } catch (error) {
     if (error instanceof RouteTableError) throw configurationError(error.message, error)
     throw explainListenError(error, 'listen', formatAddress(config.listen))
   }
 }
 
-async function serviceOptions(config: RouterConfig, { logger }: ServiceContext): Promise<RouterServiceOptions> {
-  const { 'tls.cert': cert, 'tls.key': key } = config
+async function serviceOptions(
+  config: RouterConfig,
+  tls: TlsPair | undefined,
+  { logger }: ServiceContext,
+): Promise<RouterServiceOptions> {
   return {
     ...config.listen,
     routes: config.routes === undefined ? await loadRoutes(config, logger) : { file: config.routes },
-    ...(cert === undefined ? {} : { tls: { cert: await readFile(cert), key: await readFile(key!) } }),
+    ...(tls === undefined ? {} : { tls }),
     trustedProxies: config['trusted-proxies'],
   }
-}
-
-function watchCertificate(config: RouterConfig, service: RouterService, { logger }: ServiceContext) {
-  const { 'tls.cert': cert, 'tls.key': key } = config
-  if (cert === undefined) return undefined
-  return new TlsKeeper({ cert: { file: cert }, key: { file: key! } }, pair => service.setTls(pair), logger)
 }

@@ -1,9 +1,10 @@
 import { readFile } from 'node:fs/promises'
 import type { ClientOptions, Tunnel } from '../../client/index.ts'
 import type { Logger } from '../../protocol/log.ts'
+import type { FilesWatch } from '../../protocol/watch-files.ts'
 import { loadTls } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
-import { type Watching, watchText } from './watch.ts'
+import { watchText } from './watch.ts'
 
 export type ClientTrust = Pick<ClientOptions, 'ca' | 'tls'>
 
@@ -17,7 +18,7 @@ export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
 }
 
 /** Loads them again when one of the files has changed; bad ones are logged, and the old ones stay in force. */
-export async function watchTrust(config: ClientConfig, tunnel: Tunnel, logger: Logger): Promise<Watching> {
+export async function watchTrust(config: ClientConfig, tunnel: Tunnel, logger: Logger): Promise<FilesWatch> {
   const files = [...(config.ca ?? []), config['tls.cert'], config['tls.key']].filter(file => file !== undefined)
   const reload = async () => {
     try {

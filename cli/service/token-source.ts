@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import type { Logger } from '../../protocol/log.ts'
+import type { FilesWatch } from '../../protocol/watch-files.ts'
 import type { ClientConfig } from '../config/client.ts'
 import { configurationError, fileProblem } from '../failure.ts'
 import { checkTokenCommand } from './files.ts'
@@ -42,7 +43,7 @@ async function readFirst(file: string, mustExist: boolean, logger: Logger): Prom
 }
 
 function fileSource(file: string, first: string | undefined, logger: Logger): OpenTokenSource {
-  let watching: ReturnType<typeof watchText> | undefined
+  let watching: FilesWatch | undefined
   return {
     async source() {
       const token = (await readFile(file, 'utf8').catch(error => fail(`${file}: ${fileProblem(error)}`))).trim()

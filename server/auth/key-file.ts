@@ -1,12 +1,9 @@
 /** A key set in a file: watched, read again when it changes; a bad file keeps the old set. */
-import type { FSWatcher } from 'node:fs'
-import { dirname } from 'node:path'
 import type { Logger } from '../../protocol/log.ts'
-import { watchFolder } from '../watch-folder.ts'
+import { type FilesWatch, watchFiles } from '../../protocol/watch-files.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
 import { readBounded } from './read-bounded.ts'
 
-const SETTLE_MS = 100
 const COOL_DOWN_MS = 1000
 
 /** Reads the set once, and throws if that fails; then keeps it fresh. */
@@ -22,8 +19,7 @@ class FileKeys implements KeySource {
   readonly #logger: Logger
   readonly #now: () => number
   #text = ''
-  #watcher: FSWatcher | undefined
-  #settle: NodeJS.Timeout | undefined
+  #watch: FilesWatch | undefined
   #reading: Promise<boolean> | undefined
   #readAt = 0
 
@@ -36,16 +32,13 @@ class FileKeys implements KeySource {
   async start(): Promise<void> {
     this.#text = await readBounded(this.#file, MAX_KEY_SET_BYTES)
     this.current = parseKeySet(this.#text)
-    // The folder, because files are replaced by rename, and by a symbolic link in Kubernetes.
-    this.#watcher = watchFolder(dirname(this.#file), this.#logger, () => this.#changed())
+    this.#watch = watchFiles([this.#file], this.#logger, () => void this.#changed())
   }
 
-  #changed(): void {
-    this.#settle ??= setTimeout(() => {
-      this.#settle = undefined
-      // A reading that is under way may have begun before the change.
-      void (this.#reading ?? Promise.resolve()).then(() => this.#read())
-    }, SETTLE_MS).unref()
+  /** A reading that is under way may have begun before the change. */
+  async #changed(): Promise<void> {
+    await this.#reading
+    await this.#read()
   }
 
   async refresh(): Promise<boolean> {
@@ -76,7 +69,6 @@ class FileKeys implements KeySource {
   }
 
   close(): void {
-    clearTimeout(this.#settle)
-    this.#watcher?.close()
+    this.#watch?.close()
   }
 }

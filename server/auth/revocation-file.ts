@@ -1,25 +1,17 @@
 /** A list of revocations in a file: watched, read again when it changes, and written when a rule is added. */
-import type { FSWatcher } from 'node:fs'
 import { open, rename, rm, stat } from 'node:fs/promises'
-import { dirname } from 'node:path'
 import type { Logger } from '../../protocol/log.ts'
-import { watchFolder } from '../watch-folder.ts'
+import { type FilesWatch, watchFiles } from '../../protocol/watch-files.ts'
 import { readBounded } from './read-bounded.ts'
 import { formatRevocations, MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
 import type { Revocation } from './revocations.ts'
-
-const SETTLE_MS = 100
-/** Where a change is not told (file systems over a network), it is found. */
-const LOOK_MS = 5000
 
 export class RevocationFile {
   readonly #file: string
   readonly #logger: Logger
   readonly #onList: (rules: readonly Revocation[]) => void
   #text = ''
-  #watcher: FSWatcher | undefined
-  #look: NodeJS.Timeout | undefined
-  #settle: NodeJS.Timeout | undefined
+  #watch: FilesWatch | undefined
   /** One reading or writing at a time. */
   #queue: Promise<unknown> = Promise.resolve()
 
@@ -37,16 +29,7 @@ export class RevocationFile {
       const hint = (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; an empty file is an empty list' : ''
       throw new Error(`auth.revocations.file: ${(error as Error).message}${hint}`, { cause: error })
     }
-    // The folder, because files are replaced by rename, and by a symbolic link in Kubernetes.
-    this.#watcher = watchFolder(dirname(this.#file), this.#logger, () => this.#changed())
-    this.#look = setInterval(() => void this.#read(), LOOK_MS).unref()
-  }
-
-  #changed(): void {
-    this.#settle ??= setTimeout(() => {
-      this.#settle = undefined
-      void this.#read()
-    }, SETTLE_MS).unref()
+    this.#watch = watchFiles([this.#file], this.#logger, () => void this.#read())
   }
 
   #read(): Promise<void> {
@@ -103,8 +86,6 @@ export class RevocationFile {
   }
 
   close(): void {
-    clearTimeout(this.#settle)
-    clearInterval(this.#look)
-    this.#watcher?.close()
+    this.#watch?.close()
   }
 }

@@ -2,10 +2,11 @@ import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, unlinkSync, wr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { type Watching, watchText } from '../../../cli/service/watch.ts'
+import { watchText } from '../../../cli/service/watch.ts'
+import type { FilesWatch } from '../../../protocol/watch-files.ts'
 
 let folder: string
-let watching: Watching | undefined
+let watching: FilesWatch | undefined
 let seen: string[]
 let gone: unknown[]
 let wake: () => void

@@ -1,0 +1,80 @@
+/** Files that change under a running process: certificates, keys, lists, tables. */
+import { type FSWatcher, watch } from 'node:fs'
+import { realpath, stat } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import type { Logger } from './log.ts'
+
+export interface FilesWatch {
+  close(): void
+}
+
+/** Editors and ConfigMaps write in several steps. */
+const SETTLE_MS = 100
+const LOOK_MS = 5_000
+
+/**
+ * Calls `changed` when one of the files may be another than when it was read, before or after this call. Their folders are
+ * watched, since a rename over a file, and the symbolic link that a ConfigMap swaps, are seen only there; those of the files
+ * that links lead to as well. The files themselves are looked at every 5 s, and the first look tells in any case: file systems
+ * over a network tell nothing, and the system may have no watch to give. Keeps no process alive.
+ */
+export function watchFiles(files: readonly string[], logger: Logger, changed: () => void): FilesWatch {
+  let seen: string | undefined
+  let settling: NodeJS.Timeout | undefined
+  let closed = false
+  const tell = async () => {
+    settling = undefined
+    // First, so that what changes while it is read is found by the next look.
+    seen = await marksOf(files)
+    if (!closed) changed()
+  }
+  const soon = () => {
+    if (!closed) settling ??= setTimeout(tell, SETTLE_MS).unref()
+  }
+  const watchers = new Map<string, FSWatcher | undefined>()
+  const watchFolder = (folder: string) => {
+    if (closed || watchers.has(folder)) return
+    const warn = (error: unknown) =>
+      logger.warn({ folder, err: error }, 'the folder cannot be watched; its files are looked at every 5 s')
+    watchers.set(folder, undefined)
+    try {
+      watchers.set(folder, watch(folder, { persistent: false }, soon).on('error', warn))
+    } catch (error) {
+      warn(error)
+    }
+  }
+  for (const file of files) {
+    watchFolder(dirname(file))
+    realpath(file).then(
+      real => watchFolder(dirname(real)),
+      () => {},
+    )
+  }
+  // One look at a time: a file system that has stopped answering would take all threads that read files.
+  let looking = false
+  const timer = setInterval(async () => {
+    if (looking) return
+    looking = true
+    if ((await marksOf(files)) !== seen) soon()
+    looking = false
+  }, LOOK_MS).unref()
+  return {
+    close() {
+      closed = true
+      clearTimeout(settling)
+      clearInterval(timer)
+      for (const watcher of watchers.values()) watcher?.close()
+    },
+  }
+}
+
+/** What tells one state of the files from another without reading them. */
+async function marksOf(files: readonly string[]): Promise<string> {
+  const marks = files.map(file =>
+    stat(file, { bigint: true }).then(
+      ({ ino, mtimeNs, size }) => `${ino} ${mtimeNs} ${size}`,
+      (error: NodeJS.ErrnoException) => error.code,
+    ),
+  )
+  return (await Promise.all(marks)).join()
+}
