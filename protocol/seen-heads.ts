@@ -13,7 +13,7 @@ interface Seen {
   readonly text: string
 }
 
-/** At most 64 heads of 1,024 characters; a new one takes the place of one of as many fields, or of none. */
+/** At most 64 heads of 1,024 characters; a new one may take the place of another. */
 export class SeenHeads {
   readonly #places: (Seen | undefined)[] = new Array(PLACES).fill(undefined)
 
@@ -37,5 +37,5 @@ export class SeenHeads {
 }
 
 function placeOf(headers: HeaderList, about: number): number {
-  return (headers.length / 2 + about) % PLACES
+  return ((headers.length >> 1) + about) & (PLACES - 1)
 }

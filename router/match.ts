@@ -40,7 +40,14 @@ function routeOf(match: Match): CompiledRoute | undefined {
 }
 
 function plainSegments(path: string, end: number): string[] {
-  return (end === path.length ? path.slice(1) : path.slice(1, end)).split('/')
+  const segments: string[] = []
+  let at = 1
+  for (let slash = path.indexOf('/', at); slash >= 0 && slash < end; slash = path.indexOf('/', at)) {
+    segments.push(path.slice(at, slash))
+    at = slash + 1
+  }
+  segments.push(path.slice(at, end))
+  return segments
 }
 
 function matchHosts(table: CompiledTable, request: MatchInput, segments: readonly string[]): Match {

@@ -270,7 +270,7 @@ export class Registry<M extends Member, H = never> {
     const a = live[first]!
     const b = live[second]!
     const picked = a === not ? b : b === not ? a : better(a, b)
-    if (!picked.overdue || live.length === 2) return picked
+    if (live.length === 2 || !picked.overdue) return picked
     return live.find(one => one !== not && !one.overdue) ?? picked
   }
 

@@ -7,6 +7,8 @@ import { type Duplex, duplexPair } from 'node:stream'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/forwarded.ts'
 import { Http1ClientConnection } from '../../protocol/http1/client-connection.ts'
+import type { Head } from '../../protocol/http1/head-parser.ts'
+import { SeenBytes } from '../../protocol/seen-bytes.ts'
 import type { OpenTarget } from './index.ts'
 
 /** Connections that are kept for the next exchange. */
@@ -30,6 +32,7 @@ export function nodeServerTarget(server: HttpServer): OpenTarget {
 class Connections {
   readonly #server: HttpServer
   readonly #idle: Http1ClientConnection[] = []
+  readonly #heads = new SeenBytes<Head>()
   #closed = false
 
   constructor(server: HttpServer) {
@@ -57,6 +60,7 @@ class Connections {
     Object.defineProperties(theirs, { remoteAddress: { value: PEER_ADDRESS }, remoteFamily: { value: 'IPv4' } })
     endTogether(ours, theirs)
     const connection = new Http1ClientConnection(ours, {
+      heads: this.#heads,
       onIdle: idle => this.#keep(idle),
       onClose: gone => this.#drop(gone),
     })

@@ -11,10 +11,10 @@ import type { HeaderList } from '../exchange.ts'
 import { BODY_UNKNOWN } from '../exchange.ts'
 import { latin1 } from '../latin1.ts'
 import { ProtocolError } from '../protocol-error.ts'
+import { SeenBytes } from '../seen-bytes.ts'
 import { readVarint, varintSize } from '../varint.ts'
 import { FRAMING } from './encode.ts'
 import { decodeSection, MAX_HEAD_BYTES, sectionEnd } from './fields.ts'
-import { SeenSections } from './seen-sections.ts'
 
 export const MAX_INFORMATIONAL = 32
 /** Pieces of content below this that come in one chunk are passed on together. */
@@ -49,9 +49,24 @@ const STATE = {
 type State = (typeof STATE)[keyof typeof STATE]
 
 const NO_BYTES = new Uint8Array(0)
-const seen = new SeenSections()
+/** Field sections of responses. */
+const sections = new SeenBytes<HeaderList>()
 /** More than any item within the limits has. */
 const MAX_ITEM_BYTES = MAX_HEAD_BYTES + 64
+
+/** Control data of a request (RFC 9292 section 3.4). */
+interface RequestLine {
+  /** With the lengths between them. */
+  readonly text: string
+  readonly method: string
+  readonly scheme: string
+  readonly authority: string
+  readonly path: string
+}
+
+const NO_LINE: RequestLine = { text: '', method: '', scheme: '', authority: '', path: '' }
+/** The last one: most requests say the same, and the same strings are compared at no cost from here on. */
+let lastLine = NO_LINE
 
 export class MessageDecoder {
   readonly #visitor: MessageVisitor
@@ -64,10 +79,7 @@ export class MessageDecoder {
   #headBytes = 0
   #status = 0
   #informational = 0
-  #method = ''
-  #scheme = ''
-  #authority = ''
-  #path = ''
+  #line = NO_LINE
   /** What is left of the chunk under way, and of the content as its length was announced. */
   #chunkLeft = 0
   #contentLeft = BODY_UNKNOWN
@@ -214,10 +226,16 @@ export class MessageDecoder {
     const path = this.#stringEnd(bytes, at, authority, end)
     if (path < 0) return -1
     const text = latin1(bytes, at, path)
-    this.#method = text.slice(varintSize(bytes[at]!), method - at)
-    this.#scheme = text.slice(method + varintSize(bytes[method]!) - at, scheme - at)
-    this.#authority = text.slice(scheme + varintSize(bytes[scheme]!) - at, authority - at)
-    this.#path = text.slice(authority + varintSize(bytes[authority]!) - at)
+    if (text !== lastLine.text) {
+      lastLine = {
+        text,
+        method: text.slice(varintSize(bytes[at]!), method - at),
+        scheme: text.slice(method + varintSize(bytes[method]!) - at, scheme - at),
+        authority: text.slice(scheme + varintSize(bytes[scheme]!) - at, authority - at),
+        path: text.slice(authority + varintSize(bytes[authority]!) - at),
+      }
+    }
+    this.#line = lastLine
     this.#headBytes = path - at
     this.#state = STATE.requestFields
     return path
@@ -238,7 +256,8 @@ export class MessageDecoder {
     if (next < 0) return -1
     const headers = decodeSection(bytes, at, next)
     this.#state = STATE.chunkLength
-    this.#contentLeft = this.#visitor.request(this.#method, this.#scheme, this.#authority, this.#path, headers)
+    const { method, scheme, authority, path } = this.#line
+    this.#contentLeft = this.#visitor.request(method, scheme, authority, path, headers)
     return next
   }
 
@@ -255,7 +274,7 @@ export class MessageDecoder {
   #responseFields(bytes: Uint8Array, at: number, end: number): number {
     const next = sectionEnd(bytes, at, end, MAX_HEAD_BYTES)
     if (next < 0) return -1
-    const headers = seen.decode(bytes, at, next)
+    const headers = responseSection(bytes, at, next)
     if (this.#status < 200 && this.#status !== 101) {
       if (++this.#informational > MAX_INFORMATIONAL) throw new ProtocolError('too many informational responses')
       this.#state = STATE.status
@@ -322,4 +341,12 @@ export class MessageDecoder {
     this.#state = STATE.complete
     return next
   }
+}
+
+function responseSection(bytes: Uint8Array, at: number, end: number): HeaderList {
+  const seen = sections.find(bytes, at, end)
+  if (seen !== undefined) return seen.slice()
+  const headers = decodeSection(bytes, at, end)
+  sections.keep(bytes, at, end, headers.slice())
+  return headers
 }

@@ -42,13 +42,13 @@ export function requestHeadText(
 /** What a response begins with, once, before its first {@link responseHeadText}. */
 export const RESPONSE_START = varintText(FRAMING.response)
 
+const heads = new SeenHeads()
+
 /** Status and fields of a response, informational or final. */
 export function responseHeadText(status: number, headers: HeaderList): string {
   const seen = heads.find(headers, status)
   return seen ?? heads.keep(varintText(status) + fieldsText(headers) + TERMINATOR, headers, status)
 }
-
-const heads = new SeenHeads()
 
 /** End of the content, the trailers and their end. */
 export function messageEndText(trailers: HeaderList): string {

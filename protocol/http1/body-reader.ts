@@ -193,7 +193,7 @@ export class BodyReader {
   #parseTrailers(tail: Buffer, end: number): HeaderList {
     this.#trailers.start()
     this.#trailers.fields(tail, 0, end)
-    return stripTrailers(this.#trailers.headers)
+    return stripTrailers(this.#trailers.head.headers)
   }
 
   #bad(what: string): SallyportError {

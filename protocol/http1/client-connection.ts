@@ -10,11 +10,12 @@ import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../exchange.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { SeenBytes } from '../seen-bytes.ts'
 import { Watch } from '../watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { HEAD_END, LF } from './bytes.ts'
 import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
-import { HeadParser } from './head-parser.ts'
+import { type Head, HeadParser } from './head-parser.ts'
 import { SocketReader } from './socket-reader.ts'
 import { type BodyOwner, lookMs, queuedInHandle, SocketWriter, type WriterOwner } from './socket-writer.ts'
 import { Unread } from './unread.ts'
@@ -26,6 +27,8 @@ export interface Http1ClientOptions {
   limits?: Partial<HttpLimits> | undefined
   /** Shared by the connections of a pool. */
   reader?: SocketReader | undefined
+  /** Heads of responses that came before; shared by the connections of a pool. */
+  heads?: SeenBytes<Head> | undefined
   /** Called when an exchange has ended and the connection may take another. */
   onIdle?: ((connection: Http1ClientConnection) => void) | undefined
   /** Called once, when the connection can take no more exchanges and its socket is gone or going. */
@@ -54,6 +57,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   readonly #limits: HttpLimits
   readonly #writer: SocketWriter
   readonly #parser: HeadParser
+  readonly #heads: SeenBytes<Head>
   readonly #body: BodyReader
   readonly #watch: Watch
   readonly #unread = new Unread()
@@ -76,6 +80,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
     this.#writer = new SocketWriter(socket, this)
     this.#parser = new HeadParser(this.#limits, true)
+    this.#heads = options.heads ?? new SeenBytes()
     this.#body = new BodyReader(this, this.#limits, 'upstream-broken')
     this.#watch = new Watch(now => this.#check(now))
     socket.on('end', this.#onEnd)
@@ -163,9 +168,10 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
 
   #readHead(bytes: Buffer): boolean {
     const end = bytes.indexOf(HEAD_END)
-    if (end > 0 && this.#parser.repeats(bytes, end)) {
+    const seen = end > 0 ? this.#heads.find(bytes, 0, end) : undefined
+    if (seen !== undefined) {
       this.#unread.keep(bytes, end + HEAD_END.length)
-      this.#head()
+      this.#head(seen)
       return true
     }
     const lines = end < 0 ? bytes.lastIndexOf(LF) + 1 : end + 2
@@ -175,18 +181,19 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     if (fields >= 0) this.#parser.fields(bytes, fields, lines)
     if (end < 0) return false
     this.#unread.keep(bytes, end + HEAD_END.length)
-    if (this.#parser.status < 200 && this.#parser.status !== 101) this.#informational()
+    const { head } = this.#parser
+    if (head.status === 101) this.#upgrade(head)
+    else if (head.status < 200) this.#informational(head)
     else {
-      this.#parser.remember(bytes, end)
-      this.#head()
+      this.#heads.keep(bytes, 0, end, head)
+      this.#head(head)
     }
     return true
   }
 
-  #informational(): void {
+  #informational({ status, headers }: Head): void {
     const exchange = this.#exchange!
     if (++exchange.informational > this.#limits.informational) throw broken('too many informational responses')
-    const { status, headers } = this.#parser
     if (status === 100) {
       // Without an expectation it means nothing to the caller.
       if (!exchange.awaitsContinue) return
@@ -195,21 +202,19 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     exchange.response.informational(status, headers)
   }
 
-  #head(): void {
+  /** `head` may be that of other responses too. */
+  #head(head: Head): void {
     const exchange = this.#exchange!
-    const { status, headers } = this.#parser
-    if (status > 599) throw broken(`status ${status}`)
-    if (status === 101) {
-      this.#upgrade(exchange)
-      return
-    }
-    const bodyBytes = this.#responseBody(exchange)
+    if (head.status > 599) throw broken(`status ${head.status}`)
+    const bodyBytes = this.#responseBody(exchange, head)
+    const untilClose = bodyBytes === BODY_UNKNOWN && head.transferEncoding === undefined
     this.#keepAlive =
-      !this.#parser.close &&
-      (this.#parser.minor === 1 || this.#parser.keepAlive) &&
+      !head.close &&
+      !untilClose &&
+      (head.minor === 1 || head.keepAlive) &&
       !exchange.request.upgrade &&
       !exchange.awaitsContinue
-    this.keepAliveMs = keepAliveTimeout(this.#parser.keepAliveParameters)
+    this.keepAliveMs = keepAliveTimeout(head.keepAliveParameters)
     exchange.headReceived = true
     if (exchange.awaitsContinue) {
       // The final answer came in place of the 100: the body is not wanted.
@@ -217,13 +222,13 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
       exchange.requestDone = true
     }
     this.#state = 'body'
-    exchange.response.head({ status, headers, bodyBytes })
+    exchange.response.head({ status: head.status, headers: head.headers.slice(), bodyBytes })
     if (bodyBytes === 0) this.bodyEnd([])
   }
 
   /** RFC 9112 section 6.3; starts the reader. */
-  #responseBody(exchange: ClientExchange): number {
-    const { status, minor, contentLength, transferEncoding } = this.#parser
+  #responseBody(exchange: ClientExchange, head: Head): number {
+    const { status, minor, contentLength, transferEncoding } = head
     if (transferEncoding !== undefined) {
       if (contentLength !== -1) throw broken('transfer-encoding and content-length')
       if (transferEncoding !== 'chunked' || minor === 0) throw broken('transfer-encoding')
@@ -232,15 +237,12 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     if (transferEncoding !== undefined) this.#body.startChunked()
     else if (contentLength > 0) this.#body.startLength(contentLength)
     else if (contentLength === 0) return 0
-    else {
-      this.#body.startUntilClose()
-      this.#parser.close = true
-    }
+    else this.#body.startUntilClose()
     return transferEncoding === undefined && contentLength > 0 ? contentLength : BODY_UNKNOWN
   }
 
-  #upgrade(exchange: ClientExchange): void {
-    const { upgrade, connectionUpgrade, webSocketAccept: accept, headers } = this.#parser
+  #upgrade({ upgrade, connectionUpgrade, webSocketAccept: accept, headers }: Head): void {
+    const exchange = this.#exchange!
     const key = exchange.webSocketKey
     if (key === undefined) throw broken('101 to a request that asked for no upgrade')
     if (upgrade === undefined || !connectionUpgrade || !listTokens(upgrade).includes('websocket')) {

@@ -127,6 +127,7 @@ const heads = new SeenHeads()
 /** The head of a final response. `date`: of the line that is added; '' for none. Throws as {@link fieldLines}. */
 export function responseHead(response: ResponseHead, framing: number, connection: number, date: string): string {
   const { status, headers, bodyBytes } = response
+  // One number for all three: framings are below 8, connections below 4.
   const about = (status * 8 + framing) * 4 + connection
   const seen = heads.find(headers, about, bodyBytes, date)
   if (seen !== undefined) return seen

@@ -2,7 +2,7 @@
  * The strict parser of HTTP/1.1 heads: one pass over the bytes, each checked against what the grammar allows (RFC 9112
  * sections 2 to 5). It refuses bare LF, bare CR, NUL, folded lines, white space before the colon, empty names.
  */
-import { Buffer } from 'node:buffer'
+import type { Buffer } from 'node:buffer'
 import { type ErrorCode, SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
 import { findName, KIND, kindAt, nameAt } from '../field-names.ts'
@@ -16,11 +16,8 @@ export interface HeadLimits {
   readonly uriBytes: number
 }
 
-/** Longer heads are rarely the same. */
-const REPEATED_BYTES = 512
-
-/** Reused for all heads of one connection; the results hold until the next `start`. */
-export class HeadParser {
+/** What a head said. */
+export class Head {
   // Start line.
   method = ''
   target = ''
@@ -29,25 +26,26 @@ export class HeadParser {
   status = 0
   // Fields.
   headers: HeaderList = []
-  host: string | undefined
+  host: string | undefined = undefined
   hosts = 0
   /** -1 if there is none. */
   contentLength = -1
-  transferEncoding: string | undefined
+  transferEncoding: string | undefined = undefined
   close = false
   keepAlive = false
   connectionUpgrade = false
-  upgrade: string | undefined
-  expect: string | undefined
-  webSocketKey: string | undefined
-  webSocketVersion: string | undefined
-  webSocketAccept: string | undefined
-  keepAliveParameters: string | undefined
+  upgrade: string | undefined = undefined
+  expect: string | undefined = undefined
+  webSocketKey: string | undefined = undefined
+  webSocketVersion: string | undefined = undefined
+  webSocketAccept: string | undefined = undefined
+  keepAliveParameters: string | undefined = undefined
+}
 
-  /** The head that {@link repeats} compares with, and its fields as they were read. */
-  #last: Buffer | undefined
-  #lastBytes = 0
-  #lastHeaders: HeaderList = []
+/** Reused for all heads of one connection. */
+export class HeadParser {
+  /** What was read since `start`. */
+  head = new Head()
   readonly #limits: HeadLimits
   readonly #response: boolean
   #connection: string[] | undefined
@@ -57,39 +55,8 @@ export class HeadParser {
     this.#response = response
   }
 
-  /** Whether the bytes up to `end` are those of the head remembered last: then all that was read of it holds again. */
-  repeats(bytes: Buffer, end: number): boolean {
-    if (end !== this.#lastBytes || this.#last!.compare(bytes, 0, end, 0, end) !== 0) return false
-    this.headers = this.#lastHeaders.slice()
-    return true
-  }
-
-  /** Keeps the head that was just read, unless it is long: most servers begin every answer with the same. */
-  remember(bytes: Buffer, end: number): void {
-    if (end > REPEATED_BYTES) return
-    this.#last ??= Buffer.allocUnsafeSlow(REPEATED_BYTES)
-    bytes.copy(this.#last, 0, 0, end)
-    this.#lastBytes = end
-    this.#lastHeaders = this.headers.slice()
-  }
-
   start(): void {
-    this.#lastBytes = 0
-    this.method = ''
-    this.headers = []
-    this.host = undefined
-    this.hosts = 0
-    this.contentLength = -1
-    this.transferEncoding = undefined
-    this.close = false
-    this.keepAlive = false
-    this.connectionUpgrade = false
-    this.upgrade = undefined
-    this.expect = undefined
-    this.webSocketKey = undefined
-    this.webSocketVersion = undefined
-    this.webSocketAccept = undefined
-    this.keepAliveParameters = undefined
+    this.head = new Head()
     this.#connection = undefined
   }
 
@@ -113,8 +80,8 @@ export class HeadParser {
     if (end > at + 8 && bytes[at + 8] !== CR) throw this.#fault('bad-request', 'request line')
     if (end > at + 9 && bytes[at + 9] !== LF) throw this.#fault('bad-request', 'request line')
     if (end < lineEnd) return -1
-    this.method = latin1(bytes, start, methodEnd)
-    this.target = latin1(bytes, targetStart, targetEnd)
+    this.head.method = latin1(bytes, start, methodEnd)
+    this.head.target = latin1(bytes, targetStart, targetEnd)
     return lineEnd
   }
 
@@ -137,7 +104,7 @@ export class HeadParser {
       if (VALUE[bytes[at]!] === 0) throw this.#fault('bad-request', 'reason')
     }
     if (bytes[line - 1] !== CR) throw this.#fault('bad-request', 'bare LF')
-    this.status = status
+    this.head.status = status
     return line + 1
   }
 
@@ -146,8 +113,8 @@ export class HeadParser {
       if (at - start < 7) {
         if (bytes[at] !== 'HTTP/1.'.charCodeAt(at - start)) return false
       } else {
-        this.minor = bytes[at]! - 0x30
-        if (this.minor !== 0 && this.minor !== 1) return false
+        this.head.minor = bytes[at]! - 0x30
+        if (this.head.minor !== 0 && this.head.minor !== 1) return false
       }
     }
     return true
@@ -160,7 +127,7 @@ export class HeadParser {
 
   /** Parses whole lines `name: value CRLF`, the last of which ends at `end`. */
   fields(bytes: Buffer, start: number, end: number): void {
-    const headers = this.headers
+    const { headers } = this.head
     const most = this.#limits.headFields * 2
     // One string for all lines; the values are slices of it, which cost no call.
     const text = latin1(bytes, start, end)
@@ -189,59 +156,61 @@ export class HeadParser {
   }
 
   #special(kind: number, name: string, value: string): void {
+    const head = this.head
     switch (kind) {
       case KIND.host:
-        this.hosts++
-        this.host = value
+        head.hosts++
+        head.host = value
         return
       case KIND.contentLength:
-        if (this.contentLength !== -1) throw this.#fault('bad-request', 'two content-length')
-        this.contentLength = plainNumber(value)
-        if (this.contentLength === -1) throw this.#fault('bad-request', 'content-length')
-        this.headers.push(name, value)
+        if (head.contentLength !== -1) throw this.#fault('bad-request', 'two content-length')
+        head.contentLength = plainNumber(value)
+        if (head.contentLength === -1) throw this.#fault('bad-request', 'content-length')
+        head.headers.push(name, value)
         return
       case KIND.transferEncoding:
-        this.transferEncoding = this.transferEncoding === undefined ? value.toLowerCase() : 'several'
+        head.transferEncoding = head.transferEncoding === undefined ? value.toLowerCase() : 'several'
         return
       case KIND.connection:
         this.#connection ??= []
         this.#connection.push(value)
         return
       case KIND.upgrade:
-        this.upgrade = this.upgrade === undefined ? value : `${this.upgrade}, ${value}`
+        head.upgrade = head.upgrade === undefined ? value : `${head.upgrade}, ${value}`
         return
       case KIND.expect:
-        this.expect = this.expect === undefined ? value.toLowerCase() : 'several'
+        head.expect = head.expect === undefined ? value.toLowerCase() : 'several'
         return
       case KIND.webSocketKey:
-        this.webSocketKey = this.webSocketKey === undefined ? value : 'several'
+        head.webSocketKey = head.webSocketKey === undefined ? value : 'several'
         return
       case KIND.webSocketVersion:
-        this.webSocketVersion = this.webSocketVersion === undefined ? value : 'several'
+        head.webSocketVersion = head.webSocketVersion === undefined ? value : 'several'
         return
       case KIND.webSocketAccept:
-        this.webSocketAccept = this.webSocketAccept === undefined ? value : 'several'
+        head.webSocketAccept = head.webSocketAccept === undefined ? value : 'several'
         return
       case KIND.keepAlive:
-        this.keepAliveParameters = value
+        head.keepAliveParameters = value
     }
   }
 
   #applyConnection(values: string[]): void {
+    const head = this.head
     const only = values.length === 1 ? values[0] : undefined
     if (only === 'keep-alive' || only === 'Keep-Alive') {
-      this.keepAlive = true
+      head.keepAlive = true
       return
     }
     for (const value of values) {
       for (const token of listTokens(value)) {
-        if (token === 'close') this.close = true
-        else if (token === 'keep-alive') this.keepAlive = true
-        else if (token === 'upgrade') this.connectionUpgrade = true
+        if (token === 'close') head.close = true
+        else if (token === 'keep-alive') head.keepAlive = true
+        else if (token === 'upgrade') head.connectionUpgrade = true
       }
     }
     const named = namedByConnection(values)
-    if (named !== undefined) removeWhere(this.headers, name => named.has(name))
+    if (named !== undefined) removeWhere(head.headers, name => named.has(name))
   }
 
   /** A response's faults are the upstream's, whatever they are. */

@@ -2,7 +2,7 @@
 import { SallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../exchange.ts'
 import { isAuthority, listTokens, remembering } from '../headers.ts'
-import type { HeadParser } from './head-parser.ts'
+import type { Head } from './head-parser.ts'
 import { isWebSocketKey } from './websocket.ts'
 
 /** What the connection needs to know besides the request. */
@@ -17,7 +17,7 @@ export interface RequestHead {
 }
 
 /** Throws SallyportError for what must not be forwarded. */
-export function requestHead(head: HeadParser, peerAddress: string, encrypted: boolean): RequestHead {
+export function requestHead(head: Head, peerAddress: string, encrypted: boolean): RequestHead {
   const bodyBytes = requestBody(head)
   const http10 = head.minor === 0
   const { authority, path } = target(head, http10)
@@ -46,7 +46,7 @@ export function requestHead(head: HeadParser, peerAddress: string, encrypted: bo
 }
 
 /** RFC 9112 section 6.3, without any of its leniencies. */
-function requestBody(head: HeadParser): number {
+function requestBody(head: Head): number {
   if (head.transferEncoding === undefined) return head.contentLength === -1 ? 0 : head.contentLength
   if (head.minor === 0) throw bad('transfer-encoding on HTTP/1.0')
   if (head.contentLength !== -1) throw bad('transfer-encoding and content-length')
@@ -57,7 +57,7 @@ function requestBody(head: HeadParser): number {
 const isHost = remembering(isAuthority)
 
 /** RFC 9112 section 3.2: origin form and absolute form; the others are not forwarded. */
-function target(head: HeadParser, http10: boolean): { authority: string; path: string } {
+function target(head: Head, http10: boolean): { authority: string; path: string } {
   if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')
   if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw bad('not exactly one host')
   const host = head.host ?? ''
@@ -78,7 +78,7 @@ function absoluteForm(text: string): { authority: string; path: string } {
 }
 
 /** Whatever asks for another protocol, or asks wrongly, is an ordinary request. */
-function isWebSocket(head: HeadParser, bodyBytes: number): boolean {
+function isWebSocket(head: Head, bodyBytes: number): boolean {
   return (
     head.upgrade !== undefined &&
     head.connectionUpgrade &&

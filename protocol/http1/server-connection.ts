@@ -201,7 +201,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const fields = this.#parser.requestLine(bytes, start, end + 2)
     if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
     this.#parser.fields(bytes, fields, end + 2)
-    const head = requestHead(this.#parser, this.#peerAddress, this.#encrypted)
+    const head = requestHead(this.#parser.head, this.#peerAddress, this.#encrypted)
     this.#unread.keep(bytes, end + HEAD_END.length)
     this.#begin(head)
     return true

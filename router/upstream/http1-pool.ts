@@ -5,7 +5,9 @@ import { performance } from 'node:perf_hooks'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../protocol/http1/client-connection.ts'
+import type { Head } from '../../protocol/http1/head-parser.ts'
 import type { SocketReader } from '../../protocol/http1/socket-reader.ts'
+import { SeenBytes } from '../../protocol/seen-bytes.ts'
 import type { Target } from '../target.ts'
 import { dial, type SecureContexts } from './dial.ts'
 import type { Connection, ConnectionBudget, Opened, Pool } from './pool.ts'
@@ -20,6 +22,7 @@ export class Http1Pool implements Pool {
   readonly #budget: ConnectionBudget
   readonly #idleMs: number
   readonly #reader: SocketReader
+  readonly #heads = new SeenBytes<Head>()
   readonly #idle: PooledConnection[] = []
   #open = 0
   #dialling = 0
@@ -81,7 +84,7 @@ export class Http1Pool implements Pool {
 
   #adopt(socket: Socket): PooledConnection {
     this.#open++
-    return new PooledConnection(socket, this.#reader, this.#onIdle, this.#onClose)
+    return new PooledConnection(socket, this.#reader, this.#heads, this.#onIdle, this.#onClose)
   }
 
   readonly #onIdle = (connection: PooledConnection): void => {
@@ -120,11 +123,13 @@ class PooledConnection implements Connection {
   constructor(
     socket: Socket,
     reader: SocketReader,
+    heads: SeenBytes<Head>,
     onIdle: (connection: PooledConnection) => void,
     onClose: (connection: PooledConnection) => void,
   ) {
     this.wire = new Http1ClientConnection(socket, {
       reader,
+      heads,
       onIdle: () => onIdle(this),
       onClose: () => onClose(this),
     })

@@ -21,7 +21,7 @@ import { Choice, type Picker } from './choice.ts'
 import { Deadline } from './deadline.ts'
 import type { Hold, HoldOutcomes, Place, Waiter } from './hold.ts'
 import type { Usage } from './quotas.ts'
-import { aboutRequest } from './record.ts'
+import { recordOf } from './record.ts'
 import { Replay, type ReplayBudget } from './replay.ts'
 
 /** What an exchange needs of the edge. */
@@ -390,15 +390,13 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   #record(cut: boolean): ExchangeRecord {
     const left = this.#code === 'cancelled' && this.#status !== 0 && !this.#responseEnded
-    return {
-      ...aboutRequest(this.request, this.runtime),
-      session: this.#route?.id,
+    return recordOf(this.request, this.runtime, this.#route?.id, {
       status: this.#status,
       code: this.#code,
       cut: cut || left,
       durationMs: performance.now() - this.#startedAt,
       bytesIn: this.#bytesIn,
       bytesOut: this.#bytesOut,
-    }
+    })
   }
 }

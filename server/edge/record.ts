@@ -1,23 +1,32 @@
-/** What the record of an exchange says of its request. */
+/** Records of exchanges at the edge. */
 import type { SallyportError } from '../../protocol/errors.ts'
 import type { ExchangeRecord, HttpRequest } from '../../protocol/exchange.ts'
 
-type AboutRequest = Pick<
-  ExchangeRecord,
-  'requestId' | 'runtime' | 'route' | 'method' | 'host' | 'path' | 'caller' | 'upgrade'
->
+type Outcome = Pick<ExchangeRecord, 'status' | 'code' | 'cut' | 'durationMs' | 'bytesIn' | 'bytesOut'>
 
-/** The query is left out: it may hold secrets. */
-export function aboutRequest(request: HttpRequest, runtime: string | undefined): AboutRequest {
+/** The record of an exchange that is over. The query is left out: it may hold secrets. */
+export function recordOf(
+  request: HttpRequest,
+  runtime: string | undefined,
+  session: string | undefined,
+  outcome: Outcome,
+): ExchangeRecord {
   const query = request.path.indexOf('?')
   return {
     requestId: request.requestId,
     runtime,
     route: undefined,
+    session,
     method: request.method,
     host: request.authority,
     path: query < 0 ? request.path : request.path.slice(0, query),
     caller: request.caller?.address ?? request.peerAddress,
+    status: outcome.status,
+    code: outcome.code,
+    cut: outcome.cut,
+    durationMs: outcome.durationMs,
+    bytesIn: outcome.bytesIn,
+    bytesOut: outcome.bytesOut,
     upgrade: request.upgrade,
   }
 }

@@ -161,6 +161,24 @@ describe('Binary HTTP', () => {
     ).toEqual(whole)
   })
 
+  test('heads that come again come out as they are, whatever was done to the lists', () => {
+    const one = ['x-a', 'one']
+    const two = ['x-a', 'two']
+    for (const headers of [one, two, one, one]) {
+      for (const [side, head] of [
+        ['response', RESPONSE_START + responseHeadText(200, headers)],
+        ['request', requestHeadText('GET', 'https', 'a.example.com', `/${headers[1]}`, headers)],
+      ] as const) {
+        const { events } = decode(side, [bytes(`${PREFIX}${head}\0\0`)])
+        const about = side === 'response' ? { status: 200 } : { method: 'GET', path: `/${headers[1]}` }
+        expect(events[0]).toMatchObject({ ...about, headers })
+        ;(events[0] as { headers: string[] }).headers.push('mine', 'alone')
+      }
+      const bad = `${PREFIX}${RESPONSE_START}${responseHeadText(200, ['x-A', headers[1]!])}`
+      expect(() => decode('response', [bytes(bad)])).toThrow('malformed field name')
+    }
+  })
+
   test('no part of a message is complete', () => {
     const head = requestHeadText('POST', 'https', 'a.example.com', '/x', ['accept', '*/*'])
     const encoded = bytes(PREFIX + head + contentText(['hello']) + messageEndText(['t', '1']))

@@ -4,7 +4,9 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/errors.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from '../../../protocol/exchange.ts'
 import { Http1ClientConnection, type OutgoingRequest } from '../../../protocol/http1/client-connection.ts'
+import type { Head } from '../../../protocol/http1/head-parser.ts'
 import type { HttpLimits } from '../../../protocol/limits.ts'
+import { SeenBytes } from '../../../protocol/seen-bytes.ts'
 import { type RawPeer, RawUpstream } from './raw.ts'
 
 class Response implements ResponseSink {
@@ -48,14 +50,14 @@ afterEach(() => {
   for (const upstream of open.splice(0)) upstream.close()
 })
 
-async function start(limits?: Partial<HttpLimits>) {
+async function start(limits?: Partial<HttpLimits>, heads?: SeenBytes<Head>) {
   const upstream = await RawUpstream.start()
   open.push(upstream)
   const next = upstream.next()
   const idle: Http1ClientConnection[] = []
   const connection = new Http1ClientConnection(
     connect({ port: upstream.port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true }),
-    { limits, onIdle: free => idle.push(free) },
+    { limits, heads, onIdle: free => idle.push(free) },
   )
   const peer = await next
   return { upstream, connection, peer, idle }
@@ -192,7 +194,8 @@ describe('responses', () => {
   })
 
   test('a head that comes again is read again, whatever stood between and whoever changed the list', async () => {
-    const { connection, peer } = await start()
+    const heads = new SeenBytes<Head>()
+    const pair = [await start({}, heads), await start({}, heads)]
     const head = 'HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 3\r\n\r\n'
     const hints = 'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'
     const other = 'HTTP/1.1 200 OK\r\nX-A: 2\r\nContent-Length: 4\r\n\r\n'
@@ -204,7 +207,9 @@ describe('responses', () => {
       [other, 'mnop'],
       [head, 'qrs'],
     ]
-    for (const [text, body] of answers) {
+    for (const [text, body] of answers.concat(answers)) {
+      const { connection, peer } = pair.find(({ connection }) => connection.idle)!
+      pair.reverse()
       const response = new Response()
       connection.send(request(), response).end([])
       await peer.saying('\r\n\r\n')

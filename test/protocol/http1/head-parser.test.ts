@@ -11,7 +11,7 @@ function parse(text: string) {
   const end = bytes.indexOf('\r\n\r\n') + 2
   const fields = parser.requestLine(bytes, 0, end)
   parser.fields(bytes, fields, end)
-  return requestHead(parser, '192.0.2.1', false)
+  return requestHead(parser.head, '192.0.2.1', false)
 }
 
 describe('request heads', () => {

@@ -18,6 +18,7 @@ const YAMUX = ['test/security/yamux.test.ts']
 const ROUTER = ['test/security/router.test.ts']
 const ADMIN = ['test/security/admin.test.ts']
 const SEEN_HEADS = ['test/protocol/seen-heads.test.ts']
+const SEEN_BYTES = ['test/protocol/seen-bytes.test.ts']
 
 export const MUTATIONS: readonly Mutation[] = [
   // Edge, HTTP/1.1
@@ -30,6 +31,16 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'a head that comes again has its own framing and connection',
     edits: [['protocol/seen-heads.ts', 'seen.about !== about || ', '']],
     tests: SEEN_HEADS,
+  },
+  {
+    defence: 'a head that begins like another is read for itself',
+    edits: [['protocol/seen-bytes.ts', 'seen.length !== length || ', '']],
+    tests: SEEN_BYTES,
+  },
+  {
+    defence: 'a head of the length of another is read for itself',
+    edits: [['protocol/seen-bytes.ts', ' || seen.bytes.compare(bytes, at, end, 0, length) !== 0', '']],
+    tests: SEEN_BYTES,
   },
   {
     defence: 'content-length beside transfer-encoding',
@@ -48,7 +59,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'one content-length',
-    edits: [['protocol/http1/head-parser.ts', 'if (this.contentLength !== -1) throw', 'if (false) throw']],
+    edits: [['protocol/http1/head-parser.ts', 'if (head.contentLength !== -1) throw', 'if (false) throw']],
     tests: HTTP1,
   },
   {
@@ -576,7 +587,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http1/head-parser.ts',
-        'if (named !== undefined) removeWhere(this.headers, name => named.has(name))',
+        'if (named !== undefined) removeWhere(head.headers, name => named.has(name))',
         '',
       ],
     ],
