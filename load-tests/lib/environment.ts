@@ -1,6 +1,7 @@
 /** Where and with what a run was made. */
 import { execFileSync } from 'node:child_process'
 import { cpus, loadavg, release, totalmem } from 'node:os'
+import { hasBatch } from './batch.ts'
 
 export function describeMachine(): Record<string, string> {
   return {
@@ -8,6 +9,7 @@ export function describeMachine(): Record<string, string> {
     kernel: `${process.platform} ${release()}`,
     'load before': loadavg()[0]!.toFixed(2),
     node: `${process.version}, OpenSSL ${process.versions.openssl}`,
+    'generators, upstream': hasBatch ? 'scheduled as batch work' : 'scheduled as anybody (no chrt here)',
     date: new Date().toISOString(),
   }
 }

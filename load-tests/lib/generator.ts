@@ -1,6 +1,7 @@
 /** The load generators, each in a process of its own: autocannon, `wrk`, ours at a fixed rate, ours over HTTP/2. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
+import { asBatch } from './batch.ts'
 import { endedChildrenCpuMs } from './cpu.ts'
 import type { Load, LoadResult } from './load.ts'
 import { type Effort, Worker, type WorkerName } from './worker.ts'
@@ -49,7 +50,7 @@ async function runWrk(load: Load): Promise<LoadResult & Effort> {
   for (const [name, value] of Object.entries(load.headers))
     args.push('-H', `${name === 'host' ? 'Host' : name}: ${value}`) // wrk knows only this spelling
   const before = endedChildrenCpuMs()
-  const text = await outputOf('wrk', [...args, load.url])
+  const text = await outputOf(asBatch('wrk', [...args, load.url]))
   const cpuMs = endedChildrenCpuMs() - before
   const number = (pattern: RegExp) => Number(text.match(pattern)?.[1] ?? 0)
   const ms = (pattern: RegExp) => {
@@ -75,7 +76,7 @@ async function runWrk(load: Load): Promise<LoadResult & Effort> {
   }
 }
 
-async function outputOf(command: string, args: readonly string[]): Promise<string> {
+async function outputOf([command, ...args]: readonly [string, ...string[]]): Promise<string> {
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'inherit'] })
   let output = ''
   child.stdout.setEncoding('utf8').on('data', text => {

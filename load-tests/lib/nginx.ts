@@ -9,8 +9,8 @@ export interface Nginx extends Started {
   readonly port: number
 }
 
-/** Starts nginx in the foreground with the given `http` block; `PORT` in it becomes the port. */
-export async function startNginx(name: string, http: string): Promise<Nginx> {
+/** Starts nginx in the foreground with the given `http` block; `PORT` in it becomes the port. `batch`: see batch.ts. */
+export async function startNginx(name: string, http: string, batch = false): Promise<Nginx> {
   const folder = mkdtempSync(join(tmpdir(), 'sallyport-nginx-'))
   chmodSync(folder, 0o755) // the workers run as another user
   const port = await freePort()
@@ -28,7 +28,8 @@ ${http.replaceAll('PORT', String(port))}
 `,
   )
   // nginx says nothing when it is ready; its port answers.
-  const started = await start({ name, command: 'nginx', args: ['-c', file, '-p', folder], ready: waitForPort(port) })
+  const args = ['-c', file, '-p', folder]
+  const started = await start({ name, command: 'nginx', args, ready: waitForPort(port), batch })
   const stop = async () => {
     await started.stop()
     rmSync(folder, { recursive: true, force: true })

@@ -3,6 +3,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { extname } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { asBatch } from './batch.ts'
 
 export type WorkerName =
   | 'autocannon'
@@ -35,7 +36,8 @@ export class Worker<Task, Result> {
   constructor(name: WorkerName) {
     this.#name = name
     const file = fileURLToPath(new URL(`../workers/${name}${EXTENSION}`, import.meta.url))
-    this.#child = fork(file, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], execArgv: [] })
+    const [execPath, ...execArgv] = asBatch(process.execPath, [])
+    this.#child = fork(file, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], execPath, execArgv })
     running.add(this.#child)
     this.#child.once('exit', () => running.delete(this.#child))
   }

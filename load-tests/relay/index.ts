@@ -10,6 +10,7 @@ export async function startRelay(port: number, line: { roundTripMs: number; byte
   let ownPort = 0
   const relay = await start({
     name: 'relay',
+    batch: true,
     command: process.execPath,
     args: [
       fileURLToPath(new URL('process.ts', import.meta.url)),

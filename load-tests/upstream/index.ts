@@ -13,6 +13,7 @@ export async function startUpstream(sizes: readonly number[]): Promise<Nginx> {
   let appPort = ''
   const app = await start({
     name: 'upstream app',
+    batch: true,
     command: process.execPath,
     args: [fileURLToPath(new URL('process.ts', import.meta.url))],
     ready: line => {
@@ -39,6 +40,7 @@ export async function startUpstream(sizes: readonly number[]): Promise<Nginx> {
       proxy_read_timeout 1d; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $connection_upgrade;
     }
   }`,
+    true,
   )
   return {
     ...nginx,
