@@ -3,7 +3,6 @@
  * target, and recorded when it is over.
  */
 
-import { Buffer } from 'node:buffer'
 import { performance } from 'node:perf_hooks'
 import type { CorsRule } from '../protocol/control.ts'
 import type { SallyportError } from '../protocol/errors.ts'
@@ -78,7 +77,7 @@ export class Exchanges {
   ): RequestSink | Refusal {
     let id: string | undefined
     if (!isSafe(request.method)) {
-      id = Buffer.from(preamble.exchangeId).toString('latin1')
+      id = preamble.exchangeId
       const refusal = this.#options.begun.begin(id, preamble.attempt)
       if (refusal !== undefined) return new Refusal(refusal)
     }

@@ -78,8 +78,8 @@ export interface HttpRequest {
   caller: Caller | undefined
   /** Value of `x-request-id`, which also stands in `headers` from the first end of ours on. */
   requestId: string
-  /** 16 random bytes, made at the edge, the same over all attempts; made by the first end that needs one. */
-  exchangeId: Uint8Array | undefined
+  /** 16 random bytes as latin1 text, made at the edge, the same over all attempts; made by the first end that needs one. */
+  exchangeId: string | undefined
 }
 
 export interface ResponseHead {

@@ -52,6 +52,8 @@ x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset x-real-ip x-request-id
 const SLOTS = 1024
 const names: (string | undefined)[] = new Array(SLOTS).fill(undefined)
 const kinds = new Uint8Array(SLOTS)
+/** What stands before the value in a head of HTTP/1.1, from the end of the line before it on. */
+const lineStarts: string[] = new Array(SLOTS).fill('')
 
 /** Where a name belongs, by its length and three of its characters in lower case; the next free slot is taken. */
 function slotOf(length: number, first: number, middle: number, last: number): number {
@@ -71,6 +73,7 @@ function add(name: string, kind: number): void {
   if (names[slot] !== undefined) return
   names[slot] = name
   kinds[slot] = kind
+  lineStarts[slot] = `\r\n${name}: `
 }
 
 for (const [name, kind] of SPECIAL) add(name, kind)
@@ -106,8 +109,19 @@ export function kindAt(slot: number): number {
   return kinds[slot]!
 }
 
-/** Kind of a lower-case name; undefined for one that is not common (and so not known to be a token). */
-export function kindOf(name: string): number | undefined {
+/** `\r\n`, the name, a colon and a space. */
+export function lineStartAt(slot: number): string {
+  return lineStarts[slot]!
+}
+
+/** Slot of a lower-case name; -1 for one that is not common (and so not known to be a token). */
+export function slotNamed(name: string): number {
   const slot = slotFor(name)
-  return names[slot] === undefined ? undefined : kinds[slot]
+  return names[slot] === undefined ? -1 : slot
+}
+
+/** Its kind; undefined for one that is not common. */
+export function kindOf(name: string): number | undefined {
+  const slot = slotNamed(name)
+  return slot < 0 ? undefined : kinds[slot]
 }

@@ -4,10 +4,10 @@
  * Only the fields of a trusted proxy are believed, counted from the right. `Forwarded` (RFC 7239) is written but never
  * read: most proxies pass a caller's own one on untouched, so that it proves nothing.
  */
-import { randomUUID } from 'node:crypto'
 import { type Cidrs, canonicalAddress, cidrsContain } from './address.ts'
 import type { Caller, HeaderList, HttpRequest } from './exchange.ts'
 import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
+import { newRequestId } from './request-id.ts'
 
 export { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from './address.ts'
 
@@ -42,7 +42,7 @@ function takeRequestId(headers: HeaderList, believed: boolean): string {
     }
   }
   if (found) removeWhere(headers, isCallerField)
-  return requestId === '' ? randomUUID() : requestId
+  return requestId === '' ? newRequestId() : requestId
 }
 
 function isCallerField(name: string): boolean {
@@ -92,15 +92,28 @@ function withoutPort(text: string): string {
 
 /** Tells an upstream who the caller is: `x-forwarded-for`, `-proto`, `-host` and `forwarded`, each with that one caller. */
 export function appendForwarded(headers: HeaderList, caller: Caller): void {
+  const { scheme, host } = caller
   const address = caller.address === '' ? 'unknown' : caller.address
-  headers.push('x-forwarded-for', address, 'x-forwarded-proto', caller.scheme)
+  headers.push('x-forwarded-for', address, 'x-forwarded-proto', scheme)
+  if (host !== '') headers.push('x-forwarded-host', host)
+  if (!isLast(caller)) last = { address: caller.address, scheme, host, text: forwardedText(address, scheme, host) }
+  headers.push('forwarded', last.text)
+}
+
+/** The caller that was told of last; the next one is often the same. */
+let last: Caller & { readonly text: string } = {
+  address: '',
+  scheme: 'http',
+  host: '',
+  text: forwardedText('unknown', 'http', ''),
+}
+
+const isLast = ({ address, scheme, host }: Caller): boolean =>
+  address === last.address && scheme === last.scheme && host === last.host
+
+function forwardedText(address: string, scheme: string, host: string): string {
   const node = address.includes(':') ? `"[${address}]"` : address
-  if (caller.host === '') {
-    headers.push('forwarded', `for=${node};proto=${caller.scheme}`)
-    return
-  }
-  headers.push('x-forwarded-host', caller.host)
-  headers.push('forwarded', `for=${node};host=${quoted(caller.host)};proto=${caller.scheme}`)
+  return host === '' ? `for=${node};proto=${scheme}` : `for=${node};host=${quoted(host)};proto=${scheme}`
 }
 
 const PLAIN = /^[A-Za-z0-9.-]+$/

@@ -1,8 +1,11 @@
 /** Rules for flat header lists (see {@link HeaderList}): look-up, change, grammar, and which fields stay on one hop. */
 import type { HeaderList } from './exchange.ts'
+import { VALUE } from './http1/bytes.ts'
 
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 const BAD_VALUE = /[^\t\x20-\x7e\x80-\xff]/
+/** Shorter ones are looked at here: that costs less than to call the regular expression. */
+const SHORT_CHARS = 64
 const BAD_PATH = /[^\x21-\x22\x24-\x7e]/
 const AUTHORITY = /^(?:[A-Za-z0-9\-._~!$&'()*+,;=%]+|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?$/
 
@@ -44,7 +47,9 @@ export function isToken(text: string): boolean {
 
 /** RFC 9110 section 5.5: visible bytes, space, tab, and obs-text; no control bytes. */
 export function isFieldValue(text: string): boolean {
-  return !BAD_VALUE.test(text)
+  if (text.length > SHORT_CHARS) return !BAD_VALUE.test(text)
+  for (let i = 0; i < text.length; i++) if (VALUE[text.charCodeAt(i)] !== 1) return false
+  return true
 }
 
 /** Origin form: begins with a slash, visible ASCII without `#`. */

@@ -13,7 +13,11 @@ export function latin1(bytes: Uint8Array, at = 0, end = bytes.length): string {
   return (buffer as unknown as Latin1).latin1Slice(at, end)
 }
 
+/** Up to here a call would cost more than the bytes. */
+const SHORT_CHARS = 8
+
 /** Writes `text` at `at`; there must be room for it. */
 export function writeLatin1(target: Buffer, text: string, at: number): void {
-  ;(target as unknown as Latin1).latin1Write(text, at, text.length)
+  if (text.length > SHORT_CHARS) (target as unknown as Latin1).latin1Write(text, at, text.length)
+  else for (let i = 0; i < text.length; i++) target[at + i] = text.charCodeAt(i)
 }

@@ -38,8 +38,8 @@ const MAX_HOST_BYTES = 255
 
 export interface Preamble {
   kind: Kind
-  /** 16 random bytes, made at the edge, kept over all attempts. */
-  exchangeId: Uint8Array
+  /** 16 random bytes as latin1 text, made at the edge, kept over all attempts. */
+  exchangeId: string
   /** 0 for the first. */
   attempt: number
   runtime: string
@@ -75,22 +75,33 @@ const HOPS = key(ENTRY.hops)
 const BODY = key(ENTRY.body)
 const HOST = key(ENTRY.callerHost)
 
+const HOP_ENTRIES = [numberEntry(HOPS, 0), numberEntry(HOPS, 1)]
+
 /** The preamble's bytes, as latin1 text. */
 export function preambleText(preamble: Preamble): string {
   const host = preamble.callerHost
   const entries =
     EXCHANGE_ID +
-    latin1(preamble.exchangeId) +
-    numberEntry(ATTEMPT, preamble.attempt) +
-    textEntry(RUNTIME, preamble.runtime) +
-    numberEntry(EPOCH, preamble.epoch) +
+    preamble.exchangeId +
+    sessionEntries(preamble) +
     numberEntry(TIME_LEFT, preamble.timeLeftMs) +
     textEntry(ADDRESS, preamble.callerAddress) +
     (preamble.callerScheme === 'https' ? SCHEME_HTTPS : SCHEME_HTTP) +
-    numberEntry(HOPS, preamble.hops) +
+    (HOP_ENTRIES[preamble.hops] ?? numberEntry(HOPS, preamble.hops)) +
     bodyEntry(preamble.bodyBytes) +
     (host === undefined ? '' : textEntry(HOST, host))
   return varintText(preamble.kind) + varintText(entries.length) + entries
+}
+
+let last = { attempt: -1, runtime: '', epoch: -1, text: '' }
+
+/** Attempt, runtime and epoch, which a stream has in common with the one before it more often than not. */
+function sessionEntries({ attempt, runtime, epoch }: Preamble): string {
+  if (attempt !== last.attempt || runtime !== last.runtime || epoch !== last.epoch) {
+    const text = numberEntry(ATTEMPT, attempt) + textEntry(RUNTIME, runtime) + numberEntry(EPOCH, epoch)
+    last = { attempt, runtime, epoch, text }
+  }
+  return last.text
 }
 
 function textEntry(type: string, value: string): string {
@@ -152,7 +163,7 @@ export function decodePreamble(bytes: Uint8Array, at: number, end: number): Prea
   if (kind < KIND.exchange || kind > KIND.raw) throw new UnsupportedError(`stream of kind ${kind}`)
   const preamble: Preamble = {
     kind: kind as Kind,
-    exchangeId: NO_ID,
+    exchangeId: '',
     attempt: 0,
     runtime: '',
     epoch: 0,
@@ -184,13 +195,11 @@ export function decodePreamble(bytes: Uint8Array, at: number, end: number): Prea
   return preamble
 }
 
-const NO_ID = new Uint8Array(0)
-
 function decodeEntry(preamble: Preamble, type: number, bytes: Uint8Array, at: number, end: number): void {
   switch (type) {
     case ENTRY.exchangeId:
       if (end - at !== EXCHANGE_ID_BYTES) throw new ProtocolError('malformed exchange id')
-      preamble.exchangeId = new Uint8Array(bytes.subarray(at, end))
+      preamble.exchangeId = latin1(bytes, at, end)
       return
     case ENTRY.attempt:
       preamble.attempt = wholeVarint(bytes, at, end)

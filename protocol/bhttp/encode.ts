@@ -14,7 +14,6 @@ export const FRAMING = { request: 2, response: 3 } as const
 export const TERMINATOR = '\0'
 
 const REQUEST = varintText(FRAMING.request)
-const GET_HTTPS = '\x03GET\x05https'
 const SCHEMES = { http: '\x04http', https: '\x05https' } as const
 
 /** Framing indicator, control data and fields of a request. */
@@ -25,18 +24,20 @@ export function requestHeadText(
   path: string,
   headers: HeaderList,
 ): string {
-  const start =
-    method === 'GET' && scheme === 'https' ? GET_HTTPS : varintText(method.length) + method + SCHEMES[scheme]
-  return (
-    REQUEST +
-    start +
-    varintText(authority.length) +
-    authority +
-    varintText(path.length) +
-    path +
-    fieldsText(headers) +
-    TERMINATOR
-  )
+  const start = requestStart(method, scheme, authority)
+  return start + varintText(path.length) + path + fieldsText(headers) + TERMINATOR
+}
+
+let last = { method: '', scheme: '', authority: '', text: '' }
+
+/** All that stands before the path, which a request often has in common with the one before it. */
+function requestStart(method: string, scheme: 'http' | 'https', authority: string): string {
+  if (method !== last.method || scheme !== last.scheme || authority !== last.authority) {
+    const text =
+      REQUEST + varintText(method.length) + method + SCHEMES[scheme] + varintText(authority.length) + authority
+    last = { method, scheme, authority, text }
+  }
+  return last.text
 }
 
 /** What a response begins with, once, before its first {@link responseHeadText}. */

@@ -65,12 +65,12 @@ export class ClientExchange implements RequestSink, BodyOwner {
     if (!isMethod(method) || !isPath(path) || (authority !== '' && !isHost(authority))) {
       throw new SallyportError('bad-request', 'request line cannot be sent')
     }
-    let text = `${method} ${path} HTTP/1.1\r\nhost: ${authority}\r\n${fieldLines(headers, this.#framing, bodyBytes)}`
+    let text = `${method} ${path} HTTP/1.1\r\nhost: ${authority}${fieldLines(headers, this.#framing, bodyBytes)}`
     if (this.webSocketKey !== undefined) {
-      text += `connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n`
-      text += `sec-websocket-key: ${this.webSocketKey}\r\n`
+      text += `\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13`
+      text += `\r\nsec-websocket-key: ${this.webSocketKey}`
     }
-    this.#wire.text(`${text}\r\n`)
+    this.#wire.text(`${text}\r\n\r\n`)
     if (bodyBytes === 0) this.requestDone = !this.request.upgrade
     else this.awaitsContinue = hasHeader(headers, 'expect')
   }

@@ -1,7 +1,7 @@
 /** Heads and framing as text. Every field is checked once more, so that no source of headers can split a message. */
 import { SallyportError } from '../errors.ts'
 import type { HeaderList, ResponseHead } from '../exchange.ts'
-import { KIND, kindOf } from '../field-names.ts'
+import { KIND, kindAt, lineStartAt, slotNamed } from '../field-names.ts'
 import { isFieldValue, isToken, plainNumber, stripTrailers } from '../headers.ts'
 import { SeenHeads } from '../seen-heads.ts'
 
@@ -64,9 +64,9 @@ const REASONS: Readonly<Record<number, string>> = {
   507: 'Insufficient Storage',
 }
 
-const STATUS_LINES = Array.from({ length: 600 }, (_, status) => `HTTP/1.1 ${status} ${REASONS[status] ?? ''}\r\n`)
+const STATUS_LINES = Array.from({ length: 600 }, (_, status) => `HTTP/1.1 ${status} ${REASONS[status] ?? ''}`)
 
-/** `status`: 100 to 599. */
+/** Without the end of the line. `status`: 100 to 599. */
 export function statusLine(status: number): string {
   return STATUS_LINES[status]!
 }
@@ -84,33 +84,30 @@ export const FRAMING = {
 } as const
 
 /**
- * Field lines for `headers`, with the framing that is meant in place of what they say. Throws SallyportError if a name
- * or value could not stand in a head.
+ * Field lines for `headers`, with the framing that is meant in place of what they say; each begins with the end of the line
+ * before it. Throws SallyportError if a name or value could not stand in a head.
  */
 export function fieldLines(headers: HeaderList, framing: number, bodyBytes: number): string {
   let text = ''
-  let values = ''
   let lengthSaid = framing !== FRAMING.length
   for (let i = 0; i < headers.length; i += 2) {
     const name = headers[i]!
     const value = headers[i + 1]!
-    const kind = kindOf(name)
-    if (kind === KIND.plain || kind === KIND.expect || (kind === undefined && isToken(name))) {
-      text += `${name}: ${value}\r\n`
-      values += value
-    } else if (kind === undefined) {
-      throw unsendable(name)
+    const slot = slotNamed(name)
+    const kind = slot < 0 ? KIND.plain : kindAt(slot)
+    if (kind === KIND.plain || kind === KIND.expect) {
+      if (!isFieldValue(value) || (slot < 0 && !isToken(name))) throw unsendable(name)
+      text += slot < 0 ? `\r\n${name}: ` : lineStartAt(slot)
+      text += value
     } else if (kind === KIND.contentLength) {
-      if (framing === FRAMING.none && plainNumber(value) !== -1) text += `content-length: ${value}\r\n`
+      if (framing === FRAMING.none && plainNumber(value) !== -1) text += `\r\ncontent-length: ${value}`
       if (lengthSaid) continue
-      text += `content-length: ${bodyBytes}\r\n`
+      text += `\r\ncontent-length: ${bodyBytes}`
       lengthSaid = true
     }
   }
-  // One look at all of them costs less than one at each.
-  if (!isFieldValue(values)) throw unsendable(headers.find((_, i) => i % 2 === 0 && !isFieldValue(headers[i + 1]!))!)
-  if (!lengthSaid) text += `content-length: ${bodyBytes}\r\n`
-  else if (framing === FRAMING.chunked) text += 'transfer-encoding: chunked\r\n'
+  if (!lengthSaid) text += `\r\ncontent-length: ${bodyBytes}`
+  else if (framing === FRAMING.chunked) text += '\r\ntransfer-encoding: chunked'
   return text
 }
 
@@ -121,7 +118,7 @@ function unsendable(name: string): SallyportError {
 /** What a response says of its connection. */
 export const CONNECTION = { unsaid: 0, keepAlive: 1, close: 2 } as const
 
-const CONNECTION_LINES = ['', 'connection: keep-alive\r\n', 'connection: close\r\n']
+const CONNECTION_LINES = ['', '\r\nconnection: keep-alive', '\r\nconnection: close']
 const heads = new SeenHeads()
 
 /** The head of a final response. `date`: of the line that is added; '' for none. Throws as {@link fieldLines}. */
@@ -132,15 +129,15 @@ export function responseHead(response: ResponseHead, framing: number, connection
   const seen = heads.find(headers, about, bodyBytes, date)
   if (seen !== undefined) return seen
   const fields = fieldLines(headers, framing, bodyBytes)
-  const dateLine = date === '' ? '' : `date: ${date}\r\n`
-  const text = `${statusLine(status)}${fields}${dateLine}${CONNECTION_LINES[connection]}\r\n`
+  const dateLine = date === '' ? '' : `\r\ndate: ${date}`
+  const text = `${statusLine(status)}${fields}${dateLine}${CONNECTION_LINES[connection]}\r\n\r\n`
   return heads.keep(text, headers, about, bodyBytes, date)
 }
 
 /** The end of a chunked body. */
 export function lastChunk(trailers: HeaderList): string {
   if (trailers.length === 0) return '0\r\n\r\n'
-  return `0\r\n${fieldLines(stripTrailers(trailers), FRAMING.forbidden, 0)}\r\n`
+  return `0${fieldLines(stripTrailers(trailers), FRAMING.forbidden, 0)}\r\n\r\n`
 }
 
 /** `Date` of the current second; one for all connections of a listener. */

@@ -63,7 +63,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
       this.awaitsContinue = false
     }
     try {
-      this.#wire.text(`${statusLine(status)}${fieldLines(headers, FRAMING.forbidden, 0)}\r\n`)
+      this.#wire.text(`${statusLine(status)}${fieldLines(headers, FRAMING.forbidden, 0)}\r\n\r\n`)
     } catch (error) {
       this.#fail(toSallyportError(error))
     }
@@ -107,7 +107,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     const fields = fieldLines(response.headers, FRAMING.forbidden, 0)
     const accept = webSocketAccept(key)
     this.#wire.text(
-      `${statusLine(101)}connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: ${accept}\r\n${fields}\r\n`,
+      `${statusLine(101)}\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: ${accept}${fields}\r\n\r\n`,
     )
     this.headSent = true
     this.#raw = true

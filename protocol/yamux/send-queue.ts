@@ -3,36 +3,42 @@ import { latin1, writeLatin1 } from '../latin1.ts'
 
 /** Chunks from here on are sent as they are; smaller ones are copied into the outgoing buffer. */
 export const LARGE_CHUNK_BYTES = 16 * 1024
-/** Chunks up to here are kept as text, joined with what is text before and behind them. */
+/** Chunks up to here are kept as text, joined with text before them that is as short. */
 const TINY_CHUNK_BYTES = 64
 
 type Chunk = Uint8Array | string
 
+const EMPTY = ''
+const COMPACT_AT = 64
+
 /** Chunks of one stream that wait to be sent. Heads and framing are latin1 text until they stand in the outgoing buffer. */
 export class SendQueue {
   bytes = 0
-  readonly #chunks: Chunk[] = []
+  /** Room for a small message: an empty array that grows by `push` has room for seventeen, once for each stream. */
+  readonly #chunks: Chunk[] = [EMPTY, EMPTY, EMPTY, EMPTY, EMPTY]
   #first = 0
+  #end = 0
   #offset = 0
 
   push(given: Chunk): void {
     // A flood of tiny chunks becomes one text: an object for each would cost far more than its bytes.
     const chunk = typeof given !== 'string' && given.length <= TINY_CHUNK_BYTES ? latin1(given) : given
     this.bytes += chunk.length
-    const last = this.#chunks.length - 1
-    if (typeof chunk === 'string' && last >= this.#first) {
+    const last = this.#end - 1
+    if (typeof chunk === 'string' && chunk.length <= TINY_CHUNK_BYTES && last >= this.#first) {
       const before = this.#chunks[last]
-      if (typeof before === 'string') {
+      if (typeof before === 'string' && before.length <= TINY_CHUNK_BYTES) {
         this.#chunks[last] = before + chunk
         return
       }
     }
-    this.#chunks.push(chunk)
+    this.#chunks[this.#end++] = chunk
   }
 
   clear(): void {
     this.#chunks.length = 0
     this.#first = 0
+    this.#end = 0
     this.#offset = 0
     this.bytes = 0
   }
@@ -43,7 +49,7 @@ export class SendQueue {
     let run = first.length - this.#offset
     if (isLarge(first, run)) return Math.min(run, maxBytes)
     const most = Math.min(maxBytes, LARGE_CHUNK_BYTES)
-    for (let i = this.#first + 1; run < most && i < this.#chunks.length; i++) {
+    for (let i = this.#first + 1; run < most && i < this.#end; i++) {
       const chunk = this.#chunks[i]!
       if (isLarge(chunk, chunk.length)) break
       run += chunk.length
@@ -82,12 +88,14 @@ export class SendQueue {
     if (this.#offset < chunk.length) return
     this.#offset = 0
     this.#chunks[this.#first++] = EMPTY
-    if (this.#first === this.#chunks.length) {
-      this.#chunks.length = 0
+    if (this.#first === this.#end) {
+      if (this.#end > COMPACT_AT) this.#chunks.length = 0
       this.#first = 0
+      this.#end = 0
     } else if (this.#first === COMPACT_AT) {
       this.#chunks.splice(0, COMPACT_AT)
       this.#first = 0
+      this.#end -= COMPACT_AT
     }
   }
 }
@@ -95,6 +103,3 @@ export class SendQueue {
 function isLarge(chunk: Chunk, bytes: number): boolean {
   return bytes > LARGE_CHUNK_BYTES && typeof chunk !== 'string'
 }
-
-const EMPTY = ''
-const COMPACT_AT = 64

@@ -13,6 +13,9 @@ import type { Logger } from '../../protocol/log.ts'
 import { answerPreflight, answerProblem } from '../../protocol/problem.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
 import { pathEnd } from '../path.ts'
+import type { Target } from '../target.ts'
+import type { ForwardOptions, UpstreamRequest } from '../upstream/types.ts'
+import type { Upstreams } from '../upstream/upstreams.ts'
 import { answerHeaders } from './headers.ts'
 
 /** What exchanges of one router share. */
@@ -58,9 +61,9 @@ export class RoutedExchange implements RequestSink {
     return this.#route?.name
   }
 
-  /** Lets `start` begin the upstream end. It may fail before it returns; after a response it discards the request. */
-  forward(start: (response: ResponseSink) => RequestSink): void {
-    const upstream = start(new RoutedResponse(this))
+  /** Begins the upstream end. It may fail before it returns; after a response it discards the request. */
+  forward(upstreams: Upstreams, target: Target, request: UpstreamRequest, options: ForwardOptions): void {
+    const upstream = upstreams.forward(target, request, options, new RoutedResponse(this))
     if (this.#code === undefined) this.#upstream = upstream
   }
 

@@ -17,7 +17,7 @@ export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, h
     if (decision.kind === 'forward') {
       const { route, target, path } = decision
       const outgoing = upstreamRequest(request, route, target, path)
-      exchange.forward(answer => upstreams.forward(target, outgoing, forwardOptions(request, route), answer))
+      exchange.forward(upstreams, target, outgoing, route)
     } else if (decision.kind === 'answer') exchange.answer(decision.answer)
     else exchange.fail(decision.error, decision.allow)
     return exchange
@@ -32,14 +32,6 @@ function upstreamRequest(request: HttpRequest, route: CompiledRoute, target: Tar
     headers: upstreamHeaders(request, route.requestRules, target.protocol === 'h2c'),
     bodyBytes: request.bodyBytes,
     upgrade: request.upgrade,
-  }
-}
-
-function forwardOptions(request: HttpRequest, route: CompiledRoute) {
-  return {
-    connectMs: route.connectMs,
-    headMs: route.headMs,
-    attempts: route.attempts,
     idempotent: route.idempotencyKey && hasHeader(request.headers, 'idempotency-key'),
   }
 }

@@ -42,7 +42,7 @@ export class UpstreamExchange implements RequestSink {
     this.#options = options
     this.#response = response
     this.#retriesLeft = options.attempts
-    const keeps = options.idempotent && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= KEEP_BYTES
+    const keeps = request.idempotent && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= KEEP_BYTES
     this.#kept = keeps ? [] : undefined
   }
 
@@ -158,7 +158,7 @@ export class UpstreamExchange implements RequestSink {
 
   #maySendAgain(): boolean {
     if (this.#request.bodyBytes === 0 && isSafe(this.#request.method)) return true
-    return this.#options.idempotent && (this.#kept !== undefined || this.#request.bodyBytes === 0)
+    return this.#request.idempotent && (this.#kept !== undefined || this.#request.bodyBytes === 0)
   }
 
   #retryLater(error: SallyportError): boolean {

@@ -9,6 +9,8 @@ export interface UpstreamRequest {
   readonly headers: HeaderList
   readonly bodyBytes: number
   readonly upgrade: boolean
+  /** The route accepts `Idempotency-Key`, and the request has one. */
+  readonly idempotent: boolean
 }
 
 export interface ForwardOptions {
@@ -16,6 +18,4 @@ export interface ForwardOptions {
   readonly headMs: number
   /** How often it may be sent again; see `RouteRetries`. */
   readonly attempts: number
-  /** The route accepts `Idempotency-Key`, and the request has one. */
-  readonly idempotent: boolean
 }

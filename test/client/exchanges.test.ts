@@ -68,7 +68,7 @@ async function start(more: Partial<ClientOptions> = {}) {
 }
 
 /** An unsafe request whose body is whole. */
-function post(session: FakeSession, exchangeId: Uint8Array, attempt = 0): FakeExchange {
+function post(session: FakeSession, exchangeId: string, attempt = 0): FakeExchange {
   return session.exchange({ method: 'POST', exchangeId }, { attempt })
 }
 

@@ -16,7 +16,7 @@ const label = fc.stringMatching(/^[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?$/)
 const anyPreamble: fc.Arbitrary<Preamble> = fc
   .record({
     kind: fc.constantFrom(1 as const, 2 as const, 3 as const),
-    exchangeId: fc.uint8Array({ minLength: 16, maxLength: 16 }),
+    exchangeId: fc.uint8Array({ minLength: 16, maxLength: 16 }).map(bytes => String.fromCharCode(...bytes)),
     attempt: fc.nat(9),
     runtime: label,
     epoch: fc.maxSafeNat(),
@@ -31,7 +31,7 @@ const anyPreamble: fc.Arbitrary<Preamble> = fc
 
 const sample: Preamble = {
   kind: 1,
-  exchangeId: Uint8Array.from({ length: 16 }, (_, i) => i),
+  exchangeId: String.fromCharCode(...Array(16).keys()),
   attempt: 0,
   runtime: 'r1',
   epoch: 7,

@@ -105,7 +105,7 @@ describe('the examples', () => {
         refusing ? new Refusal('overloaded') : handler(preamble, received, response),
       ),
   })
-  const exchangeId = Uint8Array.from({ length: 16 }, (_, i) => i)
+  const exchangeId = String.fromCharCode(...Array(16).keys())
   const authority = 'demo.example.com'
   const ask = (address: string, given: Partial<HttpRequest>): HttpRequest =>
     request({ authority, exchangeId, caller: { address, scheme: 'https', host: authority }, ...given })

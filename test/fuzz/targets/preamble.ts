@@ -12,7 +12,7 @@ export function anyPreamble(random: Random): Preamble {
   const polite = random.oneIn(2)
   return {
     kind: random.pick(polite ? [1, 2] : [1, 1, 1, 2, 3]),
-    exchangeId: random.bytes(16),
+    exchangeId: random.bytes(16).toString('latin1'),
     attempt: random.pick(NUMBERS),
     runtime: polite ? 'demo' : random.pick(['demo', 'a', 'a-b', `${'x'.repeat(63)}`, 'A', '-a', '', 'a.b']),
     epoch: random.pick(NUMBERS),

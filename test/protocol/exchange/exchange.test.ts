@@ -52,7 +52,7 @@ describe('an exchange over a session', () => {
       seen.push(preamble)
       return handler(preamble, received, response)
     })
-    const exchangeId = new Uint8Array(16).fill(7)
+    const exchangeId = '\x07'.repeat(16)
     send(server, post(5, { exchangeId, headers: ['content-length', '5'] }), {
       runtime: 'other',
       epoch: 9,

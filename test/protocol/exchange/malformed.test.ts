@@ -14,7 +14,7 @@ const bytes = (text: string) => Buffer.from(text, 'latin1')
 const preamble = (given: Partial<Preamble> = {}) =>
   preambleText({
     kind: 1,
-    exchangeId: new Uint8Array(16),
+    exchangeId: '\0'.repeat(16),
     attempt: 0,
     runtime: 'rt',
     epoch: 1,

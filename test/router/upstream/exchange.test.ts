@@ -62,11 +62,14 @@ function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOp
     abort: error => heard.push(error.reason),
     consumed: bytes => heard.push(`+${bytes}`),
   }
-  const whole = { method: 'GET', authority: 'a', path: '/', headers: [], bodyBytes: 0, upgrade: false, ...request }
+  const whole = {
+    ...{ method: 'GET', authority: 'a', path: '/', headers: [], bodyBytes: 0, upgrade: false, idempotent: false },
+    ...request,
+  }
   const exchange = new UpstreamExchange(
     pool,
     whole,
-    { connectMs: 1000, headMs: 1000, attempts: 0, idempotent: false, ...options },
+    { connectMs: 1000, headMs: 1000, attempts: 0, ...options },
     response,
   )
   return { pool, heard, exchange }
@@ -211,7 +214,7 @@ describe('sending again', () => {
   })
 
   it('with an Idempotency-Key the body goes again, and credit for it is given once', () => {
-    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 6 }, { attempts: 1, idempotent: true })
+    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 6, idempotent: true }, { attempts: 1 })
     const [first, second] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(first)
     exchange.start()
@@ -229,7 +232,7 @@ describe('sending again', () => {
   })
 
   it('a body that grows past what is kept goes once only', () => {
-    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: -1 }, { attempts: 1, idempotent: true })
+    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: -1, idempotent: true }, { attempts: 1 })
     const connection = new PlayedConnection()
     pool.ready.push(connection)
     exchange.start()

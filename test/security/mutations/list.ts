@@ -19,6 +19,7 @@ const ROUTER = ['test/security/router.test.ts']
 const ADMIN = ['test/security/admin.test.ts']
 const SEEN_HEADS = ['test/protocol/seen-heads.test.ts']
 const SEEN_BYTES = ['test/protocol/seen-bytes.test.ts']
+const REMEMBERED = ['test/protocol/remembered.test.ts']
 
 export const MUTATIONS: readonly Mutation[] = [
   // Edge, HTTP/1.1
@@ -31,6 +32,21 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'a head that comes again has its own framing and connection',
     edits: [['protocol/seen-heads.ts', 'seen.about !== about || ', '']],
     tests: SEEN_HEADS,
+  },
+  {
+    defence: 'an upstream is told of the caller at hand, not of the one before',
+    edits: [['protocol/forwarded.ts', 'address === last.address && ', '']],
+    tests: REMEMBERED,
+  },
+  {
+    defence: 'a request goes to its own authority',
+    edits: [['protocol/bhttp/encode.ts', ' || authority !== last.authority', '']],
+    tests: REMEMBERED,
+  },
+  {
+    defence: 'a preamble names its own runtime',
+    edits: [['protocol/preamble.ts', 'runtime !== last.runtime || ', '']],
+    tests: REMEMBERED,
   },
   {
     defence: 'a head that begins like another is read for itself',
