@@ -7,6 +7,7 @@
 import { type Cidrs, canonicalAddress, cidrsContain } from './address.ts'
 import type { Caller, HeaderList, HttpRequest } from './exchange.ts'
 import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
+import { keepingLast } from './last-text.ts'
 import { newRequestId } from './request-id.ts'
 
 export { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from './address.ts'
@@ -96,25 +97,13 @@ export function appendForwarded(headers: HeaderList, caller: Caller): void {
   const address = caller.address === '' ? 'unknown' : caller.address
   headers.push('x-forwarded-for', address, 'x-forwarded-proto', scheme)
   if (host !== '') headers.push('x-forwarded-host', host)
-  if (!isLast(caller)) last = { address: caller.address, scheme, host, text: forwardedText(address, scheme, host) }
-  headers.push('forwarded', last.text)
+  headers.push('forwarded', forwardedText(address, scheme, host))
 }
 
-/** The caller that was told of last; the next one is often the same. */
-let last: Caller & { readonly text: string } = {
-  address: '',
-  scheme: 'http',
-  host: '',
-  text: forwardedText('unknown', 'http', ''),
-}
-
-const isLast = ({ address, scheme, host }: Caller): boolean =>
-  address === last.address && scheme === last.scheme && host === last.host
-
-function forwardedText(address: string, scheme: string, host: string): string {
+const forwardedText = keepingLast((address: string, scheme: string, host: string) => {
   const node = address.includes(':') ? `"[${address}]"` : address
   return host === '' ? `for=${node};proto=${scheme}` : `for=${node};host=${quoted(host)};proto=${scheme}`
-}
+})
 
 const PLAIN = /^[A-Za-z0-9.-]+$/
 

@@ -10,6 +10,7 @@
  */
 import { isIP } from 'node:net'
 import { BODY_UNKNOWN } from './exchange.ts'
+import { keepingLast } from './last-text.ts'
 import { latin1 } from './latin1.ts'
 import { ProtocolError } from './protocol-error.ts'
 import { readVarint, varintSize, varintText } from './varint.ts'
@@ -83,7 +84,7 @@ export function preambleText(preamble: Preamble): string {
   const entries =
     EXCHANGE_ID +
     preamble.exchangeId +
-    sessionEntries(preamble) +
+    sessionEntries(preamble.attempt, preamble.runtime, preamble.epoch) +
     numberEntry(TIME_LEFT, preamble.timeLeftMs) +
     textEntry(ADDRESS, preamble.callerAddress) +
     (preamble.callerScheme === 'https' ? SCHEME_HTTPS : SCHEME_HTTP) +
@@ -93,16 +94,11 @@ export function preambleText(preamble: Preamble): string {
   return varintText(preamble.kind) + varintText(entries.length) + entries
 }
 
-let last = { attempt: -1, runtime: '', epoch: -1, text: '' }
-
-/** Attempt, runtime and epoch, which a stream has in common with the one before it more often than not. */
-function sessionEntries({ attempt, runtime, epoch }: Preamble): string {
-  if (attempt !== last.attempt || runtime !== last.runtime || epoch !== last.epoch) {
-    const text = numberEntry(ATTEMPT, attempt) + textEntry(RUNTIME, runtime) + numberEntry(EPOCH, epoch)
-    last = { attempt, runtime, epoch, text }
-  }
-  return last.text
-}
+/** What the streams of a session have in common. */
+const sessionEntries = keepingLast(
+  (attempt: number, runtime: string, epoch: number) =>
+    numberEntry(ATTEMPT, attempt) + textEntry(RUNTIME, runtime) + numberEntry(EPOCH, epoch),
+)
 
 function textEntry(type: string, value: string): string {
   return type + varintText(value.length) + value

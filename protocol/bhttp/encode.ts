@@ -3,6 +3,7 @@
  * a single call by the writer of the stream.
  */
 import type { HeaderList } from '../exchange.ts'
+import { keepingLast } from '../last-text.ts'
 import { SeenHeads } from '../seen-heads.ts'
 import { varintText } from '../varint.ts'
 import { fieldsText } from './fields.ts'
@@ -28,17 +29,11 @@ export function requestHeadText(
   return start + varintText(path.length) + path + fieldsText(headers) + TERMINATOR
 }
 
-let last = { method: '', scheme: '', authority: '', text: '' }
-
-/** All that stands before the path, which a request often has in common with the one before it. */
-function requestStart(method: string, scheme: 'http' | 'https', authority: string): string {
-  if (method !== last.method || scheme !== last.scheme || authority !== last.authority) {
-    const text =
-      REQUEST + varintText(method.length) + method + SCHEMES[scheme] + varintText(authority.length) + authority
-    last = { method, scheme, authority, text }
-  }
-  return last.text
-}
+/** All that stands before the path. */
+const requestStart = keepingLast(
+  (method: string, scheme: 'http' | 'https', authority: string) =>
+    REQUEST + varintText(method.length) + method + SCHEMES[scheme] + varintText(authority.length) + authority,
+)
 
 /** What a response begins with, once, before its first {@link responseHeadText}. */
 export const RESPONSE_START = varintText(FRAMING.response)

@@ -35,17 +35,17 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'an upstream is told of the caller at hand, not of the one before',
-    edits: [['protocol/forwarded.ts', 'address === last.address && ', '']],
+    edits: [['protocol/last-text.ts', 'a !== lastA || ', '']],
     tests: REMEMBERED,
   },
   {
     defence: 'a request goes to its own authority',
-    edits: [['protocol/bhttp/encode.ts', ' || authority !== last.authority', '']],
+    edits: [['protocol/last-text.ts', ' || c !== lastC', '']],
     tests: REMEMBERED,
   },
   {
     defence: 'a preamble names its own runtime',
-    edits: [['protocol/preamble.ts', 'runtime !== last.runtime || ', '']],
+    edits: [['protocol/last-text.ts', 'b !== lastB || ', '']],
     tests: REMEMBERED,
   },
   {
