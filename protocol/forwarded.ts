@@ -7,8 +7,8 @@
 import { type Cidrs, canonicalAddress, cidrsContain } from './address.ts'
 import type { Caller, HeaderList, HttpRequest } from './exchange.ts'
 import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
+import { newRequestId } from './ids.ts'
 import { keepingLast } from './last-text.ts'
-import { newRequestId } from './request-id.ts'
 
 export { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from './address.ts'
 

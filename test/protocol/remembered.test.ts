@@ -3,8 +3,8 @@ import { expect, test } from 'vitest'
 import { requestHeadText } from '../../protocol/bhttp/encode.ts'
 import type { Caller } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/forwarded.ts'
+import { newRequestId } from '../../protocol/ids.ts'
 import { type Preamble, preambleText } from '../../protocol/preamble.ts'
-import { newRequestId } from '../../protocol/request-id.ts'
 
 /** Each with one part of the second in the first, after the first was there. */
 function variants<T extends object>(first: T, second: T): [before: T, after: T][] {
