@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { requestHeadText } from '../../protocol/bhttp/encode.ts'
 import type { Caller } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/forwarded.ts'
-import { newRequestId } from '../../protocol/ids.ts'
+import { newExchangeId, newRequestId } from '../../protocol/ids.ts'
 import { type Preamble, preambleText } from '../../protocol/preamble.ts'
 
 /** Each with one part of the second in the first, after the first was there. */
@@ -55,7 +55,17 @@ test('a preamble: its own attempt, runtime and epoch', () => {
 })
 
 test('request ids are random UUIDs of version 4, each another', () => {
-  const ids = Array.from({ length: 1000 }, newRequestId)
+  const ids = Array.from({ length: 5000 }, newRequestId)
   for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/)
   expect(new Set(ids).size).toBe(ids.length)
+})
+
+test('exchange ids have 16 bytes that no other id has, whichever ids were made in between', () => {
+  const ids = Array.from({ length: 5000 }, (_, at) => {
+    if (at % 3 === 0) newRequestId()
+    return newExchangeId()
+  })
+  for (const id of ids) expect(id).toHaveLength(16)
+  const halves = ids.flatMap(id => [id.slice(0, 8), id.slice(8)])
+  expect(new Set(halves).size).toBe(halves.length)
 })
