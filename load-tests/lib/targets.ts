@@ -63,12 +63,16 @@ const TARGETS: readonly Target[] = [
   },
   {
     ...{
-      about: 'idle session, RSS of the server',
+      about: 'idle session of 2,000, RSS of the server',
       section: 'idle-2000',
       figure: 'rssKb',
       row: 'sallyport',
       unit: 'KB',
     },
+    ...{ better: 'less', must: 72, goal: 60 },
+  },
+  {
+    ...{ about: 'the same of 10,000', section: 'idle-10000', figure: 'rssKb', row: 'sallyport', unit: 'KB' },
     ...{ better: 'less', must: 72, goal: 60 },
   },
   {
