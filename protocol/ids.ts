@@ -3,7 +3,7 @@ import { Buffer } from 'node:buffer'
 import { randomFillSync } from 'node:crypto'
 import { latin1 } from './latin1.ts'
 
-/** The system is asked seldom: beside requests its code has left the processor's caches, and a call takes 20 us for 2. */
+/** The system is asked seldom: beside requests its code has left the processor's caches, and a call takes 20 us instead of 2. */
 const RANDOM_BYTES = 32 * 1024
 const ID_BYTES = 16
 const EXCHANGE_IDS = 256
@@ -54,16 +54,17 @@ export function exchangeIdText(id: string): string {
  */
 export const newRequestId = cutFrom(() => uuids(randomBytes(UUIDS * ID_BYTES)), UUID_CHARS)
 
-function uuids(random: Buffer): string {
+/** Writes version and variant into the bytes. */
+function uuids(bytes: Buffer): string {
   const text = Buffer.allocUnsafe(UUIDS * UUID_CHARS)
   let to = 0
-  for (let at = 0; at < random.length; at++) {
+  for (let at = 0; at < bytes.length; at++) {
     const place = at % ID_BYTES
-    if (place === 6) random[at] = (random[at]! & 0x0f) | 0x40
-    if (place === 8) random[at] = (random[at]! & 0x3f) | 0x80
+    if (place === 6) bytes[at] = (bytes[at]! & 0x0f) | 0x40
+    if (place === 8) bytes[at] = (bytes[at]! & 0x3f) | 0x80
     if (place === 4 || place === 6 || place === 8 || place === 10) text[to++] = DASH
-    text[to++] = DIGITS[random[at]! >>> 4]!
-    text[to++] = DIGITS[random[at]! & 0x0f]!
+    text[to++] = DIGITS[bytes[at]! >>> 4]!
+    text[to++] = DIGITS[bytes[at]! & 0x0f]!
   }
   return latin1(text)
 }
