@@ -3,6 +3,11 @@ import { PATHS } from '../upstream/service.ts'
 import type { EventsResult, EventsTask } from '../workers/events.ts'
 import { bars, overRoads, type Scenario, UNIT } from './scenario.ts'
 
+const ROADS = {
+  smoke: ['tunnel'],
+  quick: ['direct', 'nginx', 'tunnel'],
+  full: ['direct', 'nginx', 'tunnel', 'tunnel-tls'],
+} as const
 const STREAMS = { smoke: 20, quick: 200, full: 1000 } as const
 /** At least two seconds, so that each stream has events to count. */
 const DURATION_MS = { smoke: 1500, quick: 2000, full: 3000 } as const
@@ -13,10 +18,7 @@ export const events: Scenario = {
   title: 'server-sent events: 1,000 open streams, an event each every second, delivery delay',
   async run(bench) {
     const streams = STREAMS[bench.mode]
-    const roads =
-      bench.mode === 'smoke'
-        ? await bench.roads.pick('tunnel')
-        : await bench.roads.pick('direct', 'nginx', 'tunnel', 'tunnel-tls')
+    const roads = await bench.roads.pick(...ROADS[bench.mode])
     const measured = await overRoads(
       { ...bench, rounds: bench.mode === 'full' ? bench.rounds : 1 },
       `sse, ${streams} streams`,

@@ -51,9 +51,9 @@ export const mux: Scenario = {
   },
 }
 
-/** Undefined where there is no Go, or it cannot build the program. */
+/** Undefined where there is no Go, or it cannot build the program, and where there is no time to build it. */
 async function buildGo(bench: Bench, binary: string): Promise<Mux | undefined> {
-  const go = bench.mode === 'smoke' ? undefined : findProgram('go')
+  const go = bench.mode === 'full' ? findProgram('go') : undefined
   if (go === undefined) return undefined
   bench.progress("mux: building Go's side")
   try {

@@ -8,7 +8,7 @@ const BETWEEN = 8
 /** The first count warms the roads up for all of them. */
 const CONNECTIONS = { smoke: [BETWEEN], quick: [64, 1], full: [64, 1, BETWEEN, 512] } as const
 /** V8 compiles for the first 100,000 requests, and a little for the 100,000 behind them. */
-const WARM_UP_MS = { smoke: 0, quick: 5_000, full: 10_000 } as const
+const WARM_UP_MS = { smoke: 0, quick: 4_000, full: 10_000 } as const
 /** A road has rested for up to a minute before its round; one on V8 takes a second to be as fast as it was. */
 const LEAD_IN_MS = { smoke: 0, quick: 500, full: 1_000 } as const
 const COMPILED_LEAD_IN_MS = 300
@@ -27,7 +27,7 @@ export const small: Scenario = {
 }
 
 async function atConnections(bench: Bench, connections: number, warmUp: boolean): Promise<Section> {
-  const bare = bench.mode === 'smoke' ? [] : await bench.roads.pick('bare-mux')
+  const bare = bench.mode === 'full' ? await bench.roads.pick('bare-mux') : []
   const all = await (connections === BETWEEN ? bench.roads.ours() : bench.roads.all())
   const roads = [...all, ...bare]
   const load = (road: Road, durationMs: number) =>
