@@ -1,5 +1,5 @@
 /** Child processes of a run: started, watched until they are ready, ended by their own id. */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { asBatch } from './batch.ts'
@@ -28,10 +28,15 @@ export interface StartOptions {
 
 const running = new Set<ChildProcess>()
 
+/** A killed run cannot end what it started, so the kernel does (prctl(2), PR_SET_PDEATHSIG; util-linux 2.33). */
+const TIED = ['setpriv', '--pdeathsig', 'TERM'] as const
+const hasTied = spawnSync(TIED[0], [...TIED.slice(1), 'true']).status === 0
+
 /** Starts a process and waits until it says that it is ready. Throws with its last words if it does not. */
 export async function start(options: StartOptions): Promise<Started> {
-  const [command, ...args] = options.batch ? asBatch(options.command, options.args) : [options.command, ...options.args]
-  const child = spawn(command, args, {
+  const line = options.batch ? asBatch(options.command, options.args) : [options.command, ...options.args]
+  const [command, ...args] = hasTied ? [...TIED, ...line] : line
+  const child = spawn(command!, args, {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...process.env, ...options.env },
     ...(options.cwd === undefined ? {} : { cwd: options.cwd }),

@@ -1,5 +1,6 @@
 /** A run of seconds over the roads: every answer is there and right. How quick it was is nobody's business here. */
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
+import { readdirSync, readFileSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
@@ -43,6 +44,39 @@ test.each([
   expect(code).toBe(2)
   expect(text).toContain(sentence)
 })
+
+/** All processes below one, as /proc has them. */
+function descendants(pid: number): number[] {
+  const children = readdirSync(`/proc/${pid}/task`).flatMap(thread =>
+    readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
+  )
+  return children.flatMap(child => [child, ...descendants(child)])
+}
+
+/** A zombie is gone: it waits for nothing but its parent. */
+function isAlive(pid: number): boolean {
+  try {
+    return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
+  } catch {
+    return false
+  }
+}
+
+test.runIf(needs('nginx', 'setpriv'))(
+  'a run that is killed leaves nothing behind',
+  async () => {
+    const run = spawn(process.execPath, [BENCH, '--smoke', '--only', 'soak', '--minutes', '1'])
+    let said = ''
+    run.stderr.on('data', text => (said += text))
+    await expect.poll(() => said, { timeout: 30_000 }).toMatch(/ soak$/m)
+    const started = descendants(run.pid!)
+    // nginx and its worker, the app, the pair, the proxy, and two generators.
+    expect(started.length).toBeGreaterThanOrEqual(7)
+    run.kill('SIGKILL')
+    await expect.poll(() => started.filter(isAlive), { timeout: 15_000 }).toEqual([])
+  },
+  60_000,
+)
 
 describe.runIf(needs('nginx'))('the smoke run', () => {
   const names = long ? ALL : USUAL

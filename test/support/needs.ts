@@ -49,6 +49,7 @@ export const NEEDS = {
     remedy: 'run as root on Linux, with iproute2 installed',
   },
   iptables: programRow('iptables', ['iptables']),
+  setpriv: programRow('setpriv', ['util-linux']),
   systemd: programRow('systemd-analyze', ['systemd']),
   testssl: programRow('testssl', ['testssl.sh']),
   sslscan: programRow('sslscan', ['sslscan']),
