@@ -6,6 +6,7 @@ import { Buffer } from 'node:buffer'
 import { Socket } from 'node:net'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
+import { ownBytes } from '../own-bytes.ts'
 
 export interface BodyOwner {
   /** So many bytes of a body have left for the kernel, or were lost with the socket: they wait here no longer. */
@@ -133,9 +134,15 @@ export class SocketWriter {
     if (this.#socket.writableLength > 0) scratch = undefined
   }
 
+  /** What is written behind something that waits will wait, too, and keeps no more memory than its own. */
   #write(pieces: (string | Uint8Array)[], bytes: number, callback: (() => void) | undefined): void {
+    const waits = this.waiting > 0
+    if (pieces.length > 1 && bytes <= COPY_BYTES) {
+      this.#socket.write(join(pieces, waits ? Buffer.allocUnsafeSlow(bytes) : Buffer.allocUnsafe(bytes)), callback)
+      return
+    }
+    if (waits) pieces = pieces.map(piece => (typeof piece === 'string' ? piece : ownBytes(piece)))
     if (pieces.length === 1) this.#writePiece(pieces[0]!, callback)
-    else if (bytes <= COPY_BYTES) this.#socket.write(join(pieces, Buffer.allocUnsafe(bytes)), callback)
     else {
       const last = pieces.length - 1
       this.#socket.cork()

@@ -1,5 +1,6 @@
 /** The two directions of one HTTP/2 stream as bodies with credit, at either end of a session. */
 import type { Http2Stream } from 'node:http2'
+import { ownBytes } from '../own-bytes.ts'
 
 /** As large as a DATA frame: progress is seen piece by piece, so that a slow receiver is not taken for a stopped one. */
 const PIECE_BYTES = 16 * 1024
@@ -24,8 +25,9 @@ export class StreamWriter {
     this.#sent = sent
   }
 
-  write(chunk: Uint8Array): void {
+  write(given: Uint8Array): void {
     if (this.ended || this.#stream.destroyed) return
+    const chunk = this.waiting === 0 ? given : ownBytes(given)
     if (this.waiting === 0) this.progressAt = performance.now()
     this.waiting += chunk.length
     let start = 0

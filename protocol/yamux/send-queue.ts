@@ -1,5 +1,6 @@
 import type { Buffer } from 'node:buffer'
 import { latin1, writeLatin1 } from '../latin1.ts'
+import { ownBytes } from '../own-bytes.ts'
 
 /** Chunks from here on are sent as they are; smaller ones are copied into the outgoing buffer. */
 export const LARGE_CHUNK_BYTES = 16 * 1024
@@ -7,6 +8,9 @@ export const LARGE_CHUNK_BYTES = 16 * 1024
 const TINY_CHUNK_BYTES = 64
 
 type Chunk = Uint8Array | string
+
+/** A head and a small body leave in the turn that they came in; chunks behind them are likely to wait. */
+const PASSING_CHUNKS = 4
 
 const EMPTY = ''
 const COMPACT_AT = 64
@@ -22,7 +26,7 @@ export class SendQueue {
 
   push(given: Chunk): void {
     // A flood of tiny chunks becomes one text: an object for each would cost far more than its bytes.
-    const chunk = typeof given !== 'string' && given.length <= TINY_CHUNK_BYTES ? latin1(given) : given
+    const chunk = typeof given === 'string' ? given : this.#kept(given)
     this.bytes += chunk.length
     const last = this.#end - 1
     if (typeof chunk === 'string' && chunk.length <= TINY_CHUNK_BYTES && last >= this.#first) {
@@ -33,6 +37,11 @@ export class SendQueue {
       }
     }
     this.#chunks[this.#end++] = chunk
+  }
+
+  #kept(chunk: Uint8Array): Chunk {
+    if (chunk.length <= TINY_CHUNK_BYTES) return latin1(chunk)
+    return this.#end - this.#first < PASSING_CHUNKS ? chunk : ownBytes(chunk)
   }
 
   clear(): void {

@@ -1,5 +1,7 @@
 /** The part of a request body that is kept until an answer begins, so that another session can be given the request. */
+
 import type { HeaderList } from '../../protocol/exchange.ts'
+import { ownBytes } from '../../protocol/own-bytes.ts'
 
 /** Bytes kept by all exchanges together. */
 export class ReplayBudget {
@@ -67,8 +69,7 @@ export class Replay {
     }
     this.bytes += length
     this.#budget.used += length
-    // A small chunk would keep the whole buffer alive that it was read into.
-    const kept = chunk.buffer.byteLength > 2 * length ? Uint8Array.prototype.slice.call(chunk) : chunk
+    const kept = ownBytes(chunk)
     if (this.#chunks === undefined) this.#chunks = [kept]
     else this.#chunks.push(kept)
   }

@@ -1,0 +1,103 @@
+/** What waits keeps no more memory than is counted, whatever it was cut from. */
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { expect, test } from 'vitest'
+import { SocketWriter } from '../../protocol/http1/socket-writer.ts'
+import { ownBytes } from '../../protocol/own-bytes.ts'
+import { SendQueue } from '../../protocol/yamux/send-queue.ts'
+
+setFlagsFromString('--expose-gc')
+const collect = runInNewContext('gc') as () => void
+
+const SLAB_BYTES = 64 * 1024
+const CHUNKS = 500
+
+/** A hundred bytes of a slab that other readers have used up. */
+function cut(value: number): Uint8Array {
+  return Buffer.alloc(SLAB_BYTES, value & 0xff).subarray(1000, 1100)
+}
+
+async function arrayBufferBytes(): Promise<number> {
+  // Buffers are given back in a turn behind the one that found them dead.
+  for (let i = 0; i < 3; i++) {
+    collect()
+    await new Promise(setImmediate)
+  }
+  return process.memoryUsage().arrayBuffers
+}
+
+test('bytes that are a small part of their memory get memory of their own, others stay', () => {
+  const small = cut(7)
+  expect(ownBytes(small)).toEqual(Buffer.alloc(100, 7))
+  expect(ownBytes(small).buffer.byteLength).toBe(100)
+  const large = Buffer.alloc(SLAB_BYTES).subarray(0, SLAB_BYTES / 4)
+  expect(ownBytes(large)).toBe(large)
+})
+
+test('chunks that wait for a stream', async () => {
+  const queue = new SendQueue()
+  const before = await arrayBufferBytes()
+  for (let i = 0; i < CHUNKS; i++) queue.push(cut(i))
+  expect(queue.bytes).toBe(CHUNKS * 100)
+  expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
+  const out = Buffer.alloc(queue.bytes)
+  for (let at = 0; queue.bytes > 0; ) {
+    const bytes = queue.run(queue.bytes)
+    queue.copy(out.subarray(at), 0, bytes)
+    at += bytes
+  }
+  for (let i = 0; i < CHUNKS; i++) expect(out[i * 100]).toBe(i & 0xff)
+})
+
+test.each([
+  ['alone', (writer: SocketWriter, bytes: Uint8Array) => writer.body(bytes, OWNER)],
+  [
+    'with text around them',
+    (writer: SocketWriter, bytes: Uint8Array) => {
+      writer.text('64\r\n')
+      writer.body(bytes, OWNER)
+      writer.text('\r\n')
+    },
+  ],
+])('chunks that wait for a socket, %s', async (_, write) => {
+  const { near, far, close } = await socketPair()
+  try {
+    far.pause()
+    const writer = new SocketWriter(near, { writeWaits() {}, wrote() {} })
+    // Until the kernel takes no more.
+    while (near.writableLength === 0) {
+      writer.body(Buffer.alloc(100_000), OWNER)
+      writer.flush()
+      await new Promise(setImmediate)
+    }
+    const before = await arrayBufferBytes()
+    for (let i = 0; i < CHUNKS; i++) {
+      write(writer, cut(i))
+      // Others cut their buffers from the same pool.
+      for (let other = 0; other < 3; other++) Buffer.allocUnsafe(Buffer.poolSize / 3)
+      // Each in a turn of its own, as they come.
+      await new Promise(setImmediate)
+    }
+    expect(near.writableLength).toBeGreaterThan(CHUNKS * 100)
+    expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
+  } finally {
+    close()
+  }
+})
+
+const OWNER = { sent() {} }
+
+async function socketPair(): Promise<{ near: Socket; far: Socket; close: () => void }> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const near = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  const [far] = (await once(server, 'connection')) as [Socket]
+  const close = () => {
+    near.destroy()
+    far.destroy()
+    server.close()
+  }
+  return { near, far, close }
+}
