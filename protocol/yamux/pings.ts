@@ -14,6 +14,7 @@ interface PingLimits {
 }
 
 interface Ping {
+  readonly value: number
   readonly mark: DeliveryMark
   readonly callbacks: ((rttMs: number) => void)[]
 }
@@ -23,7 +24,8 @@ export class Pings {
   readonly #timeoutMs: number
   /** However long the silence is, a ping gets at least so long for its answer. */
   readonly #leastWaitMs: number
-  readonly #out = new Map<number, Ping>()
+  /** Oldest first. A `Map` through which pings pass leaves its tables behind, which old space keeps until a full collection. */
+  readonly #out: Ping[] = []
   #heardAt: number
   #measuredAt = Number.NEGATIVE_INFINITY
 
@@ -35,7 +37,7 @@ export class Pings {
 
   /** Whether so many wait that another would tell nothing new. */
   get full(): boolean {
-    return this.#out.size >= MAX_PINGS_OUT
+    return this.#out.length >= MAX_PINGS_OUT
   }
 
   /**
@@ -44,23 +46,26 @@ export class Pings {
    */
   place(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): number {
     let value = randomInt(VALUES)
-    while (this.#out.has(value)) value = randomInt(VALUES)
-    this.#out.set(value, { mark, callbacks: callback === undefined ? [] : [callback] })
+    while (this.#find(value) >= 0) value = randomInt(VALUES)
+    this.#out.push({ value, mark, callbacks: callback === undefined ? [] : [callback] })
     return value
   }
 
   /** Adds a callback to the last ping that waits. */
   share(callback: (rttMs: number) => void): void {
-    ;[...this.#out.values()].at(-1)?.callbacks.push(callback)
+    this.#out.at(-1)?.callbacks.push(callback)
   }
 
   /** The ping that `value` answers, once; undefined if there is none. */
   answered(value: number, now: number): Ping | undefined {
-    const ping = this.#out.get(value)
-    if (ping === undefined) return undefined
-    this.#out.delete(value)
+    const index = this.#find(value)
+    if (index < 0) return undefined
     this.#measuredAt = now
-    return ping
+    return this.#out.splice(index, 1)[0]
+  }
+
+  #find(value: number): number {
+    return this.#out.findIndex(ping => ping.value === value)
   }
 
   /** Whether the round trip should be measured again; true once per measurement. */
@@ -82,14 +87,12 @@ export class Pings {
 
   /** When the ping that waits longest was placed; infinity if none waits. */
   get oldestAt(): number {
-    if (this.#out.size === 0) return Number.POSITIVE_INFINITY
-    const [oldest] = this.#out.values()
-    return oldest!.mark.placedAt
+    return this.#out[0]?.mark.placedAt ?? Number.POSITIVE_INFINITY
   }
 
   /** When `dead` should be asked again. */
   get deadline(): number {
-    const [oldest] = this.#out.values()
+    const oldest = this.#out[0]
     if (oldest === undefined) return Number.POSITIVE_INFINITY
     const { placedAt } = oldest.mark
     const silent = Math.max(this.#heardAt + this.#timeoutMs, placedAt + this.#leastWaitMs)
@@ -97,6 +100,6 @@ export class Pings {
   }
 
   clear(): void {
-    this.#out.clear()
+    this.#out.length = 0
   }
 }
