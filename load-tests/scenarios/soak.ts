@@ -1,3 +1,6 @@
+import { readFile, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import type { LineChart } from '../lib/charts.ts'
 import { handleCount, rssBytes } from '../lib/cpu.ts'
 import { Generators } from '../lib/generator.ts'
@@ -11,6 +14,10 @@ const LOAD = { rate: 300, connections: 16 } as const
 const SAMPLES = 60
 /** The first share of the time warms up: heaps grow to their size, code is compiled. */
 const WARM_UP_SHARE = 1 / 3
+/** Looked at once more shortly before the load ends, with the same connections open. */
+const LATE_SHARE = 0.97
+const KEPT_MEMORY = new URL('../idle/kept-memory.ts', import.meta.url).href
+const COLLECTED_WITHIN_MS = 5_000
 
 interface Sample {
   readonly minutes: number
@@ -23,6 +30,8 @@ interface Watched {
   readonly name: string
   readonly pid: number
   readonly samples: Sample[]
+  /** What a full collection left, in MB: after the warm-up, and at the end. */
+  kept: readonly number[]
 }
 
 /** Steady load, and what becomes of memory and handles: of ours, and of a plain proxy of Node's beside it. */
@@ -31,13 +40,39 @@ export const soak: Scenario = {
   modes: ['smoke', 'full'],
   title: 'steady load for --minutes N: RSS and handles over time, least-squares slope',
   async run(bench) {
-    const roads = await bench.roads.make(['tunnel', 'http-proxy'], {})
+    const roads = await withKeptMemory(bench, () => bench.roads.make(['tunnel', 'http-proxy'], {}))
     try {
       return [await measure(bench, roads)]
     } finally {
       await stopRoads(roads)
     }
   },
+}
+
+/** What `start` starts can be asked for what it keeps. */
+async function withKeptMemory<T>({ secrets }: Bench, start: () => Promise<T>): Promise<T> {
+  const { NODE_OPTIONS } = process.env
+  process.env.NODE_OPTIONS = `${NODE_OPTIONS ?? ''} --import=${KEPT_MEMORY}`
+  process.env.SALLYPORT_BENCH_KEPT = secrets.folder
+  try {
+    return await start()
+  } finally {
+    delete process.env.SALLYPORT_BENCH_KEPT
+    if (NODE_OPTIONS === undefined) delete process.env.NODE_OPTIONS
+    else process.env.NODE_OPTIONS = NODE_OPTIONS
+  }
+}
+
+/** In MB; NaN if the process does not answer. */
+async function keptBy(pid: number, folder: string): Promise<number> {
+  const file = join(folder, `kept-${pid}`)
+  await rm(file, { force: true })
+  process.kill(pid, 'SIGUSR2')
+  for (const until = performance.now() + COLLECTED_WITHIN_MS; performance.now() < until; await pause(50)) {
+    const bytes = await readFile(file, 'utf8').catch(() => undefined)
+    if (bytes !== undefined) return Number(bytes) / 1e6
+  }
+  return Number.NaN
 }
 
 async function measure(bench: Bench, roads: readonly Road[]) {
@@ -60,10 +95,20 @@ async function measure(bench: Bench, roads: readonly Road[]) {
   // A generator has one task at a time.
   const second = new Generators('autocannon')
   const loads = [bench.generators.run(load(tunnel)), second.run(load(proxy))] as const
+  const over = new AbortController()
+  const keptAt = async (share: number) => {
+    await pause(durationMs * share, undefined, over)
+    return Promise.all(watched.map(({ pid }) => keptBy(pid, bench.secrets.folder)))
+  }
+  const kept = Promise.all([keptAt(WARM_UP_SHARE), keptAt(LATE_SHARE)])
+  kept.catch(() => {})
   const [result, beside] = await Promise.all(loads).finally(async () => {
     clearInterval(timer)
+    over.abort()
     await second.stop()
   })
+  const [early, late] = await kept
+  for (const [index, each] of watched.entries()) each.kept = [early[index]!, late[index]!]
   const wrong = [result.wrong, 0, beside.wrong]
   const rows = watched.map((process, index) => row(process, wrong[index]!))
   return {
@@ -72,14 +117,17 @@ async function measure(bench: Bench, roads: readonly Road[]) {
     note:
       `1 KB GETs on ${LOAD.connections} connections, corrected for coordinated omission: p50 ${result.p50.toFixed(2)} ms, ` +
       `p99 ${result.p99.toFixed(2)} ms. The slope is that of the least-squares line through RSS after the first third; ` +
-      'noise is the standard error of that slope. The plain proxy of Node beside it, with a load of its own, shows what ' +
-      'the slope of a process is that keeps nothing.',
+      'noise is the standard error of that slope. What is kept is what a full collection leaves on the heap and in buffers, ' +
+      'after that third and at the end: it shows a leak, where RSS shows garbage that waits, too. The plain proxy of ' +
+      'Node beside it, with a load of its own, shows what the slope of a process is that keeps nothing.',
     measured: rows,
     columns: [
       { title: 'RSS MB, third', figure: 'from' },
       { title: 'end', figure: 'to' },
       { title: 'slope MB/min', figure: 'slope' },
       { title: 'noise', figure: 'noise' },
+      { title: 'kept MB, third', figure: 'keptFrom' },
+      { title: 'end', figure: 'keptTo' },
       { title: 'handles, third', figure: 'handlesFrom' },
       { title: 'end', figure: 'handlesTo' },
     ],
@@ -90,15 +138,16 @@ async function measure(bench: Bench, roads: readonly Road[]) {
   }
 }
 
-const watch = (key: string, name: string, pid: number): Watched => ({ key, name, pid, samples: [] })
+const watch = (key: string, name: string, pid: number): Watched => ({ key, name, pid, samples: [], kept: [] })
 
-function row({ key, name, samples }: Watched, wrong: number): Measured {
+function row({ key, name, samples, kept }: Watched, wrong: number): Measured {
   const steady = samples.slice(Math.floor(samples.length * WARM_UP_SHARE))
   const points = steady.map(sample => [sample.minutes, sample.rssMb] as const)
   const [first, last] = [steady[0], steady.at(-1)]
   const figures = {
     ...{ from: first?.rssMb ?? Number.NaN, to: last?.rssMb ?? Number.NaN },
     ...{ slope: slope(points), noise: slopeError(points) },
+    ...{ keptFrom: kept[0] ?? Number.NaN, keptTo: kept[1] ?? Number.NaN },
     ...{ handlesFrom: first?.handles ?? Number.NaN, handlesTo: last?.handles ?? Number.NaN },
   }
   return summary({ key, name }, [{ figures, wrong }])
