@@ -19,6 +19,7 @@ const ROUTER = ['test/security/router.test.ts']
 const ADMIN = ['test/security/admin.test.ts']
 const SEEN_HEADS = ['test/protocol/seen-heads.test.ts']
 const SEEN_BYTES = ['test/protocol/seen-bytes.test.ts']
+const OWN_BYTES = ['test/protocol/own-bytes.test.ts']
 const REMEMBERED = ['test/protocol/remembered.test.ts']
 
 export const MUTATIONS: readonly Mutation[] = [
@@ -596,6 +597,18 @@ export const MUTATIONS: readonly Mutation[] = [
       ],
     ],
     tests: YAMUX,
+  },
+  {
+    defence: 'small chunks that wait for a stream keep their own memory alone',
+    edits: [
+      ['protocol/yamux/send-queue.ts', 'this.#end - this.#first < PASSING_CHUNKS ? chunk : ownBytes(chunk)', 'chunk'],
+    ],
+    tests: OWN_BYTES,
+  },
+  {
+    defence: 'small chunks that wait for a caller or an upstream, too',
+    edits: [['protocol/http1/socket-writer.ts', 'const waits = this.waiting > 0', 'const waits = false']],
+    tests: OWN_BYTES,
   },
   // Router
   {
