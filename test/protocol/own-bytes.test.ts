@@ -1,10 +1,12 @@
 /** What waits keeps no more memory than is counted, whatever it was cut from. */
 import { once } from 'node:events'
+import { connect as connectHttp2, createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
 import { SocketWriter } from '../../protocol/http1/socket-writer.ts'
+import { StreamWriter } from '../../protocol/http2/stream-body.ts'
 import { ownBytes } from '../../protocol/own-bytes.ts'
 import { SendQueue } from '../../protocol/yamux/send-queue.ts'
 
@@ -84,6 +86,27 @@ test.each([
     expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
   } finally {
     close()
+  }
+})
+
+test('chunks that wait for an HTTP/2 stream', async () => {
+  const server = createHttp2Server().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const session = connectHttp2(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  try {
+    const came = once(server, 'stream') as Promise<[ServerHttp2Stream]>
+    // Nobody reads the answer: its window is all that leaves.
+    session.request().pause().end()
+    const [stream] = await came
+    const writer = new StreamWriter(stream, () => {})
+    writer.write(Buffer.alloc(200_000))
+    const before = await arrayBufferBytes()
+    for (let i = 0; i < CHUNKS; i++) writer.write(cut(i))
+    expect(writer.waiting).toBeGreaterThan(CHUNKS * 100)
+    expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
+  } finally {
+    session.destroy()
+    server.close()
   }
 })
 

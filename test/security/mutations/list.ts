@@ -610,6 +610,11 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [['protocol/http1/socket-writer.ts', 'const waits = this.waiting > 0', 'const waits = false']],
     tests: OWN_BYTES,
   },
+  {
+    defence: 'small chunks that wait over HTTP/2, too',
+    edits: [['protocol/http2/stream-body.ts', 'this.waiting === 0 ? given : ownBytes(given)', 'given']],
+    tests: OWN_BYTES,
+  },
   // Router
   {
     defence: 'hop-by-hop removal: what Connection names',
