@@ -226,10 +226,12 @@ describe.runIf(needs('redis'))('with two replicas', () => {
         await client.line(line => line.msg === 'disconnected' && line.session === id)
       }
       expect(audits(south, '/sessions/drain')).toMatchObject([{ from: expect.stringMatching(/^north~/) }])
+      const moved = before.map(({ id }) => id)
+      await until(async () => (await list(north)).filter(({ id }) => !moved.includes(id)).length === 2)
       await type(south, 'revoke', '--runtime', 'demo')
       await client.line(line => line.msg.startsWith('not let in'))
       await until(async () => (await list(north)).length === 0)
-      expect(client.lines.filter(line => line.msg === 'disconnected').length).toBeGreaterThanOrEqual(4)
+      await until(async () => client.lines.filter(line => line.msg === 'disconnected').length >= 4)
       expect(await type(north, 'drain', '--replica', 'south')).toMatch(/^replica south drains: /)
       expect([audits(north, '/drain'), audits(south, '/drain')].map(({ length }) => length)).toEqual([1, 1])
       const nowhere = await typeOn(north, 'drain', '--replica', 'west')
