@@ -1,7 +1,9 @@
 /** The part of a request body that is kept until an answer begins, so that another session can be given the request. */
-
 import type { HeaderList } from '../../protocol/exchange.ts'
 import { ownBytes } from '../../protocol/own-bytes.ts'
+
+/** Kept for longer than what waits to be written: a chunk has at least so large a part of the memory that it keeps. */
+const LEAST_SHARE = 1 / 2
 
 /** Bytes kept by all exchanges together. */
 export class ReplayBudget {
@@ -69,7 +71,7 @@ export class Replay {
     }
     this.bytes += length
     this.#budget.used += length
-    const kept = ownBytes(chunk)
+    const kept = ownBytes(chunk, LEAST_SHARE)
     if (this.#chunks === undefined) this.#chunks = [kept]
     else this.#chunks.push(kept)
   }
