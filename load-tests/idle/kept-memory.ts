@@ -4,21 +4,11 @@
  */
 import { renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
+import { liveBytes } from '../lib/garbage.ts'
 
 const file = join(process.env.SALLYPORT_BENCH_KEPT!, `kept-${process.pid}`)
-setFlagsFromString('--expose-gc')
-const collect = runInNewContext('gc') as () => void
-setFlagsFromString('--no-expose-gc')
 
 process.on('SIGUSR2', async () => {
-  // Buffers are given back in a turn behind the one that found them dead.
-  for (let i = 0; i < 3; i++) {
-    collect()
-    await new Promise(setImmediate)
-  }
-  const { heapUsed, external } = process.memoryUsage()
-  writeFileSync(`${file}.new`, String(heapUsed + external))
+  writeFileSync(`${file}.new`, String(await liveBytes()))
   renameSync(`${file}.new`, file)
 })

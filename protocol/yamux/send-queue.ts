@@ -7,10 +7,10 @@ export const LARGE_CHUNK_BYTES = 16 * 1024
 /** Chunks up to here are kept as text, joined with text before them that is as short. */
 const TINY_CHUNK_BYTES = 64
 
-type Chunk = Uint8Array | string
-
 /** A head and a small body leave in the turn that they came in; chunks behind them are likely to wait. */
 const PASSING_CHUNKS = 4
+
+type Chunk = Uint8Array | string
 
 const EMPTY = ''
 const COMPACT_AT = 64
@@ -25,7 +25,6 @@ export class SendQueue {
   #offset = 0
 
   push(given: Chunk): void {
-    // A flood of tiny chunks becomes one text: an object for each would cost far more than its bytes.
     const chunk = typeof given === 'string' ? given : this.#kept(given)
     this.bytes += chunk.length
     const last = this.#end - 1
@@ -40,6 +39,7 @@ export class SendQueue {
   }
 
   #kept(chunk: Uint8Array): Chunk {
+    // A flood of tiny chunks becomes one text: an object for each would cost far more than its bytes.
     if (chunk.length <= TINY_CHUNK_BYTES) return latin1(chunk)
     return this.#end - this.#first < PASSING_CHUNKS ? chunk : ownBytes(chunk)
   }

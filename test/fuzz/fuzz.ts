@@ -1,6 +1,5 @@
 /** Runs targets for so many executions or so long, and stops a target at its first find. */
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
+import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import { Broken } from './holds.ts'
 import { Random } from './random.ts'
 import { failure, shrink } from './shrink.ts'
@@ -67,20 +66,4 @@ async function once(target: Target, input: Buffer): Promise<Find | undefined> {
 function leak(target: Target, bytes: number): Find {
   const error = new Broken(`live bytes grew by ${bytes}`)
   return { target: target.name, input: Buffer.alloc(0), original: Buffer.alloc(0), error }
-}
-
-let collect: (() => void) | undefined
-
-async function liveBytes(): Promise<number> {
-  if (collect === undefined) {
-    setFlagsFromString('--expose-gc')
-    collect = runInNewContext('gc') as () => void
-  }
-  // Buffers are given back in a turn behind the one that found them dead.
-  for (let i = 0; i < 3; i++) {
-    collect()
-    await new Promise(resolve => setImmediate(resolve))
-  }
-  const { heapUsed, external } = process.memoryUsage()
-  return heapUsed + external
 }

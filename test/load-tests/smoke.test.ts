@@ -1,10 +1,11 @@
 /** A run of seconds over the roads: every answer is there and right. How quick it was is nobody's business here. */
 import { execFile, spawn } from 'node:child_process'
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { processTree } from '../../load-tests/lib/cpu.ts'
 import type { Report } from '../../load-tests/lib/report.ts'
 import { wrongOf } from '../../load-tests/lib/section.ts'
 import { long, needs } from '../support/needs.ts'
@@ -45,14 +46,6 @@ test.each([
   expect(text).toContain(sentence)
 })
 
-/** All processes below one, as /proc has them. */
-function descendants(pid: number): number[] {
-  const children = readdirSync(`/proc/${pid}/task`).flatMap(thread =>
-    readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
-  )
-  return children.flatMap(child => [child, ...descendants(child)])
-}
-
 /** A zombie is gone: it waits for nothing but its parent. */
 function isAlive(pid: number): boolean {
   try {
@@ -69,7 +62,7 @@ test.runIf(needs('nginx', 'setpriv'))(
     let said = ''
     run.stderr.on('data', text => (said += text))
     await expect.poll(() => said, { timeout: 30_000 }).toMatch(/ soak$/m)
-    const started = descendants(run.pid!)
+    const [, ...started] = processTree(run.pid!)
     // nginx and its worker, the app, the pair, the proxy, and two generators.
     expect(started.length).toBeGreaterThanOrEqual(7)
     run.kill('SIGKILL')

@@ -2,16 +2,12 @@
 import { once } from 'node:events'
 import { connect as connectHttp2, createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
+import { collectGarbage } from '../../load-tests/lib/garbage.ts'
 import { SocketWriter } from '../../protocol/http1/socket-writer.ts'
 import { StreamWriter } from '../../protocol/http2/stream-body.ts'
 import { ownBytes } from '../../protocol/own-bytes.ts'
 import { SendQueue } from '../../protocol/yamux/send-queue.ts'
-
-setFlagsFromString('--expose-gc')
-const collect = runInNewContext('gc') as () => void
 
 const SLAB_BYTES = 64 * 1024
 const CHUNKS = 500
@@ -22,11 +18,7 @@ function cut(value: number): Uint8Array {
 }
 
 async function arrayBufferBytes(): Promise<number> {
-  // Buffers are given back in a turn behind the one that found them dead.
-  for (let i = 0; i < 3; i++) {
-    collect()
-    await new Promise(setImmediate)
-  }
+  await collectGarbage()
   return process.memoryUsage().arrayBuffers
 }
 
