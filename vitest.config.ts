@@ -14,6 +14,7 @@ export default defineConfig({
       },
       { extends: true, test: { name: 'heavy', include: HEAVY, maxWorkers: 1, sequence: { groupOrder: 1 } } },
     ],
+    setupFiles: 'test/support/strict-subset.ts',
     pool: 'forks',
     maxWorkers: 2,
     testTimeout: 20_000,

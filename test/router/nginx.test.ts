@@ -285,7 +285,8 @@ describe.runIf(needs('nginx'))('behind a real nginx', () => {
     row('response trailers', async () => {
       onRaw = socket =>
         socket.end('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx-sum: 1\r\n\r\n')
-      expect(await ask('/raw/trailers')).toMatchObject({ text: 'a', trailers: {} })
+      const { text, trailers } = await ask('/raw/trailers')
+      expect([text, trailers]).toEqual(['a', {}])
     })
 
     row('request trailers', async () => {
