@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi 
 import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
 import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
-import { Running } from './process.ts'
+import { type LogLine, Running } from './process.ts'
 import { sallyport } from './run.ts'
 
 // Each starts several processes, and other suites may run beside.
@@ -77,8 +77,12 @@ async function type(server: Running, ...words: string[]): Promise<string> {
   return out
 }
 
-const audits = (server: Running, action: string) =>
-  server.lines.filter(line => line.audit === true && line.action === action)
+/** What the server's log says of `action`, once it says so: the answer to a command may come before. */
+async function audits(server: Running, action: string) {
+  const says = (line: LogLine) => line.audit === true && line.action === action
+  await server.line(says)
+  return server.lines.filter(says)
+}
 
 /** Resolves once `holds`. */
 async function until(holds: () => Promise<boolean>): Promise<void> {
@@ -124,7 +128,7 @@ describe('by hand', () => {
     const after = (await list(server)).map(({ id }) => id)
     expect(after.length).toBeGreaterThanOrEqual(2)
     expect(after.filter(id => before.includes(id))).toEqual([])
-    expect(audits(server, '/sessions/drain')).toMatchObject([
+    expect(await audits(server, '/sessions/drain')).toMatchObject([
       { who: expect.stringContaining('@'), from: '127.0.0.1', body: { runtime: 'demo', reason: 'spring cleaning' } },
     ])
   })
@@ -136,7 +140,7 @@ describe('by hand', () => {
     await type(server, 'sessions', 'close', '--session', session!.id)
     await client.line(line => line.msg === 'disconnected' && line.session === session!.id)
     await client.line(line => line.msg === 'connected' && client.lines.indexOf(line) > 3)
-    expect(audits(server, '/sessions/close')).toMatchObject([{ body: { session: session!.id } }])
+    expect(await audits(server, '/sessions/close')).toMatchObject([{ body: { session: session!.id } }])
     const again = await typeOn(server, 'sessions', 'close', '--session', session!.id)
     expect(again).toMatchObject({ code: 1, notes: `sallyport: there is no session ${session!.id}\n` })
     expect((await typeOn(server, 'sessions', 'close', '--runtime', 'nobody')).code).toBe(1)
@@ -152,7 +156,7 @@ describe('by hand', () => {
     expect((await list(server)).map(({ runtime }) => runtime)).toEqual(['demo', 'demo'])
     expect(good.lines.some(line => line.msg === 'disconnected')).toBe(false)
     expect(readFileSync(file('revoked.json'), 'utf8')).toContain('token-of-other')
-    expect(audits(server, '/revoke')).toMatchObject([{ body: { tokenId: 'token-of-other' } }])
+    expect(await audits(server, '/revoke')).toMatchObject([{ body: { tokenId: 'token-of-other' } }])
     await server.end('SIGTERM')
     const next = startServer()
     const { token } = await createToken({ key: keys.privateJwk, runtime: 'other', ttl: '1h', id: 'token-of-other' })
@@ -173,7 +177,7 @@ describe('by hand', () => {
     await client.line(line => line.msg === 'disconnected')
     expect((await fetch(`http://${await server.address('health')}/readyz`)).status).toBe(503)
     expect((await fetch(`http://${await server.address('health')}/livez`)).status).toBe(200)
-    expect(audits(server, '/drain')).toHaveLength(1)
+    expect(await audits(server, '/drain')).toHaveLength(1)
     expect(await server.end('SIGTERM')).toBe(0)
   })
 })
@@ -225,7 +229,7 @@ describe.runIf(needs('redis'))('with two replicas', () => {
         expect(out).toContain(`session ${id} on replica ${replica}: asked to move\n`)
         await client.line(line => line.msg === 'disconnected' && line.session === id)
       }
-      expect(audits(south, '/sessions/drain')).toMatchObject([{ from: expect.stringMatching(/^north~/) }])
+      expect(await audits(south, '/sessions/drain')).toMatchObject([{ from: expect.stringMatching(/^north~/) }])
       const moved = before.map(({ id }) => id)
       await until(async () => (await list(north)).filter(({ id }) => !moved.includes(id)).length === 2)
       await type(south, 'revoke', '--runtime', 'demo')
@@ -233,7 +237,8 @@ describe.runIf(needs('redis'))('with two replicas', () => {
       await until(async () => (await list(north)).length === 0)
       await until(async () => client.lines.filter(line => line.msg === 'disconnected').length >= 4)
       expect(await type(north, 'drain', '--replica', 'south')).toMatch(/^replica south drains: /)
-      expect([audits(north, '/drain'), audits(south, '/drain')].map(({ length }) => length)).toEqual([1, 1])
+      const drains = await Promise.all([audits(north, '/drain'), audits(south, '/drain')])
+      expect(drains.map(({ length }) => length)).toEqual([1, 1])
       const nowhere = await typeOn(north, 'drain', '--replica', 'west')
       expect([nowhere.code, nowhere.notes]).toEqual([1, expect.stringContaining('no replica west has answered')])
     } finally {
