@@ -3,7 +3,7 @@ import { createServer as createHttp, type IncomingMessage } from 'node:http'
 import { createServer as createHttps, type ServerOptions } from 'node:https'
 import { type AddressInfo, connect, createServer as createTcp, type Server, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { type WebSocket, WebSocketServer } from 'ws'
 import { createAuthority, createClientCertificate, createServerCertificate } from '../../certs/index.ts'
 import { type DialOptions, dial } from '../../client/dial.ts'
@@ -40,9 +40,9 @@ interface Endpoint {
   readonly requests: IncomingMessage[]
 }
 
-/** A control endpoint that lets everybody in, or answers with what `refuse` gives. */
+/** A control endpoint that lets everybody in, or answers with what `refuse` gives; null: the test answers. */
 async function endpoint(
-  options: { tls?: ServerOptions | false; protocol?: string | false; refuse?: string } = {},
+  options: { tls?: ServerOptions | false; protocol?: string | false; refuse?: string | null } = {},
 ): Promise<Endpoint> {
   const server = options.tls === false ? createHttp() : createHttps({ ...secrets.server, ...options.tls })
   const requests: IncomingMessage[] = []
@@ -50,6 +50,7 @@ async function endpoint(
   const webSockets = new WebSocketServer({ noServer: true, handleProtocols })
   server.on('upgrade', (request, socket, head) => {
     requests.push(request)
+    if (options.refuse === null) return
     if (options.refuse !== undefined) socket.end(options.refuse)
     else webSockets.handleUpgrade(request, socket, head, ws => ws.on('error', () => {}))
   })
@@ -169,9 +170,14 @@ describe('a dial that fails', () => {
   })
 
   it('reads an endless answer no further than it must', async () => {
-    const refuse = `HTTP/1.1 200 OK\r\n\r\n${'x'.repeat(100_000)}`
-    const { port } = await endpoint({ refuse })
-    expect(await failure(optionsFor(port))).toContain('answered 200 instead of opening a WebSocket')
+    const { port, requests } = await endpoint({ refuse: null })
+    const failed = failure(optionsFor(port))
+    await vi.waitUntil(() => requests.length > 0, 10_000)
+    // It never ends: neither by its length nor with its connection.
+    const { socket } = requests[0]!
+    socket.on('error', () => {})
+    socket.write(`HTTP/1.1 403 Forbidden\r\ncontent-length: 1000000\r\n\r\n${'x'.repeat(100_000)}`)
+    expect(await failed).toContain('refused (403)')
   })
 
   it.each([['chat'], [false]])('names another subprotocol (%s)', async protocol => {

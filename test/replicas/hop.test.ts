@@ -402,16 +402,6 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       await Promise.all([closing, closed.promise])
     })
 
-    test('D3: a certificate of the same authority for another name is not let in', async () => {
-      await start()
-      await dial(far)
-      const { authority } = await makeWorld()
-      const made = await createServerCertificate(authority, { hosts: ['localhost'] })
-      const session = await asReplica(far, { cert: made.certificate, key: made.key }).catch(() => undefined)
-      if (session !== undefined) expect(await ask(session, { hops: 1, epoch: 1 })).not.toBe('200')
-      expect(far.stats().peers!.taken).toBe(0)
-    })
-
     test('D3: a forged entry leads nowhere: who listens there must show the certificate of a replica', async () => {
       near = await replicas.add()
       const { authority } = await makeWorld()

@@ -6,6 +6,7 @@ import { CompactSign, importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/control.ts'
+import { noLogger } from '../../protocol/log.ts'
 import type { Server } from '../../server/server.ts'
 import {
   always,
@@ -380,6 +381,20 @@ describe('W6 a session ends with its token', () => {
     revoked = true
     await vi.advanceTimersByTimeAsync(10_000)
     expect((await client.closed).code).toBe(4401)
+  })
+
+  test.each(['a rule', 'a hook'])('a fresh token that %s has revoked renews no session', async by => {
+    const said: object[] = []
+    const jwks = (await makeWorld()).keys.jwks
+    const isRevoked = async ({ tokenId }: { tokenId?: string | undefined }) => by === 'a hook' && tokenId === 'stolen'
+    await start({ auth: { jwks, isRevoked }, logger: { ...noLogger, warn: fields => void said.push(fields) } })
+    const client = await dial(server, { token: await token('demo', { id: 'own', ttl: '1h' }) })
+    const [before] = server.sessions()
+    if (by === 'a rule') await server.revoke({ tokenId: 'stolen' })
+    client.session.control({ type: 'reauth', token: await token('demo', { id: 'stolen', ttl: '2h' }) })
+    await client.message('reauth-refused')
+    expect(said).toMatchObject([{ check: 'revoked: the token is revoked' }])
+    expect(server.sessions()).toMatchObject([{ state: 'open', tokenEndsAt: before!.tokenEndsAt }])
   })
 
   test('a hook that fails refuses new clients, and cuts no live one', async () => {

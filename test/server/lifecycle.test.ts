@@ -207,6 +207,25 @@ describe('the life of a session', () => {
     await client.message('reauth-refused')
   })
 
+  test('tokens in band are checked at a pace, however patiently they come', async () => {
+    let checked = 0
+    const { jwks } = (await makeWorld()).keys
+    server = await startServer({ auth: { jwks, isRevoked: async () => ++checked < 0 } })
+    const client = await dial(server)
+    const fresh = await token('demo')
+    const refused = client.message('reauth-refused')
+    let sent = 0
+    // Each waits for the answer to the one before. A second gives one more.
+    for (let last = ''; last !== 'reauth-refused'; sent++) {
+      expect(sent).toBeLessThan(300)
+      client.session.control({ type: 'reauth', token: fresh })
+      last = (await Promise.race([client.message('reauth-ok'), refused])).type
+    }
+    expect(sent).toBeGreaterThan(100)
+    expect(checked).toBe(sent)
+    expect(client.session.closed).toBe(false)
+  })
+
   test('W4 a flood of control messages ends the session', async () => {
     server = await startServer()
     const client = await dial(server)

@@ -3,11 +3,13 @@ import { createPrivateKey } from 'node:crypto'
 import type { CertificateAndKey } from '../../certs/index.ts'
 import { DAY_MS, EC_P256, generateEcKeys, loadX509, privateKeyToPem } from '../../certs/x509.ts'
 
+type Usage = 'clientAuth' | 'serverAuth' | 'codeSigning'
+
 export interface OddCertificate {
   readonly commonName?: string
   readonly names?: readonly { type: 'dns' | 'ip' | 'url'; value: string }[]
   /** Default `clientAuth`. */
-  readonly usage?: 'clientAuth' | 'serverAuth' | 'codeSigning'
+  readonly usage?: Usage | readonly Usage[]
   readonly isAuthority?: boolean
   /** Days from now. */
   readonly from?: number
@@ -33,7 +35,7 @@ export async function oddCertificate(
     signingAlgorithm: EC_P256,
     extensions: [
       new x509.BasicConstraintsExtension(isAuthority, undefined, true),
-      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage[usage]]),
+      new x509.ExtendedKeyUsageExtension([usage].flat().map(one => x509.ExtendedKeyUsage[one as Usage])),
       ...(names.length === 0 ? [] : [new x509.SubjectAlternativeNameExtension([...names])]),
     ],
   })
