@@ -1,6 +1,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
+import { canonicalAddress } from '../protocol/address.ts'
 import type { Logger } from '../protocol/log.ts'
+import { type Guest, Places } from '../protocol/places.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
 import { act } from './actions.ts'
 import { type AdminSource, NOT_FOUND, type Page, protectedPage, publicPage, TEXT } from './page.ts'
@@ -67,15 +69,52 @@ function isRead(request: IncomingMessage): boolean {
 
 type Answer = (request: IncomingMessage, path: string) => Promise<Page>
 
+/** Connections of one listener. */
+const MAX_CONNECTIONS = 64
+
+/** A connection; it is idle but while we make an answer, so that whoever is slow to ask or to read gives way to others. */
+class Visitor implements Guest {
+  readonly address: string
+  readonly #socket: Socket
+  answering = 0
+
+  constructor(socket: Socket) {
+    this.address = canonicalAddress(socket.remoteAddress ?? '')
+    this.#socket = socket
+  }
+
+  get idle(): boolean {
+    return this.answering === 0
+  }
+
+  destroy(): void {
+    this.#socket.destroy()
+  }
+}
+
 async function listen(options: ListenerOptions, answer: Answer): Promise<AdminListener> {
   const server = createServer({ maxHeaderSize: 16_384, headersTimeout: 10_000, requestTimeout: 20_000 })
-  server.maxConnections = 64
+  const places = new Places(MAX_CONNECTIONS)
+  const visitors = new WeakMap<Socket, Visitor>()
   server.keepAliveTimeout = 30_000
+  server.on('connection', socket => {
+    const visitor = new Visitor(socket)
+    if (!places.makeRoom(visitor.address)) {
+      socket.destroy()
+      return
+    }
+    places.add(visitor)
+    visitors.set(socket, visitor)
+    socket.once('close', () => places.delete(visitor))
+  })
   server.on('request', (request, response) => {
     const path = (request.url ?? '/').split('?', 1)[0]!
+    const visitor = visitors.get(request.socket)!
+    visitor.answering++
     answer(request, path)
       .catch(() => FAILED)
       .then(page => {
+        visitor.answering--
         request.resume()
         send(response, request, page)
       })

@@ -1,4 +1,5 @@
 /** IP addresses and networks as bytes: canonical text (RFC 5952) and CIDR membership. */
+import { Buffer } from 'node:buffer'
 import { isIPv4, isIPv6 } from 'node:net'
 
 /** 4 or 16 bytes; an IPv4-mapped IPv6 address is 4. A zone (`%eth0`) is dropped. Undefined if it is no address. */
@@ -67,6 +68,14 @@ function formatIPv6(bytes: Uint8Array): string {
   const hex = groups.map(group => group.toString(16))
   if (runStart < 0) return hex.join(':')
   return `${hex.slice(0, runStart).join(':')}::${hex.slice(runStart + runLength).join(':')}`
+}
+
+/** What one host can have to itself, as a key: an IPv4 address, or the /64 of an IPv6 address. */
+export function networkOf(address: string): string {
+  if (!address.includes(':')) return address
+  const bytes = parseAddress(address)
+  if (bytes === undefined) return address
+  return bytes.length === 4 ? bytes.join('.') : Buffer.from(bytes.subarray(0, 8)).toString('hex')
 }
 
 interface Cidr {

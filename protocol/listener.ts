@@ -1,7 +1,7 @@
 /** Listens on TCP, with or without TLS, and serves HTTP on what is accepted. */
 import { createServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket, type TlsOptions, type Server as TlsServer } from 'node:tls'
-import type { Cidrs } from './address.ts'
+import { type Cidrs, canonicalAddress } from './address.ts'
 import { ConnectionSet } from './connection-set.ts'
 import type { SallyportError } from './errors.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from './exchange.ts'
@@ -45,7 +45,7 @@ export interface ListenerOptions {
    */
   http2?: boolean | undefined
   limits?: Partial<HttpLimits> | undefined
-  /** More are closed as they come; default 10,000. */
+  /** Default 10,000. One more ends an idle one of the network that has most, or is closed as it comes ({@link Places}). */
   maxConnections?: number | undefined
   logger?: Logger | undefined
   /** Called for each accepted connection; false closes it at once. */
@@ -83,18 +83,20 @@ class HttpListener implements Listener {
   readonly #options: ListenerOptions
   readonly #handler: Handler
   readonly #logger: Logger
-  readonly #connections = new ConnectionSet()
+  readonly #connections: ConnectionSet
   readonly #dates = new DateClock()
   readonly #reader = new SocketReader()
   readonly #server: Server | TlsServer
   /** Connections under TLS that are in the midst of a handshake, and others of which we do not know yet what they speak. */
-  readonly #newcomers = new Newcomers(this.#connections)
+  readonly #newcomers: Newcomers
   #closed = false
   readonly #headMs: number
   readonly #http2: boolean
 
   constructor(options: ListenerOptions) {
     this.#options = options
+    this.#connections = new ConnectionSet(options.maxConnections ?? MAX_CONNECTIONS)
+    this.#newcomers = new Newcomers(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
     this.#handler = options.trustedProxies === undefined ? options.handler : believing(options)
     this.#logger = options.logger ?? noLogger
@@ -103,7 +105,6 @@ class HttpListener implements Listener {
       this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could end this version of Node')
     }
     this.#server = options.tls === undefined ? this.#plainServer() : this.#tlsServer(options.tls)
-    this.#server.maxConnections = options.maxConnections ?? MAX_CONNECTIONS
     this.#server.on('error', error => this.#logger.error({ detail: error.message }, 'listener failed'))
   }
 
@@ -137,11 +138,10 @@ class HttpListener implements Listener {
   }
 
   #admit(socket: Socket): boolean {
-    if (this.#closed || this.#options.onConnection?.(socket) === false) {
-      socket.destroy()
-      return false
-    }
-    return true
+    const welcome = !this.#closed && this.#options.onConnection?.(socket) !== false
+    if (welcome && this.#connections.makeRoom(canonicalAddress(socket.remoteAddress ?? ''))) return true
+    socket.destroy()
+    return false
   }
 
   async bind(host: string, port: number): Promise<void> {

@@ -3,6 +3,7 @@
  * request that may be on its way.
  */
 import type { Socket } from 'node:net'
+import { canonicalAddress } from './address.ts'
 import type { ConnectionSet, ManagedConnection } from './connection-set.ts'
 
 export class Newcomers {
@@ -36,12 +37,14 @@ export class Newcomers {
 }
 
 class Newcomer implements ManagedConnection {
-  /** Nobody knows yet. */
-  readonly idle = false
+  readonly address: string
+  /** As far as anybody knows. */
+  readonly idle = true
   readonly #socket: Socket
   #timer: NodeJS.Timeout | undefined
 
   constructor(socket: Socket) {
+    this.address = canonicalAddress(socket.remoteAddress ?? '')
     this.#socket = socket
   }
 

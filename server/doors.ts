@@ -24,8 +24,6 @@ export interface DoorsOptions extends Omit<EndpointOptions, 'control' | 'tls' | 
 
 /** How long closed sessions may take to say goodbye. */
 const GOODBYE_MS = 1000
-/** Of callers, where they share their address with clients. */
-const MAX_EDGE_CONNECTIONS = 10_000
 
 export class Doors {
   readonly #options: DoorsOptions
@@ -92,7 +90,6 @@ export class Doors {
     })
     const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true }
     this.#front = createNetServer(options, socket => front.accept(socket))
-    this.#front.maxConnections = MAX_EDGE_CONNECTIONS + this.#settings.limits.sessions
     return listenOn(this.#front, host, port, this.#settings.logger)
   }
 

@@ -3,6 +3,7 @@
  * to the control endpoint or to the public edge, so that TLS 1.3 only and client certificates hold for one name alone.
  */
 import type { Socket } from 'node:net'
+import { Places } from '../protocol/places.ts'
 import { MAX_CLIENT_HELLO_BYTES, readServerName } from './socket/client-hello.ts'
 import { lookAtFirstBytes } from './socket/first-bytes.ts'
 
@@ -13,33 +14,25 @@ export interface FrontOptions {
   readonly controlName: string
   readonly control: (socket: Socket) => void
   readonly edge: (socket: Socket) => void
-  /** Connections whose ClientHello has not come yet; more are closed at once. Default 4,096. */
+  /** Connections whose ClientHello has not come yet. Default 4,096. */
   readonly maxPending?: number
 }
 
 export class Front {
   readonly #options: FrontOptions
-  #pending = 0
+  readonly #pending: Places
 
   constructor(options: FrontOptions) {
     this.#options = options
+    this.#pending = new Places(options.maxPending ?? 4096)
   }
 
   /** Takes an accepted connection that nobody has read from. */
   accept(socket: Socket): void {
     socket.on('error', ignore)
-    if (this.#pending >= (this.#options.maxPending ?? 4096)) {
-      socket.destroy()
-      return
-    }
-    this.#pending++
-    let leave: (() => void) | undefined = () => {
-      this.#pending--
-      leave = undefined
-    }
-    socket.once('close', () => leave?.())
     let name: string | undefined
     lookAtFirstBytes(socket, {
+      places: this.#pending,
       deadlineMs: HELLO_DEADLINE_MS,
       maxBytes: MAX_CLIENT_HELLO_BYTES,
       look: bytes => {
@@ -49,7 +42,6 @@ export class Front {
         return 0
       },
       done: () => {
-        leave?.()
         if (name === this.#options.controlName) this.#options.control(socket)
         else this.#options.edge(socket)
       },

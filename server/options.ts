@@ -74,11 +74,12 @@ export interface ServerLimits {
   readonly handshakeMs?: number | undefined
   /** Share of event-loop time that handshakes may take, 0 to 1. Default 0.3. */
   readonly handshakeBudget?: number | undefined
-  /** Clients that wait for their handshake. Default 4,096. */
+  /** Clients that wait for their handshake; one more replaces one of the network that has most. Default 4,096. */
   readonly handshakesWaiting?: number | undefined
-  /** The same for one address. Default 256. */
+  /** The same for one address (IPv6: one /64). Default 256. */
   readonly handshakesWaitingPerAddress?: number | undefined
-  /** Handshakes begun whose client has not said hello; one more ends the oldest. Default 1,024. */
+  /** Handshakes begun whose client has not said hello; one more ends the oldest of the network that has
+   * most. Default 1,024. */
   readonly handshakesUnderWay?: number | undefined
   /** Sessions of all runtimes. Default 20,000. */
   readonly sessions?: number | undefined

@@ -114,12 +114,20 @@ export const serverSettings = {
   'hold.bytes': setting(kinds.bytes, '64MiB', 'Bytes of their bodies.'),
   'limits.handshake': setting(kinds.duration, '10s', "From a client's first byte to its hello."),
   'limits.handshake-budget': setting(kinds.share, '0.3', 'Share of event-loop time that handshakes may take.'),
-  'limits.handshakes-waiting': setting(kinds.integer(1, 1_000_000), '4096', 'Clients that wait for their handshake.'),
-  'limits.handshakes-waiting-per-address': setting(kinds.integer(1, 1_000_000), '256', 'The same for one address.'),
+  'limits.handshakes-waiting': setting(
+    kinds.integer(1, 1_000_000),
+    '4096',
+    'Clients that wait for their handshake; one more replaces one of the network that has most.',
+  ),
+  'limits.handshakes-waiting-per-address': setting(
+    kinds.integer(1, 1_000_000),
+    '256',
+    'The same for one address (IPv6: one /64).',
+  ),
   'limits.handshakes-under-way': setting(
     kinds.integer(8, 1_000_000),
     '1024',
-    'Clients whose handshake has begun and that have not said hello; one more ends the oldest.',
+    'Clients whose handshake has begun and that have not said hello; one more ends the oldest of the network that has most.',
   ),
   'limits.sessions': setting(kinds.integer(1, 1_000_000), '20000', 'Sessions of all runtimes.'),
   'limits.sessions-per-runtime': setting(kinds.integer(1, 10_000), '64', 'Sessions of one runtime.'),

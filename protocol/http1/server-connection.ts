@@ -77,7 +77,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #onBadRequest: Http1ServerOptions['onBadRequest']
   readonly #corsOf: Http1ServerOptions['corsOf']
   readonly #encrypted: boolean
-  readonly #peerAddress: string
+  readonly address: string
   readonly #writer: SocketWriter
   readonly #parser: HeadParser
   readonly #body: BodyReader
@@ -114,7 +114,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#onBadRequest = options.onBadRequest
     this.#corsOf = options.corsOf
     this.#encrypted = options.encrypted ?? 'encrypted' in socket
-    this.#peerAddress = canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? '')
+    this.address = canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? '')
     this.#writer = new SocketWriter(socket, this)
     this.#parser = new HeadParser(this.#limits, false)
     this.#body = new BodyReader(this, this.#limits, 'bad-request')
@@ -201,7 +201,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const fields = this.#parser.requestLine(bytes, start, end + 2)
     if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
     this.#parser.fields(bytes, fields, end + 2)
-    const head = requestHead(this.#parser.head, this.#peerAddress, this.#encrypted)
+    const head = requestHead(this.#parser.head, this.address, this.#encrypted)
     this.#unread.keep(bytes, end + HEAD_END.length)
     this.#begin(head)
     return true
@@ -415,8 +415,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const { bytes } = this.#unread
     this.#unread.clear()
     this.#body.stop()
-    this.#onBadRequest?.(error, this.#peerAddress)
-    this.#logger.debug({ peer: this.#peerAddress, code: error.reason, detail: error.message }, 'request refused')
+    this.#onBadRequest?.(error, this.address)
+    this.#logger.debug({ peer: this.address, code: error.reason, detail: error.message }, 'request refused')
     const exchange = this.#exchange
     if (exchange !== undefined && !exchange.ended) {
       exchange.takeSink()?.abort(error)
@@ -479,7 +479,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   readonly #onError = (error: Error): void => {
-    this.#logger.debug({ peer: this.#peerAddress, detail: error.message }, 'downstream connection broke')
+    this.#logger.debug({ peer: this.address, detail: error.message }, 'downstream connection broke')
   }
 
   readonly #onClose = (): void => {
@@ -589,7 +589,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #onBodyTimeout = (): void => this.#refuse(new SallyportError('request-timeout'))
 
   readonly #onStalled = (): void => {
-    this.#logger.debug({ peer: this.#peerAddress }, 'the caller stopped reading')
+    this.#logger.debug({ peer: this.address }, 'the caller stopped reading')
     resetSocket(this.#socket)
     this.#gone()
   }

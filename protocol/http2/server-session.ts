@@ -181,6 +181,10 @@ class Http2ServerSession implements ManagedConnection {
     this.#options.connections?.delete(this)
   }
 
+  get address(): string {
+    return this.#peer.address
+  }
+
   get idle(): boolean {
     return this.#exchanges.size + this.#arrivals.length === 0
   }

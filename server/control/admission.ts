@@ -1,10 +1,13 @@
 /**
  * Paces handshakes by a budget of event-loop time. A connection waits in silence until its first bytes come; from then on
- * it waits for its turn, which goes round the addresses. Both kinds are bounded together, in all and per address.
+ * it waits for its turn, which goes round the networks. Both kinds are bounded together, in all and per network.
  *
  * The budget fills with the clock, at `share` milliseconds per millisecond, and every piece of handshake work is charged
  * as it was measured, afterwards: it may go below zero, and nobody is let in until it is above again.
  */
+import { networkOf } from '../../protocol/address.ts'
+import { type Guest, Places } from '../../protocol/places.ts'
+
 export interface AdmissionOptions {
   /** Share of the event loop's time, 0 to 1. */
   readonly share: number
@@ -14,19 +17,10 @@ export interface AdmissionOptions {
   readonly now: () => number
 }
 
-/** What waits: a connection that was accepted. */
-export interface Candidate {
-  readonly address: string
+/** What waits: a connection that was accepted. It is idle while it is silent, and its place is lost where it is destroyed. */
+export interface Candidate extends Guest {
   /** Begins the handshake. */
   admit(): void
-  /** Closes the connection: there is no room. */
-  refuse(): void
-}
-
-/** Those of one address, in the order in which they came. */
-interface Place {
-  readonly silent: Set<Candidate>
-  readonly ready: Set<Candidate>
 }
 
 /** Unused time is kept up to this: what a burst after silence may take at once. */
@@ -36,65 +30,47 @@ const MAX_UNCHARGED = 8
 
 export class Admission {
   readonly #options: AdmissionOptions
-  readonly #places = new Map<string, Place>()
-  /** Addresses with somebody who is ready; a Map keeps the order of their turns. */
-  readonly #round = new Map<string, Place>()
-  #waitingCount = 0
+  readonly #places: Places
+  /** By network, those that are ready; a Map keeps the order of their turns. */
+  readonly #round = new Map<string, Set<Candidate>>()
   #budgetMs = BURST_MS
   #filledAt: number
   #uncharged = 0
   #timer: NodeJS.Timeout | undefined
-  /** Connections refused because there was no room. */
-  refused = 0
 
   constructor(options: AdmissionOptions) {
     this.#options = options
+    this.#places = new Places(options.maxWaiting, options.maxPerAddress)
     this.#filledAt = options.now()
   }
 
   get waiting(): number {
-    return this.#waitingCount
+    return this.#places.size
   }
 
-  /** Gives the candidate a place among the silent, or refuses it or another one. False if it was refused. */
+  /** Gives the candidate a place among the silent, if need be another one's. False if there is none. */
   add(candidate: Candidate): boolean {
-    const { address } = candidate
-    const count = countOf(this.#places.get(address))
-    const full = this.#waitingCount >= this.#options.maxWaiting && !this.#makeRoom(count)
-    if (full || count >= this.#options.maxPerAddress) {
-      this.#refuse(candidate)
-      return false
-    }
-    let place = this.#places.get(address)
-    if (place === undefined) {
-      place = { silent: new Set(), ready: new Set() }
-      this.#places.set(address, place)
-    }
-    place.silent.add(candidate)
-    this.#waitingCount++
+    if (!this.#places.makeRoom(candidate.address)) return false
+    this.#places.add(candidate)
     return true
   }
 
   /** The candidate's first bytes are there: it is let in now, or when its turn comes. */
   ready(candidate: Candidate): void {
-    const place = this.#places.get(candidate.address)
-    if (place?.silent.delete(candidate) !== true) return
-    place.ready.add(candidate)
-    if (place.ready.size === 1) this.#round.set(candidate.address, place)
+    const network = networkOf(candidate.address)
+    const others = this.#round.get(network)
+    if (others === undefined) this.#round.set(network, new Set([candidate]))
+    else others.add(candidate)
     this.#run()
   }
 
-  /** Takes a candidate out that left by itself. */
+  /** Takes a candidate out that left, or had to. */
   remove(candidate: Candidate): void {
-    const place = this.#places.get(candidate.address)
-    if (place === undefined || !(place.silent.delete(candidate) || place.ready.delete(candidate))) return
-    this.#waitingCount--
-    this.#tidy(candidate.address, place)
-  }
-
-  #tidy(address: string, place: Place): void {
-    if (place.ready.size === 0) this.#round.delete(address)
-    if (countOf(place) === 0) this.#places.delete(address)
+    this.#places.delete(candidate)
+    const network = networkOf(candidate.address)
+    const ready = this.#round.get(network)
+    ready?.delete(candidate)
+    if (ready?.size === 0) this.#round.delete(network)
   }
 
   /** Books handshake work that was done. `first`: the first charge of a candidate, so that another may begin. */
@@ -107,11 +83,7 @@ export class Admission {
   close(): void {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    const all = [...this.#places.values()].flatMap(({ silent, ready }) => [...silent, ...ready])
-    this.#places.clear()
-    this.#round.clear()
-    this.#waitingCount = 0
-    for (const candidate of all) candidate.refuse()
+    for (const candidate of [...this.#places]) candidate.destroy()
   }
 
   #run(): void {
@@ -123,15 +95,13 @@ export class Admission {
     if (this.#round.size > 0 && this.#budgetMs <= 0) this.#wake()
   }
 
-  /** The oldest candidate of the address whose turn it is; that address goes to the end of the round. */
+  /** The oldest candidate of the network whose turn it is; that network goes to the end of the round. */
   #next(): Candidate {
-    const [address, place] = this.#round.entries().next().value!
-    const candidate: Candidate = place.ready.values().next().value!
-    place.ready.delete(candidate)
-    this.#waitingCount--
-    this.#round.delete(address)
-    if (place.ready.size > 0) this.#round.set(address, place)
-    this.#tidy(address, place)
+    const [network, ready] = this.#round.entries().next().value!
+    const candidate: Candidate = ready.values().next().value!
+    this.#round.delete(network)
+    this.#round.set(network, ready)
+    this.remove(candidate)
     return candidate
   }
 
@@ -150,27 +120,4 @@ export class Admission {
       Math.max(1, Math.ceil(-this.#budgetMs / this.#options.share)),
     ).unref()
   }
-
-  /** Refuses one of the address that has most waiting, if that is more than `share` of the newcomer's. */
-  #makeRoom(share: number): boolean {
-    let greediest: Place | undefined
-    for (const place of this.#places.values()) {
-      if (greediest === undefined || countOf(place) > countOf(greediest)) greediest = place
-    }
-    if (greediest === undefined || countOf(greediest) <= share + 1) return false
-    // The oldest of the silent has had most time to say something; of those that spoke the newest has lost least.
-    const victim = greediest.silent.values().next().value ?? [...greediest.ready].at(-1)!
-    this.remove(victim)
-    this.#refuse(victim)
-    return true
-  }
-
-  #refuse(candidate: Candidate): void {
-    this.refused++
-    candidate.refuse()
-  }
-}
-
-function countOf(place: Place | undefined): number {
-  return place === undefined ? 0 : place.silent.size + place.ready.size
 }

@@ -2,6 +2,7 @@
  * How a session ends in order. Whoever drains says so first; the session then takes nothing new, ends when its last
  * exchange does, and is cut at its deadline.
  */
+import { performance } from 'node:perf_hooks'
 import type { Drain } from '../../protocol/control.ts'
 import type { Guard } from './guard.ts'
 
@@ -35,6 +36,8 @@ export class Departure {
   #moving: NodeJS.Timeout | undefined
   #farewell: NodeJS.Timeout | undefined
   #deadline: NodeJS.Timeout | undefined
+  /** Of a clock that never goes back. */
+  #endsAt = Number.POSITIVE_INFINITY
   /** The session still takes exchanges, but none that would go on for ever. */
   leaving = false
 
@@ -90,9 +93,15 @@ export class Departure {
     this.#owner.say({ type: 'drain', reason: this.#reason, afterMs, deadlineMs })
   }
 
-  /** What would go on for ever is finished shortly before the session ends: what ends by itself is not disturbed. */
+  /**
+   * What would go on for ever is finished shortly before the session ends: what ends by itself is not disturbed. A deadline
+   * only comes nearer, whoever names another one, and however often.
+   */
   #endBy(deadlineMs: number, code: number): void {
     const { guard } = this.#owner
+    const endsAt = performance.now() + deadlineMs
+    if (endsAt >= this.#endsAt) return
+    this.#endsAt = endsAt
     const leave = guard(() => {
       this.leaving = true
       this.#owner.leave()

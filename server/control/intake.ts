@@ -1,11 +1,12 @@
 /**
- * Connections at the control endpoint, from their acceptance to the request that they carry: bounded, told apart by their
- * real address, paced, and from the moment that they are let in under one deadline, which ends with the client's `hello`.
+ * Connections at the control endpoint, from their acceptance to the request that they carry: bounded by their real
+ * networks, paced, and from the moment that they are let in under one deadline, which ends with the client's `hello`.
  */
 import type { Socket } from 'node:net'
 import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/forwarded.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { connectionKey } from '../../protocol/newcomers.ts'
+import { type Guest, Places } from '../../protocol/places.ts'
 import type { ResolvedLimits } from '../options.ts'
 import { lookAtFirstBytes } from '../socket/first-bytes.ts'
 import { readProxyHeader } from '../socket/proxy-protocol.ts'
@@ -23,10 +24,8 @@ export interface IntakeOptions {
   readonly onFull: (address: string) => void
 }
 
-/** A handshake under way. */
-export interface Pending {
-  readonly address: string
-  readonly socket: Socket
+/** A handshake under way. The oldest had most time: whoever means it needs some round trips. */
+export interface Pending extends Guest {
   /** It took so much of the event loop's time. */
   charge(costMs: number): void
   /** Its deadline has no meaning any more. */
@@ -38,6 +37,8 @@ const PROXY_HEADER_BYTES = 4096
 export class Intake {
   readonly #options: IntakeOptions
   readonly #admission: Admission
+  readonly #proxied: Places
+  readonly #underWay: Places
   readonly #pending = new Map<string, Pending>()
   readonly #sockets = new Set<Socket>()
   #onEmpty: (() => void) | undefined
@@ -45,6 +46,8 @@ export class Intake {
   constructor(options: IntakeOptions) {
     const { limits } = options
     this.#options = options
+    this.#proxied = new Places(limits.handshakesWaiting)
+    this.#underWay = new Places(limits.handshakesUnderWay)
     this.#admission = new Admission({
       share: Math.max(0.01, limits.handshakeBudget),
       maxWaiting: limits.handshakesWaiting,
@@ -59,25 +62,21 @@ export class Intake {
 
   /** Takes an accepted connection of which no TLS byte was taken. `behindFront`: no proxy's header stands before TLS. */
   accept(socket: Socket, behindFront: boolean): void {
-    const { limits, proxies } = this.#options
     socket.on('error', ignore)
-    if (this.#sockets.size >= limits.sessions + limits.handshakesWaiting) {
-      socket.destroy()
-      return
-    }
     this.#sockets.add(socket)
     socket.once('close', () => {
       this.#sockets.delete(socket)
       if (this.#sockets.size === 0) this.#onEmpty?.()
     })
     const peer = canonicalAddress(socket.remoteAddress ?? '')
-    if (!behindFront && cidrsContain(proxies, peer)) this.#readProxyHeader(socket, peer)
+    if (!behindFront && cidrsContain(this.#options.proxies, peer)) this.#readProxyHeader(socket, peer)
     else this.#wait(socket, peer)
   }
 
   #readProxyHeader(socket: Socket, peer: string): void {
     let address: string | undefined = peer
     lookAtFirstBytes(socket, {
+      places: this.#proxied,
       deadlineMs: this.#options.limits.handshakeMs,
       maxBytes: PROXY_HEADER_BYTES,
       look: bytes => {
@@ -101,14 +100,11 @@ export class Intake {
       silentMs: this.#options.limits.handshakeMs,
       onReady: candidate => this.#admission.ready(candidate),
       onAdmitted: () => this.#begin(socket, address),
-      onRefused: () => {
-        socket.destroy()
-        this.#options.onFull(address)
-      },
+      onRefused: () => this.#options.onFull(address),
       onGone: candidate => this.#admission.remove(candidate),
     })
-    if (!this.#admission.add(waiting)) return
-    waiting.listen()
+    if (this.#admission.add(waiting)) waiting.listen()
+    else waiting.destroy()
   }
 
   /** From here on the deadline runs. The first bytes are there, so that the work they cause can be measured. */
@@ -138,34 +134,30 @@ export class Intake {
 
   /** One deadline from here to `hello`. */
   #track(socket: Socket, address: string, charge: (costMs: number) => void): Pending {
-    this.#makeRoom()
+    this.#underWay.makeRoom(address)
     const key = connectionKey(socket)
     const timer = setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs)
     // What a session does not need any more must not hang on its socket as long as it lives.
     const settle = () => {
       clearTimeout(timer)
       socket.off('close', onClose)
+      this.#underWay.delete(pending)
       if (this.#pending.get(key) === pending) this.#pending.delete(key)
     }
     const onClose = () => {
       settle()
       charge(0)
     }
-    const pending: Pending = { address, socket, charge, settle }
+    const destroy = () => {
+      onClose()
+      socket.destroy()
+      this.#options.onFull(address)
+    }
+    const pending: Pending = { address, idle: true, charge, settle, destroy }
+    this.#underWay.add(pending)
     this.#pending.set(key, pending)
     socket.on('close', onClose)
     return pending
-  }
-
-  /** The oldest had most time: whoever means it needs some round trips. */
-  #makeRoom(): void {
-    if (this.#pending.size < this.#options.limits.handshakesUnderWay) return
-    const [oldest] = this.#pending.values()
-    if (oldest === undefined) return
-    oldest.settle()
-    oldest.charge(0)
-    oldest.socket.destroy()
-    this.#options.onFull(oldest.address)
   }
 
   /** Lets nobody in any more; those whose handshake is under way keep their deadline. */

@@ -17,8 +17,9 @@ export interface WaitingOptions {
   readonly onReady: (candidate: Candidate) => void
   /** It is let in; its bytes are put back. */
   readonly onAdmitted: () => void
+  /** There is no room for it; it was closed. */
   readonly onRefused: () => void
-  /** It was closed while it waited. */
+  /** It was closed while it waited, by whomever. */
   readonly onGone: (candidate: Candidate) => void
 }
 
@@ -36,6 +37,10 @@ export class WaitingSocket implements Candidate {
     this.#options = options
     this.#timer = setTimeout(() => socket.destroy(), options.silentMs)
     socket.on('close', this.#onClose)
+  }
+
+  get idle(): boolean {
+    return !this.#ready
   }
 
   /** Begins to look at what comes. */
@@ -80,8 +85,9 @@ export class WaitingSocket implements Candidate {
     this.#options.onAdmitted()
   }
 
-  refuse(): void {
-    this.#stop()
+  destroy(): void {
+    this.#onClose()
+    this.#socket.destroy()
     this.#options.onRefused()
   }
 }

@@ -3,7 +3,7 @@
  * uses too much is slowed, and from some debt on refused; the others do not notice.
  */
 import { performance } from 'node:perf_hooks'
-import { parseAddress } from '../../protocol/address.ts'
+import { networkOf } from '../../protocol/address.ts'
 import { TokenBucket } from '../../protocol/yamux/limits.ts'
 import type { ResolvedLimits } from '../options.ts'
 
@@ -168,11 +168,4 @@ export class QuotaBook {
 
 function limitsAnything({ exchanges, requestRate, byteRate }: QuotaLimits): boolean {
   return exchanges > 0 || requestRate > 0 || byteRate > 0
-}
-
-/** An address, or the /64 that one IPv6 caller has to himself. */
-export function networkOf(address: string): string {
-  if (!address.includes(':')) return address
-  const bytes = parseAddress(address)
-  return bytes === undefined ? address : Buffer.from(bytes.subarray(0, 8)).toString('hex')
 }

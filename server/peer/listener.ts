@@ -1,7 +1,11 @@
 /** Where other replicas connect: they hand over exchanges, and ask what this one was granted. */
 import type { TLSSocket, Server as TlsServer } from 'node:tls'
+import type { Socket } from 'node:net'
 import { createServer } from 'node:tls'
+import { canonicalAddress } from '../../protocol/address.ts'
+import { ConnectionSet } from '../../protocol/connection-set.ts'
 import type { Logger } from '../../protocol/log.ts'
+import { Newcomers } from '../../protocol/newcomers.ts'
 import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import type { Stream } from '../../protocol/yamux/stream.ts'
 import { listenOn } from '../socket/listen.ts'
@@ -23,6 +27,7 @@ export interface PeerListenerOptions {
 }
 
 const HANDSHAKE_MS = 5000
+const MAX_HANDSHAKES = 1000
 const MAX_LINKS = 1000
 /** Other replicas have so long to hear that this one stops, and what they had handed over until then to end. */
 const GOODBYE_MS = 2000
@@ -30,6 +35,8 @@ const GOODBYE_MS = 2000
 export class PeerListener {
   readonly #options: PeerListenerOptions
   readonly #server: TlsServer
+  readonly #handshakes = new ConnectionSet(MAX_HANDSHAKES)
+  readonly #newcomers = new Newcomers(this.#handshakes)
   readonly #guests = new Map<Session, Guest>()
   #closing = false
   /** Exchanges that other replicas handed over, since the start. */
@@ -39,9 +46,15 @@ export class PeerListener {
     this.#options = options
     this.#server = createServer(
       { ...peerTlsOptions(options.tls), requestCert: true, rejectUnauthorized: true, handshakeTimeout: HANDSHAKE_MS },
-      socket => this.#accept(socket),
+      socket => {
+        this.#newcomers.settle(socket)
+        this.#accept(socket)
+      },
     )
-    this.#server.maxConnections = MAX_LINKS
+    this.#server.on('connection', (socket: Socket) => {
+      if (this.#handshakes.makeRoom(canonicalAddress(socket.remoteAddress ?? ''))) this.#newcomers.add(socket)
+      else socket.destroy()
+    })
     this.#server.on('tlsClientError', (error, socket) => {
       options.logger.warn({ err: error, peer: socket.remoteAddress }, 'who asked for this replica was not let in')
       socket.destroy()
@@ -63,7 +76,7 @@ export class PeerListener {
 
   #accept(socket: TLSSocket): void {
     socket.on('error', () => {})
-    if (this.#closing) {
+    if (this.#closing || this.#guests.size >= MAX_LINKS) {
       socket.destroy()
       return
     }

@@ -1,7 +1,11 @@
-/** Looks at the first bytes of a connection, bounded in size and time, and puts them back. */
+/** Looks at the first bytes of a connection, bounded in size, time and number, and puts them back. */
 import type { Socket } from 'node:net'
+import { canonicalAddress } from '../../protocol/address.ts'
+import type { Places } from '../../protocol/places.ts'
 
 export interface FirstBytesOptions {
+  /** Of those whose first bytes have not come. */
+  readonly places: Places
   readonly deadlineMs: number
   readonly maxBytes: number
   /** Sees all bytes so far, each time that more come; returns how many to take away, or -1 to see more. */
@@ -10,17 +14,28 @@ export interface FirstBytesOptions {
   readonly done: () => void
 }
 
-/** Shows the first bytes of a paused socket to `look`; past the deadline or the bound the socket is destroyed. */
+/** Shows the first bytes of a paused socket to `look`; past the deadline or a bound the socket is destroyed. */
 export function lookAtFirstBytes(socket: Socket, options: FirstBytesOptions): void {
+  const { places } = options
+  const guest = {
+    address: canonicalAddress(socket.remoteAddress ?? ''),
+    idle: true,
+    destroy: () => socket.destroy(),
+  }
+  if (!places.makeRoom(guest.address)) {
+    socket.destroy()
+    return
+  }
+  places.add(guest)
   let seen: Buffer | undefined
-  const timer = setTimeout(() => socket.destroy(), options.deadlineMs)
+  const timer = setTimeout(guest.destroy, options.deadlineMs)
   const stop = () => {
+    places.delete(guest)
     clearTimeout(timer)
     socket.off('readable', onReadable)
     socket.off('close', stop)
-    socket.off('end', onEnd)
+    socket.off('end', guest.destroy)
   }
-  const onEnd = () => socket.destroy()
   const onReadable = () => {
     const chunk: Buffer | null = socket.read()
     if (chunk === null) return
@@ -38,5 +53,5 @@ export function lookAtFirstBytes(socket: Socket, options: FirstBytesOptions): vo
   }
   socket.on('readable', onReadable)
   socket.on('close', stop)
-  socket.on('end', onEnd)
+  socket.on('end', guest.destroy)
 }

@@ -172,13 +172,19 @@ describe('plain', () => {
     expect(seen[0]!.request.caller).toEqual({ address: '192.0.2.1', scheme: 'https', host: 'out' })
   })
 
-  test('more connections than the bound are closed; so are those that are not admitted', async () => {
-    const { handler } = recorder(({ response }) => ok(response))
+  test('over the bound an idle connection gives way, else the new one; and some are not admitted', async () => {
+    const { handler, seen } = recorder(({ request, response }) => request.path === '/' && ok(response))
     const bounded = await start(handler, { maxConnections: 1 })
     const first = await call(bounded.address.port)
     first.send(GET)
     await first.saying('ok')
     expect(bounded.connections).toBe(1)
+    const second = await call(bounded.address.port)
+    await first.end()
+    second.send(GET)
+    await second.saying('ok')
+    second.send('GET /waits HTTP/1.1\r\nHost: x\r\n\r\n')
+    await eventually(() => seen.length === 3)
     expect(await (await call(bounded.address.port)).close()).toBe('')
     const closed = await start(handler, { onConnection: () => false })
     expect(await (await call(closed.address.port)).close()).toBe('')

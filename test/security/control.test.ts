@@ -19,6 +19,7 @@ import {
   makeWorld,
   openWebSocket,
   startServer,
+  type TestClient,
   token,
 } from '../server/fixture.ts'
 import { clientHello } from '../support/client-hello.ts'
@@ -244,9 +245,8 @@ describe('W2 the handshake is bounded', () => {
       await closed(old)
     }
     const held = Array.from({ length: 4 }, () => connectTcp({ host, port }))
-    for (const socket of held) socket.on('error', () => {})
-    await Promise.all(held.map(socket => new Promise(resolve => socket.once('connect', resolve))))
-    await closed(connectTcp({ host, port }))
+    await Promise.all(held.slice(0, 2).map(closed))
+    expect(server.stats().handshakesWaiting).toBe(2)
     for (const socket of held) socket.destroy()
     await vi.waitFor(async () => (await dial(server)).ws.terminate())
   })
@@ -344,6 +344,52 @@ describe('W6 a session ends with its token', () => {
     expect(server.sessions()[0]).toMatchObject({ state: 'draining', exchanges: 1 })
     now += 57_900
     vi.advanceTimersByTime(57_900)
+    await client.closed
+    expect((await calling).headers['sallyport-error']).toBe('session-lost')
+  })
+
+  const DAY = 86_400_000
+  const drainIn = (client: TestClient, deadlineMs: number) =>
+    client.session.control({ type: 'drain', reason: 'I stay', afterMs: 0, deadlineMs })
+
+  test.each<[string, boolean, (client: TestClient) => void, (client: TestClient) => void]>([
+    ['behind the end of its token', true, () => {}, client => drainIn(client, DAY)],
+    ['before the end of its token', true, client => drainIn(client, DAY), () => {}],
+    ['before and behind it', true, client => drainIn(client, DAY), client => drainIn(client, DAY)],
+    ["behind the server's drain", false, () => {}, client => drainIn(client, DAY)],
+    ["before the server's drain", false, client => drainIn(client, DAY), () => {}],
+  ])('its client cannot make it longer by a drain %s', async (_name, expires, before, behind) => {
+    let now = Date.now()
+    await start({ ...(await soon()), clock: () => now })
+    const { handler, begun } = hanging()
+    const client = await dial(server, { token: await token('demo', { ttl: '1h' }), handler })
+    const calling = call(server, `demo.${DOMAIN}`)
+    await begun
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    if (expires) {
+      client.session.control({ type: 'reauth', token: await token('demo', { ttl: 1000 }) })
+      await client.message('reauth-ok')
+    }
+    before(client)
+    // An answer to a later message: what was said before was heard.
+    const heard = async () => {
+      client.session.control({ type: 'reauth', token: 'nonsense' })
+      await client.message('reauth-refused')
+    }
+    await heard()
+    now += 2100
+    if (expires) vi.advanceTimersByTime(2100)
+    else server.drainSession(server.sessions()[0]!.id, { afterMs: 0, graceMs: 50_000 })
+    await client.message('drain')
+    for (let i = 0; i < 3; i++) {
+      behind(client)
+      await heard()
+      now += 10_000
+      vi.advanceTimersByTime(10_000)
+    }
+    expect(client.session.closed).toBe(false)
+    now += 20_000
+    vi.advanceTimersByTime(20_000)
     await client.closed
     expect((await calling).headers['sallyport-error']).toBe('session-lost')
   })

@@ -1,10 +1,11 @@
 /** What one runtime, or one caller's address, may use; the others do not notice. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { networkOf } from '../../protocol/address.ts'
 import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { BufferBudget } from '../../protocol/yamux/budget.ts'
 import { PacedResponse } from '../../server/edge/paced.ts'
-import { networkOf, QuotaBook, type Usage } from '../../server/edge/quotas.ts'
+import { QuotaBook, type Usage } from '../../server/edge/quotas.ts'
 import { DEFAULT_LIMITS, type ResolvedLimits } from '../../server/options.ts'
 import { RuntimeBudgets } from '../../server/runtime-budgets.ts'
 import type { Server } from '../../server/server.ts'

@@ -1,0 +1,87 @@
+/**
+ * Places at a door that strangers can fill, shared by network: an IPv4 address, or an IPv6 /64, which one host can have to
+ * itself. Where all are taken, the network that has most loses one first, so that nobody can close a door to others.
+ */
+import { networkOf } from './address.ts'
+
+/** Who has a place. */
+export interface Guest {
+  /** Canonical text. */
+  readonly address: string
+  /** Whether nothing is lost with it: it has said nothing yet, or waits for its next request. */
+  readonly idle: boolean
+  /** Its place is needed for somebody else. */
+  destroy(): void
+}
+
+export class Places {
+  readonly #total: number
+  readonly #perNetwork: number
+  /** By network, each in the order in which they came. */
+  readonly #networks = new Map<string, Set<Guest>>()
+  #size = 0
+
+  constructor(total: number, perNetwork = total) {
+    this.#total = total
+    this.#perNetwork = perNetwork
+  }
+
+  get size(): number {
+    return this.#size
+  }
+
+  /**
+   * Whether one more guest from this address may come in. Somebody else may have to leave for it: the oldest of the
+   * greediest network's idle guests, which had most time to say something; else, where that network has more than the
+   * newcomer's, its newest one, which has lost least.
+   */
+  makeRoom(address: string): boolean {
+    const own = this.#networks.get(networkOf(address)) ?? NOBODY
+    if (own.size >= this.#perNetwork) return this.#evict(idlest(own))
+    if (this.#size < this.#total) return true
+    const greediest = this.#greediest(own)
+    const newest = greediest.size > own.size + 1 ? [...greediest].at(-1) : undefined
+    return this.#evict(idlest(greediest) ?? newest)
+  }
+
+  add(guest: Guest): void {
+    const network = networkOf(guest.address)
+    const guests = this.#networks.get(network)
+    if (guests === undefined) this.#networks.set(network, new Set([guest]))
+    else guests.add(guest)
+    this.#size++
+  }
+
+  /** Does nothing for one that has no place any more. */
+  delete(guest: Guest): void {
+    const network = networkOf(guest.address)
+    const guests = this.#networks.get(network)
+    if (guests?.delete(guest) !== true) return
+    this.#size--
+    if (guests.size === 0) this.#networks.delete(network)
+  }
+
+  #evict(guest: Guest | undefined): boolean {
+    if (guest === undefined) return false
+    this.delete(guest)
+    guest.destroy()
+    return true
+  }
+
+  #greediest(own: ReadonlySet<Guest>): ReadonlySet<Guest> {
+    let greediest = own
+    for (const guests of this.#networks.values()) if (guests.size > greediest.size) greediest = guests
+    return greediest
+  }
+
+  *[Symbol.iterator](): Generator<Guest> {
+    for (const guests of this.#networks.values()) yield* guests
+  }
+}
+
+const NOBODY: ReadonlySet<Guest> = new Set()
+
+function idlest(guests: ReadonlySet<Guest>): Guest | undefined {
+  for (const guest of guests) if (guest.idle) return guest
+  return undefined
+}
