@@ -1,6 +1,7 @@
 /** A running client: its connections, their sessions, the token, the target. */
 import { SallyportError } from '../protocol/errors.ts'
-import { noLogger } from '../protocol/log.ts'
+import { Events } from '../protocol/events.ts'
+import { hook, safeLogger } from '../protocol/guard.ts'
 import { webSocketTransport } from '../protocol/transport-websocket.ts'
 import { Backoff } from './backoff.ts'
 import { BegunExchanges } from './begun.ts'
@@ -8,7 +9,6 @@ import { Connection, type ConnectionOwner, type SessionListener } from './connec
 import type { Dialled } from './dial.ts'
 import { Dialler } from './dialler.ts'
 import { spoken } from './durations.ts'
-import { Events } from './events.ts'
 import { Exchanges } from './exchanges.ts'
 import { NetworkWatch } from './network.ts'
 import { type ClientOptions, checkOptions, type Settings } from './options.ts'
@@ -48,15 +48,15 @@ export class Client implements Tunnel, ConnectionOwner {
   /** Begins at once. Throws TypeError. */
   constructor(options: ClientOptions) {
     this.#options = options
-    this.#target = openTarget(options.target, options.logger ?? noLogger)
+    this.#target = openTarget(options.target, safeLogger(options.logger))
     this.#settings = checkOptions(options, this.#target.cors())
-    this.#events = new Events(error => this.#logger.error({ error: String(error) }, 'a listener threw'))
+    this.#events = new Events(this.#logger)
     this.#events.onAll(options.on ?? {})
     this.#exchanges = new Exchanges({
       handler: this.#target.handler,
       begun: new BegunExchanges(),
       cors: this.#settings.cors,
-      onExchange: options.onExchange,
+      onExchange: hook('onExchange', options.onExchange, this.#logger),
       logger: this.#logger,
     })
     this.#tokens = new TokenKeeper({

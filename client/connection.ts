@@ -153,13 +153,14 @@ export class Connection {
   }
 
   async #once(): Promise<Outcome> {
-    let dialled: Dialled
+    let dialled: Dialled | undefined
     try {
       dialled = await this.#owner.dial(this.index + this.attempts++)
+      if (!this.#owner.signal.aborted) return await this.#serve(dialled)
     } catch (error) {
+      dialled?.socket.terminate()
       return this.#failed(error)
     }
-    if (!this.#owner.signal.aborted) return await this.#serve(dialled)
     dialled.socket.terminate()
     return { kind: 'failed', reason: 'closed', refused: false, silent: false }
   }

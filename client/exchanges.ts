@@ -5,7 +5,7 @@
 
 import { performance } from 'node:perf_hooks'
 import type { CorsRule } from '../protocol/control.ts'
-import type { SallyportError } from '../protocol/errors.ts'
+import { SallyportError } from '../protocol/errors.ts'
 import { acceptExchange, type ExchangeHandler } from '../protocol/exchange/accept.ts'
 import { Refusal } from '../protocol/exchange/refusal.ts'
 import type {
@@ -17,6 +17,7 @@ import type {
   ResponseHead,
   ResponseSink,
 } from '../protocol/exchange.ts'
+import { callHandler, discarding, stepOf, tellDefect } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
 import { isSafe } from '../protocol/methods.ts'
 import type { Preamble } from '../protocol/preamble.ts'
@@ -85,8 +86,14 @@ export class Exchanges {
     if (request.upgrade) this.webSockets++
     this.total++
     const exchange = new Exchange(this, request, response, session, id)
-    exchange.begun(this.#options.handler(request, exchange.answer))
+    exchange.begun(this.#call(request, exchange))
     return exchange
+  }
+
+  /** A target is the service behind us: where it throws, it has broken. */
+  #call(request: HttpRequest, exchange: Exchange): RequestSink {
+    const { handler, logger } = this.#options
+    return callHandler(handler, request, exchange.answer, logger, 'upstream-broken')
   }
 
   /** Ends those that run on for nobody. */
@@ -102,6 +109,11 @@ export class Exchanges {
   /** @internal Longest prefix first. */
   corsFor(path: string): CorsRule | undefined {
     return this.#options.cors.find(rule => isUnder(rule.path, path))
+  }
+
+  /** @internal The sink of an embedder's handler threw. */
+  tell(error: unknown): void {
+    tellDefect(this.#options.logger, 'a target threw', error)
   }
 
   /** @internal */
@@ -170,12 +182,20 @@ class Exchange implements RequestSink {
 
   data(chunk: Uint8Array): void {
     this.#bytesIn += chunk.length
-    this.target?.data(chunk)
+    try {
+      this.target?.data(chunk)
+    } catch (error) {
+      this.threw(error)
+    }
   }
 
   end(trailers: HeaderList): void {
     this.#whole = true
-    this.target?.end(trailers)
+    try {
+      this.target?.end(trailers)
+    } catch (error) {
+      this.threw(error)
+    }
   }
 
   abort(error: SallyportError): void {
@@ -183,7 +203,7 @@ class Exchange implements RequestSink {
     this.#error = error
     // The death of a session is no cancellation: what the upstream has whole, it may finish.
     if (error.reason === 'session-lost' && this.#whole && this.#id !== undefined) {
-      this.#runOn = setTimeout(() => this.giveUp(), RUN_ON_MS)
+      this.#runOn = setTimeout(giveUp, RUN_ON_MS, this)
       this.#owner.runsOn(this)
       return
     }
@@ -191,14 +211,29 @@ class Exchange implements RequestSink {
   }
 
   consumed(bytes: number): void {
-    this.target?.consumed(bytes)
+    try {
+      this.target?.consumed(bytes)
+    } catch (error) {
+      this.threw(error)
+    }
   }
 
   giveUp(): void {
     const error = this.#error
     if (error === undefined) return
-    this.target?.abort(error)
+    try {
+      this.target?.abort(error)
+    } catch (thrown) {
+      this.#owner.tell(thrown)
+    }
     this.finish(error)
+  }
+
+  /** The target's sink threw: it is asked nothing more, and its exchange ends. */
+  threw(thrown: unknown): void {
+    this.#owner.tell(thrown)
+    this.target = discarding(this.response)
+    this.answer.abort(new SallyportError('upstream-broken', 'the target threw', { cause: thrown }))
   }
 
   /** Answers with `error`; no head went out yet. */
@@ -238,6 +273,8 @@ class Exchange implements RequestSink {
     }
   }
 }
+
+const giveUp = stepOf<Exchange>(exchange => exchange.giveUp())
 
 /** What the target calls: passes on and counts, or, if nobody is there any more, discards. */
 class Answer implements ResponseSink {

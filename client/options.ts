@@ -5,7 +5,8 @@ import type { LookupFunction } from 'node:net'
 import { type CorsRule, type Hello, MAX_CONTROL_BYTES, MINOR_VERSION, parseControl } from '../protocol/control.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
-import { type Logger, noLogger } from '../protocol/log.ts'
+import { safeLogger } from '../protocol/guard.ts'
+import type { Logger } from '../protocol/log.ts'
 import type { CorsPolicy } from '../protocol/problem.ts'
 import { DEFAULT_LIMITS } from '../protocol/yamux/limits.ts'
 import type { SessionOptions } from '../protocol/yamux/session.ts'
@@ -128,7 +129,7 @@ export function checkOptions(options: ClientOptions, targetCors: readonly CorsRu
     connectTimeoutMs,
     handshakeTimeoutMs,
     audience: options.audience ?? 'sallyport',
-    logger: options.logger ?? noLogger,
+    logger: safeLogger(options.logger),
     random: options.random ?? Math.random,
     cors,
     hello: checkHello(options, targetCors),

@@ -64,8 +64,10 @@ export class Resolver {
   #find(host: string): Promise<readonly LookupAddress[]> {
     return new Promise((resolve, reject) => {
       this.#lookup(host, { all: true }, (error, answer, family) => {
-        if (error !== null) return reject(error)
-        const addresses = Array.isArray(answer) ? answer : [{ address: answer, family: family ?? isIP(answer) }]
+        if (error) return reject(error)
+        const all = Array.isArray(answer) ? answer : [{ address: answer, family: family ?? isIP(answer) }]
+        // An embedder's resolver may say anything, and what is no address would be dialled as this machine.
+        const addresses = all.filter(entry => isIP(entry?.address) !== 0)
         if (addresses.length === 0) return reject(noAddress(host))
         if (this.#known.size < MAX_NAMES) this.#known.set(host, addresses)
         resolve(addresses)

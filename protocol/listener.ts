@@ -6,6 +6,7 @@ import { ConnectionSet } from './connection-set.ts'
 import type { SallyportError } from './errors.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from './exchange.ts'
 import { resolveCaller } from './forwarded.ts'
+import { hook, safeLogger } from './guard.ts'
 import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
 import { SocketReader } from './http1/socket-reader.ts'
@@ -13,7 +14,7 @@ import { sniffPreface } from './http2/preface.ts'
 import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
-import { type Logger, noLogger } from './log.ts'
+import type { Logger } from './log.ts'
 import { Newcomers } from './newcomers.ts'
 import type { CorsPolicy } from './problem.ts'
 import { INTERMEDIATE } from './tls-profile.ts'
@@ -83,6 +84,7 @@ class HttpListener implements Listener {
   readonly #options: ListenerOptions
   readonly #handler: Handler
   readonly #logger: Logger
+  readonly #onBadRequest: ListenerOptions['onBadRequest']
   readonly #connections: ConnectionSet
   readonly #dates = new DateClock()
   readonly #reader = new SocketReader()
@@ -99,7 +101,8 @@ class HttpListener implements Listener {
     this.#newcomers = new Newcomers(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
     this.#handler = options.trustedProxies === undefined ? options.handler : believing(options)
-    this.#logger = options.logger ?? noLogger
+    this.#logger = safeLogger(options.logger)
+    this.#onBadRequest = hook('onBadRequest', options.onBadRequest, this.#logger)
     this.#headMs = options.limits?.headMs ?? DEFAULT_LIMITS.headMs
     if (!this.#http2 && options.http2 === undefined) {
       this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could end this version of Node')
@@ -166,7 +169,8 @@ class HttpListener implements Listener {
   }
 
   handleSocket(socket: Socket | TLSSocket, first?: Buffer): void {
-    const { limits, onBadRequest, corsOf, logger } = this.#options
+    const { limits, corsOf } = this.#options
+    const [logger, onBadRequest] = [this.#logger, this.#onBadRequest]
     const shared = { handler: this.#handler, limits, logger, onBadRequest, corsOf, connections: this.#connections }
     const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes)
     if (!this.#http2 || first !== undefined) http1(first)

@@ -1,6 +1,7 @@
 /** Everything to one upstream, without a table: the client's `target: URL`. Loads neither zod nor yaml. */
 import type { Handler } from '../protocol/exchange.ts'
-import { type Logger, noLogger } from '../protocol/log.ts'
+import { safeLogger } from '../protocol/guard.ts'
+import type { Logger } from '../protocol/log.ts'
 import { compileTable } from './compile.ts'
 import type { CompiledTable } from './compiled.ts'
 import type { ExchangeHooks } from './handler/exchange.ts'
@@ -35,7 +36,7 @@ export function createForwarder(targetUrl: string | URL, options: ForwarderOptio
   const target = String(targetUrl)
   const route: Route = { name: 'target', match: {}, target, host, timeouts, limits, tls, retries, cors }
   const table = compileOne({ routes: [route], resolve })
-  const logger = options.logger ?? noLogger
+  const logger = safeLogger(options.logger)
   for (const warning of table.warnings) logger.warn({}, warning)
   const upstreams = createUpstreams(options)
   const hooks: ExchangeHooks = { logger, onExchange: undefined, active: 0, total: 0 }

@@ -1,6 +1,7 @@
 /** The router as a part: a handler with a table that can be replaced while it serves. */
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
-import { type Logger, noLogger } from '../protocol/log.ts'
+import { hook, safeLogger } from '../protocol/guard.ts'
+import type { Logger } from '../protocol/log.ts'
 import type { CorsPolicy } from '../protocol/problem.ts'
 import { compileTable } from './compile.ts'
 import type { CompiledTable } from './compiled.ts'
@@ -50,7 +51,7 @@ export interface Router extends AsyncDisposable {
  * @throws {RouteTableError} with every problem of the table.
  */
 export function createRouter(options: RouterOptions): Router {
-  const logger = options.logger ?? noLogger
+  const logger = safeLogger(options.logger)
   const compile = (routes: RouteTable): CompiledTable => {
     const table = compileTable({ ...routes, resolve: { ...routes.resolve, ...options.resolve } })
     for (const warning of table.warnings) logger.warn({}, warning)
@@ -58,7 +59,7 @@ export function createRouter(options: RouterOptions): Router {
   }
   let table = compile(options.routes)
   const upstreams = createUpstreams(options)
-  const hooks = new RouterHooks(logger, options.onExchange)
+  const hooks = new RouterHooks(logger, hook('onExchange', options.onExchange, logger))
   const close = async ({ graceMs = 0 }: { graceMs?: number } = {}): Promise<void> => {
     await hooks.whenIdle(graceMs)
     upstreams.close()

@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
-import { noLogger } from '../protocol/log.ts'
+import { safeLogger } from '../protocol/guard.ts'
 import { createRouter, type Router, type RouterOptions, type RouterStats } from './router.ts'
 import { type RouteTable, RouteTableError } from './table.ts'
 import { type RoutesWatcher, watchRoutes } from './watch.ts'
@@ -42,7 +42,7 @@ export interface RouterService extends AsyncDisposable {
  * with TypeError for a bad `trustedProxies`.
  */
 export async function serveRouter(options: RouterServiceOptions): Promise<RouterService> {
-  const logger = options.logger ?? noLogger
+  const logger = safeLogger(options.logger)
   const trusted = parseCidrs(options.trustedProxies ?? [])
   const loaded = 'file' in options.routes ? await loadFile(options.routes.file) : undefined
   const router = createRouter({ ...options, routes: loaded?.table ?? (options.routes as RouteTable) })

@@ -2,7 +2,8 @@
 import type { JSONWebKeySet } from 'jose'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import type { HttpLimits } from '../protocol/limits.ts'
-import { type Logger, noLogger } from '../protocol/log.ts'
+import { hook, safeLogger } from '../protocol/guard.ts'
+import type { Logger } from '../protocol/log.ts'
 import type { Identity } from './auth/claims.ts'
 import type { RevocationSources } from './auth/revocation-store.ts'
 import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
@@ -243,12 +244,12 @@ export function resolveOptions(options: ServerOptions): Settings {
     replica: options.replica ?? `replica-${Math.random().toString(36).slice(2, 10)}`,
     drainSpreadMs: options.drainSpreadMs ?? 5000,
     drainDelayMs: options.drainDelayMs ?? 0,
-    logger: options.logger ?? noLogger,
-    onExchange: options.onExchange,
+    logger: safeLogger(options.logger),
+    onExchange: hook('onExchange', options.onExchange, safeLogger(options.logger)),
     clock: options.clock ?? Date.now,
     directory: options.directory,
     peer: options.peer,
-    record: options.record,
+    record: hook('record', options.record, safeLogger(options.logger)),
   }
 }
 

@@ -4,7 +4,7 @@ import { setTimeout } from 'node:timers/promises'
 import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
 import { patienceOf } from '../protocol/connection-set.ts'
-import type { ExchangeRecord } from '../protocol/exchange.ts'
+import { Events } from '../protocol/events.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
 import { RevocationStore } from './auth/revocation-store.ts'
@@ -23,7 +23,7 @@ import { RuntimeDispatcher } from './embed/dispatcher.ts'
 import { fetchRuntime } from './embed/fetch.ts'
 import { mount } from './embed/mount.ts'
 import type { CallOptions } from './embed/request.ts'
-import { Events, type ServerEvents } from './events.ts'
+import type { ServerEvents } from './events.ts'
 import type { Settings } from './options.ts'
 import type { Hop } from './peer/hop.ts'
 import { Registry } from './registry.ts'
@@ -93,7 +93,7 @@ export class Server {
     this.#replicas = replicas
     this.#authenticator = authenticator
     this.#revocations = revocations
-    this.#events = new Events(error => logger.error({ err: error }, 'an event listener threw'))
+    this.#events = new Events(logger)
     // A shared directory knows who was there before this start.
     const hold = new Hold(replicas.shared ? { ...settings.hold, startupMs: 0 } : settings.hold)
     this.#registry = new Registry({
@@ -126,7 +126,8 @@ export class Server {
       hold,
       quotas: new QuotaBook(limits),
       responseHeadMs: limits.responseHeadMs,
-      onExchange: this.#onExchange(),
+      onExchange: settings.onExchange,
+      logger,
     })
     this.#doors = new Doors({
       settings,
@@ -154,19 +155,6 @@ export class Server {
   #handOver(runtime: string, epoch: number): RuntimeSession | undefined {
     const session = this.#registry.pickOn(runtime, epoch)
     return session?.usable === true ? session : undefined
-  }
-
-  /** The embedder's hook: what it throws is its own affair. */
-  #onExchange(): ((record: ExchangeRecord) => void) | undefined {
-    const { onExchange, logger } = this.#settings
-    if (onExchange === undefined) return undefined
-    return record => {
-      try {
-        onExchange(record)
-      } catch (error) {
-        logger.error({ err: error }, 'onExchange threw')
-      }
-    }
   }
 
   #onRefused(refusal: Refusal): void {

@@ -6,8 +6,10 @@ import type { Server as HttpServer } from 'node:http'
 import { type Duplex, duplexPair } from 'node:stream'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/forwarded.ts'
+import { tellDefect } from '../../protocol/guard.ts'
 import { Http1ClientConnection } from '../../protocol/http1/client-connection.ts'
 import type { Head } from '../../protocol/http1/head-parser.ts'
+import { type Logger, noLogger } from '../../protocol/log.ts'
 import { SeenBytes } from '../../protocol/seen-bytes.ts'
 import type { OpenTarget } from './index.ts'
 
@@ -20,8 +22,9 @@ const MAX_IDLE = 32
  */
 const PEER_ADDRESS = '127.0.0.1'
 
-export function nodeServerTarget(server: HttpServer): OpenTarget {
-  const connections = new Connections(server)
+/** What a listener of the server throws ends its connection; what it rejects with is the server's affair, as under Node. */
+export function nodeServerTarget(server: HttpServer, logger: Logger = noLogger): OpenTarget {
+  const connections = new Connections(server, logger)
   return {
     handler: (request, response) => connections.forward(request, response),
     cors: () => [],
@@ -31,12 +34,14 @@ export function nodeServerTarget(server: HttpServer): OpenTarget {
 
 class Connections {
   readonly #server: HttpServer
+  readonly #logger: Logger
   readonly #idle: Http1ClientConnection[] = []
   readonly #heads = new SeenBytes<Head>()
   #closed = false
 
-  constructor(server: HttpServer) {
+  constructor(server: HttpServer, logger: Logger) {
     this.#server = server
+    this.#logger = logger
   }
 
   forward(request: HttpRequest, response: ResponseSink): RequestSink {
@@ -59,6 +64,7 @@ class Connections {
     const [ours, theirs] = duplexPair()
     Object.defineProperties(theirs, { remoteAddress: { value: PEER_ADDRESS }, remoteFamily: { value: 'IPv4' } })
     endTogether(ours, theirs)
+    endWhenThrown(theirs, this.#logger)
     const connection = new Http1ClientConnection(ours, {
       heads: this.#heads,
       onIdle: idle => this.#keep(idle),
@@ -83,4 +89,18 @@ class Connections {
 function endTogether(ours: Duplex, theirs: Duplex): void {
   ours.once('close', () => theirs.destroy())
   theirs.once('close', () => ours.destroy())
+}
+
+/** The server's parser and listeners run inside this end's events: nothing else stands between what they throw and Node. */
+function endWhenThrown(theirs: Duplex, logger: Logger): void {
+  const emit = theirs.emit
+  theirs.emit = (...args: Parameters<Duplex['emit']>) => {
+    try {
+      return emit.apply(theirs, args)
+    } catch (error) {
+      tellDefect(logger, 'a listener of the target threw', error)
+      theirs.destroy()
+      return true
+    }
+  }
 }

@@ -39,6 +39,14 @@ export class Attempt implements ResponseSink {
     this.#exchange.acknowledged(this)
   }
 
+  taken(): void {
+    this.#exchange.taken(this)
+  }
+
+  threw(error: unknown): void {
+    this.#exchange.threw(error)
+  }
+
   consumed(bytes: number): void {
     this.#exchange.requestConsumed(this, bytes)
   }

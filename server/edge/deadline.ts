@@ -1,13 +1,21 @@
 import { performance } from 'node:perf_hooks'
+import { type Failing, stepOf } from '../../protocol/guard.ts'
+
+interface LateOwner extends Failing {
+  /** It has not happened. */
+  late(): void
+}
+
+const late = stepOf<LateOwner>(owner => owner.late())
 
 /** A time by which something must have happened. */
 export class Deadline {
   readonly #at: number
   readonly #timer: NodeJS.Timeout
 
-  constructor(now: number, afterMs: number, late: () => void) {
+  constructor(now: number, afterMs: number, owner: LateOwner) {
     this.#at = now + afterMs
-    this.#timer = setTimeout(late, afterMs)
+    this.#timer = setTimeout(late, afterMs, owner)
   }
 
   /** At least 1: 0 would mean that there is no deadline. */

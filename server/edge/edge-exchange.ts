@@ -4,7 +4,7 @@
  * come (`hold.ts`).
  */
 import { performance } from 'node:perf_hooks'
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError, toSallyportError } from '../../protocol/errors.ts'
 import { openExchange } from '../../protocol/exchange/open.ts'
 import type {
   ExchangeRecord,
@@ -15,6 +15,7 @@ import type {
   ResponseSink,
 } from '../../protocol/exchange.ts'
 import { cidrsContain } from '../../protocol/forwarded.ts'
+import { stepOf } from '../../protocol/guard.ts'
 import type { Route } from '../registry.ts'
 import { Attempt } from './attempt.ts'
 import { Choice, type Picker } from './choice.ts'
@@ -37,11 +38,15 @@ export interface EdgeContext extends Picker {
   full(runtime: string): boolean
   /** Asks the directory, if it may know more than we do (else: false); who waits is woken when it has answered. */
   ask(runtime: string, failed: Route | undefined): boolean
+  /** Logs a failure of our own code. */
+  defect(error: unknown): void
   /** Answers in our own name. */
   answerError(exchange: EdgeExchange, error: SallyportError): void
   /** Answers a preflight for a runtime that is offline, if its policy allows; else returns false. */
   answerOffline(exchange: EdgeExchange): boolean
 }
+
+const taken = stepOf<Attempt>(attempt => attempt.taken())
 
 /** How long the directory may take to answer, also where nothing else is waited for. */
 const ASK_MS = 2000
@@ -92,7 +97,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.#replay = new Replay(edge.replayBudget)
     this.#usage = usage
     this.#choice = new Choice(edge, runtime ?? '')
-    if (edge.responseHeadMs > 0) this.#deadline = new Deadline(this.#startedAt, edge.responseHeadMs, () => this.#late())
+    if (edge.responseHeadMs > 0) this.#deadline = new Deadline(this.#startedAt, edge.responseHeadMs, this)
   }
 
   // The way in.
@@ -204,11 +209,12 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   /** The peer has the stream. If it refused the exchange at once, that is heard in this turn. */
   acknowledged(attempt: Attempt): void {
-    if (this.#replay.long) setImmediate(() => this.#taken(attempt))
-    else this.#taken(attempt)
+    if (this.#replay.long) setImmediate(taken, attempt)
+    else this.taken(attempt)
   }
 
-  #taken(attempt: Attempt): void {
+  /** @internal */
+  taken(attempt: Attempt): void {
     if (attempt === this.#attempt) this.#replay.taken = true
   }
 
@@ -313,8 +319,8 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   // The end.
 
-  /** No head of an answer came in time. */
-  #late(): void {
+  /** @internal No head of an answer came in time. */
+  late(): void {
     if (this.#place !== undefined) {
       this.#giveUp()
       return
@@ -324,6 +330,16 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.#leave()
     upstream?.abort(error)
     this.fail(error)
+  }
+
+  /** Our own code failed: what is under way is given up, and the caller told. */
+  threw(error: unknown): void {
+    const known = toSallyportError(error)
+    const upstream = this.#attempt?.upstream
+    this.#edge.defect(error)
+    this.#leave()
+    upstream?.abort(known)
+    this.fail(known)
   }
 
   /** Answers with an error of ours; nothing of an answer has gone out. */

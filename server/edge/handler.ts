@@ -2,6 +2,8 @@
 import { SallyportError } from '../../protocol/errors.ts'
 import type { ExchangeRecord, Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Cidrs, resolveCaller } from '../../protocol/forwarded.ts'
+import { tellDefect } from '../../protocol/guard.ts'
+import type { Logger } from '../../protocol/log.ts'
 import { answerPreflight, answerProblem, type CorsPolicy } from '../../protocol/problem.ts'
 import type { RuntimeSession } from '../control/runtime-session.ts'
 import type { Hop } from '../peer/hop.ts'
@@ -29,6 +31,7 @@ export interface EdgeOptions {
   /** 0: no deadline. */
   readonly responseHeadMs: number
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  readonly logger: Logger
 }
 
 export class Edge implements EdgeContext {
@@ -117,6 +120,10 @@ export class Edge implements EdgeContext {
 
   ask(runtime: string, failed: Route | undefined): boolean {
     return this.#options.registry.ask(runtime, failed !== undefined && failed.hops > 0)
+  }
+
+  defect(error: unknown): void {
+    tellDefect(this.#options.logger, 'an exchange failed', error)
   }
 
   answerError(exchange: EdgeExchange, error: SallyportError): void {

@@ -2,6 +2,8 @@
  * Requests for a runtime that is known, but has no live session at the moment: they wait in order, each for a bounded
  * time, until a session comes. Bounded per runtime and in all, in requests and in bytes of their bodies.
  */
+import { type Failing, stepOf } from '../../protocol/guard.ts'
+
 export interface HoldLimits {
   /** How long a request waits for a session. Default 5,000; 0: not at all. */
   readonly holdMs: number
@@ -30,7 +32,7 @@ export const DEFAULT_HOLD: HoldLimits = {
 }
 
 /** A request that can wait. */
-export interface Waiter {
+export interface Waiter extends Failing {
   /** A session may have come: the request goes on, or stays where it is in the queue (false). */
   wake(): boolean
   /** It has waited in vain. */
@@ -112,12 +114,15 @@ export class Hold {
   /** A session came: everybody who waits for it goes on, in the order of their coming. `undefined`: of any runtime. */
   wake(runtime: string | undefined): void {
     const queues = runtime === undefined ? [...this.#queues.values()] : [this.#queues.get(runtime)]
-    for (const queue of queues) for (const place of [...(queue?.places ?? [])]) place.waiter.wake()
+    for (const queue of queues) {
+      // One that goes on may make others leave, and one that comes again waits for the next session.
+      for (const place of [...(queue?.places ?? [])]) if (queue?.places.has(place)) place.wake()
+    }
   }
 
   /** A session of the runtime has room again: those who wait go on in turn, as far as it lasts. */
   room(runtime: string): void {
-    for (const place of this.#queues.get(runtime)?.places ?? []) if (!place.waiter.wake()) return
+    for (const place of this.#queues.get(runtime)?.places ?? []) if (!place.wake()) return
   }
 
   /** @internal Takes `bytes` more for a place; false: there is no room, and the place is given up. */
@@ -152,6 +157,8 @@ export class Hold {
   }
 }
 
+const expire = stepOf<Place>(place => place.expire())
+
 /** One request's place in the queue of its runtime. */
 export class Place {
   readonly runtime: string
@@ -168,10 +175,27 @@ export class Place {
     this.#since = now()
     this.runtime = runtime
     this.waiter = waiter
-    this.#timer = setTimeout(() => {
-      this.leave('expired')
-      waiter.expire()
-    }, forMs)
+    this.#timer = setTimeout(expire, forMs, this)
+  }
+
+  /** As {@link Waiter.wake}; a waiter that throws goes on by itself and stops no other one. */
+  wake(): boolean {
+    try {
+      return this.waiter.wake()
+    } catch (error) {
+      this.threw(error)
+      return true
+    }
+  }
+
+  /** @internal */
+  expire(): void {
+    this.leave('expired')
+    this.waiter.expire()
+  }
+
+  threw(error: unknown): void {
+    this.waiter.threw(error)
   }
 
   get waitedMs(): number {

@@ -4,6 +4,8 @@ import { STATUS_CODES } from 'node:http'
 import { Dispatcher } from 'undici'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import { followed, hook } from '../../protocol/guard.ts'
+import { noLogger } from '../../protocol/log.ts'
 import type { Edge } from '../edge/handler.ts'
 import { BodyPump } from './body.ts'
 import { bodyOf, headOf } from './dispatch-options.ts'
@@ -48,7 +50,7 @@ export class RuntimeDispatcher extends Dispatcher {
   override close(callback?: () => void): Promise<void> | undefined {
     this.#closed = true
     if (callback === undefined) return Promise.resolve()
-    queueMicrotask(callback)
+    queueMicrotask(hook('a callback of the dispatcher', callback, noLogger))
     return undefined
   }
 
@@ -79,12 +81,16 @@ class DispatchResponse implements ResponseSink {
   }
 
   /** What the embedder's handler throws ends its own request, and reaches nobody else. */
-  #call(step: (handler: Dispatcher.DispatchHandler) => void): void {
+  #call(step: (handler: Dispatcher.DispatchHandler) => unknown): void {
     try {
-      step(this.#handler)
+      followed(step(this.#handler), this.#threw)
     } catch (error) {
-      this.#controller.abort(error instanceof Error ? error : new Error(String(error)))
+      this.#threw(error)
     }
+  }
+
+  readonly #threw = (error: unknown): void => {
+    this.#controller.abort(error instanceof Error ? error : new Error(String(error)))
   }
 
   /** False if the caller has given up already. */

@@ -679,7 +679,7 @@ it('a listener that throws harms nobody', async () => {
   const tunnel = start(optionsFor(server, { logger, on }))
   await server.serve()
   await tunnel.connected()
-  expect(errors).toEqual(['a listener threw'])
+  expect(errors).toEqual(['a listener of "connected" threw'])
 })
 
 it('close before the first session rejects whoever waits', async () => {

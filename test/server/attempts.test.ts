@@ -152,6 +152,9 @@ async function run(plan: Plan): Promise<void> {
       sessions.find(
         one => one !== (not as unknown) && !one.session.closed && (instance === undefined || one.instance === instance),
       ) as unknown as RuntimeSession | undefined,
+    defect: (error: unknown) => {
+      throw error
+    },
     answerError(exchange, error) {
       exchange.response.head({ status: error.status, headers: [], bodyBytes: 0 })
       exchange.response.end([])

@@ -1,6 +1,10 @@
 /** Our own code fails, in one session or one exchange: nobody else notices, least of all the process. */
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { noLogger } from '../../protocol/log.ts'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { Session } from '../../protocol/yamux/session.ts'
+import { Credentials } from '../../server/control/credentials.ts'
+import { Departure } from '../../server/control/departure.ts'
+import { Policies } from '../../server/edge/policies.ts'
+import { Registry } from '../../server/registry.ts'
 import type { Server } from '../../server/server.ts'
 import { call, DOMAIN, dial, event, makeWorld, startServer, type TestClient, token } from './fixture.ts'
 
@@ -11,18 +15,31 @@ let canary: TestClient
 const uncaught: unknown[] = []
 const note = (error: unknown) => void uncaught.push(error)
 
-/** A logger is called from everywhere: one that throws where a session of `evil` is spoken of is a defect anywhere. */
-const failing = (fields: object) => {
-  if ('runtime' in fields && fields.runtime === 'evil') throw new Error('a defect')
+/** Any method of ours may have a defect: this one throws where `evil` is spoken of. */
+function defectIn<Name extends string>(
+  type: { readonly prototype: { [Key in Name]: (...args: never[]) => unknown } },
+  name: Name,
+  strikes: (...args: never[]) => boolean = () => true,
+): void {
+  const { prototype } = type
+  const real = prototype[name]
+  prototype[name] = function (this: unknown, ...args: never[]) {
+    if (strikes(...args)) throw new Error('a defect')
+    return real.apply(this, args)
+  }
+  undo.push(() => {
+    prototype[name] = real
+  })
 }
-const logger = { ...noLogger, info: failing, warn: failing, error: failing }
+const undo: (() => void)[] = []
+const ofEvil = (member: { runtime: string }) => member.runtime === 'evil'
 
 beforeEach(() => {
   uncaught.length = 0
   process.on('uncaughtException', note).on('unhandledRejection', note)
 })
 afterEach(async () => {
-  vi.useRealTimers()
+  for (const step of undo.splice(0)) step()
   // The canary's session lived through it all, and nothing went past us to the process.
   expect([canary.session.closed, (await call(server, CANARY)).status]).toEqual([false, 200])
   await new Promise(resolve => setImmediate(resolve))
@@ -32,7 +49,7 @@ afterEach(async () => {
 })
 
 async function start(options: Parameters<typeof startServer>[0] = {}): Promise<void> {
-  server = await startServer({ logger, ...options })
+  server = await startServer(options)
   canary = await dial(server, { runtime: 'canary' })
 }
 
@@ -41,6 +58,7 @@ const evil = (options: Parameters<typeof dial>[1] = {}) => dial(server, { runtim
 describe('a defect in', () => {
   test('hello ends the session', async () => {
     await start()
+    defectIn(Registry, 'add', ofEvil as never)
     const client = await evil({ silent: true })
     const hello = { type: 'hello', minor: 0, software: 'x', instance: 'i', startedMs: 0, lastEpoch: 0, connection: 0 }
     client.session.control(hello)
@@ -48,31 +66,32 @@ describe('a defect in', () => {
   })
 
   test('a control message', async () => {
-    await start({ logger: { ...noLogger, info: fields => 'notice' in fields && failing(fields) } })
+    await start()
     const client = await evil()
-    client.session.control({ type: 'notice', message: 'x' })
+    defectIn(Credentials, 'renew')
+    client.session.control({ type: 'reauth', token: 'nonsense' })
     expect((await client.closed).code).toBeGreaterThan(1001)
   })
 
   test('the answer to a refused token', async () => {
-    await start({ logger: { ...noLogger, warn: failing } })
+    await start()
     const client = await evil()
+    defectIn(Session, 'control', ((message: { type: string }) => message.type === 'reauth-refused') as never)
     client.session.control({ type: 'reauth', token: 'nonsense' })
     expect((await client.closed).code).toBeGreaterThan(1001)
   })
 
   test('the end of a token', async () => {
-    await start({
-      logger: { ...noLogger, warn: failing },
-      auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 0 },
-    })
+    await start({ auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 0 } })
     const client = await evil({ token: await token('evil', { ttl: 3000 }) })
+    defectIn(Departure, 'begin')
     expect((await client.closed).code).toBeGreaterThan(1001)
   })
 
   test('the end of a session, in which all its exchanges are told', async () => {
-    await start({ logger: { ...noLogger, info: (fields, message) => message === 'session ended' && failing(fields) } })
+    await start()
     const client = await evil()
+    defectIn(Policies, 'touch', ((runtime: string) => runtime === 'evil') as never)
     client.ws.terminate()
     await client.closed
     while (server.sessions().some(session => session.runtime === 'evil')) {
@@ -83,7 +102,7 @@ describe('a defect in', () => {
 
 describe("an embedder's", () => {
   test('listener that throws', async () => {
-    await start({ logger: noLogger })
+    await start()
     for (const name of ['session', 'ready', 'sessionEnded', 'refused'] as const) {
       server.on(name, () => {
         throw new Error('mine')
@@ -98,7 +117,7 @@ describe("an embedder's", () => {
   test.each(['onRequestStart', 'onResponseStart', 'onResponseData', 'onResponseEnd', 'onResponseError'])(
     'handler that throws in %s ends its own request',
     async method => {
-      await start({ logger: noLogger })
+      await start()
       const over = Promise.withResolvers<void>()
       const fail = () => {
         if (method === 'onResponseEnd' || method === 'onResponseError') over.resolve()

@@ -36,6 +36,33 @@ describe('a request waits', () => {
     expect(server.stats()).toMatchObject({ held: 0, heldBytes: 0, heldOutcomes: { resumed: 1 } })
   })
 
+  test('beside one whose handler aborts it while both are woken: neither hurts the session that came', async () => {
+    await start()
+    let second: { abort(reason: Error): void } | undefined
+    const statuses: number[] = []
+    const reason = Promise.withResolvers<Error>()
+    const request = { origin: `https://${HOST}`, path: '/', method: 'GET' } as const
+    const dispatcher = server.dispatcher('demo')
+    dispatcher.dispatch(request, {
+      onResponseStart: (_controller, status) => {
+        statuses.push(status)
+        second?.abort(new Error('enough'))
+      },
+    })
+    dispatcher.dispatch(request, {
+      onRequestStart: controller => {
+        second = controller
+      },
+      onResponseError: (_controller, error) => reason.resolve(error),
+    })
+    await held(2)
+    // Nobody may call: the first one is answered in the turn in which it is woken.
+    await dial(server, { hello: { allowCallers: [] } })
+    expect((await reason.promise).message).toBe('enough')
+    expect(statuses).toEqual([403])
+    expect(server.stats()).toMatchObject({ held: 0, sessions: 1, sessionsEnded: 0 })
+  })
+
   test('for the return of a runtime that had a session a while ago', async () => {
     await start({ hold: { ...HOLD, startupMs: 0 } })
     const first = await dial(server)

@@ -1,0 +1,259 @@
+/** P1: whatever hook of an embedder throws or rejects costs at most its exchange. Each hook, in each way and moment. */
+import { createServer as createHttpServer } from 'node:http'
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
+import type { ClientOptions, Handler, HandlerTarget, Tunnel } from '../../client/index.ts'
+import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { createRouter, serveRouter } from '../../router/index.ts'
+import type { ServerOptions } from '../../server/index.ts'
+import { Http1Caller } from '../support/caller-http1.ts'
+import { type Pair, startPair } from '../support/pair.ts'
+import { makeSecrets, type Secrets } from '../support/secrets.ts'
+
+const throwing = (..._any: unknown[]): never => {
+  throw new Error('thrown on purpose')
+}
+const rejecting = async (): Promise<never> => throwing()
+const WAYS = [
+  ['throws', throwing],
+  ['rejects', rejecting],
+] as const
+
+const waitFor = (condition: () => boolean, what: string) =>
+  vi.waitFor(() => expect(condition(), what).toBe(true), { timeout: 20_000, interval: 20 })
+
+let secrets: Secrets
+let pair: Pair | undefined
+const uncaught: unknown[] = []
+const note = (error: unknown) => uncaught.push(error)
+beforeAll(async () => {
+  secrets = await makeSecrets()
+  process.on('uncaughtException', note)
+  process.on('unhandledRejection', note)
+})
+afterEach(async () => {
+  await pair?.stop()
+  pair = undefined
+  expect(uncaught.splice(0)).toEqual([])
+})
+afterAll(() => {
+  process.off('uncaughtException', note)
+  process.off('unhandledRejection', note)
+})
+
+interface Hooks {
+  readonly client?: Partial<ClientOptions>
+  readonly server?: Partial<ServerOptions>
+  readonly target?: ClientOptions['target']
+}
+
+const loggers = (call: () => unknown) => ({ debug: call, info: call, warn: call, error: call }) as never
+const onAll = (call: () => unknown) => {
+  const names = ['connected', 'disconnected', 'draining', 'standing', 'reconnecting', 'refused']
+  return Object.fromEntries(names.map(name => [name, call])) as never
+}
+
+const HOOKS = WAYS.flatMap<[string, Hooks]>(([way, call]) => [
+  [`the client's onExchange ${way}`, { client: { onExchange: call } }],
+  [`each listener of the client ${way}`, { client: { on: onAll(call) } }],
+  [`the client's logger ${way}`, { client: { logger: loggers(call) } }],
+  [`the server's onExchange ${way}`, { server: { onExchange: call } }],
+  [`the server's logger ${way}`, { server: { logger: loggers(call) } }],
+  [`the recorder of the directory ${way}`, { server: { record: call as never } }],
+])
+
+/** Answers `/` at once, and `/slow` never: its caller has to leave. */
+const patient = (request: Request) =>
+  new URL(request.url).pathname === '/slow' ? new Promise<Response>(() => {}) : new Response('served')
+
+async function begin({ client = {}, server = {}, target = patient }: Hooks): Promise<Pair> {
+  pair = await startPair({ secrets, target, client, server })
+  return pair
+}
+
+async function served(from: Pair, runtime = 'demo'): Promise<number> {
+  const caller = await Http1Caller.connect(from.placeOf(runtime))
+  try {
+    return (await caller.ask({ path: '/' })).status
+  } finally {
+    caller.close()
+  }
+}
+
+const atRest = (tunnel: Tunnel) => waitFor(() => tunnel.stats().exchanges.live === 0, 'the exchange is over')
+
+/** A caller who leaves while the exchange is under way. */
+async function leaves(from: Pair, method = 'GET'): Promise<void> {
+  const before = from.tunnel.stats().exchanges.total
+  const caller = await Http1Caller.connect(from.place)
+  void caller.ask({ method, path: '/slow' }).catch(() => {})
+  await waitFor(() => from.tunnel.stats().exchanges.total > before, 'the exchange has begun')
+  caller.close()
+  await atRest(from.tunnel)
+}
+
+describe('P1 hooks of embedders', () => {
+  test.each(HOOKS)('%s: for a whole exchange, for a caller who leaves, for a drain', async (_name, hooks) => {
+    const all = await begin(hooks)
+    for (const name of ['session', 'ready', 'sessionEnded', 'refused'] as const) all.server.on(name, rejecting)
+    expect(await served(all)).toBe(200)
+    await leaves(all)
+    await leaves(all, 'POST')
+    expect(all.server.stats().sessionsEnded).toBe(0)
+    expect(all.server.drainRuntime('demo')).toBe(2)
+    await waitFor(() => all.server.stats().sessionsEnded === 2 && all.tunnel.ready(), 'the sessions were replaced')
+    expect(await served(all)).toBe(200)
+  })
+
+  test.each(WAYS)('a token source that %s once the client runs, and later gives one', async (_way, call) => {
+    let broken = false
+    const all = await begin({ client: { token: () => (broken ? call() : secrets.token('demo')) } })
+    broken = true
+    await expect(all.tunnel.refreshToken()).rejects.toThrow('thrown on purpose')
+    for (const { id } of all.server.sessions()) all.server.closeSession(id)
+    await waitFor(() => all.tunnel.stats().connections.some(({ lastError }) => lastError !== undefined), 'told')
+    broken = false
+    all.tunnel.setToken(await secrets.token('demo'))
+    await waitFor(() => all.tunnel.ready(), 'the client is back')
+    expect(await served(all)).toBe(200)
+  })
+
+  test.each([
+    ['throws', throwing],
+    ['says nothing of use', (_host: string, _options: object, told: (...args: unknown[]) => void) => told(null)],
+    ['fails without an error', (_host: string, _options: object, told: (...args: unknown[]) => void) => told('no')],
+  ])('a lookup that %s', async (_way, lookup) => {
+    const all = await begin({})
+    const url = `wss://connect.example.com:${all.server.controlAddress?.port}`
+    const late = all.connect('other', patient, { url, lookup: lookup as never, connectTimeoutMs: 300 })
+    await expect(late).rejects.toThrow(/no session within/)
+    expect(await served(all)).toBe(200)
+  })
+
+  test('cors of a target that throws once the client runs: its next session tells, and tries again', async () => {
+    let broken = false
+    const { handler } = createRouter({ routes: { routes: [] } })
+    const all = await begin({ target: { handler, cors: () => (broken ? throwing() : []) } })
+    broken = true
+    for (const { id } of all.server.sessions()) all.server.closeSession(id)
+    const errors = () => all.tunnel.stats().connections.map(({ lastError }) => lastError)
+    await waitFor(() => errors().every(error => error === 'thrown on purpose'), 'both connections have told')
+    broken = false
+    await waitFor(() => all.tunnel.ready(), 'the client is back')
+  })
+})
+
+const CALLBACKS = ['onRequestStart', 'onResponseStart', 'onResponseData', 'onResponseEnd', 'onResponseError'] as const
+const CASES = WAYS.flatMap(([way, call]) => CALLBACKS.map(name => [name, way, call] as const))
+
+describe('P1 callbacks of the dispatcher', () => {
+  test.each(CASES)('%s that %s ends its own request', async (name, _way, call) => {
+    const all = await begin({
+      target: request => (request.url.endsWith('/slow') ? patient(request) : new Response('ok')),
+    })
+    const told = Promise.withResolvers<string>()
+    const path = name === 'onResponseError' ? '/slow' : '/'
+    const done = {
+      onRequestStart: (controller: { abort(reason: Error): void }) => {
+        if (path === '/slow') setImmediate(() => controller.abort(new Error('enough')))
+      },
+      onResponseEnd: () => told.resolve('whole'),
+      onResponseError: (_controller: unknown, error: Error) => told.resolve(error.message),
+    }
+    const broken = async () => {
+      told.resolve(name)
+      return call()
+    }
+    const own = name === 'onResponseError' || name === 'onResponseEnd' ? broken : call
+    all.server
+      .dispatcher('demo')
+      .dispatch({ origin: 'https://demo.test', path, method: 'GET' }, { ...done, [name]: own } as never)
+    // A promise rejects a moment later: a small answer may be whole by then.
+    const late = call === rejecting && own !== broken ? ['whole'] : []
+    expect([own === broken ? name : 'thrown on purpose', ...late]).toContain(await told.promise)
+    await atRest(all.tunnel)
+    expect(await served(all)).toBe(200)
+    expect(all.server.stats().sessionsEnded).toBe(0)
+  })
+
+  test('the callback of close', async () => {
+    const all = await begin({})
+    all.server.dispatcher('demo').close(throwing)
+    expect(await served(all)).toBe(200)
+  })
+})
+
+/** A handler whose sink does `sink`, and that answers when told. */
+function targetOf(sink: Partial<RequestSink>, answers: (response: ResponseSink) => void = () => {}): HandlerTarget {
+  const handler: Handler = (_request, response) => {
+    answers(response)
+    return { data: chunk => response.consumed(chunk.length), end() {}, abort() {}, consumed() {}, ...sink }
+  }
+  return { handler }
+}
+
+const answerPart = (response: ResponseSink) => {
+  response.head({ status: 200, headers: [], bodyBytes: -1 })
+  response.data(Buffer.from('part'))
+}
+
+describe('P1 handlers of embedders', () => {
+  test.each<[string, HandlerTarget, 'told' | 'cut']>([
+    ['that throws', { handler: throwing }, 'told'],
+    ['that throws with an answer begun', { handler: (_request, response) => throwing(answerPart(response)) }, 'cut'],
+    ['that returns no sink', { handler: (() => undefined) as never }, 'told'],
+    ['whose sink throws at data', targetOf({ data: throwing }), 'told'],
+    ['whose sink throws at the end', targetOf({ end: throwing }), 'told'],
+    ['whose sink throws at the end, with an answer begun', targetOf({ end: throwing }, answerPart), 'cut'],
+    ['whose sink throws when bytes are taken', targetOf({ consumed: throwing }, answerPart), 'cut'],
+  ])('a handler %s costs its exchange, which is counted out and forgotten', async (_name, target, outcome) => {
+    const all = await begin({ target })
+    const caller = await Http1Caller.connect(all.place)
+    const asked = caller.ask({ method: 'POST', path: '/', body: 'body' })
+    const answered = await asked.then(
+      reply => reply.status,
+      () => 0,
+    )
+    // What was begun may have left, or not.
+    expect(outcome === 'told' ? [502] : [502, 0]).toContain(answered)
+    await atRest(all.tunnel)
+    expect(all.server.stats().sessionsEnded).toBe(0)
+    caller.close()
+  })
+
+  test('a handler whose sink throws when its caller leaves', async () => {
+    const all = await begin({ target: targetOf({ abort: throwing }) })
+    await leaves(all, 'POST')
+    expect(all.server.stats().sessionsEnded).toBe(0)
+  })
+
+  test('a server of node:http whose listener throws', async () => {
+    const all = await begin({ target: createHttpServer(throwing) })
+    expect(await served(all)).toBe(502)
+    await atRest(all.tunnel)
+    expect(all.server.stats().sessionsEnded).toBe(0)
+  })
+})
+
+describe('P1 hooks of a router service', () => {
+  test.each(WAYS)('onExchange and logger that %s, for an answer and for a caller who leaves', async (_way, call) => {
+    const upstream = createHttpServer((request, response) => void (request.url === '/' && response.end('served')))
+    await new Promise<void>(resolve => upstream.listen(0, '127.0.0.1', resolve))
+    const target = `http://127.0.0.1:${(upstream.address() as { port: number }).port}`
+    const service = await serveRouter({
+      routes: { routes: [{ name: 'all', match: {}, target }] },
+      port: 0,
+      onExchange: call,
+      logger: loggers(call),
+    })
+    const place = { port: service.address.port, authority: 'router.test', ca: undefined }
+    const caller = await Http1Caller.connect(place)
+    expect((await caller.ask({ path: '/' })).status).toBe(200)
+    void caller.ask({ path: '/slow' }).catch(() => {})
+    await waitFor(() => service.stats().active === 1, 'the request has begun')
+    caller.close()
+    await waitFor(() => service.stats().active === 0, 'the request is over')
+    await service.close({ graceMs: 0 })
+    upstream.closeAllConnections()
+    upstream.close()
+  })
+})
