@@ -7,6 +7,7 @@
  * |---------------------------------------------|---------------------------------|----------------------------------|
  * | event, timer, promise of Node               | a {@link Guard} of its owner    | the owner: connection, session   |
  * | the same, once per request                  | a {@link stepOf} of its module  | the owner: exchange              |
+ * | the same, where nothing can end             | a {@link logGuard}              | nothing; the log tells           |
  * | promise of ours that nobody waits for       | {@link detached}                | nothing; the log tells           |
  * | handler of requests, and its sink           | {@link callHandler}             | its exchange                     |
  * | hook or listener of an embedder             | {@link hook}                    | nothing; the log tells           |
@@ -32,6 +33,11 @@ export function guardWith(failed: (error: unknown) => void): Guard {
     }
   }
   return guard as unknown as Guard
+}
+
+/** A guard for what has nothing to end, such as a server that listens: the log tells `what` failed. */
+export function logGuard(logger: Logger, what: string): Guard {
+  return guardWith(error => tellDefect(logger, what, error))
 }
 
 /** Something that ends when code of its own throws: as `failed` of {@link guardWith}. */

@@ -1,9 +1,9 @@
 /** What a session is let in by: its token, fresh ones that come in band, and who may call by them. */
 import { type Cidrs, parseCidrs } from '../../protocol/forwarded.ts'
+import type { Guard } from '../../protocol/guard.ts'
 import { TokenBucket } from '../../protocol/yamux/limits.ts'
 import type { Identity } from '../auth/claims.ts'
 import { Alarm } from './alarm.ts'
-import type { Guard } from './guard.ts'
 
 /** Tokens that are checked, each of which costs a signature: so many at once, and per second in the long run. */
 const REAUTH_BURST = 100

@@ -4,7 +4,7 @@
  */
 import { performance } from 'node:perf_hooks'
 import type { Drain } from '../../protocol/control.ts'
-import type { Guard } from './guard.ts'
+import type { Guard } from '../../protocol/guard.ts'
 
 /**
  * How long a client that was asked to leave has to open another session, before this one gets no new exchanges; at most

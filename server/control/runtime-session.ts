@@ -16,6 +16,7 @@ import {
 } from '../../protocol/control.ts'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { Cidrs } from '../../protocol/forwarded.ts'
+import { type Guard, guardWith } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { Transport } from '../../protocol/transport.ts'
 import type { BufferBudget } from '../../protocol/yamux/budget.ts'
@@ -29,7 +30,6 @@ import type { Grant } from '../directory/directory.ts'
 import type { Member, Route } from '../registry.ts'
 import { Credentials, type CredentialsOwner } from './credentials.ts'
 import { Departure, type DepartureOwner } from './departure.ts'
-import type { Guard } from './guard.ts'
 
 /** WebSocket close codes (RFC 6455 section 7.4). */
 export const CLOSE = { goingAway: 1001, protocolError: 1002, tryLater: 1013, refused: 4401 } as const
@@ -359,14 +359,10 @@ export class RuntimeSession implements Member, Route {
   }
 
   /** What goes wrong in a timer or a promise of this session ends this session, and nothing else. */
-  readonly #guard: Guard = step => value => {
-    try {
-      step(value)
-    } catch (error) {
-      this.#session.destroy(new SallyportError('internal', 'a session failed', { cause: error }))
-      this.#context.logger.error({ session: this.id, runtime: this.runtime, err: error }, 'a session failed')
-    }
-  }
+  readonly #guard: Guard = guardWith(error => {
+    this.#session.destroy(new SallyportError('internal', 'a session failed', { cause: error }))
+    this.#context.logger.error({ session: this.id, runtime: this.runtime, err: error }, 'a session failed')
+  })
 
   /** Closes after what was sent, with a deadline; exchanges that are still open are lost. */
   end(reason: string, code: number): void {

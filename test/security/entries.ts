@@ -1,0 +1,151 @@
+/**
+ * Finds, in the source of a module, calls that enter our code from Node and are caught by nobody (P1): listeners, timers,
+ * callbacks, promises that are not waited for. `protocol/guard.ts` says how each should be made.
+ */
+import { parseAst } from 'vitest/node'
+
+interface Node {
+  readonly type: string
+  readonly start: number
+  readonly [key: string]: unknown
+}
+
+const LISTENS: ReadonlySet<string> = new Set(['on', 'once', 'addListener', 'prependListener', 'prependOnceListener'])
+const TIMES: ReadonlySet<string> = new Set(['setTimeout', 'setInterval', 'setImmediate', 'queueMicrotask', 'nextTick'])
+/** Methods and functions of Node whose callback matters only where it is written out: others of ours have their names. */
+const CALLS_BACK: ReadonlySet<string> = new Set([
+  'write',
+  'end',
+  'listen',
+  'close',
+  'watch',
+  'lookup',
+  'pipeline',
+  'finished',
+])
+const CHAINS: ReadonlySet<string> = new Set(['then', 'catch', 'finally'])
+/** What they return, or are given, throws nothing. */
+const GUARDS = /^(?:guard|guarded|stepOf|hook|logGuard|followed)$/
+/** Of a promise, or without effect. */
+const HARMLESS = /^(?:resolve|reject|ignore|setImmediate)$/
+/** Events of our own handles, which `protocol/events.ts` guards. */
+const OUR_EVENTS = /^'(?:connected|disconnected|draining|standing|reconnecting|refused|session|ready|sessionEnded)'$/
+
+/** Each entry that goes around the guard: line and what it calls. */
+export function unguardedEntries(source: string): string[] {
+  const program = parseAst(source, { lang: 'ts' }) as unknown as Node
+  const known = definitions(program)
+  const found: string[] = []
+  const isSafe = (callback: unknown): boolean => isNode(callback) && safe(callback, known)
+  const note = (node: Node, what: string) => {
+    found.push(`${source.slice(0, node.start).split('\n').length}: ${what}`)
+  }
+  const timersAsPromises = /import \{[^}]*\bsetTimeout\b[^}]*\} from 'node:timers\/promises'/.test(source)
+  visit(program, node => {
+    if (node.type === 'CallExpression') {
+      const name = nameOf(node.callee)
+      const args = node.arguments as Node[]
+      const event = args[0] === undefined ? '' : source.slice(args[0].start, end(args[0]))
+      const listens = LISTENS.has(name) && isMember(node.callee) && args.length === 2 && !OUR_EVENTS.test(event)
+      if (listens && !isSafe(args[1])) note(node, `${name} ${event}`)
+      else if (name === 'addEventListener' && !isSafe(args[1])) note(node, name)
+      else if (TIMES.has(name) && !(timersAsPromises && name === 'setTimeout') && !isSafe(args[0])) note(node, name)
+      else if (
+        (CALLS_BACK.has(name) || /^create\w*Server$/.test(name)) &&
+        isFunction(args.at(-1)) &&
+        !isSafe(args.at(-1))
+      )
+        note(node, name)
+    }
+    const floating = floatingCall(node)
+    if (floating !== undefined && !isWaitedFor(floating, isSafe))
+      note(node, `a promise: ${source.slice(floating.start, end(floating)).split('\n')[0]}`)
+  })
+  return found
+}
+
+/** A call whose promise is dropped: `void f()`, or a chain that stands alone. */
+function floatingCall(node: Node): Node | undefined {
+  if (node.type === 'UnaryExpression' && node.operator === 'void' && isCall(node.argument)) return node.argument
+  if (node.type !== 'ExpressionStatement' || !isCall(node.expression)) return undefined
+  return CHAINS.has(nameOf(node.expression.callee)) ? node.expression : undefined
+}
+
+/** Whether the chain ends with a guarded `catch`, or with a guarded `then` for both outcomes. */
+function isWaitedFor(call: Node, isSafe: (callback: unknown) => boolean): boolean {
+  const name = nameOf(call.callee)
+  const args = call.arguments as Node[]
+  if (name === 'catch') return isSafe(args[0])
+  return name === 'then' && args.length === 2 && args.every(isSafe)
+}
+
+function safe(node: Node, known: ReadonlyMap<string, Node>): boolean {
+  switch (node.type) {
+    case 'CallExpression':
+      return GUARDS.test(nameOf(node.callee).replace('#', ''))
+    case 'ArrowFunctionExpression':
+    case 'FunctionExpression':
+    case 'FunctionDeclaration':
+      return catchesAll(node.body as Node)
+    case 'Identifier':
+    case 'MemberExpression': {
+      const name = nameOf(node)
+      const definition = known.get(node.type === 'Identifier' ? name : `.${name}`)
+      return HARMLESS.test(name) || (definition !== undefined && safe(definition, known))
+    }
+    default:
+      return false
+  }
+}
+
+/** No statement, or one `try` with a `catch`. */
+function catchesAll(body: Node): boolean {
+  const statements = body.body as Node[] | undefined
+  if (body.type !== 'BlockStatement' || statements === undefined) return false
+  return (
+    statements.length === 0 ||
+    (statements.length === 1 && statements[0]!.type === 'TryStatement' && statements[0]!.handler !== null)
+  )
+}
+
+/** What functions, constants, fields and methods are, by name; two of one name are known as neither. */
+function definitions(program: Node): Map<string, Node> {
+  const known = new Map<string, Node>()
+  const twice = new Set<string>()
+  const define = (name: string, node: unknown) => {
+    if (known.has(name)) twice.add(name)
+    else if (isNode(node)) known.set(name, node)
+  }
+  visit(program, node => {
+    if (node.type === 'FunctionDeclaration') define(nameOf(node.id), node)
+    else if (node.type === 'VariableDeclarator') define(nameOf(node.id), node.init)
+    else if (node.type === 'PropertyDefinition' || node.type === 'MethodDefinition')
+      define(`.${nameOf(node.key)}`, node.value)
+  })
+  for (const name of twice) known.delete(name)
+  return known
+}
+
+function visit(node: Node, see: (node: Node) => void): void {
+  see(node)
+  for (const value of Object.values(node)) {
+    for (const child of Array.isArray(value) ? value : [value]) if (isNode(child)) visit(child, see)
+  }
+}
+
+/** The last name of `a`, `a.b`, `this.#b`, `a?.b`. */
+function nameOf(node: unknown): string {
+  if (!isNode(node)) return ''
+  if (node.type === 'Identifier') return String(node.name)
+  if (node.type === 'PrivateIdentifier') return `#${String(node.name)}`
+  if (node.type === 'MemberExpression') return nameOf(node.property)
+  if (node.type === 'ChainExpression' || node.type === 'TSNonNullExpression') return nameOf(node.expression)
+  return ''
+}
+
+const isNode = (value: unknown): value is Node =>
+  typeof value === 'object' && value !== null && 'type' in value && 'start' in value
+const isMember = (value: unknown) => isNode(value) && value.type === 'MemberExpression'
+const isCall = (value: unknown): value is Node => isNode(value) && value.type === 'CallExpression'
+const isFunction = (value: unknown) => isNode(value) && /^(?:ArrowFunction|Function)Expression$/.test(value.type)
+const end = (node: Node) => node.end as number
