@@ -79,7 +79,6 @@ const UNCONVERTED: ReadonlySet<string> = new Set<string>([
   'server/embed/dispatcher.ts',
   'server/embed/fetch.ts',
   'server/embed/mount.ts',
-  'server/front.ts',
   'server/peer/link.ts',
   'server/peer/listener.ts',
   'server/peer/peers.ts',
