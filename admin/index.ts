@@ -4,10 +4,12 @@ export { type AdminListener, type AdminOptions, type ListenerOptions, listenAdmi
 export { createMetrics, type Metrics, type MetricsOptions, type Snapshot } from './metrics.ts'
 export type { AdminSource } from './page.ts'
 export {
+  type FoundFile,
   findRuntimeFiles,
   type RuntimeFile,
   randomToken,
   removeRuntimeFile,
   runtimeDirectories,
+  tokenOf,
   writeRuntimeFile,
 } from './runtime-file.ts'

@@ -1,5 +1,18 @@
 import { randomBytes } from 'node:crypto'
-import { chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  fstatSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  type Stats,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
@@ -13,6 +26,12 @@ export interface RuntimeFile {
   readonly token?: string
   /** The file that was given. */
   readonly tokenFile?: string
+}
+
+/** A file that was found. */
+export interface FoundFile extends RuntimeFile {
+  /** The user who wrote it, where this one (root) need not believe that user: he vouches for what is his own alone. */
+  readonly writtenBy?: number
 }
 
 type Environment = Readonly<Record<string, string | undefined>>
@@ -40,7 +59,7 @@ export function writeRuntimeFile(content: RuntimeFile, environment: Environment)
   for (const directory of runtimeDirectories(environment)) {
     try {
       mkdirSync(directory, { recursive: true, mode: 0o700 })
-      checkDirectory(directory, false)
+      checkDirectory(directory)
       const path = join(directory, `${content.component}-${content.pid}.json`)
       rmSync(path, { force: true })
       writeFileSync(path, `${JSON.stringify(content)}\n`, { mode: 0o600, flag: 'wx' })
@@ -53,18 +72,23 @@ export function writeRuntimeFile(content: RuntimeFile, environment: Environment)
   throw problem
 }
 
-/**
- * A name in the temporary folder can be taken by somebody else first; then it is not used. Root reads what services of
- * other users wrote.
- */
-function checkDirectory(directory: string, isReader: boolean): void {
-  const stat = lstatSync(directory)
-  if (!stat.isDirectory()) throw new Error(`${directory} is no directory`)
-  const uid = process.getuid?.()
-  if (uid === undefined) return
-  const isOurs = stat.uid === uid || stat.uid === 0 || (isReader && uid === 0)
-  if (!isOurs) throw new Error(`${directory} belongs to somebody else`)
-  if ((stat.mode & 0o022) !== 0) throw new Error(`${directory} is writable for others`)
+/** A name in the temporary folder can be taken by somebody else first; then it is not used. */
+function checkDirectory(directory: string): void {
+  const { uid } = directoryOf(directory)
+  if (!isBelieved(uid)) throw new Error(`${directory} belongs to somebody else`)
+}
+
+function directoryOf(path: string): Stats {
+  const stat = lstatSync(path)
+  if (!stat.isDirectory()) throw new Error(`${path} is no directory`)
+  if (process.getuid !== undefined && (stat.mode & 0o022) !== 0) throw new Error(`${path} is writable for others`)
+  return stat
+}
+
+/** Who may tell this user where to send a secret: he himself, and root. Windows keeps the folders of users apart. */
+function isBelieved(uid: number): boolean {
+  const own = process.getuid?.()
+  return own === undefined || uid === own || uid === 0
 }
 
 /** Removes the file when the component ends. */
@@ -72,32 +96,79 @@ export function removeRuntimeFile(path: string): void {
   rmSync(path, { force: true })
 }
 
-/** The components of this machine that run and whose files this user may read. */
-export function findRuntimeFiles(environment: Environment): RuntimeFile[] {
-  const directories = new Set([...runtimeDirectories(environment), ...systemDirectories()])
-  return [...directories].flatMap(readDirectory).filter(file => isAlive(file.pid))
+/** Directories of the systemd units. Only root makes them, each for its service's user; root reads what those wrote. */
+const UNIT_DIRECTORIES = ['server', 'client', 'router'].map(component => `/run/sallyport-${component}`)
+
+/** The components of this machine that run and whose files this user may read and believe. */
+export function findRuntimeFiles(environment: Environment, unitDirectories = UNIT_DIRECTORIES): FoundFile[] {
+  const own = runtimeDirectories(environment).filter(directory => !unitDirectories.includes(directory))
+  const files = [
+    ...own.flatMap(directory => readDirectory(directory, isBelieved)),
+    ...unitDirectories.flatMap(directory =>
+      readDirectory(directory, uid => isBelieved(uid) || process.getuid?.() === 0),
+    ),
+  ]
+  return files.filter(file => isAlive(file.pid))
 }
 
-/** Those of the systemd units, for an operator who is root. */
-function systemDirectories(): string[] {
-  return ['server', 'client', 'router'].map(component => `/run/sallyport-${component}`)
-}
-
-function readDirectory(directory: string): RuntimeFile[] {
+function readDirectory(directory: string, mayWrite: (uid: number) => boolean): FoundFile[] {
   try {
-    checkDirectory(directory, true)
+    const { uid } = directoryOf(directory)
+    if (!mayWrite(uid)) return []
     const names = readdirSync(directory).filter(name => /^(server|client|router)-\d+\.json$/.test(name))
-    return names.flatMap(name => readRuntimeFile(join(directory, name)))
+    return names.flatMap(name => readRuntimeFile(join(directory, name), uid))
   } catch {
     return []
   }
 }
 
-function readRuntimeFile(path: string): RuntimeFile[] {
+function readRuntimeFile(path: string, owner: number): FoundFile[] {
   try {
-    return [JSON.parse(readFileSync(path, 'utf8')) as RuntimeFile]
+    const file: unknown = JSON.parse(readOwned(path, uid => uid === owner || isBelieved(uid), constants.O_NOFOLLOW))
+    if (!isRuntimeFile(file)) return []
+    return [isBelieved(owner) ? file : { ...file, writtenBy: owner }]
   } catch {
     return []
+  }
+}
+
+function isRuntimeFile(value: unknown): value is RuntimeFile {
+  if (typeof value !== 'object' || value === null) return false
+  const { component, pid, url, token, tokenFile } = value as Record<string, unknown>
+  const isText = (text: unknown) => text === undefined || typeof text === 'string'
+  return (
+    typeof component === 'string' &&
+    Number.isSafeInteger(pid) &&
+    typeof url === 'string' &&
+    /^http:\/\/[^/?#@\s]+$/.test(url) &&
+    isText(token) &&
+    isText(tokenFile)
+  )
+}
+
+/**
+ * The token that opens the component's admin listener. Throws if it cannot be read, or if it is not of the user who wrote
+ * the file: whoever may not be believed could have named any file, and any address to send it to.
+ */
+export function tokenOf(file: FoundFile): string | undefined {
+  const { tokenFile, writtenBy } = file
+  if (tokenFile === undefined) return file.token
+  return readOwned(tokenFile, uid => writtenBy === undefined || uid === writtenBy).trim()
+}
+
+const MAX_FILE_BYTES = 64 * 1024
+
+/** Text of a plain file, if its owner may have written it. */
+function readOwned(path: string, isOwner: (uid: number) => boolean, flags = 0): string {
+  // A pipe in the place of the file must not stop us.
+  const descriptor = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0) | flags)
+  try {
+    const stat = fstatSync(descriptor)
+    if (!stat.isFile() || stat.size > MAX_FILE_BYTES) throw new Error(`${path} is no file of a token`)
+    if (!isOwner(stat.uid)) throw new Error(`${path} is not of the user whose component names it`)
+    return readFileSync(descriptor, 'utf8')
+  } finally {
+    closeSync(descriptor)
   }
 }
 

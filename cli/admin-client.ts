@@ -1,9 +1,9 @@
 /** Talks to the admin listeners of running components. */
 import { hostname, userInfo } from 'node:os'
-import { findRuntimeFiles, type RuntimeFile } from '../admin/runtime-file.ts'
+import { type FoundFile, findRuntimeFiles, type RuntimeFile, tokenOf } from '../admin/runtime-file.ts'
 import type { Arguments } from './args.ts'
 import type { Io } from './command.ts'
-import { configurationError, EXIT, Failure, usageError } from './failure.ts'
+import { configurationError, EXIT, Failure, fileProblem, usageError } from './failure.ts'
 import { optionalFlag, readInput } from './options.ts'
 
 const DEADLINE_MS = 15_000
@@ -19,18 +19,21 @@ export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['
   const files = findRuntimeFiles(io.environment)
   const admin = optionalFlag(args, 'admin')
   const tokenFile = optionalFlag(args, 'admin.token.file')
-  const given = tokenFile === undefined ? undefined : readInput(tokenFile, 'the admin token').trim()
+  const given = tokenFile === undefined ? undefined : plainToken(readInput(tokenFile, 'the admin token').trim())
   if (admin !== undefined) {
     const url = parseUrl(admin)
     const file = files.find(candidate => candidate.url === url)
-    return [{ url, token: given ?? (file && tokenOf(file)) }]
+    return [{ url, token: given ?? (file && ownToken(file)) }]
   }
   const found = files.filter(file => component === undefined || file.component === component)
   if (found.length === 0) {
     const what = component ?? 'server, client or router'
     throw new Failure(EXIT.runtime, `no ${what} of this user runs here; --admin URL asks another one`)
   }
-  return found.map(file => ({ url: file.url, token: given ?? tokenOf(file) }))
+  if (given !== undefined && found.some(file => file.writtenBy !== undefined)) {
+    throw usageError('--admin.token.file needs --admin URL here: the address that was found is of another user')
+  }
+  return found.map(file => ({ url: file.url, token: given ?? ownToken(file) }))
 }
 
 /** The server of `--admin`, or the only one on this machine. */
@@ -48,8 +51,20 @@ function parseUrl(text: string): string {
   return new URL(url).origin
 }
 
-function tokenOf(file: RuntimeFile): string | undefined {
-  return file.tokenFile === undefined ? file.token : readInput(file.tokenFile, 'the admin token').trim()
+function ownToken(file: FoundFile): string | undefined {
+  try {
+    return plainToken(tokenOf(file))
+  } catch (error) {
+    if (error instanceof Failure) throw error
+    const detail = (error as NodeJS.ErrnoException).code === undefined ? (error as Error).message : fileProblem(error)
+    throw configurationError(`no token for ${file.url}: ${detail}; give --admin URL and --admin.token.file`, error)
+  }
+}
+
+/** What is none is neither sent nor shown. */
+function plainToken(token: string | undefined): string | undefined {
+  if (token === undefined || /^[!-~]{1,8192}$/.test(token)) return token
+  throw configurationError('the file of the admin token holds something else: expected one line without spaces')
 }
 
 /** Reads a view, such as `/status`. */

@@ -1,3 +1,4 @@
+import { resolve } from 'node:path'
 import type { AdminListener } from '../../admin/listener.ts'
 import type { Metrics, Snapshot } from '../../admin/metrics.ts'
 import type { AdminSource } from '../../admin/page.ts'
@@ -107,7 +108,7 @@ async function startListener(
     listenAdmin({ host: address.host, port, source, token, logger: config.logger }),
   )
   config.logger.info({ name: 'admin', address: formatAddress(listener.address) }, 'listening')
-  const secret = tokenFile === undefined ? { token: random } : { tokenFile }
+  const secret = tokenFile === undefined ? { token: random } : { tokenFile: resolve(tokenFile) }
   return { listener, runtimeFile: await writeFile(config, listener, secret) }
 }
 

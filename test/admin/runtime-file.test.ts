@@ -1,8 +1,20 @@
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
-import { findRuntimeFiles, removeRuntimeFile, writeRuntimeFile } from '../../admin/index.ts'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { findRuntimeFiles, removeRuntimeFile, tokenOf, writeRuntimeFile } from '../../admin/index.ts'
+import { needs } from '../support/needs.ts'
 
 let folder: string
 beforeEach(() => {
@@ -49,4 +61,73 @@ test('a folder that others may write, or a link, is neither written nor believed
     expect(path.startsWith(join(folder, 'sallyport/'))).toBe(true)
     removeRuntimeFile(path)
   }
+})
+
+test('what is no runtime file is none', () => {
+  const environment = { RUNTIME_DIRECTORY: folder }
+  const path = writeRuntimeFile(content, environment)
+  for (const other of [
+    '[]',
+    'null',
+    '{}',
+    JSON.stringify({ ...content, url: 'file:///etc/passwd' }),
+    JSON.stringify({ ...content, url: 'http://user@127.0.0.1:1' }),
+    JSON.stringify({ ...content, token: ['secret'] }),
+    JSON.stringify({ ...content, tokenFile: {} }),
+    JSON.stringify({ ...content, more: 'x'.repeat(65_536) }),
+  ]) {
+    writeFileSync(path, other)
+    expect(findRuntimeFiles(environment).filter(({ pid }) => pid === process.pid)).toEqual([])
+  }
+})
+
+describe.runIf(needs('root'))('A8: root', () => {
+  const SOMEBODY = 65_534
+  /** What somebody wrote into a folder of his. */
+  function plant(name: string, more: object): string {
+    const directory = join(folder, name)
+    mkdirSync(directory, { mode: 0o700 })
+    const path = join(directory, `server-${process.pid}.json`)
+    writeFileSync(path, JSON.stringify({ ...content, ...more }))
+    chownSync(path, SOMEBODY, SOMEBODY)
+    chownSync(directory, SOMEBODY, SOMEBODY)
+    return directory
+  }
+  const inUnit = (directory: string) => findRuntimeFiles({}, [directory]).find(({ url }) => url === content.url)
+
+  test('believes no folder of another user, whichever way its name comes', () => {
+    const directory = plant('sallyport', {})
+    expect(find({ RUNTIME_DIRECTORY: directory })).toEqual([])
+    expect(find({ XDG_RUNTIME_DIR: folder })).toEqual([])
+  })
+
+  test("takes from the user of a unit what is that user's own alone", () => {
+    const directory = plant('unit', {})
+    expect(inUnit(directory)).toEqual({ ...content, writtenBy: SOMEBODY })
+    expect(tokenOf(inUnit(directory)!)).toBe('secret')
+
+    const secret = join(folder, 'private.key')
+    writeFileSync(secret, 'a-secret-of-root', { mode: 0o600 })
+    const link = join(folder, 'link')
+    symlinkSync(secret, link)
+    for (const tokenFile of [secret, link, '/proc/self/environ', folder]) {
+      const planted = inUnit(plant(`unit-${Math.random()}`, { token: undefined, tokenFile }))!
+      expect(() => tokenOf(planted)).toThrow(/is not of the user|no file of a token/)
+    }
+    chownSync(secret, SOMEBODY, SOMEBODY)
+    expect(tokenOf(inUnit(plant('own', { token: undefined, tokenFile: secret }))!)).toBe('a-secret-of-root')
+  })
+
+  test('follows no link in such a folder, and reads no file of a third user there', () => {
+    const mine = join(folder, 'mine.json')
+    writeFileSync(mine, JSON.stringify(content))
+    chownSync(mine, SOMEBODY - 1, SOMEBODY - 1)
+    for (const place of [symlinkSync, linkSync]) {
+      const directory = plant(`unit-${place.name}`, {})
+      const path = join(directory, `server-${process.pid}.json`)
+      rmSync(path)
+      place(mine, path)
+      expect(inUnit(directory)).toBeUndefined()
+    }
+  })
 })

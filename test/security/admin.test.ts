@@ -1,10 +1,14 @@
 import { once } from 'node:events'
-import { request } from 'node:http'
-import { connect } from 'node:net'
+import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer, request, type Server } from 'node:http'
+import { type AddressInfo, connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type AdminListener, createMetrics, listenAdmin, listenHealth } from '../../admin/index.ts'
 import { noLogger } from '../../protocol/log.ts'
 import { sallyport } from '../cli/run.ts'
+import { needs } from '../support/needs.ts'
 
 const TOKEN = 'a-token-of-this-test'
 
@@ -177,4 +181,65 @@ test('A7: metrics name no runtime, host, path or address', async () => {
   expect(text).toContain('sallyport_exchanges_total{status="200",code="other"} 1')
   expect(text).not.toMatch(/tenant|192\.0\.2/i)
   metrics.close()
+})
+
+describe.runIf(needs('root'))("A8: root's command line and files of others", () => {
+  const SOMEBODY = 65_534
+  let folder: string
+  let trap: Server
+  let heard: string[]
+  const before = process.env.TMPDIR
+
+  beforeEach(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'sallyport-planted-'))
+    process.env.TMPDIR = folder
+    writeFileSync(join(folder, 'private.key'), 'the-private-key-of-root', { mode: 0o600 })
+    heard = []
+    trap = createServer((asked, answer) => {
+      heard.push(asked.headers.authorization ?? 'nothing')
+      answer.end('{}')
+    }).listen(0, '127.0.0.1')
+    await once(trap, 'listening')
+  })
+  afterEach(() => {
+    if (before === undefined) delete process.env.TMPDIR
+    else process.env.TMPDIR = before
+    trap.close()
+    rmSync(folder, { recursive: true })
+  })
+
+  function plant(directory: string): Record<string, string> {
+    const url = `http://127.0.0.1:${(trap.address() as AddressInfo).port}`
+    const tokenFile = join(folder, 'private.key')
+    mkdirSync(directory, { recursive: true, mode: 0o700 })
+    const path = join(directory, `server-${process.pid}.json`)
+    writeFileSync(path, JSON.stringify({ component: 'server', pid: process.pid, url, tokenFile }))
+    for (const planted of [path, directory]) chownSync(planted, SOMEBODY, SOMEBODY)
+    return { url }
+  }
+
+  test.each<[string, string, Record<string, string>]>([
+    ['in the temporary folder', 'sallyport-0', {}],
+    ['where RUNTIME_DIRECTORY leads', 'unit', { RUNTIME_DIRECTORY: 'unit' }],
+    ['where XDG_RUNTIME_DIR leads', 'session/sallyport', { XDG_RUNTIME_DIR: 'session' }],
+  ])('A8: a planted file %s gets no secret', async (_name, directory, variables) => {
+    const { url } = plant(join(folder, directory))
+    const environment = Object.fromEntries(Object.entries(variables).map(([name, path]) => [name, join(folder, path)]))
+    await sallyport(['status'], { environment })
+    await sallyport(['status', '--admin.token.file', join(folder, 'private.key')], { environment })
+    await sallyport(['drain'], { environment })
+    expect(heard).toEqual([])
+    // Whoever names the address himself sends what he names himself, or nothing.
+    await sallyport(['status', '--admin', url!], { environment })
+    expect(heard).toEqual(['nothing'])
+  })
+
+  test('A8: what is no token is neither sent nor shown', async () => {
+    const key = join(folder, 'key.pem')
+    writeFileSync(key, '-----BEGIN PRIVATE KEY-----\nMC4CAQAw\n-----END PRIVATE KEY-----\n')
+    const url = `http://127.0.0.1:${(trap.address() as AddressInfo).port}`
+    const { code, notes } = await sallyport(['status', '--admin', url, '--admin.token.file', key])
+    expect([code, notes.includes('MC4CAQAw'), heard]).toEqual([3, false, []])
+    expect(notes).toContain('holds something else')
+  })
 })

@@ -48,6 +48,11 @@ export const NEEDS = {
     packages: ['iproute2'],
     remedy: 'run as root on Linux, with iproute2 installed',
   },
+  root: {
+    missing: () => (process.getuid?.() === 0 ? undefined : 'not root'),
+    packages: [],
+    remedy: 'run as root: files of other users are made',
+  },
   iptables: programRow('iptables', ['iptables']),
   setpriv: programRow('setpriv', ['util-linux']),
   systemd: programRow('systemd-analyze', ['systemd']),
