@@ -38,7 +38,10 @@ export interface HttpLimits {
   http2ResetRate: number
   /** Bytes per second of HTTP/2 frames that carry no request and no body. */
   http2ControlBytes: number
-  /** HTTP/2 pings to a caller that has open streams; unanswered as long again, it is gone. */
+  /**
+   * HTTP/2 pings to a caller or an upstream that has open streams. Unanswered for `stalledMs`, it is gone; an upstream
+   * that leaves one unanswered when the next would be due gets no new exchanges on that session.
+   */
   http2PingMs: number
 }
 

@@ -5,16 +5,25 @@ import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } fr
 import { hasHeader, stripTrailers } from '../headers.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import type { HttpLimits } from '../limits.ts'
+import { hasEnded, watchEnd } from './end-of-stream.ts'
 import { asObject, outgoingBlock, receivedHead, receivedTrailers } from './headers.ts'
 import { breakStream, cancelStream } from './reset.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
-const { NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
+const { NGHTTP2_FLAG_END_STREAM } = constants
+
+/** The session, as its exchanges see it. */
+export interface ExchangeOwner {
+  readonly limits: HttpLimits
+  /** Takes no more exchanges: one got no answer. */
+  close(): void
+}
 
 export class Http2ClientExchange implements RequestSink {
   readonly #stream: ClientHttp2Stream
   readonly #request: OutgoingRequest
   readonly #response: ResponseSink
+  readonly #owner: ExchangeOwner
   readonly #limits: HttpLimits
   readonly #headTimeoutMs: number
   readonly #reader: StreamReader
@@ -29,21 +38,27 @@ export class Http2ClientExchange implements RequestSink {
   #informational = 0
   #awaitsContinue: boolean
   #raw = false
+  /** The whole answer has come, and the stream may be destroyed before it says so. */
+  #settled = false
+  /** What of the body was taken out of the stream before its head was told of. */
+  #rest: Buffer | undefined
   #sentAt = performance.now()
 
   constructor(
     stream: ClientHttp2Stream,
     request: OutgoingRequest,
     response: ResponseSink,
-    limits: HttpLimits,
+    owner: ExchangeOwner,
     headTimeoutMs: number,
   ) {
     this.#stream = stream
     this.#request = request
     this.#response = response
-    this.#limits = limits
+    this.#owner = owner
+    this.#limits = owner.limits
     this.#headTimeoutMs = headTimeoutMs
-    this.#reader = new StreamReader(stream, limits.bufferBytes)
+    watchEnd(stream)
+    this.#reader = new StreamReader(stream, owner.limits.bufferBytes)
     this.#writer = new StreamWriter(stream, this.#sent)
     this.#requestLeft = request.bodyBytes
     this.#requestDone = request.bodyBytes === 0 && !request.upgrade
@@ -53,6 +68,7 @@ export class Http2ClientExchange implements RequestSink {
     stream.on('trailers', this.#onTrailers)
     stream.on('wantTrailers', this.#onWantTrailers)
     stream.on('end', this.#onEnd)
+    stream.on('aborted', this.#onAborted)
     stream.on('error', this.#onError)
     stream.on('close', this.#onClose)
   }
@@ -165,6 +181,7 @@ export class Http2ClientExchange implements RequestSink {
     if (this.#responseDone) return
     // Nothing can follow, whatever else becomes of the stream: a reset behind a whole response does not harm it.
     if (ended) this.#finish()
+    else if (this.#rest !== undefined) this.#onData(this.#rest)
     else this.#reader.start(this.#onData)
   }
 
@@ -186,19 +203,17 @@ export class Http2ClientExchange implements RequestSink {
   }
 
   readonly #onEnd = (): void => {
-    const reset = (this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR
-    if (this.#responseDone || !this.#headReceived || reset) return
-    if (this.#responseLeft > 0) {
-      this.#broken(broken('body shorter than announced'))
-      return
-    }
-    this.#finish()
+    if (this.#responseDone) return
+    if (!this.#headReceived || !hasEnded(this.#stream)) this.#broken(broken('the answer broke off'))
+    else if (this.#responseLeft > 0) this.#broken(broken('body shorter than announced'))
+    else this.#finish()
   }
 
   #finish(): void {
+    const unsent = !this.#requestDone || this.#writer.waiting > 0
     this.#responseDone = true
     this.#response.end(this.#trailers)
-    if (this.#requestDone || this.#raw) return
+    if (!unsent || this.#raw) return
     // The rest of the request is thrown away.
     this.#requestDone = true
     cancelStream(this.#stream)
@@ -210,21 +225,44 @@ export class Http2ClientExchange implements RequestSink {
 
   // Ends and deadlines
 
+  /** The upstream has reset the stream, and takes no more of the request. */
+  readonly #onAborted = (): void => {
+    this.#requestDone = true
+    this.#writer.drop()
+    if (hasEnded(this.#stream)) this.#takeOut()
+  }
+
+  /** The session is about to end, and its streams with all that waits in them. */
+  settle(error: SallyportError): void {
+    if (hasEnded(this.#stream)) this.#takeOut()
+    else this.#broken(error)
+  }
+
+  /** Of a whole answer nothing is lost, whatever becomes of its stream; what waits is no more than a window. */
+  #takeOut(): void {
+    if (this.#responseDone || this.#settled) return
+    this.#settled = true
+    const rest: Buffer | null = this.#stream.read()
+    // Else the reader has it already.
+    if (!this.#headReceived) this.#rest = rest ?? undefined
+  }
+
   readonly #onError = (error: Error): void => {
-    this.#broken(new SallyportError('upstream-broken', error.message, { cause: error }))
+    if (!this.#settled) this.#broken(new SallyportError('upstream-broken', error.message, { cause: error }))
   }
 
   readonly #onClose = (): void => {
     this.#writer.drop()
+    if (this.#settled) this.#onEnd()
     this.#broken(broken(`the upstream reset the stream (${this.#stream.rstCode})`))
   }
 
   #broken(error: SallyportError): void {
+    const over = this.#responseDone
     this.#requestDone = true
-    if (this.#responseDone) return
     this.#responseDone = true
     cancelStream(this.#stream)
-    this.#response.abort(error)
+    if (!over) this.#response.abort(error)
   }
 
   /** Acts on what is due; returns the time until the next deadline. */
@@ -245,6 +283,7 @@ export class Http2ClientExchange implements RequestSink {
     if (!this.#requestDone && !this.#request.upgrade) return this.#headTimeoutMs
     const left = this.#sentAt + this.#headTimeoutMs - now
     if (left > 0.5) return left
+    this.#owner.close()
     this.#broken(new SallyportError('upstream-timeout', 'no response head in time'))
     return Number.POSITIVE_INFINITY
   }

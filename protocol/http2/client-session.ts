@@ -1,5 +1,8 @@
-/** An upstream HTTP/2 session with prior knowledge (`h2c://`), for gRPC and its like; many exchanges at a time. */
-import { type ClientHttp2Session, connect, constants } from 'node:http2'
+/**
+ * An upstream HTTP/2 session, for gRPC and its like; many exchanges at a time. It takes no more of them from the moment
+ * that its upstream goes away, closes its half, falls silent, or leaves a request without an answer for too long.
+ */
+import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2'
 import type { Duplex } from 'node:stream'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../exchange.ts'
@@ -8,58 +11,75 @@ import { isAuthority, isPath, isToken } from '../headers.ts'
 import type { SendOptions } from '../http1/client-connection.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { resetSocket } from '../reset-socket.ts'
 import { Watch } from '../watch.ts'
-import { Http2ClientExchange } from './client-exchange.ts'
+import { type ExchangeOwner, Http2ClientExchange } from './client-exchange.ts'
 import { outgoingBlock } from './headers.ts'
 
 /** A request may repeat what Node takes for single; what it means is for the upstream to say. */
 const LENIENT: object = { strictSingleValueFields: false }
 
 const HEAD_TIMEOUT_MS = 60_000
+/** For so long an upstream may take to close a connection that we have closed. */
+const LINGER_MS = 1_000
+const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
 
 export interface Http2ClientOptions {
   limits?: Partial<HttpLimits> | undefined
+  /** What requests say; default `http`. */
+  scheme?: 'http' | 'https' | undefined
   /** Called when the last exchange in progress has ended. */
   onIdle?: ((session: Http2ClientSession) => void) | undefined
-  /** Called once, when the session is gone. */
+  /** Called once, when the connection is gone. */
   onClose?: ((session: Http2ClientSession) => void) | undefined
 }
 
-export class Http2ClientSession {
+export class Http2ClientSession implements ExchangeOwner {
+  readonly limits: HttpLimits
+  readonly #socket: Duplex
   readonly #session: ClientHttp2Session
   readonly #options: Http2ClientOptions
-  readonly #limits: HttpLimits
   readonly #exchanges = new Set<Http2ClientExchange>()
   readonly #watch: Watch
+  #pingAt = 0
+  #pinging = false
+  /** It takes no more exchanges. */
   #closing = false
-  #closed = false
+  /** Nothing more goes over it; its connection is about to go. */
+  #over = false
 
   /** `socket` is connected; it belongs to the session from now on. */
   constructor(socket: Duplex, options: Http2ClientOptions = {}) {
+    this.#socket = socket
     this.#options = options
-    this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.limits = { ...DEFAULT_LIMITS, ...options.limits }
     this.#watch = new Watch(now => this.#check(now))
+    // Before Node's own listeners, which throw away what waits in the streams.
+    socket.on('end', this.#onLost)
+    socket.on('error', this.#onLost)
+    socket.on('close', this.#onLost)
     const session = connect('http://upstream.invalid', {
       createConnection: () => socket,
       settings: {
         enablePush: false,
-        initialWindowSize: this.#limits.http2WindowBytes,
-        maxHeaderListSize: this.#limits.headBytes * 2,
+        initialWindowSize: this.limits.http2WindowBytes,
+        maxHeaderListSize: this.limits.headBytes * 2,
       },
-      maxHeaderListPairs: this.#limits.headFields * 2,
-      maxSessionMemory: this.#limits.http2SessionMemoryMb,
+      maxHeaderListPairs: this.limits.headFields * 2,
+      maxSessionMemory: this.limits.http2SessionMemoryMb,
       ...LENIENT,
     })
     this.#session = session
     session.on('error', ignore)
-    session.on('goaway', () => this.close())
-    session.on('close', this.#onClose)
+    session.on('goaway', this.#onGoaway)
+    session.on('close', this.#onLost)
+    socket.on('close', this.#onClose)
     if (session.connecting) session.once('connect', () => this.#widen())
     else this.#widen()
   }
 
   #widen(): void {
-    if (!this.#session.destroyed) this.#session.setLocalWindowSize(this.#limits.http2SessionWindowBytes)
+    if (!this.#session.destroyed) this.#session.setLocalWindowSize(this.limits.http2SessionWindowBytes)
   }
 
   /** Exchanges in progress. */
@@ -69,71 +89,139 @@ export class Http2ClientSession {
 
   /** Whether `send` may be called. */
   get available(): boolean {
-    if (this.#closing || this.#closed) return false
-    const most = this.#session.remoteSettings?.maxConcurrentStreams ?? this.#limits.http2Streams
-    return this.#exchanges.size < Math.min(most, this.#limits.http2Streams)
+    if (this.#closing || this.#session.destroyed) return false
+    const most = this.#session.remoteSettings?.maxConcurrentStreams ?? this.limits.http2Streams
+    return this.#exchanges.size < Math.min(most, this.limits.http2Streams)
   }
 
   /** Sends a request whose headers are final. A WebSocket goes as extended CONNECT (RFC 8441). */
   send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
     const headTimeoutMs = options.headTimeoutMs ?? HEAD_TIMEOUT_MS
     try {
-      const stream = this.#session.request(requestBlock(request), {
-        endStream: request.bodyBytes === 0 && !request.upgrade,
-        waitForTrailers: request.bodyBytes === BODY_UNKNOWN,
+      const hasBody = request.bodyBytes !== 0 || request.upgrade
+      const stream = this.#session.request(requestBlock(request, this.#options.scheme ?? 'http'), {
+        endStream: !hasBody,
+        waitForTrailers: hasBody && !request.upgrade,
       } as object)
-      const exchange = new Http2ClientExchange(stream, request, response, this.#limits, headTimeoutMs)
-      this.#exchanges.add(exchange)
-      stream.once('close', () => this.#ended(exchange))
-      this.#watch.within(headTimeoutMs || HEAD_TIMEOUT_MS)
-      if (exchange.awaitsContinue) this.#watch.within(this.#limits.expectMs)
+      const exchange = new Http2ClientExchange(stream, request, response, this, headTimeoutMs)
+      this.#track(stream, exchange, headTimeoutMs)
       return exchange
     } catch (error) {
       const ours = toSallyportError(error)
-      const message = `the request cannot be sent: ${ours.message}`
-      response.abort(error instanceof SallyportError ? error : new SallyportError('upstream-broken', message))
+      response.abort(ours === error ? ours : broken(`the request cannot be sent: ${ours.message}`))
       return discarding(response)
     }
   }
 
-  #ended(exchange: Http2ClientExchange): void {
-    this.#exchanges.delete(exchange)
-    if (this.#exchanges.size === 0 && !this.#closed) this.#options.onIdle?.(this)
+  #track(stream: ClientHttp2Stream, exchange: Http2ClientExchange, headTimeoutMs: number): void {
+    const { expectMs, http2PingMs } = this.limits
+    if (this.#exchanges.size === 0) this.#pingAt = performance.now()
+    this.#exchanges.add(exchange)
+    stream.once('close', () => this.#ended(exchange))
+    this.#watch.within(headTimeoutMs || HEAD_TIMEOUT_MS)
+    if (http2PingMs > 0) this.#watch.within(http2PingMs)
+    if (exchange.awaitsContinue) this.#watch.within(expectMs)
   }
 
-  readonly #onClose = (): void => {
-    if (this.#closed) return
-    this.#closed = true
-    this.#watch.stop()
-    this.#options.onClose?.(this)
+  #ended(exchange: Http2ClientExchange): void {
+    this.#exchanges.delete(exchange)
+    if (this.#exchanges.size > 0 || this.#over) return
+    if (this.#closing || this.#session.destroyed) this.#end(NGHTTP2_NO_ERROR)
+    else this.#options.onIdle?.(this)
   }
 
   /** Takes no more exchanges, and ends when those in progress have. */
   close(): void {
-    if (this.#closing || this.#closed) return
     this.#closing = true
-    if (!this.#session.destroyed) this.#session.close()
+    if (this.#exchanges.size === 0) this.#end(NGHTTP2_NO_ERROR)
   }
 
   /** Ends at once; exchanges in progress end as `upstream-broken`. */
   destroy(): void {
+    this.#end(NGHTTP2_CANCEL)
+  }
+
+  /** Says the last words; the connection is gone when they have left, or were waited for long enough. */
+  #end(code: number): void {
     this.#closing = true
-    this.#session.destroy(undefined, constants.NGHTTP2_CANCEL)
+    if (this.#over) return
+    this.#over = true
+    this.#watch.within(LINGER_MS)
+    this.#session.destroy(undefined, code)
+  }
+
+  readonly #onGoaway = (code: number): void => {
+    // Node ends the session and all its streams next.
+    if (code !== NGHTTP2_NO_ERROR) this.#settle(broken(`the upstream went away (${code})`))
+    this.close()
+  }
+
+  /** Nothing more will come: from a half-closed connection as little as from a lost one. */
+  readonly #onLost = (): void => {
+    this.#settle(broken('the connection to the upstream was lost'))
+    this.#end(NGHTTP2_NO_ERROR)
+    this.#socket.destroy()
+  }
+
+  #settle(error: SallyportError): void {
+    this.#closing = true
+    for (const exchange of [...this.#exchanges]) exchange.settle(error)
+  }
+
+  readonly #onClose = (): void => {
+    this.#watch.stop()
+    this.#options.onClose?.(this)
   }
 
   #check(now: number): number {
-    let next = Number.POSITIVE_INFINITY
+    if (this.#over) {
+      resetSocket(this.#socket)
+      return Number.POSITIVE_INFINITY
+    }
+    if (this.#exchanges.size === 0) return Number.POSITIVE_INFINITY
+    let next = this.#checkPing(now)
     for (const exchange of this.#exchanges) next = Math.min(next, exchange.check(now))
-    return next
+    return this.#over ? LINGER_MS : next
+  }
+
+  /**
+   * An upstream that does not answer a ping gets no new exchanges when another one would be due, and is gone when it has
+   * been silent for as long as one that does not read.
+   */
+  #checkPing(now: number): number {
+    const { http2PingMs, stalledMs } = this.limits
+    if (http2PingMs === 0 || this.#session.closed) return Number.POSITIVE_INFINITY
+    const silentMs = now - this.#pingAt
+    if (http2PingMs - silentMs > 0.5) return http2PingMs - silentMs
+    if (!this.#pinging) {
+      this.#pingAt = now
+      this.#pinging = this.#session.ping(this.#onPong)
+      return http2PingMs
+    }
+    this.#closing = true
+    const left = (stalledMs || Number.POSITIVE_INFINITY) - silentMs
+    if (left > 0.5) return left
+    this.#settle(new SallyportError('upstream-timeout', 'the upstream does not answer pings'))
+    this.#end(NGHTTP2_CANCEL)
+    resetSocket(this.#socket)
+    return Number.POSITIVE_INFINITY
+  }
+
+  readonly #onPong = (): void => {
+    this.#pinging = false
   }
 }
 
-function requestBlock(request: OutgoingRequest): string[] {
+function broken(message: string): SallyportError {
+  return new SallyportError('upstream-broken', message)
+}
+
+function requestBlock(request: OutgoingRequest, scheme: string): string[] {
   const { method, authority, path, headers, bodyBytes, upgrade } = request
   if (!isToken(method) || !isPath(path) || (authority !== '' && !isAuthority(authority))) {
     throw new SallyportError('bad-request', 'request line cannot be sent')
   }
-  const pseudo = [':method', upgrade ? 'CONNECT' : method, ':scheme', 'http', ':path', path]
+  const pseudo = [':method', upgrade ? 'CONNECT' : method, ':scheme', scheme, ':path', path]
   if (authority !== '') pseudo.push(':authority', authority)
   if (upgrade) pseudo.push(':protocol', 'websocket')
   const block = outgoingBlock(pseudo, headers, true)

@@ -7,6 +7,7 @@ import type { HeaderList, ResponseHead, ResponseSink } from '../../../protocol/e
 import type { OutgoingRequest } from '../../../protocol/http1/client-exchange.ts'
 import { Http2ClientSession } from '../../../protocol/http2/client-session.ts'
 import type { HttpLimits } from '../../../protocol/limits.ts'
+import { Http2Upstream } from '../../support/http2-upstream.ts'
 
 class Response implements ResponseSink {
   heads: ResponseHead[] = []
@@ -206,6 +207,22 @@ describe('h2c upstream', () => {
     expect(response.error).toBe('upstream-timeout')
   })
 
+  test('trailers of a request whose length is known', async () => {
+    let trailers: unknown
+    const { session } = await start(stream => {
+      stream.on('trailers', received => {
+        trailers = received
+      })
+      stream.resume().on('end', () => answerEmpty(stream))
+    })
+    const response = new Response()
+    const sink = session.send(request({ bodyBytes: 3 }), response)
+    sink.data(Buffer.from('abc'))
+    sink.end(['x-sum', '9'])
+    await response.over()
+    expect(trailers).toMatchObject({ 'x-sum': '9' })
+  })
+
   test('a WebSocket as extended CONNECT', async () => {
     const { session } = await start((stream, headers) => {
       expect(headers).toMatchObject({ ':method': 'CONNECT', ':protocol': 'websocket', 'sec-websocket-version': '13' })
@@ -248,5 +265,40 @@ describe('h2c upstream', () => {
     expect(response.body.length).toBeLessThan(400_000)
     expect(response.taken).toBeLessThan(8 * 1024 * 1024)
     sink.abort(new SallyportError('cancelled'))
+  })
+})
+
+describe('pings to an upstream with open streams', () => {
+  async function quiet(limits: Partial<HttpLimits>) {
+    const upstream = await Http2Upstream.start()
+    const socket = connect(upstream.port, '127.0.0.1')
+    await once(socket, 'connect')
+    const session = new Http2ClientSession(socket, { limits })
+    open.push(
+      () => void upstream.stop(),
+      () => session.destroy(),
+    )
+    const response = new Response()
+    session.send(request(), response)
+    await eventually(() => upstream.streams.length === 1)
+    upstream.streams[0]!.head(200)
+    await eventually(() => response.heads.length === 1)
+    return { session, response, connection: upstream.connections[0]! }
+  }
+
+  test('answered: a quiet stream stays', async () => {
+    const { session, response, connection } = await quiet({ http2PingMs: 50, stalledMs: 10_000 })
+    await eventually(() => connection.pings > 3)
+    expect([response.error, session.available]).toEqual([undefined, true])
+  })
+
+  test('unanswered: no new exchanges, and the end when it was silent for long enough', async () => {
+    const { session, response, connection } = await quiet({ http2PingMs: 50, stalledMs: 2_000 })
+    connection.silent = true
+    await eventually(() => !session.available)
+    expect(response.error).toBeUndefined()
+    await response.over()
+    expect(response.error).toBe('upstream-timeout')
+    await eventually(() => session.streams === 0)
   })
 })
