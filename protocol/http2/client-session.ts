@@ -5,7 +5,7 @@
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2'
 import type { Duplex } from 'node:stream'
 import { SallyportError, toSallyportError } from '../errors.ts'
-import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../exchange.ts'
+import type { RequestSink, ResponseSink } from '../exchange.ts'
 import { discarding } from '../guard.ts'
 import { isAuthority, isPath, isToken } from '../headers.ts'
 import type { SendOptions } from '../http1/client-connection.ts'
