@@ -47,6 +47,8 @@ export class Http2ServerExchange implements ResponseSink {
   #sink: RequestSink | undefined
   /** Set if our own end found the response at fault. */
   #failure: SallyportError | undefined
+  /** An error is being answered: one that meets the answer breaks the stream. */
+  #failed = false
   #headSent = false
   #responseEnded = false
   #requestEnded: boolean
@@ -60,6 +62,8 @@ export class Http2ServerExchange implements ResponseSink {
   #requestLeft: number
   #informational = 0
   #raw = false
+  /** The caller has gone, or the stream has ended. */
+  #over = false
   readonly #since = performance.now()
 
   constructor(stream: ServerHttp2Stream, request: HttpRequest, context: SessionContext) {
@@ -72,7 +76,8 @@ export class Http2ServerExchange implements ResponseSink {
     this.#requestLeft = request.bodyBytes
     this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = expectsContinue(request)
-    stream.on('close', this.#onClose)
+    stream.on('aborted', this.#onGone)
+    stream.on('close', this.#onGone)
   }
 
   start(handler: Handler): void {
@@ -83,10 +88,10 @@ export class Http2ServerExchange implements ResponseSink {
       return
     }
     this.#sink = sink
-    if (this.#stream.destroyed) this.#tell(new SallyportError('cancelled'))
+    if (this.#over) this.#tell(new SallyportError('cancelled'))
     else if (request.upgrade) return
     else if (request.bodyBytes === 0) this.#endEmpty(sink)
-    else if (this.#responseEnded) this.#tell(new SallyportError('cancelled', 'the response came first'))
+    else if (this.#responseEnded) this.#reader.discard()
     else this.#readRequest()
   }
 
@@ -106,7 +111,9 @@ export class Http2ServerExchange implements ResponseSink {
   // Request
 
   #readRequest(): void {
-    this.#stream.on('end', this.#onEnd)
+    // A body that is empty may have ended before anybody listened.
+    if (this.#stream.readableEnded) this.#onEnd()
+    else this.#stream.on('end', this.#onEnd)
     this.#reader.start(this.#onData)
   }
 
@@ -128,9 +135,9 @@ export class Http2ServerExchange implements ResponseSink {
   }
 
   readonly #onEnd = (): void => {
-    // A stream that was reset ends as well.
-    if (this.#requestEnded || this.#stream.aborted || (this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR)
-      return
+    // A stream that was reset ends as well, and so does one that is thrown away behind an early answer.
+    if (this.#requestEnded || this.#over || (this.#responseEnded && !this.#raw)) return
+    if ((this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR) return
     this.#requestEnded = true
     if (this.#requestLeft > 0) this.#refuse(new SallyportError('bad-request', 'body shorter than content-length'))
     else this.#sink?.end(this.#trailers)
@@ -148,8 +155,16 @@ export class Http2ServerExchange implements ResponseSink {
 
   // Response
 
+  /**
+   * Nothing can be said any more: all is said, or the stream is over. Node shows that as `closed`, and where bytes of a
+   * stream that was reset wait to be read, `destroyed` comes much later.
+   */
+  get #mute(): boolean {
+    return this.#responseEnded || this.#stream.closed
+  }
+
   informational(status: number, headers: HeaderList): void {
-    if (this.#headSent || this.#responseEnded || this.#stream.destroyed) return
+    if (this.#headSent || this.#mute) return
     if (status < 100 || status > 199 || status === 101) return
     if (++this.#informational > this.#limits.informational) return
     if (status === 100) {
@@ -164,7 +179,7 @@ export class Http2ServerExchange implements ResponseSink {
   }
 
   head(response: ResponseHead): void {
-    if (this.#headSent || this.#responseEnded || this.#stream.destroyed) return
+    if (this.#headSent || this.#mute) return
     try {
       this.#head(response)
     } catch (error) {
@@ -212,7 +227,7 @@ export class Http2ServerExchange implements ResponseSink {
   }
 
   data(chunk: Uint8Array): void {
-    if (this.#responseEnded || this.#stream.destroyed) return
+    if (this.#mute) return
     if (!this.#headSent) {
       this.#fail(new SallyportError('internal', 'body before head'))
     } else if (this.#responseLeft === 0) {
@@ -234,18 +249,18 @@ export class Http2ServerExchange implements ResponseSink {
   }
 
   end(trailers: HeaderList): void {
-    if (this.#responseEnded) return
+    if (this.#mute) return
     if (!this.#headSent || this.#responseLeft > 0) {
       this.#fail(new SallyportError('upstream-broken', 'body shorter than announced'))
       return
     }
     this.#responseEnded = true
     this.#responseTrailers = stripTrailers(trailers)
-    if (this.#stream.destroyed) return
     this.#writer.end()
     if (this.#requestEnded || this.#raw) return
-    // Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted.
-    this.#tell(new SallyportError('cancelled', 'the response came first'))
+    // Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted. The upstream end hears of it
+    // with the end of the stream, since until then it accounts for what waits of the answer.
+    this.#reader.discard()
     if (this.#awaitsTrailers) return
     if (this.#stream.writableFinished) this.#onFinish()
     else this.#stream.once('finish', this.#onFinish)
@@ -261,22 +276,22 @@ export class Http2ServerExchange implements ResponseSink {
   }
 
   abort(error: SallyportError): void {
-    if (this.#responseEnded) return
-    if (this.#headSent || error.reason === 'cancelled') {
+    if (this.#mute) return
+    if (this.#headSent || this.#failed || error.reason === 'cancelled') {
       this.#responseEnded = true
       if (error.reason === 'cancelled') cancelStream(this.#stream)
       else breakStream(this.#stream)
     } else {
+      this.#failed = true
       answerProblem(this, this.request, error, this.#context.corsOf?.(this.request))
     }
   }
 
+  /** Our own end found the response at fault: the upstream is told as well. */
   #fail(error: SallyportError): void {
     this.#failure = error
-    const sink = this.#sink
-    this.#sink = undefined
+    this.#tell(error)
     this.abort(error)
-    sink?.abort(error)
   }
 
   /** The last that the upstream end hears. */
@@ -288,21 +303,28 @@ export class Http2ServerExchange implements ResponseSink {
 
   // Ends and deadlines
 
-  readonly #onClose = (): void => {
+  /** The one end of the exchange, whatever brings it: Node tells of a reset with `aborted`, of every other end with `close`. */
+  readonly #onGone = (): void => {
+    if (this.#over) return
+    this.#over = true
     const whole = this.#responseEnded && this.#requestEnded
     this.#responseEnded = true
     this.#requestEnded = true
     this.#writer.drop()
     if (!whole) this.#tell(new SallyportError('cancelled'))
+    // Behind RST_STREAM(NO_ERROR) the stream lives until all that came has been read.
+    if (!this.#stream.destroyed) this.#reader.discard()
   }
 
   /** Acts on what is due; returns the time until the next deadline. */
   check(now: number): number {
+    // Where our half is closed already, as Node has it from the start for HEAD, it does not tell of such a reset.
+    if (this.#stream.closed && !this.#responseEnded) this.#onGone()
     return Math.min(this.#checkRead(now), this.#checkWrite(now))
   }
 
   #checkRead(now: number): number {
-    if (this.#requestEnded || this.request.upgrade) return Number.POSITIVE_INFINITY
+    if (this.#requestEnded || this.#responseEnded || this.request.upgrade) return Number.POSITIVE_INFINITY
     if (this.#reader.full) return this.#limits.bodyIdleMs || Number.POSITIVE_INFINITY
     if (this.#awaitsContinue && !this.#headSent) {
       const left = this.#since + this.#limits.expectMs - now

@@ -115,9 +115,15 @@ class Http2ServerSession implements ManagedConnection {
 
   readonly #beginAll = (): void => {
     for (const arrival of this.#arrivals.splice(0)) {
-      if (!arrival.stream.destroyed) this.#begin(arrival)
-      else if (!this.#closed) this.#ended(arrival.stream, HEAD_BYTES)
+      if (!arrival.stream.closed) this.#begin(arrival)
+      else if (!this.#closed) this.#dropped(arrival.stream)
     }
+  }
+
+  /** Reset before it was begun. */
+  #dropped(stream: ServerHttp2Stream): void {
+    stream.resume()
+    this.#ended(stream, HEAD_BYTES)
   }
 
   #begin(arrival: Arrival): void {
@@ -151,7 +157,8 @@ class Http2ServerSession implements ManagedConnection {
 
   #ended(stream: ServerHttp2Stream, received: number): void {
     this.#accounted += received
-    if (stream.rstCode !== NGHTTP2_NO_ERROR && !this.#resets.take()) this.#calm('too many resets')
+    const reset = stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR
+    if (reset && !this.#resets.take()) this.#calm('too many resets')
   }
 
   /** Answers what must not be forwarded. */

@@ -26,7 +26,10 @@ export class StreamWriter {
   }
 
   write(given: Uint8Array): void {
-    if (this.ended || this.#stream.destroyed) return
+    if (this.ended || this.#stream.closed) {
+      this.#sent(given.length)
+      return
+    }
     const chunk = this.waiting === 0 ? given : ownBytes(given)
     if (this.waiting === 0) this.progressAt = performance.now()
     this.waiting += chunk.length
@@ -44,6 +47,7 @@ export class StreamWriter {
   }
 
   #give(): void {
+    if (this.#stream.closed) return
     while (this.#givenBytes < GIVEN_BYTES) {
       const piece = this.#queue.shift()
       if (piece === undefined) break
@@ -65,8 +69,8 @@ export class StreamWriter {
   }
 
   readonly #onWritten = (error?: Error | null): void => {
-    // Of a stream that was destroyed nothing is told piece by piece: its end drops the rest.
-    if (error || this.#stream.destroyed) return
+    // Of a stream that is over nothing is told piece by piece: its end drops the rest.
+    if (error || this.#stream.closed) return
     const bytes = this.#given.shift() ?? 0
     this.#givenBytes -= bytes
     this.waiting -= bytes
@@ -83,6 +87,7 @@ export class StreamReader {
   readonly #stream: Http2Stream
   readonly #limit: number
   #unconsumed = 0
+  #onData: ((chunk: Buffer) => void) | undefined
   /** Bytes that came, and how many chunks they came in. */
   bytes = 0
   chunks = 0
@@ -99,14 +104,25 @@ export class StreamReader {
 
   start(onData: (chunk: Buffer) => void): void {
     this.readAt = performance.now()
-    this.#stream.on('data', (chunk: Buffer) => {
-      this.readAt = performance.now()
-      this.bytes += chunk.length
-      this.chunks++
-      this.#unconsumed += chunk.length
-      if (this.full) this.#stream.pause()
-      onData(chunk)
-    })
+    this.#onData = onData
+    this.#stream.on('data', this.#onChunk)
+  }
+
+  readonly #onChunk = (chunk: Buffer): void => {
+    this.readAt = performance.now()
+    this.bytes += chunk.length
+    this.chunks++
+    if (this.#onData === undefined) return
+    this.#unconsumed += chunk.length
+    if (this.full) this.#stream.pause()
+    this.#onData(chunk)
+  }
+
+  /** What still comes is thrown away. */
+  discard(): void {
+    this.#onData = undefined
+    this.#unconsumed = 0
+    this.#stream.resume()
   }
 
   consumed(bytes: number): void {

@@ -4,7 +4,7 @@
  */
 import { once } from 'node:events'
 import { createConnection } from 'node:net'
-import type { ServerOptions } from '../../server/index.ts'
+import type { Server, ServerOptions } from '../../server/index.ts'
 import { RawPeer, RawUpstream } from '../protocol/http1/raw.ts'
 import { startPair } from '../support/pair.ts'
 import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
@@ -27,6 +27,7 @@ export async function stopEdges(): Promise<void> {
 
 export interface Edge {
   readonly port: number
+  readonly server: Server
   /** What the attacked runtime's upstream got. */
   readonly upstream: RawUpstream
   /** What the other tenant's got. */
@@ -68,7 +69,7 @@ export async function startEdge(
     const targets = [...others.text.matchAll(/^(\S+ \S+) HTTP\/1\.1\r\n/gm)].map(([, target]) => target)
     if (targets.some(one => one !== 'GET /canary')) throw new Error(`the other tenant got ${targets.join(', ')}`)
   }
-  return { port, upstream, others, call, othersUnhurt }
+  return { port, server: pair.server, upstream, others, call, othersUnhurt }
 }
 
 async function callEdge(port: number): Promise<RawPeer> {
