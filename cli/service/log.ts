@@ -1,5 +1,6 @@
 import type { DestinationStream } from 'pino'
 import type { Logger } from '../../protocol/log.ts'
+import { BufferedStderr } from './buffered-stderr.ts'
 
 export interface LogOptions {
   component: string
@@ -9,16 +10,12 @@ export interface LogOptions {
   buffered: boolean
 }
 
-/** A reader of the log that is slower than the log loses lines; it does not take our memory. */
-const MAX_BUFFERED_BYTES = 4 * 1024 * 1024
-
 /** The logger of a running component: on stderr, JSON lines or text. */
 export async function createLogger(options: LogOptions): Promise<Logger> {
   const { pino } = await import('pino')
   const isText = options.format === 'text' || (options.format === 'auto' && process.stderr.isTTY === true)
-  const file = pino.destination({ dest: 2, sync: !options.buffered, maxLength: MAX_BUFFERED_BYTES })
-  if (options.buffered) process.on('exit', () => file.flushSync())
-  const destination: DestinationStream = isText ? { write: line => void file.write(toText(line)) } : file
+  const stderr = options.buffered ? bufferedStderr() : pino.destination({ dest: 2, sync: true })
+  const destination: DestinationStream = isText ? { write: line => void stderr.write(toText(line)) } : stderr
   const base = { component: options.component }
   const formatters = { level: (level: string) => ({ level }) }
   const settings = { level: options.level, base, formatters, timestamp: pino.stdTimeFunctions.isoTime }
@@ -30,6 +27,12 @@ export async function createLogger(options: LogOptions): Promise<Logger> {
     warn: (fields, message) => log.warn(fields, message),
     error: (fields, message) => log.error(fields, message),
   }
+}
+
+function bufferedStderr(): BufferedStderr {
+  const stderr = new BufferedStderr()
+  process.on('exit', () => stderr.flushSync())
+  return stderr
 }
 
 /** An error as log lines show it: what and why, no stack. */

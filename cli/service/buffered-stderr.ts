@@ -1,0 +1,81 @@
+/**
+ * Lines to stderr, written together and later. A reader that is slower than the log loses lines, one that has gone gets
+ * none; neither holds up the process, nor its end.
+ */
+import { write, writeSync } from 'node:fs'
+
+const STDERR = 2
+const MAX_BYTES = 4 * 1024 * 1024
+/** A full pipe is tried again after this time. */
+const PAUSE_MS = 50
+/** How long the process may wait at its end for a reader to take what is left. */
+const LAST_MS = 500
+
+export class BufferedStderr {
+  #lines: string[] = []
+  #length = 0
+  /** What is being written; what was not taken of it is written again. */
+  #text: Uint8Array | undefined
+  #gone = false
+  #inFlight = false
+
+  write(line: string): void {
+    if (this.#gone || this.#length + line.length > MAX_BYTES) return
+    this.#lines.push(line)
+    this.#length += line.length
+    if (this.#text === undefined) this.#next()
+  }
+
+  #next(): void {
+    this.#text = this.#take()
+    if (this.#text !== undefined) this.#write()
+  }
+
+  #take(): Uint8Array | undefined {
+    if (this.#lines.length === 0) return undefined
+    const text = Buffer.from(this.#lines.join(''))
+    this.#lines = []
+    this.#length = 0
+    return text
+  }
+
+  readonly #write = (): void => {
+    if (this.#text === undefined) return
+    this.#inFlight = true
+    write(STDERR, this.#text, this.#onWritten)
+  }
+
+  readonly #onWritten = (error: NodeJS.ErrnoException | null, bytes: number): void => {
+    this.#inFlight = false
+    if (error !== null) this.#onError(error)
+    else if (bytes < this.#text!.length) {
+      this.#text = this.#text!.subarray(bytes)
+      this.#write()
+    } else this.#next()
+  }
+
+  #onError(error: NodeJS.ErrnoException): void {
+    if (error.code === 'EAGAIN') setTimeout(this.#write, PAUSE_MS).unref()
+    else {
+      this.#gone = true
+      this.#lines = []
+      this.#text = undefined
+    }
+  }
+
+  /** For the end of the process: writes what is left, as long as somebody takes it. */
+  flushSync(): void {
+    const deadline = performance.now() + LAST_MS
+    // What is in flight is the system's already.
+    let text = this.#inFlight ? undefined : this.#text
+    for (text ??= this.#take(); text !== undefined; text = this.#take()) {
+      while (text.length > 0) {
+        try {
+          text = text.subarray(writeSync(STDERR, text))
+        } catch (error) {
+          if ((error as NodeJS.ErrnoException).code !== 'EAGAIN' || performance.now() > deadline) return
+        }
+      }
+    }
+  }
+}

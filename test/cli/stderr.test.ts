@@ -1,0 +1,53 @@
+/** A service whose log nobody reads any more ends all the same. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { Agent, get } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { afterAll, afterEach, describe, expect, test } from 'vitest'
+
+const folder = mkdtempSync(join(tmpdir(), 'sallyport-stderr-'))
+const routes = join(folder, 'routes.yaml')
+let child: ChildProcess | undefined
+afterEach(() => child?.kill('SIGKILL'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+async function startRouter(): Promise<number> {
+  writeFileSync(routes, 'routes:\n  - { name: ok, match: { path: / }, answer: { body: ok } }\n')
+  const args = ['router', '--listen', '127.0.0.1:0', '--routes', routes, '--admin.listen', 'off', '--log.access', 'all']
+  child = spawn(process.execPath, ['bin/sallyport.js', ...args], { stdio: ['ignore', 'ignore', 'pipe'] })
+  const lines = createInterface(child.stderr!)
+  for await (const line of lines) {
+    const { msg, address } = JSON.parse(line) as { msg: string; address: string }
+    if (msg === 'listening') return Number(address.split(':').at(-1))
+  }
+  throw new Error('it ended at once')
+}
+
+/** More than a pipe holds, and all that the log keeps. */
+async function ask(port: number, times: number): Promise<void> {
+  const agent = new Agent({ keepAlive: true, maxSockets: 10 })
+  const path = `/${'x'.repeat(4_000)}`
+  const one = async () => {
+    const [response] = await once(get({ port, path, agent }), 'response')
+    await once(response.resume(), 'end')
+  }
+  await Promise.all(Array.from({ length: times }, one))
+  agent.destroy()
+}
+
+describe('a service ends at SIGTERM whose log is', () => {
+  test.each([
+    ['read by nobody', 0, () => child!.stderr!.destroy()],
+    ['read by nobody, and there was something to say', 20, () => child!.stderr!.destroy()],
+    ['held up by its reader', 400, () => child!.stderr!.pause()],
+  ])('%s', async (_, requests, leave) => {
+    const port = await startRouter()
+    leave()
+    await ask(port, requests)
+    child!.kill('SIGTERM')
+    expect(await once(child!, 'exit')).toEqual([0, null])
+  })
+})
