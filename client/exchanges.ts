@@ -143,6 +143,8 @@ class Exchange implements RequestSink {
   readonly #path: string
   #bytesIn = 0
   #whole = false
+  /** The target's half of a WebSocket is closed. */
+  #halfClosed = false
   #over = false
   #cut = false
   #runOn: NodeJS.Timeout | undefined
@@ -196,6 +198,13 @@ class Exchange implements RequestSink {
     } catch (error) {
       this.threw(error)
     }
+    if (this.#halfClosed) this.finish(undefined)
+  }
+
+  /** The answer has ended. A WebSocket is over when both its halves are: until then its upstream must hear of an abort. */
+  answered(): void {
+    if (this.answer.status === 101 && !this.#whole) this.#halfClosed = true
+    else this.finish(undefined)
   }
 
   abort(error: SallyportError): void {
@@ -309,7 +318,7 @@ class Answer implements ResponseSink {
 
   end(trailers: HeaderList): void {
     this.#exchange.response.end(trailers)
-    this.#exchange.finish(undefined)
+    this.#exchange.answered()
   }
 
   /** A failure that nobody has put into words yet becomes an answer here: a reset stream would not tell the cause. */

@@ -21,8 +21,9 @@
  *   while more than its limit is unconsumed. There is no other pause.
  * - `end` and `abort` are last in their direction and come at most once. A call that comes after is ignored by the
  *   receiver, so that races need no bookkeeping at the sender.
- * - `requestSink.abort` ends the whole exchange: the caller has gone, nothing more is said to the response sink.
- *   `responseSink.abort` ends the whole exchange: the downstream end answers with the error if no head went out, else
+ * - `requestSink.abort` ends the whole exchange: the caller has gone and holds nothing, and nothing more is said to the
+ *   response sink. A caller's end that still holds some of a response that came first says `consumed` for it, and no abort.
+ * - `responseSink.abort` behind `end` drops what waits of a response that its caller does not take; otherwise it ends the whole exchange: the downstream end answers with the error if no head went out, else
  *   it cuts the response (never a clean end).
  * - A response may begin and end before the request has ended; the upstream end then discards what still comes of the
  *   request (and calls `consumed` for it).

@@ -1,35 +1,33 @@
-/** The ceilings on buffered bytes: one of the process, and below it one of each runtime that has sessions. */
+/** The ceilings on buffered bytes: one of the process, and below it one of each runtime whose sessions hold any or may. */
 import { BufferBudget } from '../protocol/yamux/budget.ts'
-
-interface Entry {
-  readonly budget: BufferBudget
-  sessions: number
-}
 
 export class RuntimeBudgets {
   readonly #process: BufferBudget
   readonly #runtimeBytes: number
-  readonly #all = new Map<string, Entry>()
+  readonly #all = new Map<string, BufferBudget>()
 
   constructor(processBytes: number, runtimeBytes: number) {
     this.#process = new BufferBudget(processBytes)
     this.#runtimeBytes = runtimeBytes
   }
 
-  /** For one more session of the runtime. */
-  enter(runtime: string): BufferBudget {
-    let entry = this.#all.get(runtime)
-    if (entry === undefined) {
-      entry = { budget: new BufferBudget(this.#runtimeBytes, this.#process), sessions: 0 }
-      this.#all.set(runtime, entry)
-    }
-    entry.sessions++
-    return entry.budget
+  /** Bytes of all runtimes. */
+  get usedBytes(): number {
+    return this.#process.usedBytes
   }
 
-  /** One of its sessions has ended. */
-  leave(runtime: string): void {
-    const entry = this.#all.get(runtime)
-    if (entry !== undefined && --entry.sessions === 0) this.#all.delete(runtime)
+  /** Runtimes with a session, or with bytes of one that has ended. */
+  get runtimes(): number {
+    return this.#all.size
+  }
+
+  /** Of the runtime; it stays for as long as sessions are under it. */
+  of(runtime: string): BufferBudget {
+    let budget = this.#all.get(runtime)
+    if (budget === undefined) {
+      budget = new BufferBudget(this.#runtimeBytes, this.#process, () => this.#all.delete(runtime))
+      this.#all.set(runtime, budget)
+    }
+    return budget
   }
 }

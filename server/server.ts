@@ -226,7 +226,7 @@ export class Server {
       sessions: this.#registry.sessions,
       streams: totals.streams,
       exchanges: totals.exchanges,
-      bufferedBytes: totals.bufferedBytes,
+      bufferedBytes: this.#sessions.bufferedBytes,
       replayBytes: this.#edge.replayBudget.used,
       held: this.#edge.hold.requests,
       heldBytes: this.#edge.hold.bytes,

@@ -64,6 +64,11 @@ export class Sessions {
     }
   }
 
+  /** Held for callers, also of sessions that have ended. */
+  get bufferedBytes(): number {
+    return this.#budgets.usedBytes
+  }
+
   get all(): ReadonlySet<RuntimeSession> {
     return this.#all
   }
@@ -109,7 +114,7 @@ export class Sessions {
 
   arrive(arrival: Arrival): void {
     const { ws, ...client } = arrival
-    const budget = this.#budgets.enter(client.identity.runtime)
+    const budget = this.#budgets.of(client.identity.runtime)
     const session = new RuntimeSession(this.#context, webSocketTransport(ws), { id: randomUUID(), budget, ...client })
     this.#all.add(session)
     this.#count(session.address, 1)
@@ -169,7 +174,6 @@ export class Sessions {
     this.ended++
     this.pastBytesIn += session.session.bytesIn
     this.pastBytesOut += session.session.bytesOut
-    this.#budgets.leave(session.runtime)
     this.#count(session.address, -1)
     registry.remove(session)
     policies.touch(session.runtime)

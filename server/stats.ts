@@ -34,6 +34,7 @@ export interface ServerStats {
   readonly sessions: number
   readonly streams: number
   readonly exchanges: number
+  /** Held for callers that have not taken them, also of sessions that have ended. */
   readonly bufferedBytes: number
   readonly replayBytes: number
   /** Requests that wait for a session of their runtime, and bytes of their bodies. */
@@ -81,11 +82,10 @@ export function describeSession(session: RuntimeSession, replica: string): Sessi
 
 /** Sums over live sessions. */
 export function sumSessions(sessions: Iterable<RuntimeSession>) {
-  const totals = { streams: 0, exchanges: 0, bufferedBytes: 0, bytesIn: 0, bytesOut: 0, roundTripsMs: [] as number[] }
+  const totals = { streams: 0, exchanges: 0, bytesIn: 0, bytesOut: 0, roundTripsMs: [] as number[] }
   for (const { session, exchanges } of sessions) {
     totals.streams += session.streams
     totals.exchanges += exchanges
-    totals.bufferedBytes += session.bufferedBytes
     totals.bytesIn += session.bytesIn
     totals.bytesOut += session.bytesOut
     if (session.rttMs > 0) totals.roundTripsMs.push(session.rttMs)

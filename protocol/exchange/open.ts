@@ -97,6 +97,8 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
   #answered = false
   /** The response has ended, or the exchange has. */
   #over = false
+  /** The response came to its end; what waits of it is the caller's. */
+  keeps = false
 
   constructor(stream: Stream, request: HttpRequest, response: ResponseSink) {
     this.#stream = stream
@@ -110,6 +112,8 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
 
   start(request: HttpRequest, options: OpenOptions): void {
     const caller = request.caller
+    this.#stream.runtime = options.runtime
+    this.#stream.caller = caller ? caller.address : request.peerAddress
     const scheme = (caller ? caller.scheme === 'https' : request.encrypted) ? 'https' : 'http'
     request.exchangeId ??= newExchangeId()
     const preamble = preambleText({
@@ -156,7 +160,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
   cancel(error: SallyportError): void {
     if (this.#over) {
       // What had come whole, and waits to be passed on, will not be.
-      this.#stream.consumed(this.#stream.unreadBytes)
+      this.#stream.discard()
       return
     }
     this.#finish()
@@ -231,7 +235,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
       chunk => this.#response.data(chunk),
       () => {
         this.#response.data(closeFrame(GOING_AWAY, false, FAREWELL))
-        this.#response.end([])
+        this.#endResponse([])
       },
     )
     this.#out = new RawDirection(
@@ -266,27 +270,40 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
   }
 
   #endRaw(): void {
-    if (!this.#in!.left) this.#response.end([])
+    if (!this.#in!.left) this.#endResponse([])
+  }
+
+  #endResponse(trailers: HeaderList): void {
+    this.keeps = true
+    this.#response.end(trailers)
   }
 
   reset(code: ResetCode): void {
     if (this.#over) return
     const unanswered = !this.#answered
     this.#finish()
+    if (this.keeps) return
     const refused = code === 'refused' && unanswered
     this.#response.abort(refused ? new RefusedError('overloaded') : errorOfResetResponse(code))
   }
 
+  /** A caller that does not read what came for it is in the way of others. */
+  shed(): void {
+    this.#finish()
+    this.#response.abort(errorOfResetResponse('limit'))
+  }
+
   /** The whole response is here; what is left of the request is not wanted. */
   #complete(): void {
-    const early = !this.#writer.ended
+    const early = !this.#writer.ended || this.#stream.queuedBytes > 0
     const unsent = this.#writer.contentBytes
+    this.keeps = true
     this.#finish()
     if (early) {
       this.#stream.reset('cancelled')
       if (unsent > 0) this.#response.consumed(unsent)
     }
-    this.#response.end(this.#decoder.trailers)
+    this.#endResponse(this.#decoder.trailers)
   }
 
   #fail(error: SallyportError): void {

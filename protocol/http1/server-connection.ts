@@ -365,8 +365,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   /** The response is over before the request: the rest is read and thrown away, up to a bound. */
   #leaveBody(exchange: ServerExchange): void {
     this.#exchange = exchange.keepAlive ? exchange : undefined
+    // The upstream end knows that it is over; it hears nothing more but that the response leaves.
     this.#unconsumed = 0
-    exchange.takeSink()?.abort(new SallyportError('cancelled', 'the response came first'))
     if (!exchange.keepAlive) {
       this.#linger()
       return
@@ -443,6 +443,11 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     // A close alone would look like a proper end to a caller that reads until the close.
     if ((untilClose || this.#state === 'raw') && !('encrypted' in this.#socket)) this.#socket.resetAndDestroy()
     this.destroy()
+  }
+
+  drop(): void {
+    resetSocket(this.#socket)
+    this.#gone()
   }
 
   // Ends and deadlines

@@ -29,6 +29,8 @@ export interface ServerWire {
   responseEnded(exchange: ServerExchange): void
   /** Cuts the response: the caller must not take it for whole. `untilClose`: only the close would end it. */
   cut(exchange: ServerExchange, untilClose: boolean): void
+  /** Drops what waits to be written, and with it the connection. */
+  drop(): void
 }
 
 export class ServerExchange implements ResponseSink, BodyOwner {
@@ -46,6 +48,8 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   #left = 0
   #informational = 0
   #raw = false
+  /** Bytes of the body that have not left. */
+  #unsent = 0
   readonly #maxInformational: number
 
   constructor(wire: ServerWire, head: RequestHead, maxInformational: number) {
@@ -119,20 +123,25 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     if (!this.headSent) {
       this.#fail(new SallyportError('internal', 'body before head'))
     } else if (this.#raw) {
-      this.#wire.body(chunk, this)
+      this.#body(chunk)
     } else if (this.#framing === FRAMING.length) {
       this.#left -= chunk.length
       if (this.#left < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
-      else this.#wire.body(chunk, this)
+      else this.#body(chunk)
     } else if (this.#framing === FRAMING.chunked) {
       this.#wire.text(`${chunk.length.toString(16)}\r\n`)
-      this.#wire.body(chunk, this)
+      this.#body(chunk)
       this.#wire.text('\r\n')
     } else if (this.#framing === FRAMING.close) {
-      this.#wire.body(chunk, this)
+      this.#body(chunk)
     } else {
       this.sink?.consumed(chunk.length)
     }
+  }
+
+  #body(chunk: Uint8Array): void {
+    this.#unsent += chunk.length
+    this.#wire.body(chunk, this)
   }
 
   end(trailers: HeaderList): void {
@@ -156,7 +165,10 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   }
 
   abort(error: SallyportError): void {
-    if (this.ended) return
+    if (this.ended) {
+      if (this.#unsent > 0) this.#wire.drop()
+      return
+    }
     if (this.headSent || error.reason === 'cancelled') {
       this.ended = true
       this.#wire.cut(this, this.#framing === FRAMING.close)
@@ -186,6 +198,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   }
 
   sent(bytes: number): void {
+    this.#unsent -= bytes
     this.sink?.consumed(bytes)
   }
 }

@@ -276,7 +276,11 @@ export class Http2ServerExchange implements ResponseSink {
   }
 
   abort(error: SallyportError): void {
-    if (this.#mute) return
+    if (this.#mute) {
+      // What waits of it goes.
+      if (this.#writer.waiting > 0) breakStream(this.#stream)
+      return
+    }
     if (this.#headSent || this.#failed || error.reason === 'cancelled') {
       this.#responseEnded = true
       if (error.reason === 'cancelled') cancelStream(this.#stream)

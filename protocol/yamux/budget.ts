@@ -1,30 +1,35 @@
-/** A session, as a {@link BufferBudget} sees it. */
+/** What is under a ceiling: a session, or a group of them. */
 export interface BudgetMember {
-  readonly bufferedBytes: number
-  /** Resets the stream that holds the most; false if there is none. */
-  shed(): boolean
+  readonly usedBytes: number
+  /** Lets go of so many bytes, or a few more: its greediest streams are reset. Returns how many it let go. */
+  shed(bytes: number): number
 }
 
 /** Share of a ceiling from which no window grows and stalled streams get no credit. */
 export const PRESSURE = 0.75
+/** What is shed at a ceiling is so large a part of it at least: looking for the greediest must not be done for each chunk. */
+export const SHED_SHARE = 1 / 16
 
 /**
  * The ceiling on bytes that all sessions of a process, or of a group of them, hold for receivers that have not taken them
- * yet. At the ceiling the greediest stream of the greediest session is reset.
+ * yet. Whoever fills it pays: at the ceiling the greediest member sheds, be it a session or a group of them.
  */
-export class BufferBudget {
+export class BufferBudget implements BudgetMember {
   readonly limitBytes: number
   readonly #parent: BufferBudget | undefined
+  readonly #onEmpty: (() => void) | undefined
   readonly #members = new Set<BudgetMember>()
   #usedBytes = 0
 
   /**
    * @param limitBytes default 256 MiB
    * @param parent the ceiling that this group and others are under together
+   * @param onEmpty its last member has left
    */
-  constructor(limitBytes = 256 * 1024 * 1024, parent?: BufferBudget) {
+  constructor(limitBytes = 256 * 1024 * 1024, parent?: BufferBudget, onEmpty?: () => void) {
     this.limitBytes = limitBytes
     this.#parent = parent
+    this.#onEmpty = onEmpty
   }
 
   get usedBytes(): number {
@@ -36,13 +41,15 @@ export class BufferBudget {
   }
 
   join(member: BudgetMember): void {
+    if (this.#members.size === 0) this.#parent?.join(this)
     this.#members.add(member)
-    this.#parent?.join(member)
   }
 
+  /** The member holds nothing, and will not again. */
   leave(member: BudgetMember): void {
-    this.#members.delete(member)
-    this.#parent?.leave(member)
+    if (!this.#members.delete(member) || this.#members.size > 0) return
+    this.#parent?.leave(this)
+    this.#onEmpty?.()
   }
 
   release(bytes: number): void {
@@ -55,19 +62,33 @@ export class BufferBudget {
     this.#parent?.take(bytes)
   }
 
-  /** Sheds streams until the ceiling holds. */
+  /** Sheds until the ceiling holds, and those above it. */
   enforce(): void {
-    while (this.#usedBytes > this.limitBytes) {
-      if (!this.#greediest()?.shed()) break
-    }
+    const { limitBytes } = this
+    if (this.#usedBytes > limitBytes) this.shed(this.#usedBytes - limitBytes * (1 - SHED_SHARE))
     this.#parent?.enforce()
   }
 
-  #greediest(): BudgetMember | undefined {
-    let most: BudgetMember | undefined
-    for (const member of this.#members) {
-      if (most === undefined || member.bufferedBytes > most.bufferedBytes) most = member
+  /** The greediest member sheds until it is no longer that, and then the next. */
+  shed(bytes: number): number {
+    const before = this.#usedBytes
+    for (let left = bytes; left > 0; left = bytes - (before - this.#usedBytes)) {
+      const [most, next] = this.#greediest()
+      if (most === undefined || most.shed(Math.max(1, Math.min(left, most.usedBytes - next))) === 0) break
     }
-    return most
+    return before - this.#usedBytes
+  }
+
+  /** And how much the second holds. */
+  #greediest(): [most: BudgetMember | undefined, nextBytes: number] {
+    let most: BudgetMember | undefined
+    let nextBytes = 0
+    for (const member of this.#members) {
+      if (most === undefined || member.usedBytes > most.usedBytes) {
+        nextBytes = most?.usedBytes ?? 0
+        most = member
+      } else nextBytes = Math.max(nextBytes, member.usedBytes)
+    }
+    return [most, nextBytes]
   }
 }

@@ -3,7 +3,7 @@ import type { SessionLimits } from './limits.ts'
 import type { Outgoing } from './outgoing.ts'
 import type { Pings } from './pings.ts'
 import type { Stream } from './stream.ts'
-import type { Unacknowledged } from './unacknowledged.ts'
+import type { StreamChain } from './stream-chain.ts'
 
 export interface DeadlineOwner {
   /** It is time for a sign of life. */
@@ -31,7 +31,7 @@ export class Deadlines {
   readonly #clock: Clock
   readonly #limits: SessionLimits
   readonly #pings: Pings
-  readonly #unacknowledged: Unacknowledged
+  readonly #unacknowledged: StreamChain
   readonly #out: Outgoing
   readonly #owner: DeadlineOwner
   readonly #timer: DeadlineTimer
@@ -43,7 +43,7 @@ export class Deadlines {
   constructor(
     clock: Clock,
     limits: SessionLimits,
-    { pings, unacknowledged, out }: { pings: Pings; unacknowledged: Unacknowledged; out: Outgoing },
+    { pings, unacknowledged, out }: { pings: Pings; unacknowledged: StreamChain; out: Outgoing },
     owner: DeadlineOwner,
   ) {
     this.#clock = clock

@@ -3,12 +3,13 @@ import { SallyportError } from '../errors.ts'
 import { type Logger, noLogger } from '../log.ts'
 import type { Transport, TransportHandler } from '../transport.ts'
 import { CreditAdvance } from './advance.ts'
-import { type BudgetMember, BufferBudget, PRESSURE } from './budget.ts'
+import { BufferBudget } from './budget.ts'
 import { type Clock, systemClock, ZERO } from './clock.ts'
 import { type DeadlineOwner, Deadlines } from './deadlines.ts'
 import { FrameDecoder } from './decoder.ts'
 import type { DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, GoAwayCode } from './frame.ts'
+import { Held, type HeldOwner } from './held.ts'
 import { Incoming, type IncomingOwner } from './incoming.ts'
 import { clampWindow, type SessionLimits, sessionLimits, TokenBucket } from './limits.ts'
 import { Outgoing, type OutgoingOwner } from './outgoing.ts'
@@ -16,8 +17,8 @@ import { Pings } from './pings.ts'
 import { BufferPool } from './pool.ts'
 import { parseReset } from './reset-message.ts'
 import { type ResetCode, Stream } from './stream.ts'
+import { StreamChain } from './stream-chain.ts'
 import { StreamTable } from './stream-table.ts'
-import { Unacknowledged } from './unacknowledged.ts'
 
 export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: number | undefined }> {
   /** The tunnel client is `client` (odd ids), the tunnel server `server` (even ids). */
@@ -61,20 +62,20 @@ const MAX_CONTROL_BYTES = 16 * 1024
  * Many streams over one {@link Transport}. Neither the peer's bytes nor a closed transport make it throw: whatever is
  * wrong ends the session, and `onClose` says why.
  */
-export class Session implements BudgetMember {
+export class Session {
   readonly #transport: Transport
   readonly #options: SessionOptions
   readonly #limits: SessionLimits
   readonly #logger: Logger
   readonly #clock: Clock
-  readonly #budget: BufferBudget
   readonly #pool: BufferPool
   readonly #out: Outgoing
   readonly #decoder: FrameDecoder
   readonly #deadlines: Deadlines
   #resets: TokenBucket | undefined
   readonly #streams = new StreamTable()
-  readonly #unacknowledged = new Unacknowledged()
+  readonly #unacknowledged = new StreamChain()
+  readonly #held: Held
   readonly #pings: Pings
   readonly #advance: CreditAdvance
   #windowBytes: number
@@ -85,11 +86,12 @@ export class Session implements BudgetMember {
   #nextId: number
   #lastPeerId = 0
   #bytesIn = ZERO
-  #bufferedBytes = 0
   #goAwaySent = false
   #goAwayReceived = false
   #idsLow = false
-  #state: 'open' | 'closing' | 'closed' = 'open'
+  /** `ending`: the last words are being said; `closing`: the peer is to close the transport. */
+  #state: 'open' | 'ending' | 'closing' | 'closed' = 'open'
+  #settled = false
 
   constructor(transport: Transport, options: SessionOptions) {
     this.#transport = transport
@@ -97,7 +99,6 @@ export class Session implements BudgetMember {
     this.#limits = sessionLimits(options)
     this.#logger = options.logger ?? noLogger
     this.#clock = options.clock ?? systemClock
-    this.#budget = options.processBudget ?? new BufferBudget()
     this.#pool = options.pool ?? new BufferPool()
     this.#windowBytes = this.#limits.initialWindowBytes
     this.#mostStreams = this.#limits.maxStreams
@@ -110,7 +111,7 @@ export class Session implements BudgetMember {
     this.#pings = new Pings(this.#limits, this.#clock.now())
     const parts = { pings: this.#pings, unacknowledged: this.#unacknowledged, out: this.#out }
     this.#deadlines = new Deadlines(this.#clock, this.#limits, parts, inside)
-    this.#budget.join(this)
+    this.#held = new Held(this.#limits.sessionBufferBytes, options.processBudget ?? new BufferBudget(), inside)
     transport.handler = inside
   }
 
@@ -124,9 +125,14 @@ export class Session implements BudgetMember {
     return this.#out.delivery.rttMs
   }
 
-  /** Bytes held for receivers, over all streams. */
+  /** Streams that are over, of which bytes wait for their receivers. */
+  get streamsOver(): number {
+    return this.#held.streamsOver
+  }
+
+  /** Bytes held for receivers, over all streams, also of those that are over. */
   get bufferedBytes(): number {
-    return this.#bufferedBytes
+    return this.#held.usedBytes
   }
 
   get bytesIn(): number {
@@ -221,57 +227,49 @@ export class Session implements BudgetMember {
   /** Sends what is queued, then closes. Streams that are still open are lost. `code` is a WebSocket close code. */
   close(reason: string, code = 1000): void {
     if (this.#state !== 'open') return
-    this.#out.flushAll()
-    this.#shut(code, reason)
-    this.#settle(undefined, reason)
+    this.#state = 'ending'
+    this.#guarded(() => this.#out.flushAll())
+    this.#shut(code, reason, undefined)
   }
 
   /** Ends at once, without a word to the peer. */
   destroy(error: SallyportError): void {
     if (this.#state === 'closed') return
-    const settled = this.#state === 'closing'
     this.#end()
     this.#transport.terminate()
-    if (!settled) this.#settle(error, error.message)
+    this.#settle(error, error.message)
   }
 
   /** @internal The writer's door for streams. */
   wantsToSend(stream: Stream): void {
-    if (this.#state === 'open') this.#out.wants(stream)
+    if (this.#state === 'open' || this.#state === 'ending') this.#out.wants(stream)
   }
 
   /** @internal */
   consumed(stream: Stream, bytes: number): void {
-    const { receive } = stream
-    const taken = receive.consume(bytes)
-    if (taken === 0) return
-    this.#release(taken)
-    if (!stream.closed && !stream.finReceived && receive.creditDue) this.#out.credit(stream)
+    const taken = this.#held.release(stream, bytes)
+    if (taken > 0 && !stream.closed && !stream.finReceived && stream.receive.creditDue) this.#out.credit(stream)
   }
 
-  /** @internal */
+  /** @internal Throws nothing: whoever resets a stream stands in the midst of something else. */
   resetStream(stream: Stream, code: ResetCode): void {
     const silent = stream.synDue
     this.#forget(stream)
+    this.#dropUnlessKept(stream)
     if (!silent && this.#state === 'open') this.#sendReset(stream.id, code)
   }
 
-  /** @internal Resets the stream with the most unread bytes. */
-  shed(): boolean {
-    let most: Stream | undefined
-    for (const stream of this.#streams.all()) {
-      if (stream.unreadBytes > (most?.unreadBytes ?? 0)) most = stream
-    }
-    if (most === undefined) return false
-    this.#logger.warn({ stream: most.id, unreadBytes: most.unreadBytes }, 'buffers are full: stream reset')
-    this.resetStream(most, 'limit')
-    most.handler.reset('limit')
-    return true
+  #shedStream(stream: Stream): void {
+    this.#logger.warn({ stream: stream.id, unreadBytes: stream.unreadBytes }, 'buffers are full: stream reset')
+    if (!stream.closed) this.resetStream(stream, 'limit')
+    this.#held.drop(stream)
+    const { handler } = stream
+    this.#guarded(() => (handler.shed === undefined ? handler.reset('limit') : handler.shed()))
   }
 
   /** From three quarters of a ceiling on, no window grows, and a stream that is not read gets nothing. */
   #takeCredit({ receive }: Stream): number {
-    const pressed = this.#pressed
+    const { pressed } = this.#held
     if (pressed && receive.unreadBytes * 2 >= receive.sizeBytes) return 0
     const now = this.#clock.now()
     // A receiver sends no bodies, so nothing else tells it the round trip by which its windows grow.
@@ -281,10 +279,6 @@ export class Session implements BudgetMember {
     this.#advance.learn(receive, now)
     if (pressed) return receive.credit(0)
     return receive.credit(growth + this.#advance.grant(receive, growth, maxWindowBytes, this.rttMs, now))
-  }
-
-  get #pressed(): boolean {
-    return this.#budget.pressed || this.#bufferedBytes >= this.#limits.sessionBufferBytes * PRESSURE
   }
 
   #refusal(): string | undefined {
@@ -333,12 +327,9 @@ export class Session implements BudgetMember {
   }
 
   #payload(stream: Stream, chunk: Uint8Array): void {
-    stream.receive.unreadBytes += chunk.length
-    this.#bufferedBytes += chunk.length
-    this.#budget.take(chunk.length)
+    this.#held.take(stream, chunk.length)
     stream.handler.data(chunk)
-    while (this.#bufferedBytes > this.#limits.sessionBufferBytes && this.shed());
-    this.#budget.enforce()
+    this.#held.enforce()
   }
 
   #finReceived(stream: Stream): void {
@@ -350,13 +341,12 @@ export class Session implements BudgetMember {
 
   #closeIfDone(stream: Stream): void {
     if (!stream.finReceived || !stream.finSent || stream.closed) return
-    stream.closed = true
-    this.#remove(stream)
-    if (this.#streams.size === 0) this.#options.onIdle?.()
+    this.#forget(stream)
   }
 
   #resetReceived(stream: Stream): void {
     this.#forget(stream)
+    this.#dropUnlessKept(stream)
     stream.handler.reset(stream.resetCode ?? 'cancelled')
     if ((stream.id & 1) !== (this.#nextId & 1)) this.#countReset()
   }
@@ -372,13 +362,19 @@ export class Session implements BudgetMember {
     this.#out.control(FrameType.windowUpdate, Flag.rst, id, 0)
   }
 
-  /** Takes the stream out of all lists and drops what it holds. */
+  /** The stream is over, whatever ended it. What it brought waits for its receiver. */
   #forget(stream: Stream): void {
     stream.closed = true
     stream.queue.clear()
     this.#remove(stream)
-    this.#release(stream.receive.consume(stream.unreadBytes))
-    if (this.#streams.size === 0 && this.#state === 'open') this.#options.onIdle?.()
+    this.#held.streamOver(stream)
+    const { onIdle } = this.#options
+    if (onIdle !== undefined && this.#streams.size === 0 && this.#state === 'open') this.#guarded(onIdle)
+  }
+
+  /** A reset tells the receiver to drop what it was given. */
+  #dropUnlessKept(stream: Stream): void {
+    if (stream.handler.keeps !== true) this.#held.drop(stream)
   }
 
   #remove(stream: Stream): void {
@@ -399,12 +395,6 @@ export class Session implements BudgetMember {
   #tellRoom(): void {
     const { onRoom } = this.#options
     if (onRoom !== undefined && this.canOpen) queueMicrotask(() => this.#guarded(onRoom))
-  }
-
-  #release(bytes: number): void {
-    const held = Math.min(bytes, this.#bufferedBytes)
-    this.#bufferedBytes -= held
-    this.#budget.release(held)
   }
 
   #sendPing(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): void {
@@ -473,12 +463,11 @@ export class Session implements BudgetMember {
   /** The peer broke a rule or a limit: it is told by go-away, and the session ends. */
   #fail(reason: 'bad-request' | 'overloaded' | 'too-many-requests', message: string): void {
     if (this.#state !== 'open') return
+    this.#state = 'ending'
     this.#logger.warn({ peer: this.peer, reason: message }, 'yamux: the session ends')
     this.#out.control(FrameType.goAway, 0, 0, GoAwayCode.protocolError)
     this.#out.flushControl()
-    const error = new SallyportError('session-lost', `yamux: ${message}`, { cause: reason })
-    this.#shut(1002, message)
-    this.#settle(error, message)
+    this.#shut(1002, message, new SallyportError('session-lost', `yamux: ${message}`, { cause: reason }))
   }
 
   /** A handler threw: our own fault, and the end of this session alone. */
@@ -489,19 +478,19 @@ export class Session implements BudgetMember {
 
   #transportClosed(code: number, reason: string, error: Error | undefined): void {
     if (this.#state === 'closed') return
-    const settled = this.#state === 'closing'
     this.#end()
-    if (settled) return
     const text = reason || error?.message || `closed with code ${code}`
     this.#settle(error && new SallyportError('session-lost', text, { cause: error }), text)
   }
 
-  /** Closes the transport after what was sent. */
-  #shut(code: number, reason: string): void {
+  /** Closes the transport after what was sent, unless the last words have led to its end. */
+  #shut(code: number, reason: string, error: SallyportError | undefined): void {
+    if (this.#state !== 'ending') return
     this.#state = 'closing'
     this.#decoder.stop()
     this.#deadlines.closing()
     this.#transport.close(code, reason)
+    this.#settle(error, reason)
   }
 
   #end(): void {
@@ -511,16 +500,18 @@ export class Session implements BudgetMember {
     this.#out.stop()
   }
 
-  /** Tells everybody who waits for something of this session. */
+  /** Tells everybody who waits for something of this session, once. */
   #settle(error: SallyportError | undefined, reason: string): void {
-    this.#budget.leave(this)
+    if (this.#settled) return
+    this.#settled = true
     this.#pings.clear()
     for (const stream of this.#streams.all()) {
+      if (stream.closed) continue
       this.#forget(stream)
+      this.#dropUnlessKept(stream)
       this.#guarded(() => stream.handler.reset('session-lost'))
     }
-    // Streams that ended before may still hold bytes; they leave the budget with the session.
-    this.#release(this.#bufferedBytes)
+    this.#held.close()
     this.#guarded(() => this.#options.onClose?.(error, reason))
   }
 
@@ -537,7 +528,7 @@ export class Session implements BudgetMember {
    * What the parts of a session ask of it. One object with methods: closures would be twenty for each session, and idle
    * sessions are many.
    */
-  static readonly #Inside = class implements TransportHandler, IncomingOwner, OutgoingOwner, DeadlineOwner {
+  static readonly #Inside = class implements TransportHandler, IncomingOwner, OutgoingOwner, DeadlineOwner, HeldOwner {
     readonly #session: Session
 
     constructor(session: Session) {
@@ -636,6 +627,14 @@ export class Session implements BudgetMember {
 
     knock(): void {
       this.#session.#sendPing(this.#session.#out.mark(false), undefined)
+    }
+
+    open(): Iterable<Stream> {
+      return this.#session.#streams.all()
+    }
+
+    shedStream(stream: Stream): void {
+      this.#session.#shedStream(stream)
     }
 
     expired(stream: Stream): void {

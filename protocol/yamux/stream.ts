@@ -28,6 +28,16 @@ export interface StreamHandler {
   acknowledged?(): void
   /** The session is about to end: a good moment to finish what would go on for ever. */
   leave?(): void
+  /**
+   * What the stream brought waits here on though the stream is over, until it is `consumed` or `discard`ed. Absent or
+   * false: a reset, by either end, drops it.
+   */
+  readonly keeps?: boolean
+  /**
+   * To make room, what the stream brought must be dropped, though `keeps` says otherwise; the stream is over. Absent:
+   * `reset('limit')` is called.
+   */
+  shed?(): void
 }
 
 const NOBODY: StreamHandler = { data() {}, end() {}, reset() {}, consumed() {} }
@@ -40,6 +50,9 @@ export class Stream {
   readonly id: number
   readonly session: Session
   handler: StreamHandler = NOBODY
+  /** Who pays for what waits of the stream, where a ceiling is reached: the runtime, and of it the caller's address. */
+  runtime = ''
+  caller = ''
 
   /** @internal What the peer allows us to send. */
   sendWindowBytes: number
@@ -71,7 +84,7 @@ export class Stream {
   listed = false
   /** @internal */
   lastRound = -2
-  /** @internal Its neighbours among those that the peer has not acknowledged. */
+  /** @internal Its neighbours in a {@link StreamChain}. */
   older: Stream | undefined = undefined
   /** @internal */
   newer: Stream | undefined = undefined
@@ -117,7 +130,7 @@ export class Stream {
     this.session.wantsToSend(this)
   }
 
-  /** Ends both directions at once and drops what is queued. */
+  /** Ends both directions at once and drops what is queued, and what was received unless the handler `keeps` it. */
   reset(code: ResetCode): void {
     if (!this.closed) this.session.resetStream(this, code)
   }
@@ -125,5 +138,10 @@ export class Stream {
   /** Gives back credit for so many bytes of what `handler.data` brought. */
   consumed(bytes: number): void {
     this.session.consumed(this, bytes)
+  }
+
+  /** Whoever was given what the stream brought has dropped what was not `consumed`. */
+  discard(): void {
+    this.session.consumed(this, this.unreadBytes)
   }
 }

@@ -228,6 +228,13 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   failed(attempt: Attempt, error: SallyportError): void {
     if (attempt !== this.#attempt) return
+    if (this.#responseEnded) {
+      // Of the answer some waits for a caller that does not take it, and must go.
+      this.#finish(true)
+      this.#discard()
+      this.response.abort(error)
+      return
+    }
     this.#leave()
     if (this.#finished) {
       this.#discard()

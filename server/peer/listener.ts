@@ -65,6 +65,12 @@ export class PeerListener {
     return this.#guests.size
   }
 
+  get streams(): number {
+    let streams = 0
+    for (const session of this.#guests.keys()) streams += session.streams
+    return streams
+  }
+
   async listen(host: string, port: number): Promise<{ host: string; port: number }> {
     return listenOn(this.#server, host, port, this.#options.logger)
   }

@@ -40,6 +40,9 @@ export interface PeerStats {
   /** Exchanges that were handed to others, and taken from them, since the start. */
   readonly sent: number
   readonly taken: number
+  /** Streams to and from other replicas, and bytes of them that wait here. */
+  readonly streams: number
+  readonly bufferedBytes: number
 }
 
 /** Replicas are trusted: the bounds are those of memory, not of manners. */
@@ -247,8 +250,14 @@ export class Peers implements Witnesses, Hops<Hop> {
 
   stats(): PeerStats {
     let connected = 0
-    for (const link of this.#links.values()) if (link.up) connected++
-    return { connected, known: this.#links.size, sent: this.#sent, taken: this.#listener.taken }
+    let { streams } = this.#listener
+    for (const link of this.#links.values()) {
+      if (link.up) connected++
+      streams += link.streams
+    }
+    const { taken } = this.#listener
+    const { usedBytes } = this.#budget
+    return { connected, known: this.#links.size, sent: this.#sent, taken, streams, bufferedBytes: usedBytes }
   }
 
   /** Streams that would go on for ever are finished. */

@@ -7,7 +7,7 @@
 import { ANSWER, EARLY_ANSWER_MS } from '../../protocol/exchange/answer.ts'
 import { REFUSALS, type RefusalCode } from '../../protocol/exchange/refusal.ts'
 import { type Cidrs, cidrsContain } from '../../protocol/forwarded.ts'
-import { decodePreamble, MAX_PREAMBLE_BYTES, type Preamble, preambleEnd } from '../../protocol/preamble.ts'
+import { decodePreamble, KIND, MAX_PREAMBLE_BYTES, type Preamble, preambleEnd } from '../../protocol/preamble.ts'
 import { varintText } from '../../protocol/varint.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../protocol/yamux/stream.ts'
 
@@ -42,6 +42,7 @@ class Splice implements StreamHandler {
   /** What came of a preamble that is not whole yet. */
   #begun: Uint8Array | undefined
   #refused = false
+  #upgrade = false
   /** The answer came whole: what becomes of the session cuts nothing of it. */
   #answered = false
   #timer: NodeJS.Timeout | undefined
@@ -52,20 +53,22 @@ class Splice implements StreamHandler {
   }
 
   data(chunk: Uint8Array): void {
-    if (this.#to !== undefined) this.#to.write(chunk)
-    else if (this.#refused) this.#from.consumed(chunk.length)
+    if (this.#to?.closed || this.#refused) this.#from.consumed(chunk.length)
+    else if (this.#to !== undefined) this.#to.write(chunk)
     else this.#begin(this.#begun === undefined ? chunk : Buffer.concat([this.#begun, chunk]))
   }
 
   end(): void {
-    clearTimeout(this.#timer)
     if (this.#to !== undefined) this.#to.end()
-    else if (!this.#refused) this.#refuse('malformed')
+    else if (!this.#refused) this.#refuse('malformed', this.#begun?.length)
+    clearTimeout(this.#timer)
   }
 
+  /** Nobody is there for the answer: what came of it, whole or not, is dropped. */
   reset(code: ResetCode): void {
     clearTimeout(this.#timer)
     this.#to?.reset(code)
+    this.#to?.discard()
     this.#release()
   }
 
@@ -93,7 +96,9 @@ class Splice implements StreamHandler {
     else this.#refuse(refusal, bytes.length)
   }
 
-  #open({ hops, runtime, epoch, callerAddress }: Preamble): RefusalCode | undefined {
+  #open({ kind, hops, runtime, epoch, callerAddress }: Preamble): RefusalCode | undefined {
+    this.#from.runtime = runtime
+    this.#from.caller = callerAddress
     if (hops !== 1) return 'not-here'
     const session = this.#owner.pick(runtime, epoch)
     if (session === undefined) return 'not-here'
@@ -103,15 +108,23 @@ class Splice implements StreamHandler {
     } catch {
       return 'overloaded'
     }
+    this.#to.runtime = runtime
+    this.#to.caller = callerAddress
     this.#session = session
     session.exchanges++
-    this.#to.handler = this.#back(this.#to)
+    this.#to.handler = this.#back()
+    this.#upgrade = kind === KIND.upgrade
     return undefined
   }
 
-  #back(to: Stream): StreamHandler {
+  #back(): StreamHandler {
     const from = this.#from
+    const splice = this
     return {
+      /** The answer came whole, and waits for the other replica. */
+      get keeps() {
+        return splice.#answered
+      },
       data: chunk => from.write(chunk),
       end: () => {
         this.#answered = true
@@ -119,19 +132,29 @@ class Splice implements StreamHandler {
         this.#releaseIfPassed()
       },
       reset: code => {
-        if (this.#answered) return
-        from.reset(code)
-        this.#release()
-        to.reset(code)
+        if (this.#answered) from.discard()
+        else this.#breakOff(code)
       },
+      shed: () => this.#breakOff('limit'),
       consumed: bytes => from.consumed(bytes),
       leave: () => this.#owner.leave(from),
     }
   }
 
+  #breakOff(code: ResetCode): void {
+    clearTimeout(this.#timer)
+    this.#from.reset(code)
+    this.#release()
+  }
+
   /** The exchange is over when the whole answer has left: a session that waits for it may take this replica with it. */
   #releaseIfPassed(): void {
-    if (this.#answered && this.#from.queuedBytes === 0) this.#release()
+    if (!this.#answered || this.#from.queuedBytes > 0) return
+    this.#release()
+    // Nobody waits for what the client has not taken of the request.
+    if (this.#upgrade || this.#to!.queuedBytes === 0) return
+    this.#to!.reset('cancelled')
+    this.#from.discard()
   }
 
   /** The session has one exchange less. */

@@ -131,30 +131,31 @@ test("a runtime's sessions share a ceiling, and all runtimes one above it", () =
   const shed: string[] = []
   const member = (name: string, budget: BufferBudget) => {
     const one = {
-      bufferedBytes: 0,
+      usedBytes: 0,
       take(bytes: number) {
-        one.bufferedBytes += bytes
+        one.usedBytes += bytes
         budget.take(bytes)
         budget.enforce()
       },
       shed() {
         shed.push(name)
-        budget.release(one.bufferedBytes)
-        one.bufferedBytes = 0
-        return true
+        const { usedBytes } = one
+        budget.release(usedBytes)
+        one.usedBytes = 0
+        return usedBytes
       },
     }
     budget.join(one)
     return one
   }
-  const a1 = member('a1', budgets.enter('a'))
-  const a2 = member('a2', budgets.enter('a'))
-  const b = member('b', budgets.enter('b'))
+  const a1 = member('a1', budgets.of('a'))
+  const a2 = member('a2', budgets.of('a'))
+  const b = member('b', budgets.of('b'))
   a1.take(300)
   b.take(400)
   a2.take(310)
   expect(shed).toEqual(['a2'])
-  const c = member('c', budgets.enter('c'))
+  const c = member('c', budgets.of('c'))
   c.take(350)
   expect(shed).toEqual(['a2', 'b'])
 })

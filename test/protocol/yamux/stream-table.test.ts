@@ -2,7 +2,7 @@ import * as fc from 'fast-check'
 import { expect, it } from 'vitest'
 import type { Stream } from '../../../protocol/yamux/stream.ts'
 import { StreamTable } from '../../../protocol/yamux/stream-table.ts'
-import { Unacknowledged } from '../../../protocol/yamux/unacknowledged.ts'
+import { StreamChain } from '../../../protocol/yamux/stream-chain.ts'
 
 const streamOf = (id: number): Stream => ({ id, older: undefined, newer: undefined }) as unknown as Stream
 
@@ -34,7 +34,7 @@ it('holds what a Map would hold', () => {
 })
 
 it('lets go of streams: none that has gone is in reach of one that is there', () => {
-  const list = new Unacknowledged()
+  const list = new StreamChain()
   const [a, b, c] = [streamOf(2), streamOf(4), streamOf(6)]
   for (const stream of [a, b, c]) list.add(stream)
   list.delete(b)

@@ -1,7 +1,10 @@
 import type { Stream } from './stream.ts'
 
-/** Streams that we opened and the peer has not acknowledged, oldest first: a list linked through the streams themselves. */
-export class Unacknowledged {
+/**
+ * Streams of a session, oldest first: a list linked through the streams themselves. A stream stands in one at a time: in
+ * that of those which the peer has not acknowledged, or, when it is over, in that of those whose bytes still wait.
+ */
+export class StreamChain {
   size = 0
   oldest: Stream | undefined
   #newest: Stream | undefined
@@ -14,6 +17,7 @@ export class Unacknowledged {
     this.#newest = stream
   }
 
+  /** Ignored if the stream stands in no list. */
   delete(stream: Stream): void {
     const { older, newer } = stream
     if (older === undefined && this.oldest !== stream) return
@@ -24,5 +28,9 @@ export class Unacknowledged {
     else newer.older = older
     stream.older = undefined
     stream.newer = undefined
+  }
+
+  *[Symbol.iterator](): IterableIterator<Stream> {
+    for (let stream = this.oldest; stream !== undefined; stream = stream.newer) yield stream
   }
 }

@@ -1,0 +1,98 @@
+import { type BudgetMember, type BufferBudget, PRESSURE, SHED_SHARE } from './budget.ts'
+import { Shares } from './shares.ts'
+import type { Stream } from './stream.ts'
+import { StreamChain } from './stream-chain.ts'
+
+export interface HeldOwner {
+  open(): Iterable<Stream>
+  /** Resets the stream, if it is open, and tells its handler that its bytes are dropped. */
+  shedStream(stream: Stream): void
+}
+
+/**
+ * The ledger of a session: what its streams brought and their receivers have not taken. A byte stands in it from its
+ * arrival until it has left its receiver, was discarded, or its receiver is gone; the end of its stream, or of the
+ * session, alters nothing of that.
+ */
+export class Held implements BudgetMember {
+  usedBytes = 0
+  readonly #limitBytes: number
+  readonly #budget: BufferBudget
+  readonly #owner: HeldOwner
+  /** Streams that are over, and whose bytes wait. */
+  readonly #over = new StreamChain()
+  #closed = false
+
+  constructor(limitBytes: number, budget: BufferBudget, owner: HeldOwner) {
+    this.#limitBytes = limitBytes
+    this.#budget = budget
+    this.#owner = owner
+    budget.join(this)
+  }
+
+  /** Streams that are over, and whose bytes wait. */
+  get streamsOver(): number {
+    return this.#over.size
+  }
+
+  get pressed(): boolean {
+    return this.#budget.pressed || this.usedBytes >= this.#limitBytes * PRESSURE
+  }
+
+  take(stream: Stream, bytes: number): void {
+    stream.receive.unreadBytes += bytes
+    this.usedBytes += bytes
+    this.#budget.take(bytes)
+  }
+
+  /** At most what the stream holds; returns how many that is. */
+  release(stream: Stream, bytes: number): number {
+    const taken = stream.receive.consume(bytes)
+    if (taken === 0) return 0
+    this.usedBytes -= taken
+    this.#budget.release(taken)
+    if (stream.closed && stream.unreadBytes === 0) this.#over.delete(stream)
+    if (this.#closed) this.#leave()
+    return taken
+  }
+
+  /** Whatever the stream brought is dropped. */
+  drop(stream: Stream): void {
+    this.release(stream, stream.unreadBytes)
+  }
+
+  /** The stream is over: what it brought may wait for long yet. */
+  streamOver(stream: Stream): void {
+    if (stream.unreadBytes > 0) this.#over.add(stream)
+  }
+
+  /** Sheds until the ceilings hold. */
+  enforce(): void {
+    const limitBytes = this.#limitBytes
+    if (this.usedBytes > limitBytes) this.shed(this.usedBytes - limitBytes * (1 - SHED_SHARE))
+    this.#budget.enforce()
+  }
+
+  shed(bytes: number): number {
+    const before = this.usedBytes
+    const shares = new Shares()
+    for (const stream of this.#owner.open()) shares.add(stream)
+    for (const stream of this.#over) shares.add(stream)
+    while (before - this.usedBytes < bytes) {
+      const stream = shares.take()
+      if (stream === undefined) break
+      this.#owner.shedStream(stream)
+    }
+    return before - this.usedBytes
+  }
+
+  /** The session is over: it is under its ceilings until the last byte has gone. */
+  close(): void {
+    this.#closed = true
+    this.#leave()
+  }
+
+  #leave(): void {
+    if (this.usedBytes === 0) this.#budget.leave(this)
+  }
+}

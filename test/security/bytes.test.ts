@@ -1,0 +1,112 @@
+/** B1, B3: who holds bytes, for how long they count, and who pays where a ceiling is reached. */
+import { type ClientHttp2Session, connect } from 'node:http2'
+import { connect as connectNet } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import type { Server } from '../../server/server.ts'
+import { answer, call, DOMAIN, dial, ignoring, startServer } from '../server/fixture.ts'
+
+const KIB = 1024
+const HOST = `demo.${DOMAIN}`
+const LONG = 'x'.repeat(60 * KIB)
+
+/** Answers at once, whatever of the request is there. */
+const long: ExchangeHandler = (_preamble, _request, response) => {
+  answer(response, 200, LONG)
+  return ignoring(response)
+}
+
+let server: Server
+const callers: ClientHttp2Session[] = []
+afterEach(async () => {
+  for (const caller of callers.splice(0)) caller.destroy()
+  await server.close({ graceMs: 0 })
+})
+
+/** A caller that takes no byte of any body, from an address of its own. */
+function caller(localAddress: string, initialWindowSize = 0): ClientHttp2Session {
+  const { port } = server.publicAddress!
+  const session = connect(`http://${HOST}`, {
+    createConnection: () => connectNet({ port, host: '127.0.0.1', localAddress }),
+    settings: { initialWindowSize },
+  })
+  session.on('error', () => {})
+  callers.push(session)
+  return session
+}
+
+async function asks(session: ClientHttp2Session, count: number, host = HOST, endStream = true): Promise<void> {
+  const heads = Array.from({ length: count }, async () => {
+    const head = endStream ? {} : { ':method': 'POST' }
+    const request = session.request({ ':path': '/', ':authority': host, ...head }, { endStream })
+    request.on('error', () => {})
+    await new Promise(resolve => request.once('response', resolve).once('close', resolve))
+  })
+  await Promise.all(heads)
+}
+
+async function until(holds: () => boolean): Promise<void> {
+  const end = Date.now() + 20_000
+  while (!holds()) {
+    if (Date.now() > end) throw new Error(`never came: ${holds}`)
+    await new Promise(resolve => setTimeout(resolve, 5))
+  }
+}
+
+async function isWhole(host: string): Promise<void> {
+  const { status, text } = await call(server, host)
+  expect([status, text.length]).toEqual([200, LONG.length])
+}
+
+describe('B1 what waits for a caller', () => {
+  test.each([true, false])('is counted until it has left or the caller has gone (request whole: %s)', async whole => {
+    server = await startServer()
+    await dial(server, { handler: long })
+    const slow = caller('127.0.0.2')
+    await asks(slow, 20, HOST, whole)
+    await until(() => server.stats().streams === 0)
+    // But for what HTTP/2 has taken to frame it.
+    expect(server.stats().bufferedBytes).toBeGreaterThan(20 * 20 * KIB)
+    slow.destroy()
+    await until(() => server.stats().bufferedBytes === 0)
+  })
+
+  test('is under the ceilings behind the end of its session', async () => {
+    server = await startServer()
+    const client = await dial(server, { handler: long })
+    await asks(caller('127.0.0.2'), 20)
+    await until(() => server.stats().streams === 0)
+    const held = server.stats().bufferedBytes
+    client.ws.terminate()
+    await until(() => server.stats().sessions === 0)
+    expect([held > 0, server.stats().bufferedBytes]).toEqual([true, held])
+    for (const one of callers) one.destroy()
+    await until(() => server.stats().bufferedBytes === 0)
+  })
+})
+
+describe('B3 a caller that takes nothing', () => {
+  test('fills the ceiling of a session, and the answers of others come whole', async () => {
+    server = await startServer({ limits: { sessionBufferBytes: 1024 * KIB } })
+    await dial(server, { handler: long })
+    for (let i = 0; i < 3; i++) {
+      const greedy = caller('127.0.0.2')
+      await asks(greedy, 40)
+      for (let n = 0; n < 5; n++) await isWhole(HOST)
+    }
+    expect(server.stats().bufferedBytes).toBeLessThanOrEqual(1024 * KIB)
+    expect(server.stats().bufferedBytes).toBeGreaterThan(512 * KIB)
+  })
+
+  test('fills the ceiling of the process, and those of another runtime do not notice', async () => {
+    server = await startServer({ limits: { processBufferBytes: 1024 * KIB } })
+    await dial(server, { handler: long })
+    await dial(server, { handler: long, runtime: 'other' })
+    for (let i = 0; i < 3; i++) {
+      // From the address of the other caller: it is the runtime that pays.
+      await asks(caller('127.0.0.1'), 40)
+      for (let n = 0; n < 5; n++) await isWhole(`other.${DOMAIN}`)
+    }
+    expect(server.stats().bufferedBytes).toBeLessThanOrEqual(1024 * KIB)
+  })
+})

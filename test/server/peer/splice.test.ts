@@ -1,0 +1,194 @@
+/**
+ * Who holds what of an exchange that another replica took, in every state of it and whatever happens next: at the end
+ * nothing is counted at the link or at the session, and nothing is open.
+ */
+import { afterEach, describe, expect, test } from 'vitest'
+import { KIND, preambleText } from '../../../protocol/preamble.ts'
+import { BufferBudget } from '../../../protocol/yamux/budget.ts'
+import { Session, type SessionOptions } from '../../../protocol/yamux/session.ts'
+import { type MemoryTransport, memoryPair } from '../../../protocol/transport-memory.ts'
+import { splice } from '../../../server/peer/splice.ts'
+import { pattern, Recorder, turns, until } from '../../protocol/yamux/support.ts'
+
+const KIB = 1024
+
+interface Spliced {
+  /** The exchange at the replica that the caller reached, and at the client. */
+  readonly near: Recorder
+  far: Recorder | undefined
+  open(from?: string): Recorder
+  readonly link: Session
+  readonly session: Session
+  readonly linkTransport: MemoryTransport
+  readonly sessionTransport: MemoryTransport
+  readonly exchanges: { exchanges: number }
+  readonly clients: Recorder[]
+}
+
+const open: Session[] = []
+afterEach(() => {
+  for (const session of open.splice(0)) session.close('done')
+})
+
+/** Two replicas and a client; nobody takes anything unless told to. */
+function start(limits: { link?: Partial<SessionOptions>; session?: Partial<SessionOptions> } = {}): Spliced {
+  const [nearEnd, linkTransport] = memoryPair()
+  const [sessionTransport, clientEnd] = memoryPair()
+  const spliced: { far: Recorder | undefined; clients: Recorder[] } = { far: undefined, clients: [] }
+  const session = new Session(sessionTransport, { role: 'server', ...limits.session })
+  const client = new Session(clientEnd, {
+    role: 'client',
+    onStream: stream => {
+      const recorder = new Recorder(stream, false)
+      spliced.clients.push(recorder)
+      spliced.far ??= recorder
+    },
+  })
+  const owner = {
+    callers: undefined,
+    exchanges: 0,
+    open: () => session.open(),
+    released: () => owner.exchanges--,
+  }
+  const link = new Session(linkTransport, {
+    role: 'server',
+    ...limits.link,
+    onStream: stream => splice(stream, { pick: () => owner, leave() {} }),
+  })
+  const nearLink = new Session(nearEnd, { role: 'client' })
+  open.push(session, client, link, nearLink)
+  const openOne = (runtime = 'demo') => {
+    const recorder = new Recorder(nearLink.open(), false)
+    recorder.stream.write(
+      preambleText({
+        kind: KIND.exchange,
+        exchangeId: 'x'.repeat(16),
+        attempt: 0,
+        runtime,
+        epoch: 1,
+        timeLeftMs: 0,
+        callerAddress: '192.0.2.1',
+        callerScheme: 'https',
+        hops: 1,
+        bodyBytes: -1,
+        callerHost: undefined,
+      }),
+    )
+    return recorder
+  }
+  return Object.assign(spliced, {
+    near: openOne(),
+    open: openOne,
+    link,
+    session,
+    linkTransport,
+    sessionTransport,
+    exchanges: owner,
+  })
+}
+
+type Step = (spliced: Spliced) => void
+
+/** What has become of the request, and of the answer, when it happens. Waiting bytes are more than windows let through. */
+const REQUESTS: Record<string, Step> = {
+  'a request that is whole': ({ near }) => near.stream.end(),
+  'a request that waits, whole': ({ near }) => {
+    near.stream.write(pattern(300 * KIB))
+    near.stream.end()
+  },
+  'a request that waits, and goes on': ({ near }) => near.stream.write(pattern(600 * KIB)),
+}
+const ANSWERS: Record<string, Step> = {
+  'no answer': () => {},
+  'an answer that goes on': ({ far }) => far!.stream.write(pattern(600 * KIB)),
+  'an answer that waits, whole': ({ far }) => {
+    far!.stream.write(pattern(300 * KIB))
+    far!.stream.end()
+  },
+  'an answer that is whole': ({ far, near }) => {
+    near.consumes = true
+    far!.stream.write('answer')
+    far!.stream.end()
+  },
+}
+/** Each of these ends the exchange for one of its ends. */
+const EVENTS: Record<string, Step> = {
+  'the caller resets': ({ near }) => near.stream.reset('cancelled'),
+  'the client resets': ({ far }) => far!.stream.reset('cancelled'),
+  'the link is lost': ({ linkTransport }) => linkTransport.terminate(),
+  'the session is lost': ({ sessionTransport }) => sessionTransport.terminate(),
+}
+
+const CASES = Object.keys(REQUESTS).flatMap(request =>
+  Object.keys(ANSWERS).flatMap(answer =>
+    Object.keys(EVENTS).flatMap(first => Object.keys(EVENTS).map(second => ({ request, answer, first, second }))),
+  ),
+)
+
+describe('B1 the bytes of an exchange that was handed over', () => {
+  test.each(CASES)('$request, $answer: $first, then $second', async ({ request, answer, first, second }) => {
+    const spliced = start()
+    REQUESTS[request]!(spliced)
+    await until(() => spliced.far !== undefined)
+    await turns()
+    ANSWERS[answer]!(spliced)
+    await turns()
+    EVENTS[first]!(spliced)
+    await turns()
+    EVENTS[second]!(spliced)
+    await turns()
+    // Whoever is still there goes as well.
+    spliced.near.stream.reset('cancelled')
+    await turns()
+    const { link, session, exchanges } = spliced
+    expect([link.bufferedBytes, session.bufferedBytes]).toEqual([0, 0])
+    expect([link.streamsOver, session.streamsOver, exchanges.exchanges]).toEqual([0, 0, 0])
+    expect([link.closed ? 0 : link.streams, session.closed ? 0 : session.streams]).toEqual([0, 0])
+  })
+
+  test.each(['resets', 'takes nothing more'])('an answer that is whole before its request, whose client then %s', async then => {
+    const spliced = start()
+    spliced.near.consumes = true
+    REQUESTS['a request that waits, whole']!(spliced)
+    await until(() => spliced.far !== undefined && spliced.link.bufferedBytes > 0)
+    ANSWERS['an answer that is whole']!(spliced)
+    if (then === 'resets') spliced.far!.stream.reset('cancelled')
+    await turns()
+    expect([spliced.link.bufferedBytes, spliced.session.bufferedBytes]).toEqual([0, 0])
+    expect([spliced.link.streams, spliced.session.streams, spliced.exchanges.exchanges]).toEqual([0, 0, 0])
+  })
+
+  test('an answer that waits for the other replica is counted until it has left, whatever becomes of the session', async () => {
+    const budget = new BufferBudget()
+    const spliced = start({ session: { processBudget: budget } })
+    await until(() => spliced.far !== undefined)
+    spliced.near.stream.end()
+    spliced.far!.stream.write(pattern(300 * KIB))
+    await turns()
+    spliced.far!.stream.end()
+    await until(() => spliced.session.bufferedBytes > 0 && spliced.session.streams === 0)
+    const held = budget.usedBytes
+    spliced.sessionTransport.terminate()
+    await turns()
+    expect([budget.usedBytes, spliced.near.resetWith]).toEqual([held, undefined])
+    spliced.near.consumes = true
+    spliced.near.stream.consumed(spliced.near.receivedBytes)
+    await until(() => spliced.near.ended)
+    expect([budget.usedBytes, spliced.near.receivedBytes]).toEqual([0, 300 * KIB])
+  })
+})
+
+describe('B3 at the ceiling of a link', () => {
+  test('the runtime that takes nothing pays, not the one with a few bytes', async () => {
+    const spliced = start({ link: { sessionBufferBytes: 500 * KIB }, session: { initialWindowBytes: 4 * KIB } })
+    const hostile = [spliced.near, ...Array.from({ length: 4 }, () => spliced.open())]
+    for (const { stream } of hostile) stream.write(pattern(90 * KIB))
+    await turns()
+    const other = spliced.open('other')
+    other.stream.write(pattern(100 * KIB))
+    await until(() => hostile.some(({ resetWith }) => resetWith !== undefined))
+    await turns()
+    expect(hostile.map(({ resetWith }) => resetWith).filter(code => code === 'limit')).toHaveLength(1)
+    expect(other.resetWith).toBeUndefined()
+  })
+})
