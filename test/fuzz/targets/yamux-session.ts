@@ -167,6 +167,7 @@ class Play {
     this.#session.close('done')
     await this.#clock.advance(60_000)
     this.#check()
+    for (const { stream } of this.#watchers) stream.discard()
     holds(this.#closings === 1, 'closed once')
     holds(this.#session.streams === 0 && this.#session.bufferedBytes === 0, 'nothing is left of the session')
     holds(this.#budget.usedBytes === 0, 'nothing is left in the budget')
