@@ -10,7 +10,8 @@ const noise = { debug() {}, info() {} }
 /** A session that writes down what it logs. */
 function start(onEnd: (session: Session) => void = () => {}) {
   const said: string[] = []
-  const log = (level: string) => (fields: object, text: string) => void said.push(`${level}: ${text} ${inspect(fields)}`)
+  const log = (level: string) => (fields: object, text: string) =>
+    void said.push(`${level}: ${text} ${inspect(fields)}`)
   const made = sessionWithRawPeer({
     role: 'server',
     onStream: stream => void new Recorder(stream),

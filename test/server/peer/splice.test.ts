@@ -146,17 +146,20 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     expect([link.closed ? 0 : link.streams, session.closed ? 0 : session.streams]).toEqual([0, 0])
   })
 
-  test.each(['resets', 'takes nothing more'])('an answer that is whole before its request, whose client then %s', async then => {
-    const spliced = start()
-    spliced.near.consumes = true
-    REQUESTS['a request that waits, whole']!(spliced)
-    await until(() => spliced.far !== undefined && spliced.link.bufferedBytes > 0)
-    ANSWERS['an answer that is whole']!(spliced)
-    if (then === 'resets') spliced.far!.stream.reset('cancelled')
-    await turns()
-    expect([spliced.link.bufferedBytes, spliced.session.bufferedBytes]).toEqual([0, 0])
-    expect([spliced.link.streams, spliced.session.streams, spliced.exchanges.exchanges]).toEqual([0, 0, 0])
-  })
+  test.each(['resets', 'takes nothing more'])(
+    'an answer that is whole before its request, whose client then %s',
+    async then => {
+      const spliced = start()
+      spliced.near.consumes = true
+      REQUESTS['a request that waits, whole']!(spliced)
+      await until(() => spliced.far !== undefined && spliced.link.bufferedBytes > 0)
+      ANSWERS['an answer that is whole']!(spliced)
+      if (then === 'resets') spliced.far!.stream.reset('cancelled')
+      await turns()
+      expect([spliced.link.bufferedBytes, spliced.session.bufferedBytes]).toEqual([0, 0])
+      expect([spliced.link.streams, spliced.session.streams, spliced.exchanges.exchanges]).toEqual([0, 0, 0])
+    },
+  )
 
   test('an answer that waits for the other replica is counted until it has left, whatever becomes of the session', async () => {
     const budget = new BufferBudget()
