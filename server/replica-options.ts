@@ -1,5 +1,6 @@
 /** What {@link createServer} takes about other replicas. */
 import type { Directory } from './directory/directory.ts'
+import { readPeerAddress } from './peer/address.ts'
 import type { PeerTlsFiles } from './peer/tls.ts'
 
 /** A directory in Redis (or what speaks its protocol), 7.0 or newer. */
@@ -12,7 +13,7 @@ export interface RedisOptions {
   readonly password?: string | { readonly file: string } | undefined
   /** PEM certificates of the authority that signed Redis's certificate; default those of the system. */
   readonly ca?: string | Buffer | undefined
-  /** How long what a replica knows counts without being confirmed. From 1,000; default 5,000. */
+  /** How long what a replica knows counts without being confirmed. From 1,000 to 3,600,000; default 5,000. */
   readonly leaseMs?: number | undefined
   /** What keys and the channel begin with. Default `sallyport`. */
   readonly prefix?: string | undefined
@@ -29,7 +30,6 @@ export interface PeerOptions {
   readonly tls: PeerTlsFiles
 }
 
-const ADDRESS = /^(?:\[[0-9a-f:.]+\]|[^:\s[\]]+):\d{1,5}$/i
 const WILDCARD = /^(?:0\.0\.0\.0|::)$/
 
 /** Throws a TypeError that names the option that is wrong. */
@@ -37,13 +37,15 @@ export function checkReplicas(directory: Directory | RedisOptions | undefined, p
   const redis = directory !== undefined && 'url' in directory ? directory : undefined
   if (redis !== undefined) {
     demand(/^rediss?:\/\/[^/]/.test(redis.url), 'directory.url must begin with redis:// or rediss://')
-    demand((redis.leaseMs ?? 5000) >= 1000, 'directory.leaseMs must be at least 1000')
+    const { leaseMs = 5000 } = redis
+    demand(leaseMs >= 1000 && leaseMs <= 3_600_000, 'directory.leaseMs must be from 1,000 to 3,600,000')
     demand(/^[a-z0-9:._-]{1,64}$/i.test(redis.prefix ?? 'sallyport'), 'directory.prefix is no plain name')
   }
   if (peer === undefined) return
   demand(redis !== undefined, 'peer needs a directory in Redis: without one there are no other replicas')
   demand(peer.tls !== undefined, 'peer.tls is required')
-  demand(peer.advertise === undefined || ADDRESS.test(peer.advertise), 'peer.advertise must be host:port')
+  const isDialled = peer.advertise === undefined || readPeerAddress(peer.advertise) !== undefined
+  demand(isDialled, 'peer.advertise must be host:port')
   const everywhere = WILDCARD.test(peer.host ?? '')
   demand(peer.advertise !== undefined || !everywhere, 'peer.advertise is required where peer.host is every address')
 }

@@ -95,6 +95,8 @@ export interface Directory {
 export const MAX_INSTANCES = 32
 /** An epoch that a client presents over this is taken as none. */
 export const MAX_EPOCH = 2 ** 48
+/** What the directory says from here on cannot have come from counting; `scripts.ts` has the same number. */
+export const EPOCHS_END = 1e15
 
 /** What an instance presents, if it can be true. */
 export function presentedEpoch(epoch: number): number {

@@ -1,18 +1,23 @@
 /**
  * What a replica knows of runtimes, bounded: those that were asked for longest ago go first. What was learned on an
  * earlier connection counts as known only for a while: changes may have been missed.
+ *
+ * Names that nobody serves are kept apart: anybody can make them up, and they drive out nothing else.
  */
 import type { Standing } from './directory.ts'
 
 interface Entry {
-  readonly standing: Standing | undefined
+  readonly standing: Standing
   readonly connection: number
 }
 
 const MAX_ENTRIES = 250_000
+const MAX_NAMES = 10_000
 
 export class Known {
   readonly #entries = new Map<string, Entry>()
+  /** Names that were asked for, and the connection on which the directory knew nothing of them; -1: no answer yet. */
+  readonly #names = new Map<string, number>()
   readonly #now: () => number
   #connection = 0
   /** Until then what was learned on the connection before this one holds. */
@@ -26,11 +31,18 @@ export class Known {
     return this.#entries.size
   }
 
-  *all(): IterableIterator<Standing> {
-    for (const { standing } of this.#entries.values()) if (standing !== undefined) yield standing
+  /** Names that are remembered though nobody serves them. */
+  get names(): number {
+    return this.#names.size
   }
 
-  /** A new connection: what is known holds until `untilMs`, or until it is learned anew. */
+  *all(): IterableIterator<Standing> {
+    for (const { standing } of this.#entries.values()) yield standing
+  }
+
+  /**
+   * A new connection, or a directory that has forgotten: what is known holds until `untilMs`, or until it is learned anew.
+   */
   renew(untilMs: number): void {
     this.#connection++
     this.#earlierUntilMs = untilMs
@@ -39,12 +51,10 @@ export class Known {
   /** `anyAge`: nothing can have changed, however old it is. */
   find(runtime: string, anyAge: boolean): Standing | 'unknown' | undefined {
     const entry = this.#entries.get(runtime)
-    if (entry === undefined) return 'unknown'
+    if (entry === undefined) return this.#names.get(runtime) === this.#connection ? undefined : 'unknown'
     const { standing, connection } = entry
-    if (connection === this.#connection) return standing
-    if (standing === undefined) return 'unknown'
-    if (anyAge || (connection === this.#connection - 1 && this.#now() < this.#earlierUntilMs)) return standing
-    return 'unknown'
+    if (anyAge || connection === this.#connection) return standing
+    return connection === this.#connection - 1 && this.#now() < this.#earlierUntilMs ? standing : 'unknown'
   }
 
   /** What was known last, whether or not it still holds. */
@@ -54,11 +64,16 @@ export class Known {
 
   /** False if it is nothing new, or older than what is known. */
   learn(standing: Standing): boolean {
-    const known = this.last(standing.runtime)
+    const { runtime, epoch, version } = standing
     if (this.outdated(standing)) return false
-    if (known !== undefined && known.epoch === standing.epoch && standing.version < known.version) return false
-    this.#set(standing.runtime, standing)
-    return standing.version !== known?.version
+    const entry = this.#entries.get(runtime)
+    const known = entry?.standing
+    // Across a new connection versions say nothing: another Redis may count from less.
+    const isOlder = version < (known?.version ?? 0) && entry?.connection === this.#connection
+    if (isOlder && epoch === known?.epoch) return false
+    this.#names.delete(runtime)
+    put(this.#entries, MAX_ENTRIES, runtime, { standing, connection: this.#connection })
+    return version !== known?.version
   }
 
   /** Whether it says less than what is known: the directory has lost its memory. */
@@ -68,22 +83,24 @@ export class Known {
 
   /** Whether somebody here has asked for it: of all others changes need not be heard. */
   wants(runtime: string): boolean {
-    return this.#entries.has(runtime)
+    return this.#entries.has(runtime) || this.#names.has(runtime)
   }
 
   /** Somebody asks for it, and there is no answer yet. */
   expect(runtime: string): void {
-    if (!this.#entries.has(runtime)) this.#entries.set(runtime, { standing: undefined, connection: -1 })
+    if (!this.wants(runtime)) put(this.#names, MAX_NAMES, runtime, -1)
   }
 
   /** The directory knows nothing of it. */
   missing(runtime: string): void {
-    this.#set(runtime, undefined)
-  }
-
-  #set(runtime: string, standing: Standing | undefined): void {
     this.#entries.delete(runtime)
-    this.#entries.set(runtime, { standing, connection: this.#connection })
-    if (this.#entries.size > MAX_ENTRIES) this.#entries.delete(this.#entries.keys().next().value!)
+    put(this.#names, MAX_NAMES, runtime, this.#connection)
   }
+}
+
+/** The latest goes to the end, and the oldest goes where there are too many. */
+function put<Value>(map: Map<string, Value>, most: number, key: string, value: Value): void {
+  map.delete(key)
+  map.set(key, value)
+  if (map.size > most) map.delete(map.keys().next().value!)
 }

@@ -22,7 +22,7 @@ import { absent, isSame, merge, present } from './presume.ts'
 import type { Recorder } from './recorder.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 import { CHANGE, RENEW } from './scripts.ts'
-import { parseRenewal, parseStanding, type ReplicaLease } from './standing.ts'
+import { parseRenewal, parseStanding, type Renewal, type ReplicaLease } from './standing.ts'
 import { NoWitnesses, type Witnesses } from './witnesses.ts'
 
 export interface RedisDirectoryOptions {
@@ -74,6 +74,7 @@ export class RedisDirectory implements Directory {
   /** Runtimes whose sessions are yet to be confirmed in this round. */
   #confirming: Claim[] = []
   #refreshing = new Map<string, Promise<Standing | 'unknown' | undefined>>()
+  #pausing: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
   #state: DirectoryState | undefined
   /** Somebody was told that nothing may be acted on. */
@@ -140,6 +141,7 @@ export class RedisDirectory implements Directory {
   }
 
   refresh(runtime: string): Promise<Standing | 'unknown' | undefined> {
+    if (this.#link === undefined) return this.#later().then(() => this.find(runtime))
     let asked = this.#refreshing.get(runtime)
     if (asked === undefined) {
       asked = this.#look(runtime).finally(() => this.#refreshing.delete(runtime))
@@ -156,9 +158,16 @@ export class RedisDirectory implements Directory {
     } catch {
       // The link broke: what is known is what there is.
     }
-    // Whoever asked will ask again: not without a pause.
-    if (this.find(runtime) === 'unknown') await pause(ASK_AGAIN_MS)
+    if (this.find(runtime) === 'unknown') await this.#later()
     return this.find(runtime)
+  }
+
+  /** Whoever asked will ask again: not without a pause, and all of them after the same one. */
+  #later(): Promise<void> {
+    this.#pausing ??= pause(ASK_AGAIN_MS).finally(() => {
+      this.#pausing = undefined
+    })
+    return this.#pausing
   }
 
   // Changes.
@@ -274,13 +283,12 @@ export class RedisDirectory implements Directory {
       }
       this.#link = link
       this.#known.renew(this.#validUntilMs())
-      await this.#renew(link)
-      void this.#writeBack(link)
+      await this.#tick(link)
     } catch (error) {
       this.#failures++
       if (isRefused(error)) this.#refusedMs = startedMs
       this.#logger.debug({ err: error }, 'the directory is not reachable')
-      if (this.#link === undefined) this.#again()
+      this.#again()
     }
     this.#judge()
   }
@@ -306,7 +314,24 @@ export class RedisDirectory implements Directory {
     this.#timer = setTimeout(() => void this.#connect(), delayMs).unref()
   }
 
-  async #renew(link: RedisLink): Promise<void> {
+  /**
+   * Renews the lease, and does what is due then; again after a quarter of it, as long as there is the link. Whatever goes
+   * wrong, an answer that nobody understands among it, ends the link, and a new one is tried: there is always a timer.
+   */
+  async #tick(link: RedisLink, round = 0): Promise<void> {
+    try {
+      const { lapsed } = await this.#renew(link)
+      if (link !== this.#link || this.#closed) return
+      this.#timer = setTimeout(() => void this.#tick(link, round + 1), this.#options.leaseMs / 4).unref()
+      if (lapsed && round > 0) this.#known.renew(this.#validUntilMs())
+      await (lapsed || round === 0 ? this.#writeBack(link) : this.#confirm(link))
+    } catch (error) {
+      this.#lost(link, error as Error)
+      link.close()
+    }
+  }
+
+  async #renew(link: RedisLink): Promise<Renewal> {
     const { leaseMs, address } = this.#options
     clearTimeout(this.#timer)
     const sentMs = this.#now()
@@ -316,28 +341,25 @@ export class RedisDirectory implements Directory {
       [this.#key('replicas')],
       [this.replica, address, String(leaseMs), String(KEEP_DEAD_MS)],
     )
-    if (link !== this.#link) return
-    const { ageMs, lapsed, replicas } = parseRenewal(answer!)
+    const renewal = parseRenewal(answer ?? '')
+    if (link === this.#link) this.#renewed(renewal, sentMs, link.roundTripMs)
+    return renewal
+  }
+
+  #renewed({ ageMs, replicas }: Renewal, sentMs: number, roundTripMs: number): void {
+    const { leaseMs } = this.#options
     const isYoung = ageMs < leaseMs
     if (!isYoung) {
       this.#contactMs = sentMs
       this.#contactUntilMs = sentMs + leaseMs
     }
-    this.#roundTripMs = link.roundTripMs
+    this.#roundTripMs = roundTripMs
     this.#bornMs = this.#now() - ageMs
     this.#replicas = replicas
     this.#dead = replicas.filter(({ leftMs }) => leftMs < 0).map(({ name }) => name)
     this.#witnesses.confirmed(isYoung ? undefined : sentMs, replicas)
     if (!isYoung) this.#options.record?.('renewed', '', '', 0)
     this.#judge()
-    this.#timer = setTimeout(() => void this.#tick(link, lapsed).catch(() => {}), leaseMs / 4).unref()
-  }
-
-  async #tick(link: RedisLink, lapsed: boolean): Promise<void> {
-    if (link !== this.#link) return
-    await this.#renew(link)
-    if (lapsed) void this.#writeBack(link)
-    else await this.#confirm(link)
   }
 
   #message(text: string): void {

@@ -4,6 +4,13 @@
  * A runtime's record is a hash: `@epoch`, `@active`, `@lost`, `@version`, and for each instance its epoch and the replicas
  * that have live sessions of it. Another hash has the replicas, each with the end of its lease, and `@born`: when the
  * directory began to remember.
+ *
+ * Times are those of the directory's own clock, which has no steps: at each renewal `@clock` has what it showed, and
+ * `@wall` what Redis's did. What passed since then counts, but nothing if Redis's clock went back, and at most half of a
+ * lease if it went on: renewals come every quarter. So a step of that clock ends no lease and prolongs none.
+ *
+ * Whatever stands there may have been written by anybody, or torn: what cannot be read counts as forgotten, and is told
+ * again by those who know it.
  */
 import { createHash } from 'node:crypto'
 
@@ -16,10 +23,42 @@ function script(text: string): Script {
   return { text, sha: createHash('sha1').update(text).digest('hex') }
 }
 
-const TIME = `
+const READ = `
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function text(number) return string.format('%.0f', number) end
+local function number(value)
+  if value and #value <= 16 and string.match(value, '^%d+$') and tonumber(value) <= 9007199254740991 then
+    return tonumber(value)
+  end
+end
+local function pairsOf(key)
+  local all = redis.pcall('HGETALL', key)
+  if not all.err then return all end
+  if not string.find(all.err, 'WRONGTYPE', 1, true) then error(all.err) end
+  redis.call('DEL', key)
+  return {}
+end
+`
+
+const CLOCK = `
+local wall = time[1] * 1000 + math.floor(time[2] / 1000)
+local function clock(fields, lease)
+  local shown, at = number(fields['@clock']), number(fields['@wall'])
+  if not shown or not at or math.abs(shown - at) > 3200000000000 then return wall end
+  local passed = math.max(0, wall - at)
+  if lease > 0 then passed = math.min(passed, math.floor(lease / 2)) end
+  return shown + passed
+end
+-- Nobody has a longer lease.
+local function endOf(value, now)
+  local ends = number(string.match(value, '^%d+'))
+  if ends and ends <= now + 3600000 then return ends end
+end
+local function fieldsOf(all)
+  local fields = {}
+  for i = 1, #all, 2 do fields[all[i]] = all[i + 1] end
+  return fields
+end
 `
 
 /**
@@ -29,39 +68,49 @@ local function text(number) return string.format('%.0f', number) end
  * KEYS: the record, the replicas. ARGV: enter, leave or look; runtime, instance, replica; epoch presented, epoch seen and
  * who held it; leaseMs, how long records are kept with and without live sessions, the most instances; channel.
  */
-export const CHANGE = script(`${TIME}
+export const CHANGE = script(`${READ}${CLOCK}
 local operation, runtime, instance, replica = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local presented, seen, seenActive = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local lease, keepLive, keepEmpty, most = tonumber(ARGV[8]), ARGV[9], ARGV[10], tonumber(ARGV[11])
 local channel = ARGV[12]
 
-local alive, all = { [replica] = true }, redis.call('HGETALL', KEYS[2])
-local born = now
-for i = 1, #all, 2 do
-  if all[i] == '@born' then born = tonumber(all[i + 1])
-  elseif tonumber(string.match(all[i + 1], '^%d+')) >= now then alive[all[i]] = true end
+local others = fieldsOf(pairsOf(KEYS[2]))
+local now = clock(others, lease)
+local alive = { [replica] = true }
+for name, value in pairs(others) do
+  if (endOf(value, now) or 0) >= now then alive[name] = true end
 end
-local young = now - born < lease
+local young = now - math.min(now, number(others['@born']) or now) < lease
 
-local stored, before = redis.call('HGETALL', KEYS[1]), {}
+-- Far from where a client's word, or all the epochs that are ever granted, could lead.
+local function epochOf(value)
+  local epoch = number(value)
+  if epoch and epoch < 1000000000000000 then return epoch end
+end
+local stored, before = pairsOf(KEYS[1]), {}
 local epoch, active, lost, version, holdings, count = 0, '', 0, 0, {}, 0
 for i = 1, #stored, 2 do
   local field, value = stored[i], stored[i + 1]
   before[field] = value
-  if field == '@epoch' then epoch = tonumber(value)
+  if field == '@epoch' then epoch = math.max(epoch, epochOf(value) or 0)
   elseif field == '@active' then active = value
-  elseif field == '@lost' then lost = tonumber(value)
-  elseif field == '@version' then version = tonumber(value)
+  elseif field == '@lost' then lost = math.min(number(value) or 0, now + lease)
+  elseif field == '@version' then version = number(value) or 0
   else
-    local holding = { replicas = {} }
-    for word in string.gmatch(value, '%S+') do
-      if holding.epoch == nil then holding.epoch = tonumber(word)
-      elseif alive[word] then table.insert(holding.replicas, word) end
+    local held = epochOf(string.match(value, '^%d+'))
+    if held then
+      local holding = { epoch = held, replicas = {} }
+      for word in string.gmatch(value, ' (%S+)') do
+        if alive[word] then table.insert(holding.replicas, word) end
+      end
+      holdings[field] = holding
+      epoch = math.max(epoch, held)
+      count = count + 1
     end
-    holdings[field] = holding
-    count = count + 1
   end
 end
+local stamp = now * 1000 + time[2] % 1000
+if version > stamp + 1000000000 then version = 0 end
 if operation ~= 'enter' and #stored == 0 then return false end
 
 local function grant(name)
@@ -137,14 +186,14 @@ end
 for field, value in pairs(after) do if before[field] ~= value then changed = true end end
 if #stored / 2 ~= fields + 1 then changed = true end
 if changed then
-  version = math.max(version + 1, time[1] * 1000000 + time[2])
+  version = math.max(version + 1, stamp)
   after['@version'] = text(version)
   redis.call('DEL', KEYS[1])
   for field, value in pairs(after) do redis.call('HSET', KEYS[1], field, value) end
 end
 if changed or operation == 'enter' then redis.call('PEXPIRE', KEYS[1], live and keepLive or keepEmpty) end
 
-local age = math.max(0, math.floor((time[1] * 1000000 + time[2] - version) / 1000))
+local age = math.max(0, math.floor((stamp - version) / 1000))
 local said = { runtime, text(epoch), active, text(version), text(age) }
 for name in pairs(holdings) do
   table.insert(said, name)
@@ -161,27 +210,29 @@ return answer
  *
  * KEYS: the replicas. ARGV: replica, address, leaseMs, how long the dead are remembered.
  */
-export const RENEW = script(`${TIME}
+export const RENEW = script(`${READ}${CLOCK}
 local replica, address, lease, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local born = redis.call('HGET', KEYS[1], '@born')
-if not born then
-  born = text(now)
-  redis.call('HSET', KEYS[1], '@born', born)
+local fields = fieldsOf(pairsOf(KEYS[1]))
+local now = clock(fields, lease)
+local born = number(fields['@born'])
+if not born or born > now then born = now end
+local lapsed = not fields[replica] or (endOf(fields[replica], now) or 0) < now
+if lease > 0 then
+  fields[replica] = text(now + lease) .. ' ' .. address
+  redis.call('HSET', KEYS[1], '@born', text(born), '@clock', text(now), '@wall', text(wall), replica, fields[replica])
+else
+  fields[replica] = nil
+  redis.call('HDEL', KEYS[1], replica)
 end
-local mine = redis.call('HGET', KEYS[1], replica)
-local lapsed = not mine or tonumber(string.match(mine, '^%d+')) < now
-if lease > 0 then redis.call('HSET', KEYS[1], replica, text(now + lease) .. ' ' .. address)
-else redis.call('HDEL', KEYS[1], replica) end
-local said = { text(now - tonumber(born)), lapsed and '1' or '0' }
-local all = redis.call('HGETALL', KEYS[1])
-for i = 1, #all, 2 do
-  local ends, where = string.match(all[i + 1], '^(%d+) ?(.*)$')
-  if all[i] == '@born' then ends = nil end
-  if ends and tonumber(ends) + keep < now then redis.call('HDEL', KEYS[1], all[i])
-  elseif ends then
-    table.insert(said, all[i])
-    table.insert(said, text(tonumber(ends) - now))
-    table.insert(said, where)
+local said = { text(now - born), lapsed and '1' or '0' }
+for name, value in pairs(fields) do
+  local ends = endOf(value, now)
+  if string.sub(name, 1, 1) == '@' then ends = nil
+  elseif not ends or ends + keep < now then redis.call('HDEL', KEYS[1], name)
+  else
+    table.insert(said, name)
+    table.insert(said, text(ends - now))
+    table.insert(said, string.match(value, '^%d+ ?(.*)$'))
   end
 end
 return cjson.encode(said)
@@ -192,7 +243,8 @@ return cjson.encode(said)
  *
  * KEYS: the revocations. ARGV: channel; of each rule its text, and until when it holds (seconds; empty: for ever).
  */
-export const REVOKE = script(`${TIME}
+export const REVOKE = script(`${READ}
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fresh = false
 for i = 2, #ARGV, 2 do
   if not redis.call('HGET', KEYS[1], ARGV[i]) then

@@ -1,5 +1,5 @@
 /** What the scripts answer, read. Whatever is odd in it throws: the entry is then as good as lost. */
-import type { Holding, Standing } from './directory.ts'
+import { EPOCHS_END, type Holding, type Standing } from './directory.ts'
 
 /** `[runtime, epoch, active, version, ms since its change, instance, "epoch replica ...", ...]`, all text. */
 export function parseStanding(text: string, nowMs: number): Standing {
@@ -7,11 +7,11 @@ export function parseStanding(text: string, nowMs: number): Standing {
   const instances = new Map<string, Holding>()
   for (let i = 0; i < rest.length; i += 2) {
     const [held, ...replicas] = rest[i + 1]!.split(' ')
-    instances.set(rest[i]!, { epoch: readNumber(held), replicas })
+    instances.set(rest[i]!, { epoch: readEpoch(held), replicas })
   }
   return {
     runtime: runtime!,
-    epoch: readNumber(epoch),
+    epoch: readEpoch(epoch),
     active: active!,
     version: readNumber(version),
     instances,
@@ -47,11 +47,16 @@ export interface Renewal {
   readonly replicas: readonly ReplicaLease[]
 }
 
+/** Entries of the directory with a longer name or address are none of ours. */
+const MAX_NAME_CHARS = 512
+
 export function parseRenewal(text: string): Renewal {
   const [ageMs, lapsed, ...rest] = readList(text)
   const replicas: ReplicaLease[] = []
   for (let i = 0; i + 2 < rest.length; i += 3) {
-    replicas.push({ name: rest[i]!, leftMs: Number(rest[i + 1]), address: rest[i + 2]! })
+    const [name, left, address] = rest.slice(i, i + 3) as [string, string, string]
+    if (name.length > MAX_NAME_CHARS || address.length > MAX_NAME_CHARS || !/^-?\d+$/.test(left)) continue
+    replicas.push({ name, leftMs: Number(left), address })
   }
   return { ageMs: readNumber(ageMs), lapsed: lapsed === '1', replicas }
 }
@@ -60,6 +65,12 @@ function readList(text: string): string[] {
   const list: unknown = JSON.parse(text)
   if (Array.isArray(list) && list.every(item => typeof item === 'string')) return list
   throw new TypeError('expected a list of texts')
+}
+
+function readEpoch(text: string | undefined): number {
+  const epoch = readNumber(text)
+  if (epoch < EPOCHS_END) return epoch
+  throw new TypeError(`there is no epoch ${text}`)
 }
 
 function readNumber(text: string | undefined): number {

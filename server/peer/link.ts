@@ -1,10 +1,10 @@
 /** The connection that this replica keeps to another one: its exchanges go there, and it is asked what it was granted. */
-import { isIPv6 } from 'node:net'
 import { connect, type TLSSocket } from 'node:tls'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import type { Stream } from '../../protocol/yamux/stream.ts'
+import { joinAddress, type PeerAddress } from './address.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
 import { isReplica, PEER_NAME, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
@@ -37,6 +37,7 @@ const STALE_MS = 1500
 export class PeerLink {
   readonly name: string
   readonly address: string
+  readonly #to: PeerAddress
   readonly #options: LinkOptions
   #session: Session | undefined
   #socket: TLSSocket | undefined
@@ -58,9 +59,10 @@ export class PeerLink {
   readonly #asked = new Map<number, { readonly sentMs: number; readonly catchUp: boolean }>()
   #pingedMs = 0
 
-  constructor(name: string, address: string, options: LinkOptions) {
+  constructor(name: string, to: PeerAddress, options: LinkOptions) {
     this.name = name
-    this.address = address
+    this.address = joinAddress(to.host, to.port)
+    this.#to = to
     this.#options = options
     this.#dial()
   }
@@ -93,13 +95,7 @@ export class PeerLink {
   }
 
   #dial(): void {
-    const { host, port } = splitAddress(this.address)
-    const socket = connect({
-      ...peerTlsOptions(this.#options.tls()),
-      host,
-      port,
-      servername: PEER_NAME,
-    })
+    const socket = connect({ ...peerTlsOptions(this.#options.tls()), ...this.#to, servername: PEER_NAME })
     this.#socket = socket
     socket.setNoDelay(true)
     const timer = setTimeout(() => socket.destroy(new Error('the replica does not answer')), CONNECT_MS)
@@ -246,14 +242,4 @@ export class PeerLink {
     this.#session?.close('the replica stops')
     if (!this.#named) this.#socket?.destroy()
   }
-}
-
-/** `host:port`, `[::1]:port`. */
-export function splitAddress(address: string): { host: string; port: number } {
-  const at = address.lastIndexOf(':')
-  return { host: address.slice(0, at).replace(/^\[|\]$/g, ''), port: Number(address.slice(at + 1)) }
-}
-
-export function joinAddress(host: string, port: number): string {
-  return `${isIPv6(host) ? `[${host}]` : host}:${port}`
 }

@@ -8,8 +8,9 @@ import type { Standing } from '../directory/directory.ts'
 import { formatStanding, parseStanding, type ReplicaLease } from '../directory/standing.ts'
 import type { Witnesses, WitnessListener } from '../directory/witnesses.ts'
 import type { Hops } from '../registry.ts'
+import { joinAddress, type PeerAddress, readPeerAddress } from './address.ts'
 import { Hop } from './hop.ts'
-import { joinAddress, PeerLink } from './link.ts'
+import { PeerLink } from './link.ts'
 import { PeerListener } from './listener.ts'
 import { Rests } from './rests.ts'
 import type { SplicedSession } from './splice.ts'
@@ -26,11 +27,6 @@ export interface PeersOptions {
   readonly now?: (() => number) | undefined
   /** A session of this replica on this epoch. */
   readonly pick: (runtime: string, epoch: number) => SplicedSession | undefined
-}
-
-interface Address {
-  readonly host: string
-  readonly port: number
 }
 
 export interface PeerStats {
@@ -56,6 +52,8 @@ const LIMITS = {
 } as const
 const PROBE_MS = 500
 const MAX_PEERS = 1000
+/** Replicas that one line of the log names. */
+const MAX_NAMED = 8
 /** How long a replica that is missing is looked for. */
 const FORGET_MS = 60_000
 
@@ -73,6 +71,8 @@ export class Peers implements Witnesses, Hops<Hop> {
   #address = ''
   #witness: WitnessListener | undefined
   #contactMs = Number.NEGATIVE_INFINITY
+  /** A replica that is alive cannot be asked: it says no address, or none that can be dialled. */
+  #unreachable = ''
   #watching = false
   #closed = false
   #sent = 0
@@ -106,7 +106,7 @@ export class Peers implements Witnesses, Hops<Hop> {
   }
 
   /** Returns where it listens; others are told `advertise`, if that is another address. */
-  async bind(host: string, port: number, advertise: string | undefined): Promise<Address> {
+  async bind(host: string, port: number, advertise: string | undefined): Promise<PeerAddress> {
     const bound = await this.#listener.listen(host, port)
     this.#address = advertise ?? joinAddress(bound.host, bound.port)
     return bound
@@ -149,11 +149,13 @@ export class Peers implements Witnesses, Hops<Hop> {
   confirmed(sentMs: number | undefined, replicas: readonly ReplicaLease[]): void {
     this.#contactMs = sentMs ?? this.#contactMs
     const alive = new Set<string>()
+    const unreachable: string[] = []
     for (const { name, leftMs, address } of replicas) {
-      if (name === this.#options.replica || leftMs < 0 || address === '') continue
+      if (name === this.#options.replica || leftMs < 0) continue
       alive.add(name)
-      this.#meet(name, address)
+      if (!this.#meet(name, address)) unreachable.push(name)
     }
+    this.#warn(unreachable.sort().slice(0, MAX_NAMED).join(' '))
     for (const [name, link] of this.#links) {
       if (alive.has(name) || link.up) link.missedMs = undefined
       else this.#miss(name, link, sentMs !== undefined)
@@ -173,14 +175,26 @@ export class Peers implements Witnesses, Hops<Hop> {
     link.close()
   }
 
-  #meet(name: string, address: string): void {
+  /** False if it says no address where it can be dialled. */
+  #meet(name: string, text: string): boolean {
+    const address = readPeerAddress(text)
+    if (address === undefined) return false
     const link = this.#links.get(name)
-    if (this.#closed || address === '' || link?.address === address || this.#links.size >= MAX_PEERS) return
+    if (this.#closed || link?.address === joinAddress(address.host, address.port)) return true
+    if (link === undefined && this.#links.size >= MAX_PEERS) return false
     link?.close()
     this.#links.set(name, this.#dial(name, address))
+    return true
   }
 
-  #dial(name: string, address: string): PeerLink {
+  #warn(unreachable: string): void {
+    if (unreachable === this.#unreachable) return
+    this.#unreachable = unreachable
+    if (unreachable === '') return
+    this.#logger.warn({ replicas: unreachable }, 'replicas say no address at which they can be reached')
+  }
+
+  #dial(name: string, address: PeerAddress): PeerLink {
     return new PeerLink(name, address, {
       replica: this.#options.replica,
       address: () => this.#address,
@@ -227,6 +241,7 @@ export class Peers implements Witnesses, Hops<Hop> {
   }
 
   vouchedUntilMs(): number {
+    if (this.#unreachable !== '') return Number.NEGATIVE_INFINITY
     let untilMs = Number.POSITIVE_INFINITY
     for (const link of this.#links.values()) {
       if (link.departed) continue
