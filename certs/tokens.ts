@@ -67,6 +67,9 @@ function certificateThumbprint(pem: string): string {
   return createHash('sha256').update(new X509Certificate(pem).raw).digest('base64url')
 }
 
+/** The end of what a Date can hold. */
+const MAX_TIME_MS = 8_640_000_000_000_000
+
 export interface TokenReport {
   readonly header: Record<string, unknown>
   readonly claims: JWTPayload
@@ -79,7 +82,7 @@ export interface TokenReport {
 /** Reads a token without checking its signature. Throws a `TypeError` if it is no JWT. */
 export function inspectToken(token: string, now: number = Date.now()): TokenReport {
   const { header, claims } = decodeToken(token)
-  const expiresAt = typeof claims.exp === 'number' ? claims.exp * 1000 : undefined
+  const expiresAt = typeof claims.exp === 'number' ? Math.min(claims.exp * 1000, MAX_TIME_MS) : undefined
   const problems: string[] = []
   if (token.length > 8192) problems.push('it is longer than 8 KiB')
   if (!claims.sub) problems.push('it has no "sub" claim, which names the runtime')

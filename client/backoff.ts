@@ -65,10 +65,22 @@ export class Backoff {
   }
 
   /**
-   * When the server asks us to leave, and again when it ends the session that was left: it may be back soon, and what failed
-   * before says nothing of that, unless it lets clients in only to drop them. The first attempt comes within `firstMs`.
+   * When the server asks us to leave: 0, since the next session is to be there before this one ends; but for a server that
+   * lets clients in only to send them away.
    */
   left(livedMs: number): number {
+    if (livedMs < SHORT_MS)
+      return this.#random() * Math.min(SHORT_CAP_MS, this.#grow(this.#limits.firstMs, this.#short++))
+    this.#failures = 0
+    this.#short = 0
+    return 0
+  }
+
+  /**
+   * When the server ends the session that was left, and no other is there: it may be back soon, and what failed before says
+   * nothing of that. The first attempt comes within `firstMs`.
+   */
+  gone(livedMs: number): number {
     if (livedMs >= SHORT_MS) this.#failures = 0
     return this.#random() * this.#limits.firstMs
   }

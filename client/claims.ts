@@ -7,7 +7,12 @@ export interface Claims {
   readonly exp: number | undefined
   readonly nbf: number | undefined
   readonly iat: number | undefined
+  /** Of all claims, those that may name the runtime: which one does, the server decides. */
+  readonly names: ReadonlySet<string>
 }
+
+/** The end of what a Date can hold, in seconds: later is as good as never. */
+const MAX_TIME_S = 8_640_000_000_000
 
 /** The claims of a JWT in compact form (RFC 7519), or `undefined` if it is none. */
 export function readClaims(token: string): Claims | undefined {
@@ -23,6 +28,7 @@ export function readClaims(token: string): Claims | undefined {
       exp: seconds(claims.exp),
       nbf: seconds(claims.nbf),
       iat: seconds(claims.iat),
+      names: new Set(Object.values(claims).filter(value => typeof value === 'string')),
     }
   } catch {
     return undefined
@@ -35,5 +41,6 @@ function audience(aud: unknown): string[] {
 }
 
 function seconds(value: unknown): number | undefined {
-  return typeof value === 'number' && Number.isFinite(value) ? value : undefined
+  if (typeof value !== 'number' || !Number.isFinite(value)) return undefined
+  return Math.max(-MAX_TIME_S, Math.min(MAX_TIME_S, value))
 }

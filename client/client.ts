@@ -2,9 +2,12 @@
 import { SallyportError } from '../protocol/errors.ts'
 import { Events } from '../protocol/events.ts'
 import { hook, safeLogger } from '../protocol/guard.ts'
+import type { Notice } from '../protocol/control.ts'
 import { webSocketTransport } from '../protocol/transport-websocket.ts'
+import { TokenBucket } from '../protocol/yamux/limits.ts'
 import { Backoff } from './backoff.ts'
 import { BegunExchanges } from './begun.ts'
+import { readClaims } from './claims.ts'
 import { Connection, type ConnectionOwner, type SessionListener } from './connection.ts'
 import type { Dialled } from './dial.ts'
 import { Dialler } from './dialler.ts'
@@ -22,6 +25,10 @@ const CLOSED = 'the client closes'
 /** So long before the end of a grace the server closes WebSockets, at most a fifth of the grace. */
 const FAREWELL_MS = 1000
 
+/** So many at once, and per second in the long run. */
+const TALK_BURST = 20
+const TALK_PER_SECOND = 0.5
+
 export class Client implements Tunnel, ConnectionOwner {
   readonly #options: ClientOptions
   readonly #settings: Settings
@@ -37,6 +44,8 @@ export class Client implements Tunnel, ConnectionOwner {
   readonly #sockets = new OpenSockets()
   readonly #stop = new AbortController()
   readonly #first = Promise.withResolvers<void>()
+  /** Lines of our log that a server may fill as it likes. */
+  readonly #talk = new TokenBucket(TALK_BURST, TALK_PER_SECOND)
   #runtime = ''
   #epoch = 0
   #active = false
@@ -169,7 +178,8 @@ export class Client implements Tunnel, ConnectionOwner {
       accept: (stream, view) => this.#exchanges.accept(stream, view),
       onStanding: (epoch, active) => this.#standing(epoch, active),
       onReauth: (which, accepted, requestId) => this.#reauthenticated(which, connection, accepted, requestId),
-      onWelcome: listener.onWelcome,
+      onNotice: (which, notice) => this.#notice(which, notice),
+      onWelcome: which => this.#isFor(token, which) && listener.onWelcome(which),
       onReady: which => {
         listener.onReady(which)
         // A fresh token that came while this session was on its way.
@@ -188,6 +198,18 @@ export class Client implements Tunnel, ConnectionOwner {
     })
     if (session.state !== 'closed') this.#sessions.set(session, connection)
     return session
+  }
+
+  /** The server reads our runtime in the token, and we can too: one that takes us for another is not obeyed. */
+  #isFor(token: string, session: ClientSession): boolean {
+    if (readClaims(token)?.names.has(session.runtime) !== false) return true
+    session.destroy(`the server took us for the runtime "${session.runtime}", which the token does not name`)
+    return false
+  }
+
+  /** Over all sessions, since a server can make us open any number of them. */
+  #notice(session: ClientSession, { code, message }: Notice): void {
+    if (this.#talk.take(performance.now())) this.#logger.warn({ session: session.id, code }, message)
   }
 
   onConnected(session: ClientSession, connection: number): void {
@@ -238,7 +260,8 @@ export class Client implements Tunnel, ConnectionOwner {
     if (epoch < this.#epoch || (epoch === this.#epoch && active === this.#active)) return
     this.#epoch = epoch
     this.#active = active
-    this.#logger.info({ epoch, active }, active ? 'this instance is active' : 'this instance stands by')
+    if (this.#talk.take(performance.now()))
+      this.#logger.info({ epoch, active }, active ? 'this instance is active' : 'this instance stands by')
     this.#events.emit('standing', { epoch, active })
   }
 

@@ -32,13 +32,15 @@ export type SessionListener = Pick<SessionOwner, 'onWelcome' | 'onReady' | 'onLe
 type Outcome =
   | { readonly kind: 'failed'; readonly reason: string; readonly refused: boolean; readonly silent: boolean }
   | { readonly kind: 'lost'; readonly reason: string; readonly livedMs: number }
-  /** The server asked us to go elsewhere; the old session lives on until it says bye. */
-  | { readonly kind: 'replace' }
+  /** The server asked us to go elsewhere, after a while; the old session lives on until it says bye. */
+  | { readonly kind: 'replace'; readonly waitMs: number }
   /** Another connection has this replica: another one may do. */
   | { readonly kind: 'elsewhere' }
 
 /** Sessions that are left for another replica before one is kept. */
 const MAX_PASSED = 3
+/** Sessions of one connection that their servers asked us to leave, and that have not ended. */
+const MAX_LEAVING = 8
 /** What is open on a session that is left for another replica may go on for so long. */
 const MOVE_GRACE_MS = 60_000
 /** No Close frame came (RFC 6455 section 7.1.5). */
@@ -70,8 +72,8 @@ export class Connection {
   attempts = 0
   readonly #owner: ConnectionOwner
   readonly #backoff: Backoff
-  /** Told to go, and waiting for its replacement. */
-  #leaving: ClientSession | undefined
+  /** Told to go, the first one first. They wait for a replacement, or for the end of what they still serve. */
+  readonly #leaving = new Set<ClientSession>()
   /** Sessions left for another replica since the last one in service; infinite: any replica will do. */
   #passed = 0
   /** It had a session in service. */
@@ -95,7 +97,11 @@ export class Connection {
     while (!this.#owner.signal.aborted) {
       const outcome = await this.#next()
       if (this.#owner.signal.aborted) return
-      if (outcome.kind === 'replace' || outcome.kind === 'elsewhere') continue
+      if (outcome.kind === 'elsewhere') continue
+      if (outcome.kind === 'replace') {
+        if (outcome.waitMs > 0) await this.#sleep(outcome.waitMs)
+        continue
+      }
       if (outcome.kind === 'failed' && this.#settles()) continue
       this.#released()
       this.lastError = outcome.reason
@@ -243,18 +249,16 @@ export class Connection {
       },
       onLeave: session => {
         asked = true
-        this.#backoff.left(session.livedMs)
-        if (this.current === session) {
-          this.#leaving = session
-          this.current = undefined
-        } else session.left()
-        resolve({ kind: 'replace' })
+        if (this.current === session) this.current = undefined
+        else session.left()
+        this.#leaves(session)
+        resolve({ kind: 'replace', waitMs: this.#backoff.left(session.livedMs) })
       },
       onClosed: (session, told) => {
         const cut = closeCode === CLOSE_ABNORMAL && session.farewell === undefined
         const reason = cut ? 'the network cut the connection' : told
         if (this.current === session) this.current = undefined
-        if (this.#leaving === session) this.#leaving = undefined
+        this.#leaving.delete(session)
         if (served && asked && this.current === undefined) this.#serverGone(session)
         const refused = closeCode === CLOSE_REFUSED
         if (refused) this.#owner.onRefused(this.index, `the server ended the session: ${reason}`, 0, undefined)
@@ -272,14 +276,22 @@ export class Connection {
 
   /** The session that we were to leave has ended, and there is no other: whoever ended it may be back at once. */
   #serverGone({ livedMs }: ClientSession): void {
-    const inMs = this.#backoff.left(livedMs)
+    const inMs = this.#backoff.gone(livedMs)
     if (!this.#refused) this.#hurry?.(inMs)
   }
 
-  /** The session that was to be replaced need not be kept in service any longer. */
+  /** A server that asks us to leave, again and again, and ends nothing, does not make us hold ever more. */
+  #leaves(session: ClientSession): void {
+    this.#leaving.add(session)
+    if (this.#leaving.size <= MAX_LEAVING) return
+    const idle = [...this.#leaving].find(({ streams }) => streams === 0)
+    const [eldest] = this.#leaving
+    ;(idle ?? eldest)?.end('too many sessions were left and not ended by their server')
+  }
+
+  /** Sessions that were to be replaced need not be kept in service any longer. */
   #released(): void {
-    this.#leaving?.left()
-    this.#leaving = undefined
+    for (const session of this.#leaving) session.left()
   }
 
   #sleep(ms: number): Promise<void> {

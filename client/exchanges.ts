@@ -29,6 +29,8 @@ import type { BegunExchanges } from './begun.ts'
 export interface SessionView {
   readonly id: string
   readonly runtime: string
+  /** Exchanges on an older one are refused: their sender does not know who is active. */
+  readonly epoch: number
   /** Streams with a higher id are refused: they were opened behind a drain. */
   readonly lastStream: number
 }
@@ -63,7 +65,7 @@ export class Exchanges {
   /** Takes a stream that the server opened. */
   accept(stream: Stream, session: SessionView): void {
     const begin: ExchangeHandler = (preamble, request, response) => {
-      if (preamble.runtime !== session.runtime) return new Refusal('not-here')
+      if (preamble.runtime !== session.runtime || preamble.epoch < session.epoch) return new Refusal('not-here')
       if (stream.id > session.lastStream) return new Refusal('draining')
       return this.#begin(preamble, request, response, session)
     }

@@ -8,14 +8,17 @@ import {
   type ControlMessage,
   type Drain,
   type Hello,
+  type Notice,
   parseControl,
   type Ready,
   type Welcome,
 } from '../protocol/control.ts'
 import { SallyportError, toSallyportError } from '../protocol/errors.ts'
+import { type Guard, guardWith, tellDefect } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
 import type { Transport } from '../protocol/transport.ts'
 import { SPEC_WINDOW_BYTES } from '../protocol/yamux/frame.ts'
+import { TokenBucket } from '../protocol/yamux/limits.ts'
 import { Session, type SessionOptions } from '../protocol/yamux/session.ts'
 import type { Stream } from '../protocol/yamux/stream.ts'
 import type { SessionView } from './exchanges.ts'
@@ -35,6 +38,8 @@ export interface SessionOwner {
   onStanding(epoch: number, active: boolean): void
   /** Another session should be opened in place of this one. Once; not after `onClosed`. */
   onLeave(session: ClientSession, reason: string): void
+  /** The server says something to a person. */
+  onNotice(session: ClientSession, notice: Notice): void
   onReauth(session: ClientSession, accepted: boolean, requestId: string | undefined): void
   /** Once, last. */
   onClosed(session: ClientSession, reason: string): void
@@ -51,6 +56,11 @@ const READY_MS = 10_000
 const DRAINED_MS = 5000
 /** After a change of the network, an echo must come back in this time. */
 const TEST_MS = 5000
+/** A server that has not ended a session so long after the deadline that it set will not. */
+const LATE_END_MS = 5000
+/** Control messages, but for resets of streams, which are counted as such. A server has a handful of them in an hour. */
+const CONTROL_BURST = 300
+const CONTROLS_PER_SECOND = 20
 const BEFORE_WELCOME: ReadonlySet<string> = new Set(['welcome', 'notice', 'bye'])
 const INITIAL_WINDOW_BYTES = 65_536
 
@@ -63,10 +73,15 @@ export class ClientSession implements SessionView {
   farewell: string | undefined
   readonly #owner: SessionOwner
   readonly #session: Session
+  readonly #controls = new TokenBucket(CONTROL_BURST, CONTROLS_PER_SECOND)
   #state: SessionState = 'hello'
+  /** The latest epoch that the server told on this session. */
+  epoch = 0
   #welcome: Welcome | undefined
   #readySinceMs: number | undefined
   #left = false
+  /** The server's drain is answered. */
+  #answered = false
   /** A `reauth` is on its way. */
   #asked = false
   #nextToken: string | undefined
@@ -74,6 +89,7 @@ export class ClientSession implements SessionView {
   #idle: (() => void) | undefined
   #timer: NodeJS.Timeout | undefined
   #leaveTimer: NodeJS.Timeout | undefined
+  #endTimer: NodeJS.Timeout | undefined
   #testTimer: NodeJS.Timeout | undefined
 
   constructor(transport: Transport, localAddress: string | undefined, hello: Hello, owner: SessionOwner) {
@@ -91,7 +107,10 @@ export class ClientSession implements SessionView {
       onIdle: () => this.#idle?.(),
       onClose: (_error, reason) => this.#closed(reason),
     })
-    this.#timer = setTimeout(() => this.#fail('the server did not answer hello in time'), HELLO_MS)
+    this.#timer = setTimeout(
+      this.#guard(() => this.#fail('the server did not answer hello in time')),
+      HELLO_MS,
+    )
     this.#session.control(hello)
   }
 
@@ -124,7 +143,10 @@ export class ClientSession implements SessionView {
   /** Ends unless an echo comes back soon. */
   test(reason: string): void {
     if (this.#testTimer !== undefined) return
-    this.#testTimer = setTimeout(() => this.destroy(`${reason}, and no echo came back`), TEST_MS)
+    this.#testTimer = setTimeout(
+      this.#guard(() => this.destroy(`${reason}, and no echo came back`)),
+      TEST_MS,
+    )
     this.#session.ping(() => {
       clearTimeout(this.#testTimer)
       this.#testTimer = undefined
@@ -159,9 +181,16 @@ export class ClientSession implements SessionView {
     this.#session.control({ type: 'reauth', token })
   }
 
-  /** Answers the server's drain: the replacement is up, or cannot be had now. */
+  /** Streams that are open. */
+  get streams(): number {
+    return this.#session.streams
+  }
+
+  /** Answers the server's drain: the replacement is up, or cannot be had now. Once. */
   left(): void {
-    if (this.#state === 'draining') this.#session.control({ type: 'drained', lastStream: 0 })
+    if (this.#state !== 'draining' || this.#answered) return
+    this.#answered = true
+    this.#session.control({ type: 'drained', lastStream: 0 })
   }
 
   /**
@@ -177,7 +206,10 @@ export class ClientSession implements SessionView {
     const answered = new Promise<void>(resolve => {
       this.#drained = resolve
     })
-    const late = setTimeout(() => this.#drained?.(), Math.min(DRAINED_MS, graceMs))
+    const late = setTimeout(
+      this.#guard(() => this.#drained?.()),
+      Math.min(DRAINED_MS, graceMs),
+    )
     this.#session.control({ type: 'drain', reason, afterMs: 0, deadlineMs: graceMs })
     try {
       await Promise.race([over.promise, answered])
@@ -209,6 +241,10 @@ export class ClientSession implements SessionView {
   }
 
   #control(text: string): void {
+    if (!this.#controls.take(performance.now())) {
+      this.#broken('too many control messages')
+      return
+    }
     try {
       const message = parseControl(text)
       if (message !== undefined) this.#dispatch(message)
@@ -217,8 +253,14 @@ export class ClientSession implements SessionView {
         { session: this.id, error: toSallyportError(error).message },
         'the server broke the protocol',
       )
-      this.#session.close('protocol error', CLOSE.protocolError)
+      this.#broken('protocol error')
     }
+  }
+
+  /** Whatever the server said before of its end is not the reason. */
+  #broken(reason: string): void {
+    this.farewell = undefined
+    this.#session.close(reason, CLOSE.protocolError)
   }
 
   #dispatch(message: ControlMessage): void {
@@ -248,7 +290,7 @@ export class ClientSession implements SessionView {
         break
       case 'notice':
         this.farewell = message.message
-        this.#owner.logger.warn({ session: this.id, code: message.code }, message.message)
+        this.#owner.onNotice(this, message)
         break
       case 'bye':
         this.farewell = message.reason ?? this.farewell
@@ -271,7 +313,10 @@ export class ClientSession implements SessionView {
     this.#session.setPeerLimits({ windowBytes: welcome.limits?.windowBytes ?? SPEC_WINDOW_BYTES })
     this.#session.ping(() => {
       clearTimeout(this.#timer)
-      this.#timer = setTimeout(() => this.#notTaken(), READY_MS)
+      this.#timer = setTimeout(
+        this.#guard(() => this.#notTaken()),
+        READY_MS,
+      )
       this.#session.control({ type: 'ready' })
     })
   }
@@ -283,7 +328,10 @@ export class ClientSession implements SessionView {
 
   #ready(message: Ready): void {
     clearTimeout(this.#timer)
-    if (message.epoch !== undefined) this.#owner.onStanding(message.epoch, message.active ?? true)
+    if (message.epoch !== undefined) {
+      this.epoch = Math.max(this.epoch, message.epoch)
+      this.#owner.onStanding(message.epoch, message.active ?? true)
+    }
     if (this.#state !== 'welcome') return
     this.#state = 'ready'
     this.#readySinceMs = Date.now()
@@ -303,7 +351,15 @@ export class ClientSession implements SessionView {
     if (this.#state !== 'ready' && this.#state !== 'welcome') return
     this.farewell = drain.reason
     clearTimeout(this.#leaveTimer)
-    this.#leaveTimer = setTimeout(() => this.#leave(drain.reason), drain.afterMs)
+    clearTimeout(this.#endTimer)
+    this.#leaveTimer = setTimeout(
+      this.#guard(() => this.#leave(drain.reason)),
+      drain.afterMs,
+    )
+    this.#endTimer = setTimeout(
+      this.#guard(() => this.end('its deadline is over')),
+      drain.deadlineMs + LATE_END_MS,
+    ).unref()
   }
 
   #leave(reason: string): void {
@@ -312,6 +368,12 @@ export class ClientSession implements SessionView {
     this.#state = 'draining'
     this.#owner.onLeave(this, reason)
   }
+
+  /** What goes wrong in a timer of this session ends this session, and nothing else. */
+  readonly #guard: Guard = guardWith(error => {
+    tellDefect(this.#owner.logger, 'a session failed', error)
+    this.#session.destroy(new SallyportError('internal', 'a session failed', { cause: error }))
+  })
 
   #fail(reason: string): void {
     this.#session.destroy(new SallyportError('session-lost', reason))
@@ -322,6 +384,7 @@ export class ClientSession implements SessionView {
     this.#state = 'closed'
     clearTimeout(this.#timer)
     clearTimeout(this.#leaveTimer)
+    clearTimeout(this.#endTimer)
     clearTimeout(this.#testTimer)
     this.#drained?.()
     this.#idle?.()

@@ -26,6 +26,8 @@ export interface ClaimRules {
 }
 
 const DNS_LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
+/** The end of what a Date and our messages can hold, in seconds: a token that says later says never. */
+const MAX_TIME_S = 8_640_000_000_000
 const MAX_ALLOWED_CALLERS = 128
 export const ALLOW_CALLERS_CLAIM = 'sallyport_allow_callers'
 
@@ -37,8 +39,9 @@ export function isRuntimeName(text: string): boolean {
 /** Checks every claim that matters and returns the identity; throws {@link TokenRefused}, which names the check. */
 export function readClaims(payload: Record<string, unknown>, rules: ClaimRules, nowMs: number): Identity {
   const nowS = nowMs / 1000
-  const expiresAt = numberClaim(payload, 'exp')
-  if (expiresAt === undefined) throw new TokenRefused('exp', 'the token has no exp')
+  const exp = numberClaim(payload, 'exp')
+  if (exp === undefined) throw new TokenRefused('exp', 'the token has no exp')
+  const expiresAt = Math.min(exp, MAX_TIME_S)
   if (nowS >= expiresAt + rules.clockToleranceS) throw new TokenRefused('expired', 'the token has ended')
   const notBefore = numberClaim(payload, 'nbf')
   if (notBefore !== undefined && nowS < notBefore - rules.clockToleranceS) {

@@ -33,8 +33,18 @@ describe('Backoff', () => {
     for (let i = 0; i < 5; i++) backoff.failed()
     expect(Math.round(backoff.left(500))).toBe(1000)
     expect(Math.round(backoff.failed())).toBe(30_000)
-    expect(Math.round(backoff.left(5000))).toBe(1000)
+    expect(Math.round(backoff.gone(500))).toBe(1000)
+    expect(Math.round(backoff.failed())).toBe(30_000)
+    expect(Math.round(backoff.gone(5000))).toBe(1000)
     expect([backoff.failed(), backoff.failed()].map(Math.round)).toEqual([1000, 2000])
+  })
+
+  it('is there at once for a server that asks us to leave, but for one that does so again and again', () => {
+    const backoff = new Backoff({}, most)
+    expect(backoff.left(1000)).toBe(0)
+    expect([10, 10, 10, 10, 10].map(lived => Math.round(backoff.left(lived)))).toEqual([1000, 2000, 4000, 5000, 5000])
+    expect(backoff.left(1000)).toBe(0)
+    expect(Math.round(backoff.left(10))).toBe(1000)
   })
 
   it('slows down, to 5 s, where session after session dies at once', () => {

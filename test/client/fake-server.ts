@@ -62,6 +62,7 @@ export class FakeServer {
   async serve(epoch = 1, replica = 'fake'): Promise<FakeSession> {
     const session = await this.next()
     await session.welcome(replica)
+    session.epoch = epoch
     await session.receive('ready')
     session.send({ type: 'ready', epoch, active: true })
     return session
@@ -82,6 +83,8 @@ export class FakeSession {
   readonly yamux: Session
   readonly id = `session-${++count}`
   hello: Hello | undefined
+  /** Of exchanges. */
+  epoch = 1
   /** Close code, once it is closed. */
   readonly closed: Promise<number>
   readonly #inbox: ControlMessage[] = []
@@ -120,7 +123,7 @@ export class FakeSession {
     this.yamux.control(message)
   }
 
-  async welcome(replica = 'fake'): Promise<void> {
+  async welcome(replica = 'fake', runtime = 'prod'): Promise<void> {
     this.hello = await this.receive('hello')
     this.yamux.setPeerLimits(this.hello.limits ?? {})
     this.send({
@@ -129,7 +132,7 @@ export class FakeSession {
       software: 'fake/1',
       session: this.id,
       replica,
-      runtime: 'prod',
+      runtime,
       epoch: 0,
       limits: { windowBytes: 65_536 },
       features: [],
@@ -137,7 +140,10 @@ export class FakeSession {
   }
 
   /** Sends a request down the session. */
-  exchange(request: Partial<HttpRequest> = {}, options: { attempt?: number; runtime?: string } = {}): FakeExchange {
+  exchange(
+    request: Partial<HttpRequest> = {},
+    options: { attempt?: number; runtime?: string; epoch?: number } = {},
+  ): FakeExchange {
     const whole: HttpRequest = {
       method: 'GET',
       authority: 'prod.tunnels.test',
@@ -152,10 +158,10 @@ export class FakeSession {
       exchangeId: newExchangeId(),
       ...request,
     }
-    const { attempt = 0, runtime = 'prod' } = options
+    const { attempt = 0, runtime = 'prod', epoch = this.epoch } = options
     const stream = this.yamux.open()
     const exchange = new FakeExchange(stream.id)
-    const open = { runtime, epoch: 1, attempt, hops: 0, timeLeftMs: 30_000 }
+    const open = { runtime, epoch, attempt, hops: 0, timeLeftMs: 30_000 }
     exchange.request = openExchange(stream, whole, open, exchange)
     if (whole.bodyBytes === 0 && !whole.upgrade) exchange.request.end([])
     return exchange

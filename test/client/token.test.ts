@@ -193,7 +193,14 @@ describe('TokenKeeper', () => {
 
 describe('readClaims', () => {
   it('reads what is there and nothing else', () => {
-    expect(readClaims(jwt(100, 10))).toEqual({ sub: 'prod', aud: [], exp: 110, nbf: undefined, iat: 100 })
+    expect(readClaims(jwt(100, 10))).toEqual({
+      sub: 'prod',
+      aud: [],
+      exp: 110,
+      nbf: undefined,
+      iat: 100,
+      names: new Set(['prod']),
+    })
     for (const text of ['', 'a.b', 'a.b.c', `a.${Buffer.from('[]').toString('base64url')}x.c`, 'a.bnVsbA.c']) {
       expect(readClaims(text)).toBeUndefined()
     }

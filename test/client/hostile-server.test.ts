@@ -1,0 +1,167 @@
+/** A server that may say anything: what it costs us is bounded, and what it may not ask is not done. */
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { createKeys, createToken } from '../../certs/index.ts'
+import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
+import { describeSession } from '../../cli/service/server-lifecycle.ts'
+import type { ControlMessage } from '../../protocol/control.ts'
+import { RefusedError } from '../../protocol/exchange/refusal.ts'
+import { noLogger } from '../../protocol/log.ts'
+import { type Pair, startPair } from '../support/pair.ts'
+import { type FakeSession, FakeServer } from './fake-server.ts'
+
+const open: (Tunnel | FakeServer)[] = []
+let pair: Pair | undefined
+afterEach(async () => {
+  for (const one of open.splice(0).reverse()) await ('stats' in one ? one.close({ graceMs: 0 }) : one.close())
+  await pair?.stop()
+  pair = undefined
+})
+
+const jwt = (claims: object) => {
+  const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
+  return `${part({ alg: 'EdDSA' })}.${part({ aud: 'sallyport', exp: Date.now(), ...claims })}.c2ln`
+}
+
+const at = (condition: () => boolean, what: string) =>
+  vi.waitFor(() => expect(condition(), what).toBe(true), { timeout: 20_000, interval: 10 })
+
+async function begin(
+  more: Partial<ClientOptions> = {},
+): Promise<{ server: FakeServer; tunnel: Tunnel; lines: string[] }> {
+  const server = await FakeServer.listen()
+  const lines: string[] = []
+  const line = (_fields: object, message: string) => lines.push(message)
+  const tunnel = createTunnel({
+    url: server.url,
+    token: jwt({ sub: 'prod' }),
+    target: () => new Response('served'),
+    connections: 1,
+    backoff: { firstMs: 1 },
+    logger: { ...noLogger, info: line, warn: line, error: line },
+    ...more,
+  })
+  open.push(server, tunnel)
+  return { server, tunnel, lines }
+}
+
+const drain = { type: 'drain', reason: 'again', afterMs: 0, deadlineMs: 86_400_000 } as const
+const isOpen = ({ webSocket }: FakeSession) => webSocket.readyState === webSocket.OPEN
+
+describe('a server that asks us to leave each session at once', () => {
+  it('is dialled ever more slowly', async () => {
+    const { server } = await begin({ backoff: { firstMs: 200 }, random: () => 1 })
+    const arrivals: number[] = []
+    for (let i = 0; i < 5; i++) {
+      const session = await server.serve()
+      arrivals.push(performance.now())
+      session.send(drain)
+    }
+    const waits = arrivals.slice(1).map((time, i) => time - arrivals[i]!)
+    for (const [i, leastMs] of [200, 400, 800, 1600].entries()) expect(waits[i]).toBeGreaterThan(leastMs * 0.9)
+  })
+
+  it('holds no more than a handful of sessions, and of these those that serve', async () => {
+    const { server, tunnel } = await begin({
+      random: () => 0,
+      target: request => (request.url.endsWith('/slow') ? new Promise<Response>(() => {}) : new Response('served')),
+    })
+    const busy = await server.serve()
+    busy.exchange({ path: '/slow' })
+    await at(() => tunnel.stats().exchanges.live === 1, 'the exchange has begun')
+    busy.send(drain)
+    for (let i = 0; i < 40; i++) (await server.serve()).send(drain)
+    const last = await server.serve()
+    await at(() => server.sessions.filter(isOpen).length <= 9, 'the others have ended')
+    expect([isOpen(busy), isOpen(last)]).toEqual([true, true])
+    expect((await last.exchange().answer()).text).toBe('served')
+  })
+
+  it('before they are in service, too', async () => {
+    const { server } = await begin({ random: () => 0 })
+    for (let i = 0; i < 40; i++) {
+      const session = await server.next()
+      await session.welcome()
+      session.send(drain)
+    }
+    await at(() => server.sessions.filter(isOpen).length <= 9, 'the others have ended')
+  })
+
+  it('by the go-away of yamux, too', async () => {
+    const { server } = await begin({ random: () => 0 })
+    for (let i = 0; i < 40; i++) (await server.serve()).yamux.goAway()
+    await at(() => server.sessions.filter(isOpen).length <= 9, 'the others have ended')
+  })
+})
+
+describe('a server that takes us for another runtime', () => {
+  it('is left, told of, and tried again later', async () => {
+    const { server, tunnel, lines } = await begin()
+    const session = await server.next()
+    await session.welcome('fake', 'other')
+    await session.closed
+    await at(() => lines.some(line => line.includes('took us for the runtime "other"')), 'it is told')
+    expect(tunnel.stats()).toMatchObject({ ready: false, runtime: '' })
+    await server.serve()
+    await at(() => tunnel.ready(), 'the client is back')
+  })
+
+  it('is believed where another claim than sub may name it, and where we cannot read the token', async () => {
+    for (const token of [jwt({ sub: 'me', runtime: 'prod' }), 'opaque']) {
+      const { server, tunnel } = await begin({ token })
+      await server.serve()
+      await at(() => tunnel.ready(), 'the client is in service')
+    }
+  })
+})
+
+describe('an exchange', () => {
+  it.each(['GET', 'POST'])('%s on an older epoch than its session was told is refused', async method => {
+    const { server, tunnel } = await begin()
+    const session = await server.serve(5)
+    session.send({ type: 'ready', epoch: 4, active: true })
+    const refused = await session.exchange({ method }, { epoch: 4 }).head$.promise.catch((error: unknown) => error)
+    expect(refused).toBeInstanceOf(RefusedError)
+    expect((refused as RefusedError).refusal).toBe('not-here')
+    expect(tunnel.stats().exchanges.total).toBe(0)
+    expect((await session.exchange({ method }).answer()).status).toBe(200)
+  })
+})
+
+const MESSAGES: [string, (turn: number) => ControlMessage][] = [
+  ['notice', turn => ({ type: 'notice', message: `line ${turn}`, code: 'x' })],
+  ['ready', turn => ({ type: 'ready', epoch: turn + 1, active: turn % 2 === 0 })],
+  ['reauth-refused', () => ({ type: 'reauth-refused', requestId: 'x' })],
+  ['reauth-ok', () => ({ type: 'reauth-ok', expiresMs: 0 })],
+  ['drained', () => ({ type: 'drained', lastStream: 0 })],
+  ['drain', () => ({ ...drain, afterMs: 86_400_000 })],
+  ['unknown', () => ({ type: 'unknown' }) as never],
+]
+
+it.each(MESSAGES)('10,000 messages "%s" end the session, and write a few lines', async (_type, message) => {
+  const { server, lines } = await begin()
+  for (let session = 0; session < 3; session++) {
+    const fake = await server.serve()
+    for (let turn = 0; turn < 10_000 && isOpen(fake); turn++) fake.send(message(turn))
+    await fake.closed
+  }
+  await at(() => lines.some(line => line.includes('too many control messages')), 'it is told why')
+  expect(lines.length).toBeLessThan(100)
+})
+
+describe('a token that ends far away', () => {
+  it.each([253_402_300_800, 8_640_000_000_001, Number.MAX_SAFE_INTEGER, 1e300])('exp %d', async exp => {
+    const keys = await createKeys()
+    const token = async () => (await createToken({ key: keys.privateJwk, runtime: 'demo', ttl: exp * 1000 })).token
+    const lines: string[] = []
+    pair = await startPair({
+      target: () => new Response('served'),
+      server: { auth: { jwks: keys.jwks } },
+      client: { token: await token(), logger: { ...noLogger, info: (_fields, message) => lines.push(message) } },
+    })
+    pair.tunnel.setToken(await token())
+    await at(() => lines.filter(line => line === 'the session has a fresh token').length >= 2, 'both are renewed')
+    expect(pair.server.stats().sessionsEnded).toBe(0)
+    expect(pair.server.sessions().map(session => describeSession(session).tokenEnds)).toHaveLength(2)
+    expect(new Date(pair.tunnel.stats().tokenExpiresMs ?? Number.NaN).getTime()).toBeGreaterThan(Date.now())
+  })
+})
