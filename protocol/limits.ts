@@ -68,3 +68,6 @@ export const DEFAULT_LIMITS: Readonly<HttpLimits> = {
   http2ControlBytes: 64 * 1024,
   http2PingMs: 30_000,
 }
+
+/** Behind an end of ours: what that end takes by default, and room for the fields that we add on the way. */
+export const INNER_LIMITS = { headBytes: 32 * 1024, headFields: 128 } as const satisfies Partial<HttpLimits>

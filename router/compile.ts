@@ -91,6 +91,7 @@ function compileRoute(
     headMs: route.timeouts?.headMs ?? HEAD_MS,
     bodyBytes: route.limits?.bodyBytes ?? -1,
     tls,
+    trustErrors: route.trustErrors ?? false,
     attempts: route.retries?.attempts ?? 0,
     idempotencyKey: route.retries?.idempotencyKey ?? false,
     cors: compileCors(route, report),

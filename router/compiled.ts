@@ -34,6 +34,8 @@ export interface CompiledRoute {
   /** -1: no limit. */
   readonly bodyBytes: number
   readonly tls: TlsIdentity | undefined
+  /** The target's `sallyport-error` is one of ours. */
+  readonly trustErrors: boolean
   readonly attempts: number
   readonly idempotencyKey: boolean
   readonly cors: CorsPolicy | undefined

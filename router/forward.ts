@@ -15,6 +15,7 @@ export interface ForwarderOptions extends UpstreamsOptions {
   timeouts?: Route['timeouts']
   limits?: Route['limits']
   tls?: Route['tls']
+  trustErrors?: Route['trustErrors']
   retries?: Route['retries']
   cors?: Route['cors']
   resolve?: RouteTable['resolve']
@@ -32,9 +33,9 @@ export interface Forwarder {
  * Throws TypeError if the target or an option cannot be used.
  */
 export function createForwarder(targetUrl: string | URL, options: ForwarderOptions = {}): Forwarder {
-  const { host, timeouts, limits, tls, retries, cors, resolve } = options
+  const { host, timeouts, limits, tls, trustErrors, retries, cors, resolve } = options
   const target = String(targetUrl)
-  const route: Route = { name: 'target', match: {}, target, host, timeouts, limits, tls, retries, cors }
+  const route: Route = { name: 'target', match: {}, target, host, timeouts, limits, tls, trustErrors, retries, cors }
   const table = compileOne({ routes: [route], resolve })
   const logger = safeLogger(options.logger)
   for (const warning of table.warnings) logger.warn({}, warning)

@@ -1,6 +1,7 @@
 /** The router as a service of its own: a listener, the table and its file. */
 import { readFile } from 'node:fs/promises'
 import { parseCidrs } from '../protocol/forwarded.ts'
+import { INNER_LIMITS } from '../protocol/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
 import { safeLogger } from '../protocol/guard.ts'
 import { createRouter, type Router, type RouterOptions, type RouterStats } from './router.ts'
@@ -20,6 +21,7 @@ export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
   trustedProxies?: readonly string[] | undefined
   /** Default true: by ALPN, and with prior knowledge on a plain listener. */
   http2?: boolean | undefined
+  /** By default heads of up to 128 fields and 32 KiB: those that the edge takes, and what is added to them on the way. */
   limits?: ListenerOptions['limits']
   maxConnections?: number | undefined
 }
@@ -48,7 +50,14 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
   const router = createRouter({ ...options, routes: loaded?.table ?? (options.routes as RouteTable) })
   const { host = '127.0.0.1', port = 8081, tls, http2, limits, maxConnections } = options
   const { handler } = router
-  const rest = { http2, limits, maxConnections, logger, handler, trustedProxies: trusted }
+  const rest = {
+    http2,
+    limits: { ...INNER_LIMITS, ...limits },
+    maxConnections,
+    logger,
+    handler,
+    trustedProxies: trusted,
+  }
   const listener = await listen({ host, port, tls, ...rest })
   const onTable = (table: RouteTable): void => router.reload(table)
   const watcher = loaded && watchRoutes(loaded.text, { file: loaded.file, parse: loaded.parse, onTable, logger })

@@ -55,6 +55,7 @@ const route = z.strictObject({
       insecure: z.boolean().optional(),
     })
     .optional(),
+  trustErrors: z.boolean().optional(),
   retries: z
     .strictObject({ attempts: z.int().min(0).max(5).optional(), idempotencyKey: z.boolean().optional() })
     .optional(),

@@ -30,6 +30,11 @@ export interface Route {
   /** `bodyBytes`: largest request body; absent means no limit. */
   limits?: { bodyBytes?: number | undefined } | undefined
   tls?: RouteTls | undefined
+  /**
+   * The target is a router of ours (`sallyport router`): its `sallyport-error` is passed on, where that of any other
+   * upstream is removed. Default false. An upstream of which it is said wrongly can make up errors of ours.
+   */
+  trustErrors?: boolean | undefined
   retries?: RouteRetries | undefined
   /** Put on our own error answers, and on preflights while the target is down. */
   cors?: CorsPolicy | undefined

@@ -1,5 +1,6 @@
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
 import type { Logger } from '../../protocol/log.ts'
+import { createForwarder } from '../../router/forward.ts'
 import type { Run } from '../command.ts'
 import type { ClientConfig, clientSettings } from '../config/client.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
@@ -8,7 +9,7 @@ import { checkClient } from '../config/rules.ts'
 import { EXIT } from '../failure.ts'
 import { Changes } from '../service/changes.ts'
 import { loadTrust, watchTrust } from '../service/client-trust.ts'
-import { embedRouter } from '../service/embedded-router.ts'
+import { type EmbeddedTarget, embedRouter } from '../service/embedded-router.ts'
 import { checkClientFiles } from '../service/files.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
 import { openTokenSource } from '../service/token-source.ts'
@@ -32,14 +33,14 @@ function proxyWarnings({ values, origins }: Loaded<typeof clientSettings>): stri
 async function start(config: ClientConfig, { logger, onExchange }: ServiceContext): Promise<Service> {
   warnAtStart(config, logger)
   const token = await openTokenSource(config, logger)
-  const router = config.target === undefined ? await embedRouter(config, logger) : undefined
+  const target = config.target === undefined ? await embedRouter(config, logger) : forwardTo(config, logger)
   const ended = Promise.withResolvers<number>()
   const changes = new Changes()
   const tunnel = createTunnel({
     ...tunnelOptions(config),
     ...(await loadTrust(config)),
     token: token.source,
-    target: router?.router ?? config.target!,
+    target: target.target,
     logger,
     onExchange,
     on: {
@@ -59,9 +60,14 @@ async function start(config: ClientConfig, { logger, onExchange }: ServiceContex
       token.close()
       trust.close()
       await tunnel.close(options)
-      await router?.close()
+      await target.close()
     },
   }
+}
+
+function forwardTo(config: ClientConfig, logger: Logger): EmbeddedTarget {
+  const forwarder = createForwarder(config.target!, { trustErrors: config['target.trust-errors'], logger })
+  return { target: forwarder, close: async () => forwarder.close() }
 }
 
 function tunnelOptions(config: ClientConfig): Omit<ClientOptions, 'token' | 'target'> {

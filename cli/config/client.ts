@@ -28,6 +28,11 @@ export const clientSettings = {
     'Audience that the server wants; only to explain why a token was refused.',
   ),
   target: optional(kinds.url(['http:', 'https:', 'h2c:']), 'Where every request goes, instead of a route table.'),
+  'target.trust-errors': setting(
+    kinds.toggle,
+    'false',
+    'The target is a router of ours (`sallyport router`): its `sallyport-error` is passed on.',
+  ),
   ...routeSettings,
   connections: setting(kinds.integer(1, 16), '2', 'Sessions to keep up.'),
   'allow.callers': optional(kinds.list(kinds.cidr), 'Addresses that may call this runtime; absent: all, empty: none.'),

@@ -95,6 +95,10 @@ export function checkClient(config: ClientConfig): void {
   checkPair(config['tls.cert'], config['tls.key'], 'tls')
   demand(!config['ca-only'] || (config.ca?.length ?? 0) > 0, '--ca-only needs --ca: no certificate would be trusted')
   checkTarget([config.target, config.routes, config.preset], '--target, --routes or --preset gitops-runtime')
+  demand(
+    !config['target.trust-errors'] || config.target !== undefined,
+    '--target.trust-errors needs --target; a route has trustErrors of its own',
+  )
   checkAdmin(config['admin.listen'], config['admin.token.file'])
 }
 

@@ -138,6 +138,7 @@ export class Demo {
       ca,
       '--target',
       target,
+      '--target.trust-errors',
     ]
     const client = this.#command('client', args)
     await Promise.all([

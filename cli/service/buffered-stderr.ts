@@ -3,6 +3,7 @@
  * none; neither holds up the process, nor its end.
  */
 import { write, writeSync } from 'node:fs'
+import { guardWith } from '../../protocol/guard.ts'
 
 const STDERR = 2
 const MAX_BYTES = 4 * 1024 * 1024
@@ -18,6 +19,7 @@ export class BufferedStderr {
   #text: Uint8Array | undefined
   #gone = false
   #inFlight = false
+  readonly #guard = guardWith(() => this.#lose())
 
   write(line: string): void {
     if (this.#gone || this.#length + line.length > MAX_BYTES) return
@@ -39,28 +41,32 @@ export class BufferedStderr {
     return text
   }
 
-  readonly #write = (): void => {
+  #write(): void {
     if (this.#text === undefined) return
     this.#inFlight = true
     write(STDERR, this.#text, this.#onWritten)
   }
 
-  readonly #onWritten = (error: NodeJS.ErrnoException | null, bytes: number): void => {
+  readonly #onWritten = this.#guard((error: NodeJS.ErrnoException | null, bytes: number): void => {
     this.#inFlight = false
     if (error !== null) this.#onError(error)
     else if (bytes < this.#text!.length) {
       this.#text = this.#text!.subarray(bytes)
       this.#write()
     } else this.#next()
-  }
+  })
 
   #onError(error: NodeJS.ErrnoException): void {
-    if (error.code === 'EAGAIN') setTimeout(this.#write, PAUSE_MS).unref()
-    else {
-      this.#gone = true
-      this.#lines = []
-      this.#text = undefined
-    }
+    if (error.code === 'EAGAIN') setTimeout(this.#again, PAUSE_MS).unref()
+    else this.#lose()
+  }
+
+  readonly #again = this.#guard(() => this.#write())
+
+  #lose(): void {
+    this.#gone = true
+    this.#lines = []
+    this.#text = undefined
   }
 
   /** For the end of the process: writes what is left, as long as somebody takes it. */

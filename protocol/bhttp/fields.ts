@@ -7,12 +7,13 @@ import { findName, KIND, kindAt, nameAt as nameInSlot } from '../field-names.ts'
 import { plainNumber } from '../headers.ts'
 import { LOWER, VALUE } from '../http1/bytes.ts'
 import { latin1 } from '../latin1.ts'
+import { INNER_LIMITS } from '../limits.ts'
 import { ProtocolError } from '../protocol-error.ts'
 import { readVarint, varintSize, varintText } from '../varint.ts'
 
 /** The longest encoded head, or trailer section. */
-export const MAX_HEAD_BYTES = 32_768
-export const MAX_FIELDS = 128
+export const MAX_HEAD_BYTES = INNER_LIMITS.headBytes
+export const MAX_FIELDS = INNER_LIMITS.headFields
 
 /** Field lines as latin1 text, without the terminator. */
 export function fieldsText(headers: HeaderList): string {

@@ -16,7 +16,7 @@ import { pathEnd } from '../path.ts'
 import type { Target } from '../target.ts'
 import type { ForwardOptions, UpstreamRequest } from '../upstream/types.ts'
 import type { Upstreams } from '../upstream/upstreams.ts'
-import { answerHeaders } from './headers.ts'
+import { answerHeaders, toldError } from './headers.ts'
 
 /** What exchanges of one router share. */
 export interface ExchangeHooks {
@@ -163,7 +163,9 @@ export class RoutedExchange implements RequestSink {
   head(head: ResponseHead): void {
     if (this.#responseOver) return
     this.#status = head.status
-    answerHeaders(head.headers, this.#route?.responseRules)
+    const error = this.#route?.trustErrors === true ? toldError(head.headers) : undefined
+    if (error !== undefined) this.#code = error
+    answerHeaders(head.headers, this.#route?.responseRules, error)
     this.#downstream.head(head)
   }
 

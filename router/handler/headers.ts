@@ -1,7 +1,8 @@
 /** Header fields on their way through a route: the caller's name is ours to say, the route's rules come last (R1, R2). */
+import { type ErrorCode, ERRORS } from '../../protocol/errors.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/forwarded.ts'
-import { isForwardedName, removeWhere } from '../../protocol/headers.ts'
+import { getHeader, isForwardedName, removeWhere } from '../../protocol/headers.ts'
 import type { CompiledHeaders } from '../compiled.ts'
 
 /** Fields for the upstream. The request's own list is not touched. */
@@ -24,8 +25,22 @@ export function upstreamHeaders(
   return headers
 }
 
-/** Fields of the upstream's response, changed in place: its own `sallyport-error` would look like ours. */
-export function answerHeaders(headers: HeaderList, rules: CompiledHeaders | undefined): void {
+/** The row of the error table that a router of ours tells of; whatever else stands there is nobody's. */
+export function toldError(headers: HeaderList): ErrorCode | undefined {
+  const code = getHeader(headers, OURS)
+  return code !== undefined && Object.hasOwn(ERRORS, code) ? (code as ErrorCode) : undefined
+}
+
+/**
+ * Fields of the upstream's response, changed in place: its own `sallyport-error` would look like ours. `error` is the one
+ * that stays.
+ */
+export function answerHeaders(headers: HeaderList, rules: CompiledHeaders | undefined, error?: ErrorCode): void {
+  stripAnswer(headers, rules)
+  if (error !== undefined) headers.push(OURS, error)
+}
+
+function stripAnswer(headers: HeaderList, rules: CompiledHeaders | undefined): void {
   if (rules !== undefined) {
     removeWhere(headers, name => name === OURS || rules.remove.has(name))
     for (const text of rules.set) headers.push(text)

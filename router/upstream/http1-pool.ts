@@ -7,6 +7,7 @@ import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../protocol/http1/client-connection.ts'
 import type { Head } from '../../protocol/http1/head-parser.ts'
 import type { SocketReader } from '../../protocol/http1/socket-reader.ts'
+import { INNER_LIMITS } from '../../protocol/limits.ts'
 import { SeenBytes } from '../../protocol/seen-bytes.ts'
 import type { Target } from '../target.ts'
 import { dial, type SecureContexts } from './dial.ts'
@@ -128,6 +129,7 @@ class PooledConnection implements Connection {
     onClose: (connection: PooledConnection) => void,
   ) {
     this.wire = new Http1ClientConnection(socket, {
+      limits: INNER_LIMITS,
       reader,
       heads,
       onIdle: () => onIdle(this),

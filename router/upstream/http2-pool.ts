@@ -5,6 +5,7 @@ import { performance } from 'node:perf_hooks'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../protocol/http2/client-session.ts'
+import { INNER_LIMITS } from '../../protocol/limits.ts'
 import type { Target } from '../target.ts'
 import { dial, type SecureContexts } from './dial.ts'
 import type { Connection, ConnectionBudget, Opened, Pool } from './pool.ts'
@@ -129,7 +130,11 @@ class PooledSession implements Connection {
     onClose: (session: PooledSession) => void,
   ) {
     this.idleUntil = idleUntil
-    this.wire = new Http2ClientSession(socket, { onIdle: () => onIdle(this), onClose: () => onClose(this) })
+    this.wire = new Http2ClientSession(socket, {
+      limits: INNER_LIMITS,
+      onIdle: () => onIdle(this),
+      onClose: () => onClose(this),
+    })
   }
 
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {
