@@ -1,5 +1,5 @@
 /** A tunnel client in Go, made from protocol/SPEC.md on hashicorp/yamux, serves requests through our server. */
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -7,12 +7,12 @@ import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
 import type { Server } from '../../server/server.ts'
 import { call, DOMAIN, event, makeWorld, startServer, token } from '../server/fixture.ts'
-import { needs, program } from '../support/needs.ts'
+import { GO_BUILD_MS, goBuild } from '../support/go.ts'
+import { needs } from '../support/needs.ts'
 
 const SIZE = 100_000_000
 const HOST = `go.${DOMAIN}`
@@ -57,10 +57,7 @@ describe.runIf(needs('go'))('a client in Go', () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'sallyport-go-'))
     const binary = join(folder, 'peer')
-    await promisify(execFile)(program('go'), ['build', '-buildvcs=false', '-o', binary, '.'], {
-      cwd: join(import.meta.dirname, 'go'),
-      env: { ...process.env, GOTOOLCHAIN: 'local' },
-    })
+    await goBuild(join(import.meta.dirname, 'go'), binary)
     server = await startServer()
     const { authority } = await makeWorld()
     await writeFile(join(folder, 'ca.pem'), authority.certificate)
@@ -70,7 +67,7 @@ describe.runIf(needs('go'))('a client in Go', () => {
     peer = spawn(binary, args, { stdio: ['ignore', 'pipe', 'inherit'] })
     lines = createInterface({ input: peer.stdout! })[Symbol.asyncIterator]()
     expect((await lines.next()).value).toBe('ready epoch=1 active=true')
-  }, 300_000)
+  }, GO_BUILD_MS)
 
   afterAll(async () => {
     peer?.kill('SIGKILL')

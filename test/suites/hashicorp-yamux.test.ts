@@ -1,16 +1,15 @@
 /** What hashicorp/yamux's own session tests go through, with our session at the other end, in both roles. */
-import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Transport, TransportHandler } from '../../protocol/transport.ts'
 import { Session } from '../../protocol/yamux/session.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../protocol/yamux/stream.ts'
-import { needs, program } from '../support/needs.ts'
+import { GO_BUILD_MS, goBuild } from '../support/go.ts'
+import { needs } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'
 
 /** A TCP connection; such a peer knows no control messages. */
@@ -178,17 +177,14 @@ describe.runIf(needs('go'))('hashicorp/yamux', () => {
 
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'sallyport-yamux-'))
-    await promisify(execFile)(program('go'), ['build', '-buildvcs=false', '-o', join(folder, 'peer'), '.'], {
-      cwd: join(import.meta.dirname, 'hashicorp-yamux'),
-      env: { ...process.env, GOTOOLCHAIN: 'local' },
-    })
+    await goBuild(join(import.meta.dirname, 'hashicorp-yamux'), join(folder, 'peer'))
     server = createServer(socket => {
       socket.on('error', () => {})
       socket.once('data', (first: Buffer) => begin(socket, first))
     })
     server.listen(0, '127.0.0.1')
     await once(server, 'listening')
-  }, 300_000)
+  }, GO_BUILD_MS)
   afterAll(async () => {
     server.close()
     await rm(folder, { recursive: true, force: true })

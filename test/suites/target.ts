@@ -1,5 +1,5 @@
 /** What the suites attack: a real pair, reached by an address, since such programs cannot choose a Host of their own. */
-import { connect } from '../../client/index.ts'
+import { type ClientOptions, connect } from '../../client/index.ts'
 import { createServer, type ServerOptions } from '../../server/index.ts'
 import type { Place } from '../support/caller.ts'
 import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
@@ -26,9 +26,10 @@ const FIELDS = {
   'x-frame-options': 'DENY',
 }
 
-/** TLS at both ends; every request is answered with as many bytes as its path says, 1,000 without a number. */
+/** TLS at both ends, unless `options` say otherwise. */
 export async function startTarget(
   options: (tls: Secrets['server']) => Partial<ServerOptions> = () => ({}),
+  target: ClientOptions['target'] = answerWithBytes,
 ): Promise<Target> {
   const secrets = await makeSecrets()
   const server = await createServer({
@@ -46,12 +47,7 @@ export async function startTarget(
     connectTimeoutMs: 10_000,
     // A thousand stopped readers hold more than the buffers of two sessions.
     connections: 8,
-    target: async request => {
-      // What is sent is taken, slowly or not, before it is answered.
-      for await (const _ of request.body ?? []);
-      const bytes = Number(/\d+$/.exec(new URL(request.url).pathname)?.[0] ?? 1000)
-      return new Response(body(bytes), { headers: FIELDS })
-    },
+    target,
   })
   const stop = async () => {
     await tunnel.close({ graceMs: 0 })
@@ -60,6 +56,14 @@ export async function startTarget(
   const edgePort = server.publicAddress!.port
   const place = { port: edgePort, authority: `${RUNTIME}.${DOMAIN}:${edgePort}`, ca: secrets.ca }
   return { secrets, edgePort, controlPort: server.controlAddress!.port, place, stop }
+}
+
+/** Every request is answered with as many bytes as its path says, 1,000 without a number. */
+async function answerWithBytes(request: Request): Promise<Response> {
+  // What is sent is taken, slowly or not, before it is answered.
+  for await (const _ of request.body ?? []);
+  const bytes = Number(/\d+$/.exec(new URL(request.url).pathname)?.[0] ?? 1000)
+  return new Response(body(bytes), { headers: FIELDS })
 }
 
 const CHUNK = Buffer.alloc(64 * 1024, 'x')

@@ -40,7 +40,9 @@ export const NEEDS = {
   apache: programRow('apache2', ['apache2-bin']),
   redis: programRow('redis-server', ['redis-server']),
   chromium: programRow('chromium', ['chromium']),
-  go: { ...programRow('go', ['golang-go', 'ca-certificates']), missing: missingGo },
+  go: { ...programRow('go', ['golang-go', 'ca-certificates']), missing: () => missingGo(LEAST_GO) },
+  // What others wrote in Go wants a newer one than Debian has.
+  'new-go': { ...elsewhereRow('go', 'https://go.dev/dl'), missing: () => missingGo(NEW_GO) },
   curl: programRow('curl', ['curl']),
   openssl: programRow('openssl', ['openssl']),
   netns: {
@@ -108,6 +110,9 @@ export const vectors: string | undefined = findVectors()
 /** Whether the long tests run (`npm run test:long`): full sizes and counts. */
 export const long: boolean = process.env.SALLYPORT_TEST_LONG === '1'
 
+/** Whether the suites run that take minutes to build (`npm test -- --all`, `npm run test:long`, `CI=true`). */
+export const all: boolean = process.env.SALLYPORT_TEST_ALL === '1'
+
 function findVectors(): string | undefined {
   const folder = process.env.SALLYPORT_TEST_VECTORS ?? resolve(import.meta.dirname, '../vectors')
   return existsSync(join(folder, 'wycheproof')) ? folder : undefined
@@ -122,15 +127,17 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** What the modules in Go need: Debian 12 has it. */
+/** What our modules in Go need: Debian 12 has it. */
 const LEAST_GO = 19
+/** What the suites and services of others need. */
+const NEW_GO = 26
 
-function missingGo(): string | undefined {
+function missingGo(least: number): string | undefined {
   const go = findProgram('go')
   if (go === undefined) return 'no program "go"'
   const { stdout } = spawnSync(go, ['version'], { encoding: 'utf8', env: { ...process.env, GOTOOLCHAIN: 'local' } })
   const [version, minor] = /go1\.(\d+)/.exec(stdout ?? '') ?? []
-  return Number(minor) >= LEAST_GO ? undefined : `${version ?? 'this Go'} is older than 1.${LEAST_GO}`
+  return Number(minor) >= least ? undefined : `${version ?? 'this Go'} is older than 1.${least}`
 }
 
 function missingNamespaces(): string | undefined {

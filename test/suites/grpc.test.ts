@@ -1,0 +1,106 @@
+/** grpc-go's interop client and server: each case through the pair, against the same directly. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { connect as connectTcp } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { GO_BUILD_MS, goBuild } from '../support/go.ts'
+import { all, needs } from '../support/needs.ts'
+import { lastingPort } from '../support/ports.ts'
+import { score } from './program.ts'
+import { startTarget, type Target } from './target.ts'
+
+/** Those that need no credentials of a cloud. */
+const CASES = [
+  'empty_unary',
+  'large_unary',
+  'client_streaming',
+  'server_streaming',
+  'ping_pong',
+  'empty_stream',
+  'timeout_on_sleeping_server',
+  'cancel_after_begin',
+  'cancel_after_first_response',
+  'status_code_and_message',
+  'special_status_message',
+  'custom_metadata',
+  'unimplemented_method',
+  'unimplemented_service',
+  'pick_first_unary',
+  'rpc_soak',
+  'channel_soak',
+  'orca_per_rpc',
+  'orca_oob',
+] as const
+const CASE_MS = 120_000
+
+describe.runIf(all && needs('new-go'))("grpc-go's interop", () => {
+  let folder: string
+  let server: ChildProcess
+  let port: number
+  const targets: Target[] = []
+  let places: Record<'direct' | 'TLS' | 'plain', string[]>
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'sallyport-grpc-'))
+    await goBuild(join(import.meta.dirname, 'grpc'), `${folder}/`, 'tool')
+    port = await lastingPort()
+    server = spawn(join(folder, 'server'), ['-port', String(port)], { stdio: 'ignore' })
+    await listens(port)
+    const [tls, plain] = [
+      await startTarget(undefined, `h2c://127.0.0.1:${port}`),
+      await startTarget(() => ({ public: { port: 0 } }), `h2c://127.0.0.1:${port}`),
+    ]
+    targets.push(tls, plain)
+    await writeFile(join(folder, 'ca.pem'), tls.secrets.ca)
+    const at = (number: number) => ['-server_host', '127.0.0.1', '-server_port', String(number)]
+    places = {
+      direct: at(port),
+      TLS: [...at(tls.edgePort), '-use_tls', '-ca_file', join(folder, 'ca.pem')],
+      plain: at(plain.edgePort),
+    }
+  }, GO_BUILD_MS)
+  afterAll(async () => {
+    server?.kill()
+    await Promise.all(targets.map(target => target.stop()))
+    await rm(folder, { recursive: true, force: true })
+  })
+
+  /** Empty if it passed, else the last thing that it said. */
+  async function run(name: string, place: readonly string[]): Promise<string> {
+    const child = spawn(join(folder, 'client'), ['-test_case', name, ...place], {
+      stdio: ['ignore', 'ignore', 'pipe'],
+      timeout: CASE_MS,
+    })
+    let said = ''
+    child.stderr.setEncoding('utf8').on('data', text => {
+      said = `${said}${text}`.slice(-1000)
+    })
+    const code = await new Promise(resolve => child.once('close', resolve))
+    return code === 0 ? '' : (said.trim().split('\n').at(-1) ?? 'failed')
+  }
+
+  test.each(['TLS', 'plain'] as const)('%s at the edge: all cases as direct', { timeout: 1_800_000 }, async way => {
+    const worse: string[] = []
+    let passed = 0
+    for (const name of CASES) {
+      const through = await run(name, places[way])
+      if (through === '') passed++
+      else if ((await run(name, places.direct)) === '') worse.push(`${name}: ${through}`)
+    }
+    score(`grpc-go's interop, ${way} at the edge`, `${passed} of ${CASES.length}`)
+    expect(worse).toEqual([])
+    expect(passed).toBeGreaterThan(15)
+  })
+})
+
+async function listens(port: number): Promise<void> {
+  const tried = () =>
+    new Promise<boolean>(resolve => {
+      const socket = connectTcp(port, '127.0.0.1', () => resolve(true))
+      socket.once('error', () => resolve(false)).once('close', () => {})
+      socket.once('connect', () => socket.destroy())
+    })
+  while (!(await tried())) await new Promise(resolve => setTimeout(resolve, 50))
+}
