@@ -29,7 +29,7 @@ describe.runIf(all && needs('new-go'))("Connect's conformance suite", () => {
 
   async function run(way: keyof typeof WAYS, server: readonly string[]): Promise<{ cases: number; failed: string[] }> {
     const { version, protocols } = WAYS[way]
-    const features = { versions: [version], protocols, supportsTls: true, supportsH2c: true }
+    const features = { versions: [version], protocols, supportsTls: true, supportsH2c: version === 'HTTP_VERSION_2' }
     const config = join(programs, `${version}.yaml`)
     // What is JSON is YAML.
     await writeFile(config, JSON.stringify({ features }))
