@@ -24,9 +24,17 @@ export interface RoutesWatcher {
 export function watchRoutes(text: string, options: WatchRoutesOptions): RoutesWatcher {
   const logger = options.logger ?? noLogger
   let last = text
-  const take = async (force: boolean): Promise<void> => {
+  let closed = false
+  /** The read that was begun last: an older one must not end behind a newer, and bring back what it read. */
+  let turn: Promise<void> = Promise.resolve()
+  const take = (force: boolean): Promise<void> => {
+    const read = turn.then(() => readNow(force))
+    turn = read.catch(() => {})
+    return read
+  }
+  const readNow = async (force: boolean): Promise<void> => {
     const next = await readFile(options.file, 'utf8')
-    if (next === last && !force) return
+    if (closed || (next === last && !force)) return
     last = next
     options.onTable(options.parse(next, options.file))
     logger.info({ file: options.file }, 'routes reloaded')
@@ -36,5 +44,9 @@ export function watchRoutes(text: string, options: WatchRoutesOptions): RoutesWa
     options.onError?.(error)
   }
   const watch = watchFiles([options.file], logger, () => void take(false).catch(refuse))
-  return { reload: () => take(true), close: () => watch.close() }
+  const close = () => {
+    closed = true
+    watch.close()
+  }
+  return { reload: () => take(true), close }
 }

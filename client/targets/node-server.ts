@@ -7,7 +7,7 @@ import { type Duplex, duplexPair } from 'node:stream'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/forwarded.ts'
 import { tellDefect } from '../../protocol/guard.ts'
-import { Http1ClientConnection } from '../../protocol/http1/client-connection.ts'
+import { Http1ClientConnection, KEEP_ALIVE_MARGIN_MS } from '../../protocol/http1/client-connection.ts'
 import type { Head } from '../../protocol/http1/head-parser.ts'
 import { type Logger, noLogger } from '../../protocol/log.ts'
 import { SeenBytes } from '../../protocol/seen-bytes.ts'
@@ -58,8 +58,10 @@ class Connections {
   }
 
   #take(): Http1ClientConnection {
+    const now = performance.now()
     for (let connection = this.#idle.pop(); connection !== undefined; connection = this.#idle.pop()) {
-      if (connection.idle) return connection
+      if (connection.fresh(now)) return connection
+      connection.destroy()
     }
     const [ours, theirs] = duplexPair()
     Object.defineProperties(theirs, { remoteAddress: { value: PEER_ADDRESS }, remoteFamily: { value: 'IPv4' } })
@@ -75,8 +77,14 @@ class Connections {
   }
 
   #keep(connection: Http1ClientConnection): void {
-    if (this.#closed || this.#idle.length >= MAX_IDLE) connection.destroy()
-    else this.#idle.push(connection)
+    const mayStay = !this.#closed && this.#idle.length < MAX_IDLE
+    if (mayStay && connection.rest(this.#keptMs)) this.#idle.push(connection)
+    else connection.destroy()
+  }
+
+  /** What the server says in `Keep-Alive` is that much at most, and an application may have removed it. */
+  get #keptMs(): number {
+    return (this.#server.keepAliveTimeout || Number.POSITIVE_INFINITY) - KEEP_ALIVE_MARGIN_MS
   }
 
   #drop(connection: Http1ClientConnection): void {

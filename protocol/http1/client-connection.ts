@@ -41,6 +41,8 @@ export interface SendOptions {
 }
 
 const HEAD_TIMEOUT_MS = 60_000
+/** An upstream that closes at a time it told might close a little earlier. */
+export const KEEP_ALIVE_MARGIN_MS = 1_000
 
 /** Bodies until close and bytes after the last response need no state of their own: `idle` takes no bytes. */
 type State = 'idle' | 'head' | 'body' | 'raw' | 'closed'
@@ -52,6 +54,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   responseStarted = false
   /** For how long the upstream keeps an idle connection, if its last response told (`Keep-Alive: timeout`). */
   keepAliveMs: number | undefined
+  /** Set by `rest`: when its upstream might be about to close it. */
+  idleUntil = 0
   readonly #socket: Duplex
   readonly #options: Http1ClientOptions
   readonly #limits: HttpLimits
@@ -93,6 +97,19 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   /** Whether `send` may be called. */
   get idle(): boolean {
     return this.#state === 'idle' && !this.#socket.destroyed
+  }
+
+  /** It waits for another exchange for `mostMs`, or less if its upstream told so. False: it is of no more use. */
+  rest(mostMs: number): boolean {
+    const told = this.keepAliveMs
+    const ms = told === undefined ? mostMs : Math.min(mostMs, told - KEEP_ALIVE_MARGIN_MS)
+    this.idleUntil = performance.now() + ms
+    return ms > 0
+  }
+
+  /** Whether it is idle, and nothing that is sent now would meet its end. */
+  fresh(now: number): boolean {
+    return this.idle && now < this.idleUntil
   }
 
   /** Whether another exchange may follow the one in progress. */

@@ -14,9 +14,6 @@ import { dial, type SecureContexts } from './dial.ts'
 import type { Connection, ConnectionBudget, Opened, Pool } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
-/** An upstream that closes at a time it told might close a little earlier. */
-const KEEP_ALIVE_MARGIN_MS = 1_000
-
 export class Http1Pool implements Pool {
   readonly #target: Target
   readonly #contexts: SecureContexts
@@ -56,7 +53,7 @@ export class Http1Pool implements Pool {
     for (;;) {
       const connection = this.#idle.pop()
       if (connection === undefined) return undefined
-      if (connection.wire.idle && now < connection.idleUntil) return connection
+      if (connection.wire.fresh(now)) return connection
       connection.wire.destroy()
     }
   }
@@ -89,14 +86,8 @@ export class Http1Pool implements Pool {
   }
 
   readonly #onIdle = (connection: PooledConnection): void => {
-    const told = connection.wire.keepAliveMs
-    const ms = told === undefined ? this.#idleMs : Math.min(this.#idleMs, told - KEEP_ALIVE_MARGIN_MS)
-    if (this.#closed || ms <= 0) {
-      connection.wire.destroy()
-      return
-    }
-    connection.idleUntil = performance.now() + ms
-    this.#idle.push(connection)
+    if (!this.#closed && connection.wire.rest(this.#idleMs)) this.#idle.push(connection)
+    else connection.wire.destroy()
   }
 
   readonly #onClose = (connection: PooledConnection): void => {
@@ -107,7 +98,7 @@ export class Http1Pool implements Pool {
   }
 
   sweep(now: number): boolean {
-    for (const connection of this.#idle.filter(({ idleUntil }) => idleUntil <= now)) connection.wire.destroy()
+    for (const connection of this.#idle.filter(({ wire }) => !wire.fresh(now))) connection.wire.destroy()
     return this.size === 0
   }
 
@@ -119,7 +110,6 @@ export class Http1Pool implements Pool {
 
 class PooledConnection implements Connection {
   readonly wire: Http1ClientConnection
-  idleUntil = 0
 
   constructor(
     socket: Socket,

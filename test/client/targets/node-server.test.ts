@@ -1,4 +1,4 @@
-import { createServer, type Server } from 'node:http'
+import { createServer, type Server, type ServerResponse } from 'node:http'
 import { afterEach, describe, expect, it } from 'vitest'
 import { WebSocketServer } from 'ws'
 import { createTunnel, type Tunnel } from '../../../client/index.ts'
@@ -38,6 +38,24 @@ describe('a node:http server that never listens', () => {
     }
     expect(sockets.size).toBe(1)
     expect(target.listening).toBe(false)
+  })
+
+  it.each([
+    ['as its answers tell', () => {}],
+    [
+      'where its answers do not tell',
+      (response: ServerResponse) => void response.setHeader('connection', 'keep-alive'),
+    ],
+  ])('gets nothing on a connection that it is about to close, %s', async (_, prepare) => {
+    const sockets = new Set<unknown>()
+    const target = createServer({ keepAliveTimeout: 1_000 }, (request, response) => {
+      sockets.add(request.socket)
+      prepare(response)
+      response.end()
+    })
+    const session = await serve(target)
+    for (let i = 0; i < 3; i++) expect((await session.exchange({ path: '/' }).answer()).status).toBe(200)
+    expect(sockets.size).toBe(3)
   })
 
   it('serves several at once, and streams both ways', async () => {
