@@ -1,4 +1,6 @@
 /** A running client: its connections, their sessions, the token, the target. */
+import { type CorsRule, MAX_DURATION_MS } from '../protocol/control.ts'
+import { checkDuration } from '../protocol/durations.ts'
 import { SallyportError } from '../protocol/errors.ts'
 import { Events } from '../protocol/events.ts'
 import { hook, safeLogger } from '../protocol/guard.ts'
@@ -14,7 +16,7 @@ import { Dialler } from './dialler.ts'
 import { spoken } from './durations.ts'
 import { Exchanges } from './exchanges.ts'
 import { NetworkWatch } from './network.ts'
-import { type ClientOptions, checkOptions, type Settings } from './options.ts'
+import { type ClientOptions, checkHello, checkOptions, type Settings } from './options.ts'
 import { ClientSession } from './session.ts'
 import { OpenSockets } from './sockets.ts'
 import { type OpenTarget, openTarget } from './targets/index.ts'
@@ -49,6 +51,8 @@ export class Client implements Tunnel, ConnectionOwner {
   #runtime = ''
   #epoch = 0
   #active = false
+  /** What hello said last of CORS. */
+  #published: readonly CorsRule[] = []
   /** Connections that had a session in service. */
   readonly #served = new Set<number>()
   #reconnects = 0
@@ -123,7 +127,9 @@ export class Client implements Tunnel, ConnectionOwner {
   }
 
   close(options: CloseOptions = {}): Promise<void> {
-    this.#closing ??= this.#close(options.graceMs ?? 30_000)
+    const { graceMs = 30_000 } = options
+    checkDuration('graceMs', graceMs, 0, MAX_DURATION_MS)
+    this.#closing ??= this.#close(Math.floor(graceMs))
     return this.#closing
   }
 
@@ -168,10 +174,21 @@ export class Client implements Tunnel, ConnectionOwner {
     return false
   }
 
+  /** What hello says of CORS. A target that has been changed since may say what no hello can carry: then what it said last. */
+  #rules(): CorsRule[] {
+    try {
+      const rules = this.#options.cors ?? this.#target.cors()
+      checkHello(this.#options, rules)
+      this.#published = rules
+    } catch (error) {
+      this.#logger.error({ err: error }, 'the rules of the target cannot be published; the old ones stay')
+    }
+    return [...this.#published]
+  }
+
   openSession({ socket, localAddress, token }: Dialled, connection: number, listener: SessionListener): ClientSession {
     this.#sockets.add(socket)
-    const cors = [...(this.#options.cors ?? this.#target.cors())]
-    const hello = { ...this.#settings.hello, cors, lastEpoch: this.#epoch, connection }
+    const hello = { ...this.#settings.hello, cors: this.#rules(), lastEpoch: this.#epoch, connection }
     const session: ClientSession = new ClientSession(webSocketTransport(socket), localAddress, hello, {
       logger: this.#logger,
       session: this.#options.limits ?? {},

@@ -3,12 +3,13 @@ import { randomUUID } from 'node:crypto'
 import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
 import { type CorsRule, type Hello, MAX_CONTROL_BYTES, MINOR_VERSION, parseControl } from '../protocol/control.ts'
+import { checkDuration } from '../protocol/durations.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { safeLogger } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
 import type { CorsPolicy } from '../protocol/problem.ts'
-import { DEFAULT_LIMITS } from '../protocol/yamux/limits.ts'
+import { DEFAULT_LIMITS, sessionLimits } from '../protocol/yamux/limits.ts'
 import type { SessionOptions } from '../protocol/yamux/session.ts'
 import type { BackoffOptions } from './backoff.ts'
 import { isLoopback, parseProxy } from './proxy.ts'
@@ -118,11 +119,13 @@ export function checkOptions(options: ClientOptions, targetCors: readonly CorsRu
   }
   checkDuration('connectTimeoutMs', connectTimeoutMs, 0)
   checkDuration('handshakeTimeoutMs', handshakeTimeoutMs, 1)
+  sessionLimits(options.limits ?? {})
   if (proxy !== undefined && proxy !== '') parseProxy(proxy)
   if (options.caOnly === true && options.ca === undefined)
     throw new TypeError('caOnly needs ca: nothing would be trusted')
   if (options.allowCallers !== undefined) parseCidrs(options.allowCallers)
   const cors = [...(options.cors ?? [])].sort((a, b) => b.path.length - a.path.length)
+  checkHello(options, options.cors ?? targetCors)
   return {
     servers: checkServers(options.url),
     connections,
@@ -132,7 +135,7 @@ export function checkOptions(options: ClientOptions, targetCors: readonly CorsRu
     logger: safeLogger(options.logger),
     random: options.random ?? Math.random,
     cors,
-    hello: checkHello(options, targetCors),
+    hello: makeHello(options),
   }
 }
 
@@ -163,13 +166,10 @@ export function checkServer(text: string): URL {
   return url
 }
 
-function checkDuration(name: string, value: number, least: number): void {
-  if (!Number.isFinite(value) || value < least) throw new TypeError(`${name} must be at least ${least}, not ${value}`)
-}
+type HelloOptions = Pick<ClientOptions, 'instance' | 'limits' | 'allowCallers'>
 
-/** The codec itself says whether the server could read our hello. */
-function checkHello(options: ClientOptions, targetCors: readonly CorsRule[]): Settings['hello'] {
-  const hello: Settings['hello'] = {
+function makeHello(options: HelloOptions): Settings['hello'] {
+  return {
     type: 'hello',
     minor: MINOR_VERSION,
     software: SOFTWARE,
@@ -182,7 +182,14 @@ function checkHello(options: ClientOptions, targetCors: readonly CorsRule[]): Se
     features: [],
     ...(options.allowCallers === undefined ? {} : { allowCallers: [...options.allowCallers] }),
   }
-  const cors = options.cors ?? targetCors
+}
+
+/**
+ * Throws TypeError if the server could not read a hello with these options and rules: the codec itself says so. To be
+ * asked before a target takes other rules.
+ */
+export function checkHello(options: HelloOptions, cors: readonly object[]): void {
+  const hello = makeHello(options)
   const text = JSON.stringify({ ...hello, cors, lastEpoch: Number.MAX_SAFE_INTEGER, connection: MAX_CONNECTIONS })
   if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) throw new TypeError('cors and allowCallers together are too long')
   try {
@@ -190,5 +197,4 @@ function checkHello(options: ClientOptions, targetCors: readonly CorsRule[]): Se
   } catch (cause) {
     throw new TypeError(`an option does not hold: ${(cause as Error).message}`, { cause })
   }
-  return hello
 }

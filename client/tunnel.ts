@@ -59,7 +59,7 @@ export interface TunnelStats {
 }
 
 export interface CloseOptions {
-  /** How long exchanges under way may go on. Default 30000. */
+  /** How long exchanges under way may go on, at most a day; 0: not at all. Default 30000. */
   readonly graceMs?: number | undefined
 }
 

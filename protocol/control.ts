@@ -13,6 +13,24 @@ export const CONNECT_PATH = '/tunnel/v1/connect'
 export const MINOR_VERSION = 0
 export const MAX_CONTROL_BYTES = 16_384
 
+/** What `hello` can carry of CORS. Checked where a table is read, since a peer can only end the session. */
+export const CORS_LIMITS = {
+  rules: 64,
+  origins: 64,
+  methods: 32,
+  /** And as many of `exposeHeaders`. */
+  headers: 64,
+  /** Of one path, origin, method or header, which are ASCII without spaces. */
+  wordChars: 256,
+  /** Seconds. */
+  maxAge: 86_400,
+  /** Of all rules as JSON: the rest of the message needs room. */
+  bytes: 12 * 1024,
+} as const
+
+/** Longest time that a message can name: a day, in ms. */
+export const MAX_DURATION_MS = 86_400_000
+
 /** How errors made at the edge are shown to browsers, for paths under `path`. */
 export interface CorsRule {
   path: string
@@ -178,13 +196,24 @@ const flag: Check = value => typeof value === 'boolean'
 
 const time = int(Number.MAX_SAFE_INTEGER)
 const epoch = int(Number.MAX_SAFE_INTEGER)
-const duration = int(86_400_000)
+const duration = int(MAX_DURATION_MS)
 /** Printable text for logs, at most 256 characters. */
 const text = matching(/^[^\p{Cc}\p{Cs}]{0,256}$/u)
-const id = matching(/^[A-Za-z0-9._-]{1,64}$/)
+const ID = /^[A-Za-z0-9._-]{1,64}$/
+const id = matching(ID)
 const label = matching(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/)
 const token = matching(/^[\x21-\x7e]{1,8192}$/)
-const word = matching(/^[\x21-\x7e]{1,256}$/)
+const word: Check = isWord
+
+/** Text that a member of `hello` can be: ASCII without spaces, 1 to 256 characters. */
+export function isWord(value: unknown): value is string {
+  return typeof value === 'string' && value.length <= CORS_LIMITS.wordChars && /^[\x21-\x7e]+$/.test(value)
+}
+
+/** Whether `name` can name an instance or a replica: 1 to 64 of `A-Z a-z 0-9 . _ -`. */
+export function isId(name: string): boolean {
+  return ID.test(name)
+}
 
 /** Checks an object member by member; unknown ones pass. */
 function shape(members: Record<string, Member>): Check {
@@ -200,13 +229,13 @@ function shape(members: Record<string, Member>): Check {
 
 const limits = shape({ windowBytes: may(int(16_777_216, 1_024)), streams: may(int(1_000_000, 1)) })
 const corsRule = shape({
-  path: must(matching(/^\/[\x21-\x7e]{0,255}$/)),
-  origins: must(list(word, 64)),
-  methods: may(list(word, 32)),
-  headers: may(list(word, 64)),
-  exposeHeaders: may(list(word, 64)),
+  path: must(path => isWord(path) && path.startsWith('/')),
+  origins: must(list(word, CORS_LIMITS.origins)),
+  methods: may(list(word, CORS_LIMITS.methods)),
+  headers: may(list(word, CORS_LIMITS.headers)),
+  exposeHeaders: may(list(word, CORS_LIMITS.headers)),
   credentials: may(flag),
-  maxAge: may(int(86_400)),
+  maxAge: may(int(CORS_LIMITS.maxAge)),
 })
 
 type Members<Message> = { readonly [Name in Exclude<keyof Message, 'type'>]-?: Member }
@@ -222,7 +251,7 @@ const TABLE: Table = {
     connection: must(int(255)),
     limits: may(limits),
     features: may(list(word, 64)),
-    cors: may(list(corsRule, 64)),
+    cors: may(list(corsRule, CORS_LIMITS.rules)),
     allowCallers: may(list(word, 256)),
   },
   welcome: {

@@ -3,6 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket, type TlsOptions, type Server as TlsServer } from 'node:tls'
 import { type Cidrs, canonicalAddress } from './address.ts'
 import { ConnectionSet } from './connection-set.ts'
+import { checkDuration, checkDurations } from './durations.ts'
 import type { SallyportError } from './errors.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from './exchange.ts'
 import { resolveCaller } from './forwarded.ts'
@@ -96,6 +97,7 @@ class HttpListener implements Listener {
   readonly #http2: boolean
 
   constructor(options: ListenerOptions) {
+    checkDurations('limits', options.limits)
     this.#options = options
     this.#connections = new ConnectionSet(options.maxConnections ?? MAX_CONNECTIONS)
     this.#newcomers = new Newcomers(this.#connections)
@@ -201,6 +203,7 @@ class HttpListener implements Listener {
   }
 
   async close({ graceMs = 10_000 }: { graceMs?: number } = {}): Promise<void> {
+    checkDuration('graceMs', graceMs)
     await this.#connections.close(graceMs, this.#stopListening())
     this.#closed = true
   }

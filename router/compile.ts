@@ -1,6 +1,8 @@
 /** Route table to {@link CompiledTable}: everything is checked here, and every problem is told at once. */
+import { MAX_TIMER_MS } from '../protocol/durations.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { isToken } from '../protocol/headers.ts'
+import { checkPublished, compileCors } from './compile-cors.ts'
 import { compileHeaders } from './compile-headers.ts'
 import { compileTls } from './compile-tls.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from './compiled.ts'
@@ -39,6 +41,7 @@ export function compileTable(table: RouteTable): CompiledTable {
     return compileRoute(route, resolve, warnings, (path, message) => report(['routes', i, ...path], message))
   })
   findTwins(routes, report)
+  checkPublished(table.routes, report)
   if (problems.length > 0) throw new RouteTableError(problems)
   return { routes, ...growTrie(routes), resolve, warnings }
 }
@@ -87,8 +90,7 @@ function compileRoute(
     keepHost: route.host !== 'target',
     requestRules: compileHeaders(route.headers, 'headers', report),
     responseRules: compileHeaders(route.responseHeaders, 'responseHeaders', report),
-    connectMs: route.timeouts?.connectMs ?? CONNECT_MS,
-    headMs: route.timeouts?.headMs ?? HEAD_MS,
+    ...compileTimeouts(route, report),
     bodyBytes: route.limits?.bodyBytes ?? -1,
     tls,
     trustErrors: route.trustErrors ?? false,
@@ -97,6 +99,16 @@ function compileRoute(
     cors: compileCors(route, report),
     ...compileAllow(route, names, report),
   }
+}
+
+/** A table that was made by hand has not been through the schema. */
+function compileTimeouts({ timeouts = {} }: Route, report: Report): Pick<CompiledRoute, 'connectMs' | 'headMs'> {
+  const { connectMs = CONNECT_MS, headMs = HEAD_MS } = timeouts
+  for (const [name, ms] of Object.entries({ connectMs, headMs })) {
+    const holds = Number.isFinite(ms) && ms >= 1 && ms <= MAX_TIMER_MS
+    if (!holds) report(['timeouts', name], `must be from 1 to ${MAX_TIMER_MS}`)
+  }
+  return { connectMs, headMs }
 }
 
 const HOST = /^(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*$|^\[[0-9a-f:.]+\]$/
@@ -109,6 +121,7 @@ function compilePath(route: Route, report: Report): CompiledPath {
   const at = ['match', 'path'] as const
   if (!text.startsWith('/')) report(at, 'must begin with a slash')
   if (/[?#\\\s]/.test(text)) report(at, 'must be a path alone, without query or white space')
+  else if (/[^!-~]/.test(text)) report(at, `must be ASCII, as callers send it: ${encodeURI(text.toWellFormed())}`)
   const slash = text.length > 1 && text.endsWith('/')
   const parts = text === '/' ? [] : text.slice(1, slash ? -1 : undefined).split('/')
   const captures: (string | number)[] = []
@@ -192,19 +205,6 @@ function compileAnswer(route: Route, report: Report): CompiledAnswer | undefined
   const type = answer.contentType ?? 'text/plain; charset=utf-8'
   const headers = empty ? [] : ['content-type', type, 'content-length', String(body.length)]
   return { status, headers, body }
-}
-
-function compileCors(route: Route, report: Report): CompiledRoute['cors'] {
-  const cors = route.cors
-  if (cors === undefined) return undefined
-  cors.origins.forEach((origin, i) => {
-    const plain = origin === '*' || /^[a-z][a-z0-9+.-]*:\/\/[^/?#\s]+$/.test(origin)
-    if (!plain) report(['cors', 'origins', i], 'must be an origin such as https://ui.example.com, without a path')
-  })
-  if (cors.credentials === true && cors.origins.includes('*')) {
-    report(['cors', 'origins'], 'with credentials the origins must be named one by one')
-  }
-  return cors
 }
 
 function compileAllow(

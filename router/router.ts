@@ -4,6 +4,7 @@ import { hook, safeLogger } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
 import type { CorsPolicy } from '../protocol/problem.ts'
 import { compileTable } from './compile.ts'
+import { publishedRules } from './compile-cors.ts'
 import type { CompiledTable } from './compiled.ts'
 import { explainMatch, type MatchQuestion, type MatchResult } from './explain.ts'
 import type { ExchangeHooks } from './handler/exchange.ts'
@@ -70,7 +71,7 @@ export function createRouter(options: RouterOptions): Router {
       table = compile(routes)
     },
     match: question => explainMatch(table, question),
-    cors: () => corsOf(table),
+    cors: () => publishedRules(table.routes.map(({ route }) => route)),
     stats: () => ({
       active: hooks.active,
       total: hooks.total,
@@ -80,17 +81,6 @@ export function createRouter(options: RouterOptions): Router {
     close,
     [Symbol.asyncDispose]: () => close(),
   }
-}
-
-function corsOf(table: CompiledTable): { path: string; cors: CorsPolicy }[] {
-  const list: { path: string; cors: CorsPolicy }[] = []
-  for (const { cors, route, segments } of table.routes) {
-    if (cors === undefined) continue
-    const capture = segments.indexOf(undefined)
-    const known = capture === -1 ? segments : segments.slice(0, capture)
-    list.push({ path: capture === -1 ? (route.match.path ?? '/') : `/${known.join('/')}`, cors })
-  }
-  return list
 }
 
 class RouterHooks implements ExchangeHooks {

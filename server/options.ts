@@ -1,6 +1,8 @@
 /** What {@link createServer} takes: types, defaults, and the checks that fail with a TypeError before anything listens. */
 import type { JSONWebKeySet } from 'jose'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
+import { isId, MAX_DURATION_MS } from '../protocol/control.ts'
+import { checkDuration, checkDurations } from '../protocol/durations.ts'
 import type { HttpLimits } from '../protocol/limits.ts'
 import { hook, safeLogger } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
@@ -138,11 +140,12 @@ export interface ServerOptions {
   readonly limits?: ServerLimits | undefined
   /** Requests for a runtime that is known, but has no session at the moment. */
   readonly hold?: { readonly [K in keyof HoldLimits]?: number | undefined } | undefined
-  /** Name of this replica. Default a random one. */
+  /** Name of this replica: 1 to 64 of `A-Z a-z 0-9 . _ -`. Default a random one. */
   readonly replica?: string | undefined
-  /** Sessions are told to leave spread over this time. Default 5,000. */
+  /** Sessions are told to leave spread over this time; 0: all at once. At most a day. Default 5,000. */
   readonly drainSpreadMs?: number | undefined
-  /** A server that stops serves on for this long, not ready any more, so that a load balancer notices. Default 0. */
+  /** A server that stops serves on for this long, not ready any more, so that a load balancer notices. At most a day.
+   * Default 0. */
   readonly drainDelayMs?: number | undefined
   readonly logger?: Logger | undefined
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
@@ -225,6 +228,10 @@ export function resolveOptions(options: ServerOptions): Settings {
   checkReplicas(options.directory, options.peer)
   for (const domain of options.domains) demand(DOMAIN.test(domain), `domains: ${domain} is no domain name`)
   demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
+  const { replica } = options
+  demand(replica === undefined || isId(replica), 'replica must be 1 to 64 letters, digits, ".", "_" or "-"')
+  const limits = withDefaults('limits', DEFAULT_LIMITS, options.limits)
+  checkDuration('limits.handshakeMs', limits.handshakeMs, 1)
   return {
     public: options.public,
     control,
@@ -239,11 +246,11 @@ export function resolveOptions(options: ServerOptions): Settings {
     trustedProxies: options.trustedProxies ?? [],
     cors: options.cors,
     healthPath: options.healthPath,
-    limits: withDefaults('limits', DEFAULT_LIMITS, options.limits),
+    limits,
     hold: withDefaults('hold', DEFAULT_HOLD, options.hold),
-    replica: options.replica ?? `replica-${Math.random().toString(36).slice(2, 10)}`,
-    drainSpreadMs: options.drainSpreadMs ?? 5000,
-    drainDelayMs: options.drainDelayMs ?? 0,
+    replica: replica ?? `replica-${Math.random().toString(36).slice(2, 10)}`,
+    drainSpreadMs: checkGrace('drainSpreadMs', options.drainSpreadMs ?? 5000),
+    drainDelayMs: checkGrace('drainDelayMs', options.drainDelayMs ?? 0),
     logger: safeLogger(options.logger),
     onExchange: hook('onExchange', options.onExchange, safeLogger(options.logger)),
     clock: options.clock ?? Date.now,
@@ -253,11 +260,17 @@ export function resolveOptions(options: ServerOptions): Settings {
   }
 }
 
+/** A time that clients are told, or that all of them wait for: a day at most. Throws TypeError. */
+export function checkGrace(name: string, ms: number): number {
+  return checkDuration(name, ms, 0, MAX_DURATION_MS)
+}
+
 function checkAuth(auth: AuthOptions | undefined): void {
   demand(auth?.jwks !== undefined && auth.jwks !== null, 'auth.jwks is required: without keys no client can be checked')
   const { jwks } = auth!
   const known = typeof jwks === 'object' && ('keys' in jwks || 'file' in jwks || 'url' in jwks)
   demand(known, 'auth.jwks must be a key set, { file } or { url }')
+  checkDurations('auth.jwks', jwks)
   const tolerance = auth!.clockToleranceS ?? 30
   demand(tolerance >= 0 && tolerance <= 60, 'auth.clockToleranceS must be from 0 to 60')
   demand(auth!.audience !== '', 'auth.audience must not be empty')
@@ -275,6 +288,7 @@ function checkAuth(auth: AuthOptions | undefined): void {
 function checkPublic(options: PublicOptions | undefined): void {
   if (options === undefined) return
   const safe = options.tls !== undefined || options.plaintext === true || LOOPBACK.test(options.host ?? '127.0.0.1')
+  checkDurations('public.limits', options.limits)
   demand(safe, 'public: without tls it listens on loopback only, unless plaintext is set')
 }
 
@@ -296,12 +310,13 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
   }
 }
 
-/** All numbers of a group of options, none of them negative. */
+/** All numbers of a group of options, none of them negative, and no duration longer than a timer. */
 function withDefaults<T extends object>(
   group: string,
   defaults: T,
   given: { readonly [K in keyof T]?: number | undefined } | undefined,
 ): T {
+  checkDurations(group, given)
   const resolved: Record<string, number> = { ...(defaults as Record<string, number>) }
   for (const [name, value] of Object.entries<number | undefined>(given ?? {})) {
     demand(Object.hasOwn(defaults, name), `${group}.${name} is unknown`)

@@ -24,7 +24,7 @@ import { fetchRuntime } from './embed/fetch.ts'
 import { mount } from './embed/mount.ts'
 import type { CallOptions } from './embed/request.ts'
 import type { ServerEvents } from './events.ts'
-import type { Settings } from './options.ts'
+import { checkGrace, type Settings } from './options.ts'
 import type { Hop } from './peer/hop.ts'
 import { Registry } from './registry.ts'
 import { closeReplicas, openReplicas, openSharedRevocations, type Replicas } from './replicas.ts'
@@ -299,6 +299,7 @@ export class Server {
    * keep their connections are told that these end; every request that still comes on them is answered.
    */
   drain({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number | undefined } = {}): Promise<void> {
+    checkGrace('graceMs', graceMs)
     this.#draining ??= this.#drain(graceMs)
     return this.#draining
   }
@@ -324,8 +325,10 @@ export class Server {
     return this.#doors.reload(fresh)
   }
 
-  /** Drains, and closes: what is left after `graceMs` (default 30,000) is cut; with 0, all at once. */
+  /** Drains, and closes: what is left after `graceMs` (default 30,000) is cut; with 0, all at once. Throws
+   * TypeError for more than a day. */
   close({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number } = {}): Promise<void> {
+    checkGrace('graceMs', graceMs)
     this.#closing ??= this.#close(graceMs)
     return this.#closing
   }
@@ -347,6 +350,8 @@ export class Server {
 
 function drainOne(session: RuntimeSession, options: DrainOptions): void {
   const { reason = 'asked to leave', afterMs = 0, graceMs = DEFAULT_GRACE_MS } = options
+  checkGrace('afterMs', afterMs)
+  checkGrace('afterMs + graceMs', afterMs + checkGrace('graceMs', graceMs))
   session.drain(reason, afterMs, afterMs + graceMs)
 }
 

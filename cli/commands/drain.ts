@@ -1,6 +1,6 @@
 import { act, findServer } from '../admin-client.ts'
 import type { Run } from '../command.ts'
-import { duration } from '../config/kinds.ts'
+import { grace as graceKind } from '../config/kinds.ts'
 import { EXIT } from '../failure.ts'
 import { checked, hasSwitch, optionalFlag } from '../options.ts'
 import { asRow, asRows, printable } from '../table.ts'
@@ -8,7 +8,7 @@ import { asRow, asRows, printable } from '../table.ts'
 /** `sallyport drain` */
 export const drain: Run = async (args, io) => {
   const grace = optionalFlag(args, 'grace')
-  const graceMs = grace === undefined ? undefined : await checked(() => duration.read(grace))
+  const graceMs = grace === undefined ? undefined : await checked(() => graceKind.read(grace))
   const replica = optionalFlag(args, 'replica')
   const answer = await act(findServer(args, io), '/drain', { graceMs, replica })
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)

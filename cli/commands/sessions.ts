@@ -1,7 +1,7 @@
 import { act, type Endpoint, findServer, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
-import { duration } from '../config/kinds.ts'
+import { grace as graceKind } from '../config/kinds.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalFlag } from '../options.ts'
 import { sessionColumns } from '../status-text.ts'
@@ -34,7 +34,7 @@ export const sessionsShow: Run = async (args, io) => {
 /** `sallyport sessions drain` */
 export const sessionsDrain: Run = async (args, io) => {
   const grace = optionalFlag(args, 'grace')
-  const graceMs = grace === undefined ? undefined : await checked(() => duration.read(grace), undefined)
+  const graceMs = grace === undefined ? undefined : await checked(() => graceKind.read(grace), undefined)
   return await change(args, io, { path: '/sessions/drain', did: 'asked to move' }, { graceMs })
 }
 

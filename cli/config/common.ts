@@ -55,9 +55,9 @@ export const routeSettings = {
 
 export const graceSetting = {
   grace: setting(
-    kinds.duration,
+    kinds.grace,
     '30s',
-    'How long a graceful stop waits for exchanges in flight; a second signal stops at once.',
+    'How long a graceful stop waits for exchanges in flight, at most 24h; a second signal stops at once.',
   ),
 }
 

@@ -138,7 +138,7 @@ export const bytes = kind<number>('SIZE', { type: ['integer', 'string'], pattern
 const DURATION_UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 /** Milliseconds of `500ms`, `90s`, `30m`, `1h`, `90d`. */
-export const duration = kind<number>('TIME', { type: 'string', pattern: '^[0-9]+(ms|s|m|h|d)$' }, value => {
+const anyDuration = kind<number>('TIME', { type: 'string', pattern: '^[0-9]+(ms|s|m|h|d)$' }, value => {
   const match = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value)
   if (!match) throw new TypeError('expected a duration, such as 90s, 30m or 1h')
   return Number(match[1]) * DURATION_UNITS[match[2]!]!
@@ -146,13 +146,26 @@ export const duration = kind<number>('TIME', { type: 'string', pattern: '^[0-9]+
 
 /** A duration from `least` to `most`, both as one would write them. */
 export function durationFrom(least: string, most: string): Kind<number> {
-  const [leastMs, mostMs] = [duration.read(least), duration.read(most)]
-  return kind<number>('TIME', duration.schema, value => {
-    const ms = duration.read(value)
+  const [leastMs, mostMs] = [anyDuration.read(least), anyDuration.read(most)]
+  return kind<number>('TIME', anyDuration.schema, value => {
+    const ms = anyDuration.read(value)
     if (ms >= leastMs && ms <= mostMs) return ms
     throw new TypeError(`expected a duration from ${least} to ${most}`)
   })
 }
+
+/** What a timer holds. */
+export const duration = durationFrom('0s', '24d')
+
+/** What clients are told: a message holds a day. */
+export const grace = durationFrom('0s', '24h')
+
+/** What names a replica, also to clients. */
+export const id = kind<string>(
+  'NAME',
+  { type: 'string', pattern: '^[A-Za-z0-9._-]{1,64}$' },
+  matching(/^[A-Za-z0-9._-]{1,64}$/, 'a name of 1 to 64 letters, digits, ".", "_" or "-"'),
+)
 
 export function oneOf<const T extends string>(...values: readonly T[]): Kind<T> {
   return kind<T>(values.join('|'), { enum: values }, value => {

@@ -58,7 +58,11 @@ export const serverSettings = {
     kinds.list(kinds.text('ALG')),
     'Signature algorithms that are taken. Default: EdDSA and the ES, RS and PS families; never HS or none.',
   ),
-  'auth.clock-tolerance': setting(kinds.duration, '30s', 'Difference of clocks that is forgiven; at most 60s.'),
+  'auth.clock-tolerance': setting(
+    kinds.durationFrom('0s', '60s'),
+    '30s',
+    'Difference of clocks that is forgiven; at most 60s.',
+  ),
   'auth.revocations.file': optional(
     kinds.file,
     'List of revoked tokens. It must exist (an empty file will do); a changed file is loaded, and `sallyport revoke` adds to it.',
@@ -93,10 +97,14 @@ export const serverSettings = {
   ),
   'peer.tls.key': optional(kinds.file, 'Private key of that certificate (PEM).'),
   'peer.tls.ca': optional(kinds.file, 'Authority (PEM) of the certificates of all replicas, and of nobody else.'),
-  replica: optional(kinds.text('NAME'), 'Name of this server, for logs and clients. Default: a random one.'),
-  'drain-spread': setting(kinds.duration, '5s', 'Over how long clients are asked to leave when the server stops.'),
+  replica: optional(kinds.id, 'Name of this server, for logs and clients. Default: a random one.'),
+  'drain-spread': setting(
+    kinds.grace,
+    '5s',
+    'Over how long clients are asked to leave when the server stops; `0s`: all at once.',
+  ),
   'drain-delay': setting(
-    kinds.duration,
+    kinds.grace,
     '0s',
     'How long a server that stops serves on while `/readyz` is 503, so that a load balancer notices.',
   ),
@@ -112,7 +120,7 @@ export const serverSettings = {
   'hold.bytes-per-runtime': setting(kinds.bytes, '4MiB', 'Bytes of their bodies.'),
   'hold.requests': setting(kinds.integer(0, 1_000_000), '4096', 'Requests that wait, over all runtimes.'),
   'hold.bytes': setting(kinds.bytes, '64MiB', 'Bytes of their bodies.'),
-  'limits.handshake': setting(kinds.duration, '10s', "From a client's first byte to its hello."),
+  'limits.handshake': setting(kinds.durationFrom('100ms', '10m'), '10s', "From a client's first byte to its hello."),
   'limits.handshake-budget': setting(kinds.share, '0.3', 'Share of event-loop time that handshakes may take.'),
   'limits.handshakes-waiting': setting(
     kinds.integer(1, 1_000_000),

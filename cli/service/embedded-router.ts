@@ -1,7 +1,10 @@
 import { readFile } from 'node:fs/promises'
 import type { HandlerTarget } from '../../client/index.ts'
+import { checkHello } from '../../client/options.ts'
 import type { Logger } from '../../protocol/log.ts'
+import { publishedRules } from '../../router/compile-cors.ts'
 import { createRouter } from '../../router/router.ts'
+import type { RouteTable } from '../../router/table.ts'
 import { configurationError } from '../failure.ts'
 import { loadRoutes, type RouteConfig } from './routes.ts'
 
@@ -11,19 +14,36 @@ export interface EmbeddedTarget {
   close(): Promise<void>
 }
 
+/** What the client's router is made of, and who may call: both stand in its hello. */
+export interface EmbeddedConfig extends RouteConfig {
+  readonly 'allow.callers': readonly string[] | undefined
+}
+
+/** Throws if the client could not tell its server of these routes, beside who may call. */
+export function checkPublished(table: RouteTable, config: EmbeddedConfig): RouteTable {
+  const rules = publishedRules(table.routes).map(({ path, cors }) => ({ path, ...cors }))
+  try {
+    checkHello({ allowCallers: config['allow.callers'] }, rules)
+  } catch (error) {
+    throw configurationError(`${config.routes ?? '--preset.cors-origin'}: ${(error as Error).message}`, error)
+  }
+  return table
+}
+
 /** The router inside the client: its table from the file, which is watched, or from the preset. */
-export async function embedRouter(config: RouteConfig, logger: Logger): Promise<EmbeddedTarget> {
+export async function embedRouter(config: EmbeddedConfig, logger: Logger): Promise<EmbeddedTarget> {
   if (config.routes === undefined) {
-    const router = createRouter({ routes: await loadRoutes(config, logger), logger })
+    const router = createRouter({ routes: checkPublished(await loadRoutes(config, logger), config), logger })
     return { target: router, close: () => router.close() }
   }
   const file = config.routes
   const { parseRoutes } = await import('../../router/table-file.ts')
   const { watchRoutes } = await import('../../router/watch.ts')
+  const parse = (text: string, name: string) => checkPublished(parseRoutes(text, name), config)
   try {
     const text = await readFile(file, 'utf8')
-    const router = createRouter({ routes: parseRoutes(text, file), logger })
-    const watcher = watchRoutes(text, { file, parse: parseRoutes, onTable: table => router.reload(table), logger })
+    const router = createRouter({ routes: parse(text, file), logger })
+    const watcher = watchRoutes(text, { file, parse, onTable: table => router.reload(table), logger })
     const close = () => {
       watcher.close()
       return router.close()

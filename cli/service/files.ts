@@ -31,7 +31,9 @@ export async function checkClientFiles(config: ClientConfig): Promise<void> {
   await checkPair('tls', config['tls.cert'], config['tls.key'])
   for (const file of config.ca ?? []) await checkAuthorities('ca', file)
   checkTokenCommand(config['token.command'])
-  if (config.target === undefined) await loadRoutes(config)
+  if (config.target !== undefined) return
+  const { checkPublished } = await import('./embedded-router.ts')
+  checkPublished(await loadRoutes(config), config)
 }
 
 export async function checkRouterFiles(config: RouterConfig): Promise<void> {

@@ -26,7 +26,8 @@ export async function loadRoutes(config: RouteConfig, logger?: Logger): Promise<
 
 async function presetRoutes(config: RouteConfig, logger: Logger | undefined): Promise<RouteTable> {
   const { gitopsRuntime } = await import('../../router/preset.ts')
-  return gitopsRuntime({
+  const { compileTable } = await import('../../router/compile.ts')
+  const table = gitopsRuntime({
     namespaces: config['preset.namespaces'],
     corsOrigins: config['preset.cors-origin'],
     clusterDomain: config['preset.cluster-domain'],
@@ -34,4 +35,10 @@ async function presetRoutes(config: RouteConfig, logger: Logger | undefined): Pr
     workflows: config['preset.workflows'],
     logger,
   })
+  try {
+    compileTable(table)
+  } catch (error) {
+    throw configurationError(`--preset ${config.preset}: ${(error as Error).message}`, error)
+  }
+  return table
 }

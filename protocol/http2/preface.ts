@@ -5,11 +5,11 @@ const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1')
 
 /**
  * Calls `http1` with the first bytes, or `http2` with the socket as if nothing had been read. A connection that says neither
- * within `ms` is closed.
+ * within `ms` is closed; 0: it has all the time.
  */
 export function sniffPreface(socket: Socket, ms: number, http1: (first: Buffer) => void, http2: () => void): void {
   let seen: Buffer | undefined
-  const timer = setTimeout(() => socket.destroy(), ms)
+  const timer = ms === 0 ? undefined : setTimeout(() => socket.destroy(), ms)
   const stop = () => {
     clearTimeout(timer)
     socket.removeListener('data', onData)

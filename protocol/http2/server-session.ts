@@ -239,6 +239,7 @@ class Http2ServerSession implements ManagedConnection {
   }
 
   #checkIdle(now: number): number {
+    if (this.#limits.keepAliveMs === 0) return Number.POSITIVE_INFINITY
     const left = this.#idleSince + this.#limits.keepAliveMs - now
     if (left > 0.5) return left
     // A peer that opened streams and left them half said is gone after as long again.

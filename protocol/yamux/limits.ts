@@ -1,3 +1,4 @@
+import { checkDuration } from '../durations.ts'
 import { SPEC_WINDOW_BYTES } from './frame.ts'
 
 /** The most that `maxWindowBytes` may be. */
@@ -49,6 +50,7 @@ export function sessionLimits(given: { [K in keyof SessionLimits]?: number | und
     const value = given[name]
     if (value === undefined) continue
     if (!Number.isFinite(value) || value <= 0) throw new TypeError(`${name} must be a number above 0`)
+    if (name.endsWith('Ms')) checkDuration(name, value)
     limits[name] = value
   }
   if (limits.maxWindowBytes > MAX_WINDOW_BYTES) throw new TypeError(`maxWindowBytes is at most ${MAX_WINDOW_BYTES}`)

@@ -84,13 +84,18 @@ export class Departure {
   /** An exchange of the session is over. */
   released(): void {
     if (this.#code === 0 || this.#owner.exchanges > 0) return
-    this.#owner.say({ type: 'bye', reason: this.#reason.slice(0, MAX_REASON) })
+    this.#owner.say({ type: 'bye', reason: sayable(this.#reason) })
     this.#owner.end(this.#reason, this.#code)
   }
 
   #say(reason: string, afterMs: number, deadlineMs: number): void {
-    this.#reason = reason.replace(/\p{Cc}/gu, ' ').slice(0, MAX_REASON)
-    this.#owner.say({ type: 'drain', reason: this.#reason, afterMs, deadlineMs })
+    this.#reason = sayable(reason)
+    this.#owner.say({
+      type: 'drain',
+      reason: this.#reason,
+      afterMs: Math.floor(afterMs),
+      deadlineMs: Math.floor(deadlineMs),
+    })
   }
 
   /**
@@ -124,6 +129,14 @@ export class Departure {
     for (const timer of [this.#moving, this.#farewell, this.#deadline]) clearTimeout(timer)
     this.#code = 0
   }
+}
+
+/** What a peer can read in a message: no control characters, nor half of one that was cut. */
+function sayable(reason: string): string {
+  return reason
+    .replace(/\p{Cc}/gu, ' ')
+    .slice(0, MAX_REASON)
+    .toWellFormed()
 }
 
 /** How long what would go on for ever may do so, where all must end in `deadlineMs`. */

@@ -190,6 +190,44 @@ describe('plain', () => {
     expect(await (await call(closed.address.port)).close()).toBe('')
   })
 
+  test('C7: a limit of 0 does not hold', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const limits = {
+      headMs: 0,
+      bodyIdleMs: 0,
+      stalledMs: 0,
+      keepAliveMs: 0,
+      drainMs: 0,
+      halfCloseMs: 0,
+      http2PingMs: 0,
+    }
+    for (const http2 of [true, false]) {
+      const listener = await start(handler, { http2, limits })
+      const first = await call(listener.address.port)
+      // Others come and go meanwhile.
+      for (let i = 0; i < 3; i++) {
+        const other = await call(listener.address.port)
+        other.send(GET)
+        await other.saying('ok')
+      }
+      first.send(GET.slice(0, 5))
+      first.send(GET.slice(5))
+      await first.saying('ok')
+      first.send(GET)
+      await first.saying('ok')
+    }
+    const listener = await start(handler, { limits })
+    const session = connectHttp2(`http://127.0.0.1:${listener.address.port}`)
+    open.push(() => session.destroy())
+    for (let i = 0; i < 3; i++) {
+      const [headers] = await once(session.request({ ':path': '/' }), 'response')
+      expect(headers[':status']).toBe(200)
+      // A ping's answer stands behind whatever the server has said.
+      await new Promise<void>((resolve, reject) => session.ping(error => (error === null ? resolve() : reject(error))))
+    }
+    expect(session.closed).toBe(false)
+  })
+
   test('sockets that were accepted elsewhere', async () => {
     const { handler } = recorder(({ response }) => ok(response))
     const listener = await listen({ handler })
