@@ -38,3 +38,19 @@ export class Watch {
     this.#dueAt = Number.NEGATIVE_INFINITY
   }
 }
+
+/** Time until `ms` have passed since `since`; 0 once they have. 0 ms: never. */
+export function timeLeft(since: number, ms: number, now: number): number {
+  if (ms === 0) return Number.POSITIVE_INFINITY
+  const left = since + ms - now
+  // A timer may fire a fraction of a millisecond early.
+  return left > 0.5 ? left : 0
+}
+
+/** Calls `act` if `ms` have passed since `since`; else returns the time that is left. 0 ms: never. */
+export function due(since: number, ms: number, now: number, act: () => void): number {
+  const left = timeLeft(since, ms, now)
+  if (left > 0) return left
+  act()
+  return Number.POSITIVE_INFINITY
+}

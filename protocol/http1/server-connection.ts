@@ -23,7 +23,7 @@ import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { type Logger, noLogger } from '../log.ts'
 import type { CorsPolicy } from '../problem.ts'
 import { resetSocket } from '../reset-socket.ts'
-import { Watch } from '../watch.ts'
+import { due, Watch } from '../watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { CR, HEAD_END, LF } from './bytes.ts'
 import { DateClock } from './encode.ts'
@@ -598,14 +598,4 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     resetSocket(this.#socket)
     this.#gone()
   }
-}
-
-/** Calls `act` if `ms` have passed since `since`; else returns the time that is left. 0 ms: never. */
-function due(since: number, ms: number, now: number, act: () => void): number {
-  if (ms === 0) return Number.POSITIVE_INFINITY
-  const left = since + ms - now
-  // A timer may fire a fraction of a millisecond early.
-  if (left > 0.5) return left
-  act()
-  return Number.POSITIVE_INFINITY
 }

@@ -15,6 +15,7 @@ import { getHeader, plainNumber, stripTrailers } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
 import type { Logger } from '../log.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
+import { timeLeft } from '../watch.ts'
 import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
 import { expectsContinue } from './request-head.ts'
 import { breakStream, cancelStream } from './reset.ts'
@@ -329,24 +330,24 @@ export class Http2ServerExchange implements ResponseSink {
 
   #checkRead(now: number): number {
     if (this.#requestEnded || this.#responseEnded || this.request.upgrade) return Number.POSITIVE_INFINITY
-    if (this.#reader.full) return this.#limits.bodyIdleMs || Number.POSITIVE_INFINITY
+    const { bodyIdleMs, expectMs } = this.#limits
+    if (this.#reader.full) return bodyIdleMs || Number.POSITIVE_INFINITY
     if (this.#awaitsContinue && !this.#headSent) {
-      const left = this.#since + this.#limits.expectMs - now
-      if (left > 0.5) return left
-      this.informational(100, [])
+      const left = timeLeft(this.#since, expectMs, now)
+      if (left === 0) this.informational(100, [])
+      else if (left !== Number.POSITIVE_INFINITY) return left
     }
-    if (this.#limits.bodyIdleMs === 0) return Number.POSITIVE_INFINITY
-    const left = this.#reader.readAt + this.#limits.bodyIdleMs - now
-    if (left > 0.5) return left
+    const left = timeLeft(this.#reader.readAt, bodyIdleMs, now)
+    if (left > 0) return left
     this.#refuse(new SallyportError('request-timeout'))
     return Number.POSITIVE_INFINITY
   }
 
   #checkWrite(now: number): number {
-    if (this.#limits.stalledMs === 0) return Number.POSITIVE_INFINITY
-    if (this.#writer.waiting === 0) return this.#limits.stalledMs
-    const left = this.#writer.progressAt + this.#limits.stalledMs - now
-    if (left > 0.5) return left
+    const { stalledMs } = this.#limits
+    if (this.#writer.waiting === 0) return stalledMs || Number.POSITIVE_INFINITY
+    const left = timeLeft(this.#writer.progressAt, stalledMs, now)
+    if (left > 0) return left
     cancelStream(this.#stream)
     return Number.POSITIVE_INFINITY
   }

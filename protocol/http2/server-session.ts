@@ -11,7 +11,7 @@ import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { noLogger } from '../log.ts'
 import { resetSocket } from '../reset-socket.ts'
 import { unreadRequest } from '../unread-request.ts'
-import { Watch } from '../watch.ts'
+import { due, timeLeft, Watch } from '../watch.ts'
 import { RateLimit } from './rate-limit.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { HEAD_BYTES, Http2ServerExchange, type SessionContext } from './server-exchange.ts'
@@ -19,9 +19,9 @@ import { SharedStrings } from './shared-strings.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
 
-/** How often the bytes of frames that carry nothing are looked at. */
 const MAX_STREAM_ID = 2 ** 31 - 1
-const CONTROL_MS = 2_000
+/** How often a session is looked at, at least: for what no event tells. */
+const LOOK_MS = 2_000
 /** A window update of 13 bytes, for the connection and the stream, per KB of ours. */
 const WINDOW_SHARE = 40
 
@@ -65,6 +65,8 @@ class Http2ServerSession implements ManagedConnection {
   #controlAt = performance.now()
   #pingAt = 0
   #pinging = false
+  /** When the session was first seen to be over. */
+  #leftAt: number | undefined
   #closed = false
 
   constructor(socket: Socket | TLSSocket, options: Http2ServerOptions) {
@@ -81,8 +83,9 @@ class Http2ServerSession implements ManagedConnection {
     this.#answers = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
     this.#watch = new Watch(now => this.#check(now))
     socket.setNoDelay(true)
-    // A caller that closes its half of the connection has no use for a session.
+    // A caller that closes its half of the connection has no use for a session, whatever still waits for it.
     socket.allowHalfOpen = false
+    socket.once('end', () => this.destroy())
     const session = performServerHandshake(socket, sessionOptions(this.#limits))
     this.#session = session
     session.on('stream', (stream, _headers, flags, raw: string[]) => this.#onStream(stream, flags, raw))
@@ -92,7 +95,7 @@ class Http2ServerSession implements ManagedConnection {
     session.on('remoteSettings', this.#onAnswered)
     session.setLocalWindowSize(this.#limits.http2SessionWindowBytes)
     options.connections?.add(this)
-    this.#watch.within(CONTROL_MS)
+    this.#watch.within(LOOK_MS)
   }
 
   #log(detail: string): void {
@@ -151,8 +154,8 @@ class Http2ServerSession implements ManagedConnection {
       this.#ended(stream, exchange.received)
     })
     const { bodyIdleMs, expectMs, http2PingMs } = this.#limits
-    this.#watch.within(Math.min(bodyIdleMs || Number.POSITIVE_INFINITY, http2PingMs || Number.POSITIVE_INFINITY))
-    if (expectsContinue(exchange.request)) this.#watch.within(expectMs)
+    this.#watch.within(Math.min(bodyIdleMs || LOOK_MS, http2PingMs || LOOK_MS))
+    if (expectsContinue(exchange.request)) this.#watch.within(expectMs || LOOK_MS)
   }
 
   #ended(stream: ServerHttp2Stream, received: number): void {
@@ -208,16 +211,27 @@ class Http2ServerSession implements ManagedConnection {
   }
 
   destroy(): void {
-    if (!this.#closed) this.#session.destroy()
+    if (this.#closed) return
+    this.#session.destroy()
+    if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
   }
 
   #check(now: number): number {
-    const control = this.#checkControl(now)
-    if (this.#exchanges.size === 0) return Math.min(control, this.#checkIdle(now))
-    let next = Math.min(control, this.#checkPing(now))
+    if (this.#session.destroyed) return this.#checkLeaving(now)
+    let next = Math.min(LOOK_MS, this.#checkControl(now))
+    if (this.#exchanges.size === 0) next = Math.min(next, this.#checkIdle(now))
+    else next = Math.min(next, this.#checkPing(now))
     for (const exchange of this.#exchanges) next = Math.min(next, exchange.check(now))
     return this.#closed ? Number.POSITIVE_INFINITY : next
   }
+
+  /** The session is over; its socket lives until the caller has taken what was said, which it may never. */
+  #checkLeaving(now: number): number {
+    this.#leftAt ??= now
+    return due(this.#leftAt, this.#limits.drainMs, now, this.#onLeft)
+  }
+
+  readonly #onLeft = (): void => resetSocket(this.#socket)
 
   /**
    * Window updates and their like are not shown to us, so they are seen by what remains: bytes that no exchange accounts
@@ -225,9 +239,9 @@ class Http2ServerSession implements ManagedConnection {
    */
   #checkControl(now: number): number {
     const limit = this.#limits.http2ControlBytes
-    if (limit === 0) return Number.POSITIVE_INFINITY
-    const left = this.#controlAt + CONTROL_MS - now
-    if (left > 0.5) return left
+    if (limit === 0) return LOOK_MS
+    const left = timeLeft(this.#controlAt, LOOK_MS, now)
+    if (left > 0) return left
     let accounted = this.#accounted + Math.floor(this.#socket.bytesWritten / WINDOW_SHARE)
     for (const exchange of this.#exchanges) accounted += exchange.received
     const surplus = Math.max(0, this.#socket.bytesRead - accounted)
@@ -235,17 +249,17 @@ class Http2ServerSession implements ManagedConnection {
     if (surplus - this.#surplus > allowed) this.#calm('too many frames that carry nothing')
     this.#surplus = surplus
     this.#controlAt = now
-    return CONTROL_MS
+    return LOOK_MS
   }
 
   #checkIdle(now: number): number {
-    if (this.#limits.keepAliveMs === 0) return Number.POSITIVE_INFINITY
-    const left = this.#idleSince + this.#limits.keepAliveMs - now
-    if (left > 0.5) return left
+    const { keepAliveMs } = this.#limits
+    const left = timeLeft(this.#idleSince, keepAliveMs, now)
+    if (left > 0) return left
     // A peer that opened streams and left them half said is gone after as long again.
-    if (left < -this.#limits.keepAliveMs) this.destroy()
+    if (now - this.#idleSince > 2 * keepAliveMs) this.destroy()
     else this.close()
-    return this.#limits.keepAliveMs
+    return keepAliveMs
   }
 
   /**
@@ -255,8 +269,8 @@ class Http2ServerSession implements ManagedConnection {
   #checkPing(now: number): number {
     const { http2PingMs, stalledMs } = this.#limits
     if (http2PingMs === 0) return Number.POSITIVE_INFINITY
-    const left = this.#pingAt + (this.#pinging ? stalledMs || Number.POSITIVE_INFINITY : http2PingMs) - now
-    if (left > 0.5) return left
+    const left = timeLeft(this.#pingAt, this.#pinging ? stalledMs : http2PingMs, now)
+    if (left > 0) return left
     if (this.#pinging) {
       this.#log('the caller does not answer pings')
       resetSocket(this.#socket)

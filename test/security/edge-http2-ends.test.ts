@@ -13,6 +13,7 @@ import {
   type RequestSink,
   type ResponseSink,
 } from '../../protocol/exchange.ts'
+import type { HttpLimits } from '../../protocol/limits.ts'
 import { type Listener, listen } from '../../protocol/listener.ts'
 import { call, ok, type RawPeer } from '../protocol/http1/raw.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
@@ -100,7 +101,7 @@ const LARGE = 200_000
 /** SETTINGS_INITIAL_WINDOW_SIZE: no byte of an answer's body may be sent. */
 const NO_WINDOW = Buffer.from([0, 4, 0, 0, 0, 0])
 
-async function start(onRequest: (one: Upstream) => void) {
+async function start(onRequest: (one: Upstream) => void, limits?: Partial<HttpLimits>) {
   const seen: Upstream[] = []
   const handler: Handler = (request, response) => {
     const one = new Upstream(request, response)
@@ -111,7 +112,7 @@ async function start(onRequest: (one: Upstream) => void) {
     }
     return one
   }
-  const listener = await listen({ port: 0, handler, limits: { bufferBytes: 16_384 } })
+  const listener = await listen({ port: 0, handler, limits: { bufferBytes: 16_384, ...limits } })
   open.push(() => listener.close({ graceMs: 0 }))
   return { listener, seen }
 }
@@ -136,6 +137,8 @@ async function canary(port: number): Promise<string> {
 interface State {
   readonly frames: Buffer[]
   readonly begin?: (one: Upstream) => void
+  /** The caller does not read its socket. */
+  readonly unread?: true
   /** Whether the exchange has come so far. */
   readonly reached: (scene: Scene) => boolean
   /** What we do next, beside the caller's end of it. */
@@ -249,6 +252,20 @@ const STATES: Record<string, State> = {
     reached: answered,
     act: fails,
   },
+  'in the midst of an answer that the socket does not take': {
+    frames: [
+      frame(TYPE.settings, 0, 0, Buffer.from([0, 4, 0x7f, 0xff, 0xff, 0xff])),
+      frame(TYPE.window, 0, 0, Buffer.from([0x70, 0, 0, 0])),
+      headers('GET', END_STREAM),
+    ],
+    unread: true,
+    begin: ({ response }) => {
+      response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      response.data(Buffer.alloc(32_000_000))
+    },
+    reached: begun,
+    act: rest,
+  },
   'before the trailers of an answer': {
     frames: [headers('GET', END_STREAM)],
     begin: one => {
@@ -310,10 +327,16 @@ describe.each(Object.keys(STATES))('H6, E16: %s', name => {
   const state = STATES[name]!
   test.each(Object.keys(EVENTS))('%s', async event => {
     for (const order of ORDERS) {
-      const { listener, seen } = await start(one => state.begin?.(one))
+      // Our last word cannot leave either: it is the pings that end such a session.
+      const mute = state.unread && event === 'a connection error'
+      const { listener, seen } = await start(
+        one => state.begin?.(one),
+        mute ? { http2PingMs: 100, stalledMs: 100 } : {},
+      )
       const { port } = listener.address
       const peer = await call(port)
       const hello = [PREFACE, frame(TYPE.settings, 0, 0, NO_WINDOW), frame(TYPE.settings, 1, 0)]
+      if (state.unread) peer.socket.pause()
       peer.send(Buffer.concat([...hello, ...state.frames]))
       const scene = () => ({ peer, listener, upstream: seen[0]! })
       await vi.waitFor(() => expect(state.reached(scene())).toBe(true), { timeout: 10_000, interval: 2 })
