@@ -6,7 +6,7 @@ import { readBounded } from './read-bounded.ts'
 
 const COOL_DOWN_MS = 1000
 
-/** Reads the set once, and throws if that fails; then keeps it fresh. */
+/** `now`: of a clock that never goes back. Reads the set once, and throws if that fails; then keeps it fresh. */
 export async function fileKeys(file: string, logger: Logger, now: () => number): Promise<KeySource> {
   const source = new FileKeys(file, logger, now)
   await source.start()
@@ -21,7 +21,7 @@ class FileKeys implements KeySource {
   #text = ''
   #watch: FilesWatch | undefined
   #reading: Promise<boolean> | undefined
-  #readAt = 0
+  #readAt = Number.NEGATIVE_INFINITY
 
   constructor(file: string, logger: Logger, now: () => number) {
     this.#file = file

@@ -8,10 +8,10 @@ export interface KeySource {
   /** The last good set; undefined until the first could be read. */
   readonly current: KeySet | undefined
   /**
-   * Called when no key fits a token. Resolves to true when a set newer than the one just tried is there. Floods cost
-   * nothing: one reading at a time, none within the cool-down.
+   * Called when no key fits a token, or none verifies it. Resolves to true when the set has just been read again. Floods
+   * cost nothing: one reading at a time, none within the cool-down.
    */
-  refresh(kid: string | undefined): Promise<boolean>
+  refresh(): Promise<boolean>
   close(): void
 }
 

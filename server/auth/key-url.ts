@@ -9,13 +9,13 @@ export interface UrlKeysOptions {
   readonly url: string
   /** Certificates that are trusted besides the system's, for this URL alone. */
   readonly ca?: string | string[] | undefined
-  /** No fetch for an unknown key within this time after the last one. Default 30,000. */
+  /** No fetch for an unknown key, or a signature that none verifies, within this time after the last one. Default 30,000. */
   readonly coolDownMs?: number | undefined
-  /** A set is fetched anew after this time. Default 600,000; 0: only for an unknown key. */
+  /** A set is fetched anew after this time. Default 600,000; 0: only when a token asks for it. */
   readonly refreshMs?: number | undefined
 }
 
-/** Fetches the set once and goes on without one if that fails: until it succeeds, every handshake is answered 503. */
+/** `now`: of a clock that never goes back. Fetches the set once and goes on without one if that fails: until it succeeds, every handshake is answered 503. */
 export async function urlKeys(options: UrlKeysOptions, logger: Logger, now: () => number): Promise<KeySource> {
   if (new URL(options.url).protocol !== 'https:') throw new TypeError('auth.jwks.url must be an https URL')
   const source = new UrlKeys(options, logger, now)
@@ -32,7 +32,7 @@ class UrlKeys implements KeySource {
   readonly #now: () => number
   readonly #download: Download
   #fetching: Promise<boolean> | undefined
-  #fetchedAt = 0
+  #fetchedAt = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
   #closed = false
 

@@ -2,7 +2,7 @@
 import { compactVerify, errors } from 'jose'
 import { type ClaimRules, type Identity, readClaims } from './claims.ts'
 import { parseUniqueObject } from './json.ts'
-import type { KeySource } from './key-source.ts'
+import type { KeySet, KeySource } from './key-source.ts'
 import { KeysUnavailable, TokenRefused } from './refusal.ts'
 
 export const MAX_TOKEN_BYTES = 8192
@@ -40,13 +40,13 @@ export class Verifier {
 
   /** The identity that `token` names. Throws {@link TokenRefused}, or {@link KeysUnavailable} before any key set. */
   async verify(token: string): Promise<Identity> {
-    const kid = this.#checkForm(token)
-    const payload = await this.#verifySignature(token, kid)
+    this.#checkForm(token)
+    const payload = await this.#verifySignature(token)
     return readClaims(payload, this.#options, this.#options.now())
   }
 
-  /** Refuses what needs no key, and returns the key id that the header names. */
-  #checkForm(token: string): string | undefined {
+  /** Refuses what needs no key. */
+  #checkForm(token: string): void {
     if (token.length > MAX_TOKEN_BYTES) throw new TokenRefused('length', 'the token is over 8 KiB')
     const parts = token.split('.')
     if (parts.length !== 3 || !parts.every(isCanonicalBase64Url)) {
@@ -63,31 +63,34 @@ export class Verifier {
     if (header.kid !== undefined && (typeof header.kid !== 'string' || header.kid.length > 256)) {
       throw new TokenRefused('header', 'kid is not a short string')
     }
-    return header.kid
   }
 
-  async #verifySignature(token: string, kid: string | undefined): Promise<Record<string, unknown>> {
+  /** A key that has no id is not missed, its signature is: whatever a fresh set may mend is tried once more with it. */
+  async #verifySignature(token: string): Promise<Record<string, unknown>> {
     const { keys } = this.#options
-    let verified = await this.#tryKeys(token)
-    if (verified === undefined && (await keys.refresh(kid))) verified = await this.#tryKeys(token)
-    if (verified === undefined) {
-      if (keys.current === undefined) throw new KeysUnavailable('no key set could be read yet')
-      throw new TokenRefused('key', 'no key of the set fits the token')
+    const tried = keys.current
+    let verified = await this.#tryKeys(token, tried)
+    if (verified instanceof TokenRefused && (keys.current !== tried || (await keys.refresh()))) {
+      verified = await this.#tryKeys(token, keys.current)
     }
+    if (keys.current === undefined) throw new KeysUnavailable('no key set could be read yet')
+    if (verified instanceof TokenRefused) throw verified
     const payload = parseUniqueObject(new TextDecoder().decode(verified))
     if (payload === undefined) throw new TokenRefused('form', 'the payload is no JSON object with unique members')
     return payload
   }
 
-  /** Payload, or undefined when the set has no key for this token. */
-  async #tryKeys(token: string): Promise<Uint8Array | undefined> {
-    const { current } = this.#options.keys
-    if (current === undefined) return undefined
+  /** Payload, or why no key of this set gives it; throws what no other set would mend. */
+  async #tryKeys(token: string, set: KeySet | undefined): Promise<Uint8Array | TokenRefused> {
+    if (set === undefined) return noKey()
     const options = { algorithms: this.#algorithms }
     try {
-      return (await compactVerify(token, current, options)).payload
+      return (await compactVerify(token, set, options)).payload
     } catch (error) {
-      if (error instanceof errors.JWKSNoMatchingKey) return undefined
+      if (error instanceof errors.JWKSNoMatchingKey) return noKey()
+      if (error instanceof errors.JWSSignatureVerificationFailed) {
+        return new TokenRefused('signature', 'the signature is wrong', { cause: error })
+      }
       if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw refusalOf(error)
       let tried = 0
       for await (const key of error) {
@@ -98,15 +101,14 @@ export class Verifier {
         )
         if (payload !== undefined) return payload
       }
-      throw new TokenRefused('signature', 'no key that fits verifies the signature')
+      return new TokenRefused('signature', 'no key that fits verifies the signature')
     }
   }
 }
 
+const noKey = () => new TokenRefused('key', 'no key of the set fits the token')
+
 function refusalOf(error: unknown): TokenRefused {
-  if (error instanceof errors.JWSSignatureVerificationFailed) {
-    return new TokenRefused('signature', 'the signature is wrong', { cause: error })
-  }
   if (error instanceof errors.JOSEAlgNotAllowed || error instanceof errors.JOSENotSupported) {
     return new TokenRefused('algorithm', 'the algorithm does not fit', { cause: error })
   }

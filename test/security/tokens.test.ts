@@ -256,6 +256,51 @@ describe('J2, J3 key sets from a URL', () => {
     expect(await check(verifier(keys).verify(await sign(fresh, 'ES256')))).toBe('accepted')
   })
 
+  describe('J9 keys rotate within the cool-down', () => {
+    const set = (...keys: object[]) => ({ status: 200, body: JSON.stringify({ keys }) })
+    const bare = ({ jwk: { kid: _, ...jwk } }: Pair) => jwk
+
+    test.each<[string, boolean, boolean]>([
+      ['neither keys nor tokens have an id', false, false],
+      ['keys have an id, tokens none', true, false],
+      ['the new key has the id of the old one', true, true],
+    ])('%s', async (_name, keyHas, tokenHas) => {
+      let now = 0
+      const [old, fresh, forged] = [await pair('ES256'), await pair('ES256'), await pair('ES256')]
+      const show = keyHas ? ({ jwk }: Pair) => jwk : bare
+      const header = tokenHas ? {} : { kid: undefined }
+      reply = () => set(show(old))
+      const one = verifier(await open(() => now))
+      expect(await check(one.verify(await sign(old, 'ES256', CLAIMS, header)))).toBe('accepted')
+      reply = () => set(show(fresh))
+      now = 30_000
+      // Several at once wait for the one fetch.
+      const all = await Promise.all(
+        [1, 2, 3].map(async () => check(one.verify(await sign(fresh, 'ES256', CLAIMS, header)))),
+      )
+      expect(all).toEqual(['accepted', 'accepted', 'accepted'])
+      expect(requests).toBe(2)
+      // Forged ones make one fetch a cool-down.
+      const flood = () =>
+        Promise.all([...Array(50)].map(async () => check(one.verify(await sign(forged, 'ES256', CLAIMS, header)))))
+      expect(new Set(await flood())).toEqual(new Set(['signature']))
+      expect(requests).toBe(2)
+      now = 60_000
+      await flood()
+      expect(requests).toBe(3)
+    })
+
+    test('a second key without an id beside the first', async () => {
+      let now = 0
+      const [old, other, fresh] = [await pair('ES256'), await pair('ES256'), await pair('ES256')]
+      reply = () => set(bare(old), bare(other))
+      const one = verifier(await open(() => now))
+      reply = () => set(bare(old), bare(fresh))
+      now = 30_000
+      expect(await check(one.verify(await sign(fresh, 'ES256', CLAIMS, { kid: undefined })))).toBe('accepted')
+    })
+  })
+
   test('a live tunnel outlives the key server, and new clients are told to come again', async () => {
     const made = await makeWorld()
     reply = () => ({ status: 200, body: JSON.stringify(made.keys.jwks) })
