@@ -12,6 +12,7 @@ export interface Mutation {
 const HTTP1 = ['test/security/edge-http1.test.ts']
 const HTTP2 = ['test/security/edge-translation.test.ts', 'test/security/edge-http2.test.ts']
 const CONTROL = ['test/security/control.test.ts']
+const DOORS = ['test/security/doors.test.ts']
 const CERTIFICATES = ['test/security/certificates.test.ts']
 const TOKENS = ['test/security/tokens.test.ts']
 const YAMUX = ['test/security/yamux.test.ts']
@@ -326,7 +327,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'queue of one address (handshakesWaitingPerAddress)',
-    edits: [['server/control/admission.ts', 'if (full || count >= this.#options.maxPerAddress) {', 'if (full) {']],
+    edits: [['server/control/admission.ts', 'options.maxWaiting, options.maxPerAddress', 'options.maxWaiting']],
     tests: ['test/server/admission.test.ts'],
   },
   {
@@ -347,13 +348,22 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'handshakes under way (handshakesUnderWay)',
-    edits: [
-      [
-        'server/control/intake.ts',
-        'if (this.#pending.size < this.#options.limits.handshakesUnderWay) return',
-        'return',
-      ],
-    ],
+    edits: [['server/control/intake.ts', 'this.#underWay.makeRoom(address)', '']],
+    tests: CONTROL,
+  },
+  {
+    defence: 'a door is shared by network',
+    edits: [['protocol/places.ts', 'idlest(greediest) ?? newest', 'undefined']],
+    tests: DOORS,
+  },
+  {
+    defence: 'an IPv6 /64 is one network',
+    edits: [['protocol/address.ts', "Buffer.from(bytes.subarray(0, 8)).toString('hex')", 'address']],
+    tests: [...DOORS, 'test/protocol/places.test.ts'],
+  },
+  {
+    defence: 'a deadline of a session that leaves only comes nearer',
+    edits: [['server/control/departure.ts', 'if (endsAt >= this.#endsAt) return', '']],
     tests: CONTROL,
   },
   {
@@ -430,8 +440,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'server/auth/claims.ts',
-        "if (expiresAt === undefined) throw new TokenRefused('exp', 'the token has no exp')",
-        'if (expiresAt === undefined) return {} as never',
+        "if (exp === undefined) throw new TokenRefused('exp', 'the token has no exp')",
+        'if (exp === undefined) return {} as never',
       ],
     ],
     tests: TOKENS,
@@ -745,6 +755,16 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'token of the admin listener',
     edits: [['admin/listener.ts', 'if (!authorized) return NEEDS_TOKEN', '']],
+    tests: ADMIN,
+  },
+  {
+    defence: 'a runtime file of another user is not believed',
+    edits: [['admin/runtime-file.ts', 'return own === undefined || uid === own || uid === 0', 'return true']],
+    tests: ADMIN,
+  },
+  {
+    defence: 'what is no token is not sent to an admin listener',
+    edits: [['cli/admin-client.ts', '/^[!-~]{1,8192}$/.test(token)', 'true']],
     tests: ADMIN,
   },
   {
