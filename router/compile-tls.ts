@@ -17,10 +17,11 @@ export function compileTls(route: Route, warnings: string[], report: Report): Tl
     ca: tls?.ca === undefined ? undefined : readCa(tls.ca, report),
     serverName: tls?.serverName,
     insecure: tls?.insecure ?? false,
+    http2: tls?.http2 ?? false,
   })
 }
 
-/** An identity whose key differs whenever anything in it does. */
+/** An identity whose key differs whenever what is checked does. */
 export function tlsIdentity(parts: Omit<TlsIdentity, 'key'>): TlsIdentity {
   const text = JSON.stringify([parts.ca, parts.serverName, parts.insecure])
   return { key: createHash('sha256').update(text).digest('base64url'), ...parts }

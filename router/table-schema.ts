@@ -53,6 +53,7 @@ const route = z.strictObject({
       ca: z.string().optional(),
       serverName: z.string().optional(),
       insecure: z.boolean().optional(),
+      http2: z.boolean().optional(),
     })
     .optional(),
   trustErrors: z.boolean().optional(),

@@ -83,6 +83,10 @@ export interface RouteTls {
   serverName?: string | undefined
   /** Takes any certificate, and warns at start. */
   insecure?: boolean | undefined
+  /**
+   * Offers HTTP/2 beside HTTP/1.1 (ALPN), for gRPC; the target chooses. WebSockets stay on HTTP/1.1. Default false.
+   */
+  http2?: boolean | undefined
 }
 
 export interface RouteRetries {

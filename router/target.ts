@@ -18,6 +18,8 @@ export interface Target {
   readonly dialHost: string
   readonly dialPort: number
   readonly tls: TlsIdentity | undefined
+  /** The same without HTTP/2, where it may be negotiated: for WebSockets, which few servers take over it (RFC 8441). */
+  readonly http1: Target | undefined
 }
 
 /** What an `https:` target's certificate is checked against. */
@@ -28,6 +30,8 @@ export interface TlsIdentity {
   /** Undefined: the target's host. */
   readonly serverName: string | undefined
   readonly insecure: boolean
+  /** Offers HTTP/2 beside HTTP/1.1 (ALPN). */
+  readonly http2: boolean
 }
 
 /** A target with `{name}` in its host. `parts` alternates text and names: `text, name, text, ...`. */
@@ -126,8 +130,9 @@ export function makeTarget(
   const colon = address?.lastIndexOf(':') ?? -1
   const dialHost = address === undefined ? host : address.slice(0, colon).replace(/^\[|\]$/g, '')
   const dialPort = address === undefined ? port : Number(address.slice(colon + 1))
+  const negotiates = tls?.http2 === true
   return {
-    key: `${protocol}|${host}|${port}|${dialHost}|${dialPort}|${tls?.key ?? ''}`,
+    key: `${protocol}|${host}|${port}|${dialHost}|${dialPort}|${tls?.key ?? ''}|${negotiates ? 'h2' : ''}`,
     protocol,
     host,
     port,
@@ -135,7 +140,13 @@ export function makeTarget(
     dialHost,
     dialPort,
     tls,
+    http1: negotiates ? makeTarget(protocol, host, port, resolve, { ...tls, http2: false }) : undefined,
   }
+}
+
+/** Whether requests to it may leave over HTTP/2. */
+export function maySpeakHttp2(target: Target): boolean {
+  return target.protocol === 'h2c' || target.http1 !== undefined
 }
 
 const RESOLVE_ADDRESS = /^(\[[0-9A-Fa-f:.]+\]|[0-9.]+):([0-9]{1,5})$/

@@ -2,7 +2,7 @@
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { hasHeader } from '../../protocol/headers.ts'
 import type { CompiledRoute, CompiledTable } from '../compiled.ts'
-import type { Target } from '../target.ts'
+import { maySpeakHttp2, type Target } from '../target.ts'
 import type { UpstreamRequest } from '../upstream/types.ts'
 import type { Upstreams } from '../upstream/upstreams.ts'
 import { decide } from './decide.ts'
@@ -29,7 +29,7 @@ function upstreamRequest(request: HttpRequest, route: CompiledRoute, target: Tar
     method: request.method,
     authority: route.keepHost ? request.authority : target.authority,
     path,
-    headers: upstreamHeaders(request, route.requestRules, target.protocol === 'h2c'),
+    headers: upstreamHeaders(request, route.requestRules, maySpeakHttp2(target)),
     bodyBytes: request.bodyBytes,
     upgrade: request.upgrade,
     idempotent: route.idempotencyKey && hasHeader(request.headers, 'idempotency-key'),

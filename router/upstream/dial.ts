@@ -74,7 +74,7 @@ function openTls(target: Target, contexts: SecureContexts): Socket {
     servername: isIP(name) === 0 ? name : '',
     rejectUnauthorized: !identity.insecure,
     checkServerIdentity: (_, certificate) => checkServerIdentity(name, certificate),
-    ALPNProtocols: ['http/1.1'],
+    ALPNProtocols: identity.http2 ? ['h2', 'http/1.1'] : ['http/1.1'],
   }
   const socket = connectTls(options)
   socket.setNoDelay(true)

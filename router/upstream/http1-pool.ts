@@ -71,7 +71,7 @@ export class Http1Pool implements Pool {
       if (socket === undefined) {
         this.#budget.used--
         done(error, undefined)
-      } else done(undefined, this.#adopt(socket))
+      } else done(undefined, this.adopt(socket))
     })
     return () => {
       this.#dialling--
@@ -80,7 +80,8 @@ export class Http1Pool implements Pool {
     }
   }
 
-  #adopt(socket: Socket): PooledConnection {
+  /** A connection that stands in the budget already. */
+  adopt(socket: Socket): Connection {
     this.#open++
     return new PooledConnection(socket, this.#reader, this.#heads, this.#onIdle, this.#onClose)
   }

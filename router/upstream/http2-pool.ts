@@ -1,6 +1,7 @@
-/** HTTP/2 sessions to one `h2c:` target: each carries many exchanges; another is opened when all are full. */
+/** HTTP/2 sessions to one target: each carries many exchanges; another is opened when all are full. */
 
 import type { Socket } from 'node:net'
+import type { TLSSocket } from 'node:tls'
 import { performance } from 'node:perf_hooks'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
@@ -8,25 +9,37 @@ import { Http2ClientSession } from '../../protocol/http2/client-session.ts'
 import { INNER_LIMITS } from '../../protocol/limits.ts'
 import type { Target } from '../target.ts'
 import { dial, type SecureContexts } from './dial.ts'
+import type { Http1Pool } from './http1-pool.ts'
 import type { Connection, ConnectionBudget, Opened, Pool } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
+
+/** One who waits for a session, and how it gives up what it waits for instead. */
+interface Waiter {
+  readonly connectMs: number
+  readonly done: Opened
+  elsewhere: (() => void) | undefined
+  gone: boolean
+}
 
 export class Http2Pool implements Pool {
   readonly #target: Target
   readonly #contexts: SecureContexts
   readonly #budget: ConnectionBudget
   readonly #idleMs: number
+  /** Takes the connection where its target chooses HTTP/1.1. */
+  readonly #http1: Http1Pool | undefined
   readonly #sessions = new Set<PooledSession>()
   /** Who waits for the one session that is being opened. */
-  readonly #waiting = new Set<Opened>()
+  readonly #waiting = new Set<Waiter>()
   #giveUpDial: (() => void) | undefined
   #closed = false
 
-  constructor(target: Target, contexts: SecureContexts, budget: ConnectionBudget, idleMs: number) {
+  constructor(target: Target, contexts: SecureContexts, budget: ConnectionBudget, idleMs: number, http1?: Http1Pool) {
     this.#target = target
     this.#contexts = contexts
     this.#budget = budget
     this.#idleMs = idleMs
+    this.#http1 = http1
   }
 
   get size(): number {
@@ -55,11 +68,13 @@ export class Http2Pool implements Pool {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return () => {}
     }
-    this.#waiting.add(done)
+    const waiter: Waiter = { connectMs, done, elsewhere: undefined, gone: false }
+    this.#waiting.add(waiter)
     if (this.#giveUpDial === undefined) this.#dial(connectMs)
     return () => {
-      this.#waiting.delete(done)
-      if (this.#waiting.size === 0) this.#giveUp()
+      waiter.gone = true
+      waiter.elsewhere?.()
+      if (this.#waiting.delete(waiter) && this.#waiting.size === 0) this.#giveUp()
     }
   }
 
@@ -71,16 +86,19 @@ export class Http2Pool implements Pool {
       this.#waiting.clear()
       if (socket === undefined) {
         this.#budget.used--
-        for (const done of waiting) done(error, undefined)
-      } else this.#share(this.#adopt(socket), waiting, connectMs)
+        for (const { done } of waiting) done(error, undefined)
+      } else if (this.#http1 !== undefined && (socket as TLSSocket).alpnProtocol !== 'h2') {
+        handOver(this.#http1, socket, waiting)
+      } else this.#share(this.#adopt(socket), waiting)
     })
   }
 
   /** Those for whom the new session has no room open another. */
-  #share(session: PooledSession, waiting: readonly Opened[], connectMs: number): void {
-    for (const done of waiting) {
-      if (session.wire.available) done(undefined, session)
-      else this.open(connectMs, done)
+  #share(session: PooledSession, waiting: readonly Waiter[]): void {
+    for (const waiter of waiting) {
+      if (waiter.gone) continue
+      if (session.wire.available) waiter.done(undefined, session)
+      else waiter.elsewhere = this.open(waiter.connectMs, waiter.done)
     }
   }
 
@@ -92,7 +110,8 @@ export class Http2Pool implements Pool {
   }
 
   #adopt(socket: Socket): PooledSession {
-    const session = new PooledSession(socket, performance.now() + this.#idleMs, this.#onIdle, this.#onClose)
+    const scheme = this.#target.protocol === 'https' ? 'https' : 'http'
+    const session = new PooledSession(socket, scheme, performance.now() + this.#idleMs, this.#onIdle, this.#onClose)
     this.#sessions.add(session)
     return session
   }
@@ -117,6 +136,15 @@ export class Http2Pool implements Pool {
   }
 }
 
+/** The target speaks HTTP/1.1: one of them gets the connection, each other one of its own. */
+function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]): void {
+  const connection = http1.adopt(socket)
+  for (const [i, waiter] of waiting.entries()) {
+    if (i === 0) waiter.done(undefined, connection)
+    else if (!waiter.gone) waiter.elsewhere = http1.open(waiter.connectMs, waiter.done)
+  }
+}
+
 class PooledSession implements Connection {
   /** Exchanges share the session: each tells for itself whether it was answered. */
   readonly responseStarted = false
@@ -125,6 +153,7 @@ class PooledSession implements Connection {
 
   constructor(
     socket: Socket,
+    scheme: 'http' | 'https',
     idleUntil: number,
     onIdle: (session: PooledSession) => void,
     onClose: (session: PooledSession) => void,
@@ -132,6 +161,7 @@ class PooledSession implements Connection {
     this.idleUntil = idleUntil
     this.wire = new Http2ClientSession(socket, {
       limits: INNER_LIMITS,
+      scheme,
       onIdle: () => onIdle(this),
       onClose: () => onClose(this),
     })

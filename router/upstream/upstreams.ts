@@ -8,6 +8,7 @@ import { SecureContexts } from './dial.ts'
 import { UpstreamExchange } from './exchange.ts'
 import { Http1Pool } from './http1-pool.ts'
 import { Http2Pool } from './http2-pool.ts'
+import { NegotiatedPool } from './negotiated-pool.ts'
 import { ConnectionBudget, type Pool } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
@@ -56,9 +57,10 @@ class PooledUpstreams implements Upstreams {
   }
 
   forward(target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink): RequestSink {
+    const wanted = request.upgrade ? (target.http1 ?? target) : target
     const pool = this.#closed
       ? refusing('the router is closed')
-      : (this.#pools.get(target.key) ?? this.#addPool(target))
+      : (this.#pools.get(wanted.key) ?? this.#addPool(wanted))
     const exchange = new UpstreamExchange(pool, request, options, response)
     exchange.start()
     return exchange
@@ -67,13 +69,17 @@ class PooledUpstreams implements Upstreams {
   #addPool(target: Target): Pool {
     if (this.#pools.size >= MAX_TARGETS) this.#sweep()
     if (this.#pools.size >= MAX_TARGETS) return refusing(`${MAX_TARGETS} targets are in use`)
-    const pool =
-      target.protocol === 'h2c'
-        ? new Http2Pool(target, this.#contexts, this.#budget, this.#idleMs)
-        : new Http1Pool(target, this.#contexts, this.#budget, this.#idleMs, this.#reader)
+    const pool = this.#makePool(target)
     this.#pools.set(target.key, pool)
     this.#sweeper ??= setInterval(this.#sweep, SWEEP_MS).unref()
     return pool
+  }
+
+  #makePool(target: Target): Pool {
+    const shared = [this.#contexts, this.#budget, this.#idleMs] as const
+    if (target.protocol === 'h2c') return new Http2Pool(target, ...shared)
+    const http1 = new Http1Pool(target.http1 ?? target, ...shared, this.#reader)
+    return target.http1 === undefined ? http1 : new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1))
   }
 
   readonly #sweep = (): void => {

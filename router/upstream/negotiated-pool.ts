@@ -1,0 +1,42 @@
+/** Connections to one `https:` target that chooses between HTTP/2 and HTTP/1.1 as each of them opens (ALPN). */
+import type { Http1Pool } from './http1-pool.ts'
+import type { Http2Pool } from './http2-pool.ts'
+import type { Connection, Opened, Pool } from './pool.ts'
+
+export class NegotiatedPool implements Pool {
+  readonly #http1: Http1Pool
+  readonly #http2: Http2Pool
+
+  /** `http2` hands over to `http1` what its target wants to be HTTP/1.1. */
+  constructor(http1: Http1Pool, http2: Http2Pool) {
+    this.#http1 = http1
+    this.#http2 = http2
+  }
+
+  get size(): number {
+    return this.#http1.size + this.#http2.size
+  }
+
+  get idle(): number {
+    return this.#http1.idle + this.#http2.idle
+  }
+
+  take(): Connection | undefined {
+    return this.#http2.take() ?? this.#http1.take()
+  }
+
+  /** What a target chose holds as long as it has connections: over HTTP/1.1 nobody waits for another's. */
+  open(connectMs: number, done: Opened): () => void {
+    return this.#http1.size > 0 ? this.#http1.open(connectMs, done) : this.#http2.open(connectMs, done)
+  }
+
+  sweep(now: number): boolean {
+    const left = [this.#http1.sweep(now), this.#http2.sweep(now)]
+    return !left.includes(false)
+  }
+
+  close(): void {
+    this.#http1.close()
+    this.#http2.close()
+  }
+}

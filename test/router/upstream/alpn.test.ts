@@ -1,0 +1,156 @@
+/** `https:` targets that may choose HTTP/2 (ALPN). */
+import { once } from 'node:events'
+import { createSecureServer, type Http2SecureServer } from 'node:http2'
+import { createServer as createHttps, type Server as HttpsServer } from 'node:https'
+import { type AddressInfo, connect, type Socket } from 'node:net'
+import * as grpc from '@grpc/grpc-js'
+import { afterEach, beforeAll, expect, it } from 'vitest'
+import { WebSocketServer } from 'ws'
+import { type Route, type RouterService, serveRouter } from '../../../router/index.ts'
+import { makeSecrets, type Secrets } from '../../support/secrets.ts'
+import { get } from '../support.ts'
+
+let secrets: Secrets
+beforeAll(async () => {
+  secrets = await makeSecrets()
+})
+const stops: (() => Promise<unknown> | unknown)[] = []
+afterEach(async () => {
+  for (const stop of stops.splice(0).reverse()) await stop()
+})
+
+interface Up {
+  target: string
+  connections: () => number
+}
+
+async function up(server: Http2SecureServer | HttpsServer): Promise<Up> {
+  const sockets: Socket[] = []
+  server.on('secureConnection', (socket: Socket) => {
+    sockets.push(socket)
+    socket.on('error', () => {})
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  stops.push(() => {
+    server.close()
+    for (const socket of sockets) socket.destroy()
+  })
+  return {
+    target: `https://localhost:${(server.address() as AddressInfo).port}`,
+    connections: () => sockets.length,
+  }
+}
+
+/** Tells which protocol and scheme it was asked by. */
+function both(): Http2SecureServer {
+  return createSecureServer({ ...secrets.server, allowHTTP1: true }, (request, response) => {
+    const scheme = (request.headers[':scheme'] as string | undefined) ?? ''
+    response.end(`over ${request.httpVersion} ${scheme} te=${request.headers.te ?? ''}`)
+  })
+}
+
+async function route(target: string, tls: Route['tls'] = {}): Promise<RouterService> {
+  const routes = [{ name: 'all', match: {}, target, tls: { ca: secrets.ca, ...tls } }]
+  const service = await serveRouter({ port: 0, routes: { routes } })
+  stops.push(() => service.close({ graceMs: 0 }))
+  return service
+}
+
+it('HTTP/2 where the route offers it and the target takes it, over one connection', async () => {
+  const { target, connections } = await up(both())
+  const service = await route(target, { http2: true })
+  const answers = await Promise.all(Array.from({ length: 20 }, () => get(service.address.port, '/')))
+  for (const answer of answers) expect(answer).toMatch(/over 2\.0 https te=/)
+  expect(connections()).toBe(1)
+  expect(service.stats().upstreams).toMatchObject({ connections: 1, idle: 1 })
+})
+
+it('HTTP/1.1 where the route does not', async () => {
+  const { target } = await up(both())
+  const service = await route(target)
+  expect(await get(service.address.port, '/', 'te: trailers')).toMatch(/over 1\.1 {2}te=$/)
+})
+
+it('HTTP/1.1 where the target does not: many at once get a connection each', async () => {
+  const waiting: (() => void)[] = []
+  const server = createHttps(secrets.server, (request, response) => {
+    waiting.push(() => response.end(`over ${request.httpVersion}`))
+    if (waiting.length >= 10) for (const answer of waiting) answer()
+  })
+  const { target, connections } = await up(server)
+  const service = await route(target, { http2: true })
+  const answers = await Promise.all(Array.from({ length: 10 }, () => get(service.address.port, '/')))
+  for (const answer of answers) expect(answer).toMatch(/over 1\.1/)
+  expect(connections()).toBe(10)
+  expect(await get(service.address.port, '/')).toMatch(/over 1\.1/)
+  expect(connections()).toBe(10)
+  expect(service.stats().upstreams).toMatchObject({ connections: 10, idle: 10 })
+})
+
+it('a WebSocket takes HTTP/1.1', async () => {
+  const server = both()
+  const webSockets = new WebSocketServer({ noServer: true })
+  server.on('upgrade', (request, socket, head) =>
+    webSockets.handleUpgrade(request, socket, head, each => each.send(`over ${request.httpVersion}`)),
+  )
+  const { target } = await up(server)
+  const service = await route(target, { http2: true })
+  const socket = connect(service.address.port, '127.0.0.1')
+  stops.push(() => socket.destroy())
+  const fields = 'sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n'
+  socket.write(`GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n${fields}\r\n`)
+  let text = ''
+  socket.on('data', chunk => {
+    text += chunk.toString('latin1')
+  })
+  while (!text.includes('over 1.1')) await once(socket, 'data')
+  expect(text).toMatch(/^HTTP\/1\.1 101 /)
+})
+
+it('the certificate is checked, and connections are not shared with a route that checks otherwise', async () => {
+  const { target, connections } = await up(both())
+  const other = await makeSecrets()
+  const named = (name: string, tls: Route['tls']): Route => ({ name, match: { path: `/${name}` }, target, tls })
+  const routes = [
+    named('good', { ca: secrets.ca, http2: true }),
+    named('stranger', { ca: other.ca, http2: true }),
+    named('insecure', { insecure: true, http2: true }),
+    named('old', { ca: secrets.ca }),
+  ]
+  const service = await serveRouter({ port: 0, routes: { routes } })
+  stops.push(() => service.close({ graceMs: 0 }))
+  const ask = (path: string) => get(service.address.port, path)
+  expect(await ask('/good')).toMatch(/over 2\.0/)
+  expect(await ask('/stranger')).toMatch(/502[\s\S]*sallyport-error: upstream-tls/)
+  const before = connections()
+  expect(await ask('/insecure')).toMatch(/over 2\.0/)
+  expect(await ask('/old')).toMatch(/over 1\.1/)
+  expect(connections()).toBe(before + 2)
+})
+
+it('gRPC over TLS, trailers included', async () => {
+  const server = new grpc.Server()
+  const same = (value: Buffer) => value
+  const shape = { requestSerialize: same, requestDeserialize: same, responseSerialize: same, responseDeserialize: same }
+  const unary = { path: '/test.Echo/Unary', requestStream: false, responseStream: false, ...shape } as const
+  server.addService(
+    { unary },
+    { unary: (call: { request: Buffer }, done: grpc.sendUnaryData<Buffer>) => done(null, call.request) },
+  )
+  const pair = { cert_chain: Buffer.from(secrets.server.cert), private_key: Buffer.from(secrets.server.key) }
+  const port = await new Promise<number>((resolve, reject) => {
+    const credentials = grpc.ServerCredentials.createSsl(null, [pair])
+    server.bindAsync('127.0.0.1:0', credentials, (error, bound) => (error === null ? resolve(bound) : reject(error)))
+  })
+  stops.push(() => server.forceShutdown())
+  const service = await route(`https://localhost:${port}`, { http2: true })
+  const client = new grpc.Client(`127.0.0.1:${service.address.port}`, grpc.credentials.createInsecure())
+  stops.push(() => client.close())
+  const answer = await new Promise((resolve, reject) => {
+    client.makeUnaryRequest(unary.path, same, same, Buffer.from('hello'), (error, value) =>
+      error === null ? resolve(String(value)) : reject(error),
+    )
+  })
+  expect(answer).toBe('hello')
+})
