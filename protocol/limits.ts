@@ -14,17 +14,25 @@ export interface HttpLimits {
   stalledMs: number
   /** A downstream connection without a request. */
   keepAliveMs: number
-  /** What is read and thrown away behind an early answer, before the connection is closed. */
+  /** What is read and thrown away behind an early answer, before our half of the connection is closed. */
   drainBytes: number
-  /** The same, and the caller's time to close a connection that we have closed; behind what it still reads of the answer. */
+  /**
+   * The same; and from then on a caller that sends nothing for so long is not waited for. Behind what it still reads of the
+   * answer.
+   */
   drainMs: number
+  /** A caller that goes on sending after our half was closed has so long in all: a reset could cost it the answer. */
+  lingerMs: number
   /** Bytes of one body that may wait for their receiver before we stop reading. */
   bufferBytes: number
   /** Informational responses of one exchange. */
   informational: number
   /** A caller that sent `Expect: 100-continue` is told to go on after this time at the latest. */
   expectMs: number
-  /** For so long an exchange goes on without a byte after its caller closed its half of the connection. */
+  /**
+   * For so long an answer that has begun may say nothing after its caller closed its half of the connection. Before the
+   * answer begins, the caller is asked whether it is there (from 1 s on, as often as it takes), and waited for.
+   */
   halfCloseMs: number
   /** Concurrent HTTP/2 streams of one connection. */
   http2Streams: number
@@ -55,10 +63,11 @@ export const DEFAULT_LIMITS: Readonly<HttpLimits> = {
   keepAliveMs: 65_000,
   drainBytes: 256 * 1024,
   drainMs: 5_000,
+  lingerMs: 30_000,
   bufferBytes: 64 * 1024,
   informational: 32,
   expectMs: 1_000,
-  halfCloseMs: 1_000,
+  halfCloseMs: 3_000,
   http2Streams: 100,
   http2WindowBytes: 64 * 1024,
   http2SessionWindowBytes: 1024 * 1024,

@@ -18,6 +18,7 @@ import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
 import type { Logger } from './log.ts'
 import { Newcomers } from './newcomers.ts'
 import type { CorsPolicy } from './problem.ts'
+import { KEEP_ALIVE } from './tcp.ts'
 import { INTERMEDIATE } from './tls-profile.ts'
 
 const HANDSHAKE_MS = 10_000
@@ -114,7 +115,7 @@ class HttpListener implements Listener {
   }
 
   #plainServer(): Server {
-    return createServer({ allowHalfOpen: true, noDelay: true }, socket => {
+    return createServer({ allowHalfOpen: true, noDelay: true, ...KEEP_ALIVE }, socket => {
       if (this.#admit(socket)) this.handleSocket(socket)
     })
   }
@@ -124,6 +125,7 @@ class HttpListener implements Listener {
       ...tlsDefaults(tls),
       allowHalfOpen: true,
       noDelay: true,
+      ...KEEP_ALIVE,
       handshakeTimeout: HANDSHAKE_MS,
       ALPNProtocols: this.#http2 ? ['h2', 'http/1.1'] : ['http/1.1'],
     })

@@ -3,6 +3,7 @@ import { createServer as createNetServer, type Server as NetServer } from 'node:
 import type { SallyportError } from '../protocol/errors.ts'
 import type { Handler } from '../protocol/exchange.ts'
 import { allAccepted, type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
+import { KEEP_ALIVE } from '../protocol/tcp.ts'
 import { ControlEndpoint, type EndpointOptions } from './control/endpoint.ts'
 import { Front } from './front.ts'
 import type { ControlOptions, Settings } from './options.ts'
@@ -88,7 +89,7 @@ export class Doors {
       control: socket => this.control!.accept(socket, true),
       edge: socket => this.#listener!.accept(socket),
     })
-    const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true }
+    const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true, ...KEEP_ALIVE }
     this.#front = createNetServer(options, socket => front.accept(socket))
     return listenOn(this.#front, host, port, this.#settings.logger)
   }

@@ -6,7 +6,9 @@
  *                    |          |
  *                    |          +-> upgrade -> raw         after a 101
  *                    +-> drain -> readHead                 the response came first: the rest is thrown away, bounded
- *     any -> linger                                        our half is closed; what comes is thrown away, bounded
+ *     any -> linger                                        our half is closed; what comes is thrown away, for a while
+ *
+ * A request is begun only while the writer holds little: who does not read answers is not read from, either.
  */
 
 import type { Buffer } from 'node:buffer'
@@ -23,6 +25,7 @@ import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { type Logger, noLogger } from '../log.ts'
 import type { CorsPolicy } from '../problem.ts'
 import { resetSocket } from '../reset-socket.ts'
+import { isBroken } from '../tcp.ts'
 import { due, Watch } from '../watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { CR, HEAD_END, LF } from './bytes.ts'
@@ -64,6 +67,12 @@ export function serveHttp1(socket: Socket | TLSSocket, options: Http1ServerOptio
 
 /** Requests of one connection that are begun in one turn: who sends a thousand at once has to wait for others. */
 const REQUESTS_PER_TURN = 16
+/** How often a caller that we do not hear (we have stopped reading, or it has closed its half) is looked for. */
+const LOOK_MS = 2000
+/** What every answer begins with. */
+const STATUS_LINE = 'HTTP/1.1 '
+/** So long after its FIN a caller is first asked whether it is there; then after twice the time, and so on. */
+const ASK_MS = 1000
 
 type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
 
@@ -86,14 +95,18 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #state: State = 'readHead'
   #exchange: ServerExchange | undefined
   #parsing = false
-  /** What is left of a pipeline waits for the next turn. */
+  /** What is left of a pipeline waits, for the next turn or for the writer. */
   #behind = false
+  /** ... for the writer. */
+  #choked = false
   #paused = false
   #closing = false
   /** So long after it was asked to close an idle connection is still heard: a request may be on its way. */
   #patienceMs = 0
   #closingSince = 0
   #halfClosed = false
+  /** Letters of the status line that went out, each to ask whether the caller is there. */
+  #asked = 0
   /** Body bytes that the handler has and has not yet consumed. */
   #unconsumed = 0
   #discarded = 0
@@ -152,7 +165,30 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       this.#refuse(toSallyportError(error))
     }
     this.#parsing = false
+    if (this.#halfClosed && !this.#behind) this.#cutShort()
     this.#regulate()
+  }
+
+  /** The caller has closed its half: of what is not whole by now, nothing more will come. */
+  #cutShort(): void {
+    switch (this.#state) {
+      case 'readHead':
+      case 'drain':
+        this.#linger()
+        return
+      case 'readBody':
+      case 'upgrade': {
+        const exchange = this.#exchange!
+        if (exchange.headSent) {
+          this.destroy()
+          return
+        }
+        // Answers to what came before it are on their way yet.
+        exchange.ended = true
+        exchange.takeSink()?.abort(new SallyportError('cancelled'))
+        this.#linger()
+      }
+    }
   }
 
   #fallBehind(): void {
@@ -177,9 +213,6 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
         this.#forward(bytes)
         return false
       case 'linger':
-        this.#unread.clear()
-        this.#discard(bytes.length)
-        return false
       case 'closed':
         this.#unread.clear()
         return false
@@ -189,6 +222,11 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   #readHead(bytes: Buffer): boolean {
+    if (this.#writer.held > this.#limits.bufferBytes) {
+      this.#behind = true
+      this.#choked = true
+      return false
+    }
     // One empty line before a request line is skipped (RFC 9112 section 2.2).
     const start = bytes[0] === CR && bytes[1] === LF ? 2 : 0
     const end = bytes.indexOf(HEAD_END, start)
@@ -211,7 +249,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #checkPartialHead(bytes: Buffer, start: number): void {
     if (!this.#headBegun) {
       this.#headBegun = true
-      this.#since = this.#readAt
+      this.#since = performance.now()
       this.#watch.within(this.#limits.headMs)
     }
     if (bytes.length - start > this.#limits.headBytes) this.#refuseLongHead(bytes, start)
@@ -238,6 +276,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const exchange = new ServerExchange(this, head, this.#limits.informational)
     this.#exchange = exchange
     this.#headBegun = false
+    if (this.#halfClosed) this.#since = performance.now()
     if (request.upgrade) this.#state = 'upgrade'
     else if (request.bodyBytes === 0) this.#state = 'await'
     else {
@@ -259,7 +298,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   bodyData(chunk: Uint8Array): void {
     if (this.#state === 'drain') {
-      this.#discard(chunk.length)
+      this.#discarded += chunk.length
+      if (this.#discarded > this.#limits.drainBytes) this.#linger()
       return
     }
     const exchange = this.#exchange!
@@ -285,11 +325,6 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#regulate()
   }
 
-  #discard(bytes: number): void {
-    this.#discarded += bytes
-    if (this.#discarded > this.#limits.drainBytes) this.destroy()
-  }
-
   requestConsumed(exchange: ServerExchange, bytes: number): void {
     if (exchange !== this.#exchange) return
     this.#unconsumed -= bytes
@@ -305,6 +340,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#paused = pause
     if (pause) {
       this.#socket.pause()
+      this.#watch.within(LOOK_MS)
     } else {
       this.#readAt = performance.now()
       if (this.#state === 'readBody') this.#watch.within(this.#limits.bodyIdleMs)
@@ -315,7 +351,15 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   // Writing, for the exchange
 
   text(text: string): void {
-    this.#writer.text(text)
+    this.#writer.text(this.#asked === 0 ? text : this.#goOn(text))
+  }
+
+  /** What is still to be said of an answer whose beginning was said to ask for the caller. */
+  #goOn(text: string): string {
+    const rest = text.slice(this.#asked)
+    this.#asked = 0
+    this.#since = performance.now()
+    return rest
   }
 
   body(chunk: Uint8Array, owner: BodyOwner): void {
@@ -332,7 +376,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   mayKeepAlive(exchange: ServerExchange, status: number): boolean {
     const { asked: head } = exchange
-    if (!head.keepAlive || this.#closing || this.#halfClosed || head.request.upgrade) return false
+    if (!head.keepAlive || this.#closing || head.request.upgrade) return false
+    if (this.#halfClosed && this.#unread.bytes === undefined) return false
     if (this.#state !== 'readBody') return true
     // The body is still to come: after an error it may be long, and without its 100 it may not come at all.
     return !exchange.awaitsContinue && (status < 400 || this.#body.left <= this.#limits.drainBytes)
@@ -395,7 +440,10 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#watch.within(this.#closing ? patienceMs : this.#limits.keepAliveMs, now)
   }
 
-  /** Closes our half, and waits a little for the caller to read what we said. */
+  /**
+   * Closes our half, and waits a little for the caller to read what we said. What it still sends is read: if we closed on it,
+   * the kernel would answer with a reset, and senders that see that do not look for the answer.
+   */
   #linger(): void {
     if (this.#state === 'closed' || this.#state === 'linger') return
     this.#state = 'linger'
@@ -403,7 +451,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#exchange = undefined
     this.#unread.clear()
     this.#unconsumed = 0
-    this.#discarded = 0
+    this.#behind = false
+    this.#choked = false
     this.#since = performance.now()
     this.#watch.within(this.#limits.drainMs)
     this.#writer.end()
@@ -461,26 +510,18 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   /** @internal */
   wrote(): void {
     if (this.#halfClosed || this.#writer.waiting > 0) this.#progressAt = performance.now()
+    if (this.#choked && this.#writer.held <= this.#limits.bufferBytes) {
+      this.#choked = false
+      this.#fallBehind()
+    }
   }
 
   readonly #onEnd = (): void => {
     this.#halfClosed = true
-    switch (this.#state) {
-      case 'raw':
-        this.#exchange?.sink?.end([])
-        return
-      case 'await':
-        this.#since = performance.now()
-        this.#watch.within(this.#limits.halfCloseMs)
-        return
-      case 'readHead':
-        this.#linger()
-        return
-      case 'linger':
-        return
-      default:
-        this.destroy()
-    }
+    this.#since = performance.now()
+    this.#watch.within(Math.min(ASK_MS, this.#limits.halfCloseMs || ASK_MS))
+    if (this.#state === 'raw') this.#exchange?.sink?.end([])
+    else this.#parse()
   }
 
   readonly #onError = (error: Error): void => {
@@ -525,7 +566,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   /** Acts on what is due; returns the time until the next deadline. */
   #check(now: number): number {
-    const next = Math.min(this.#checkRead(now), this.#checkWrite(now))
+    const unheard = this.#paused || this.#halfClosed
+    if (unheard && isBroken(this.#socket)) this.destroy()
+    const next = Math.min(this.#checkRead(now), this.#checkWrite(now), unheard ? LOOK_MS : Number.POSITIVE_INFINITY)
     return this.#state === 'closed' ? Number.POSITIVE_INFINITY : next
   }
 
@@ -533,6 +576,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const limits = this.#limits
     switch (this.#state) {
       case 'readHead':
+        // The writer has a deadline of its own.
+        if (this.#behind) return Number.POSITIVE_INFINITY
         if (this.#closing && this.#unread.bytes === undefined)
           return due(this.#closingSince, this.#patienceMs, now, this.#onIdle)
         return this.#headBegun
@@ -542,22 +587,41 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
         return this.#paused ? Number.POSITIVE_INFINITY : this.#checkBody(now)
       case 'raw':
         // Our half is closed: a caller that neither sends nor closes its own is gone.
-        return this.#exchange?.ended === true ? this.#checkEnd(limits.stalledMs, now) : Number.POSITIVE_INFINITY
+        return this.#exchange?.ended === true
+          ? this.#checkEnd(limits.stalledMs, now, this.#onGone)
+          : Number.POSITIVE_INFINITY
       case 'drain':
+        return this.#checkEnd(limits.drainMs, now, this.#onIdle)
       case 'linger':
-        return this.#checkEnd(limits.drainMs, now)
+        return Math.min(
+          this.#checkEnd(limits.lingerMs, now, this.#onGone),
+          due(Math.max(this.#since, this.#readAt), limits.drainMs, now, this.#onGone),
+        )
       case 'await':
         if (!this.#halfClosed) return Number.POSITIVE_INFINITY
-        return due(Math.max(this.#since, this.#progressAt), limits.halfCloseMs, now, this.#onDrained)
+        if (this.#exchange?.headSent !== true) return this.#ask(now)
+        return due(Math.max(this.#since, this.#progressAt), limits.halfCloseMs, now, this.#onGone)
       default:
         return Number.POSITIVE_INFINITY
     }
   }
 
   /** All is said. A caller that still reads it has the deadline of those who stop reading. */
-  #checkEnd(ms: number, now: number): number {
+  #checkEnd(ms: number, now: number, act: () => void): number {
     if (this.#writer.waiting > 0) this.#since = now
-    return due(this.#since, ms, now, this.#onDrained)
+    return due(this.#since, ms, now, act)
+  }
+
+  /**
+   * A caller that has left has closed both halves of the connection, which looks like one that waits for its answer, until
+   * something is said to it: then its kernel answers with a reset.
+   */
+  #ask(now: number): number {
+    if (this.#asked === STATUS_LINE.length) return Number.POSITIVE_INFINITY
+    const left = this.#since + ASK_MS * 2 ** this.#asked - now
+    if (left > 0.5) return left
+    this.#writer.text(STATUS_LINE[this.#asked++]!)
+    return ASK_MS
   }
 
   #checkBody(now: number): number {
@@ -587,7 +651,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   readonly #onIdle = (): void => this.#linger()
 
-  readonly #onDrained = (): void => this.destroy()
+  readonly #onGone = (): void => this.destroy()
 
   readonly #onExpectDue = (): void => this.#exchange?.informational(100, [])
 

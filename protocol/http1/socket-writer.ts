@@ -52,6 +52,11 @@ export class SocketWriter {
     this.#tellsAtOnce = socket instanceof Socket && !('encrypted' in socket)
   }
 
+  /** Bytes that have not left for the kernel. */
+  get held(): number {
+    return this.waiting + this.#bytes
+  }
+
   /** Text in latin1: heads and framing. */
   text(text: string): void {
     this.#add(text)
