@@ -3,6 +3,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import { canonicalAddress } from '../protocol/address.ts'
 import type { Logger } from '../protocol/log.ts'
 import { type Guest, Places } from '../protocol/places.ts'
+import { KEEP_ALIVE } from '../protocol/tcp.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
 import { act } from './actions.ts'
 import { type AdminSource, NOT_FOUND, type Page, protectedPage, publicPage, TEXT } from './page.ts'
@@ -93,7 +94,12 @@ class Visitor implements Guest {
 }
 
 async function listen(options: ListenerOptions, answer: Answer): Promise<AdminListener> {
-  const server = createServer({ maxHeaderSize: 16_384, headersTimeout: 10_000, requestTimeout: 20_000 })
+  const server = createServer({
+    ...KEEP_ALIVE,
+    maxHeaderSize: 16_384,
+    headersTimeout: 10_000,
+    requestTimeout: 20_000,
+  })
   const places = new Places(MAX_CONNECTIONS)
   const visitors = new WeakMap<Socket, Visitor>()
   server.keepAliveTimeout = 30_000

@@ -16,6 +16,7 @@ import { type WebSocket, WebSocketServer } from 'ws'
 import { SUBPROTOCOL } from '../../protocol/control.ts'
 import { parseCidrs } from '../../protocol/forwarded.ts'
 import type { Logger } from '../../protocol/log.ts'
+import { KEEP_ALIVE } from '../../protocol/tcp.ts'
 import { INTERMEDIATE, MODERN } from '../../protocol/tls-profile.ts'
 import type { Identity } from '../auth/claims.ts'
 import { KeysUnavailable, TokenRefused } from '../auth/refusal.ts'
@@ -134,7 +135,9 @@ export class ControlEndpoint {
 
   /** Listens on an address of its own. */
   async listen(host: string, port: number): Promise<{ host: string; port: number }> {
-    const listener = createNetServer({ pauseOnConnect: true, noDelay: true }, socket => this.accept(socket))
+    const listener = createNetServer({ pauseOnConnect: true, noDelay: true, ...KEEP_ALIVE }, socket =>
+      this.accept(socket),
+    )
     this.#listener = listener
     return listenOn(listener, host, port, this.#options.logger)
   }

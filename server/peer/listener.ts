@@ -6,6 +6,7 @@ import { canonicalAddress } from '../../protocol/address.ts'
 import { ConnectionSet } from '../../protocol/connection-set.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { Newcomers } from '../../protocol/newcomers.ts'
+import { KEEP_ALIVE } from '../../protocol/tcp.ts'
 import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import type { Stream } from '../../protocol/yamux/stream.ts'
 import { listenOn } from '../socket/listen.ts'
@@ -45,7 +46,13 @@ export class PeerListener {
   constructor(options: PeerListenerOptions) {
     this.#options = options
     this.#server = createServer(
-      { ...peerTlsOptions(options.tls), requestCert: true, rejectUnauthorized: true, handshakeTimeout: HANDSHAKE_MS },
+      {
+        ...peerTlsOptions(options.tls),
+        ...KEEP_ALIVE,
+        requestCert: true,
+        rejectUnauthorized: true,
+        handshakeTimeout: HANDSHAKE_MS,
+      },
       socket => {
         this.#newcomers.settle(socket)
         this.#accept(socket)

@@ -149,6 +149,32 @@ describe('E4: an early answer', () => {
   })
 })
 
+describe('E4: an early answer to a large upload', () => {
+  const MIB = 1024 * 1024
+  test.each([
+    ['of known length', `Content-Length: ${24 * MIB}\r\n`, ''],
+    ['in chunks', 'Transfer-Encoding: chunked\r\n', `${(24 * MIB).toString(16)}\r\n`],
+  ])(
+    'E4: a sender of a body %s that reads when it has sent all of it finds the answer',
+    async (_name, fields, chunk) => {
+      const { caller } = await start(peer => {
+        peer.socket.once('data', () => peer.send('HTTP/1.1 400 No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno'))
+      })
+      caller.socket.pause()
+      caller.send(`${post(fields)}${chunk}begun`)
+      const piece = Buffer.alloc(MIB)
+      for (let sent = 0; sent < 23; sent++) {
+        await new Promise((resolve, reject) =>
+          caller.socket.write(piece, error => (error ? reject(error) : resolve(0))),
+        )
+      }
+      caller.socket.resume()
+      expect(await caller.saying('\r\n\r\nno')).toMatch(/^HTTP\/1\.1 400 /)
+      expect(caller.error).toBeUndefined()
+    },
+  )
+})
+
 const KEY = 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n'
 const UPGRADE = get(`Connection: Upgrade\r\nUpgrade: websocket\r\n${KEY}`)
 

@@ -33,7 +33,7 @@ export interface Edge {
   /** What the other tenant's got. */
   readonly others: RawUpstream
   /** A connection to the edge. */
-  call(): Promise<RawPeer>
+  call(options?: { allowHalfOpen: boolean }): Promise<RawPeer>
   /** A request on another caller's connection to the other tenant is answered, and nothing else came there. */
   othersUnhurt(): Promise<void>
 }
@@ -60,7 +60,7 @@ export async function startEdge(
     () => others.close(),
   )
   const port = pair.server.publicAddress!.port
-  const call = () => callEdge(port)
+  const call: Edge['call'] = options => callEdge(port, options)
   const othersUnhurt = async () => {
     const caller = await call()
     caller.send(OTHER_CANARY)
@@ -72,8 +72,8 @@ export async function startEdge(
   return { port, server: pair.server, upstream, others, call, othersUnhurt }
 }
 
-async function callEdge(port: number): Promise<RawPeer> {
-  const socket = createConnection({ port, host: '127.0.0.1', noDelay: true })
+async function callEdge(port: number, options?: { allowHalfOpen: boolean }): Promise<RawPeer> {
+  const socket = createConnection({ port, host: '127.0.0.1', noDelay: true, ...options })
   open.push(() => socket.destroy())
   const peer = new RawPeer(socket)
   await once(socket, 'connect')

@@ -277,17 +277,34 @@ describe('E4: an answer before the end of the request', () => {
     expect(seen[0]).toMatchObject({ body: '', aborted: 'cancelled' })
   })
 
-  test('a long rest closes the connection after a bound', async () => {
+  test('behind a long rest our half is closed, and what comes is read on, so that the sender finds the answer', async () => {
     const { handler } = recorder(({ response }) => ok(response))
     const { caller } = await serve(handler)
     caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n')
     await caller.saying('ok')
-    for (let i = 0; i < 100 && !caller.closed; i++) {
+    for (let i = 0; i < 400; i++) {
       caller.send(`10000\r\n${'x'.repeat(65536)}\r\n`)
       await new Promise(resolve => setImmediate(resolve))
     }
+    await caller.end()
+    caller.socket.end()
     await caller.close()
+    expect(caller.error).toBeUndefined()
     expect(caller.text.split('HTTP/1.1').length).toBe(2)
+  })
+
+  test.each([
+    ['goes on sending', { lingerMs: 200 }],
+    ['neither sends nor closes', { drainMs: 100 }],
+  ])('a caller that %s behind it is not waited for', async (what, limits) => {
+    const { handler } = recorder(({ response }) => response.abort(new SallyportError('body-too-large')))
+    const { caller, listener } = await serve(handler, limits)
+    caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n')
+    const drip = what === 'goes on sending' ? setInterval(() => caller.send('x'), 10) : undefined
+    await caller.end()
+    await eventually(() => listener.connections === 0)
+    clearInterval(drip)
+    expect(caller.text).toMatch(/^HTTP\/1.1 413.*connection: close/s)
   })
 
   test('an error to a long body says close at once', async () => {
@@ -411,6 +428,33 @@ describe('ends', () => {
     for (let turn = 0; turn < 20; turn++) await new Promise(resolve => setImmediate(resolve))
     ok(seen[0]!.response)
     expect(await caller.close()).toMatch(/connection: close\r\n\r\nok$/)
+  })
+
+  test('a caller that only closed its half is asked whether it is there, and gets one whole answer', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.socket.end(get().repeat(2))
+    await caller.saying('HT')
+    seen[0]!.response.informational(103, ['link', '</a>'])
+    await caller.saying('H', 2)
+    ok(seen[0]!.response, 'one')
+    await eventually(() => seen.length === 2)
+    await caller.saying('H', 3)
+    ok(seen[1]!.response, 'two')
+    const text = await caller.close()
+    expect(text.replace(/date: [^\r]+/g, 'date')).toBe(
+      'HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n' +
+        'HTTP/1.1 200 OK\r\ncontent-length: 3\r\ndate\r\n\r\none' +
+        'HTTP/1.1 200 OK\r\ncontent-length: 3\r\ndate\r\nconnection: close\r\n\r\ntwo',
+    )
+  })
+
+  test('an answer that has begun and says no more, for a caller that closed its half: cut after halfCloseMs', async () => {
+    const { handler, seen } = recorder(({ response }) => response.head({ status: 200, headers: [], bodyBytes: -1 }))
+    const { caller } = await serve(handler, { halfCloseMs: 50 })
+    caller.socket.end(get())
+    expect(await caller.close()).not.toContain('0\r\n\r\n')
+    expect(seen[0]!.aborted).toBe('cancelled')
   })
 
   test('a body that ends early aborts the request', async () => {

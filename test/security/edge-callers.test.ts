@@ -1,0 +1,105 @@
+/** security.md, "One caller, one connection": callers that go away, at the real edge. */
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import type { ExchangeRecord } from '../../protocol/exchange.ts'
+import { webSocketAccept } from '../../protocol/http1/websocket.ts'
+import type { RawPeer } from '../protocol/http1/raw.ts'
+import { DOMAIN } from '../support/secrets.ts'
+import { type Edge, HOST, startEdge, stopEdges } from './edge.ts'
+
+afterEach(stopEdges)
+
+const SOON = { timeout: 15_000, interval: 20 }
+const get = (fields = '', host = HOST) => `GET /x HTTP/1.1\r\nHost: ${host}\r\n${fields}\r\n`
+const post = (bytes: number) => `POST /x HTTP/1.1\r\nHost: ${HOST}\r\nContent-Length: ${bytes}\r\n\r\n`
+const UPGRADE = get(
+  'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n',
+)
+/** More than we read ahead, all along the way. */
+const MUCH = 'x'.repeat(16 * 1024 * 1024)
+/** More than one end reads ahead: reading is paused there. */
+const SOME = 'x'.repeat(300_000)
+
+const QUIET = (peer: RawPeer) => peer.socket.on('error', () => {})
+
+function saying(text: (request: string) => string): (peer: RawPeer) => void {
+  return peer => {
+    QUIET(peer)
+    peer.socket.once('data', () => peer.send(text(peer.text)))
+  }
+}
+
+const accepting = saying(request => {
+  const accept = webSocketAccept(/^sec-websocket-key: (.*)\r$/m.exec(request)![1]!)
+  return `HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`
+})
+const streaming = saying(() => 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent')
+
+interface Row {
+  readonly state: string
+  readonly upstream?: (peer: RawPeer) => void
+  readonly sends: string
+  readonly hears?: string
+  /** A FIN shows itself in this state. */
+  readonly fin: boolean
+}
+
+const ROWS: Row[] = [
+  { state: 'before the head of the answer', sends: get(), fin: true },
+  { state: 'before the head, reading paused', sends: get() + SOME, fin: false },
+  { state: 'in a body', sends: `${post(1e9)}begun`, fin: true },
+  { state: 'in a body that nobody takes', upstream: takingOne, sends: post(1e9) + MUCH, fin: false },
+  { state: 'in a quiet answer', upstream: streaming, sends: get(), hears: 'event', fin: true },
+  { state: 'in a quiet answer, reading paused', upstream: streaming, sends: get() + SOME, hears: 'event', fin: false },
+  { state: 'before a 101', sends: UPGRADE, fin: true },
+  { state: 'upgraded', upstream: accepting, sends: UPGRADE, hears: '101', fin: false },
+  { state: 'upgraded, and nobody takes', upstream: stopping, sends: UPGRADE + MUCH, hears: '101', fin: false },
+]
+
+/** Reads once. */
+function takingOne(peer: RawPeer): void {
+  QUIET(peer)
+  peer.socket.once('data', () => peer.socket.pause())
+}
+
+function stopping(peer: RawPeer): void {
+  accepting(peer)
+  peer.socket.once('data', () => setImmediate(() => peer.socket.pause()))
+}
+
+describe.each([
+  ['a reset', (caller: RawPeer) => caller.socket.resetAndDestroy()],
+  ['a FIN', (caller: RawPeer) => caller.socket.destroy()],
+] as const)('E16: %s', (how, leave) => {
+  test.each(ROWS.filter(row => row.fin || how === 'a reset'))('E16: $state', async row => {
+    const records: ExchangeRecord[] = []
+    const edge = await startEdge(row.upstream ?? QUIET, { onExchange: record => records.push(record) })
+    const caller = await edge.call()
+    caller.send(row.sends)
+    if (row.hears !== undefined) await caller.saying(row.hears)
+    await atUpstream(edge)
+    leave(caller)
+    await vi.waitFor(() => expect(records).toMatchObject([{ code: 'cancelled' }]), SOON)
+    // The other end of the way has heard of it, too.
+    edge.upstream.peers[0]!.socket.resume()
+    const peer = edge.upstream.peers[0]!
+    await vi.waitFor(() => expect(peer.ended || peer.closed).toBe(true), SOON)
+    await edge.othersUnhurt()
+  })
+
+  test('E16: held for a runtime that is away', async () => {
+    const records: ExchangeRecord[] = []
+    const edge = await startEdge(undefined, { onExchange: record => records.push(record), hold: { holdMs: 60_000 } })
+    const caller = await edge.call()
+    caller.send(get('', `away.${DOMAIN}`))
+    // Behind it, on another connection, and answered: the one before it is in the queue.
+    await edge.othersUnhurt()
+    leave(caller)
+    await vi.waitFor(() => expect(records.some(({ code }) => code === 'cancelled')).toBe(true), SOON)
+  })
+})
+
+async function atUpstream(edge: Edge): Promise<void> {
+  await vi.waitFor(() => expect(edge.upstream.peers).toHaveLength(1), SOON)
+  await edge.upstream.peers[0]!.saying('\r\n\r\n')
+  await new Promise(resolve => setTimeout(resolve, 200))
+}
