@@ -34,12 +34,12 @@ class Exchange implements RequestSink {
   /** The handler has said its last. */
   answered = false
   failed = false
-  /** The request is one that ends with the answer: an upgrade, as long as no 101 has been said. */
-  #endsWithAnswer: boolean
+  #upgraded = false
+  readonly #mayUpgrade: boolean
 
-  constructor(response: ResponseSink, upgrade: boolean) {
+  constructor(response: ResponseSink, mayUpgrade: boolean) {
     this.response = response
-    this.#endsWithAnswer = upgrade
+    this.#mayUpgrade = mayUpgrade
   }
 
   data(chunk: Uint8Array): void {
@@ -60,11 +60,12 @@ class Exchange implements RequestSink {
 
   /** Both directions are over. */
   get over(): boolean {
-    return this.failed || this.aborts > 0 || (this.answered && (this.ends > 0 || this.#endsWithAnswer))
+    // An answer that comes before the end of its request ends it.
+    return this.failed || this.aborts > 0 || (this.answered && (this.ends > 0 || !this.#upgraded))
   }
 
   head(status = 200): void {
-    if (status === 101 && !this.answered) this.#endsWithAnswer = false
+    if (status === 101 && !this.answered) this.#upgraded = this.#mayUpgrade
     this.response.head({ status, headers: [], bodyBytes: status === 101 ? 0 : -1 })
   }
 
