@@ -42,6 +42,11 @@ export class Doors {
     this.#settings = options.settings
   }
 
+  /** Connections of callers. */
+  get callers(): number {
+    return this.#listener?.connections ?? 0
+  }
+
   async open(): Promise<void> {
     await this.#openControl()
     await this.#openPublic()

@@ -228,6 +228,8 @@ export class Server {
       exchanges: totals.exchanges,
       bufferedBytes: this.#sessions.bufferedBytes,
       replayBytes: this.#edge.replayBudget.used,
+      callers: this.#doors.callers,
+      quotaExchanges: this.#edge.quotaExchanges,
       held: this.#edge.hold.requests,
       heldBytes: this.#edge.hold.bytes,
       heldOutcomes: { ...this.#edge.hold.outcomes },

@@ -37,6 +37,10 @@ export interface ServerStats {
   /** Held for callers that have not taken them, also of sessions that have ended. */
   readonly bufferedBytes: number
   readonly replayBytes: number
+  /** Connections of callers. */
+  readonly callers: number
+  /** Exchanges that count against quotas. */
+  readonly quotaExchanges: number
   /** Requests that wait for a session of their runtime, and bytes of their bodies. */
   readonly held: number
   readonly heldBytes: number

@@ -92,6 +92,8 @@ export class RoutedExchange implements RequestSink {
       this.#cut = true
       this.#downstream.abort(error)
     } else this.#answerError(error, allow)
+    // Of a WebSocket that is cut no other end will be heard.
+    this.#requestOver = true
     this.#discard()
     this.#endResponse()
   }

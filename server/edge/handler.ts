@@ -101,6 +101,10 @@ export class Edge implements EdgeContext {
     return exchange
   }
 
+  get quotaExchanges(): number {
+    return this.#options.quotas.exchanges
+  }
+
   pick(runtime: string, not: Route | undefined, instance: string | undefined): Route | undefined {
     const { registry } = this.#options
     const route = registry.pick(runtime, not, instance)

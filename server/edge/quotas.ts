@@ -74,6 +74,12 @@ class Quotas {
     this.#limits = limits
   }
 
+  get exchanges(): number {
+    let exchanges = 0
+    for (const quota of this.#all.values()) exchanges += quota.exchanges
+    return exchanges
+  }
+
   of(key: string, now: number): Quota {
     const known = this.#all.get(key)
     if (known !== undefined) return known
@@ -145,6 +151,11 @@ export class QuotaBook {
     if (limitsAnything(perAddress)) this.#addresses = new Quotas(perAddress)
     this.#paced = perRuntime.byteRate > 0 || perAddress.byteRate > 0
     this.#now = now
+  }
+
+  /** Exchanges that are counted, those with two quotas twice. */
+  get exchanges(): number {
+    return (this.#runtimes?.exchanges ?? 0) + (this.#addresses?.exchanges ?? 0)
   }
 
   /** `address`: absent for an embedder. Undefined: nothing is counted; false: it is too much. */

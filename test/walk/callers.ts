@@ -1,0 +1,199 @@
+/** What callers do: one of them plays one exchange, and is gone for good when the walk says so. */
+import { connect as connectHttp2 } from 'node:http2'
+import { connect } from 'node:net'
+import type { Random } from '../fuzz/random.ts'
+import { type Behaviour, queryOf } from './upstream.ts'
+import { HOST, RUNTIME, type World } from './world.ts'
+
+export type Road = 'direct' | 'hop' | 'router' | 'embedded'
+export type Protocol = 'http1' | 'http2' | 'upgrade' | 'upgrade over http2'
+
+export interface Plan {
+  readonly road: Road
+  readonly protocol: Protocol
+  /** By which the upstream is spoken to. */
+  readonly behind: 'http1' | 'http2'
+  readonly manner: 'whole' | 'cancels' | 'resets' | 'half-closes' | 'slow' | 'reads nothing' | 'never ends its request'
+  readonly bodyBytes: number
+  /** When a caller that goes does so, and how fast a slow one is. */
+  readonly afterMs: number
+  readonly behaviour: Behaviour
+  /** Of RST_STREAM. */
+  readonly code: number
+  readonly windowBytes: number
+  /** Requests behind one another on an HTTP/1.1 connection. */
+  readonly pipelined: number
+}
+
+const SIZES = [0, 0, 1, 100, 5000, 60_000, 70_000, 300_000, 1_000_000]
+const CODES = [0, 1, 2, 5, 7, 8, 11, 13]
+
+export function makePlan(random: Random, hasFar: boolean): Plan {
+  const road = random.pick<Road>(hasFar ? ['direct', 'direct', 'hop', 'hop', 'router', 'embedded'] : ['direct', 'router', 'embedded'])
+  const upgrades = random.oneIn(5)
+  const two = random.oneIn(2)
+  const protocol = upgrades ? (two ? 'upgrade over http2' : 'upgrade') : two ? 'http2' : 'http1'
+  const manner = random.pick<Plan['manner']>([
+    'whole',
+    'whole',
+    'cancels',
+    'resets',
+    'half-closes',
+    'slow',
+    'reads nothing',
+    'never ends its request',
+  ])
+  return {
+    road,
+    protocol,
+    behind: upgrades || random.oneIn(2) ? 'http1' : 'http2',
+    manner,
+    bodyBytes: random.pick(SIZES),
+    afterMs: random.int(30),
+    behaviour: {
+      when: random.oneIn(2) ? 'early' : 'read',
+      reads: !random.oneIn(4),
+      bytes: random.pick(SIZES),
+      length: random.oneIn(2),
+      end: random.pick(['whole', 'whole', 'whole', 'cut', 'hang', 'half']),
+    },
+    code: random.pick(CODES),
+    windowBytes: random.pick([0, 1000, 65_535, 1_000_000]),
+    pipelined: random.oneIn(4) ? random.between(2, 4) : 1,
+  }
+}
+
+/** A caller under way: `done` when it has nothing more to do by itself; `end` makes it go. */
+export interface Playing {
+  readonly done: Promise<unknown>
+  end(): void
+}
+
+export function play(world: World, plan: Plan): Playing {
+  if (plan.road === 'embedded') return playEmbedded(world, plan)
+  const { port } =
+    plan.road === 'direct'
+      ? world.near.publicAddress!
+      : plan.road === 'hop'
+        ? world.far!.publicAddress!
+        : world.service.address
+  return plan.protocol.includes('http2') ? playHttp2(port, plan) : playHttp1(port, plan)
+}
+
+function later(ms: number): Promise<void> {
+  return new Promise(resolve => setTimeout(resolve, ms))
+}
+
+function pathOf({ behind, behaviour }: Plan): string {
+  return `/${behind}${queryOf(behaviour)}`
+}
+
+function playHttp1(port: number, plan: Plan): Playing {
+  const { manner, protocol, bodyBytes, afterMs } = plan
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
+  socket.on('error', () => {})
+  const closed = new Promise<void>(resolve => socket.once('close', () => resolve()).once('end', () => resolve()))
+  const upgrade = protocol === 'upgrade'
+  const body = upgrade ? 0 : bodyBytes
+  const endless = manner === 'never ends its request' && !upgrade
+  for (let left = plan.pipelined; left > 0; left--) {
+    const last = left === 1
+    const fields = upgrade
+      ? 'connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n'
+      : `${last ? 'connection: close\r\n' : ''}content-length: ${last && endless ? body + 100_000 : body}\r\n`
+    socket.write(`${body > 0 || endless ? 'POST' : 'GET'} ${pathOf(plan)} HTTP/1.1\r\nhost: ${HOST}\r\n${fields}\r\n`)
+    if (body > 0) socket.write(Buffer.alloc(body, 'b'))
+    if (upgrade) {
+      if (bodyBytes > 0) socket.write(Buffer.alloc(bodyBytes, 'w'))
+      break
+    }
+  }
+  if (manner === 'reads nothing') socket.pause()
+  else if (manner === 'slow') {
+    socket.on('data', () => {
+      socket.pause()
+      setTimeout(() => socket.resume(), afterMs / 4)
+    })
+  } else socket.resume()
+  if (manner === 'cancels') setTimeout(() => socket.destroy(), afterMs)
+  if (manner === 'resets') setTimeout(() => socket.resetAndDestroy(), afterMs)
+  if (manner === 'half-closes') setTimeout(() => socket.end(), afterMs)
+  return { done: closed, end: () => socket.destroy() }
+}
+
+function playHttp2(port: number, plan: Plan): Playing {
+  const { manner, protocol, bodyBytes, afterMs, code } = plan
+  const upgrade = protocol === 'upgrade over http2'
+  const session = connectHttp2(`http://${HOST}`, {
+    createConnection: () => connect({ port, host: '127.0.0.1' }),
+    settings: { initialWindowSize: manner === 'reads nothing' || manner === 'slow' ? plan.windowBytes : 65_535 },
+  })
+  session.on('error', () => {})
+  const endless = manner === 'never ends its request'
+  const begin = () => {
+    const head = upgrade
+      ? { ':method': 'CONNECT', ':protocol': 'websocket', 'sec-websocket-version': '13' }
+      : { ':method': bodyBytes > 0 || endless ? 'POST' : 'GET' }
+    const stream = session.request(
+      { ':path': pathOf(plan), ':authority': HOST, ':scheme': 'http', ...head },
+      { endStream: bodyBytes === 0 && !endless && !upgrade },
+    )
+    stream.on('error', () => {})
+    const closed = new Promise<void>(resolve => stream.once('close', () => resolve()))
+    const body = bodyBytes > 0 ? Buffer.alloc(bodyBytes, 'b') : undefined
+    if (upgrade) {
+      stream.once('response', () => body && stream.write(body))
+      if (manner === 'half-closes') setTimeout(() => stream.end(), afterMs)
+    } else if (endless) body && stream.write(body)
+    else if (body !== undefined) stream.end(body)
+    if (manner === 'slow') {
+      stream.on('data', () => {
+        stream.pause()
+        setTimeout(() => stream.resume(), afterMs / 4)
+      })
+    } else if (manner !== 'reads nothing') stream.resume()
+    if (manner === 'cancels') setTimeout(() => stream.close(8), afterMs)
+    if (manner === 'resets') setTimeout(() => stream.close(code), afterMs)
+    return closed
+  }
+  const ready = new Promise<void>(resolve => {
+    session.once('remoteSettings', () => resolve())
+    session.once('close', () => resolve())
+  })
+  const done = ready.then(() => {
+    if (session.destroyed) return
+    if (manner === 'half-closes' && !upgrade) setTimeout(() => session.destroy(), afterMs)
+    return Promise.all(Array.from({ length: plan.pipelined }, begin))
+  })
+  return { done: done.then(() => session.destroy()), end: () => session.destroy() }
+}
+
+function playEmbedded(world: World, plan: Plan): Playing {
+  const { manner, bodyBytes, afterMs } = plan
+  const server = world.far !== undefined && plan.code % 2 === 1 ? world.far : world.near
+  const ended = new AbortController()
+  const endless = manner === 'never ends its request'
+  const body = endless ? endlessBody(ended.signal) : bodyBytes > 0 ? Buffer.alloc(bodyBytes, 'b') : null
+  const init = { method: body === null ? 'GET' : 'POST', body, signal: ended.signal, duplex: 'half' }
+  if (manner === 'cancels' || manner === 'resets') setTimeout(() => ended.abort(), afterMs)
+  const run = async () => {
+    const response = await server.fetch(RUNTIME, new Request(`http://${HOST}${pathOf(plan)}`, init as RequestInit))
+    if (manner === 'reads nothing') return
+    const reader = response.body?.getReader()
+    while (reader !== undefined && !(await reader.read()).done) {
+      if (manner === 'slow') await later(afterMs / 4)
+      if (manner === 'half-closes') return reader.cancel()
+    }
+  }
+  return { done: run().catch(() => {}), end: () => ended.abort() }
+}
+
+/** Some of a body, and then nothing more until its caller has gone. */
+function endlessBody(signal: AbortSignal): ReadableStream<Uint8Array> {
+  return new ReadableStream({
+    start(controller) {
+      controller.enqueue(new Uint8Array(10_000))
+      signal.addEventListener('abort', () => controller.error(signal.reason))
+    },
+  })
+}

@@ -1,0 +1,41 @@
+/**
+ * `npm run walk -- --seeds N --from S`: walks the seeds S, S+1, ... one after the other and prints those that leave something;
+ * `--show`: what the seed plays. The exit code is 1 if one did.
+ */
+import { parseArgs } from 'node:util'
+import { makeWalk, walk } from './walk.ts'
+import { World } from './world.ts'
+
+const { values } = parseArgs({
+  options: {
+    seeds: { type: 'string', default: '100' },
+    from: { type: 'string', default: '1' },
+    show: { type: 'boolean', default: false },
+    'rest-ms': { type: 'string', default: '15000' },
+  },
+})
+
+process.exitCode = await main()
+
+async function main(): Promise<number> {
+  let world = await World.start()
+  const from = Number(values.from)
+  const until = from + Number(values.seeds)
+  let failed = 0
+  const begun = performance.now()
+  for (let seed = from; seed < until; seed++) {
+    const made = makeWalk(String(seed), world.far !== undefined)
+    if (values.show) console.log(JSON.stringify(made, undefined, 1))
+    const left = await walk(world, made, Number(values['rest-ms']))
+    if (Object.keys(left).length === 0) continue
+    failed++
+    console.log(`seed ${seed} (${made.event}) leaves ${JSON.stringify(left)}`)
+    // What is left would be left behind each of the next ones.
+    await world.stop()
+    world = await World.start()
+  }
+  const seconds = ((performance.now() - begun) / 1000).toFixed(0)
+  console.log(`${until - from} seeds in ${seconds} s, ${failed} of them left something`)
+  await world.stop()
+  return failed === 0 ? 0 : 1
+}

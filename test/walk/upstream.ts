@@ -1,0 +1,130 @@
+/** What stands behind the tunnel: answers as the query of each request says, over HTTP/1.1 and h2c. */
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer as createHttp2Server } from 'node:http2'
+import type { AddressInfo, Server, Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { webSocketAccept } from '../../protocol/http1/websocket.ts'
+
+/** How a request is answered. */
+export interface Behaviour {
+  /** Before it looks at the body, behind its head, or when all of it is read. */
+  readonly when: 'early' | 'read'
+  /** Takes the request's body. */
+  readonly reads: boolean
+  readonly bytes: number
+  readonly length: boolean
+  readonly end: 'whole' | 'cut' | 'hang' | 'half'
+}
+
+export function queryOf(behaviour: Behaviour): string {
+  return `?b=${encodeURIComponent(JSON.stringify(behaviour))}`
+}
+
+function behaviourOf(url: string): Behaviour {
+  return JSON.parse(decodeURIComponent(url.slice(url.indexOf('?b=') + 3))) as Behaviour
+}
+
+const PIECE = Buffer.alloc(16 * 1024, 'x')
+
+export class WalkUpstream {
+  readonly http1: Server
+  readonly http2: Server
+  readonly sockets = new Set<Socket>()
+  /** WebSockets, whose sockets are nobody's. */
+  readonly upgraded = new Set<Duplex>()
+
+  private constructor() {
+    this.http1 = createServer({ keepAliveTimeout: 60_000 }, answer)
+    this.http2 = createHttp2Server((request, response) => answer(request as never, response as never)) as never
+    this.http1.on('upgrade', (request: IncomingMessage, socket: Duplex) => this.#upgrade(request, socket))
+    for (const server of [this.http1, this.http2]) {
+      server.on('connection', (socket: Socket) => {
+        this.sockets.add(socket)
+        socket.on('error', () => {})
+        socket.on('close', () => this.sockets.delete(socket))
+      })
+    }
+  }
+
+  static async start(): Promise<WalkUpstream> {
+    const upstream = new WalkUpstream()
+    for (const server of [upstream.http1, upstream.http2]) {
+      server.listen(0, '127.0.0.1')
+      await once(server, 'listening')
+    }
+    return upstream
+  }
+
+  get ports(): { http1: number; http2: number } {
+    const port = (server: Server) => (server.address() as AddressInfo).port
+    return { http1: port(this.http1), http2: port(this.http2) }
+  }
+
+  #upgrade(request: IncomingMessage, socket: Duplex): void {
+    const { bytes, end } = behaviourOf(request.url!)
+    const accept = webSocketAccept(request.headers['sec-websocket-key']!)
+    this.upgraded.add(socket)
+    socket.on('close', () => this.upgraded.delete(socket))
+    socket.on('error', () => {})
+    socket.write(
+      `HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: ${accept}\r\n\r\n`,
+    )
+    for (let left = bytes; left > 0; left -= PIECE.length) socket.write(PIECE.subarray(0, Math.min(left, PIECE.length)))
+    if (end === 'cut') socket.destroy()
+    else if (end === 'half') socket.end()
+    else if (end === 'whole') socket.on('data', chunk => void socket.write(chunk)).on('end', () => socket.end())
+    if (end !== 'cut') socket.resume().on('end', () => socket.end())
+  }
+
+  /** Cuts the answers that hang. */
+  release(): void {
+    for (const response of hanging) cut(response)
+  }
+
+  async stop(): Promise<void> {
+    for (const socket of this.sockets) socket.destroy()
+    for (const server of [this.http1, this.http2]) server.close()
+  }
+}
+
+function answer(request: IncomingMessage, response: ServerResponse): void {
+  const behaviour = behaviourOf(request.url!)
+  response.on('error', () => {})
+  request.on('error', () => {})
+  if (behaviour.reads) request.resume()
+  if (behaviour.when === 'read' && behaviour.reads) request.on('end', () => say(response, behaviour))
+  else say(response, behaviour)
+}
+
+const hanging = new Set<ServerResponse>()
+
+function cut(response: ServerResponse): void {
+  const { stream } = response as { stream?: Duplex }
+  if (stream === undefined) response.destroy()
+  else stream.destroy()
+}
+
+function say(response: ServerResponse, { bytes, length, end }: Behaviour): void {
+  if (response.destroyed) return
+  response.writeHead(200, length ? { 'content-length': String(bytes) } : {})
+  response.flushHeaders?.()
+  let left = end === 'whole' || end === 'half' ? bytes : Math.floor(bytes / 2)
+  const more = (): void => {
+    while (left > 0) {
+      const piece = PIECE.subarray(0, Math.min(left, PIECE.length))
+      left -= piece.length
+      if (!response.write(piece)) {
+        response.once('drain', more)
+        return
+      }
+    }
+    if (end === 'whole' || end === 'half') response.end()
+    else if (end === 'cut') cut(response)
+    else {
+      hanging.add(response)
+      response.on('close', () => hanging.delete(response))
+    }
+  }
+  more()
+}

@@ -1,0 +1,191 @@
+/** Everything that a walk goes through, in this process and over loopback: server, a second replica, router service, client. */
+import { randomUUID } from 'node:crypto'
+import { connect, type Tunnel } from '../../client/index.ts'
+import { createRouter, type Router, type RouterService, type RouteTable, serveRouter } from '../../router/index.ts'
+import type { ServerOptions } from '../../server/options.ts'
+import type { Server } from '../../server/server.ts'
+import { LEASE_MS, peerOptions } from '../replicas/fixture.ts'
+import { CONTROL_NAME, DOMAIN, makeWorld, startServer, token } from '../server/fixture.ts'
+import { needs } from '../support/needs.ts'
+import { Redis } from '../support/redis.ts'
+import { Relay } from '../support/relay.ts'
+import { WalkUpstream } from './upstream.ts'
+
+export const RUNTIME = 'demo'
+export const HOST = `${RUNTIME}.${DOMAIN}`
+
+/** Small ceilings, so that walks reach them. */
+const LIMITS: NonNullable<ServerOptions['limits']> = {
+  sessionBufferBytes: 1024 * 1024,
+  processBufferBytes: 1536 * 1024,
+  exchangesPerRuntime: 10_000,
+  exchangesPerAddress: 10_000,
+  requestRatePerAddress: 0,
+}
+
+export class World {
+  readonly upstream: WalkUpstream
+  /** The client's server; its sessions can be cut in between. */
+  readonly near: Server
+  readonly relay: Relay
+  /** Another replica, which has no session. Absent where there is no Redis. */
+  readonly far: Server | undefined
+  readonly service: RouterService
+  readonly redis: Redis | undefined
+  /** The one that gets the traffic is the last. */
+  readonly tunnels: Tunnel[] = []
+  readonly #table: RouteTable
+  readonly #routers: Router[] = []
+  /** Of clients that were replaced. */
+  readonly #gone: Promise<unknown>[] = []
+
+  private constructor(parts: {
+    upstream: WalkUpstream
+    near: Server
+    relay: Relay
+    far: Server | undefined
+    service: RouterService
+    redis: Redis | undefined
+    table: RouteTable
+  }) {
+    this.upstream = parts.upstream
+    this.near = parts.near
+    this.relay = parts.relay
+    this.far = parts.far
+    this.service = parts.service
+    this.redis = parts.redis
+    this.#table = parts.table
+  }
+
+  static async start(): Promise<World> {
+    const upstream = await WalkUpstream.start()
+    const { http1, http2 } = upstream.ports
+    const table: RouteTable = {
+      routes: [
+        { name: 'http1', match: { path: '/http1' }, target: `http://127.0.0.1:${http1}` },
+        { name: 'http2', match: { path: '/http2' }, target: `h2c://127.0.0.1:${http2}` },
+      ],
+    }
+    const redis = needs('redis') ? await Redis.start() : undefined
+    await redis?.age()
+    const shared = async (replica: string): Promise<Partial<ServerOptions>> =>
+      redis === undefined
+        ? {}
+        : { replica, directory: { url: redis.url, leaseMs: LEASE_MS }, peer: await peerOptions() }
+    const common = { limits: LIMITS, hold: { holdMs: 3000 } }
+    const near = await startServer({ ...common, ...(await shared('near')) })
+    const far = redis === undefined ? undefined : await startServer({ ...common, ...(await shared('far')) })
+    const relay = await Relay.start({ port: near.controlAddress!.port })
+    const service = await serveRouter({ host: '127.0.0.1', port: 0, routes: table })
+    const world = new World({ upstream, near, relay, far, service, redis, table })
+    await world.replaceClient()
+    await world.ready()
+    return world
+  }
+
+  /** A new instance takes over, and the one before it leaves. */
+  async replaceClient(graceMs = 200): Promise<void> {
+    const { authority } = await makeWorld()
+    const bearer = await token(RUNTIME)
+    const router = createRouter({ routes: this.#table })
+    const tunnel = await connect({
+      url: `wss://127.0.0.1:${this.relay.port}`,
+      token: () => bearer,
+      ca: authority.certificate,
+      proxy: '',
+      target: router,
+      instance: randomUUID(),
+      connections: 2,
+      backoff: { firstMs: 20, capMs: 100, refusedMs: 20, moveMs: 50 },
+    })
+    await tunnel.connected()
+    const before = this.tunnels.splice(0)
+    const routers = this.#routers.splice(0)
+    this.tunnels.push(tunnel)
+    this.#routers.push(router)
+    this.#gone.push(
+      ...before.map(async (old, i) => {
+        await old.close({ graceMs })
+        await routers[i]!.close()
+      }),
+    )
+  }
+
+  loseSessions(): void {
+    this.relay.cut()
+  }
+
+  drain(graceMs = 200): void {
+    this.near.drainRuntime(RUNTIME, { graceMs })
+  }
+
+  /** Resolves once exchanges are taken on all roads. */
+  async ready(): Promise<void> {
+    await Promise.all(this.#gone.splice(0))
+    const known = () => this.far === undefined || (this.far.stats().peers?.connected ?? 0) > 0
+    await holds(() => this.tunnels[0]!.stats().sessions.length === 2 && this.tunnels[0]!.ready() && known())
+  }
+
+  /** Whatever is not 0 though nothing goes on. */
+  left(): Record<string, number> {
+    const left: Record<string, number> = {}
+    const note = (name: string, count: number) => {
+      if (count !== 0) left[name] = count
+    }
+    for (const [name, server] of Object.entries({ near: this.near, far: this.far })) {
+      if (server === undefined) continue
+      const stats = server.stats()
+      for (const key of NUMBERS) note(`${name}.${key}`, stats[key])
+      note(`${name}.peers.streams`, stats.peers?.streams ?? 0)
+      note(`${name}.peers.bufferedBytes`, stats.peers?.bufferedBytes ?? 0)
+    }
+    const { exchanges, sessions } = this.tunnels[0]!.stats()
+    note('client.exchanges', exchanges.live)
+    for (const session of sessions) {
+      note('client.streams', session.streams)
+      note('client.bufferedBytes', session.bufferedBytes)
+    }
+    for (const [name, router] of Object.entries({ client: this.#routers[0]!, service: this.service.router })) {
+      const { active, upstreams } = router.stats()
+      note(`${name} router.active`, active)
+      note(`${name} router.upstreams in use`, upstreams.connections - upstreams.idle)
+    }
+    note('service.connections', this.service.stats().connections)
+    note('upstream.upgraded', this.upstream.upgraded.size)
+    return left
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.tunnels.map(tunnel => tunnel.close({ graceMs: 0 })))
+    await Promise.all(this.#gone.splice(0))
+    await Promise.all(this.#routers.map(router => router.close()))
+    await this.relay.stop()
+    await Promise.all([this.near, this.far].map(server => server?.close({ graceMs: 0 })))
+    await this.service.close({ graceMs: 0 })
+    await this.upstream.stop()
+    await this.redis?.stop()
+  }
+}
+
+const NUMBERS = [
+  'streams',
+  'exchanges',
+  'bufferedBytes',
+  'replayBytes',
+  'held',
+  'heldBytes',
+  'handshakesWaiting',
+  'callers',
+  'quotaExchanges',
+] as const
+
+export { CONTROL_NAME }
+
+/** Resolves once it holds; rejects after `ms`. */
+export async function holds(it: () => boolean, ms = 20_000): Promise<void> {
+  const end = performance.now() + ms
+  while (!it()) {
+    if (performance.now() > end) throw new Error(`never came: ${it}`)
+    await new Promise(resolve => setTimeout(resolve, 2))
+  }
+}
