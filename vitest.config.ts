@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config'
 
 /** Suites that load, fuzz or break things: one at a time and after the others, so that they disturb nobody. */
-const HEAVY = ['abuse', 'chaos', 'differential', 'fuzz', 'lifecycle', 'load-tests', 'replicas', 'suites'].map(
+const HEAVY = ['abuse', 'chaos', 'differential', 'fuzz', 'lifecycle', 'load-tests', 'replicas', 'suites', 'walk'].map(
   folder => `test/${folder}/**/*.test.ts`,
 )
 

@@ -17,6 +17,7 @@ const TASKS = {
   test: args => ['scripts/test.ts', ...args],
   bench: args => ['load-tests/bench.ts', ...args],
   fuzz: args => ['test/fuzz/run.ts', ...args],
+  walk: args => ['test/walk/run.ts', ...args],
   chaos: args => ['test/chaos/run.ts', ...args],
   docs: args => ['scripts/docs.ts', ...args],
   lint: args => [BIOME, 'lint', '--error-on-warnings', ...args],

@@ -1,0 +1,27 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { all, long } from '../support/needs.ts'
+import { makeWalk, walk } from './walk.ts'
+import { World } from './world.ts'
+
+/** As many seeds as a short time allows, or 2,000 with `--all` and in the long run. */
+const CI = process.env.CI === 'true'
+const SEEDS = 2000
+const BUDGET_MS = CI ? 45_000 : all || long ? Number.POSITIVE_INFINITY : 12_000
+const FIRST = 1
+
+let world: World
+beforeAll(async () => {
+  world = await World.start()
+}, 60_000)
+afterAll(() => world?.stop())
+
+test(`B2 a random walk ends at rest: seeds from ${FIRST}`, { timeout: 3_600_000 }, async () => {
+  const end = performance.now() + BUDGET_MS
+  let seed = FIRST
+  for (; seed < FIRST + SEEDS && performance.now() < end; seed++) {
+    const made = makeWalk(String(seed), world.far !== undefined)
+    const left = await walk(world, made)
+    expect(left, `npm run walk -- --seeds 1 --from ${seed} (${made.event})`).toEqual({})
+  }
+  expect(seed).toBeGreaterThan(FIRST)
+})
