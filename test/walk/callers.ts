@@ -43,12 +43,13 @@ export function makePlan(random: Random, hasFar: boolean): Plan {
     'reads nothing',
     'never ends its request',
   ])
+  const bodyBytes = random.pick(SIZES)
   return {
     road,
     protocol,
     behind: upgrades || random.oneIn(2) ? 'http1' : 'http2',
     manner,
-    bodyBytes: random.pick(SIZES),
+    bodyBytes,
     afterMs: random.int(30),
     behaviour: {
       when: random.oneIn(2) ? 'early' : 'read',
@@ -59,7 +60,7 @@ export function makePlan(random: Random, hasFar: boolean): Plan {
     },
     code: random.pick(CODES),
     windowBytes: random.pick([0, 1000, 65_535, 1_000_000]),
-    pipelined: random.oneIn(4) ? random.between(2, 4) : 1,
+    pipelined: random.oneIn(4) && bodyBytes === 0 ? random.between(2, 4) : 1,
   }
 }
 
