@@ -29,7 +29,9 @@ const SIZES = [0, 0, 1, 100, 5000, 60_000, 70_000, 300_000, 1_000_000]
 const CODES = [0, 1, 2, 5, 7, 8, 11, 13]
 
 export function makePlan(random: Random, hasFar: boolean): Plan {
-  const road = random.pick<Road>(hasFar ? ['direct', 'direct', 'hop', 'hop', 'router', 'embedded'] : ['direct', 'router', 'embedded'])
+  const road = random.pick<Road>(
+    hasFar ? ['direct', 'direct', 'hop', 'hop', 'router', 'embedded'] : ['direct', 'router', 'embedded'],
+  )
   const upgrades = random.oneIn(5)
   const two = random.oneIn(2)
   const protocol = upgrades ? (two ? 'upgrade over http2' : 'upgrade') : two ? 'http2' : 'http1'

@@ -35,7 +35,11 @@ export function makeWalk(seed: string, hasFar: boolean): Walk {
 }
 
 /** Plays it; resolves to what is left, which is nothing unless something is wrong. */
-export async function walk(world: World, { plans, event, eventMs, endMs }: Walk, restMs = 15_000): Promise<Record<string, number>> {
+export async function walk(
+  world: World,
+  { plans, event, eventMs, endMs }: Walk,
+  restMs = 15_000,
+): Promise<Record<string, number>> {
   const ends: (() => void)[] = []
   const callers = plans.map(async ({ atMs, plan }) => {
     await delay(atMs)
