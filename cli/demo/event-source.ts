@@ -1,44 +1,193 @@
-/** A stand-in for an Argo Events event source that verifies GitHub's signature over the raw body. Its own process. */
-import { createHmac, timingSafeEqual } from 'node:crypto'
+/**
+ * A stand-in for Argo Events' event source for GitHub, which verifies the signature over the raw body. Its own process:
+ *
+ *     node event-source.ts PORT PATH SECRET-FILE [MS]
+ *
+ * It answers as the original does, down to how Go's server ends a connection whose body it does not want;
+ * `test/interop/argo-events.test.ts` compares the two. Events go to the bus one at a time, each in MS (default 0).
+ */
 import { readFileSync } from 'node:fs'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { posix } from 'node:path'
+import type { Duplex } from 'node:stream'
+import { checkDelivery, HookError, mediaType } from './github-hook.ts'
 
 const MOST_BYTES = 1_048_576
-const [port = '0', path = '/webhooks/demo/push/github', secretFile = ''] = process.argv.slice(2)
-const secret = readFileSync(secretFile, 'utf8').trim()
+/** Of a body that nobody wants Go's server reads so much before it answers, so that the connection can go on. */
+const MOST_UNWANTED_BYTES = 262_144
+/** ... and otherwise half-closes, and waits so long for the caller to read the answer. */
+const LINGER_MS = 500
+const PLAIN = 'text/plain; charset=utf-8'
+const [port = '0', path = '/webhooks/demo/push/github', secretFile = '', busMs = '0'] = process.argv.slice(2)
+const secret = readFileSync(secretFile, 'utf8').replace(/\n$/, '')
 
-const server = createServer((request, response) => {
-  if (request.url === '/health') return answer(response, 200, 'OK')
-  if (request.url !== path) return answer(response, 404, 'not found')
-  if (request.method !== 'POST') return answer(response, 405, 'method not allowed')
-  receive(request, response).catch(() => response.destroy())
+let bus: Promise<unknown> = Promise.resolve()
+
+const limits = { maxHeaderSize: MOST_BYTES, keepAliveTimeout: 0, requestTimeout: 0, headersTimeout: 0 }
+const server = createServer({ ...limits, requireHostHeader: false }, (request, response) => begin(request, response))
+server.on('checkContinue', (request, response) => begin(request, response, () => response.writeContinue()))
+server.on('checkExpectation', (_, response) => {
+  response.writeHead(417, { 'content-length': 0, connection: 'close' }).end()
 })
+server.on('clientError', (_, socket) => refuse(socket, ''))
 server.listen(Number(port), '127.0.0.1', () => {
   const address = `127.0.0.1:${(server.address() as AddressInfo).port}`
   console.error(JSON.stringify({ msg: 'listening', name: 'event-source', address }))
 })
 
-async function receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const chunks: Buffer[] = []
-  let bytes = 0
-  for await (const chunk of request) {
-    bytes += chunk.length
-    if (bytes > MOST_BYTES) return answer(response, 400, 'request body too large')
-    chunks.push(chunk)
+/** As Go's server refuses what it cannot read as a request. */
+function refuse(socket: Duplex, detail: string): void {
+  const text = `400 Bad Request${detail}`
+  void leave(socket, text, { 'Content-Type': PLAIN }, text)
+}
+
+/** The last answer of a connection: it is half-closed, and waits, so that no reset overtakes the answer. */
+async function leave(
+  socket: Duplex,
+  status: string,
+  fields: Record<string, string | number>,
+  text: string,
+  rest?: Promise<unknown>,
+): Promise<void> {
+  if (!socket.writable) return
+  const lines = Object.entries({ ...fields, Connection: 'close' }).map(([name, value]) => `${name}: ${value}\r\n`)
+  socket.on('error', () => {}).write(`HTTP/1.1 ${status}\r\n${lines.join('')}\r\n${text}`)
+  await rest
+  socket.end()
+  setTimeout(() => socket.destroy(), LINGER_MS).unref()
+}
+
+function begin(request: IncomingMessage, response: ServerResponse, wanted = () => {}): void {
+  if (request.headers.host === undefined && request.httpVersion === '1.1') {
+    refuse(request.socket, ': missing required Host header')
+    return
   }
-  const given = String(request.headers['x-hub-signature-256'] ?? '')
-  if (!isSigned(Buffer.concat(chunks), given)) return answer(response, 400, 'signature does not fit')
-  answer(response, 200, 'success')
+  const asked = pathOf(request.url!)
+  if (asked === undefined) {
+    refuse(request.socket, '')
+    return
+  }
+  const body = new Body(request, wanted)
+  route(request, asked, body)
+    .then(verdict => answer(response, body, verdict))
+    // What the original cannot bear ends the connection alone.
+    .catch(() => request.socket.destroy())
 }
 
-function isSigned(body: Buffer, given: string): boolean {
-  const expected = Buffer.from(`sha256=${createHmac('sha256', secret).update(body).digest('hex')}`)
-  const actual = Buffer.from(given)
-  return actual.length === expected.length && timingSafeEqual(actual, expected)
+interface Verdict {
+  readonly status: number
+  readonly text: string
+  readonly fields?: Record<string, string>
 }
 
-function answer(response: ServerResponse, status: number, text: string): void {
-  response.writeHead(status, { 'content-type': 'text/plain' })
-  response.end(`${text}\n`)
+/** The path of a request target, decoded; undefined if that cannot be done. */
+function pathOf(target: string): string | undefined {
+  try {
+    return decodeURIComponent(target.replace(/^[a-z]+:\/\/[^/?]*/i, '').split('?')[0] || '/')
+  } catch {
+    return undefined
+  }
+}
+
+async function route(request: IncomingMessage, asked: string, body: Body): Promise<Verdict> {
+  if (request.url === '*') return { status: 200, text: '' }
+  const clean = posix.normalize(asked)
+  if (clean !== asked) {
+    const query = /\?.*/.exec(request.url!)?.[0] ?? ''
+    return { status: 301, text: '', fields: { location: encodeURI(clean) + query } }
+  }
+  if (asked === '/health') return { status: 200, text: 'OK' }
+  if (asked !== path)
+    return { status: 404, text: '404 page not found\n', fields: { 'x-content-type-options': 'nosniff' } }
+  return await deliver(request, body)
+}
+
+async function deliver(request: IncomingMessage, body: Body): Promise<Verdict> {
+  const field = (name: string) => request.headersDistinct[name]?.[0] ?? ''
+  try {
+    const type = mediaType(field('content-type'))
+    const signature = field('x-hub-signature-256') || field('x-hub-signature')
+    checkDelivery(type, await body.read(), signature, secret)
+  } catch (error) {
+    if (error instanceof HookError) return { status: 400, text: error.message }
+    throw error
+  }
+  bus = bus.then(() => new Promise(resolve => setTimeout(resolve, Number(busMs))))
+  await bus
+  return { status: 200, text: 'success' }
+}
+
+/** The body of a request, of which the rest is read or not when the answer stands. */
+class Body {
+  readonly #request: IncomingMessage
+  readonly #wanted: () => void
+  #asked = false
+  #bytes = 0
+  tooLarge = false
+
+  constructor(request: IncomingMessage, wanted: () => void) {
+    this.#request = request
+    this.#wanted = wanted
+  }
+
+  async read(): Promise<Buffer> {
+    this.#asked = true
+    this.#wanted()
+    const chunks: Buffer[] = []
+    if (await this.#take(MOST_BYTES, chunk => chunks.push(chunk))) return Buffer.concat(chunks)
+    this.tooLarge = true
+    throw new HookError('http: request body too large')
+  }
+
+  /** Whether the connection can go on behind the answer. */
+  async passed(): Promise<boolean> {
+    if (this.tooLarge) return false
+    if (this.#request.complete || this.#request.readableEnded) return true
+    if (!this.#asked && this.#request.headers.expect !== undefined) return false
+    return await this.rest()
+  }
+
+  /** Reads on to the end, unless that is far. */
+  async rest(): Promise<boolean> {
+    const left = Number(this.#request.headers['content-length'] ?? 0) - this.#bytes
+    if (left >= MOST_UNWANTED_BYTES) return false
+    return await this.#take(MOST_UNWANTED_BYTES, () => {})
+  }
+
+  /** Whether the body ended within `most` bytes. */
+  #take(most: number, onChunk: (chunk: Buffer) => void): Promise<boolean> {
+    const request = this.#request
+    let bytes = 0
+    return new Promise((resolve, reject) => {
+      request.on('data', (chunk: Buffer) => {
+        bytes += chunk.length
+        this.#bytes += chunk.length
+        if (bytes <= most) return onChunk(chunk)
+        request.pause()
+        request.removeAllListeners('data')
+        resolve(false)
+      })
+      request.once('end', () => resolve(true)).once('error', reject)
+      request.resume()
+      if (request.readableEnded || request.destroyed) resolve(true)
+    })
+  }
+}
+
+async function answer(response: ServerResponse, body: Body, { status, text, fields }: Verdict): Promise<void> {
+  const type = text === '' ? {} : { 'content-type': PLAIN }
+  const all = { ...type, ...fields, 'content-length': Buffer.byteLength(text) }
+  if (await body.passed()) {
+    response.removeHeader('connection')
+    response.writeHead(status, all).end(text)
+  } else {
+    await leave(
+      response.socket!,
+      `${status} ${STATUS_CODES[status]}`,
+      all,
+      text,
+      body.tooLarge ? body.rest() : undefined,
+    )
+  }
 }

@@ -89,7 +89,7 @@ function printCommands(roads: readonly Road[], files: DemoFiles): void {
   ${curl} ${at}/app-proxy/api/whoami
   ${curl} ${at}/app-proxy/api/graphql -H 'content-type: application/json' -d '{"query":"{ runtime }","variables":{"name":"demo"}}'
   ${curl} -N ${at}/app-proxy/api/events
-  ${curl} ${at}${WEBHOOK_PATH} -H 'X-Hub-Signature-256: ${signature}' --data-binary '${body}'
+  ${curl} ${at}${WEBHOOK_PATH} -H 'content-type: application/json' -H 'X-Hub-Signature-256: ${signature}' --data-binary '${body}'
   ${curl} -i ${at}/nobody-there -H 'Origin: ${UI_ORIGIN}'`)
   }
   console.log('\nCtrl-C stops everything.')

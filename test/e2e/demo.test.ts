@@ -67,7 +67,7 @@ it.runIf(needs('curl'))('the printed lines work when pasted; Ctrl-C leaves no pr
   expect(find('/whoami').map(text => JSON.parse(text).service)).toEqual(['app-proxy', 'app-proxy'])
   expect(find('/graphql').map(text => JSON.parse(text).data.runtime.name)).toEqual(['demo', 'demo'])
   for (const text of find('/events')) expect(text).toMatch(/^id: 1\ndata: /)
-  expect(find('/webhooks/')).toEqual(['success\n', 'success\n'])
+  expect(find('/webhooks/')).toEqual(['success', 'success'])
   for (const text of find('/nobody-there')) expect(text).toMatch(/access-control-allow-origin: https:\/\/ui/)
   const folder = /--cacert (\S+)\/ca\.pem/.exec(commands[0] ?? '')?.[1] ?? ''
   expect(existsSync(folder)).toBe(true)
