@@ -56,6 +56,7 @@ async function replay(names: readonly string[]): Promise<number> {
     if (target === undefined || !names.includes(name)) continue
     count++
     const error = await failure(target, input)
+    await target.stop?.()
     if (error === undefined) continue
     finds++
     tell({ target: name, input, original: input, error }, file)

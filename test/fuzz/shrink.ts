@@ -2,12 +2,16 @@
 import type { Target } from './target.ts'
 
 const MOST_TRIES = 2_000
+/** Where each failure waits for a deadline, a smaller input is worth this much time. */
+const MOST_MS = 60_000
 
 export async function shrink(target: Target, input: Buffer): Promise<Buffer> {
   let best = input
   let tries = 0
-  for (let size = Math.ceil(best.length / 2); size >= 1 && tries < MOST_TRIES; size = Math.floor(size / 2)) {
-    for (let at = 0; at < best.length && tries < MOST_TRIES; tries++) {
+  const end = performance.now() + MOST_MS
+  const goesOn = () => tries < MOST_TRIES && performance.now() < end
+  for (let size = Math.ceil(best.length / 2); size >= 1 && goesOn(); size = Math.floor(size / 2)) {
+    for (let at = 0; at < best.length && goesOn(); tries++) {
       const smaller = Buffer.concat([best.subarray(0, at), best.subarray(at + size)])
       if ((await failure(target, smaller)) === undefined) at += size
       else best = smaller

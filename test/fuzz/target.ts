@@ -7,4 +7,8 @@ export interface Target {
   generate(random: Random): Buffer
   /** Throws if something does not hold. All that it does follows from `input` alone, so that a find can be repeated. */
   execute(input: Buffer): void | Promise<void>
+  /** How long one input may take; default 5,000 ms. */
+  readonly mostMs?: number
+  /** Ends what `execute` keeps between inputs. */
+  stop?(): Promise<void>
 }

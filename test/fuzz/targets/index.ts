@@ -7,6 +7,11 @@ import { exchange } from './exchange.ts'
 import { http1Edge } from './http1-edge.ts'
 import { http1Upstream } from './http1-upstream.ts'
 import { http2Head } from './http2-head.ts'
+import { liveClient } from './live-client.ts'
+import { liveHttp1 } from './live-http1.ts'
+import { liveHttp2 } from './live-http2.ts'
+import { liveServer } from './live-server.ts'
+import { liveHttp1Upstream, liveHttp2Upstream } from './live-upstream.ts'
 import { preamble } from './preamble.ts'
 import { proxyAnswer } from './proxy-answer.ts'
 import { proxyProtocol } from './proxy-protocol.ts'
@@ -33,4 +38,10 @@ export const TARGETS: readonly Target[] = [
   clientHello,
   proxyProtocol,
   proxyAnswer,
+  liveHttp1,
+  liveHttp2,
+  liveClient,
+  liveServer,
+  liveHttp1Upstream,
+  liveHttp2Upstream,
 ]

@@ -7,6 +7,7 @@ import { FakeClock, type Frame, frame, RawPeer, turns } from '../../protocol/yam
 import { holds, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import { Random } from '../random.ts'
+import { Script } from '../script.ts'
 import type { Target } from '../target.ts'
 import { anyControl } from './control.ts'
 
@@ -89,30 +90,6 @@ class Conduct {
     const left = (this.#credit.get(id) ?? WINDOW_BYTES) - payload.length
     holds(left >= 0, 'never more than the peer allows')
     this.#credit.set(id, left)
-  }
-}
-
-/** Reads the script that an input is: one operation after the other, each with its numbers. */
-class Script {
-  readonly #bytes: Buffer
-  #at = 0
-
-  constructor(bytes: Buffer) {
-    this.#bytes = bytes
-  }
-
-  get over(): boolean {
-    return this.#at >= this.#bytes.length
-  }
-
-  next(): number {
-    return this.#bytes[this.#at++] ?? 0
-  }
-
-  take(length: number): Buffer {
-    const taken = this.#bytes.subarray(this.#at, this.#at + length)
-    this.#at += length
-    return taken
   }
 }
 

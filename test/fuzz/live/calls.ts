@@ -1,0 +1,61 @@
+/** Ordinary callers beside a hostile peer: each asks for one thing over HTTP/1.1, and may leave before it has it. */
+import type { Socket } from 'node:net'
+import type { Script } from '../script.ts'
+import type { World } from './world.ts'
+
+export class Calls {
+  readonly #world: World
+  readonly #host: string
+  readonly #sockets: Socket[] = []
+
+  constructor(world: World, host: string) {
+    this.#world = world
+    this.#host = host
+  }
+
+  /** A request to `path`, with no body, a whole one, or one that never ends. */
+  begin(script: Script, path: string): void {
+    const socket = this.#world.dial()
+    this.#sockets.push(socket)
+    socket.resume()
+    const kind = script.next() % 5
+    const start = `${kind === 0 ? 'GET' : 'POST'} ${path} HTTP/1.1\r\nHost: ${this.#host}\r\n`
+    if (kind === 0) socket.write(`${start}\r\n`)
+    else if (kind === 1) socket.write(`${start}Content-Length: 3\r\n\r\nabc`)
+    else if (kind === 2) socket.write(`${start}Content-Length: 200000\r\n\r\n${'x'.repeat(200_000)}`)
+    else if (kind === 3) socket.write(`${start}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n`)
+    else {
+      socket.write(
+        `${start.replace('POST', 'GET')}Connection: Upgrade\r\nUpgrade: websocket\r\n` +
+          'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n',
+      )
+    }
+  }
+
+  /** One of them stops reading, reads on, half-closes, or goes. */
+  disturb(script: Script): void {
+    const socket = this.#sockets[script.next() % Math.max(1, this.#sockets.length)]
+    if (socket === undefined || socket.destroyed) return
+    switch (script.next() % 6) {
+      case 0:
+      case 1:
+        socket.pause()
+        return
+      case 2:
+        socket.resume()
+        return
+      case 3:
+        socket.end()
+        return
+      case 4:
+        socket.destroy()
+        return
+      default:
+        socket.resetAndDestroy()
+    }
+  }
+
+  leave(): void {
+    for (const socket of this.#sockets) socket.destroy()
+  }
+}
