@@ -490,7 +490,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#exchange = undefined
     this.#writer.flush()
     // A close alone would look like a proper end to a caller that reads until the close.
-    if ((untilClose || this.#state === 'raw') && !('encrypted' in this.#socket)) this.#socket.resetAndDestroy()
+    if ((untilClose || this.#state === 'raw') && !('encrypted' in this.#socket)) resetSocket(this.#socket)
     this.destroy()
   }
 
