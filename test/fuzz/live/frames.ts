@@ -21,7 +21,6 @@ export class HostileEnd {
   readonly #ws: WebSocket
   readonly #script: Script
   readonly #reader = new FrameReader()
-  readonly #role: 'client' | 'server'
   readonly #runtime: string
   /** Streams that either end has opened. */
   readonly #ids: number[] = []
@@ -31,7 +30,6 @@ export class HostileEnd {
 
   constructor(ws: WebSocket, role: 'client' | 'server', runtime: string, script: Script) {
     this.#ws = ws
-    this.#role = role
     this.#runtime = runtime
     this.#script = script
     this.#nextId = role === 'client' ? 1 : 2

@@ -5,6 +5,7 @@
 import type { AddressInfo, Server as NetServer, Socket } from 'node:net'
 import { connect as connectNet, createServer as createNetServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { resetSocket } from '../../../protocol/reset-socket.ts'
 import { connect, type Tunnel } from '../../../client/index.ts'
 import type { Logger } from '../../../protocol/log.ts'
 import { createRouter, type Router } from '../../../router/index.ts'
@@ -280,7 +281,7 @@ class Relay {
   }
 
   cut(): void {
-    for (const socket of this.#sockets) socket.resetAndDestroy()
+    for (const socket of this.#sockets) resetSocket(socket)
   }
 
   close(): void {

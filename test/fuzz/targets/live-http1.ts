@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { resetSocket } from '../../../protocol/reset-socket.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { PATHS } from '../live/upstreams.ts'
 import { LIVE_MS, World, Worlds } from '../live/world.ts'
@@ -60,7 +61,10 @@ class Caller {
   }
 
   request(): void {
-    if (this.#body !== undefined) return this.body()
+    if (this.#body !== undefined) {
+      this.body()
+      return
+    }
     const script = this.#script
     const host = script.pick(HOSTS)
     const path = `${script.pick(['/one', '/two', '/one', '/two', '/one', '/gone', '/nowhere'])}${script.pick(PATHS)}`
@@ -123,7 +127,7 @@ class Caller {
   end(): void {
     const which = this.#script.next() % 16
     if (which < 2) this.#socket.end()
-    else if (which === 2) this.#socket.resetAndDestroy()
+    else if (which === 2) resetSocket(this.#socket)
   }
 
   async wait(): Promise<void> {
@@ -131,7 +135,7 @@ class Caller {
   }
 
   leave(): void {
-    if (this.#script.next() & 1) this.#socket.resetAndDestroy()
+    if (this.#script.next() & 1) resetSocket(this.#socket)
     else this.#socket.destroy()
   }
 }

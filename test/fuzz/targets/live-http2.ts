@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { resetSocket } from '../../../protocol/reset-socket.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../../support/http2-frames.ts'
 import { PATHS } from '../live/upstreams.ts'
@@ -204,7 +205,7 @@ class Caller {
     const script = this.#script
     const which = script.next() % 32
     if (which === 0) this.#socket.end()
-    else if (which === 1) this.#socket.resetAndDestroy()
+    else if (which === 1) resetSocket(this.#socket)
     else if (which === 2)
       this.#send(frame(TYPE.goaway, 0, 0, Buffer.concat([uint32(0), uint32(script.pick([0, 2, 13]))])))
     else if (which === 3) this.#send(frame(script.next() % 12, script.next(), this.#aStream().id, script.take(24)))
@@ -216,7 +217,7 @@ class Caller {
   }
 
   leave(): void {
-    if (this.#script.next() & 1) this.#socket.resetAndDestroy()
+    if (this.#script.next() & 1) resetSocket(this.#socket)
     else this.#socket.destroy()
   }
 }

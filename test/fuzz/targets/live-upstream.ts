@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { resetSocket } from '../../../protocol/reset-socket.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, TYPE } from '../../support/http2-frames.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { Calls } from '../live/calls.ts'
@@ -49,7 +50,7 @@ abstract class EvilUpstream {
     const socket = this.aSocket()
     const which = this.script.next() % 24
     if (which === 0) socket?.end()
-    else if (which === 1) socket?.resetAndDestroy()
+    else if (which === 1 && socket !== undefined) resetSocket(socket)
     else if (which === 2) socket?.destroy()
     else if (which < 6) socket?.pause()
     else if (which < 10) socket?.resume()
