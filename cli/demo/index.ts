@@ -79,7 +79,7 @@ function printAddresses(running: Demo): void {
 }
 
 function printCommands(roads: readonly Road[], files: DemoFiles): void {
-  const body = 'Hello, World!'
+  const body = '{"ref":"refs/heads/main"}'
   const signature = gitHubSignature(files.secret, body)
   console.log('\nTry it (names under .localhost are known to curl and Chromium, but to few other programs):')
   for (const road of roads) {
