@@ -69,10 +69,18 @@ export class Resolver {
         // An embedder's resolver may say anything, and what is no address would be dialled as this machine.
         const addresses = all.filter(entry => isIP(entry?.address) !== 0)
         if (addresses.length === 0) return reject(noAddress(host))
-        if (this.#known.size < MAX_NAMES) this.#known.set(host, addresses)
+        this.#remember(host, addresses)
         resolve(addresses)
       })
     })
+  }
+
+  /** Whichever name was answered longest ago is forgotten first. */
+  #remember(host: string, addresses: readonly LookupAddress[]): void {
+    this.#known.delete(host)
+    this.#known.set(host, addresses)
+    const [oldest] = this.#known.keys()
+    if (this.#known.size > MAX_NAMES && oldest !== undefined) this.#known.delete(oldest)
   }
 }
 

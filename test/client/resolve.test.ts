@@ -47,6 +47,22 @@ describe('the resolver', () => {
     expect(asked()).toBe(0)
   })
 
+  it('goes on learning once it knows as many names as it remembers, and forgets the one asked for longest ago', async () => {
+    let turn = 1
+    let broken = false
+    const resolver = new Resolver((_name, _options, callback) => {
+      if (broken) callback(failing('EAI_AGAIN'), [])
+      else callback(null, v4(turn))
+    })
+    for (let i = 0; i < 64; i++) await resolver.resolve(`n${i}.example.com`)
+    turn = 2
+    for (const name of ['n0.example.com', 'n64.example.com']) expect(ends(await resolver.resolve(name))).toBe('2')
+    broken = true
+    for (const name of ['n0.example.com', 'n64.example.com']) expect(ends(await resolver.resolve(name))).toBe('2')
+    expect(ends(await resolver.resolve('n2.example.com'))).toBe('1')
+    await expect(resolver.resolve('n1.example.com')).rejects.toMatchObject({ code: 'EAI_AGAIN' })
+  })
+
   it('uses what it knows while the resolver fails or does not answer, and not where the name is gone', async () => {
     vi.useFakeTimers()
     const { lookup } = answers(v4(1), failing('EAI_AGAIN'), failing('ENOTFOUND'), undefined)
