@@ -200,6 +200,7 @@ export class Server {
     }
     const unmount = mount(httpServer, {
       handler: this.#edge.handler,
+      logger: this.#settings.logger,
       serves: authority => this.#hosts.match(authority).kind !== 'unknown',
       control: control === undefined ? undefined : (request, socket, head) => control.upgrade(request, socket, head),
     })

@@ -1,8 +1,9 @@
 /** From a parsed request head to an {@link HttpRequest}: framing, target forms, Host, upgrade, expectation. */
+import type { Buffer } from 'node:buffer'
 import { SallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../exchange.ts'
 import { isAuthority, listTokens, remembering } from '../headers.ts'
-import type { Head } from './head-parser.ts'
+import { type Head, type HeadLimits, HeadParser } from './head-parser.ts'
 import { isWebSocketKey } from './websocket.ts'
 
 /** What the connection needs to know besides the request. */
@@ -43,6 +44,17 @@ export function requestHead(head: Head, peerAddress: string, encrypted: boolean)
     expectsContinue,
     webSocketKey: upgrade ? head.webSocketKey : undefined,
   }
+}
+
+/** The head that `bytes` are, up to the empty line and with it. Throws as {@link requestHead}, and for what is too large. */
+export function parseRequest(bytes: Buffer, limits: HeadLimits, peerAddress: string, encrypted: boolean): RequestHead {
+  const parser = new HeadParser(limits, false)
+  const end = bytes.length - 2
+  const fields = parser.requestLine(bytes, 0, end)
+  if (fields < 0) throw bad('request line')
+  if (end - 2 > limits.headBytes) throw new SallyportError('head-too-large')
+  parser.fields(bytes, fields, end)
+  return requestHead(parser.head, peerAddress, encrypted)
 }
 
 /** RFC 9112 section 6.3, without any of its leniencies. */

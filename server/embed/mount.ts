@@ -6,7 +6,7 @@ import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { CONNECT_PATH } from '../../protocol/control.ts'
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError, toSallyportError } from '../../protocol/errors.ts'
 import {
   BODY_UNKNOWN,
   type Handler,
@@ -17,9 +17,13 @@ import {
   type ResponseSink,
 } from '../../protocol/exchange.ts'
 import { canonicalAddress } from '../../protocol/forwarded.ts'
-import { stripHopByHop, stripTrailers } from '../../protocol/headers.ts'
+import { callHandler } from '../../protocol/guard.ts'
+import { removeHeader, stripTrailers } from '../../protocol/headers.ts'
+import { FRAMING, fieldLines, statusLine } from '../../protocol/http1/encode.ts'
+import { parseRequest } from '../../protocol/http1/request-head.ts'
 import { serveHttp1 } from '../../protocol/http1/server-connection.ts'
-import type { HttpLimits } from '../../protocol/limits.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../../protocol/limits.ts'
+import type { Logger } from '../../protocol/log.ts'
 import { answerProblem } from '../../protocol/problem.ts'
 
 export interface MountOptions {
@@ -29,6 +33,7 @@ export interface MountOptions {
   /** Takes upgrades on the control path; absent: they are the embedder's. */
   readonly control: ((request: IncomingMessage, socket: Duplex, head: Buffer) => void) | undefined
   readonly limits?: Partial<HttpLimits> | undefined
+  readonly logger: Logger
 }
 
 type Listener = (...args: unknown[]) => void
@@ -38,7 +43,7 @@ export function mount(server: HttpServer, options: MountOptions): () => void {
   const requests = server.listeners('request') as Listener[]
   const upgrades = server.listeners('upgrade') as Listener[]
   const onRequest = (request: IncomingMessage, response: ServerResponse) => {
-    if (options.serves(request.headers.host ?? '')) serveRequest(request, response, options.handler)
+    if (options.serves(request.headers.host ?? '')) serveRequest(request, response, options)
     else for (const listener of requests) listener.call(server, request, response)
   }
   const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) => {
@@ -61,58 +66,46 @@ function isControl(request: IncomingMessage): boolean {
   return url === CONNECT_PATH || url.startsWith(`${CONNECT_PATH}?`)
 }
 
-/** The connection becomes ours for good; our codec reads the request once more, from the bytes that it was made of. */
-function serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, options: MountOptions): void {
-  let text = `${request.method} ${request.url} HTTP/1.1\r\n`
+/** The bytes that a request was made of, up to its body, so that our own parser judges them: `node:http` is more lenient. */
+function headOf(request: IncomingMessage): Buffer {
+  let text = `${request.method} ${request.url} HTTP/${request.httpVersion}\r\n`
   const raw = request.rawHeaders
   for (let i = 0; i < raw.length; i += 2) text += `${raw[i]}: ${raw[i + 1]}\r\n`
-  const first = Buffer.concat([Buffer.from(`${text}\r\n`, 'latin1'), head])
+  return Buffer.from(`${text}\r\n`, 'latin1')
+}
+
+/** The connection becomes ours for good. */
+function serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, options: MountOptions): void {
+  const first = Buffer.concat([headOf(request), head])
   serveHttp1(socket as Socket, { handler: options.handler, limits: options.limits }, first)
 }
 
-function serveRequest(request: IncomingMessage, response: ServerResponse, handler: Handler): void {
-  const call = callOf(request)
+function serveRequest(request: IncomingMessage, response: ServerResponse, options: MountOptions): void {
   const sink = new MountedResponse(request, response)
-  if (typeof call === 'string') {
+  try {
+    const call = callOf(request, options)
+    sink.connect(callHandler(options.handler, call, sink, options.logger), call.bodyBytes !== 0)
+  } catch (error) {
     const about = { method: request.method ?? 'GET', requestId: '', headers: [] }
-    answerProblem(sink, about, new SallyportError('bad-request', call))
-    return
-  }
-  sink.connect(handler(call, sink), call.bodyBytes !== 0)
-}
-
-/** `node:http` has checked the framing. */
-function callOf(request: IncomingMessage): HttpRequest | string {
-  const headers: HeaderList = []
-  for (const text of request.rawHeaders) headers.push(text)
-  for (let i = 0; i < headers.length; i += 2) headers[i] = headers[i]!.toLowerCase()
-  const path = request.url ?? ''
-  if (!path.startsWith('/')) return 'only the origin form is taken'
-  const length = request.headers['content-length']
-  const chunked = request.headers['transfer-encoding'] !== undefined
-  stripHopByHop(headers)
-  const encrypted = 'encrypted' in request.socket
-  return {
-    method: request.method ?? 'GET',
-    authority: request.headers.host ?? '',
-    path,
-    headers: withoutHost(headers),
-    bodyBytes: chunked ? BODY_UNKNOWN : Number(length ?? 0),
-    upgrade: false,
-    peerAddress: canonicalAddress(request.socket.remoteAddress ?? ''),
-    encrypted,
-    caller: undefined,
-    requestId: '',
-    exchangeId: undefined,
+    answerProblem(sink, about, toSallyportError(error))
   }
 }
 
-function withoutHost(headers: HeaderList): HeaderList {
-  const kept: HeaderList = []
-  for (let i = 0; i < headers.length; i += 2) {
-    if (headers[i] !== 'host' && headers[i] !== 'expect') kept.push(headers[i]!, headers[i + 1]!)
-  }
-  return kept
+/** Throws SallyportError for what our own listener would refuse. */
+function callOf(request: IncomingMessage, { limits }: MountOptions): HttpRequest {
+  const peerAddress = canonicalAddress(request.socket.remoteAddress ?? '')
+  const head = parseRequest(
+    headOf(request),
+    { ...DEFAULT_LIMITS, ...limits },
+    peerAddress,
+    'encrypted' in request.socket,
+  )
+  // Whether the request is ours was told by its Host.
+  if (request.url?.startsWith('/') !== true) throw new SallyportError('bad-request', 'only the origin form is taken')
+  const { headers } = head.request
+  // Node has told the caller to go on.
+  if (head.expectsContinue) removeHeader(headers, 'expect')
+  return { ...head.request, headers, upgrade: false }
 }
 
 const AHEAD_BYTES = 64 * 1024
@@ -125,6 +118,7 @@ class MountedResponse implements ResponseSink {
   #over = false
   /** Response bytes taken before the sink was known. */
   #early = 0
+  #failure: SallyportError | undefined
 
   constructor(request: IncomingMessage, response: ServerResponse) {
     this.#request = request
@@ -133,6 +127,10 @@ class MountedResponse implements ResponseSink {
 
   connect(sink: RequestSink, hasBody: boolean): void {
     this.#sink = sink
+    if (this.#failure !== undefined) {
+      sink.abort(this.#failure)
+      return
+    }
     if (this.#early > 0) sink.consumed(this.#early)
     this.#response.once('close', () => {
       if (!this.#over) sink.abort(new SallyportError('cancelled'))
@@ -155,15 +153,34 @@ class MountedResponse implements ResponseSink {
   }
 
   informational(status: number, headers: HeaderList): void {
-    if (this.#over) return
-    if (status === 100) this.#response.writeContinue()
-    else if (status === 103) this.#response.writeEarlyHints(toRecord(headers))
+    // Node has said 100 itself, and would read what a 103 says; one that waits behind others in a pipeline goes without.
+    const { socket } = this.#response
+    const late = this.#over || this.#response.headersSent || this.#request.httpVersion === '1.0'
+    if (late || socket === null || status === 100 || status === 101) return
+    this.#send(() => {
+      socket.write(`${statusLine(status)}${fieldLines(headers, FRAMING.forbidden, 0)}\r\n\r\n`, 'latin1')
+    })
   }
 
-  head(response: ResponseHead): void {
+  head({ status, headers, bodyBytes }: ResponseHead): void {
     if (this.#over) return
-    this.#response.writeHead(response.status, response.headers)
-    if (response.bodyBytes === BODY_UNKNOWN) this.#response.flushHeaders()
+    this.#send(() => {
+      if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
+      this.#response.writeHead(status, headers)
+      if (bodyBytes === BODY_UNKNOWN) this.#response.flushHeaders()
+    })
+  }
+
+  /** What cannot stand in a head is the upstream's fault. */
+  #send(step: () => void): void {
+    try {
+      step()
+    } catch (cause) {
+      const error = cause instanceof SallyportError ? cause : new SallyportError('upstream-broken', 'head', { cause })
+      this.#failure = error
+      this.#sink?.abort(error)
+      this.abort(error)
+    }
   }
 
   data(chunk: Uint8Array): void {

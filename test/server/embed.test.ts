@@ -2,6 +2,7 @@ import { createServer as createHttpServer, type Server as HttpServer } from 'nod
 import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
+import { connect as connectTls } from 'node:tls'
 import { fetch as undiciFetch, request as undiciRequest } from 'undici'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
@@ -9,7 +10,7 @@ import { SallyportError } from '../../protocol/errors.ts'
 import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
 import { BODY_UNKNOWN, type ExchangeRecord, type RequestSink, type ResponseSink } from '../../protocol/exchange.ts'
 import type { Server } from '../../server/server.ts'
-import { always, call, DOMAIN, dial, hanging, ignoring, makeWorld, startServer } from './fixture.ts'
+import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 const ORIGIN = `https://${HOST}`
@@ -400,5 +401,75 @@ describe("on the embedder's own http.Server", () => {
     await new Promise(resolve => ws.once('open', resolve))
     expect(upgrades).toEqual(['/socket'])
     ws.terminate()
+  })
+
+  /** Sends bytes, and reads until the connection ends or `done` is seen. */
+  async function raw(text: string, done: RegExp): Promise<string> {
+    const { host: address, port } = server.publicAddress!
+    const ca = (await makeWorld()).authority.certificate
+    const socket = connectTls({ host: address, port, ca, servername: HOST })
+    socket.on('error', () => {})
+    return new Promise(resolve => {
+      let seen = ''
+      socket.on('close', () => resolve(seen))
+      socket.on('data', data => {
+        seen += data.toString('latin1')
+        if (done.test(seen)) socket.destroy()
+      })
+      socket.write(text, 'latin1')
+    })
+  }
+
+  const get = (line: string, ...fields: string[]) => `${[line, ...fields].join('\r\n')}\r\n\r\n`
+  const ours = `host: ${HOST}`
+  test.each<[string, string, number]>([
+    ['a plain request', get('GET /a HTTP/1.1', ours), 200],
+    ['a fragment', get('GET /a#b HTTP/1.1', ours), 400],
+    ['two hosts', get('GET / HTTP/1.1', ours, ours), 400],
+    ['two hosts, the second of somebody else', get('GET / HTTP/1.1', ours, 'host: other.example'), 400],
+    ['an absolute form', get(`GET https://${HOST}/ HTTP/1.1`, ours), 400],
+    ['an asterisk', get('OPTIONS * HTTP/1.1', ours), 400],
+    ['TRACE', get('TRACE / HTTP/1.1', ours), 405],
+    ['a path over 8 KiB', get(`GET /${'p'.repeat(9000)} HTTP/1.1`, ours), 414],
+    ['101 fields', get('GET / HTTP/1.1', ours, ...Array.from({ length: 100 }, (_, i) => `x-${i}: 1`)), 431],
+    ['100 fields', get('GET / HTTP/1.1', ours, ...Array.from({ length: 99 }, (_, i) => `x-${i}: 1`)), 200],
+  ])('E9: %s is taken as on a listener of ours', async (_name, text, status) => {
+    await attach({ control: {} })
+    const seen: string[] = []
+    const handler: ExchangeHandler = (preamble, request, response) => {
+      seen.push(request.path)
+      return always('ok')(preamble, request, response)
+    }
+    await dial(server, { handler })
+    expect((await raw(text, /\r\n\r\n/)).slice(0, 13)).toBe(`HTTP/1.1 ${status} `)
+    expect(seen).toHaveLength(status === 200 ? 1 : 0)
+  })
+
+  test('hints of an upstream pass as they are, whatever they say, before the answer', async () => {
+    await attach({ control: {} })
+    const links = '</a.css>; rel=preload; as=style; title="a, \\"b\\"", </b.js>; rel=preload'
+    const hinting: ExchangeHandler = (_preamble, _request, response) => {
+      response.informational(103, ['link', links, 'link', '</c>; rel=x', 'x-more', '1'])
+      response.informational(102, [])
+      response.informational(100, [])
+      answer(response, 200, 'served')
+      return ignoring(response)
+    }
+    await dial(server, { handler: hinting })
+    const hints = `HTTP/1.1 103 Early Hints\r\nlink: ${links}\r\nlink: </c>; rel=x\r\nx-more: 1\r\n\r\n`
+    const seen = await raw(get('GET / HTTP/1.1', ours), /served/)
+    expect(seen.startsWith(`${hints}HTTP/1.1 102 `)).toBe(true)
+    expect(seen.match(/HTTP\/1\.1 \d{3}/g)).toEqual(['HTTP/1.1 103', 'HTTP/1.1 102', 'HTTP/1.1 200'])
+    // A caller of HTTP/1.0 knows none.
+    expect(await raw(get('GET / HTTP/1.0', ours), /served/)).toMatch(/^HTTP\/1\.[01] 200 /)
+  })
+
+  test('a caller that waits for a 100 gets one', async () => {
+    await attach({ control: {} })
+    await dial(server, { handler: mirror })
+    const head = get('POST / HTTP/1.1', ours, 'content-length: 2', 'expect: 100-continue')
+    const seen = await raw(`${head}ab`, /"body":"ab"/)
+    expect(seen.match(/HTTP\/1\.1 \d{3}/g)).toEqual(['HTTP/1.1 100', 'HTTP/1.1 201'])
+    expect(seen).not.toContain('expect')
   })
 })
