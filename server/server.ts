@@ -175,12 +175,19 @@ export class Server {
   }
 
   /**
-   * Calls into a runtime. Redirects are not followed; our own refusals are answers too (see the header
-   * `sallyport-error`). Rejects only when an answer broke off before its head, or on an aborted signal.
+   * Calls into a runtime, at a URL whose host the runtime sees, or at a path (`/x`). Redirects are not followed; our own
+   * refusals are answers too (see the header `sallyport-error`). Rejects only with TypeError for what is no request, when
+   * an answer broke off before its head, or on an aborted signal.
    */
-  fetch(runtime: string, request: Request | string | URL, options: CallOptions = {}): Promise<Response> {
-    const made = typeof request === 'string' || request instanceof URL ? new Request(request) : request
-    return fetchRuntime(this.#edge, runtime, made, options)
+  async fetch(runtime: string, request: Request | string | URL, options: CallOptions = {}): Promise<Response> {
+    const made = typeof request === 'string' ? new Request(this.#urlOf(runtime, request)) : request
+    return fetchRuntime(this.#edge, runtime, made instanceof URL ? new Request(made) : made, options)
+  }
+
+  #urlOf(runtime: string, text: string): string {
+    const url = text.startsWith('/') ? `https://${runtime}.${this.#settings.domains[0] ?? 'invalid'}${text}` : text
+    if (URL.canParse(url)) return url
+    throw new TypeError(`${JSON.stringify(text)} is no URL: give one, or a path that begins with a slash`)
   }
 
   /** An undici Dispatcher whose requests go into `runtime`, whatever their origin says. */

@@ -2,15 +2,19 @@
 import { Blob } from 'node:buffer'
 import type { Dispatcher } from 'undici'
 import { BODY_UNKNOWN, type HeaderList } from '../../protocol/exchange.ts'
+import { getHeader } from '../../protocol/headers.ts'
 import type { BodySource } from './body.ts'
 
 export function headOf(options: Dispatcher.DispatchOptions, body: Body | undefined) {
-  const url = new URL(options.path, options.origin ?? 'https://runtime.invalid')
+  const isPath = options.path.startsWith('/')
+  // A path that begins with two slashes names no host.
+  const url = new URL(isPath ? '/' : options.path, options.origin ?? 'https://runtime.invalid')
   const query = options.query === undefined || options.query === null ? '' : `?${new URLSearchParams(options.query)}`
   const headers = flatten(options.headers)
-  if (body?.contentType !== undefined && !headers.includes('content-type'))
+  if (body?.contentType !== undefined && getHeader(headers, 'content-type') === undefined) {
     headers.push('content-type', body.contentType)
-  const path = options.path.startsWith('/') ? options.path : url.pathname + url.search
+  }
+  const path = isPath ? options.path : url.pathname + url.search
   return { method: options.method, url, path: path + query, headers, bodyBytes: body?.bytes ?? 0 }
 }
 
@@ -43,9 +47,12 @@ export function bodyOf(body: unknown): Body | undefined {
     const bytes = new Uint8Array(body.buffer, body.byteOffset, body.byteLength)
     return bytes.length === 0 ? undefined : { source: [bytes], bytes: bytes.length }
   }
-  if (body instanceof Blob) return { source: body.stream() as unknown as BodySource, bytes: body.size }
-  if (body instanceof FormData) {
-    const encoded = new Response(body)
+  if (body instanceof Blob) {
+    const source = body.stream() as unknown as BodySource
+    return { source, bytes: body.size, ...(body.type === '' ? {} : { contentType: body.type }) }
+  }
+  if (isForm(body)) {
+    const encoded = new Response(platformForm(body))
     const contentType = encoded.headers.get('content-type')!
     return { source: encoded.body as unknown as BodySource, bytes: BODY_UNKNOWN, contentType }
   }
@@ -53,4 +60,16 @@ export function bodyOf(body: unknown): Body | undefined {
     return { source: body as BodySource, bytes: BODY_UNKNOWN }
   }
   throw new TypeError('the body is of a kind that the dispatcher does not carry')
+}
+
+/** That of the platform, or the one that undici exports, which is another class. */
+function isForm(body: unknown): body is FormData {
+  return typeof body === 'object' && body !== null && Object.prototype.toString.call(body) === '[object FormData]'
+}
+
+function platformForm(body: FormData): FormData {
+  if (body instanceof FormData) return body
+  const form = new FormData()
+  for (const [name, value] of body as FormData) form.append(name, value)
+  return form
 }

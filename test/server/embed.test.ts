@@ -3,7 +3,7 @@ import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import { connect as connectTls } from 'node:tls'
-import { fetch as undiciFetch, request as undiciRequest } from 'undici'
+import { FormData as UndiciFormData, fetch as undiciFetch, request as undiciRequest } from 'undici'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { SallyportError } from '../../protocol/errors.ts'
@@ -89,6 +89,18 @@ describe('server.fetch', () => {
       caller: { address: '203.0.113.5', scheme: 'https', host: HOST },
     })
     expect(seen.headers).toEqual(expect.arrayContaining(['x-one', '1', 'x-request-id']))
+  })
+
+  test.each(['/a?b', '//other.example/x'])('calls the path %s of a runtime', async path => {
+    server = await startServer()
+    await dial(server, { handler: mirror })
+    expect(await (await server.fetch('demo', path)).json()).toMatchObject({ path, authority: HOST })
+  })
+
+  test.each(['a/b', '', 'https://'])('rejects %j, and says what it takes', async text => {
+    server = await startServer()
+    const problem = `${JSON.stringify(text)} is no URL: give one, or a path that begins with a slash`
+    await expect(server.fetch('demo', text)).rejects.toThrow(new TypeError(problem))
   })
 
   test('our refusals are answers', async () => {
@@ -235,20 +247,52 @@ describe('server.dispatcher', () => {
     expect(JSON.parse(response)).toMatchObject({ body: text, bodyBytes, headers: expect.arrayContaining(['x-a', 'b']) })
   })
 
-  test('a form keeps its boundary', async () => {
+  test.each<[string, new () => FormData, object]>([
+    ['of the platform', FormData, {}],
+    ['of undici', UndiciFormData as never, {}],
+    ['beside a value that reads like a name', FormData, { 'x-kind': 'content-type' }],
+  ])('a form %s keeps its boundary', async (_name, Form, headers) => {
     server = await startServer()
     await dial(server, { handler: mirror })
-    const form = new FormData()
+    const form = new Form()
     form.append('name', 'value')
     const { body } = await undiciRequest(ORIGIN, {
       dispatcher: server.dispatcher('demo'),
       method: 'POST',
+      headers: headers as Record<string, string>,
       body: form as never,
     })
     const seen = (await body.json()) as { headers: string[]; body: string }
-    const boundary = /boundary=(.+)/.exec(seen.headers[seen.headers.indexOf('content-type') + 1]!)![1]!
+    const type = seen.headers.find((_, i) => i % 2 === 1 && seen.headers[i - 1] === 'content-type')!
+    const boundary = /boundary=(.+)/.exec(type)![1]!
     expect(seen.body).toContain(boundary)
     expect(seen.body).toContain('value')
+  })
+
+  test.each([
+    ['none is given', {}, 'image/png'],
+    ['one is given', { 'Content-Type': 'x/y' }, 'x/y'],
+  ])("a Blob's type is sent where %s", async (_name, headers, type) => {
+    server = await startServer()
+    await dial(server, { handler: mirror })
+    const body = new Blob(['x'], { type: 'image/png' }) as never
+    const dispatcher = server.dispatcher('demo')
+    const answer = await undiciRequest(ORIGIN, { dispatcher, method: 'POST', headers, body })
+    const seen = (await answer.body.json()) as { headers: string[] }
+    expect(seen.headers.filter((_, i) => seen.headers[i - 1] === 'content-type')).toEqual([type])
+  })
+
+  test('a path with two slashes names no host', async () => {
+    server = await startServer()
+    await dial(server, { handler: mirror })
+    const seen = await new Promise<string>((resolve, reject) => {
+      const options = { origin: ORIGIN, path: '//other.example/x', method: 'GET' as const }
+      server.dispatcher('demo').dispatch(options, {
+        onResponseData: (_controller, chunk) => resolve(chunk.toString()),
+        onResponseError: (_controller, error) => reject(error),
+      })
+    })
+    expect(JSON.parse(seen)).toMatchObject({ authority: HOST, path: '//other.example/x' })
   })
 
   test('a body that breaks aborts the exchange', async () => {
