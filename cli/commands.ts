@@ -220,15 +220,31 @@ const LIFECYCLE: readonly Command[] = [
   {
     name: 'revoke',
     about: 'Refuses tokens from now on, and ends their sessions at once. All that is given must fit.',
-    example: 'sallyport revoke --runtime demo --issued-before now',
+    example: 'sallyport revoke --runtime demo --until +90d',
     flags: {
       jti: flag('ID', 'The token with this id (claim `jti`).'),
-      runtime: flag('NAME', 'Tokens of this runtime.'),
+      runtime: flag('NAME', 'Tokens of this runtime: those issued before now, unless told otherwise.'),
       'issued-before': flag('TIME', 'Tokens issued before: now, 2026-11-21T08:00Z, -1h.'),
+      future: flag('', 'Tokens of the runtime that are issued from now on, too.'),
       until: flag('TIME', 'When it may be forgotten, such as +90d; default never.'),
       ...adminFlags,
     },
     load: async () => (await import('./commands/revoke.ts')).revoke,
+  },
+  {
+    name: 'revocations list',
+    about: 'Lists what is revoked: by hand, in files, in the directory, at a URL.',
+    example: 'sallyport revocations list',
+    flags: adminFlags,
+    load: async () => (await import('./commands/revoke.ts')).revocationsList,
+  },
+  {
+    name: 'revocations remove',
+    about: 'Takes a revocation back, on all replicas.',
+    example: 'sallyport revocations remove 5d41402abc4b',
+    positionals: ['ID'],
+    flags: adminFlags,
+    load: async () => (await import('./commands/revoke.ts')).revocationsRemove,
   },
   {
     name: 'drain',

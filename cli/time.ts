@@ -6,14 +6,14 @@ import { usageError } from './failure.ts'
  * from now (`+90d`) or ago (`-1h`).
  */
 export function readTimeS(flag: string, text: string, nowMs: number = Date.now()): number {
-  if (text === 'now') return Math.floor(nowMs / 1000)
+  if (text === 'now') return nowMs / 1000
   if (/^\d{9,11}$/.test(text)) return Number(text)
   const relative = /^([+-])(\d+(?:ms|s|m|h|d))$/.exec(text)
   if (relative !== null) {
     const ms = parseDurationMs(relative[2]!)
-    return Math.floor((nowMs + (relative[1] === '+' ? ms : -ms)) / 1000)
+    return (nowMs + (relative[1] === '+' ? ms : -ms)) / 1000
   }
   const at = /^\d{4}-\d{2}-\d{2}(T|$)/.test(text) ? Date.parse(text) : Number.NaN
   if (Number.isNaN(at)) throw usageError(`${flag} ${text}: expected now, 2026-11-21T08:00Z, +90d or -1h`)
-  return Math.floor(at / 1000)
+  return at / 1000
 }

@@ -92,11 +92,15 @@ async function openPeers({ limits, logger }: Settings, peer: PeerOptions, oursel
 }
 
 /** The revocations of all replicas, where there is a directory of several servers. */
-export async function openSharedRevocations({ directory, logger }: Settings): Promise<SharedRevocations | undefined> {
+export async function openSharedRevocations({
+  directory,
+  logger,
+  clock,
+}: Settings): Promise<SharedRevocations | undefined> {
   if (directory === undefined || !('url' in directory)) return undefined
   const { RedisRevocations } = await import('./directory/redis-revocations.ts')
   const { prefix = DEFAULT_PREFIX } = directory
-  return new RedisRevocations({ redis: () => readAddress(directory), prefix, logger })
+  return new RedisRevocations({ redis: () => readAddress(directory), prefix, logger, now: clock })
 }
 
 async function readAddress({ url, user, password, ca }: RedisOptions): Promise<RedisAddress> {

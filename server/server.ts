@@ -7,7 +7,7 @@ import { patienceOf } from '../protocol/connection-set.ts'
 import { Events } from '../protocol/events.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
-import { RevocationStore } from './auth/revocation-store.ts'
+import { type ListedRevocation, RevocationStore } from './auth/revocation-store.ts'
 import type { Revocation } from './auth/revocations.ts'
 import { untilFarewell } from './control/departure.ts'
 import type { Refusal } from './control/endpoint.ts'
@@ -254,8 +254,10 @@ export class Server {
   }
 
   /**
-   * Refuses tokens that `rule` covers from now on, and ends their sessions at once: `ended` of them. Resolves once the rule
-   * is written to `auth.revocations.file`; `kept` is false where there is no such file, and the rule ends with the process.
+   * Refuses tokens that `rule` covers from now on, and ends their sessions at once: `ended` of them. A rule that names a
+   * runtime alone covers what is issued later, too. Resolves once the rule is written to `auth.revocations.file` and the
+   * directory; `kept` is false where there is neither, and the rule ends with the process. Rejects if one of them could not
+   * be written, or is full; the rule holds here all the same.
    */
   async revoke(rule: Revocation): Promise<{ ended: number; kept: boolean }> {
     const before = this.#sessions.revoked
@@ -277,9 +279,18 @@ export class Server {
     if (this.#replicas.operators !== undefined) this.#replicas.operators.answer = answer
   }
 
-  /** The rules that hold, of whatever origin. */
-  revocations(): readonly Revocation[] {
+  /** The rules that hold, of whatever origin, each once. */
+  revocations(): readonly ListedRevocation[] {
     return this.#revocations.list
+  }
+
+  /**
+   * Takes a rule of `revocations()` back, from memory, `auth.revocations.file` and the directory; its tokens are let in
+   * again as far as nothing else is against it. Resolves to false if there is no such rule; rejects if a place could not be
+   * written, or the rule is one of `auth.revocations.url`.
+   */
+  removeRevocation(id: string): Promise<boolean> {
+    return this.#revocations.remove(id)
   }
 
   /** Asks the client of a session to open another one and to leave this one. False if there is no such session. */

@@ -1,9 +1,9 @@
-import { act, findServer } from '../admin-client.ts'
+import { act, findServer, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
-import { EXIT, usageError } from '../failure.ts'
+import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalFlag } from '../options.ts'
-import { asRow, asRows, count, printable } from '../table.ts'
+import { asRow, asRows, type Columns, count, printable, type Row, table } from '../table.ts'
 import { readTimeS } from '../time.ts'
 
 /** `sallyport revoke` */
@@ -18,10 +18,79 @@ export const revoke: Run = async (args, io) => {
   if (Object.values(what).every(value => value === undefined)) {
     throw usageError('what is revoked? give --jti ID, --runtime NAME or --issued-before TIME')
   }
-  const answer = await act(findServer(args, io), '/revoke', rule)
+  const future = hasSwitch(args, 'future')
+  if (future && rule.issuedBefore !== undefined) throw usageError('--future and --issued-before exclude each other')
+  const answer = asRow(await act(findServer(args, io), '/revoke', { ...rule, future }))
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
-  else for (const row of asRows(asRow(answer).replicas)) io.out(`${describe(row)}\n`)
+  else {
+    const made = asRow(answer.revocation)
+    for (const row of asRows(answer.replicas)) io.out(`${describe(row)}\n`)
+    io.out(`${ruleText(made)}; take it back with: sallyport revocations remove ${printable(made.id)}\n`)
+  }
+  if (rule.until === undefined) {
+    io.note('the rule has no end, and stays in the list until it is removed: --until TIME gives it one\n')
+  }
   return EXIT.ok
+}
+
+/** `sallyport revocations list` */
+export const revocationsList: Run = async (args, io) => {
+  const answer = asRow(await view(findServer(args, io), '/revocations'))
+  const rules = asRows(answer.revocations)
+  const lines = table(rules, COLUMNS)
+  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
+  else io.out(lines.length === 0 ? 'no revocations\n' : `${lines.join('\n')}\n`)
+  for (const problem of Array.isArray(answer.problems) ? answer.problems : []) io.note(`${printable(problem)}\n`)
+  return EXIT.ok
+}
+
+/** `sallyport revocations remove` */
+export const revocationsRemove: Run = async (args, io) => {
+  const server = findServer(args, io)
+  const [start] = args.positionals
+  if (start === undefined) throw usageError('which one? give its ID, as `sallyport revocations list` shows it')
+  const rule = findRule(asRows(asRow(await view(server, '/revocations')).revocations), start)
+  const answer = asRow(await act(server, '/revocations/remove', { id: rule.id }))
+  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
+  else {
+    // The others may have heard of it before they were asked.
+    const done = asRows(answer.replicas).filter(({ removed }) => removed === true)
+    for (const { replica } of done) io.out(`taken back on replica ${printable(replica)}: ${ruleText(rule)}\n`)
+  }
+  return EXIT.ok
+}
+
+function findRule(rules: readonly Row[], start: string): Row {
+  const [found, ...others] = rules.filter(({ id }) => String(id).startsWith(start))
+  if (found === undefined) throw new Failure(EXIT.runtime, `there is no revocation ${start}`)
+  if (others.length > 0) throw usageError(`several revocations begin with ${start}`)
+  return found
+}
+
+const COLUMNS: Columns = {
+  id: row => printable(row.id),
+  refuses: row => ruleText(row),
+  until: row => (row.until === undefined ? 'no end' : moment(row.until)),
+  from: row => [row.from].flat().map(printable).join(', '),
+  replicas: row => [row.replicas].flat().map(printable).join(', '),
+}
+
+function ruleText({ tokenId, runtime, issuedBefore, unreadable }: Row): string {
+  if (unreadable !== undefined) return `everybody: no rule, ${printable(unreadable)}`
+  return [
+    tokenId === undefined ? 'tokens' : `the token ${printable(tokenId)}`,
+    runtime === undefined ? '' : ` of ${printable(runtime)}`,
+    issuedBefore === undefined
+      ? tokenId === undefined
+        ? ', later ones too'
+        : ''
+      : ` issued before ${moment(issuedBefore)}`,
+  ].join('')
+}
+
+function moment(seconds: unknown): string {
+  const date = new Date(Number(seconds) * 1000)
+  return Number.isNaN(date.getTime()) ? printable(seconds) : date.toISOString()
 }
 
 function time(args: Arguments, name: string): number | undefined {

@@ -2,7 +2,7 @@
 import type { Body } from '../../admin/actions.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import type { Logger } from '../../protocol/log.ts'
-import type { DrainOptions, Revocation, Server, SessionInfo } from '../../server/index.ts'
+import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
 
 /** A session as operators see it; times are ISO 8601. */
 export function describeSession({ connectedAt, tokenEndsAt, ...session }: SessionInfo) {
@@ -14,20 +14,22 @@ export function describeSession({ connectedAt, tokenEndsAt, ...session }: Sessio
 }
 
 /** What one replica shows and does; the answer of each is a row of what the operator gets. */
-type Operations = Readonly<Record<string, (body: Body) => Row>>
+type Operations = Readonly<Record<string, (body: Body) => Row | Promise<Row>>>
 type Row = Readonly<Record<string, unknown>>
 
 function operationsOf(server: Server): Operations {
   return {
     '/sessions': () => ({ sessions: server.sessions().map(describeSession) }),
     '/runtimes': () => ({ runtimes: describeRuntimes(server.sessions()) }),
+    '/revocations': () => ({ revocations: server.revocations() }),
+    '/revocations/remove': async body => ({ removed: await removeRevocation(server, body) }),
     '/sessions/drain': body => ({ sessions: drainSessions(server, body) }),
     '/sessions/close': body => ({ sessions: closeSessions(server, body) }),
     '/drain': body => (text(body, 'replica') === server.stats().replica ? { sessions: drainAll(server, body) } : {}),
   }
 }
 
-const VIEWS: ReadonlySet<string> = new Set(['/sessions', '/runtimes'])
+const VIEWS: ReadonlySet<string> = new Set(['/sessions', '/runtimes', '/revocations'])
 
 /** The same on all replicas that share the directory, this one first. */
 class Everywhere {
@@ -39,21 +41,21 @@ class Everywhere {
     this.#operations = operationsOf(server)
     server.answerOthers(async (what, body, by) => {
       if (!Object.hasOwn(this.#operations, what)) return undefined
-      const done = this.#here(what, body as Body)
-      if (!VIEWS.has(what) && 'sessions' in done)
+      const done = await this.#here(what, body as Body)
+      if (!VIEWS.has(what) && ('sessions' in done || done.removed === true))
         logger.warn({ audit: true, action: what, who: 'an operator', from: by, body, done }, `audit: ${what}`)
       return done
     })
   }
 
   async ask(what: string, body: Body = {}): Promise<Row[]> {
-    const here = this.#here(what, body)
+    const here = await this.#here(what, body)
     const others = await this.#server.askOthers(what, body).catch(error => [{ problem: (error as Error).message }])
     return [here, ...(others as Row[])]
   }
 
-  #here(what: string, body: Body): Row {
-    return { replica: this.#server.stats().replica, ...this.#operations[what]!(body) }
+  async #here(what: string, body: Body): Promise<Row> {
+    return { replica: this.#server.stats().replica, ...(await this.#operations[what]!(body)) }
   }
 }
 
@@ -70,15 +72,22 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
     views: {
       '/sessions': () => gathered('sessions'),
       '/runtimes': () => gathered('runtimes'),
-      '/revocations': () => ({ revocations: server.revocations() }),
+      '/revocations': async () => mergeRevocations(await everywhere.ask('/revocations')),
     },
     actions: {
       '/sessions/drain': body => acted('/sessions/drain', body),
       '/sessions/close': body => acted('/sessions/close', body),
       // The directory tells the other replicas.
-      '/revoke': async body => ({
-        replicas: [{ replica: server.stats().replica, ...(await server.revoke(readRevocation(body))) }],
-      }),
+      '/revoke': async body => {
+        const rule = readRevocation(body)
+        const done = { replica: server.stats().replica, ...(await server.revoke(rule)) }
+        return { replicas: [done], revocation: server.revocations().find(one => isSameRule(one, rule)) ?? rule }
+      },
+      '/revocations/remove': async body => {
+        const done = await acted('/revocations/remove', body)
+        if (!done.replicas.some(({ removed }) => removed === true)) throw new TypeError('there is no such revocation')
+        return done
+      },
       '/drain': async body => ({ replicas: await drainOne(server, everywhere, body) }),
     },
   }
@@ -152,13 +161,37 @@ function chosen(server: Server, body: Body): string[] {
     .map(({ id }) => id)
 }
 
+/** A runtime alone means what was issued until now: that it may come again is what `revoke` is mostly for. */
 function readRevocation(body: Body): Revocation {
-  return {
-    tokenId: text(body, 'tokenId'),
-    runtime: text(body, 'runtime'),
-    issuedBefore: number(body, 'issuedBefore'),
-    until: number(body, 'until'),
+  const tokenId = text(body, 'tokenId')
+  const runtime = text(body, 'runtime')
+  const isAlone = tokenId === undefined && runtime !== undefined && body.future !== true
+  const issuedBefore = number(body, 'issuedBefore') ?? (isAlone ? Date.now() / 1000 : undefined)
+  return { tokenId, runtime, issuedBefore, until: number(body, 'until') }
+}
+
+function isSameRule(a: Revocation, b: Revocation): boolean {
+  const { tokenId, runtime, issuedBefore, until } = b
+  return a.tokenId === tokenId && a.runtime === runtime && a.issuedBefore === issuedBefore && a.until === until
+}
+
+async function removeRevocation(server: Server, body: Body): Promise<boolean> {
+  const id = text(body, 'id')
+  if (id === undefined) throw new TypeError('give the id of a revocation')
+  return server.removeRevocation(id)
+}
+
+/** Each rule once, with the replicas that know it. */
+function mergeRevocations(rows: readonly Row[]) {
+  const found = new Map<string, ListedRevocation & { replicas: unknown[] }>()
+  for (const { replica, revocations } of rows) {
+    for (const rule of (revocations ?? []) as ListedRevocation[]) {
+      const { replicas = [], from = [] } = found.get(rule.id) ?? {}
+      found.set(rule.id, { ...rule, from: [...new Set([...from, ...rule.from])], replicas: [...replicas, replica] })
+    }
   }
+  const problems = rows.flatMap(({ problem }) => problem ?? [])
+  return { revocations: [...found.values()], ...(problems.length > 0 ? { problems } : {}) }
 }
 
 function text(body: Body, name: string): string | undefined {

@@ -4,21 +4,25 @@ import type { Logger } from '../../protocol/log.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/watch-files.ts'
 import { readBounded } from './read-bounded.ts'
 import { formatRevocations, MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
-import type { Revocation } from './revocations.ts'
+import { KEEP_OVER_S, type Revocation } from './revocations.ts'
 
 export class RevocationFile {
   readonly #file: string
   readonly #logger: Logger
   readonly #onList: (rules: readonly Revocation[]) => void
+  readonly #now: () => number
   #text = ''
+  /** Rules that hold although they are not in the file, because it could not be written; tried again with its next change. */
+  #unwritten: Revocation[] = []
   #watch: FilesWatch | undefined
   /** One reading or writing at a time. */
   #queue: Promise<unknown> = Promise.resolve()
 
-  constructor(file: string, logger: Logger, onList: (rules: readonly Revocation[]) => void) {
+  constructor(file: string, logger: Logger, onList: (rules: readonly Revocation[]) => void, now: () => number) {
     this.#file = file
     this.#logger = logger
     this.#onList = onList
+    this.#now = now
   }
 
   /** Throws if the file is missing or bad: to go on without it would be to forget what was revoked. */
@@ -41,26 +45,39 @@ export class RevocationFile {
         this.#logger.info({ file: this.#file }, 'revocations read')
       } catch (error) {
         this.#logger.error({ file: this.#file, err: error }, 'the list of revocations is bad; the old one stays')
+        return
       }
+      if (this.#unwritten.length > 0) await this.#change(rules => rules)
     })
   }
 
   #take(text: string): void {
     const rules = parseRevocations(text)
     this.#text = text
-    this.#onList(rules)
+    this.#onList([...rules, ...this.#unwritten])
   }
 
-  /** Adds rules to the file, whoever has changed it meanwhile. Resolves once they would survive a restart. */
-  add(rules: readonly Revocation[], nowMs: number): Promise<void> {
-    return this.#next(async () => {
-      const there = parseRevocations(await readBounded(this.#file, MAX_LIST_BYTES))
-      const kept = there.filter(({ until }) => until === undefined || until > nowMs / 1000)
-      const text = formatRevocations([...kept, ...rules])
-      parseRevocations(text)
-      await this.#write(text)
-      this.#take(text)
-    })
+  /** Adds a rule to the file, whoever has changed it meanwhile. Resolves once it would survive a restart. */
+  add(rule: Revocation): Promise<void> {
+    this.#unwritten.push(rule)
+    return this.#next(() => this.#change(rules => rules))
+  }
+
+  /** Takes rules out of the file, and out of those that could not be written. */
+  remove(isRemoved: (rule: Revocation) => boolean): Promise<void> {
+    this.#unwritten = this.#unwritten.filter(rule => !isRemoved(rule))
+    return this.#next(() => this.#change(rules => rules.filter(rule => !isRemoved(rule))))
+  }
+
+  async #change(change: (rules: Revocation[]) => Revocation[]): Promise<void> {
+    const unwritten = this.#unwritten
+    const there = parseRevocations(await readBounded(this.#file, MAX_LIST_BYTES))
+    const keptS = this.#now() / 1000 - KEEP_OVER_S
+    const kept = change(there).filter(({ until }) => until === undefined || until > keptS)
+    const text = formatRevocations([...kept, ...unwritten])
+    await this.#write(text)
+    this.#unwritten = this.#unwritten.filter(rule => !unwritten.includes(rule))
+    this.#take(text)
   }
 
   async #write(text: string): Promise<void> {

@@ -6,6 +6,7 @@
  * Each rule names a token, a runtime or a time of issue, or several of these, which must all fit. Times are seconds since
  * 1970, or text as RFC 3339 has it. An empty document is an empty list.
  */
+import { createHash } from 'node:crypto'
 import { isRecord } from './claims.ts'
 import { checkRevocation, MAX_REVOCATIONS, type Revocation } from './revocations.ts'
 
@@ -27,13 +28,27 @@ export function parseRevocations(text: string): Revocation[] {
   return value.revocations.map(readRule)
 }
 
+/** Each rule once. Throws a RangeError for a list that would be too long to be read back. */
 export function formatRevocations(rules: readonly Revocation[]): string {
-  return `{ "revocations": [\n${rules.map(formatRule).join(',\n')}\n] }\n`
+  const texts = [...new Set(rules.map(formatRule))]
+  const text = `{ "revocations": [\n${texts.join(',\n')}\n] }\n`
+  if (texts.length <= MAX_REVOCATIONS && Buffer.byteLength(text) <= MAX_LIST_BYTES) return text
+  throw new RangeError(`a list holds ${MAX_REVOCATIONS} revocations and ${MAX_LIST_BYTES} bytes: remove some`)
 }
 
 /** The same text for equal rules. */
 export function formatRule({ tokenId, runtime, issuedBefore, until }: Revocation): string {
   return JSON.stringify({ jti: tokenId, runtime, issuedBefore, until })
+}
+
+/** What {@link formatRule} wrote. Throws an Error for anything else. */
+export function parseRule(text: string): Revocation {
+  return readRule(JSON.parse(text), 0)
+}
+
+/** By which an operator names a rule. */
+export function idOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 12)
 }
 
 function readRule(value: unknown, index: number): Revocation {

@@ -2,7 +2,7 @@
 import type { Logger } from '../../protocol/log.ts'
 import type { Identity } from './claims.ts'
 import { RevocationFile } from './revocation-file.ts'
-import { formatRule } from './revocation-list.ts'
+import { formatRule, idOf } from './revocation-list.ts'
 import { RevocationUrl, type UrlRevocationsOptions } from './revocation-url.ts'
 import { checkRevocation, type Revocation, Revocations } from './revocations.ts'
 
@@ -17,10 +17,32 @@ export interface RevocationSources {
 /** Where all replicas keep theirs. */
 export interface SharedRevocations {
   onList: (rules: readonly Revocation[]) => void
+  /** False while there is a list that cannot be read. */
+  readonly readable: boolean
+  /** Entries that are no rules, as texts. */
+  readonly odd: readonly string[]
   open(): Promise<void>
   add(rule: Revocation): Promise<void>
+  /** Takes back those whose texts fit; no replica that missed it brings them again. */
+  remove(isRemoved: (text: string) => boolean): Promise<void>
   close(): void
 }
+
+/** A rule as operators see it. */
+export interface ListedRevocation extends Revocation {
+  /** By which it is removed: the same on all replicas for equal rules. */
+  readonly id: string
+  /**
+   * `file`: of this replica. `memory`: of this replica, until it stops. `url`: it can only be removed there. `directory`: of
+   * all replicas.
+   */
+  readonly from: ReadonlyArray<'file' | 'memory' | 'url' | 'directory'>
+  /** What stands in the directory is no rule; nobody is let in until it is removed. */
+  readonly unreadable?: string
+}
+
+/** Of an entry that is no rule. */
+const MAX_SHOWN = 200
 
 export class RevocationStore {
   readonly #now: () => number
@@ -44,7 +66,7 @@ export class RevocationStore {
     this.#common = new Revocations(now)
     this.#shared = shared
     if (shared !== undefined) shared.onList = into(this.#common)
-    if (sources.file !== undefined) this.#file = new RevocationFile(sources.file, logger, into(this.#own))
+    if (sources.file !== undefined) this.#file = new RevocationFile(sources.file, logger, into(this.#own), now)
     if (sources.url !== undefined) {
       this.#url = new RevocationUrl({ url: sources.url, ca: sources.ca }, logger, into(this.#listed))
     }
@@ -56,12 +78,25 @@ export class RevocationStore {
 
   /** Whether it is known who is revoked. */
   get ready(): boolean {
-    return this.#url?.ready ?? true
+    return (this.#url?.ready ?? true) && (this.#shared?.readable ?? true)
   }
 
-  get list(): readonly Revocation[] {
-    const all = [...this.#own.list, ...this.#listed.list, ...this.#common.list]
-    return [...new Map(all.map(rule => [formatRule(rule), rule])).values()]
+  /** Each rule that holds, once. */
+  get list(): readonly ListedRevocation[] {
+    const found = new Map<string, ListedRevocation>()
+    const collect = (from: ListedRevocation['from'][number], rules: readonly Revocation[]) => {
+      for (const rule of rules) {
+        const id = idOf(formatRule(rule))
+        found.set(id, { ...rule, id, from: [...new Set([...(found.get(id)?.from ?? []), from])] })
+      }
+    }
+    collect(this.#file === undefined ? 'memory' : 'file', this.#own.list)
+    collect('url', this.#listed.list)
+    collect('directory', this.#common.list)
+    for (const text of this.#shared?.odd ?? []) {
+      found.set(idOf(text), { id: idOf(text), from: ['directory'], unreadable: text.slice(0, MAX_SHOWN) })
+    }
+    return [...found.values()]
   }
 
   covers(identity: Identity): boolean {
@@ -77,8 +112,22 @@ export class RevocationStore {
     checkRevocation(rule)
     this.#own.add(rule)
     this.onChange()
-    await Promise.all([this.#file?.add([rule], this.#now()), this.#shared?.add(rule)])
+    await Promise.all([this.#file?.add(rule), this.#shared?.add(rule)])
     return this.#file !== undefined || this.#shared !== undefined
+  }
+
+  /**
+   * Takes a rule back, wherever it stands. Resolves to false if there is no such rule; rejects if a place could not be
+   * written, or only the list of the URL has it.
+   */
+  async remove(id: string): Promise<boolean> {
+    const rule = this.list.find(one => one.id === id)
+    if (rule === undefined) return false
+    const isRemoved = (one: Revocation) => idOf(formatRule(one)) === id
+    this.#own.replace(this.#own.list.filter(one => !isRemoved(one)))
+    await Promise.all([this.#file?.remove(isRemoved), this.#shared?.remove(text => idOf(text) === id)])
+    if (rule.from.includes('url')) throw new Error('auth.revocations.url lists the rule: remove it there')
+    return true
   }
 
   close(): void {

@@ -11,7 +11,10 @@ export interface Revocation {
   readonly until?: number | undefined
 }
 
+/** Rules that may be written. What is longer, as others may have written it, is read as far as memory allows. */
 export const MAX_REVOCATIONS = 10_000
+/** How long a rule is kept when its time is over: whose clock said so may have been wrong. */
+export const KEEP_OVER_S = 86_400
 
 export class Revocations {
   readonly #now: () => number
@@ -35,22 +38,24 @@ export class Revocations {
   add(rule: Revocation): void {
     checkRevocation(rule)
     if (this.#count >= MAX_REVOCATIONS) this.replace(this.list)
-    if (this.#count >= MAX_REVOCATIONS) throw new RangeError('there are too many revocations')
-    if (!this.#holds(rule)) return
+    if (this.#count >= MAX_REVOCATIONS) throw new RangeError(`there are ${MAX_REVOCATIONS} revocations: remove some`)
+    this.#put(rule)
+  }
+
+  #put(rule: Revocation): void {
     this.#count++
     if (rule.tokenId !== undefined) append(this.#byToken, rule.tokenId, rule)
     else if (rule.runtime !== undefined) append(this.#byRuntime, rule.runtime, rule)
     else this.#others.push(rule)
   }
 
-  /** These rules, and no others; those whose time is over are left out. */
+  /** These rules, and no others. */
   replace(rules: readonly Revocation[]): void {
-    const left = rules.filter(rule => this.#holds(rule))
     this.#byToken = new Map()
     this.#byRuntime = new Map()
     this.#others = []
     this.#count = 0
-    for (const rule of left) this.add(rule)
+    for (const rule of rules) this.#put(rule)
   }
 
   covers(identity: Identity): boolean {

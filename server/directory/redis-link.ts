@@ -83,9 +83,13 @@ export class RedisLink {
   }
 
   /** Rejects when the link breaks, which it does if any answer takes longer than its deadline. */
-  async run(script: Script, keys: string | readonly string[], args: readonly string[]): Promise<string | null> {
+  async run<Answer = string | null>(
+    script: Script,
+    keys: string | readonly string[],
+    args: readonly string[],
+  ): Promise<Answer> {
     const all = [keys].flat()
-    return await this.#send(['EVALSHA', script.sha, String(all.length), ...all, ...args])
+    return await this.#send<Answer>(['EVALSHA', script.sha, String(all.length), ...all, ...args])
   }
 
   async #send<Answer>(command: readonly string[]): Promise<Answer> {

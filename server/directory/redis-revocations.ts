@@ -1,10 +1,12 @@
 /**
  * Revocations that all replicas share, in Redis: asked for when the channel tells of a new one, and every 5 s. While Redis
- * is away what was known holds, and what Redis has lost is written back.
+ * is away what was known holds, and what Redis has lost is written back. A list that is there but cannot be read lets
+ * nobody in: it may name whoever comes.
  */
 import type { Logger } from '../../protocol/log.ts'
-import { formatRule, parseRevocations } from '../auth/revocation-list.ts'
-import type { Revocation } from '../auth/revocations.ts'
+import { formatRule, MAX_LIST_BYTES, parseRule } from '../auth/revocation-list.ts'
+import type { SharedRevocations } from '../auth/revocation-store.ts'
+import { KEEP_OVER_S, MAX_REVOCATIONS, type Revocation } from '../auth/revocations.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 import { REVOKE } from './scripts.ts'
 
@@ -13,23 +15,39 @@ export interface RedisRevocationsOptions {
   readonly redis: () => Promise<RedisAddress>
   readonly prefix: string
   readonly logger: Logger
+  /** Milliseconds since 1970. */
+  readonly now: () => number
 }
 
 const REFRESH_MS = 5000
 const DEADLINE_MS = 4000
+/** Lists that are longer than what may be written are read up to here. */
+const MAX_READ = 10 * MAX_REVOCATIONS
+const MAX_READ_CHARS = 8 * MAX_LIST_BYTES
+/** How long it is remembered that a rule was taken back. */
+const KEEP_REMOVED_S = 7 * 86_400
+/** Of an entry that is no rule, in the log. */
+const MAX_SHOWN = 200
 
-export class RedisRevocations {
+/** By text, as it stands in Redis. */
+type Rules = ReadonlyMap<string, Revocation>
+
+export class RedisRevocations implements SharedRevocations {
   readonly #options: RedisRevocationsOptions
   readonly #key: string
   readonly #channel: string
-  /** Rules as they stand in Redis, or should. */
-  #known: ReadonlySet<string> = new Set()
+  /** Rules that stand in Redis, or should. */
+  #known: Rules = new Map()
+  /** Those that `onList` was called with last. */
+  #told: Rules = new Map()
   #link: RedisLink | undefined
   #opening: Promise<RedisLink> | undefined
   #timer: NodeJS.Timeout | undefined
   #closed = false
-  #failed = false
-  /** Called with all rules whenever there is a new one. */
+  #failure = ''
+  readable = true
+  odd: readonly string[] = []
+  /** Called with all rules whenever there is another one, or one less. */
   onList: (rules: readonly Revocation[]) => void = () => {}
 
   constructor(options: RedisRevocationsOptions) {
@@ -41,34 +59,101 @@ export class RedisRevocations {
   /** Asks for the first time, and then by itself for ever. Resolves whether or not it succeeded. */
   async open(): Promise<void> {
     try {
-      await this.#exchange([])
-      this.#failed = false
+      await this.#exchange('fill', [])
     } catch (error) {
-      if (!this.#failed && !this.#closed) this.#options.logger.error({ err: error }, 'shared revocations: no Redis')
-      this.#failed = true
+      this.#failed('shared revocations: no Redis', error as Error)
     }
     clearTimeout(this.#timer)
     if (!this.#closed) this.#timer = setTimeout(() => void this.open(), REFRESH_MS).unref()
   }
 
-  /** Tells all replicas. Rejects if Redis could not be told; then it is tried again. */
-  async add(rule: Revocation): Promise<void> {
-    const text = formatRule(rule)
-    this.#known = new Set([...this.#known, text])
-    await this.#exchange([text])
+  /** Says it once. */
+  #failed(text: string, error: Error): void {
+    if (this.#failure !== text && !this.#closed) this.#options.logger.error({ err: error }, text)
+    this.#failure = text
   }
 
-  /** Gives rules, takes all there are; what Redis should have and has not is given again. */
-  async #exchange(rules: readonly string[], again = true): Promise<void> {
+  /** Tells all replicas. Rejects if Redis could not be told, or has no room for it; then it is tried again. */
+  async add(rule: Revocation): Promise<void> {
+    const text = formatRule(rule)
+    this.#known = new Map([...this.#known, [text, rule]])
+    const full = await this.#exchange('set', [text, untilOf(rule)])
+    if (full === 0) return
+    throw new RangeError(`the directory holds ${MAX_REVOCATIONS} revocations and ${MAX_LIST_BYTES} bytes: remove some`)
+  }
+
+  async remove(isRemoved: (text: string) => boolean): Promise<void> {
+    const texts = [...this.#known.keys(), ...this.odd].filter(isRemoved)
+    if (texts.length === 0) return
+    const until = Math.floor(this.#options.now() / 1000) + KEEP_REMOVED_S
+    await this.#exchange(
+      'set',
+      texts.flatMap(text => [text, `removed ${until}`]),
+    )
+  }
+
+  /**
+   * Gives entries, takes all there are; what Redis should have and has not is given again. Resolves to how many there was
+   * no room for.
+   */
+  async #exchange(mode: 'set' | 'fill', entries: readonly string[], again = true): Promise<number> {
     const link = await this.#connected()
-    const answer = await link.run(REVOKE, this.#key, [this.#channel, ...rules.flatMap(rule => [rule, untilOf(rule)])])
-    const there = parseRevocations(`{"revocations":${answer}}`)
-    const texts = new Set(there.map(formatRule))
-    const lost = [...this.#known].filter(rule => !texts.has(rule) && holds(rule))
-    const fresh = [...texts].some(text => !this.#known.has(text))
-    this.#known = new Set([...texts, ...lost])
-    if (fresh) this.onList(parseRevocations(`{"revocations":[${[...this.#known].join(',')}]}`))
-    if (lost.length > 0 && again) await this.#exchange(lost, false)
+    const bounds = [MAX_REVOCATIONS, MAX_LIST_BYTES, KEEP_OVER_S].map(String)
+    const [full, ...there] = await link.run<string[]>(REVOKE, this.#key, [this.#channel, ...bounds, mode, ...entries])
+    const { rules, odd, removed } = this.#read(there)
+    const lost = [...this.#known].filter(([text, rule]) => !rules.has(text) && !removed.has(text) && this.#isKept(rule))
+    this.#take(new Map([...rules, ...lost]), odd)
+    if (lost.length > 0 && again) {
+      await this.#exchange(
+        'fill',
+        lost.flatMap(([text, rule]) => [text, untilOf(rule)]),
+        false,
+      )
+    }
+    return Number(full)
+  }
+
+  #read(there: readonly string[]) {
+    const rules = new Map<string, Revocation>()
+    const odd: string[] = []
+    const removed = new Set<string>()
+    let chars = 0
+    for (let i = 0; i + 1 < there.length; i += 2) {
+      const text = there[i]!
+      chars += text.length
+      if (there[i + 1]!.startsWith('removed')) {
+        removed.add(text)
+        continue
+      }
+      try {
+        rules.set(text, this.#known.get(text) ?? parseRule(text))
+      } catch {
+        odd.push(text)
+      }
+    }
+    const isLong = there.length > 2 * MAX_READ || chars > MAX_READ_CHARS
+    return { rules: isLong ? this.#known : rules, odd: isLong ? [`over ${MAX_READ} entries`] : odd, removed }
+  }
+
+  #take(rules: Rules, odd: readonly string[]): void {
+    this.#known = rules
+    this.odd = odd
+    this.readable = odd.length === 0
+    if (this.readable) this.#failure = ''
+    else {
+      const error = new Error(`no revocation: ${odd[0]!.slice(0, MAX_SHOWN)}`)
+      this.#failed(
+        'the shared revocations cannot be read; nobody is let in until `sallyport revocations remove`',
+        error,
+      )
+    }
+    if (isSame(rules, this.#told)) return
+    this.#told = rules
+    this.onList([...rules.values()])
+  }
+
+  #isKept({ until }: Revocation): boolean {
+    return until === undefined || until + KEEP_OVER_S > this.#options.now() / 1000
   }
 
   #connected(): Promise<RedisLink> {
@@ -99,12 +184,10 @@ export class RedisRevocations {
 }
 
 /** Seconds since 1970, or nothing. */
-function untilOf(rule: string): string {
-  const { until } = JSON.parse(rule) as { until?: number }
+function untilOf({ until }: Revocation): string {
   return until === undefined ? '' : String(until)
 }
 
-function holds(rule: string): boolean {
-  const until = untilOf(rule)
-  return until === '' || Number(until) > Date.now() / 1000
+function isSame(a: Rules, b: Rules): boolean {
+  return a.size === b.size && [...a.keys()].every(text => b.has(text))
 }

@@ -239,26 +239,51 @@ return cjson.encode(said)
 `)
 
 /**
- * Adds revocations, tells the channel of new ones, and returns all that hold, as a list in JSON.
+ * Changes revocations, tells the channel if there is something new, and returns all: how many there was no room for, and of
+ * each its text and what stands with it.
  *
- * KEYS: the revocations. ARGV: channel; of each rule its text, and until when it holds (seconds; empty: for ever).
+ * With a rule stands until when it holds (seconds; empty: for ever); with one that was taken back `removed` and until when
+ * that is remembered, so that a replica that missed it does not write it back.
+ *
+ * KEYS: the revocations. ARGV: channel; the most entries, and bytes of their texts; how long entries are kept when their
+ * time is over; `set`, or `fill` for what may have been taken back meanwhile; of each its text, and what stands with it.
  */
 export const REVOKE = script(`${READ}
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fresh = false
-for i = 2, #ARGV, 2 do
-  if not redis.call('HGET', KEYS[1], ARGV[i]) then
-    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
-    fresh = true
+local most, mostBytes, keep, mode = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local there, count, bytes, full, changed = {}, 0, 0, 0, false
+-- Of another kind: what it said is lost, and nobody may be let in until an operator has written it anew.
+local all = mode == 'set' and pairsOf(KEYS[1]) or redis.pcall('HGETALL', KEYS[1])
+if all.err then return { '0', all.err, '' } end
+for i = 1, #all, 2 do
+  local ends = tonumber(string.match(all[i + 1], '[%d.]+$') or '')
+  if ends and ends + keep <= tonumber(time[1]) then redis.call('HDEL', KEYS[1], all[i])
+  else
+    there[all[i]] = all[i + 1]
+    count = count + 1
+    bytes = bytes + #all[i] + 2
   end
 end
-local said = {}
-local all = redis.call('HGETALL', KEYS[1])
-for i = 1, #all, 2 do
-  local ends = tonumber(all[i + 1])
-  if ends and ends * 1000 <= now then redis.call('HDEL', KEYS[1], all[i])
-  else table.insert(said, all[i]) end
+local function isRemoved(value) return string.sub(value, 1, 7) == 'removed' end
+for i = 6, #ARGV, 2 do
+  local text, value = ARGV[i], ARGV[i + 1]
+  local old = there[text]
+  local same = old and (mode == 'fill' or old == value or (isRemoved(old) and isRemoved(value)))
+  if not old and (count >= most or bytes + #text + 2 > mostBytes) then full = full + 1
+  elseif not same then
+    if not old then
+      count = count + 1
+      bytes = bytes + #text + 2
+    end
+    redis.call('HSET', KEYS[1], text, value)
+    there[text] = value
+    changed = true
+  end
 end
-if fresh then redis.call('PUBLISH', ARGV[1], '') end
-return '[' .. table.concat(said, ',') .. ']'
+if changed then redis.call('PUBLISH', ARGV[1], '') end
+local said = { tostring(full) }
+for text, value in pairs(there) do
+  table.insert(said, text)
+  table.insert(said, value)
+end
+return said
 `)

@@ -151,7 +151,9 @@ describe('by hand', () => {
     const server = startServer()
     const [good, bad] = [await startClient(server, 'demo'), await startClient(server, 'other')]
     const out = await type(server, 'revoke', '--jti', 'token-of-other', '--until', '+90d')
-    expect(out).toMatch(/^revoked on replica \S+: 2 sessions ended; kept over a restart\n$/)
+    expect(out).toMatch(
+      /^revoked on replica \S+: 2 sessions ended; kept over a restart\nthe token token-of-other; take it/,
+    )
     await bad.line(line => line.msg.startsWith('not let in'))
     expect((await list(server)).map(({ runtime }) => runtime)).toEqual(['demo', 'demo'])
     expect(good.lines.some(line => line.msg === 'disconnected')).toBe(false)
@@ -212,6 +214,32 @@ describe('several instances of a runtime', () => {
   })
 })
 
+test('a runtime is revoked up to now; what is revoked is listed, and taken back', async () => {
+  const server = startServer()
+  await startClient(server, 'demo')
+  const { code, out, notes } = await typeOn(server, 'revoke', '--runtime', 'demo')
+  expect([code, notes]).toEqual([0, expect.stringContaining('the rule has no end')])
+  const id = /revocations remove ([0-9a-f]{12})\n$/.exec(out)![1]!
+  await until(async () => (await list(server)).length === 0)
+  await type(server, 'revoke', '--runtime', 'other', '--future', '--until', '+1d')
+  const shown = (await type(server, 'revocations', 'list')).split('\n')
+  expect(shown).toHaveLength(4)
+  expect(shown[1]).toMatch(new RegExp(`^${id} +tokens of demo issued before 20\\S+ +no end +file `))
+  expect(shown[2]).toMatch(/^[0-9a-f]{12} +tokens of other, later ones too +20\S+ +file /)
+  // A token that is issued in a later second is let in.
+  const revokedMs = Date.now()
+  await until(async () => Date.now() - revokedMs > 1000)
+  await startClient(server, 'demo')
+  expect(await type(server, 'revocations', 'remove', id.slice(0, 8))).toMatch(
+    /^taken back on replica \S+: tokens of demo/,
+  )
+  expect((await type(server, 'revocations', 'list')).split('\n')).toHaveLength(3)
+  expect(readFileSync(file('revoked.json'), 'utf8')).not.toContain('demo')
+  expect(await audits(server, '/revocations/remove')).toMatchObject([{ body: { id } }])
+  expect((await typeOn(server, 'revocations', 'remove', id)).notes).toBe(`sallyport: there is no revocation ${id}\n`)
+  expect((await typeOn(server, 'revocations', 'remove')).code).toBe(2)
+})
+
 describe.runIf(needs('redis'))('with two replicas', () => {
   test('one shows and changes what is on both; a revocation holds on both', async () => {
     const redis = await Redis.start()
@@ -232,10 +260,14 @@ describe.runIf(needs('redis'))('with two replicas', () => {
       expect(await audits(south, '/sessions/drain')).toMatchObject([{ from: expect.stringMatching(/^north~/) }])
       const moved = before.map(({ id }) => id)
       await until(async () => (await list(north)).filter(({ id }) => !moved.includes(id)).length === 2)
-      await type(south, 'revoke', '--runtime', 'demo')
+      await type(south, 'revoke', '--runtime', 'demo', '--future', '--until', '+1d')
       await client.line(line => line.msg.startsWith('not let in'))
       await until(async () => (await list(north)).length === 0)
       await until(async () => client.lines.filter(line => line.msg === 'disconnected').length >= 4)
+      const [row] = JSON.parse(await type(north, 'revocations', 'list', '--json')).revocations
+      expect(row).toMatchObject({ runtime: 'demo', replicas: ['north', 'south'] })
+      expect(await type(north, 'revocations', 'remove', row.id)).toContain('taken back on replica north')
+      expect(await type(south, 'revocations', 'list')).toBe('no revocations\n')
       expect(await type(north, 'drain', '--replica', 'south')).toMatch(/^replica south drains: /)
       const drains = await Promise.all([audits(north, '/drain'), audits(south, '/drain')])
       expect(drains.map(({ length }) => length)).toEqual([1, 1])

@@ -120,6 +120,76 @@ describe('a file', () => {
     expect((await client.closed).code).toBe(4401)
   })
 
+  test('D7: is never written longer than what is read back', async () => {
+    const rules = Array.from({ length: 9_030 }, (_, i) => ({ jti: `${i}`.padEnd(220, 'x') }))
+    await writeFile(file, listOf(...rules))
+    await start({ file })
+    const long = { tokenId: 'y'.repeat(256), runtime: 'z'.repeat(256) }
+    let refusals = 0
+    for (let i = 0; i < 8; i++) {
+      await server!.revoke({ ...long, issuedBefore: i }).catch(error => {
+        expect(error).toBeInstanceOf(RangeError)
+        refusals++
+      })
+    }
+    expect(refusals).toBeGreaterThan(0)
+    expect(server!.revocations()).toHaveLength(9_038)
+    expect((await stat(file)).size).toBeLessThanOrEqual(2 * 1024 * 1024)
+    await server!.close({ graceMs: 0 })
+    await start({ file })
+    expect(server!.revocations()).toHaveLength(9_038 - refusals)
+  })
+
+  test('D7: takes 10,000 rules, and says so at one more', async () => {
+    await writeFile(file, listOf(...Array.from({ length: 10_000 }, (_, i) => ({ jti: `t${i}` }))))
+    await start({ file })
+    await expect(server!.revoke({ tokenId: 'more' })).rejects.toThrow('there are 10000 revocations: remove some')
+    expect(parseRevocations(await readFile(file, 'utf8'))).toHaveLength(10_000)
+  })
+
+  test('a rule that could not be written holds when the file changes, and is written then', async () => {
+    await writeFile(file, '')
+    await start({ file })
+    await rm(file)
+    await expect(server!.revoke({ tokenId: 'mine' })).rejects.toThrow('ENOENT')
+    await writeFile(file, listOf({ jti: 'theirs' }))
+    await vi.waitFor(
+      async () =>
+        expect(parseRevocations(await readFile(file, 'utf8')).map(rule => rule.tokenId)).toEqual(['theirs', 'mine']),
+      { timeout: 20_000 },
+    )
+    expect(server!.revocations().map(rule => rule.tokenId)).toEqual(['theirs', 'mine'])
+    for (const id of ['mine', 'theirs']) {
+      await expect(openWebSocket(server!, { token: await token('demo', { id }) })).rejects.toMatchObject({
+        status: 401,
+      })
+    }
+  }, 30_000)
+
+  test('a clock that is wrong for a while loses no rule', async () => {
+    let now = Date.now()
+    await writeFile(file, listOf({ jti: 'stolen', until: now / 1000 + 60 }))
+    await start({ file }, () => now)
+    now += 3_600_000
+    await server!.revoke({ tokenId: 'other' })
+    now -= 3_600_000
+    await expect(openWebSocket(server!, { token: await token('demo', { id: 'stolen' }) })).rejects.toMatchObject({
+      status: 401,
+    })
+  })
+
+  test('A9: a rule is taken out of it again', async () => {
+    await writeFile(file, listOf({ jti: 'theirs' }))
+    await start({ file })
+    await server!.revoke({ runtime: 'demo' })
+    const rules = server!.revocations()
+    expect(rules.map(({ from }) => from)).toEqual([['file'], ['file']])
+    expect(await server!.removeRevocation('nothing')).toBe(false)
+    for (const { id } of rules) expect(await server!.removeRevocation(id)).toBe(true)
+    expect(parseRevocations(await readFile(file, 'utf8'))).toEqual([])
+    await dial(server!, { token: await token('demo', { id: 'theirs' }) })
+  })
+
   test('takes many rules at once', async () => {
     await writeFile(file, '')
     await start({ file })
@@ -148,6 +218,16 @@ describe('by hand', () => {
     now += 61_000
     await dial(server!)
     expect(server!.revocations()).toEqual([])
+  })
+
+  test('A9: and taken back', async () => {
+    await start({})
+    await server!.revoke({ runtime: 'demo' })
+    await expect(openWebSocket(server!, {})).rejects.toMatchObject({ status: 401 })
+    const [rule] = server!.revocations()
+    expect(rule!.from).toEqual(['memory'])
+    expect(await server!.removeRevocation(rule!.id)).toBe(true)
+    await dial(server!)
   })
 
   test('a rule that names nothing is misuse', async () => {

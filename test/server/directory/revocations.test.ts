@@ -5,13 +5,14 @@ import { RedisRevocations } from '../../../server/directory/redis-revocations.ts
 import type { Server } from '../../../server/server.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
+import { Relay } from '../../support/relay.ts'
 import { dial, openWebSocket, startServer, token } from '../fixture.ts'
 
 describe.runIf(needs('redis'))('revocations in Redis', () => {
   let redis: Redis
   const servers: Server[] = []
   beforeAll(async () => {
-    redis = await Redis.start({ user: { name: 'replica', password: 'secret' } })
+    redis = await Redis.start()
   })
   afterAll(() => redis.stop())
   afterEach(async () => {
@@ -20,8 +21,8 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await redis.start()
   })
 
-  async function start(): Promise<Server> {
-    const server = await startServer({ directory: { url: redis.url, user: 'replica', password: 'secret' } })
+  async function start(url = redis.url): Promise<Server> {
+    const server = await startServer({ directory: { url } })
     servers.push(server)
     return server
   }
@@ -45,7 +46,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await refused(b, 'stolen')
     const c = await start()
     await refused(c, 'stolen')
-    expect(c.revocations()).toEqual(a.revocations())
+    expect(c.revocations().map(({ id }) => id)).toEqual(a.revocations().map(({ id }) => id))
   })
 
   test('are written back when Redis has lost them; one made meanwhile says so, holds here, and elsewhere after', async () => {
@@ -60,15 +61,120 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await refused(b, 'second')
     const c = await start()
     await knows(c, 2)
-  }, 30_000)
+  }, 15_000)
+
+  async function becomes(ready: boolean, ...all: Server[]): Promise<void> {
+    while (all.some(server => server.ready() !== ready)) await new Promise(resolve => setTimeout(resolve, 20))
+  }
+
+  const KEY = '{sallyport}:revocations'
+  /** As an earlier version, or somebody else, may have written it. */
+  async function write(...texts: string[]): Promise<void> {
+    await redis.command('HSET', KEY, ...texts.flatMap(text => [text, '']))
+    await redis.command('PUBLISH', 'sallyport:revocations', '')
+  }
+  const many = (count: number, from = 0) =>
+    Array.from({ length: count }, (_, i) => JSON.stringify({ jti: `t${from + i}` }))
+
+  test('D7: over 10,000 hold all the same, also where a replica starts; one more is refused, and says why', async () => {
+    await redis.age()
+    const a = await start()
+    await write(...many(10_005))
+    await knows(a, 10_005)
+    const b = await start()
+    await refused(a, 't10004')
+    await refused(b, 't10004')
+    await becomes(true, a, b)
+    await expect(a.revoke({ tokenId: 'one more' })).rejects.toThrow('the directory holds 10000 revocations')
+    await refused(a, 'one more')
+    const { id } = a.revocations().find(({ tokenId }) => tokenId === 't0')!
+    expect(await a.removeRevocation(id)).toBe(true)
+    await knows(b, 10_004)
+  }, 20_000)
+
+  test('D7: the list is bounded in bytes where it is written', async () => {
+    const a = await start()
+    await write(...Array.from({ length: 9_000 }, (_, i) => JSON.stringify({ jti: `${i}`.padEnd(224, 'x') })))
+    await knows(a, 9_000)
+    await expect(a.revoke({ tokenId: 'x'.repeat(250) })).rejects.toThrow('2097152 bytes: remove some')
+    expect(Number(await redis.command('HLEN', KEY))).toBe(9_000)
+  }, 20_000)
+
+  const ODD = ['garbage', '{}', '[]', 'null', '{"jti":7}', '{"jti":"a","other":1}', '{"jti":"a","until":"never"}', '"']
+  test.each(ODD)(
+    'D7: an entry that is no rule (%s) lets nobody in until it is removed',
+    async text => {
+      await redis.age()
+      const a = await start()
+      await becomes(true, a)
+      const live = await dial(a, { token: await token('demo', { id: 'live' }) })
+      await write(text, JSON.stringify({ jti: 'stolen' }))
+      await becomes(false, a)
+      const b = await start()
+      for (const server of [a, b]) {
+        expect(server.ready()).toBe(false)
+        await expect(openWebSocket(server, {})).rejects.toMatchObject({ status: 503 })
+      }
+      expect(live.session.closed).toBe(false)
+      const odd = b.revocations().find(({ unreadable }) => unreadable !== undefined)!
+      expect([odd.unreadable, odd.from]).toEqual([text, ['directory']])
+      expect(await b.removeRevocation(odd.id)).toBe(true)
+      await becomes(true, a, b)
+      await refused(a, 'stolen')
+      await dial(b)
+    },
+    30_000,
+  )
+
+  test('D7: a key of another kind lets nobody in', async () => {
+    await redis.age()
+    const a = await start()
+    await becomes(true, a)
+    await redis.command('SET', KEY, 'text')
+    await redis.command('PUBLISH', 'sallyport:revocations', '')
+    await becomes(false, a)
+    await expect(openWebSocket(a, {})).rejects.toMatchObject({ status: 503 })
+    await a.removeRevocation(a.revocations()[0]!.id)
+    await becomes(true, a)
+  }, 15_000)
+
+  test('A9: taken back on one replica, a rule holds on none, and no replica that missed it writes it back', async () => {
+    const relay = await Relay.start({ port: redis.port })
+    const [a, b] = [await start(), await start(`redis://127.0.0.1:${relay.port}`)]
+    await a.revoke({ tokenId: 'mine' })
+    await knows(b, 1)
+    relay.silent = true
+    const [rule] = a.revocations()
+    expect(await a.removeRevocation(rule!.id)).toBe(true)
+    expect(await a.removeRevocation(rule!.id)).toBe(false)
+    relay.cut()
+    relay.silent = false
+    await knows(b, 0)
+    await knows(a, 0)
+    for (const server of [a, b, await start()]) await dial(server, { token: await token('demo', { id: 'mine' }) })
+    // And it can be revoked again.
+    await a.revoke({ tokenId: 'mine' })
+    await knows(b, 1)
+    await relay.stop()
+  }, 15_000)
 
   test('whose time is over are removed', async () => {
-    const address = { url: redis.url, user: 'replica', password: 'secret' }
-    const one = new RedisRevocations({ redis: async () => address, prefix: 'sallyport', logger: noLogger })
+    const address = { url: redis.url }
+    const one = new RedisRevocations({
+      redis: async () => address,
+      prefix: 'sallyport',
+      logger: noLogger,
+      now: Date.now,
+    })
     await one.open()
     await one.add({ tokenId: 'over', until: 1 })
     await one.add({ tokenId: 'for ever' })
-    const two = new RedisRevocations({ redis: async () => address, prefix: 'sallyport', logger: noLogger })
+    const two = new RedisRevocations({
+      redis: async () => address,
+      prefix: 'sallyport',
+      logger: noLogger,
+      now: Date.now,
+    })
     const seen: unknown[] = []
     two.onList = rules => seen.push(...rules)
     await two.open()
