@@ -45,7 +45,6 @@ export interface ListedRevocation extends Revocation {
 const MAX_SHOWN = 200
 
 export class RevocationStore {
-  readonly #now: () => number
   readonly #own: Revocations
   readonly #listed: Revocations
   readonly #common: Revocations
@@ -60,7 +59,6 @@ export class RevocationStore {
       revocations.replace(rules)
       this.onChange()
     }
-    this.#now = now
     this.#own = new Revocations(now)
     this.#listed = new Revocations(now)
     this.#common = new Revocations(now)
