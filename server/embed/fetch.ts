@@ -28,7 +28,7 @@ export function fetchRuntime(edge: Edge, runtime: string, request: Request, opti
     const call = buildRequest({ method: request.method, url, path, headers, bodyBytes }, options)
     const response = new FetchResponse(resolve, reject)
     const sink = edge.forward(runtime, call, response)
-    response.connect(sink, request.signal)
+    response.connect(sink, request)
     if (request.body === null) sink.end([])
     else void response.pump.run(request.body as unknown as BodySource, sink)
   })
@@ -49,15 +49,16 @@ class FetchResponse implements ResponseSink {
     this.#reject = reject
   }
 
-  connect(sink: RequestSink, signal: AbortSignal): void {
+  /** Keeps `request`: its signal follows the embedder's only for as long as somebody has the request itself. */
+  connect(sink: RequestSink, request: Request): void {
     this.#sink = sink
     if (this.#over) return
     const onAbort = () => {
       this.#cancel()
-      this.#fail(signal.reason)
+      this.#fail(request.signal.reason)
     }
-    signal.addEventListener('abort', onAbort, { once: true })
-    this.#unlisten = () => signal.removeEventListener('abort', onAbort)
+    request.signal.addEventListener('abort', onAbort, { once: true })
+    this.#unlisten = () => request.signal.removeEventListener('abort', onAbort)
   }
 
   #broken(error: Error): void {

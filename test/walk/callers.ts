@@ -1,5 +1,5 @@
 /** What callers do: one of them plays one exchange, and is gone for good when the walk says so. */
-import { connect as connectHttp2 } from 'node:http2'
+import { type ClientHttp2Stream, connect as connectHttp2 } from 'node:http2'
 import { connect } from 'node:net'
 import type { Random } from '../fuzz/random.ts'
 import { type Behaviour, queryOf } from './upstream.ts'
@@ -8,12 +8,18 @@ import { HOST, RUNTIME, type World } from './world.ts'
 export type Road = 'direct' | 'hop' | 'router' | 'embedded'
 export type Protocol = 'http1' | 'http2' | 'upgrade' | 'upgrade over http2'
 
+type Manner = 'whole' | 'cancels' | 'resets' | 'half-closes' | 'slow' | 'reads nothing'
+const MANNERS: readonly Manner[] = ['whole', 'whole', 'cancels', 'resets', 'half-closes', 'slow', 'reads nothing']
+
 export interface Plan {
   readonly road: Road
+  readonly address: string
   readonly protocol: Protocol
   /** By which the upstream is spoken to. */
   readonly behind: 'http1' | 'http2'
-  readonly manner: 'whole' | 'cancels' | 'resets' | 'half-closes' | 'slow' | 'reads nothing' | 'never ends its request'
+  readonly manner: Manner
+  /** Its request never ends. */
+  readonly endless: boolean
   readonly bodyBytes: number
   /** When a caller that goes does so, and how fast a slow one is. */
   readonly afterMs: number
@@ -35,22 +41,15 @@ export function makePlan(random: Random, hasFar: boolean): Plan {
   const upgrades = random.oneIn(5)
   const two = random.oneIn(2)
   const protocol = upgrades ? (two ? 'upgrade over http2' : 'upgrade') : two ? 'http2' : 'http1'
-  const manner = random.pick<Plan['manner']>([
-    'whole',
-    'whole',
-    'cancels',
-    'resets',
-    'half-closes',
-    'slow',
-    'reads nothing',
-    'never ends its request',
-  ])
+  const manner = random.pick(MANNERS)
   const bodyBytes = random.pick(SIZES)
   return {
     road,
+    address: `127.0.1.${random.between(1, 4)}`,
     protocol,
     behind: upgrades || random.oneIn(2) ? 'http1' : 'http2',
     manner,
+    endless: random.oneIn(5),
     bodyBytes,
     afterMs: random.int(30),
     behaviour: {
@@ -69,8 +68,14 @@ export function makePlan(random: Random, hasFar: boolean): Plan {
 /** A caller under way: `done` when it has nothing more to do by itself; `end` makes it go. */
 export interface Playing {
   readonly done: Promise<unknown>
+  /** Bytes of answers that came whole to its server, and for which it has given no credit. */
+  readonly heldBytes?: () => number
   end(): void
 }
+
+/** What fits into the first window of a stream of a session, and what HTTP/2 takes of it without a credit of its own. */
+const ARRIVES_BYTES = 60_000
+const FRAMED_BYTES = 45_000
 
 export function play(world: World, plan: Plan): Playing {
   if (plan.road === 'embedded') return playEmbedded(world, plan)
@@ -93,12 +98,12 @@ function pathOf({ behind, behaviour }: Plan): string {
 
 function playHttp1(port: number, plan: Plan): Playing {
   const { manner, protocol, bodyBytes, afterMs } = plan
-  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
+  const socket = connect({ port, host: '127.0.0.1', localAddress: plan.address, allowHalfOpen: true })
   socket.on('error', () => {})
   const closed = new Promise<void>(resolve => socket.once('close', () => resolve()).once('end', () => resolve()))
   const upgrade = protocol === 'upgrade'
   const body = upgrade ? 0 : bodyBytes
-  const endless = manner === 'never ends its request' && !upgrade
+  const endless = plan.endless && !upgrade
   for (let left = plan.pipelined; left > 0; left--) {
     const last = left === 1
     const fields = upgrade
@@ -128,11 +133,12 @@ function playHttp2(port: number, plan: Plan): Playing {
   const { manner, protocol, bodyBytes, afterMs, code } = plan
   const upgrade = protocol === 'upgrade over http2'
   const session = connectHttp2(`http://${HOST}`, {
-    createConnection: () => connect({ port, host: '127.0.0.1' }),
+    createConnection: () => connect({ port, host: '127.0.0.1', localAddress: plan.address }),
     settings: { initialWindowSize: manner === 'reads nothing' || manner === 'slow' ? plan.windowBytes : 65_535 },
   })
   session.on('error', () => {})
-  const endless = manner === 'never ends its request'
+  const { endless } = plan
+  const waiting = new Set<ClientHttp2Stream>()
   const begin = () => {
     const head = upgrade
       ? { ':method': 'CONNECT', ':protocol': 'websocket', 'sec-websocket-version': '13' }
@@ -142,7 +148,13 @@ function playHttp2(port: number, plan: Plan): Playing {
       { endStream: bodyBytes === 0 && !endless && !upgrade },
     )
     stream.on('error', () => {})
-    const closed = new Promise<void>(resolve => stream.once('close', () => resolve()))
+    if (isHeld(plan)) stream.once('response', () => waiting.add(stream))
+    const closed = new Promise<void>(resolve =>
+      stream.once('close', () => {
+        waiting.delete(stream)
+        resolve()
+      }),
+    )
     const body = bodyBytes > 0 ? Buffer.alloc(bodyBytes, 'b') : undefined
     if (upgrade) {
       stream.once('response', () => body && stream.write(body))
@@ -168,14 +180,22 @@ function playHttp2(port: number, plan: Plan): Playing {
     if (manner === 'half-closes' && !upgrade) setTimeout(() => session.destroy(), afterMs)
     return Promise.all(Array.from({ length: plan.pipelined }, begin))
   })
-  return { done: done.then(() => session.destroy()), end: () => session.destroy() }
+  const heldBytes = () => waiting.size * (ARRIVES_BYTES - FRAMED_BYTES)
+  return { done: done.then(() => session.destroy()), heldBytes, end: () => session.destroy() }
+}
+
+/** Its answers are sure to wait at its server. */
+function isHeld({ road, manner, windowBytes, protocol, behaviour: { bytes, end, when, reads }, endless }: Plan): boolean {
+  const isAnswered = when === 'early' || !reads || !endless
+  const isWhole = bytes >= ARRIVES_BYTES && (end === 'whole' || end === 'half')
+  return road === 'direct' && protocol === 'http2' && manner === 'reads nothing' && windowBytes === 0 && isAnswered && isWhole
 }
 
 function playEmbedded(world: World, plan: Plan): Playing {
   const { manner, bodyBytes, afterMs } = plan
   const server = world.far !== undefined && plan.code % 2 === 1 ? world.far : world.near
   const ended = new AbortController()
-  const endless = manner === 'never ends its request'
+  const { endless } = plan
   const body = endless ? endlessBody(ended.signal) : bodyBytes > 0 ? Buffer.alloc(bodyBytes, 'b') : null
   const init = { method: body === null ? 'GET' : 'POST', body, signal: ended.signal, duplex: 'half' }
   if (manner === 'cancels' || manner === 'resets') setTimeout(() => ended.abort(), afterMs)
@@ -199,4 +219,22 @@ function endlessBody(signal: AbortSignal): ReadableStream<Uint8Array> {
       signal.addEventListener('abort', () => controller.error(signal.reason))
     },
   })
+}
+
+const CANARY: Behaviour = { when: 'early', reads: true, bytes: 20_000, length: true, end: 'whole' }
+
+/** A small request of somebody else: false if its answer did not come whole. */
+export async function canary(world: World, road: 'direct' | 'hop'): Promise<boolean> {
+  const { port } = (road === 'direct' ? world.near : world.far!).publicAddress!
+  const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.2.1' })
+  socket.on('error', () => {})
+  socket.write(`GET /http1${queryOf(CANARY)} HTTP/1.1\r\nhost: ${HOST}\r\nconnection: close\r\n\r\n`)
+  let bytes = 0
+  let head = ''
+  socket.on('data', chunk => {
+    if (head === '') head = chunk.toString('latin1', 0, 15)
+    bytes += chunk.length
+  })
+  await new Promise(resolve => socket.once('close', resolve))
+  return head === 'HTTP/1.1 200 OK' && bytes > CANARY.bytes
 }

@@ -30,6 +30,7 @@ async function main(): Promise<number> {
     if (Object.keys(left).length === 0) continue
     failed++
     console.log(`seed ${seed} (${made.event}) leaves ${JSON.stringify(left)}`)
+    for (const error of world.said.errors) console.log(error)
     // What is left would be left behind each of the next ones.
     await world.stop()
     world = await World.start()

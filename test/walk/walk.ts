@@ -4,13 +4,14 @@
  * played again a few times.
  */
 import { Random } from '../fuzz/random.ts'
-import { makePlan, type Plan, play } from './callers.ts'
+import { canary, makePlan, type Plan, type Playing, play } from './callers.ts'
+import { flood } from './flood.ts'
 import type { World } from './world.ts'
 
 export interface Walk {
   readonly seed: string
   readonly plans: readonly { readonly atMs: number; readonly plan: Plan }[]
-  readonly event: 'none' | 'sessions lost' | 'drained' | 'client replaced'
+  readonly event: 'none' | 'sessions lost' | 'drained' | 'client replaced' | 'a flood of pings'
   readonly eventMs: number
   /** When everybody who is still there goes. */
   readonly endMs: number
@@ -22,15 +23,9 @@ export function makeWalk(seed: string, hasFar: boolean): Walk {
     atMs: random.int(40),
     plan: makePlan(random, hasFar),
   }))
-  const event = random.pick<Walk['event']>([
-    'none',
-    'none',
-    'none',
-    'sessions lost',
-    'sessions lost',
-    'drained',
-    'client replaced',
-  ])
+  const events: Walk['event'][] = ['none', 'none', 'none', 'sessions lost', 'sessions lost', 'drained', 'client replaced']
+  // It takes megabytes, and a second.
+  const event = random.oneIn(30) ? 'a flood of pings' : random.pick(events)
   return { seed, plans, event, eventMs: random.int(80), endMs: random.between(80, 250) }
 }
 
@@ -40,27 +35,51 @@ export async function walk(
   { plans, event, eventMs, endMs }: Walk,
   restMs = 15_000,
 ): Promise<Record<string, number>> {
-  const ends: (() => void)[] = []
+  const begun: Playing[] = []
+  Object.assign(world.said, { errors: [], floods: 0 })
   const callers = plans.map(async ({ atMs, plan }) => {
     await delay(atMs)
     const playing = play(world, plan)
-    ends.push(() => playing.end())
+    begun.push(playing)
     await playing.done
   })
   const happens = delay(eventMs).then(() => {
     if (event === 'sessions lost') world.loseSessions()
     else if (event === 'drained') world.drain()
     else if (event === 'client replaced') return world.replaceClient()
+    else if (event === 'a flood of pings') return flood(world)
     return undefined
+  })
+  const canaries = (world.far === undefined ? (['direct'] as const) : (['direct', 'hop'] as const)).map(async road => {
+    await delay(endMs / 2)
+    return canary(world, road)
   })
   await Promise.race([Promise.all(callers), delay(endMs)])
   await happens
   await delay(Math.max(0, ...plans.map(({ atMs }) => atMs + 1)))
-  for (const end of ends) end()
+  const isUndisturbed = event === 'none' || event === 'a flood of pings'
+  const cut = (await Promise.all(canaries)).filter(whole => !whole).length
+  const uncounted = isUndisturbed ? await uncountedBytes(world, begun) : 0
+  for (const playing of begun) playing.end()
   // Of a session that was lost the client lets run on, for a while, what must not run twice.
   if (event === 'sessions lost' || event === 'client replaced') world.upstream.release()
   await world.ready()
-  return rest(world, restMs)
+  const left = await rest(world, restMs)
+  if (isUndisturbed && cut > 0) left['answers of others that were cut'] = cut
+  if (uncounted > 0) left['bytes that wait and are not counted'] = uncounted
+  return left
+}
+
+/** What waits for callers is counted, as soon as it has come. */
+async function uncountedBytes(world: World, begun: readonly Playing[]): Promise<number> {
+  const end = performance.now() + 3000
+  for (;;) {
+    let held = 0
+    for (const { heldBytes } of begun) held += heldBytes?.() ?? 0
+    const uncounted = held - world.near.stats().bufferedBytes
+    if (uncounted <= 0 || performance.now() > end) return Math.max(0, uncounted)
+    await delay(5)
+  }
 }
 
 async function rest(world: World, ms: number): Promise<Record<string, number>> {

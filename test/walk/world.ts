@@ -1,6 +1,7 @@
 /** Everything that a walk goes through, in this process and over loopback: server, a second replica, router service, client. */
 import { randomUUID } from 'node:crypto'
 import { connect, type Tunnel } from '../../client/index.ts'
+import { type Logger, noLogger } from '../../protocol/log.ts'
 import { createRouter, type Router, type RouterService, type RouteTable, serveRouter } from '../../router/index.ts'
 import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
@@ -36,6 +37,8 @@ export class World {
   readonly tunnels: Tunnel[] = []
   readonly #table: RouteTable
   readonly #routers: Router[] = []
+  /** Errors that servers logged, and warnings that a flood of pings ended a session: one for each flood. */
+  readonly said: { errors: string[]; floods: number }
   /** Of clients that were replaced. */
   readonly #gone: Promise<unknown>[] = []
 
@@ -47,7 +50,9 @@ export class World {
     service: RouterService
     redis: Redis | undefined
     table: RouteTable
+    said: World['said']
   }) {
+    this.said = parts.said
     this.upstream = parts.upstream
     this.near = parts.near
     this.relay = parts.relay
@@ -72,12 +77,18 @@ export class World {
       redis === undefined
         ? {}
         : { replica, directory: { url: redis.url, leaseMs: LEASE_MS }, peer: await peerOptions() }
-    const common = { limits: LIMITS, hold: { holdMs: 3000 } }
+    const said: World['said'] = { errors: [], floods: 0 }
+    const logger: Logger = {
+      ...noLogger,
+      warn: (_, text) => void (text === 'yamux: the session ends' && said.floods++),
+      error: (fields, text) => void said.errors.push(`${text} ${JSON.stringify(fields)}`),
+    }
+    const common = { limits: LIMITS, hold: { holdMs: 3000 }, logger }
     const near = await startServer({ ...common, ...(await shared('near')) })
     const far = redis === undefined ? undefined : await startServer({ ...common, ...(await shared('far')) })
     const relay = await Relay.start({ port: near.controlAddress!.port })
     const service = await serveRouter({ host: '127.0.0.1', port: 0, routes: table })
-    const world = new World({ upstream, near, relay, far, service, redis, table })
+    const world = new World({ upstream, near, relay, far, service, redis, table, said })
     await world.replaceClient()
     await world.ready()
     return world
@@ -126,6 +137,11 @@ export class World {
     await holds(() => this.tunnels[0]!.stats().sessions.length === 2 && this.tunnels[0]!.ready() && known())
   }
 
+  /** The session of a flood that is under way has ended. */
+  get wasFlooded(): boolean {
+    return this.said.floods > 0
+  }
+
   /** Whatever is not 0 though nothing goes on. */
   left(): Record<string, number> {
     const left: Record<string, number> = {}
@@ -150,6 +166,8 @@ export class World {
       note(`${name} router.active`, active)
       note(`${name} router.upstreams in use`, upstreams.connections - upstreams.idle)
     }
+    note('errors', this.said.errors.length)
+    note('floods that ended a session more than once', Math.max(0, this.said.floods - 1))
     note('service.connections', this.service.stats().connections)
     note('upstream.upgraded', this.upstream.upgraded.size)
     return left
