@@ -185,10 +185,24 @@ function playHttp2(port: number, plan: Plan): Playing {
 }
 
 /** Its answers are sure to wait at its server. */
-function isHeld({ road, manner, windowBytes, protocol, behaviour: { bytes, end, when, reads }, endless }: Plan): boolean {
+function isHeld({
+  road,
+  manner,
+  windowBytes,
+  protocol,
+  behaviour: { bytes, end, when, reads },
+  endless,
+}: Plan): boolean {
   const isAnswered = when === 'early' || !reads || !endless
   const isWhole = bytes >= ARRIVES_BYTES && (end === 'whole' || end === 'half')
-  return road === 'direct' && protocol === 'http2' && manner === 'reads nothing' && windowBytes === 0 && isAnswered && isWhole
+  return (
+    road === 'direct' &&
+    protocol === 'http2' &&
+    manner === 'reads nothing' &&
+    windowBytes === 0 &&
+    isAnswered &&
+    isWhole
+  )
 }
 
 function playEmbedded(world: World, plan: Plan): Playing {

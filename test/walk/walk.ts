@@ -23,7 +23,15 @@ export function makeWalk(seed: string, hasFar: boolean): Walk {
     atMs: random.int(40),
     plan: makePlan(random, hasFar),
   }))
-  const events: Walk['event'][] = ['none', 'none', 'none', 'sessions lost', 'sessions lost', 'drained', 'client replaced']
+  const events: Walk['event'][] = [
+    'none',
+    'none',
+    'none',
+    'sessions lost',
+    'sessions lost',
+    'drained',
+    'client replaced',
+  ]
   // It takes megabytes, and a second.
   const event = random.oneIn(30) ? 'a flood of pings' : random.pick(events)
   return { seed, plans, event, eventMs: random.int(80), endMs: random.between(80, 250) }
