@@ -1,4 +1,5 @@
 import { Buffer } from 'node:buffer'
+import type { EventEmitter } from 'node:events'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import type { RawData, WebSocket } from 'ws'
@@ -23,12 +24,19 @@ const KEYED_FRAME = { ...MASKED_FRAME, maskBuffer: KEY, generateMask: () => {} }
 const BINARY = { binary: true, compress: false, fin: true }
 const TEXT = { binary: false, compress: false, fin: true }
 
+/** An open `WebSocket` of the package `ws`, whose types a user of ours need not have. */
+export interface OpenWebSocket extends EventEmitter {
+  readonly readyState: number
+  close(code?: number, reason?: string): void
+  terminate(): void
+}
+
 /**
  * A WebSocket as a {@link Transport}. Its owner makes it with `maxPayload` {@link MAX_MESSAGE_BYTES}, `maxFragments` 16
  * and `perMessageDeflate` off. It must be open. Nothing throws: a broken socket shows as `closed`.
  */
-export function webSocketTransport(ws: WebSocket): Transport {
-  return new WebSocketTransport(ws)
+export function webSocketTransport(ws: OpenWebSocket): Transport {
+  return new WebSocketTransport(ws as WebSocket)
 }
 
 interface WsReceiver {

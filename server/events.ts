@@ -1,5 +1,5 @@
 /** What a server tells its embedder, as typed events. */
-import type { Refusal } from './control/endpoint.ts'
+import type { Refusal } from './control/handshake.ts'
 import type { SessionInfo } from './stats.ts'
 
 export interface ServerEvents {

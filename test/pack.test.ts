@@ -96,6 +96,24 @@ describe('the library', () => {
     )
   })
 
+  it('its declarations need the types of Node alone, wholly checked', async () => {
+    const doors = ['sallyport', ...['server', 'client', 'router', 'protocol', 'certs'].map(door => `sallyport/${door}`)]
+    const types = join(user, 'types')
+    await mkdir(join(types, 'node_modules'), { recursive: true })
+    await writeFile(join(types, 'use.ts'), doors.map((door, i) => `export * as d${i} from '${door}'`).join('\n'))
+    await mkdir(join(types, 'node_modules/@types'))
+    for (const name of ['@types/node', 'undici-types']) {
+      await symlink(join(ROOT, 'node_modules', name), join(types, 'node_modules', name))
+    }
+    const options = ['--strict', '--skipLibCheck', 'false', '--module', 'nodenext', '--target', 'es2024']
+    const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
+    const checked = run(process.execPath, [tsc, ...options, '--types', 'node', '--noEmit', 'use.ts'], {
+      cwd: types,
+      env: ENV,
+    })
+    await expect(checked.catch(error => (error as { stdout: string }).stdout)).resolves.toMatchObject({ stdout: '' })
+  })
+
   it('the examples pass tsc --strict against the declarations of the package', async () => {
     await cp(join(ROOT, 'examples'), join(user, 'examples'), { recursive: true, filter: path => !path.endsWith('.md') })
     // What the examples use besides the package, and the types that a TypeScript project has anyway.

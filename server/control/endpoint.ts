@@ -12,38 +12,31 @@ import {
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
 import { createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { type WebSocket, WebSocketServer } from 'ws'
+import { WebSocketServer } from 'ws'
 import { SUBPROTOCOL } from '../../protocol/control.ts'
 import { parseCidrs } from '../../protocol/forwarded.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { KEEP_ALIVE } from '../../protocol/tcp.ts'
 import { INTERMEDIATE, MODERN } from '../../protocol/tls-profile.ts'
+import type { OpenWebSocket } from '../../protocol/transport-websocket.ts'
 import type { Identity } from '../auth/claims.ts'
 import { KeysUnavailable, TokenRefused } from '../auth/refusal.ts'
 import type { ControlOptions, ResolvedLimits } from '../options.ts'
 import { listenOn } from '../socket/listen.ts'
 import type { TlsPair } from '../tls.ts'
 import { type ClientCertificate, certificateOf } from './certificate.ts'
-import { checkHandshake, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
+import { checkHandshake, type Refusal, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
 import { Intake } from './intake.ts'
 
 /** A client that was let in. */
 export interface Arrival {
-  readonly ws: WebSocket
+  readonly ws: OpenWebSocket
   readonly identity: Identity
   readonly address: string
   /** SHA-256 thumbprint of the client's certificate, base64url. */
   readonly thumbprint: string | undefined
   /** Ends the handshake's deadline: the client has said hello. */
   readonly settled: () => void
-}
-
-export interface Refusal {
-  readonly reason: RefusalReason
-  /** For our log alone. */
-  readonly detail: string
-  readonly requestId: string
-  readonly address: string
 }
 
 export interface EndpointOptions {

@@ -18,6 +18,15 @@ export type RefusalReason =
   | 'queue-full'
   | 'internal'
 
+/** A client that was not let in. */
+export interface Refusal {
+  readonly reason: RefusalReason
+  /** For our log alone. */
+  readonly detail: string
+  readonly requestId: string
+  readonly address: string
+}
+
 const STATUS: Record<RefusalReason, number> = {
   'not-found': 404,
   'not-upgrade': 426,
