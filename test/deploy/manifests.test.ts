@@ -6,7 +6,9 @@ import { dirname, join, resolve } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parseAllDocuments } from 'yaml'
 import { COMPONENTS, type ComponentName } from '../../cli/config/components.ts'
+import * as kinds from '../../cli/config/kinds.ts'
 import { environmentName } from '../../cli/config/setting.ts'
+import { readPeerAddress } from '../../server/peer/address.ts'
 import { long, needs, program } from '../support/needs.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
@@ -59,6 +61,32 @@ const nameAndManifest = ours.map(manifest => [manifest.metadata.name, manifest] 
 
 const GRACE_S = 30
 
+const PATCH = 'deploy/kubernetes/server-replicas/replicas.patch.yaml'
+const server = ours.find(({ metadata }) => metadata.name === 'sallyport-server')!
+/** With the server as it is alone, and as one of several. */
+const deployments = [...ours, merge(server, read(PATCH)[0]!)].sort((a, b) =>
+  a.metadata.name < b.metadata.name ? -1 : 1,
+)
+
+/** As `kubectl` merges what we have: objects by key, lists by the names in them. */
+function merge<T>(whole: T, patch: T): T {
+  if (Array.isArray(whole) && Array.isArray(patch)) {
+    const names = patch.map(({ name }) => name)
+    const kept = whole.filter(({ name }) => !names.includes(name))
+    return [...kept, ...patch.map(one => merge(whole.find(({ name }) => name === one.name) ?? one, one))] as T
+  }
+  if (typeof whole !== 'object' || whole === null) return patch
+  const merged = { ...whole } as Record<string, unknown>
+  for (const [key, value] of Object.entries(patch as object)) merged[key] = merge(merged[key] ?? value, value)
+  return merged as T
+}
+
+/** What is waited before it stops to serve. */
+function delayOf({ lifecycle, env }: Pod['containers'][number]): number {
+  const delay = env?.find(({ name }) => name === 'SALLYPORT_DRAIN_DELAY')?.value ?? '0s'
+  return (lifecycle?.preStop.sleep.seconds ?? 0) + Number.parseInt(delay, 10)
+}
+
 describe('each component', () => {
   test('is there', () => {
     expect(nameAndManifest.map(([name]) => name).sort()).toEqual([
@@ -68,16 +96,47 @@ describe('each component', () => {
     ])
   })
 
-  test.each(nameAndManifest)('%s is probed, updated without a gap, and given its time to end', (_name, { spec }) => {
-    expect(spec.strategy).toMatchObject({ type: 'RollingUpdate', rollingUpdate: { maxUnavailable: 0 } })
+  test.each(nameAndManifest)('%s is probed, and given its time to end', (_name, { spec }) => {
     const pod = spec.template!.spec
     const [container] = pod.containers
     expect(container!.readinessProbe).toMatchObject({ httpGet: { path: '/readyz', port: 'health' } })
     expect(container!.livenessProbe).toMatchObject({ httpGet: { path: '/livez', port: 'health' } })
     expect(pod.enableServiceLinks).toBe(false)
-    const delay = container!.env?.find(({ name }) => name === 'SALLYPORT_DRAIN_DELAY')?.value ?? '0s'
-    const needed = container!.lifecycle!.preStop.sleep.seconds + Number.parseInt(delay, 10) + GRACE_S
-    expect(pod.terminationGracePeriodSeconds).toBeGreaterThan(needed + 5)
+    expect(pod.terminationGracePeriodSeconds).toBeGreaterThan(delayOf(container!) + GRACE_S + 5)
+  })
+
+  test('K1 what has several replicas is updated without a gap', () => {
+    const several = deployments.filter(({ spec }) => spec.replicas! > 1)
+    expect(several.map(({ metadata }) => metadata.name)).toEqual([
+      'internal-router',
+      'sallyport-client',
+      'sallyport-server',
+    ])
+    for (const { spec } of several) {
+      expect(spec.strategy).toEqual({ type: 'RollingUpdate', rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } })
+      expect(delayOf(spec.template!.spec.containers[0]!)).toBeGreaterThan(0)
+    }
+  })
+
+  test('K1 what has one replica is stopped at once before the next one starts', () => {
+    const alone = deployments.filter(({ spec }) => spec.replicas === 1)
+    expect(alone.map(({ metadata }) => metadata.name)).toEqual(['sallyport-server'])
+    for (const { spec } of alone) {
+      expect(spec.strategy).toEqual({ type: 'Recreate' })
+      expect(delayOf(spec.template!.spec.containers[0]!)).toBe(0)
+    }
+  })
+
+  test.each(['10.0.0.9', 'fd00::9'])('K1 a replica says where %s is dialled', ip => {
+    const server = deployments.find(({ metadata, spec }) => metadata.name === 'sallyport-server' && spec.replicas === 2)
+    const { env } = server!.spec.template!.spec.containers[0]!
+    const value = env!.find(({ name }) => name === 'SALLYPORT_PEER_ADVERTISE')!.value!.replace('$(POD_IP)', ip)
+    expect(readPeerAddress(kinds.formatAddress(kinds.address.read(value) as kinds.Address))).toEqual({ host: ip, port: 8444 })
+  })
+
+  test('K1 none takes the namespace of the others along', () => {
+    const parts = files.filter(file => dirname(file) !== 'deploy/kubernetes')
+    expect(parts.flatMap(read).filter(({ kind }) => kind === 'Namespace')).toEqual([])
   })
 
   test.each(nameAndManifest)('%s has a disruption budget and a network policy', (_name, { spec }) => {
@@ -127,7 +186,7 @@ describe.runIf(long && needs('go') && isGoRecent())('Kubernetes and the Gateway 
     const ingress = globSync('deploy/ingress/*.yaml', { cwd: ROOT })
     const out = execFileSync(binary, [...FOLDERS, ...ingress], { cwd: ROOT, encoding: 'utf8' })
     rmSync(folder, { recursive: true })
-    expect(new Set(files.map(dirname))).toEqual(new Set(FOLDERS))
+    expect(new Set(files.map(dirname))).toEqual(new Set(['deploy/kubernetes', ...FOLDERS]))
     expect(out).toContain('deploy/kubernetes/server-replicas NetworkPolicy/sallyport-redis')
     expect(out).toContain('deploy/ingress/gateway.yaml HTTPRoute/')
     expect(out.trim().split('\n').length).toBeGreaterThan(30)
