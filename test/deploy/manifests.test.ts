@@ -131,7 +131,10 @@ describe('each component', () => {
     const server = deployments.find(({ metadata, spec }) => metadata.name === 'sallyport-server' && spec.replicas === 2)
     const { env } = server!.spec.template!.spec.containers[0]!
     const value = env!.find(({ name }) => name === 'SALLYPORT_PEER_ADVERTISE')!.value!.replace('$(POD_IP)', ip)
-    expect(readPeerAddress(kinds.formatAddress(kinds.address.read(value) as kinds.Address))).toEqual({ host: ip, port: 8444 })
+    expect(readPeerAddress(kinds.formatAddress(kinds.address.read(value) as kinds.Address))).toEqual({
+      host: ip,
+      port: 8444,
+    })
   })
 
   test('K1 none takes the namespace of the others along', () => {
