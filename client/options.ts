@@ -9,6 +9,7 @@ import { parseCidrs } from '../protocol/forwarded.ts'
 import { safeLogger } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
 import type { CorsPolicy } from '../protocol/problem.ts'
+import { softwareName } from '../protocol/version.ts'
 import { DEFAULT_LIMITS, sessionLimits } from '../protocol/yamux/limits.ts'
 import type { SessionOptions } from '../protocol/yamux/session.ts'
 import type { BackoffOptions } from './backoff.ts'
@@ -104,7 +105,6 @@ export interface Settings {
   readonly hello: Omit<Hello, 'lastEpoch' | 'connection' | 'cors'>
 }
 
-const SOFTWARE = 'sallyport/0.1.0'
 const WINDOW_BYTES = 65_536
 const MAX_CONNECTIONS = 16
 
@@ -172,7 +172,7 @@ function makeHello(options: HelloOptions): Settings['hello'] {
   return {
     type: 'hello',
     minor: MINOR_VERSION,
-    software: SOFTWARE,
+    software: softwareName(),
     instance: options.instance ?? randomUUID(),
     startedMs: Date.now(),
     limits: {

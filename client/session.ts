@@ -132,7 +132,7 @@ export class ClientSession implements SessionView {
 
   /** How long it has been in service; 0 if it never was. */
   get livedMs(): number {
-    return this.#readySinceMs === undefined ? 0 : Date.now() - this.#readySinceMs
+    return this.#readySinceMs === undefined ? 0 : performance.now() - this.#readySinceMs
   }
 
   /** Greeted by its server, and neither end drains. */
@@ -334,7 +334,7 @@ export class ClientSession implements SessionView {
     }
     if (this.#state !== 'welcome') return
     this.#state = 'ready'
-    this.#readySinceMs = Date.now()
+    this.#readySinceMs = performance.now()
     this.#owner.onReady(this)
   }
 

@@ -88,7 +88,7 @@ export class Server {
   ) {
     const { logger, limits } = settings
     const cors = settings.cors === undefined ? undefined : { origins: settings.cors.origins }
-    const policies = new Policies(cors, limits.corsKeepMs, settings.clock)
+    const policies = new Policies(cors, limits.corsKeepMs, () => performance.now())
     this.#settings = settings
     this.#replicas = replicas
     this.#authenticator = authenticator

@@ -7,7 +7,7 @@ import type { Address } from '../config/kinds.ts'
 import { formatAddress } from '../config/kinds.ts'
 import { configurationError, fileProblem } from '../failure.ts'
 import { readInput } from '../options.ts'
-import { packageVersion } from '../version.ts'
+import { packageVersion } from '../../protocol/version.ts'
 import { explainListenError } from './listen-error.ts'
 
 export interface AdminConfig {

@@ -65,7 +65,7 @@ export function clampWindow(bytes: number): number {
   return Math.min(SPEC_WINDOW_BYTES, Math.max(4 * 1024, Math.floor(bytes)))
 }
 
-/** A bucket of tokens, refilled with time. */
+/** A bucket of tokens, refilled with time: that of a clock that never goes back, and by default of the process. */
 export class TokenBucket {
   readonly #burst: number
   readonly #perMs: number
@@ -79,7 +79,7 @@ export class TokenBucket {
   }
 
   /** False once the bucket is empty. */
-  take(now: number): boolean {
+  take(now = performance.now()): boolean {
     this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
     this.#at = now
     if (this.#tokens < 1) return false

@@ -70,9 +70,9 @@ export class Credentials {
 
   /** A fresh token came in band. The old one holds until it has been found good. */
   renew(token: string): void {
-    const { guard, say, check, refused, now } = this.#owner
+    const { guard, say, check, refused } = this.#owner
     this.#renewals ??= new TokenBucket(REAUTH_BURST, REAUTHS_PER_SECOND)
-    if (this.#checking || !this.#renewals.take(now())) {
+    if (this.#checking || !this.#renewals.take()) {
       say({ type: 'reauth-refused' })
       return
     }

@@ -19,6 +19,7 @@ import type { Cidrs } from '../../protocol/forwarded.ts'
 import { type Guard, guardWith } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { Transport } from '../../protocol/transport.ts'
+import { softwareName } from '../../protocol/version.ts'
 import type { BufferBudget } from '../../protocol/yamux/budget.ts'
 import { ZERO } from '../../protocol/yamux/clock.ts'
 import { clampWindow, TokenBucket } from '../../protocol/yamux/limits.ts'
@@ -34,7 +35,6 @@ import { Departure, type DepartureOwner } from './departure.ts'
 /** WebSocket close codes (RFC 6455 section 7.4). */
 export const CLOSE = { goingAway: 1001, protocolError: 1002, tryLater: 1013, refused: 4401 } as const
 
-const SOFTWARE = 'sallyport/0.1.0'
 const FEATURES: readonly string[] = []
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
 const EXPIRY_GRACE_MS = 50_000
@@ -223,7 +223,7 @@ export class RuntimeSession implements Member, Route {
   }
 
   #control(text: string): void {
-    if (!this.#controls.take(this.#context.now())) {
+    if (!this.#controls.take()) {
       this.end('too many control messages', CLOSE.protocolError)
       return
     }
@@ -293,7 +293,7 @@ export class RuntimeSession implements Member, Route {
     this.#session.control({
       type: 'welcome',
       minor: MINOR_VERSION,
-      software: SOFTWARE,
+      software: softwareName(),
       session: this.id,
       replica: this.#context.replica,
       runtime: this.runtime,
@@ -329,7 +329,7 @@ export class RuntimeSession implements Member, Route {
 
   #notice({ message }: Notice): void {
     this.#notices ??= new TokenBucket(NOTICE_BURST, NOTICES_PER_SECOND)
-    if (!this.#notices.take(this.#context.now())) return
+    if (!this.#notices.take()) return
     this.#context.logger.info({ session: this.id, runtime: this.runtime, notice: message }, 'the client says')
   }
 

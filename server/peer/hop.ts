@@ -1,6 +1,13 @@
 import type { Stream } from '../../protocol/yamux/stream.ts'
+import type { Standing } from '../directory/directory.ts'
 import type { Route } from '../registry.ts'
 import type { PeerLink } from './link.ts'
+
+/** Who made a hop, and counts what becomes of it. */
+export interface HopOwner {
+  opened(): void
+  refused(link: PeerLink, standing: Standing): void
+}
 
 /** The way of one exchange to a session of another replica; the edge uses it like a session of its own. */
 export class Hop implements Route {
@@ -8,15 +15,20 @@ export class Hop implements Route {
   /** Who may call is for the replica to say that knows the client. */
   readonly callers = undefined
   readonly instance: string
-  readonly epoch: number
   readonly link: PeerLink
-  readonly #onRefused: () => void
+  readonly #owner: HopOwner
+  readonly #standing: Standing
 
-  constructor(link: PeerLink, instance: string, epoch: number, onRefused: () => void) {
+  /** `standing`: by which it was chosen. */
+  constructor(owner: HopOwner, link: PeerLink, standing: Standing, instance: string) {
+    this.#owner = owner
     this.link = link
+    this.#standing = standing
     this.instance = instance
-    this.epoch = epoch
-    this.#onRefused = onRefused
+  }
+
+  get epoch(): number {
+    return this.#standing.epoch
   }
 
   get id(): string {
@@ -39,11 +51,13 @@ export class Hop implements Route {
   }
 
   open(): Stream {
-    return this.link.open()
+    const stream = this.link.open()
+    this.#owner.opened()
+    return stream
   }
 
   refused(): void {
-    this.#onRefused()
+    this.#owner.refused(this.link, this.#standing)
   }
 
   released(): void {

@@ -9,7 +9,7 @@ import { formatStanding, parseStanding, type ReplicaLease } from '../directory/s
 import type { Witnesses, WitnessListener } from '../directory/witnesses.ts'
 import type { Hops } from '../registry.ts'
 import { joinAddress, type PeerAddress, readPeerAddress } from './address.ts'
-import { Hop } from './hop.ts'
+import { Hop, type HopOwner } from './hop.ts'
 import { PeerLink } from './link.ts'
 import { PeerListener } from './listener.ts'
 import { Rests } from './rests.ts'
@@ -57,7 +57,7 @@ const MAX_NAMED = 8
 /** How long a replica that is missing is looked for. */
 const FORGET_MS = 60_000
 
-export class Peers implements Witnesses, Hops<Hop> {
+export class Peers implements Witnesses, Hops<Hop>, HopOwner {
   readonly #options: PeersOptions
   readonly #logger: Logger
   readonly #now: () => number
@@ -125,7 +125,7 @@ export class Peers implements Witnesses, Hops<Hop> {
   // Exchanges.
 
   pick(standing: Standing, instance: string, not: unknown): Hop | undefined {
-    const { runtime, epoch, version } = standing
+    const { runtime, version } = standing
     const failed = not instanceof Hop ? not.link : undefined
     let best: PeerLink | undefined
     for (const replica of standing.instances.get(instance)?.replicas ?? []) {
@@ -134,10 +134,15 @@ export class Peers implements Witnesses, Hops<Hop> {
       // What failed may have been one of its sessions only.
       if (best === undefined || best === failed || (link !== failed && cost(link) < cost(best))) best = link
     }
-    if (best === undefined) return undefined
+    return best && new Hop(this, best, standing, instance)
+  }
+
+  opened(): void {
     this.#sent++
-    const { name } = best
-    return new Hop(best, instance, epoch, () => this.#rests.begin(name, runtime, version))
+  }
+
+  refused({ name }: PeerLink, { runtime, version }: Standing): void {
+    this.#rests.begin(name, runtime, version)
   }
 
   // Witnesses.

@@ -1,0 +1,40 @@
+/** D6: a server's wall clock judges tokens and certificates, and nothing else: its steps end no session and refuse nothing. */
+import { readFileSync } from 'node:fs'
+import { afterEach, expect, test } from 'vitest'
+import { softwareName } from '../../protocol/version.ts'
+import type { Server } from '../../server/server.ts'
+import { call, DOMAIN, dial, startServer, token } from './fixture.ts'
+
+let server: Server
+afterEach(() => server.close({ graceMs: 0 }))
+
+test.each([
+  ['back', -3_600_000],
+  ['on', 600_000],
+])('a step %s', async (_name, stepMs) => {
+  let skewMs = 0
+  server = await startServer({ clock: () => Date.now() + skewMs })
+  const client = await dial(server, { token: await token('demo', { ttl: '2h' }) })
+  // What is counted by time has begun.
+  client.session.control({ type: 'notice', message: 'before' })
+  client.session.control({ type: 'reauth', token: await token('demo', { ttl: '2h' }) })
+  await client.message('reauth-ok')
+  skewMs = stepMs
+  for (let i = 0; i < 5; i++) client.session.control({ type: 'notice', message: 'after' })
+  const now = await token('demo', { ttl: '2h', now: Date.now() + stepMs } as object)
+  client.session.control({ type: 'reauth', token: now })
+  await client.message('reauth-ok')
+  expect(client.session.closed).toBe(false)
+  expect((await call(server, `demo.${DOMAIN}`)).status).toBe(200)
+})
+
+test('the version is said as package.json has it', async () => {
+  server = await startServer()
+  const client = await dial(server)
+  const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
+  const welcome = client.messages.find(({ type }) => type === 'welcome')
+  expect([softwareName(), welcome]).toEqual([
+    `sallyport/${version}`,
+    expect.objectContaining({ software: softwareName() }),
+  ])
+})
