@@ -5,7 +5,7 @@
  * read: most proxies pass a caller's own one on untouched, so that it proves nothing.
  */
 import { type Cidrs, canonicalAddress, cidrsContain } from './address.ts'
-import type { Caller, HeaderList, HttpRequest } from './exchange.ts'
+import type { Caller, Handler, HeaderList, HttpRequest } from './exchange.ts'
 import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
 import { newRequestId } from './ids.ts'
 import { keepingLast } from './last-text.ts'
@@ -28,6 +28,14 @@ export function resolveCaller(request: HttpRequest, trusted: Cidrs): void {
     : { address: request.peerAddress, scheme, host: request.authority }
   request.requestId = takeRequestId(request.headers, believed)
   request.headers.push('x-request-id', request.requestId)
+}
+
+/** `handler`, told who the caller is. */
+export function believing(handler: Handler, trusted: Cidrs): Handler {
+  return (request, response) => {
+    resolveCaller(request, trusted)
+    return handler(request, response)
+  }
 }
 
 /** Removes the fields that speak of the caller; returns the id to use. */

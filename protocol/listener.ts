@@ -5,8 +5,8 @@ import { type Cidrs, canonicalAddress } from './address.ts'
 import { ConnectionSet } from './connection-set.ts'
 import { checkDuration, checkDurations } from './durations.ts'
 import type { SallyportError } from './errors.ts'
-import type { Handler, HttpRequest, RequestSink, ResponseSink } from './exchange.ts'
-import { resolveCaller } from './forwarded.ts'
+import type { Handler, HttpRequest } from './exchange.ts'
+import { believing } from './forwarded.ts'
 import { hook, safeLogger } from './guard.ts'
 import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
@@ -103,7 +103,8 @@ class HttpListener implements Listener {
     this.#connections = new ConnectionSet(options.maxConnections ?? MAX_CONNECTIONS)
     this.#newcomers = new Newcomers(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
-    this.#handler = options.trustedProxies === undefined ? options.handler : believing(options)
+    const { handler, trustedProxies } = options
+    this.#handler = trustedProxies === undefined ? handler : believing(handler, trustedProxies)
     this.#logger = safeLogger(options.logger)
     this.#onBadRequest = hook('onBadRequest', options.onBadRequest, this.#logger)
     this.#headMs = options.limits?.headMs ?? DEFAULT_LIMITS.headMs
@@ -228,12 +229,4 @@ function staple(server: TlsServer, response: Buffer | undefined): void {
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {
   return { ...INTERMEDIATE, ...tls }
-}
-
-/** The handler behind the step that determines the caller. */
-function believing({ handler, trustedProxies = [] }: ListenerOptions): Handler {
-  return (request: HttpRequest, response: ResponseSink): RequestSink => {
-    resolveCaller(request, trustedProxies)
-    return handler(request, response)
-  }
 }

@@ -7,7 +7,7 @@ export type { CorsPolicy } from '../protocol/problem.ts'
 export type { MatchQuestion, MatchResult } from './explain.ts'
 export { createForwarder, type Forwarder, type ForwarderOptions } from './forward.ts'
 export { type GitopsRuntimeOptions, gitopsRuntime } from './preset.ts'
-export { createRouter, type Router, type RouterOptions, type RouterStats } from './router.ts'
+export { type AttachOptions, createRouter, type Router, type RouterOptions, type RouterStats } from './router.ts'
 export { type RouterService, type RouterServiceOptions, serveRouter } from './service.ts'
 export {
   type HeaderRules,

@@ -1,5 +1,9 @@
 /** The router as a part: a handler with a table that can be replaced while it serves. */
+import type { Server as HttpServer } from 'node:http'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
+import { believing, parseCidrs } from '../protocol/forwarded.ts'
+import { mount } from '../protocol/http1/mount.ts'
+import { INNER_LIMITS } from '../protocol/limits.ts'
 import { hook, safeLogger } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
 import type { CorsPolicy } from '../protocol/problem.ts'
@@ -21,6 +25,13 @@ export interface RouterOptions extends UpstreamsOptions {
   onExchange?: ((record: ExchangeRecord) => void) | undefined
 }
 
+export interface AttachOptions {
+  /** CIDRs of peers (ingress, tunnel client) whose `X-Forwarded-*` fields are believed. Default: nobody. */
+  trustedProxies?: readonly string[] | undefined
+  /** Whether requests for this host, with its port if it has one, are the router's. Default: all are. */
+  serves?: ((authority: string) => boolean) | undefined
+}
+
 export interface RouterStats {
   /** Exchanges under way, and all since the start. */
   active: number
@@ -38,6 +49,18 @@ export interface Router extends AsyncDisposable {
   /** CORS policies by path prefix, for answers that are made where the router cannot be reached. */
   cors(): { path: string; cors: CorsPolicy }[]
   stats(): RouterStats
+  /**
+   * Serves requests of `httpServer` before its own listeners see them; the function it returns stops that. With
+   * `serves` those alone whose host is taken, the rest stays the server's own; else all.
+   *
+   * @example
+   * const server = http.createServer()
+   * router.attach(server, { trustedProxies: ['10.0.0.0/8'] })
+   * server.listen(8080)
+   *
+   * @throws {TypeError} for a bad `trustedProxies`.
+   */
+  attach(httpServer: HttpServer, options?: AttachOptions): () => void
   /** Waits for exchanges under way, at most `graceMs` (default 0), and closes idle connections to upstreams. */
   close(options?: { graceMs?: number }): Promise<void>
 }
@@ -65,8 +88,9 @@ export function createRouter(options: RouterOptions): Router {
     await hooks.whenIdle(graceMs)
     upstreams.close()
   }
+  const handler = routeHandler(() => table, upstreams, hooks)
   return {
-    handler: routeHandler(() => table, upstreams, hooks),
+    handler,
     reload: routes => {
       table = compile(routes)
     },
@@ -78,6 +102,13 @@ export function createRouter(options: RouterOptions): Router {
       routes: table.routes.length,
       upstreams: upstreams.stats(),
     }),
+    attach: (httpServer, { trustedProxies = [], serves = () => true } = {}) =>
+      mount(httpServer, {
+        handler: believing(handler, parseCidrs(trustedProxies)),
+        serves,
+        limits: INNER_LIMITS,
+        logger,
+      }),
     close,
     [Symbol.asyncDispose]: () => close(),
   }

@@ -1,12 +1,12 @@
 /**
- * The edge and the control endpoint on an embedder's own `http.Server`: requests for our hosts and upgrades on our path
+ * A handler on an embedder's own `http.Server`: requests for our hosts, and upgrades on the control path where there is one,
  * are taken before the embedder's listeners see them; all else is theirs.
  */
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { CONNECT_PATH } from '../../protocol/control.ts'
-import { SallyportError, toSallyportError } from '../../protocol/errors.ts'
+import { CONNECT_PATH } from '../control.ts'
+import { SallyportError, toSallyportError } from '../errors.ts'
 import {
   BODY_UNKNOWN,
   type Handler,
@@ -15,23 +15,23 @@ import {
   type RequestSink,
   type ResponseHead,
   type ResponseSink,
-} from '../../protocol/exchange.ts'
-import { canonicalAddress } from '../../protocol/forwarded.ts'
-import { callHandler } from '../../protocol/guard.ts'
-import { removeHeader, stripTrailers } from '../../protocol/headers.ts'
-import { FRAMING, fieldLines, statusLine } from '../../protocol/http1/encode.ts'
-import { parseRequest } from '../../protocol/http1/request-head.ts'
-import { serveHttp1 } from '../../protocol/http1/server-connection.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from '../../protocol/limits.ts'
-import type { Logger } from '../../protocol/log.ts'
-import { answerProblem } from '../../protocol/problem.ts'
+} from '../exchange.ts'
+import { canonicalAddress } from '../forwarded.ts'
+import { callHandler } from '../guard.ts'
+import { removeHeader, stripTrailers } from '../headers.ts'
+import { FRAMING, fieldLines, statusLine } from './encode.ts'
+import { parseRequest } from './request-head.ts'
+import { serveHttp1 } from './server-connection.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import type { Logger } from '../log.ts'
+import { answerProblem } from '../problem.ts'
 
 export interface MountOptions {
   readonly handler: Handler
-  /** Whether the edge answers for this host. */
+  /** Whether we answer for this host. */
   readonly serves: (authority: string) => boolean
   /** Takes upgrades on the control path; absent: they are the embedder's. */
-  readonly control: ((request: IncomingMessage, socket: Duplex, head: Buffer) => void) | undefined
+  readonly control?: ((request: IncomingMessage, socket: Duplex, head: Buffer) => void) | undefined
   readonly limits?: Partial<HttpLimits> | undefined
   readonly logger: Logger
 }
@@ -76,8 +76,8 @@ function headOf(request: IncomingMessage): Buffer {
 
 /** The connection becomes ours for good. */
 function serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, options: MountOptions): void {
-  const first = Buffer.concat([headOf(request), head])
-  serveHttp1(socket as Socket, { handler: options.handler, limits: options.limits }, first)
+  const { handler, limits, logger } = options
+  serveHttp1(socket as Socket, { handler, limits, logger }, Buffer.concat([headOf(request), head]))
 }
 
 function serveRequest(request: IncomingMessage, response: ServerResponse, options: MountOptions): void {

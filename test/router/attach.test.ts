@@ -1,0 +1,115 @@
+/** A router on the embedder's own `http.Server`. */
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import { type AddressInfo, connect } from 'node:net'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { webSocketAccept } from '../../protocol/http1/websocket.ts'
+import { createRouter, type Router } from '../../router/index.ts'
+import { get, RawUpstream, rawCall } from './support.ts'
+
+let upstream: RawUpstream
+/** What it says to each request. */
+let answer: string
+let router: Router
+let host: Server
+let port: number
+
+beforeEach(async () => {
+  answer = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok'
+  upstream = await RawUpstream.start((socket, text) => {
+    const key = /sec-websocket-key: (\S+)/.exec(text)?.[1]
+    const fields = 'connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: '
+    if (key !== undefined) socket.write(`HTTP/1.1 101 Yes\r\n${fields}${webSocketAccept(key)}\r\n\r\nhello`)
+    else if (text.endsWith('\r\n\r\n') || text.endsWith('the end')) socket.write(answer)
+  })
+  router = createRouter({ routes: { routes: [{ name: 'up', match: { path: '/up' }, target: upstream.url }] } })
+  host = createServer((_, response) => response.end('the app'))
+  host.listen(0, '127.0.0.1')
+  await once(host, 'listening')
+  port = (host.address() as AddressInfo).port
+})
+afterEach(async () => {
+  host.closeAllConnections()
+  host.close()
+  await router.close()
+  await upstream.stop()
+})
+
+const call = (head: string, body = '') => rawCall(port, `${head}\r\nconnection: close\r\n\r\n${body}`)
+
+describe('a router that is attached', () => {
+  it('serves, until it is taken out', async () => {
+    const detach = router.attach(host)
+    expect(await get(port, '/up')).toMatch(/^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\nok$/)
+    expect(await get(port, '/other')).toMatch(/^HTTP\/1\.1 404 [\s\S]*sallyport-error: no-route/)
+    detach()
+    expect(await get(port, '/up')).toMatch(/the app$/)
+  })
+
+  it('leaves other hosts to the server', async () => {
+    router.attach(host, { serves: authority => authority === 'ours.example' })
+    expect(await call('GET /up HTTP/1.1\r\nhost: ours.example')).toMatch(/ok$/)
+    expect(await call('GET /up HTTP/1.1\r\nhost: theirs.example')).toMatch(/the app$/)
+  })
+
+  it('passes bodies both ways', async () => {
+    router.attach(host)
+    const body = `${'x'.repeat(300_000)}the end`
+    answer = `HTTP/1.1 200 OK\r\ncontent-length: 300000\r\n\r\n${'y'.repeat(300_000)}`
+    const reply = await call(`POST /up HTTP/1.1\r\nhost: a\r\ncontent-length: ${body.length}`, body)
+    expect(reply.endsWith('y'.repeat(300_000))).toBe(true)
+    expect(upstream.received[0]!.endsWith(body)).toBe(true)
+    expect(router.stats()).toMatchObject({ active: 0, total: 1 })
+  })
+
+  it('believes trusted proxies alone', async () => {
+    const detach = router.attach(host)
+    await get(port, '/up', 'x-forwarded-for: 192.0.2.7')
+    detach()
+    router.attach(host, { trustedProxies: ['127.0.0.0/8'] })
+    await get(port, '/up', 'x-forwarded-for: 192.0.2.7')
+    const callers = upstream.received.join('').match(/x-forwarded-for: \S+/g)
+    expect(callers).toEqual(['x-forwarded-for: 127.0.0.1', 'x-forwarded-for: 192.0.2.7'])
+    expect(() => router.attach(host, { trustedProxies: ['nonsense'] })).toThrow(TypeError)
+  })
+
+  it('carries WebSockets', async () => {
+    router.attach(host)
+    const socket = connect(port, '127.0.0.1')
+    const key = 'sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-version: 13'
+    socket.write(`GET /up HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n${key}\r\n\r\n`)
+    let text = ''
+    socket.on('data', chunk => {
+      text += chunk.toString('latin1')
+    })
+    while (!text.endsWith('hello')) await once(socket, 'data')
+    expect(text).toMatch(/^HTTP\/1\.1 101 [\s\S]*sec-websocket-accept: ICX\+Yqv66kxgM0FcWaLWlFLwTAI=\r\n/)
+    socket.destroy()
+  })
+
+  it.each([
+    ['two links', '</a.css>; rel=preload, </b.js>; rel=preload'],
+    ['a quoted title', '</a>; rel="next"; title="a, \\"b\\""'],
+    ['what no library knows', 'anything'],
+  ])('passes hints as they are: %s', async (_, link) => {
+    answer = `HTTP/1.1 103 Early Hints\r\nlink: ${link}\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok`
+    router.attach(host)
+    const reply = await get(port, '/up')
+    expect(reply).toMatch(/^HTTP\/1\.1 103 /)
+    expect(reply).toContain(`link: ${link}\r\n`)
+    expect(reply).toMatch(/HTTP\/1\.1 200 OK[\s\S]*\r\n\r\nok$/)
+  })
+
+  it.each([
+    ['a fragment', 'GET /up#x HTTP/1.1\r\nhost: a', 400, 'bad-request'],
+    ['two hosts', 'GET /up HTTP/1.1\r\nhost: a\r\nhost: b', 400, 'bad-request'],
+    ['an odd host', 'GET /up HTTP/1.1\r\nhost: a b', 400, 'bad-request'],
+    ['TRACE', 'TRACE /up HTTP/1.1\r\nhost: a', 405, 'method-not-allowed'],
+    ['too many fields', `GET /up HTTP/1.1\r\nhost: a\r\n${'x: y\r\n'.repeat(130)}x: y`, 431, 'head-too-large'],
+  ])('refuses what every listener of ours does: %s', async (_, head, status, code) => {
+    router.attach(host)
+    const reply = await call(head)
+    expect(reply).toMatch(new RegExp(`^HTTP/1\\.1 ${status} [\\s\\S]*sallyport-error: ${code}\\r\\n`))
+    expect(upstream.received.join('')).toBe('')
+  })
+})
