@@ -26,7 +26,6 @@ const UNCONVERTED: ReadonlySet<string> = new Set<string>([
   'client/network.ts',
   'client/proxy.ts',
   'client/resolve.ts',
-  'client/session.ts',
   'client/sockets.ts',
   'client/targets/function.ts',
   'client/targets/node-server.ts',
