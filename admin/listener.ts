@@ -1,18 +1,17 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import { canonicalAddress } from '../protocol/address.ts'
-import type { Logger } from '../protocol/log.ts'
+import { type BoundAddress, listenOn, type Place } from '../protocol/listen-on.ts'
+import { type Logger, noLogger } from '../protocol/log.ts'
 import { type Guest, Places } from '../protocol/places.ts'
 import { KEEP_ALIVE } from '../protocol/tcp.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
 import { act } from './actions.ts'
 import { type AdminSource, NOT_FOUND, type Page, protectedPage, publicPage, TEXT } from './page.ts'
 
-export interface ListenerOptions {
-  host: string
-  /** 0: any free port. */
-  port: number
-  source: AdminSource
+export interface ListenerOptions extends Place {
+  readonly source: AdminSource
+  readonly logger?: Logger
 }
 
 export interface AdminOptions extends ListenerOptions {
@@ -23,7 +22,7 @@ export interface AdminOptions extends ListenerOptions {
 }
 
 export interface AdminListener {
-  readonly address: { readonly host: string; readonly port: number }
+  readonly address: BoundAddress
   close(): Promise<void>
 }
 
@@ -125,9 +124,8 @@ async function listen(options: ListenerOptions, answer: Answer): Promise<AdminLi
         send(response, request, page)
       })
   })
-  await bind(server, options)
-  const { address, port } = server.address() as AddressInfo
-  return { address: { host: address, port }, close: () => close(server) }
+  const address = await listenOn(server, options, options.logger ?? noLogger)
+  return { address, close: () => close(server) }
 }
 
 function send(response: ServerResponse, request: IncomingMessage, page: Page): void {
@@ -141,16 +139,6 @@ function send(response: ServerResponse, request: IncomingMessage, page: Page): v
     ...(page.status === 405 ? { allow: 'GET, HEAD' } : {}),
   })
   response.end(request.method === 'HEAD' ? undefined : page.text)
-}
-
-function bind(server: Server, { host, port }: ListenerOptions): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject)
-    server.listen({ host, port }, () => {
-      server.off('error', reject)
-      resolve()
-    })
-  })
 }
 
 function close(server: Server): Promise<void> {

@@ -1,4 +1,5 @@
 /** The connections of one listener, whatever their protocol, for bounds and for a graceful end. */
+import { stepOf } from './guard.ts'
 import { type Guest, Places } from './places.ts'
 
 /** It is idle while no exchange is in progress. */
@@ -18,12 +19,22 @@ export function patienceOf(graceMs: number): number {
   return Math.min(MOST_PATIENCE_MS, graceMs / 2)
 }
 
+/** What begins behind those who were there has so long to end, at most half of the grace. */
+const MOST_LATE_MS = 10_000
+/** So long we wait for a moment without any connection, where new ones come all the time. */
+const QUIET_MS = 1000
+
+const destroyAll = stepOf<ConnectionSet>(set => set.destroyAll())
+
 export class ConnectionSet {
   readonly #all = new Set<ManagedConnection>()
   readonly #places: Places
   #closing = false
   #patienceMs = 0
-  readonly #onEmpty: (() => void)[] = []
+  /** Those that were there when it began to close. */
+  readonly #elders = new Set<ManagedConnection>()
+  /** Called whenever one has gone. */
+  readonly #waiting = new Set<() => void>()
 
   /** `most`: connections at a time, as far as whoever accepts them asks with {@link makeRoom}. */
   constructor(most: number) {
@@ -48,7 +59,8 @@ export class ConnectionSet {
   delete(connection: ManagedConnection): void {
     this.#all.delete(connection)
     this.#places.delete(connection)
-    if (this.#all.size === 0) for (const resolve of this.#onEmpty.splice(0)) resolve()
+    this.#elders.delete(connection)
+    for (const waiting of this.#waiting) waiting()
   }
 
   closeIdle(): void {
@@ -59,17 +71,41 @@ export class ConnectionSet {
     for (const connection of this.#all) connection.destroy()
   }
 
-  /** Resolves once `lastComes` has and all connections are gone, which they are after `graceMs` at the latest. */
-  async close(graceMs: number, lastComes?: Promise<void>): Promise<void> {
+  /**
+   * Asks all to end, and `stop`s that more come: at once, or with `last` when those that there are have ended and no other
+   * one happens to be open, as far as those who come last have half of `graceMs`, or 10 s. Resolves when all are gone, after `graceMs` at the latest.
+   */
+  async close(graceMs: number, last: boolean, stop: () => Promise<void>): Promise<void> {
     this.#closing = true
     this.#patienceMs = patienceOf(graceMs)
-    for (const connection of this.#all) connection.close(this.#patienceMs)
-    const timer = setTimeout(() => this.destroyAll(), graceMs)
-    await lastComes
-    await new Promise<void>(resolve => {
-      if (this.#all.size === 0) resolve()
-      else this.#onEmpty.push(resolve)
-    })
+    for (const connection of this.#all) {
+      this.#elders.add(connection)
+      connection.close(this.#patienceMs)
+    }
+    const timer = setTimeout(destroyAll, graceMs, this)
+    if (last) {
+      const quietMs = Math.min(QUIET_MS, graceMs / 8)
+      const openMs = graceMs - Math.min(MOST_LATE_MS, graceMs / 2)
+      await this.#until(() => this.#elders.size === 0, openMs - quietMs)
+      await this.#until(() => this.#all.size === 0, quietMs)
+    }
+    await stop()
+    await this.#until(() => this.#all.size === 0)
     clearTimeout(timer)
   }
+
+  /** Resolves when `condition` holds, which changes as connections go; or after `mostMs`. */
+  async #until(condition: () => boolean, mostMs?: number): Promise<void> {
+    if (condition()) return
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const waiting = () => condition() && resolve()
+    this.#waiting.add(waiting)
+    const late = mostMs === undefined ? undefined : setTimeout(resolve, mostMs)
+    await promise
+    clearTimeout(late)
+    this.#waiting.delete(waiting)
+  }
+
+  /** The grace is over: what goes wrong with one does not keep the others. */
+  threw(): void {}
 }

@@ -15,6 +15,7 @@ import { sniffPreface } from './http2/preface.ts'
 import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
+import { allAccepted, type BoundAddress, listenOn, type Place } from './listen-on.ts'
 import type { Logger } from './log.ts'
 import { Newcomers } from './newcomers.ts'
 import type { CorsPolicy } from './problem.ts'
@@ -32,11 +33,8 @@ export interface TlsMaterial extends TlsBasics {
   readonly ocsp?: Buffer | undefined
 }
 
-export interface ListenerOptions {
-  /** Address to listen on. Absent, with `port`: the listener only serves what `handleSocket` is given. */
-  host?: string | undefined
-  /** 0 takes a free port. */
-  port?: number | undefined
+/** Without a port the listener only serves what `handleSocket` is given. */
+export interface ListenerOptions extends Partial<Place> {
   /** Absent: plain HTTP. */
   tls?: TlsMaterial | undefined
   handler: Handler
@@ -60,7 +58,7 @@ export interface ListenerOptions {
 }
 
 export interface Listener {
-  readonly address: { readonly host: string; readonly port: number }
+  readonly address: BoundAddress
   /** Connections that are open. */
   readonly connections: number
   /** Takes a connection that was accepted elsewhere and from which no byte was taken: TLS and bounds as on its own. */
@@ -71,18 +69,30 @@ export interface Listener {
   setTls(tls: TlsMaterial): void
   closeIdle(): void
   /** Takes no new connections, lets exchanges in progress end for at most `graceMs` (default 10 s). */
-  close(options?: { graceMs?: number }): Promise<void>
+  close(options?: CloseOptions): Promise<void>
+}
+
+export interface CloseOptions {
+  readonly graceMs?: number
+  /**
+   * There is nobody else to turn to: new connections are taken until those that there are have ended, and no other one
+   * happens to be open; at most until half of the grace, or 10 s, are left. Default false.
+   */
+  readonly last?: boolean
+  /** Called as it ceases to take new ones. */
+  readonly onStop?: (() => Promise<void>) | undefined
 }
 
 /** Resolves once it listens; rejects with the system's error (`EADDRINUSE`, `EACCES`, ...). */
 export async function listen(options: ListenerOptions): Promise<Listener> {
   const listener = new HttpListener(options)
-  if (options.port !== undefined) await listener.bind(options.host ?? '127.0.0.1', options.port)
+  const { host, port, fd, reusePort } = options
+  if (port !== undefined) await listener.bind({ host, port, fd, reusePort })
   return listener
 }
 
 class HttpListener implements Listener {
-  address = { host: '', port: 0 }
+  address: BoundAddress = { host: '', port: 0 }
   readonly #options: ListenerOptions
   readonly #handler: Handler
   readonly #logger: Logger
@@ -112,7 +122,6 @@ class HttpListener implements Listener {
       this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could end this version of Node')
     }
     this.#server = options.tls === undefined ? this.#plainServer() : this.#tlsServer(options.tls)
-    this.#server.on('error', error => this.#logger.error({ detail: error.message }, 'listener failed'))
   }
 
   #plainServer(): Server {
@@ -152,17 +161,8 @@ class HttpListener implements Listener {
     return false
   }
 
-  async bind(host: string, port: number): Promise<void> {
-    const server = this.#server
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject)
-      server.listen({ host, port }, () => {
-        server.removeListener('error', reject)
-        resolve()
-      })
-    })
-    const address = server.address()
-    if (address !== null && typeof address === 'object') this.address = { host: address.address, port: address.port }
+  async bind(place: Place): Promise<void> {
+    this.address = await listenOn(this.#server, place, this.#logger)
   }
 
   get connections(): number {
@@ -205,21 +205,15 @@ class HttpListener implements Listener {
     this.#connections.closeIdle()
   }
 
-  async close({ graceMs = 10_000 }: { graceMs?: number } = {}): Promise<void> {
+  async close({ graceMs = 10_000, last = false, onStop }: CloseOptions = {}): Promise<void> {
     checkDuration('graceMs', graceMs)
-    await this.#connections.close(graceMs, this.#stopListening())
+    await this.#connections.close(graceMs, last, async () => {
+      await allAccepted(this.#server)
+      if (this.#server.listening) this.#server.close()
+      await onStop?.()
+    })
     this.#closed = true
   }
-
-  async #stopListening(): Promise<void> {
-    await allAccepted()
-    if (this.#server.listening) this.#server.close()
-  }
-}
-
-/** Resolves behind a look for new connections. Closed right then, a listener resets none that the kernel holds for it. */
-export function allAccepted(): Promise<void> {
-  return new Promise(resolve => setImmediate(() => setImmediate(resolve)))
 }
 
 function staple(server: TlsServer, response: Buffer | undefined): void {

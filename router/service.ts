@@ -15,6 +15,8 @@ export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
   host?: string | undefined
   /** Default 8081; 0 takes a free one. */
   port?: number | undefined
+  /** A listening socket that this process was given, in place of host and port. */
+  fd?: number | undefined
   /** Absent: plain HTTP. */
   tls?: ListenerOptions['tls']
   /** CIDRs of peers (ingress, tunnel client) whose `X-Forwarded-*` fields are believed. Default: nobody. */
@@ -48,7 +50,7 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
   const trusted = parseCidrs(options.trustedProxies ?? [])
   const loaded = 'file' in options.routes ? await loadFile(options.routes.file) : undefined
   const router = createRouter({ ...options, routes: loaded?.table ?? (options.routes as RouteTable) })
-  const { host = '127.0.0.1', port = 8081, tls, http2, limits, maxConnections } = options
+  const { host = '127.0.0.1', port = 8081, fd, tls, http2, limits, maxConnections } = options
   const { handler } = router
   const rest = {
     http2,
@@ -58,7 +60,7 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
     handler,
     trustedProxies: trusted,
   }
-  const listener = await listen({ host, port, tls, ...rest })
+  const listener = await listen({ host, port, fd, tls, ...rest })
   const onTable = (table: RouteTable): void => router.reload(table)
   const watcher = loaded && watchRoutes(loaded.text, { file: loaded.file, parse: loaded.parse, onTable, logger })
   const close = async ({ graceMs = 10_000 }: { graceMs?: number } = {}): Promise<void> => {

@@ -2,12 +2,12 @@
 import { createServer as createNetServer, type Server as NetServer } from 'node:net'
 import type { SallyportError } from '../protocol/errors.ts'
 import type { Handler } from '../protocol/exchange.ts'
-import { allAccepted, type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
+import { allAccepted, listenOn, type Place } from '../protocol/listen-on.ts'
+import { type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
 import { KEEP_ALIVE } from '../protocol/tcp.ts'
 import { ControlEndpoint, type EndpointOptions } from './control/endpoint.ts'
 import { Front } from './front.ts'
 import type { ControlOptions, Settings } from './options.ts'
-import { listenOn } from './socket/listen.ts'
 import { loadTls, type TlsFiles, TlsKeeper } from './tls.ts'
 
 export interface Address {
@@ -63,7 +63,8 @@ export class Doors {
       this.#controlKeeper = new TlsKeeper(files, tls, fresh => endpoint.setTls(fresh), logger)
     }
     if (control.port === undefined) return
-    this.controlAddress = await endpoint.listen(control.host ?? '127.0.0.1', control.port)
+    const { host, port, fd } = control
+    this.controlAddress = await endpoint.listen({ host, port, fd, reusePort: this.#settings.reusePort })
     this.#say('control', this.controlAddress)
   }
 
@@ -71,16 +72,17 @@ export class Doors {
     const { public: options, control, logger } = this.#settings
     if (options === undefined) return
     const { handler, onBadRequest, corsOf } = this.#options
-    const host = options.host ?? '127.0.0.1'
     const tls = options.tls === undefined ? undefined : await loadTls(options.tls)
     const shared = control?.hostName
-    const place = shared === undefined ? { host, port: options.port } : {}
+    const { host, port, fd } = options
+    const address = { host, port, fd, reusePort: this.#settings.reusePort }
+    const place = shared === undefined ? address : {}
     const listener = await listen({ tls, handler, logger, limits: options.limits, onBadRequest, corsOf, ...place })
     this.#listener = listener
     if (options.tls !== undefined && tls !== undefined) {
       this.#publicKeeper = new TlsKeeper(options.tls, tls, fresh => listener.setTls(fresh), logger)
     }
-    this.publicAddress = shared === undefined ? listener.address : await this.#openFront(shared, host, options.port)
+    this.publicAddress = shared === undefined ? listener.address : await this.#openFront(shared, address)
     this.#say('public', this.publicAddress)
     if (this.controlAddress !== undefined || shared === undefined) return
     this.controlAddress = this.publicAddress
@@ -88,7 +90,7 @@ export class Doors {
   }
 
   /** One address for both: the server name decides. */
-  async #openFront(controlName: string, host: string, port: number): Promise<Address> {
+  async #openFront(controlName: string, place: Place): Promise<Address> {
     const front = new Front({
       controlName: controlName.toLowerCase(),
       control: socket => this.control!.accept(socket, true),
@@ -96,7 +98,7 @@ export class Doors {
     })
     const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true, ...KEEP_ALIVE }
     this.#front = createNetServer(options, socket => front.accept(socket))
-    return listenOn(this.#front, host, port, this.#settings.logger)
+    return listenOn(this.#front, place, this.#settings.logger)
   }
 
   #say(name: string, address: Address): void {
@@ -114,18 +116,25 @@ export class Doors {
     return !results.includes(false)
   }
 
-  /** Takes no new connections. Resolves when all callers have gone, at the latest after `graceMs`. */
-  async stop(graceMs: number): Promise<void> {
-    const closed = this.#listener?.close({ graceMs })
-    await allAccepted()
-    this.#front?.close()
-    this.control?.stop()
-    await closed
+  /**
+   * Takes no new connections: `closed`. `callersGone` when all callers have, at the latest after `graceMs`. With `last` the
+   * doors are open until those who are inside have gone; see `CloseOptions` of the listener.
+   */
+  stop(graceMs: number, last = false): { closed: Promise<void>; callersGone: Promise<void> } {
+    const { promise: closed, resolve } = Promise.withResolvers<void>()
+    const onStop = async () => {
+      if (this.#front !== undefined) await allAccepted(this.#front)
+      this.#front?.close()
+      this.control?.stop()
+      resolve()
+    }
+    const callersGone = this.#listener?.close({ graceMs, last, onStop }) ?? onStop()
+    return { closed, callersGone }
   }
 
   /** Ends what is still connected; WebSockets that were closed say goodbye, if `graceMs` allows. */
   async close(graceMs: number): Promise<void> {
-    await this.stop(0)
+    await this.stop(0).callersGone
     this.#publicKeeper?.close()
     this.#controlKeeper?.close()
     await this.control?.emptied(Math.min(graceMs, GOODBYE_MS))

@@ -20,6 +20,11 @@ export interface PublicOptions {
   readonly host?: string | undefined
   /** 0 takes a free port. */
   readonly port: number
+  /**
+   * A listening socket that this process was given, in place of host and port. Whoever gave it keeps it while the server
+   * restarts, so that no connection is refused.
+   */
+  readonly fd?: number | undefined
   /** Without it, plain HTTP/1.1 and HTTP/2 with prior knowledge: off loopback only with `plaintext`. */
   readonly tls?: TlsFiles | undefined
   readonly plaintext?: boolean | undefined
@@ -35,6 +40,8 @@ export interface ControlOptions {
    * without `public`: then `server.attach` does, with the TLS of the embedder's server.
    */
   readonly port?: number | undefined
+  /** A listening socket in place of host and port; see {@link PublicOptions.fd}. */
+  readonly fd?: number | undefined
   readonly tls?: TlsFiles | undefined
   /** Certificates (PEM, or a file, which is watched) of the authority whose clients are let in: they must present one. */
   readonly clientCa?: Authorities | undefined
@@ -142,11 +149,19 @@ export interface ServerOptions {
   readonly hold?: { readonly [K in keyof HoldLimits]?: number | undefined } | undefined
   /** Name of this replica: 1 to 64 of `A-Z a-z 0-9 . _ -`. Default a random one. */
   readonly replica?: string | undefined
-  /** Sessions are told to leave spread over this time; 0: all at once. At most a day. Default 5,000. */
+  /**
+   * With a `directory`: sessions are told to leave spread over this time; 0: all at once. At most a day. Default 5,000.
+   * A server that is alone tells them at once, since there is no other one to go to.
+   */
   readonly drainSpreadMs?: number | undefined
   /** A server that stops serves on for this long, not ready any more, so that a load balancer notices. At most a day.
    * Default 0. */
   readonly drainDelayMs?: number | undefined
+  /**
+   * Another process of this user may listen on the same public and control addresses (SO_REUSEPORT): the next server, which
+   * starts before this one stops. Default false.
+   */
+  readonly reusePort?: boolean | undefined
   readonly logger?: Logger | undefined
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /** Milliseconds since 1970. Default `Date.now`. */
@@ -180,6 +195,7 @@ export interface Settings {
   readonly replica: string
   readonly drainSpreadMs: number
   readonly drainDelayMs: number
+  readonly reusePort: boolean
   readonly logger: Logger
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   readonly clock: () => number
@@ -251,6 +267,7 @@ export function resolveOptions(options: ServerOptions): Settings {
     replica: replica ?? `replica-${Math.random().toString(36).slice(2, 10)}`,
     drainSpreadMs: checkGrace('drainSpreadMs', options.drainSpreadMs ?? 5000),
     drainDelayMs: checkGrace('drainDelayMs', options.drainDelayMs ?? 0),
+    reusePort: options.reusePort ?? false,
     logger: safeLogger(options.logger),
     onExchange: hook('onExchange', options.onExchange, safeLogger(options.logger)),
     clock: options.clock ?? Date.now,

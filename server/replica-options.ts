@@ -24,6 +24,8 @@ export interface PeerOptions {
   readonly host?: string | undefined
   /** 0 takes a free port. */
   readonly port: number
+  /** A listening socket in place of host and port; see {@link PublicOptions.fd}. */
+  readonly fd?: number | undefined
   /** `host:port` by which the other replicas reach it. Default: where it listens. */
   readonly advertise?: string | undefined
   /** A certificate for `replica.sallyport.internal`, for both ends of a connection, and the authority of all of them. */

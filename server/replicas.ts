@@ -85,7 +85,7 @@ async function openPeers({ limits, logger }: Settings, peer: PeerOptions, oursel
     maxWindowBytes: limits.maxWindowBytes,
     logger,
   })
-  const bound = await peers.bind(peer.host ?? '127.0.0.1', peer.port, peer.advertise)
+  const bound = await peers.bind({ host: peer.host, port: peer.port, fd: peer.fd }, peer.advertise)
   logger.info({ name: 'peer', address: joinAddress(bound.host, bound.port) }, 'listening')
   const keeper = new TlsKeeper(peer.tls, tls, pair => peers.setTls({ ...pair, ca }), logger)
   return { peers, keeper }

@@ -6,6 +6,7 @@ import type { Dispatcher } from 'undici'
 import { patienceOf } from '../protocol/connection-set.ts'
 import { Events } from '../protocol/events.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
+import { detached } from '../protocol/guard.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
 import { type ListedRevocation, RevocationStore } from './auth/revocation-store.ts'
 import type { Revocation } from './auth/revocations.ts'
@@ -328,13 +329,22 @@ export class Server {
   async #drain(graceMs: number): Promise<void> {
     const { drainDelayMs } = this.#settings
     if (graceMs > 0 && drainDelayMs > 0) await pause(drainDelayMs)
+    const { directory, reusePort } = this.#settings
+    // With nobody else to turn to, callers are served until we end, and clients are kept for that.
+    const alone = directory === undefined && !reusePort
+    const endMs = performance.now() + graceMs
     const over = new AbortController()
-    const callersGone = this.#doors.stop(graceMs)
+    const { closed, callersGone } = this.#doors.stop(graceMs, alone)
+    if (alone) await closed
+    const leftMs = Math.max(0, Math.floor(endMs - performance.now()))
     const callersSilent = Promise.race([callersGone, pause(patienceOf(graceMs), over.signal)])
     // What other replicas hand over until the sessions take no more needs time to end.
     const until = this.#replicas.peers === undefined ? callersGone : callersSilent
-    void pause(untilFarewell(graceMs), over.signal).then(() => this.#replicas.peers?.leave())
-    await Promise.all([callersGone, this.#sessions.drain('the server stops', graceMs, until)])
+    const { logger } = this.#settings
+    const farewell = pause(untilFarewell(leftMs), over.signal).then(() => this.#replicas.peers?.leave())
+    detached(logger, 'the other replicas could not be told', farewell)
+    const stay = { until, elsewhere: directory !== undefined }
+    await Promise.all([callersGone, this.#sessions.drain('the server stops', leftMs, stay)])
     over.abort()
   }
 

@@ -11,6 +11,7 @@ import type { Authenticator } from './auth/authenticator.ts'
 import type { Identity } from './auth/claims.ts'
 import type { Arrival } from './control/endpoint.ts'
 import type { RefusalReason } from './control/handshake.ts'
+import type { Stay } from './control/departure.ts'
 import { CLOSE, RuntimeSession, type SessionContext } from './control/runtime-session.ts'
 import type { Hold } from './edge/hold.ts'
 import type { Policies } from './edge/policies.ts'
@@ -218,13 +219,13 @@ export class Sessions {
   }
 
   /**
-   * Asks all clients to leave, each at its own time; resolves when none is left, at the latest after `graceMs`. Until
-   * `until` resolves their sessions still take exchanges.
+   * Asks all clients to leave, each at its own time where there are other replicas; resolves when none is left, at the
+   * latest after `graceMs`.
    */
-  async drain(reason: string, graceMs: number, until: Promise<unknown>): Promise<void> {
+  async drain(reason: string, graceMs: number, stay: Stay): Promise<void> {
     this.#draining = true
-    const spreadMs = Math.min(this.#options.settings.drainSpreadMs, graceMs / 2)
-    for (const session of this.#all) session.drain(reason, Math.floor(Math.random() * spreadMs), graceMs, until)
+    const spreadMs = stay.elsewhere ? Math.min(this.#options.settings.drainSpreadMs, graceMs / 2) : 0
+    for (const session of this.#all) session.drain(reason, Math.floor(Math.random() * spreadMs), graceMs, stay)
     if (this.#all.size === 0) return
     await new Promise<void>(resolve => {
       const timer = setTimeout(resolve, graceMs)

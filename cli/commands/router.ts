@@ -55,10 +55,11 @@ async function listen(config: RouterConfig, tls: TlsPair | undefined, context: S
 async function serviceOptions(
   config: RouterConfig,
   tls: TlsPair | undefined,
-  { logger }: ServiceContext,
+  { logger, sockets }: ServiceContext,
 ): Promise<RouterServiceOptions> {
   return {
     ...config.listen,
+    fd: sockets.get('router'),
     routes: config.routes === undefined ? await loadRoutes(config, logger) : { file: config.routes },
     ...(tls === undefined ? {} : { tls }),
     trustedProxies: config['trusted-proxies'],

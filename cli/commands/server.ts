@@ -6,8 +6,10 @@ import { type Address, formatAddress } from '../config/kinds.ts'
 import { checkServer } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { readInput } from '../options.ts'
+import { configurationError } from '../failure.ts'
 import { Changes } from '../service/changes.ts'
 import { checkServerFiles } from '../service/files.ts'
+import type { GivenSockets } from '../service/given-sockets.ts'
 import { explainListenErrorOf } from '../service/listen-error.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
 import { describeSession, serverLifecycle } from '../service/server-lifecycle.ts'
@@ -22,6 +24,7 @@ export const runServer: Run = async (args, io) => {
 
 async function start(config: ServerConfig, context: ServiceContext): Promise<Service> {
   warnAtStart(config, context)
+  checkSockets(config, context.sockets)
   const server = await listen(config, context)
   const changes = followSessions(server)
   return {
@@ -63,13 +66,19 @@ function controlAddress(config: ServerConfig): Address | undefined {
   return given ?? (config['control.host'] === undefined ? DEFAULT_CONTROL : undefined)
 }
 
-function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceContext): ServerOptions {
+function serverOptions(config: ServerConfig, { logger, onExchange, sockets }: ServiceContext): ServerOptions {
   const publicTls = tlsFiles(config['public.tls.cert'], config['public.tls.key'], config['public.tls.ocsp'])
   const clientCa = config['control.tls.client-ca']
   return {
-    public: { ...config['public.listen'], tls: publicTls, plaintext: config['public.plaintext'] },
+    public: {
+      ...config['public.listen'],
+      fd: sockets.get('public'),
+      tls: publicTls,
+      plaintext: config['public.plaintext'],
+    },
     control: {
       ...controlAddress(config),
+      fd: sockets.get('control'),
       tls:
         tlsFiles(config['control.tls.cert'], config['control.tls.key']) ??
         (config['control.host'] === undefined ? undefined : publicTls),
@@ -106,13 +115,23 @@ function serverOptions(config: ServerConfig, { logger, onExchange }: ServiceCont
       bytes: config['hold.bytes'],
     },
     directory: directory(config),
-    peer: peer(config),
+    peer: peer(config, sockets),
     replica: config.replica,
     healthPath: config['public.health-path'],
     drainSpreadMs: config['drain-spread'],
     drainDelayMs: config['drain-delay'],
+    reusePort: config['reuse-address'],
     logger,
     onExchange,
+  }
+}
+
+/** One on which nobody listens would take connections, and leave them waiting. */
+function checkSockets(config: ServerConfig, sockets: GivenSockets): void {
+  const used = { control: controlAddress(config) !== undefined, peer: config['peer.listen'] !== undefined }
+  for (const [name, isUsed] of Object.entries(used)) {
+    if (sockets.has(name) && !isUsed)
+      throw configurationError(`a socket is given for "${name}", but no --${name}.listen`)
   }
 }
 
@@ -130,13 +149,14 @@ function directory(config: ServerConfig): ServerOptions['directory'] {
   }
 }
 
-function peer(config: ServerConfig): ServerOptions['peer'] {
+function peer(config: ServerConfig, sockets: GivenSockets): ServerOptions['peer'] {
   const listen = config['peer.listen']
   if (listen === undefined) return undefined
   const advertise = config['peer.advertise']
   const files = tlsFiles(config['peer.tls.cert'], config['peer.tls.key'])!
   return {
     ...listen,
+    fd: sockets.get('peer'),
     advertise: advertise && formatAddress(advertise),
     tls: { ...files, ca: readInput(config['peer.tls.ca']!, 'the authority of the replicas') },
   }

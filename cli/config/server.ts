@@ -101,7 +101,12 @@ export const serverSettings = {
   'drain-spread': setting(
     kinds.grace,
     '5s',
-    'Over how long clients are asked to leave when the server stops; `0s`: all at once.',
+    'Over how long clients are asked to leave when a server with a directory stops; `0s`: all at once, as one without does.',
+  ),
+  'reuse-address': setting(
+    kinds.toggle,
+    'false',
+    'Lets the next server of this user listen on the same public, control and health addresses before this one stops.',
   ),
   'drain-delay': setting(
     kinds.grace,

@@ -8,6 +8,7 @@ import { formatAddress } from '../config/kinds.ts'
 import { configurationError, fileProblem } from '../failure.ts'
 import { readInput } from '../options.ts'
 import { packageVersion } from '../../protocol/version.ts'
+import type { GivenSockets } from './given-sockets.ts'
 import { explainListenError } from './listen-error.ts'
 
 export interface AdminConfig {
@@ -17,6 +18,9 @@ export interface AdminConfig {
   isGiven: boolean
   tokenFile: string | undefined
   health: Address | 'off'
+  sockets: GivenSockets
+  /** Another process may serve the same health address. */
+  reusePort: boolean
   environment: Readonly<Record<string, string | undefined>>
   logger: Logger
 }
@@ -81,7 +85,12 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
 
   async function startHealth(address: Address): Promise<AdminListener> {
     try {
-      const listener = await listenHealth({ ...address, source })
+      const listener = await listenHealth({
+        ...address,
+        fd: config.sockets.get('health'),
+        reusePort: config.reusePort,
+        source,
+      })
       config.logger.info({ name: 'health', address: formatAddress(listener.address) }, 'listening')
       return listener
     } catch (error) {
@@ -105,7 +114,14 @@ async function startListener(
   const token = tokenFile === undefined ? () => random : () => readToken(tokenFile)
   if (tokenFile !== undefined) checkToken(tokenFile)
   const listener = await listenOrFree(config, address, port =>
-    listenAdmin({ host: address.host, port, source, token, logger: config.logger }),
+    listenAdmin({
+      host: address.host,
+      port,
+      fd: config.sockets.get('admin'),
+      source,
+      token,
+      logger: config.logger,
+    }),
   )
   config.logger.info({ name: 'admin', address: formatAddress(listener.address) }, 'listening')
   const secret = tokenFile === undefined ? { token: random } : { tokenFile: resolve(tokenFile) }

@@ -9,6 +9,7 @@ import { type AdminView, startAdmin } from './admin.ts'
 import { keepCompiledCode } from './compiled-code.ts'
 import { createLogger } from './log.ts'
 import { collectReadBuffers } from './read-buffers.ts'
+import { forgetSockets, type GivenSockets, givenSockets } from './given-sockets.ts'
 import { awaitStop, unlessNow } from './stop.ts'
 
 /** Settings that `runService` itself reads. */
@@ -17,6 +18,8 @@ interface CommonConfig {
   readonly 'admin.listen': Address | 'off'
   readonly 'admin.token.file': string | undefined
   readonly 'health.listen': Address | 'off'
+  /** Of servers. */
+  readonly 'reuse-address'?: boolean
   readonly 'log.level': 'debug' | 'info' | 'warn' | 'error'
   readonly 'log.format': 'auto' | 'json' | 'text'
   readonly 'log.access': 'errors' | 'all' | 'off'
@@ -33,6 +36,7 @@ export interface ServiceContext {
   readonly logger: Logger
   /** For the component's `onExchange`: access log and metrics. */
   readonly onExchange: (exchange: ExchangeRecord) => void
+  readonly sockets: GivenSockets
 }
 
 /**
@@ -46,6 +50,8 @@ export async function runService(
   start: (context: ServiceContext) => Promise<Service>,
 ): Promise<number> {
   const { 'log.level': level, 'log.format': format, 'log.access': access } = values
+  const sockets = givenSockets(component, io.environment)
+  forgetSockets(process.env)
   const logger = await createLogger({ component, level, format, buffered: access === 'all' })
   for (const warning of warnings) logger.warn({}, warning)
   const stop = awaitStop(logger)
@@ -55,6 +61,8 @@ export async function runService(
     isGiven: origins.get('admin.listen')?.source !== 'default',
     tokenFile: values['admin.token.file'],
     health: values['health.listen'],
+    sockets,
+    reusePort: values['reuse-address'] ?? false,
     environment: io.environment,
     logger,
   })
@@ -66,7 +74,7 @@ export async function runService(
       admin.metrics.record(exchange)
       log(exchange)
     }
-    const service = await start({ logger, onExchange }).catch(misuse)
+    const service = await start({ logger, onExchange, sockets }).catch(misuse)
     admin.show(service)
     const ended = await Promise.race([stop.stopped.then(() => EXIT.ok), service.ended ?? new Promise<never>(() => {})])
     admin.stopping()

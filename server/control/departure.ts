@@ -15,6 +15,15 @@ const MOVE_MS = 5000
 const FAREWELL_MS = 1000
 export const MAX_REASON = 120
 
+/** Until when a session that is to end takes exchanges. */
+export interface Stay {
+  readonly until: Promise<unknown>
+  /** There is somewhere else to go: it is waited for the client to be there, too. */
+  readonly elsewhere: boolean
+}
+
+const STAY: Stay = { until: Promise.resolve(), elsewhere: true }
+
 export interface DepartureOwner {
   /** Exchanges that are open. */
   readonly exchanges: number
@@ -46,18 +55,20 @@ export class Departure {
   }
 
   /** Asks the client to leave; see `RuntimeSession.drain`. */
-  ask(reason: string, afterMs: number, deadlineMs: number, code: number, until?: Promise<unknown>): void {
+  ask(reason: string, afterMs: number, deadlineMs: number, code: number, stay: Stay = STAY): void {
     const { guard } = this.#owner
     this.#say(reason, afterMs, deadlineMs)
     const finish = guard(() => this.#finish(code))
-    this.#onMoved = guard(() => {
+    const stayed = guard(() => {
       clearTimeout(this.#moving)
       this.#onMoved = undefined
-      if (until === undefined) finish()
-      else void until.then(() => finish())
+      stay.until.then(finish, finish)
     })
     clearTimeout(this.#moving)
-    this.#moving = setTimeout(this.#onMoved, afterMs + Math.min(MOVE_MS, (deadlineMs - afterMs) / 2)).unref()
+    if (stay.elsewhere) {
+      this.#onMoved = stayed
+      this.#moving = setTimeout(stayed, afterMs + Math.min(MOVE_MS, (deadlineMs - afterMs) / 2)).unref()
+    } else stayed()
     this.#endBy(deadlineMs, code)
   }
 

@@ -15,6 +15,7 @@ import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
 import { SUBPROTOCOL } from '../../protocol/control.ts'
 import { parseCidrs } from '../../protocol/forwarded.ts'
+import { type BoundAddress, listenOn, type Place } from '../../protocol/listen-on.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { KEEP_ALIVE } from '../../protocol/tcp.ts'
 import { INTERMEDIATE, MODERN } from '../../protocol/tls-profile.ts'
@@ -22,7 +23,6 @@ import type { OpenWebSocket } from '../../protocol/transport-websocket.ts'
 import type { Identity } from '../auth/claims.ts'
 import { KeysUnavailable, TokenRefused } from '../auth/refusal.ts'
 import type { ControlOptions, ResolvedLimits } from '../options.ts'
-import { listenOn } from '../socket/listen.ts'
 import type { TlsPair } from '../tls.ts'
 import { type ClientCertificate, certificateOf } from './certificate.ts'
 import { checkHandshake, type Refusal, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
@@ -127,12 +127,12 @@ export class ControlEndpoint {
   }
 
   /** Listens on an address of its own. */
-  async listen(host: string, port: number): Promise<{ host: string; port: number }> {
+  async listen(place: Place): Promise<BoundAddress> {
     const listener = createNetServer({ pauseOnConnect: true, noDelay: true, ...KEEP_ALIVE }, socket =>
       this.accept(socket),
     )
     this.#listener = listener
-    return listenOn(listener, host, port, this.#options.logger)
+    return listenOn(listener, place, this.#options.logger)
   }
 
   /** Takes an accepted connection of which no TLS byte was taken. `behindFront`: no proxy's header stands before TLS. */

@@ -30,7 +30,7 @@ import { TokenRefused } from '../auth/refusal.ts'
 import type { Grant } from '../directory/directory.ts'
 import type { Member, Route } from '../registry.ts'
 import { Credentials, type CredentialsOwner } from './credentials.ts'
-import { Departure, type DepartureOwner } from './departure.ts'
+import { Departure, type DepartureOwner, type Stay } from './departure.ts'
 
 /** WebSocket close codes (RFC 6455 section 7.4). */
 export const CLOSE = { goingAway: 1001, protocolError: 1002, tryLater: 1013, refused: 4401 } as const
@@ -335,15 +335,15 @@ export class RuntimeSession implements Member, Route {
 
   /**
    * Asks the client to open another session after `afterMs`, and to leave this one. New exchanges come until it says that
-   * it has (or does not within a while) and `until` resolves; what is open then may go on until `deadlineMs` from now.
+   * it has (or does not within a while), and as `stay` says; what is open then may go on until `deadlineMs` from now.
    */
-  drain(reason: string, afterMs: number, deadlineMs: number, until?: Promise<unknown>): void {
+  drain(reason: string, afterMs: number, deadlineMs: number, stay?: Stay): void {
     if (this.#state === 'closed') return
     if (this.#state === 'hello') {
       this.end(reason, CLOSE.goingAway)
       return
     }
-    this.#departing().ask(reason, afterMs, deadlineMs, CLOSE.goingAway, until)
+    this.#departing().ask(reason, afterMs, deadlineMs, CLOSE.goingAway, stay)
   }
 
   /** An exchange of this session is over. */

@@ -4,12 +4,12 @@ import type { Socket } from 'node:net'
 import { createServer } from 'node:tls'
 import { canonicalAddress } from '../../protocol/address.ts'
 import { ConnectionSet } from '../../protocol/connection-set.ts'
+import { type BoundAddress, listenOn, type Place } from '../../protocol/listen-on.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { Newcomers } from '../../protocol/newcomers.ts'
 import { KEEP_ALIVE } from '../../protocol/tcp.ts'
 import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import type { Stream } from '../../protocol/yamux/stream.ts'
-import { listenOn } from '../socket/listen.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
 import { type SplicedSession, splice } from './splice.ts'
 import { isReplica, type PeerTls, peerTlsOptions } from './tls.ts'
@@ -78,8 +78,8 @@ export class PeerListener {
     return streams
   }
 
-  async listen(host: string, port: number): Promise<{ host: string; port: number }> {
-    return listenOn(this.#server, host, port, this.#options.logger)
+  async listen(place: Place): Promise<BoundAddress> {
+    return listenOn(this.#server, place, this.#options.logger)
   }
 
   /** For connections from now on. */

@@ -2,6 +2,7 @@
  * The other replicas: where to send an exchange whose session is there, and, while the directory cannot be reached, who
  * vouches that nothing has changed.
  */
+import type { Place } from '../../protocol/listen-on.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { BufferBudget } from '../../protocol/yamux/budget.ts'
 import type { Standing } from '../directory/directory.ts'
@@ -106,8 +107,8 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
   }
 
   /** Returns where it listens; others are told `advertise`, if that is another address. */
-  async bind(host: string, port: number, advertise: string | undefined): Promise<PeerAddress> {
-    const bound = await this.#listener.listen(host, port)
+  async bind(place: Place, advertise: string | undefined): Promise<PeerAddress> {
+    const bound = await this.#listener.listen(place)
     this.#address = advertise ?? joinAddress(bound.host, bound.port)
     return bound
   }

@@ -27,6 +27,9 @@ export interface Row {
   readonly times: number
   readonly servers: DeploymentOptions['servers']
   readonly proxy?: DeploymentOptions['proxy']
+  /** Its one server is restarted. */
+  readonly alone?: boolean
+  readonly keepsSockets?: boolean
   /** The grace of all processes, where the trial's own will not do. Short streams and downloads are made to end in it. */
   readonly graceS?: number
   /** Whether a peer falls silent, so that pings have to notice. */
@@ -77,9 +80,22 @@ export const ROWS: readonly Row[] = [
     allowance: 'all that was accepted is answered',
     times: 10,
     servers: 1,
-    graceS: 3,
+    alone: true,
+    graceS: 6,
     fault: deployment => restartServer(deployment.servers[0]!),
     judge: account => nothingLost(account, ['refused']),
+  },
+  {
+    name: 'server-restart-kept',
+    title: 'one server restarted alone, whose sockets a supervisor keeps',
+    allowance: NOTHING,
+    times: 10,
+    servers: 1,
+    alone: true,
+    keepsSockets: true,
+    graceS: 6,
+    fault: deployment => deployment.servers[0]!.restart(),
+    judge: nothingLost,
   },
   {
     name: 'token',

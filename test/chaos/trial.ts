@@ -29,8 +29,8 @@ export async function runTrial(row: Row, size: TrialSize, random: Random, stop: 
   const ledger = new Ledger(row.name, graceS * 1000)
   const { roundTripMs, requestsPerSecond } = size
   const pings = row.silent === true ? QUICK_PINGS : PINGS
-  const { servers, proxy } = row
-  const deployment = await Deployment.start({ servers, proxy, roundTripMs, graceS, ...pings }, ledger)
+  const { servers, proxy, keepsSockets } = row
+  const deployment = await Deployment.start({ servers, proxy, keepsSockets, roundTripMs, graceS, ...pings }, ledger)
   try {
     const traffic = new Traffic({
       upstreams: deployment.upstreams,
@@ -38,7 +38,8 @@ export async function runTrial(row: Row, size: TrialSize, random: Random, stop: 
       ledger,
       requestsPerSecond,
       callersPerRuntime: CALLERS_PER_RUNTIME,
-      ...lasting(graceS, size.downloadBytes),
+      // A server that is alone takes new exchanges for half of its grace.
+      ...lasting(row.alone === true ? graceS / 2 : graceS, size.downloadBytes),
     })
     const sent = (count: number) => until(() => ledger.total.requests >= count, stop)
     for (let turn = 0; turn < size.times; turn++) {

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
+import type { KeptSockets } from '../support/kept-sockets.ts'
 
 export interface LogLine {
   readonly msg: string
@@ -18,12 +19,20 @@ export class Running {
   #ended = false
   out = ''
 
-  constructor(args: readonly string[], environment: Record<string, string> = {}, node: string = process.execPath) {
+  /** `kept`: a supervisor starts it, again and again, and is what this stands for; see {@link pids}. */
+  constructor(
+    args: readonly string[],
+    environment: Record<string, string> = {},
+    node: string = process.execPath,
+    kept?: KeptSockets,
+  ) {
     const clean = Object.entries(process.env).filter(([name]) => !name.startsWith('SALLYPORT_'))
-    this.#child = spawn(node, ['bin/sallyport.js', ...args], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      env: { ...Object.fromEntries(clean), ...environment },
+    const [command, ...rest] = [...(kept?.command ?? []), node, 'bin/sallyport.js', ...args]
+    this.#child = spawn(command!, rest, {
+      stdio: ['ignore', 'pipe', 'pipe', ...(kept?.fds ?? [])],
+      env: { ...Object.fromEntries(clean), ...environment, ...kept?.environment },
     })
+    kept?.release()
     this.#child.stdout!.setEncoding('utf8').on('data', chunk => {
       this.out += chunk
     })
@@ -44,6 +53,11 @@ export class Running {
 
   get pid(): number {
     return this.#child.pid!
+  }
+
+  /** Of the processes that a supervisor started, one after the other. */
+  get pids(): number[] {
+    return this.lines.flatMap(line => (line.msg === 'began' ? [Number(line.pid)] : []))
   }
 
   get text(): string {

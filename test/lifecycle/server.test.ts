@@ -1,3 +1,3 @@
 import { testRows } from './row.ts'
 
-testRows('server-update', 'server-restart', 'kill')
+testRows('server-update', 'server-restart', 'server-restart-kept', 'kill')

@@ -5,7 +5,7 @@ import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'n
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Handler } from '../../protocol/exchange.ts'
 import { parseCidrs } from '../../protocol/forwarded.ts'
-import { allAccepted, type Listener, type ListenerOptions, listen } from '../../protocol/listener.ts'
+import { type Listener, type ListenerOptions, listen } from '../../protocol/listener.ts'
 import { makeSecrets } from '../support/secrets.ts'
 import { call, ok, RawPeer, recorder } from './http1/raw.ts'
 
@@ -285,7 +285,7 @@ describe('plain', () => {
     const raw = connectTcp({ host: '127.0.0.1', port: listener.address.port })
     open.push(() => raw.destroy())
     await eventually(() => listener.connections >= 3)
-    await allAccepted()
+    await new Promise<void>(resolve => setImmediate(setImmediate, resolve))
     expect(listener.connections).toBe(3)
   })
 

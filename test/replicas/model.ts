@@ -65,7 +65,7 @@ export class ModelReplica {
       logger: noLogger,
       pick: () => undefined,
     })
-    const { port } = await peers.bind('127.0.0.1', 0, `127.0.0.1:${paths.peers.port}`)
+    const { port } = await peers.bind({ port: 0 }, `127.0.0.1:${paths.peers.port}`)
     paths.peers.target = port
     const replica = new ModelReplica(name, paths, peers, leaseMs, history)
     await replica.directory.open()

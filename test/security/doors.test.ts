@@ -182,7 +182,7 @@ const DOORS: Record<string, () => Promise<Door>> = {
       onReplica: () => {},
     })
     open.push(() => listener.close())
-    const { port } = await listener.listen('127.0.0.1', 0)
+    const { port } = await listener.listen({ port: 0 })
     const enter = async (from: string) => {
       const socket = await secure(port, from, PEER_NAME, peerTlsOptions(tls))
       // It says who it is.

@@ -30,7 +30,6 @@ const UNCONVERTED: ReadonlySet<string> = new Set<string>([
   'client/targets/function.ts',
   'client/targets/node-server.ts',
   'client/token.ts',
-  'protocol/connection-set.ts',
   'protocol/exchange/accept.ts',
   'protocol/http1/client-connection.ts',
   'protocol/http1/server-connection.ts',
@@ -65,7 +64,6 @@ const UNCONVERTED: ReadonlySet<string> = new Set<string>([
   'server/control/admission.ts',
   'server/control/alarm.ts',
   'server/control/credentials.ts',
-  'server/control/departure.ts',
   'server/control/endpoint.ts',
   'server/control/intake.ts',
   'server/control/runtime-session.ts',
@@ -88,7 +86,6 @@ const UNCONVERTED: ReadonlySet<string> = new Set<string>([
   'server/server.ts',
   'server/sessions.ts',
   'server/socket/first-bytes.ts',
-  'server/socket/listen.ts',
 ])
 
 /** The guard itself, and programs of a moment, which a defect may end. */

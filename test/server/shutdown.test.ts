@@ -4,8 +4,10 @@ import { connect as connectHttp2 } from 'node:http2'
 import { setTimeout } from 'node:timers/promises'
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Hello } from '../../protocol/control.ts'
+import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import { MemoryDirectory } from '../../server/directory/memory.ts'
 import type { Server } from '../../server/server.ts'
-import { call, DOMAIN, dial, hanging, openWebSocket, startServer, type TestClient } from './fixture.ts'
+import { call, DOMAIN, dial, echo, hanging, openWebSocket, startServer, type TestClient } from './fixture.ts'
 
 /** Callers think between requests: longer than a client needs to leave. */
 const PACE_MS = 30
@@ -14,9 +16,19 @@ const HOST = `demo.${DOMAIN}`
 let server: Server
 afterEach(() => server.close({ graceMs: 0 }))
 
+/** Paths of requests that the server took. */
+const taken = new Set<string>()
+const noting: ExchangeHandler = (preamble, request, response) => {
+  taken.add(request.path)
+  return echo(preamble, request, response)
+}
+
+/** A connection that the kernel made, and that the server had not seen when it stopped to listen. */
+const nobodyTook = (path: string, code: string | undefined) => code === 'ECONNRESET' && !taken.has(path)
+
 /** A client that leaves when it is told to, as ours does, but has nowhere to go. */
 async function leaver(hello: Partial<Hello> = {}): Promise<TestClient> {
-  const client = await dial(server, { hello })
+  const client = await dial(server, { hello, handler: noting })
   void client.message('drain').then(() => client.session.control({ type: 'drained', lastStream: 0 }))
   return client
 }
@@ -28,11 +40,11 @@ interface Tally {
 }
 
 /** One request after the other on a kept connection, until nothing listens any more. */
-async function callOverHttp1(tally: Tally, method: string): Promise<void> {
+async function callOverHttp1(tally: Tally, method: string, number: number): Promise<void> {
   const { host, port } = server.publicAddress!
   const agent = new Agent({ keepAlive: true, maxSockets: 1 })
   for (let i = 0; ; i++) {
-    const path = `/${method}/${i}`
+    const path = `/${method}/${number}/${i}`
     const outcome = await new Promise<string>(resolve => {
       const request = httpRequest({ host, port, path, method, agent, headers: { host: HOST } }, response => {
         let text = ''
@@ -45,7 +57,9 @@ async function callOverHttp1(tally: Tally, method: string): Promise<void> {
         )
       })
       request.on('error', (error: NodeJS.ErrnoException) => {
-        resolve(error.code === 'ECONNREFUSED' ? 'over' : `${error.code} ${error.message}`)
+        resolve(
+          error.code === 'ECONNREFUSED' || nobodyTook(path, error.code) ? 'over' : `${error.code} ${error.message}`,
+        )
       })
       request.end(method === 'POST' ? 'body' : undefined)
     })
@@ -58,7 +72,7 @@ async function callOverHttp1(tally: Tally, method: string): Promise<void> {
 }
 
 /** The same over HTTP/2: after a go-away the next request takes a new connection. */
-async function callOverHttp2(tally: Tally): Promise<void> {
+async function callOverHttp2(tally: Tally, number: number): Promise<void> {
   const { port } = server.publicAddress!
   for (let i = 0; ; ) {
     const session = connectHttp2(`http://127.0.0.1:${port}`)
@@ -68,16 +82,19 @@ async function callOverHttp2(tally: Tally): Promise<void> {
     })
     if (await refused) return
     while (!session.closed && !session.destroyed) {
-      const path = `/h2/${i++}`
+      const path = `/h2/${number}/${i++}`
       const stream = session.request({ ':path': path, ':authority': HOST })
       const outcome = await new Promise<string>(resolve => {
         let text = ''
         stream.on('data', chunk => {
           text += chunk
         })
-        stream.on('error', error => resolve(error.message))
+        stream.on('error', (error: NodeJS.ErrnoException) => {
+          resolve(nobodyTook(path, error.code) ? 'over' : error.message)
+        })
         stream.on('end', () => resolve(text.startsWith(`GET ${path} `) ? 'ok' : text))
       })
+      if (outcome === 'over') return
       if (outcome === 'ok') tally.answered++
       // Not processed, says RFC 9113, section 8.7: it crossed the go-away, and is asked again on a new connection.
       else if (!outcome.includes('NGHTTP2_REFUSED_STREAM')) tally.lost.push(outcome)
@@ -90,8 +107,8 @@ describe('under steady callers', () => {
     server = await startServer()
     await Promise.all([leaver(), leaver({ connection: 1 })])
     const tally: Tally = { answered: 0, lost: [] }
-    const callers = ['GET', 'POST', 'GET', 'POST'].map(method => callOverHttp1(tally, method))
-    callers.push(callOverHttp2(tally), callOverHttp2(tally))
+    const callers = ['GET', 'POST', 'GET', 'POST'].map((method, i) => callOverHttp1(tally, method, i))
+    callers.push(callOverHttp2(tally, 1), callOverHttp2(tally, 2))
     while (tally.answered < 100) await new Promise(resolve => setImmediate(resolve))
     const before = tally.answered
     await Promise.all([server.close({ graceMs: 15_000 }), ...callers])
@@ -113,13 +130,32 @@ test('it serves on for the delay, not ready, and then takes nobody', async () =>
   await expect(openWebSocket(server, {})).rejects.toMatchObject({ code: 'ECONNREFUSED' })
 })
 
-test('clients are asked to leave spread over a time', async () => {
-  server = await startServer({ drainSpreadMs: 10_000 })
+test('clients are asked to leave spread over a time, where there is a directory', async () => {
+  server = await startServer({ drainSpreadMs: 10_000, directory: new MemoryDirectory() })
   const clients = await Promise.all(Array.from({ length: 8 }, (_, i) => dial(server, { runtime: `r${i}` })))
   void server.drain({ graceMs: 30_000 })
   const told = await Promise.all(clients.map(async client => (await client.message('drain')).afterMs))
   expect(new Set(told).size).toBeGreaterThan(4)
   expect(Math.max(...told)).toBeLessThanOrEqual(10_000)
+})
+
+test('alone, it serves callers who come until those have ended who were there, and then asks its clients at once', async () => {
+  server = await startServer({ drainSpreadMs: 60_000 })
+  const { handler, begun } = hanging()
+  const client = await dial(server, {
+    handler: (preamble, request, response) => (request.path === '/slow' ? handler : echo)(preamble, request, response),
+  })
+  const slow = call(server, HOST, '/slow')
+  const response = await begun
+  const draining = server.drain({ graceMs: 60_000 })
+  for (let i = 0; i < 3; i++) expect((await call(server, HOST, `/${i}`)).status).toBe(200)
+  expect(client.messages.some(({ type }) => type === 'drain')).toBe(false)
+  response.head({ status: 200, headers: [], bodyBytes: 0 })
+  response.end([])
+  expect((await slow).status).toBe(200)
+  expect((await client.message('drain')).afterMs).toBe(0)
+  await draining
+  expect((await client.closed).code).toBe(1001)
 })
 
 test('a response says that its connection ends', async () => {

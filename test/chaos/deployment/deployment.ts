@@ -22,6 +22,8 @@ export interface DeploymentOptions {
   readonly proxy?: 'nginx' | 'haproxy' | undefined
   /** Between clients and servers. */
   readonly roundTripMs: number
+  /** A supervisor keeps the sockets of the server while that restarts. */
+  readonly keepsSockets?: boolean | undefined
   readonly graceS: number
   readonly pingInterval: string
   readonly pingTimeout: string

@@ -1,6 +1,7 @@
 /** The `sallyport` processes of a deployment: started, told apart, and none left behind. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import type { KeptSockets } from '../../support/kept-sockets.ts'
 import { Running } from '../../cli/process.ts'
 import type { DeploymentFiles } from './files.ts'
 
@@ -29,9 +30,14 @@ export class Processes {
     return this.#running
   }
 
-  start(component: 'server' | 'client' | 'router', part: string, flags: readonly string[]): Running {
+  start(
+    component: 'server' | 'client' | 'router',
+    part: string,
+    flags: readonly string[],
+    kept?: KeptSockets,
+  ): Running {
     const token = ['--admin.token.file', this.files.at('admin.token')]
-    const child = new Running([component, ...LIVE_FLAGS, ...token, ...flags], this.#environment)
+    const child = new Running([component, ...LIVE_FLAGS, ...token, ...flags], this.#environment, process.execPath, kept)
     this.#running.set(child, part)
     this.#started.push({ part, child })
     void child.end().then(() => this.#running.delete(child))
@@ -46,7 +52,20 @@ export class Processes {
   }
 
   async killAll(): Promise<void> {
-    await Promise.all([...this.#running.keys()].map(child => child.end('SIGKILL')))
+    const ends = [...this.#running.keys()].map(child => child.end('SIGKILL'))
+    // A supervisor that is killed leaves what it has started.
+    for (const { child } of this.#started) killLast(child.pids)
+    await Promise.all(ends)
+  }
+}
+
+function killLast(pids: readonly number[]): void {
+  const last = pids.at(-1)
+  if (last === undefined) return
+  try {
+    process.kill(last, 'SIGKILL')
+  } catch {
+    // It has ended.
   }
 }
 

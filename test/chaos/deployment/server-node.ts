@@ -1,4 +1,5 @@
 import type { Running } from '../../cli/process.ts'
+import { type KeptSockets, keepSockets } from '../../support/kept-sockets.ts'
 import { lastingPort } from '../../support/ports.ts'
 import type { Redis } from '../../support/redis.ts'
 import type { Relay } from '../../support/relay.ts'
@@ -13,6 +14,8 @@ const END_MS = 60_000
 /** One replica: a process at a time, always on the same public port. */
 export class ServerNode {
   readonly name: string
+  /** Of its listeners, where a supervisor keeps them. */
+  readonly #kept: KeptSockets | undefined
   readonly publicPort: number
   readonly #processes: Processes
   readonly #options: DeploymentOptions
@@ -24,13 +27,14 @@ export class ServerNode {
 
   private constructor(
     name: string,
-    publicPort: number,
+    place: number | KeptSockets,
     processes: Processes,
     options: DeploymentOptions,
     redis: Redis | undefined,
   ) {
     this.name = name
-    this.publicPort = publicPort
+    this.#kept = typeof place === 'number' ? undefined : place
+    this.publicPort = typeof place === 'number' ? place : place.ports[0]!
     this.#processes = processes
     this.#options = options
     this.#redis = redis
@@ -42,7 +46,8 @@ export class ServerNode {
     options: DeploymentOptions,
     redis: Redis | undefined,
   ): Promise<ServerNode> {
-    return new ServerNode(name, await lastingPort(), processes, options, redis)
+    const place = options.keepsSockets === true ? await keepSockets(['public', 'control']) : await lastingPort()
+    return new ServerNode(name, place, processes, options, redis)
   }
 
   /** The relay leads to this server wherever its control endpoint listens. */
@@ -58,7 +63,7 @@ export class ServerNode {
       ...[`--${prefix}.tls.cert`, files.at('server.pem'), `--${prefix}.tls.key`, files.at('server-key.pem')],
     ]
     const { graceS, pingInterval, pingTimeout } = this.#options
-    const child = this.#processes.start('server', 'server', [
+    const flags = [
       ...['--public.listen', `127.0.0.1:${this.publicPort}`, ...tls('public')],
       ...['--control.listen', '127.0.0.1:0', ...tls('control')],
       ...['--domain', DOMAIN, '--auth.jwks.file', files.at('jwks.json'), '--replica', this.name],
@@ -75,7 +80,8 @@ export class ServerNode {
       ...['--trusted-proxies', '127.0.0.1/32'],
       ...(this.#options.proxy === 'haproxy' ? ['--public.health-path', HEALTH_PATH, '--drain-delay', DRAIN_DELAY] : []),
       ...this.#peering(),
-    ])
+    ]
+    const child = this.#processes.start('server', 'server', flags, this.#kept)
     this.child = child
     const [control] = await within(
       child,
@@ -83,6 +89,19 @@ export class ServerNode {
       Promise.all([child.address('control'), child.address('public'), child.address('admin')]),
     )
     this.#lead(portOf(control))
+  }
+
+  /** Asks the process to stop that its supervisor has started; resolves when the next one serves. */
+  async restart(): Promise<void> {
+    const child = this.child!
+    const before = child.lines.length
+    process.kill(child.pids.at(-1)!, 'SIGTERM')
+    for (const name of ['public', 'control', 'admin']) {
+      const again = child.line(
+        line => line.name === name && line.msg === 'listening' && child.lines.indexOf(line) >= before,
+      )
+      await within(child, `second ${name}`, again)
+    }
   }
 
   /** Asks it to stop; resolves when it has ended. */

@@ -31,7 +31,7 @@ beforeAll(async () => {
     onReplica: () => {},
     logger: { ...noLogger, warn: (_, message) => void warnings.push(message) },
   })
-  port = (await listener.listen('127.0.0.1', 0)).port
+  port = (await listener.listen({ port: 0 })).port
   return () => listener.close()
 })
 afterEach(() => void warnings.splice(0))

@@ -1,0 +1,45 @@
+/**
+ * Listening sockets that the process was started with (sd_listen_fds(3)): systemd keeps them over restarts, so that callers
+ * wait where they would be refused.
+ */
+import { configurationError } from '../failure.ts'
+
+/** By the name of the listener, as the log says it: the number of the socket. */
+export type GivenSockets = ReadonlyMap<string, number>
+
+/** The first of them, by convention. */
+const FIRST = 3
+const NAMES = {
+  server: ['public', 'control', 'peer', 'admin', 'health'],
+  client: ['admin', 'health'],
+  router: ['router', 'admin', 'health'],
+} as const
+
+/** None where the variables are absent, or are meant for another process. */
+export function givenSockets(
+  component: keyof typeof NAMES,
+  environment: Readonly<Record<string, string | undefined>>,
+  pid: number = process.pid,
+): GivenSockets {
+  const { LISTEN_FDS: count = '', LISTEN_PID: owner, LISTEN_FDNAMES: list = '' } = environment
+  const sockets = new Map<string, number>()
+  if (count === '' || owner !== String(pid)) return sockets
+  const names = list.split(':')
+  if (String(names.length) !== count) {
+    throw configurationError(`LISTEN_FDNAMES must name each of the ${count} sockets: give each a FileDescriptorName=`)
+  }
+  for (const [index, name] of names.entries()) {
+    const known: readonly string[] = NAMES[component]
+    if (!known.includes(name)) {
+      throw configurationError(`a socket is given for "${name}", which is none of ${known.join(', ')}`)
+    }
+    if (sockets.has(name)) throw configurationError(`two sockets are given for "${name}"`)
+    sockets.set(name, FIRST + index)
+  }
+  return sockets
+}
+
+/** Programs that we start are not to take them for theirs. */
+export function forgetSockets(environment: Record<string, string | undefined>): void {
+  for (const name of ['LISTEN_FDS', 'LISTEN_PID', 'LISTEN_FDNAMES']) delete environment[name]
+}

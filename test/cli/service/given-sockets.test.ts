@@ -1,0 +1,39 @@
+import { describe, expect, test } from 'vitest'
+import { forgetSockets, givenSockets } from '../../../cli/service/given-sockets.ts'
+
+const given = (names: string, count = names.split(':').length) => ({
+  LISTEN_PID: '42',
+  LISTEN_FDS: String(count),
+  LISTEN_FDNAMES: names,
+})
+
+describe('sockets that a supervisor gives', () => {
+  test('have the names of listeners', () => {
+    const sockets = givenSockets('server', given('control:public:peer:health:admin'), 42)
+    expect(Object.fromEntries(sockets)).toEqual({ control: 3, public: 4, peer: 5, health: 6, admin: 7 })
+    expect(Object.fromEntries(givenSockets('router', given('router'), 42))).toEqual({ router: 3 })
+  })
+
+  test.each([
+    ['none are given', {}],
+    ['another process is meant', { ...given('public'), LISTEN_PID: '41' }],
+  ])('are none where %s', (_why, environment) => {
+    expect(givenSockets('server', environment, 42).size).toBe(0)
+  })
+
+  test.each([
+    ['a listener that there is not', given('public:edge'), 'a socket is given for "edge", which is none of public'],
+    ['a listener of another component', given('router'), 'a socket is given for "router", which is none of public'],
+    ['one listener twice', given('public:public'), 'two sockets are given for "public"'],
+    ['fewer names than sockets', given('public', 2), 'LISTEN_FDNAMES must name each of the 2 sockets'],
+    ['no names', { LISTEN_PID: '42', LISTEN_FDS: '1' }, 'a socket is given for ""'],
+  ])('are refused for %s', (_why, environment, message) => {
+    expect(() => givenSockets('server', environment, 42)).toThrow(message)
+  })
+
+  test('are not left to programs that we start', () => {
+    const environment: Record<string, string | undefined> = { ...given('public'), PATH: '/bin' }
+    forgetSockets(environment)
+    expect(environment).toEqual({ PATH: '/bin' })
+  })
+})
