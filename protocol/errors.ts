@@ -91,6 +91,18 @@ export const ERRORS = {
     retryable: false,
     title: 'The route does not take this method.',
   },
+  'not-implemented': {
+    status: 501,
+    source: 'downstream',
+    retryable: false,
+    title: 'The request uses a transfer coding that is not understood.',
+  },
+  'loop-detected': {
+    status: 508,
+    source: 'downstream',
+    retryable: false,
+    title: 'The request has passed this tunnel too often: a service behind it sends it back.',
+  },
   misdirected: {
     status: 421,
     source: 'downstream',

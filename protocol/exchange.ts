@@ -61,7 +61,7 @@ export interface HttpRequest {
   method: string
   /** Host, with port if one was given; the same for routing, authorisation and log. */
   authority: string
-  /** Origin form, path and query byte for byte as received. */
+  /** Origin form, path and query byte for byte as received; or `*`, of OPTIONS alone, which goes no further than a listener. */
   path: string
   headers: HeaderList
   /** 0: no body; n: exactly n bytes; {@link BODY_UNKNOWN}: until `end`. 0 for an upgrade. */

@@ -14,6 +14,8 @@ export const KIND = {
   webSocketVersion: 9,
   webSocketAccept: 10,
   keepAlive: 11,
+  /** Reads like one of those that belong to one hop, or frame, where `_` and `.` count as `-`. */
+  twin: 12,
 } as const
 
 const SPECIAL: readonly [string, number][] = [
@@ -77,6 +79,9 @@ function add(name: string, kind: number): void {
 }
 
 for (const [name, kind] of SPECIAL) add(name, kind)
+for (const [name] of SPECIAL) {
+  if (name.split('-').length === 2) for (const other of '_.') add(name.replace('-', other), KIND.twin)
+}
 for (const name of COMMON.split(/\s+/)) add(name, KIND.plain)
 
 /**

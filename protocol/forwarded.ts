@@ -7,6 +7,7 @@
 import { type Cidrs, canonicalAddress, cidrsContain } from './address.ts'
 import type { Caller, Handler, HeaderList, HttpRequest } from './exchange.ts'
 import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
+import { stopped } from './hops.ts'
 import { newRequestId } from './ids.ts'
 import { keepingLast } from './last-text.ts'
 
@@ -30,11 +31,11 @@ export function resolveCaller(request: HttpRequest, trusted: Cidrs): void {
   request.headers.push('x-request-id', request.requestId)
 }
 
-/** `handler`, told who the caller is. */
+/** `handler`, told who the caller is, of requests that go on from here. */
 export function believing(handler: Handler, trusted: Cidrs): Handler {
   return (request, response) => {
     resolveCaller(request, trusted)
-    return handler(request, response)
+    return stopped(request, response) ?? handler(request, response)
   }
 }
 

@@ -1,5 +1,6 @@
 /** Rules for flat header lists (see {@link HeaderList}): look-up, change, grammar, and which fields stay on one hop. */
 import type { HeaderList } from './exchange.ts'
+import { KIND, kindOf } from './field-names.ts'
 import { VALUE } from './http1/bytes.ts'
 
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
@@ -40,6 +41,10 @@ const NEVER_TRAILERS: ReadonlySet<string> = new Set([
   'x-request-id',
 ])
 
+function isHopByHop(name: string): boolean {
+  return HOP_BY_HOP.has(name) || kindOf(name) === KIND.twin
+}
+
 /** RFC 9110 section 5.6.2: a method or a field name. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text)
@@ -72,6 +77,12 @@ export function plainNumber(text: string): number {
 /** Host with an optional port, no user info; at most 255 characters. */
 export function isAuthority(text: string): boolean {
   return text.length <= 255 && AUTHORITY.test(text)
+}
+
+/** A port that is not given is the default one (RFC 3986 section 3.2.3); not everybody reads `name:` so. */
+export function withoutEmptyPort(authority: string): string {
+  const last = authority.length - 1
+  return authority.charCodeAt(last) === 0x3a ? authority.slice(0, last) : authority
 }
 
 /** `test`, which remembers the last text that passed: most requests of a connection, and of a session, say the same. */
@@ -156,7 +167,7 @@ export function listTokens(value: string): string[] {
  */
 export function stripHopByHop(headers: HeaderList, keepTe = false): void {
   const named = namedByConnection(getAllHeaders(headers, 'connection'))
-  removeWhere(headers, name => name !== 'te' && (HOP_BY_HOP.has(name) || (named?.has(name) ?? false)))
+  removeWhere(headers, name => name !== 'te' && (isHopByHop(name) || (named?.has(name) ?? false)))
   const te = getHeader(headers, 'te')
   if (te === undefined) return
   if (keepTe && te.trim().toLowerCase() === 'trailers') setHeader(headers, 'te', 'trailers')
@@ -183,7 +194,7 @@ export function stripTrailers(trailers: HeaderList): HeaderList {
 }
 
 function isNoTrailer(name: string): boolean {
-  return HOP_BY_HOP.has(name) || NEVER_TRAILERS.has(name) || isForwardedName(name)
+  return isHopByHop(name) || NEVER_TRAILERS.has(name) || isForwardedName(name)
 }
 
 /**

@@ -1,5 +1,8 @@
 /** What a method promises. */
 
+/** Where we answer for ourselves. */
+export const ALLOWED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
+
 const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'QUERY'])
 
 /** RFC 9110 section 9.2.1 (and QUERY): the caller asks for nothing to be changed. TRACE never comes this far. */

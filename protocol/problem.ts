@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto'
 import { ERRORS, type ErrorSource, type SallyportError } from './errors.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from './exchange.ts'
 import { getHeader } from './headers.ts'
+import { ALLOWED_METHODS } from './methods.ts'
 
 /** Which pages may read our own answers. It never touches an upstream's. */
 export interface CorsPolicy {
@@ -32,7 +33,6 @@ export interface AnsweredRequest {
 }
 
 const RETRY_AFTER_S = '5'
-const ALLOWED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
 const OUR_HEADERS = ['sallyport-error', 'retry-after', 'x-request-id']
 
 /** Head and body of the answer that tells of `error`. Nothing but the row of the table and the id gets out. */

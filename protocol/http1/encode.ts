@@ -62,6 +62,7 @@ const REASONS: Readonly<Record<number, string>> = {
   504: 'Gateway Timeout',
   505: 'HTTP Version Not Supported',
   507: 'Insufficient Storage',
+  508: 'Loop Detected',
 }
 
 const STATUS_LINES = Array.from({ length: 600 }, (_, status) => `HTTP/1.1 ${status} ${REASONS[status] ?? ''}`)

@@ -2,7 +2,7 @@
 import type { Buffer } from 'node:buffer'
 import { SallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../exchange.ts'
-import { isAuthority, listTokens, remembering } from '../headers.ts'
+import { isAuthority, listTokens, remembering, withoutEmptyPort } from '../headers.ts'
 import { type Head, type HeadLimits, HeadParser } from './head-parser.ts'
 import { isWebSocketKey } from './websocket.ts'
 
@@ -62,31 +62,43 @@ function requestBody(head: Head): number {
   if (head.transferEncoding === undefined) return head.contentLength === -1 ? 0 : head.contentLength
   if (head.minor === 0) throw bad('transfer-encoding on HTTP/1.0')
   if (head.contentLength !== -1) throw bad('transfer-encoding and content-length')
-  if (head.transferEncoding !== 'chunked') throw bad('transfer-encoding')
+  if (head.transferEncoding !== 'chunked') throw otherCoding(head.transferEncoding)
   return BODY_UNKNOWN
+}
+
+/** Codings that nobody uses, and `chunked` once, last. */
+const UNKNOWN_CODING = /^(?:(?!chunked[ \t]*,)[!#$%&'*+\-.^_`|~0-9a-z]+[ \t]*,[ \t]*)+chunked$/
+
+/** Where the body ends is plain; what it says is not (RFC 9112 section 6.1). Of anything else, not even that. */
+function otherCoding(value: string): SallyportError {
+  return UNKNOWN_CODING.test(value)
+    ? new SallyportError('not-implemented', 'transfer coding')
+    : bad('transfer-encoding')
 }
 
 const isHost = remembering(isAuthority)
 
-/** RFC 9112 section 3.2: origin form and absolute form; the others are not forwarded. */
+/** RFC 9112 section 3.2: origin form, absolute form, and asterisk form for OPTIONS; the others are not taken. */
 function target(head: Head, http10: boolean): { authority: string; path: string } {
   if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')
   if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw bad('not exactly one host')
   const host = head.host ?? ''
   if (host === '' ? !http10 : !isHost(host)) throw bad('host')
-  if (head.target.charCodeAt(0) === 0x2f) return { authority: host, path: head.target }
-  return absoluteForm(head.target)
+  if (head.target.charCodeAt(0) === 0x2f) return { authority: withoutEmptyPort(host), path: head.target }
+  if (head.target === '*' && head.method === 'OPTIONS') return { authority: withoutEmptyPort(host), path: '*' }
+  return absoluteForm(head)
 }
 
 const ABSOLUTE = /^https?:\/\/([^/?]*)(.*)$/i
 
 /** The target's authority wins over Host (RFC 9112 section 3.2.2). */
-function absoluteForm(text: string): { authority: string; path: string } {
-  const parts = ABSOLUTE.exec(text)
+function absoluteForm(head: Head): { authority: string; path: string } {
+  const parts = ABSOLUTE.exec(head.target)
   if (parts === null) throw bad('request target')
   const [, authority = '', rest = ''] = parts
   if (!isAuthority(authority)) throw bad('authority')
-  return { authority, path: rest.startsWith('/') ? rest : `/${rest}` }
+  const path = rest === '' && head.method === 'OPTIONS' ? '*' : rest.startsWith('/') ? rest : `/${rest}`
+  return { authority: withoutEmptyPort(authority), path }
 }
 
 /** Whatever asks for another protocol, or asks wrongly, is an ordinary request. */

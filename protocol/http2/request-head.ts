@@ -1,7 +1,7 @@
 /** From a received HTTP/2 header block to an {@link HttpRequest} (RFC 9113 section 8.3, RFC 8441). */
 import { SallyportError } from '../errors.ts'
 import type { HttpRequest } from '../exchange.ts'
-import { hasHeader, isAuthority, isPath, isToken, removeHeader } from '../headers.ts'
+import { hasHeader, isAuthority, isPath, isToken, removeHeader, withoutEmptyPort } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
 import { type ReceivedHead, receivedHead } from './headers.ts'
 
@@ -21,7 +21,7 @@ export function http2Request(raw: readonly string[], ended: boolean, limits: Htt
   if (!isToken(method)) throw bad('method')
   const path = head.pseudo[':path'] ?? ''
   if (path.length > limits.uriBytes) throw new SallyportError('uri-too-long')
-  if (!isPath(path)) throw bad(':path')
+  if (!isPath(path) && !(path === '*' && method === 'OPTIONS')) throw bad(':path')
   const bodyBytes = upgrade ? 0 : bodyOf(head, ended)
   if (bodyBytes === 0) removeHeader(head.headers, 'expect')
   return {
@@ -69,7 +69,7 @@ function authorityOf(head: ReceivedHead): string {
     throw bad('two authorities')
   const authority = named ?? host ?? ''
   if (!isAuthority(authority)) throw bad(':authority')
-  return authority
+  return withoutEmptyPort(authority)
 }
 
 function bad(what: string): SallyportError {

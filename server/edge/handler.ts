@@ -4,6 +4,7 @@ import type { ExchangeRecord, Handler, HttpRequest, RequestSink, ResponseSink } 
 import { type Cidrs, resolveCaller } from '../../protocol/forwarded.ts'
 import { tellDefect } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
+import { answerOptions, endsHere, passes } from '../../protocol/hops.ts'
 import { answerPreflight, answerProblem, type CorsPolicy } from '../../protocol/problem.ts'
 import type { RuntimeSession } from '../control/runtime-session.ts'
 import type { Hop } from '../peer/hop.ts'
@@ -55,9 +56,15 @@ export class Edge implements EdgeContext {
   #handle(request: HttpRequest, response: ResponseSink): RequestSink {
     if (request.caller === undefined) resolveCaller(request, this.#options.trustedProxies)
     if (request.path === this.#options.healthPath) return this.#health(request, response)
+    if (request.method === 'OPTIONS' && endsHere(request)) return this.#serverOptions(request, response)
+    const goesOn = passes(request.headers)
     const runtime = this.#options.hosts.runtimeOf(request.authority)
-    if (runtime !== undefined) return this.forward(runtime, request, response, request.caller!.address)
-    const exchange = new EdgeExchange(this, undefined, request, response)
+    if (goesOn && runtime !== undefined) return this.forward(runtime, request, response, request.caller!.address)
+    const exchange = new EdgeExchange(this, runtime, request, response)
+    if (!goesOn) {
+      exchange.fail(new SallyportError('loop-detected'))
+      return exchange
+    }
     const control = this.#options.hosts.match(request.authority).kind === 'control'
     exchange.fail(new SallyportError(control ? 'misdirected' : 'unknown-host'))
     return exchange
@@ -82,6 +89,14 @@ export class Edge implements EdgeContext {
   #start(runtime: string, request: HttpRequest, response: ResponseSink, usage: Usage | undefined): RequestSink {
     const exchange = new EdgeExchange(this, runtime, request, response, usage)
     exchange.start()
+    return exchange
+  }
+
+  /** Of the server, not of a runtime. */
+  #serverOptions(request: HttpRequest, response: ResponseSink): RequestSink {
+    const exchange = new EdgeExchange(this, undefined, request, response)
+    exchange.answered(204)
+    answerOptions(response, request)
     return exchange
   }
 

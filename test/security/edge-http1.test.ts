@@ -50,7 +50,9 @@ describe('E1: lengths that could be read in two ways', () => {
     ['a space within', post('Content-Length: 5 0\r\n', 'abcde')],
     ['too large to count', post('Content-Length: 99999999999999999999\r\n', 'abcde')],
     ['an underscore twin is no length', post('Content-Length : 5\r\n', 'abcde')],
-    ['gzip, chunked', post('Transfer-Encoding: gzip, chunked\r\n', '0\r\n\r\n')],
+    ['chunked before another one', post('Transfer-Encoding: chunked, gzip\r\n', '0\r\n\r\n')],
+    ['chunked, gzip, chunked', post('Transfer-Encoding: chunked, gzip, chunked\r\n', '0\r\n\r\n')],
+    ['nothing before chunked', post('Transfer-Encoding: , chunked\r\n', '0\r\n\r\n')],
     ['chunked, chunked', post('Transfer-Encoding: chunked, chunked\r\n', '0\r\n\r\n')],
     ['chunked twice', post('Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\n')],
     ['identity', post('Transfer-Encoding: identity\r\n', 'abcde')],
@@ -60,6 +62,11 @@ describe('E1: lengths that could be read in two ways', () => {
     ['empty transfer-encoding', post('Transfer-Encoding:\r\n', '0\r\n\r\n')],
     ['transfer-encoding on HTTP/1.0', post('Transfer-Encoding: chunked\r\n', '0\r\n\r\n').replace('1.1', '1.0')],
   ])('E1: %s', (_name, attack) => refused(attack, 400))
+
+  test.each(['gzip, chunked', 'deflate , x-own,chunked', 'GZIP,CHUNKED'])(
+    'E1: Transfer-Encoding: %s is not understood',
+    coding => refused(post(`Transfer-Encoding: ${coding}\r\n`, '0\r\n\r\n'), 501),
+  )
 })
 
 describe('E2: bytes that some would read as another line', () => {
@@ -284,6 +291,16 @@ describe('E9: exactly one host', () => {
     ['absolute form without a host', `GET http:///x HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],
   ])('E9: %s', (_name, attack) => refused(attack, 400))
 
+  test.each([
+    ['Host', `GET /x HTTP/1.1\r\nHost: ${HOST}:\r\n\r\n`],
+    ['absolute form', `GET http://${HOST}:/x HTTP/1.1\r\nHost: a\r\n\r\n`],
+  ])('E9: an empty port in %s is none', async (_name, request) => {
+    const { upstream, caller } = await start()
+    caller.send(request)
+    await caller.saying('answer to /x')
+    expect(upstream.text).toContain(`\r\nhost: ${HOST}\r\n`)
+  })
+
   test('E9: the host of an absolute form is the one that counts everywhere', async () => {
     const records: ExchangeRecord[] = []
     const { upstream, others, call } = await startEdge(answering, { onExchange: record => records.push(record) })
@@ -304,10 +321,32 @@ describe('E10: methods and forms that are not forwarded', () => {
     ['CONNECT', 'CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405],
     ['CONNECT with a path', `CONNECT /attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 405],
     ['TRACE', `TRACE /attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 405],
-    ['asterisk form', `OPTIONS * HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],
+    ['asterisk form', `GET * HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],
+    ['asterisk form with more', `OPTIONS */attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],
     ['authority form', `GET a:80 HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],
     ['a path without a slash', `GET attack HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`, 400],
   ])('E10: %s', (_name, attack, status) => refused(attack, status))
+
+  test.each([
+    ['of the server', 'OPTIONS * HTTP/1.1\r\n'],
+    ['of the server, in absolute form', `OPTIONS http://${HOST} HTTP/1.1\r\n`],
+    ['with no hop to go', 'OPTIONS /attack HTTP/1.1\r\nMax-Forwards: 0\r\n'],
+  ])('E10: OPTIONS %s is answered here', async (_name, line) => {
+    const { upstream, caller } = await start()
+    caller.send(`${line}Host: ${HOST}\r\n\r\n${CANARY}`)
+    const text = await caller.saying('answer to /canary')
+    expect(text).toMatch(/^HTTP\/1\.1 204 No Content\r\nallow: GET, HEAD,/)
+    expect(upstream.text).not.toContain('OPTIONS')
+  })
+
+  test('E10: OPTIONS with a hop to go has one less behind us, and other methods keep the field', async () => {
+    const { upstream, caller } = await start()
+    for (const method of ['OPTIONS', 'GET']) {
+      caller.send(`${method} /${method} HTTP/1.1\r\nHost: ${HOST}\r\nMax-Forwards: 7\r\n\r\n`)
+      await caller.saying(`answer to /${method}`)
+    }
+    expect(upstream.text.match(/^max-forwards: \d+/gm)).toEqual(['max-forwards: 6', 'max-forwards: 7'])
+  })
 
   test('E10: any other token is a method', async () => {
     const { upstream, caller } = await start()

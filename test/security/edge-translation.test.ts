@@ -105,7 +105,9 @@ describe('H4 on the way to HTTP/1.1', () => {
       .split('\r\n')
       .slice(1)
       .map(line => line.split(':')[0])
-    expect(names.filter(one => !/^(host|forwarded|x-forwarded-\w+|x-request-id)$/.test(one!))).toEqual(['kept'])
+    expect(names.filter(one => !/^(host|forwarded|x-forwarded-\w+|x-request-id|cdn-loop)$/.test(one!))).toEqual([
+      'kept',
+    ])
     expect(upstream.text).not.toContain('\0')
     await othersUnhurt()
   })
@@ -341,12 +343,32 @@ describe('E10 over HTTP/2: methods and forms that are not forwarded', () => {
   test.each<[string, Fields, number | undefined]>([
     ['CONNECT', pseudo({ ':method': 'CONNECT', ':scheme': undefined, ':path': undefined }), 405],
     ['TRACE', pseudo({ ':method': 'TRACE' }), 405],
-    ['asterisk form', pseudo({ ':method': 'OPTIONS', ':path': '*' }), undefined],
+    ['asterisk form', pseudo({ ':path': '*' }), undefined],
     ['absolute form', pseudo({ ':path': `http://${OTHER_HOST}/attack` }), undefined],
   ])('E10 over HTTP/2: %s', async (_name, fields, status) => {
     await refused(headers(1, fields), status)
   })
 })
+
+test.each<[string, Fields]>([
+  ['of the server', pseudo({ ':method': 'OPTIONS', ':path': '*' })],
+  ['with no hop to go', [...pseudo({ ':method': 'OPTIONS' }), ['max-forwards', '0']]],
+])('E10 over HTTP/2: OPTIONS %s is answered here', async (_name, fields) => {
+  const { upstream, caller } = await start()
+  caller.send(headers(1, fields))
+  expect((await outcomeOf(caller, 1)).status).toBe(204)
+  expect(upstream.text).toBe('')
+})
+
+test.each(['transfer_encoding', 'transfer.encoding', 'content_length', 'proxy_authorization'])(
+  'H4: %s reaches no upstream',
+  async name => {
+    const { upstream, caller } = await start()
+    caller.send(headers(1, [...pseudo(), [name, 'chunked']]))
+    expect((await outcomeOf(caller, 1)).status).toBe(200)
+    expect(upstream.text.toLowerCase()).not.toContain(name)
+  },
+)
 
 describe('E11 over HTTP/2: sizes', () => {
   const many = (count: number): Fields => Array.from({ length: count }, () => ['x', 'y'])

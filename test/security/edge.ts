@@ -34,6 +34,8 @@ export interface Edge {
   readonly others: RawUpstream
   /** A connection to the edge. */
   call(options?: { allowHalfOpen: boolean }): Promise<RawPeer>
+  /** A client of one more runtime. */
+  connect(runtime: string, target: string): Promise<unknown>
   /** A request on another caller's connection to the other tenant is answered, and nothing else came there. */
   othersUnhurt(): Promise<void>
 }
@@ -69,7 +71,8 @@ export async function startEdge(
     const targets = [...others.text.matchAll(/^(\S+ \S+) HTTP\/1\.1\r\n/gm)].map(([, target]) => target)
     if (targets.some(one => one !== 'GET /canary')) throw new Error(`the other tenant got ${targets.join(', ')}`)
   }
-  return { port, server: pair.server, upstream, others, call, othersUnhurt }
+  const connect: Edge['connect'] = (runtime, to) => pair.connect(runtime, to, { connections: 1 })
+  return { port, server: pair.server, upstream, others, call, connect, othersUnhurt }
 }
 
 async function callEdge(port: number, options?: { allowHalfOpen: boolean }): Promise<RawPeer> {

@@ -107,6 +107,17 @@ describe('R1 hop-by-hop fields', () => {
   })
 })
 
+describe('R1 twins of fields of one hop, with underscores or dots', () => {
+  const twins = ['Transfer_Encoding', 'transfer.encoding', 'Content_Length', 'Keep_Alive', 'Proxy_Authorization']
+
+  it('reach no upstream, in a head or in trailers', async () => {
+    const up = await upstream()
+    const { address } = await service([{ name: 'all', match: {}, target: up.url }])
+    expect(status(await get(address.port, '/', ...twins.map(name => `${name}: chunked`)))).toBe(200)
+    for (const name of twins) expect(up.received[0]!.toLowerCase()).not.toContain(name.toLowerCase())
+  })
+})
+
 describe('R2 fields that say who the caller is', () => {
   const forged = [
     'X-Forwarded-For: 6.6.6.6',

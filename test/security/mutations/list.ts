@@ -129,8 +129,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http1/server-connection.ts',
-        'if (!head.keepAlive || this.#closing || this.#halfClosed || head.request.upgrade) return false',
-        'if (!head.keepAlive || this.#closing || this.#halfClosed) return false',
+        'if (!head.keepAlive || this.#closing || head.request.upgrade) return false',
+        'if (!head.keepAlive || this.#closing) return false',
       ],
     ],
     tests: HTTP1,
@@ -157,8 +157,42 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a stopped reader is cut (stalledMs)',
-    edits: [['protocol/http1/server-connection.ts', 'resetSocket(this.#socket)', '']],
+    edits: [
+      [
+        'protocol/http1/server-connection.ts',
+        "'the caller stopped reading')\n    resetSocket(this.#socket)",
+        "'the caller stopped reading')",
+      ],
+    ],
     tests: ['test/protocol/listener.test.ts'],
+  },
+  {
+    defence: 'a request is begun only while few answers wait',
+    edits: [
+      ['protocol/http1/server-connection.ts', 'if (this.#writer.held > this.#limits.bufferBytes) {', 'if (false) {'],
+    ],
+    tests: ['test/security/edge-pipelines.test.ts'],
+  },
+  {
+    defence: 'a reset is seen while we do not read',
+    edits: [['protocol/http1/server-connection.ts', 'if (unheard && isBroken(this.#socket)) this.destroy()', '']],
+    tests: ['test/security/edge-callers.test.ts'],
+  },
+  {
+    defence: 'what came whole before a FIN is answered',
+    edits: [
+      [
+        'protocol/http1/server-connection.ts',
+        'if (this.#halfClosed && this.#unread.bytes === undefined) return false',
+        'if (this.#halfClosed) return false',
+      ],
+    ],
+    tests: ['test/security/edge-pipelines.test.ts'],
+  },
+  {
+    defence: 'requests that go round in circles are stopped',
+    edits: [['protocol/hops.ts', 'if (passed >= MOST_PASSES) return false', '']],
+    tests: ['test/security/edge-loops.test.ts'],
   },
   {
     defence: 'exactly one Host',
