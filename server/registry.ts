@@ -9,6 +9,7 @@ import type { Logger } from '../protocol/log.ts'
 import type { Stream } from '../protocol/yamux/stream.ts'
 import type { Claim, Directory, Grant, Standing } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
+import { Misses } from './misses.ts'
 
 /** What the registry needs of a session. */
 export interface Member {
@@ -84,6 +85,9 @@ export interface RegistryOptions<H> {
   readonly record?: Recorder | undefined
 }
 
+/** Runtimes that the directory is asked about at a time: what sessions tell it has room beside them. */
+const MAX_ASKING = 4096
+
 type Instances<M extends Member> = Map<string, Instance<M>>
 
 export class Registry<M extends Member, H = never> {
@@ -93,6 +97,7 @@ export class Registry<M extends Member, H = never> {
   readonly #random: () => number
   /** Runtimes that the directory is being asked about. */
   readonly #asking = new Set<string>()
+  readonly #misses = new Misses()
   #sessions = 0
 
   constructor(options: RegistryOptions<H>) {
@@ -230,18 +235,24 @@ export class Registry<M extends Member, H = never> {
     return false
   }
 
-  /** Asks the directory about a runtime of which we know nothing (or anew: `again`); then who waits for it is told. */
-  ask(name: string, again: boolean): boolean {
+  /**
+   * Asks the directory about a runtime of which we know nothing (or anew: `again`); then who waits for it is told. `refused`:
+   * `network` has asked for too many names that nobody serves, or too many are being asked for.
+   */
+  ask(name: string, again: boolean, network?: string): boolean | 'refused' {
     if (!again && this.#directory.find(name) !== 'unknown') return false
     if (this.#asking.has(name)) return true
+    if (this.#asking.size >= MAX_ASKING || !this.#misses.allow(network)) return 'refused'
     // Once for all who wait: each of them asks, and would be told once for each of the others, round after round.
     this.#asking.add(name)
-    const answered = () => this.#asking.delete(name)
     this.#directory
       .refresh(name)
-      .finally(answered)
+      .finally(() => this.#asking.delete(name))
       .then(
-        () => this.#options.onLive?.(name),
+        standing => {
+          if (standing === undefined) this.#misses.count(network)
+          this.#options.onLive?.(name)
+        },
         () => {},
       )
     return true

@@ -36,8 +36,11 @@ export interface EdgeContext extends Picker {
   knows(runtime: string): boolean
   /** Whether the sessions of the runtime have as many streams as they take. */
   full(runtime: string): boolean
-  /** Asks the directory, if it may know more than we do (else: false); who waits is woken when it has answered. */
-  ask(runtime: string, failed: Route | undefined): boolean
+  /**
+   * Asks the directory, if it may know more than we do (else: false); who waits is woken when it has answered. `refused`:
+   * who calls from this address has asked for too many names that nobody serves.
+   */
+  ask(runtime: string, failed: Route | undefined, address: string | undefined): boolean | 'refused'
   /** Logs a failure of our own code. */
   defect(error: unknown): void
   /** Answers in our own name. */
@@ -273,7 +276,11 @@ export class EdgeExchange implements RequestSink, Waiter {
   /** Nobody can take it now: it waits if a session may come, else the caller is told `reason` at once. */
   #wait(reason: SallyportError): void {
     const { hold } = this.#edge
-    const asks = this.#edge.ask(this.runtime!, this.#choice.failed)
+    const asks = this.#ask(this.#choice.failed)
+    if (asks === 'refused') {
+      this.fail(new SallyportError('too-many-requests'))
+      return
+    }
     const patienceMs = this.#patienceMs(asks)
     const forMs = Math.min(patienceMs, this.#deadline?.leftMs ?? patienceMs)
     if (forMs <= 0 || !this.#edge.knows(this.runtime!)) {
@@ -289,6 +296,10 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.#replay.keepAll = true
   }
 
+  #ask(failed: Route | undefined): boolean | 'refused' {
+    return this.#edge.ask(this.runtime!, failed, this.request.caller?.address)
+  }
+
   /** How long it may wait yet. */
   #patienceMs(asks: boolean): number {
     const { holdMs } = this.#edge.hold.limits
@@ -298,8 +309,8 @@ export class EdgeExchange implements RequestSink, Waiter {
   wake(): boolean {
     const route = this.#choice.next()
     if (route === undefined) {
-      const asks = this.#edge.ask(this.runtime!, undefined)
-      if (this.#patienceMs(asks) <= 0 || !this.#edge.knows(this.runtime!)) this.#giveUp()
+      const asks = this.#ask(undefined)
+      if (asks === 'refused' || this.#patienceMs(asks) <= 0 || !this.#edge.knows(this.runtime!)) this.#giveUp()
       return false
     }
     this.#waitedMs += this.#place!.waitedMs

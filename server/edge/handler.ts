@@ -1,5 +1,6 @@
 /** The way of a request at the edge: who calls, which runtime, may it, and on. */
 import { SallyportError } from '../../protocol/errors.ts'
+import { networkOf } from '../../protocol/address.ts'
 import type { ExchangeRecord, Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Cidrs, resolveCaller } from '../../protocol/forwarded.ts'
 import { tellDefect } from '../../protocol/guard.ts'
@@ -137,8 +138,9 @@ export class Edge implements EdgeContext {
     return this.hold.knows(runtime) || this.#options.registry.knows(runtime, this.hold.limits.forgetMs)
   }
 
-  ask(runtime: string, failed: Route | undefined): boolean {
-    return this.#options.registry.ask(runtime, failed !== undefined && failed.hops > 0)
+  ask(runtime: string, failed: Route | undefined, address: string | undefined): boolean | 'refused' {
+    const network = address === undefined ? undefined : networkOf(address)
+    return this.#options.registry.ask(runtime, failed !== undefined && failed.hops > 0, network)
   }
 
   defect(error: unknown): void {

@@ -1,0 +1,88 @@
+/** D9: names that strangers make up cost the directory, and the memory of a replica, a bounded amount. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import type { Server } from '../../server/server.ts'
+import { always, call, DOMAIN, dial } from '../server/fixture.ts'
+import { needs } from '../support/needs.ts'
+import { Replicas, until } from './fixture.ts'
+
+describe.runIf(needs('redis'))('D9: made-up names', () => {
+  let replicas: Replicas
+  let near: Server
+  let far: Server
+  beforeAll(async () => {
+    replicas = await Replicas.start()
+  })
+  afterAll(() => replicas.stop())
+  afterEach(async () => {
+    replicas.redis.resume()
+    await replicas.closeServers()
+    await replicas.redis.command('FLUSHALL')
+    await replicas.redis.age()
+  })
+
+  async function start(): Promise<void> {
+    near = await replicas.add({ trustedProxies: ['127.0.0.1'] })
+    far = await replicas.add()
+  }
+
+  let made = 0
+  /** Requests for so many names, one for each; resolves to how often each status came. */
+  async function invent(count: number, address: string): Promise<Record<number, number>> {
+    const statuses: Record<number, number> = {}
+    const ask = async () => {
+      const host = `made-up-${made++}.${DOMAIN}`
+      const { status } = await call(near, host, '/', { headers: { host, 'x-forwarded-for': address } })
+      statuses[status] = (statuses[status] ?? 0) + 1
+    }
+    for (let i = 0; i < count; i += 50) await Promise.all(Array.from({ length: Math.min(50, count - i) }, ask))
+    return statuses
+  }
+
+  test('who asks for too many is refused, and costs the directory nothing; others find what is there', async () => {
+    await start()
+    await dial(far, { runtime: 'real', handler: always('real') })
+    const statuses = await invent(1500, '192.0.2.1')
+    expect(Object.keys(statuses)).toEqual(['429', '503'])
+    // What may be asked at once, and what comes to it a second.
+    expect(statuses[503]).toBeLessThan(800)
+    const { operations } = near.stats().directory
+    expect(operations).toBeLessThan(1000)
+    const host = `real.${DOMAIN}`
+    const found = await call(near, host, '/', { headers: { host, 'x-forwarded-for': '192.0.2.2' } })
+    expect([found.status, found.text]).toEqual([200, 'real'])
+    // Known by now: who asked in vain may call it, too.
+    expect((await call(near, host, '/', { headers: { host, 'x-forwarded-for': '192.0.2.1' } })).text).toBe('real')
+  })
+
+  test('addresses of one IPv6 network are one', async () => {
+    await start()
+    for (let i = 0; i < 8; i++) await invent(50, `2001:db8::${i}`)
+    expect(await invent(50, '2001:db8::ffff')).toMatchObject({ 429: expect.any(Number) })
+    expect(await invent(50, '2001:db8:0:1::1')).toEqual({ 503: 50 })
+  })
+
+  test('names that are served are never too many', async () => {
+    await start()
+    const runtimes = Array.from({ length: 300 }, (_, i) => `served-${i}`)
+    for (const runtime of runtimes) await dial(far, { runtime, handler: always(runtime) })
+    const answers = await Promise.all(
+      runtimes.map(runtime =>
+        call(near, '', '/', { headers: { host: `${runtime}.${DOMAIN}`, 'x-forwarded-for': '192.0.2.1' } }),
+      ),
+    )
+    expect(answers.every(({ status }) => status === 200)).toBe(true)
+  })
+
+  test('while Redis is away nothing of them stays, and what sessions tell has room', async () => {
+    await start()
+    replicas.redis.pause()
+    await until(() => near.stats().directory.state !== 'connected')
+    const { known } = near.stats().directory
+    await invent(50, '192.0.2.1')
+    expect(near.stats().directory.known).toBe(known)
+    replicas.redis.resume()
+    await until(() => [near, far].every(server => server.stats().directory.state === 'connected'))
+    await dial(far, { runtime: 'real', handler: always('real') })
+    await until(async () => (await call(near, `real.${DOMAIN}`)).text === 'real')
+  }, 60_000)
+})
