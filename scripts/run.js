@@ -18,6 +18,7 @@ const TASKS = {
   bench: args => ['load-tests/bench.ts', ...args],
   fuzz: args => ['test/fuzz/run.ts', ...args],
   walk: args => ['test/walk/run.ts', ...args],
+  mutants: args => ['test/security/mutations/refusals.ts', ...args],
   chaos: args => ['test/chaos/run.ts', ...args],
   docs: args => ['scripts/docs.ts', ...args],
   lint: args => [BIOME, 'lint', '--error-on-warnings', ...args],

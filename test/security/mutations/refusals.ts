@@ -1,0 +1,201 @@
+/**
+ * Takes out every refusal in the sources, one at a time, and shows which no test misses:
+ *
+ *     npm run mutants                      all of them; takes hours
+ *     npm run mutants -- --reach           only which refusals no test reaches: one run of the tests
+ *     npm run mutants -- protocol/yamux    those in files whose path holds that text
+ *     npm run mutants -- --part 2/6        every sixth, from the second on
+ *
+ * A refusal is a `throw` of something made there, or a call of `violated`, `refuse`, `fail` and the like as a statement of
+ * its own. It works in a copy of the checkout, in which each asks first whether it is the one that is taken out. One run
+ * of the tests tells which test files reach which refusals, so that for each only these run, quickest first. Exits 1 if
+ * one is missed.
+ */
+import { execFile } from 'node:child_process'
+import { appendFileSync, globSync, readFileSync, writeFileSync } from 'node:fs'
+import { cp, mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+import { parseAst } from 'rolldown/parseAst'
+
+const ROOT = resolve(import.meta.dirname, '../../..')
+const SOURCES = ['protocol', 'server', 'client', 'router']
+/** Processes of a test tell what they reach as the test does; suites that load or break things would take too long. */
+const TESTS = ['certs', 'client', 'protocol', 'router', 'security', 'server'].map(folder => `test/${folder}/`)
+const NOT_COPIED = new Set(['node_modules', '.git', 'dist', 'coverage'])
+const CALLED = /^#?(?:violated|refuse|refused|fail|failed|reject|protocolError|malformed|fault)$/
+const DEADLINE_MS = 300_000
+
+/** In every process of a test: tells once which refusals are reached, and takes out the one that is asked for. */
+const RUNTIME = `
+import { appendFileSync } from 'node:fs'
+const told = new Set()
+const { REFUSALS_OUT, REFUSALS_TO } = process.env
+globalThis.refuses = id => {
+  const key = id + ' ' + process.env.REFUSALS_BY
+  if (REFUSALS_TO && !told.has(key)) {
+    told.add(key)
+    appendFileSync(REFUSALS_TO, key + '\\n')
+  }
+  return String(id) !== REFUSALS_OUT
+}
+`
+
+interface Refusal {
+  readonly id: number
+  readonly file: string
+  readonly line: number
+  readonly text: string
+}
+
+interface Node {
+  readonly type: string
+  readonly start: number
+  readonly end: number
+  readonly [key: string]: unknown
+}
+
+const { values, positionals } = parseArgs({
+  options: { part: { type: 'string' }, reach: { type: 'boolean', default: false } },
+  allowPositionals: true,
+})
+const copy = await mkdtemp(join(tmpdir(), 'sallyport-refusals-'))
+const reachedFile = join(copy, 'reached.txt')
+try {
+  await cp(ROOT, copy, { recursive: true, filter: path => !NOT_COPIED.has(path.slice(ROOT.length + 1)) })
+  await symlink(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
+  const refusals = prepare()
+  const { reached, seconds } = await reach()
+  const [part = 1, parts = 1] = values.part?.split('/').map(Number) ?? []
+  const chosen = refusals.filter(({ file }, n) => {
+    return n % parts === part - 1 && (positionals.length === 0 || positionals.some(text => file.includes(text)))
+  })
+  let missed = 0
+  for (const refusal of chosen) {
+    const files = [...(reached.get(refusal.id) ?? [])].sort((a, b) => (seconds.get(a) ?? 0) - (seconds.get(b) ?? 0))
+    const verdict = files.length === 0 ? 'reached by nobody' : values.reach ? '' : await tryWithout(refusal, files)
+    if (verdict === '') continue
+    missed++
+    console.log(`${refusal.file}:${refusal.line} ${verdict}: ${refusal.text}`)
+  }
+  console.log(`${chosen.length - missed} of ${chosen.length} ${values.reach ? 'reached' : 'caught'}`)
+  process.exitCode = missed > 0 ? 1 : 0
+} finally {
+  await rm(copy, { recursive: true })
+}
+
+/** Makes every refusal of the copy ask first. */
+function prepare(): Refusal[] {
+  const refusals: Refusal[] = []
+  for (const file of globSync(
+    SOURCES.map(folder => `${folder}/**/*.ts`),
+    { cwd: copy },
+  ).sort()) {
+    const path = join(copy, file)
+    let text = readFileSync(path, 'utf8')
+    const found: Node[] = []
+    collect(parseAst(text, { lang: 'ts' }, file) as unknown as Node, found)
+    const first = refusals.length
+    found.forEach((node, n) => {
+      const line = text.slice(0, node.start).split('\n').length
+      const [words = ''] = text.slice(node.start, node.end).split('\n')
+      refusals.push({ id: first + n, file, line, text: words })
+    })
+    const inserted = found.flatMap((node, n) => [
+      { at: node.start, what: `{if (globalThis.refuses?.(${first + n}) ?? true) ` },
+      { at: node.end, what: '}' },
+    ])
+    // From the end on, so that places hold.
+    for (const { at, what } of inserted.sort((a, b) => b.at - a.at)) text = text.slice(0, at) + what + text.slice(at)
+    writeFileSync(path, text)
+  }
+  writeFileSync(join(copy, 'refuses.mjs'), RUNTIME)
+  const setup = join(copy, 'test/support/strict-subset.ts')
+  appendFileSync(setup, '\nprocess.env.REFUSALS_BY = expect.getState().testPath\n')
+  return refusals
+}
+
+function collect(node: Node, found: Node[]): void {
+  if (isRefusal(node)) found.push(node)
+  for (const value of Object.values(node)) {
+    for (const child of Array.isArray(value) ? value : [value]) {
+      if (typeof child === 'object' && child !== null && typeof (child as Node).type === 'string') {
+        collect(child as Node, found)
+      }
+    }
+  }
+}
+
+function isRefusal(node: Node): boolean {
+  const argument = (node.argument ?? node.expression) as Node | null
+  if (node.type === 'ThrowStatement') return argument?.type === 'NewExpression' || argument?.type === 'CallExpression'
+  if (node.type !== 'ReturnStatement' && node.type !== 'ExpressionStatement') return false
+  if (argument?.type !== 'CallExpression') return false
+  const callee = argument.callee as Node
+  const name = (callee.type === 'MemberExpression' ? callee.property : callee) as Node
+  return CALLED.test(`${name.type === 'PrivateIdentifier' ? '#' : ''}${name.name}`)
+}
+
+/** Which test files reach which refusals, and how long each file takes. */
+async function reach(): Promise<{ reached: Map<number, Set<string>>; seconds: Map<string, number> }> {
+  const report = await runTests(TESTS, { REFUSALS_TO: reachedFile }, [], 3_600_000)
+  const reached = new Map<number, Set<string>>()
+  for (const line of (await readFile(reachedFile, 'utf8')).trim().split('\n')) {
+    const [, id, file] = /^(\d+) (.*)$/.exec(line)!
+    const files = reached.get(Number(id)) ?? new Set()
+    reached.set(Number(id), files.add(file!))
+  }
+  const seconds = new Map((report ?? []).map(({ name, startTime, endTime }) => [name, endTime - startTime]))
+  return { reached, seconds }
+}
+
+/** Empty if a test misses the refusal. */
+async function tryWithout({ id }: Refusal, files: readonly string[]): Promise<string> {
+  for (const file of files) {
+    const report = await runTests([file], { REFUSALS_OUT: String(id) }, ['--bail', '1'], DEADLINE_MS)
+    if (report === undefined || report.some(({ status }) => status !== 'passed')) return ''
+  }
+  return `missed by nobody (${files.length} files reach it)`
+}
+
+interface FileReport {
+  readonly name: string
+  readonly status: string
+  readonly startTime: number
+  readonly endTime: number
+}
+
+/** Undefined where the tests do not end. */
+async function runTests(
+  filters: readonly string[],
+  env: Record<string, string>,
+  more: readonly string[],
+  deadlineMs: number,
+): Promise<FileReport[] | undefined> {
+  const output = join(copy, 'report.json')
+  await rm(output, { force: true })
+  const vitest = join(copy, 'node_modules/vitest/vitest.mjs')
+  const args = [
+    vitest,
+    'run',
+    ...filters,
+    '--testTimeout',
+    '10000',
+    '--reporter',
+    'json',
+    '--outputFile',
+    output,
+    ...more,
+  ]
+  const options = {
+    cwd: copy,
+    timeout: deadlineMs,
+    killSignal: 'SIGKILL' as const,
+    maxBuffer: 1 << 30,
+    env: { ...process.env, ...env, NODE_OPTIONS: `--import ${join(copy, 'refuses.mjs')}` },
+  }
+  await new Promise(resolve => execFile(process.execPath, args, options, resolve))
+  const text = await readFile(output, 'utf8').catch(() => undefined)
+  return text === undefined ? undefined : (JSON.parse(text) as { testResults: FileReport[] }).testResults
+}
