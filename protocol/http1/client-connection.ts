@@ -8,6 +8,7 @@ import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../exchange.ts'
+import { guardWith } from '../guard.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { SeenBytes } from '../seen-bytes.ts'
@@ -87,9 +88,10 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     this.#heads = options.heads ?? new SeenBytes()
     this.#body = new BodyReader(this, this.#limits, 'upstream-broken')
     this.#watch = new Watch(now => this.#check(now))
-    socket.on('end', this.#onEnd)
-    socket.on('error', this.#onError)
-    socket.on('close', this.#onClose)
+    const guard = guardWith(error => this.#broken(toSallyportError(error)))
+    socket.on('end', guard(this.#onEnd))
+    socket.on('error', guard(this.#onError))
+    socket.on('close', guard(this.#onClose))
     const reader = options.reader ?? new SocketReader()
     reader.read(socket, this.#onRead)
   }

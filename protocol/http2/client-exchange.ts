@@ -17,9 +17,41 @@ export interface ExchangeOwner {
   readonly limits: HttpLimits
   /** Takes no more exchanges: one got no answer. */
   close(): void
+  /** The exchange's stream is gone. */
+  ended(exchange: Http2ClientExchange): void
+}
+
+const EXCHANGE = Symbol('exchange')
+
+interface OwnedStream extends ClientHttp2Stream {
+  [EXCHANGE]?: Http2ClientExchange
+}
+
+type Raw = string[]
+
+/** One listener for all streams, which finds the exchange by its stream: what it throws ends that exchange. */
+function guarded<A = void, B = void, C = void>(step: (exchange: Http2ClientExchange, a: A, b: B, c: C) => void) {
+  return function (this: OwnedStream, a: A, b: B, c: C): void {
+    const exchange = this[EXCHANGE]!
+    try {
+      step(exchange, a, b, c)
+    } catch (error) {
+      exchange.threw(error)
+    }
+  }
 }
 
 export class Http2ClientExchange implements RequestSink {
+  static readonly #onHeaders = guarded<object, number, Raw>((exchange, _, _flags, raw) => exchange.#informed(raw))
+  static readonly #onResponse = guarded<object, number, Raw>((exchange, _, flags, raw) =>
+    exchange.#answered(flags, raw),
+  )
+  static readonly #onTrailers = guarded<object, number, Raw>((exchange, _, _flags, raw) => exchange.#trailed(raw))
+  static readonly #onWantTrailers = guarded(exchange => exchange.#sendTrailers())
+  static readonly #onEnd = guarded(exchange => exchange.#ended())
+  static readonly #onAborted = guarded(exchange => exchange.#reset())
+  static readonly #onError = guarded<Error>((exchange, error) => exchange.#failed(error))
+  static readonly #onClose = guarded(exchange => exchange.#closed())
   readonly #stream: ClientHttp2Stream
   readonly #request: OutgoingRequest
   readonly #response: ResponseSink
@@ -63,14 +95,16 @@ export class Http2ClientExchange implements RequestSink {
     this.#requestLeft = request.bodyBytes
     this.#requestDone = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = request.bodyBytes !== 0 && hasHeader(request.headers, 'expect')
-    stream.on('headers', this.#onInformational)
-    stream.on('response', this.#onResponse)
-    stream.on('trailers', this.#onTrailers)
-    stream.on('wantTrailers', this.#onWantTrailers)
-    stream.on('end', this.#onEnd)
-    stream.on('aborted', this.#onAborted)
-    stream.on('error', this.#onError)
-    stream.on('close', this.#onClose)
+    const owned: OwnedStream = stream
+    owned[EXCHANGE] = this
+    stream.on('headers', Http2ClientExchange.#onHeaders)
+    stream.on('response', Http2ClientExchange.#onResponse)
+    stream.on('trailers', Http2ClientExchange.#onTrailers)
+    stream.on('wantTrailers', Http2ClientExchange.#onWantTrailers)
+    stream.on('end', Http2ClientExchange.#onEnd)
+    stream.on('aborted', Http2ClientExchange.#onAborted)
+    stream.on('error', Http2ClientExchange.#onError)
+    stream.on('close', Http2ClientExchange.#onClose)
   }
 
   get awaitsContinue(): boolean {
@@ -112,7 +146,7 @@ export class Http2ClientExchange implements RequestSink {
     if (!this.#stream.destroyed) this.#writer.end()
   }
 
-  readonly #onWantTrailers = (): void => {
+  #sendTrailers(): void {
     try {
       this.#stream.sendTrailers(asObject(outgoingBlock([], this.#requestTrailers)))
     } catch {
@@ -128,7 +162,7 @@ export class Http2ClientExchange implements RequestSink {
 
   // Response
 
-  readonly #onInformational = (_headers: unknown, _flags: number, raw: string[]): void => {
+  #informed(raw: Raw): void {
     if (this.#headReceived || this.#responseDone) return
     try {
       const head = receivedHead(raw)
@@ -144,7 +178,7 @@ export class Http2ClientExchange implements RequestSink {
     }
   }
 
-  readonly #onResponse = (_headers: unknown, flags: number, raw: string[]): void => {
+  #answered(flags: number, raw: Raw): void {
     if (this.#responseDone) return
     try {
       this.#head(raw, (flags & NGHTTP2_FLAG_END_STREAM) !== 0)
@@ -186,6 +220,14 @@ export class Http2ClientExchange implements RequestSink {
   }
 
   readonly #onData = (chunk: Buffer): void => {
+    try {
+      this.#data(chunk)
+    } catch (error) {
+      this.threw(error)
+    }
+  }
+
+  #data(chunk: Buffer): void {
     if (this.#responseDone) return
     if (this.#responseLeft !== BODY_UNKNOWN) {
       this.#responseLeft -= chunk.length
@@ -197,12 +239,12 @@ export class Http2ClientExchange implements RequestSink {
     this.#response.data(chunk)
   }
 
-  readonly #onTrailers = (_headers: unknown, _flags: number, raw: string[]): void => {
+  #trailed(raw: Raw): void {
     this.#trailers = stripTrailers(receivedTrailers(raw))
-    if (this.#stream.readableLength === 0) this.#onEnd()
+    if (this.#stream.readableLength === 0) this.#ended()
   }
 
-  readonly #onEnd = (): void => {
+  #ended(): void {
     if (this.#responseDone) return
     if (!this.#headReceived || !hasEnded(this.#stream)) this.#broken(broken('the answer broke off'))
     else if (this.#responseLeft > 0) this.#broken(broken('body shorter than announced'))
@@ -226,7 +268,7 @@ export class Http2ClientExchange implements RequestSink {
   // Ends and deadlines
 
   /** The upstream has reset the stream, and takes no more of the request. */
-  readonly #onAborted = (): void => {
+  #reset(): void {
     this.#requestDone = true
     this.#writer.drop()
     if (hasEnded(this.#stream)) this.#takeOut()
@@ -247,14 +289,20 @@ export class Http2ClientExchange implements RequestSink {
     if (!this.#headReceived) this.#rest = rest ?? undefined
   }
 
-  readonly #onError = (error: Error): void => {
+  #failed(error: Error): void {
     if (!this.#settled) this.#broken(new SallyportError('upstream-broken', error.message, { cause: error }))
   }
 
-  readonly #onClose = (): void => {
+  #closed(): void {
+    this.#owner.ended(this)
     this.#writer.drop()
-    if (this.#settled) this.#onEnd()
+    if (this.#settled) this.#ended()
     this.#broken(broken(`the upstream reset the stream (${this.#stream.rstCode})`))
+  }
+
+  /** Called where our own code, or that of the downstream end, is at fault. */
+  threw(error: unknown): void {
+    this.#broken(toSallyportError(error))
   }
 
   #broken(error: SallyportError): void {

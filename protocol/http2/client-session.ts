@@ -2,11 +2,11 @@
  * An upstream HTTP/2 session, for gRPC and its like; many exchanges at a time. It takes no more of them from the moment
  * that its upstream goes away, closes its half, falls silent, or leaves a request without an answer for too long.
  */
-import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2'
+import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import type { Duplex } from 'node:stream'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import type { RequestSink, ResponseSink } from '../exchange.ts'
-import { discarding } from '../guard.ts'
+import { discarding, guardWith } from '../guard.ts'
 import { isAuthority, isPath, isToken } from '../headers.ts'
 import type { SendOptions } from '../http1/client-connection.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
@@ -55,9 +55,9 @@ export class Http2ClientSession implements ExchangeOwner {
     this.limits = { ...DEFAULT_LIMITS, ...options.limits }
     this.#watch = new Watch(now => this.#check(now))
     // Before Node's own listeners, which throw away what waits in the streams.
-    socket.on('end', this.#onLost)
-    socket.on('error', this.#onLost)
-    socket.on('close', this.#onLost)
+    const guard = guardWith(this.#onLost)
+    const onLost = guard(this.#onLost)
+    for (const event of ['end', 'error', 'close']) socket.on(event, onLost)
     const session = connect('http://upstream.invalid', {
       createConnection: () => socket,
       settings: {
@@ -71,14 +71,14 @@ export class Http2ClientSession implements ExchangeOwner {
     })
     this.#session = session
     session.on('error', ignore)
-    session.on('goaway', this.#onGoaway)
-    session.on('close', this.#onLost)
-    socket.on('close', this.#onClose)
-    if (session.connecting) session.once('connect', () => this.#widen())
+    session.on('goaway', guard(this.#onGoaway))
+    session.on('close', onLost)
+    socket.on('close', guard(this.#onClose))
+    if (session.connecting) session.once('connect', guard(this.#widen))
     else this.#widen()
   }
 
-  #widen(): void {
+  readonly #widen = (): void => {
     if (!this.#session.destroyed) this.#session.setLocalWindowSize(this.limits.http2SessionWindowBytes)
   }
 
@@ -104,7 +104,7 @@ export class Http2ClientSession implements ExchangeOwner {
         waitForTrailers: hasBody && !request.upgrade,
       } as object)
       const exchange = new Http2ClientExchange(stream, request, response, this, headTimeoutMs)
-      this.#track(stream, exchange, headTimeoutMs)
+      this.#track(exchange, headTimeoutMs)
       return exchange
     } catch (error) {
       const ours = toSallyportError(error)
@@ -113,17 +113,17 @@ export class Http2ClientSession implements ExchangeOwner {
     }
   }
 
-  #track(stream: ClientHttp2Stream, exchange: Http2ClientExchange, headTimeoutMs: number): void {
+  #track(exchange: Http2ClientExchange, headTimeoutMs: number): void {
     const { expectMs, http2PingMs } = this.limits
     if (this.#exchanges.size === 0) this.#pingAt = performance.now()
     this.#exchanges.add(exchange)
-    stream.once('close', () => this.#ended(exchange))
     this.#watch.within(headTimeoutMs || HEAD_TIMEOUT_MS)
     if (http2PingMs > 0) this.#watch.within(http2PingMs)
     if (exchange.awaitsContinue) this.#watch.within(expectMs)
   }
 
-  #ended(exchange: Http2ClientExchange): void {
+  /** @internal */
+  ended(exchange: Http2ClientExchange): void {
     this.#exchanges.delete(exchange)
     if (this.#exchanges.size > 0 || this.#over) return
     if (this.#closing || this.#session.destroyed) this.#end(NGHTTP2_NO_ERROR)
@@ -165,7 +165,13 @@ export class Http2ClientSession implements ExchangeOwner {
 
   #settle(error: SallyportError): void {
     this.#closing = true
-    for (const exchange of [...this.#exchanges]) exchange.settle(error)
+    for (const exchange of [...this.#exchanges]) {
+      try {
+        exchange.settle(error)
+      } catch (cause) {
+        exchange.threw(cause)
+      }
+    }
   }
 
   readonly #onClose = (): void => {
@@ -180,7 +186,7 @@ export class Http2ClientSession implements ExchangeOwner {
     }
     if (this.#exchanges.size === 0) return Number.POSITIVE_INFINITY
     let next = this.#checkPing(now)
-    for (const exchange of this.#exchanges) next = Math.min(next, exchange.check(now))
+    for (const exchange of this.#exchanges) next = Math.min(next, checked(exchange, now))
     return this.#over ? LINGER_MS : next
   }
 
@@ -209,6 +215,15 @@ export class Http2ClientSession implements ExchangeOwner {
 
   readonly #onPong = (): void => {
     this.#pinging = false
+  }
+}
+
+function checked(exchange: Http2ClientExchange, now: number): number {
+  try {
+    return exchange.check(now)
+  } catch (error) {
+    exchange.threw(error)
+    return Number.POSITIVE_INFINITY
   }
 }
 

@@ -7,7 +7,8 @@ import {
   createSecureContext,
   type SecureContext,
 } from 'node:tls'
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError, toSallyportError } from '../../protocol/errors.ts'
+import { guardWith } from '../../protocol/guard.ts'
 import type { Target, TlsIdentity } from '../target.ts'
 import { type DialPhase, dialError } from './errors.ts'
 
@@ -20,23 +21,39 @@ const KEEP_ALIVE_MS = 30_000
 export function dial(target: Target, connectMs: number, contexts: SecureContexts, done: Dialled): () => void {
   let phase: DialPhase = 'connect'
   const socket = target.protocol === 'https' ? openTls(target, contexts) : openTcp(target)
-  const timer = setTimeout(() => {
+  const guard = guardWith(error => {
+    socket.destroy()
+    finish(toSallyportError(error))
+  })
+  const onLate = guard(() => {
     const message = `no connection to ${target.host}:${target.port} within ${connectMs} ms`
     finish(new SallyportError('upstream-timeout', message))
-  }, connectMs)
+  })
+  const timer = setTimeout(onLate, connectMs)
+  let over = false
   const finish = (error: SallyportError | undefined): void => {
+    if (over) return
+    over = true
     clearTimeout(timer)
     release(socket)
     if (error !== undefined) socket.destroy()
     done(error, error === undefined ? socket : undefined)
   }
-  socket.on('error', error => finish(dialError(error, phase, target)))
-  socket.once('connect', () => {
-    phase = 'tls'
-    if (target.protocol !== 'https') finish(undefined)
-  })
-  socket.once('secureConnect', () => finish(undefined))
+  const onError = guard((error: Error) => finish(dialError(error, phase, target)))
+  socket.on('error', onError)
+  socket.once(
+    'connect',
+    guard(() => {
+      phase = 'tls'
+      if (target.protocol !== 'https') finish(undefined)
+    }),
+  )
+  socket.once(
+    'secureConnect',
+    guard(() => finish(undefined)),
+  )
   return () => {
+    over = true
     clearTimeout(timer)
     release(socket)
     socket.destroy()

@@ -2,8 +2,9 @@
  * One exchange with an upstream: takes a connection or waits for one, sends, and sends again where that is safe (R7).
  * The deadline of the head is the connection's.
  */
-import type { SallyportError } from '../../protocol/errors.ts'
+import { type SallyportError, toSallyportError } from '../../protocol/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import { type Failing, stepOf } from '../../protocol/guard.ts'
 import { isSafe } from '../../protocol/methods.ts'
 import type { Connection, Pool } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
@@ -12,7 +13,9 @@ import type { ForwardOptions, UpstreamRequest } from './types.ts'
 const KEEP_BYTES = 64 * 1024
 const FIRST_PAUSE_MS = 100
 
-export class UpstreamExchange implements RequestSink {
+const again = stepOf<UpstreamExchange>(exchange => exchange.again())
+
+export class UpstreamExchange implements RequestSink, Failing {
   readonly #pool: Pool
   readonly #request: UpstreamRequest
   readonly #options: ForwardOptions
@@ -164,10 +167,20 @@ export class UpstreamExchange implements RequestSink {
   #retryLater(error: SallyportError): boolean {
     if (this.#retriesLeft === 0 || error.reason === 'overloaded') return false
     this.#retriesLeft--
-    const timer = setTimeout(() => this.#connect(), this.#pauseMs)
+    const timer = setTimeout(again, this.#pauseMs, this)
     this.#pauseMs *= 2
     this.#giveUp = () => clearTimeout(timer)
     return true
+  }
+
+  /** @internal */
+  again(): void {
+    this.#connect()
+  }
+
+  /** @internal */
+  threw(error: unknown): void {
+    this.#fail(toSallyportError(error))
   }
 
   #fail(error: SallyportError): void {

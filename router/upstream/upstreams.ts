@@ -2,7 +2,9 @@
 import { performance } from 'node:perf_hooks'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { type Guard, logGuard, safeLogger } from '../../protocol/guard.ts'
 import { SocketReader } from '../../protocol/http1/socket-reader.ts'
+import type { Logger } from '../../protocol/log.ts'
 import type { Target } from '../target.ts'
 import { SecureContexts } from './dial.ts'
 import { UpstreamExchange } from './exchange.ts'
@@ -19,6 +21,7 @@ export interface UpstreamsOptions {
   maxConnections?: number | undefined
   /** How long an idle connection is used again; default 4,000, and never longer than its `Keep-Alive: timeout` less 1 s. */
   idleMs?: number | undefined
+  logger?: Logger | undefined
 }
 
 export interface UpstreamsStats {
@@ -48,12 +51,14 @@ class PooledUpstreams implements Upstreams {
   readonly #reader = new SocketReader()
   readonly #budget: ConnectionBudget
   readonly #idleMs: number
+  readonly #guard: Guard
   #sweeper: NodeJS.Timeout | undefined
   #closed = false
 
   constructor(options: UpstreamsOptions) {
     this.#budget = new ConnectionBudget(options.maxConnectionsPerTarget ?? 2_048, options.maxConnections ?? 8_192)
     this.#idleMs = options.idleMs ?? 4_000
+    this.#guard = logGuard(safeLogger(options.logger), 'sweeping connections to upstreams failed')
   }
 
   forward(target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink): RequestSink {
@@ -71,7 +76,7 @@ class PooledUpstreams implements Upstreams {
     if (this.#pools.size >= MAX_TARGETS) return refusing(`${MAX_TARGETS} targets are in use`)
     const pool = this.#makePool(target)
     this.#pools.set(target.key, pool)
-    this.#sweeper ??= setInterval(this.#sweep, SWEEP_MS).unref()
+    this.#sweeper ??= setInterval(this.#guard(this.#sweep), SWEEP_MS).unref()
     return pool
   }
 

@@ -302,3 +302,31 @@ describe('pings to an upstream with open streams', () => {
     await eventually(() => session.streams === 0)
   })
 })
+
+describe('P1 a response sink that throws', () => {
+  test.each(['informational', 'head', 'data', 'end', 'abort'] as const)(
+    'in %s: its exchange alone ends',
+    async step => {
+      const { session } = await start((stream, headers) => {
+        stream.additionalHeaders({ ':status': 103, link: '</a>' })
+        stream.respond({ ':status': 200 })
+        stream.write('x')
+        if (headers[':path'] === '/bad' && step === 'abort') setImmediate(() => stream.destroy(new Error('broken')))
+        else stream.end('y')
+      })
+      const bad = new Response()
+      let thrown = 0
+      bad[step] = () => {
+        thrown++
+        throw new Error('planned')
+      }
+      const good = new Response()
+      session.send(request({ path: '/bad', bodyBytes: 0 }), bad)
+      session.send(request({ path: '/good', bodyBytes: 0 }), good)
+      await good.over()
+      expect(good).toMatchObject({ body: 'xy', error: undefined })
+      await eventually(() => session.streams === 0)
+      expect([thrown, session.available]).toEqual([1, true])
+    },
+  )
+})
