@@ -22,6 +22,8 @@ export interface IncomingOwner {
   violated(reason: string): void
 }
 
+/** Flags that show that the peer has a stream of ours. */
+const TAKES = Flag.ack | Flag.fin
 /** The largest sum of credit that a peer can have meant. */
 const MAX_CREDIT_BYTES = 0xffff_ffff
 
@@ -73,7 +75,8 @@ export class Incoming implements FrameSink {
     if (stream === undefined) this.#withoutStream(type, id, length)
     else if (flags & Flag.rst) this.#owner.resetReceived(stream)
     else {
-      if (!stream.acknowledged) this.#owner.acknowledged(stream)
+      // Credit alone says nothing: a peer that gives it and never takes the stream must not hold it up.
+      if (!stream.acknowledged && (type === FrameType.data || (flags & TAKES) !== 0)) this.#owner.acknowledged(stream)
       if (type === FrameType.data) this.#dataFrame(stream, flags, length)
       else this.#windowUpdate(stream, flags, length)
     }

@@ -15,6 +15,8 @@ export interface SessionLimits {
   readonly backlog: number
   /** Ceiling on bytes held for receivers, over all streams. Default 32 MiB. */
   readonly sessionBufferBytes: number
+  /** The longest control message, in either direction. Default 16 KiB. */
+  readonly controlBytes: number
   /** Default 10 s; at most two thirds of the time-out. */
   readonly pingIntervalMs: number
   /** Nothing at all arrived for so long, and a ping waits for its answer: the session is dead. Default 15 s. */
@@ -35,6 +37,7 @@ export const DEFAULT_LIMITS: SessionLimits = {
   maxStreams: 1_000,
   backlog: 256,
   sessionBufferBytes: 32 * 1024 * 1024,
+  controlBytes: 16 * 1024,
   pingIntervalMs: 10_000,
   pingTimeoutMs: 15_000,
   writeDeadlineMs: 10_000,

@@ -56,7 +56,6 @@ export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: nu
 const LAST_ID = 0x7fff_ffff
 /** So many ids before the last the session asks for its replacement. */
 const IDS_LOW = 1 << 20
-const MAX_CONTROL_BYTES = 16 * 1024
 
 /**
  * Many streams over one {@link Transport}. Neither the peer's bytes nor a closed transport make it throw: whatever is
@@ -246,6 +245,13 @@ export class Session {
   }
 
   /** @internal */
+  acknowledge(stream: Stream): void {
+    if (stream.closed || this.#state !== 'open') return
+    stream.ackDue = true
+    this.#acknowledgeSoon(stream)
+  }
+
+  /** @internal */
   consumed(stream: Stream, bytes: number): void {
     const taken = this.#held.release(stream, bytes)
     if (taken > 0 && !stream.closed && !stream.finReceived && stream.receive.creditDue) this.#out.credit(stream)
@@ -425,7 +431,8 @@ export class Session {
 
   #sendControl(message: object): void {
     const text = JSON.stringify(message)
-    if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) throw new TypeError('a control message has at most 16 KiB')
+    const { controlBytes } = this.#limits
+    if (Buffer.byteLength(text) > controlBytes) throw new TypeError(`a control message has at most ${controlBytes} bytes`)
     this.#transport.control(text)
   }
 
@@ -433,7 +440,7 @@ export class Session {
     this.#bytesIn += text.length
     if (this.#state !== 'open') return
     this.#pings.heard(this.#clock.now())
-    if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) {
+    if (Buffer.byteLength(text) > this.#limits.controlBytes) {
       this.#fail('bad-request', 'a control message is too large')
       return
     }

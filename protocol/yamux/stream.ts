@@ -114,6 +114,18 @@ export class Stream {
   }
 
   /**
+   * Whoever opened the stream is not told that it is taken, until {@link acknowledge}: somebody else has to take it. To be
+   * called before anything else is.
+   */
+  withholdAcknowledgement(): void {
+    this.ackDue = false
+  }
+
+  acknowledge(): void {
+    this.session.acknowledge(this)
+  }
+
+  /**
    * Sends `chunk` after all that was written before; text is latin1, one character a byte. It belongs to the stream from
    * now on.
    */

@@ -19,17 +19,28 @@ export function parseStanding(text: string, nowMs: number): Standing {
   }
 }
 
-/** Instances that one message tells of: it has at most 16 KiB. */
+/** Instances that one message tells of, and how long it gets at most: with 1,000 replicas of each it is as long as this. */
 const MAX_TOLD = 16
+export const MAX_STANDING_BYTES = 1_200_000
 
 /** The same, written, for another replica; read with {@link parseStanding}. The active instance comes first. */
 export function formatStanding(standing: Standing, nowMs: number): string {
   const { runtime, epoch, active, version, instances, changedMs } = standing
   const list = [runtime, epoch, active, version, Math.max(0, Math.floor(nowMs - changedMs))].map(String)
   const told = [...instances].sort(([, a], [, b]) => b.epoch - a.epoch).slice(0, MAX_TOLD)
-  for (const [name, { epoch, replicas }] of told) list.push(name, [epoch, ...replicas].join(' '))
+  let bytes = 0
+  for (const [name, { epoch, replicas }] of told) {
+    const held = [epoch, ...replicas].join(' ')
+    bytes += name.length + held.length + SEPARATORS_BYTES
+    if (bytes > MAX_STANDING_BYTES - HEAD_BYTES) break
+    list.push(name, held)
+  }
   return JSON.stringify(list)
 }
+
+/** Around two texts of the list, and before the first of an instance. */
+const SEPARATORS_BYTES = 6
+const HEAD_BYTES = 1000
 
 export interface ReplicaLease {
   readonly name: string

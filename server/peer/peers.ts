@@ -16,6 +16,7 @@ import { PeerListener } from './listener.ts'
 import { Rests } from './rests.ts'
 import type { SplicedSession } from './splice.ts'
 import type { PeerTls } from './tls.ts'
+import { MAX_CONTROL_BYTES } from './transport.ts'
 
 export interface PeersOptions {
   /** Name of this replica, the same as in the directory. */
@@ -50,6 +51,7 @@ const LIMITS = {
   resetsPerSecond: 100_000,
   pingIntervalMs: 1000,
   pingTimeoutMs: 4000,
+  controlBytes: MAX_CONTROL_BYTES,
 } as const
 const PROBE_MS = 500
 const MAX_PEERS = 1000

@@ -31,6 +31,8 @@ const MAX_HEAD_BYTES = MAX_PREAMBLE_BYTES + 16
 
 /** Takes a stream that another replica opened. */
 export function splice(stream: Stream, owner: SpliceOwner): void {
+  // Until the client has it, it may refuse the exchange unread; whoever keeps the body for that must not be told too early.
+  stream.withholdAcknowledgement()
   stream.handler = new Splice(stream, owner)
 }
 
@@ -125,6 +127,7 @@ class Splice implements StreamHandler {
       get keeps() {
         return splice.#answered
       },
+      acknowledged: () => from.acknowledge(),
       data: chunk => from.write(chunk),
       end: () => {
         this.#answered = true
@@ -168,6 +171,7 @@ class Splice implements StreamHandler {
   #refuse(code: RefusalCode, bytes = 0): void {
     this.#refused = true
     this.#begun = undefined
+    this.#from.acknowledge()
     this.#from.write(Buffer.from(varintText(ANSWER.refused) + varintText(REFUSALS[code]), 'latin1'))
     this.#from.end()
     if (bytes > 0) this.#from.consumed(bytes)

@@ -9,11 +9,13 @@
  */
 import type { TLSSocket } from 'node:tls'
 import { HEADROOM_BYTES, type Transport, type TransportHandler } from '../../protocol/transport.ts'
+import { MAX_STANDING_BYTES } from '../directory/standing.ts'
 
 const HEAD_BYTES = 4
 const KIND = { bytes: 0, control: 1, close: 2 } as const
 const MAX_BYTES = 128 * 1024
-const MAX_CONTROL_BYTES = 16 * 1024
+/** A standing, with the quotes of its text escaped, and what is around it. */
+export const MAX_CONTROL_BYTES = MAX_STANDING_BYTES + 16 * 1024
 const CLOSE_MS = 2000
 
 export class PeerTransport implements Transport {

@@ -156,6 +156,28 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect((await calling).text).toBe('the other')
   })
 
+  test('with a long body is sent again when the client refuses it', async () => {
+    await start()
+    let refusals = 0
+    const refuse = () => {
+      refusals++
+      return new Refusal('draining')
+    }
+    const first = await dial(far, { handler: refuse, hello: { instance: 'one' } })
+    await dial(far, { hello: { instance: 'one', connection: 1 } })
+    const body = 'b'.repeat(200_000)
+    for (let i = 0; i < 10; i++) {
+      // A client far away: what it refuses, it refuses after more than a moment.
+      first.ws.pause()
+      const calling = call(near, HOST, '/', { method: 'POST', body })
+      await new Promise(resolve => setTimeout(resolve, 60))
+      first.ws.resume()
+      const { status, text } = await calling
+      expect([status, text.length]).toEqual([200, 'POST / '.length + body.length])
+    }
+    expect(refusals).toBeGreaterThan(0)
+  })
+
   test('whose replica dies is sent again if it is safe; the runtime stays reachable', async () => {
     await start()
     const third = await replicas.add()

@@ -3,9 +3,10 @@ import { type ClientHttp2Stream, connect as connectHttp2 } from 'node:http2'
 import { connect } from 'node:net'
 import type { Random } from '../fuzz/random.ts'
 import { type Behaviour, queryOf } from './upstream.ts'
-import { HOST, RUNTIME, type World } from './world.ts'
+import { HOST, HOSTILE_HOST, RUNTIME, type World } from './world.ts'
 
-export type Road = 'direct' | 'hop' | 'router' | 'embedded'
+/** `hostile`: over the hop, to a client that answers and takes nothing of a request. */
+export type Road = 'direct' | 'hop' | 'hostile' | 'router' | 'embedded'
 export type Protocol = 'http1' | 'http2' | 'upgrade' | 'upgrade over http2'
 
 type Manner = 'whole' | 'cancels' | 'resets' | 'half-closes' | 'slow' | 'reads nothing'
@@ -34,15 +35,17 @@ export interface Plan {
 const SIZES = [0, 0, 1, 100, 5000, 60_000, 70_000, 300_000, 1_000_000]
 const CODES = [0, 1, 2, 5, 7, 8, 11, 13]
 
+const ROADS: readonly Road[] = ['direct', 'direct', 'hop', 'hop', 'hostile', 'router', 'embedded']
+
 export function makePlan(random: Random, hasFar: boolean): Plan {
   const road = random.pick<Road>(
-    hasFar ? ['direct', 'direct', 'hop', 'hop', 'router', 'embedded'] : ['direct', 'router', 'embedded'],
+    hasFar ? ROADS : ['direct', 'router', 'embedded'],
   )
-  const upgrades = random.oneIn(5)
+  const upgrades = road !== 'hostile' && random.oneIn(5)
   const two = random.oneIn(2)
   const protocol = upgrades ? (two ? 'upgrade over http2' : 'upgrade') : two ? 'http2' : 'http1'
   const manner = random.pick(MANNERS)
-  const bodyBytes = random.pick(SIZES)
+  const bodyBytes = road === 'hostile' ? 300_000 : random.pick(SIZES)
   return {
     road,
     address: `127.0.1.${random.between(1, 4)}`,
@@ -61,7 +64,7 @@ export function makePlan(random: Random, hasFar: boolean): Plan {
     },
     code: random.pick(CODES),
     windowBytes: random.pick([0, 1000, 65_535, 1_000_000]),
-    pipelined: random.oneIn(4) && bodyBytes === 0 ? random.between(2, 4) : 1,
+    pipelined: random.oneIn(4) ? random.between(2, 4) : 1,
   }
 }
 
@@ -82,7 +85,7 @@ export function play(world: World, plan: Plan): Playing {
   const { port } =
     plan.road === 'direct'
       ? world.near.publicAddress!
-      : plan.road === 'hop'
+      : plan.road === 'hop' || plan.road === 'hostile'
         ? world.far!.publicAddress!
         : world.service.address
   return plan.protocol.includes('http2') ? playHttp2(port, plan) : playHttp1(port, plan)
@@ -90,6 +93,10 @@ export function play(world: World, plan: Plan): Playing {
 
 function later(ms: number): Promise<void> {
   return new Promise(resolve => setTimeout(resolve, ms))
+}
+
+function hostOf({ road }: Plan): string {
+  return road === 'hostile' ? HOSTILE_HOST : HOST
 }
 
 function pathOf({ behind, behaviour }: Plan): string {
@@ -109,7 +116,7 @@ function playHttp1(port: number, plan: Plan): Playing {
     const fields = upgrade
       ? 'connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n'
       : `${last ? 'connection: close\r\n' : ''}content-length: ${last && endless ? body + 100_000 : body}\r\n`
-    socket.write(`${body > 0 || endless ? 'POST' : 'GET'} ${pathOf(plan)} HTTP/1.1\r\nhost: ${HOST}\r\n${fields}\r\n`)
+    socket.write(`${body > 0 || endless ? 'POST' : 'GET'} ${pathOf(plan)} HTTP/1.1\r\nhost: ${hostOf(plan)}\r\n${fields}\r\n`)
     if (body > 0) socket.write(Buffer.alloc(body, 'b'))
     if (upgrade) {
       if (bodyBytes > 0) socket.write(Buffer.alloc(bodyBytes, 'w'))
@@ -144,7 +151,7 @@ function playHttp2(port: number, plan: Plan): Playing {
       ? { ':method': 'CONNECT', ':protocol': 'websocket', 'sec-websocket-version': '13' }
       : { ':method': bodyBytes > 0 || endless ? 'POST' : 'GET' }
     const stream = session.request(
-      { ':path': pathOf(plan), ':authority': HOST, ':scheme': 'http', ...head },
+      { ':path': pathOf(plan), ':authority': hostOf(plan), ':scheme': 'http', ...head },
       { endStream: bodyBytes === 0 && !endless && !upgrade },
     )
     stream.on('error', () => {})

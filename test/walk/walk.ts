@@ -11,7 +11,7 @@ import type { World } from './world.ts'
 export interface Walk {
   readonly seed: string
   readonly plans: readonly { readonly atMs: number; readonly plan: Plan }[]
-  readonly event: 'none' | 'sessions lost' | 'drained' | 'client replaced' | 'a flood of pings'
+  readonly event: 'none' | 'sessions lost' | 'drained' | 'client replaced' | 'hostile client lost' | 'a flood of pings'
   readonly eventMs: number
   /** When everybody who is still there goes. */
   readonly endMs: number
@@ -31,6 +31,7 @@ export function makeWalk(seed: string, hasFar: boolean): Walk {
     'sessions lost',
     'drained',
     'client replaced',
+    'hostile client lost',
   ]
   // It takes megabytes, and a second.
   const event = random.oneIn(30) ? 'a flood of pings' : random.pick(events)
@@ -54,6 +55,7 @@ export async function walk(
   const happens = delay(eventMs).then(() => {
     if (event === 'sessions lost') world.loseSessions()
     else if (event === 'drained') world.drain()
+    else if (event === 'hostile client lost') world.loseHostile()
     else if (event === 'client replaced') return world.replaceClient()
     else if (event === 'a flood of pings') return flood(world)
     return undefined
@@ -70,7 +72,7 @@ export async function walk(
   const uncounted = isUndisturbed ? await uncountedBytes(world, begun) : 0
   for (const playing of begun) playing.end()
   // Of a session that was lost the client lets run on, for a while, what must not run twice.
-  if (event === 'sessions lost' || event === 'client replaced') world.upstream.release()
+  if (event !== 'none') world.upstream.release()
   await world.ready()
   const left = await rest(world, restMs)
   if (isUndisturbed && cut > 0) left['answers of others that were cut'] = cut

@@ -1,12 +1,13 @@
 /** Everything that a walk goes through, in this process and over loopback: server, a second replica, router service, client. */
 import { randomUUID } from 'node:crypto'
 import { connect, type Tunnel } from '../../client/index.ts'
+import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Logger, noLogger } from '../../protocol/log.ts'
 import { createRouter, type Router, type RouterService, type RouteTable, serveRouter } from '../../router/index.ts'
 import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
 import { LEASE_MS, peerOptions } from '../replicas/fixture.ts'
-import { CONTROL_NAME, DOMAIN, makeWorld, startServer, token } from '../server/fixture.ts'
+import { answer, DOMAIN, dial, makeWorld, startServer, type TestClient, token } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
 import { Relay } from '../support/relay.ts'
@@ -14,6 +15,7 @@ import { WalkUpstream } from './upstream.ts'
 
 export const RUNTIME = 'demo'
 export const HOST = `${RUNTIME}.${DOMAIN}`
+export const HOSTILE_HOST = `hostile.${DOMAIN}`
 
 /** Small ceilings, so that walks reach them. */
 const LIMITS: NonNullable<ServerOptions['limits']> = {
@@ -35,6 +37,7 @@ export class World {
   readonly redis: Redis | undefined
   /** The one that gets the traffic is the last. */
   readonly tunnels: Tunnel[] = []
+  #hostile: TestClient | undefined
   readonly #table: RouteTable
   readonly #routers: Router[] = []
   /** Errors that servers logged, and warnings that a flood of pings ended a session: one for each flood. */
@@ -126,6 +129,10 @@ export class World {
     this.relay.cut()
   }
 
+  loseHostile(): void {
+    this.#hostile?.ws.terminate()
+  }
+
   drain(graceMs = 200): void {
     this.near.drainRuntime(RUNTIME, { graceMs })
   }
@@ -133,6 +140,7 @@ export class World {
   /** Resolves once exchanges are taken on all roads. */
   async ready(): Promise<void> {
     await Promise.all(this.#gone.splice(0))
+    if (this.#hostile?.session.closed !== false) this.#hostile = await dial(this.near, { runtime: 'hostile', handler: takesNothing })
     const known = () => this.far === undefined || (this.far.stats().peers?.connected ?? 0) > 0
     await holds(() => this.tunnels[0]!.stats().sessions.length === 2 && this.tunnels[0]!.ready() && known())
   }
@@ -174,6 +182,7 @@ export class World {
   }
 
   async stop(): Promise<void> {
+    this.#hostile?.session.close('done')
     await Promise.all(this.tunnels.map(tunnel => tunnel.close({ graceMs: 0 })))
     await Promise.all(this.#gone.splice(0))
     await Promise.all(this.#routers.map(router => router.close()))
@@ -197,7 +206,11 @@ const NUMBERS = [
   'quotaExchanges',
 ] as const
 
-export { CONTROL_NAME }
+/** Answers, in a moment, and gives no credit. */
+function takesNothing(_preamble: unknown, _request: unknown, response: ResponseSink): RequestSink {
+  const timer = setTimeout(() => answer(response, 200, 'taken'), 40)
+  return { data() {}, end() {}, abort: () => clearTimeout(timer), consumed() {} }
+}
 
 /** Resolves once it holds; rejects after `ms`. */
 export async function holds(it: () => boolean, ms = 20_000): Promise<void> {

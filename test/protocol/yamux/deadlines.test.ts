@@ -56,6 +56,20 @@ describe('deadlines', () => {
     expect(session.closed).toBe(true)
   })
 
+  test.each([
+    ['credit alone', 0, 'session-lost'],
+    ['credit with ACK', Flag.ack, undefined],
+  ])('a stream that gets %s within 10 s', async (_, flags, resetWith) => {
+    const clock = new FakeClock()
+    const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
+    const recorder = new Recorder(session.open())
+    recorder.stream.write('request')
+    await turns()
+    peer.send(frame(FrameType.windowUpdate, flags, recorder.stream.id, 1000))
+    await clock.advance(11 * SECOND)
+    expect([recorder.resetWith, session.closed]).toEqual([resetWith, false])
+  })
+
   test('a peer that is heard lives on without an answer, but not for ever', async () => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'server', clock })

@@ -5,6 +5,7 @@ import { enter, leave, type Now, newRecord, type RuntimeRecord, standingOf } fro
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { CHANGE, RENEW } from '../../../server/directory/scripts.ts'
 import { formatStanding, parseStanding } from '../../../server/directory/standing.ts'
+import { MAX_CONTROL_BYTES } from '../../../server/peer/transport.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
 
@@ -123,6 +124,23 @@ describe('the rules of epochs', () => {
     }
     const standing = { ...standingOf('demo', record, 90), version: 1_795_243_908_861_234 }
     expect(parseStanding(formatStanding(standing, 100), 100)).toEqual(standing)
+  })
+
+  test.each([
+    [22, 64],
+    [1000, 64],
+    [1000, 500],
+  ])('a standing of 16 instances at %i replicas with names of %i characters fits into a message', (count, chars) => {
+    const replicas = Array.from({ length: count }, (_, i) => String(i).padStart(chars, 'r'))
+    const instances = new Map(
+      Array.from({ length: 16 }, (_, i) => [String(i).padStart(64, 'i'), { epoch: 16 - i, replicas }] as const),
+    )
+    const standing = { runtime: 'demo', epoch: 16, active: '0'.padStart(64, 'i'), version: 1, instances, changedMs: 90 }
+    const text = formatStanding(standing, 100)
+    expect(JSON.stringify({ type: 'standing', standing: text }).length).toBeLessThan(MAX_CONTROL_BYTES)
+    const told = [...parseStanding(text, 100).instances]
+    expect(told).toEqual([...instances].slice(0, told.length))
+    expect(told).toHaveLength(chars === 64 ? 16 : 2)
   })
 
   test.each(['{}', '[1]', '["demo","x","a","1","0"]', '["demo","1","a","1","-5"]', 'no JSON'])(

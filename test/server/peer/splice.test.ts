@@ -21,6 +21,7 @@ interface Spliced {
   readonly session: Session
   readonly linkTransport: MemoryTransport
   readonly sessionTransport: MemoryTransport
+  readonly clientTransport: MemoryTransport
   readonly exchanges: { exchanges: number }
   readonly clients: Recorder[]
 }
@@ -83,6 +84,7 @@ function start(limits: { link?: Partial<SessionOptions>; session?: Partial<Sessi
     session,
     linkTransport,
     sessionTransport,
+    clientTransport: clientEnd,
     exchanges: owner,
   })
 }
@@ -144,6 +146,19 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     expect([link.bufferedBytes, session.bufferedBytes]).toEqual([0, 0])
     expect([link.streamsOver, session.streamsOver, exchanges.exchanges]).toEqual([0, 0, 0])
     expect([link.closed ? 0 : link.streams, session.closed ? 0 : session.streams]).toEqual([0, 0])
+  })
+
+  test('is acknowledged when its client has taken it', async () => {
+    const spliced = start()
+    let taken = 0
+    Object.assign(spliced.near.stream.handler, { acknowledged: () => taken++ })
+    spliced.clientTransport.pause()
+    await turns(20)
+    spliced.near.stream.write(pattern(100 * KIB))
+    await turns(20)
+    expect([taken, spliced.far]).toEqual([0, undefined])
+    spliced.clientTransport.resume()
+    await until(() => taken === 1)
   })
 
   test.each(['resets', 'takes nothing more'])(

@@ -89,7 +89,7 @@ describe('the connection between two replicas', () => {
   test.each([
     ['a kind that is none', Buffer.from([9, 0, 0, 1, 0])],
     ['a message of no bytes', Buffer.from([0, 0, 0, 0])],
-    ['a control message that is too long', Buffer.from([1, 0, 0x40, 1])],
+    ['a control message that is too long', Buffer.from([1, 0x20, 0, 0])],
     ['bytes that are too many', Buffer.from([0, 2, 0, 1])],
   ])('%s ends it', async (_name, bytes) => {
     const [raw, socket] = await pair()
