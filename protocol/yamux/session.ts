@@ -432,7 +432,8 @@ export class Session {
   #sendControl(message: object): void {
     const text = JSON.stringify(message)
     const { controlBytes } = this.#limits
-    if (Buffer.byteLength(text) > controlBytes) throw new TypeError(`a control message has at most ${controlBytes} bytes`)
+    if (Buffer.byteLength(text) > controlBytes)
+      throw new TypeError(`a control message has at most ${controlBytes} bytes`)
     this.#transport.control(text)
   }
 

@@ -38,9 +38,7 @@ const CODES = [0, 1, 2, 5, 7, 8, 11, 13]
 const ROADS: readonly Road[] = ['direct', 'direct', 'hop', 'hop', 'hostile', 'router', 'embedded']
 
 export function makePlan(random: Random, hasFar: boolean): Plan {
-  const road = random.pick<Road>(
-    hasFar ? ROADS : ['direct', 'router', 'embedded'],
-  )
+  const road = random.pick<Road>(hasFar ? ROADS : ['direct', 'router', 'embedded'])
   const upgrades = road !== 'hostile' && random.oneIn(5)
   const two = random.oneIn(2)
   const protocol = upgrades ? (two ? 'upgrade over http2' : 'upgrade') : two ? 'http2' : 'http1'
@@ -116,7 +114,9 @@ function playHttp1(port: number, plan: Plan): Playing {
     const fields = upgrade
       ? 'connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n'
       : `${last ? 'connection: close\r\n' : ''}content-length: ${last && endless ? body + 100_000 : body}\r\n`
-    socket.write(`${body > 0 || endless ? 'POST' : 'GET'} ${pathOf(plan)} HTTP/1.1\r\nhost: ${hostOf(plan)}\r\n${fields}\r\n`)
+    socket.write(
+      `${body > 0 || endless ? 'POST' : 'GET'} ${pathOf(plan)} HTTP/1.1\r\nhost: ${hostOf(plan)}\r\n${fields}\r\n`,
+    )
     if (body > 0) socket.write(Buffer.alloc(body, 'b'))
     if (upgrade) {
       if (bodyBytes > 0) socket.write(Buffer.alloc(bodyBytes, 'w'))

@@ -140,7 +140,8 @@ export class World {
   /** Resolves once exchanges are taken on all roads. */
   async ready(): Promise<void> {
     await Promise.all(this.#gone.splice(0))
-    if (this.#hostile?.session.closed !== false) this.#hostile = await dial(this.near, { runtime: 'hostile', handler: takesNothing })
+    if (this.#hostile?.session.closed !== false)
+      this.#hostile = await dial(this.near, { runtime: 'hostile', handler: takesNothing })
     const known = () => this.far === undefined || (this.far.stats().peers?.connected ?? 0) > 0
     await holds(() => this.tunnels[0]!.stats().sessions.length === 2 && this.tunnels[0]!.ready() && known())
   }
