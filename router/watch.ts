@@ -1,6 +1,7 @@
 /** Watches a routes file and tells of each change that is a good table; a bad one is logged and left out. */
 import { readFile } from 'node:fs/promises'
-import { type Logger, noLogger } from '../protocol/log.ts'
+import { logGuard, safeLogger } from '../protocol/guard.ts'
+import type { Logger } from '../protocol/log.ts'
 import { watchFiles } from '../protocol/watch-files.ts'
 import type { RouteTable } from './table.ts'
 
@@ -22,7 +23,8 @@ export interface RoutesWatcher {
 
 /** `text` is what was read when the first table was made. */
 export function watchRoutes(text: string, options: WatchRoutesOptions): RoutesWatcher {
-  const logger = options.logger ?? noLogger
+  const logger = safeLogger(options.logger)
+  const guard = logGuard(logger, 'telling of a bad routes file failed')
   let last = text
   let closed = false
   /** The read that was begun last: an older one must not end behind a newer, and bring back what it read. */
@@ -39,10 +41,10 @@ export function watchRoutes(text: string, options: WatchRoutesOptions): RoutesWa
     options.onTable(options.parse(next, options.file))
     logger.info({ file: options.file }, 'routes reloaded')
   }
-  const refuse = (error: Error): void => {
+  const refuse = guard((error: Error): void => {
     logger.error({ file: options.file, problem: error.message }, 'bad routes file; the old routes stay')
     options.onError?.(error)
-  }
+  })
   const watch = watchFiles([options.file], logger, () => void take(false).catch(refuse))
   const close = () => {
     closed = true

@@ -196,7 +196,7 @@ export class Http2ClientSession implements ExchangeOwner {
    */
   #checkPing(now: number): number {
     const { http2PingMs, stalledMs } = this.limits
-    if (http2PingMs === 0 || this.#session.closed) return Number.POSITIVE_INFINITY
+    if (http2PingMs === 0 || this.#session.closed || this.#session.destroyed) return Number.POSITIVE_INFINITY
     const silentMs = now - this.#pingAt
     if (http2PingMs - silentMs > 0.5) return http2PingMs - silentMs
     if (!this.#pinging) {

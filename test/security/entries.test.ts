@@ -49,7 +49,6 @@ const UNCONVERTED: ReadonlySet<string> = new Set<string>([
   'protocol/yamux/outgoing.ts',
   'protocol/yamux/session.ts',
   'protocol/yamux/tick-clock.ts',
-  'router/watch.ts',
   'server/auth/download.ts',
   'server/auth/key-file.ts',
   'server/auth/key-url.ts',

@@ -21,6 +21,7 @@ afterEach(async () => {
 
 interface Up {
   target: string
+  sockets: Socket[]
   connections: () => number
 }
 
@@ -38,6 +39,7 @@ async function up(server: Http2SecureServer | HttpsServer): Promise<Up> {
   })
   return {
     target: `https://localhost:${(server.address() as AddressInfo).port}`,
+    sockets,
     connections: () => sockets.length,
   }
 }
@@ -64,6 +66,33 @@ it('HTTP/2 where the route offers it and the target takes it, over one connectio
   for (const answer of answers) expect(answer).toMatch(/over 2\.0 https te=/)
   expect(connections()).toBe(1)
   expect(service.stats().upstreams).toMatchObject({ connections: 1, idle: 1 })
+})
+
+it.each([
+  ['ended', (socket: Socket) => void socket.end()],
+  ['reset', (socket: Socket) => socket.destroy()],
+])('a connection that is %s is left, and cuts what it had begun', async (_, end) => {
+  const server = createSecureServer(secrets.server, (request, response) => {
+    if (request.url === '/whole') response.end('ok')
+    else response.write('half')
+  })
+  const { target, sockets } = await up(server)
+  const service = await route(target, { http2: true })
+  expect(await get(service.address.port, '/whole')).toMatch(/ok\r\n0\r\n\r\n$/)
+  const caller = connect(service.address.port, '127.0.0.1')
+  let text = ''
+  caller.on('data', chunk => {
+    text += chunk.toString('latin1')
+  })
+  caller.on('error', () => {})
+  caller.write('GET /half HTTP/1.1\r\nhost: a\r\n\r\n')
+  while (!text.includes('half')) await once(caller, 'data')
+  end(sockets[0]!)
+  if (!caller.closed) await once(caller, 'close')
+  expect(text).not.toContain('0\r\n\r\n')
+  expect(await get(service.address.port, '/whole')).toMatch(/ok\r\n0\r\n\r\n$/)
+  expect(sockets).toHaveLength(2)
+  expect(service.stats()).toMatchObject({ active: 0, upstreams: { connections: 1, idle: 1 } })
 })
 
 it('HTTP/1.1 where the route does not', async () => {
