@@ -27,6 +27,9 @@ export interface Refusal {
   readonly address: string
 }
 
+/** Of the WebSocket protocol, as it is written. */
+const VERSION = '13'
+
 const STATUS: Record<RefusalReason, number> = {
   'not-found': 404,
   'not-upgrade': 426,
@@ -65,6 +68,11 @@ export function checkHandshake(request: IncomingMessage): HandshakeCheck {
   }
   if (request.method !== 'GET') return { refusal: 'not-found', detail: 'another method' }
   if (request.headers.origin !== undefined) return { refusal: 'origin', detail: 'a browser may not connect' }
+  // RFC 6455, section 4.2.1; `ws` would take version 8, and any number that is 13.
+  if (request.httpVersion !== '1.1') return { refusal: 'not-upgrade', detail: `HTTP/${request.httpVersion}` }
+  if (request.headers['sec-websocket-version'] !== VERSION) {
+    return { refusal: 'not-upgrade', detail: 'another version of the WebSocket protocol' }
+  }
   const protocols = request.headers['sec-websocket-protocol']?.split(',').map(one => one.trim()) ?? []
   if (!protocols.includes(SUBPROTOCOL)) {
     return { refusal: 'subprotocol', detail: `the client does not offer the subprotocol ${SUBPROTOCOL}` }
@@ -106,7 +114,7 @@ export function refusalText(
   ]
   if (status === 401) head.push('www-authenticate: Bearer')
   if (status === 503) head.push('retry-after: 5')
-  if (status === 426) head.push('upgrade: websocket')
+  if (status === 426) head.push('upgrade: websocket', `sec-websocket-version: ${VERSION}`)
   if (reason === 'subprotocol') head.push(`sec-websocket-protocol: ${SUBPROTOCOL}`)
   return { head, body, status }
 }

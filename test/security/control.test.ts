@@ -100,6 +100,29 @@ describe('W1 tokens at the handshake', () => {
     expect(answer?.status).toBe(400)
   })
 
+  test.each([
+    ['version 8', 'HTTP/1.1', 'sec-websocket-version: 8\r\n'],
+    ['version 013', 'HTTP/1.1', 'sec-websocket-version: 013\r\n'],
+    ['version 13.0', 'HTTP/1.1', 'sec-websocket-version: 13.0\r\n'],
+    ['two versions', 'HTTP/1.1', 'sec-websocket-version: 13\r\nsec-websocket-version: 8\r\n'],
+    ['no version', 'HTTP/1.1', ''],
+    ['HTTP/1.0', 'HTTP/1.0', 'sec-websocket-version: 13\r\n'],
+  ])('an upgrade with %s is a 426 that names version 13', async (_name, http, version) => {
+    await start()
+    const told = event(server, 'refused')
+    const socket = await rawTls()
+    const answered = new Promise<string>(resolve => socket.once('data', data => resolve(data.toString())))
+    socket.write(
+      `GET ${CONNECT_PATH} ${http}\r\nhost: x\r\nauthorization: Bearer ${await token('demo')}\r\n` +
+        `connection: upgrade\r\nupgrade: websocket\r\n${version}` +
+        `sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-protocol: ${SUBPROTOCOL}\r\n\r\n`,
+    )
+    expect(await answered).toMatch(/^HTTP\/1\.1 426 [^]*\r\nsec-websocket-version: 13\r\n/)
+    expect((await told).reason).toBe('not-upgrade')
+    expect(server.stats().sessionsOpened).toBe(0)
+    socket.destroy()
+  })
+
   test('a request that is no upgrade is a 426', async () => {
     await start()
     const { authority } = await makeWorld()
