@@ -11,7 +11,7 @@ import {
   type ResponseSink,
 } from '../exchange.ts'
 import { callHandler } from '../guard.ts'
-import { getHeader, plainNumber, stripTrailers } from '../headers.ts'
+import { getHeader, hasHeader, plainNumber, stripTrailers } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
 import type { Logger } from '../log.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
@@ -56,6 +56,7 @@ export class Http2ServerExchange implements ResponseSink {
   #awaitsContinue: boolean
   /** The end of the response comes with its trailers, when node:http2 asks for them. */
   #awaitsTrailers = false
+  readonly #takesTrailers: boolean
   #trailers: HeaderList = []
   #responseTrailers: HeaderList = []
   /** Bytes of the response still to come, or of the request; BODY_UNKNOWN: not told. */
@@ -77,6 +78,7 @@ export class Http2ServerExchange implements ResponseSink {
     this.#requestLeft = request.bodyBytes
     this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = expectsContinue(request)
+    this.#takesTrailers = hasHeader(request.headers, 'te')
     stream.on('aborted', this.#onGone)
     stream.on('close', this.#onGone)
   }
@@ -198,16 +200,25 @@ export class Http2ServerExchange implements ResponseSink {
     if (upgrade && !this.#raw && status < 300) throw new SallyportError('upstream-broken', `${status} to an upgrade`)
     if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
     const block = outgoingBlock([':status', String(status)], response.headers)
-    const none = !this.#raw && (method === 'HEAD' || status === 204 || status === 304 || bodyBytes === 0)
+    const without = method === 'HEAD' || status === 204 || status === 304
+    const awaitsTrailers = !this.#raw && !without && this.#mayHaveTrailers(response)
+    const none = !this.#raw && (without || (bodyBytes === 0 && !awaitsTrailers))
     if (!this.#raw && status !== 204) this.#putLength(block, response, none && (method === 'HEAD' || status === 304))
-    const untold = !none && (this.#raw || bodyBytes === BODY_UNKNOWN)
-    this.#stream.respond(responseBlock(block), { endStream: none, waitForTrailers: untold && !this.#raw })
-    this.#awaitsTrailers = untold && !this.#raw
-    if (this.#awaitsTrailers) this.#stream.on('wantTrailers', this.#onWantTrailers)
+    this.#stream.respond(responseBlock(block), { endStream: none, waitForTrailers: awaitsTrailers })
+    this.#awaitsTrailers = awaitsTrailers
+    if (awaitsTrailers) this.#stream.on('wantTrailers', this.#onWantTrailers)
     this.#headSent = true
     this.#awaitsContinue = false
-    this.#responseLeft = none ? 0 : untold ? BODY_UNKNOWN : bodyBytes
+    this.#responseLeft = none ? 0 : this.#raw ? BODY_UNKNOWN : bodyBytes
     if (this.#raw) this.#readRequest()
+  }
+
+  /**
+   * Node must know with the head, and where none come it costs a frame and a turn. So behind a length they are announced,
+   * or the caller said `te: trailers` (RFC 9110 section 6.5.1); a gRPC answer without a body is its head alone.
+   */
+  #mayHaveTrailers({ bodyBytes, headers }: ResponseHead): boolean {
+    return bodyBytes === BODY_UNKNOWN || (bodyBytes > 0 && this.#takesTrailers) || hasHeader(headers, 'trailer')
   }
 
   #putLength(block: string[], response: ResponseHead, asSaid: boolean): void {
@@ -232,16 +243,16 @@ export class Http2ServerExchange implements ResponseSink {
     if (!this.#headSent) {
       this.#fail(new SallyportError('internal', 'body before head'))
     } else if (this.#responseLeft === 0) {
-      const none = !this.#writer.ended
-      if (none) this.#sink?.consumed(chunk.length)
-      else this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
+      if (this.#writer.ended || this.#awaitsTrailers) {
+        this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
+      } else this.#sink?.consumed(chunk.length)
     } else if (this.#responseLeft === BODY_UNKNOWN) {
       this.#writer.write(chunk)
     } else {
       this.#responseLeft -= chunk.length
       if (this.#responseLeft < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
       else this.#writer.write(chunk)
-      if (this.#responseLeft === 0) this.#writer.end()
+      if (this.#responseLeft === 0 && !this.#awaitsTrailers) this.#writer.end()
     }
   }
 
@@ -257,6 +268,9 @@ export class Http2ServerExchange implements ResponseSink {
     }
     this.#responseEnded = true
     this.#responseTrailers = stripTrailers(trailers)
+    if (trailers.length > 0 && !this.#awaitsTrailers) {
+      this.#context.logger.debug({ names: namesOf(trailers) }, 'trailers dropped: nobody announced or asked for them')
+    }
     this.#writer.end()
     if (this.#requestEnded || this.#raw) return
     // Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted. The upstream end hears of it
@@ -351,4 +365,8 @@ export class Http2ServerExchange implements ResponseSink {
     cancelStream(this.#stream)
     return Number.POSITIVE_INFINITY
   }
+}
+
+function namesOf(fields: HeaderList): string[] {
+  return fields.filter((_, i) => i % 2 === 0)
 }

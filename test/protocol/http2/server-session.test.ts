@@ -112,6 +112,53 @@ describe('requests', () => {
     expect(result.trailers).not.toHaveProperty('content-length')
   })
 
+  describe.each([
+    ['of unknown length', -1],
+    ['of known length', 3],
+    ['without a body', 0],
+  ] as const)('trailers of an answer %s', (_name, bodyBytes) => {
+    test.each([
+      ['te: trailers', { te: 'trailers' }, []],
+      ['announced', {}, ['trailer', 'grpc-status']],
+      ['both', { te: 'trailers' }, ['trailer', 'grpc-status']],
+      ['neither', {}, []],
+    ] as [string, Record<string, string>, string[]][])('%s', async (_how, asked, announced) => {
+      const { handler } = recorder(({ response }) => {
+        response.head({ status: 200, headers: [...announced], bodyBytes })
+        if (bodyBytes !== 0) response.data(Buffer.from('one'))
+        response.end(['grpc-status', '0'])
+      })
+      const { session } = await serve(handler)
+      const result = await answer(ask(session, asked))
+      // Where nobody could know of them, the answer is whole without.
+      const carried = bodyBytes === -1 || announced.length > 0 || (bodyBytes > 0 && asked.te !== undefined)
+      expect(result).toMatchObject({ status: 200, body: bodyBytes === 0 ? '' : 'one', rst: 0 })
+      expect(result.trailers?.['grpc-status']).toBe(carried ? '0' : undefined)
+      expect(result.headers['content-length']).toBe(bodyBytes === -1 ? undefined : String(bodyBytes))
+    })
+  })
+
+  test.each([3, 0])('a body that goes on behind its length of %i is cut, though trailers may come', async bodyBytes => {
+    const { handler, seen } = recorder(({ response }) => {
+      response.head({ status: 200, headers: ['trailer', 'x'], bodyBytes })
+      response.data(Buffer.from('four'))
+    })
+    const { session } = await serve(handler)
+    expect((await answer(ask(session, {}))).rst).toBe(constants.NGHTTP2_INTERNAL_ERROR)
+    await eventually(() => seen[0]?.aborted === 'upstream-broken')
+  })
+
+  test('a gRPC answer of a head alone ends with it', async () => {
+    const { handler } = recorder(({ response }) => {
+      response.head({ status: 200, headers: ['grpc-status', '5'], bodyBytes: 0 })
+      response.end([])
+    })
+    const { session } = await serve(handler)
+    const stream = ask(session, { te: 'trailers' })
+    const [, flags] = (await once(stream, 'response')) as [unknown, number]
+    expect(flags & constants.NGHTTP2_FLAG_END_STREAM).toBe(constants.NGHTTP2_FLAG_END_STREAM)
+  })
+
   test('HEAD, 204 and a known length', async () => {
     const { handler } = recorder(({ request, response }) => {
       const none = request.method === 'HEAD' || request.path === '/204'
