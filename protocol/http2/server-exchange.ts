@@ -29,8 +29,13 @@ export const HEAD_BYTES = 20 * 1024
 /** The most that frames a piece of a body: header and padding. */
 const FRAME_BYTES = 9 + 256
 
+/** What a stream costs in memory, beside its head and what waits of its answer. */
+const STREAM_BYTES = 6 * 1024
+
 /** What the exchanges of a session share. */
 export interface SessionContext {
+  /** What answers that cost us little, errors and what is answered at once, hold until the caller has taken them. */
+  unsentBytes: number
   readonly limits: HttpLimits
   readonly strings: SharedStrings
   readonly logger: Logger
@@ -66,6 +71,9 @@ export class Http2ServerExchange implements ResponseSink {
   #raw = false
   /** The caller has gone, or the stream has ended. */
   #over = false
+  #status = 0
+  /** Our part of the session's `unsentBytes`. */
+  #unsentBytes = 0
   readonly #since = performance.now()
 
   constructor(stream: ServerHttp2Stream, request: HttpRequest, context: SessionContext) {
@@ -208,6 +216,7 @@ export class Http2ServerExchange implements ResponseSink {
     this.#awaitsTrailers = awaitsTrailers
     if (awaitsTrailers) this.#stream.on('wantTrailers', this.#onWantTrailers)
     this.#headSent = true
+    this.#status = status
     this.#awaitsContinue = false
     this.#responseLeft = none ? 0 : this.#raw ? BODY_UNKNOWN : bodyBytes
     if (this.#raw) this.#readRequest()
@@ -272,6 +281,8 @@ export class Http2ServerExchange implements ResponseSink {
       this.#context.logger.debug({ names: namesOf(trailers) }, 'trailers dropped: nobody announced or asked for them')
     }
     this.#writer.end()
+    // Without a sink the handler has not returned yet.
+    if (this.#status >= 400 || this.#sink === undefined) this.#count()
     if (this.#requestEnded || this.#raw) return
     // Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted. The upstream end hears of it
     // with the end of the stream, since until then it accounts for what waits of the answer.
@@ -279,6 +290,11 @@ export class Http2ServerExchange implements ResponseSink {
     if (this.#awaitsTrailers) return
     if (this.#stream.writableFinished) this.#onFinish()
     else this.#stream.once('finish', this.#onFinish)
+  }
+
+  #count(): void {
+    this.#unsentBytes = STREAM_BYTES + this.#writer.waiting + headBytes(this.request)
+    this.#context.unsentBytes += this.#unsentBytes
   }
 
   /** nghttp2 sends RST_STREAM before data that it holds: the end of the response goes out in this turn, the reset after. */
@@ -329,6 +345,7 @@ export class Http2ServerExchange implements ResponseSink {
     const whole = this.#responseEnded && this.#requestEnded
     this.#responseEnded = true
     this.#requestEnded = true
+    this.#context.unsentBytes -= this.#unsentBytes
     this.#writer.drop()
     if (!whole) this.#tell(new SallyportError('cancelled'))
     // Behind RST_STREAM(NO_ERROR) the stream lives until all that came has been read.
@@ -369,4 +386,10 @@ export class Http2ServerExchange implements ResponseSink {
 
 function namesOf(fields: HeaderList): string[] {
   return fields.filter((_, i) => i % 2 === 0)
+}
+
+function headBytes({ path, headers }: HttpRequest): number {
+  let bytes = path.length
+  for (const text of headers) bytes += text.length
+  return bytes
 }

@@ -17,7 +17,7 @@ import { expectsContinue, http2Request } from './request-head.ts'
 import { HEAD_BYTES, Http2ServerExchange, type SessionContext } from './server-exchange.ts'
 import { SharedStrings } from './shared-strings.ts'
 
-const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
+const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
 
 const MAX_STREAM_ID = 2 ** 31 - 1
 /** How often a session is looked at, at least: for what no event tells. */
@@ -28,12 +28,17 @@ const WINDOW_SHARE = 40
 /** What Node reads of a header block before it resets the stream; what we answer with 431 is less. */
 const RECEIVED_HEAD_FACTOR = 2
 
+/** Requests of one session that are begun in one turn: until the next, answers to those before them have left. */
+const REQUESTS_PER_TURN = 16
+/** While answers that cost us little hold so much, since the caller does not take them, nothing more is begun. */
+const MAX_UNSENT_BYTES = 192 * 1024
+
 /** A stream of which no exchange was made yet. */
 interface Arrival {
   readonly stream: ServerHttp2Stream
   /** Its head is all there is of the request. */
   readonly ended: boolean
-  readonly raw: string[]
+  raw: string[]
   trailers: string[] | undefined
   exchange: Http2ServerExchange | undefined
 }
@@ -74,7 +79,7 @@ class Http2ServerSession implements ManagedConnection {
     this.#options = options
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
     const { corsOf, logger = noLogger } = options
-    this.#context = { limits: this.#limits, strings: new SharedStrings(), logger, corsOf }
+    this.#context = { limits: this.#limits, strings: new SharedStrings(), logger, corsOf, unsentBytes: 0 }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
@@ -117,20 +122,30 @@ class Http2ServerSession implements ManagedConnection {
   }
 
   readonly #beginAll = (): void => {
-    for (const arrival of this.#arrivals.splice(0)) {
-      if (!arrival.stream.closed) this.#begin(arrival)
-      else if (!this.#closed) this.#dropped(arrival.stream)
+    for (const arrival of this.#arrivals.splice(0, REQUESTS_PER_TURN)) {
+      if (arrival.stream.closed) this.#dropped(arrival.stream)
+      else if (this.#context.unsentBytes > MAX_UNSENT_BYTES) this.#turnAway(arrival.stream)
+      else this.#begin(arrival)
     }
+    if (this.#arrivals.length > 0) setImmediate(this.#beginAll)
   }
 
-  /** Reset before it was begun. */
+  /** RFC 9113, section 8.7: it was not begun, and may be sent again. */
+  #turnAway(stream: ServerHttp2Stream): void {
+    stream.close(NGHTTP2_REFUSED_STREAM)
+    this.#dropped(stream)
+  }
+
+  /** It ended before it was begun. */
   #dropped(stream: ServerHttp2Stream): void {
     stream.resume()
-    this.#ended(stream, HEAD_BYTES)
+    if (!this.#closed) this.#ended(stream, HEAD_BYTES)
   }
 
   #begin(arrival: Arrival): void {
     const { stream, ended, raw, trailers } = arrival
+    // Where trailers may come, the arrival lives as long as its stream.
+    arrival.raw = NOTHING
     let request: HttpRequest
     try {
       request = http2Request(this.#context.strings.share(raw), ended, this.#limits, this.#peer)
@@ -286,6 +301,8 @@ class Http2ServerSession implements ManagedConnection {
     this.#pinging = false
   }
 }
+
+const NOTHING: string[] = []
 
 /** A stream's errors come with its close, which is what we act on. */
 function ignore(): void {}
