@@ -20,6 +20,7 @@ interface Scene {
 interface Row {
   readonly limit: keyof HttpLimits
   readonly value?: number
+  readonly other?: Partial<HttpLimits>
   readonly say: (peer: RawPeer) => void
   readonly answer?: (seen: Seen) => void
   /** Once the kernel takes no more of the answer. */
@@ -77,9 +78,20 @@ const ROWS: Record<string, Row> = {
     say: peer => peer.send(post('Expect: 100-continue\r\n')),
     fired: ({ peer }) => peer.text.startsWith('HTTP/1.1 100 '),
   },
+  'HTTP/1.1, lingerMs': {
+    limit: 'lingerMs',
+    other: { drainMs: 0 },
+    say: peer => peer.send('GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'),
+    answer: one => ok(one.response),
+    fired: left,
+  },
   'HTTP/1.1, halfCloseMs': {
     limit: 'halfCloseMs',
     say: peer => peer.socket.end(GET),
+    answer: ({ response }) => {
+      response.head({ status: 200, headers: [], bodyBytes: 5 })
+      response.data(Buffer.from('x'))
+    },
     fired: aborted,
   },
   'HTTP/2, headMs, nothing said': { limit: 'headMs', say: () => {}, fired: ended },
@@ -137,7 +149,7 @@ async function play(row: Row, value: number): Promise<Scene> {
       taken += bytes
     },
   })
-  const listener = await listen({ port: 0, handler: counting, limits: { [row.limit]: value } })
+  const listener = await listen({ port: 0, handler: counting, limits: { ...row.other, [row.limit]: value } })
   const peer = await call(listener.address.port, { allowHalfOpen: true })
   open.push(
     () => listener.close({ graceMs: 0 }),
