@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
 import { type CorsRule, type Hello, MAX_CONTROL_BYTES, MINOR_VERSION, parseControl } from '../protocol/control.ts'
-import { checkDuration } from '../protocol/durations.ts'
+import { checkDuration, checkDurations } from '../protocol/durations.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
 import { safeLogger } from '../protocol/guard.ts'
@@ -119,6 +119,7 @@ export function checkOptions(options: ClientOptions, targetCors: readonly CorsRu
   }
   checkDuration('connectTimeoutMs', connectTimeoutMs, 0)
   checkDuration('handshakeTimeoutMs', handshakeTimeoutMs, 1)
+  checkDurations('backoff', options.backoff)
   sessionLimits(options.limits ?? {})
   if (proxy !== undefined && proxy !== '') parseProxy(proxy)
   if (options.caOnly === true && options.ca === undefined)

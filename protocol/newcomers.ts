@@ -4,6 +4,7 @@
  */
 import type { Socket } from 'node:net'
 import { canonicalAddress } from './address.ts'
+import { guardWith } from './guard.ts'
 import type { ConnectionSet, ManagedConnection } from './connection-set.ts'
 
 export class Newcomers {
@@ -19,7 +20,10 @@ export class Newcomers {
     const newcomer = new Newcomer(socket)
     this.#all.set(key, newcomer)
     this.#connections.add(newcomer)
-    socket.once('close', () => this.#settle(key, newcomer))
+    socket.once(
+      'close',
+      newcomer.guard(() => this.#settle(key, newcomer)),
+    )
   }
 
   /** It speaks HTTP, or TLS has begun to speak for it. */
@@ -38,6 +42,8 @@ export class Newcomers {
 
 class Newcomer implements ManagedConnection {
   readonly address: string
+  /** What fails ends the connection. */
+  readonly guard = guardWith(() => this.#socket.destroy())
   /** As far as anybody knows. */
   readonly idle = true
   readonly #socket: Socket
@@ -49,7 +55,10 @@ class Newcomer implements ManagedConnection {
   }
 
   close(patienceMs: number): void {
-    this.#timer ??= setTimeout(() => this.destroy(), patienceMs)
+    this.#timer ??= setTimeout(
+      this.guard(() => this.destroy()),
+      patienceMs,
+    )
   }
 
   destroy(): void {

@@ -1,6 +1,7 @@
 /** The router as a part: a handler with a table that can be replaced while it serves. */
 import type { Server as HttpServer } from 'node:http'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
+import { checkDuration } from '../protocol/durations.ts'
 import { believing, parseCidrs } from '../protocol/forwarded.ts'
 import { mount } from '../protocol/http1/mount.ts'
 import { INNER_LIMITS } from '../protocol/limits.ts'
@@ -85,7 +86,7 @@ export function createRouter(options: RouterOptions): Router {
   const upstreams = createUpstreams(options)
   const hooks = new RouterHooks(logger, hook('onExchange', options.onExchange, logger))
   const close = async ({ graceMs = 0 }: { graceMs?: number } = {}): Promise<void> => {
-    await hooks.whenIdle(graceMs)
+    await hooks.whenIdle(checkDuration('graceMs', graceMs))
     upstreams.close()
   }
   const handler = routeHandler(() => table, upstreams, hooks)

@@ -95,6 +95,7 @@ export class Doors {
       controlName: controlName.toLowerCase(),
       control: socket => this.control!.accept(socket, true),
       edge: socket => this.#listener!.accept(socket),
+      logger: this.#settings.logger,
     })
     const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true, ...KEEP_ALIVE }
     this.#front = createNetServer(options, socket => front.accept(socket))

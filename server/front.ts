@@ -3,6 +3,7 @@
  * to the control endpoint or to the public edge, so that TLS 1.3 only and client certificates hold for one name alone.
  */
 import type { Socket } from 'node:net'
+import type { Logger } from '../protocol/log.ts'
 import { Places } from '../protocol/places.ts'
 import { MAX_CLIENT_HELLO_BYTES, readServerName } from './socket/client-hello.ts'
 import { lookAtFirstBytes } from './socket/first-bytes.ts'
@@ -14,6 +15,7 @@ export interface FrontOptions {
   readonly controlName: string
   readonly control: (socket: Socket) => void
   readonly edge: (socket: Socket) => void
+  readonly logger: Logger
   /** Connections whose ClientHello has not come yet. Default 4,096. */
   readonly maxPending?: number
 }
@@ -33,6 +35,7 @@ export class Front {
     let name: string | undefined
     lookAtFirstBytes(socket, {
       places: this.#pending,
+      logger: this.#options.logger,
       deadlineMs: HELLO_DEADLINE_MS,
       maxBytes: MAX_CLIENT_HELLO_BYTES,
       look: bytes => {

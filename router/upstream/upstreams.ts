@@ -1,5 +1,6 @@
 /** All upstreams of a router or forwarder: one pool per target and TLS identity (R5), within one budget. */
 import { performance } from 'node:perf_hooks'
+import { checkDuration } from '../../protocol/durations.ts'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Guard, logGuard, safeLogger } from '../../protocol/guard.ts'
@@ -57,7 +58,7 @@ class PooledUpstreams implements Upstreams {
 
   constructor(options: UpstreamsOptions) {
     this.#budget = new ConnectionBudget(options.maxConnectionsPerTarget ?? 2_048, options.maxConnections ?? 8_192)
-    this.#idleMs = options.idleMs ?? 4_000
+    this.#idleMs = checkDuration('idleMs', options.idleMs ?? 4_000)
     this.#guard = logGuard(safeLogger(options.logger), 'sweeping connections to upstreams failed')
   }
 

@@ -6,6 +6,7 @@
  * as it was measured, afterwards: it may go below zero, and nobody is let in until it is above again.
  */
 import { networkOf } from '../../protocol/address.ts'
+import type { Guard } from '../../protocol/guard.ts'
 import { type Guest, Places } from '../../protocol/places.ts'
 
 export interface AdmissionOptions {
@@ -15,6 +16,7 @@ export interface AdmissionOptions {
   readonly maxPerAddress: number
   /** Milliseconds, monotonic. */
   readonly now: () => number
+  readonly guard: Guard
 }
 
 /** What waits: a connection that was accepted. It is idle while it is silent, and its place is lost where it is destroyed. */
@@ -113,10 +115,10 @@ export class Admission {
 
   #wake(): void {
     this.#timer ??= setTimeout(
-      () => {
+      this.#options.guard(() => {
         this.#timer = undefined
         this.#run()
-      },
+      }),
       Math.max(1, Math.ceil(-this.#budgetMs / this.#options.share)),
     ).unref()
   }

@@ -4,6 +4,7 @@
  */
 import type { Socket } from 'node:net'
 import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/forwarded.ts'
+import { type Guard, logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { connectionKey } from '../../protocol/newcomers.ts'
 import { type Guest, Places } from '../../protocol/places.ts'
@@ -41,11 +42,13 @@ export class Intake {
   readonly #underWay: Places
   readonly #pending = new Map<string, Pending>()
   readonly #sockets = new Set<Socket>()
+  readonly #guard: Guard
   #onEmpty: (() => void) | undefined
 
   constructor(options: IntakeOptions) {
     const { limits } = options
     this.#options = options
+    this.#guard = logGuard(options.logger, 'a handshake failed')
     this.#proxied = new Places(limits.handshakesWaiting)
     this.#underWay = new Places(limits.handshakesUnderWay)
     this.#admission = new Admission({
@@ -53,6 +56,7 @@ export class Intake {
       maxWaiting: limits.handshakesWaiting,
       maxPerAddress: limits.handshakesWaitingPerAddress,
       now: () => performance.now(),
+      guard: this.#guard,
     })
   }
 
@@ -64,10 +68,11 @@ export class Intake {
   accept(socket: Socket, behindFront: boolean): void {
     socket.on('error', ignore)
     this.#sockets.add(socket)
-    socket.once('close', () => {
+    const gone = this.#guard(() => {
       this.#sockets.delete(socket)
       if (this.#sockets.size === 0) this.#onEmpty?.()
     })
+    socket.once('close', gone)
     const peer = canonicalAddress(socket.remoteAddress ?? '')
     if (!behindFront && cidrsContain(this.#options.proxies, peer)) this.#readProxyHeader(socket, peer)
     else this.#wait(socket, peer)
@@ -77,6 +82,7 @@ export class Intake {
     let address: string | undefined = peer
     lookAtFirstBytes(socket, {
       places: this.#proxied,
+      logger: this.#options.logger,
       deadlineMs: this.#options.limits.handshakeMs,
       maxBytes: PROXY_HEADER_BYTES,
       look: bytes => {
@@ -102,6 +108,7 @@ export class Intake {
       onAdmitted: () => this.#begin(socket, address),
       onRefused: () => this.#options.onFull(address),
       onGone: candidate => this.#admission.remove(candidate),
+      logger: this.#options.logger,
     })
     if (this.#admission.add(waiting)) waiting.listen()
     else waiting.destroy()
@@ -123,7 +130,7 @@ export class Intake {
     const startedAt = performance.now()
     this.#options.onAdmitted(socket)
     // TLS takes the ClientHello that lies in the socket in the next tick, before this one.
-    process.nextTick(() => pending.charge(performance.now() - startedAt))
+    process.nextTick(this.#guard(() => pending.charge(performance.now() - startedAt)))
   }
 
   /** The handshake that a request belongs to; one on an embedder's server has its deadline from here on, and costs it. */
@@ -136,7 +143,10 @@ export class Intake {
   #track(socket: Socket, address: string, charge: (costMs: number) => void): Pending {
     this.#underWay.makeRoom(address)
     const key = connectionKey(socket)
-    const timer = setTimeout(() => socket.destroy(), this.#options.limits.handshakeMs)
+    const timer = setTimeout(
+      this.#guard(() => socket.destroy()),
+      this.#options.limits.handshakeMs,
+    )
     // What a session does not need any more must not hang on its socket as long as it lives.
     const settle = () => {
       clearTimeout(timer)
@@ -144,12 +154,13 @@ export class Intake {
       this.#underWay.delete(pending)
       if (this.#pending.get(key) === pending) this.#pending.delete(key)
     }
-    const onClose = () => {
+    const leave = () => {
       settle()
       charge(0)
     }
+    const onClose = this.#guard(leave)
     const destroy = () => {
-      onClose()
+      leave()
       socket.destroy()
       this.#options.onFull(address)
     }

@@ -3,6 +3,8 @@
  * ClientHello is whole, since half of one costs TLS as much memory as a whole one.
  */
 import type { Socket } from 'node:net'
+import { guardWith, tellDefect } from '../../protocol/guard.ts'
+import type { Logger } from '../../protocol/log.ts'
 import { readServerName } from '../socket/client-hello.ts'
 import type { Candidate } from './admission.ts'
 
@@ -21,6 +23,7 @@ export interface WaitingOptions {
   readonly onRefused: () => void
   /** It was closed while it waited, by whomever. */
   readonly onGone: (candidate: Candidate) => void
+  readonly logger: Logger
 }
 
 export class WaitingSocket implements Candidate {
@@ -30,12 +33,16 @@ export class WaitingSocket implements Candidate {
   readonly #timer: NodeJS.Timeout
   #seen: Buffer | undefined
   #ready = false
+  readonly #guard = guardWith(error => {
+    this.#socket.destroy()
+    tellDefect(this.#options.logger, 'a connection failed while it waited', error)
+  })
 
   constructor(socket: Socket, options: WaitingOptions) {
     this.address = options.address
     this.#socket = socket
     this.#options = options
-    this.#timer = setTimeout(() => socket.destroy(), options.silentMs)
+    this.#timer = setTimeout(this.#onEnd, options.silentMs)
     socket.on('close', this.#onClose)
   }
 
@@ -49,7 +56,7 @@ export class WaitingSocket implements Candidate {
     this.#socket.on('end', this.#onEnd)
   }
 
-  readonly #onReadable = (): void => {
+  readonly #onReadable = this.#guard(() => {
     const chunk: Buffer | null = this.#socket.read()
     if (chunk === null) return
     this.#seen = this.#seen === undefined ? chunk : Buffer.concat([this.#seen, chunk])
@@ -59,13 +66,15 @@ export class WaitingSocket implements Candidate {
       clearTimeout(this.#timer)
       this.#options.onReady(this)
     }
-  }
+  })
 
-  readonly #onEnd = (): void => {
+  readonly #onEnd = this.#guard(() => {
     this.#socket.destroy()
-  }
+  })
 
-  readonly #onClose = (): void => {
+  readonly #onClose = this.#guard(() => this.#leave())
+
+  #leave(): void {
     this.#stop()
     this.#options.onGone(this)
   }
@@ -86,7 +95,7 @@ export class WaitingSocket implements Candidate {
   }
 
   destroy(): void {
-    this.#onClose()
+    this.#leave()
     this.#socket.destroy()
     this.#options.onRefused()
   }

@@ -1,6 +1,8 @@
 /** Looks at the first bytes of a connection, bounded in size, time and number, and puts them back. */
 import type { Socket } from 'node:net'
 import { canonicalAddress } from '../../protocol/address.ts'
+import { guardWith, tellDefect } from '../../protocol/guard.ts'
+import type { Logger } from '../../protocol/log.ts'
 import type { Places } from '../../protocol/places.ts'
 
 export interface FirstBytesOptions {
@@ -12,6 +14,7 @@ export interface FirstBytesOptions {
   readonly look: (bytes: Buffer) => number
   /** Called once, with the rest put back, unless the socket ended first or was destroyed. */
   readonly done: () => void
+  readonly logger: Logger
 }
 
 /** Shows the first bytes of a paused socket to `look`; past the deadline or a bound the socket is destroyed. */
@@ -27,16 +30,21 @@ export function lookAtFirstBytes(socket: Socket, options: FirstBytesOptions): vo
     return
   }
   places.add(guest)
+  const guard = guardWith(error => {
+    socket.destroy()
+    tellDefect(options.logger, 'a connection failed before its first bytes', error)
+  })
   let seen: Buffer | undefined
-  const timer = setTimeout(guest.destroy, options.deadlineMs)
-  const stop = () => {
+  const end = guard(guest.destroy)
+  const timer = setTimeout(end, options.deadlineMs)
+  const stop = guard(() => {
     places.delete(guest)
     clearTimeout(timer)
     socket.off('readable', onReadable)
     socket.off('close', stop)
-    socket.off('end', guest.destroy)
-  }
-  const onReadable = () => {
+    socket.off('end', end)
+  })
+  const onReadable = guard(() => {
     const chunk: Buffer | null = socket.read()
     if (chunk === null) return
     seen = seen === undefined ? chunk : Buffer.concat([seen, chunk])
@@ -50,8 +58,8 @@ export function lookAtFirstBytes(socket: Socket, options: FirstBytesOptions): vo
     socket.pause()
     if (taken < seen.length) socket.unshift(seen.subarray(taken))
     options.done()
-  }
+  })
   socket.on('readable', onReadable)
   socket.on('close', stop)
-  socket.on('end', guest.destroy)
+  socket.on('end', end)
 }

@@ -286,6 +286,7 @@ describe('C7: durations', () => {
       const routes = [{ name: 'x', match: {}, target: 'http://a', timeouts }]
       expect(() => createRouter({ routes: { routes } })).toThrow('must be from 1 to 2147483647')
     }
+    expect(() => createRouter({ routes: { routes: [] }, idleMs: 2 ** 31 })).toThrow(TypeError)
   })
 
   test('C7: a client refuses what its timers and messages cannot hold', async () => {
@@ -302,6 +303,7 @@ describe('C7: durations', () => {
       { connectTimeoutMs: 2 ** 31 },
       { handshakeTimeoutMs: Number.POSITIVE_INFINITY },
       { limits: { pingTimeoutMs: 2 ** 31 } },
+      { backoff: { capMs: 2 ** 31 } },
     ]) {
       expect(() => createTunnel({ ...options, ...more })).toThrow(TypeError)
     }

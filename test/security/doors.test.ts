@@ -107,7 +107,13 @@ const control = async (limits: object, greeting?: Buffer): Promise<Door> => {
 const front = async (name: string): Promise<Door> => {
   const listener = await publicDoor(true)
   const serve = (socket: Socket) => listener.accept(socket)
-  const made = new Front({ controlName: CONTROL_NAME, control: serve, edge: serve, maxPending: FEW / 2 })
+  const made = new Front({
+    controlName: CONTROL_NAME,
+    control: serve,
+    edge: serve,
+    maxPending: FEW / 2,
+    logger: noLogger,
+  })
   const options = { pauseOnConnect: true, allowHalfOpen: true }
   const server = createServer(options, socket => made.accept(socket)).listen(0, '127.0.0.1')
   await once(server, 'listening')

@@ -40,7 +40,6 @@ const UNCONVERTED: ReadonlySet<string> = new Set<string>([
   'protocol/http2/stream-body.ts',
   'protocol/http1/mount.ts',
   'protocol/listener.ts',
-  'protocol/newcomers.ts',
   'protocol/transport-memory.ts',
   'protocol/transport-websocket.ts',
   'protocol/watch-files.ts',
@@ -54,13 +53,10 @@ const UNCONVERTED: ReadonlySet<string> = new Set<string>([
   'server/auth/key-url.ts',
   'server/auth/revocation-file.ts',
   'server/auth/revocation-url.ts',
-  'server/control/admission.ts',
   'server/control/alarm.ts',
   'server/control/credentials.ts',
   'server/control/endpoint.ts',
-  'server/control/intake.ts',
   'server/control/runtime-session.ts',
-  'server/control/waiting-socket.ts',
   'server/directory/redis-link.ts',
   'server/directory/redis-operators.ts',
   'server/directory/redis-revocations.ts',
@@ -78,7 +74,6 @@ const UNCONVERTED: ReadonlySet<string> = new Set<string>([
   'server/registry.ts',
   'server/server.ts',
   'server/sessions.ts',
-  'server/socket/first-bytes.ts',
 ])
 
 /** The guard itself, and programs of a moment, which a defect may end. */

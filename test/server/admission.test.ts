@@ -1,5 +1,11 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { guardWith } from '../../protocol/guard.ts'
 import { Admission, type Candidate } from '../../server/control/admission.ts'
+
+/** What is thrown is seen. */
+const guard = guardWith(error => {
+  throw error
+})
 
 let now = 0
 let admitted: string[]
@@ -15,7 +21,7 @@ afterEach(() => {
 })
 
 const create = (options: { maxWaiting?: number; maxPerAddress?: number } = {}) =>
-  new Admission({ share: 0.25, maxWaiting: 100, maxPerAddress: 50, now: () => now, ...options })
+  new Admission({ share: 0.25, maxWaiting: 100, maxPerAddress: 50, now: () => now, guard, ...options })
 
 interface TestCandidate extends Candidate {
   idle: boolean
