@@ -131,6 +131,8 @@ export class Http2ServerExchange implements ResponseSink {
   /** Of the request, as they came. */
   trailers(raw: string[]): void {
     this.#trailers = stripTrailers(receivedTrailers(this.#context.strings.share(raw)))
+    // Behind a content-length of 0 the request went on without them.
+    if (this.#requestEnded && !this.#over) this.#logDropped(this.#trailers)
   }
 
   readonly #onData = (chunk: Buffer): void => {
@@ -277,9 +279,7 @@ export class Http2ServerExchange implements ResponseSink {
     }
     this.#responseEnded = true
     this.#responseTrailers = stripTrailers(trailers)
-    if (trailers.length > 0 && !this.#awaitsTrailers) {
-      this.#context.logger.debug({ names: namesOf(trailers) }, 'trailers dropped: nobody announced or asked for them')
-    }
+    if (!this.#awaitsTrailers) this.#logDropped(trailers)
     this.#writer.end()
     // Without a sink the handler has not returned yet.
     if (this.#status >= 400 || this.#sink === undefined) this.#count()
@@ -290,6 +290,10 @@ export class Http2ServerExchange implements ResponseSink {
     if (this.#awaitsTrailers) return
     if (this.#stream.writableFinished) this.#onFinish()
     else this.#stream.once('finish', this.#onFinish)
+  }
+
+  #logDropped(trailers: HeaderList): void {
+    if (trailers.length > 0) this.#context.logger.debug({ names: namesOf(trailers) }, 'trailers dropped')
   }
 
   #count(): void {
