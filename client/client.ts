@@ -3,7 +3,7 @@ import { type CorsRule, MAX_DURATION_MS } from '../protocol/control.ts'
 import { checkDuration } from '../protocol/durations.ts'
 import { SallyportError } from '../protocol/errors.ts'
 import { Events } from '../protocol/events.ts'
-import { hook, safeLogger } from '../protocol/guard.ts'
+import { detached, type Guard, hook, logGuard, safeLogger } from '../protocol/guard.ts'
 import type { Notice } from '../protocol/control.ts'
 import { webSocketTransport } from '../protocol/transport-websocket.ts'
 import { TokenBucket } from '../protocol/yamux/limits.ts'
@@ -43,7 +43,9 @@ export class Client implements Tunnel, ConnectionOwner {
   readonly #connections: Connection[]
   /** Also those that drain; the index of their connection beside them. */
   readonly #sessions = new Map<ClientSession, number>()
-  readonly #sockets = new OpenSockets()
+  readonly #sockets: OpenSockets
+  /** What goes wrong beside the sessions ends nothing. */
+  readonly guard: Guard
   readonly #stop = new AbortController()
   readonly #first = Promise.withResolvers<void>()
   /** Lines of our log that a server may fill as it likes. */
@@ -63,34 +65,39 @@ export class Client implements Tunnel, ConnectionOwner {
     this.#options = options
     this.#target = openTarget(options.target, safeLogger(options.logger))
     this.#settings = checkOptions(options, this.#target.cors())
-    this.#events = new Events(this.#logger)
+    this.#events = new Events(this.logger)
+    this.guard = logGuard(this.logger, 'the client failed')
+    this.#sockets = new OpenSockets(this.guard)
     this.#events.onAll(options.on ?? {})
     this.#exchanges = new Exchanges({
       handler: this.#target.handler,
       begun: new BegunExchanges(),
       cors: this.#settings.cors,
-      onExchange: hook('onExchange', options.onExchange, this.#logger),
-      logger: this.#logger,
+      onExchange: hook('onExchange', options.onExchange, this.logger),
+      logger: this.logger,
     })
     this.#tokens = new TokenKeeper({
       source: options.token,
       onFresh: token => this.#freshToken(token),
-      logger: this.#logger,
+      logger: this.logger,
     })
     this.#dialler = new Dialler(options, this.#settings, this.#tokens)
-    this.#network = new NetworkWatch({ onChange: (reason, lost) => this.#networkChanged(reason, lost) })
+    this.#network = new NetworkWatch({
+      guard: this.guard,
+      onChange: (reason, lost) => this.#networkChanged(reason, lost),
+    })
     this.#first.promise.catch(() => {})
     this.#connections = Array.from({ length: this.#settings.connections }, (_, index) => {
       return new Connection(index, this, new Backoff(options.backoff, this.#settings.random))
     })
-    for (const connection of this.#connections) void connection.run()
+    for (const connection of this.#connections) detached(this.logger, 'a connection has ended', connection.run())
   }
 
   get signal(): AbortSignal {
     return this.#stop.signal
   }
 
-  get #logger() {
+  get logger() {
     return this.#settings.logger
   }
 
@@ -181,7 +188,7 @@ export class Client implements Tunnel, ConnectionOwner {
       checkHello(this.#options, rules)
       this.#published = rules
     } catch (error) {
-      this.#logger.error({ err: error }, 'the rules of the target cannot be published; the old ones stay')
+      this.logger.error({ err: error }, 'the rules of the target cannot be published; the old ones stay')
     }
     return [...this.#published]
   }
@@ -190,7 +197,7 @@ export class Client implements Tunnel, ConnectionOwner {
     this.#sockets.add(socket)
     const hello = { ...this.#settings.hello, cors: this.#rules(), lastEpoch: this.#epoch, connection }
     const session: ClientSession = new ClientSession(webSocketTransport(socket), localAddress, hello, {
-      logger: this.#logger,
+      logger: this.logger,
       session: this.#options.limits ?? {},
       accept: (stream, view) => this.#exchanges.accept(stream, view),
       onStanding: (epoch, active) => this.#standing(epoch, active),
@@ -204,7 +211,7 @@ export class Client implements Tunnel, ConnectionOwner {
         if (latest !== undefined && latest !== token) which.reauth(latest)
       },
       onLeave: (which, reason) => {
-        this.#logger.info({ session: which.id, connection, reason }, 'the server drains the session')
+        this.logger.info({ session: which.id, connection, reason }, 'the server drains the session')
         this.#events.emit('draining', { connection, session: which.id, reason })
         listener.onLeave(which, reason)
       },
@@ -226,7 +233,7 @@ export class Client implements Tunnel, ConnectionOwner {
 
   /** Over all sessions, since a server can make us open any number of them. */
   #notice(session: ClientSession, { code, message }: Notice): void {
-    if (this.#talk.take(performance.now())) this.#logger.warn({ session: session.id, code }, message)
+    if (this.#talk.take(performance.now())) this.logger.warn({ session: session.id, code }, message)
   }
 
   onConnected(session: ClientSession, connection: number): void {
@@ -234,18 +241,18 @@ export class Client implements Tunnel, ConnectionOwner {
     const { id, replica, runtime } = session
     if (this.#served.has(connection)) this.#reconnects++
     this.#served.add(connection)
-    this.#logger.info({ session: id, connection, replica, runtime }, 'connected')
+    this.logger.info({ session: id, connection, replica, runtime }, 'connected')
     this.#events.emit('connected', { connection, session: id, replica, runtime })
     this.#first.resolve()
   }
 
   onDisconnected(session: ClientSession, connection: number, reason: string): void {
-    this.#logger.info({ session: session.id, connection, reason }, 'disconnected')
+    this.logger.info({ session: session.id, connection, reason }, 'disconnected')
     this.#events.emit('disconnected', { connection, session: session.id, reason })
   }
 
   onReconnecting(connection: number, inMs: number, reason: string): void {
-    this.#logger.warn(
+    this.logger.warn(
       { connection, inMs: Math.round(inMs), reason },
       `no session: ${reason}; next attempt in ${spoken(inMs)}`,
     )
@@ -253,7 +260,7 @@ export class Client implements Tunnel, ConnectionOwner {
   }
 
   onRefused(connection: number, reason: string, status: number, requestId: string | undefined): void {
-    this.#logger.error({ connection, status, requestId, reason }, `not let in: ${reason}`)
+    this.logger.error({ connection, status, requestId, reason }, `not let in: ${reason}`)
     this.#events.emit('refused', { connection, reason, status, requestId })
   }
 
@@ -266,7 +273,7 @@ export class Client implements Tunnel, ConnectionOwner {
 
   #reauthenticated(session: ClientSession, connection: number, accepted: boolean, requestId: string | undefined): void {
     if (accepted) {
-      this.#logger.info({ session: session.id, expiresMs: this.#tokens.expiresMs }, 'the session has a fresh token')
+      this.logger.info({ session: session.id, expiresMs: this.#tokens.expiresMs }, 'the session has a fresh token')
       return
     }
     this.#tokens.refused()
@@ -278,7 +285,7 @@ export class Client implements Tunnel, ConnectionOwner {
     this.#epoch = epoch
     this.#active = active
     if (this.#talk.take(performance.now()))
-      this.#logger.info({ epoch, active }, active ? 'this instance is active' : 'this instance stands by')
+      this.logger.info({ epoch, active }, active ? 'this instance is active' : 'this instance stands by')
     this.#events.emit('standing', { epoch, active })
   }
 
@@ -288,7 +295,7 @@ export class Client implements Tunnel, ConnectionOwner {
 
   /** What the network's change has not broken must prove it; what waits for the network waits no longer. */
   #networkChanged(reason: string, lost: ReadonlySet<string>): void {
-    this.#logger.info({ reason }, `${reason}; the sessions are tested`)
+    this.logger.info({ reason }, `${reason}; the sessions are tested`)
     for (const session of this.#sessions.keys()) {
       if (lost.has(session.localAddress ?? '')) session.destroy(`${reason}: this end's address is gone`)
       else session.test(reason)
@@ -304,7 +311,7 @@ export class Client implements Tunnel, ConnectionOwner {
   #farewell(): void {
     const late = this.#underWay()
     if (late.exchanges + late.webSockets === 0) return
-    this.#logger.warn(late, 'the grace is over: WebSockets are closed (1001), other exchanges are cut')
+    this.logger.warn(late, 'the grace is over: WebSockets are closed (1001), other exchanges are cut')
   }
 
   async #close(graceMs: number): Promise<void> {
@@ -312,8 +319,11 @@ export class Client implements Tunnel, ConnectionOwner {
     this.#first.reject(new SallyportError('runtime-offline', 'the tunnel was closed before its first session'))
     this.#tokens.close()
     this.#network.close()
-    this.#logger.info({ ...this.#underWay(), graceMs }, 'draining: no new exchanges; those under way may end')
-    const grace = setTimeout(() => this.#farewell(), graceMs - Math.min(FAREWELL_MS, graceMs / 5))
+    this.logger.info({ ...this.#underWay(), graceMs }, 'draining: no new exchanges; those under way may end')
+    const grace = setTimeout(
+      this.guard(() => this.#farewell()),
+      graceMs - Math.min(FAREWELL_MS, graceMs / 5),
+    )
     await Promise.all([...this.#sessions.keys()].map(session => session.drain(CLOSED, graceMs)))
     clearTimeout(grace)
     await this.#sockets.closed()

@@ -2,6 +2,8 @@
  * One of the client's connections: a loop that keeps one session in service, around a step that dials and stays until
  * the session ends or is to be replaced.
  */
+import { detached, type Guard } from '../protocol/guard.ts'
+import type { Logger } from '../protocol/log.ts'
 import type { Backoff } from './backoff.ts'
 import type { Dialled } from './dial.ts'
 import { Unreachable } from './dialler.ts'
@@ -11,6 +13,9 @@ import type { ClientSession, SessionOwner } from './session.ts'
 export interface ConnectionOwner {
   /** The client closes. */
   readonly signal: AbortSignal
+  /** For what ends nothing when it fails: another step of the loop comes. */
+  readonly guard: Guard
+  readonly logger: Logger
   /** How many machines may serve us, as far as is known. */
   readonly machines: number
   /** Opens a WebSocket to the server and address whose turn it is; rejects with {@link Unreachable}. */
@@ -193,7 +198,9 @@ export class Connection {
   #moveLater(session: ClientSession, again = false): void {
     clearTimeout(this.#moveTimer)
     if (this.#owner.machines < 2 || !this.#owner.hasReplica(session.replica, this.index)) return
-    this.#moveTimer = setTimeout(() => void this.#move(session), this.#backoff.move(again))
+    const { guard, logger } = this.#owner
+    const due = guard(() => detached(logger, 'a move failed', this.#move(session)))
+    this.#moveTimer = setTimeout(due, this.#backoff.move(again))
     this.#moveTimer.unref()
   }
 
@@ -217,7 +224,8 @@ export class Connection {
           this.current = session
           this.#onMoved?.({ to: outcome })
         }
-        void left.drain('another replica has its place', MOVE_GRACE_MS)
+        const drained = left.drain('another replica has its place', MOVE_GRACE_MS)
+        detached(this.#owner.logger, 'a session could not be left', drained)
       },
       onOpen: () => {},
     })
@@ -230,9 +238,10 @@ export class Connection {
     let closeCode = 0
     let served = false
     let asked = false
-    dialled.socket.once('close', code => {
+    const closed = this.#owner.guard((code: number) => {
       closeCode = code
     })
+    dialled.socket.once('close', closed)
     const opened = this.#owner.openSession(dialled, this.index, {
       onWelcome: session => {
         const accepted = role.accepts(session)
@@ -296,14 +305,14 @@ export class Connection {
 
   #sleep(ms: number): Promise<void> {
     return new Promise(resolve => {
-      const { signal } = this.#owner
-      const done = () => {
+      const { signal, guard } = this.#owner
+      const done = guard(() => {
         clearTimeout(timer)
         signal.removeEventListener('abort', done)
         this.#wake = undefined
         this.#hurry = undefined
         resolve()
-      }
+      })
       const endMs = performance.now() + ms
       let timer = setTimeout(done, ms)
       this.#wake = done

@@ -6,6 +6,7 @@ import type { Duplex } from 'node:stream'
 import { connect as connectTls, type SecureContext, type TLSSocket } from 'node:tls'
 import { WebSocket } from 'ws'
 import { CONNECT_PATH, SUBPROTOCOL } from '../protocol/control.ts'
+import { guardWith } from '../protocol/guard.ts'
 import { answerFailure, certificateFailure, DialError, dateOf, networkError } from './dial-failure.ts'
 import type { DialPhase } from './explain.ts'
 import { knock } from './knock.ts'
@@ -59,7 +60,9 @@ class Attempt {
   readonly #host: string
   readonly #port: number
   readonly #timer: NodeJS.Timeout
-  readonly #onAbort = () => this.#stop(this.#options.signal.reason)
+  /** What goes wrong in an event ends the attempt. */
+  readonly #guard = guardWith(error => this.#fail(error))
+  readonly #onAbort = this.#guard(() => this.#stop(this.#options.signal.reason))
   /** The deadline has passed, or the caller has no interest any more. */
   readonly #over = new AbortController()
   #localAddress: string | undefined
@@ -71,9 +74,10 @@ class Attempt {
     this.#options = options
     this.#host = bare(options.server.hostname)
     this.#port = Number(options.server.port || (options.server.protocol === 'wss:' ? 443 : 80))
-    this.#timer = setTimeout(() => {
+    const late = this.#guard(() => {
       this.#stop(new DialError({ kind: 'timeout', phase: this.#phase, afterMs: options.timeoutMs }))
-    }, options.timeoutMs)
+    })
+    this.#timer = setTimeout(late, options.timeoutMs)
     options.signal.addEventListener('abort', this.#onAbort)
     if (options.signal.aborted) this.#onAbort()
   }
@@ -106,7 +110,8 @@ class Attempt {
     const { signal } = this.#over
     return new Promise((resolve, reject) => {
       if (signal.aborted) reject(signal.reason)
-      signal.addEventListener('abort', () => reject(signal.reason), { once: true })
+      const onAbort = this.#guard(() => reject(signal.reason))
+      signal.addEventListener('abort', onAbort, { once: true })
       addresses.then(resolve, reject)
     })
   }
@@ -140,10 +145,11 @@ class Attempt {
         // `authorized` is looked at below, before a byte is sent: a socket that Node rejects no longer shows who signed.
         rejectUnauthorized: false,
       })
-      socket.once('secureConnect', () => {
+      const secured = this.#guard(() => {
         if (socket.authorized) resolve(socket)
         else this.#fail(new DialError(certificateFailure(socket)))
       })
+      socket.once('secureConnect', secured)
       return socket
     })
   }
@@ -161,14 +167,19 @@ class Attempt {
         followRedirects: false,
       })
       let dateMs: number | undefined
-      webSocket.once('upgrade', response => {
+      const guard = this.#guard
+      const upgraded = guard((response: IncomingMessage) => {
         dateMs = dateOf(response)
         const got = response.headers['sec-websocket-protocol']
         if (got !== SUBPROTOCOL) this.#fail(new DialError({ kind: 'subprotocol', got }))
       })
-      webSocket.once('open', () => resolve({ socket: webSocket, dateMs, token, localAddress: this.#localAddress }))
-      webSocket.once('unexpected-response', (_request, response) => this.#readAnswer(response))
-      webSocket.on('error', error => this.#fail(networkError(error, this.#phase)))
+      const opened = guard(() => resolve({ socket: webSocket, dateMs, token, localAddress: this.#localAddress }))
+      const refused = guard((_request: unknown, response: IncomingMessage) => this.#readAnswer(response))
+      const failed = guard((error: Error) => this.#fail(networkError(error, this.#phase)))
+      webSocket.once('upgrade', upgraded)
+      webSocket.once('open', opened)
+      webSocket.once('unexpected-response', refused)
+      webSocket.on('error', failed)
       return socket
     })
   }
@@ -176,12 +187,15 @@ class Attempt {
   #readAnswer(response: IncomingMessage): void {
     const chunks: Buffer[] = []
     let bytes = 0
-    const done = () => this.#fail(new DialError(answerFailure(response, Buffer.concat(chunks).toString('utf8'))))
-    response.on('data', (chunk: Buffer) => {
+    const done = this.#guard(() => {
+      this.#fail(new DialError(answerFailure(response, Buffer.concat(chunks).toString('utf8'))))
+    })
+    const more = this.#guard((chunk: Buffer) => {
       bytes += chunk.length
       chunks.push(chunk)
       if (bytes > MAX_ANSWER_BYTES) done()
     })
+    response.on('data', more)
     response.once('end', done).once('error', done)
   }
 
@@ -197,8 +211,10 @@ class Attempt {
       })
       this.#open = socket
       if (socket.destroyed) this.#fail(this.#closed())
-      socket.once('error', error => this.#fail(networkError(error, this.#phase)))
-      socket.once('close', () => this.#fail(this.#closed()))
+      const broken = this.#guard((error: Error) => this.#fail(networkError(error, this.#phase)))
+      const closed = this.#guard(() => this.#fail(this.#closed()))
+      socket.once('error', broken)
+      socket.once('close', closed)
     })
   }
 

@@ -1,5 +1,6 @@
 /** The tunnel client: dials out, keeps sessions with a server, and hands what comes down them to a target. */
 import { SallyportError } from '../protocol/errors.ts'
+import { guardWith } from '../protocol/guard.ts'
 import { Client } from './client.ts'
 import { spoken } from './durations.ts'
 import type { ClientOptions } from './options.ts'
@@ -36,10 +37,16 @@ export async function connect(options: ClientOptions): Promise<Tunnel> {
   signal?.throwIfAborted()
   const tunnel = createTunnel(options)
   const given = Promise.withResolvers<never>()
-  const onAbort = () => given.reject(signal?.reason)
+  const guard = guardWith(given.reject)
+  const onAbort = guard(() => given.reject(signal?.reason))
   signal?.addEventListener('abort', onAbort)
   const timer =
-    connectTimeoutMs > 0 ? setTimeout(() => given.reject(late(tunnel, connectTimeoutMs)), connectTimeoutMs) : undefined
+    connectTimeoutMs > 0
+      ? setTimeout(
+          guard(() => given.reject(late(tunnel, connectTimeoutMs))),
+          connectTimeoutMs,
+        )
+      : undefined
   try {
     await Promise.race([tunnel.connected(), given.promise])
     return tunnel

@@ -1,6 +1,7 @@
 /** Opens a TCP connection where the path may be gone for a while. */
 import type { LookupAddress } from 'node:dns'
 import { connect, type LookupFunction, type Socket } from 'node:net'
+import { guardWith } from '../protocol/guard.ts'
 
 /** The kernel repeats its first packet after 1, 3, 7, 15 s; a path that comes back would wait for the next one. */
 const KNOCK_MS = 1000
@@ -24,27 +25,30 @@ export function knock(
     if (options.all === true) callback(null, [...addresses])
     else callback(null, first!.address, first!.family)
   }
-  const begin = () => {
+  const fail = (error: unknown) => {
+    end()
+    reject(error)
+  }
+  const guard = guardWith(fail)
+  const failed = guard((error: Error) => fail(error))
+  const begin = guard(() => {
     const socket = connect({ host, port, lookup, noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS })
     sockets.add(socket)
-    socket.once('connect', () => {
+    const connected = guard(() => {
       sockets.delete(socket)
       socket.off('error', failed)
       end()
       resolve(socket)
     })
+    socket.once('connect', connected)
     socket.once('error', failed)
-  }
-  const failed = (error: Error) => {
-    end()
-    reject(error)
-  }
+  })
   const end = () => {
     clearInterval(timer)
     signal.removeEventListener('abort', onAbort)
     for (const socket of sockets) socket.destroy()
   }
-  const onAbort = () => failed(signal.reason)
+  const onAbort = guard(() => fail(signal.reason))
   const timer = setInterval(begin, KNOCK_MS)
   signal.addEventListener('abort', onAbort)
   if (signal.aborted) onAbort()

@@ -1,7 +1,9 @@
 /** Notices that this machine's network has changed, or that the machine has slept. */
 import { networkInterfaces } from 'node:os'
+import type { Guard } from '../protocol/guard.ts'
 
 export interface NetworkWatchOptions {
+  readonly guard: Guard
   /** `lost`: addresses that the machine had, and has no more. */
   readonly onChange: (reason: string, lost: ReadonlySet<string>) => void
   /** Default `os.networkInterfaces`; for tests. */
@@ -28,7 +30,10 @@ export class NetworkWatch {
     this.#options = options
     this.#addresses = this.#read()
     this.#lookedMs = this.#now()
-    this.#timer = setInterval(() => this.#look(), LOOK_MS)
+    this.#timer = setInterval(
+      options.guard(() => this.#look()),
+      LOOK_MS,
+    )
     this.#timer.unref()
   }
 

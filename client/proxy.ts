@@ -1,6 +1,7 @@
 /** Which outbound proxy stands between this host and the server, and how to ask it for a connection (CONNECT). */
 import { BlockList, isIP } from 'node:net'
 import type { Duplex } from 'node:stream'
+import { guardWith } from '../protocol/guard.ts'
 
 export interface OutboundProxy {
   readonly host: string
@@ -110,12 +111,14 @@ export function askProxy(
 
   let received = ''
   const finish = (error: Error | undefined, answer: ProxyAnswer = { status: 0, scheme: undefined }) => {
-    socket.off('data', onData).off('close', onClose).off('error', finish)
+    socket.off('data', onData).off('close', onClose).off('error', onError)
     socket.pause()
     callback(error, answer)
   }
-  const onClose = () => finish(new Error('the proxy closed the connection'))
-  const onData = (chunk: Buffer) => {
+  const guard = guardWith(error => finish(error as Error))
+  const onError = guard((error: Error) => finish(error))
+  const onClose = guard(() => finish(new Error('the proxy closed the connection')))
+  const onData = guard((chunk: Buffer) => {
     received += chunk.toString('latin1')
     const end = received.indexOf('\r\n\r\n')
     // Without its end, a head is at least what came, but for three bytes that may begin that end.
@@ -127,8 +130,8 @@ export function askProxy(
     // Nobody behind the proxy speaks before we do (TLS, WebSocket): bytes here are not ours to interpret.
     if (answer.status === 200 && received.length > end + 4) return finish(new Error('the proxy sent too much'))
     finish(undefined, answer)
-  }
-  socket.on('data', onData).on('close', onClose).on('error', finish)
+  })
+  socket.on('data', onData).on('close', onClose).on('error', onError)
 }
 
 function readAnswer(head: string): ProxyAnswer | undefined {

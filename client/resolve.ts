@@ -43,7 +43,7 @@ export class Resolver {
     if (known === undefined) return await asked
     let timer: NodeJS.Timeout | undefined
     const tired = new Promise<readonly LookupAddress[]>(resolve => {
-      timer = setTimeout(() => resolve(known), PATIENCE_MS)
+      timer = setTimeout(resolve, PATIENCE_MS, known)
     })
     try {
       return await Promise.race([asked.catch(error => (isPassing(error) ? known : Promise.reject(error))), tired])

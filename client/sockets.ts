@@ -1,4 +1,5 @@
 import type { WebSocket } from 'ws'
+import type { Guard } from '../protocol/guard.ts'
 
 /** How long a server may take to close its side. */
 const CLOSE_MS = 2000
@@ -6,14 +7,20 @@ const CLOSE_MS = 2000
 /** The WebSockets of a client that are not closed yet. */
 export class OpenSockets {
   readonly #open = new Set<WebSocket>()
+  readonly #guard: Guard
   #onEmpty: (() => void) | undefined
+
+  constructor(guard: Guard) {
+    this.#guard = guard
+  }
 
   add(socket: WebSocket): void {
     this.#open.add(socket)
-    socket.once('close', () => {
+    const closed = this.#guard(() => {
       this.#open.delete(socket)
       if (this.#open.size === 0) this.#onEmpty?.()
     })
+    socket.once('close', closed)
   }
 
   /** Resolves when all are closed. A server that is gone answers no Close frame; it gets a moment. */
@@ -22,9 +29,10 @@ export class OpenSockets {
     const gone = new Promise<void>(resolve => {
       this.#onEmpty = resolve
     })
-    const timer = setTimeout(() => {
+    const late = this.#guard(() => {
       for (const socket of this.#open) socket.terminate()
-    }, CLOSE_MS)
+    })
+    const timer = setTimeout(late, CLOSE_MS)
     await gone
     clearTimeout(timer)
   }

@@ -1,4 +1,5 @@
 /** The client's token: fetched when it is needed, renewed when a third of its life is left, warned of at a quarter. */
+import { type Guard, logGuard } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
 import { readClaims } from './claims.ts'
 import { spoken } from './durations.ts'
@@ -23,6 +24,8 @@ const MAX_TIMER_MS = 2 ** 31 - 1
 export class TokenKeeper {
   readonly #onFresh: (token: string) => void
   readonly #logger: Logger
+  /** What goes wrong beside its callers ends nothing: dials ask again. */
+  readonly #guard: Guard
   #source: TokenSource
   #token: string | undefined
   #seenMs = 0
@@ -37,6 +40,7 @@ export class TokenKeeper {
     this.#source = options.source
     this.#onFresh = options.onFresh
     this.#logger = options.logger
+    this.#guard = logGuard(options.logger, 'the token could not be renewed')
   }
 
   /** When the token ends, ms since 1970; `undefined` if there is none yet or it does not say. */
@@ -163,7 +167,8 @@ export class TokenKeeper {
     }
     if (waits.length === 0) return
     const delayMs = Math.min(MAX_TIMER_MS, Math.max(0, Math.min(...waits)))
-    this.#timer = setTimeout(() => this.#due(), delayMs)
+    const due = this.#guard(() => this.#due())
+    this.#timer = setTimeout(due, delayMs)
     this.#timer.unref()
   }
 
@@ -174,10 +179,12 @@ export class TokenKeeper {
       this.#schedule()
       return
     }
-    const asked = this.#fetch().then(() => this.#offerAgain())
-    asked.catch((error: unknown) => {
+    const failed = this.#guard((error: unknown) => {
       this.#logger.warn({ error: messageOf(error) }, 'no fresh token')
     })
+    this.#fetch()
+      .then(() => this.#offerAgain())
+      .catch(failed)
   }
 
   #warn(nowMs: number): void {
@@ -195,10 +202,8 @@ function retryMs(leftMs: number): number {
 
 async function withDeadline<Value>(run: () => Promise<Value>): Promise<Value> {
   const { promise, reject } = Promise.withResolvers<never>()
-  const timer = setTimeout(
-    () => reject(new Error(`the source of the token did not answer within ${spoken(SOURCE_TIMEOUT_MS)}`)),
-    SOURCE_TIMEOUT_MS,
-  )
+  const late = new Error(`the source of the token did not answer within ${spoken(SOURCE_TIMEOUT_MS)}`)
+  const timer = setTimeout(reject, SOURCE_TIMEOUT_MS, late)
   try {
     return await Promise.race([run(), promise])
   } finally {

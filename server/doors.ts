@@ -1,7 +1,8 @@
 /** Where a server is reached: the public listener, the control endpoint, or one address for both; and their certificates. */
-import { createServer as createNetServer, type Server as NetServer } from 'node:net'
+import { createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
 import type { SallyportError } from '../protocol/errors.ts'
 import type { Handler } from '../protocol/exchange.ts'
+import { logGuard } from '../protocol/guard.ts'
 import { allAccepted, listenOn, type Place } from '../protocol/listen-on.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
 import { KEEP_ALIVE } from '../protocol/tcp.ts'
@@ -97,8 +98,10 @@ export class Doors {
       edge: socket => this.#listener!.accept(socket),
       logger: this.#settings.logger,
     })
+    const guard = logGuard(this.#settings.logger, 'a connection could not be taken')
+    const accept = guard((socket: Socket) => front.accept(socket))
     const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true, ...KEEP_ALIVE }
-    this.#front = createNetServer(options, socket => front.accept(socket))
+    this.#front = createNetServer(options, accept)
     return listenOn(this.#front, place, this.#settings.logger)
   }
 

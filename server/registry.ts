@@ -5,6 +5,7 @@
  * takes over; the older one keeps the streams it has, and stays as a standby until the active one drains or is gone.
  */
 import type { Cidrs } from '../protocol/forwarded.ts'
+import { logGuard } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
 import type { Stream } from '../protocol/yamux/stream.ts'
 import type { Claim, Directory, Grant, Standing } from './directory/directory.ts'
@@ -245,16 +246,13 @@ export class Registry<M extends Member, H = never> {
     if (this.#asking.size >= MAX_ASKING || !this.#misses.allow(network)) return 'refused'
     // Once for all who wait: each of them asks, and would be told once for each of the others, round after round.
     this.#asking.add(name)
-    this.#directory
-      .refresh(name)
-      .finally(() => this.#asking.delete(name))
-      .then(
-        standing => {
-          if (standing === undefined) this.#misses.count(network)
-          this.#options.onLive?.(name)
-        },
-        () => {},
-      )
+    const guard = logGuard(this.#options.logger, 'who waits for a runtime could not be told')
+    const answered = () => this.#asking.delete(name)
+    const told = guard((standing: Standing | undefined) => {
+      if (standing === undefined) this.#misses.count(network)
+      this.#options.onLive?.(name)
+    })
+    this.#directory.refresh(name).finally(answered).then(told, ignore)
     return true
   }
 
@@ -338,3 +336,6 @@ function better<M extends Member>(a: M, b: M): M {
 function cost(member: Member): number {
   return Math.max(member.rttMs, NEAR_MS) * (member.exchanges + 1)
 }
+
+/** The directory says by itself that it cannot be asked. */
+function ignore(): void {}

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { networkOf } from '../protocol/address.ts'
 import type { Hello } from '../protocol/control.ts'
 import type { Events } from '../protocol/events.ts'
+import { detached, guardWith, logGuard } from '../protocol/guard.ts'
 import { webSocketTransport } from '../protocol/transport-websocket.ts'
 import { sessionLimits } from '../protocol/yamux/limits.ts'
 import { BufferPool } from '../protocol/yamux/pool.ts'
@@ -61,7 +62,10 @@ export class Sessions {
     this.#context = this.#createContext()
     sessionLimits(this.#context.session)
     if (options.authenticator.hasHook) {
-      this.#revocationTimer = setInterval(() => void this.#checkRevocations(), REVOCATION_CHECK_MS).unref()
+      const { logger } = options.settings
+      const guard = logGuard(logger, 'revocations could not be checked')
+      const round = guard(() => detached(logger, 'revocations could not be checked', this.#checkRevocations()))
+      this.#revocationTimer = setInterval(round, REVOCATION_CHECK_MS).unref()
     }
   }
 
@@ -160,13 +164,13 @@ export class Sessions {
 
   #ready(session: RuntimeSession): void {
     const { registry, settings, events } = this.#options
-    registry.ready(session, session.lastEpoch).then(
-      () => events.emit('ready', describeSession(session, settings.replica)),
-      error => {
-        session.end('the directory is not available', CLOSE.tryLater)
-        settings.logger.error({ session: session.id, err: error }, 'the directory refused a session')
-      },
-    )
+    const refused = (error: unknown) => {
+      session.end('the directory is not available', CLOSE.tryLater)
+      settings.logger.error({ session: session.id, err: error }, 'the directory refused a session')
+    }
+    const guard = guardWith(refused)
+    const ready = guard(() => events.emit('ready', describeSession(session, settings.replica)))
+    registry.ready(session, session.lastEpoch).then(ready, guard(refused))
   }
 
   #closed(session: RuntimeSession, reason: string): void {

@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import type { ClientOptions, Tunnel } from '../../client/index.ts'
+import { detached } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { FilesWatch } from '../../protocol/watch-files.ts'
 import { loadTls } from '../../server/tls.ts'
@@ -29,7 +30,9 @@ export async function watchTrust(config: ClientConfig, tunnel: Tunnel, logger: L
     }
   }
   const watching = await Promise.all(
-    files.map(async file => watchText(file, await readFile(file, 'utf8'), () => void reload())),
+    files.map(async file => {
+      return watchText(file, await readFile(file, 'utf8'), () => detached(logger, 'certificates', reload()))
+    }),
   )
   return {
     close: () => {

@@ -5,6 +5,8 @@
  * quiet enough for that. For processes of our own; a library leaves its host's heap alone.
  */
 import { setFlagsFromString } from 'node:v8'
+import { logGuard } from '../../protocol/guard.ts'
+import type { Logger } from '../../protocol/log.ts'
 
 const QUIET_MS = 10 * 60_000
 /** The timer that V8 sets when it starts has run out by then; how long it takes cannot be changed any more. */
@@ -14,9 +16,11 @@ const COLLECTIONS = 2
 /** Older ones do not know the flags. */
 const LEAST_NODE = 26
 
-export function keepCompiledCode(): void {
+export function keepCompiledCode(logger: Logger): void {
   if (Number.parseInt(process.versions.node, 10) < LEAST_NODE) return
   setFlagsFromString(`--memory-reducer-delay-ms=${QUIET_MS}`)
   setFlagsFromString('--memory-reducer-gc-count=0')
-  setTimeout(() => setFlagsFromString(`--memory-reducer-gc-count=${COLLECTIONS}`), START_MS).unref()
+  const guard = logGuard(logger, 'a flag of V8 could not be set')
+  const restore = guard(() => setFlagsFromString(`--memory-reducer-gc-count=${COLLECTIONS}`))
+  setTimeout(restore, START_MS).unref()
 }

@@ -1,5 +1,6 @@
 import type { DestinationStream } from 'pino'
-import type { Logger } from '../../protocol/log.ts'
+import { logGuard } from '../../protocol/guard.ts'
+import { type Logger, noLogger } from '../../protocol/log.ts'
 import { BufferedStderr } from './buffered-stderr.ts'
 
 export interface LogOptions {
@@ -15,7 +16,13 @@ export async function createLogger(options: LogOptions): Promise<Logger> {
   const { pino } = await import('pino')
   const isText = options.format === 'text' || (options.format === 'auto' && process.stderr.isTTY === true)
   const stderr = options.buffered ? bufferedStderr() : pino.destination({ dest: 2, sync: true })
-  const destination: DestinationStream = isText ? { write: line => void stderr.write(toText(line)) } : stderr
+  const destination: DestinationStream = isText
+    ? {
+        write: line => {
+          stderr.write(toText(line))
+        },
+      }
+    : stderr
   const base = { component: options.component }
   const formatters = { level: (level: string) => ({ level }) }
   const settings = { level: options.level, base, formatters, timestamp: pino.stdTimeFunctions.isoTime }
@@ -31,7 +38,9 @@ export async function createLogger(options: LogOptions): Promise<Logger> {
 
 function bufferedStderr(): BufferedStderr {
   const stderr = new BufferedStderr()
-  process.on('exit', () => stderr.flushSync())
+  const guard = logGuard(noLogger, '')
+  const flush = guard(() => stderr.flushSync())
+  process.on('exit', flush)
   return stderr
 }
 

@@ -6,6 +6,8 @@
  */
 import { getHeapStatistics, type HeapInfo, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
+import { logGuard } from '../../protocol/guard.ts'
+import { type Logger, noLogger } from '../../protocol/log.ts'
 
 const GARBAGE_BYTES = 1024 * 1024
 /** Where objects make as much garbage as buffers, V8 collects often enough by itself. */
@@ -21,14 +23,15 @@ const CALM_LOOKS = 100
 const FLOWING_BYTES = 64 * 1024
 
 /** Collects until the function that it returns is called. */
-export function collectReadBuffers(): () => void {
+export function collectReadBuffers(logger: Logger = noLogger): () => void {
+  const guard = logGuard(logger, 'garbage of reads is not collected any more')
   const collect = youngCollection()
   let waitMs = BUSY_MS
   let last = getHeapStatistics()
   /** What the last collection left, or less. */
   let kept = last
   let calmLooks = 0
-  const look = () => {
+  const look = guard(() => {
     let now = getHeapStatistics()
     const flows = Math.abs(now.external_memory - last.external_memory) > FLOWING_BYTES
     const buffers = now.external_memory - kept.external_memory
@@ -48,7 +51,7 @@ export function collectReadBuffers(): () => void {
     if (nextMs === waitMs) timer.refresh()
     else timer = setTimeout(look, nextMs).unref()
     waitMs = nextMs
-  }
+  })
   let timer = setTimeout(look, waitMs).unref()
   return () => clearTimeout(timer)
 }

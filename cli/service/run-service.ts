@@ -67,8 +67,8 @@ export async function runService(
     logger,
   })
   const log = accessLog(logger, access)
-  keepCompiledCode()
-  const stopCollecting = collectReadBuffers()
+  keepCompiledCode(logger)
+  const stopCollecting = collectReadBuffers(logger)
   try {
     const onExchange = (exchange: ExchangeRecord) => {
       admin.metrics.record(exchange)

@@ -1,6 +1,7 @@
 /** What an operator may see and do on a running server, by hand: sessions, runtimes, revocations, the drain of it all. */
 import type { Body } from '../../admin/actions.ts'
 import type { AdminSource } from '../../admin/page.ts'
+import { detached } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
 
@@ -17,7 +18,7 @@ export function describeSession({ connectedAt, tokenEndsAt, ...session }: Sessio
 type Operations = Readonly<Record<string, (body: Body) => Row | Promise<Row>>>
 type Row = Readonly<Record<string, unknown>>
 
-function operationsOf(server: Server): Operations {
+function operationsOf(server: Server, logger: Logger): Operations {
   return {
     '/sessions': () => ({ sessions: server.sessions().map(describeSession) }),
     '/runtimes': () => ({ runtimes: describeRuntimes(server.sessions()) }),
@@ -25,7 +26,8 @@ function operationsOf(server: Server): Operations {
     '/revocations/remove': async body => ({ removed: await removeRevocation(server, body) }),
     '/sessions/drain': body => ({ sessions: drainSessions(server, body) }),
     '/sessions/close': body => ({ sessions: closeSessions(server, body) }),
-    '/drain': body => (text(body, 'replica') === server.stats().replica ? { sessions: drainAll(server, body) } : {}),
+    '/drain': body =>
+      text(body, 'replica') === server.stats().replica ? { sessions: drainAll(server, body, logger) } : {},
   }
 }
 
@@ -38,7 +40,7 @@ class Everywhere {
 
   constructor(server: Server, logger: Logger) {
     this.#server = server
-    this.#operations = operationsOf(server)
+    this.#operations = operationsOf(server, logger)
     server.answerOthers(async (what, body, by) => {
       if (!Object.hasOwn(this.#operations, what)) return undefined
       const done = await this.#here(what, body as Body)
@@ -102,9 +104,9 @@ async function drainOne(server: Server, everywhere: Everywhere, body: Body): Pro
   return done
 }
 
-function drainAll(server: Server, body: Body): string[] {
+function drainAll(server: Server, body: Body, logger: Logger): string[] {
   const sessions = server.sessions().map(({ id }) => id)
-  void server.drain({ graceMs: number(body, 'graceMs') })
+  detached(logger, 'the drain failed', server.drain({ graceMs: number(body, 'graceMs') }))
   return sessions
 }
 

@@ -1,3 +1,4 @@
+import { logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 
 /** A terminal sends its Ctrl-C to a whole group of processes, and some of them pass it on. */
@@ -19,7 +20,8 @@ export function awaitStop(logger: Logger): StopSignal {
   const stopped = new Promise<string>(done => {
     resolve = done
   })
-  const onSignal = (signal: string) => {
+  const guard = logGuard(logger, 'a signal was not heeded')
+  const onSignal = guard((signal: string) => {
     if (first === undefined) {
       first = { signal, at: performance.now() }
       logger.info({ signal }, 'stopping')
@@ -28,7 +30,7 @@ export function awaitStop(logger: Logger): StopSignal {
       logger.warn({ signal }, 'stopping at once')
       now.abort()
     }
-  }
+  })
   process.on('SIGTERM', onSignal)
   process.on('SIGINT', onSignal)
   return {
@@ -44,5 +46,7 @@ export function awaitStop(logger: Logger): StopSignal {
 /** Waits for `closing`, but not beyond the second signal. */
 export async function unlessNow(closing: Promise<void>, now: AbortSignal): Promise<void> {
   if (now.aborted) return
-  await Promise.race([closing, new Promise<void>(resolve => now.addEventListener('abort', () => resolve()))])
+  const { promise, resolve } = Promise.withResolvers<unknown>()
+  now.addEventListener('abort', resolve)
+  await Promise.race([closing, promise])
 }

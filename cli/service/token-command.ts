@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { guardWith } from '../../protocol/guard.ts'
 
 const DEADLINE_MS = 10_000
 const MAX_BYTES = 16_384
@@ -34,18 +35,23 @@ export function runTokenCommand(words: readonly string[], deadlineMs: number = D
       child.stdout.destroy()
       reject(new TokenCommandError(`the token command ${message}`))
     }
-    const timer = setTimeout(() => fail(`did not end within ${deadlineMs / 1000} s`), deadlineMs)
-    child.stdout.setEncoding('latin1').on('data', (chunk: string) => {
+    const guard = guardWith(error => fail(`failed (${String(error)})`))
+    const late = guard(() => fail(`did not end within ${deadlineMs / 1000} s`))
+    const timer = setTimeout(late, deadlineMs)
+    const printed = guard((chunk: string) => {
       output += chunk
       if (output.length > MAX_BYTES) fail(`printed more than ${MAX_BYTES / 1024} KiB`)
     })
-    child.on('error', (error: NodeJS.ErrnoException) => fail(`does not start (${error.code ?? error.message})`))
-    child.on('close', (code, signal) => {
+    const broken = guard((error: NodeJS.ErrnoException) => fail(`does not start (${error.code ?? error.message})`))
+    const closed = guard((code: number | null, signal: string | null) => {
       if (code !== 0) return fail(`ended with ${signal ?? `exit code ${code}`}`)
       const token = output.trim()
       if (token === '' || /[^!-~]/.test(token)) return fail('printed no token')
       clearTimeout(timer)
       resolve(token)
     })
+    child.stdout.setEncoding('latin1').on('data', printed)
+    child.on('error', broken)
+    child.on('close', closed)
   })
 }

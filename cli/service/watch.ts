@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises'
+import { detached } from '../../protocol/guard.ts'
 import { noLogger } from '../../protocol/log.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/watch-files.ts'
 
@@ -30,7 +31,7 @@ export function watchText(
     }
   }
 
-  const watching = watchFiles([path], noLogger, () => void reread())
+  const watching = watchFiles([path], noLogger, () => detached(noLogger, '', reread()))
   return {
     close() {
       closed = true

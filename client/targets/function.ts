@@ -9,7 +9,9 @@ import {
   type ResponseSink,
 } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/forwarded.ts'
+import { detached } from '../../protocol/guard.ts'
 import { isFieldValue, removeHeader, stripHopByHop } from '../../protocol/headers.ts'
+import { type Logger, noLogger } from '../../protocol/log.ts'
 import { answerProblem } from '../../protocol/problem.ts'
 
 export type FetchHandler = (request: Request) => Response | Promise<Response>
@@ -21,14 +23,14 @@ const UNTAKEN_BYTES = 64 * 1024
 const FORBIDDEN: ReadonlySet<string> = new Set(['CONNECT', 'TRACE', 'TRACK'])
 
 /** An upgrade reaches the function as a plain GET: its answer is the upstream's "no". */
-export function functionTarget(fetch: FetchHandler): Handler {
+export function functionTarget(fetch: FetchHandler, logger: Logger = noLogger): Handler {
   return (request, response) => {
     const exchange = new FunctionExchange(request, response)
     if (FORBIDDEN.has(request.method.toUpperCase())) {
       answerProblem(response, request, new SallyportError('method-not-allowed'))
       exchange.discard()
     } else {
-      void exchange.run(fetch)
+      detached(logger, 'a target failed', exchange.run(fetch))
     }
     return exchange
   }

@@ -20,7 +20,7 @@ export interface OpenTarget {
 export function openTarget(target: Target, logger: Logger): OpenTarget {
   if (typeof target === 'string' || target instanceof URL) return urlTarget(target, logger)
   if (target instanceof HttpServer) return nodeServerTarget(target, logger)
-  if (typeof target === 'function') return { handler: functionTarget(target), cors: () => [], close() {} }
+  if (typeof target === 'function') return { handler: functionTarget(target, logger), cors: () => [], close() {} }
   if (isHandlerTarget(target)) return { handler: target.handler, cors: () => corsOf(target), close() {} }
   throw new TypeError('target must be a URL, a router, an http.Server, or a function that takes a Request')
 }

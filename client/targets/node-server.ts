@@ -6,7 +6,7 @@ import type { Server as HttpServer } from 'node:http'
 import { type Duplex, duplexPair } from 'node:stream'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/forwarded.ts'
-import { tellDefect } from '../../protocol/guard.ts'
+import { logGuard, tellDefect } from '../../protocol/guard.ts'
 import { Http1ClientConnection, KEEP_ALIVE_MARGIN_MS } from '../../protocol/http1/client-connection.ts'
 import type { Head } from '../../protocol/http1/head-parser.ts'
 import { type Logger, noLogger } from '../../protocol/log.ts'
@@ -65,7 +65,7 @@ class Connections {
     }
     const [ours, theirs] = duplexPair()
     Object.defineProperties(theirs, { remoteAddress: { value: PEER_ADDRESS }, remoteFamily: { value: 'IPv4' } })
-    endTogether(ours, theirs)
+    endTogether(ours, theirs, this.#logger)
     endWhenThrown(theirs, this.#logger)
     const connection = new Http1ClientConnection(ours, {
       heads: this.#heads,
@@ -94,9 +94,12 @@ class Connections {
 }
 
 /** A pair of Node's knows no reset: an end that is destroyed leaves the other one waiting for ever. */
-function endTogether(ours: Duplex, theirs: Duplex): void {
-  ours.once('close', () => theirs.destroy())
-  theirs.once('close', () => ours.destroy())
+function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
+  const guard = logGuard(logger, 'a connection in memory could not be ended')
+  const oursClosed = guard(() => theirs.destroy())
+  const theirsClosed = guard(() => ours.destroy())
+  ours.once('close', oursClosed)
+  theirs.once('close', theirsClosed)
 }
 
 /** The server's parser and listeners run inside this end's events: nothing else stands between what they throw and Node. */

@@ -1,43 +1,51 @@
 /** An exchange whose bytes are held against a rate: its two ends get their credit when the bytes are paid for. */
-import type { SallyportError } from '../../protocol/errors.ts'
+import { type SallyportError, toSallyportError } from '../../protocol/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import { stepOf } from '../../protocol/guard.ts'
 import type { Usage } from './quotas.ts'
 
 /** Credit that is given late. */
 class Credit {
   readonly #usage: Usage
-  readonly #give: (bytes: number) => void
+  readonly #sink: Pick<RequestSink, 'consumed' | 'abort'>
   #bytes = 0
   #free = false
   #timer: NodeJS.Timeout | undefined
 
-  constructor(usage: Usage, give: (bytes: number) => void) {
+  constructor(usage: Usage, sink: Pick<RequestSink, 'consumed' | 'abort'>) {
     this.#usage = usage
-    this.#give = give
+    this.#sink = sink
   }
 
   add(bytes: number): void {
     this.#bytes += bytes
     if (this.#timer !== undefined) return
     const delayMs = this.#free ? 0 : this.#usage.delayMs
-    if (delayMs <= 0) this.#pay()
-    else this.#timer = setTimeout(() => this.#pay(), delayMs).unref()
+    if (delayMs <= 0) this.pay()
+    else this.#timer = setTimeout(pay, delayMs, this).unref()
   }
 
-  #pay(): void {
+  /** @internal */
+  pay(): void {
     this.#timer = undefined
     const bytes = this.#bytes
     this.#bytes = 0
-    if (bytes > 0) this.#give(bytes)
+    if (bytes > 0) this.#sink.consumed(bytes)
+  }
+
+  threw(error: unknown): void {
+    this.#sink.abort(toSallyportError(error))
   }
 
   /** The other end sends nothing more: there is nothing left to slow. */
   free(): void {
     this.#free = true
     clearTimeout(this.#timer)
-    this.#pay()
+    this.pay()
   }
 }
+
+const pay = stepOf<Credit>(credit => credit.pay())
 
 class PacedRequest implements RequestSink {
   readonly #usage: Usage
@@ -47,7 +55,7 @@ class PacedRequest implements RequestSink {
   constructor(usage: Usage, sink: RequestSink) {
     this.#usage = usage
     this.#sink = sink
-    this.credit = new Credit(usage, bytes => sink.consumed(bytes))
+    this.credit = new Credit(usage, sink)
   }
 
   data(chunk: Uint8Array): void {
@@ -79,7 +87,7 @@ export class PacedResponse implements ResponseSink {
   constructor(usage: Usage, sink: ResponseSink) {
     this.#usage = usage
     this.#sink = sink
-    this.#credit = new Credit(usage, bytes => sink.consumed(bytes))
+    this.#credit = new Credit(usage, sink)
   }
 
   /** The other way of the exchange. */

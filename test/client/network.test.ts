@@ -10,6 +10,7 @@ function machine(...addresses: string[]) {
   const state = { addresses, skewMs: 0, broken: false }
   const changes: { reason: string; lost: string[] }[] = []
   const watch = new NetworkWatch({
+    guard: step => step,
     onChange: (reason, lost) => changes.push({ reason, lost: [...lost] }),
     interfaces: () => {
       if (state.broken) throw new Error('EAFNOSUPPORT')

@@ -46,7 +46,8 @@ export function unguardedEntries(source: string): string[] {
       const name = nameOf(node.callee)
       const args = node.arguments as Node[]
       const event = args[0] === undefined ? '' : source.slice(args[0].start, end(args[0]))
-      const listens = LISTENS.has(name) && isMember(node.callee) && args.length === 2 && !OUR_EVENTS.test(event)
+      const ours = OUR_EVENTS.test(event) || nameOf((node.callee as Node).object) === '#events'
+      const listens = LISTENS.has(name) && isMember(node.callee) && args.length === 2 && !ours
       if (listens && !isSafe(args[1])) note(node, `${name} ${event}`)
       else if (name === 'addEventListener' && !isSafe(args[1])) note(node, name)
       else if (TIMES.has(name) && !(timersAsPromises && name === 'setTimeout') && !isSafe(args[0])) note(node, name)
