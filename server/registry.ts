@@ -248,7 +248,7 @@ export class Registry<M extends Member, H = never> {
     this.#asking.add(name)
     const guard = logGuard(this.#options.logger, 'who waits for a runtime could not be told')
     const answered = () => this.#asking.delete(name)
-    const told = guard((standing: Standing | undefined) => {
+    const told = guard((standing: unknown) => {
       if (standing === undefined) this.#misses.count(network)
       this.#options.onLive?.(name)
     })
