@@ -4,7 +4,7 @@
  * played again a few times.
  */
 import { Random } from '../fuzz/random.ts'
-import { canary, makePlan, type Plan, type Playing, play } from './callers.ts'
+import { canary, greedyPlan, hostilePlan, makePlan, type Plan, type Playing, play } from './callers.ts'
 import { flood } from './flood.ts'
 import type { World } from './world.ts'
 
@@ -19,10 +19,13 @@ export interface Walk {
 
 export function makeWalk(seed: string, hasFar: boolean): Walk {
   const random = new Random(seed)
-  const plans = Array.from({ length: random.between(4, 20) }, () => ({
-    atMs: random.int(40),
-    plan: makePlan(random, hasFar),
-  }))
+  const theme = random.pick(['mixed', 'mixed', 'mixed', 'greedy', hasFar ? 'hostile' : 'mixed'])
+  const planOf = () => {
+    if (theme === 'greedy') return greedyPlan(random)
+    return theme === 'hostile' ? hostilePlan(random) : makePlan(random, hasFar)
+  }
+  const count = theme === 'greedy' ? random.between(4, 12) : random.between(4, 20)
+  const plans = Array.from({ length: count }, () => ({ atMs: random.int(40), plan: planOf() }))
   const events: Walk['event'][] = [
     'none',
     'none',
@@ -34,7 +37,7 @@ export function makeWalk(seed: string, hasFar: boolean): Walk {
     'hostile client lost',
   ]
   // It takes megabytes, and a second.
-  const event = random.oneIn(30) ? 'a flood of pings' : random.pick(events)
+  const event = random.oneIn(20) ? 'a flood of pings' : random.pick(events)
   return { seed, plans, event, eventMs: random.int(80), endMs: random.between(80, 250) }
 }
 
