@@ -56,8 +56,10 @@ class Splice implements StreamHandler {
 
   data(chunk: Uint8Array): void {
     if (this.#to?.closed || this.#refused) this.#from.consumed(chunk.length)
-    else if (this.#to !== undefined) this.#to.write(chunk)
-    else this.#begin(this.#begun === undefined ? chunk : Buffer.concat([this.#begun, chunk]))
+    else if (this.#to !== undefined) {
+      this.#to.write(chunk)
+      this.#releaseIfPassed()
+    } else this.#begin(this.#begun === undefined ? chunk : Buffer.concat([this.#begun, chunk]))
   }
 
   end(): void {

@@ -67,10 +67,10 @@ export function makePlan(random: Random, hasFar: boolean): Plan {
 }
 
 /** A caller whose answers come whole and wait, as many as it can make wait. */
-export function greedyPlan(random: Random): Plan {
+export function greedyPlan(random: Random, endless: boolean): Plan {
   const behaviour: Behaviour = { when: 'early', reads: true, bytes: random.pick([60_000, 70_000]), length: true, end: 'whole' }
   const greedy = { road: 'direct', address: '127.0.1.1', protocol: 'http2', behind: 'http1', manner: 'reads nothing' } as const
-  return { ...makePlan(random, false), ...greedy, behaviour, bodyBytes: 0, windowBytes: 0, pipelined: 4 }
+  return { ...makePlan(random, false), ...greedy, behaviour, endless, bodyBytes: 0, windowBytes: 0, pipelined: 4 }
 }
 
 /** A request that waits for a client that takes nothing of it. */
@@ -255,7 +255,7 @@ function endlessBody(signal: AbortSignal): ReadableStream<Uint8Array> {
   })
 }
 
-const CANARY: Behaviour = { when: 'early', reads: true, bytes: 20_000, length: true, end: 'whole' }
+const CANARY: Behaviour = { when: 'early', reads: true, bytes: 60_000, length: true, end: 'whole' }
 
 /** A small request of somebody else: false if its answer did not come whole. */
 export async function canary(world: World, road: 'direct' | 'hop'): Promise<boolean> {

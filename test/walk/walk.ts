@@ -19,12 +19,12 @@ export interface Walk {
 
 export function makeWalk(seed: string, hasFar: boolean): Walk {
   const random = new Random(seed)
-  const theme = random.pick(['mixed', 'mixed', 'mixed', 'greedy', hasFar ? 'hostile' : 'mixed'])
+  const theme = random.pick(['mixed', 'mixed', 'mixed', 'greedy', 'greedy, and endless', hasFar ? 'hostile' : 'mixed'])
   const planOf = () => {
-    if (theme === 'greedy') return greedyPlan(random)
+    if (theme.startsWith('greedy')) return greedyPlan(random, theme !== 'greedy')
     return theme === 'hostile' ? hostilePlan(random) : makePlan(random, hasFar)
   }
-  const count = theme === 'greedy' ? random.between(4, 12) : random.between(4, 20)
+  const count = theme.startsWith('greedy') ? random.between(4, 12) : random.between(4, 20)
   const plans = Array.from({ length: count }, () => ({ atMs: random.int(40), plan: planOf() }))
   const events: Walk['event'][] = [
     'none',
@@ -63,10 +63,13 @@ export async function walk(
     else if (event === 'a flood of pings') return flood(world)
     return undefined
   })
-  const canaries = (world.far === undefined ? (['direct'] as const) : (['direct', 'hop'] as const)).map(async road => {
-    await delay(endMs / 2)
-    return canary(world, road)
-  })
+  const roads = world.far === undefined ? (['direct'] as const) : (['direct', 'hop'] as const)
+  const canaries = [1, 2, 3].flatMap(part =>
+    roads.map(async road => {
+      await delay((endMs * part) / 4)
+      return canary(world, road)
+    }),
+  )
   await Promise.race([Promise.all(callers), delay(endMs)])
   await happens
   await delay(Math.max(0, ...plans.map(({ atMs }) => atMs + 1)))

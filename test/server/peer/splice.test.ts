@@ -176,6 +176,17 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     },
   )
 
+  test('a request that comes behind its answer', async () => {
+    const spliced = start()
+    await until(() => spliced.far !== undefined)
+    ANSWERS['an answer that is whole']!(spliced)
+    await turns()
+    REQUESTS['a request that waits, whole']!(spliced)
+    await turns(20)
+    expect([spliced.link.bufferedBytes, spliced.session.bufferedBytes]).toEqual([0, 0])
+    expect([spliced.link.streams, spliced.session.streams, spliced.exchanges.exchanges]).toEqual([0, 0, 0])
+  })
+
   test('an answer that waits for the other replica is counted until it has left, whatever becomes of the session', async () => {
     const budget = new BufferBudget()
     const spliced = start({ session: { processBudget: budget } })
