@@ -68,15 +68,35 @@ export function makePlan(random: Random, hasFar: boolean): Plan {
 
 /** A caller whose answers come whole and wait, as many as it can make wait. */
 export function greedyPlan(random: Random, endless: boolean): Plan {
-  const behaviour: Behaviour = { when: 'early', reads: true, bytes: random.pick([60_000, 70_000]), length: true, end: 'whole' }
-  const greedy = { road: 'direct', address: '127.0.1.1', protocol: 'http2', behind: 'http1', manner: 'reads nothing' } as const
+  const behaviour: Behaviour = {
+    when: 'early',
+    reads: true,
+    bytes: random.pick([60_000, 70_000]),
+    length: true,
+    end: 'whole',
+  }
+  const greedy = {
+    road: 'direct',
+    address: '127.0.1.1',
+    protocol: 'http2',
+    behind: 'http1',
+    manner: 'reads nothing',
+  } as const
   return { ...makePlan(random, false), ...greedy, behaviour, endless, bodyBytes: 0, windowBytes: 0, pipelined: 4 }
 }
 
 /** A request that waits for a client that takes nothing of it. */
 export function hostilePlan(random: Random): Plan {
   const protocol = random.pick(['http1', 'http2'] as const)
-  return { ...makePlan(random, true), road: 'hostile', protocol, manner: 'whole', endless: false, bodyBytes: 300_000, pipelined: 1 }
+  return {
+    ...makePlan(random, true),
+    road: 'hostile',
+    protocol,
+    manner: 'whole',
+    endless: false,
+    bodyBytes: 300_000,
+    pipelined: 1,
+  }
 }
 
 /** A caller under way: `done` when it has nothing more to do by itself; `end` makes it go. */
