@@ -143,10 +143,8 @@ export class Intake {
   #track(socket: Socket, address: string, charge: (costMs: number) => void): Pending {
     this.#underWay.makeRoom(address)
     const key = connectionKey(socket)
-    const timer = setTimeout(
-      this.#guard(() => socket.destroy()),
-      this.#options.limits.handshakeMs,
-    )
+    const cut = this.#guard(() => socket.destroy())
+    const timer = setTimeout(cut, this.#options.limits.handshakeMs)
     // What a session does not need any more must not hang on its socket as long as it lives.
     const settle = () => {
       clearTimeout(timer)

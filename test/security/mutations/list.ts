@@ -353,7 +353,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'server/control/intake.ts',
-        'const timer = setTimeout(this.#guard(() => socket.destroy()), this.#options.limits.handshakeMs)',
+        'const timer = setTimeout(cut, this.#options.limits.handshakeMs)',
         'const timer = setTimeout(() => {}, 1)',
       ],
     ],
