@@ -5,17 +5,18 @@
  *     npm run mutants -- --reach           only which refusals no test reaches: one run of the tests
  *     npm run mutants -- protocol/yamux    those in files whose path holds that text
  *     npm run mutants -- --part 2/6        every sixth, from the second on
+ *     npm run mutants -- --known FILE      what reaches what stands in FILE, or is put there for the next call
  *
  * A refusal is a `throw` of something made there, or a call of `violated`, `refuse`, `fail` and the like as a statement of
  * its own. It works in a copy of the checkout, in which each asks first whether it is the one that is taken out. One run
- * of the tests tells which test files reach which refusals, so that for each only these run, quickest first. Exits 1 if
+ * of the tests tells which test files reach which refusals, so that for each only these run, nearest first. Exits 1 if
  * one is missed.
  */
 import { execFile } from 'node:child_process'
-import { appendFileSync, globSync, readFileSync, writeFileSync } from 'node:fs'
+import { appendFileSync, existsSync, globSync, readFileSync, writeFileSync } from 'node:fs'
 import { cp, mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { parseAst } from 'rolldown/parseAst'
 
@@ -57,23 +58,23 @@ interface Node {
 }
 
 const { values, positionals } = parseArgs({
-  options: { part: { type: 'string' }, reach: { type: 'boolean', default: false } },
+  options: { part: { type: 'string' }, known: { type: 'string' }, reach: { type: 'boolean', default: false } },
   allowPositionals: true,
 })
 const copy = await mkdtemp(join(tmpdir(), 'sallyport-refusals-'))
-const reachedFile = join(copy, 'reached.txt')
+const reachedFile = resolve(values.known ?? join(copy, 'reached.txt'))
 try {
   await cp(ROOT, copy, { recursive: true, filter: path => !NOT_COPIED.has(path.slice(ROOT.length + 1)) })
   await symlink(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
   const refusals = prepare()
-  const { reached, seconds } = await reach()
+  const reached = await reach()
   const [part = 1, parts = 1] = values.part?.split('/').map(Number) ?? []
   const chosen = refusals.filter(({ file }, n) => {
     return n % parts === part - 1 && (positionals.length === 0 || positionals.some(text => file.includes(text)))
   })
   let missed = 0
   for (const refusal of chosen) {
-    const files = [...(reached.get(refusal.id) ?? [])].sort((a, b) => (seconds.get(a) ?? 0) - (seconds.get(b) ?? 0))
+    const files = nearest(reached.get(refusal.id) ?? [], refusal)
     const verdict = files.length === 0 ? 'reached by nobody' : values.reach ? '' : await tryWithout(refusal, files)
     if (verdict === '') continue
     missed++
@@ -137,17 +138,24 @@ function isRefusal(node: Node): boolean {
   return CALLED.test(`${name.type === 'PrivateIdentifier' ? '#' : ''}${name.name}`)
 }
 
-/** Which test files reach which refusals, and how long each file takes. */
-async function reach(): Promise<{ reached: Map<number, Set<string>>; seconds: Map<string, number> }> {
-  const report = await runTests(TESTS, { REFUSALS_TO: reachedFile }, [], 3_600_000)
+/** Which test files reach which refusals. */
+async function reach(): Promise<Map<number, Set<string>>> {
+  if (!existsSync(reachedFile)) await runTests(TESTS, { REFUSALS_TO: reachedFile }, [], 3_600_000)
   const reached = new Map<number, Set<string>>()
   for (const line of (await readFile(reachedFile, 'utf8')).trim().split('\n')) {
-    const [, id, file] = /^(\d+) (.*)$/.exec(line)!
+    const [, id, file] = /^(\d+) .*(test\/.*)$/.exec(line) ?? []
+    if (file === undefined) continue
     const files = reached.get(Number(id)) ?? new Set()
-    reached.set(Number(id), files.add(file!))
+    reached.set(Number(id), files.add(file))
   }
-  const seconds = new Map((report ?? []).map(({ name, startTime, endTime }) => [name, endTime - startTime]))
-  return { reached, seconds }
+  return reached
+}
+
+/** Tests of the same place first: they are the ones that are meant to miss it, and quick. */
+function nearest(files: Iterable<string>, { file }: Refusal): string[] {
+  const folder = dirname(file)
+  const distance = (test: string) => (test.startsWith(`test/${folder}`) ? 0 : test.startsWith('test/security/') ? 1 : 2)
+  return [...files].sort((a, b) => distance(a) - distance(b) || (a < b ? -1 : 1))
 }
 
 /** Empty if a test misses the refusal. */
@@ -160,10 +168,7 @@ async function tryWithout({ id }: Refusal, files: readonly string[]): Promise<st
 }
 
 interface FileReport {
-  readonly name: string
   readonly status: string
-  readonly startTime: number
-  readonly endTime: number
 }
 
 /** Undefined where the tests do not end. */
