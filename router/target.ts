@@ -69,11 +69,12 @@ function describeShape(text: string): string {
 }
 
 function checkHost(parts: readonly string[]): void {
-  const filled = parts.map((part, i) => (i % 2 === 0 ? part.toLowerCase() : 'x')).join('')
-  if (isIP(filled) !== 0) {
+  const filledWith = (name: string) => parts.map((part, i) => (i % 2 === 0 ? part.toLowerCase() : name)).join('')
+  if (isIP(filledWith('0')) !== 0) {
     if (parts.length > 1) throw new TypeError('a captured name cannot be part of an IP address')
     return
   }
+  const filled = filledWith('x')
   if (/[{}]/.test(filled)) throw new TypeError('a capture in the host is written {name}')
   if (!HOST_NAME.test(filled)) throw new TypeError('the host is no name and no IP address')
   if (endsInNumber(filled)) throw new TypeError('the host is no IP address in its usual form')

@@ -101,6 +101,20 @@ describe('J1 algorithms and keys', () => {
     expect(await check(verifier(givenKeys({ keys: [key.jwk] })).verify(await sign(key, 'ES256')))).toBe('key')
   })
 
+  test.each([
+    ['a number', 5],
+    ['an object', {}],
+    ['too long', 'k'.repeat(257)],
+  ])('a kid that is %s is refused', async (_name, kid) => {
+    expect(await check(verifier(keys).verify(await sign(ed, 'EdDSA', CLAIMS, { kid: kid as string })))).toBe('header')
+  })
+
+  test('a set of over 64 keys is none', async () => {
+    const { jwk } = await pair('ES256')
+    expect(() => buildKeySet({ keys: Array(64).fill(jwk) })).not.toThrow()
+    expect(() => buildKeySet({ keys: Array(65).fill(jwk) })).toThrow('the key set has over 64 keys')
+  })
+
   test('with several keys of one id each is tried, boundedly', async () => {
     const all = await Promise.all([1, 2, 3].map(() => pair('ES256')))
     const one = verifier(givenKeys({ keys: all.map(key => key.jwk) }))

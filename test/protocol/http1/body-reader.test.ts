@@ -75,6 +75,7 @@ describe('chunked', () => {
     ['too many digits', '000000000004\r\nwiki\r\n'],
     ['a chunk too long', '4\r\nwikis\r\n'],
     ['LF behind a chunk', '4\r\nwiki\n0\r\n\r\n'],
+    ['CR alone behind a chunk', '4\r\nwiki\rX'],
     ['LF in an extension', '4;a\nb\r\nwiki\r\n'],
     ['NUL in an extension', '4;a\0b\r\nwiki\r\n'],
     ['a folded trailer', '0\r\na: b\r\n c\r\n\r\n'],
