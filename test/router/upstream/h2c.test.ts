@@ -1,6 +1,12 @@
 /** Upstreams that speak HTTP/2 with prior knowledge. */
 import { once } from 'node:events'
-import { createServer, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2'
+import {
+  connect as connectHttp2,
+  createServer,
+  type Http2Server,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2'
 import { type AddressInfo, connect } from 'node:net'
 import { afterEach, expect, it } from 'vitest'
 import { type RouterService, serveRouter } from '../../../router/index.ts'
@@ -117,4 +123,27 @@ it('a session that goes away between two requests is replaced', async () => {
 it('an upstream that resets the stream before its head is 502', async () => {
   const { port } = await start(stream => stream.close(2))
   expect(await get(port, '/')).toMatch(/^HTTP\/1\.1 502 [\s\S]*sallyport-error: upstream-broken\r\n/)
+})
+
+it('trailers of bodies whose length is known pass, both ways', async () => {
+  let received: unknown
+  const { port } = await start(stream => {
+    stream.on('trailers', trailers => {
+      received = trailers
+    })
+    stream.resume().on('end', () => {
+      stream.respond({ ':status': 200, 'content-length': '2' }, { waitForTrailers: true })
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }))
+      stream.end('hi')
+    })
+  })
+  const caller = connectHttp2(`http://127.0.0.1:${port}`)
+  stops.push(() => caller.destroy())
+  const head = { ':method': 'POST', ':path': '/', 'content-length': '3', te: 'trailers' }
+  const stream = caller.request(head, { waitForTrailers: true } as object)
+  stream.on('wantTrailers', () => stream.sendTrailers({ 'x-sum': '9' }))
+  const trailers = once(stream, 'trailers')
+  stream.resume().end('abc')
+  expect((await trailers)[0]).toMatchObject({ 'grpc-status': '0' })
+  expect(received).toMatchObject({ 'x-sum': '9' })
 })
