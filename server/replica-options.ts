@@ -1,11 +1,15 @@
 /** What {@link createServer} takes about other replicas. */
 import type { Directory } from './directory/directory.ts'
+import { readPlace } from './directory/redis-url.ts'
 import { readPeerAddress } from './peer/address.ts'
 import type { PeerTlsFiles } from './peer/tls.ts'
 
 /** A directory in Redis (or what speaks its protocol), 7.0 or newer. */
 export interface RedisOptions {
-  /** `redis://` or `rediss://`, host, port, and the number of the database. */
+  /**
+   * `redis://` or `rediss://`, host, port, and the number of the database. Of a cluster, or a primary and its standbys, several
+   * with commas: `redis://a:6379,b:6379`. With Sentinels `redis+sentinel://a:26379,b:26379/NAME`, or `rediss+sentinel://`.
+   */
   readonly url: string
   /** User of Redis's access control list. */
   readonly user?: string | undefined
@@ -38,7 +42,7 @@ const WILDCARD = /^(?:0\.0\.0\.0|::)$/
 export function checkReplicas(directory: Directory | RedisOptions | undefined, peer: PeerOptions | undefined): void {
   const redis = directory !== undefined && 'url' in directory ? directory : undefined
   if (redis !== undefined) {
-    demand(/^rediss?:\/\/[^/]/.test(redis.url), 'directory.url must begin with redis:// or rediss://')
+    checkRedisUrl(redis.url)
     const { leaseMs = 5000 } = redis
     demand(leaseMs >= 1000 && leaseMs <= 3_600_000, 'directory.leaseMs must be from 1,000 to 3,600,000')
     demand(/^[a-z0-9:._-]{1,64}$/i.test(redis.prefix ?? 'sallyport'), 'directory.prefix is no plain name')
@@ -50,6 +54,14 @@ export function checkReplicas(directory: Directory | RedisOptions | undefined, p
   demand(isDialled, 'peer.advertise must be host:port')
   const everywhere = WILDCARD.test(peer.host ?? '')
   demand(peer.advertise !== undefined || !everywhere, 'peer.advertise is required where peer.host is every address')
+}
+
+function checkRedisUrl(url: string): void {
+  try {
+    readPlace(url)
+  } catch (error) {
+    throw new TypeError(`directory.url ${(error as Error).message}`, { cause: error })
+  }
 }
 
 function demand(condition: boolean, message: string): asserts condition {

@@ -93,6 +93,12 @@ export function url(schemes: readonly string[], options: { credentials?: boolean
   })
 }
 
+/** Where Redis is, without credentials; `server/directory/redis-url.ts` says what it means. */
+export const redisUrl = kind<string>('URL', { type: 'string', pattern: '^rediss?(\\+sentinel)?://' }, value => {
+  if (/^rediss?(?:\+sentinel)?:\/\/[^/@?#\s]+(?:\/[^@?#\s]*)?$/.test(value)) return value
+  throw new TypeError('expected a URL with redis:// or rediss://, without credentials')
+})
+
 /** `https://ui.example.com`, as browsers send it in `Origin`. */
 export const origin = kind<string>('ORIGIN', { type: 'string', format: 'uri' }, value => {
   const parsed = URL.canParse(value) ? new URL(value) : undefined

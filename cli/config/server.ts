@@ -74,8 +74,8 @@ export const serverSettings = {
     'Proxies in front whose X-Forwarded-For, -Proto, -Host and X-Request-Id are believed.',
   ),
   directory: optional(
-    kinds.url(['redis:', 'rediss:']),
-    'Redis (7.0 or newer) that makes several servers one. Default: each server stands alone.',
+    kinds.redisUrl,
+    'Redis (7.0 or newer) that makes several servers one: `redis://HOST:PORT`, several hosts with commas, or `redis+sentinel://HOST:PORT/NAME`. Default: each server stands alone.',
   ),
   'directory.user': optional(kinds.text('USER'), "User of Redis's access control list."),
   'directory.password.file': optional(kinds.file, "File with that user's password; read at each connect."),

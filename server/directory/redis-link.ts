@@ -1,9 +1,17 @@
-/** One connection to Redis: scripts and the channel of changes, in order. It is made anew when it breaks. */
+/**
+ * One connection to Redis: scripts and the channel of changes, in order. It is made anew when it breaks, and finds the node
+ * that has the keys anew: after a failover that is another one.
+ *
+ * A client for clusters keeps its subscriptions on connections of their own, and would lose the order that the directory is
+ * built on. All of its keys share one slot, so one connection to the node that has it is all that is needed.
+ */
 import { createClient } from '@redis/client'
+import { askSentinels, destroy, movedTo, type RedisClient } from './redis-place.ts'
+import { type RedisPlace, readPlace } from './redis-url.ts'
 import { CHANGE, RENEW, REVOKE, type Script } from './scripts.ts'
 
 export interface RedisAddress {
-  /** `redis://` or `rediss://`, with host, port and number of the database. */
+  /** See `redis-url.ts`. */
   readonly url: string
   readonly user?: string | undefined
   readonly password?: string | undefined
@@ -20,66 +28,129 @@ export interface LinkListener {
 /** Operations that wait for their answer. */
 const MAX_PENDING = 10_000
 
+/** How often a node of a cluster may name another one. */
+const MAX_MOVES = 5
+
 export class RedisLink {
-  readonly #client: ReturnType<typeof createClient>
+  readonly #address: RedisAddress
+  readonly #place: RedisPlace
   readonly #listener: LinkListener
   readonly #deadlineMs: number
+  #client: RedisClient | undefined
   /** When each operation that waits was sent, oldest first. */
   readonly #pending = new Set<{ readonly sentMs: number }>()
   #timer: NodeJS.Timeout | undefined
   #closed: Error | undefined
+  #isOpen = false
   roundTripMs = 0
+  /** There are standbys: that nobody listens at one address does not mean that nobody is granted anything. */
+  several: boolean
 
-  /** Resolves when scripts are loaded and the channel is heard; rejects at the latest after `deadlineMs`. */
+  /**
+   * Resolves when scripts are loaded and the channel is heard, on the node that has `key`; rejects at the latest after
+   * `deadlineMs`.
+   */
   static async open(
     address: RedisAddress,
-    channel: string,
+    { channel, key }: { readonly channel: string; readonly key: string },
     deadlineMs: number,
     listener: LinkListener,
   ): Promise<RedisLink> {
     const link = new RedisLink(address, deadlineMs, listener)
-    await link.#open(channel)
-    return link
+    const timer = setTimeout(() => link.#end(new Error('Redis does not answer')), deadlineMs)
+    try {
+      await link.#open(channel, key)
+      return link
+    } catch (error) {
+      const cause = link.#closed ?? (error as Error)
+      link.#end(cause)
+      throw cause
+    } finally {
+      clearTimeout(timer)
+    }
   }
 
   private constructor(address: RedisAddress, deadlineMs: number, listener: LinkListener) {
+    this.#address = address
+    this.#place = readPlace(address.url)
     this.#listener = listener
     this.#deadlineMs = deadlineMs
-    const tls = address.url.startsWith('rediss:')
-    const base = { connectTimeout: deadlineMs, reconnectStrategy: false as const, noDelay: true }
-    this.#client = createClient({
-      url: address.url,
+    this.several = this.#place.sentinel !== undefined || this.#place.hosts.length > 1
+  }
+
+  #clientFor(host: string, isRedis: boolean): RedisClient {
+    const { tls, database, credentials } = this.#place
+    const { user, password, ca } = this.#address
+    const base = { connectTimeout: this.#deadlineMs, reconnectStrategy: false as const, noDelay: true }
+    // Sentinels have no users of Redis.
+    const login = isRedis && credentials !== undefined ? `${credentials}@` : ''
+    return createClient({
+      url: `redis${tls ? 's' : ''}://${login}${host}`,
       RESP: 3,
       disableOfflineQueue: true,
       disableClientInfo: true,
       maintNotifications: 'disabled',
       commandsQueueMaxLength: MAX_PENDING + 10,
       commandOptions: { timeout: 0 },
-      socket: tls ? { ...base, tls: true, ...(address.ca === undefined ? {} : { ca: address.ca }) } : base,
-      ...(address.user === undefined ? {} : { username: address.user }),
-      ...(address.password === undefined ? {} : { password: address.password }),
+      socket: tls ? { ...base, tls: true, ...(ca === undefined ? {} : { ca }) } : base,
+      ...(isRedis && database > 0 ? { database } : {}),
+      ...(isRedis && user !== undefined ? { username: user } : {}),
+      ...(isRedis && password !== undefined ? { password } : {}),
     })
-    this.#client.on('error', error => this.#end(error as Error))
-    this.#client.on('end', () => this.#end(new Error('Redis closed the connection')))
   }
 
-  async #open(channel: string): Promise<void> {
-    const timer = setTimeout(() => this.#end(new Error('Redis does not answer')), this.#deadlineMs)
-    try {
-      await this.#client.connect()
-      await Promise.all([
-        this.#client.sendCommand(['SCRIPT', 'LOAD', CHANGE.text]),
-        this.#client.sendCommand(['SCRIPT', 'LOAD', RENEW.text]),
-        this.#client.sendCommand(['SCRIPT', 'LOAD', REVOKE.text]),
-        this.#client.subscribe(channel, text => this.#listener.message(text)),
-      ])
-    } catch (error) {
-      const cause = this.#closed ?? (error as Error)
-      this.#end(cause)
-      throw cause
-    } finally {
-      clearTimeout(timer)
+  async #open(channel: string, key: string): Promise<void> {
+    const { hosts, sentinel } = this.#place
+    const left =
+      sentinel === undefined ? [...hosts] : [await askSentinels(this.#place, host => this.#clientFor(host, false))]
+    const errors: unknown[] = []
+    for (let moves = 0; left.length > 0; ) {
+      try {
+        await this.#try(left.shift()!, channel, key)
+        return
+      } catch (error) {
+        if (this.#closed !== undefined) throw this.#closed
+        const moved = movedTo(error)
+        if (moved === undefined) errors.push(error)
+        else if (++moves <= MAX_MOVES) left.unshift(moved)
+        else throw error
+      }
     }
+    if (!this.several) throw errors[0]
+    // Without its code: that nobody listens at these does not mean that Redis is gone.
+    throw new Error([...new Set(errors.map(String))].join('; '))
+  }
+
+  async #try(host: string, channel: string, key: string): Promise<void> {
+    const client = this.#clientFor(host, true)
+    this.#client = client
+    client.on('error', error => this.#ended(client, error as Error))
+    client.on('end', () => this.#ended(client, new Error('Redis closed the connection')))
+    try {
+      await client.connect()
+      const { mode, role } = await client.sendCommand<Record<string, string>>(['HELLO', '3'])
+      if (mode === 'sentinel') throw new Error('this is a Sentinel: its URL is redis+sentinel://HOST:PORT/NAME')
+      this.several ||= mode === 'cluster'
+      // In a cluster a standby says who has the key; elsewhere it would take no change.
+      if (mode === 'cluster') await client.sendCommand(['HGET', key, '@born'])
+      else if (role !== 'master') throw new Error('this Redis is a standby')
+      await Promise.all([
+        client.sendCommand(['SCRIPT', 'LOAD', CHANGE.text]),
+        client.sendCommand(['SCRIPT', 'LOAD', RENEW.text]),
+        client.sendCommand(['SCRIPT', 'LOAD', REVOKE.text]),
+        client.subscribe(channel, text => this.#listener.message(text)),
+      ])
+      this.#isOpen = true
+    } catch (error) {
+      if (this.#client === client) this.#client = undefined
+      destroy(client)
+      throw error
+    }
+  }
+
+  /** One that was only tried is not the link. */
+  #ended(client: RedisClient, error: Error): void {
+    if (client === this.#client && this.#isOpen) this.#end(error)
   }
 
   /** Rejects when the link breaks, which it does if any answer takes longer than its deadline. */
@@ -99,7 +170,7 @@ export class RedisLink {
     this.#pending.add(operation)
     this.#watch()
     try {
-      const answer = await this.#client.sendCommand<never>([...command])
+      const answer = await this.#client!.sendCommand<never>([...command])
       this.roundTripMs = performance.now() - operation.sentMs
       return answer
     } catch (error) {
@@ -109,6 +180,11 @@ export class RedisLink {
     } finally {
       this.#pending.delete(operation)
     }
+  }
+
+  /** Ends the link where another node of a cluster has the key by now. */
+  async check(key: string): Promise<void> {
+    await this.#send(['HGET', key, '@born'])
   }
 
   /** Resolves to how many heard it. Rejects as `run` does. */
@@ -142,11 +218,7 @@ export class RedisLink {
     if (this.#closed !== undefined) return
     this.#closed = error
     clearTimeout(this.#timer)
-    try {
-      this.#client.destroy()
-    } catch {
-      // It was not open.
-    }
+    if (this.#client !== undefined) destroy(this.#client)
     this.#listener.closed(error)
   }
 }

@@ -40,6 +40,8 @@ const MAX_QUESTIONS = 64
 export class RedisOperators {
   readonly #options: RedisOperatorsOptions
   readonly #channel: string
+  /** Where the directory is, all listen. */
+  readonly #key: string
   readonly #questions = new Map<string, Question>()
   #link: RedisLink | undefined
   #timer: NodeJS.Timeout | undefined
@@ -50,6 +52,7 @@ export class RedisOperators {
   constructor(options: RedisOperatorsOptions) {
     this.#options = options
     this.#channel = `${options.prefix}:operators`
+    this.#key = `{${options.prefix}}:replicas`
   }
 
   /** Listens, and goes on trying by itself. Resolves whether or not it succeeded. */
@@ -57,16 +60,34 @@ export class RedisOperators {
     clearTimeout(this.#timer)
     if (this.#closed || this.#link !== undefined) return
     try {
-      const link = await RedisLink.open(await this.#options.redis(), this.#channel, DEADLINE_MS, {
-        message: text => this.#heard(text),
-        closed: () => this.#lost(),
-      })
+      const link = await RedisLink.open(
+        await this.#options.redis(),
+        { channel: this.#channel, key: this.#key },
+        DEADLINE_MS,
+        {
+          message: text => this.#heard(text),
+          closed: () => this.#lost(),
+        },
+      )
       if (this.#closed) link.close()
-      else this.#link = link
+      else {
+        this.#link = link
+        this.#check(link)
+      }
     } catch {
       // The directory, at the same Redis, says so in the log.
       this.#lost()
     }
+  }
+
+  /** Nothing else is asked on this link for long; where it is, all others are to be. */
+  #check(link: RedisLink): void {
+    this.#timer = setTimeout(() => {
+      link.check(this.#key).then(
+        () => this.#check(link),
+        () => {},
+      )
+    }, RETRY_MS).unref()
   }
 
   #lost(): void {

@@ -166,12 +166,17 @@ export class RedisRevocations implements SharedRevocations {
 
   async #connect(): Promise<RedisLink> {
     if (this.#closed) throw new Error('closed')
-    const link = await RedisLink.open(await this.#options.redis(), this.#channel, DEADLINE_MS, {
-      message: () => void this.open(),
-      closed: () => {
-        this.#link = undefined
+    const link = await RedisLink.open(
+      await this.#options.redis(),
+      { channel: this.#channel, key: this.#key },
+      DEADLINE_MS,
+      {
+        message: () => void this.open(),
+        closed: () => {
+          this.#link = undefined
+        },
       },
-    })
+    )
     this.#link = link
     return link
   }

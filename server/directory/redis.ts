@@ -79,6 +79,8 @@ export class RedisDirectory implements Directory {
   #state: DirectoryState | undefined
   /** Somebody was told that nothing may be acted on. */
   #missed = false
+  /** There are standbys, which may have taken over where nobody listens. */
+  #several = false
   /** When nobody listened where Redis should be: then nobody was granted anything. */
   #refusedMs = Number.NEGATIVE_INFINITY
   #closed = false
@@ -271,7 +273,7 @@ export class RedisDirectory implements Directory {
       const address = await this.#options.redis()
       const deadlineMs = Math.min(2000, Math.max(250, leaseMs / 4))
       let link: RedisLink | undefined
-      link = await RedisLink.open(address, this.#channel, deadlineMs, {
+      link = await RedisLink.open(address, { channel: this.#channel, key: this.#key('replicas') }, deadlineMs, {
         message: text => this.#message(text),
         closed: error => {
           if (link !== undefined) this.#lost(link, error)
@@ -282,11 +284,12 @@ export class RedisDirectory implements Directory {
         return
       }
       this.#link = link
+      this.#several = link.several
       this.#known.renew(this.#validUntilMs())
       await this.#tick(link)
     } catch (error) {
       this.#failures++
-      if (isRefused(error)) this.#refusedMs = startedMs
+      if (isRefused(error) && !this.#several) this.#refusedMs = startedMs
       this.#logger.debug({ err: error }, 'the directory is not reachable')
       this.#again()
     }

@@ -14,6 +14,10 @@ export interface RedisOptions {
   readonly tls?: Pick<Secrets, 'server' | 'ca'>
   /** A user of the access control list who may do what the directory needs, and nothing else; `default` is off. */
   readonly user?: { readonly name: string; readonly password: string }
+  /** More lines of its configuration. */
+  readonly lines?: readonly string[]
+  /** Runs as a Sentinel. */
+  readonly sentinel?: boolean
 }
 
 /** What a user of the directory has to be allowed; docs/scaling.md says the same. */
@@ -26,25 +30,28 @@ export class Redis {
   readonly port: number
   readonly url: string
   readonly #folder: string
+  readonly #sentinel: boolean
   #child: ChildProcess | undefined
 
   static async start(options: RedisOptions = {}): Promise<Redis> {
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-redis-'))
-    const redis = new Redis(await lastingPort(), folder, options.tls !== undefined)
+    const redis = new Redis(await lastingPort(), folder, options)
     await redis.#write(options)
     await redis.start()
     return redis
   }
 
-  private constructor(port: number, folder: string, tls: boolean) {
+  private constructor(port: number, folder: string, { tls, sentinel = false }: RedisOptions) {
     this.port = port
-    this.url = `${tls ? 'rediss' : 'redis'}://127.0.0.1:${port}`
+    this.url = `${tls === undefined ? 'redis' : 'rediss'}://127.0.0.1:${port}`
     this.#folder = folder
+    this.#sentinel = sentinel
   }
 
-  async #write({ tls, user }: RedisOptions): Promise<void> {
+  async #write({ tls, user, lines: more = [] }: RedisOptions): Promise<void> {
     const at = (name: string) => join(this.#folder, name)
-    const lines = ['bind 127.0.0.1', 'save ""', 'appendonly no', `dir ${this.#folder}`]
+    const lines = ['bind 127.0.0.1', `dir ${this.#folder}`, ...more]
+    if (!this.#sentinel) lines.push('save ""', 'appendonly no')
     if (tls === undefined) lines.push(`port ${this.port}`)
     else {
       await writeFile(at('cert.pem'), tls.server.cert)
@@ -60,7 +67,11 @@ export class Redis {
 
   /** Starts it again, empty. */
   async start(): Promise<void> {
-    const child = spawn(program('redis-server'), [join(this.#folder, 'redis.conf')], { stdio: 'ignore' })
+    const child = spawn(
+      program('redis-server'),
+      [join(this.#folder, 'redis.conf'), ...(this.#sentinel ? ['--sentinel'] : [])],
+      { stdio: 'ignore' },
+    )
     this.#child = child
     while (!(await this.#answers())) if (child.exitCode !== null) throw new Error(`Redis ended with ${child.exitCode}`)
   }

@@ -156,7 +156,10 @@ describe.runIf(needs('redis'))('the same rules in Redis', () => {
   let link: RedisLink
   beforeAll(async () => {
     redis = await Redis.start()
-    link = await RedisLink.open({ url: redis.url }, 'sallyport:changes', 5000, { message() {}, closed() {} })
+    link = await RedisLink.open({ url: redis.url }, { channel: 'sallyport:changes', key: 'x' }, 5000, {
+      message() {},
+      closed() {},
+    })
   })
   afterAll(async () => {
     link.close()

@@ -1,0 +1,44 @@
+/** Finds the node that has our keys: Sentinels say who the primary is, nodes of a cluster who has the slot. */
+import type { createClient } from '@redis/client'
+import type { RedisPlace } from './redis-url.ts'
+
+export type RedisClient = ReturnType<typeof createClient>
+
+/** Makes a client for one `host:port`; it has not connected. */
+export type ClientFor = (host: string) => RedisClient
+
+/** Asks all Sentinels at once who the primary is, and takes what the first one says that knows. Resolves to `host:port`. */
+export async function askSentinels({ hosts, sentinel }: RedisPlace, clientFor: ClientFor): Promise<string> {
+  const clients = hosts.map(clientFor)
+  try {
+    return await Promise.any(clients.map(client => askSentinel(client, sentinel!)))
+  } catch (error) {
+    // Not the code of these errors: that no Sentinel listens does not mean that Redis is gone.
+    const reasons = (error as AggregateError).errors.map(reason => (reason as Error).message || String(reason))
+    throw new Error(`no Sentinel knows ${sentinel}: ${[...new Set(reasons)].join('; ')}`)
+  } finally {
+    for (const client of clients) destroy(client)
+  }
+}
+
+async function askSentinel(client: RedisClient, name: string): Promise<string> {
+  client.on('error', () => {})
+  await client.connect()
+  const said = await client.sendCommand<unknown>(['SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name])
+  const [host, port] = Array.isArray(said) ? said.map(String) : []
+  if (host === undefined || port === undefined) throw new Error('it is not watched')
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`
+}
+
+export function destroy(client: RedisClient): void {
+  try {
+    client.destroy()
+  } catch {
+    // It was not open.
+  }
+}
+
+/** Where a node of a cluster says that the keys are; undefined if the error says something else. */
+export function movedTo(error: unknown): string | undefined {
+  return /^(?:MOVED|ASK) \d+ (\S+:\d+)$/.exec((error as Error).message)?.[1]
+}

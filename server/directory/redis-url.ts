@@ -1,0 +1,43 @@
+/**
+ * Where Redis is, as a URL says it. One address, or several of which one is right: nodes of a cluster, a primary and its
+ * standbys, or the Sentinels that know who the primary is.
+ *
+ *     redis://host:6379/0    redis://a:6379,b:6379,c:6379    redis+sentinel://a:26379,b:26379/NAME
+ */
+export interface RedisPlace {
+  /** Encrypted, the Sentinels' connections too. */
+  readonly tls: boolean
+  /** `host:port`, to be tried in turn. */
+  readonly hosts: readonly string[]
+  /** What the Sentinels at `hosts` call the primary. */
+  readonly sentinel: string | undefined
+  /** Number of the database. */
+  readonly database: number
+  /** `user:password`, as it stands in the URL. */
+  readonly credentials: string | undefined
+}
+
+const URL_FORM = /^redis(s?)(\+sentinel)?:\/\/(?:([^@/]*)@)?([^@/?#\s]+)((?:\/[^/?#\s]*)*)$/
+const HOST_FORM = /^(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/i
+const MAX_HOSTS = 32
+
+/** Throws a TypeError that says what was expected. */
+export function readPlace(url: string): RedisPlace {
+  const [, s, isSentinel, credentials, hosts = '', path = ''] = URL_FORM.exec(url) ?? []
+  const list = hosts.split(',')
+  if (!list.every(host => HOST_FORM.test(host)) || list.length > MAX_HOSTS) {
+    throw new TypeError('must begin with redis:// or rediss://, and have HOST:PORT or several with commas')
+  }
+  const [name = '', database = ''] = isSentinel ? path.split('/').slice(1) : ['', path.slice(1)]
+  if (isSentinel && name === '')
+    throw new TypeError('must end with the name that the Sentinels give: redis+sentinel://a,b/NAME')
+  if (!/^\d{0,4}$/.test(database)) throw new TypeError('must end with the number of a database, or nothing')
+  const port = isSentinel ? 26_379 : 6379
+  return {
+    tls: s === 's',
+    hosts: list.map(host => (/:\d{1,5}$/.test(host) ? host : `${host}:${port}`)),
+    sentinel: isSentinel ? name : undefined,
+    database: Number(database),
+    credentials,
+  }
+}
