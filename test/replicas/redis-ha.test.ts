@@ -78,7 +78,7 @@ describe.runIf(needs('redis'))('D8', () => {
     const id = String(await first.command('CLUSTER', 'MYID'))
     await until(async () => {
       const infos = await Promise.all(made.map(one => one.command('CLUSTER', 'INFO')))
-      return infos.every(info => /cluster_state:ok[^]*cluster_known_nodes:3/.test(String(info)))
+      return infos.every(info => /cluster_state:ok.*cluster_known_nodes:3/s.test(String(info)))
     })
     await until(async () => (await standby.command('CLUSTER', 'REPLICATE', id).catch(() => 'no')) === 'OK')
     await until(async () => /master_link_status:up/.test(String(await standby.command('INFO', 'replication'))))
