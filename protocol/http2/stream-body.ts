@@ -105,10 +105,10 @@ export class StreamReader {
   start(onData: (chunk: Buffer) => void): void {
     this.readAt = performance.now()
     this.#onData = onData
-    this.#stream.on('data', this.#onChunk)
+    this.#stream.on('data', (chunk: Buffer) => this.#take(chunk))
   }
 
-  readonly #onChunk = (chunk: Buffer): void => {
+  #take(chunk: Buffer): void {
     this.readAt = performance.now()
     this.bytes += chunk.length
     this.chunks++
