@@ -255,21 +255,58 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the grammar of :path',
-    edits: [['protocol/http2/request-head.ts', "if (!isPath(path)) throw bad(':path')", '']],
+    edits: [
+      [
+        'protocol/http2/request-head.ts',
+        "if (!isPath(path) && !(path === '*' && method === 'OPTIONS')) throw bad(':path')",
+        '',
+      ],
+    ],
     tests: HTTP2,
   },
   {
     defence: 'resets are counted',
     edits: [
-      [
-        'protocol/http2/server-session.ts',
-        "if (stream.rstCode !== NGHTTP2_NO_ERROR && !this.#resets.take()) this.#calm('too many resets')",
-        '',
-      ],
+      ['protocol/http2/server-session.ts', "if (reset && !this.#resets.take()) this.#calm('too many resets')", ''],
       ['protocol/http2/server-session.ts', 'streamResetBurst: limits.http2ResetBurst,', 'streamResetBurst: 1e9,'],
       ['protocol/http2/server-session.ts', 'streamResetRate: limits.http2ResetRate,', 'streamResetRate: 1e9,'],
     ],
     tests: HTTP2,
+  },
+  {
+    defence: 'a reset that says "no error" is noticed',
+    edits: [
+      ['protocol/http2/server-exchange.ts', "    stream.on('aborted', this.#onGone)\n", ''],
+      ['protocol/http2/server-exchange.ts', 'if (this.#stream.closed && !this.#responseEnded) this.#onGone()', ''],
+    ],
+    tests: ['test/security/edge-http2-ends.test.ts'],
+  },
+  {
+    defence: 'the end of a body that came with its head is heard',
+    edits: [
+      [
+        'protocol/http2/server-exchange.ts',
+        'if (this.#stream.readableEnded) this.#onEnd()',
+        'if (false) this.#onEnd()',
+      ],
+    ],
+    tests: ['test/protocol/http2/request-body.test.ts'],
+  },
+  {
+    defence: 'what waits behind an early answer stays counted',
+    edits: [
+      [
+        'protocol/http2/server-exchange.ts',
+        '    this.#reader.discard()\n    if (this.#awaitsTrailers) return',
+        "    this.#tell(new SallyportError('cancelled'))\n    this.#reader.discard()\n    if (this.#awaitsTrailers) return",
+      ],
+    ],
+    tests: ['test/security/edge-http2-early.test.ts'],
+  },
+  {
+    defence: 'a caller over HTTP/2 that takes no answers begins no more',
+    edits: [['protocol/http2/server-session.ts', 'this.#context.unsentBytes > MAX_UNSENT_BYTES', 'false']],
+    tests: ['test/security/edge-http2-unread.test.ts'],
   },
   {
     defence: 'frames that carry nothing are counted',
