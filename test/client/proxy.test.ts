@@ -21,6 +21,9 @@ describe('parseProxy', () => {
     expect(() => parseProxy('http://u:secret@')).toThrow(
       new TypeError('the proxy is not a URL; write http://host:port'),
     )
+    expect(() => parseProxy('http://u:sec%ret@proxy.corp')).toThrow(
+      new TypeError('the user name or password of the proxy is not percent-encoded: write % as %25'),
+    )
   })
 })
 

@@ -200,3 +200,8 @@ describe('a CA file', () => {
     )
   })
 })
+
+it('a file over 4 MiB is refused before it is read as YAML', () => {
+  const text = `routes: []\n#${' '.repeat(4 * 1024 * 1024)}`
+  expect(() => parseRoutes(text, 'routes.yaml')).toThrow('routes.yaml is too large')
+})

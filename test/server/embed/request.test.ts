@@ -1,0 +1,29 @@
+/** What an embedder's request may be: what could not be sent as HTTP is its mistake, said when it calls. */
+import { expect, test } from 'vitest'
+import { buildRequest } from '../../../server/embed/request.ts'
+
+const build = (over: Partial<Parameters<typeof buildRequest>[0]> = {}, caller?: string) =>
+  buildRequest(
+    { method: 'GET', url: new URL('https://demo.example/a'), path: '/a', headers: [], bodyBytes: 0, ...over },
+    { caller },
+  )
+
+test.each([
+  ['a method with a space', { method: 'G T' }, 'method G T is not carried'],
+  ['CONNECT', { method: 'CONNECT' }, 'method CONNECT is not carried'],
+  ['TRACE', { method: 'TRACE' }, 'method TRACE is not carried'],
+  ['a path with a space', { path: '/a b' }, 'the path is not valid'],
+  ['a path with a line end', { path: '/a\r\nb' }, 'the path is not valid'],
+  ['a host with a slash', { headers: ['host', 'a/b'] }, 'the host is not valid'],
+  ['a name with a colon', { headers: ['a:b', 'c'] }, 'header a:b is not valid'],
+  ['a value with a line end', { headers: ['a', 'b\r\nc: d'] }, 'header a is not valid'],
+  ['a value with NUL', { headers: ['a', 'b\0'] }, 'header a is not valid'],
+])('not %s', (_, over, reason) => expect(() => build(over)).toThrow(new TypeError(reason)))
+
+test('not a caller that is no address', () => {
+  expect(() => build({}, 'somebody')).toThrow(new TypeError('caller is not an IP address'))
+})
+
+test('what is right is taken', () => {
+  expect(build()).toMatchObject({ method: 'GET', authority: 'demo.example', path: '/a' })
+})
