@@ -121,8 +121,8 @@ describe('E17: requests that came whole before a FIN', () => {
     expect(upstream.text).not.toMatch(/body$/)
   })
 
-  test('E17: an origin that takes 2.5 s answers a caller that closed its half', async () => {
-    const { call } = await startEdge(slowly(2500))
+  test('E17: an origin that takes longer than halfCloseMs answers a caller that closed its half', async () => {
+    const { call } = await startEdge(slowly(4000))
     const caller = await call({ allowHalfOpen: true })
     caller.socket.end(get('/late', HOST))
     expect(await caller.close()).toMatch(/^HTTP\/1\.1 200 OK\r\n[\s\S]*answer to \/late$/)
