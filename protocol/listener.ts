@@ -7,7 +7,7 @@ import { checkDuration, checkDurations } from './durations.ts'
 import type { SallyportError } from './errors.ts'
 import type { Handler, HttpRequest } from './exchange.ts'
 import { believing } from './forwarded.ts'
-import { hook, safeLogger } from './guard.ts'
+import { hook, logGuard, safeLogger, tellDefect } from './guard.ts'
 import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
 import { SocketReader } from './http1/socket-reader.ts'
@@ -16,7 +16,7 @@ import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
 import { allAccepted, type BoundAddress, listenOn, type Place } from './listen-on.ts'
-import type { Logger } from './log.ts'
+import { type Logger, noLogger } from './log.ts'
 import { Newcomers } from './newcomers.ts'
 import type { CorsPolicy } from './problem.ts'
 import { KEEP_ALIVE } from './tcp.ts'
@@ -126,7 +126,11 @@ class HttpListener implements Listener {
 
   #plainServer(): Server {
     return createServer({ allowHalfOpen: true, noDelay: true, ...KEEP_ALIVE }, socket => {
-      if (this.#admit(socket)) this.handleSocket(socket)
+      try {
+        if (this.#admit(socket)) this.handleSocket(socket)
+      } catch (error) {
+        this.#failed(socket, error)
+      }
     })
   }
 
@@ -141,17 +145,33 @@ class HttpListener implements Listener {
     })
     staple(server, tls.ocsp)
     server.on('connection', (socket: Socket) => {
-      if (this.#admit(socket)) this.#newcomers.add(socket)
+      try {
+        if (this.#admit(socket)) this.#newcomers.add(socket)
+      } catch (error) {
+        this.#failed(socket, error)
+      }
     })
     server.on('secureConnection', socket => {
-      this.handleSocket(socket)
-      this.#newcomers.settle(socket)
+      try {
+        this.handleSocket(socket)
+        this.#newcomers.settle(socket)
+      } catch (error) {
+        this.#failed(socket, error)
+      }
     })
-    server.on('tlsClientError', (error, socket) => {
+    const guard = logGuard(this.#logger, 'a handshake could not be given up')
+    const failed = guard((error: Error, socket: TLSSocket) => {
       this.#logger.debug({ detail: error.message }, 'TLS handshake failed')
       socket.destroy()
     })
+    server.on('tlsClientError', failed)
     return server
+  }
+
+  /** What goes wrong as a connection is taken ends that one. */
+  #failed(socket: Socket, error: unknown): void {
+    tellDefect(this.#logger, 'a connection could not be taken', error)
+    socket.destroy()
   }
 
   #admit(socket: Socket): boolean {
@@ -207,18 +227,23 @@ class HttpListener implements Listener {
 
   async close({ graceMs = 10_000, last = false, onStop }: CloseOptions = {}): Promise<void> {
     checkDuration('graceMs', graceMs)
-    await this.#connections.close(graceMs, last, async () => {
+    const stop = async () => {
       await allAccepted(this.#server)
       if (this.#server.listening) this.#server.close()
       await onStop?.()
-    })
+    }
+    await this.#connections.close(graceMs, last, stop)
     this.#closed = true
   }
 }
 
 function staple(server: TlsServer, response: Buffer | undefined): void {
+  const guard = logGuard(noLogger, '')
+  const give = guard((_certificate: Buffer, _issuer: Buffer, callback: (error: null, response: Buffer) => void) => {
+    if (response !== undefined) callback(null, response)
+  })
   server.removeAllListeners('OCSPRequest')
-  if (response !== undefined) server.on('OCSPRequest', (_certificate, _issuer, callback) => callback(null, response))
+  if (response !== undefined) server.on('OCSPRequest', give)
 }
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {

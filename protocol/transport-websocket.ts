@@ -4,6 +4,7 @@ import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import type { RawData, WebSocket } from 'ws'
 import * as wsModule from 'ws'
+import { guardWith } from './guard.ts'
 import { resetSocket } from './reset-socket.ts'
 import { HEADROOM_BYTES, type Transport, type TransportHandler } from './transport.ts'
 import { type ReaderOwner, WebSocketReader } from './websocket-reader.ts'
@@ -68,6 +69,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
   /** How `ws` reads its socket, where this transport has taken its place. */
   #listener: ((bytes: Buffer) => void) | undefined
   #corked = false
+  readonly #guard = guardWith(error => this.#threw(error))
   #error: Error | undefined
 
   constructor(ws: WebSocket) {
@@ -80,12 +82,15 @@ class WebSocketTransport implements Transport, ReaderOwner {
     this.copies = !this.peerMasks || (socket !== undefined && 'encrypted' in socket)
     this.peer = this.#socket?.remoteAddress ?? ''
     ws.binaryType = 'nodebuffer'
-    ws.on('message', (data, binary) => this.#message(data, binary))
-    this.#takeOver()
-    ws.on('error', error => {
+    const message = this.#guard((data: RawData, binary: boolean) => this.#message(data, binary))
+    const failed = this.#guard((error: Error) => {
       this.#error = error
     })
-    ws.on('close', (code, reason) => this.#closed(code, reason.toString('utf8')))
+    const closed = this.#guard((code: number, reason: Buffer) => this.#closed(code, reason.toString('utf8')))
+    ws.on('message', message)
+    this.#takeOver()
+    ws.on('error', failed)
+    ws.on('close', closed)
   }
 
   /** Reads the socket in place of `ws`, unless that is in the middle of a message, or not alone. */
@@ -97,7 +102,8 @@ class WebSocketTransport implements Transport, ReaderOwner {
     if (receiver._state !== 0 || receiver._bufferedBytes !== 0 || receiver._fragmented !== 0) return
     const reader = new WebSocketReader(this, MAX_MESSAGE_BYTES)
     this.#listener = listener
-    socket.on('data', bytes => reader.push(bytes))
+    const push = this.#guard((bytes: Buffer) => reader.push(bytes))
+    socket.on('data', push)
     socket.off('data', listener)
   }
 
@@ -136,7 +142,13 @@ class WebSocketTransport implements Transport, ReaderOwner {
     const [head] = Sender.frame(buffer.subarray(HEADROOM_BYTES, end), this.#frame)
     const begin = HEADROOM_BYTES - head.length
     buffer.set(head, begin)
-    socket.write(buffer.subarray(begin, end), error => error ?? sent())
+    socket.write(buffer.subarray(begin, end), error => {
+      try {
+        error ?? sent()
+      } catch (thrown) {
+        this.#threw(thrown)
+      }
+    })
   }
 
   control(text: string): void {
@@ -168,9 +180,15 @@ class WebSocketTransport implements Transport, ReaderOwner {
     process.nextTick(this.#uncork)
   }
 
-  readonly #uncork = (): void => {
+  readonly #uncork = this.#guard(() => {
     this.#corked = false
     this.#socket?.uncork()
+  })
+
+  /** What goes wrong in an event ends the connection. */
+  #threw(error: unknown): void {
+    this.#error ??= error instanceof Error ? error : new Error(String(error))
+    this.terminate()
   }
 
   #message(data: RawData, binary: boolean): void {

@@ -2,6 +2,7 @@
 import { type FSWatcher, watch } from 'node:fs'
 import { realpath, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { detached, logGuard } from './guard.ts'
 import type { Logger } from './log.ts'
 
 export interface FilesWatch {
@@ -22,42 +23,46 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   let seen: string | undefined
   let settling: NodeJS.Timeout | undefined
   let closed = false
+  const guard = logGuard(logger, 'changed files could not be read')
   const tell = async () => {
     settling = undefined
     // First, so that what changes while it is read is found by the next look.
     seen = await marksOf(files)
     if (!closed) changed()
   }
+  const told = guard(() => detached(logger, 'changed files could not be read', tell()))
   const soon = () => {
-    if (!closed) settling ??= setTimeout(tell, SETTLE_MS).unref()
+    if (!closed) settling ??= setTimeout(told, SETTLE_MS).unref()
   }
+  const changing = guard(soon)
   const watchers = new Map<string, FSWatcher | undefined>()
   const watchFolder = (folder: string) => {
     if (closed || watchers.has(folder)) return
-    const warn = (error: unknown) =>
-      logger.warn({ folder, err: error }, 'the folder cannot be watched; its files are looked at every 5 s')
+    const warn = guard((error: unknown) =>
+      logger.warn({ folder, err: error }, 'the folder cannot be watched; its files are looked at every 5 s'),
+    )
     watchers.set(folder, undefined)
     try {
-      watchers.set(folder, watch(folder, { persistent: false }, soon).on('error', warn))
+      watchers.set(folder, watch(folder, { persistent: false }, changing).on('error', warn))
     } catch (error) {
       warn(error)
     }
   }
   for (const file of files) {
     watchFolder(dirname(file))
-    realpath(file).then(
-      real => watchFolder(dirname(real)),
-      () => {},
-    )
+    const led = guard((real: string) => watchFolder(dirname(real)))
+    realpath(file).then(led, () => {})
   }
   // One look at a time: a file system that has stopped answering would take all threads that read files.
   let looking = false
-  const timer = setInterval(async () => {
+  const look = async () => {
     if (looking) return
     looking = true
     if ((await marksOf(files)) !== seen) soon()
     looking = false
-  }, LOOK_MS).unref()
+  }
+  const round = guard(() => detached(logger, 'files could not be looked at', look()))
+  const timer = setInterval(round, LOOK_MS).unref()
   return {
     close() {
       closed = true
