@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { connect, constants, createServer, type ServerHttp2Stream } from 'node:http2'
 import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
-import { asObject } from '../../../protocol/http2/headers.ts'
+import { asObject, outgoingBlock } from '../../../protocol/http2/headers.ts'
 
 /** Every field that Node knows, but for those of one hop. */
 const HOP = new Set([
@@ -51,4 +51,16 @@ test('Node takes every field that came twice', async () => {
   server.close()
   expect(NAMES.length).toBeGreaterThan(50)
   expect(refused).toEqual([])
+})
+
+test.each([
+  ['a name that is no token', 'a b', 'c'],
+  ['a name with a colon', 'a:b', 'c'],
+  ['an empty name', '', 'c'],
+  ['a value with a line end', 'a', 'b\r\nc: d'],
+  ['a value with NUL', 'a', 'b\0'],
+])('H4 not sent: %s', (_, name, value) => {
+  expect(() => outgoingBlock([':status', '200'], [name, value])).toThrow(
+    expect.objectContaining({ reason: 'upstream-broken', message: expect.stringContaining('field cannot be sent') }),
+  )
 })
