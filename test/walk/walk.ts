@@ -20,11 +20,12 @@ export interface Walk {
 export function makeWalk(seed: string, hasFar: boolean): Walk {
   const random = new Random(seed)
   const theme = random.pick(['mixed', 'mixed', 'mixed', 'greedy', 'greedy, and endless', hasFar ? 'hostile' : 'mixed'])
+  const greedy = theme.startsWith('greedy')
   const planOf = () => {
-    if (theme.startsWith('greedy')) return greedyPlan(random, theme !== 'greedy')
+    if (greedy) return greedyPlan(random, theme !== 'greedy')
     return theme === 'hostile' ? hostilePlan(random) : makePlan(random, hasFar)
   }
-  const count = theme.startsWith('greedy') ? random.between(4, 12) : random.between(4, 20)
+  const count = greedy ? random.between(8, 12) : random.between(4, 20)
   const plans = Array.from({ length: count }, () => ({ atMs: random.int(40), plan: planOf() }))
   const events: Walk['event'][] = [
     'none',
@@ -38,7 +39,7 @@ export function makeWalk(seed: string, hasFar: boolean): Walk {
   ]
   // It takes megabytes, and a second.
   const event = random.oneIn(20) ? 'a flood of pings' : random.pick(events)
-  return { seed, plans, event, eventMs: random.int(80), endMs: random.between(80, 250) }
+  return { seed, plans, event, eventMs: random.int(80), endMs: greedy ? random.between(500, 700) : random.between(80, 250) }
 }
 
 /** Plays it; resolves to what is left, which is nothing unless something is wrong. */
