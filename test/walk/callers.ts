@@ -71,7 +71,7 @@ export function greedyPlan(random: Random, endless: boolean): Plan {
   const behaviour: Behaviour = {
     when: 'early',
     reads: true,
-    bytes: random.pick([60_000, 70_000]),
+    bytes: 60_000,
     length: true,
     end: 'whole',
   }
