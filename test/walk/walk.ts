@@ -39,7 +39,13 @@ export function makeWalk(seed: string, hasFar: boolean): Walk {
   ]
   // It takes megabytes, and a second.
   const event = random.oneIn(20) ? 'a flood of pings' : random.pick(events)
-  return { seed, plans, event, eventMs: random.int(80), endMs: greedy ? random.between(500, 700) : random.between(80, 250) }
+  return {
+    seed,
+    plans,
+    event,
+    eventMs: random.int(80),
+    endMs: greedy ? random.between(500, 700) : random.between(80, 250),
+  }
 }
 
 /** Plays it; resolves to what is left, which is nothing unless something is wrong. */
