@@ -41,6 +41,8 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   keepAlive = false
   /** Set if our own end found the response at fault. */
   failure: SallyportError | undefined
+  /** An error is being answered: one that meets the answer cuts the connection. */
+  #failed = false
   /** The caller still waits for a 100. */
   awaitsContinue: boolean
   #wire: ServerWire
@@ -169,10 +171,11 @@ export class ServerExchange implements ResponseSink, BodyOwner {
       if (this.#unsent > 0) this.#wire.drop()
       return
     }
-    if (this.headSent || error.reason === 'cancelled') {
+    if (this.headSent || this.#failed || error.reason === 'cancelled') {
       this.ended = true
       this.#wire.cut(this, this.#framing === FRAMING.close)
     } else {
+      this.#failed = true
       const { request } = this.asked
       answerProblem(this, request, error, this.#wire.corsOf(request))
     }
