@@ -10,7 +10,7 @@ import { LEASE_MS, peerOptions, until } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 
-describe.runIf(needs('redis'))('D8', () => {
+describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
   const nodes: Redis[] = []
   const servers: Server[] = []
   afterEach(async () => {

@@ -11,7 +11,7 @@ afterEach(() => server.close({ graceMs: 0 }))
 test.each([
   ['back', -3_600_000],
   ['on', 600_000],
-])('a step %s', async (_name, stepMs) => {
+])('D6: a step %s', async (_name, stepMs) => {
   let skewMs = 0
   server = await startServer({ clock: () => Date.now() + skewMs })
   const client = await dial(server, { token: await token('demo', { ttl: '2h' }) })
