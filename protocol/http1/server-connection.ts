@@ -71,7 +71,7 @@ const REQUESTS_PER_TURN = 16
 const LOOK_MS = 2000
 /** What every answer begins with. */
 const STATUS_LINE = 'HTTP/1.1 '
-/** So long after its FIN a caller is first asked whether it is there; then after twice the time, and so on. */
+/** So long after its FIN, or since we stopped to read, a caller is first asked whether it is there; then after twice the time, and so on. */
 const ASK_MS = 1000
 
 type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
@@ -339,6 +339,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (pause === this.#paused || this.#state === 'closed') return
     this.#paused = pause
     if (pause) {
+      if (!this.#halfClosed && this.#exchange !== undefined) this.#since = performance.now()
       this.#socket.pause()
       this.#watch.within(LOOK_MS)
     } else {
@@ -584,7 +585,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
           ? due(this.#since, limits.headMs, now, this.#onHeadTimeout)
           : due(this.#since, limits.keepAliveMs, now, this.#onIdle)
       case 'readBody':
-        return this.#paused ? Number.POSITIVE_INFINITY : this.#checkBody(now)
+        return this.#paused ? this.#ask(now) : this.#checkBody(now)
       case 'raw':
         // Our half is closed: a caller that neither sends nor closes its own is gone.
         return this.#exchange?.ended === true
@@ -598,8 +599,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
           due(Math.max(this.#since, this.#readAt), limits.drainMs, now, this.#onGone),
         )
       case 'await':
+        if (this.#exchange?.headSent !== true && (this.#halfClosed || this.#paused)) return this.#ask(now)
         if (!this.#halfClosed) return Number.POSITIVE_INFINITY
-        if (this.#exchange?.headSent !== true) return this.#ask(now)
         return due(Math.max(this.#since, this.#progressAt), limits.halfCloseMs, now, this.#onGone)
       default:
         return Number.POSITIVE_INFINITY
@@ -613,11 +614,11 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   /**
-   * A caller that has left has closed both halves of the connection, which looks like one that waits for its answer, until
-   * something is said to it: then its kernel answers with a reset.
+   * A caller that has left has closed both halves of the connection, which looks like one that waits for its answer, or behind
+   * bytes that we do not take like nothing at all, until something is said to it: then its kernel answers with a reset.
    */
   #ask(now: number): number {
-    if (this.#asked === STATUS_LINE.length) return Number.POSITIVE_INFINITY
+    if (this.#asked === STATUS_LINE.length || this.#exchange?.headSent === true) return Number.POSITIVE_INFINITY
     const left = this.#since + ASK_MS * 2 ** this.#asked - now
     if (left > 0.5) return left
     this.#writer.text(STATUS_LINE[this.#asked++]!)

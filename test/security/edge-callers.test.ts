@@ -45,9 +45,9 @@ interface Row {
 
 const ROWS: Row[] = [
   { state: 'before the head of the answer', sends: get(), fin: true },
-  { state: 'before the head, reading paused', sends: get() + SOME, fin: false },
+  { state: 'before the head, reading paused', sends: get() + SOME, fin: true },
   { state: 'in a body', sends: `${post(1e9)}begun`, fin: true },
-  { state: 'in a body that nobody takes', upstream: takingOne, sends: post(1e9) + MUCH, fin: false },
+  { state: 'in a body that nobody takes', upstream: takingOne, sends: post(1e9) + MUCH, fin: true },
   { state: 'in a quiet answer', upstream: streaming, sends: get(), hears: 'event', fin: true },
   { state: 'in a quiet answer, reading paused', upstream: streaming, sends: get() + SOME, hears: 'event', fin: false },
   { state: 'before a 101', sends: UPGRADE, fin: true },
