@@ -163,10 +163,12 @@ function playHttp1(port: number, plan: Plan): Playing {
       setTimeout(() => socket.resume(), afterMs / 4)
     })
   } else socket.resume()
-  if (manner === 'cancels') setTimeout(() => socket.destroy(), afterMs)
+  // A FIN behind bytes that we have stopped to read is not seen; a reset is.
+  const leave = () => (body > 0 ? socket.resetAndDestroy() : socket.destroy())
+  if (manner === 'cancels') setTimeout(leave, afterMs)
   if (manner === 'resets') setTimeout(() => socket.resetAndDestroy(), afterMs)
   if (manner === 'half-closes') setTimeout(() => socket.end(), afterMs)
-  return { done: closed, end: () => socket.destroy() }
+  return { done: closed, end: leave }
 }
 
 function playHttp2(port: number, plan: Plan): Playing {
@@ -277,8 +279,8 @@ function endlessBody(signal: AbortSignal): ReadableStream<Uint8Array> {
 
 const CANARY: Behaviour = { when: 'early', reads: true, bytes: 60_000, length: true, end: 'whole' }
 
-/** A small request of somebody else: false if its answer did not come whole. */
-export async function canary(world: World, road: 'direct' | 'hop'): Promise<boolean> {
+/** A small request of somebody else; what came of it, if its answer did not come whole. */
+export async function canary(world: World, road: 'direct' | 'hop'): Promise<string | undefined> {
   const { port } = (road === 'direct' ? world.near : world.far!).publicAddress!
   const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.2.1' })
   socket.on('error', () => {})
@@ -290,5 +292,5 @@ export async function canary(world: World, road: 'direct' | 'hop'): Promise<bool
     bytes += chunk.length
   })
   await new Promise(resolve => socket.once('close', resolve))
-  return head === 'HTTP/1.1 200 OK' && bytes > CANARY.bytes
+  return head === 'HTTP/1.1 200 OK' && bytes > CANARY.bytes ? undefined : `${road}: ${head}, ${bytes} bytes`
 }

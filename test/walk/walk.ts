@@ -81,14 +81,14 @@ export async function walk(
   await happens
   await delay(Math.max(0, ...plans.map(({ atMs }) => atMs + 1)))
   const isUndisturbed = event === 'none' || event === 'a flood of pings'
-  const cut = (await Promise.all(canaries)).filter(whole => !whole).length
+  const cut = (await Promise.all(canaries)).filter(what => what !== undefined)
   const uncounted = isUndisturbed ? await uncountedBytes(world, begun) : 0
   for (const playing of begun) playing.end()
   // Of a session that was lost the client lets run on, for a while, what must not run twice.
   if (event !== 'none') world.upstream.release()
   await world.ready()
   const left = await rest(world, restMs)
-  if (isUndisturbed && cut > 0) left['answers of others that were cut'] = cut
+  if (isUndisturbed && cut.length > 0) left[`answers of others that were cut (${cut.join('; ')})`] = cut.length
   if (uncounted > 0) left['bytes that wait and are not counted'] = uncounted
   return left
 }
