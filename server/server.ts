@@ -198,7 +198,8 @@ export class Server {
 
   /**
    * Serves our hosts, and the control endpoint's path where `control` is not off, on a server of the embedder's. What
-   * is not ours goes to the listeners that the server has now. Returns a function that takes it back.
+   * is not ours goes to the listeners that the server has now; before Node 24.9, what offers an upgrade (`h2c`) is closed
+   * where there is no listener for `upgrade`. Returns a function that takes it back, in any order with other ones.
    */
   attach(httpServer: HttpServer): () => void {
     const { control } = this.#doors

@@ -17,9 +17,10 @@ import {
   type ResponseSink,
 } from '../exchange.ts'
 import { canonicalAddress } from '../forwarded.ts'
-import { callHandler } from '../guard.ts'
+import { callHandler, tellDefect } from '../guard.ts'
 import { removeHeader, stripTrailers } from '../headers.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
+import { addMount } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
@@ -36,29 +37,26 @@ export interface MountOptions {
   readonly logger: Logger
 }
 
-type Listener = (...args: unknown[]) => void
-
 /** Puts us in front of the listeners that `server` has now; the function it returns takes us out again. */
 export function mount(server: HttpServer, options: MountOptions): () => void {
-  const requests = server.listeners('request') as Listener[]
-  const upgrades = server.listeners('upgrade') as Listener[]
-  const onRequest = (request: IncomingMessage, response: ServerResponse) => {
-    if (options.serves(request.headers.host ?? '')) serveRequest(request, response, options)
-    else for (const listener of requests) listener.call(server, request, response)
+  const serves = (request: IncomingMessage) => {
+    try {
+      return options.serves(request.headers.host ?? '')
+    } catch (error) {
+      tellDefect(options.logger, 'serves threw', error)
+      return false
+    }
   }
-  const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) => {
-    if (options.control !== undefined && isControl(request)) options.control(request, socket, head)
-    else if (options.serves(request.headers.host ?? '')) serveUpgrade(request, socket, head, options)
-    else if (upgrades.length > 0) for (const listener of upgrades) listener.call(server, request, socket, head)
-    else socket.destroy()
-  }
-  server.removeAllListeners('request').removeAllListeners('upgrade')
-  server.on('request', onRequest).on('upgrade', onUpgrade)
-  return () => {
-    server.off('request', onRequest).off('upgrade', onUpgrade)
-    for (const listener of requests) server.on('request', listener)
-    for (const listener of upgrades) server.on('upgrade', listener)
-  }
+  const isOurControl = (request: IncomingMessage) => options.control !== undefined && isControl(request)
+  return addMount(server, {
+    serves,
+    request: (request, response) => serveRequest(request, response, options),
+    upgrades: request => isOurControl(request) || serves(request),
+    upgrade: (request, socket, head) => {
+      if (isOurControl(request)) options.control!(request, socket, head)
+      else serveUpgrade(request, socket, head, options)
+    },
+  })
 }
 
 function isControl(request: IncomingMessage): boolean {

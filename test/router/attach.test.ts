@@ -52,6 +52,15 @@ describe('a router that is attached', () => {
     expect(await call('GET /up HTTP/1.1\r\nhost: theirs.example')).toMatch(/the app$/)
   })
 
+  it('leaves a request to the server where `serves` throws', async () => {
+    const serves = () => {
+      throw new Error('a defect of the embedder')
+    }
+    router.attach(host, { serves })
+    expect(await call('GET /up HTTP/1.1\r\nhost: a')).toMatch(/the app$/)
+    expect(await call('GET /up HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket')).toMatch(/the app$/)
+  })
+
   it('passes bodies both ways', async () => {
     router.attach(host)
     const body = `${'x'.repeat(300_000)}the end`

@@ -385,6 +385,19 @@ describe("on the embedder's own http.Server", () => {
     expect((await call(server, HOST)).text).toBe('the app')
   })
 
+  test('one that is taken back leaves the app as it was, also when the server closes', async () => {
+    const detach = await attach({ control: 'off' })
+    const other = await startServer({ public: undefined, control: 'off', domains: ['other.example'] })
+    other.attach(host)
+    detach()
+    await server.close({ graceMs: 0 })
+    expect((await call(server, HOST)).text).toBe('the app')
+    expect((await call(server, 'demo.other.example')).status).toBe(503)
+    await other.close({ graceMs: 0 })
+    expect((await call(server, 'demo.other.example')).text).toBe('the app')
+    expect([host.listenerCount('request'), host.listenerCount('upgrade')]).toEqual([1, 0])
+  })
+
   test('a cut answer is cut, a caller who leaves is told of, and a bad target is 400', async () => {
     const records: ExchangeRecord[] = []
     await attach({ control: {}, onExchange: record => records.push(record) })
@@ -506,6 +519,17 @@ describe("on the embedder's own http.Server", () => {
     expect(seen.match(/HTTP\/1\.1 \d{3}/g)).toEqual(['HTTP/1.1 103', 'HTTP/1.1 102', 'HTTP/1.1 200'])
     // A caller of HTTP/1.0 knows none.
     expect(await raw(get('GET / HTTP/1.0', ours), /served/)).toMatch(/^HTTP\/1\.[01] 200 /)
+  })
+
+  test.each([
+    ['of known length', ['content-length: 5'], 'hello'],
+    ['in chunks', ['transfer-encoding: chunked'], '5\r\nhello\r\n0\r\n\r\n'],
+  ])('the body %s of a request that offers an upgrade is its own', async (_name, fields, body) => {
+    await attach({ control: {} })
+    await dial(server, { handler: mirror })
+    const offer = ['connection: upgrade', 'upgrade: h2c']
+    const text = `${get('POST /a HTTP/1.1', ours, ...fields, ...offer)}${body}${get('GET /behind HTTP/1.1', ours)}`
+    expect(await raw(text, /"body":"hello"/)).toContain('"path":"/a"')
   })
 
   test('a caller that waits for a 100 gets one', async () => {

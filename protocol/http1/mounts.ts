@@ -1,0 +1,116 @@
+/**
+ * What is mounted on the server of an embedder: in front of the listeners that it had, beside what else is mounted there, and
+ * taken back in any order.
+ */
+import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
+import type { Duplex } from 'node:stream'
+
+export interface Mounted {
+  serves(request: IncomingMessage): boolean
+  request(request: IncomingMessage, response: ServerResponse): void
+  /** Whether it takes the request if it is an upgrade. */
+  upgrades(request: IncomingMessage): boolean
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
+}
+
+type Event = 'request' | 'checkContinue' | 'checkExpectation' | 'upgrade'
+type Listener = (...args: unknown[]) => void
+
+/** Without a listener Node itself answers what is expected, and goes on to `request`. */
+const ALWAYS_HEARD: readonly Event[] = ['request', 'upgrade']
+
+/** Since Node 24.9: whether an offer to upgrade is taken. */
+type Host = HttpServer & { shouldUpgradeCallback?: (request: IncomingMessage) => boolean }
+
+const servers = new WeakMap<HttpServer, Mounts>()
+
+/** Puts `mounted` in front of all else on `server`. The function that it returns takes it back, once. */
+export function addMount(server: HttpServer, mounted: Mounted): () => void {
+  const mounts = servers.get(server) ?? new Mounts(server)
+  servers.set(server, mounts)
+  mounts.add(mounted)
+  return () => mounts.delete(mounted)
+}
+
+class Mounts {
+  readonly #server: Host
+  /** The newest first. */
+  #mounted: Mounted[] = []
+  /** The embedder's listeners. */
+  readonly #theirs: Record<Event, Listener[]> = { request: [], checkContinue: [], checkExpectation: [], upgrade: [] }
+  readonly #ours: Record<Event, (...args: never[]) => void> = {
+    request: (request, response) => this.#onRequest('request', request, response),
+    checkContinue: (request: IncomingMessage, response: ServerResponse) => {
+      if (this.#serving(request) !== undefined) response.writeContinue()
+      this.#onRequest('checkContinue', request, response)
+    },
+    checkExpectation: (request, response) => this.#onRequest('checkExpectation', request, response),
+    upgrade: (request, socket, head) => this.#onUpgrade(request, socket, head),
+  }
+  readonly #shouldUpgrade: Host['shouldUpgradeCallback']
+
+  constructor(server: Host) {
+    this.#server = server
+    this.#shouldUpgrade = server.shouldUpgradeCallback
+  }
+
+  add(mounted: Mounted): void {
+    this.#mounted.unshift(mounted)
+    for (const [event, ours] of this.#events()) {
+      const theirs = this.#theirs[event]
+      theirs.push(...(this.#server.listeners(event) as Listener[]).filter(listener => listener !== ours))
+      this.#server.removeAllListeners(event)
+      if (theirs.length > 0 || ALWAYS_HEARD.includes(event)) this.#server.on(event, ours)
+    }
+    // Before Node 24.9 every request that offers an upgrade is one, as soon as anybody listens for them.
+    if (this.#shouldUpgrade !== undefined) this.#server.shouldUpgradeCallback = this.#isUpgrade
+  }
+
+  delete(mounted: Mounted): void {
+    this.#mounted = this.#mounted.filter(one => one !== mounted)
+    if (this.#mounted.length > 0 || servers.get(this.#server) !== this) return
+    servers.delete(this.#server)
+    for (const [event, ours] of this.#events()) {
+      this.#server.off(event, ours)
+      for (const listener of this.#theirs[event]) this.#server.on(event, listener)
+    }
+    if (this.#shouldUpgrade !== undefined) this.#server.shouldUpgradeCallback = this.#shouldUpgrade
+  }
+
+  #events(): Array<[Event, Listener]> {
+    return Object.entries(this.#ours) as Array<[Event, Listener]>
+  }
+
+  #serving(request: IncomingMessage): Mounted | undefined {
+    for (const one of this.#mounted) if (one.serves(request)) return one
+    return undefined
+  }
+
+  #onRequest(event: Event, request: IncomingMessage, response: ServerResponse): void {
+    const one = this.#serving(request)
+    if (one !== undefined) one.request(request, response)
+    else this.#pass(event, request, response)
+  }
+
+  /** An offer that nobody takes up leaves a request what it is. */
+  readonly #isUpgrade = (request: IncomingMessage): boolean => {
+    if (this.#mounted.some(one => one.upgrades(request))) return !hasBody(request)
+    return this.#theirs.upgrade.length > 0 && this.#shouldUpgrade!.call(this.#server, request)
+  }
+
+  #onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+    const one = this.#mounted.find(mounted => mounted.upgrades(request))
+    if (one !== undefined) one.upgrade(request, socket, head)
+    else if (this.#theirs.upgrade.length > 0) this.#pass('upgrade', request, socket, head)
+    else socket.destroy()
+  }
+
+  #pass(event: Event, ...args: unknown[]): void {
+    for (const listener of this.#theirs[event]) listener.apply(this.#server, args)
+  }
+}
+
+/** A body that comes with an offer to upgrade is read by Node, which leaves to others what stands behind it. */
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined
+}
