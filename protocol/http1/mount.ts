@@ -56,6 +56,7 @@ export function mount(server: HttpServer, options: MountOptions): () => void {
       if (isOurControl(request)) options.control!(request, socket, head)
       else serveUpgrade(request, socket, head, options)
     },
+    failed: error => tellDefect(options.logger, 'a request on a server of the embedder failed', error),
   })
 }
 

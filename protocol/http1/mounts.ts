@@ -11,6 +11,8 @@ export interface Mounted {
   /** Whether it takes the request if it is an upgrade. */
   upgrades(request: IncomingMessage): boolean
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
+  /** It threw; the connection has ended. */
+  failed(error: unknown): void
 }
 
 type Event = 'request' | 'checkContinue' | 'checkExpectation' | 'upgrade'
@@ -88,8 +90,16 @@ class Mounts {
 
   #onRequest(event: Event, request: IncomingMessage, response: ServerResponse): void {
     const one = this.#serving(request)
-    if (one !== undefined) one.request(request, response)
-    else this.#pass(event, request, response)
+    if (one === undefined) {
+      this.#pass(event, request, response)
+      return
+    }
+    try {
+      one.request(request, response)
+    } catch (error) {
+      response.destroy()
+      one.failed(error)
+    }
   }
 
   /** An offer that nobody takes up leaves a request what it is. */
@@ -100,11 +110,20 @@ class Mounts {
 
   #onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     const one = this.#mounted.find(mounted => mounted.upgrades(request))
-    if (one !== undefined) one.upgrade(request, socket, head)
-    else if (this.#theirs.upgrade.length > 0) this.#pass('upgrade', request, socket, head)
-    else socket.destroy()
+    if (one === undefined) {
+      if (this.#theirs.upgrade.length > 0) this.#pass('upgrade', request, socket, head)
+      else socket.destroy()
+      return
+    }
+    try {
+      one.upgrade(request, socket, head)
+    } catch (error) {
+      socket.destroy()
+      one.failed(error)
+    }
   }
 
+  /** What a listener of the embedder's throws is thrown as without us. */
   #pass(event: Event, ...args: unknown[]): void {
     for (const listener of this.#theirs[event]) listener.apply(this.#server, args)
   }

@@ -46,6 +46,7 @@ function mounted(name: string): Mounted {
     request: answering(name),
     upgrades: isOurs,
     upgrade: upgraded(`${name} upgrade`),
+    failed: () => seen.push(`${name} failed`),
   }
 }
 
@@ -100,6 +101,18 @@ describe('mounts on one server', () => {
     second()
     expect(await ledger('a', 'b', 'x')).toEqual(['app', 'app', 'app'])
   })
+})
+
+test('what a mount throws ends its connection alone', async () => {
+  const throwing = () => {
+    throw new Error('a defect')
+  }
+  host.on('request', answering('app'))
+  addMount(host, { ...mounted('a'), request: throwing, upgrade: throwing })
+  expect(await ask('a')).toBe('')
+  expect(await ask('a', 'connection: upgrade', 'upgrade: websocket')).toBe('')
+  await ask('x')
+  expect(seen).toEqual(['a failed', 'a failed', 'app'])
 })
 
 describe('what is expected or offered', () => {
