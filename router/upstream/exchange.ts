@@ -6,7 +6,8 @@ import { type SallyportError, toSallyportError } from '../../protocol/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { type Failing, stepOf } from '../../protocol/guard.ts'
 import { isSafe } from '../../protocol/methods.ts'
-import type { Connection, Pool } from './pool.ts'
+import type { Target } from '../target.ts'
+import type { Connection, Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
 /** Largest body that is kept for sending again. */
@@ -16,7 +17,8 @@ const FIRST_PAUSE_MS = 100
 const again = stepOf<UpstreamExchange>(exchange => exchange.again())
 
 export class UpstreamExchange implements RequestSink, Failing {
-  readonly #pool: Pool
+  readonly #pools: Pools
+  readonly #target: Target
   readonly #request: UpstreamRequest
   readonly #options: ForwardOptions
   readonly #response: ResponseSink
@@ -39,8 +41,15 @@ export class UpstreamExchange implements RequestSink, Failing {
   #staleReplaced = false
   #over = false
 
-  constructor(pool: Pool, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink) {
-    this.#pool = pool
+  constructor(
+    pools: Pools,
+    target: Target,
+    request: UpstreamRequest,
+    options: ForwardOptions,
+    response: ResponseSink,
+  ) {
+    this.#pools = pools
+    this.#target = target
     this.#request = request
     this.#options = options
     this.#response = response
@@ -50,13 +59,13 @@ export class UpstreamExchange implements RequestSink, Failing {
   }
 
   start(): void {
-    const connection = this.#pool.take()
+    const connection = this.#pools.poolFor(this.#target).take()
     if (connection === undefined) this.#connect()
     else this.#send(connection, true)
   }
 
   #connect(): void {
-    this.#giveUp = this.#pool.open(this.#options.connectMs, (error, connection) => {
+    this.#giveUp = this.#pools.poolFor(this.#target).open(this.#options.connectMs, (error, connection) => {
       this.#giveUp = undefined
       if (connection !== undefined) this.#send(connection, false)
       else if (!this.#retryLater(error!)) this.#fail(error!)

@@ -1,6 +1,7 @@
 /** Connections to one target: those that are idle, how many there are, and how a new one comes about. */
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { Target } from '../target.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /** One connection that carries an exchange at a time, or a session that carries many. */
@@ -26,6 +27,11 @@ export interface Pool {
   sweep(now: number): boolean
   /** Closes idle ones at once, the others when their exchange ends; nothing is kept from then on. */
   close(): void
+}
+
+/** Where exchanges find the pool of their target; one without connections is forgotten, so it is not kept across a wait. */
+export interface Pools {
+  poolFor(target: Target): Pool
 }
 
 /** Ceilings on connections, shared by the pools of one router. */

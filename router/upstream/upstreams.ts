@@ -12,7 +12,7 @@ import { UpstreamExchange } from './exchange.ts'
 import { Http1Pool } from './http1-pool.ts'
 import { Http2Pool } from './http2-pool.ts'
 import { NegotiatedPool } from './negotiated-pool.ts'
-import { ConnectionBudget, type Pool } from './pool.ts'
+import { ConnectionBudget, type Pool, type Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
 export interface UpstreamsOptions {
@@ -46,7 +46,7 @@ export function createUpstreams(options: UpstreamsOptions = {}): Upstreams {
   return new PooledUpstreams(options)
 }
 
-class PooledUpstreams implements Upstreams {
+class PooledUpstreams implements Upstreams, Pools {
   readonly #pools = new Map<string, Pool>()
   readonly #contexts = new SecureContexts()
   readonly #reader = new SocketReader()
@@ -64,12 +64,15 @@ class PooledUpstreams implements Upstreams {
 
   forward(target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink): RequestSink {
     const wanted = request.upgrade ? (target.http1 ?? target) : target
-    const pool = this.#closed
-      ? refusing('the router is closed')
-      : (this.#pools.get(wanted.key) ?? this.#addPool(wanted))
-    const exchange = new UpstreamExchange(pool, request, options, response)
+    const exchange = new UpstreamExchange(this, wanted, request, options, response)
     exchange.start()
     return exchange
+  }
+
+  /** @internal */
+  poolFor(target: Target): Pool {
+    if (this.#closed) return refusing('the router is closed')
+    return this.#pools.get(target.key) ?? this.#addPool(target)
   }
 
   #addPool(target: Target): Pool {

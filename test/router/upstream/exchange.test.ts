@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/errors.ts'
 import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
+import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { UpstreamExchange } from '../../../router/upstream/exchange.ts'
 import type { Connection, Opened, Pool } from '../../../router/upstream/pool.ts'
 import type { ForwardOptions, UpstreamRequest } from '../../../router/upstream/types.ts'
@@ -48,6 +49,7 @@ class PlayedPool implements Pool {
   close(): void {}
 }
 
+const target = fillTarget(parseTarget('http://played'), {}, new Map(), undefined)!
 const broken = new SallyportError('upstream-broken')
 const refused = new SallyportError('upstream-refused')
 
@@ -67,7 +69,8 @@ function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOp
     ...request,
   }
   const exchange = new UpstreamExchange(
-    pool,
+    { poolFor: () => pool },
+    target,
     whole,
     { connectMs: 1000, headMs: 1000, attempts: 0, ...options },
     response,

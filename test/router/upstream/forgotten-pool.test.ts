@@ -1,0 +1,53 @@
+/** A pool without connections is forgotten; an exchange that pauses meanwhile must not open its next one there. */
+import { createServer as createHttp1 } from 'node:http'
+import { createServer as createHttp2 } from 'node:http2'
+import type { Server } from 'node:net'
+import { afterEach, expect, it, vi } from 'vitest'
+import type { ResponseSink } from '../../../protocol/exchange.ts'
+import { fillTarget, parseTarget } from '../../../router/target.ts'
+import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
+import { lastingPort } from '../../support/ports.ts'
+
+const soon = { timeout: 20_000, interval: 10 }
+const request = {
+  method: 'GET',
+  authority: 'a',
+  path: '/',
+  headers: [],
+  bodyBytes: 0,
+  upgrade: false,
+  idempotent: false,
+}
+let upstreams: Upstreams | undefined
+afterEach(() => upstreams?.close())
+
+it.each([
+  ['http', () => createHttp1((_, answer) => answer.end())],
+  ['h2c', () => createHttp2((_, answer) => answer.end())],
+] as [string, () => Server][])('%s: the connection is in the pool that is known, and goes when it has been idle', async (protocol, create) => {
+  const port = await lastingPort()
+  const target = fillTarget(parseTarget(`${protocol}://127.0.0.1:${port}`), {}, new Map(), undefined)!
+  upstreams = createUpstreams({ idleMs: 500 })
+  const ended = Promise.withResolvers<void>()
+  const response: ResponseSink = {
+    informational() {},
+    head() {},
+    data() {},
+    end: () => ended.resolve(),
+    abort: error => ended.reject(error),
+    consumed() {},
+  }
+  upstreams.forward(target, request, { connectMs: 10_000, headMs: 10_000, attempts: 8 }, response)
+  await vi.waitFor(() => expect(upstreams!.stats().targets).toBe(0), soon)
+  const server = create()
+  let open = 0
+  server.on('connection', socket => {
+    open++
+    socket.once('close', () => open--)
+  })
+  server.listen(port, '127.0.0.1')
+  await ended.promise
+  expect(upstreams.stats()).toMatchObject({ targets: 1, connections: 1 })
+  await vi.waitFor(() => expect(open).toBe(0), soon)
+  server.close()
+})
