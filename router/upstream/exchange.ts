@@ -41,13 +41,7 @@ export class UpstreamExchange implements RequestSink, Failing {
   #staleReplaced = false
   #over = false
 
-  constructor(
-    pools: Pools,
-    target: Target,
-    request: UpstreamRequest,
-    options: ForwardOptions,
-    response: ResponseSink,
-  ) {
+  constructor(pools: Pools, target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink) {
     this.#pools = pools
     this.#target = target
     this.#request = request

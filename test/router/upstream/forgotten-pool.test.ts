@@ -24,30 +24,33 @@ afterEach(() => upstreams?.close())
 it.each([
   ['http', () => createHttp1((_, answer) => answer.end())],
   ['h2c', () => createHttp2((_, answer) => answer.end())],
-] as [string, () => Server][])('%s: the connection is in the pool that is known, and goes when it has been idle', async (protocol, create) => {
-  const port = await lastingPort()
-  const target = fillTarget(parseTarget(`${protocol}://127.0.0.1:${port}`), {}, new Map(), undefined)!
-  upstreams = createUpstreams({ idleMs: 500 })
-  const ended = Promise.withResolvers<void>()
-  const response: ResponseSink = {
-    informational() {},
-    head() {},
-    data() {},
-    end: () => ended.resolve(),
-    abort: error => ended.reject(error),
-    consumed() {},
-  }
-  upstreams.forward(target, request, { connectMs: 10_000, headMs: 10_000, attempts: 8 }, response)
-  await vi.waitFor(() => expect(upstreams!.stats().targets).toBe(0), soon)
-  const server = create()
-  let open = 0
-  server.on('connection', socket => {
-    open++
-    socket.once('close', () => open--)
-  })
-  server.listen(port, '127.0.0.1')
-  await ended.promise
-  expect(upstreams.stats()).toMatchObject({ targets: 1, connections: 1 })
-  await vi.waitFor(() => expect(open).toBe(0), soon)
-  server.close()
-})
+] as [string, () => Server][])(
+  '%s: the connection is in the pool that is known, and goes when it has been idle',
+  async (protocol, create) => {
+    const port = await lastingPort()
+    const target = fillTarget(parseTarget(`${protocol}://127.0.0.1:${port}`), {}, new Map(), undefined)!
+    upstreams = createUpstreams({ idleMs: 500 })
+    const ended = Promise.withResolvers<void>()
+    const response: ResponseSink = {
+      informational() {},
+      head() {},
+      data() {},
+      end: () => ended.resolve(),
+      abort: error => ended.reject(error),
+      consumed() {},
+    }
+    upstreams.forward(target, request, { connectMs: 10_000, headMs: 10_000, attempts: 8 }, response)
+    await vi.waitFor(() => expect(upstreams!.stats().targets).toBe(0), soon)
+    const server = create()
+    let open = 0
+    server.on('connection', socket => {
+      open++
+      socket.once('close', () => open--)
+    })
+    server.listen(port, '127.0.0.1')
+    await ended.promise
+    expect(upstreams.stats()).toMatchObject({ targets: 1, connections: 1 })
+    await vi.waitFor(() => expect(open).toBe(0), soon)
+    server.close()
+  },
+)
