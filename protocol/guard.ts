@@ -20,7 +20,9 @@ import type { Handler, HttpRequest, RequestSink, ResponseSink } from './exchange
 import { type Logger, noLogger } from './log.ts'
 
 /** Wraps what Node calls: what it throws ends the guard's owner. One wrapper per listener, none per event. */
-export type Guard = <Args extends readonly unknown[]>(step: (...args: Args) => void) => (...args: Args) => void
+export type Guard = <Args extends readonly [a?: unknown, b?: unknown, c?: unknown]>(
+  step: (...args: Args) => void,
+) => (...args: Args) => void
 
 /** A guard whose owner ends by `failed`, which must not throw, and may be called again when the owner has ended. */
 export function guardWith(failed: (error: unknown) => void): Guard {
@@ -38,6 +40,21 @@ export function guardWith(failed: (error: unknown) => void): Guard {
 /** A guard for what has nothing to end, such as a server that listens: the log tells `what` failed. */
 export function logGuard(logger: Logger, what: string): Guard {
   return guardWith(error => tellDefect(logger, what, error))
+}
+
+/**
+ * The end of an owner whose own code threw: the log tells of it, and of the steps to the end each is taken, whatever one
+ * before it threw. For `failed` of {@link guardWith}, and for {@link Failing}.
+ */
+export function endFor(error: unknown, logger: Logger, what: string, ...steps: readonly (() => void)[]): void {
+  tellDefect(logger, what, error)
+  for (const step of steps) {
+    try {
+      step()
+    } catch (again) {
+      tellDefect(logger, what, again)
+    }
+  }
 }
 
 /** Something that ends when code of its own throws: as `failed` of {@link guardWith}. */

@@ -205,12 +205,8 @@ class HttpListener implements Listener {
         serve(first)
         this.#newcomers.settle(socket)
       }
-      sniffPreface(
-        socket,
-        this.#headMs,
-        settled(http1),
-        settled(() => serveHttp2(socket, shared)),
-      )
+      const http2 = settled(() => serveHttp2(socket, shared))
+      sniffPreface(socket, { ms: this.#headMs, http1: settled(http1), http2, logger })
     } else if (socket.alpnProtocol === 'h2') serveHttp2(socket, shared)
     else http1()
   }

@@ -3,14 +3,19 @@
  * `check` looks at what is really due and says when to look again. Setting a later deadline costs no timer call.
  */
 import { performance } from 'node:perf_hooks'
-export class Watch {
+import { type Failing, stepOf } from './guard.ts'
+
+export class Watch implements Failing {
+  static readonly #onDue = stepOf<Watch>(watch => watch.#due())
   readonly #check: (now: number) => number
+  readonly #owner: Failing
   #timer: NodeJS.Timeout | undefined
   #dueAt = Number.POSITIVE_INFINITY
 
-  /** `check` returns the time in ms until the nearest deadline, or Infinity if there is none. */
-  constructor(check: (now: number) => number) {
+  /** `check` returns the time in ms until the nearest deadline, or Infinity if there is none. What it throws ends `owner`. */
+  constructor(check: (now: number) => number, owner: Failing) {
     this.#check = check
+    this.#owner = owner
   }
 
   within(ms: number, now = performance.now()): void {
@@ -21,15 +26,19 @@ export class Watch {
   #arm(dueAt: number, ms: number): void {
     if (this.#timer !== undefined) clearTimeout(this.#timer)
     this.#dueAt = dueAt
-    this.#timer = setTimeout(this.#onDue, Math.max(1, Math.ceil(ms)))
+    this.#timer = setTimeout(Watch.#onDue, Math.max(1, Math.ceil(ms)), this)
     this.#timer.unref()
   }
 
-  readonly #onDue = (): void => {
+  #due(): void {
     this.#timer = undefined
     this.#dueAt = Number.POSITIVE_INFINITY
     const ms = this.#check(performance.now())
     if (ms !== Number.POSITIVE_INFINITY) this.within(ms)
+  }
+
+  threw(error: unknown): void {
+    this.#owner.threw(error)
   }
 
   stop(): void {

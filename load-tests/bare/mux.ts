@@ -34,7 +34,7 @@ class Tunnel {
     socket.setNoDelay(true)
     socket.on('error', () => {})
     socket.on('close', () => this.#sockets.delete(id))
-    reader.read(socket, bytes => this.#send(id, bytes))
+    reader.read(socket, bytes => this.#send(id, bytes), { threw: () => socket.destroy() })
   }
 
   #send(id: number, bytes: Buffer): void {

@@ -8,7 +8,8 @@ import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../exchange.ts'
-import { guardWith } from '../guard.ts'
+import { endFor, type Failing, guardWith } from '../guard.ts'
+import { noLogger } from '../log.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { SeenBytes } from '../seen-bytes.ts'
@@ -48,7 +49,7 @@ export const KEEP_ALIVE_MARGIN_MS = 1_000
 /** Bodies until close and bytes after the last response need no state of their own: `idle` takes no bytes. */
 type State = 'idle' | 'head' | 'body' | 'raw' | 'closed'
 
-export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOwner {
+export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOwner, Failing {
   /** How many exchanges were begun on it. */
   exchanges = 0
   /** Whether a byte of the response to the last request has come. */
@@ -87,13 +88,13 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     this.#parser = new HeadParser(this.#limits, true)
     this.#heads = options.heads ?? new SeenBytes()
     this.#body = new BodyReader(this, this.#limits, 'upstream-broken')
-    this.#watch = new Watch(now => this.#check(now))
-    const guard = guardWith(error => this.#broken(toSallyportError(error)))
+    this.#watch = new Watch(now => this.#check(now), this)
+    const guard = guardWith(error => this.threw(error))
     socket.on('end', guard(this.#onEnd))
     socket.on('error', guard(this.#onError))
     socket.on('close', guard(this.#onClose))
     const reader = options.reader ?? new SocketReader()
-    reader.read(socket, this.#onRead)
+    reader.read(socket, this.#onRead, this)
   }
 
   /** Whether `send` may be called. */
@@ -396,6 +397,12 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     this.#exchange = undefined
     if (exchange !== undefined) this.#end(exchange, error)
     this.destroy()
+  }
+
+  /** What goes wrong in an event or a timer ends the connection; its exchange is told. */
+  threw(error: unknown): void {
+    const broken = () => this.#broken(toSallyportError(error))
+    endFor(error, noLogger, '', broken, () => this.destroy())
   }
 
   /** Ends the connection at once; an exchange in progress ends as `upstream-broken`. */

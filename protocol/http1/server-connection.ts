@@ -20,7 +20,7 @@ import { canonicalAddress } from '../address.ts'
 import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import type { Handler, HeaderList, HttpRequest } from '../exchange.ts'
-import { callHandler } from '../guard.ts'
+import { callHandler, endFor, type Failing, guardWith, stepOf } from '../guard.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { type Logger, noLogger } from '../log.ts'
 import type { CorsPolicy } from '../problem.ts'
@@ -76,7 +76,9 @@ const ASK_MS = 1000
 
 type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
 
-class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiver, WriterOwner {
+class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiver, WriterOwner, Failing {
+  static readonly #catchUpDue = stepOf<Http1ServerConnection>(connection => connection.#catchUp())
+  static readonly #parseDue = stepOf<Http1ServerConnection>(connection => connection.#parse())
   readonly #socket: Socket | TLSSocket
   readonly #handler: Handler
   readonly #limits: HttpLimits
@@ -131,15 +133,16 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#writer = new SocketWriter(socket, this)
     this.#parser = new HeadParser(this.#limits, false)
     this.#body = new BodyReader(this, this.#limits, 'bad-request')
-    this.#watch = new Watch(now => this.#check(now))
-    socket.on('end', this.#onEnd)
-    socket.on('error', this.#onError)
-    socket.on('close', this.#onClose)
+    this.#watch = new Watch(now => this.#check(now), this)
+    const guard = guardWith(error => this.threw(error))
+    socket.on('end', guard(this.#onEnd))
+    socket.on('error', guard(this.#onError))
+    socket.on('close', guard(this.#onClose))
     socket.setNoDelay(true)
     this.#connections?.add(this)
     this.#watch.within(this.#limits.headMs)
     const reader = options.reader ?? new SocketReader()
-    reader.read(socket, this.#onRead)
+    reader.read(socket, this.#onRead, this)
     if (first !== undefined && first.length > 0) this.#onRead(first, false)
   }
 
@@ -193,10 +196,12 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   #fallBehind(): void {
     this.#behind = true
-    setImmediate(() => {
-      this.#behind = false
-      this.#parse()
-    })
+    setImmediate(Http1ServerConnection.#catchUpDue, this)
+  }
+
+  #catchUp(): void {
+    this.#behind = false
+    this.#parse()
   }
 
   /** Returns whether there may be more to do at once. */
@@ -388,7 +393,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (exchange !== this.#exchange) return
     this.#state = 'raw'
     // The handler may have answered before it returned: then there is no one yet to take what waits.
-    process.nextTick(() => this.#parse())
+    process.nextTick(Http1ServerConnection.#parseDue, this)
   }
 
   responseEnded(exchange: ServerExchange): void {
@@ -563,6 +568,11 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   destroy(): void {
     this.#socket.destroy()
     this.#gone()
+  }
+
+  /** What goes wrong in an event or a timer ends the connection, and no other. */
+  threw(error: unknown): void {
+    endFor(error, this.#logger, 'a connection of a caller failed', () => this.destroy())
   }
 
   /** Acts on what is due; returns the time until the next deadline. */

@@ -8,6 +8,7 @@
 import { Buffer } from 'node:buffer'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
+import type { Failing } from '../guard.ts'
 
 /** What libuv reads at most in one call. */
 const READ_BYTES = 64 * 1024
@@ -32,12 +33,18 @@ export class SocketReader {
   #shared: Buffer | undefined
   #slots: Slots | undefined
 
-  /** Everything that comes from now on goes to `onRead`. The socket flows, and may be paused and resumed. */
-  read(socket: Duplex, onRead: OnRead): void {
+  /** Everything that comes from now on goes to `onRead`; what that throws ends `owner`. The socket flows, and may be paused and resumed. */
+  read(socket: Duplex, onRead: OnRead, owner: Failing): void {
     const handle = (socket as { _handle?: Handle })._handle
     const slots = this.#slotsOf(socket, handle)
     if (slots === undefined || !(socket instanceof Socket)) {
-      socket.on('data', bytes => onRead(bytes, false))
+      socket.on('data', bytes => {
+        try {
+          onRead(bytes, false)
+        } catch (error) {
+          owner.threw(error)
+        }
+      })
       return
     }
     this.#shared ??= Buffer.allocUnsafeSlow(READ_BYTES)
@@ -46,11 +53,14 @@ export class SocketReader {
     const fields = socket as unknown as Record<symbol, unknown>
     fields[slots.buffer] = shared
     fields[slots.callback] = (length: number, buffer: Buffer) => {
-      const isBody = buffer !== shared && length >= BODY_BYTES
-      if (isBody || (buffer === shared && length === READ_BYTES)) next = Buffer.allocUnsafeSlow(READ_BYTES)
-      else if (buffer !== shared) next = shared
-      onRead(length === READ_BYTES ? buffer : buffer.subarray(0, length), !isBody)
-      return true
+      try {
+        const isBody = buffer !== shared && length >= BODY_BYTES
+        if (isBody || (buffer === shared && length === READ_BYTES)) next = Buffer.allocUnsafeSlow(READ_BYTES)
+        else if (buffer !== shared) next = shared
+        onRead(length === READ_BYTES ? buffer : buffer.subarray(0, length), !isBody)
+      } catch (error) {
+        owner.threw(error)
+      }
     }
     fields[slots.next] = () => {
       const buffer = next
@@ -59,7 +69,14 @@ export class SocketReader {
     }
     // A stream asks for more a tick after each chunk, even if it was paused meanwhile; such a socket would start to read.
     const more = socket.read.bind(socket)
-    socket.read = size => (socket.isPaused() ? null : more(size))
+    socket.read = size => {
+      try {
+        return socket.isPaused() ? null : more(size)
+      } catch (error) {
+        owner.threw(error)
+        return null
+      }
+    }
     handle!.useUserBuffer!(shared)
     socket.resume()
   }

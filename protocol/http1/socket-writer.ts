@@ -6,6 +6,7 @@ import { Buffer } from 'node:buffer'
 import { Socket } from 'node:net'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
+import { type Failing, stepOf } from '../guard.ts'
 import { ownBytes } from '../own-bytes.ts'
 
 export interface BodyOwner {
@@ -20,15 +21,15 @@ const TURN_BYTES = 128 * 1024
 /** More of a body of such pieces is likely to come in this turn: one by one, they would be as many calls. */
 const BULK_BYTES = 8 * 1024
 
-/** What the writer tells its connection. */
-export interface WriterOwner {
+/** What the writer tells its connection. What it throws in a turn of its own ends the connection. */
+export interface WriterOwner extends Failing {
   /** The kernel did not take all of it: from now on something waits. */
   writeWaits(): void
   /** The kernel has taken a write whole. */
   wrote(): void
 }
 
-export class SocketWriter {
+export class SocketWriter implements Failing {
   /** Bytes that the kernel has not taken yet. */
   waiting = 0
   readonly #socket: Duplex
@@ -81,7 +82,7 @@ export class SocketWriter {
     }
     if (this.#scheduled) return
     this.#scheduled = true
-    if (piece.length >= BULK_BYTES) setImmediate(() => this.flushDue())
+    if (piece.length >= BULK_BYTES) setImmediate(flushDue, this)
     else flushSoon(this)
   }
 
@@ -163,11 +164,23 @@ export class SocketWriter {
   }
 
   readonly #onWritten = (error?: Error | null): void => {
+    try {
+      this.#written(error)
+    } catch (thrown) {
+      this.#connection.threw(thrown)
+    }
+  }
+
+  #written(error: Error | null | undefined): void {
     this.waiting -= this.#sizes.shift()!
     const owner = this.#owners.shift()
     const bytes = this.#debts.shift()!
     if (!error) this.#connection.wrote()
     if (bytes > 0) owner!.sent(bytes)
+  }
+
+  threw(error: unknown): void {
+    this.#connection.threw(error)
   }
 
   /** Ends our half of the connection behind what was written. */
@@ -186,16 +199,13 @@ function flushSoon(writer: SocketWriter): void {
   if (due.push(writer) === 1) process.nextTick(flushAll)
 }
 
+/** One that throws ends its connection, and takes nothing from the others. */
+const flushDue = stepOf<SocketWriter>(writer => writer.flushDue())
+
 function flushAll(): void {
   const writers = due
   due = []
-  let next = 0
-  try {
-    while (next < writers.length) writers[next++]!.flushDue()
-  } finally {
-    // One that throws takes nothing from the others.
-    for (; next < writers.length; next++) flushSoon(writers[next]!)
-  }
+  for (const writer of writers) flushDue(writer)
 }
 
 /** Where small pieces are put together; who cannot send them at once keeps it. */

@@ -2,6 +2,7 @@
 import { type ClientHttp2Stream, constants } from 'node:http2'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../exchange.ts'
+import type { Failing } from '../guard.ts'
 import { hasHeader, stripTrailers } from '../headers.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import type { HttpLimits } from '../limits.ts'
@@ -41,7 +42,7 @@ function guarded<A = void, B = void, C = void>(step: (exchange: Http2ClientExcha
   }
 }
 
-export class Http2ClientExchange implements RequestSink {
+export class Http2ClientExchange implements RequestSink, Failing {
   static readonly #onHeaders = guarded<object, number, Raw>((exchange, _, _flags, raw) => exchange.#informed(raw))
   static readonly #onResponse = guarded<object, number, Raw>((exchange, _, flags, raw) =>
     exchange.#answered(flags, raw),
@@ -90,8 +91,8 @@ export class Http2ClientExchange implements RequestSink {
     this.#limits = owner.limits
     this.#headTimeoutMs = headTimeoutMs
     watchEnd(stream)
-    this.#reader = new StreamReader(stream, owner.limits.bufferBytes)
-    this.#writer = new StreamWriter(stream, this.#sent)
+    this.#reader = new StreamReader(stream, owner.limits.bufferBytes, this)
+    this.#writer = new StreamWriter(stream, this.#sent, this)
     this.#requestLeft = request.bodyBytes
     this.#requestDone = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = request.bodyBytes !== 0 && hasHeader(request.headers, 'expect')

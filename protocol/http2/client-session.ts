@@ -6,7 +6,8 @@ import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import type { Duplex } from 'node:stream'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import type { RequestSink, ResponseSink } from '../exchange.ts'
-import { discarding, guardWith } from '../guard.ts'
+import { discarding, endFor, type Failing, guardWith } from '../guard.ts'
+import { noLogger } from '../log.ts'
 import { isAuthority, isPath, isToken } from '../headers.ts'
 import type { SendOptions } from '../http1/client-connection.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
@@ -34,7 +35,7 @@ export interface Http2ClientOptions {
   onClose?: ((session: Http2ClientSession) => void) | undefined
 }
 
-export class Http2ClientSession implements ExchangeOwner {
+export class Http2ClientSession implements ExchangeOwner, Failing {
   readonly limits: HttpLimits
   readonly #socket: Duplex
   readonly #session: ClientHttp2Session
@@ -53,9 +54,9 @@ export class Http2ClientSession implements ExchangeOwner {
     this.#socket = socket
     this.#options = options
     this.limits = { ...DEFAULT_LIMITS, ...options.limits }
-    this.#watch = new Watch(now => this.#check(now))
+    this.#watch = new Watch(now => this.#check(now), this)
     // Before Node's own listeners, which throw away what waits in the streams.
-    const guard = guardWith(this.#onLost)
+    const guard = guardWith(error => this.threw(error))
     const onLost = guard(this.#onLost)
     for (const event of ['end', 'error', 'close']) socket.on(event, onLost)
     const session = connect('http://upstream.invalid', {
@@ -161,6 +162,11 @@ export class Http2ClientSession implements ExchangeOwner {
     this.#settle(broken('the connection to the upstream was lost'))
     this.#end(NGHTTP2_NO_ERROR)
     this.#socket.destroy()
+  }
+
+  /** What goes wrong in an event or a timer of the session ends it. */
+  threw(error: unknown): void {
+    endFor(error, noLogger, '', this.#onLost, () => this.#socket.destroy())
   }
 
   #settle(error: SallyportError): void {

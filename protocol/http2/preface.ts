@@ -1,15 +1,22 @@
 /** Tells HTTP/2 with prior knowledge from HTTP/1.1 by the first bytes of a plain connection (RFC 9113 section 3.4). */
 import type { Socket } from 'node:net'
+import { endFor, guardWith } from '../guard.ts'
+import type { Logger } from '../log.ts'
 
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1')
 
 /**
  * Calls `http1` with the first bytes, or `http2` with the socket as if nothing had been read. A connection that says neither
- * within `ms` is closed; 0: it has all the time.
+ * within `ms` is closed, as is one that either throws for; 0: it has all the time.
  */
-export function sniffPreface(socket: Socket, ms: number, http1: (first: Buffer) => void, http2: () => void): void {
+export function sniffPreface(
+  socket: Socket,
+  { ms, http1, http2, logger }: { ms: number; http1: (first: Buffer) => void; http2: () => void; logger: Logger },
+): void {
   let seen: Buffer | undefined
-  const timer = ms === 0 ? undefined : setTimeout(() => socket.destroy(), ms)
+  const guard = guardWith(error => endFor(error, logger, 'a connection could not be begun', () => socket.destroy()))
+  const late = guard(() => socket.destroy())
+  const timer = ms === 0 ? undefined : setTimeout(late, ms)
   const stop = () => {
     clearTimeout(timer)
     socket.removeListener('data', onData)
@@ -17,12 +24,12 @@ export function sniffPreface(socket: Socket, ms: number, http1: (first: Buffer) 
     socket.removeListener('error', onGone)
     socket.removeListener('close', onGone)
   }
-  const onGone = () => {
+  const onGone = guard(() => {
     stop()
     socket.on('error', () => {})
     socket.destroy()
-  }
-  const onData = (chunk: Buffer) => {
+  })
+  const onData = guard((chunk: Buffer) => {
     seen = seen === undefined ? chunk : Buffer.concat([seen, chunk])
     const length = Math.min(seen.length, PREFACE.length)
     const isPreface = PREFACE.compare(seen, 0, length, 0, length) === 0
@@ -33,7 +40,7 @@ export function sniffPreface(socket: Socket, ms: number, http1: (first: Buffer) 
       socket.unshift(seen)
       http2()
     } else http1(seen)
-  }
+  })
   socket.on('data', onData)
   socket.on('end', onGone)
   socket.on('error', onGone)

@@ -10,7 +10,7 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../exchange.ts'
-import { callHandler } from '../guard.ts'
+import { callHandler, endFor, type Failing, stepOf } from '../guard.ts'
 import { getHeader, hasHeader, plainNumber, stripTrailers } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
 import type { Logger } from '../log.ts'
@@ -43,7 +43,8 @@ export interface SessionContext {
   readonly corsOf: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
 
-export class Http2ServerExchange implements ResponseSink {
+export class Http2ServerExchange implements ResponseSink, Failing {
+  static readonly #unwanted = stepOf<Http2ServerExchange>(exchange => exchange.#cutRequest())
   readonly request: HttpRequest
   readonly #stream: ServerHttp2Stream
   readonly #context: SessionContext
@@ -81,8 +82,8 @@ export class Http2ServerExchange implements ResponseSink {
     this.request = request
     this.#context = context
     this.#limits = context.limits
-    this.#reader = new StreamReader(stream, context.limits.bufferBytes)
-    this.#writer = new StreamWriter(stream, this.#sent)
+    this.#reader = new StreamReader(stream, context.limits.bufferBytes, this)
+    this.#writer = new StreamWriter(stream, this.#sent, this)
     this.#requestLeft = request.bodyBytes
     this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = expectsContinue(request)
@@ -123,7 +124,7 @@ export class Http2ServerExchange implements ResponseSink {
 
   #readRequest(): void {
     // A body that is empty may have ended before anybody listened.
-    if (this.#stream.readableEnded) this.#onEnd()
+    if (this.#stream.readableEnded) this.#requestOver()
     else this.#stream.on('end', this.#onEnd)
     this.#reader.start(this.#onData)
   }
@@ -148,6 +149,14 @@ export class Http2ServerExchange implements ResponseSink {
   }
 
   readonly #onEnd = (): void => {
+    try {
+      this.#requestOver()
+    } catch (error) {
+      this.threw(error)
+    }
+  }
+
+  #requestOver(): void {
     // A stream that was reset ends as well, and so does one that is thrown away behind an early answer.
     if (this.#requestEnded || this.#over || (this.#responseEnded && !this.#raw)) return
     if ((this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR) return
@@ -303,10 +312,10 @@ export class Http2ServerExchange implements ResponseSink {
 
   /** nghttp2 sends RST_STREAM before data that it holds: the end of the response goes out in this turn, the reset after. */
   readonly #onFinish = (): void => {
-    setImmediate(this.#unwanted)
+    setImmediate(Http2ServerExchange.#unwanted, this)
   }
 
-  readonly #unwanted = (): void => {
+  #cutRequest(): void {
     if (!this.#stream.destroyed) this.#stream.close(NGHTTP2_NO_ERROR)
   }
 
@@ -344,6 +353,14 @@ export class Http2ServerExchange implements ResponseSink {
 
   /** The one end of the exchange, whatever brings it: Node tells of a reset with `aborted`, of every other end with `close`. */
   readonly #onGone = (): void => {
+    try {
+      this.#gone()
+    } catch (error) {
+      this.threw(error)
+    }
+  }
+
+  #gone(): void {
     if (this.#over) return
     this.#over = true
     const whole = this.#responseEnded && this.#requestEnded
@@ -356,10 +373,26 @@ export class Http2ServerExchange implements ResponseSink {
     if (!this.#stream.destroyed) this.#reader.discard()
   }
 
+  /** What goes wrong in an event or a timer resets the stream; no other hears of it. */
+  threw(error: unknown): void {
+    const broken = () => breakStream(this.#stream)
+    const told = () => this.#tell(toSallyportError(error))
+    endFor(error, this.#context.logger, 'an exchange over HTTP/2 failed', broken, told)
+  }
+
   /** Acts on what is due; returns the time until the next deadline. */
   check(now: number): number {
+    try {
+      return this.#check(now)
+    } catch (error) {
+      this.threw(error)
+      return Number.POSITIVE_INFINITY
+    }
+  }
+
+  #check(now: number): number {
     // Where our half is closed already, as Node has it from the start for HEAD, it does not tell of such a reset.
-    if (this.#stream.closed && !this.#responseEnded) this.#onGone()
+    if (this.#stream.closed && !this.#responseEnded) this.#gone()
     return Math.min(this.#checkRead(now), this.#checkWrite(now))
   }
 

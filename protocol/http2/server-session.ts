@@ -6,6 +6,7 @@ import { canonicalAddress } from '../address.ts'
 import type { ManagedConnection } from '../connection-set.ts'
 import { type SallyportError, toSallyportError } from '../errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../exchange.ts'
+import { endFor, type Failing, guardWith, stepOf, tellDefect } from '../guard.ts'
 import type { Http1ServerOptions } from '../http1/server-connection.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { noLogger } from '../log.ts'
@@ -15,6 +16,7 @@ import { due, timeLeft, Watch } from '../watch.ts'
 import { RateLimit } from './rate-limit.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { HEAD_BYTES, Http2ServerExchange, type SessionContext } from './server-exchange.ts'
+import { breakStream } from './reset.ts'
 import { SharedStrings } from './shared-strings.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
@@ -50,7 +52,9 @@ export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptio
   return new Http2ServerSession(socket, options)
 }
 
-class Http2ServerSession implements ManagedConnection {
+class Http2ServerSession implements ManagedConnection, Failing {
+  static readonly #beginDue = stepOf<Http2ServerSession>(session => session.#beginAll())
+  static readonly #closeDue = stepOf<Http2ServerSession>(session => session.close())
   readonly #session: ServerHttp2Session
   readonly #options: Http2ServerOptions
   readonly #limits: HttpLimits
@@ -86,18 +90,28 @@ class Http2ServerSession implements ManagedConnection {
     }
     this.#resets = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
     this.#answers = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
-    this.#watch = new Watch(now => this.#check(now))
+    this.#watch = new Watch(now => this.#check(now), this)
     socket.setNoDelay(true)
     // A caller that closes its half of the connection has no use for a session, whatever still waits for it.
     socket.allowHalfOpen = false
-    socket.once('end', () => this.destroy())
+    const guard = guardWith(error => this.threw(error))
+    const onEnd = guard(() => this.destroy())
+    socket.once('end', onEnd)
     const session = performServerHandshake(socket, sessionOptions(this.#limits))
     this.#session = session
-    session.on('stream', (stream, _headers, flags, raw: string[]) => this.#onStream(stream, flags, raw))
-    session.on('error', error => this.#log(error.message))
-    session.on('close', this.#onClose)
-    session.on('ping', this.#onAnswered)
-    session.on('remoteSettings', this.#onAnswered)
+    session.on('stream', (stream, _headers, flags, raw: string[]) => {
+      try {
+        this.#onStream(stream, flags, raw)
+      } catch (error) {
+        this.threw(error)
+      }
+    })
+    const onError = guard((error: Error) => this.#log(error.message))
+    const onAnswered = guard(this.#onAnswered)
+    session.on('error', onError)
+    session.on('close', guard(this.#onClose))
+    session.on('ping', onAnswered)
+    session.on('remoteSettings', onAnswered)
     session.setLocalWindowSize(this.#limits.http2SessionWindowBytes)
     options.connections?.add(this)
     this.#watch.within(LOOK_MS)
@@ -114,20 +128,41 @@ class Http2ServerSession implements ManagedConnection {
     stream.on('error', ignore)
     if (!ended) {
       stream.once('trailers', (_object: unknown, _flags: number, trailers: string[] = []) => {
-        arrival.trailers = trailers
-        arrival.exchange?.trailers(trailers)
+        try {
+          arrival.trailers = trailers
+          arrival.exchange?.trailers(trailers)
+        } catch (error) {
+          arrival.exchange?.threw(error)
+        }
       })
     }
-    if (this.#arrivals.push(arrival) === 1) setImmediate(this.#beginAll)
+    if (this.#arrivals.push(arrival) === 1) setImmediate(Http2ServerSession.#beginDue, this)
   }
 
-  readonly #beginAll = (): void => {
+  #beginAll(): void {
     for (const arrival of this.#arrivals.splice(0, REQUESTS_PER_TURN)) {
-      if (arrival.stream.closed) this.#dropped(arrival.stream)
-      else if (this.#context.unsentBytes > MAX_UNSENT_BYTES) this.#turnAway(arrival.stream)
-      else this.#begin(arrival)
+      try {
+        this.#take(arrival)
+      } catch (error) {
+        this.#broke(arrival, error)
+      }
     }
-    if (this.#arrivals.length > 0) setImmediate(this.#beginAll)
+    if (this.#arrivals.length > 0) setImmediate(Http2ServerSession.#beginDue, this)
+  }
+
+  #take(arrival: Arrival): void {
+    if (arrival.stream.closed) this.#dropped(arrival.stream)
+    else if (this.#context.unsentBytes > MAX_UNSENT_BYTES) this.#turnAway(arrival.stream)
+    else this.#begin(arrival)
+  }
+
+  /** What goes wrong as a stream is begun ends that stream. */
+  #broke({ stream, exchange }: Arrival, error: unknown): void {
+    if (exchange !== undefined) exchange.threw(error)
+    else {
+      tellDefect(this.#context.logger, 'a request over HTTP/2 could not be begun', error)
+      breakStream(stream)
+    }
   }
 
   /** RFC 9113, section 8.7: it was not begun, and may be sent again. */
@@ -164,13 +199,21 @@ class Http2ServerSession implements ManagedConnection {
     if (this.#exchanges.size === 0) this.#pingAt = performance.now()
     this.#exchanges.add(exchange)
     stream.once('close', () => {
-      this.#exchanges.delete(exchange)
-      if (this.#exchanges.size === 0) this.#idleSince = performance.now()
-      this.#ended(stream, exchange.received)
+      try {
+        this.#left(stream, exchange)
+      } catch (error) {
+        this.threw(error)
+      }
     })
     const { bodyIdleMs, expectMs, http2PingMs } = this.#limits
     this.#watch.within(Math.min(bodyIdleMs || LOOK_MS, http2PingMs || LOOK_MS))
     if (expectsContinue(exchange.request)) this.#watch.within(expectMs || LOOK_MS)
+  }
+
+  #left(stream: ServerHttp2Stream, exchange: Http2ServerExchange): void {
+    this.#exchanges.delete(exchange)
+    if (this.#exchanges.size === 0) this.#idleSince = performance.now()
+    this.#ended(stream, exchange.received)
   }
 
   #ended(stream: ServerHttp2Stream, received: number): void {
@@ -222,13 +265,19 @@ class Http2ServerSession implements ManagedConnection {
       return
     }
     this.#session.goaway(NGHTTP2_NO_ERROR, MAX_STREAM_ID)
-    setTimeout(() => this.close(), patienceMs).unref()
+    setTimeout(Http2ServerSession.#closeDue, patienceMs, this).unref()
   }
 
   destroy(): void {
     if (this.#closed) return
     this.#session.destroy()
     if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
+  }
+
+  /** What goes wrong in an event or a timer of the session ends it, and no other. */
+  threw(error: unknown): void {
+    const cut = () => resetSocket(this.#socket)
+    endFor(error, this.#context.logger, 'a session over HTTP/2 failed', () => this.#session.destroy(), cut)
   }
 
   #check(now: number): number {

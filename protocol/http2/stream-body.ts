@@ -1,5 +1,6 @@
 /** The two directions of one HTTP/2 stream as bodies with credit, at either end of a session. */
 import type { Http2Stream } from 'node:http2'
+import type { Failing } from '../guard.ts'
 import { ownBytes } from '../own-bytes.ts'
 
 /** As large as a DATA frame: progress is seen piece by piece, so that a slow receiver is not taken for a stopped one. */
@@ -16,13 +17,16 @@ export class StreamWriter {
   ended = false
   readonly #stream: Http2Stream
   readonly #sent: (bytes: number) => void
+  readonly #owner: Failing
   readonly #queue: Uint8Array[] = []
   readonly #given: number[] = []
   #givenBytes = 0
 
-  constructor(stream: Http2Stream, sent: (bytes: number) => void) {
+  /** What goes wrong in a turn of its own ends `owner`. */
+  constructor(stream: Http2Stream, sent: (bytes: number) => void, owner: Failing) {
     this.#stream = stream
     this.#sent = sent
+    this.#owner = owner
   }
 
   write(given: Uint8Array): void {
@@ -69,6 +73,14 @@ export class StreamWriter {
   }
 
   readonly #onWritten = (error?: Error | null): void => {
+    try {
+      this.#written(error)
+    } catch (thrown) {
+      this.#owner.threw(thrown)
+    }
+  }
+
+  #written(error: Error | null | undefined): void {
     // Of a stream that is over nothing is told piece by piece: its end drops the rest.
     if (error || this.#stream.closed) return
     const bytes = this.#given.shift() ?? 0
@@ -86,15 +98,18 @@ export class StreamReader {
   readAt = performance.now()
   readonly #stream: Http2Stream
   readonly #limit: number
+  readonly #owner: Failing
   #unconsumed = 0
   #onData: ((chunk: Buffer) => void) | undefined
   /** Bytes that came, and how many chunks they came in. */
   bytes = 0
   chunks = 0
 
-  constructor(stream: Http2Stream, limit: number) {
+  /** What goes wrong in a turn of its own ends `owner`. */
+  constructor(stream: Http2Stream, limit: number, owner: Failing) {
     this.#stream = stream
     this.#limit = limit
+    this.#owner = owner
   }
 
   /** The receiver holds everything back; silence is not the sender's fault. */
@@ -105,7 +120,13 @@ export class StreamReader {
   start(onData: (chunk: Buffer) => void): void {
     this.readAt = performance.now()
     this.#onData = onData
-    this.#stream.on('data', (chunk: Buffer) => this.#take(chunk))
+    this.#stream.on('data', (chunk: Buffer) => {
+      try {
+        this.#take(chunk)
+      } catch (error) {
+        this.#owner.threw(error)
+      }
+    })
   }
 
   #take(chunk: Buffer): void {

@@ -59,7 +59,7 @@ test.each([
   const { near, far, close } = await socketPair()
   try {
     far.pause()
-    const writer = new SocketWriter(near, { writeWaits() {}, wrote() {} })
+    const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
     // Until the kernel takes no more.
     while (near.writableLength === 0) {
       writer.body(Buffer.alloc(100_000), OWNER)
@@ -90,7 +90,7 @@ test('chunks that wait for an HTTP/2 stream', async () => {
     // Nobody reads the answer: its window is all that leaves.
     session.request().pause().end()
     const [stream] = await came
-    const writer = new StreamWriter(stream, () => {})
+    const writer = new StreamWriter(stream, () => {}, { threw() {} })
     writer.write(Buffer.alloc(200_000))
     const before = await arrayBufferBytes()
     for (let i = 0; i < CHUNKS; i++) writer.write(cut(i))

@@ -22,7 +22,13 @@ const CALLS_BACK: ReadonlySet<string> = new Set([
   'lookup',
   'pipeline',
   'finished',
+  'send',
+  'subscribe',
 ])
+/** Of them, those that are also followed where they are given a name. */
+const TAKES_NAMES = /^(?:write|end|send|create\w*Server)$/
+/** Methods of a stream's that we put our own in the place of. */
+const REPLACED = /^(?:read|emit|write|end|push|destroy)$/
 const CHAINS: ReadonlySet<string> = new Set(['then', 'catch', 'finally'])
 /** What they return, or are given, throws nothing. */
 const GUARDS = /^(?:guard|guarded|stepOf|hook|logGuard|followed)$/
@@ -53,16 +59,32 @@ export function unguardedEntries(source: string): string[] {
       else if (TIMES.has(name) && !(timersAsPromises && name === 'setTimeout') && !isSafe(args[0])) note(node, name)
       else if (
         (CALLS_BACK.has(name) || /^create\w*Server$/.test(name)) &&
-        isFunction(args.at(-1)) &&
+        isFunction(TAKES_NAMES.test(name) ? resolved(args.at(-1), known) : args.at(-1)) &&
         !isSafe(args.at(-1))
       )
         note(node, name)
     }
+    const slot = slotOf(node)
+    if (slot !== undefined && !isSafe(node.right)) note(node, `the slot ${source.slice(slot.start, end(slot))}`)
     const floating = floatingCall(node)
     if (floating !== undefined && !isWaitedFor(floating, isSafe))
       note(node, `a promise: ${source.slice(floating.start, end(floating)).split('\n')[0]}`)
   })
   return found
+}
+
+/** A member of an object of Node's that is set to a function of ours: Node calls it as it does a listener. */
+function slotOf(node: Node): Node | undefined {
+  if (node.type !== 'AssignmentExpression' || !isFunction(node.right) || !isMember(node.left)) return undefined
+  const left = node.left as Node
+  return left.computed === true || REPLACED.test(nameOf(left.property)) ? left : undefined
+}
+
+/** What a name stands for in this module; else the node itself. */
+function resolved(node: Node | undefined, known: ReadonlyMap<string, Node>): Node | undefined {
+  if (node?.type === 'Identifier') return known.get(nameOf(node)) ?? node
+  if (node?.type === 'MemberExpression') return known.get(`.${nameOf(node)}`) ?? node
+  return node
 }
 
 /** A call whose promise is dropped: `void f()`, or a chain that stands alone. */
@@ -87,7 +109,7 @@ function safe(node: Node, known: ReadonlyMap<string, Node>): boolean {
     case 'ArrowFunctionExpression':
     case 'FunctionExpression':
     case 'FunctionDeclaration':
-      return catchesAll(node.body as Node)
+      return catchesAll(node.body as Node) || throwsNothing(node.body as Node, known)
     case 'Identifier':
     case 'MemberExpression': {
       const name = nameOf(node)
@@ -107,6 +129,24 @@ function catchesAll(body: Node): boolean {
     statements.length === 0 ||
     (statements.length === 1 && statements[0]!.type === 'TryStatement' && statements[0]!.handler !== null)
   )
+}
+
+const MAY_THROW = /^(?:New|Await|Yield|Throw|Tagged|Binary|Update|Import|Class)/
+
+/** Local names and our own private members, and calls of what is safe itself: there is nothing in it that throws. */
+function throwsNothing(body: Node, known: ReadonlyMap<string, Node>): boolean {
+  let nothing = true
+  visit(body, node => {
+    if (node.type === 'CallExpression') {
+      const callee = node.callee as Node
+      const own = new Map([...known].filter(([, definition]) => definition.body !== body))
+      nothing &&= callee.type === 'Identifier' && safe(callee, own)
+    } else if (node.type === 'MemberExpression') {
+      const [object, property] = [node.object as Node, node.property as Node]
+      nothing &&= property.type === 'PrivateIdentifier' && /^(?:This|Identifier)/.test(object.type)
+    } else if (MAY_THROW.test(node.type)) nothing = false
+  })
+  return nothing
 }
 
 /** What functions, constants, fields and methods are, by name; two of one name are known as neither. */
@@ -148,5 +188,6 @@ const isNode = (value: unknown): value is Node =>
   typeof value === 'object' && value !== null && 'type' in value && 'start' in value
 const isMember = (value: unknown) => isNode(value) && value.type === 'MemberExpression'
 const isCall = (value: unknown): value is Node => isNode(value) && value.type === 'CallExpression'
-const isFunction = (value: unknown) => isNode(value) && /^(?:ArrowFunction|Function)Expression$/.test(value.type)
+const isFunction = (value: unknown): value is Node =>
+  isNode(value) && /^(?:ArrowFunctionExpression|FunctionExpression|FunctionDeclaration)$/.test(value.type)
 const end = (node: Node) => node.end as number

@@ -23,11 +23,13 @@ async function pair(): Promise<[Socket, Socket]> {
 /** Everything that comes, as its receiver is to treat it: what is lent is copied. */
 function collect(reader: SocketReader, socket: Socket | PassThrough) {
   const seen = { bytes: [] as Buffer[], lent: 0, given: 0 }
-  reader.read(socket, (bytes, lent) => {
+  const owner = { threw: () => socket.destroy() }
+  const take = (bytes: Buffer, lent: boolean) => {
     if (lent) seen.lent++
     else seen.given++
     seen.bytes.push(lent ? Buffer.from(bytes) : bytes)
-  })
+  }
+  reader.read(socket, take, owner)
   return seen
 }
 
