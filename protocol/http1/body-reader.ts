@@ -26,6 +26,9 @@ const STATE = {
 
 /** Digits of a chunk size: 2^44 bytes. */
 const MAX_SIZE_DIGITS = 11
+/** Content of chunks below this is given on together, as far as it came in one read: a chunk can be one byte. */
+const SMALL_BYTES = 1024
+const NO_BYTES = Buffer.alloc(0)
 /** Bytes of all chunk extensions of one body; nobody uses them. */
 const MAX_EXTENSION_BYTES = 4096
 
@@ -39,6 +42,9 @@ export class BodyReader {
   #digits = 0
   #extensionBytes = 0
   #tail: Buffer | undefined
+  /** Content of small chunks that was read and not given on. */
+  #small = NO_BYTES
+  #smallBytes = 0
 
   /** `fault` is the reason of the errors that `feed` throws. */
   constructor(receiver: BodyReceiver, limits: HeadLimits, fault: ErrorCode) {
@@ -85,10 +91,18 @@ export class BodyReader {
   stop(): void {
     this.#state = STATE.done
     this.#tail = undefined
+    this.#small = NO_BYTES
+    this.#smallBytes = 0
   }
 
   /** Takes what belongs to the body from offset `start` on; returns the offset behind it. */
   feed(bytes: Buffer, start: number): number {
+    const end = this.#feed(bytes, start)
+    this.#giveSmall()
+    return end
+  }
+
+  #feed(bytes: Buffer, start: number): number {
     let at = start
     while (at < bytes.length) {
       switch (this.#state) {
@@ -117,12 +131,33 @@ export class BodyReader {
     const last = this.#left === 0
     const length = this.#state === STATE.length
     if (last && !length) this.#state = STATE.chunkCr
+    if (!length && end - start < SMALL_BYTES && (end < bytes.length || this.#smallBytes > 0)) {
+      this.#gather(bytes, start, end)
+      return end
+    }
+    if (!this.#giveSmall()) return end
     this.#receiver.bodyData(start === 0 && end === bytes.length ? bytes : bytes.subarray(start, end))
     if (last && length && this.#state === STATE.length) this.#finish([])
     return end
   }
 
+  #gather(bytes: Buffer, start: number, end: number): void {
+    if (this.#smallBytes === 0) this.#small = Buffer.allocUnsafe(bytes.length - start)
+    for (let at = start; at < end; at++) this.#small[this.#smallBytes++] = bytes[at]!
+  }
+
+  /** Returns false if the receiver gave the body up. */
+  #giveSmall(): boolean {
+    if (this.#smallBytes === 0) return true
+    const piece = this.#small.subarray(0, this.#smallBytes)
+    this.#small = NO_BYTES
+    this.#smallBytes = 0
+    this.#receiver.bodyData(piece)
+    return this.#state !== STATE.done
+  }
+
   #finish(trailers: HeaderList): void {
+    if (!this.#giveSmall()) return
     this.#state = STATE.done
     this.#receiver.bodyEnd(trailers)
   }

@@ -1,9 +1,17 @@
 /** The part of a request body that is kept until an answer begins, so that another session can be given the request. */
+import { Buffer } from 'node:buffer'
 import type { HeaderList } from '../../protocol/exchange.ts'
 import { ownBytes } from '../../protocol/own-bytes.ts'
 
 /** Kept for longer than what waits to be written: a chunk has at least so large a part of the memory that it keeps. */
 const LEAST_SHARE = 1 / 2
+
+/** Chunks below this are kept together: a body can come byte by byte, and an object for each would cost far more. */
+const SMALL_BYTES = 1024
+/** As many bytes are kept together. */
+const MOST_TOGETHER_BYTES = 16 * 1024
+
+const NOTHING = new Uint8Array(0)
 
 /** Bytes kept by all exchanges together. */
 export class ReplayBudget {
@@ -23,6 +31,9 @@ const UNTAKEN = 4
 export class Replay {
   readonly #budget: ReplayBudget
   #chunks: Uint8Array[] | undefined
+  /** Small chunks, behind `#chunks`, and how much of it they fill. */
+  #together: Uint8Array = NOTHING
+  #togetherBytes = 0
   #keepAll = false
   #taken = false
   bytes = 0
@@ -35,7 +46,8 @@ export class Replay {
   }
 
   get chunks(): readonly Uint8Array[] {
-    return this.#chunks ?? NOTHING
+    this.#closeTogether()
+    return this.#chunks ?? NO_CHUNKS
   }
 
   /**
@@ -69,11 +81,35 @@ export class Replay {
       this.release()
       return
     }
+    if (length < SMALL_BYTES) this.#gather(chunk)
+    else {
+      this.#closeTogether()
+      this.#push(ownBytes(chunk, LEAST_SHARE))
+    }
     this.bytes += length
     this.#budget.used += length
-    const kept = ownBytes(chunk, LEAST_SHARE)
-    if (this.#chunks === undefined) this.#chunks = [kept]
-    else this.#chunks.push(kept)
+  }
+
+  #push(chunk: Uint8Array): void {
+    if (this.#chunks === undefined) this.#chunks = [chunk]
+    else this.#chunks.push(chunk)
+  }
+
+  /** A chunk that stays alone gets no more room than it needs; with those before it, at most as much again. */
+  #gather(chunk: Uint8Array): void {
+    if (this.#together.length - this.#togetherBytes < chunk.length) {
+      this.#closeTogether()
+      const room = Math.max(chunk.length, Math.min(this.bytes, MOST_TOGETHER_BYTES))
+      this.#together = Buffer.allocUnsafeSlow(room)
+    }
+    this.#together.set(chunk, this.#togetherBytes)
+    this.#togetherBytes += chunk.length
+  }
+
+  #closeTogether(): void {
+    if (this.#togetherBytes > 0) this.#push(this.#together.subarray(0, this.#togetherBytes))
+    this.#together = NOTHING
+    this.#togetherBytes = 0
   }
 
   #fits(more: number): boolean {
@@ -88,8 +124,10 @@ export class Replay {
     this.#budget.used -= this.bytes
     this.bytes = 0
     this.#chunks = undefined
+    this.#together = NOTHING
+    this.#togetherBytes = 0
     this.trailers = undefined
   }
 }
 
-const NOTHING: readonly Uint8Array[] = []
+const NO_CHUNKS: readonly Uint8Array[] = []

@@ -99,6 +99,30 @@ describe('replay', () => {
     expect(replay.chunks[0]!.buffer.byteLength).toBe(10)
     expect(Buffer.from(replay.chunks[0]!).toString()).toBe('a'.repeat(10))
   })
+
+  test.each([1, 7, 1023])('what comes in pieces of %i bytes is kept in few, and in little more memory', piece => {
+    const body = Buffer.from(Array.from({ length: 50_000 }, (_, i) => i % 251))
+    const replay = new Replay(new ReplayBudget(50_000, 50_000))
+    for (let at = 0; at < body.length; at += piece) replay.add(body.subarray(at, at + piece))
+    expect(replay.chunks.length).toBeLessThanOrEqual(32)
+    expect(replay.chunks.reduce((sum, chunk) => sum + chunk.buffer.byteLength, 0)).toBeLessThanOrEqual(100_000)
+    expect(Buffer.concat(replay.chunks)).toEqual(body)
+    expect([replay.bytes, replay.whole]).toEqual([50_000, true])
+  })
+
+  test('what was sent again stays as it was, and small and large pieces keep their order', () => {
+    const replay = new Replay(new ReplayBudget(10_000, 10_000))
+    const pieces = ['a', 'bc', 'd'.repeat(2000), 'e', 'f', 'g'.repeat(2000), 'h']
+    let sent = ''
+    for (const piece of pieces) {
+      replay.add(Buffer.from(piece))
+      const chunks = replay.chunks
+      sent += piece
+      expect(Buffer.concat(chunks).toString()).toBe(sent)
+    }
+    replay.release()
+    expect([replay.chunks.length, replay.bytes]).toEqual([0, 0])
+  })
 })
 
 describe('the PROXY protocol header', () => {

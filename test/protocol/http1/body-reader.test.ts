@@ -45,6 +45,35 @@ describe('chunked', () => {
     expect([result.body.toString(), result.left]).toEqual(['wikipedia', 'GET / '])
   })
 
+  test('small chunks of one read are given on together, in their order among large ones', () => {
+    const parts = [...'abc', 'd'.repeat(1024), 'e', 'f', 'g'.repeat(5000), 'h']
+    const framed = parts.map(part => `${part.length.toString(16)}\r\n${part}\r\n`).join('')
+    const given: string[] = []
+    const receiver = { bodyData: (chunk: Uint8Array) => given.push(Buffer.from(chunk).toString()), bodyEnd: () => {} }
+    const reader = new BodyReader(receiver, limits, 'bad-request')
+    reader.startChunked()
+    reader.feed(bytes(framed), 0)
+    expect(given).toEqual(['abc', parts[3], 'ef', parts[6], 'h'])
+  })
+
+  test.each(['1\r\na\r\n1\r\nb\r\n0\r\n\r\n', `1\r\na\r\n401\r\n${'b'.repeat(1025)}\r\n0\r\n\r\n`])(
+    'a receiver that gives up at the first of it hears nothing more',
+    text => {
+      const given: string[] = []
+      const receiver = {
+        bodyData: (chunk: Uint8Array) => {
+          given.push(Buffer.from(chunk).toString())
+          reader.stop()
+        },
+        bodyEnd: () => given.push('end'),
+      }
+      const reader = new BodyReader(receiver, limits, 'bad-request')
+      reader.startChunked()
+      reader.feed(bytes(text), 0)
+      expect(given).toHaveLength(1)
+    },
+  )
+
   test('any body in any chunks, split anywhere', () => {
     const chunks = fc.array(fc.uint8Array({ minLength: 1, maxLength: 300 }), { maxLength: 8 })
     const cuts = fc.array(fc.nat(2000), { maxLength: 10 })
