@@ -18,7 +18,7 @@ import { type Guard, guardWith, tellDefect } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
 import type { Transport } from '../protocol/transport.ts'
 import { SPEC_WINDOW_BYTES } from '../protocol/yamux/frame.ts'
-import { TokenBucket } from '../protocol/yamux/limits.ts'
+import { RESETS_OF_STRANGERS, TokenBucket } from '../protocol/yamux/limits.ts'
 import { Session, type SessionOptions } from '../protocol/yamux/session.ts'
 import type { Stream } from '../protocol/yamux/stream.ts'
 import type { SessionView } from './exchanges.ts'
@@ -97,6 +97,7 @@ export class ClientSession implements SessionView {
     this.#owner = owner
     this.#session = new Session(transport, {
       initialWindowBytes: hello.limits?.windowBytes ?? INITIAL_WINDOW_BYTES,
+      ...RESETS_OF_STRANGERS,
       ...owner.session,
       role: 'client',
       awaitsPings: true,

@@ -46,6 +46,12 @@ export const DEFAULT_LIMITS: SessionLimits = {
   resetsPerSecond: 1_000,
 }
 
+/**
+ * For a peer that is trusted, and that resets a stream because a stranger has gone: whoever begins requests and cancels
+ * them must not end the session that those of all others go by.
+ */
+export const RESETS_OF_STRANGERS = { resetBurst: 1_000_000, resetsPerSecond: 100_000 } as const
+
 /** `given` with the defaults for what is absent; a value out of range is a `TypeError`. */
 export function sessionLimits(given: { [K in keyof SessionLimits]?: number | undefined }): SessionLimits {
   const limits: { -readonly [K in keyof SessionLimits]: number } = { ...DEFAULT_LIMITS }

@@ -5,6 +5,7 @@
 import type { Place } from '../../protocol/listen-on.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { BufferBudget } from '../../protocol/yamux/budget.ts'
+import { RESETS_OF_STRANGERS } from '../../protocol/yamux/limits.ts'
 import type { Standing } from '../directory/directory.ts'
 import { formatStanding, parseStanding, type ReplicaLease } from '../directory/standing.ts'
 import type { Witnesses, WitnessListener } from '../directory/witnesses.ts'
@@ -47,8 +48,7 @@ export interface PeerStats {
 const LIMITS = {
   maxStreams: 20_000,
   backlog: 20_000,
-  resetBurst: 1_000_000,
-  resetsPerSecond: 100_000,
+  ...RESETS_OF_STRANGERS,
   pingIntervalMs: 1000,
   pingTimeoutMs: 4000,
   controlBytes: MAX_CONTROL_BYTES,

@@ -4,6 +4,7 @@ import { createKeys, createToken } from '../../certs/index.ts'
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
 import { describeSession } from '../../cli/service/server-lifecycle.ts'
 import type { ControlMessage } from '../../protocol/control.ts'
+import { SallyportError } from '../../protocol/errors.ts'
 import { RefusedError } from '../../protocol/exchange/refusal.ts'
 import { noLogger } from '../../protocol/log.ts'
 import { type Pair, startPair } from '../support/pair.ts'
@@ -46,6 +47,22 @@ async function begin(
 
 const drain = { type: 'drain', reason: 'again', afterMs: 0, deadlineMs: 86_400_000 } as const
 const isOpen = ({ webSocket }: FakeSession) => webSocket.readyState === webSocket.OPEN
+
+describe('callers who begin requests and cancel them', () => {
+  it('B3 cost others nothing, however many they are', async () => {
+    const { server, tunnel } = await begin({ target: () => new Promise(() => {}) })
+    const session = await server.serve()
+    const cancelled = new SallyportError('cancelled')
+    for (let round = 0; round < 20; round++) {
+      const exchanges = Array.from({ length: 900 }, () => session.exchange())
+      await at(() => tunnel.stats().exchanges.live === 900, 'all have come')
+      for (const { request } of exchanges) request.abort(cancelled)
+      await at(() => tunnel.stats().exchanges.live === 0, 'all are gone')
+    }
+    expect(isOpen(session)).toBe(true)
+    expect(tunnel.ready()).toBe(true)
+  }, 60_000)
+})
 
 describe('a server that asks us to leave each session at once', () => {
   it('is dialled ever more slowly', async () => {
