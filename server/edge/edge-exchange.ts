@@ -287,7 +287,7 @@ export class EdgeExchange implements RequestSink, Waiter {
       this.fail(reason)
       return
     }
-    this.#place = hold.enter(this.runtime!, this, this.#replay.bytes, forMs)
+    this.#place = hold.enter(this.runtime!, this.request.caller?.address ?? '', this, this.#replay.bytes, forMs)
     if (this.#place === undefined) {
       this.fail(new SallyportError('overloaded'))
       return
@@ -323,6 +323,11 @@ export class EdgeExchange implements RequestSink, Waiter {
   expire(): void {
     this.#place = undefined
     this.fail(this.#reason!)
+  }
+
+  refuse(): void {
+    this.#place = undefined
+    this.fail(new SallyportError('overloaded'))
   }
 
   #giveUp(): void {

@@ -1,8 +1,9 @@
 /**
  * Requests for a runtime that is known, but has no live session at the moment: they wait in order, each for a bounded
- * time, until a session comes. Bounded per runtime and in all, in requests and in bytes of their bodies.
+ * time, until a session comes. Bounded per runtime and in all, in requests and in bytes of their bodies; see `hold-room.ts`.
  */
 import { type Failing, stepOf } from '../../protocol/guard.ts'
+import { HoldRoom, type Occupant } from './hold-room.ts'
 
 export interface HoldLimits {
   /** How long a request waits for a session. Default 5,000; 0: not at all. */
@@ -37,6 +38,8 @@ export interface Waiter extends Failing {
   wake(): boolean
   /** It has waited in vain. */
   expire(): void
+  /** Its place is needed for somebody else. */
+  refuse(): void
 }
 
 /** How requests that waited went on, since the start. */
@@ -45,7 +48,7 @@ export interface HoldOutcomes {
   resumed: number
   /** None came in time. */
   expired: number
-  /** There were too many, or too large ones. */
+  /** There were too many, or too large ones, at once or later. */
   refused: number
   /** The caller went away. */
   left: number
@@ -53,7 +56,7 @@ export interface HoldOutcomes {
 
 interface Queue {
   readonly places: Set<Place>
-  bytes: number
+  readonly room: HoldRoom
 }
 
 /** Runtimes that are remembered; the one whose last session ended longest ago is forgotten first. */
@@ -67,14 +70,22 @@ export class Hold {
   readonly #known = new Map<string, number>()
   readonly #now: () => number
   readonly #startedAt: number
-  requests = 0
-  bytes = 0
+  readonly #room: HoldRoom
 
   /** `now`: of a clock that never goes back. */
   constructor(limits: HoldLimits, now: () => number = () => performance.now()) {
     this.limits = limits
     this.#now = now
     this.#startedAt = now()
+    this.#room = new HoldRoom(limits.requests, limits.bytes)
+  }
+
+  get requests(): number {
+    return this.#room.requests
+  }
+
+  get bytes(): number {
+    return this.#room.bytes
   }
 
   /** A session of the runtime has ended. */
@@ -95,19 +106,21 @@ export class Hold {
     return false
   }
 
-  /** A place at the end of the queue, for `forMs` at most; undefined if there is none left. */
-  enter(runtime: string, waiter: Waiter, bytes: number, forMs: number): Place | undefined {
-    const queue = this.#queues.get(runtime) ?? { places: new Set(), bytes: 0 }
-    const full = queue.places.size >= this.limits.requestsPerRuntime || this.requests >= this.limits.requests
-    if (full || !this.#fits(queue, bytes)) {
+  /** A place at the end of the queue, for `forMs` at most; undefined if there is none left. `address`: see {@link Occupant}. */
+  enter(runtime: string, address: string, waiter: Waiter, bytes: number, forMs: number): Place | undefined {
+    const { requestsPerRuntime, bytesPerRuntime } = this.limits
+    const room = this.#queues.get(runtime)?.room ?? new HoldRoom(requestsPerRuntime, bytesPerRuntime)
+    if (!room.admits(address, bytes) || !this.#room.admits(address, bytes)) {
       this.outcomes.refused++
       return undefined
     }
+    const place = new Place(this, { runtime, address, waiter, bytes, forMs, now: this.#now })
+    // Who had to leave for it may have been the last one.
+    const queue = this.#queues.get(runtime) ?? { places: new Set(), room }
     this.#queues.set(runtime, queue)
-    const place = new Place(this, runtime, waiter, this.#now, forMs)
     queue.places.add(place)
-    this.requests++
-    this.#count(place, queue, bytes)
+    queue.room.add(place)
+    this.#room.add(place)
     return place
   }
 
@@ -127,54 +140,60 @@ export class Hold {
 
   /** @internal Takes `bytes` more for a place; false: there is no room, and the place is given up. */
   add(place: Place, bytes: number): boolean {
-    const queue = this.#queues.get(place.runtime)!
-    if (this.#fits(queue, bytes)) {
-      this.#count(place, queue, bytes)
+    const { address } = place
+    const { room } = this.#queues.get(place.runtime)!
+    if (room.admitsBytes(address, bytes) && this.#room.admitsBytes(address, bytes)) {
+      for (const each of [room, this.#room]) each.bytes += bytes
+      place.bytes += bytes
       return true
     }
     this.leave(place, 'refused')
     return false
   }
 
-  /** @internal */
-  leave(place: Place, outcome: keyof HoldOutcomes): void {
+  /** @internal False if it has left already. */
+  leave(place: Place, outcome: keyof HoldOutcomes): boolean {
     const queue = this.#queues.get(place.runtime)
-    if (queue?.places.delete(place) !== true) return
+    if (queue?.places.delete(place) !== true) return false
     this.outcomes[outcome]++
-    this.requests--
-    this.#count(place, queue, -place.bytes)
+    queue.room.delete(place)
+    this.#room.delete(place)
     if (queue.places.size === 0) this.#queues.delete(place.runtime)
-  }
-
-  #fits(queue: Queue, bytes: number): boolean {
-    return queue.bytes + bytes <= this.limits.bytesPerRuntime && this.bytes + bytes <= this.limits.bytes
-  }
-
-  #count(place: Place, queue: Queue, bytes: number): void {
-    place.bytes += bytes
-    queue.bytes += bytes
-    this.bytes += bytes
+    return true
   }
 }
 
 const expire = stepOf<Place>(place => place.expire())
+const refuse = stepOf<Place>(place => place.waiter.refuse())
+
+interface PlaceOptions {
+  readonly runtime: string
+  readonly address: string
+  readonly waiter: Waiter
+  readonly bytes: number
+  readonly forMs: number
+  readonly now: () => number
+}
 
 /** One request's place in the queue of its runtime. */
-export class Place {
+export class Place implements Occupant {
   readonly runtime: string
+  readonly address: string
   readonly waiter: Waiter
-  bytes = 0
+  bytes: number
   readonly #hold: Hold
   readonly #now: () => number
   readonly #since: number
   readonly #timer: NodeJS.Timeout
 
-  constructor(hold: Hold, runtime: string, waiter: Waiter, now: () => number, forMs: number) {
+  constructor(hold: Hold, { runtime, address, waiter, bytes, forMs, now }: PlaceOptions) {
     this.#hold = hold
     this.#now = now
     this.#since = now()
     this.runtime = runtime
+    this.address = address
     this.waiter = waiter
+    this.bytes = bytes
     this.#timer = setTimeout(expire, forMs, this)
   }
 
@@ -192,6 +211,12 @@ export class Place {
   expire(): void {
     this.leave('expired')
     this.waiter.expire()
+  }
+
+  /** @internal */
+  refuse(): void {
+    this.leave('refused')
+    refuse(this)
   }
 
   threw(error: unknown): void {

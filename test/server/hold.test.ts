@@ -7,7 +7,7 @@ import { Refusal } from '../../protocol/exchange/refusal.ts'
 import type { ResponseSink } from '../../protocol/exchange.ts'
 import { DEFAULT_HOLD, Hold } from '../../server/edge/hold.ts'
 import type { Server } from '../../server/server.ts'
-import { always, answer, call, DOMAIN, dial, event, hanging, ignoring, startServer } from './fixture.ts'
+import { type Answer, always, answer, call, DOMAIN, dial, event, hanging, ignoring, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 /** Long enough that nothing expires by itself within a test. */
@@ -273,6 +273,37 @@ describe('a request does not wait', () => {
     expect(server.stats()).toMatchObject({ held: 1, heldBytes: 5, heldOutcomes: { refused: 1 } })
     await dial(server)
     expect((await small).text).toBe('POST / small')
+  })
+
+  const GREEDY = { localAddress: '127.0.0.2' }
+  const BODY = { method: 'POST', body: 'x'.repeat(10_000) }
+  test.each([
+    ['places of its runtime', { requestsPerRuntime: 4 }, {}, HOST],
+    ['places of all', { requests: 4 }, {}, `other.${DOMAIN}`],
+    ['bytes of its runtime', { bytesPerRuntime: 45_000 }, BODY, HOST],
+    ['bytes of all', { bytes: 45_000 }, BODY, `other.${DOMAIN}`],
+  ])('B3 where another address has more: the %s are shared', async (_what, limits, sent, host) => {
+    await start({ hold: { ...HOLD, ...limits } })
+    const greedy: Promise<Answer>[] = []
+    for (let i = 1; i <= 4; i++) {
+      greedy.push(call(server, HOST, '/', { ...sent, ...GREEDY }))
+      await held(i)
+      while (server.stats().heldBytes !== i * (sent === BODY ? 10_000 : 0)) {
+        await new Promise(resolve => setImmediate(resolve))
+      }
+    }
+    // It pays itself for what it adds.
+    expect((await call(server, HOST, '/', { ...sent, ...GREEDY })).headers['sallyport-error']).toBe('overloaded')
+    const modest = [call(server, host, '/', sent), call(server, host, '/', sent)]
+    // Its newest have made room.
+    for (const last of greedy.slice(2)) expect((await last).headers['sallyport-error']).toBe('overloaded')
+    // With as much as it has nobody takes more from it.
+    expect((await call(server, host, '/', sent)).headers['sallyport-error']).toBe('overloaded')
+    expect(server.stats()).toMatchObject({ held: 4, heldOutcomes: { refused: 4 } })
+    await dial(server)
+    await dial(server, { runtime: 'other' })
+    for (const kept of [...greedy.slice(0, 2), ...modest]) expect((await kept).status).toBe(200)
+    expect(server.stats()).toMatchObject({ held: 0, heldBytes: 0, exchanges: 0, replayBytes: 0 })
   })
 
   test('as a preflight that a policy answers', async () => {
