@@ -32,6 +32,14 @@ const MAX_SHOWN = 200
 /** By text, as it stands in Redis. */
 type Rules = ReadonlyMap<string, Revocation>
 
+const NOTHING: Rules = new Map()
+
+/** What the next exchange gives; it resolves to what Redis has then. */
+interface Batch {
+  readonly entries: string[]
+  readonly rules: Promise<Rules>
+}
+
 export class RedisRevocations implements SharedRevocations {
   readonly #options: RedisRevocationsOptions
   readonly #key: string
@@ -41,7 +49,9 @@ export class RedisRevocations implements SharedRevocations {
   /** Those that `onList` was called with last. */
   #told: Rules = new Map()
   #link: RedisLink | undefined
-  #opening: Promise<RedisLink> | undefined
+  #batch: Batch | undefined
+  /** One exchange at a time: each answer is the whole list, and Redis keeps few of these for a client. */
+  #exchanging: Promise<unknown> = Promise.resolve()
   #timer: NodeJS.Timeout | undefined
   #closed = false
   #failure = ''
@@ -59,7 +69,7 @@ export class RedisRevocations implements SharedRevocations {
   /** Asks for the first time, and then by itself for ever. Resolves whether or not it succeeded. */
   async open(): Promise<void> {
     try {
-      await this.#exchange('fill', [])
+      await this.#share([])
     } catch (error) {
       this.#failed('shared revocations: no Redis', error as Error)
     }
@@ -77,8 +87,8 @@ export class RedisRevocations implements SharedRevocations {
   async add(rule: Revocation): Promise<void> {
     const text = formatRule(rule)
     this.#known = new Map([...this.#known, [text, rule]])
-    const full = await this.#exchange('set', [text, untilOf(rule)])
-    if (full === 0) return
+    const rules = await this.#share([text, untilOf(rule)])
+    if (rules.has(text)) return
     throw new RangeError(`the directory holds ${MAX_REVOCATIONS} revocations and ${MAX_LIST_BYTES} bytes: remove some`)
   }
 
@@ -86,21 +96,32 @@ export class RedisRevocations implements SharedRevocations {
     const texts = [...this.#known.keys(), ...this.odd].filter(isRemoved)
     if (texts.length === 0) return
     const until = Math.floor(this.#options.now() / 1000) + KEEP_REMOVED_S
-    await this.#exchange(
-      'set',
-      texts.flatMap(text => [text, `removed ${until}`]),
-    )
+    await this.#share(texts.flatMap(text => [text, `removed ${until}`]))
   }
 
-  /**
-   * Gives entries, takes all there are; what Redis should have and has not is given again. Resolves to how many there was
-   * no room for.
-   */
-  async #exchange(mode: 'set' | 'fill', entries: readonly string[], again = true): Promise<number> {
+  /** Gives entries, takes all there are, and resolves to the rules among them; whoever asks while an exchange is under way shares the next one. */
+  #share(entries: readonly string[]): Promise<Rules> {
+    this.#batch ??= this.#begin()
+    for (const entry of entries) this.#batch.entries.push(entry)
+    return this.#batch.rules
+  }
+
+  #begin(): Batch {
+    const entries: string[] = []
+    const rules = this.#exchanging.then(() => {
+      this.#batch = undefined
+      return this.#exchange(entries.length > 0 ? 'set' : 'fill', entries)
+    })
+    this.#exchanging = rules.catch(() => {})
+    return { entries, rules }
+  }
+
+  /** Resolves to the rules that Redis has; what it should have and has not is given again. */
+  async #exchange(mode: 'set' | 'fill', entries: readonly string[], again = true): Promise<Rules> {
     const link = await this.#connected()
     const bounds = [MAX_REVOCATIONS, MAX_LIST_BYTES, KEEP_OVER_S].map(String)
-    const [full, ...there] = await link.run<string[]>(REVOKE, this.#key, [this.#channel, ...bounds, mode, ...entries])
-    const { rules, odd, removed } = this.#read(there)
+    const [, ...there] = await link.run<string[]>(REVOKE, this.#key, [this.#channel, ...bounds, mode, ...entries])
+    const { stored, rules, odd, removed } = this.#read(there)
     const lost = [...this.#known].filter(([text, rule]) => !rules.has(text) && !removed.has(text) && this.#isKept(rule))
     this.#take(new Map([...rules, ...lost]), odd)
     if (lost.length > 0 && again) {
@@ -110,11 +131,11 @@ export class RedisRevocations implements SharedRevocations {
         false,
       )
     }
-    return Number(full)
+    return stored
   }
 
   #read(there: readonly string[]) {
-    const rules = new Map<string, Revocation>()
+    const stored = new Map<string, Revocation>()
     const odd: string[] = []
     const removed = new Set<string>()
     let chars = 0
@@ -126,13 +147,14 @@ export class RedisRevocations implements SharedRevocations {
         continue
       }
       try {
-        rules.set(text, this.#known.get(text) ?? parseRule(text))
+        stored.set(text, this.#known.get(text) ?? parseRule(text))
       } catch {
         odd.push(text)
       }
     }
     const isLong = there.length > 2 * MAX_READ || chars > MAX_READ_CHARS
-    return { rules: isLong ? this.#known : rules, odd: isLong ? [`over ${MAX_READ} entries`] : odd, removed }
+    if (isLong) return { stored: NOTHING, rules: this.#known, odd: [`over ${MAX_READ} entries`], removed }
+    return { stored, rules: stored, odd, removed }
   }
 
   #take(rules: Rules, odd: readonly string[]): void {
@@ -156,12 +178,9 @@ export class RedisRevocations implements SharedRevocations {
     return until === undefined || until + KEEP_OVER_S > this.#options.now() / 1000
   }
 
-  #connected(): Promise<RedisLink> {
-    if (this.#link !== undefined) return Promise.resolve(this.#link)
-    this.#opening ??= this.#connect().finally(() => {
-      this.#opening = undefined
-    })
-    return this.#opening
+  async #connected(): Promise<RedisLink> {
+    this.#link ??= await this.#connect()
+    return this.#link
   }
 
   async #connect(): Promise<RedisLink> {
@@ -177,8 +196,9 @@ export class RedisRevocations implements SharedRevocations {
         },
       },
     )
-    this.#link = link
-    return link
+    if (!this.#closed) return link
+    link.close()
+    throw new Error('closed')
   }
 
   close(): void {

@@ -243,40 +243,57 @@ return cjson.encode(said)
  * each its text and what stands with it.
  *
  * With a rule stands until when it holds (seconds; empty: for ever); with one that was taken back `removed` and until when
- * that is remembered, so that a replica that missed it does not write it back.
+ * that is remembered, so that a replica that missed it does not write it back; the earliest are forgotten for want of room.
  *
- * KEYS: the revocations. ARGV: channel; the most entries, and bytes of their texts; how long entries are kept when their
+ * KEYS: the revocations. ARGV: channel; the most rules, and bytes of their texts, and of those that were taken back alike; how long entries are kept when their
  * time is over; `set`, or `fill` for what may have been taken back meanwhile; of each its text, and what stands with it.
  */
 export const REVOKE = script(`${READ}
 local most, mostBytes, keep, mode = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local there, count, bytes, full, changed = {}, 0, 0, 0, false
+local there, full, changed = {}, 0, false
 -- Of another kind: what it said is lost, and nobody may be let in until an operator has written it anew.
 local all = mode == 'set' and pairsOf(KEYS[1]) or redis.pcall('HGETALL', KEYS[1])
 if all.err then return { '0', all.err, '' } end
-for i = 1, #all, 2 do
-  local ends = tonumber(string.match(all[i + 1], '[%d.]+$') or '')
-  if ends and ends + keep <= tonumber(time[1]) then redis.call('HDEL', KEYS[1], all[i])
-  else
-    there[all[i]] = all[i + 1]
-    count = count + 1
-    bytes = bytes + #all[i] + 2
-  end
-end
+local function endOf(value) return tonumber(string.match(value, '[%d.]+$') or '') end
 local function isRemoved(value) return string.sub(value, 1, 7) == 'removed' end
+-- Each kind has the same room, so that taking rules back makes some.
+local rules, gone = { count = 0, bytes = 0 }, { count = 0, bytes = 0 }
+local function roomOf(value) return isRemoved(value) and gone or rules end
+local function put(text, value, times)
+  local room = roomOf(value)
+  room.count = room.count + times
+  room.bytes = room.bytes + times * (#text + 2)
+  there[text] = times > 0 and value or nil
+end
+for i = 1, #all, 2 do
+  local ends = endOf(all[i + 1])
+  if ends and ends + keep <= tonumber(time[1]) then redis.call('HDEL', KEYS[1], all[i])
+  else put(all[i], all[i + 1], 1) end
+end
 for i = 6, #ARGV, 2 do
   local text, value = ARGV[i], ARGV[i + 1]
   local old = there[text]
   local same = old and (mode == 'fill' or old == value or (isRemoved(old) and isRemoved(value)))
-  if not old and (count >= most or bytes + #text + 2 > mostBytes) then full = full + 1
+  local isNew = not isRemoved(value) and (not old or isRemoved(old))
+  if not same and isNew and (rules.count >= most or rules.bytes + #text + 2 > mostBytes) then full = full + 1
   elseif not same then
-    if not old then
-      count = count + 1
-      bytes = bytes + #text + 2
-    end
+    if old then put(text, old, -1) end
+    put(text, value, 1)
     redis.call('HSET', KEYS[1], text, value)
-    there[text] = value
     changed = true
+  end
+end
+if gone.count > most or gone.bytes > mostBytes then
+  local texts = {}
+  for text, value in pairs(there) do if isRemoved(value) then table.insert(texts, text) end end
+  table.sort(texts, function(a, b)
+    local x, y = endOf(there[a]) or 0, endOf(there[b]) or 0
+    return x < y or (x == y and a < b)
+  end)
+  for _, text in ipairs(texts) do
+    if gone.count <= most and gone.bytes <= mostBytes then break end
+    redis.call('HDEL', KEYS[1], text)
+    put(text, there[text], -1)
   end
 end
 if changed then redis.call('PUBLISH', ARGV[1], '') end

@@ -100,6 +100,41 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     expect(Number(await redis.command('HLEN', KEY))).toBe(9_000)
   }, 20_000)
 
+  test('D7: where it is full, taking a rule back makes room, for what there was none as well', async () => {
+    const a = await start()
+    await write(...many(10_000))
+    await knows(a, 10_000)
+    await expect(a.revoke({ tokenId: 'one more' })).rejects.toThrow('remove some')
+    const idOf = (name: string) => a.revocations().find(({ tokenId }) => tokenId === name)!.id
+    expect(await a.removeRevocation(idOf('one more'))).toBe(true)
+    expect(await a.removeRevocation(idOf('t0'))).toBe(true)
+    expect(await a.revoke({ tokenId: 'another' })).toEqual({ ended: 0, kept: true })
+    await knows(await start(), 10_000)
+    await refused(a, 'another')
+    await openWebSocket(a, { token: await token('demo', { id: 'one more' }) })
+  }, 20_000)
+
+  test('D7: of what was taken back so much is remembered as there may be rules, the latest', async () => {
+    const a = await start()
+    const inAnHour = Math.floor(Date.now() / 1000) + 3600
+    await redis.command('HSET', KEY, ...many(10_000).flatMap((text, i) => [text, `removed ${inAnHour + i}`]))
+    await a.revoke({ tokenId: 'mine' })
+    expect(await a.removeRevocation(a.revocations()[0]!.id)).toBe(true)
+    expect(Number(await redis.command('HLEN', KEY))).toBe(10_000)
+    const ends = (name: string) => redis.command('HGET', KEY, JSON.stringify({ jti: name }))
+    expect(await ends('mine')).toEqual(expect.stringContaining('removed'))
+    expect([await ends('t0'), await ends('t1')]).toEqual([null, `removed ${inAnHour + 1}`])
+  }, 20_000)
+
+  test('D7: many at a time are all kept, however long the list is', async () => {
+    const a = await start()
+    await write(...Array.from({ length: 9_000 }, (_, i) => JSON.stringify({ jti: `${i}`.padEnd(200, 'x') })))
+    await knows(a, 9_000)
+    const revoking = Array.from({ length: 100 }, (_, i) => a.revoke({ tokenId: `t${i}` }))
+    for (const { kept } of await Promise.all(revoking)) expect(kept).toBe(true)
+    await knows(await start(), 9_100)
+  }, 20_000)
+
   const ODD = ['garbage', '{}', '[]', 'null', '{"jti":7}', '{"jti":"a","other":1}', '{"jti":"a","until":"never"}', '"']
   test.each(ODD)(
     'D7: an entry that is no rule (%s) lets nobody in until it is removed',
