@@ -104,7 +104,7 @@ class Mounts {
 
   /** An offer that nobody takes up leaves a request what it is. */
   readonly #isUpgrade = (request: IncomingMessage): boolean => {
-    if (this.#mounted.some(one => one.upgrades(request))) return !hasBody(request)
+    if (this.#mounted.some(one => one.upgrades(request))) return !hasBody(request) && !isBusy(request)
     return this.#theirs.upgrade.length > 0 && this.#shouldUpgrade!.call(this.#server, request)
   }
 
@@ -113,6 +113,10 @@ class Mounts {
     if (one === undefined) {
       if (this.#theirs.upgrade.length > 0) this.#pass('upgrade', request, socket, head)
       else socket.destroy()
+      return
+    }
+    if (isBusy(request)) {
+      socket.destroy()
       return
     }
     try {
@@ -132,4 +136,9 @@ class Mounts {
 /** A body that comes with an offer to upgrade is read by Node, which leaves to others what stands behind it. */
 function hasBody({ headers }: IncomingMessage): boolean {
   return headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined
+}
+
+/** Whether an answer to an earlier request is still to come on its connection: Node would send it amid what was upgraded. */
+function isBusy({ socket }: IncomingMessage): boolean {
+  return ((socket as { _httpMessage?: ServerResponse | null })._httpMessage ?? null) !== null
 }

@@ -153,6 +153,21 @@ describe('what is expected or offered', () => {
     expect(seen).toEqual(['app', 'app', 'ours'])
   })
 
+  test('an offer behind a request that has no answer yet does not overtake it', async () => {
+    const late = Promise.withResolvers<void>()
+    const request = (asked: IncomingMessage, response: ServerResponse) => {
+      seen.push(asked.url!)
+      if (asked.url === '/b') late.resolve()
+      void late.promise.then(() => response.end(`[${asked.url}]`))
+    }
+    addMount(host, { ...mounted('ours'), request })
+    const ask = (path: string, ...fields: string[]) =>
+      [`GET ${path} HTTP/1.1`, 'host: ours', ...fields].join('\r\n').concat('\r\n\r\n')
+    const websocket = ['connection: upgrade, close', 'upgrade: websocket']
+    const answers = await rawCall(port, ask('/a') + ask('/b', ...websocket))
+    expect(answers.match(/\[\/.\]/g)).toEqual(canDecline ? ['[/a]', '[/b]'] : null)
+  })
+
   test.runIf(canDecline)('an offer is theirs to take up where they listen for it and would', async () => {
     host.on('request', answering('app'))
     host.on('upgrade', upgraded('app upgrade'))
