@@ -73,8 +73,8 @@ export interface AuthOptions {
   readonly clockToleranceS?: number | undefined
   /** What was revoked before this start, and is revoked elsewhere. */
   readonly revocations?: RevocationSources | undefined
-  /** Asked at each handshake, at each `reauth`, and every 5 s for live sessions. An error counts as not revoked for live
-   * sessions, and refuses new ones. */
+  /** Asked at each handshake, at each `reauth`, and every 5 s for live sessions. An error, or no answer within 5 s, counts as
+   * not revoked for live sessions, and refuses new ones. */
   readonly isRevoked?: ((identity: Identity) => boolean | Promise<boolean>) | undefined
 }
 

@@ -11,6 +11,8 @@ import { KeysUnavailable, TokenRefused } from './refusal.ts'
 import type { RevocationStore } from './revocation-store.ts'
 import { Verifier } from './verifier.ts'
 
+/** With the 5 s between two rounds, a revocation holds within 10 s. */
+const HOOK_MS = 5000
 const RUNTIME_URI = 'URI:urn:sallyport:runtime:'
 
 export class Authenticator {
@@ -55,7 +57,10 @@ export class Authenticator {
   /** Fails closed: as long as nobody can know who is revoked, nobody comes in. */
   async #isRevoked(identity: Identity): Promise<boolean> {
     if (!this.#revocations.ready) throw new KeysUnavailable('no list of revocations could be fetched yet')
-    return this.#revocations.covers(identity) || ((await this.#settings.auth.isRevoked?.(identity)) ?? false)
+    if (this.covers(identity)) return true
+    const { isRevoked } = this.#settings.auth
+    // A rule may have come while the hook was asked.
+    return isRevoked !== undefined && ((await inTime(async () => isRevoked(identity))) || this.covers(identity))
   }
 
   /** Whether a rule covers the identity, the hook left aside. */
@@ -85,6 +90,17 @@ export class Authenticator {
   close(): void {
     this.#keys.close()
     this.#revocations.close()
+  }
+}
+
+/** An answer of the revocation hook. One that never comes must not keep the others waiting. */
+async function inTime(ask: () => Promise<boolean>): Promise<boolean> {
+  const { promise, reject } = Promise.withResolvers<never>()
+  const timer = setTimeout(reject, HOOK_MS, new Error(`the revocation hook did not answer within ${HOOK_MS} ms`)).unref()
+  try {
+    return await Promise.race([ask(), promise])
+  } finally {
+    clearTimeout(timer)
   }
 }
 

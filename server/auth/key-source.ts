@@ -17,6 +17,8 @@ export interface KeySource {
 
 export const MAX_KEY_SET_BYTES = 64 * 1024
 const MAX_KEYS = 64
+/** Keys of one kind that a `kid` does not tell apart: a token is held against each of them, as often as a stranger likes. */
+export const MAX_ALIKE = 8
 const PRIVATE_MEMBERS = ['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth']
 
 /** Parses the text of a key set; throws an Error that says what is wrong with it, and never quotes it. */
@@ -40,7 +42,13 @@ export function buildKeySet(value: unknown): KeySet {
   }
   const usable = keys.filter(isUsable)
   if (usable.length === 0) throw new Error('the key set has no public key that could verify a token')
-  return createLocalJWKSet({ keys: usable } as unknown as JSONWebKeySet)
+  for (const alike of Map.groupBy(usable, ({ kty, crv, kid }) => JSON.stringify([kty, crv, kid])).values()) {
+    if (alike.length <= MAX_ALIKE) continue
+    throw new Error(`the key set has over ${MAX_ALIKE} keys of one kind and one kid, or none: give each its own`)
+  }
+  // A token without kid is held against these first.
+  const sorted = [...usable.filter(key => key.kid === undefined), ...usable.filter(key => key.kid !== undefined)]
+  return createLocalJWKSet({ keys: sorted } as unknown as JSONWebKeySet)
 }
 
 function isUsable(key: Record<string, unknown>): boolean {

@@ -2,7 +2,7 @@
 import { compactVerify, errors } from 'jose'
 import { type ClaimRules, type Identity, readClaims } from './claims.ts'
 import { parseUniqueObject } from './json.ts'
-import type { KeySet, KeySource } from './key-source.ts'
+import { type KeySet, type KeySource, MAX_ALIKE } from './key-source.ts'
 import { KeysUnavailable, TokenRefused } from './refusal.ts'
 
 export const MAX_TOKEN_BYTES = 8192
@@ -20,8 +20,6 @@ export const DEFAULT_ALGORITHMS = [
   'PS384',
   'PS512',
 ]
-
-const KEYS_TRIED = 4
 
 export interface VerifierOptions extends ClaimRules {
   readonly keys: KeySource
@@ -94,7 +92,7 @@ export class Verifier {
       if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw refusalOf(error)
       let tried = 0
       for await (const key of error) {
-        if (tried++ === KEYS_TRIED) break
+        if (tried++ === MAX_ALIKE) break
         const payload = await compactVerify(token, key, options).then(
           result => result.payload,
           () => undefined,

@@ -468,6 +468,44 @@ describe('W6 a session ends with its token', () => {
     expect(server.sessions()).toMatchObject([{ state: 'open', tokenEndsAt: before!.tokenEndsAt }])
   })
 
+  test('a hook that does not answer for one session keeps nobody else waiting, nor that one for ever', async () => {
+    const asked = new Map<string | undefined, number>()
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+    // Once at the handshake; then there is no answer, and one more time it is revoked.
+    const isRevoked = async ({ tokenId }: { tokenId?: string | undefined }) => {
+      const times = (asked.get(tokenId) ?? 0) + 1
+      asked.set(tokenId, times)
+      if (tokenId === 'slow' && times === 2) return new Promise<boolean>(() => {})
+      return times > 2
+    }
+    await start({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked } })
+    const clients = [
+      await dial(server, { token: await token('demo', { id: 'slow' }) }),
+      await dial(server, { token: await token('other', { id: 'quick' }) }),
+    ]
+    const allEnded = async () => {
+      await vi.advanceTimersByTimeAsync(5000)
+      expect(clients.map(({ session }) => session.closed)).toEqual([true, true])
+    }
+    await vi.waitFor(allEnded, { timeout: 30_000, interval: 500 })
+    for (const { closed } of clients) expect((await closed).code).toBe(4401)
+  }, 40_000)
+
+  test('a rule that comes while the hook is asked holds', async () => {
+    const asked = Promise.withResolvers<void>()
+    const answer = Promise.withResolvers<boolean>()
+    const isRevoked = () => {
+      asked.resolve()
+      return answer.promise
+    }
+    await start({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked } })
+    const refused = refusal({ token: await token('demo', { id: 'stolen' }) })
+    await asked.promise
+    await server.revoke({ tokenId: 'stolen' })
+    answer.resolve(false)
+    expect((await refused).refused.detail).toContain('revoked')
+  })
+
   test('a hook that fails refuses new clients, and cuts no live one', async () => {
     let broken = false
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })

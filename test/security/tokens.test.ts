@@ -111,15 +111,33 @@ describe('J1 algorithms and keys', () => {
 
   test('a set of over 64 keys is none', async () => {
     const { jwk } = await pair('ES256')
-    expect(() => buildKeySet({ keys: Array(64).fill(jwk) })).not.toThrow()
-    expect(() => buildKeySet({ keys: Array(65).fill(jwk) })).toThrow('the key set has over 64 keys')
+    const set = (count: number) => ({ keys: Array.from({ length: count }, (_, i) => ({ ...jwk, kid: `${i}` })) })
+    expect(() => buildKeySet(set(64))).not.toThrow()
+    expect(() => buildKeySet(set(65))).toThrow('the key set has over 64 keys')
   })
 
-  test('with several keys of one id each is tried, boundedly', async () => {
-    const all = await Promise.all([1, 2, 3].map(() => pair('ES256')))
-    const one = verifier(givenKeys({ keys: all.map(key => key.jwk) }))
-    for (const key of all) expect(await check(one.verify(await sign(key, 'ES256')))).toBe('accepted')
-    expect(await check(one.verify(await sign(await pair('ES256'), 'ES256')))).toBe('signature')
+  describe.each([
+    ['one id', 'ES256'],
+    ['no id', undefined],
+  ])('with several keys of %s', (_name, kid) => {
+    const several = (count: number) => Promise.all(Array.from({ length: count }, () => pair('ES256', { kid })))
+
+    test('each is tried, whatever has an id of its own', async () => {
+      const all = await several(8)
+      const others = await Promise.all(['a', 'b', 'c'].map(other => pair('ES256', { kid: other })))
+      const one = verifier(givenKeys({ keys: [...others, ...all].map(key => key.jwk) }))
+      const by = (key: Pair) => sign(key, 'ES256', CLAIMS, { kid })
+      for (const key of all) expect(await check(one.verify(await by(key)))).toBe('accepted')
+      expect(await check(one.verify(await by(await pair('ES256'))))).toBe('signature')
+    })
+
+    test('more than may be tried are refused where the set is read', async () => {
+      const jwks = { keys: (await several(9)).map(key => key.jwk) }
+      const problem = 'the key set has over 8 keys of one kind and one kid, or none: give each its own'
+      expect(() => buildKeySet(jwks)).toThrow(problem)
+      const other = await pair('EdDSA', { kid })
+      expect(() => buildKeySet({ keys: [...jwks.keys.slice(1), other.jwk] })).not.toThrow()
+    })
   })
 
   test('a key set with private or no usable keys is refused as a whole', async () => {
