@@ -96,7 +96,11 @@ export class Authenticator {
 /** An answer of the revocation hook. One that never comes must not keep the others waiting. */
 async function inTime(ask: () => Promise<boolean>): Promise<boolean> {
   const { promise, reject } = Promise.withResolvers<never>()
-  const timer = setTimeout(reject, HOOK_MS, new Error(`the revocation hook did not answer within ${HOOK_MS} ms`)).unref()
+  const timer = setTimeout(
+    reject,
+    HOOK_MS,
+    new Error(`the revocation hook did not answer within ${HOOK_MS} ms`),
+  ).unref()
   try {
     return await Promise.race([ask(), promise])
   } finally {
