@@ -253,7 +253,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
   }
 
   #finish(): void {
-    const unsent = !this.#requestDone || this.#writer.waiting > 0
+    const unsent = !this.#stream.writableEnded || this.#writer.waiting > 0
     this.#responseDone = true
     this.#response.end(this.#trailers)
     if (!unsent || this.#raw) return

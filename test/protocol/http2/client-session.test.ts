@@ -121,6 +121,19 @@ describe('h2c upstream', () => {
     expect([session.streams, session.available]).toEqual([0, true])
   })
 
+  test.each(['HEAD', 'POST'])(
+    '%s: an answer in place of the 100 that the caller waits for leaves no stream',
+    async method => {
+      const { session, counts } = await start(answerEmpty)
+      const response = new Response()
+      session.send(request({ method, headers: ['expect', '100-continue'] }), response)
+      await response.over()
+      expect(response).toMatchObject({ heads: [{ status: 200 }], error: undefined })
+      await eventually(() => counts().idle === 1)
+      expect(session.streams).toBe(0)
+    },
+  )
+
   test('trailers only: a head that ends the stream', async () => {
     const { session } = await start(stream =>
       stream.respond({ ':status': 200, 'grpc-status': '5' }, { endStream: true }),
