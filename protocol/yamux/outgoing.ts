@@ -22,6 +22,13 @@ const OVERHEAD_BYTES = 4 * HEADER_BYTES
 const SMALL_BYTES = 256
 /** With so many small messages the end of the turn is not waited for: the peer can work on them meanwhile. */
 const EARLY_STREAMS = 8
+/**
+ * The most that the transport is given to keep. A peer that stops reading holds so much of our memory, however much its path
+ * would take: what is beyond waits with those who sent it, under their own bounds.
+ */
+const MAX_UNSENT_BYTES = 512 * 1024
+/** With so little left it gets more: the kernel has enough for the time until then. */
+const RESUME_BYTES = MAX_UNSENT_BYTES / 2
 /** A frame is not cut smaller than this to fit the limit. */
 const LEAST_ROOM_BYTES = 4 * 1024
 
@@ -238,7 +245,8 @@ export class Outgoing {
     const { delivery } = this
     if (this.#pingsOut === 0) delivery.begin(this.#clock.now())
     for (;;) {
-      const room = delivery.limitBytes - delivery.undeliveredBytes - OVERHEAD_BYTES
+      const path = delivery.limitBytes - delivery.undeliveredBytes
+      const room = Math.min(path, MAX_UNSENT_BYTES - this.#unsentBytes) - OVERHEAD_BYTES
       if (room <= 0) return
       const stream = this.#take(room > HEADS_BYTES && !this.#isPaced())
       if (stream === undefined) return
@@ -387,7 +395,7 @@ export class Outgoing {
 
   /** The transport has taken so little that even control frames wait. */
   #clogged(): boolean {
-    return this.#unsentBytes > this.delivery.limitBytes + 4 * POOL_BUFFER_BYTES
+    return this.#unsentBytes > Math.min(this.delivery.limitBytes, MAX_UNSENT_BYTES) + 4 * POOL_BUFFER_BYTES
   }
 
   #handOver(): void {
@@ -424,10 +432,10 @@ export class Outgoing {
     if (bytes === undefined) return
     const buffer = this.#inFlightBuffers.shift()
     if (buffer !== undefined) this.#pool.give(buffer)
-    const clogged = this.#clogged()
+    const waited = this.#unsentBytes > RESUME_BYTES
     this.#unsentBytes -= bytes
     this.#progressAt = this.#clock.now()
-    if (clogged && !this.#clogged()) this.schedule()
+    if (waited && this.#unsentBytes <= RESUME_BYTES) this.schedule()
   }
 }
 

@@ -193,6 +193,39 @@ describe('writer', () => {
     expect((client.bytesIn - before) / 2_000).toBeGreaterThan(0.9 * 12_500)
   })
 
+  test('B1 a peer that stops reading keeps at most 512 KiB here, however much its path takes', async () => {
+    const clock = new FakeClock()
+    const [left, right] = linkPair({ clock, bytesPerMs: 100_000, rttMs: 100, kernelBytes: 64 * MIB })
+    let unsentBytes = 0
+    let stopped = false
+    const transport: Transport = {
+      ...{ peer: '', control() {}, close() {}, terminate() {} },
+      get handler() {
+        return left.handler
+      },
+      set handler(handler) {
+        left.handler = handler
+      },
+      bytes(chunk, sent) {
+        unsentBytes += chunk.length
+        if (stopped) return
+        left.bytes(chunk, () => {
+          unsentBytes -= chunk.length
+          sent()
+        })
+      },
+    }
+    const server = new Session(transport, { role: 'server', clock })
+    const client = new Session(right, { role: 'client', clock, onStream: stream => new Recorder(stream) })
+    for (let i = 0; i < 4; i++) greedy(server.open())
+    await clock.advance(4_000)
+    expect(server.bytesOut - client.bytesIn).toBeGreaterThan(4 * MIB)
+    stopped = true
+    await clock.advance(500)
+    expect(unsentBytes).toBeGreaterThan(0)
+    expect(unsentBytes).toBeLessThanOrEqual(512 * KIB)
+  })
+
   test('a small exchange beside bulk on a slow path waits for what is under way, not for what the kernel swallows', async () => {
     const clock = new FakeClock()
     const [left, right] = linkPair({ clock, bytesPerMs: 1_250, rttMs: 40 })
