@@ -48,6 +48,31 @@ describe('Kubernetes', () => {
   })
 })
 
+interface Rule {
+  readonly resources: readonly string[]
+  readonly resourceNames?: readonly string[]
+  readonly verbs: readonly string[]
+}
+
+describe('roles', () => {
+  const documents = manifests.flatMap(file => parseAllDocuments(readFileSync(resolve(ROOT, file), 'utf8')))
+  const objects = documents.map(
+    document => document.toJS() as { kind: string; rules: Rule[]; metadata: { name: string } },
+  )
+  const rules = objects.filter(({ kind }) => kind === 'Role' || kind === 'ClusterRole').flatMap(role => role.rules)
+
+  test('K1 reach what they name, and create nothing, for that cannot be limited to a name', () => {
+    expect(rules).toEqual([
+      { apiGroups: [''], resources: ['secrets'], resourceNames: ['sallyport-token'], verbs: ['patch'] },
+    ])
+  })
+
+  test('K1 what they name is in the recipe', () => {
+    const secrets = objects.filter(({ kind }) => kind === 'Secret').map(({ metadata }) => metadata.name)
+    expect(secrets).toEqual(rules.flatMap(({ resourceNames }) => resourceNames))
+  })
+})
+
 /** systemd's own measure, from 0 (nothing exposed) to 10. */
 const MOST_EXPOSED = 2.5
 

@@ -88,9 +88,9 @@ describe('deploy/kubernetes/client/renew-token.mjs', () => {
     expect(stdout + stderr).not.toContain(token)
   })
 
-  it('makes the Secret where there is none', async () => {
-    await renew([404, 201])
-    expect(calls.map(call => call.method)).toEqual(['PATCH', 'POST'])
+  it('makes no Secret where there is none, since the right to make one is a right to make any', async () => {
+    await expect(renew([404])).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining('apply token.yaml') })
+    expect(calls.map(call => call.method)).toEqual(['PATCH'])
   })
 
   it('fails with the status where the API refuses', async () => {

@@ -15,30 +15,19 @@ const token = execFileSync(
 
 const account = env.ACCOUNT_DIR ?? '/var/run/secrets/kubernetes.io/serviceaccount'
 const api = env.API ?? `https://${env.KUBERNETES_SERVICE_HOST}:${env.KUBERNETES_SERVICE_PORT_HTTPS}`
-const secrets = `${api}/api/v1/namespaces/${env.NAMESPACE}/secrets`
-const secret = {
-  apiVersion: 'v1',
-  kind: 'Secret',
-  metadata: { name: 'sallyport-token' },
-  data: { token: Buffer.from(token).toString('base64') },
-}
-
-async function send(method, url, type) {
-  return fetch(url, {
-    method,
-    headers: {
-      authorization: `Bearer ${readFileSync(`${account}/token`, 'utf8').trim()}`,
-      'content-type': type,
-    },
-    body: JSON.stringify(secret),
-    signal: AbortSignal.timeout(20_000),
-  })
-}
-
-let answer = await send('PATCH', `${secrets}/sallyport-token`, 'application/merge-patch+json')
-if (answer.status === 404) answer = await send('POST', secrets, 'application/json')
+const answer = await fetch(`${api}/api/v1/namespaces/${env.NAMESPACE}/secrets/sallyport-token`, {
+  method: 'PATCH',
+  headers: {
+    authorization: `Bearer ${readFileSync(`${account}/token`, 'utf8').trim()}`,
+    'content-type': 'application/merge-patch+json',
+  },
+  body: JSON.stringify({ data: { token: Buffer.from(token).toString('base64') } }),
+  signal: AbortSignal.timeout(20_000),
+})
 if (!answer.ok) {
-  console.error(`the Kubernetes API answered ${answer.status}; the old token stays`)
+  const remedy =
+    answer.status === 404 ? ': there is no Secret sallyport-token, so apply token.yaml again' : '; the old token stays'
+  console.error(`the Kubernetes API answered ${answer.status}${remedy}`)
   process.exit(1)
 }
 console.error(`token for runtime ${env.RUNTIME} renewed`)
