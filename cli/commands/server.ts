@@ -3,13 +3,12 @@ import type { TlsFiles } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import { type Address, formatAddress } from '../config/kinds.ts'
-import { checkServer } from '../config/rules.ts'
+import { checkPublic, checkServer } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { readInput } from '../options.ts'
-import { configurationError } from '../failure.ts'
 import { Changes } from '../service/changes.ts'
 import { checkServerFiles } from '../service/files.ts'
-import type { GivenSockets } from '../service/given-sockets.ts'
+import { demandListeners, type GivenSockets } from '../service/given-sockets.ts'
 import { explainListenErrorOf } from '../service/listen-error.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
 import { describeSession, serverLifecycle } from '../service/server-lifecycle.ts'
@@ -24,8 +23,18 @@ export const runServer: Run = async (args, io) => {
 
 async function start(config: ServerConfig, context: ServiceContext): Promise<Service> {
   warnAtStart(config, context)
-  checkSockets(config, context.sockets)
+  demandListeners(context.sockets, {
+    control: controlAddress(config) !== undefined,
+    peer: config['peer.listen'] !== undefined,
+  })
   const server = await listen(config, context)
+  try {
+    // A socket that is given has an address of its own, whatever the flag says.
+    checkPublic(config, server.publicAddress!)
+  } catch (error) {
+    await server.close({ graceMs: 0 })
+    throw error
+  }
   const changes = followSessions(server)
   return {
     ready: () => server.ready(),
@@ -123,15 +132,6 @@ function serverOptions(config: ServerConfig, { logger, onExchange, sockets }: Se
     reusePort: config['reuse-address'],
     logger,
     onExchange,
-  }
-}
-
-/** One on which nobody listens would take connections, and leave them waiting. */
-function checkSockets(config: ServerConfig, sockets: GivenSockets): void {
-  const used = { control: controlAddress(config) !== undefined, peer: config['peer.listen'] !== undefined }
-  for (const [name, isUsed] of Object.entries(used)) {
-    if (sockets.has(name) && !isUsed)
-      throw configurationError(`a socket is given for "${name}", but no --${name}.listen`)
   }
 }
 

@@ -96,7 +96,7 @@ export function url(schemes: readonly string[], options: { credentials?: boolean
 /** Where Redis is, without credentials; `server/directory/redis-url.ts` says what it means. */
 export const redisUrl = kind<string>('URL', { type: 'string', pattern: '^rediss?(\\+sentinel)?://' }, value => {
   if (/^rediss?(?:\+sentinel)?:\/\/[^/@?#\s]+(?:\/[^@?#\s]*)?$/.test(value)) return value
-  throw new TypeError('expected a URL with redis:// or rediss://, without credentials')
+  throw new TypeError('expected a URL with redis://, rediss:// or redis+sentinel://, without credentials')
 })
 
 /** `https://ui.example.com`, as browsers send it in `Origin`. */

@@ -18,15 +18,19 @@ export function checkServer(config: ServerConfig): void {
   checkPair(config['public.tls.cert'], config['public.tls.key'], 'public.tls')
   const isPlain = config['public.tls.cert'] === undefined
   demand(!isPlain || config['public.tls.ocsp'] === undefined, '--public.tls.ocsp needs --public.tls.cert')
-  const { host } = config['public.listen']
-  demand(
-    !isPlain || config['public.plaintext'] || isLoopback(host),
-    `--public.listen ${formatAddress(config['public.listen'])} is not loopback: give --public.tls.cert and ` +
-      '--public.tls.key, or --public.plaintext behind a proxy that ends TLS',
-  )
+  checkPublic(config, config['public.listen'])
   checkControl(config)
   checkReplicas(config)
   checkAdmin(config['admin.listen'], config['admin.token.file'])
+}
+
+/** `address`: where callers arrive. */
+export function checkPublic(config: ServerConfig, address: Address): void {
+  demand(
+    config['public.tls.cert'] !== undefined || config['public.plaintext'] || isLoopback(address.host),
+    `--public.listen ${formatAddress(address)} is not loopback: give --public.tls.cert and ` +
+      '--public.tls.key, or --public.plaintext behind a proxy that ends TLS',
+  )
 }
 
 function checkReplicas(config: ServerConfig): void {
@@ -35,8 +39,8 @@ function checkReplicas(config: ServerConfig): void {
     demand(directory !== undefined || config[name] === undefined, `--${name} needs --directory`)
   }
   demand(
-    config['directory.tls.ca'] === undefined || directory?.startsWith('rediss:') === true,
-    '--directory.tls.ca needs rediss://',
+    config['directory.tls.ca'] === undefined || /^rediss[:+]/.test(directory ?? ''),
+    '--directory.tls.ca needs rediss:// or rediss+sentinel://',
   )
   demand(config['directory.lease'] >= 1000, '--directory.lease must be at least 1s')
   const listen = config['peer.listen']
@@ -131,7 +135,7 @@ function checkPair(cert: string | undefined, key: string | undefined, prefix: st
   demand(key === undefined || cert !== undefined, `--${prefix}.key needs --${prefix}.cert`)
 }
 
-function checkAdmin(address: Address | 'off', tokenFile: string | undefined): void {
+export function checkAdmin(address: Address | 'off', tokenFile: string | undefined): void {
   demand(
     address === 'off' || tokenFile !== undefined || isLoopback(address.host),
     `--admin.listen ${address === 'off' ? '' : formatAddress(address)} is not loopback: give --admin.token.file`,

@@ -5,6 +5,7 @@ import type { AdminSource } from '../../admin/page.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { Address } from '../config/kinds.ts'
 import { formatAddress } from '../config/kinds.ts'
+import { checkAdmin } from '../config/rules.ts'
 import { configurationError, fileProblem } from '../failure.ts'
 import { readInput } from '../options.ts'
 import { packageVersion } from '../../protocol/version.ts'
@@ -123,6 +124,13 @@ async function startListener(
       logger: config.logger,
     }),
   )
+  try {
+    // A socket that is given has an address of its own, whatever the flag says.
+    checkAdmin(listener.address, tokenFile)
+  } catch (error) {
+    await listener.close()
+    throw error
+  }
   config.logger.info({ name: 'admin', address: formatAddress(listener.address) }, 'listening')
   const secret = tokenFile === undefined ? { token: random } : { tokenFile: resolve(tokenFile) }
   return { listener, runtimeFile: await writeFile(config, listener, secret) }

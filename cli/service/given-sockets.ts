@@ -23,7 +23,7 @@ export function givenSockets(
 ): GivenSockets {
   const { LISTEN_FDS: count = '', LISTEN_PID: owner, LISTEN_FDNAMES: list = '' } = environment
   const sockets = new Map<string, number>()
-  if (count === '' || owner !== String(pid)) return sockets
+  if (count === '' || count === '0' || owner !== String(pid)) return sockets
   const names = list.split(':')
   if (String(names.length) !== count) {
     throw configurationError(`LISTEN_FDNAMES must name each of the ${count} sockets: give each a FileDescriptorName=`)
@@ -37,6 +37,15 @@ export function givenSockets(
     sockets.set(name, FIRST + index)
   }
   return sockets
+}
+
+/** One on which nobody listens would take connections, and leave them waiting. */
+export function demandListeners(sockets: GivenSockets, listens: Readonly<Record<string, boolean>>): void {
+  for (const [name, isListening] of Object.entries(listens)) {
+    if (sockets.has(name) && !isListening) {
+      throw configurationError(`a socket is given for "${name}", but no --${name}.listen`)
+    }
+  }
 }
 
 /** Programs that we start are not to take them for theirs. */

@@ -9,7 +9,7 @@ import { type AdminView, startAdmin } from './admin.ts'
 import { keepCompiledCode } from './compiled-code.ts'
 import { createLogger } from './log.ts'
 import { collectReadBuffers } from './read-buffers.ts'
-import { forgetSockets, type GivenSockets, givenSockets } from './given-sockets.ts'
+import { demandListeners, forgetSockets, type GivenSockets, givenSockets } from './given-sockets.ts'
 import { awaitStop, unlessNow } from './stop.ts'
 
 /** Settings that `runService` itself reads. */
@@ -52,6 +52,7 @@ export async function runService(
   const { 'log.level': level, 'log.format': format, 'log.access': access } = values
   const sockets = givenSockets(component, io.environment)
   forgetSockets(process.env)
+  demandListeners(sockets, { admin: values['admin.listen'] !== 'off', health: values['health.listen'] !== 'off' })
   const logger = await createLogger({ component, level, format, buffered: access === 'all' })
   for (const warning of warnings) logger.warn({}, warning)
   const stop = awaitStop(logger)

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
+import { keepSockets } from '../support/kept-sockets.ts'
 import { Running } from './process.ts'
 import { sallyport } from './run.ts'
 
@@ -35,13 +36,17 @@ function start(args: readonly string[], environment: Record<string, string> = {}
 
 const ADMIN = ['--admin.listen', '127.0.0.1:0']
 
-function startServer(...more: string[]): Running {
-  return start([
+function serverArgs(...more: string[]): string[] {
+  return [
     'server',
     ...['--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
     ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
     ...['--auth.jwks.file', file('jwks.json'), ...(more.includes('--admin.listen') ? [] : ADMIN), ...more],
-  ])
+  ]
+}
+
+function startServer(...more: string[]): Running {
+  return start(serverArgs(...more))
 }
 
 function startClient(control: string, target: string, ...more: string[]): Running {
@@ -230,6 +235,36 @@ describe('ports', () => {
     expect(await server.end()).toBe(3)
     expect(server.lines.at(-1)!.msg).toBe(`sallyport: --${flag} ${address} is in use by another process`)
     close()
+  })
+})
+
+describe('sockets of a supervisor', () => {
+  /** What the server says when it refuses them. */
+  async function refusal(name: string, host: string, ...args: string[]): Promise<string> {
+    const kept = await keepSockets([name], host)
+    const server = new Running(serverArgs(...args), { RUNTIME_DIRECTORY: file('run') }, undefined, kept)
+    running.push(server)
+    await server.end()
+    return server.lines.at(-1)!.msg
+  }
+
+  test.each([
+    ['peer', []],
+    ['health', []],
+    ['admin', ['--admin.listen', 'off']],
+  ])('one for %s is refused where that does not listen: nobody would answer', async (name, more) => {
+    expect(await refusal(name, '127.0.0.1', ...more)).toBe(
+      `sallyport: a socket is given for "${name}", but no --${name}.listen`,
+    )
+  })
+
+  test.each([
+    ['public', 'give --public.tls.cert and'],
+    ['admin', 'give --admin.token.file'],
+  ])('one for %s that is not on loopback is refused as its flag is', async (name, remedy) => {
+    expect(await refusal(name, '0.0.0.0')).toMatch(
+      new RegExp(`^sallyport: --${name}\\.listen 0\\.0\\.0\\.0:\\d+ is not loopback: ${remedy}`),
+    )
   })
 })
 

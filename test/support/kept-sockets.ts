@@ -20,8 +20,8 @@ export interface KeptSockets {
   release(): void
 }
 
-export async function keepSockets(names: readonly string[]): Promise<KeptSockets> {
-  const servers = names.map(() => createServer().listen(0, '127.0.0.1'))
+export async function keepSockets(names: readonly string[], host = '127.0.0.1'): Promise<KeptSockets> {
+  const servers = names.map(() => createServer().listen(0, host))
   await Promise.all(servers.map(server => once(server, 'listening')))
   return {
     ports: servers.map(server => (server.address() as AddressInfo).port),

@@ -38,12 +38,20 @@ describe('server', () => {
     ['one address', { domain: 'a.b', 'auth.jwks.file': 'j', ...TLS, 'control.host': 'connect.a.b' }],
     ['control behind a proxy', { domain: 'a.b', 'auth.jwks.file': 'j', 'control.plaintext': 'true' }],
     ['admin off loopback with a token', { ...SERVER, 'admin.listen': '0.0.0.0:9090', 'admin.token.file': 't' }],
+    ...['rediss://a:1', 'rediss+sentinel://a:1,b:1/n'].map((directory): [string, Given] => [
+      `an authority of the directory, ${directory}`,
+      { ...SERVER, directory, 'directory.tls.ca': 'ca.pem' },
+    ]),
     ['health for anybody', { ...SERVER, 'health.listen': '0.0.0.0:8086' }],
   ])('%s', async (_, given) => {
     await expect(server(given)).resolves.toBeUndefined()
   })
 
   test.each<[Given, string]>([
+    ...['redis://a:1', 'redis+sentinel://a:1/n'].map((directory): [Given, string] => [
+      { ...SERVER, directory, 'directory.tls.ca': 'ca.pem' },
+      '--directory.tls.ca needs rediss:// or rediss+sentinel://',
+    ]),
     [{ ...SERVER, domain: undefined }, '--domain is missing: runtimes are reached as <runtime>.<domain>'],
     [
       { ...SERVER, 'auth.jwks.file': undefined },

@@ -16,6 +16,7 @@ describe('sockets that a supervisor gives', () => {
 
   test.each([
     ['none are given', {}],
+    ['none are counted', { LISTEN_PID: '42', LISTEN_FDS: '0', LISTEN_FDNAMES: '' }],
     ['another process is meant', { ...given('public'), LISTEN_PID: '41' }],
   ])('are none where %s', (_why, environment) => {
     expect(givenSockets('server', environment, 42).size).toBe(0)
