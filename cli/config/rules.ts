@@ -1,4 +1,5 @@
 import { isIP } from 'node:net'
+import { canonicalAddress } from '../../protocol/address.ts'
 import { configurationError } from '../failure.ts'
 import type { ClientConfig } from './client.ts'
 import { type Address, formatAddress } from './kinds.ts'
@@ -51,10 +52,19 @@ function checkReplicas(config: ServerConfig): void {
   for (const name of ['peer.tls.cert', 'peer.tls.key', 'peer.tls.ca'] as const) {
     demand(config[name] !== undefined, `--peer.listen needs --${name}: replicas show each other their certificates`)
   }
+  const advertise = config['peer.advertise']
   demand(
-    config['peer.advertise'] !== undefined || !['0.0.0.0', '::'].includes(listen.host),
+    advertise === undefined || (advertise.port > 0 && !isEverywhere(advertise.host)),
+    `--peer.advertise ${advertise && formatAddress(advertise)} is nothing that others could dial: give a host and a port`,
+  )
+  demand(
+    advertise !== undefined || !isEverywhere(listen.host),
     `--peer.listen ${formatAddress(listen)} is every address: say with --peer.advertise how others reach this replica`,
   )
+}
+
+function isEverywhere(host: string): boolean {
+  return ['0.0.0.0', '::'].includes(canonicalAddress(host))
 }
 
 function checkKeySet(config: ServerConfig): void {

@@ -8,6 +8,8 @@
 
 /** A ClientHello over this is not read further. */
 export const MAX_CLIENT_HELLO_BYTES = 16 * 1024
+/** Nor is one in more records than this, all of which are looked at each time that a byte comes. */
+const MAX_RECORDS = 32
 
 export type HelloResult =
   | { readonly done: false }
@@ -22,33 +24,30 @@ const HOST_NAME = 0
 
 /** Reads as far as `bytes` go. Malformed input is `done` without a name: the TLS server refuses it properly. */
 export function readServerName(bytes: Buffer): HelloResult {
-  const handshake = joinRecords(bytes)
-  if (handshake === undefined) return NONE
-  if (handshake.length < 4) return more(bytes)
+  const parts = recordsOf(bytes)
+  if (parts === undefined) return NONE
+  const handshake = parts.length === 1 ? parts[0]! : Buffer.concat(parts)
+  const more = bytes.length >= MAX_CLIENT_HELLO_BYTES || parts.length === MAX_RECORDS ? NONE : MORE
+  if (handshake.length < 4) return more
   if (handshake[0] !== 1) return NONE
   const length = handshake.readUIntBE(1, 3)
   if (length > MAX_CLIENT_HELLO_BYTES) return NONE
-  if (handshake.length < 4 + length) return more(bytes)
+  if (handshake.length < 4 + length) return more
   return { done: true, name: findName(handshake.subarray(4, 4 + length)) }
 }
 
-function more(bytes: Buffer): HelloResult {
-  return bytes.length >= MAX_CLIENT_HELLO_BYTES ? NONE : MORE
-}
-
-/** Payload of the handshake records at the start of `bytes`, up to what is none; undefined if nothing else comes. */
-function joinRecords(bytes: Buffer): Buffer | undefined {
+/** Payloads of the handshake records at the start of `bytes`, up to what is none; undefined if nothing else comes. */
+function recordsOf(bytes: Buffer): Buffer[] | undefined {
   const parts: Buffer[] = []
   let at = 0
-  while (at + 5 <= bytes.length) {
+  while (at + 5 <= bytes.length && parts.length < MAX_RECORDS) {
     const length = bytes.readUInt16BE(at + 3)
     if (bytes[at] !== HANDSHAKE || length === 0) break
     parts.push(bytes.subarray(at + 5, at + 5 + length))
     at += 5 + length
   }
   const begun = bytes.length === 0 || (bytes[0] === HANDSHAKE && bytes.length < 5)
-  if (parts.length === 0 && !begun) return undefined
-  return parts.length === 1 ? parts[0] : Buffer.concat(parts)
+  return parts.length === 0 && !begun ? undefined : parts
 }
 
 function findName(hello: Buffer): string | undefined {

@@ -113,7 +113,7 @@ describe.runIf(needs('redis'))('P1: what comes out of the directory is checked a
 })
 
 describe.runIf(needs('redis'))('a replica that can be reached nowhere', () => {
-  test.each(['127.0.0.1:99999', '127.0.0.1:0', '127.0.0.1', 'unix:/tmp/x', 'two words:1'])(
+  test.each(['127.0.0.1:99999', '127.0.0.1:0', '127.0.0.1', 'unix:/tmp/x', 'two words:1', '0.0.0.0:1', '[::]:1', '[0:0::]:1'])(
     'is refused at its start: advertise %s',
     async advertise => {
       const directory = { url: 'redis://127.0.0.1:1' }

@@ -126,6 +126,12 @@ test('the server name is read at every cut, and bytes that are no ClientHello ha
   const record = (part: Buffer) => Buffer.concat([Buffer.from([22, 3, 1, part.length >> 8, part.length & 255]), part])
   const split = Buffer.concat([record(hello.subarray(5, cut)), record(hello.subarray(cut))])
   expect(readServerName(split)).toEqual({ done: true, name: 'name.example.com' })
+  // A 32nd record is the last that is looked at: whatever comes later costs nothing.
+  const inRecords = (count: number) =>
+    Array.from({ length: count }, (_, i) => record(hello.subarray(5 + i, i === count - 1 ? undefined : 6 + i)))
+  expect(readServerName(Buffer.concat(inRecords(32)))).toEqual({ done: true, name: 'name.example.com' })
+  expect(readServerName(Buffer.concat(inRecords(33)))).toEqual({ done: true, name: undefined })
+  expect(readServerName(Buffer.concat(inRecords(33).slice(0, 31)))).toEqual({ done: false })
   for (const bytes of ['GET / HTTP/1.1', '\x16\x03\x01\x00\x00', '\x16\x03\x01\x00\x04\x02\x00\x00\x00']) {
     expect(readServerName(Buffer.from(bytes, 'latin1'))).toEqual({ done: true, name: undefined })
   }

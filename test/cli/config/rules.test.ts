@@ -97,6 +97,23 @@ describe('server', () => {
   })
 })
 
+describe('a replica', () => {
+  const tls = { 'peer.tls.cert': 'c.pem', 'peer.tls.key': 'k.pem', 'peer.tls.ca': 'a.pem' }
+  const replica = { ...SERVER, ...tls, directory: 'redis://redis:6379', 'peer.listen': '0.0.0.0:8444' }
+
+  test.each(['10.0.0.7:8444', '[fd00::7]:8444', 'one.replicas:8444'])('is reached at %s', async advertise => {
+    await expect(server({ ...replica, 'peer.advertise': advertise })).resolves.toBeUndefined()
+  })
+
+  test.each([':8444', '0.0.0.0:8444', '[::]:8444', '[0:0::0]:8444', 'one.replicas:0'])(
+    'is reached by nobody at %s',
+    async advertise => {
+      const problem = /^--peer\.advertise \S+ is nothing that others could dial/
+      await expect(server({ ...replica, 'peer.advertise': advertise })).rejects.toThrow(problem)
+    },
+  )
+})
+
 describe('client', () => {
   test.each<[string, Given]>([
     ['the least', CLIENT],
