@@ -113,14 +113,20 @@ describe.runIf(needs('redis'))('P1: what comes out of the directory is checked a
 })
 
 describe.runIf(needs('redis'))('a replica that can be reached nowhere', () => {
-  test.each(['127.0.0.1:99999', '127.0.0.1:0', '127.0.0.1', 'unix:/tmp/x', 'two words:1', '0.0.0.0:1', '[::]:1', '[0:0::]:1'])(
-    'is refused at its start: advertise %s',
-    async advertise => {
-      const directory = { url: 'redis://127.0.0.1:1' }
-      const start = startServer({ directory, peer: { ...(await peerOptions()), advertise } })
-      await expect(start).rejects.toThrow('peer.advertise must be host:port')
-    },
-  )
+  test.each([
+    '127.0.0.1:99999',
+    '127.0.0.1:0',
+    '127.0.0.1',
+    'unix:/tmp/x',
+    'two words:1',
+    '0.0.0.0:1',
+    '[::]:1',
+    '[0:0::]:1',
+  ])('is refused at its start: advertise %s', async advertise => {
+    const directory = { url: 'redis://127.0.0.1:1' }
+    const start = startServer({ directory, peer: { ...(await peerOptions()), advertise } })
+    await expect(start).rejects.toThrow('peer.advertise must be host:port')
+  })
 
   test('vouches for nothing while Redis is away: the others do not presume', async () => {
     const replicas = await Replicas.start()
