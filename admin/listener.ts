@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net'
 import { canonicalAddress } from '../protocol/address.ts'
 import { type BoundAddress, listenOn, type Place } from '../protocol/listen-on.ts'
+import { detached, endFor, logGuard } from '../protocol/guard.ts'
 import { type Logger, noLogger } from '../protocol/log.ts'
 import { type Guest, Places } from '../protocol/places.ts'
 import { KEEP_ALIVE } from '../protocol/tcp.ts'
@@ -29,7 +30,7 @@ export interface AdminListener {
 /** The admin listener: probes and metrics after a Host check, everything else with the bearer token. */
 export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
   const { source } = options
-  return listen(options, async (request, path) => {
+  return open(options, async (request, path) => {
     const authorized = bearsToken(request.headers.authorization, currentToken(options))
     if (!authorized && !isHostAllowed(request.headers.host)) return WRONG_HOST
     if (isRead(request)) {
@@ -44,7 +45,7 @@ export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
 
 /** The health listener: GET and HEAD of `/livez`, `/readyz` and `/metrics`, for anybody; nothing else. */
 export function listenHealth(options: ListenerOptions): Promise<AdminListener> {
-  return listen(options, async (request, path) =>
+  return open(options, async (request, path) =>
     isRead(request) ? ((await publicPage(path, options.source)) ?? NOT_FOUND) : WRONG_METHOD,
   )
 }
@@ -92,7 +93,7 @@ class Visitor implements Guest {
   }
 }
 
-async function listen(options: ListenerOptions, answer: Answer): Promise<AdminListener> {
+async function open(options: ListenerOptions, answer: Answer): Promise<AdminListener> {
   const server = createServer({
     ...KEEP_ALIVE,
     maxHeaderSize: 16_384,
@@ -102,7 +103,9 @@ async function listen(options: ListenerOptions, answer: Answer): Promise<AdminLi
   const places = new Places(MAX_CONNECTIONS)
   const visitors = new WeakMap<Socket, Visitor>()
   server.keepAliveTimeout = 30_000
-  server.on('connection', socket => {
+  const logger = options.logger ?? noLogger
+  const guard = logGuard(logger, 'a connection to the admin listener failed')
+  const connected = guard((socket: Socket) => {
     const visitor = new Visitor(socket)
     if (!places.makeRoom(visitor.address)) {
       socket.destroy()
@@ -110,21 +113,29 @@ async function listen(options: ListenerOptions, answer: Answer): Promise<AdminLi
     }
     places.add(visitor)
     visitors.set(socket, visitor)
-    socket.once('close', () => places.delete(visitor))
+    const left = guard(() => places.delete(visitor))
+    socket.once('close', left)
   })
-  server.on('request', (request, response) => {
+  const serve = async (request: IncomingMessage, response: ServerResponse) => {
     const path = (request.url ?? '/').split('?', 1)[0]!
-    const visitor = visitors.get(request.socket)!
-    visitor.answering++
-    answer(request, path)
-      .catch(() => FAILED)
-      .then(page => {
-        visitor.answering--
-        request.resume()
-        send(response, request, page)
-      })
-  })
-  const address = await listenOn(server, options, options.logger ?? noLogger)
+    try {
+      const visitor = visitors.get(request.socket)!
+      visitor.answering++
+      const page = await answer(request, path).catch(() => FAILED)
+      visitor.answering--
+      request.resume()
+      send(response, request, page)
+    } catch (error) {
+      // It ends its connection.
+      endFor(error, logger, 'a page could not be sent', () => request.socket.destroy())
+    }
+  }
+  const requested = guard((request: IncomingMessage, response: ServerResponse) =>
+    detached(logger, 'a page could not be sent', serve(request, response)),
+  )
+  server.on('connection', connected)
+  server.on('request', requested)
+  const address = await listenOn(server, options, logger)
   return { address, close: () => close(server) }
 }
 
@@ -141,9 +152,8 @@ function send(response: ServerResponse, request: IncomingMessage, page: Page): v
   response.end(request.method === 'HEAD' ? undefined : page.text)
 }
 
-function close(server: Server): Promise<void> {
-  return new Promise(resolve => {
-    server.close(() => resolve())
-    server.closeAllConnections()
-  })
+async function close(server: Server): Promise<void> {
+  const closed = new Promise(resolve => server.close(resolve))
+  server.closeAllConnections()
+  await closed
 }

@@ -1,3 +1,5 @@
+import { endFor, guardWith } from './guard.ts'
+import { noLogger } from './log.ts'
 import type { Transport, TransportHandler } from './transport.ts'
 
 /**
@@ -12,6 +14,7 @@ export class MemoryTransport implements Transport {
   #scheduled = false
   #closed = false
   #arriving: (() => void)[] = []
+  readonly #guard = guardWith(error => this.#threw(error))
 
   /** @internal Made by {@link memoryPair}. */
   join(other: MemoryTransport): void {
@@ -43,7 +46,8 @@ export class MemoryTransport implements Transport {
   terminate(): void {
     const error = new Error('the transport was cut')
     this.#end(1006, '', error)
-    setImmediate(() => this.#other!.#end(1006, '', error))
+    const lost = this.#other!.#guard(() => this.#other!.#end(1006, '', error))
+    setImmediate(lost)
   }
 
   /** Holds back what arrives, as a peer that has stopped reading does. */
@@ -68,7 +72,7 @@ export class MemoryTransport implements Transport {
     setImmediate(this.#deliver)
   }
 
-  readonly #deliver = (): void => {
+  readonly #deliver = this.#guard(() => {
     this.#scheduled = false
     const events = this.#arriving
     this.#arriving = []
@@ -80,6 +84,11 @@ export class MemoryTransport implements Transport {
       if (this.#closed) return
       events[i]!()
     }
+  })
+
+  /** What goes wrong as something arrives ends both ends. */
+  #threw(error: unknown): void {
+    endFor(error, noLogger, '', () => this.terminate())
   }
 
   #end(code: number, reason: string, error: Error | undefined): void {

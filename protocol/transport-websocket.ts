@@ -170,7 +170,13 @@ class WebSocketTransport implements Transport, ReaderOwner {
   #send(chunk: Uint8Array, sent: (() => void) | undefined): void {
     if (this.#ws.readyState !== this.#ws.OPEN) return
     this.#cork()
-    this.#ws.send(chunk, BINARY, sent === undefined ? ignore : error => error ?? sent())
+    this.#ws.send(chunk, BINARY, error => {
+      try {
+        error ?? sent?.()
+      } catch (thrown) {
+        this.#threw(thrown)
+      }
+    })
   }
 
   #cork(): void {

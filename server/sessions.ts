@@ -86,7 +86,7 @@ export class Sessions {
       logger,
       clockToleranceS: settings.auth.clockToleranceS,
       session: {
-        clock: new TickClock(),
+        clock: new TickClock(logger),
         pool: new BufferPool(POOLED_BUFFERS),
         sessionBufferBytes: limits.sessionBufferBytes,
         maxWindowBytes: limits.maxWindowBytes,

@@ -10,6 +10,7 @@ import { RESPONSE_START, responseHeadText } from '../bhttp/encode.ts'
 import { contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
 import { SallyportError, toSallyportError } from '../errors.ts'
 import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../exchange.ts'
+import { endFor, type Failing, stepOf } from '../guard.ts'
 import { getHeader, isAuthority, isPath, isToken, remembering } from '../headers.ts'
 import { exchangeIdText } from '../ids.ts'
 import { type Logger, noLogger } from '../log.ts'
@@ -79,7 +80,8 @@ const MESSAGE = varintText(ANSWER.message)
 const FIRST = MESSAGE + RESPONSE_START
 
 /** What the stream calls. */
-class AcceptedExchange implements StreamHandler, MessageVisitor {
+class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
+  static readonly #early = stepOf<AcceptedExchange>(exchange => exchange.#stopEarly())
   readonly #stream: Stream
   readonly #onExchange: ExchangeHandler
   readonly #logger: Logger
@@ -282,15 +284,19 @@ class AcceptedExchange implements StreamHandler, MessageVisitor {
   /** The response is out before the request is in: the peer stops within 5 s. */
   #endEarly(): void {
     if (this.#requestEnded) return
-    this.#earlyTimer = setTimeout(stopEarly, EARLY_ANSWER_MS, this)
+    this.#earlyTimer = setTimeout(AcceptedExchange.#early, EARLY_ANSWER_MS, this)
     this.#earlyTimer.unref()
   }
 
-  /** @internal */
-  stopEarly(): void {
+  #stopEarly(): void {
     if (this.#requestEnded) return
     this.#stream.reset('cancelled')
     this.reset('cancelled')
+  }
+
+  /** What goes wrong in a timer ends the exchange. */
+  threw(error: unknown): void {
+    endFor(error, this.#logger, 'an exchange failed', () => this.#fail(toSallyportError(error)))
   }
 
   #refuse(code: RefusalCode): void {
@@ -324,8 +330,4 @@ class AcceptedExchange implements StreamHandler, MessageVisitor {
     this.#decoder.stop()
     clearTimeout(this.#earlyTimer)
   }
-}
-
-function stopEarly(exchange: AcceptedExchange): void {
-  exchange.stopEarly()
 }

@@ -17,7 +17,7 @@ import {
   type ResponseSink,
 } from '../exchange.ts'
 import { canonicalAddress } from '../forwarded.ts'
-import { callHandler, tellDefect } from '../guard.ts'
+import { callHandler, endFor, type Failing, guardWith, tellDefect } from '../guard.ts'
 import { removeHeader, stripTrailers } from '../headers.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
 import { addMount } from './mounts.ts'
@@ -80,7 +80,7 @@ function serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, op
 }
 
 function serveRequest(request: IncomingMessage, response: ServerResponse, options: MountOptions): void {
-  const sink = new MountedResponse(request, response)
+  const sink = new MountedResponse(request, response, options.logger)
   try {
     const call = callOf(request, options)
     sink.connect(callHandler(options.handler, call, sink, options.logger), call.bodyBytes !== 0)
@@ -109,9 +109,10 @@ function callOf(request: IncomingMessage, { limits }: MountOptions): HttpRequest
 
 const AHEAD_BYTES = 64 * 1024
 
-class MountedResponse implements ResponseSink {
+class MountedResponse implements ResponseSink, Failing {
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
+  readonly #logger: Logger
   #sink: RequestSink | undefined
   #ahead = 0
   #over = false
@@ -119,7 +120,8 @@ class MountedResponse implements ResponseSink {
   #early = 0
   #failure: SallyportError | undefined
 
-  constructor(request: IncomingMessage, response: ServerResponse) {
+  constructor(request: IncomingMessage, response: ServerResponse, logger: Logger) {
+    this.#logger = logger
     this.#request = request
     this.#response = response
   }
@@ -131,24 +133,29 @@ class MountedResponse implements ResponseSink {
       return
     }
     if (this.#early > 0) sink.consumed(this.#early)
-    this.#response.once('close', () => {
-      if (!this.#over) sink.abort(new SallyportError('cancelled'))
+    const guard = guardWith(error => this.threw(error))
+    const onClose = guard(() => {
+      const wasOver = this.#over
       this.#over = true
+      if (!wasOver) sink.abort(new SallyportError('cancelled'))
     })
+    this.#response.once('close', onClose)
     if (!hasBody) {
       sink.end([])
       this.#request.resume()
       return
     }
-    this.#request.on('data', (chunk: Buffer) => {
+    const onData = guard((chunk: Buffer) => {
       this.#ahead += chunk.length
       if (this.#ahead > AHEAD_BYTES) this.#request.pause()
       sink.data(chunk)
     })
-    this.#request.once('end', () => {
+    const onEnd = guard(() => {
       const trailers = this.#request.rawTrailers.map((text, i) => (i % 2 === 0 ? text.toLowerCase() : text))
       sink.end(stripTrailers(trailers))
     })
+    this.#request.on('data', onData)
+    this.#request.once('end', onEnd)
   }
 
   informational(status: number, headers: HeaderList): void {
@@ -188,7 +195,20 @@ class MountedResponse implements ResponseSink {
       this.#taken(length)
       return
     }
-    this.#response.write(chunk, () => this.#taken(length))
+    this.#response.write(chunk, () => {
+      try {
+        this.#taken(length)
+      } catch (error) {
+        this.threw(error)
+      }
+    })
+  }
+
+  /** What goes wrong in an event ends the exchange, and with it the connection. */
+  threw(error: unknown): void {
+    const told = () => this.#sink?.abort(toSallyportError(error))
+    this.#over = true
+    endFor(error, this.#logger, 'an exchange failed', () => this.#response.destroy(), told)
   }
 
   #taken(bytes: number): void {

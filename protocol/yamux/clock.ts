@@ -1,9 +1,12 @@
 /** Time, as a session sees it; tests pass their own. */
 import { performance } from 'node:perf_hooks'
+import type { Failing } from '../guard.ts'
+
 export interface Clock {
   /** Milliseconds of a clock that never goes back. */
   now(): number
-  setTimeout(callback: () => void, ms: number): unknown
+  /** `guarded`: whoever asks catches what it throws, and ends for it. */
+  setTimeout(guarded: () => void, ms: number): unknown
   clearTimeout(handle: unknown): void
   /** Starts a timer that has fired once more, for as long as before: a new one would be garbage, and often. */
   refresh(handle: unknown): void
@@ -11,25 +14,38 @@ export interface Clock {
 
 export const systemClock: Clock = {
   now: () => performance.now(),
-  setTimeout: (callback, ms) => setTimeout(callback, ms).unref(),
+  setTimeout: (guarded, ms) => setTimeout(guarded, ms).unref(),
   clearTimeout: handle => clearTimeout(handle as NodeJS.Timeout),
-  refresh: handle => void (handle as NodeJS.Timeout).refresh(),
+  refresh(handle) {
+    ;(handle as NodeJS.Timeout).refresh()
+  },
+}
+
+/** What it throws when it is called ends it. */
+export interface TimerOwner extends Failing {
+  due(now: number, lateMs: number): void
 }
 
 /** One timer for many deadlines: it fires at the earliest time asked for, and its owner then asks again. */
 export class DeadlineTimer {
   readonly #clock: Clock
-  readonly #fire: () => void
+  readonly #owner: TimerOwner
   #at = Number.POSITIVE_INFINITY
   #handle: unknown
 
-  constructor(clock: Clock, due: (now: number, lateMs: number) => void) {
+  constructor(clock: Clock, owner: TimerOwner) {
     this.#clock = clock
-    this.#fire = () => {
+    this.#owner = owner
+  }
+
+  readonly #fire = (): void => {
+    try {
       const at = this.#at
       this.#at = Number.POSITIVE_INFINITY
-      const now = clock.now()
-      due(now, Math.max(0, now - at))
+      const now = this.#clock.now()
+      this.#owner.due(now, Math.max(0, now - at))
+    } catch (error) {
+      this.#owner.threw(error)
     }
   }
 
@@ -51,16 +67,25 @@ export class DeadlineTimer {
 export class Delay {
   readonly #clock: Clock
   readonly #ms: number
-  readonly #fire: () => void
+  readonly #over: () => void
+  readonly #owner: Failing
   #handle: unknown
   #waits = false
 
-  constructor(clock: Clock, ms: number, over: () => void) {
+  /** What `over` throws ends `owner`. */
+  constructor(clock: Clock, ms: number, over: () => void, owner: Failing) {
     this.#clock = clock
     this.#ms = ms
-    this.#fire = () => {
+    this.#over = over
+    this.#owner = owner
+  }
+
+  readonly #fireOver = (): void => {
+    try {
       this.#waits = false
-      over()
+      this.#over()
+    } catch (error) {
+      this.#owner.threw(error)
     }
   }
 
@@ -68,7 +93,7 @@ export class Delay {
   start(): void {
     if (this.#waits) return
     this.#waits = true
-    if (this.#handle === undefined) this.#handle = this.#clock.setTimeout(this.#fire, this.#ms)
+    if (this.#handle === undefined) this.#handle = this.#clock.setTimeout(this.#fireOver, this.#ms)
     else this.#clock.refresh(this.#handle)
   }
 

@@ -1,4 +1,4 @@
-import { type Clock, DeadlineTimer, Delay } from './clock.ts'
+import { type Clock, DeadlineTimer, Delay, type TimerOwner } from './clock.ts'
 import type { SessionLimits } from './limits.ts'
 import type { Outgoing } from './outgoing.ts'
 import type { Pings } from './pings.ts'
@@ -27,7 +27,7 @@ const LEAST_LATE_MS = 250
 const STOOD_STILL_MS = 2_000
 
 /** What a session does by the clock: acknowledgements and pings that are due, and the end of all waiting for the peer. */
-export class Deadlines {
+export class Deadlines implements TimerOwner {
   readonly #clock: Clock
   readonly #limits: SessionLimits
   readonly #pings: Pings
@@ -53,16 +53,13 @@ export class Deadlines {
     this.#out = out
     this.#owner = owner
     this.#nextPingAt = clock.now() + limits.pingIntervalMs
-    this.#timer = new DeadlineTimer(clock, (now, lateMs) => this.#guarded(() => this.#due(now, lateMs)))
+    this.#timer = new DeadlineTimer(clock, this)
     this.#timer.by(this.#nextPingAt)
   }
 
-  #guarded(work: () => void): void {
-    try {
-      work()
-    } catch (error) {
-      this.#owner.failed(error)
-    }
+  /** @internal */
+  threw(error: unknown): void {
+    this.#owner.failed(error)
   }
 
   /** Whether an answer of the peer is overdue: to a ping, or the acknowledgement of a stream. */
@@ -87,7 +84,7 @@ export class Deadlines {
   /** An ACK waits for a frame to ride on. */
   acknowledging(): void {
     if (this.#closeAt !== Number.POSITIVE_INFINITY) return
-    this.#acks ??= new Delay(this.#clock, ACK_DELAY_MS, () => this.#guarded(() => this.#sendAcks()))
+    this.#acks ??= new Delay(this.#clock, ACK_DELAY_MS, () => this.#sendAcks(), this)
     this.#acks.start()
   }
 
@@ -118,7 +115,8 @@ export class Deadlines {
     this.#acks?.stop()
   }
 
-  #due(now: number, lateMs: number): void {
+  /** @internal */
+  due(now: number, lateMs: number): void {
     if (this.#closeAt !== Number.POSITIVE_INFINITY) {
       if (now >= this.#closeAt) this.#owner.lost('the peer did not close')
       else this.#timer.by(this.#closeAt)

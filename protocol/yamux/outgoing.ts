@@ -170,8 +170,12 @@ export class Outgoing {
   }
 
   readonly #turn = (): void => {
-    this.#scheduled = false
-    this.#early()
+    try {
+      this.#scheduled = false
+      this.flush()
+    } catch (error) {
+      this.#owner.failed(error)
+    }
   }
 
   readonly #early = (): void => {
@@ -183,8 +187,12 @@ export class Outgoing {
   }
 
   readonly #goOn = (): void => {
-    this.#pacing = false
-    this.schedule()
+    try {
+      this.#pacing = false
+      this.schedule()
+    } catch (error) {
+      this.#owner.failed(error)
+    }
   }
 
   /** Sends now what may be sent. */

@@ -1,5 +1,6 @@
 import { Buffer } from 'node:buffer'
 import { SallyportError } from '../errors.ts'
+import { hook } from '../guard.ts'
 import { type Logger, noLogger } from '../log.ts'
 import type { Transport, TransportHandler } from '../transport.ts'
 import { CreditAdvance } from './advance.ts'
@@ -204,12 +205,17 @@ export class Session {
 
   /** Asks the handlers of open streams to finish what would go on for ever, such as an upgraded WebSocket. */
   leave(): void {
-    for (const stream of this.#streams.all()) stream.handler.leave?.()
+    for (const stream of this.#streams.all()) this.#leave(stream)
   }
 
   /** As `leave`, for one stream. */
   leaveStream(id: number): void {
-    this.#streams.get(id)?.handler.leave?.()
+    const stream = this.#streams.get(id)
+    if (stream !== undefined) this.#leave(stream)
+  }
+
+  #leave({ handler }: Stream): void {
+    if (handler.leave !== undefined) this.#guarded(() => handler.leave!())
   }
 
   /**
@@ -400,7 +406,7 @@ export class Session {
 
   #tellRoom(): void {
     const { onRoom } = this.#options
-    if (onRoom !== undefined && this.canOpen) queueMicrotask(() => this.#guarded(onRoom))
+    if (onRoom !== undefined && this.canOpen) queueMicrotask(hook('onRoom', onRoom, this.#logger))
   }
 
   #sendPing(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): void {

@@ -1,3 +1,5 @@
+import { logGuard, tellDefect } from '../guard.ts'
+import { type Logger, noLogger } from '../log.ts'
 import type { Clock } from './clock.ts'
 
 const TICK_MS = 250
@@ -7,7 +9,7 @@ const EXACT_MS = 10
 interface Entry {
   tick: number
   readonly ms: number
-  readonly callback: () => void
+  readonly guarded: () => void
 }
 
 /**
@@ -18,14 +20,20 @@ export class TickClock implements Clock {
   readonly #ticks = new Map<number, Set<Entry>>()
   #next = 0
   #timer: NodeJS.Timeout | undefined
+  readonly #logger: Logger
+
+  /** `logger` hears of what a callback throws that its owner has not caught. */
+  constructor(logger: Logger = noLogger) {
+    this.#logger = logger
+  }
 
   now(): number {
     return performance.now()
   }
 
-  setTimeout(callback: () => void, ms: number): Entry | NodeJS.Timeout {
-    if (ms < EXACT_MS) return setTimeout(callback, ms).unref()
-    const entry = { tick: 0, ms, callback }
+  setTimeout(guarded: () => void, ms: number): Entry | NodeJS.Timeout {
+    if (ms < EXACT_MS) return setTimeout(guarded, ms).unref()
+    const entry = { tick: 0, ms, guarded }
     this.#add(entry)
     return entry
   }
@@ -59,7 +67,9 @@ export class TickClock implements Clock {
   #start(): void {
     if (this.#timer !== undefined) return
     this.#next = tickOf(this.now())
-    this.#timer = setInterval(() => this.#tick(), TICK_MS).unref()
+    const guard = logGuard(this.#logger, 'the clock of the sessions failed')
+    const tick = guard(() => this.#tick())
+    this.#timer = setInterval(tick, TICK_MS).unref()
   }
 
   /** Calls what is due. A tick that comes late makes up for those that were missed. */
@@ -76,14 +86,14 @@ export class TickClock implements Clock {
     this.#timer = undefined
   }
 
-  /** One that throws takes nothing from the others; what it threw is not hidden. */
+  /** One that throws takes nothing from the others. */
   #call(batch: Set<Entry>): void {
-    const entries = batch.values()
-    try {
-      for (const { callback } of entries) callback()
-    } finally {
-      const left = new Set(entries)
-      if (left.size > 0) queueMicrotask(() => this.#call(left))
+    for (const { guarded } of batch) {
+      try {
+        guarded()
+      } catch (error) {
+        tellDefect(this.#logger, 'a timer of a session failed', error)
+      }
     }
   }
 }

@@ -67,6 +67,6 @@ export class Download {
   }
 
   close(): void {
-    void this.#agent.destroy()
+    void this.#agent.destroy().catch(() => {})
   }
 }

@@ -1,4 +1,5 @@
 /** A key set in a file: watched, read again when it changes; a bad file keeps the old set. */
+import { detached } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/watch-files.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
@@ -32,7 +33,8 @@ class FileKeys implements KeySource {
   async start(): Promise<void> {
     this.#text = await readBounded(this.#file, MAX_KEY_SET_BYTES)
     this.current = parseKeySet(this.#text)
-    this.#watch = watchFiles([this.#file], this.#logger, () => void this.#changed())
+    const changed = () => detached(this.#logger, 'a changed key set could not be read', this.#changed())
+    this.#watch = watchFiles([this.#file], this.#logger, changed)
   }
 
   /** A reading that is under way may have begun before the change. */

@@ -1,4 +1,5 @@
 /** A key set behind an https URL: fetched without redirects, 64 KiB and 5 s at most; the last good set is kept. */
+import { detached, logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { Download } from './download.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
@@ -55,7 +56,19 @@ class UrlKeys implements KeySource {
   #schedule(): void {
     const afterMs = this.current === undefined ? RETRY_MS : this.#refreshMs
     if (afterMs === 0 || this.#closed) return
-    this.#timer = setTimeout(() => void this.#fetch().then(() => this.#schedule()), afterMs).unref()
+    const what = 'the key set could not be fetched again'
+    const guard = logGuard(this.#logger, what)
+    const due = guard(() => detached(this.#logger, what, this.#again()))
+    this.#timer = setTimeout(due, afterMs).unref()
+  }
+
+  /** Whatever goes wrong, there is a next time. */
+  async #again(): Promise<void> {
+    try {
+      await this.#fetch()
+    } finally {
+      this.#schedule()
+    }
   }
 
   async refresh(): Promise<boolean> {

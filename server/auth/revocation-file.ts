@@ -1,5 +1,6 @@
 /** A list of revocations in a file: watched, read again when it changes, and written when a rule is added. */
 import { open, rename, rm, stat } from 'node:fs/promises'
+import { detached } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/watch-files.ts'
 import { readBounded } from './read-bounded.ts'
@@ -33,7 +34,8 @@ export class RevocationFile {
       const hint = (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; an empty file is an empty list' : ''
       throw new Error(`auth.revocations.file: ${(error as Error).message}${hint}`, { cause: error })
     }
-    this.#watch = watchFiles([this.#file], this.#logger, () => void this.#read())
+    const changed = () => detached(this.#logger, 'a changed list of revocations could not be read', this.#read())
+    this.#watch = watchFiles([this.#file], this.#logger, changed)
   }
 
   #read(): Promise<void> {

@@ -1,4 +1,5 @@
 /** A list of revocations behind an https URL, asked for again and again; the last good one is kept. */
+import { detached, logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { Download } from './download.ts'
 import { MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
@@ -35,7 +36,10 @@ export class RevocationUrl {
   async start(): Promise<void> {
     await this.#refresh()
     if (this.#closed) return
-    this.#timer = setTimeout(() => void this.start(), REFRESH_MS).unref()
+    const what = 'revocations could not be asked for again'
+    const guard = logGuard(this.#logger, what)
+    const due = guard(() => detached(this.#logger, what, this.start()))
+    this.#timer = setTimeout(due, REFRESH_MS).unref()
   }
 
   async #refresh(): Promise<void> {

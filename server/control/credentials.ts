@@ -36,10 +36,7 @@ export class Credentials {
   constructor(owner: CredentialsOwner, identity: Identity) {
     this.#owner = owner
     this.identity = identity
-    this.#expiry = new Alarm(
-      owner.now,
-      owner.guard(() => owner.ended()),
-    )
+    this.#expiry = new Alarm(owner.now, owner.guard, () => owner.ended())
     this.#expiry.at(this.#endsAt)
   }
 
@@ -77,14 +74,14 @@ export class Credentials {
       return
     }
     this.#checking = true
-    const done = <T>(step: (value: T) => void) =>
+    const guarded = <T>(step: (value: T) => void) =>
       guard((value: T) => {
         this.#checking = false
         step(value)
       })
     check(token).then(
-      done(identity => this.#renewed(identity)),
-      done(error => refused(error)),
+      guarded(identity => this.#renewed(identity)),
+      guarded(error => refused(error)),
     )
   }
 

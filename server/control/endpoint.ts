@@ -15,6 +15,7 @@ import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
 import { SUBPROTOCOL } from '../../protocol/control.ts'
 import { parseCidrs } from '../../protocol/forwarded.ts'
+import { endFor, type Guard, guardWith, logGuard } from '../../protocol/guard.ts'
 import { type BoundAddress, listenOn, type Place } from '../../protocol/listen-on.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { KEEP_ALIVE } from '../../protocol/tcp.ts'
@@ -63,9 +64,11 @@ export class ControlEndpoint {
   readonly #ws: WebSocketServer
   readonly #intake: Intake
   #listener: NetServer | undefined
+  readonly #guard: Guard
 
   constructor(options: EndpointOptions) {
     this.#options = options
+    this.#guard = logGuard(options.logger, 'the control endpoint failed')
     this.#intake = new Intake({
       limits: options.limits,
       proxies: parseCidrs(options.control.proxyProtocol ?? []),
@@ -88,10 +91,17 @@ export class ControlEndpoint {
       handleProtocols: () => SUBPROTOCOL,
     })
     // A client tells by it whether its clock is right.
-    this.#ws.on('headers', headers => headers.push(`Date: ${new Date().toUTCString()}`))
+    const dated = this.#guard((headers: string[]) => {
+      headers.push(`Date: ${new Date().toUTCString()}`)
+    })
+    this.#ws.on('headers', dated)
     this.#http = this.#createHttp()
-    this.#http.on('upgrade', (request, socket, head) => this.upgrade(request, socket, head))
-    this.#http.on('clientError', (error: NodeJS.ErrnoException, socket) => refuseBytes(error, socket))
+    const upgrade = this.#guard((request: IncomingMessage, socket: Duplex, head: Buffer) =>
+      this.upgrade(request, socket, head),
+    )
+    this.#http.on('upgrade', upgrade)
+    const malformed = this.#guard((error: NodeJS.ErrnoException, socket: Duplex) => refuseBytes(error, socket))
+    this.#http.on('clientError', malformed)
   }
 
   get waiting(): number {
@@ -104,13 +114,16 @@ export class ControlEndpoint {
       headersTimeout: this.#options.limits.handshakeMs,
       keepAliveTimeout: 1,
     }
-    const answer = (request: IncomingMessage, response: ServerResponse) => this.#answer(request, response)
+    const answer = this.#guard((request: IncomingMessage, response: ServerResponse) => this.#answer(request, response))
     if (this.#options.tls === undefined) return createHttpServer(limits, answer)
     const server = createHttpsServer(
       { ...limits, ...this.#tlsOptions(this.#options.tls), handshakeTimeout: this.#options.limits.handshakeMs },
       answer,
     )
-    server.on('tlsClientError', error => this.#options.logger.debug({ err: error }, 'TLS handshake of a client failed'))
+    const failed = this.#guard((error: Error) =>
+      this.#options.logger.debug({ err: error }, 'TLS handshake of a client failed'),
+    )
+    server.on('tlsClientError', failed)
     return server
   }
 
@@ -128,16 +141,19 @@ export class ControlEndpoint {
 
   /** Listens on an address of its own. */
   async listen(place: Place): Promise<BoundAddress> {
-    const listener = createNetServer({ pauseOnConnect: true, noDelay: true, ...KEEP_ALIVE }, socket =>
-      this.accept(socket),
-    )
+    const accept = this.#guard((socket: Socket) => this.accept(socket))
+    const listener = createNetServer({ pauseOnConnect: true, noDelay: true, ...KEEP_ALIVE }, accept)
     this.#listener = listener
     return listenOn(listener, place, this.#options.logger)
   }
 
   /** Takes an accepted connection of which no TLS byte was taken. `behindFront`: no proxy's header stands before TLS. */
   accept(socket: Socket, behindFront = false): void {
-    this.#intake.accept(socket, behindFront)
+    try {
+      this.#intake.accept(socket, behindFront)
+    } catch (error) {
+      this.#broken(error, socket)
+    }
   }
 
   /** A request that is no upgrade. */
@@ -151,6 +167,14 @@ export class ControlEndpoint {
 
   /** An upgrade request, from our own listener or from a server of the embedder's, which has a deadline from here on. */
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+    try {
+      this.#upgrade(request, socket, head)
+    } catch (error) {
+      this.#broken(error, socket)
+    }
+  }
+
+  #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     socket.on('error', ignore)
     const requestId = randomUUID()
     const pending = this.#intake.pendingOf(request.socket)
@@ -162,7 +186,8 @@ export class ControlEndpoint {
       return
     }
     const certificate = certificateOf(request.socket)
-    const admit = (identity: Identity) => {
+    const guard = guardWith(error => this.#broken(error, socket))
+    const admit = guard((identity: Identity) => {
       const startedAt = performance.now()
       const reason = this.#options.gate(identity, address)
       if (reason !== undefined) {
@@ -177,16 +202,13 @@ export class ControlEndpoint {
         settled: pending.settle,
       })
       pending.charge(performance.now() - startedAt)
-    }
-    const refuse = (error: unknown) => {
+    })
+    const refuse = guard((error: unknown) => {
       const { reason, detail } = explain(error)
       refuseUpgrade(socket, reason, requestId)
       this.#refused(reason, detail, requestId, address)
-    }
-    this.#options
-      .authenticate(check.token, certificate)
-      .then(admit, refuse)
-      .catch(error => this.#broken(error, socket))
+    })
+    this.#options.authenticate(check.token, certificate).then(admit, refuse)
   }
 
   #admit(request: IncomingMessage, socket: Duplex, head: Buffer, arrival: Omit<Arrival, 'ws'>): void {
@@ -199,8 +221,7 @@ export class ControlEndpoint {
   }
 
   #broken(error: unknown, socket: Duplex): void {
-    socket.destroy()
-    this.#options.logger.error({ err: error }, 'a session could not be set up')
+    endFor(error, this.#options.logger, 'a session could not be set up', () => socket.destroy())
   }
 
   #refused(reason: RefusalReason, detail: string, requestId: string, address: string): void {
@@ -233,7 +254,9 @@ function refuseBytes(error: NodeJS.ErrnoException, socket: Duplex): void {
     return
   }
   const status = error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request'
-  socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`, () => socket.destroy())
+  const guard = guardWith(() => socket.destroy())
+  const cut = guard(() => socket.destroy())
+  socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`, cut)
 }
 
 function explain(error: unknown): { reason: RefusalReason; detail: string } {

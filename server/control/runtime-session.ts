@@ -16,7 +16,7 @@ import {
 } from '../../protocol/control.ts'
 import { SallyportError } from '../../protocol/errors.ts'
 import type { Cidrs } from '../../protocol/forwarded.ts'
-import { type Guard, guardWith } from '../../protocol/guard.ts'
+import { type Guard, guardWith, hook } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import type { Transport } from '../../protocol/transport.ts'
 import { softwareName } from '../../protocol/version.ts'
@@ -213,7 +213,7 @@ export class RuntimeSession implements Member, Route {
     const stream = this.#session.open()
     this.#lastStream = stream.id
     // Its handler is set in this turn.
-    if (this.#departure?.leaving) queueMicrotask(() => stream.handler.leave?.())
+    if (this.#departure?.leaving) queueMicrotask(hook('leave', () => stream.handler.leave?.(), this.#context.logger))
     return stream
   }
 

@@ -6,6 +6,7 @@
  * built on. All of its keys share one slot, so one connection to the node that has it is all that is needed.
  */
 import { createClient } from '@redis/client'
+import { type Guard, guardWith } from '../../protocol/guard.ts'
 import { askSentinels, destroy, movedTo, type RedisClient } from './redis-place.ts'
 import { type RedisPlace, readPlace } from './redis-url.ts'
 import { CHANGE, RENEW, REVOKE, type Script } from './scripts.ts'
@@ -42,6 +43,8 @@ export class RedisLink {
   #timer: NodeJS.Timeout | undefined
   #closed: Error | undefined
   #isOpen = false
+  /** What goes wrong in an event or a timer of the link ends it; its owner makes another one. */
+  readonly #guard: Guard = guardWith(error => this.#end(error instanceof Error ? error : new Error(String(error))))
   roundTripMs = 0
   /** There are standbys: that nobody listens at one address does not mean that nobody is granted anything. */
   several: boolean
@@ -57,7 +60,8 @@ export class RedisLink {
     listener: LinkListener,
   ): Promise<RedisLink> {
     const link = new RedisLink(address, deadlineMs, listener)
-    const timer = setTimeout(() => link.#end(new Error('Redis does not answer')), deadlineMs)
+    const late = link.#guard(() => link.#end(new Error('Redis does not answer')))
+    const timer = setTimeout(late, deadlineMs)
     try {
       await link.#open(channel, key)
       return link
@@ -124,8 +128,11 @@ export class RedisLink {
   async #try(host: string, channel: string, key: string): Promise<void> {
     const client = this.#clientFor(host, true)
     this.#client = client
-    client.on('error', error => this.#ended(client, error as Error))
-    client.on('end', () => this.#ended(client, new Error('Redis closed the connection')))
+    const broken = this.#guard((error: Error) => this.#ended(client, error))
+    const ended = this.#guard(() => this.#ended(client, new Error('Redis closed the connection')))
+    const message = this.#guard((text: string) => this.#listener.message(text))
+    client.on('error', broken)
+    client.on('end', ended)
     try {
       await client.connect()
       const { mode, role } = await client.sendCommand<Record<string, string>>(['HELLO', '3'])
@@ -138,7 +145,7 @@ export class RedisLink {
         client.sendCommand(['SCRIPT', 'LOAD', CHANGE.text]),
         client.sendCommand(['SCRIPT', 'LOAD', RENEW.text]),
         client.sendCommand(['SCRIPT', 'LOAD', REVOKE.text]),
-        client.subscribe(channel, text => this.#listener.message(text)),
+        client.subscribe(channel, message),
       ])
       this.#isOpen = true
     } catch (error) {
@@ -198,17 +205,16 @@ export class RedisLink {
     const [oldest] = this.#pending
     if (oldest === undefined) return
     const leftMs = oldest.sentMs + this.#deadlineMs - performance.now()
-    this.#timer = setTimeout(
-      () => {
-        this.#timer = undefined
-        const [oldest] = this.#pending
-        if (oldest !== undefined && performance.now() - oldest.sentMs >= this.#deadlineMs) {
-          this.#end(new Error('Redis does not answer'))
-        } else this.#watch()
-      },
-      Math.max(1, leftMs),
-    ).unref()
+    this.#timer = setTimeout(this.#onDue, Math.max(1, leftMs)).unref()
   }
+
+  readonly #onDue = this.#guard(() => {
+    this.#timer = undefined
+    const [oldest] = this.#pending
+    if (oldest !== undefined && performance.now() - oldest.sentMs >= this.#deadlineMs) {
+      this.#end(new Error('Redis does not answer'))
+    } else this.#watch()
+  })
 
   close(): void {
     this.#end(new Error('closed'))

@@ -3,6 +3,7 @@
  * Redis. Whoever may write there may also write the directory itself; nothing more can be done by it than by an operator.
  */
 import { randomUUID } from 'node:crypto'
+import { detached, type Guard, logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 
@@ -42,6 +43,7 @@ export class RedisOperators {
   readonly #channel: string
   /** Where the directory is, all listen. */
   readonly #key: string
+  readonly #guard: Guard
   readonly #questions = new Map<string, Question>()
   #link: RedisLink | undefined
   #timer: NodeJS.Timeout | undefined
@@ -51,6 +53,7 @@ export class RedisOperators {
 
   constructor(options: RedisOperatorsOptions) {
     this.#options = options
+    this.#guard = logGuard(options.logger, 'operators of other replicas cannot be heard')
     this.#channel = `${options.prefix}:operators`
     this.#key = `{${options.prefix}}:replicas`
   }
@@ -82,18 +85,19 @@ export class RedisOperators {
 
   /** Nothing else is asked on this link for long; where it is, all others are to be. */
   #check(link: RedisLink): void {
-    this.#timer = setTimeout(() => {
-      link.check(this.#key).then(
-        () => this.#check(link),
-        () => {},
-      )
-    }, RETRY_MS).unref()
+    const again = this.#guard(() => this.#check(link))
+    const look = this.#guard(() => {
+      link.check(this.#key).then(again, () => {})
+    })
+    this.#timer = setTimeout(look, RETRY_MS).unref()
   }
 
   #lost(): void {
     this.#link = undefined
     clearTimeout(this.#timer)
-    if (!this.#closed) this.#timer = setTimeout(() => void this.open(), RETRY_MS).unref()
+    if (this.#closed) return
+    const due = this.#guard(() => this.#detached(this.open()))
+    this.#timer = setTimeout(due, RETRY_MS).unref()
   }
 
   /** Asks all other replicas; resolves to what those say that answer in time. Rejects if they cannot be asked. */
@@ -125,10 +129,14 @@ export class RedisOperators {
   #heard(text: string): void {
     const message = parse(text)
     if (message === undefined || message.from === this.#options.replica) return
-    if (message.what !== undefined) void this.#answered(message)
+    if (message.what !== undefined) this.#detached(this.#answered(message))
     else this.#questions.get(message.id)?.answers.push(message.answer)
     const question = this.#questions.get(message.id)
     if (question !== undefined && question.answers.length >= question.expected) question.done()
+  }
+
+  #detached(work: Promise<void>): void {
+    detached(this.#options.logger, 'operators of other replicas cannot be heard', work)
   }
 
   async #answered({ id, from, what, body }: Message): Promise<void> {

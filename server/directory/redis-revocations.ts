@@ -3,6 +3,7 @@
  * is away what was known holds, and what Redis has lost is written back. A list that is there but cannot be read lets
  * nobody in: it may name whoever comes.
  */
+import { detached, logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { formatRule, MAX_LIST_BYTES, parseRule } from '../auth/revocation-list.ts'
 import type { SharedRevocations } from '../auth/revocation-store.ts'
@@ -74,7 +75,14 @@ export class RedisRevocations implements SharedRevocations {
       this.#failed('shared revocations: no Redis', error as Error)
     }
     clearTimeout(this.#timer)
-    if (!this.#closed) this.#timer = setTimeout(() => void this.open(), REFRESH_MS).unref()
+    if (this.#closed) return
+    const guard = logGuard(this.#options.logger, 'shared revocations cannot be asked for')
+    const due = guard(() => this.#again())
+    this.#timer = setTimeout(due, REFRESH_MS).unref()
+  }
+
+  #again(): void {
+    detached(this.#options.logger, 'shared revocations cannot be asked for', this.open())
   }
 
   /** Says it once. */
@@ -190,7 +198,7 @@ export class RedisRevocations implements SharedRevocations {
       { channel: this.#channel, key: this.#key },
       DEADLINE_MS,
       {
-        message: () => void this.open(),
+        message: () => this.#again(),
         closed: () => {
           this.#link = undefined
         },

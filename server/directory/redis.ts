@@ -6,6 +6,7 @@
  * it breaks, what was known still holds for the rest of the lease; after that only if all other replicas vouch that they
  * were granted nothing (`witnesses.ts`).
  */
+import { detached, logGuard, tellDefect } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import {
   type Claim,
@@ -187,12 +188,14 @@ export class RedisDirectory implements Directory {
   }
 
   gone(runtime: string, instance: string): void {
-    this.#change('leave', runtime, instance, 0).catch(() => {
+    const guard = logGuard(this.#logger, 'an instance that left could not be told of')
+    const untold = guard(() => {
       if (this.#closed || this.#leaving.size >= MAX_LEAVING) return
       this.#leaving.set(keyOf(runtime, instance), { runtime, instance })
       const known = this.#known.last(runtime)
       if (known !== undefined) this.#presume(absent(known, instance, this.replica))
     })
+    this.#change('leave', runtime, instance, 0).catch(untold)
   }
 
   /** Without the directory: no new epoch, but what is so is told. */
@@ -250,7 +253,7 @@ export class RedisDirectory implements Directory {
       this.#listener?.changed(standing)
     } else if (this.#known.outdated(standing)) {
       // It forgot an epoch that we know of; asking reminds it.
-      void this.refresh(standing.runtime)
+      detached(this.#logger, 'the directory could not be asked', this.refresh(standing.runtime))
     }
   }
 
@@ -312,9 +315,16 @@ export class RedisDirectory implements Directory {
   }
 
   #again(): void {
+    this.#in(RETRY_MS * (0.1 + 0.4 * Math.random()), () => this.#connect())
+  }
+
+  /** One thing is due at a time; each sees to it by itself that another one follows. */
+  #in(ms: number, step: () => Promise<void>): void {
     clearTimeout(this.#timer)
-    const delayMs = RETRY_MS * (0.1 + 0.4 * Math.random())
-    this.#timer = setTimeout(() => void this.#connect(), delayMs).unref()
+    const what = 'what is due at the directory could not be done'
+    const guard = logGuard(this.#logger, what)
+    const due = guard(() => detached(this.#logger, what, step()))
+    this.#timer = setTimeout(due, ms).unref()
   }
 
   /**
@@ -325,7 +335,7 @@ export class RedisDirectory implements Directory {
     try {
       const { lapsed } = await this.#renew(link)
       if (link !== this.#link || this.#closed) return
-      this.#timer = setTimeout(() => void this.#tick(link, round + 1), this.#options.leaseMs / 4).unref()
+      this.#in(this.#options.leaseMs / 4, () => this.#tick(link, round + 1))
       if (lapsed && round > 0) this.#known.renew(this.#validUntilMs())
       await (lapsed || round === 0 ? this.#writeBack(link) : this.#confirm(link))
     } catch (error) {
@@ -418,6 +428,14 @@ export class RedisDirectory implements Directory {
 
   /** Says and logs what has become of the directory. */
   #judge(): void {
+    try {
+      this.#judgeState()
+    } catch (error) {
+      tellDefect(this.#logger, 'what has become of the directory could not be told', error)
+    }
+  }
+
+  #judgeState(): void {
     const { state } = this
     this.#witnesses.watch(state !== 'connected' || this.#link === undefined || this.young)
     const regained = this.#missed && state !== 'lost'

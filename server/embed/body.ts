@@ -2,6 +2,8 @@
 
 import { SallyportError } from '../../protocol/errors.ts'
 import type { RequestSink } from '../../protocol/exchange.ts'
+import { detached } from '../../protocol/guard.ts'
+import { noLogger } from '../../protocol/log.ts'
 
 const AHEAD_BYTES = 64 * 1024
 
@@ -18,7 +20,11 @@ export class BodyPump {
     this.#onBroken = onBroken
   }
 
-  async run(source: BodySource, sink: RequestSink): Promise<void> {
+  run(source: BodySource, sink: RequestSink): void {
+    detached(noLogger, 'a body could not be given up', this.#feed(source, sink))
+  }
+
+  async #feed(source: BodySource, sink: RequestSink): Promise<void> {
     try {
       for await (const piece of source) {
         if (this.#stopped) return
@@ -34,8 +40,11 @@ export class BodyPump {
     } catch (error) {
       if (this.#stopped) return
       this.#stopped = true
-      sink.abort(new SallyportError('cancelled', 'the body broke off', { cause: error }))
-      this.#onBroken(error instanceof Error ? error : new Error(String(error)))
+      try {
+        sink.abort(new SallyportError('cancelled', 'the body broke off', { cause: error }))
+      } finally {
+        this.#onBroken(error instanceof Error ? error : new Error(String(error)))
+      }
     }
   }
 

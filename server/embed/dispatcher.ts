@@ -38,7 +38,7 @@ export class RuntimeDispatcher extends Dispatcher {
       const sink = this.#edge.forward(this.#runtime, request, response)
       response.connect(sink)
       if (body === undefined) sink.end([])
-      else void response.pump.run(body.source, sink)
+      else response.pump.run(body.source, sink)
     } catch (error) {
       response.refuse(error instanceof Error ? error : new Error(String(error)))
     }
@@ -108,7 +108,8 @@ class DispatchResponse implements ResponseSink {
   refuse(error: Error): void {
     if (this.#over) return
     this.#over = true
-    queueMicrotask(() => this.#call(handler => handler.onResponseError?.(this.#controller, error)))
+    const told = hook('onResponseError', () => this.#call(handler => handler.onResponseError?.(this.#controller, error)), noLogger)
+    queueMicrotask(told)
   }
 
   #broken(error: Error): void {

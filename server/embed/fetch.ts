@@ -30,7 +30,7 @@ export function fetchRuntime(edge: Edge, runtime: string, request: Request, opti
     const sink = edge.forward(runtime, call, response)
     response.connect(sink, request)
     if (request.body === null) sink.end([])
-    else void response.pump.run(request.body as unknown as BodySource, sink)
+    else response.pump.run(request.body as unknown as BodySource, sink)
   })
 }
 
@@ -54,8 +54,12 @@ class FetchResponse implements ResponseSink {
     this.#sink = sink
     if (this.#over) return
     const onAbort = () => {
-      this.#cancel()
-      this.#fail(request.signal.reason)
+      try {
+        this.#cancel()
+        this.#fail(request.signal.reason)
+      } catch (error) {
+        this.#fail(error)
+      }
     }
     request.signal.addEventListener('abort', onAbort, { once: true })
     this.#unlisten = () => request.signal.removeEventListener('abort', onAbort)

@@ -1,6 +1,7 @@
 /** The connection that this replica keeps to another one: its exchanges go there, and it is asked what it was granted. */
 import { connect, type TLSSocket } from 'node:tls'
 import { SallyportError } from '../../protocol/errors.ts'
+import { endFor, guardWith } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { Session, type SessionOptions } from '../../protocol/yamux/session.ts'
 import type { Stream } from '../../protocol/yamux/stream.ts'
@@ -98,8 +99,10 @@ export class PeerLink {
     const socket = connect({ ...peerTlsOptions(this.#options.tls()), ...this.#to, servername: PEER_NAME })
     this.#socket = socket
     socket.setNoDelay(true)
-    const timer = setTimeout(() => socket.destroy(new Error('the replica does not answer')), CONNECT_MS)
-    socket.once('secureConnect', () => {
+    const guard = guardWith(error => this.#broke(socket, error))
+    const late = guard(() => socket.destroy(new Error('the replica does not answer')))
+    const timer = setTimeout(late, CONNECT_MS)
+    const secured = guard(() => {
       clearTimeout(timer)
       this.refused = false
       socket.removeAllListeners('error')
@@ -107,14 +110,23 @@ export class PeerLink {
       if (isReplica(socket)) this.#begin(socket)
       else this.#failed(socket, new Error('who listens there is no replica'))
     })
-    socket.on('error', (error: NodeJS.ErrnoException) => {
+    const failed = guard((error: NodeJS.ErrnoException) => {
       this.refused = error.code === 'ECONNREFUSED'
       this.#failed(socket, error)
     })
-    socket.on('close', () => {
+    const closed = guard(() => {
       clearTimeout(timer)
       this.#failed(socket, new Error('the connection was closed'))
     })
+    socket.once('secureConnect', secured)
+    socket.on('error', failed)
+    socket.on('close', closed)
+  }
+
+  /** What goes wrong in an event or a timer ends the connection, and another one is tried. */
+  #broke(socket: TLSSocket, error: unknown): void {
+    const lost = () => this.#failed(socket, error instanceof Error ? error : new Error(String(error)))
+    endFor(error, this.#options.logger, 'the link to another replica failed', lost, () => socket.destroy())
   }
 
   #begin(socket: TLSSocket): void {
@@ -227,8 +239,15 @@ export class PeerLink {
     this.#pingedMs = 0
     this.#forgetTold()
     if (this.#closed) return
+    this.#dialLater()
     this.#options.onChange()
-    this.#timer = setTimeout(() => this.#dial(), RETRY_MS * (0.5 + Math.random() / 2)).unref()
+  }
+
+  /** Whatever goes wrong as it is dialled, it is tried again. */
+  #dialLater(): void {
+    const guard = guardWith(error => endFor(error, this.#options.logger, 'another replica could not be dialled', () => this.#dialLater()))
+    const dial = guard(() => this.#dial())
+    this.#timer = setTimeout(dial, RETRY_MS * (0.5 + Math.random() / 2)).unref()
   }
 
   /** Streams that would go on for ever are finished. */

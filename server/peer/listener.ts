@@ -5,6 +5,7 @@ import { createServer } from 'node:tls'
 import { canonicalAddress } from '../../protocol/address.ts'
 import { ConnectionSet } from '../../protocol/connection-set.ts'
 import { type BoundAddress, listenOn, type Place } from '../../protocol/listen-on.ts'
+import { endFor, logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { Newcomers } from '../../protocol/newcomers.ts'
 import { KEEP_ALIVE } from '../../protocol/tcp.ts'
@@ -45,27 +46,35 @@ export class PeerListener {
 
   constructor(options: PeerListenerOptions) {
     this.#options = options
-    this.#server = createServer(
-      {
-        ...peerTlsOptions(options.tls),
-        ...KEEP_ALIVE,
-        requestCert: true,
-        rejectUnauthorized: true,
-        handshakeTimeout: HANDSHAKE_MS,
-      },
-      socket => {
-        this.#newcomers.settle(socket)
-        this.#accept(socket)
-      },
-    )
-    this.#server.on('connection', (socket: Socket) => {
+    const tls = { ...peerTlsOptions(options.tls), requestCert: true, rejectUnauthorized: true }
+    this.#server = createServer({ ...tls, ...KEEP_ALIVE, handshakeTimeout: HANDSHAKE_MS })
+    const connected = this.#guarded((socket: Socket) => {
       if (this.#handshakes.makeRoom(canonicalAddress(socket.remoteAddress ?? ''))) this.#newcomers.add(socket)
       else socket.destroy()
     })
-    this.#server.on('tlsClientError', (error, socket) => {
+    const secured = this.#guarded((socket: TLSSocket) => {
+      this.#newcomers.settle(socket)
+      this.#accept(socket)
+    })
+    this.#server.on('connection', connected)
+    this.#server.on('secureConnection', secured)
+    const guard = logGuard(options.logger, 'a connection that was not let in could not be ended')
+    const refused = guard((error: Error, socket: TLSSocket) => {
       options.logger.warn({ err: error, peer: socket.remoteAddress }, 'who asked for this replica was not let in')
       socket.destroy()
     })
+    this.#server.on('tlsClientError', refused)
+  }
+
+  /** What goes wrong with a connection ends it, and no other. */
+  #guarded<Of extends Socket>(step: (socket: Of) => void): (socket: Of) => void {
+    return socket => {
+      try {
+        step(socket)
+      } catch (error) {
+        endFor(error, this.#options.logger, 'the connection of another replica failed', () => socket.destroy())
+      }
+    }
   }
 
   get links(): number {

@@ -3,6 +3,7 @@
  * vouches that nothing has changed.
  */
 import type { Place } from '../../protocol/listen-on.ts'
+import { logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { BufferBudget } from '../../protocol/yamux/budget.ts'
 import { RESETS_OF_STRANGERS } from '../../protocol/yamux/limits.ts'
@@ -86,7 +87,7 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
     this.#now = options.now ?? (() => performance.now())
     this.#tls = options.tls
     this.#budget = new BufferBudget(options.bufferBytes)
-    this.#rests = new Rests(this.#now, runtime => this.onAgain?.(runtime))
+    this.#rests = new Rests(this.#now, options.logger, runtime => this.onAgain?.(runtime))
     this.#listener = new PeerListener({
       replica: options.replica,
       tls: options.tls,
@@ -96,7 +97,9 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
       standings: agoMs => this.#standings(agoMs),
       onReplica: (name, address) => this.#meet(name, address),
     })
-    this.#timer = setInterval(() => this.#probe(), Math.min(PROBE_MS, options.leaseMs / 4)).unref()
+    const guard = logGuard(options.logger, 'other replicas could not be probed')
+    const probe = guard(() => this.#probe())
+    this.#timer = setInterval(probe, Math.min(PROBE_MS, options.leaseMs / 4)).unref()
   }
 
   get #session() {

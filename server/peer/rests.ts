@@ -2,6 +2,9 @@
  * Replicas that did not take an exchange of a runtime though the directory says that they have it. They may not know yet,
  * or may not act on what they know; they are not asked again until the standing has changed, or a moment has passed.
  */
+import { type Guard, logGuard } from '../../protocol/guard.ts'
+import type { Logger } from '../../protocol/log.ts'
+
 const REST_MS = 250
 /** The oldest ends early where there are more. */
 const MAX_RESTS = 10_000
@@ -15,14 +18,16 @@ interface Rest {
 export class Rests {
   readonly #now: () => number
   readonly #onOver: (runtime: string) => void
+  readonly #guard: Guard
   /** The oldest first. */
   readonly #rests = new Map<string, Rest>()
   #timer: NodeJS.Timeout | undefined
 
   /** `onOver`: a replica may be asked again. */
-  constructor(now: () => number, onOver: (runtime: string) => void) {
+  constructor(now: () => number, logger: Logger, onOver: (runtime: string) => void) {
     this.#now = now
-    this.#onOver = onOver
+    this.#guard = logGuard(logger, 'it could not be told that a replica may be asked again')
+    this.#onOver = this.#guard(onOver)
   }
 
   /** `version`: of the standing by which the replica was chosen. */
@@ -43,11 +48,13 @@ export class Rests {
     const [key, { runtime }] = this.#rests.entries().next().value!
     this.#rests.delete(key)
     // Who is told may begin a rest.
-    queueMicrotask(() => this.#onOver(runtime))
+    const told = this.#guard(() => this.#onOver(runtime))
+    queueMicrotask(told)
   }
 
   #later(ms: number): NodeJS.Timeout {
-    return setTimeout(() => this.#end(), ms).unref()
+    const due = this.#guard(() => this.#end())
+    return setTimeout(due, ms).unref()
   }
 
   #end(): void {

@@ -8,6 +8,7 @@ import { ANSWER, EARLY_ANSWER_MS } from '../../protocol/exchange/answer.ts'
 import { REFUSALS, type RefusalCode } from '../../protocol/exchange/refusal.ts'
 import { type Cidrs, cidrsContain } from '../../protocol/forwarded.ts'
 import { decodePreamble, KIND, MAX_PREAMBLE_BYTES, type Preamble, preambleEnd } from '../../protocol/preamble.ts'
+import { type Failing, stepOf } from '../../protocol/guard.ts'
 import { varintText } from '../../protocol/varint.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../protocol/yamux/stream.ts'
 
@@ -36,7 +37,8 @@ export function splice(stream: Stream, owner: SpliceOwner): void {
   stream.handler = new Splice(stream, owner)
 }
 
-class Splice implements StreamHandler {
+class Splice implements StreamHandler, Failing {
+  static readonly #late = stepOf<Splice>(splice => splice.#from.reset('cancelled'))
   readonly #from: Stream
   readonly #owner: SpliceOwner
   #to: Stream | undefined
@@ -177,6 +179,9 @@ class Splice implements StreamHandler {
     this.#from.write(Buffer.from(varintText(ANSWER.refused) + varintText(REFUSALS[code]), 'latin1'))
     this.#from.end()
     if (bytes > 0) this.#from.consumed(bytes)
-    this.#timer = setTimeout(() => this.#from.reset('cancelled'), EARLY_ANSWER_MS).unref()
+    this.#timer = setTimeout(Splice.#late, EARLY_ANSWER_MS, this).unref()
   }
+
+  /** It was refused: there is nothing left to end. */
+  threw(): void {}
 }

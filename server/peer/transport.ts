@@ -8,6 +8,7 @@
  * Kind 0: bytes of the yamux stream; 1: a control message; 2: the end, with a code and a reason.
  */
 import type { TLSSocket } from 'node:tls'
+import { type Failing, guardWith, stepOf } from '../../protocol/guard.ts'
 import { HEADROOM_BYTES, type Transport, type TransportHandler } from '../../protocol/transport.ts'
 import { MAX_STANDING_BYTES } from '../directory/standing.ts'
 
@@ -18,7 +19,9 @@ const MAX_BYTES = 128 * 1024
 export const MAX_CONTROL_BYTES = MAX_STANDING_BYTES + 16 * 1024
 const CLOSE_MS = 2000
 
-export class PeerTransport implements Transport {
+export class PeerTransport implements Transport, Failing {
+  static readonly #late = stepOf<PeerTransport>(transport => transport.terminate())
+  static readonly #uncorkDue = stepOf<PeerTransport>(transport => transport.#uncork())
   readonly peer: string
   handler: TransportHandler | undefined
   readonly #socket: TLSSocket
@@ -36,11 +39,21 @@ export class PeerTransport implements Transport {
   constructor(socket: TLSSocket) {
     this.#socket = socket
     this.peer = `${socket.remoteAddress}:${socket.remotePort}`
-    socket.on('data', (chunk: Buffer) => this.#read(chunk))
-    socket.on('error', error => {
-      this.#error = error
+    const guard = guardWith(error => this.threw(error))
+    const onData = guard((chunk: Buffer) => this.#read(chunk))
+    const onError = guard((error: Error) => {
+      this.#error ??= error
     })
-    socket.on('close', () => this.#closed())
+    const onClose = guard(() => this.#closed())
+    socket.on('data', onData)
+    socket.on('error', onError)
+    socket.on('close', onClose)
+  }
+
+  /** What goes wrong in an event ends the connection, and the session hears of it. */
+  threw(error: unknown): void {
+    this.#error ??= error instanceof Error ? error : new Error(String(error))
+    this.terminate()
   }
 
   bytes(chunk: Uint8Array, sent: () => void): void {
@@ -65,7 +78,7 @@ export class PeerTransport implements Transport {
   close(code: number, reason: string): void {
     this.#send(KIND.close, `${code} ${reason}`)
     this.#socket.end()
-    setTimeout(() => this.terminate(), CLOSE_MS).unref()
+    setTimeout(PeerTransport.#late, CLOSE_MS, this).unref()
   }
 
   terminate(): void {
@@ -84,13 +97,21 @@ export class PeerTransport implements Transport {
     if (!this.#corked) {
       this.#corked = true
       socket.cork()
-      process.nextTick(this.#uncork)
+      process.nextTick(PeerTransport.#uncorkDue, this)
     }
     if (sent === undefined) socket.write(bytes)
-    else socket.write(bytes, error => error ?? sent())
+    else {
+      socket.write(bytes, error => {
+        try {
+          error ?? sent()
+        } catch (thrown) {
+          this.threw(thrown)
+        }
+      })
+    }
   }
 
-  readonly #uncork = (): void => {
+  #uncork(): void {
     this.#corked = false
     this.#socket.uncork()
   }

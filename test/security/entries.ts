@@ -32,8 +32,8 @@ const REPLACED = /^(?:read|emit|write|end|push|destroy)$/
 const CHAINS: ReadonlySet<string> = new Set(['then', 'catch', 'finally'])
 /** What they return, or are given, throws nothing. */
 const GUARDS = /^(?:guard|guarded|stepOf|hook|logGuard|followed)$/
-/** Of a promise, or without effect. */
-const HARMLESS = /^(?:resolve|reject|ignore|setImmediate)$/
+/** Of a promise, or without effect, or a parameter whose name says that the caller, who is held to it here, guards it. */
+const HARMLESS = /^(?:resolve|reject|ignore|setImmediate|guarded)$/
 /** Events of our own handles, which `protocol/events.ts` guards. */
 const OUR_EVENTS = /^'(?:connected|disconnected|draining|standing|reconnecting|refused|session|ready|sessionEnded)'$/
 
@@ -83,7 +83,8 @@ function slotOf(node: Node): Node | undefined {
 /** What a name stands for in this module; else the node itself. */
 function resolved(node: Node | undefined, known: ReadonlyMap<string, Node>): Node | undefined {
   if (node?.type === 'Identifier') return known.get(nameOf(node)) ?? node
-  if (node?.type === 'MemberExpression') return known.get(`.${nameOf(node)}`) ?? node
+  if (node?.type === 'MemberExpression' && (node.object as Node).type === 'ThisExpression')
+    return known.get(`.${nameOf(node)}`) ?? node
   return node
 }
 

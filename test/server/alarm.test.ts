@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { guardWith } from '../../protocol/guard.ts'
 import { Alarm } from '../../server/control/alarm.ts'
 
 beforeEach(() => {
@@ -10,8 +11,9 @@ afterEach(() => {
 
 function alarm() {
   const rung: number[] = []
+  const guard = guardWith(error => expect.fail(String(error)))
   const startMs = Date.now()
-  return { rung, startMs, alarm: new Alarm(Date.now, () => rung.push(Date.now() - startMs)) }
+  return { rung, startMs, alarm: new Alarm(Date.now, guard, () => rung.push(Date.now() - startMs)) }
 }
 
 test.each([50, 60_000, 200_500, 40 * 24 * 3_600_000 + 7])('rings once at its time, %d ms away', afterMs => {

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { noLogger } from '../../../protocol/log.ts'
 import { Rests } from '../../../server/peer/rests.ts'
 
 let rests: Rests
@@ -8,6 +9,7 @@ beforeEach(() => {
   over = []
   rests = new Rests(
     () => performance.now(),
+    noLogger,
     runtime => over.push(runtime),
   )
 })
