@@ -108,7 +108,11 @@ class DispatchResponse implements ResponseSink {
   refuse(error: Error): void {
     if (this.#over) return
     this.#over = true
-    const told = hook('onResponseError', () => this.#call(handler => handler.onResponseError?.(this.#controller, error)), noLogger)
+    const told = hook(
+      'onResponseError',
+      () => this.#call(handler => handler.onResponseError?.(this.#controller, error)),
+      noLogger,
+    )
     queueMicrotask(told)
   }
 

@@ -245,7 +245,9 @@ export class PeerLink {
 
   /** Whatever goes wrong as it is dialled, it is tried again. */
   #dialLater(): void {
-    const guard = guardWith(error => endFor(error, this.#options.logger, 'another replica could not be dialled', () => this.#dialLater()))
+    const guard = guardWith(error =>
+      endFor(error, this.#options.logger, 'another replica could not be dialled', () => this.#dialLater()),
+    )
     const dial = guard(() => this.#dial())
     this.#timer = setTimeout(dial, RETRY_MS * (0.5 + Math.random() / 2)).unref()
   }
