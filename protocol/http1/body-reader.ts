@@ -42,6 +42,8 @@ export class BodyReader {
   #digits = 0
   #extensionBytes = 0
   #tail: Buffer | undefined
+  /** Of the trailers that are under way, whole lines that were looked at. */
+  #checkedBytes = 0
   /** Content of small chunks that was read and not given on. */
   #small = NO_BYTES
   #smallBytes = 0
@@ -74,6 +76,7 @@ export class BodyReader {
     this.#left = 0
     this.#extensionBytes = 0
     this.#tail = undefined
+    this.#checkedBytes = 0
   }
 
   startUntilClose(): void {
@@ -209,7 +212,8 @@ export class BodyReader {
     const end = empty ? 0 : tail.indexOf(HEAD_END)
     if (end < 0) {
       const line = tail.lastIndexOf(LF) + 1
-      if (line > 0) this.#parseTrailers(tail, line)
+      if (line > this.#checkedBytes) this.#parseTrailers(tail, line)
+      this.#checkedBytes = line
       if (tail.length >= this.#limits.headBytes) throw this.#bad('trailers')
       // The bytes at hand may be lent.
       this.#tail = Buffer.from(tail)

@@ -115,6 +115,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   // Times, for the deadlines.
   #since = performance.now()
   #headBegun = true
+  /** Of the head that is under way, whole lines that were looked at. */
+  #checkedBytes = 0
   #readAt = 0
   #progressAt = 0
   #queuedInHandle = 0
@@ -254,6 +256,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #checkPartialHead(bytes: Buffer, start: number): void {
     if (!this.#headBegun) {
       this.#headBegun = true
+      this.#checkedBytes = 0
       this.#since = performance.now()
       this.#watch.within(this.#limits.headMs)
     }
@@ -266,6 +269,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       this.#parser.requestLine(bytes, start, bytes.length)
       return
     }
+    // Once for each line, since a head can come byte by byte.
+    if (lines === this.#checkedBytes) return
+    this.#checkedBytes = lines
     const fields = this.#parser.requestLine(bytes, start, lines)
     if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
     this.#parser.fields(bytes, fields, lines)

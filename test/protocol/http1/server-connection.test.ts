@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/errors.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
+import { HeadParser } from '../../../protocol/http1/head-parser.ts'
 import type { HttpLimits } from '../../../protocol/limits.ts'
 import { type Listener, listen } from '../../../protocol/listener.ts'
 import { call, ok, recorder } from './raw.ts'
@@ -38,6 +39,25 @@ describe('requests', () => {
       await eventually(() => seen.length === at)
     }
     expect(new Set(seen.map(({ request }) => `${request.method} ${request.path} ${request.headers}`)).size).toBe(1)
+  })
+
+  const chunked = 'POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n'
+  test.each([
+    ['a head', '', `GET / HTTP/1.1\r\nHost: a\r\nA: ${'b,'.repeat(100)}\r\nC: d\r\n\r\n`, 5],
+    ['trailers', chunked, `A: ${'b,'.repeat(100)}\r\nC: d\r\n\r\n`, 4],
+  ])('of %s that comes byte by byte each line is looked at once', async (_what, before, text, lines) => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.send(before)
+    if (before !== '') await eventually(() => seen.length === 1)
+    const looks = vi.spyOn(HeadParser.prototype, 'fields')
+    onTestFinished(() => looks.mockRestore())
+    for (const byte of text) {
+      caller.send(byte)
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    await eventually(() => seen[0]?.trailers !== undefined)
+    expect(looks.mock.calls.length).toBeLessThanOrEqual(lines)
   })
 
   test('pipelined requests are answered in order, one at a time', async () => {
