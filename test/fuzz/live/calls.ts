@@ -58,3 +58,17 @@ export class Calls {
     for (const socket of this.#sockets) resetSocket(socket)
   }
 }
+
+const MAX_STEPS = 60
+
+/** A caller whose connection the script plays step by step. */
+export interface PlayedCaller {
+  readonly over: boolean
+  step(): Promise<void>
+  leave(): void
+}
+
+export async function playCaller(caller: PlayedCaller, script: Script): Promise<void> {
+  for (let steps = 0; steps < MAX_STEPS && !script.over && !caller.over; steps++) await caller.step()
+  caller.leave()
+}

@@ -4,10 +4,8 @@ import { CONNECT_PATH, SUBPROTOCOL } from '../../../protocol/control.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { Calls } from '../live/calls.ts'
 import { HostileEnd } from '../live/frames.ts'
-import { LIVE_MS, ROGUE_RUNTIME, World, Worlds } from '../live/world.ts'
-import { mutate } from '../mutate.ts'
-import { Script } from '../script.ts'
-import type { Target } from '../target.ts'
+import { liveTarget } from '../live/target.ts'
+import { ROGUE_RUNTIME, World } from '../live/world.ts'
 
 const MAX_STEPS = 80
 
@@ -36,33 +34,21 @@ async function enter(world: World): Promise<WebSocket> {
   return ws
 }
 
-const worlds = new Worlds(() => World.start())
-
 /** A hostile tunnel client of a live server: frames and control messages of every kind, beside calls to its runtime. */
-export const liveClient: Target = {
-  name: 'live-client',
-  mostMs: LIVE_MS,
-
-  generate(random) {
-    const script = random.bytes(random.between(8, 300))
-    return random.oneIn(2) ? script : mutate(script, random)
+export const liveClient = liveTarget(
+  'live-client',
+  () => World.start(),
+  async (world, script) => {
+    const peer = new HostileEnd(await enter(world), 'client', ROGUE_RUNTIME, script)
+    const calls = new Calls(world, `${ROGUE_RUNTIME}.${DOMAIN}`)
+    for (let steps = 0; steps < MAX_STEPS && !script.over; steps++) {
+      const turn = script.next() % 8
+      if (turn < 2) calls.begin(script, '/')
+      else if (turn === 2) calls.disturb(script)
+      else await peer.step()
+    }
+    if (script.next() & 1) calls.leave()
+    peer.stop()
+    calls.leave()
   },
-
-  execute: input =>
-    worlds.play(async world => {
-      const script = new Script(input)
-      const peer = new HostileEnd(await enter(world), 'client', ROGUE_RUNTIME, script)
-      const calls = new Calls(world, `${ROGUE_RUNTIME}.${DOMAIN}`)
-      for (let steps = 0; steps < MAX_STEPS && !script.over; steps++) {
-        const turn = script.next() % 8
-        if (turn < 2) calls.begin(script, '/')
-        else if (turn === 2) calls.disturb(script)
-        else await peer.step()
-      }
-      if (script.next() & 1) calls.leave()
-      peer.stop()
-      calls.leave()
-    }),
-
-  stop: () => worlds.stop(),
-}
+)

@@ -2,13 +2,12 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { resetSocket } from '../../../protocol/reset-socket.ts'
 import { DOMAIN } from '../../support/secrets.ts'
+import { type PlayedCaller, playCaller } from '../live/calls.ts'
 import { PATHS } from '../live/upstreams.ts'
-import { LIVE_MS, World, Worlds } from '../live/world.ts'
-import { mutate } from '../mutate.ts'
-import { Script } from '../script.ts'
-import type { Target } from '../target.ts'
+import { liveTarget } from '../live/target.ts'
+import { World } from '../live/world.ts'
+import type { Script } from '../script.ts'
 
-const MAX_STEPS = 60
 const METHODS = ['GET', 'POST', 'POST', 'PUT', 'HEAD', 'OPTIONS', 'TRACE', 'FOO']
 const HOSTS = [
   `demo.${DOMAIN}`,
@@ -34,7 +33,7 @@ const WEB_SOCKET =
   'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n'
 
 /** One caller's connection: requests one behind the other, whole or in parts, without waiting for answers. */
-class Caller {
+class Caller implements PlayedCaller {
   readonly #socket: Socket
   readonly #world: World
   readonly #script: Script
@@ -145,25 +144,11 @@ const OPERATIONS = [
   ...(['reading', 'lose', 'end', 'wait', 'wait', 'wait'] as const),
 ]
 
-const worlds = new Worlds(() => World.start())
-
 /** A caller's HTTP/1.1 connection to a live pair: pipelines with pauses and cuts. */
-export const liveHttp1: Target = {
-  name: 'live-http1',
-  mostMs: LIVE_MS,
-
-  generate(random) {
-    const script = random.bytes(random.between(8, 240))
-    return random.oneIn(2) ? script : mutate(script, random)
+export const liveHttp1 = liveTarget(
+  'live-http1',
+  () => World.start(),
+  async (world, script) => {
+    await playCaller(new Caller(world, script), script)
   },
-
-  execute: input =>
-    worlds.play(async world => {
-      const script = new Script(input)
-      const caller = new Caller(world, script)
-      for (let steps = 0; steps < MAX_STEPS && !script.over && !caller.over; steps++) await caller.step()
-      caller.leave()
-    }),
-
-  stop: () => worlds.stop(),
-}
+)

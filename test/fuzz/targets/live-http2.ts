@@ -3,13 +3,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { resetSocket } from '../../../protocol/reset-socket.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../../support/http2-frames.ts'
+import { type PlayedCaller, playCaller } from '../live/calls.ts'
 import { PATHS } from '../live/upstreams.ts'
-import { LIVE_MS, World, Worlds } from '../live/world.ts'
-import { mutate } from '../mutate.ts'
-import { Script } from '../script.ts'
-import type { Target } from '../target.ts'
+import { liveTarget } from '../live/target.ts'
+import { World } from '../live/world.ts'
+import type { Script } from '../script.ts'
 
-const MAX_STEPS = 60
 const SIZES = [0, 1, 100, 5_000, 16_384]
 const METHODS = ['GET', 'POST', 'POST', 'POST', 'POST', 'HEAD', 'OPTIONS', 'PUT', 'CONNECT', 'TRACE', 'B REW']
 const HOSTS = [
@@ -45,7 +44,7 @@ interface CallerStream {
 }
 
 /** One caller's connection, played frame by frame: most frames are ones that may come in their state, a few are not. */
-class Caller {
+class Caller implements PlayedCaller {
   readonly #socket: Socket
   readonly #world: World
   readonly #script: Script
@@ -246,25 +245,11 @@ function uint32(value: number): Buffer {
   return bytes
 }
 
-const worlds = new Worlds(() => World.start())
-
 /** A caller's HTTP/2 connection to a live pair: frames of every type and code, in any order, in any state. */
-export const liveHttp2: Target = {
-  name: 'live-http2',
-  mostMs: LIVE_MS,
-
-  generate(random) {
-    const script = random.bytes(random.between(8, 240))
-    return random.oneIn(2) ? script : mutate(script, random)
+export const liveHttp2 = liveTarget(
+  'live-http2',
+  () => World.start(),
+  async (world, script) => {
+    await playCaller(new Caller(world, script), script)
   },
-
-  execute: input =>
-    worlds.play(async world => {
-      const script = new Script(input)
-      const caller = new Caller(world, script)
-      for (let steps = 0; steps < MAX_STEPS && !script.over && !caller.over; steps++) await caller.step()
-      caller.leave()
-    }),
-
-  stop: () => worlds.stop(),
-}
+)

@@ -5,10 +5,8 @@ import { type WebSocket, WebSocketServer } from 'ws'
 import { createTunnel, type Tunnel } from '../../../client/index.ts'
 import { SUBPROTOCOL } from '../../../protocol/control.ts'
 import { HostileEnd } from '../live/frames.ts'
-import { LIVE_MS, ROGUE_RUNTIME, World, Worlds } from '../live/world.ts'
-import { mutate } from '../mutate.ts'
-import { Script } from '../script.ts'
-import type { Target } from '../target.ts'
+import { liveTarget } from '../live/target.ts'
+import { ROGUE_RUNTIME, World } from '../live/world.ts'
 
 const MAX_STEPS = 80
 
@@ -82,39 +80,27 @@ class Lure {
   }
 }
 
-const worlds = new Worlds(() => Lure.start())
-
 /** A hostile server of a live client: frames and control messages of every kind, and requests as it likes. */
-export const liveServer: Target = {
-  name: 'live-server',
-  mostMs: LIVE_MS,
-
-  generate(random) {
-    const script = random.bytes(random.between(8, 300))
-    return random.oneIn(2) ? script : mutate(script, random)
+export const liveServer = liveTarget(
+  'live-server',
+  () => Lure.start(),
+  async (lure, script) => {
+    const ws = await lure.next()
+    const welcome = {
+      type: 'welcome',
+      minor: 0,
+      software: 'rogue/1',
+      session: 's',
+      replica: 'r',
+      runtime: ROGUE_RUNTIME,
+      epoch: 0,
+    }
+    const peer = new HostileEnd(ws, 'server', ROGUE_RUNTIME, script)
+    if (script.next() % 16 !== 0) {
+      ws.send(JSON.stringify({ ...welcome, ...(script.next() % 16 === 0 ? { runtime: 'another' } : {}) }))
+      ws.send(JSON.stringify({ type: 'ready', epoch: 1, active: true }))
+    }
+    for (let steps = 0; steps < MAX_STEPS && !script.over && !peer.over; steps++) await peer.step()
+    peer.stop()
   },
-
-  execute: input =>
-    worlds.play(async lure => {
-      const script = new Script(input)
-      const ws = await lure.next()
-      const welcome = {
-        type: 'welcome',
-        minor: 0,
-        software: 'rogue/1',
-        session: 's',
-        replica: 'r',
-        runtime: ROGUE_RUNTIME,
-        epoch: 0,
-      }
-      const peer = new HostileEnd(ws, 'server', ROGUE_RUNTIME, script)
-      if (script.next() % 16 !== 0) {
-        ws.send(JSON.stringify({ ...welcome, ...(script.next() % 16 === 0 ? { runtime: 'another' } : {}) }))
-        ws.send(JSON.stringify({ type: 'ready', epoch: 1, active: true }))
-      }
-      for (let steps = 0; steps < MAX_STEPS && !script.over && !peer.over; steps++) await peer.step()
-      peer.stop()
-    }),
-
-  stop: () => worlds.stop(),
-}
+)

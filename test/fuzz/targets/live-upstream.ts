@@ -5,10 +5,9 @@ import { resetSocket } from '../../../protocol/reset-socket.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, TYPE } from '../../support/http2-frames.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { Calls } from '../live/calls.ts'
-import { LIVE_MS, World, Worlds } from '../live/world.ts'
-import { mutate } from '../mutate.ts'
+import { liveTarget } from '../live/target.ts'
+import { World } from '../live/world.ts'
 import { Script } from '../script.ts'
-import type { Target } from '../target.ts'
 
 const MAX_STEPS = 80
 const SIZES = [0, 1, 100, 5_000, 16_384]
@@ -193,42 +192,36 @@ class EvilWorld {
   }
 }
 
-function liveUpstream(name: string, path: string, start: () => Promise<EvilWorld>): Target {
-  const worlds = new Worlds(start)
-  return {
-    name,
-    mostMs: LIVE_MS,
-    generate(random) {
-      const script = random.bytes(random.between(8, 300))
-      return random.oneIn(2) ? script : mutate(script, random)
-    },
-    execute: input =>
-      worlds.play(async ({ world, upstream }) => {
-        const script = new Script(input)
-        upstream.script = script
-        const calls = new Calls(world, `demo.${DOMAIN}`)
-        for (let steps = 0; steps < MAX_STEPS && !script.over; steps++) {
-          const turn = script.next() % 6
-          if (turn === 0) calls.begin(script, path)
-          else if (turn === 1) calls.disturb(script)
-          else await upstream.step()
-        }
-        if (script.next() & 1) calls.leave()
-        upstream.leave()
-        calls.leave()
-      }),
-    stop: () => worlds.stop(),
+async function play({ world, upstream }: EvilWorld, script: Script, path: string): Promise<void> {
+  upstream.script = script
+  const calls = new Calls(world, `demo.${DOMAIN}`)
+  for (let steps = 0; steps < MAX_STEPS && !script.over; steps++) {
+    const turn = script.next() % 6
+    if (turn === 0) calls.begin(script, path)
+    else if (turn === 1) calls.disturb(script)
+    else await upstream.step()
   }
+  if (script.next() & 1) calls.leave()
+  upstream.leave()
+  calls.leave()
+}
+
+async function startHttp1(): Promise<EvilWorld> {
+  const upstream = new EvilHttp1()
+  return new EvilWorld(await World.start({ evil: { http1: await upstream.listen() } }), upstream)
+}
+
+async function startHttp2(): Promise<EvilWorld> {
+  const upstream = new EvilHttp2()
+  return new EvilWorld(await World.start({ evil: { h2c: await upstream.listen() } }), upstream)
 }
 
 /** A hostile HTTP/1.1 upstream of a live pair. */
-export const liveHttp1Upstream = liveUpstream('live-http1-upstream', '/evil-one', async () => {
-  const upstream = new EvilHttp1()
-  return new EvilWorld(await World.start({ evil: { http1: await upstream.listen() } }), upstream)
-})
+export const liveHttp1Upstream = liveTarget('live-http1-upstream', startHttp1, (world, script) =>
+  play(world, script, '/evil-one'),
+)
 
 /** A hostile h2c upstream of a live pair. */
-export const liveHttp2Upstream = liveUpstream('live-http2-upstream', '/evil-two', async () => {
-  const upstream = new EvilHttp2()
-  return new EvilWorld(await World.start({ evil: { h2c: await upstream.listen() } }), upstream)
-})
+export const liveHttp2Upstream = liveTarget('live-http2-upstream', startHttp2, (world, script) =>
+  play(world, script, '/evil-two'),
+)
