@@ -61,6 +61,11 @@ const LATE_END_MS = 5000
 /** Control messages, but for resets of streams, which are counted as such. A server has a handful of them in an hour. */
 const CONTROL_BURST = 300
 const CONTROLS_PER_SECOND = 20
+/**
+ * What a server tells above is not believed. A new instance in each millisecond would count so far in 34 years; servers take
+ * what is presented up to 2^48, so that whatever one server makes us present to another leaves that one room to count on.
+ */
+const MAX_EPOCH = 2 ** 40
 const BEFORE_WELCOME: ReadonlySet<string> = new Set(['welcome', 'notice', 'bye'])
 const INITIAL_WINDOW_BYTES = 65_536
 
@@ -329,9 +334,12 @@ export class ClientSession implements SessionView {
 
   #ready(message: Ready): void {
     clearTimeout(this.#timer)
-    if (message.epoch !== undefined) {
-      this.epoch = Math.max(this.epoch, message.epoch)
-      this.#owner.onStanding(message.epoch, message.active ?? true)
+    const { epoch } = message
+    if (epoch !== undefined && epoch > MAX_EPOCH)
+      this.#owner.logger.warn({ epoch }, 'the server told an epoch that cannot be')
+    else if (epoch !== undefined) {
+      this.epoch = Math.max(this.epoch, epoch)
+      this.#owner.onStanding(epoch, message.active ?? true)
     }
     if (this.#state !== 'welcome') return
     this.#state = 'ready'

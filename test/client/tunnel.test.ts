@@ -231,6 +231,26 @@ describe('a session that is lost', () => {
     expect(tunnel.stats().reconnects).toBe(1)
   })
 
+  it('presents no epoch that cannot be, whatever a server told', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server))
+    const first = await server.serve(4)
+    await tunnel.connected()
+    for (const epoch of [Number.MAX_SAFE_INTEGER, 2 ** 48, 2 ** 40 + 1])
+      first.send({ type: 'ready', epoch, active: true })
+    const told = event(tunnel, 'standing')
+    first.send({ type: 'ready', epoch: 5, active: true })
+    expect(await told).toEqual({ epoch: 5, active: true })
+    const believed = event(tunnel, 'standing')
+    first.webSocket.terminate()
+    const second = await server.serve(2 ** 40)
+    expect(second.hello).toMatchObject({ lastEpoch: 5 })
+    expect(await believed).toEqual({ epoch: 2 ** 40, active: true })
+    second.webSocket.terminate()
+    const third = await server.serve(2 ** 40)
+    expect(third.hello).toMatchObject({ lastEpoch: 2 ** 40 })
+  })
+
   it('harms no other connection', async () => {
     const server = await fake()
     const tunnel = start(optionsFor(server, { connections: 2 }))
