@@ -49,6 +49,9 @@ export async function dial(options: DialOptions): Promise<Dialled> {
     const raw = options.proxy === undefined ? await attempt.tcp() : await attempt.proxied(options.proxy)
     const socket = options.server.protocol === 'wss:' ? await attempt.tls(raw) : raw
     return await attempt.upgrade(socket)
+  } catch (error) {
+    attempt.giveUp()
+    throw error
   } finally {
     attempt.over()
   }
@@ -93,12 +96,18 @@ class Attempt {
     this.#options.signal.removeEventListener('abort', this.#onAbort)
   }
 
+  /** Whatever went wrong, and wherever: nobody else would end what is open, or hear of its errors. */
+  giveUp(): void {
+    this.#open?.destroy()
+  }
+
   async tcp(host = this.#host, port = this.#port): Promise<Socket> {
     this.#phase = 'connect'
     try {
       const addresses = await this.#unlessOver(this.#options.resolver.resolve(host, this.#options.turn))
       const socket = await knock(host, port, addresses, this.#over.signal)
       this.#localAddress = socket.localAddress
+      this.#open = socket
       return socket
     } catch (error) {
       throw this.#over.signal.aborted ? this.#over.signal.reason : networkError(error as Error, 'connect')
@@ -223,7 +232,7 @@ class Attempt {
     const reject = this.#reject
     if (reject === undefined) return
     this.#reject = undefined
-    this.#open?.destroy()
+    this.giveUp()
     reject(error)
   }
 

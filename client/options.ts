@@ -15,7 +15,7 @@ import type { SessionOptions } from '../protocol/yamux/session.ts'
 import type { BackoffOptions } from './backoff.ts'
 import { isLoopback, parseProxy } from './proxy.ts'
 import type { FetchHandler } from './targets/function.ts'
-import type { TokenSource } from './token.ts'
+import { type TokenSource, tokenOf } from './token.ts'
 import type { ClientCertificate } from './trust.ts'
 import type { TunnelEvents } from './tunnel.ts'
 
@@ -114,6 +114,7 @@ export function checkOptions(options: ClientOptions, targetCors: readonly CorsRu
   if (typeof token !== 'function' && (typeof token !== 'string' || token.trim() === '')) {
     throw new TypeError('token is missing: give a JWT, or a function that returns one')
   }
+  if (typeof token === 'string') tokenOf(token)
   if (!Number.isInteger(connections) || connections < 1 || connections > MAX_CONNECTIONS) {
     throw new TypeError(`connections must be a whole number from 1 to ${MAX_CONNECTIONS}, not ${connections}`)
   }

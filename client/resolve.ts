@@ -1,6 +1,7 @@
 /** Names of control endpoints to addresses, beginning with another one each turn. */
 import { type LookupAddress, lookup as systemLookup } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
+import { followed } from '../protocol/guard.ts'
 
 /** A resolver that has not answered in this time is not waited for where the last answer is known. */
 const PATIENCE_MS = 1000
@@ -63,7 +64,7 @@ export class Resolver {
 
   #find(host: string): Promise<readonly LookupAddress[]> {
     return new Promise((resolve, reject) => {
-      this.#lookup(host, { all: true }, (error, answer, family) => {
+      const asked: unknown = this.#lookup(host, { all: true }, (error, answer, family) => {
         if (error) return reject(error)
         const all = Array.isArray(answer) ? answer : [{ address: answer, family: family ?? isIP(answer) }]
         // An embedder's resolver may say anything, and what is no address would be dialled as this machine.
@@ -72,6 +73,7 @@ export class Resolver {
         this.#remember(host, addresses)
         resolve(addresses)
       })
+      followed(asked, reject)
     })
   }
 

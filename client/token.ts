@@ -1,4 +1,5 @@
 /** The client's token: fetched when it is needed, renewed when a third of its life is left, warned of at a quarter. */
+import { isTokenText } from '../protocol/control.ts'
 import { type Guard, logGuard } from '../protocol/guard.ts'
 import type { Logger } from '../protocol/log.ts'
 import { readClaims } from './claims.ts'
@@ -6,6 +7,16 @@ import { spoken } from './durations.ts'
 
 /** A token, or what gives one; called again whenever a fresh one is wanted. */
 export type TokenSource = string | (() => string | Promise<string>)
+
+/**
+ * A token without the white space around it. Throws TypeError for one that could be sent neither in a header nor in band.
+ */
+export function tokenOf(given: unknown): string {
+  const token = typeof given === 'string' ? given.trim() : ''
+  if (token === '') throw new TypeError('no token was given')
+  if (!isTokenText(token)) throw new TypeError('the token is too long, or holds characters that no token has')
+  return token
+}
 
 export interface TokenKeeperOptions {
   readonly source: TokenSource
@@ -62,9 +73,10 @@ export class TokenKeeper {
 
   /**
    * Puts a token in force; live sessions send it at once, also one that was refused before: by now the server may know its
-   * key. A source that is a function is asked when it ends.
+   * key. A source that is a function is asked when it ends. Throws TypeError for what is no token.
    */
-  set(token: string): void {
+  set(given: string): void {
+    const token = tokenOf(given)
     if (typeof this.#source === 'string') this.#source = token
     this.#take(token)
     this.#offerAgain()
@@ -111,10 +123,9 @@ export class TokenKeeper {
 
   async #ask(): Promise<string> {
     const source = this.#source
-    const given: unknown = typeof source === 'string' ? source : await withDeadline(async () => await source())
-    if (typeof given !== 'string' || given.trim() === '') throw new Error('the source gave no token')
-    this.#take(given.trim())
-    return given.trim()
+    const token = tokenOf(typeof source === 'string' ? source : await withDeadline(async () => await source()))
+    this.#take(token)
+    return token
   }
 
   #take(token: string): void {

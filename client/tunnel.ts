@@ -74,7 +74,8 @@ export interface Tunnel extends AsyncDisposable {
   stats(): TunnelStats
   /**
    * Puts this token in force; live sessions send it in band, and a connection that waits tries again at once. A `token`
-   * that is a function is asked again when this one is near its end.
+   * that is a function is asked again when this one is near its end. Throws TypeError for what is no token, and keeps the old
+   * one.
    */
   setToken(token: string): void
   /** Asks the token's source now; as {@link Tunnel.setToken} if it gives another one. */

@@ -202,12 +202,18 @@ const text = matching(/^[^\p{Cc}\p{Cs}]{0,256}$/u)
 const ID = /^[A-Za-z0-9._-]{1,64}$/
 const id = matching(ID)
 const label = matching(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/)
-const token = matching(/^[\x21-\x7e]{1,8192}$/)
+const TOKEN = /^[\x21-\x7e]{1,8192}$/
+const token = matching(TOKEN)
 const word: Check = isWord
 
 /** Text that a member of `hello` can be: ASCII without spaces, 1 to 256 characters. */
 export function isWord(value: unknown): value is string {
   return typeof value === 'string' && value.length <= CORS_LIMITS.wordChars && /^[\x21-\x7e]+$/.test(value)
+}
+
+/** Whether a `reauth`, and a header, can carry this as a token. */
+export function isTokenText(text: string): boolean {
+  return TOKEN.test(text)
 }
 
 /** Whether `name` can name an instance or a replica: 1 to 64 of `A-Z a-z 0-9 . _ -`. */

@@ -24,6 +24,7 @@ beforeAll(async () => {
 
 afterEach(() => {
   for (const socket of sockets) socket.destroy()
+  sockets.clear()
   for (const server of open.splice(0)) server.close()
 })
 
@@ -112,6 +113,13 @@ describe('dial', () => {
     expect(request!.headers['sec-websocket-extensions']).toBeUndefined()
     expect(request!.headers.origin).toBeUndefined()
     expect((request!.socket as Socket & { getProtocol(): string }).getProtocol()).toBe('TLSv1.3')
+  })
+
+  it.each(['wss', 'ws'])('%s: leaves nothing open where a step throws as it begins', async scheme => {
+    const { port } = await endpoint({ tls: scheme === 'ws' ? false : {} })
+    const server = new URL(`${scheme}://127.0.0.1:${port}`)
+    await expect(dial(optionsFor(port, { server, token: 'in two\nlines' }))).rejects.toThrow(/header content/)
+    await vi.waitFor(() => expect([...sockets].map(({ destroyed }) => destroyed)).toEqual([true]), { timeout: 10_000 })
   })
 
   it('keeps a path prefix of the address', async () => {

@@ -178,9 +178,37 @@ describe('TokenKeeper', () => {
       await keep(() => ' \n')
         .keeper.get()
         .catch((error: Error) => error.message),
-    ).toBe('the source gave no token')
+    ).toBe('no token was given')
     const token = fresh()
     expect(await keep(() => `${token}\n`).keeper.get()).toBe(token)
+  })
+
+  const NONE: [string, unknown, string][] = [
+    ['nothing', '', 'no token was given'],
+    ['no text', 7, 'no token was given'],
+    ['two lines', 'a\nb', 'the token is too long, or holds characters that no token has'],
+    ['text beyond ASCII', 'a\u20acb', 'the token is too long, or holds characters that no token has'],
+    ['a control byte', 'a\0b', 'the token is too long, or holds characters that no token has'],
+    ['more than a control message carries', 'a'.repeat(8193), 'the token is too long, or holds characters that no token has'],
+  ]
+  it.each(NONE)('takes no %s, from its source or by hand, and keeps the old one', async (_, none, message) => {
+    let given: unknown = fresh()
+    const { keeper, sent } = keep(() => given as string)
+    const first = await keeper.get()
+    given = none
+    await expect(keeper.refresh()).rejects.toThrow(message)
+    expect(() => keeper.set(none as string)).toThrow(new TypeError(message))
+    expect(keeper.latest).toBe(first)
+    expect(sent).toEqual([])
+    keeper.close()
+  })
+
+  it('trims what is set by hand', () => {
+    const { keeper } = keep(() => fresh())
+    const token = fresh()
+    keeper.set(`${token}\n`)
+    expect(keeper.latest).toBe(token)
+    keeper.close()
   })
 
   it('leaves no timer behind', async () => {

@@ -187,6 +187,7 @@ describe('connect', () => {
       'the address of a server has no user, password, query or fragment: the token has its own option',
     ],
     ['no token', { token: '' }, 'token is missing: give a JWT, or a function that returns one'],
+    ['two tokens', { token: 'a b' }, 'the token is too long, or holds characters that no token has'],
     ['connections', { connections: 0 }, 'connections must be a whole number from 1 to 16, not 0'],
     ['a timeout', { connectTimeoutMs: -1 }, 'connectTimeoutMs must be from 0 to 2147483647 ms, not -1'],
     ['caOnly', { caOnly: true }, 'caOnly needs ca: nothing would be trusted'],

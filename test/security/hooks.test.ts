@@ -119,6 +119,7 @@ describe('P1 hooks of embedders', () => {
 
   test.each([
     ['throws', throwing],
+    ['rejects', rejecting],
     ['says nothing of use', (_host: string, _options: object, told: (...args: unknown[]) => void) => told(null)],
     ['fails without an error', (_host: string, _options: object, told: (...args: unknown[]) => void) => told('no')],
   ])('a lookup that %s', async (_way, lookup) => {
