@@ -1,6 +1,6 @@
 /** One exchange on its way through a route: the two ends meet here, and whatever fails becomes an answer or a cut. */
 import { performance } from 'node:perf_hooks'
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError, toSallyportError } from '../../protocol/errors.ts'
 import type {
   ExchangeRecord,
   HeaderList,
@@ -9,6 +9,7 @@ import type {
   ResponseHead,
   ResponseSink,
 } from '../../protocol/exchange.ts'
+import { tellDefect } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { answerPreflight, answerProblem } from '../../protocol/problem.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
@@ -96,6 +97,26 @@ export class RoutedExchange implements RequestSink {
     this.#requestOver = true
     this.#discard()
     this.#endResponse()
+  }
+
+  /** The downstream end threw, which an embedder may have put in front of ours: it is asked nothing more but to end. */
+  threw(thrown: unknown): void {
+    const error = toSallyportError(thrown)
+    if (error === thrown) this.#logFailure(error)
+    else tellDefect(this.#hooks.logger, 'the end that a router answers threw', thrown)
+    const upstream = this.#upstream
+    this.#upstream = undefined
+    upstream?.abort(error)
+    if (this.#recorded) return
+    this.#code = error.reason
+    this.#cut = this.#status !== 0
+    this.#requestOver = true
+    this.#endResponse()
+    try {
+      this.#downstream.abort(error)
+    } catch (again) {
+      tellDefect(this.#hooks.logger, 'the end that a router answers threw', again)
+    }
   }
 
   #answerError(error: SallyportError, allow: string | undefined): void {
@@ -227,7 +248,7 @@ function isUpstreams(error: SallyportError): boolean {
   return error.source === 'upstream' && error.reason !== 'no-route'
 }
 
-/** The response's side: what the upstream end talks to. */
+/** The response's side: what the upstream end talks to. Whatever throws behind it does not reach that end. */
 class RoutedResponse implements ResponseSink {
   readonly #exchange: RoutedExchange
 
@@ -236,26 +257,50 @@ class RoutedResponse implements ResponseSink {
   }
 
   informational(status: number, headers: HeaderList): void {
-    this.#exchange.informational(status, headers)
+    try {
+      this.#exchange.informational(status, headers)
+    } catch (error) {
+      this.#exchange.threw(error)
+    }
   }
 
   head(head: ResponseHead): void {
-    this.#exchange.head(head)
+    try {
+      this.#exchange.head(head)
+    } catch (error) {
+      this.#exchange.threw(error)
+    }
   }
 
   data(chunk: Uint8Array): void {
-    this.#exchange.answerData(chunk)
+    try {
+      this.#exchange.answerData(chunk)
+    } catch (error) {
+      this.#exchange.threw(error)
+    }
   }
 
   end(trailers: HeaderList): void {
-    this.#exchange.answerEnd(trailers)
+    try {
+      this.#exchange.answerEnd(trailers)
+    } catch (error) {
+      this.#exchange.threw(error)
+    }
   }
 
   abort(error: SallyportError): void {
-    this.#exchange.fail(error)
+    try {
+      this.#exchange.fail(error)
+    } catch (thrown) {
+      this.#exchange.threw(thrown)
+    }
   }
 
   consumed(bytes: number): void {
-    this.#exchange.bodyTaken(bytes)
+    try {
+      this.#exchange.bodyTaken(bytes)
+    } catch (error) {
+      this.#exchange.threw(error)
+    }
   }
 }

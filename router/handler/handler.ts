@@ -5,7 +5,7 @@ import type { CompiledRoute, CompiledTable } from '../compiled.ts'
 import { maySpeakHttp2, type Target } from '../target.ts'
 import type { UpstreamRequest } from '../upstream/types.ts'
 import type { Upstreams } from '../upstream/upstreams.ts'
-import { decide } from './decide.ts'
+import { type Decision, decide } from './decide.ts'
 import { type ExchangeHooks, RoutedExchange } from './exchange.ts'
 import { upstreamHeaders } from './headers.ts'
 
@@ -14,14 +14,21 @@ export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, h
   return (request, response) => {
     const decision = decide(table(), request)
     const exchange = new RoutedExchange(hooks, request, response, decision.route)
-    if (decision.kind === 'forward') {
-      const { route, target, path } = decision
-      const outgoing = upstreamRequest(request, route, target, path)
-      exchange.forward(upstreams, target, outgoing, route)
-    } else if (decision.kind === 'answer') exchange.answer(decision.answer)
-    else exchange.fail(decision.error, decision.allow)
+    try {
+      begin(exchange, decision, request, upstreams)
+    } catch (error) {
+      exchange.threw(error)
+    }
     return exchange
   }
+}
+
+function begin(exchange: RoutedExchange, decision: Decision, request: HttpRequest, upstreams: Upstreams): void {
+  if (decision.kind === 'forward') {
+    const { route, target, path } = decision
+    exchange.forward(upstreams, target, upstreamRequest(request, route, target, path), route)
+  } else if (decision.kind === 'answer') exchange.answer(decision.answer)
+  else exchange.fail(decision.error, decision.allow)
 }
 
 function upstreamRequest(request: HttpRequest, route: CompiledRoute, target: Target, path: string): UpstreamRequest {

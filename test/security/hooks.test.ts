@@ -1,5 +1,7 @@
 /** P1: whatever hook of an embedder throws or rejects costs at most its exchange. Each hook, in each way and moment. */
-import { createServer as createHttpServer } from 'node:http'
+import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer as createHttp2Server } from 'node:http2'
+import type { AddressInfo, Server } from 'node:net'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { ClientOptions, Handler, HandlerTarget, Tunnel } from '../../client/index.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
@@ -232,6 +234,56 @@ describe('P1 handlers of embedders', () => {
     await atRest(all.tunnel)
     expect(all.server.stats().sessionsEnded).toBe(0)
   })
+})
+
+/** What stands between a router and the end that it answers. */
+const SAYS = ['informational', 'head', 'data', 'end', 'abort', 'consumed'] as const
+const BEHIND = ['http', 'h2c', 'down'] as const
+
+describe('P1 ends that embedders put in front of a router', () => {
+  const upstreams: Server[] = []
+  const urls = { http: '', h2c: '', down: 'http://127.0.0.1:1' }
+  const answer = (request: IncomingMessage, response: ServerResponse) => {
+    response.writeEarlyHints({ link: '</a>; rel=preload' })
+    request.resume().on('end', () => request.url !== '/slow' && response.end('served'.repeat(10_000)))
+  }
+  beforeAll(async () => {
+    const both = { http: createHttpServer(answer), h2c: createHttp2Server(answer as never) }
+    for (const [scheme, server] of Object.entries(both)) {
+      upstreams.push(server)
+      await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+      urls[scheme as 'http' | 'h2c'] = `${scheme}://127.0.0.1:${(server.address() as AddressInfo).port}`
+    }
+  })
+  afterAll(() => {
+    for (const server of upstreams) server.close()
+  })
+
+  test.each(SAYS.flatMap(name => BEHIND.map(behind => [name, behind] as const)))(
+    '%s throws, before an upstream of the kind %s: it costs its exchange',
+    async (name, behind) => {
+      const match = { name: 'all', match: {}, target: urls[behind], timeouts: { headMs: 500 } }
+      const router = createRouter({ routes: { routes: [match] } })
+      const handler: Handler = (request, response) => {
+        const front = new Proxy(response, {
+          get: (inner, key) =>
+            key === name ? throwing : (inner[key as (typeof SAYS)[number]] as () => void).bind(inner),
+        })
+        return router.handler(request, front)
+      }
+      const all = await begin({ target: { handler } })
+      for (const path of ['/', '/slow']) {
+        const before = router.stats().total
+        const caller = await Http1Caller.connect(all.place)
+        void caller.ask({ method: 'POST', path, body: 'body'.repeat(50_000) }).catch(() => {})
+        await waitFor(() => router.stats().total > before && router.stats().active === 0, 'the router is at rest')
+        caller.close()
+        await atRest(all.tunnel)
+      }
+      expect(all.server.stats().sessionsEnded).toBe(0)
+      await router.close()
+    },
+  )
 })
 
 describe('P1 hooks of a router service', () => {
