@@ -189,7 +189,11 @@ describe('TokenKeeper', () => {
     ['two lines', 'a\nb', 'the token is too long, or holds characters that no token has'],
     ['text beyond ASCII', 'a\u20acb', 'the token is too long, or holds characters that no token has'],
     ['a control byte', 'a\0b', 'the token is too long, or holds characters that no token has'],
-    ['more than a control message carries', 'a'.repeat(8193), 'the token is too long, or holds characters that no token has'],
+    [
+      'more than a control message carries',
+      'a'.repeat(8193),
+      'the token is too long, or holds characters that no token has',
+    ],
   ]
   it.each(NONE)('takes no %s, from its source or by hand, and keeps the old one', async (_, none, message) => {
     let given: unknown = fresh()
