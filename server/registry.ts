@@ -283,11 +283,19 @@ export class Registry<M extends Member, H = never> {
     return live.find(one => one !== not && !one.overdue) ?? picked
   }
 
-  /** Tells the sessions of this replica what the directory says of their instances. */
+  /**
+   * Tells the sessions of this replica what the directory says of their instances; and the directory, of which instances
+   * there are none here.
+   */
   #apply(standing: Standing): void {
     const { runtime, active } = standing
     this.#options.record?.('learned', runtime, active, standing.epoch)
-    for (const instance of this.#runtimes.get(runtime)?.values() ?? []) {
+    const here = this.#runtimes.get(runtime)
+    for (const [id, { replicas }] of standing.instances) {
+      const isListed = replicas.includes(this.#directory.replica)
+      if (isListed && here?.has(id) !== true) this.#directory.gone(runtime, id)
+    }
+    for (const instance of here?.values() ?? []) {
       // A directory that lost its memory does not take from an instance what it holds.
       const epoch = standing.instances.get(instance.id)?.epoch ?? instance.grant.epoch
       this.#grant(runtime, instance, { epoch, active: active === instance.id })

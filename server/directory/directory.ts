@@ -95,6 +95,8 @@ export interface Directory {
 export const MAX_INSTANCES = 32
 /** An epoch that a client presents over this is taken as none. */
 export const MAX_EPOCH = 2 ** 48
+/** Nobody counts that far. Who tells of a later one is not believed: from here on there is room to count on. */
+export const MAX_TOLD_EPOCH = 2 * MAX_EPOCH
 /** What the directory says from here on cannot have come from counting; `scripts.ts` has the same number. */
 export const EPOCHS_END = 1e15
 

@@ -62,15 +62,12 @@ export class Known {
     return this.#entries.get(runtime)?.standing
   }
 
-  /** False if it is nothing new, or older than what is known. */
-  learn(standing: Standing): boolean {
-    const { runtime, epoch, version } = standing
+  /** False if it is nothing new, or older than what is known; `certain`: it cannot be older, whatever its version says. */
+  learn(standing: Standing, certain = false): boolean {
+    const { runtime, version } = standing
     if (this.outdated(standing)) return false
-    const entry = this.#entries.get(runtime)
-    const known = entry?.standing
-    // Across a new connection versions say nothing: another Redis may count from less.
-    const isOlder = version < (known?.version ?? 0) && entry?.connection === this.#connection
-    if (isOlder && epoch === known?.epoch) return false
+    const known = this.last(runtime)
+    if (!certain && this.older(standing)) return false
     this.#names.delete(runtime)
     put(this.#entries, MAX_ENTRIES, runtime, { standing, connection: this.#connection })
     return version !== known?.version
@@ -79,6 +76,14 @@ export class Known {
   /** Whether it says less than what is known: the directory has lost its memory. */
   outdated(standing: Standing): boolean {
     return standing.epoch < (this.last(standing.runtime)?.epoch ?? 0)
+  }
+
+  /** Whether its epoch is known as it was later. */
+  older({ runtime, epoch, version }: Standing): boolean {
+    const entry = this.#entries.get(runtime)
+    // Across a new connection versions say nothing: another Redis may count from less.
+    if (entry?.connection !== this.#connection) return false
+    return version < entry.standing.version && epoch === entry.standing.epoch
   }
 
   /** Whether somebody here has asked for it: of all others changes need not be heard. */

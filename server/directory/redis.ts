@@ -15,6 +15,7 @@ import {
   type DirectoryState,
   type DirectoryStats,
   MAX_INSTANCES,
+  MAX_TOLD_EPOCH,
   presentedEpoch,
   type Standing,
 } from './directory.ts'
@@ -23,7 +24,7 @@ import { absent, isSame, merge, present } from './presume.ts'
 import type { Recorder } from './recorder.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 import { CHANGE, RENEW } from './scripts.ts'
-import { parseRenewal, parseStanding, type Renewal, type ReplicaLease } from './standing.ts'
+import { MAX_STANDING_BYTES, parseRenewal, parseStanding, type Renewal, type ReplicaLease } from './standing.ts'
 import { NoWitnesses, type Witnesses } from './witnesses.ts'
 
 export interface RedisDirectoryOptions {
@@ -53,6 +54,8 @@ const ASK_AGAIN_MS = 100
 /** Sessions that are written back at once. */
 const BATCH = 128
 const MAX_LEAVING = 100_000
+/** What a change may say of so many instances and replicas as there can be. */
+const MAX_MESSAGE_CHARS = 2 * MAX_STANDING_BYTES
 
 export class RedisDirectory implements Directory {
   readonly replica: string
@@ -234,7 +237,8 @@ export class RedisDirectory implements Directory {
     const standing = answer === null ? undefined : parseStanding(answer, this.#now())
     if (standing === undefined) return undefined
     if (standing.epoch > (seen?.epoch ?? 0)) this.#witnesses.tell(standing, true)
-    this.#learn(standing)
+    // Of what nothing was heard meanwhile the directory itself knows best.
+    this.#learn(standing, seen === this.#known.last(runtime))
     return this.#known.last(runtime)
   }
 
@@ -247,8 +251,8 @@ export class RedisDirectory implements Directory {
     return `{${this.#options.prefix}}:${name}`
   }
 
-  #learn(standing: Standing): void {
-    if (this.#known.learn(standing)) {
+  #learn(standing: Standing, certain = false): void {
+    if (this.#known.learn(standing, certain)) {
       this.#witnesses.tell(standing, false)
       this.#listener?.changed(standing)
     } else if (this.#known.outdated(standing)) {
@@ -260,6 +264,7 @@ export class RedisDirectory implements Directory {
   #heard(standing: Standing, teller: string): void {
     const { runtime } = standing
     const known = this.#known.last(runtime)
+    if (standing.epoch > MAX_TOLD_EPOCH) return
     if (this.#link === undefined) {
       const merged = merge(known, standing, teller)
       if (!isSame(known, merged)) this.#learn(merged)
@@ -375,13 +380,25 @@ export class RedisDirectory implements Directory {
     this.#judge()
   }
 
+  /** Whoever may publish can say anything: what is told is acted on, and what is odd in it is asked for. */
   #message(text: string): void {
     try {
+      if (text.length > MAX_MESSAGE_CHARS) throw new TypeError(`it is ${text.length} characters long`)
       const standing = parseStanding(text, this.#now())
-      if (this.#known.wants(standing.runtime)) this.#learn(standing)
+      const { runtime, epoch } = standing
+      if (!this.#known.wants(runtime)) return
+      const isOdd = epoch > MAX_TOLD_EPOCH || this.#known.older(standing)
+      if (!isOdd) this.#learn(standing)
+      if (isOdd || !this.#isServed(standing)) void this.refresh(runtime)
     } catch (error) {
       this.#logger.warn({ err: error }, 'what came on the channel of the directory cannot be read')
     }
+  }
+
+  /** Whether the active instance is at a replica that is alive. */
+  #isServed({ active, instances }: Standing): boolean {
+    const replicas = instances.get(active)?.replicas ?? []
+    return replicas.some(replica => this.#replicas.some(({ name, leftMs }) => name === replica && leftMs >= 0))
   }
 
   // What it may have forgotten.

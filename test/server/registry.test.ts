@@ -73,6 +73,17 @@ test('who waits for an answer of the directory is told once, however many wait',
   expect([refreshed, told]).toEqual([4, 4])
 })
 
+test('a directory that says that an instance is here which is not is corrected', async () => {
+  const directory = new MemoryDirectory()
+  const registry = new Registry<Fake>({ directory, logger: noLogger })
+  const member = await join(registry, new Fake('1', 'a'))
+  // As it was left behind, or as somebody else has written it.
+  await directory.ready({ runtime: 'demo', instance: 'left', lastEpoch: 7 })
+  expect(directory.find('demo')).toMatchObject({ active: 'a', epoch: 8 })
+  expect(directory.find('demo')!.instances.get('left')!.replicas).toEqual([])
+  expect(registry.pick('demo')).toBe(member)
+})
+
 describe('picking a session', () => {
   test('only ready ones, of the active instance', async () => {
     const registry = create()

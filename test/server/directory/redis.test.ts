@@ -166,6 +166,36 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     })
   })
 
+  const LATE = String(2 ** 53 - 1)
+  const filler = Array.from({ length: 40_000 }, (_, i) => [`i${i}`, `1 ${'r'.repeat(60)}`]).flat()
+  test.each([
+    ['a version that nothing later reaches', ['1', 'one', LATE, '0', 'one', '1 nobody']],
+    ['a version of the moment after', ['1', 'one', String((Date.now() + 60_000) * 1000), '0', 'one', '1 nobody']],
+    ['another instance in the same epoch', ['1', 'two', LATE, '0', 'two', '1 nobody']],
+    ['nobody in the same epoch', ['1', '', LATE, '0']],
+    ['the next epoch', ['2', 'two', LATE, '0', 'two', '2 nobody']],
+    ['an epoch of which a client may tell', [String(2 ** 48), 'two', LATE, '0', 'two', `${2 ** 48} nobody`]],
+    ['the last epoch that is believed', [String(2 ** 49), 'two', LATE, '0', 'two', `${2 ** 49} nobody`]],
+    ['the last epoch of all', ['999999999999999', 'two', LATE, '0', 'two', '999999999999999 nobody']],
+    ['more than there can be', ['1', 'one', LATE, '0', 'one', '1 nobody', ...filler]],
+  ])('D3: who can only publish, and tells of %s, stops a runtime for no longer than a lease', async (_what, told) => {
+    const [a, b] = [await open('a', QUICK), await open('b', QUICK)]
+    await b.join('one')
+    await a.directory.refresh('demo')
+    await redis.command('PUBLISH', 'sallyport:changes', JSON.stringify(['demo', ...told]))
+    // What comes behind it on both connections has come.
+    await Promise.all([a, b].map(each => each.directory.refresh('another')))
+    for (const each of [a, b]) {
+      await each.until(() => each.standing?.active === 'one' && each.active === b.active)
+      await each.until(() => each.standing?.instances.get('one')?.replicas.join() === 'b')
+    }
+    // And what changes from then on is heard.
+    await a.join('one', b.standing!.epoch)
+    for (const each of [a, b]) await each.until(() => each.standing?.instances.get('one')?.replicas.length === 2)
+    await a.join('two')
+    for (const each of [a, b]) await each.until(() => each.standing?.active === 'two')
+  })
+
   describe('D4: Redis is', () => {
     test('killed and comes back empty: what is live is written back, with its epochs', async () => {
       const [a, b] = [await open('a', { leaseMs: 5000 }), await open('b', { leaseMs: 5000 })]
