@@ -73,8 +73,10 @@ export class RedisDirectory implements Directory {
   #bornMs = Number.POSITIVE_INFINITY
   #replicas: readonly ReplicaLease[] = []
   #dead: readonly string[] = []
-  /** Instances that left while the directory could not be told. */
+  /** Instances that left while the directory could not be told, or was being told of too many. */
   readonly #leaving = new Map<string, { readonly runtime: string; readonly instance: string }>()
+  /** Runtimes of which something odd was told. */
+  readonly #doubted = new Set<string>()
   /** Runtimes whose sessions are yet to be confirmed in this round. */
   #confirming: Claim[] = []
   #refreshing = new Map<string, Promise<Standing | 'unknown' | undefined>>()
@@ -238,7 +240,9 @@ export class RedisDirectory implements Directory {
     if (standing === undefined) return undefined
     if (standing.epoch > (seen?.epoch ?? 0)) this.#witnesses.tell(standing, true)
     // Of what nothing was heard meanwhile the directory itself knows best.
-    this.#learn(standing, seen === this.#known.last(runtime))
+    const certain = seen === this.#known.last(runtime)
+    if (certain) this.#doubted.delete(runtime)
+    this.#learn(standing, certain)
     return this.#known.last(runtime)
   }
 
@@ -342,6 +346,8 @@ export class RedisDirectory implements Directory {
       if (link !== this.#link || this.#closed) return
       this.#in(this.#options.leaseMs / 4, () => this.#tick(link, round + 1))
       if (lapsed && round > 0) this.#known.renew(this.#validUntilMs())
+      this.#tellLeft()
+      await this.#lookInto(link)
       await (lapsed || round === 0 ? this.#writeBack(link) : this.#confirm(link))
     } catch (error) {
       this.#lost(link, error as Error)
@@ -380,7 +386,7 @@ export class RedisDirectory implements Directory {
     this.#judge()
   }
 
-  /** Whoever may publish can say anything: what is told is acted on, and what is odd in it is asked for. */
+  /** Whoever may publish can say anything: what is told is acted on, and where it is odd the directory is asked, soon. */
   #message(text: string): void {
     try {
       if (text.length > MAX_MESSAGE_CHARS) throw new TypeError(`it is ${text.length} characters long`)
@@ -389,7 +395,7 @@ export class RedisDirectory implements Directory {
       if (!this.#known.wants(runtime)) return
       const isOdd = epoch > MAX_TOLD_EPOCH || this.#known.older(standing)
       if (!isOdd) this.#learn(standing)
-      if (isOdd || !this.#isServed(standing)) void this.refresh(runtime)
+      if (isOdd || !this.#isServed(standing)) this.#doubted.add(runtime)
     } catch (error) {
       this.#logger.warn({ err: error }, 'what came on the channel of the directory cannot be read')
     }
@@ -405,12 +411,22 @@ export class RedisDirectory implements Directory {
 
   /** Tells a directory that was lost, or that lost its memory, what is so. */
   async #writeBack(link: RedisLink): Promise<void> {
-    for (const { runtime, instance } of [...this.#leaving.values()]) {
-      this.#leaving.delete(keyOf(runtime, instance))
-      this.gone(runtime, instance)
-    }
     this.#confirming = []
     await this.#confirmAll(link, [...(this.#listener?.live() ?? [])])
+  }
+
+  async #lookInto(link: RedisLink): Promise<void> {
+    const doubted = [...this.#doubted]
+    this.#doubted.clear()
+    for (let at = 0; at < doubted.length && link === this.#link; at += BATCH) {
+      await Promise.all(doubted.slice(at, at + BATCH).map(runtime => this.refresh(runtime)))
+    }
+  }
+
+  #tellLeft(): void {
+    const left = [...this.#leaving.values()]
+    this.#leaving.clear()
+    for (const { runtime, instance } of left) this.gone(runtime, instance)
   }
 
   async #confirmAll(link: RedisLink, claims: readonly Claim[]): Promise<void> {
