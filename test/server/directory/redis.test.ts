@@ -168,7 +168,8 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
 
   test('however many instances leave at once, none stays behind', async () => {
     const a = await open('a')
-    const write = "for i = 1, 12000 do redis.call('HSET', KEYS[1] .. i, '@epoch', '1', '@active', 'one', 'one', '1 a') end"
+    const write =
+      "for i = 1, 12000 do redis.call('HSET', KEYS[1] .. i, '@epoch', '1', '@active', 'one', 'one', '1 a') end"
     await redis.command('EVAL', write, '1', '{sallyport}:runtime:r')
     for (let i = 1; i <= 12_000; i++) a.directory.gone(`r${i}`, 'one')
     for (const name of ['r1', 'r10000', 'r10001', 'r12000']) {
