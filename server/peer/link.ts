@@ -40,9 +40,13 @@ export class PeerLink {
   readonly address: string
   readonly #to: PeerAddress
   readonly #options: LinkOptions
+  /** In use: the other end has said its name. */
   #session: Session | undefined
   #socket: TLSSocket | undefined
-  #named = false
+  /** Is to take its place: it is being dialled, or has not said its name. */
+  #next: TLSSocket | undefined
+  /** Its stream ids came to their end: what is open there goes on. */
+  #spent: Session | undefined
   #timer: NodeJS.Timeout | undefined
   #closed = false
   /** It said that it stops, or somebody else lives at its address now: it is granted nothing any more. */
@@ -69,11 +73,11 @@ export class PeerLink {
   }
 
   get up(): boolean {
-    return this.#named
+    return this.#session !== undefined
   }
 
   get usable(): boolean {
-    return this.#named && !this.departed && !this.stale && this.#session!.canOpen
+    return !this.departed && !this.stale && this.#session?.canOpen === true
   }
 
   /** It has not answered for a while. */
@@ -86,7 +90,7 @@ export class PeerLink {
   }
 
   get streams(): number {
-    return this.#session?.streams ?? 0
+    return (this.#session?.streams ?? 0) + (this.#spent?.streams ?? 0)
   }
 
   /** Throws `overloaded` when it takes no more. */
@@ -97,7 +101,7 @@ export class PeerLink {
 
   #dial(): void {
     const socket = connect({ ...peerTlsOptions(this.#options.tls()), ...this.#to, servername: PEER_NAME })
-    this.#socket = socket
+    this.#next = socket
     socket.setNoDelay(true)
     const guard = guardWith(error => this.#broke(socket, error))
     const late = guard(() => socket.destroy(new Error('the replica does not answer')))
@@ -130,24 +134,33 @@ export class PeerLink {
   }
 
   #begin(socket: TLSSocket): void {
-    this.#session = new Session(new PeerTransport(socket), {
+    const session: Session = new Session(new PeerTransport(socket), {
       ...this.#options.session,
       role: 'client',
       logger: this.#options.logger,
-      onControl: text => this.#message(parsePeerMessage(text)),
+      onControl: text => this.#message(session, socket, parsePeerMessage(text)),
+      // Another connection takes over while there are ids left.
+      onIdsLow: () => this.#dialLater(),
+      onIdle: () => this.#closeSpent(),
       onClose: (error, reason) => this.#failed(socket, error ?? new Error(reason)),
     })
-    this.#say({ type: 'replica', name: this.#options.replica, address: this.#options.address() })
+    session.control({ type: 'replica', name: this.#options.replica, address: this.#options.address() })
+  }
+
+  #closeSpent(): void {
+    if (this.#spent?.streams !== 0) return
+    this.#spent.close('its stream ids came to their end')
+    this.#spent = undefined
   }
 
   #say(message: PeerMessage): void {
     this.#session?.control(message)
   }
 
-  #message(message: PeerMessage | undefined): void {
+  #message(session: Session, socket: TLSSocket, message: PeerMessage | undefined): void {
     switch (message?.type) {
       case 'replica':
-        this.#isNamed(message.name)
+        this.#isNamed(session, socket, message.name)
         return
       case 'standing':
         this.#options.onStanding(message.standing)
@@ -156,12 +169,12 @@ export class PeerLink {
         this.#told(message.number)
         return
       case 'leave':
-        this.#session?.leaveStream(message.stream)
+        session.leaveStream(message.stream)
         return
       case 'bye':
         this.departed = true
         // Behind all streams that it was given: it need not wait for more.
-        this.#say({ type: 'bye' })
+        session.control({ type: 'bye' })
         this.#options.onChange()
         return
       default:
@@ -169,14 +182,23 @@ export class PeerLink {
     }
   }
 
-  #isNamed(name: string): void {
+  #isNamed(session: Session, socket: TLSSocket, name: string): void {
+    if (socket !== this.#next) return
     if (name !== this.name) {
       this.departed = true
-      this.#session?.close('another replica was looked for')
+      session.close('another replica was looked for')
       return
     }
     this.departed = false
-    this.#named = true
+    this.#next = undefined
+    this.#spent?.close('another has taken its place')
+    this.#spent = this.#session
+    this.#session = session
+    this.#socket = socket
+    // What was asked there is answered there, if at all.
+    this.#pingedMs = 0
+    this.#forgetTold()
+    this.#closeSpent()
     this.#options.logger.info({ replica: this.name, address: this.address }, 'connected to another replica')
     this.#options.onChange()
     this.#options.onUp()
@@ -184,7 +206,7 @@ export class PeerLink {
 
   /** Asks whether it has told all; `sinceMs`: when the directory was there last. */
   ask(sinceMs: number): void {
-    if (!this.#named || this.#asked.size > MAX_ASKED) return
+    if (!this.up || this.#asked.size > MAX_ASKED) return
     const number = ++this.#number
     const sentMs = this.#options.now()
     const catchUp = !this.#caughtUp
@@ -216,51 +238,58 @@ export class PeerLink {
 
   /** When all that it knew was told here; never, if it was not. */
   get vouchedMs(): number {
-    return this.#named && this.#caughtUp ? this.#toldMs : Number.NEGATIVE_INFINITY
+    return this.up && this.#caughtUp ? this.#toldMs : Number.NEGATIVE_INFINITY
   }
 
   /** Called often: a link that does not answer is to be known before it is dead. */
   probe(): void {
-    if (!this.#named || this.#pingedMs > 0) return
+    if (this.#session === undefined || this.#pingedMs > 0) return
     this.#pingedMs = this.#options.now()
-    this.#session!.ping(() => {
+    this.#session.ping(() => {
       this.#pingedMs = 0
     })
   }
 
   #failed(socket: TLSSocket, error: Error): void {
-    if (this.#socket !== socket) return
-    this.#socket = undefined
+    if (socket === this.#next) this.#next = undefined
+    else if (socket === this.#socket) this.#lost(error)
+    else return
     socket.on('error', () => {})
     socket.destroy()
-    if (this.#named) this.#options.logger.warn({ replica: this.name, err: error }, 'lost another replica')
-    this.#session = undefined
-    this.#named = false
-    this.#pingedMs = 0
-    this.#forgetTold()
-    if (this.#closed) return
     this.#dialLater()
-    this.#options.onChange()
+    if (!this.#closed) this.#options.onChange()
   }
 
-  /** Whatever goes wrong as it is dialled, it is tried again. */
+  /** Unless it is being dialled, or closed. Whatever goes wrong as it is, it is tried again. */
   #dialLater(): void {
+    if (this.#closed || this.#next !== undefined) return
     const guard = guardWith(error =>
       endFor(error, this.#options.logger, 'another replica could not be dialled', () => this.#dialLater()),
     )
     const dial = guard(() => this.#dial())
+    clearTimeout(this.#timer)
     this.#timer = setTimeout(dial, RETRY_MS * (0.5 + Math.random() / 2)).unref()
+  }
+
+  #lost(error: Error): void {
+    this.#options.logger.warn({ replica: this.name, err: error }, 'lost another replica')
+    this.#socket = undefined
+    this.#session = undefined
+    this.#pingedMs = 0
+    this.#forgetTold()
   }
 
   /** Streams that would go on for ever are finished. */
   leave(): void {
     this.#session?.leave()
+    this.#spent?.leave()
   }
 
   close(): void {
     this.#closed = true
     clearTimeout(this.#timer)
     this.#session?.close('the replica stops')
-    if (!this.#named) this.#socket?.destroy()
+    this.#spent?.close('the replica stops')
+    this.#next?.destroy()
   }
 }

@@ -45,10 +45,13 @@ export interface PeerStats {
   readonly bufferedBytes: number
 }
 
-/** Replicas are trusted: the bounds are those of memory, not of manners. */
+/**
+ * Replicas are trusted: the bounds are those of memory, not of manners. Exchanges are bounded at the edge, by runtime; all
+ * runtimes share a link, and none may fill it for the others.
+ */
 const LIMITS = {
-  maxStreams: 20_000,
-  backlog: 20_000,
+  maxStreams: 1_000_000,
+  backlog: 1_000_000,
   ...RESETS_OF_STRANGERS,
   pingIntervalMs: 1000,
   pingTimeoutMs: 4000,

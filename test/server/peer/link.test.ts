@@ -1,0 +1,94 @@
+import { afterEach, describe, expect, test } from 'vitest'
+import { createReplicaCertificate } from '../../../certs/index.ts'
+import { noLogger } from '../../../protocol/log.ts'
+import { KIND, preambleText } from '../../../protocol/preamble.ts'
+import { PeerLink } from '../../../server/peer/link.ts'
+import { PeerListener } from '../../../server/peer/listener.ts'
+import type { SplicedSession } from '../../../server/peer/splice.ts'
+import { Recorder, sessionPair } from '../../protocol/yamux/support.ts'
+import { until } from '../../replicas/fixture.ts'
+import { makeWorld } from '../fixture.ts'
+
+const LAST_ID = 0x7fff_ffff
+const STREAMS = 20
+
+const PREAMBLE = preambleText({
+  kind: KIND.exchange,
+  exchangeId: 'x'.repeat(16),
+  attempt: 0,
+  runtime: 'demo',
+  epoch: 1,
+  timeLeftMs: 0,
+  callerAddress: '192.0.2.1',
+  callerScheme: 'http',
+  hops: 1,
+  bodyBytes: 0,
+})
+
+const closing: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of closing.splice(0)) await close()
+})
+
+/** A link whose connections each have ids for so many streams, to a replica that echoes. */
+async function begin(): Promise<{ link: PeerLink; ups: () => number }> {
+  const { authority } = await makeWorld()
+  const made = await createReplicaCertificate(authority)
+  const tls = { cert: made.certificate, key: made.key, ca: authority.certificate }
+  const { server } = sessionPair({ maxStreams: 10_000, backlog: 10_000 })
+  const client: SplicedSession = { callers: undefined, exchanges: 0, open: () => server.open(), released() {} }
+  const listener = new PeerListener({
+    replica: 'far',
+    tls,
+    session: {},
+    logger: noLogger,
+    pick: () => client,
+    standings: () => [],
+    onReplica() {},
+  })
+  const place = await listener.listen({ host: '127.0.0.1', port: 0 })
+  let ups = 0
+  const link = new PeerLink('far', place, {
+    replica: 'near',
+    address: () => '127.0.0.1:1',
+    tls: () => tls,
+    session: { firstId: LAST_ID - 2 * (STREAMS - 1) },
+    logger: noLogger,
+    now: () => performance.now(),
+    onStanding() {},
+    onUp: () => void ups++,
+    onChange() {},
+  })
+  closing.push(() => {
+    link.close()
+    return listener.close()
+  })
+  await until(() => link.usable)
+  return { link, ups: () => ups }
+}
+
+function ask(link: PeerLink): Recorder {
+  const recorder = new Recorder(link.open())
+  recorder.stream.write(PREAMBLE)
+  return recorder
+}
+
+describe('a link whose stream ids come to their end', () => {
+  test('goes on over another connection; what is open on the one before is not cut', async () => {
+    const { link, ups } = await begin()
+    const long = ask(link)
+    await until(() => ups() === 2)
+    long.stream.write('more')
+    long.stream.end()
+    await until(() => long.stream.closed)
+    expect([long.text, long.ended]).toEqual([`${PREAMBLE}more`, true])
+    for (let i = 0; i < 5 * STREAMS; i++) {
+      await until(() => link.usable)
+      const short = ask(link)
+      short.stream.end()
+      await until(() => short.stream.closed)
+      expect([short.text, short.ended]).toEqual([PREAMBLE, true])
+    }
+    expect(link.streams).toBe(0)
+  }, 30_000)
+})
