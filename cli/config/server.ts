@@ -79,7 +79,10 @@ export const serverSettings = {
   ),
   'directory.user': optional(kinds.text('USER'), "User of Redis's access control list."),
   'directory.password.file': optional(kinds.file, "File with that user's password; read at each connect."),
-  'directory.tls.ca': optional(kinds.file, 'Authorities (PEM) for `rediss://`, instead of those of the system.'),
+  'directory.tls.ca': optional(
+    kinds.file,
+    'Authorities (PEM) for `rediss://` and `rediss+sentinel://`, instead of those of the system.',
+  ),
   'directory.lease': setting(
     kinds.duration,
     '5s',
@@ -101,12 +104,12 @@ export const serverSettings = {
   'drain-spread': setting(
     kinds.grace,
     '5s',
-    'Over how long clients are asked to leave when a server with a directory stops; `0s`: all at once, as one without does.',
+    'Time over which clients are asked to leave when a server with a directory stops; `0s`: all at once, as without a directory.',
   ),
   'reuse-address': setting(
     kinds.toggle,
     'false',
-    'Lets the next server of this user listen on the same public, control and health addresses before this one stops.',
+    'Lets another server of this user with the same flag listen on the same public, control and health addresses: the next one, before this one stops.',
   ),
   'drain-delay': setting(
     kinds.grace,
