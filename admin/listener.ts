@@ -77,7 +77,9 @@ const MAX_CONNECTIONS = 64
 class Visitor implements Guest {
   readonly address: string
   readonly #socket: Socket
-  answering = 0
+  answering = false
+  /** It has not got all of an answer yet. */
+  owed = false
 
   constructor(socket: Socket) {
     this.address = canonicalAddress(socket.remoteAddress ?? '')
@@ -85,7 +87,7 @@ class Visitor implements Guest {
   }
 
   get idle(): boolean {
-    return this.answering === 0
+    return !this.answering
   }
 
   destroy(): void {
@@ -116,13 +118,12 @@ async function open(options: ListenerOptions, answer: Answer): Promise<AdminList
     const left = guard(() => places.delete(visitor))
     socket.once('close', left)
   })
-  const serve = async (request: IncomingMessage, response: ServerResponse) => {
+  const serve = async (visitor: Visitor, request: IncomingMessage, response: ServerResponse) => {
     const path = (request.url ?? '/').split('?', 1)[0]!
     try {
-      const visitor = visitors.get(request.socket)!
-      visitor.answering++
+      visitor.answering = true
       const page = await answer(request, path).catch(() => FAILED)
-      visitor.answering--
+      visitor.answering = false
       request.resume()
       send(response, request, page)
     } catch (error) {
@@ -130,9 +131,20 @@ async function open(options: ListenerOptions, answer: Answer): Promise<AdminList
       endFor(error, logger, 'a page could not be sent', () => request.socket.destroy())
     }
   }
-  const requested = guard((request: IncomingMessage, response: ServerResponse) =>
-    detached(logger, 'a page could not be sent', serve(request, response)),
-  )
+  const requested = guard((request: IncomingMessage, response: ServerResponse) => {
+    const visitor = visitors.get(request.socket)!
+    // Nobody has need to ask on before the answer; thousands of questions in a packet would be as many answers at once.
+    if (visitor.owed) {
+      visitor.destroy()
+      return
+    }
+    visitor.owed = true
+    const answered = guard(() => {
+      visitor.owed = false
+    })
+    response.once('close', answered)
+    detached(logger, 'a page could not be sent', serve(visitor, request, response))
+  })
   server.on('connection', connected)
   server.on('request', requested)
   const address = await listenOn(server, options, logger)

@@ -145,6 +145,52 @@ describe('health listener', () => {
   })
 })
 
+describe.each(['admin', 'health'] as const)('W10: a connection of the %s listener', name => {
+  const dial = () => {
+    const socket = connect((name === 'admin' ? admin : health).address.port, '127.0.0.1')
+    socket.on('error', () => {})
+    return socket.setEncoding('utf8')
+  }
+  const question = 'GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n'
+
+  test('asks one thing at a time: more ends it, and begins no second answer', async () => {
+    let begun = 0
+    const { metrics } = source
+    source.metrics = () => {
+      begun++
+      return metrics()
+    }
+    try {
+      const socket = dial()
+      socket.resume().write(question.repeat(1000))
+      await once(socket, 'close')
+      expect(begun).toBe(1)
+    } finally {
+      source.metrics = metrics
+    }
+  })
+
+  test('asks on as soon as it has its answer', async () => {
+    const socket = dial()
+    let answers = 0
+    let seen = ''
+    const all = Promise.withResolvers<void>()
+    socket.on('close', () => all.resolve())
+    socket.on('data', data => {
+      seen += data
+      if (!seen.endsWith('sallyport_sessions 1\n')) return
+      seen = ''
+      answers++
+      if (answers === 500) all.resolve()
+      else socket.write(question)
+    })
+    socket.write(question)
+    await all.promise
+    socket.destroy()
+    expect(answers).toBe(500)
+  })
+})
+
 test('a port that is taken is an error with its code', async () => {
   const { port } = admin.address
   await expect(listenHealth({ host: '127.0.0.1', port, source })).rejects.toMatchObject({ code: 'EADDRINUSE' })
