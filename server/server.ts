@@ -269,8 +269,8 @@ export class Server {
   }
 
   /**
-   * Asks all other replicas that share the directory, where there is one; resolves to what those say that answer in time.
-   * Rejects if they cannot be asked.
+   * Asks all other replicas that share the directory, where there is one; resolves to what those say that answer in time,
+   * and `{ problem }`, a text, where one could not answer, or some did not. Rejects if they cannot be asked.
    */
   async askOthers(what: string, body: object = {}): Promise<unknown[]> {
     return (await this.#replicas.operators?.ask(what, body)) ?? []

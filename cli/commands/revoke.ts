@@ -3,6 +3,7 @@ import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalFlag } from '../options.ts'
+import { noteProblems } from '../problems.ts'
 import { asRow, asRows, type Columns, count, printable, type Row, table } from '../table.ts'
 import { readTimeS } from '../time.ts'
 
@@ -40,7 +41,7 @@ export const revocationsList: Run = async (args, io) => {
   const lines = table(rules, COLUMNS)
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
   else io.out(lines.length === 0 ? 'no revocations\n' : `${lines.join('\n')}\n`)
-  for (const problem of Array.isArray(answer.problems) ? answer.problems : []) io.note(`${printable(problem)}\n`)
+  noteProblems(io, answer)
   return EXIT.ok
 }
 
@@ -51,6 +52,7 @@ export const revocationsRemove: Run = async (args, io) => {
   if (start === undefined) throw usageError('which one? give its ID, as `sallyport revocations list` shows it')
   const rule = findRule(asRows(asRow(await view(server, '/revocations')).revocations), start)
   const answer = asRow(await act(server, '/revocations/remove', { id: rule.id }))
+  noteProblems(io, answer)
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
   else {
     // The others may have heard of it before they were asked.

@@ -2,6 +2,7 @@ import { findServer, view } from '../admin-client.ts'
 import type { Run } from '../command.ts'
 import { EXIT } from '../failure.ts'
 import { hasSwitch } from '../options.ts'
+import { noteProblems } from '../problems.ts'
 import { asRow, asRows, type Columns, count, printable, shortId, size, table } from '../table.ts'
 
 const COLUMNS: Columns = {
@@ -17,7 +18,9 @@ const COLUMNS: Columns = {
 
 /** `sallyport runtimes list` */
 export const runtimesList: Run = async (args, io) => {
-  const runtimes = asRows(asRow(await view(findServer(args, io), '/runtimes')).runtimes)
+  const answer = asRow(await view(findServer(args, io), '/runtimes'))
+  noteProblems(io, answer)
+  const runtimes = asRows(answer.runtimes)
   const lines = table(runtimes, COLUMNS)
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(runtimes, undefined, 2)}\n`)
   else io.out(lines.length === 0 ? 'no runtimes\n' : `${lines.join('\n')}\n`)

@@ -4,13 +4,14 @@ import type { Io, Run } from '../command.ts'
 import { grace as graceKind } from '../config/kinds.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalFlag } from '../options.ts'
+import { noteProblems } from '../problems.ts'
 import { sessionColumns } from '../status-text.ts'
 import { asRow, asRows, printable, type Row, table } from '../table.ts'
 
 /** `sallyport sessions list` */
 export const sessionsList: Run = async (args, io) => {
   const runtime = optionalFlag(args, 'runtime')
-  const all = await readSessions(findServer(args, io))
+  const all = await readSessions(findServer(args, io), io)
   const sessions = all.filter(session => runtime === undefined || session.runtime === runtime)
   if (hasSwitch(args, 'json')) return print(io, sessions)
   const lines = table(sessions, sessionColumns(Date.now()))
@@ -20,7 +21,7 @@ export const sessionsList: Run = async (args, io) => {
 
 /** `sallyport sessions show` */
 export const sessionsShow: Run = async (args, io) => {
-  const session = findSession(await readSessions(findServer(args, io)), optionalFlag(args, 'session'))
+  const session = findSession(await readSessions(findServer(args, io), io), optionalFlag(args, 'session'))
   if (hasSwitch(args, 'json')) return print(io, session)
   const width = Math.max(...Object.keys(session).map(name => name.length))
   io.out(
@@ -49,8 +50,9 @@ interface Change {
 
 async function change(args: Arguments, io: Io, { path, did }: Change, more: object): Promise<number> {
   const server = findServer(args, io)
-  const body = { ...(await choice(args, server)), reason: optionalFlag(args, 'reason'), ...more }
+  const body = { ...(await choice(args, server, io)), reason: optionalFlag(args, 'reason'), ...more }
   const answer = await act(server, path, body)
+  noteProblems(io, answer)
   const done = asRows(asRow(answer).replicas).flatMap(({ replica, sessions }) =>
     (Array.isArray(sessions) ? sessions : []).map(session => ({ replica, session })),
   )
@@ -63,10 +65,10 @@ async function change(args: Arguments, io: Io, { path, did }: Change, more: obje
 }
 
 /** `--session` may be the beginning of an id. */
-async function choice(args: Arguments, server: Endpoint): Promise<object> {
+async function choice(args: Arguments, server: Endpoint, io: Io): Promise<object> {
   const [session, runtime] = [optionalFlag(args, 'session'), optionalFlag(args, 'runtime')]
   if ((session === undefined) === (runtime === undefined)) throw usageError('give --session ID or --runtime NAME')
-  return runtime === undefined ? { session: findSession(await readSessions(server), session).id } : { runtime }
+  return runtime === undefined ? { session: findSession(await readSessions(server, io), session).id } : { runtime }
 }
 
 function findSession(sessions: readonly Row[], start: string | undefined): Row {
@@ -77,8 +79,10 @@ function findSession(sessions: readonly Row[], start: string | undefined): Row {
   return found
 }
 
-async function readSessions(server: Endpoint): Promise<readonly Row[]> {
-  return asRows(asRow(await view(server, '/sessions')).sessions)
+async function readSessions(server: Endpoint, io: Io): Promise<readonly Row[]> {
+  const answer = asRow(await view(server, '/sessions'))
+  noteProblems(io, answer)
+  return asRows(answer.sessions)
 }
 
 function print(io: Io, value: unknown): number {

@@ -26,6 +26,11 @@ interface Message {
   readonly answer?: unknown
 }
 
+/** In the place of an answer. */
+interface Problem {
+  readonly problem: string
+}
+
 interface Question {
   readonly answers: unknown[]
   expected: number
@@ -37,6 +42,7 @@ const ANSWER_MS = 3000
 const RETRY_MS = 5000
 const MAX_MESSAGE_CHARS = 4 * 1024 * 1024
 const MAX_QUESTIONS = 64
+const MAX_PROBLEM = 500
 
 export class RedisOperators {
   readonly #options: RedisOperatorsOptions
@@ -100,7 +106,10 @@ export class RedisOperators {
     this.#timer = setTimeout(due, RETRY_MS).unref()
   }
 
-  /** Asks all other replicas; resolves to what those say that answer in time. Rejects if they cannot be asked. */
+  /**
+   * Asks all other replicas; resolves to what those say that answer in time, and a {@link Problem} where one could not
+   * answer, or some did not. Rejects if they cannot be asked.
+   */
   async ask(what: string, body: object): Promise<unknown[]> {
     if (this.#link === undefined) throw new Error('the other replicas cannot be asked: no Redis')
     if (this.#questions.size >= MAX_QUESTIONS) throw new Error('too many questions are open')
@@ -113,7 +122,9 @@ export class RedisOperators {
       const listeners = await this.#say({ id, from: this.#options.replica, what, body })
       question.expected = listeners - 1
       if (question.answers.length < question.expected) await promise
-      return question.answers
+      const { answers, expected } = question
+      const silent = expected - answers.length
+      return silent > 0 ? [...answers, problemOf(`${silent} of ${expected} other replicas did not answer`)] : answers
     } finally {
       clearTimeout(timer)
       this.#questions.delete(id)
@@ -122,7 +133,8 @@ export class RedisOperators {
 
   async #say(message: Message): Promise<number> {
     const text = JSON.stringify(message)
-    if (this.#link === undefined || text.length > MAX_MESSAGE_CHARS) return 0
+    if (text.length > MAX_MESSAGE_CHARS) throw new RangeError(`it takes ${text.length} characters: see there`)
+    if (this.#link === undefined) return 0
     return await this.#link.publish(this.#channel, text)
   }
 
@@ -140,11 +152,15 @@ export class RedisOperators {
   }
 
   async #answered({ id, from, what, body }: Message): Promise<void> {
+    const { replica, logger } = this.#options
     try {
       const answer = await this.answer?.(what!, body ?? {}, from)
-      if (answer !== undefined) await this.#say({ id, from: this.#options.replica, answer })
+      if (answer !== undefined) await this.#say({ id, from: replica, answer })
     } catch (error) {
-      this.#options.logger.warn({ from, what, err: error }, 'another replica asked in vain')
+      logger.warn({ from, what, err: error }, 'another replica asked in vain')
+      const answer = problemOf(`replica ${replica} could not answer: ${(error as Error).message}`.slice(0, MAX_PROBLEM))
+      // Who asked is told that it did not answer.
+      await this.#say({ id, from: replica, answer }).catch(() => {})
     }
   }
 
@@ -153,6 +169,10 @@ export class RedisOperators {
     clearTimeout(this.#timer)
     this.#link?.close()
   }
+}
+
+function problemOf(problem: string): Problem {
+  return { problem }
 }
 
 function parse(text: string): Message | undefined {

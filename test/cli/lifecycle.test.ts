@@ -273,6 +273,10 @@ describe.runIf(needs('redis'))('with two replicas', () => {
       expect(drains.map(({ length }) => length)).toEqual([1, 1])
       const nowhere = await typeOn(north, 'drain', '--replica', 'west')
       expect([nowhere.code, nowhere.notes]).toEqual([1, expect.stringContaining('no replica west has answered')])
+      await redis.kill()
+      for (const noun of ['sessions', 'runtimes', 'revocations']) {
+        expect((await typeOn(north, noun, 'list')).notes).toMatch(/^not all replicas: /)
+      }
     } finally {
       for (const process of running.splice(0)) await process.end('SIGKILL')
       await redis.stop()

@@ -19,6 +19,7 @@ describe.runIf(needs('redis'))('questions of operators', () => {
     const server = await startServer({ replica, directory })
     server.answerOthers(async (what, body, by) => {
       if (what === '/fail') throw new Error('no')
+      if (what === '/much') return 'x'.repeat(5 * 1024 * 1024)
       return what === '/who' ? { replica, body, asked: by.split('~')[0] } : undefined
     })
     servers.push(server)
@@ -39,10 +40,19 @@ describe.runIf(needs('redis'))('questions of operators', () => {
   test('that nobody can answer end after a while; without Redis they are not asked', async () => {
     const a = await start('a')
     await start('b')
-    expect(await a.askOthers('/fail')).toEqual([])
+    const silence = [{ problem: '1 of 1 other replicas did not answer' }]
+    expect(await a.askOthers('/nothing')).toEqual(silence)
     await redis.kill()
     await expect(a.askOthers('/who')).rejects.toThrow()
     await redis.start()
+  })
+
+  test('are not taken for answered where a replica fails, or has more to say than fits', async () => {
+    const a = await start('a')
+    await start('b')
+    const problem = (text: string) => [{ problem: expect.stringContaining(text) }]
+    expect(await a.askOthers('/fail')).toEqual(problem('could not answer: no'))
+    expect(await a.askOthers('/much')).toEqual(problem('could not answer: it takes 52'))
   })
 
   test('a server without a directory has no others', async () => {
