@@ -134,12 +134,24 @@ export const share = kind<number>('SHARE', { type: 'number', minimum: 0, maximum
 
 const BYTE_UNITS: Record<string, number> = { '': 1, b: 1, kib: 1024, mib: 1024 ** 2, gib: 1024 ** 3 }
 
-/** Bytes: `65536`, `64KiB`, `4MiB`. */
-export const bytes = kind<number>('SIZE', { type: ['integer', 'string'], pattern: '^[0-9]+ ?([KMG]iB)?$' }, value => {
+const anySize = kind<number>('SIZE', { type: ['integer', 'string'], pattern: '^[0-9]+ ?([KMG]iB)?$' }, value => {
   const match = /^(\d{1,12}) ?([kmg]ib|b)?$/i.exec(value)
   if (!match) throw new TypeError('expected a size in bytes, or such as 64KiB or 4MiB')
   return Number(match[1]) * BYTE_UNITS[(match[2] ?? '').toLowerCase()]!
 })
+
+/** Bytes from `least` to `most`, both as one would write them: `65536`, `64KiB`, `4MiB`. */
+export function bytesFrom(least: string, most: string): Kind<number> {
+  const [leastBytes, mostBytes] = [anySize.read(least), anySize.read(most)]
+  return kind<number>('SIZE', anySize.schema, value => {
+    const size = anySize.read(value)
+    if (size >= leastBytes && size <= mostBytes) return size
+    throw new TypeError(`expected a size from ${least} to ${most}`)
+  })
+}
+
+/** More than a machine has. */
+export const bytes = bytesFrom('0', '65536GiB')
 
 const DURATION_UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 

@@ -53,7 +53,7 @@ describe.each<[string, kinds.Kind<unknown>, [unknown, unknown][], unknown[]]>([
       ['4 MiB', 4_194_304],
       [10, 10],
     ],
-    ['64kb', '-1', 'x'],
+    ['64kb', '-1', 'x', '65537GiB', '999999999999GiB'],
   ],
   [
     'duration',

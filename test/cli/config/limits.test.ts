@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { clientSettings } from '../../../cli/config/client.ts'
 import { serverSettings } from '../../../cli/config/server.ts'
-import { DEFAULT_LIMITS as SESSION_LIMITS } from '../../../protocol/yamux/limits.ts'
+import { DEFAULT_LIMITS as SESSION_LIMITS, sessionLimits } from '../../../protocol/yamux/limits.ts'
 import { DEFAULT_HOLD } from '../../../server/edge/hold.ts'
 import { DEFAULT_LIMITS } from '../../../server/options.ts'
 
@@ -69,4 +69,19 @@ test('the defaults of the client are those of a session', () => {
     pingIntervalMs: SESSION_LIMITS.pingIntervalMs,
     pingTimeoutMs: SESSION_LIMITS.pingTimeoutMs,
   })
+})
+
+/** By their names in a session: what a flag takes, least to most, and what it does not. */
+test.each([
+  ['limits.streams', 'maxStreams', ['1', '100000'], ['0', '100001']],
+  ['limits.window', 'maxWindowBytes', ['1KiB', '16MiB'], ['0', '1023', '16777217', '1GiB']],
+  ['limits.session-buffer', 'sessionBufferBytes', ['1KiB', '65536GiB'], ['0', '999999999999GiB']],
+  ['ping.interval', 'pingIntervalMs', ['1s', '20s'], ['0s', '21s']],
+  ['ping.timeout', 'pingTimeoutMs', ['1s', '10m'], ['0s', '11m']],
+] as const)('what --%s takes, a session takes', (name, limit, taken, refused) => {
+  for (const settings of [serverSettings, clientSettings]) {
+    const { kind } = settings[name]
+    for (const text of taken) expect(() => sessionLimits({ [limit]: kind.read(text) })).not.toThrow()
+    for (const text of refused) expect(() => kind.read(text)).toThrow(/^expected /)
+  }
 })
