@@ -64,7 +64,11 @@ export const graceSetting = {
 /** Bounds of one session, the same at both ends. */
 export const sessionLimits = {
   'limits.streams': setting(kinds.integer(1, 100_000), '1000', 'Streams of one session at a time.'),
-  'limits.window': setting(kinds.bytesFrom('1KiB', '16MiB'), '4MiB', 'Largest receive window of a stream; at most 16MiB.'),
+  'limits.window': setting(
+    kinds.bytesFrom('1KiB', '16MiB'),
+    '4MiB',
+    'Largest receive window of a stream; at most 16MiB.',
+  ),
   'limits.session-buffer': setting(kinds.bytesFrom('1KiB', '65536GiB'), '32MiB', 'Unread bytes of one session.'),
   'ping.interval': setting(
     kinds.durationFrom('1s', '20s'),
