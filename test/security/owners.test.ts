@@ -171,7 +171,9 @@ describe('P1 a session of yamux', () => {
       const limits = { pingIntervalMs: 200, pingTimeoutMs: 10_000 }
       return [new Session(left, { role: 'client', ...limits }), new Session(right, { role: 'server', ...limits })]
     })
-    open.push(() => pairs.flat().forEach(session => session.close('the test is over')))
+    open.push(() => {
+      for (const session of pairs.flat()) session.close('the test is over')
+    })
     const hasThrown = arm()
     for (const [session] of pairs) session!.ping(() => {})
     const ended = () => pairs.filter(sessions => sessions.every(({ closed }) => closed)).length
