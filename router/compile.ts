@@ -1,7 +1,7 @@
 /** Route table to {@link CompiledTable}: everything is checked here, and every problem is told at once. */
 import { MAX_TIMER_MS } from '../protocol/durations.ts'
 import { parseCidrs } from '../protocol/forwarded.ts'
-import { isToken } from '../protocol/headers.ts'
+import { isFieldValue, isToken } from '../protocol/headers.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
 import { compileHeaders } from './compile-headers.ts'
 import { compileTls } from './compile-tls.ts'
@@ -20,6 +20,7 @@ import { findTwins, growTrie } from './tries.ts'
 
 const CONNECT_MS = 5_000
 const HEAD_MS = 60_000
+const MAX_ATTEMPTS = 5
 /** More than anybody writes; a table is read into memory whole. */
 const MAX_ROUTES = 10_000
 
@@ -94,7 +95,7 @@ function compileRoute(
     bodyBytes: route.limits?.bodyBytes ?? -1,
     tls,
     trustErrors: route.trustErrors ?? false,
-    attempts: route.retries?.attempts ?? 0,
+    attempts: compileAttempts(route, report),
     idempotencyKey: route.retries?.idempotencyKey ?? false,
     cors: compileCors(route, report),
     ...compileAllow(route, names, report),
@@ -109,6 +110,13 @@ function compileTimeouts({ timeouts = {} }: Route, report: Report): Pick<Compile
     if (!holds) report(['timeouts', name], `must be from 1 to ${MAX_TIMER_MS}`)
   }
   return { connectMs, headMs }
+}
+
+function compileAttempts({ retries = {} }: Route, report: Report): number {
+  const { attempts = 0 } = retries
+  const holds = Number.isInteger(attempts) && attempts >= 0 && attempts <= MAX_ATTEMPTS
+  if (!holds) report(['retries', 'attempts'], `must be a whole number from 0 to ${MAX_ATTEMPTS}`)
+  return attempts
 }
 
 const HOST = /^(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*$|^\[[0-9a-f:.]+\]$/
@@ -203,6 +211,7 @@ function compileAnswer(route: Route, report: Report): CompiledAnswer | undefined
   const empty = status === 204 || status === 304
   if (empty && body.length > 0) report(['answer', 'body'], `a ${status} has no body`)
   const type = answer.contentType ?? 'text/plain; charset=utf-8'
+  if (!isFieldValue(type) || type !== type.trim()) report(['answer', 'contentType'], 'is no valid field value')
   const headers = empty ? [] : ['content-type', type, 'content-length', String(body.length)]
   return { status, headers, body }
 }
