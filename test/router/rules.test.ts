@@ -2,7 +2,13 @@
 import { connect } from 'node:net'
 import { afterEach, describe, expect, it } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
-import { createRouter, type Route, type RouterService, type RouterServiceOptions, serveRouter } from '../../router/index.ts'
+import {
+  createRouter,
+  type Route,
+  type RouterService,
+  type RouterServiceOptions,
+  serveRouter,
+} from '../../router/index.ts'
 import { get, RawUpstream, rawCall, recordingLogger } from './support.ts'
 
 const stops: (() => Promise<unknown> | unknown)[] = []
@@ -30,8 +36,16 @@ const call = (port: number, method: string, path: string, ...fields: string[]) =
 
 describe('a table made by hand', () => {
   it.each<[string, Partial<Route>, string]>([
-    ['a line end in a content type', { answer: { contentType: 'a\r\nb: c' } }, 'answer.contentType: is no valid field value'],
-    ['a content type beyond latin1', { answer: { contentType: '\u20ac' } }, 'answer.contentType: is no valid field value'],
+    [
+      'a line end in a content type',
+      { answer: { contentType: 'a\r\nb: c' } },
+      'answer.contentType: is no valid field value',
+    ],
+    [
+      'a content type beyond latin1',
+      { answer: { contentType: '\u20ac' } },
+      'answer.contentType: is no valid field value',
+    ],
     ['endless retries', { target: 'http://a', retries: { attempts: Number.POSITIVE_INFINITY } }, 'from 0 to 5'],
     ['half a retry', { target: 'http://a', retries: { attempts: 0.5 } }, 'from 0 to 5'],
   ])('%s is refused as it is read', (_, route, message) => {
