@@ -449,7 +449,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#state = 'readHead'
     this.#headBegun = false
     this.#since = now
-    this.#watch.within(this.#closing ? patienceMs : this.#limits.keepAliveMs, now)
+    // 0 would be looked at behind each request, for nothing.
+    const idleMs = this.#limits.keepAliveMs || Number.POSITIVE_INFINITY
+    this.#watch.within(this.#closing ? patienceMs : idleMs, now)
   }
 
   /**

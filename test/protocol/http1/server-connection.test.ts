@@ -60,6 +60,22 @@ describe('requests', () => {
     expect(looks.mock.calls.length).toBeLessThanOrEqual(lines)
   })
 
+  test('where idle connections have no deadline, none is set behind each request', async () => {
+    const { handler, seen } = recorder(({ response }) => ok(response))
+    const { caller } = await serve(handler, { keepAliveMs: 0 })
+    const timers = vi.spyOn(globalThis, 'setTimeout')
+    onTestFinished(() => timers.mockRestore())
+    for (let n = 1; n <= 20; n++) {
+      caller.send(get())
+      await caller.saying('HTTP/1.1 200', n)
+      // A timer of 1 ms would fire meanwhile, and the next request would need another.
+      const at = performance.now()
+      await eventually(() => performance.now() - at > 5)
+    }
+    expect(seen).toHaveLength(20)
+    expect(timers.mock.calls.length).toBeLessThan(5)
+  })
+
   test('pipelined requests are answered in order, one at a time', async () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
