@@ -102,6 +102,11 @@ export class MessageDecoder {
     return this.#state === STATE.complete
   }
 
+  /** Memory of an item that has not wholly come. */
+  get heldBytes(): number {
+    return this.#held.length
+  }
+
   /** Takes what follows the head under way as raw bytes; called from the visitor. */
   raw(): void {
     this.#state = STATE.raw

@@ -122,6 +122,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
       }
     }
     if (framing > 0) this.#stream.consumed(framing)
+    this.#stream.keep(this.#decoder.heldBytes)
   }
 
   prefix(bytes: Uint8Array, at: number, end: number): number {

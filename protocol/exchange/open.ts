@@ -192,6 +192,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
       }
     }
     if (framing > 0) this.#stream.consumed(framing)
+    this.#stream.keep(this.#decoder.heldBytes)
   }
 
   prefix(bytes: Uint8Array, at: number, end: number): number {

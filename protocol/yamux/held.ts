@@ -45,6 +45,14 @@ export class Held implements BudgetMember {
     this.#budget.take(bytes)
   }
 
+  /** What the receiver keeps of what it has consumed is so much from now on. */
+  keep(stream: Stream, bytes: number): void {
+    const more = bytes - stream.keptBytes
+    stream.keptBytes = bytes
+    this.usedBytes += more
+    this.#budget.take(more)
+  }
+
   /** At most what the stream holds; returns how many that is. */
   release(stream: Stream, bytes: number): number {
     const taken = stream.receive.consume(bytes)
@@ -61,8 +69,9 @@ export class Held implements BudgetMember {
     this.release(stream, stream.unreadBytes)
   }
 
-  /** The stream is over: what it brought may wait for long yet. */
+  /** The stream is over: what it brought may wait for long yet, but for parts of a whole that will not come. */
   streamOver(stream: Stream): void {
+    if (stream.keptBytes > 0) this.keep(stream, 0)
     if (stream.unreadBytes > 0) this.#over.add(stream)
   }
 

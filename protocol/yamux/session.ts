@@ -263,6 +263,11 @@ export class Session {
     if (taken > 0 && !stream.closed && !stream.finReceived && stream.receive.creditDue) this.#out.credit(stream)
   }
 
+  /** @internal */
+  keep(stream: Stream, bytes: number): void {
+    this.#held.keep(stream, bytes)
+  }
+
   /** @internal Throws nothing: whoever resets a stream stands in the midst of something else. */
   resetStream(stream: Stream, code: ResetCode): void {
     const silent = stream.synDue

@@ -60,6 +60,8 @@ export class Stream {
   readonly queue = new SendQueue()
   /** @internal */
   readonly receive: ReceiveWindow
+  /** @internal See {@link keep}. */
+  keptBytes = 0
   /** @internal SYN must go with the next frame. */
   synDue: boolean
   /** @internal ACK must go with the next frame. */
@@ -108,9 +110,9 @@ export class Stream {
     return this.queue.bytes
   }
 
-  /** Bytes that the handler was given and has not consumed. */
+  /** Bytes that the handler was given and has not consumed, or keeps. */
   get unreadBytes(): number {
-    return this.receive.unreadBytes
+    return this.receive.unreadBytes + this.keptBytes
   }
 
   /**
@@ -150,6 +152,14 @@ export class Stream {
   /** Gives back credit for so many bytes of what `handler.data` brought. */
   consumed(bytes: number): void {
     this.session.consumed(this, bytes)
+  }
+
+  /**
+   * The handler keeps so many bytes besides what it has not consumed: a part of a head, whose credit must go back for the
+   * rest to come. They count until it keeps fewer, or the stream is over.
+   */
+  keep(bytes: number): void {
+    if (bytes !== this.keptBytes && !this.closed) this.session.keep(this, bytes)
   }
 
   /** Whoever was given what the stream brought has dropped what was not `consumed`. */
