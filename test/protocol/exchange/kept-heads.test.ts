@@ -40,44 +40,44 @@ interface Playing {
   /** The end that sends it. */
   readonly stream: Stream
   readonly head: string
-  readonly outcome: () => string
+  readonly outcomes: string[]
 }
 
 async function response(): Promise<Playing> {
   const budget = new BufferBudget()
-  let outcome = ''
-  let stream: Stream | undefined
-  const { server, client } = sessionPair({ processBudget: budget }, { onStream: opened => void (stream = opened) })
+  const outcomes: string[] = []
+  const streams: Stream[] = []
+  const { server, client } = sessionPair({ processBudget: budget }, { onStream: stream => void streams.push(stream) })
   for (const session of [server, client]) session.setPeerLimits({ windowBytes: 4_096 })
   const sink: ResponseSink = {
     ...nothing,
-    head: () => void (outcome = 'head'),
-    abort: ({ reason }) => void (outcome = reason),
+    head: () => void outcomes.push('head'),
+    abort: ({ reason }) => void outcomes.push(reason),
   }
   openExchange(server.open(), REQUEST, { runtime: 'demo', epoch: 1, attempt: 0, hops: 0, timeLeftMs: 0 }, sink)
-  await until(() => stream !== undefined)
+  await until(() => streams.length > 0)
   const head = `\x01${RESPONSE_START}${responseHeadText(200, LONG)}`
-  return { session: server, budget, stream: stream!, head, outcome: () => outcome }
+  return { session: server, budget, stream: streams[0]!, head, outcomes }
 }
 
 async function request(): Promise<Playing> {
   const budget = new BufferBudget()
-  let outcome = ''
-  const taken: RequestSink = { ...nothing, abort: ({ reason }) => void (outcome = reason) }
+  const outcomes: string[] = []
+  const taken: RequestSink = { ...nothing, abort: ({ reason }) => void outcomes.push(reason) }
   const { server, client } = sessionPair(
     {},
     {
       processBudget: budget,
       onStream: stream =>
         acceptExchange(stream, () => {
-          outcome = 'head'
+          outcomes.push('head')
           return taken
         }),
     },
   )
   for (const session of [server, client]) session.setPeerLimits({ windowBytes: 4_096 })
   const head = PREAMBLE + requestHeadText('GET', 'http', CALLER.host, '/', LONG)
-  return { session: client, budget, stream: server.open(), head, outcome: () => outcome }
+  return { session: client, budget, stream: server.open(), head, outcomes }
 }
 
 describe.each([
@@ -97,7 +97,7 @@ describe.each([
     const playing = await sent()
     playing.stream.write(playing.head.slice(-1))
     await until(() => isAtRest(playing))
-    expect(playing.outcome()).toBe('head')
+    expect(playing.outcomes).toEqual(['head'])
   })
 
   test.each<[string, (playing: Playing) => void]>([
