@@ -82,7 +82,7 @@ export class RedisDirectory implements Directory {
   #refreshing = new Map<string, Promise<Standing | 'unknown' | undefined>>()
   #pausing: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
-  #state: DirectoryState | undefined
+  #said: DirectoryState | 'young' | undefined
   /** Somebody was told that nothing may be acted on. */
   #missed = false
   /** There are standbys, which may have taken over where nobody listens. */
@@ -478,10 +478,11 @@ export class RedisDirectory implements Directory {
   }
 
   #say(state: DirectoryState): void {
-    if (state === this.#state) return
-    this.#state = state
-    const level = state === 'lost' ? 'error' : state === 'presumed' ? 'warn' : 'info'
-    this.#logger[level]({ state, replicas: this.#replicas.length }, WORDS[state])
+    const said = state === 'lost' && this.#link !== undefined && this.young ? 'young' : state
+    if (said === this.#said) return
+    this.#said = said
+    const level = said === 'lost' ? 'error' : said === 'presumed' ? 'warn' : 'info'
+    this.#logger[level]({ state, replicas: this.#replicas.length }, WORDS[said])
   }
 
   stats(): DirectoryStats {
@@ -510,8 +511,9 @@ export class RedisDirectory implements Directory {
   }
 }
 
-const WORDS: Record<DirectoryState, string> = {
+const WORDS: Record<DirectoryState | 'young', string> = {
   connected: 'the directory is there',
+  young: 'the directory is new, or was emptied; nothing is routed until it is as old as a lease',
   presumed: 'the directory is not reachable; what was last known holds, and no new instance becomes active',
   lost: 'neither the directory nor all other replicas are reachable; nothing is routed until one of them is',
 }

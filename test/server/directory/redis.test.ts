@@ -166,6 +166,19 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     })
   })
 
+  test('a new one is not said to be away', async () => {
+    await redis.command('FLUSHALL')
+    const lines: string[] = []
+    const note = (level: string) => (_fields: object, text: string) => void lines.push(`${level} ${text}`)
+    const logger: Logger = { debug: note('debug'), info: note('info'), warn: note('warn'), error: note('error') }
+    const a = await open('a', { ...QUICK, logger })
+    await a.until(() => a.directory.state === 'connected' && lines.length > 1)
+    expect(lines).toEqual([
+      'info the directory is new, or was emptied; nothing is routed until it is as old as a lease',
+      'info the directory is there',
+    ])
+  })
+
   test('however many instances leave at once, none stays behind', async () => {
     const a = await open('a')
     const write =
