@@ -111,7 +111,7 @@ export interface ServerLimits {
   readonly byteRatePerAddress?: number | undefined
   /** Request bodies kept to be sent again, per exchange; four times as much until a session has it. Default 65,536. */
   readonly replayBytes?: number | undefined
-  /** The same over all exchanges. Default 67,108,864. */
+  /** The same over all exchanges; a quarter of it for one runtime. Default 67,108,864. */
   readonly replayTotalBytes?: number | undefined
   /** From a request to the head of its answer, at the edge; 0: as long as the route allows. Default 0. */
   readonly responseHeadMs?: number | undefined

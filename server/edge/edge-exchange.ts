@@ -97,7 +97,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.runtime = runtime
     this.request = request
     this.response = response
-    this.#replay = new Replay(edge.replayBudget)
+    this.#replay = new Replay(edge.replayBudget, runtime ?? '')
     this.#usage = usage
     this.#choice = new Choice(edge, runtime ?? '')
     if (edge.responseHeadMs > 0) this.#deadline = new Deadline(this.#startedAt, edge.responseHeadMs, this)

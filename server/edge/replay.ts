@@ -13,15 +13,33 @@ const MOST_TOGETHER_BYTES = 16 * 1024
 
 const NOTHING = new Uint8Array(0)
 
+/** Of what all exchanges keep together, one runtime may have so large a part: it takes nothing from the others by that. */
+const RUNTIME_SHARE = 1 / 4
+
 /** Bytes kept by all exchanges together. */
 export class ReplayBudget {
   readonly perExchange: number
   readonly total: number
   used = 0
+  /** Runtimes of which any are kept. */
+  readonly #runtimes = new Map<string, number>()
 
   constructor(perExchange: number, total: number) {
     this.perExchange = perExchange
     this.total = total
+  }
+
+  fits(runtime: string, bytes: number): boolean {
+    const usedByRuntime = this.#runtimes.get(runtime) ?? 0
+    return this.used + bytes <= this.total && usedByRuntime + bytes <= this.total * RUNTIME_SHARE
+  }
+
+  /** Less than 0: so many are kept no longer. */
+  add(runtime: string, bytes: number): void {
+    this.used += bytes
+    const usedByRuntime = (this.#runtimes.get(runtime) ?? 0) + bytes
+    if (usedByRuntime > 0) this.#runtimes.set(runtime, usedByRuntime)
+    else this.#runtimes.delete(runtime)
   }
 }
 
@@ -30,6 +48,7 @@ const UNTAKEN = 4
 
 export class Replay {
   readonly #budget: ReplayBudget
+  readonly #runtime: string
   #chunks: Uint8Array[] | undefined
   /** Small chunks, behind `#chunks`, and how much of it they fill. */
   #together: Uint8Array = NOTHING
@@ -41,8 +60,9 @@ export class Replay {
   whole = true
   trailers: HeaderList | undefined
 
-  constructor(budget: ReplayBudget) {
+  constructor(budget: ReplayBudget, runtime: string) {
     this.#budget = budget
+    this.#runtime = runtime
   }
 
   get chunks(): readonly Uint8Array[] {
@@ -87,7 +107,7 @@ export class Replay {
       this.#push(ownBytes(chunk, LEAST_SHARE))
     }
     this.bytes += length
-    this.#budget.used += length
+    this.#budget.add(this.#runtime, length)
   }
 
   #push(chunk: Uint8Array): void {
@@ -113,15 +133,16 @@ export class Replay {
   }
 
   #fits(more: number): boolean {
-    const { perExchange, total, used } = this.#budget
-    return this.bytes + more <= perExchange * (this.#taken ? 1 : UNTAKEN) && used + more <= total
+    const { perExchange } = this.#budget
+    const most = this.#taken ? perExchange : UNTAKEN * perExchange
+    return this.bytes + more <= most && this.#budget.fits(this.#runtime, more)
   }
 
   /** It can no longer be sent again. */
   release(): void {
     this.whole = false
     this.#keepAll = false
-    this.#budget.used -= this.bytes
+    if (this.bytes > 0) this.#budget.add(this.#runtime, -this.bytes)
     this.bytes = 0
     this.#chunks = undefined
     this.#together = NOTHING

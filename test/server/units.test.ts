@@ -63,9 +63,9 @@ describe('policies', () => {
 
 describe('replay', () => {
   test('keeps what comes up to the bound of one exchange and of all', () => {
-    const budget = new ReplayBudget(100, 150)
-    const one = new Replay(budget)
-    const two = new Replay(budget)
+    const budget = new ReplayBudget(100, 600)
+    const one = new Replay(budget, 'rt')
+    const two = new Replay(budget, 'rt')
     one.taken = true
     two.taken = true
     one.add(new Uint8Array(90))
@@ -79,20 +79,34 @@ describe('replay', () => {
   })
 
   test('keeps more until the peer has taken it', () => {
-    const budget = new ReplayBudget(100, 450)
-    const [one, two] = [new Replay(budget), new Replay(budget)]
+    const budget = new ReplayBudget(100, 1_800)
+    const [one, two] = [new Replay(budget, 'rt'), new Replay(budget, 'rt')]
     one.add(new Uint8Array(400))
     two.add(new Uint8Array(51))
     expect([one.whole, one.long, two.whole, budget.used]).toEqual([true, true, false, 400])
     one.taken = true
     expect([one.whole, budget.used]).toEqual([false, 0])
-    const three = new Replay(budget)
+    const three = new Replay(budget, 'rt')
     three.add(new Uint8Array(401))
     expect([three.whole, budget.used]).toEqual([false, 0])
   })
 
+  test('B3 one runtime keeps a quarter of it all, and takes nothing from another', () => {
+    const budget = new ReplayBudget(100, 400)
+    const replays = Array.from({ length: 5 }, () => new Replay(budget, 'greedy'))
+    for (const replay of replays) replay.add(new Uint8Array(25))
+    expect([replays.map(({ whole }) => whole), budget.used]).toEqual([[true, true, true, true, false], 100])
+    const other = new Replay(budget, 'other')
+    other.add(new Uint8Array(100))
+    expect([other.whole, budget.used]).toEqual([true, 200])
+    replays[0]!.release()
+    const again = new Replay(budget, 'greedy')
+    again.add(new Uint8Array(25))
+    expect([again.whole, budget.used]).toEqual([true, 200])
+  })
+
   test('a small piece of a large buffer is copied', () => {
-    const replay = new Replay(new ReplayBudget(100, 100))
+    const replay = new Replay(new ReplayBudget(100, 400), 'rt')
     const large = Buffer.alloc(65_536, 'a')
     replay.add(large.subarray(0, 10))
     large.fill('b')
@@ -102,7 +116,7 @@ describe('replay', () => {
 
   test.each([1, 7, 1023])('what comes in pieces of %i bytes is kept in few, and in little more memory', piece => {
     const body = Buffer.from(Array.from({ length: 50_000 }, (_, i) => i % 251))
-    const replay = new Replay(new ReplayBudget(50_000, 50_000))
+    const replay = new Replay(new ReplayBudget(50_000, 200000), 'rt')
     for (let at = 0; at < body.length; at += piece) replay.add(body.subarray(at, at + piece))
     expect(replay.chunks.length).toBeLessThanOrEqual(32)
     expect(replay.chunks.reduce((sum, chunk) => sum + chunk.buffer.byteLength, 0)).toBeLessThanOrEqual(100_000)
@@ -111,7 +125,7 @@ describe('replay', () => {
   })
 
   test('what was sent again stays as it was, and small and large pieces keep their order', () => {
-    const replay = new Replay(new ReplayBudget(10_000, 10_000))
+    const replay = new Replay(new ReplayBudget(10_000, 40000), 'rt')
     const pieces = ['a', 'bc', 'd'.repeat(2000), 'e', 'f', 'g'.repeat(2000), 'h']
     let sent = ''
     for (const piece of pieces) {
