@@ -40,8 +40,9 @@ export class Sessions {
   readonly #context: SessionContext
   /** Every session from its WebSocket on, those that have not said hello included. */
   readonly #all = new Set<RuntimeSession>()
-  /** How many of them come from one address. */
-  readonly #atAddress = new Map<string, number>()
+  /** How many of them come from one network, and are of one runtime. */
+  readonly #ofNetwork = new Map<string, number>()
+  readonly #ofRuntime = new Map<string, number>()
   readonly #budgets: RuntimeBudgets
   readonly #revocationTimer: NodeJS.Timeout | undefined
   #draining = false
@@ -107,14 +108,13 @@ export class Sessions {
   /** Why this client may not come in now, if so. */
   gate(identity: Identity, address: string): RefusalReason | undefined {
     const { limits } = this.#options.settings
-    const { sessionsPerAddress } = limits
+    const { sessions, sessionsPerAddress, sessionsPerRuntime } = limits
     if (this.#draining) return 'shutting-down'
-    if (this.#all.size >= limits.sessions) return 'too-many-sessions'
-    if (sessionsPerAddress > 0 && (this.#atAddress.get(networkOf(address)) ?? 0) >= sessionsPerAddress)
-      return 'too-many-sessions'
-    return this.#options.registry.countOf(identity.runtime) >= limits.sessionsPerRuntime
-      ? 'too-many-sessions'
-      : undefined
+    const isFull =
+      this.#all.size >= sessions ||
+      (this.#ofRuntime.get(identity.runtime) ?? 0) >= sessionsPerRuntime ||
+      (sessionsPerAddress > 0 && (this.#ofNetwork.get(networkOf(address)) ?? 0) >= sessionsPerAddress)
+    return isFull ? 'too-many-sessions' : undefined
   }
 
   arrive(arrival: Arrival): void {
@@ -122,23 +122,24 @@ export class Sessions {
     const budget = this.#budgets.of(client.identity.runtime)
     const session = new RuntimeSession(this.#context, webSocketTransport(ws), { id: randomUUID(), budget, ...client })
     this.#all.add(session)
-    this.#count(session.address, 1)
+    this.#count(session, 1)
     this.opened++
   }
 
-  #count(address: string, change: 1 | -1): void {
-    const network = networkOf(address)
-    const count = (this.#atAddress.get(network) ?? 0) + change
-    if (count === 0) this.#atAddress.delete(network)
-    else this.#atAddress.set(network, count)
+  #count({ address, runtime }: RuntimeSession, change: 1 | -1): void {
+    const tallies: Array<[Map<string, number>, string]> = [
+      [this.#ofNetwork, networkOf(address)],
+      [this.#ofRuntime, runtime],
+    ]
+    for (const [tally, key] of tallies) {
+      const count = (tally.get(key) ?? 0) + change
+      if (count === 0) tally.delete(key)
+      else tally.set(key, count)
+    }
   }
 
-  #hello(session: RuntimeSession, hello: Hello): boolean {
+  #hello(session: RuntimeSession, hello: Hello): void {
     const { registry, policies, settings, events } = this.#options
-    if (registry.countOf(session.runtime) >= settings.limits.sessionsPerRuntime) {
-      session.end('the runtime has too many sessions', CLOSE.tryLater)
-      return false
-    }
     registry.add(session)
     session.epoch = registry.epochOf(session)
     if (hello.cors !== undefined) {
@@ -159,7 +160,6 @@ export class Sessions {
       'session opened',
     )
     events.emit('session', info)
-    return true
   }
 
   #ready(session: RuntimeSession): void {
@@ -179,7 +179,7 @@ export class Sessions {
     this.ended++
     this.pastBytesIn += session.session.bytesIn
     this.pastBytesOut += session.session.bytesOut
-    this.#count(session.address, -1)
+    this.#count(session, -1)
     registry.remove(session)
     policies.touch(session.runtime)
     if (registry.countOf(session.runtime) === 0) hold.remember(session.runtime)

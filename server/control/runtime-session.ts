@@ -55,8 +55,8 @@ export interface SessionContext {
   readonly now: () => number
   /** Checks a token that came in band; throws {@link TokenRefused}. */
   reauthenticate(token: string, session: RuntimeSession): Promise<Identity>
-  /** The client said hello: false if it may not stay, which was then said to it. */
-  onHello(session: RuntimeSession, hello: Hello): boolean
+  /** The client said hello. */
+  onHello(session: RuntimeSession, hello: Hello): void
   onReady(session: RuntimeSession): void
   onDrain(session: RuntimeSession): void
   /** It was full, and takes another exchange. */
@@ -288,7 +288,7 @@ export class RuntimeSession implements Member, Route {
     this.#settled?.()
     this.#settled = undefined
     this.#state = 'open'
-    if (!this.#context.onHello(this, hello)) return
+    this.#context.onHello(this, hello)
     const limits = this.#agree(hello)
     this.#session.control({
       type: 'welcome',

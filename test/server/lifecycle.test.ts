@@ -153,6 +153,17 @@ describe('the life of a session', () => {
     await expect(openWebSocket(server, { runtime: 'other' })).rejects.toMatchObject({ status: 503 })
   })
 
+  test('a runtime whose clients say nothing takes the places of no other one', async () => {
+    server = await startServer({ limits: { sessionsPerRuntime: 2, sessions: 3 } })
+    const silent = [await openWebSocket(server, {}), await openWebSocket(server, {})]
+    for (const ws of silent) ws.on('error', () => {})
+    await expect(openWebSocket(server, {})).rejects.toMatchObject({ status: 503 })
+    await dial(server, { runtime: 'other' })
+    for (const ws of silent) ws.terminate()
+    const isIn = () => dial(server).then(({ ws }) => ws.on('error', () => {}))
+    await vi.waitFor(isIn, { timeout: 10_000, interval: 50 })
+  })
+
   test('drained by its client, it finishes what it has and takes nothing new', async () => {
     server = await startServer()
     const { handler, begun } = hanging()
