@@ -154,13 +154,14 @@ describe('the life of a session', () => {
   })
 
   test('a runtime whose clients say nothing takes the places of no other one', async () => {
-    server = await startServer({ limits: { sessionsPerRuntime: 2, sessions: 3 } })
-    const silent = [await openWebSocket(server, {}), await openWebSocket(server, {})]
+    const running = await startServer({ limits: { sessionsPerRuntime: 2, sessions: 3 } })
+    server = running
+    const silent = [await openWebSocket(running, {}), await openWebSocket(running, {})]
     for (const ws of silent) ws.on('error', () => {})
     await expect(openWebSocket(server, {})).rejects.toMatchObject({ status: 503 })
     await dial(server, { runtime: 'other' })
     for (const ws of silent) ws.terminate()
-    const isIn = () => dial(server).then(({ ws }) => ws.on('error', () => {}))
+    const isIn = () => dial(running).then(({ ws }) => ws.on('error', () => {}))
     await vi.waitFor(isIn, { timeout: 10_000, interval: 50 })
   })
 
