@@ -139,7 +139,7 @@ export class RedisLink {
       if (mode === 'sentinel') throw new Error('this is a Sentinel: its URL is redis+sentinel://HOST:PORT/NAME')
       this.several ||= mode === 'cluster'
       // In a cluster a standby says who has the key; elsewhere it would take no change.
-      if (mode === 'cluster') await client.sendCommand(['HGET', key, '@born'])
+      if (mode === 'cluster') await client.sendCommand(lookFor(key)).catch(throwUnlessHere)
       else if (role !== 'master') throw new Error('this Redis is a standby')
       await Promise.all([
         client.sendCommand(['SCRIPT', 'LOAD', CHANGE.text]),
@@ -170,14 +170,14 @@ export class RedisLink {
     return await this.#send<Answer>(['EVALSHA', script.sha, String(all.length), ...all, ...args])
   }
 
-  async #send<Answer>(command: readonly string[]): Promise<Answer> {
+  async #send<Answer>(command: readonly string[], onError: (error: Error) => Answer = rethrow): Promise<Answer> {
     if (this.#closed !== undefined) throw this.#closed
     if (this.#pending.size >= MAX_PENDING) throw new Error('too many operations wait for Redis')
     const operation = { sentMs: performance.now() }
     this.#pending.add(operation)
     this.#watch()
     try {
-      const answer = await this.#client!.sendCommand<never>([...command])
+      const answer = await this.#client!.sendCommand<never>([...command]).catch(onError)
       this.roundTripMs = performance.now() - operation.sentMs
       return answer
     } catch (error) {
@@ -191,7 +191,7 @@ export class RedisLink {
 
   /** Ends the link where another node of a cluster has the key by now. */
   async check(key: string): Promise<void> {
-    await this.#send(['HGET', key, '@born'])
+    await this.#send<unknown>(lookFor(key), throwUnlessHere)
   }
 
   /** Resolves to how many heard it. Rejects as `run` does. */
@@ -227,4 +227,18 @@ export class RedisLink {
     if (this.#client !== undefined) destroy(this.#client)
     this.#listener.closed(error)
   }
+}
+
+/** What any node of a cluster answers that has the key, and no other. */
+function lookFor(key: string): string[] {
+  return ['HGET', key, '@born']
+}
+
+/** A key of another kind is there all the same; the scripts make it anew. */
+function throwUnlessHere(error: Error): void {
+  if (!error.message.startsWith('WRONGTYPE')) throw error
+}
+
+function rethrow(error: Error): never {
+  throw error
 }

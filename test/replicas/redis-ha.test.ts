@@ -102,6 +102,18 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     await works('three')
   }, 90_000)
 
+  test('a cluster in which the key of the replicas is of another kind: it is made anew', async () => {
+    const alone = await node('cluster-enabled yes', `cluster-port ${await freePort()}`)
+    await alone.command('CLUSTER', 'ADDSLOTSRANGE', '0', '16383')
+    await until(async () => String(await alone.command('CLUSTER', 'INFO')).includes('cluster_state:ok'))
+    await alone.command('SET', '{sallyport}:replicas', 'text')
+    await start(alone.url)
+    await connected()
+    await alone.command('SET', '{sallyport}:replicas', 'text')
+    await until(async () => (await alone.command('TYPE', '{sallyport}:replicas')) === 'hash')
+    await connected()
+  }, 30_000)
+
   test('Sentinels: the primary is found, and the next one after it died', async () => {
     const primary = await node()
     const standby = await node(`replicaof 127.0.0.1 ${primary.port}`)
