@@ -277,7 +277,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'a reset that says "no error" is noticed',
     edits: [
       ['protocol/http2/server-exchange.ts', "    stream.on('aborted', this.#onGone)\n", ''],
-      ['protocol/http2/server-exchange.ts', 'if (this.#stream.closed && !this.#responseEnded) this.#onGone()', ''],
+      ['protocol/http2/server-exchange.ts', 'if (this.#stream.closed && !this.#responseEnded) this.#gone()', ''],
     ],
     tests: ['test/security/edge-http2-ends.test.ts'],
   },
@@ -286,8 +286,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http2/server-exchange.ts',
-        'if (this.#stream.readableEnded) this.#onEnd()',
-        'if (false) this.#onEnd()',
+        'if (this.#stream.readableEnded) this.#requestOver()',
+        'if (false) this.#requestOver()',
       ],
     ],
     tests: ['test/protocol/http2/request-body.test.ts'],
@@ -466,7 +466,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a stream is of the runtime of its session',
-    edits: [['client/exchanges.ts', "if (preamble.runtime !== session.runtime) return new Refusal('not-here')", '']],
+    edits: [['client/exchanges.ts', 'preamble.runtime !== session.runtime || ', '']],
     tests: ['test/client/exchanges.test.ts'],
   },
   {

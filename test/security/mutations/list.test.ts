@@ -1,0 +1,15 @@
+import { readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { expect, test } from 'vitest'
+import { MUTATIONS } from './list.ts'
+
+const ROOT = resolve(import.meta.dirname, '../../..')
+
+test('each defence of the list stands in the sources, once', () => {
+  const astray = MUTATIONS.flatMap(({ defence, edits }) =>
+    edits
+      .filter(([file, find]) => readFileSync(resolve(ROOT, file), 'utf8').split(find).length !== 2)
+      .map(([file, find]) => `${defence}: ${file}: ${find}`),
+  )
+  expect(astray).toEqual([])
+})
