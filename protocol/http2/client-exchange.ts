@@ -18,6 +18,8 @@ export interface ExchangeOwner {
   readonly limits: HttpLimits
   /** Takes no more exchanges: one got no answer. */
   close(): void
+  /** An exchange is about to reset its stream. */
+  resets(): void
   /** The exchange's stream is gone. */
   ended(exchange: Http2ClientExchange): void
 }
@@ -151,6 +153,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     try {
       this.#stream.sendTrailers(asObject(outgoingBlock([], this.#requestTrailers)))
     } catch {
+      this.#owner.resets()
       breakStream(this.#stream)
     }
   }
@@ -158,7 +161,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
   abort(_error: SallyportError): void {
     this.#requestDone = true
     this.#responseDone = true
-    cancelStream(this.#stream)
+    this.#cancel()
   }
 
   // Response
@@ -259,7 +262,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     if (!unsent || this.#raw) return
     // The rest of the request is thrown away.
     this.#requestDone = true
-    cancelStream(this.#stream)
+    this.#cancel()
   }
 
   consumed(bytes: number): void {
@@ -301,6 +304,12 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#broken(broken(`the upstream reset the stream (${this.#stream.rstCode})`))
   }
 
+  #cancel(): void {
+    if (this.#stream.destroyed) return
+    this.#owner.resets()
+    cancelStream(this.#stream)
+  }
+
   /** Called where our own code, or that of the downstream end, is at fault. */
   threw(error: unknown): void {
     this.#broken(toSallyportError(error))
@@ -310,7 +319,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     const over = this.#responseDone
     this.#requestDone = true
     this.#responseDone = true
-    cancelStream(this.#stream)
+    this.#cancel()
     if (!over) this.#response.abort(error)
   }
 

@@ -14,6 +14,7 @@ import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import { resetSocket } from '../reset-socket.ts'
 import { Watch } from '../watch.ts'
+import { TokenBucket } from '../yamux/limits.ts'
 import { type ExchangeOwner, Http2ClientExchange } from './client-exchange.ts'
 import { outgoingBlock } from './headers.ts'
 
@@ -23,6 +24,12 @@ const LENIENT: object = { strictSingleValueFields: false }
 const HEAD_TIMEOUT_MS = 60_000
 /** For so long an upstream may take to close a connection that we have closed. */
 const LINGER_MS = 1_000
+/**
+ * Resets that a session is used for, at once and per second in the long run. Upstreams end a connection with all its streams
+ * when it resets too many (CVE-2023-44487): Envoy looks at them from 500 streams on, Node and nghttp2 at 1,000.
+ */
+const RESET_BURST = 200
+const RESETS_PER_SECOND = 10
 const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
 
 export interface Http2ClientOptions {
@@ -42,6 +49,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   readonly #options: Http2ClientOptions
   readonly #exchanges = new Set<Http2ClientExchange>()
   readonly #watch: Watch
+  readonly #resets = new TokenBucket(RESET_BURST, RESETS_PER_SECOND)
   #pingAt = 0
   #pinging = false
   /** It takes no more exchanges. */
@@ -129,6 +137,11 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     if (this.#exchanges.size > 0 || this.#over) return
     if (this.#closing || this.#session.destroyed) this.#end(NGHTTP2_NO_ERROR)
     else this.#options.onIdle?.(this)
+  }
+
+  /** Callers who begin requests and cancel them must not end what others have on this session: the next ones get another. */
+  resets(): void {
+    if (!this.#resets.take()) this.close()
   }
 
   /** Takes no more exchanges, and ends when those in progress have. */
