@@ -28,7 +28,7 @@ const MOVE_CAP_MS = 600_000
 /** The waits of one connection, in turn. Holds no timer. */
 export class Backoff {
   readonly #limits: BackoffLimits
-  readonly #random: () => number
+  readonly #source: () => number
   #failures = 0
   #refusals = 0
   #short = 0
@@ -36,7 +36,7 @@ export class Backoff {
 
   constructor(options: BackoffOptions = {}, random: () => number = Math.random) {
     this.#limits = { ...DEFAULTS, ...options }
-    this.#random = random
+    this.#source = random
   }
 
   /** After an attempt that failed. */
@@ -90,6 +90,15 @@ export class Backoff {
     this.#moves = again ? this.#moves + 1 : 0
     const upper = Math.min(MOVE_CAP_MS, this.#limits.moveMs * 2 ** Math.min(this.#moves, 20))
     return upper / 2 + (this.#random() * upper) / 2
+  }
+
+  /** An embedder's source may throw or say anything: a wait that is none would end the connection, or dial without pause. */
+  #random(): number {
+    try {
+      const share = this.#source()
+      if (share >= 0 && share <= 1) return share
+    } catch {}
+    return Math.random()
   }
 
   #grow(firstMs: number, times: number): number {

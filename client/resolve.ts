@@ -5,6 +5,8 @@ import { followed } from '../protocol/guard.ts'
 
 /** A resolver that has not answered in this time is not waited for where the last answer is known. */
 const PATIENCE_MS = 1000
+/** One that has not answered in this time will not: it is asked again. The system's own takes up to 30 s. */
+const LOST_MS = 35_000
 /** Names that are remembered; a client has few. */
 const MAX_NAMES = 64
 
@@ -64,7 +66,9 @@ export class Resolver {
 
   #find(host: string): Promise<readonly LookupAddress[]> {
     return new Promise((resolve, reject) => {
+      const lost = setTimeout(reject, LOST_MS, noAnswer(host)).unref()
       const asked: unknown = this.#lookup(host, { all: true }, (error, answer, family) => {
+        clearTimeout(lost)
         if (error) return reject(error)
         const all = Array.isArray(answer) ? answer : [{ address: answer, family: family ?? isIP(answer) }]
         // An embedder's resolver may say anything, and what is no address would be dialled as this machine.
@@ -89,6 +93,10 @@ export class Resolver {
 /** The resolver itself did not answer, which says nothing of the name. */
 function isPassing(error: NodeJS.ErrnoException): boolean {
   return error.code !== 'ENOTFOUND'
+}
+
+function noAnswer(host: string): Error {
+  return Object.assign(new Error(`no resolver answered for ${host}`), { code: 'EAI_AGAIN' })
 }
 
 function noAddress(host: string): Error {

@@ -90,8 +90,10 @@ export class ClientSession implements SessionView {
   /** A `reauth` is on its way. */
   #asked = false
   #nextToken: string | undefined
-  #drained: (() => void) | undefined
-  #idle: (() => void) | undefined
+  /** The server has answered our drain, or the session has ended. */
+  readonly #drained = Promise.withResolvers<void>()
+  /** No stream is open, and none will be; set by the first drain. */
+  #empty: PromiseWithResolvers<void> | undefined
   #timer: NodeJS.Timeout | undefined
   #leaveTimer: NodeJS.Timeout | undefined
   #endTimer: NodeJS.Timeout | undefined
@@ -110,7 +112,7 @@ export class ClientSession implements SessionView {
       onStream: stream => owner.accept(stream, this),
       onControl: text => this.#control(text),
       onGoAway: () => this.#leave('the server takes no new streams'),
-      onIdle: () => this.#idle?.(),
+      onIdle: () => this.#empty?.resolve(),
       onClose: (_error, reason) => this.#closed(reason),
     })
     this.#timer = setTimeout(
@@ -201,7 +203,7 @@ export class ClientSession implements SessionView {
 
   /**
    * Ends the session without loss: no new streams, those that are open are served for `graceMs`. A moment before its end
-   * the server closes the WebSockets among them; what is still open then is cut.
+   * the server closes the WebSockets among them; what is still open then is cut. Of several drains the first to end ends it.
    */
   async drain(reason: string, graceMs: number): Promise<void> {
     if (this.#state === 'closed') return
@@ -209,16 +211,10 @@ export class ClientSession implements SessionView {
     this.#state = 'draining'
     const over = Promise.withResolvers<void>()
     const grace = setTimeout(over.resolve, graceMs)
-    const answered = new Promise<void>(resolve => {
-      this.#drained = resolve
-    })
-    const late = setTimeout(
-      this.#guard(() => this.#drained?.()),
-      Math.min(DRAINED_MS, graceMs),
-    )
+    const late = setTimeout(this.#drained.resolve, Math.min(DRAINED_MS, graceMs))
     this.#session.control({ type: 'drain', reason, afterMs: 0, deadlineMs: graceMs })
     try {
-      await Promise.race([over.promise, answered])
+      await Promise.race([over.promise, this.#drained.promise])
       await Promise.race([over.promise, this.#emptied()])
     } finally {
       clearTimeout(grace)
@@ -240,10 +236,9 @@ export class ClientSession implements SessionView {
   }
 
   #emptied(): Promise<void> {
-    return new Promise(resolve => {
-      this.#idle = resolve
-      if (this.#session.streams === 0 || this.#session.closed) resolve()
-    })
+    this.#empty ??= Promise.withResolvers<void>()
+    if (this.#session.streams === 0 || this.#session.closed) this.#empty.resolve()
+    return this.#empty.promise
   }
 
   #control(text: string): void {
@@ -292,7 +287,7 @@ export class ClientSession implements SessionView {
         break
       case 'drained':
         this.lastStream = message.lastStream
-        this.#drained?.()
+        this.#drained.resolve()
         break
       case 'notice':
         this.farewell = message.message
@@ -395,8 +390,8 @@ export class ClientSession implements SessionView {
     clearTimeout(this.#leaveTimer)
     clearTimeout(this.#endTimer)
     clearTimeout(this.#testTimer)
-    this.#drained?.()
-    this.#idle?.()
+    this.#drained.resolve()
+    this.#empty?.resolve()
     this.#owner.onClosed(this, this.farewell ?? reason)
   }
 }

@@ -13,6 +13,21 @@ describe('Backoff', () => {
     expect([low.failed(), low.failed(), low.failed()]).toEqual([0, 0, 0])
   })
 
+  const thrown = () => {
+    throw new Error('a defect of the embedder')
+  }
+  it.each([thrown, () => Number.NaN, () => -1, () => 2, () => Number.POSITIVE_INFINITY])(
+    'waits within its range, whatever its source of chance does: %s',
+    source => {
+      const backoff = new Backoff({}, source)
+      const waits = Array.from({ length: 20 }, () => backoff.failed())
+      expect(waits.every(ms => ms >= 0 && ms <= 30_000)).toBe(true)
+      expect(new Set(waits).size).toBeGreaterThan(1)
+      for (const ms of [backoff.refused(), backoff.silent(), backoff.lost(0), backoff.left(0), backoff.gone(0), backoff.move(true)])
+        expect(ms).toBeGreaterThanOrEqual(0)
+    },
+  )
+
   it('tries within a second after the loss of a session, whatever failed before', () => {
     const backoff = new Backoff({}, most)
     for (let i = 0; i < 6; i++) backoff.failed()

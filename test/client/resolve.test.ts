@@ -76,6 +76,17 @@ describe('the resolver', () => {
     vi.useRealTimers()
   })
 
+  it('asks again where an answer never came', async () => {
+    vi.useFakeTimers()
+    const { lookup } = answers(undefined, v4(2))
+    const resolver = new Resolver(lookup)
+    const lost = expect(resolver.resolve('a.example.com')).rejects.toMatchObject({ code: 'EAI_AGAIN' })
+    await vi.advanceTimersByTimeAsync(35_000)
+    await lost
+    expect(ends(await resolver.resolve('a.example.com'))).toBe('2')
+    vi.useRealTimers()
+  })
+
   it('waits for one answer at a time', async () => {
     const { lookup, asked } = answers(undefined)
     const resolver = new Resolver(lookup)

@@ -1,0 +1,49 @@
+import { once } from 'node:events'
+import { expect, it } from 'vitest'
+import { WebSocket } from 'ws'
+import { ClientSession, type SessionOwner } from '../../client/session.ts'
+import type { Hello } from '../../protocol/control.ts'
+import { noLogger } from '../../protocol/log.ts'
+import { webSocketTransport } from '../../protocol/transport-websocket.ts'
+import { FakeServer } from './fake-server.ts'
+
+const hello: Hello = {
+  type: 'hello',
+  minor: 0,
+  software: 'test/1',
+  instance: 'one',
+  startedMs: 1,
+  lastEpoch: 0,
+  connection: 0,
+  limits: { windowBytes: 65_536, streams: 100 },
+  features: [],
+  cors: [],
+}
+
+it('ends all its drains when one of them ends it, whatever time the others had', async () => {
+  const server = await FakeServer.listen()
+  const socket = new WebSocket(server.url)
+  await once(socket, 'open')
+  const ready = Promise.withResolvers<void>()
+  const owner: SessionOwner = {
+    logger: noLogger,
+    session: {},
+    accept() {},
+    onWelcome: () => true,
+    onReady: () => ready.resolve(),
+    onStanding() {},
+    onLeave() {},
+    onNotice() {},
+    onReauth() {},
+    onClosed() {},
+  }
+  const session = new ClientSession(webSocketTransport(socket), undefined, hello, owner)
+  const peer = await server.serve()
+  await ready.promise
+  const drains = [session.drain('another replica has its place', 600_000), session.drain('the client closes', 60_000)]
+  await peer.receive('drain')
+  peer.send({ type: 'drained', lastStream: 0 })
+  await Promise.all(drains)
+  expect(session.state).toBe('closed')
+  await server.close()
+})
