@@ -23,7 +23,14 @@ describe('Backoff', () => {
       const waits = Array.from({ length: 20 }, () => backoff.failed())
       expect(waits.every(ms => ms >= 0 && ms <= 30_000)).toBe(true)
       expect(new Set(waits).size).toBeGreaterThan(1)
-      for (const ms of [backoff.refused(), backoff.silent(), backoff.lost(0), backoff.left(0), backoff.gone(0), backoff.move(true)])
+      for (const ms of [
+        backoff.refused(),
+        backoff.silent(),
+        backoff.lost(0),
+        backoff.left(0),
+        backoff.gone(0),
+        backoff.move(true),
+      ])
         expect(ms).toBeGreaterThanOrEqual(0)
     },
   )
