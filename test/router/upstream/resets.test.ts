@@ -1,6 +1,6 @@
 /** Upstreams end a connection that resets too many streams, with all that is open on it (CVE-2023-44487). */
 import { once } from 'node:events'
-import { createServer, type Http2Server, type ServerHttp2Stream } from 'node:http2'
+import { createServer, type Http2Server, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2'
 import type { AddressInfo } from 'node:net'
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { SallyportError } from '../../../protocol/errors.ts'
@@ -18,7 +18,7 @@ beforeEach(async () => {
   arrived = () => {}
   server = createServer({ streamResetBurst: 310, streamResetRate: 1 })
   server.on('sessionError', () => {})
-  server.on('stream', (stream, headers) => {
+  server.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
     stream.on('error', () => {})
     if (headers[':path'] === '/hold') stream.respond({ ':status': 200 })
     else arrived(stream)
