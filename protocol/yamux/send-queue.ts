@@ -1,16 +1,21 @@
 import type { Buffer } from 'node:buffer'
 import { latin1, writeLatin1 } from '../latin1.ts'
 import { ownBytes } from '../own-bytes.ts'
+import { Gathered, SMALL_PIECE_BYTES } from './gathered.ts'
 
 /** Chunks from here on are sent as they are; smaller ones are copied into the outgoing buffer. */
 export const LARGE_CHUNK_BYTES = 16 * 1024
-/** Chunks up to here are kept as text, joined with text before them that is as short. */
+/** Chunks up to here are kept as text: that costs less than a view of bytes that must be kept, too. */
 const TINY_CHUNK_BYTES = 64
 
-/** A head and a small body leave in the turn that they came in; chunks behind them are likely to wait. */
-const PASSING_CHUNKS = 4
+/**
+ * A head and a small body (its length, its bytes, what ends it) leave in the turn that they came in; chunks behind
+ * them are likely to wait.
+ */
+const PASSING_CHUNKS = 5
 
-type Chunk = Uint8Array | string
+type Given = Uint8Array | string
+type Chunk = Given | Gathered
 
 const EMPTY = ''
 const COMPACT_AT = 64
@@ -24,24 +29,20 @@ export class SendQueue {
   #end = 0
   #offset = 0
 
-  push(given: Chunk): void {
-    const chunk = typeof given === 'string' ? given : this.#kept(given)
+  push(chunk: Given): void {
     this.bytes += chunk.length
-    const last = this.#end - 1
-    if (typeof chunk === 'string' && chunk.length <= TINY_CHUNK_BYTES && last >= this.#first) {
-      const before = this.#chunks[last]
-      if (typeof before === 'string' && before.length <= TINY_CHUNK_BYTES) {
-        this.#chunks[last] = before + chunk
-        return
-      }
+    const waiting = this.#end - this.#first
+    const last = waiting > 0 ? this.#chunks[this.#end - 1] : undefined
+    if (last instanceof Gathered) {
+      if (chunk.length < SMALL_PIECE_BYTES && last.add(chunk)) return
+      last.close()
     }
-    this.#chunks[this.#end++] = chunk
+    this.#chunks[this.#end++] = waiting < PASSING_CHUNKS ? passing(chunk) : this.#kept(chunk)
   }
 
-  #kept(chunk: Uint8Array): Chunk {
-    // A flood of tiny chunks becomes one text: an object for each would cost far more than its bytes.
-    if (chunk.length <= TINY_CHUNK_BYTES) return latin1(chunk)
-    return this.#end - this.#first < PASSING_CHUNKS ? chunk : ownBytes(chunk)
+  #kept(chunk: Given): Chunk {
+    if (chunk.length < SMALL_PIECE_BYTES) return new Gathered(chunk, this.bytes)
+    return typeof chunk === 'string' ? chunk : ownBytes(chunk)
   }
 
   clear(): void {
@@ -84,7 +85,8 @@ export class SendQueue {
       const whole = part === chunk.length
       if (typeof chunk === 'string') {
         writeLatin1(target, whole ? chunk : chunk.slice(begin, begin + part), at + bytes - left)
-      } else target.set(whole ? chunk : chunk.subarray(begin, begin + part), at + bytes - left)
+      } else if (chunk instanceof Gathered) chunk.copy(target, at + bytes - left, begin, begin + part)
+      else target.set(whole ? chunk : chunk.subarray(begin, begin + part), at + bytes - left)
       this.#skip(part)
       left -= part
     }
@@ -107,6 +109,10 @@ export class SendQueue {
       this.#end -= COMPACT_AT
     }
   }
+}
+
+function passing(chunk: Given): Given {
+  return typeof chunk !== 'string' && chunk.length <= TINY_CHUNK_BYTES ? latin1(chunk) : chunk
 }
 
 function isLarge(chunk: Chunk, bytes: number): boolean {

@@ -127,7 +127,7 @@ export class Replay {
   }
 
   #closeTogether(): void {
-    if (this.#togetherBytes > 0) this.#push(this.#together.subarray(0, this.#togetherBytes))
+    if (this.#togetherBytes > 0) this.#push(ownBytes(this.#together.subarray(0, this.#togetherBytes), LEAST_SHARE))
     this.#together = NOTHING
     this.#togetherBytes = 0
   }

@@ -124,6 +124,16 @@ describe('replay', () => {
     expect([replay.bytes, replay.whole]).toEqual([50_000, true])
   })
 
+  test('small pieces between large ones keep little more memory than their own', () => {
+    const replay = new Replay(new ReplayBudget(50_000, 200_000), 'rt')
+    while (replay.bytes < 48_000) {
+      replay.add(new Uint8Array(1))
+      replay.add(new Uint8Array(1024))
+    }
+    expect(replay.whole).toBe(true)
+    expect(replay.chunks.reduce((sum, chunk) => sum + chunk.buffer.byteLength, 0)).toBeLessThanOrEqual(100_000)
+  })
+
   test('what was sent again stays as it was, and small and large pieces keep their order', () => {
     const replay = new Replay(new ReplayBudget(10_000, 40000), 'rt')
     const pieces = ['a', 'bc', 'd'.repeat(2000), 'e', 'f', 'g'.repeat(2000), 'h']

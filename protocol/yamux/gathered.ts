@@ -1,0 +1,45 @@
+import { Buffer } from 'node:buffer'
+import { writeLatin1 } from '../latin1.ts'
+
+/** Pieces from here on are kept as they are: they cost little more than their bytes. */
+export const SMALL_PIECE_BYTES = 1024
+const LEAST_ROOM_BYTES = 256
+const MOST_ROOM_BYTES = 4 * 1024
+
+/** Small pieces, bytes or latin1 text, one behind the other in one buffer: an object for each would cost far more than its bytes. */
+export class Gathered {
+  /** Bytes of the pieces. */
+  length: number
+  #buffer: Buffer
+
+  /** Begins with `piece`. The room for others is about as much as waits already, `waitingBytes`. */
+  constructor(piece: Uint8Array | string, waitingBytes: number) {
+    const room = Math.min(Math.max(waitingBytes, LEAST_ROOM_BYTES), MOST_ROOM_BYTES)
+    this.#buffer = Buffer.allocUnsafeSlow(Math.max(room, piece.length))
+    this.length = 0
+    this.add(piece)
+  }
+
+  /** False: there is no room for it. */
+  add(piece: Uint8Array | string): boolean {
+    if (this.#buffer.length - this.length < piece.length) return false
+    if (typeof piece === 'string') writeLatin1(this.#buffer, piece, this.length)
+    else this.#buffer.set(piece, this.length)
+    this.length += piece.length
+    return true
+  }
+
+  /** Nothing is added any more: gives back the room if most of it is empty. */
+  close(): void {
+    if (this.length < this.#buffer.length / 2) {
+      const buffer = Buffer.allocUnsafeSlow(this.length)
+      buffer.set(this.#buffer.subarray(0, this.length))
+      this.#buffer = buffer
+    }
+  }
+
+  /** Copies the bytes from `begin` to `end` into `target` at `at`. */
+  copy(target: Uint8Array, at: number, begin: number, end: number): void {
+    target.set(this.#buffer.subarray(begin, end), at)
+  }
+}
