@@ -41,10 +41,7 @@ const FLOODS: readonly (readonly [string, readonly number[]])[] = [
 ]
 
 it.each(
-  FLOODS.flatMap(([name, sizes]) => [
-    [`bytes ${name}`, sizes, false] as const,
-    [`text ${name}`, sizes, true] as const,
-  ]),
+  FLOODS.flatMap(([name, sizes]) => [[`bytes ${name}`, sizes, false] as const, [`text ${name}`, sizes, true] as const]),
 )('H6 pieces that wait keep about twice their bytes at most: %s', async (_, sizes, isText) => {
   const pieces = sizes.map(bytes => Buffer.alloc(bytes, 'x'))
   const push = (queue: SendQueue) => {

@@ -682,7 +682,11 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'small chunks that wait for a stream keep their own memory alone',
     edits: [
-      ['protocol/yamux/send-queue.ts', 'waiting < PASSING_CHUNKS ? passing(chunk) : this.#kept(chunk)', 'passing(chunk)'],
+      [
+        'protocol/yamux/send-queue.ts',
+        'waiting < PASSING_CHUNKS ? passing(chunk) : this.#kept(chunk)',
+        'passing(chunk)',
+      ],
     ],
     tests: OWN_BYTES,
   },
