@@ -6,7 +6,7 @@ export type TargetProtocol = 'http' | 'https' | 'h2c'
 
 /** One upstream as the pools know it. */
 export interface Target {
-  /** Equal for targets that may share connections: protocol, name, address and TLS identity are the same. */
+  /** Equal for targets that may share connections: protocol, name, its origin, address and TLS identity are the same. */
   readonly key: string
   readonly protocol: TargetProtocol
   /** Name or address, without brackets. */
@@ -17,6 +17,8 @@ export interface Target {
   /** What is dialled: `host` and `port`, unless `resolve` names another address. */
   readonly dialHost: string
   readonly dialPort: number
+  /** A caller chose a part of `host`. */
+  readonly captured: boolean
   readonly tls: TlsIdentity | undefined
   /** The same without HTTP/2, where it may be negotiated: for WebSockets, which few servers take over it (RFC 8441). */
   readonly http1: Target | undefined
@@ -109,8 +111,9 @@ export function fillTarget(
     if (name === undefined || !isDnsLabel(name)) return undefined
     host += name
   }
-  if (template.parts.length > 1 && !isServiceName(host)) return undefined
-  return makeTarget(template.protocol, host, template.port, resolve, tls)
+  const captured = template.parts.length > 1
+  if (captured && !isServiceName(host)) return undefined
+  return makeTarget(template.protocol, host, template.port, resolve, tls, captured)
 }
 
 /** A whole name made of captures: right lengths, and nothing that resolvers take for an address or for this machine. */
@@ -125,6 +128,7 @@ export function makeTarget(
   port: number,
   resolve: ReadonlyMap<string, string>,
   tls: TlsIdentity | undefined,
+  captured = false,
 ): Target {
   const bracketed = host.includes(':') ? `[${host}]` : host
   const address = resolve.get(`${bracketed}:${port}`)
@@ -133,15 +137,16 @@ export function makeTarget(
   const dialPort = address === undefined ? port : Number(address.slice(colon + 1))
   const negotiates = tls?.http2 === true
   return {
-    key: `${protocol}|${host}|${port}|${dialHost}|${dialPort}|${tls?.key ?? ''}|${negotiates ? 'h2' : ''}`,
+    key: `${protocol}|${host}|${port}|${dialHost}|${dialPort}|${tls?.key ?? ''}|${negotiates ? 'h2' : ''}|${captured ? 'captured' : ''}`,
     protocol,
     host,
     port,
     authority: port === DEFAULT_PORTS[protocol] ? bracketed : `${bracketed}:${port}`,
     dialHost,
     dialPort,
+    captured,
     tls,
-    http1: negotiates ? makeTarget(protocol, host, port, resolve, { ...tls, http2: false }) : undefined,
+    http1: negotiates ? makeTarget(protocol, host, port, resolve, { ...tls, http2: false }, captured) : undefined,
   }
 }
 

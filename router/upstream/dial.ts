@@ -1,5 +1,5 @@
 /** One new connection to an upstream: name, TCP and TLS within one deadline. */
-import { connect as connectTcp, isIP, type Socket } from 'node:net'
+import { connect as connectTcp, isIP, type LookupFunction, type Socket } from 'node:net'
 import {
   type ConnectionOptions,
   checkServerIdentity,
@@ -11,6 +11,7 @@ import { SallyportError, toSallyportError } from '../../protocol/errors.ts'
 import { guardWith } from '../../protocol/guard.ts'
 import type { Target, TlsIdentity } from '../target.ts'
 import { type DialPhase, dialError } from './errors.ts'
+import { namesFor } from './name-lookups.ts'
 
 /** Told once: either the error or the socket. */
 export type Dialled = (error: SallyportError | undefined, socket: Socket | undefined) => void
@@ -20,7 +21,8 @@ const KEEP_ALIVE_MS = 30_000
 /** Starts a connection. The function that is returned gives it up; `done` is not called then. */
 export function dial(target: Target, connectMs: number, contexts: SecureContexts, done: Dialled): () => void {
   let phase: DialPhase = 'connect'
-  const socket = target.protocol === 'https' ? openTls(target, contexts) : openTcp(target)
+  const name = namesFor(target).forConnection()
+  const socket = target.protocol === 'https' ? openTls(target, contexts, name.lookup) : openTcp(target, name.lookup)
   const guard = guardWith(error => {
     socket.destroy()
     finish(toSallyportError(error))
@@ -35,6 +37,7 @@ export function dial(target: Target, connectMs: number, contexts: SecureContexts
     if (over) return
     over = true
     clearTimeout(timer)
+    name.leave()
     release(socket)
     if (error !== undefined) socket.destroy()
     done(error, error === undefined ? socket : undefined)
@@ -55,6 +58,7 @@ export function dial(target: Target, connectMs: number, contexts: SecureContexts
   return () => {
     over = true
     clearTimeout(timer)
+    name.leave()
     release(socket)
     socket.destroy()
   }
@@ -69,10 +73,11 @@ function release(socket: Socket): void {
 /** A late error of a socket that nobody holds any more must not end the process. */
 function ignore(): void {}
 
-function openTcp(target: Target): Socket {
+function openTcp(target: Target, lookup: LookupFunction): Socket {
   return connectTcp({
     host: target.dialHost,
     port: target.dialPort,
+    lookup,
     allowHalfOpen: true,
     noDelay: true,
     keepAlive: true,
@@ -80,12 +85,13 @@ function openTcp(target: Target): Socket {
   })
 }
 
-function openTls(target: Target, contexts: SecureContexts): Socket {
+function openTls(target: Target, contexts: SecureContexts, lookup: LookupFunction): Socket {
   const identity = target.tls!
   const name = identity.serverName ?? target.host
   const options: ConnectionOptions & { allowHalfOpen: boolean } = {
     host: target.dialHost,
     port: target.dialPort,
+    lookup,
     allowHalfOpen: true,
     secureContext: contexts.get(identity),
     servername: isIP(name) === 0 ? name : '',

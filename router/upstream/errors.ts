@@ -18,6 +18,7 @@ const NAME_CODES: ReadonlySet<string> = new Set([
 const OWN_CODES: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'EADDRNOTAVAIL', 'ENOBUFS'])
 
 export function dialError(error: unknown, phase: DialPhase, target: Target): SallyportError {
+  if (error instanceof SallyportError) return error
   const code = codeOf(error)
   return new SallyportError(reasonOf(code, phase), `${whatFailed(phase)} ${target.host}:${target.port} (${code})`, {
     cause: error,

@@ -8,6 +8,7 @@ import { MAX_CONTROL_BYTES } from '../../protocol/control.ts'
 import { DEFAULT_LIMITS as HTTP, type HttpLimits } from '../../protocol/limits.ts'
 import { listen } from '../../protocol/listener.ts'
 import { DEFAULT_LIMITS as SESSION } from '../../protocol/yamux/limits.ts'
+import { MAX_NAMES_WAITING } from '../../router/upstream/name-lookups.ts'
 import { MAX_KEY_SET_BYTES } from '../../server/auth/key-source.ts'
 import { MAX_TOKEN_BYTES } from '../../server/auth/verifier.ts'
 import { DEFAULT_LIMITS as SERVER } from '../../server/options.ts'
@@ -21,6 +22,7 @@ const ALL: Record<string, number> = {
   ...prefixed('session', SESSION),
   'fixed: token': MAX_TOKEN_BYTES,
   'fixed: key set': MAX_KEY_SET_BYTES,
+  'fixed: captured names that wait': MAX_NAMES_WAITING,
   'fixed: control message': MAX_CONTROL_BYTES,
 }
 

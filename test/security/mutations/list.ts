@@ -17,6 +17,7 @@ const CERTIFICATES = ['test/security/certificates.test.ts']
 const TOKENS = ['test/security/tokens.test.ts']
 const YAMUX = ['test/security/yamux.test.ts']
 const ROUTER = ['test/security/router.test.ts']
+const CAPTURED_NAMES = ['test/router/upstream/captured-names.test.ts']
 const ADMIN = ['test/security/admin.test.ts']
 const SEEN_HEADS = ['test/protocol/seen-heads.test.ts']
 const SEEN_BYTES = ['test/protocol/seen-bytes.test.ts']
@@ -771,6 +772,13 @@ export const MUTATIONS: readonly Mutation[] = [
       ],
     ],
     tests: ROUTER,
+  },
+  {
+    defence: 'names that callers make up are looked up one at a time',
+    edits: [
+      ['router/upstream/name-lookups.ts', 'target.captured ? capturedNames : configuredNames', 'configuredNames'],
+    ],
+    tests: CAPTURED_NAMES,
   },
   {
     defence: "upstreams' certificates are checked",

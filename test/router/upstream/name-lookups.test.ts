@@ -1,0 +1,151 @@
+/** Names are asked for once for all who wait, few at a time, known ones first; the queue is bounded and empties. */
+import type { LookupFunction } from 'node:net'
+import { describe, expect, it } from 'vitest'
+import { NameLookups } from '../../../router/upstream/name-lookups.ts'
+
+const options = { all: true }
+
+/** Lookups that end when the test says so; what happens stands in `log`. */
+function played(atOnce: number) {
+  const log: string[] = []
+  const underWay = new Map<string, (failed: string | undefined) => void>()
+  const resolve: LookupFunction = (name, _, answer) => {
+    log.push(`ask ${name}`)
+    underWay.set(name, failed => {
+      underWay.delete(name)
+      if (failed === undefined) answer(null, `address of ${name}`, 4)
+      else answer(Object.assign(new Error(failed), { code: failed }), '')
+    })
+  }
+  const names = new NameLookups(resolve, atOnce)
+  const leaving = new Map<string, () => void>()
+  const steps: Record<string, (name: string, who: string) => void> = {
+    want(name, who) {
+      const { lookup, leave } = names.forConnection()
+      leaving.set(who, leave)
+      lookup(name, options, (error, address) => {
+        log.push(`${who}: ${error === null ? address : ((error as { reason?: string }).reason ?? error.code)}`)
+      })
+    },
+    leave: (_, who) => leaving.get(who)!(),
+    found: name => underWay.get(name)!(undefined),
+    missing: name => underWay.get(name)!('ENOTFOUND'),
+  }
+  /** `want a 1`: connection 1 wants name a. `leave a 1`. `found a`, `missing a`: the lookup under way ends. */
+  const play = (script: string) => {
+    for (const line of script.split(', ')) {
+      const [step, name, who] = line.split(' ') as [string, string, string]
+      steps[step]!(name, who)
+    }
+  }
+  return { names, log, play }
+}
+
+describe('lookups of names', () => {
+  it.each([
+    ['a name is asked for at once', 1, 'want a 1, found a', 'ask a, 1: address of a'],
+    ['a failure is told as it is', 1, 'want a 1, missing a', 'ask a, 1: ENOTFOUND'],
+    [
+      'one waits while one is asked',
+      1,
+      'want a 1, want b 2, found a, found b',
+      'ask a, ask b, 1: address of a, 2: address of b',
+    ],
+    [
+      'as many are asked as may be',
+      2,
+      'want a 1, want b 2, want c 3, missing b, found a, found c',
+      'ask a, ask b, ask c, 2: ENOTFOUND, 1: address of a, 3: address of c',
+    ],
+    ['a lookup under way is shared', 2, 'want a 1, want a 2, found a', 'ask a, 1: address of a, 2: address of a'],
+    [
+      'one that waits is shared',
+      1,
+      'want a 1, want b 2, want b 3, found a, missing b',
+      'ask a, ask b, 1: address of a, 2: ENOTFOUND, 3: ENOTFOUND',
+    ],
+    [
+      'what is over is not shared',
+      1,
+      'want a 1, missing a, want a 2, found a',
+      'ask a, 1: ENOTFOUND, ask a, 2: address of a',
+    ],
+    [
+      'names wait in their order',
+      1,
+      'want a 1, want c 2, want b 3, missing a, missing c, missing b',
+      'ask a, ask c, 1: ENOTFOUND, ask b, 2: ENOTFOUND, 3: ENOTFOUND',
+    ],
+    [
+      'a name that resolved before goes first',
+      1,
+      'want k 1, found k, want a 2, want b 3, want k 4, missing a, found k, missing b',
+      'ask k, 1: address of k, ask a, ask k, 2: ENOTFOUND, ask b, 4: address of k, 3: ENOTFOUND',
+    ],
+    [
+      'one given up while it waits is not asked for',
+      1,
+      'want a 1, want b 2, want c 3, leave b 2, found a, found c',
+      'ask a, ask c, 1: address of a, 3: address of c',
+    ],
+    [
+      'of two who share, the other is told',
+      1,
+      'want a 1, want b 2, want b 3, leave b 2, found a, found b',
+      'ask a, ask b, 1: address of a, 3: address of b',
+    ],
+    [
+      'one given up under way keeps its place until it ends',
+      1,
+      'want a 1, want b 2, leave a 1, found a, found b',
+      'ask a, ask b, 2: address of b',
+    ],
+    [
+      'one given up under way is taken by the next who wants it',
+      1,
+      'want a 1, leave a 1, want a 2, found a',
+      'ask a, 2: address of a',
+    ],
+    [
+      'to leave when it is over takes nobody else along',
+      1,
+      'want a 1, found a, want b 2, want a 3, leave a 1, found b, found a',
+      'ask a, 1: address of a, ask b, ask a, 2: address of b, 3: address of a',
+    ],
+  ] as [string, number, string, string][])('%s', (_, atOnce, script, told) => {
+    const { names, log, play } = played(atOnce)
+    play(script)
+    expect(log.join(', ')).toBe(told)
+    expect(names.size).toBe(0)
+  })
+
+  it('1,024 names wait; one more is overloaded, but not one that is shared or that resolved before', () => {
+    const { names, log, play } = played(1)
+    play('want known 0, found known, want slow 1')
+    for (let i = 0; i < 1_024; i++) play(`want x${i} x${i}`)
+    log.length = 0
+    play('want more 2, want x7 3, want known 4, want slow 5')
+    expect(log).toEqual(['2: overloaded'])
+    expect(names.size).toBe(1_026)
+    play('leave x5 x5, want more 6')
+    for (let i = 0; i < 1_024; i++) play(`leave x${i} x${i}`)
+    play('leave x7 3, leave more 6, found slow, found known')
+    expect(log).toEqual([
+      '2: overloaded',
+      'ask known',
+      '1: address of slow',
+      '5: address of slow',
+      '4: address of known',
+    ])
+    expect(names.size).toBe(0)
+  })
+
+  it('of 1,025 names that resolved the oldest is forgotten', () => {
+    const { log, play } = played(1)
+    for (let i = 0; i <= 1_024; i++) play(`want x${i} 0, found x${i}`)
+    play('want slow 1, want x0 2, want x1 3')
+    log.length = 0
+    play('found slow, found x1, found x0')
+    expect(log.filter(line => line.startsWith('ask'))).toEqual(['ask x1', 'ask x0'])
+  })
+})
