@@ -4,6 +4,7 @@
  */
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import { CONNECT_PATH } from '../control.ts'
 import { SallyportError, toSallyportError } from '../errors.ts'
@@ -26,6 +27,8 @@ import { serveHttp1 } from './server-connection.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import type { Logger } from '../log.ts'
 import { answerProblem } from '../problem.ts'
+import { isBroken } from '../tcp.ts'
+import { timeLeft, Watch } from '../watch.ts'
 
 export interface MountOptions {
   readonly handler: Handler
@@ -80,7 +83,7 @@ function serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, op
 }
 
 function serveRequest(request: IncomingMessage, response: ServerResponse, options: MountOptions): void {
-  const sink = new MountedResponse(request, response, options.logger)
+  const sink = new MountedResponse(request, response, options)
   try {
     const call = callOf(request, options)
     sink.connect(callHandler(options.handler, call, sink, options.logger), call.bodyBytes !== 0)
@@ -108,20 +111,26 @@ function callOf(request: IncomingMessage, { limits }: MountOptions): HttpRequest
 }
 
 const AHEAD_BYTES = 64 * 1024
+/** How often a caller with a body is looked at: while it is not read, it says nothing of its end. */
+const LOOK_MS = 2_000
 
 class MountedResponse implements ResponseSink, Failing {
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
   readonly #logger: Logger
+  readonly #bodyIdleMs: number
+  readonly #watch = new Watch(now => this.#check(now), this)
   #sink: RequestSink | undefined
   #ahead = 0
+  #readAt = 0
   #over = false
   /** Response bytes taken before the sink was known. */
   #early = 0
   #failure: SallyportError | undefined
 
-  constructor(request: IncomingMessage, response: ServerResponse, logger: Logger) {
+  constructor(request: IncomingMessage, response: ServerResponse, { logger, limits }: MountOptions) {
     this.#logger = logger
+    this.#bodyIdleMs = limits?.bodyIdleMs ?? DEFAULT_LIMITS.bodyIdleMs
     this.#request = request
     this.#response = response
   }
@@ -137,6 +146,7 @@ class MountedResponse implements ResponseSink, Failing {
     const onClose = guard(() => {
       const wasOver = this.#over
       this.#over = true
+      this.#watch.stop()
       if (!wasOver) sink.abort(new SallyportError('cancelled'))
     })
     this.#response.once('close', onClose)
@@ -145,12 +155,16 @@ class MountedResponse implements ResponseSink, Failing {
       this.#request.resume()
       return
     }
+    this.#readAt = performance.now()
+    this.#watch.within(LOOK_MS)
     const onData = guard((chunk: Buffer) => {
+      this.#readAt = performance.now()
       this.#ahead += chunk.length
-      if (this.#ahead > AHEAD_BYTES) this.#request.pause()
+      if (this.#isFull) this.#request.pause()
       sink.data(chunk)
     })
     const onEnd = guard(() => {
+      this.#watch.stop()
       const trailers = this.#request.rawTrailers.map((text, i) => (i % 2 === 0 ? text.toLowerCase() : text))
       sink.end(stripTrailers(trailers))
     })
@@ -237,8 +251,31 @@ class MountedResponse implements ResponseSink, Failing {
   }
 
   consumed(bytes: number): void {
+    const wasFull = this.#isFull
     this.#ahead -= bytes
-    if (this.#ahead <= AHEAD_BYTES) this.#request.resume()
+    if (!wasFull || this.#isFull) return
+    this.#readAt = performance.now()
+    this.#request.resume()
+  }
+
+  get #isFull(): boolean {
+    return this.#ahead > AHEAD_BYTES
+  }
+
+  /** A body that is not read, and one that does not come. */
+  #check(now: number): number {
+    if (this.#isFull) {
+      if (isBroken(this.#request.socket)) this.#request.socket.destroy()
+      return LOOK_MS
+    }
+    const left = timeLeft(this.#readAt, this.#bodyIdleMs, now)
+    if (left > 0) return Math.min(left, LOOK_MS)
+    const error = new SallyportError('request-timeout')
+    const sink = this.#sink
+    this.#response.shouldKeepAlive = false
+    this.abort(error)
+    sink?.abort(error)
+    return Number.POSITIVE_INFINITY
   }
 }
 

@@ -1,0 +1,63 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import { type AddressInfo, connect } from 'node:net'
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import type { SallyportError } from '../../../protocol/errors.ts'
+import type { Handler } from '../../../protocol/exchange.ts'
+import { mount } from '../../../protocol/http1/mount.ts'
+import type { HttpLimits } from '../../../protocol/limits.ts'
+import { noLogger } from '../../../protocol/log.ts'
+
+const closers: (() => void)[] = []
+afterEach(() => {
+  for (const close of closers.splice(0)) close()
+})
+
+/** An embedder's server with a handler of ours that is told of a body, and a caller who sends its head and `bytes` of it. */
+async function post(bytes: number, { takes, limits }: { takes: boolean; limits?: Partial<HttpLimits> }) {
+  const heard: { begun: boolean; aborted: SallyportError | undefined } = { begun: false, aborted: undefined }
+  const handler: Handler = (_request, response) => {
+    heard.begun = true
+    return {
+      data: chunk => takes && response.consumed(chunk.length),
+      end: () => {},
+      abort: error => {
+        heard.aborted = error
+      },
+      consumed: () => {},
+    }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, limits, logger: noLogger })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const caller = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  caller.on('error', () => {})
+  closers.push(
+    () => server.closeAllConnections(),
+    () => server.close(),
+    () => caller.destroy(),
+  )
+  caller.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n${'x'.repeat(bytes)}`)
+  await vi.waitFor(() => expect(heard.begun).toBe(true), 10_000)
+  return { caller, heard }
+}
+
+describe('a body on a server of an embedder', () => {
+  test('E16: a caller that goes while nobody takes its body is noticed', async () => {
+    const { caller, heard } = await post(16 * 1024 * 1024, { takes: false })
+    // It cannot send more: what it sends is not read.
+    await vi.waitFor(() => expect(caller.writableLength).toBeGreaterThan(0), 10_000)
+    caller.resetAndDestroy()
+    await vi.waitFor(() => expect(heard.aborted?.reason).toBe('cancelled'), 15_000)
+  })
+
+  test('one that does not come is a 408, and both ends are told', async () => {
+    const { caller, heard } = await post(10, { takes: true, limits: { bodyIdleMs: 100 } })
+    let text = ''
+    caller.on('data', chunk => (text += chunk))
+    await once(caller, 'end')
+    expect(text).toMatch(/^HTTP\/1\.1 408 [^]*\r\nconnection: close\r\n[^]*request-timeout/i)
+    expect(heard.aborted?.reason).toBe('request-timeout')
+  })
+})
