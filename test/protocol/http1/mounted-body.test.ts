@@ -57,7 +57,7 @@ describe('a body on a server of an embedder', () => {
     let text = ''
     caller.on('data', chunk => (text += chunk))
     await once(caller, 'end')
-    expect(text).toMatch(/^HTTP\/1\.1 408 [^]*\r\nconnection: close\r\n[^]*request-timeout/i)
+    expect(text).toMatch(/^HTTP\/1\.1 408 [\s\S]*\r\nconnection: close\r\n[\s\S]*request-timeout/i)
     expect(heard.aborted?.reason).toBe('request-timeout')
   })
 })
