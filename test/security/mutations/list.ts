@@ -758,7 +758,7 @@ export const MUTATIONS: readonly Mutation[] = [
         'if (name === undefined || !isDnsLabel(name)) return undefined',
         'if (name === undefined) return undefined',
       ],
-      ['router/target.ts', 'if (template.parts.length > 1 && !isServiceName(host)) return undefined', ''],
+      ['router/target.ts', 'if (captured && !isServiceName(host)) return undefined', ''],
     ],
     tests: ROUTER,
   },
