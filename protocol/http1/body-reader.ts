@@ -28,7 +28,8 @@ const STATE = {
 const MAX_SIZE_DIGITS = 11
 /** Content of chunks below this is given on together, as far as it came in one read: a chunk can be one byte. */
 const SMALL_BYTES = 1024
-const NO_BYTES = Buffer.alloc(0)
+/** Where small chunks of one read are put together; each piece leaves it in memory of its own size. */
+let together = Buffer.allocUnsafeSlow(64 * 1024)
 /** Bytes of all chunk extensions of one body; nobody uses them. */
 const MAX_EXTENSION_BYTES = 4096
 
@@ -44,8 +45,7 @@ export class BodyReader {
   #tail: Buffer | undefined
   /** Of the trailers that are under way, whole lines that were looked at. */
   #checkedBytes = 0
-  /** Content of small chunks that was read and not given on. */
-  #small = NO_BYTES
+  /** Content of small chunks that was read and not given on, in `together`. */
   #smallBytes = 0
 
   /** `fault` is the reason of the errors that `feed` throws. */
@@ -94,12 +94,13 @@ export class BodyReader {
   stop(): void {
     this.#state = STATE.done
     this.#tail = undefined
-    this.#small = NO_BYTES
     this.#smallBytes = 0
   }
 
   /** Takes what belongs to the body from offset `start` on; returns the offset behind it. */
   feed(bytes: Buffer, start: number): number {
+    // What a fault left behind is not there any more.
+    this.#smallBytes = 0
     const end = this.#feed(bytes, start)
     this.#giveSmall()
     return end
@@ -145,15 +146,19 @@ export class BodyReader {
   }
 
   #gather(bytes: Buffer, start: number, end: number): void {
-    if (this.#smallBytes === 0) this.#small = Buffer.allocUnsafe(bytes.length - start)
-    for (let at = start; at < end; at++) this.#small[this.#smallBytes++] = bytes[at]!
+    const most = this.#smallBytes + bytes.length - start
+    if (most > together.length) {
+      const larger = Buffer.allocUnsafeSlow(most)
+      larger.set(together.subarray(0, this.#smallBytes))
+      together = larger
+    }
+    for (let at = start; at < end; at++) together[this.#smallBytes++] = bytes[at]!
   }
 
   /** Returns false if the receiver gave the body up. */
   #giveSmall(): boolean {
     if (this.#smallBytes === 0) return true
-    const piece = this.#small.subarray(0, this.#smallBytes)
-    this.#small = NO_BYTES
+    const piece = Buffer.from(together.subarray(0, this.#smallBytes))
     this.#smallBytes = 0
     this.#receiver.bodyData(piece)
     return this.#state !== STATE.done

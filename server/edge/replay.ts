@@ -126,6 +126,7 @@ export class Replay {
     this.#togetherBytes += chunk.length
   }
 
+  /** Where large chunks come between small ones, most of the room stays empty. */
   #closeTogether(): void {
     if (this.#togetherBytes > 0) this.#push(ownBytes(this.#together.subarray(0, this.#togetherBytes), LEAST_SHARE))
     this.#together = NOTHING

@@ -114,6 +114,19 @@ describe('replay', () => {
     expect(Buffer.from(replay.chunks[0]!).toString()).toBe('a'.repeat(10))
   })
 
+  test.each([1, 100, 511])('pieces of %i bytes between large ones take little more memory than they have', piece => {
+    const replay = new Replay(new ReplayBudget(65_536, 1_048_576), 'rt')
+    for (let i = 0; i < 60; i++) {
+      replay.add(Buffer.alloc(piece, i))
+      replay.add(new Uint8Array(1024))
+    }
+    const { chunks, bytes } = replay
+    expect(Buffer.concat(chunks)).toEqual(
+      Buffer.concat(Array.from({ length: 60 }, (_, i) => [Buffer.alloc(piece, i), Buffer.alloc(1024)]).flat()),
+    )
+    expect(chunks.reduce((sum, chunk) => sum + chunk.buffer.byteLength, 0)).toBeLessThanOrEqual(2 * bytes)
+  })
+
   test.each([1, 7, 1023])('what comes in pieces of %i bytes is kept in few, and in little more memory', piece => {
     const body = Buffer.from(Array.from({ length: 50_000 }, (_, i) => i % 251))
     const replay = new Replay(new ReplayBudget(50_000, 200000), 'rt')
