@@ -23,8 +23,10 @@ const BURST_MS = 250
 const DEBT_MS = 1000
 /** Unused for so long, a quota is as good as new. */
 const FRESH_MS = 2000
-/** Runtimes, and addresses, that are counted at a time. */
+/** Runtimes, and addresses, that are counted at a time, and as many more as have exchanges under way. */
 const MAX_QUOTAS = 65_536
+/** Where there are more, so many are looked at for each new one. */
+const LOOKED_AT = 8
 
 class Quota {
   readonly #limits: QuotaLimits
@@ -94,7 +96,14 @@ class Quotas {
       this.#sweptAt = now
       for (const [key, quota] of this.#all) if (quota.fresh(now)) this.#all.delete(key)
     }
-    if (this.#all.size >= MAX_QUOTAS) this.#all.delete(this.#all.keys().next().value!)
+    for (let i = 0; i < LOOKED_AT && this.#all.size >= MAX_QUOTAS; i++) this.#forgetOldest()
+  }
+
+  /** One in use comes to the end of the line: whoever is forgotten could begin as many exchanges again. */
+  #forgetOldest(): void {
+    const [key, quota] = this.#all.entries().next().value!
+    this.#all.delete(key)
+    if (quota.exchanges > 0) this.#all.set(key, quota)
   }
 }
 

@@ -89,6 +89,16 @@ describe('quotas', () => {
   })
 })
 
+test('a flood of other names forgets no quota in use, however fast it comes', () => {
+  const quotas = book({ exchangesPerRuntime: 1 }, () => 0)
+  const used = Array.from({ length: 20 }, (_, i) => quotas.enter(`used-${i}`, undefined) as Usage)
+  for (let i = 0; i < 150_000; i++) (quotas.enter(`other-${i}`, undefined) as Usage).leave()
+  for (let i = 0; i < 20; i++) expect(quotas.enter(`used-${i}`, undefined)).toBe(false)
+  expect(quotas.exchanges).toBe(20)
+  for (const usage of used) usage.leave()
+  expect(quotas.exchanges).toBe(0)
+})
+
 describe('paced credit', () => {
   beforeEach(() => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
