@@ -89,7 +89,11 @@ export class Edge implements EdgeContext {
 
   #start(runtime: string, request: HttpRequest, response: ResponseSink, usage: Usage | undefined): RequestSink {
     const exchange = new EdgeExchange(this, runtime, request, response, usage)
-    exchange.start()
+    try {
+      exchange.start()
+    } catch (error) {
+      exchange.threw(error)
+    }
     return exchange
   }
 

@@ -100,6 +100,14 @@ describe('a defect in', () => {
   })
 })
 
+test('a defect before an exchange has a session: it is answered, and nothing of its quotas stays taken', async () => {
+  await start({ limits: { exchangesPerRuntime: 1 } })
+  await evil()
+  defectIn(Registry, 'pick', ((runtime: string) => runtime === 'evil') as never)
+  for (let i = 0; i < 3; i++) expect((await call(server, `evil.${DOMAIN}`)).status).toBe(500)
+  expect(server.stats().quotaExchanges).toBe(0)
+})
+
 describe("an embedder's", () => {
   test('listener that throws', async () => {
     await start()
