@@ -112,6 +112,8 @@ export interface RequestSink extends BodySink {
 export interface ResponseSink extends BodySink {
   /** The peer has the stream of the exchange. */
   acknowledged?(): void
+  /** Of an upgraded connection whose response has ended: nothing more of the request is taken, either. */
+  unwanted?(): void
   /** 1xx other than 101; at most 32 per exchange. */
   informational(status: number, headers: HeaderList): void
   head(response: ResponseHead): void

@@ -282,8 +282,13 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
   reset(code: ResetCode): void {
     if (this.#over) return
     const unanswered = !this.#answered
+    const unsent = this.#writer.contentBytes
     this.#finish()
-    if (this.keeps) return
+    if (this.keeps) {
+      if (unsent > 0) this.#response.consumed(unsent)
+      this.#response.unwanted?.()
+      return
+    }
     const refused = code === 'refused' && unanswered
     this.#response.abort(refused ? new RefusedError('overloaded') : errorOfResetResponse(code))
   }

@@ -419,6 +419,10 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     }
   }
 
+  unwanted(exchange: ServerExchange): void {
+    if (exchange === this.#exchange) this.#linger()
+  }
+
   /** The response is over before the request: the rest is read and thrown away, up to a bound. */
   #leaveBody(exchange: ServerExchange): void {
     this.#exchange = exchange.keepAlive ? exchange : undefined

@@ -27,6 +27,8 @@ export interface ServerWire {
   requestConsumed(exchange: ServerExchange, bytes: number): void
   upgraded(exchange: ServerExchange): void
   responseEnded(exchange: ServerExchange): void
+  /** Behind the end of an upgraded response: what the caller still sends is thrown away. */
+  unwanted(exchange: ServerExchange): void
   /** Cuts the response: the caller must not take it for whole. `untilClose`: only the close would end it. */
   cut(exchange: ServerExchange, untilClose: boolean): void
   /** Drops what waits to be written, and with it the connection. */
@@ -164,6 +166,10 @@ export class ServerExchange implements ResponseSink, BodyOwner {
       throw new SallyportError('upstream-broken', 'body shorter than announced')
     }
     if (this.#framing === FRAMING.chunked) this.#wire.text(lastChunk(trailers))
+  }
+
+  unwanted(): void {
+    if (this.ended) this.#wire.unwanted(this)
   }
 
   abort(error: SallyportError): void {

@@ -292,9 +292,15 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#writer.end()
     // Without a sink the handler has not returned yet.
     if (this.#status >= 400 || this.#sink === undefined) this.#count()
-    if (this.#requestEnded || this.#raw) return
-    // Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted. The upstream end hears of it
-    // with the end of the stream, since until then it accounts for what waits of the answer.
+    if (!this.#raw) this.unwanted()
+  }
+
+  /**
+   * Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted. The upstream end hears of it
+   * with the end of the stream, since until then it accounts for what waits of the answer.
+   */
+  unwanted(): void {
+    if (this.#requestEnded || this.#over || !this.#responseEnded) return
     this.#reader.discard()
     if (this.#awaitsTrailers) return
     if (this.#stream.writableFinished) this.#onFinish()

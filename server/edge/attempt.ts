@@ -39,6 +39,10 @@ export class Attempt implements ResponseSink {
     this.#exchange.acknowledged(this)
   }
 
+  unwanted(): void {
+    this.#exchange.unwanted(this)
+  }
+
   taken(): void {
     this.#exchange.taken(this)
   }

@@ -210,6 +210,13 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.response.end(trailers)
   }
 
+  /** The answer has ended, and so has the way of the request: nobody waits for the caller to close its half. */
+  unwanted(attempt: Attempt): void {
+    if (attempt !== this.#attempt) return
+    this.#finish()
+    this.response.unwanted?.()
+  }
+
   /** The peer has the stream. If it refused the exchange at once, that is heard in this turn. */
   acknowledged(attempt: Attempt): void {
     if (this.#replay.long) setImmediate(taken, attempt)

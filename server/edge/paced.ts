@@ -115,6 +115,10 @@ export class PacedResponse implements ResponseSink {
     this.#sink.end(trailers)
   }
 
+  unwanted(): void {
+    this.#sink.unwanted?.()
+  }
+
   abort(error: SallyportError): void {
     this.#over()
     this.#credit.free()

@@ -38,7 +38,7 @@ export function splice(stream: Stream, owner: SpliceOwner): void {
 }
 
 class Splice implements StreamHandler, Failing {
-  static readonly #late = stepOf<Splice>(splice => splice.#from.reset('cancelled'))
+  static readonly #late = stepOf<Splice>(splice => splice.#stopLate())
   readonly #from: Stream
   readonly #owner: SpliceOwner
   #to: Stream | undefined
@@ -139,13 +139,25 @@ class Splice implements StreamHandler, Failing {
         this.#releaseIfPassed()
       },
       reset: code => {
-        if (this.#answered) from.discard()
+        if (this.#answered) this.#stopFrom()
         else this.#breakOff(code)
       },
       shed: () => this.#breakOff('limit'),
       consumed: bytes => from.consumed(bytes),
       leave: () => this.#owner.leave(from),
     }
+  }
+
+  /** The answer came whole, and nothing more of the request is taken: the other replica hears of it behind the answer. */
+  #stopFrom(): void {
+    this.#from.discard()
+    clearTimeout(this.#timer)
+    if (!this.#from.closed) this.#timer = setTimeout(Splice.#late, EARLY_ANSWER_MS, this).unref()
+  }
+
+  #stopLate(): void {
+    if (this.#from.queuedBytes > 0) this.#stopFrom()
+    else this.#from.reset('cancelled')
   }
 
   #breakOff(code: ResetCode): void {

@@ -2,7 +2,7 @@
  * Who holds what of an exchange that another replica took, in every state of it and whatever happens next: at the end
  * nothing is counted at the link or at the session, and nothing is open.
  */
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { KIND, preambleText } from '../../../protocol/preamble.ts'
 import { BufferBudget } from '../../../protocol/yamux/budget.ts'
 import { Session, type SessionOptions } from '../../../protocol/yamux/session.ts'
@@ -16,7 +16,7 @@ interface Spliced {
   /** The exchange at the replica that the caller reached, and at the client. */
   readonly near: Recorder
   far: Recorder | undefined
-  open(from?: string): Recorder
+  open(runtime?: string, kind?: number): Recorder
   readonly link: Session
   readonly session: Session
   readonly linkTransport: MemoryTransport
@@ -28,6 +28,7 @@ interface Spliced {
 
 const open: Session[] = []
 afterEach(() => {
+  vi.useRealTimers()
   for (const session of open.splice(0)) session.close('done')
 })
 
@@ -58,11 +59,11 @@ function start(limits: { link?: Partial<SessionOptions>; session?: Partial<Sessi
   })
   const nearLink = new Session(nearEnd, { role: 'client' })
   open.push(session, client, link, nearLink)
-  const openOne = (runtime = 'demo') => {
+  const openOne = (runtime = 'demo', kind: number = KIND.exchange) => {
     const recorder = new Recorder(nearLink.open(), false)
     recorder.stream.write(
       preambleText({
-        kind: KIND.exchange,
+        kind,
         exchangeId: 'x'.repeat(16),
         attempt: 0,
         runtime,
@@ -171,6 +172,39 @@ describe('B1 the bytes of an exchange that was handed over', () => {
       ANSWERS['an answer that is whole']!(spliced)
       if (then === 'resets') spliced.far!.stream.reset('cancelled')
       await turns()
+      expect([spliced.link.bufferedBytes, spliced.session.bufferedBytes]).toEqual([0, 0])
+      expect([spliced.link.streams, spliced.session.streams, spliced.exchanges.exchanges]).toEqual([0, 0, 0])
+    },
+  )
+
+  test.each(['has the answer', 'takes it later'])(
+    'an upgrade whose client ends its half and then resets: the other replica, which %s, hears of it behind the answer',
+    async how => {
+      vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+      const spliced = start({ session: { initialWindowBytes: 512 * KIB } })
+      await until(() => spliced.clients.length === 1)
+      spliced.near.stream.reset('cancelled')
+      const near = spliced.open('demo', KIND.upgrade)
+      near.consumes = how === 'has the answer'
+      await until(() => spliced.clients.length === 2)
+      const far = spliced.clients[1]!
+      far.stream.write(pattern(400 * KIB))
+      far.stream.end()
+      await until(() => far.sentBytes === 400 * KIB)
+      await turns(20)
+      far.stream.reset('cancelled')
+      await turns(20)
+      vi.advanceTimersByTime(20_000)
+      await turns(20)
+      if (how === 'takes it later') {
+        expect(near.resetWith).toBeUndefined()
+        near.consumes = true
+        near.stream.consumed(near.receivedBytes)
+        await turns(20)
+        vi.advanceTimersByTime(5000)
+        await turns(20)
+      }
+      expect([near.receivedBytes, near.ended, near.resetWith]).toEqual([400 * KIB, true, 'cancelled'])
       expect([spliced.link.bufferedBytes, spliced.session.bufferedBytes]).toEqual([0, 0])
       expect([spliced.link.streams, spliced.session.streams, spliced.exchanges.exchanges]).toEqual([0, 0, 0])
     },
