@@ -33,7 +33,7 @@ async function http1(port: number): Promise<Caller> {
   close.push(() => socket.destroy())
   socket.on('error', () => {})
   const chunks: Buffer[] = []
-  socket.on('data', chunk => chunks.push(chunk))
+  socket.on('data', (chunk: Buffer) => chunks.push(chunk))
   socket.write(
     `GET / HTTP/1.1\r\nHost: ${HOST}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n` +
       'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OTAxMjM0NQ==\r\n\r\n',
@@ -56,7 +56,7 @@ async function http2(port: number): Promise<Caller> {
   })
   stream.on('error', () => {})
   const chunks: Buffer[] = []
-  stream.on('data', chunk => chunks.push(chunk))
+  stream.on('data', (chunk: Buffer) => chunks.push(chunk))
   const told = once(stream, 'end').then(() => Buffer.concat(chunks))
   return { send: text => stream.write(text), told }
 }
@@ -67,10 +67,7 @@ const ENDS: Record<string, (response: ResponseSink, end: () => void) => void> = 
   'loses its session': (_response, end) => end(),
 }
 
-const CASES = Object.keys(ENDS).flatMap(what => [
-  ['HTTP/1.1', what, http1] as const,
-  ['HTTP/2', what, http2] as const,
-])
+const CASES = Object.keys(ENDS).flatMap(what => [['HTTP/1.1', what, http1] as const, ['HTTP/2', what, http2] as const])
 
 test.each(CASES)('over %s, where the upstream %s', async (_protocol, what, caller) => {
   server = await startServer({ limits: { exchangesPerRuntime: 1 } })

@@ -75,9 +75,7 @@ describe('chunked', () => {
   )
 
   test.each([1, 65, 1023])('chunks of %i bytes between large ones keep little more memory than they have', size => {
-    const unit = Buffer.from(
-      `${size.toString(16)}\r\n${'a'.repeat(size)}\r\n400\r\n${'b'.repeat(1024)}\r\n`,
-    )
+    const unit = Buffer.from(`${size.toString(16)}\r\n${'a'.repeat(size)}\r\n400\r\n${'b'.repeat(1024)}\r\n`)
     const one = Buffer.concat(Array.from({ length: 30 }, () => unit))
     const memory = new Set<ArrayBufferLike>()
     const bodyData = (chunk: Uint8Array) => void memory.add(chunk.buffer)

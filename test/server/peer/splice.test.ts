@@ -3,7 +3,7 @@
  * nothing is counted at the link or at the session, and nothing is open.
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { KIND, preambleText } from '../../../protocol/preamble.ts'
+import { KIND, type Kind, preambleText } from '../../../protocol/preamble.ts'
 import { BufferBudget } from '../../../protocol/yamux/budget.ts'
 import { Session, type SessionOptions } from '../../../protocol/yamux/session.ts'
 import { type MemoryTransport, memoryPair } from '../../../protocol/transport-memory.ts'
@@ -16,7 +16,7 @@ interface Spliced {
   /** The exchange at the replica that the caller reached, and at the client. */
   readonly near: Recorder
   far: Recorder | undefined
-  open(runtime?: string, kind?: number): Recorder
+  open(runtime?: string, kind?: Kind): Recorder
   readonly link: Session
   readonly session: Session
   readonly linkTransport: MemoryTransport
@@ -59,7 +59,7 @@ function start(limits: { link?: Partial<SessionOptions>; session?: Partial<Sessi
   })
   const nearLink = new Session(nearEnd, { role: 'client' })
   open.push(session, client, link, nearLink)
-  const openOne = (runtime = 'demo', kind: number = KIND.exchange) => {
+  const openOne = (runtime = 'demo', kind: Kind = KIND.exchange) => {
     const recorder = new Recorder(nearLink.open(), false)
     recorder.stream.write(
       preambleText({
