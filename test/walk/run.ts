@@ -3,7 +3,7 @@
  * `--show`: what the seed plays. The exit code is 1 if one did.
  */
 import { parseArgs } from 'node:util'
-import { makeWalk, walk } from './walk.ts'
+import { makeWalk, tellLeft, walk } from './walk.ts'
 import { World } from './world.ts'
 
 const { values } = parseArgs({
@@ -11,7 +11,7 @@ const { values } = parseArgs({
     seeds: { type: 'string', default: '100' },
     from: { type: 'string', default: '1' },
     show: { type: 'boolean', default: false },
-    'rest-ms': { type: 'string', default: '15000' },
+    'rest-ms': { type: 'string' },
   },
 })
 
@@ -21,16 +21,16 @@ async function main(): Promise<number> {
   let world = await World.start()
   const from = Number(values.from)
   const until = from + Number(values.seeds)
+  const restMs = values['rest-ms'] === undefined ? undefined : Number(values['rest-ms'])
   let failed = 0
   const begun = performance.now()
   for (let seed = from; seed < until; seed++) {
     const made = makeWalk(String(seed), world.far !== undefined)
     if (values.show) console.log(JSON.stringify(made, undefined, 1))
-    const left = await walk(world, made, Number(values['rest-ms']))
+    const left = await walk(world, made, restMs)
     if (Object.keys(left).length === 0) continue
     failed++
-    console.log(`seed ${seed} (${made.event}) leaves ${JSON.stringify(left)}`)
-    for (const error of world.said.errors) console.log(error)
+    console.log(tellLeft(world, made, left))
     // What is left would be left behind each of the next ones.
     await world.stop()
     world = await World.start()

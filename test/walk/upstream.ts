@@ -107,6 +107,8 @@ function cut(response: ServerResponse): void {
 
 function say(response: ServerResponse, { bytes, length, end }: Behaviour): void {
   if (response.destroyed) return
+  // It is whole with its head, whatever follows: the connection is used again, and Node would let the next answer wait behind it.
+  const isToldWhole = end === 'hang' && length && bytes === 0
   response.writeHead(200, length ? { 'content-length': String(bytes) } : {})
   response.flushHeaders?.()
   let left = end === 'whole' || end === 'half' ? bytes : Math.floor(bytes / 2)
@@ -119,7 +121,7 @@ function say(response: ServerResponse, { bytes, length, end }: Behaviour): void 
         return
       }
     }
-    if (end === 'whole' || end === 'half') response.end()
+    if (end === 'whole' || end === 'half' || isToldWhole) response.end()
     else if (end === 'cut') cut(response)
     else {
       hanging.add(response)

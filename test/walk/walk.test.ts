@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { all, long } from '../support/needs.ts'
-import { makeWalk, walk } from './walk.ts'
+import { makeWalk, tellLeft, walk } from './walk.ts'
 import { World } from './world.ts'
 
 /** As many seeds as a short time allows, or 2,000 with `--all` and in the long run. */
@@ -21,7 +21,9 @@ test(`B2 a random walk ends at rest: seeds from ${FIRST}`, { timeout: 3_600_000 
   for (; seed < FIRST + SEEDS && performance.now() < end; seed++) {
     const made = makeWalk(String(seed), world.far !== undefined)
     const left = await walk(world, made)
-    expect(left, `npm run walk -- --seeds 1 --from ${seed} (${made.event})`).toEqual({})
+    // What went before may matter: the first seeds are played again, too.
+    const again = `npm run walk -- --seeds ${seed - FIRST + 1} --from ${FIRST}`
+    if (Object.keys(left).length > 0) expect.fail(`${tellLeft(world, made, left)}\n${again}`)
   }
   expect(seed).toBeGreaterThan(FIRST)
 })

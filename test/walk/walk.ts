@@ -48,11 +48,28 @@ export function makeWalk(seed: string, hasFar: boolean): Walk {
   }
 }
 
+/** Generous: a busy machine makes nothing of it fail. */
+const REST_MS = 30_000
+const COUNTED_MS = 10_000
+
 /** Plays it; resolves to what is left, which is nothing unless something is wrong. */
-export async function walk(
+export async function walk(world: World, made: Walk, restMs = REST_MS): Promise<Record<string, number>> {
+  try {
+    return await playAll(world, made, restMs)
+  } catch (error) {
+    return { ...world.left(), [String(error)]: 1 }
+  }
+}
+
+/** Which walk it was, and what it left. */
+export function tellLeft(world: World, { seed, event }: Walk, left: Record<string, number>): string {
+  return [`seed ${seed} (${event}) leaves ${JSON.stringify(left)}`, ...world.said.errors].join('\n')
+}
+
+async function playAll(
   world: World,
   { plans, event, eventMs, endMs }: Walk,
-  restMs = 15_000,
+  restMs: number,
 ): Promise<Record<string, number>> {
   const begun: Playing[] = []
   Object.assign(world.said, { errors: [], floods: 0 })
@@ -95,7 +112,7 @@ export async function walk(
 
 /** What waits for callers is counted, as soon as it has come. */
 async function uncountedBytes(world: World, begun: readonly Playing[]): Promise<number> {
-  const end = performance.now() + 3000
+  const end = performance.now() + COUNTED_MS
   for (;;) {
     let held = 0
     for (const { heldBytes } of begun) held += heldBytes?.() ?? 0

@@ -214,7 +214,7 @@ function takesNothing(_preamble: unknown, _request: unknown, response: ResponseS
 }
 
 /** Resolves once it holds; rejects after `ms`. */
-export async function holds(it: () => boolean, ms = 20_000): Promise<void> {
+export async function holds(it: () => boolean, ms = 60_000): Promise<void> {
   const end = performance.now() + ms
   while (!it()) {
     if (performance.now() > end) throw new Error(`never came: ${it}`)
