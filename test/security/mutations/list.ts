@@ -22,6 +22,7 @@ const ADMIN = ['test/security/admin.test.ts']
 const SEEN_HEADS = ['test/protocol/seen-heads.test.ts']
 const SEEN_BYTES = ['test/protocol/seen-bytes.test.ts']
 const OWN_BYTES = ['test/protocol/own-bytes.test.ts']
+const SEND_QUEUE = ['test/protocol/yamux/send-queue.test.ts']
 const REMEMBERED = ['test/protocol/remembered.test.ts']
 
 export const MUTATIONS: readonly Mutation[] = [
@@ -690,6 +691,17 @@ export const MUTATIONS: readonly Mutation[] = [
       ],
     ],
     tests: OWN_BYTES,
+  },
+  {
+    defence: 'small pieces that wait for a stream are gathered',
+    edits: [
+      [
+        'protocol/yamux/send-queue.ts',
+        'if (chunk.length < SMALL_PIECE_BYTES) return new Gathered(chunk, this.bytes)\n',
+        '\n',
+      ],
+    ],
+    tests: SEND_QUEUE,
   },
   {
     defence: 'small chunks that wait for a caller or an upstream, too',
