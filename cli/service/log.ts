@@ -7,15 +7,13 @@ export interface LogOptions {
   component: string
   level: 'debug' | 'info' | 'warn' | 'error'
   format: 'auto' | 'json' | 'text'
-  /** Lines may be written later and together: for many of them. */
-  buffered: boolean
 }
 
 /** The logger of a running component: on stderr, JSON lines or text. */
 export async function createLogger(options: LogOptions): Promise<Logger> {
   const { pino } = await import('pino')
   const isText = options.format === 'text' || (options.format === 'auto' && process.stderr.isTTY === true)
-  const stderr = options.buffered ? bufferedStderr() : pino.destination({ dest: 2, sync: true })
+  const stderr = bufferedStderr()
   const destination: DestinationStream = isText
     ? {
         write: line => {

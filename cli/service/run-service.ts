@@ -53,7 +53,7 @@ export async function runService(
   const sockets = givenSockets(component, io.environment)
   forgetSockets(process.env)
   demandListeners(sockets, { admin: values['admin.listen'] !== 'off', health: values['health.listen'] !== 'off' })
-  const logger = await createLogger({ component, level, format, buffered: access === 'all' })
+  const logger = await createLogger({ component, level, format })
   for (const warning of warnings) logger.warn({}, warning)
   const stop = awaitStop(logger)
   const admin = await startAdmin({

@@ -1,4 +1,4 @@
-/** A service whose log nobody reads any more ends all the same. */
+/** A service whose log nobody reads any more serves and ends all the same. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -14,9 +14,19 @@ let child: ChildProcess | undefined
 afterEach(() => child?.kill('SIGKILL'))
 afterAll(() => rmSync(folder, { recursive: true }))
 
-async function startRouter(): Promise<number> {
-  writeFileSync(routes, 'routes:\n  - { name: ok, match: { path: / }, answer: { body: ok } }\n')
-  const args = ['router', '--listen', '127.0.0.1:0', '--routes', routes, '--admin.listen', 'off', '--log.access', 'all']
+async function startRouter(access: string): Promise<number> {
+  writeFileSync(routes, 'routes:\n  - { name: ok, match: { path: / }, answer: { status: 503, body: no } }\n')
+  const args = [
+    'router',
+    '--listen',
+    '127.0.0.1:0',
+    '--routes',
+    routes,
+    '--admin.listen',
+    'off',
+    '--log.access',
+    access,
+  ]
   child = spawn(process.execPath, ['bin/sallyport.js', ...args], { stdio: ['ignore', 'ignore', 'pipe'] })
   const lines = createInterface(child.stderr!)
   for await (const line of lines) {
@@ -38,13 +48,13 @@ async function ask(port: number, times: number): Promise<void> {
   agent.destroy()
 }
 
-describe('a service ends at SIGTERM whose log is', () => {
+describe.each(['all', 'errors'])('a service serves, and ends at SIGTERM, whose log of %s is', access => {
   test.each([
     ['read by nobody', 0, () => child!.stderr!.destroy()],
     ['read by nobody, and there was something to say', 20, () => child!.stderr!.destroy()],
     ['held up by its reader', 400, () => child!.stderr!.pause()],
   ])('%s', async (_, requests, leave) => {
-    const port = await startRouter()
+    const port = await startRouter(access)
     leave()
     await ask(port, requests)
     child!.kill('SIGTERM')
