@@ -6,9 +6,9 @@
  *     response:  prefix | 3 | (status fields 0)* | (length chunk)* 0 | trailers 0
  *     raw bytes instead of content and trailers after {@link MessageDecoder.raw}
  */
-import { Buffer } from 'node:buffer'
 import type { HeaderList } from '../exchange.ts'
 import { BODY_UNKNOWN } from '../exchange.ts'
+import { gather, gathered } from '../gather.ts'
 import { latin1 } from '../latin1.ts'
 import { ProtocolError } from '../protocol-error.ts'
 import { SeenBytes } from '../seen-bytes.ts'
@@ -83,8 +83,7 @@ export class MessageDecoder {
   /** What is left of the chunk under way, and of the content as its length was announced. */
   #chunkLeft = 0
   #contentLeft = BODY_UNKNOWN
-  /** Small pieces of the chunk under way, not yet passed on. */
-  #small: Uint8Array = NO_BYTES
+  /** Of small pieces that were gathered and not passed on. */
   #smallLength = 0
   #delivered = 0
   /** Set by `end` of the trailers. */
@@ -117,7 +116,6 @@ export class MessageDecoder {
     this.#state = STATE.stopped
     this.#held = NO_BYTES
     this.#heldLength = 0
-    this.#small = NO_BYTES
     this.#smallLength = 0
   }
 
@@ -128,6 +126,8 @@ export class MessageDecoder {
    */
   push(chunk: Uint8Array): number {
     this.#delivered = 0
+    // What a fault left behind is not there any more.
+    this.#smallLength = 0
     const start = this.#heldLength === 0 ? 0 : this.#resume(chunk)
     if (start >= 0) this.#run(chunk, start)
     return chunk.length - this.#delivered
@@ -312,7 +312,7 @@ export class MessageDecoder {
     this.#chunkLeft -= end - at
     if (this.#chunkLeft === 0) this.#state = STATE.chunkLength
     if (end - at < SMALL_PIECE_BYTES && (end < chunk.length || this.#smallLength > 0)) {
-      this.#gather(chunk, at, end)
+      this.#smallLength = gather(this.#smallLength, chunk, at, end)
     } else {
       if (this.#smallLength > 0) this.#flushSmall()
       if (this.#state !== STATE.stopped)
@@ -321,15 +321,8 @@ export class MessageDecoder {
     return end
   }
 
-  /** Many small pieces in one chunk become one: an object for each would cost far more than their bytes. */
-  #gather(chunk: Uint8Array, at: number, end: number): void {
-    if (this.#smallLength === 0) this.#small = Buffer.allocUnsafe(chunk.length - at)
-    for (let i = at; i < end; i++) this.#small[this.#smallLength++] = chunk[i]!
-  }
-
   #flushSmall(): void {
-    const piece = this.#small.subarray(0, this.#smallLength)
-    this.#small = NO_BYTES
+    const piece = gathered(this.#smallLength)
     this.#smallLength = 0
     this.#deliver(piece)
   }

@@ -3,6 +3,7 @@ import { Buffer } from 'node:buffer'
 import { type ErrorCode, SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
 import { stripTrailers } from '../headers.ts'
+import { gather, gathered } from '../gather.ts'
 import { CR, HEAD_END, HEX, LF, VALUE } from './bytes.ts'
 import { type HeadLimits, HeadParser } from './head-parser.ts'
 
@@ -28,8 +29,6 @@ const STATE = {
 const MAX_SIZE_DIGITS = 11
 /** Content of chunks below this is given on together, as far as it came in one read: a chunk can be one byte. */
 const SMALL_BYTES = 1024
-/** Where small chunks of one read are put together; each piece leaves it in memory of its own size. */
-let together = Buffer.allocUnsafeSlow(64 * 1024)
 /** Bytes of all chunk extensions of one body; nobody uses them. */
 const MAX_EXTENSION_BYTES = 4096
 
@@ -45,7 +44,7 @@ export class BodyReader {
   #tail: Buffer | undefined
   /** Of the trailers that are under way, whole lines that were looked at. */
   #checkedBytes = 0
-  /** Content of small chunks that was read and not given on, in `together`. */
+  /** Content of small chunks that was gathered and not given on. */
   #smallBytes = 0
 
   /** `fault` is the reason of the errors that `feed` throws. */
@@ -136,7 +135,7 @@ export class BodyReader {
     const length = this.#state === STATE.length
     if (last && !length) this.#state = STATE.chunkCr
     if (!length && end - start < SMALL_BYTES && (end < bytes.length || this.#smallBytes > 0)) {
-      this.#gather(bytes, start, end)
+      this.#smallBytes = gather(this.#smallBytes, bytes, start, end)
       return end
     }
     if (!this.#giveSmall()) return end
@@ -145,20 +144,10 @@ export class BodyReader {
     return end
   }
 
-  #gather(bytes: Buffer, start: number, end: number): void {
-    const most = this.#smallBytes + bytes.length - start
-    if (most > together.length) {
-      const larger = Buffer.allocUnsafeSlow(most)
-      larger.set(together.subarray(0, this.#smallBytes))
-      together = larger
-    }
-    for (let at = start; at < end; at++) together[this.#smallBytes++] = bytes[at]!
-  }
-
   /** Returns false if the receiver gave the body up. */
   #giveSmall(): boolean {
     if (this.#smallBytes === 0) return true
-    const piece = Buffer.from(together.subarray(0, this.#smallBytes))
+    const piece = gathered(this.#smallBytes)
     this.#smallBytes = 0
     this.#receiver.bodyData(piece)
     return this.#state !== STATE.done

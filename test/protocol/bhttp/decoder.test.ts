@@ -227,6 +227,19 @@ describe('Binary HTTP', () => {
     const mixed = bytes(PREFIX + head + contentText(['ab', 'c'.repeat(2_000), 'd', 'e']) + messageEndText([]))
     expect(decode('request', [mixed]).pieces).toEqual([2, 2_000, 2])
   })
+
+  test.each([1, 65, 1023])('pieces of %i bytes between large ones keep little more memory than they have', size => {
+    const head = requestHeadText('POST', 'https', 'a', '/', [])
+    const content = Array.from({ length: 30 }, () => ['a'.repeat(size), 'b'.repeat(1024)]).flat()
+    const encoded = bytes(PREFIX + head + contentText(content) + messageEndText([]))
+    const memory = new Set<ArrayBufferLike>()
+    const recorder = new Recorder()
+    recorder.content = chunk => void memory.add(chunk.buffer)
+    new MessageDecoder(recorder, 'request').push(encoded)
+    const kept = [...memory].reduce((sum, { byteLength }) => sum + byteLength, 0)
+    // What came itself, and the slabs of Node's of which small buffers are cut.
+    expect(kept).toBeLessThanOrEqual(encoded.buffer.byteLength + 4 * 65_536)
+  })
 })
 
 describe('Binary HTTP refuses', () => {
