@@ -1,5 +1,6 @@
 /** The two directions of one HTTP/2 stream as bodies with credit, at either end of a session. */
 import type { Http2Stream } from 'node:http2'
+import { Gathered, SMALL_PIECE_BYTES } from '../gathered.ts'
 import type { Failing } from '../guard.ts'
 import { ownBytes } from '../own-bytes.ts'
 
@@ -7,6 +8,8 @@ import { ownBytes } from '../own-bytes.ts'
 const PIECE_BYTES = 16 * 1024
 /** What one stream gives to its session at a time: a hundred slow ones stay within the session's memory. */
 const GIVEN_BYTES = 2 * PIECE_BYTES
+/** As many pieces: each costs Node some hundred bytes. Small ones behind them are gathered. */
+const GIVEN_PIECES = 16
 
 /** Writes chunks to a stream, and tells of each piece when it has left for the session. */
 export class StreamWriter {
@@ -18,7 +21,7 @@ export class StreamWriter {
   readonly #stream: Http2Stream
   readonly #sent: (bytes: number) => void
   readonly #owner: Failing
-  readonly #queue: Uint8Array[] = []
+  readonly #queue: (Uint8Array | Gathered)[] = []
   readonly #given: number[] = []
   #givenBytes = 0
 
@@ -34,15 +37,30 @@ export class StreamWriter {
       this.#sent(given.length)
       return
     }
+    if (this.#queue.length > 0 && given.length < SMALL_PIECE_BYTES) {
+      this.#gather(given)
+      return
+    }
     const chunk = this.waiting === 0 ? given : ownBytes(given)
     if (this.waiting === 0) this.progressAt = performance.now()
     this.waiting += chunk.length
+    const last = this.#queue.at(-1)
+    if (last instanceof Gathered) last.close()
     let start = 0
     for (; chunk.length - start > PIECE_BYTES; start += PIECE_BYTES) {
       this.#queue.push(chunk.subarray(start, start + PIECE_BYTES))
     }
     this.#queue.push(start === 0 ? chunk : chunk.subarray(start))
     this.#give()
+  }
+
+  #gather(piece: Uint8Array): void {
+    const last = this.#queue.at(-1)
+    if (!(last instanceof Gathered && last.add(piece))) {
+      if (last instanceof Gathered) last.close()
+      this.#queue.push(new Gathered(piece, this.waiting))
+    }
+    this.waiting += piece.length
   }
 
   end(): void {
@@ -52,9 +70,10 @@ export class StreamWriter {
 
   #give(): void {
     if (this.#stream.closed) return
-    while (this.#givenBytes < GIVEN_BYTES) {
-      const piece = this.#queue.shift()
-      if (piece === undefined) break
+    while (this.#givenBytes < GIVEN_BYTES && this.#given.length < GIVEN_PIECES) {
+      const next = this.#queue.shift()
+      if (next === undefined) break
+      const piece = next instanceof Gathered ? next.bytes : next
       this.#given.push(piece.length)
       this.#givenBytes += piece.length
       this.#stream.write(piece, this.#onWritten)

@@ -1,7 +1,7 @@
 import type { Buffer } from 'node:buffer'
+import { Gathered, SMALL_PIECE_BYTES } from '../gathered.ts'
 import { latin1, writeLatin1 } from '../latin1.ts'
 import { ownBytes } from '../own-bytes.ts'
-import { Gathered, SMALL_PIECE_BYTES } from './gathered.ts'
 
 /** Chunks from here on are sent as they are; smaller ones are copied into the outgoing buffer. */
 export const LARGE_CHUNK_BYTES = 16 * 1024

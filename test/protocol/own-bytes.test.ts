@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { connect as connectHttp2, createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
-import { collectGarbage } from '../../load-tests/lib/garbage.ts'
+import { collectGarbage, liveBytes } from '../../load-tests/lib/garbage.ts'
 import { SocketWriter } from '../../protocol/http1/socket-writer.ts'
 import { StreamWriter } from '../../protocol/http2/stream-body.ts'
 import { ownBytes } from '../../protocol/own-bytes.ts'
@@ -96,6 +96,35 @@ test('chunks that wait for an HTTP/2 stream', async () => {
     for (let i = 0; i < CHUNKS; i++) writer.write(cut(i))
     expect(writer.waiting).toBeGreaterThan(CHUNKS * 100)
     expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
+  } finally {
+    session.destroy()
+    server.close()
+  }
+})
+
+test('H6 bytes that wait for an HTTP/2 stream one by one keep little more than they are, and leave in order', async () => {
+  const server = createHttp2Server().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const session = connectHttp2(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  try {
+    const came = once(server, 'stream') as Promise<[ServerHttp2Stream]>
+    const request = session.request()
+    request.pause().end()
+    const [stream] = await came
+    let sent = 0
+    const writer = new StreamWriter(stream, bytes => (sent += bytes), { threw() {} })
+    const count = 500_000
+    const before = await liveBytes()
+    for (let i = 0; i < count; i++) writer.write(Buffer.alloc(1, i % 251))
+    writer.write(Buffer.alloc(40_000, 255))
+    for (let i = 0; i < count; i++) writer.write(Buffer.alloc(1, i % 251))
+    writer.end()
+    expect(((await liveBytes()) - before) / writer.waiting).toBeLessThan(2)
+    const part = Buffer.from(Array.from({ length: count }, (_, i) => i % 251))
+    const whole = Buffer.concat([part, Buffer.alloc(40_000, 255), part])
+    const got = Buffer.concat(await request.toArray())
+    expect(got.equals(whole)).toBe(true)
+    expect([sent, writer.waiting]).toEqual([whole.length, 0])
   } finally {
     session.destroy()
     server.close()

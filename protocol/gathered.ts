@@ -1,5 +1,5 @@
 import { Buffer } from 'node:buffer'
-import { writeLatin1 } from '../latin1.ts'
+import { writeLatin1 } from './latin1.ts'
 
 /** Pieces from here on are kept as they are: they cost little more than their bytes. */
 export const SMALL_PIECE_BYTES = 1024
@@ -36,6 +36,11 @@ export class Gathered {
       buffer.set(this.#buffer.subarray(0, this.length))
       this.#buffer = buffer
     }
+  }
+
+  /** All of it, without copying; nothing is added any more. */
+  get bytes(): Uint8Array {
+    return this.#buffer.subarray(0, this.length)
   }
 
   /** Copies the bytes from `begin` to `end` into `target` at `at`. */
