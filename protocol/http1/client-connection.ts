@@ -70,6 +70,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   #state: State = 'idle'
   #exchange: ClientExchange | undefined
   #parsing = false
+  /** Of the head that is under way, whole lines that were looked at. */
+  #checkedBytes = 0
   #paused = false
   #unconsumed = 0
   /** The upstream allows another exchange after this one. */
@@ -190,12 +192,17 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     const end = bytes.indexOf(HEAD_END)
     const seen = end > 0 ? this.#heads.find(bytes, 0, end) : undefined
     if (seen !== undefined) {
+      this.#checkedBytes = 0
       this.#unread.keep(bytes, end + HEAD_END.length)
       this.#head(seen)
       return true
     }
     const lines = end < 0 ? bytes.lastIndexOf(LF) + 1 : end + 2
+    const checked = this.#checkedBytes
+    this.#checkedBytes = end < 0 ? lines : 0
     if ((end < 0 ? bytes.length : end) > this.#limits.headBytes) throw broken('head too large')
+    // Once for each line, since a head can come byte by byte.
+    if (end < 0 && lines > 0 && lines === checked) return false
     this.#parser.start()
     const fields = this.#parser.statusLine(bytes, 0, end < 0 && lines === 0 ? bytes.length : lines)
     if (fields >= 0) this.#parser.fields(bytes, fields, lines)

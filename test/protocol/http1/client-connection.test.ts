@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto'
 import { connect } from 'node:net'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/errors.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from '../../../protocol/exchange.ts'
 import { Http1ClientConnection, type OutgoingRequest } from '../../../protocol/http1/client-connection.ts'
-import type { Head } from '../../../protocol/http1/head-parser.ts'
+import { type Head, HeadParser } from '../../../protocol/http1/head-parser.ts'
 import type { HttpLimits } from '../../../protocol/limits.ts'
 import { SeenBytes } from '../../../protocol/seen-bytes.ts'
 import { type RawPeer, RawUpstream } from './raw.ts'
@@ -452,4 +452,23 @@ describe('deadlines', () => {
     await response.over()
     expect(response.error).toBe('upstream-timeout')
   })
+})
+
+test('of heads that come byte by byte each line is looked at once', async () => {
+  const { connection, peer } = await start()
+  const looks = vi.spyOn(HeadParser.prototype, 'fields')
+  onTestFinished(() => looks.mockRestore())
+  const response = new Response()
+  connection.send(request(), response)
+  const fields = `a: ${'b,'.repeat(100)}\r\nc: d\r\n`
+  const heads = `HTTP/1.1 103 Early\r\n${fields}\r\nHTTP/1.1 200 OK\r\n${fields}content-length: 0\r\n\r\n`
+  for (const byte of heads) {
+    peer.send(byte)
+    await new Promise(resolve => setImmediate(resolve))
+  }
+  await response.over()
+  expect(response.heads).toMatchObject([
+    { status: 200, headers: ['a', 'b,'.repeat(100), 'c', 'd', 'content-length', '0'] },
+  ])
+  expect(looks.mock.calls.length).toBeLessThanOrEqual(9)
 })
