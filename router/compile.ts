@@ -32,6 +32,8 @@ export function compileTable(table: RouteTable): CompiledTable {
   const problems: RouteProblem[] = []
   const warnings: string[] = []
   const report: Report = (path, message) => problems.push({ path, message })
+  if (!Array.isArray(table.routes))
+    throw new RouteTableError([{ path: ['routes'], message: 'must be a list of routes' }])
   if (table.routes.length > MAX_ROUTES) report(['routes'], `at most ${MAX_ROUTES} routes`)
   const resolve = compileResolve(table.resolve, report)
   const names = new Map<string, number>()

@@ -131,4 +131,11 @@ describe('reload with a table', () => {
     expect(() => router.reload({ routes: [{ name: 'a', match: {}, target: 'nonsense' }] })).toThrow(RouteTableError)
     expect(router.match({ url: '/' })).toMatchObject({ outcome: 'forward', route: 'a', target: one.url })
   })
+
+  it.each([[[]], [{}], [{ routes: {} }]])('names what is no table: %j', async given => {
+    const table = given as unknown as { routes: [] }
+    expect(() => createRouter({ routes: table })).toThrow('must be a list of routes')
+    await using router = createRouter({ routes: { routes: [] } })
+    expect(() => router.reload(table)).toThrow(RouteTableError)
+  })
 })
