@@ -1,7 +1,7 @@
 /** Names of control endpoints to addresses, beginning with another one each turn. */
 import { type LookupAddress, lookup as systemLookup } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
-import { followed } from '../protocol/guard.ts'
+import { followed, guardWith } from '../protocol/guard.ts'
 
 /** A resolver that has not answered in this time is not waited for where the last answer is known. */
 const PATIENCE_MS = 1000
@@ -67,7 +67,7 @@ export class Resolver {
   #find(host: string): Promise<readonly LookupAddress[]> {
     return new Promise((resolve, reject) => {
       const lost = setTimeout(reject, LOST_MS, noAnswer(host)).unref()
-      const asked: unknown = this.#lookup(host, { all: true }, (error, answer, family) => {
+      const heard = (error: Error | null, answer: string | LookupAddress[], family?: number) => {
         clearTimeout(lost)
         if (error) return reject(error)
         const all = Array.isArray(answer) ? answer : [{ address: answer, family: family ?? isIP(answer) }]
@@ -76,7 +76,8 @@ export class Resolver {
         if (addresses.length === 0) return reject(noAddress(host))
         this.#remember(host, addresses)
         resolve(addresses)
-      })
+      }
+      const asked: unknown = this.#lookup(host, { all: true }, guardWith(reject)(heard))
       followed(asked, reject)
     })
   }

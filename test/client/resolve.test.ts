@@ -87,6 +87,15 @@ describe('the resolver', () => {
     vi.useRealTimers()
   })
 
+  it('fails where the answer cannot be read, and throws into nobody', async () => {
+    const read = () => {
+      throw failing('EBROKEN')
+    }
+    const broken = [Object.defineProperty(v4(1)[0]!, 'address', { get: read })]
+    const lookup: LookupFunction = (_name, _options, callback) => void setImmediate(callback, null, broken)
+    await expect(new Resolver(lookup).resolve('a.example.com')).rejects.toMatchObject({ code: 'EBROKEN' })
+  })
+
   it('waits for one answer at a time', async () => {
     const { lookup, asked } = answers(undefined)
     const resolver = new Resolver(lookup)
