@@ -6,14 +6,27 @@
 /** How long an exchange is remembered after its end. */
 const KEEP_MS = 60_000
 const MAX_ENDED = 65_536
+/** Of the queue so many entries at least are dropped at a time. */
+const COMPACT_AT = 1024
+
+interface Ended {
+  readonly id: string
+  /** When it is forgotten. */
+  readonly untilMs: number
+}
 
 export class BegunExchanges {
   readonly #maxEnded: number
   readonly #now: () => number
   /** Bounded by the sessions' limit of streams. */
   readonly #live = new Set<string>()
-  /** Id to the time when it is forgotten, oldest first. */
-  readonly #ended = new Map<string, number>()
+  readonly #ended = new Set<string>()
+  /**
+   * The same, from `#first` on, oldest first. A map would tell the order, too, but look for its first entry among all those that
+   * were deleted before it.
+   */
+  #queue: Ended[] = []
+  #first = 0
   /** Until then the memory has a hole: an id was dropped before its time. */
   #holeUntilMs = Number.NEGATIVE_INFINITY
 
@@ -34,11 +47,9 @@ export class BegunExchanges {
 
   end(id: string): void {
     if (!this.#live.delete(id)) return
-    this.#ended.set(id, this.#now() + KEEP_MS)
-    if (this.#ended.size <= this.#maxEnded) return
-    const [oldest, untilMs] = this.#ended.entries().next().value!
-    this.#ended.delete(oldest)
-    this.#holeUntilMs = Math.max(this.#holeUntilMs, untilMs)
+    this.#ended.add(id)
+    this.#queue.push({ id, untilMs: this.#now() + KEEP_MS })
+    if (this.#ended.size > this.#maxEnded) this.#holeUntilMs = Math.max(this.#holeUntilMs, this.#shift().untilMs)
   }
 
   get size(): number {
@@ -46,9 +57,16 @@ export class BegunExchanges {
   }
 
   #forget(nowMs: number): void {
-    for (const [id, untilMs] of this.#ended) {
-      if (untilMs > nowMs) return
-      this.#ended.delete(id)
+    while (this.#ended.size > 0 && this.#queue[this.#first]!.untilMs <= nowMs) this.#shift()
+  }
+
+  #shift(): Ended {
+    const oldest = this.#queue[this.#first++]!
+    this.#ended.delete(oldest.id)
+    if (this.#first >= COMPACT_AT && this.#first * 2 >= this.#queue.length) {
+      this.#queue = this.#queue.slice(this.#first)
+      this.#first = 0
     }
+    return oldest
   }
 }
