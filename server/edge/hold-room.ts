@@ -21,8 +21,8 @@ const BYTES: Measure = occupant => occupant.bytes
 export class HoldRoom {
   readonly #mostRequests: number
   readonly #mostBytes: number
-  /** In the order in which they came. */
-  readonly #occupants = new Set<Occupant>()
+  /** In the order in which they came, with their networks: to find these anew each time would cost most of a look. */
+  readonly #occupants = new Map<Occupant, string>()
   bytes = 0
 
   constructor(mostRequests: number, mostBytes: number) {
@@ -35,7 +35,7 @@ export class HoldRoom {
   }
 
   add(occupant: Occupant): void {
-    this.#occupants.add(occupant)
+    this.#occupants.set(occupant, networkOf(occupant.address))
     this.bytes += occupant.bytes
   }
 
@@ -66,11 +66,15 @@ export class HoldRoom {
   /** Of the network that has most, if that is more than `address` has with so much `more`. */
   #newestOfGreediest(address: string, more: number, measure: Measure): Occupant | undefined {
     const sums = new Map<string, { sum: number; newest: Occupant }>()
-    for (const occupant of this.#occupants) {
+    for (const [occupant, network] of this.#occupants) {
       const size = measure(occupant)
       if (size === 0) continue
-      const network = networkOf(occupant.address)
-      sums.set(network, { sum: (sums.get(network)?.sum ?? 0) + size, newest: occupant })
+      const share = sums.get(network)
+      if (share === undefined) sums.set(network, { sum: size, newest: occupant })
+      else {
+        share.sum += size
+        share.newest = occupant
+      }
     }
     const own = (sums.get(networkOf(address))?.sum ?? 0) + more
     let greediest: { sum: number; newest: Occupant } | undefined
