@@ -8,7 +8,7 @@
  */
 import type { HeaderList } from '../exchange.ts'
 import { BODY_UNKNOWN } from '../exchange.ts'
-import { gather, gathered } from '../gather.ts'
+import { gather, gathered } from '../scratch.ts'
 import { latin1 } from '../latin1.ts'
 import { ProtocolError } from '../protocol-error.ts'
 import { SeenBytes } from '../seen-bytes.ts'

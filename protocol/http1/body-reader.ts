@@ -3,7 +3,7 @@ import { Buffer } from 'node:buffer'
 import { type ErrorCode, SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
 import { stripTrailers } from '../headers.ts'
-import { gather, gathered } from '../gather.ts'
+import { gather, gathered } from '../scratch.ts'
 import { CR, HEAD_END, HEX, LF, VALUE } from './bytes.ts'
 import { type HeadLimits, HeadParser } from './head-parser.ts'
 
