@@ -8,6 +8,7 @@
  */
 import type { HeaderList } from '../exchange.ts'
 import { BODY_UNKNOWN } from '../exchange.ts'
+import { SMALL_PIECE_BYTES } from '../gathered.ts'
 import { gather, gathered } from '../scratch.ts'
 import { latin1 } from '../latin1.ts'
 import { ProtocolError } from '../protocol-error.ts'
@@ -17,8 +18,6 @@ import { FRAMING } from './encode.ts'
 import { decodeSection, MAX_HEAD_BYTES, sectionEnd } from './fields.ts'
 
 export const MAX_INFORMATIONAL = 32
-/** Pieces of content below this that come in one chunk are passed on together. */
-const SMALL_PIECE_BYTES = 1024
 
 /** Receiver of the parts of a message. */
 export interface MessageVisitor {

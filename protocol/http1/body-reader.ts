@@ -3,6 +3,7 @@ import { Buffer } from 'node:buffer'
 import { type ErrorCode, SallyportError } from '../errors.ts'
 import type { HeaderList } from '../exchange.ts'
 import { stripTrailers } from '../headers.ts'
+import { SMALL_PIECE_BYTES } from '../gathered.ts'
 import { gather, gathered } from '../scratch.ts'
 import { CR, HEAD_END, HEX, LF, VALUE } from './bytes.ts'
 import { type HeadLimits, HeadParser } from './head-parser.ts'
@@ -27,8 +28,6 @@ const STATE = {
 
 /** Digits of a chunk size: 2^44 bytes. */
 const MAX_SIZE_DIGITS = 11
-/** Content of chunks below this is given on together, as far as it came in one read: a chunk can be one byte. */
-const SMALL_BYTES = 1024
 /** Bytes of all chunk extensions of one body; nobody uses them. */
 const MAX_EXTENSION_BYTES = 4096
 
@@ -134,7 +133,7 @@ export class BodyReader {
     const last = this.#left === 0
     const length = this.#state === STATE.length
     if (last && !length) this.#state = STATE.chunkCr
-    if (!length && end - start < SMALL_BYTES && (end < bytes.length || this.#smallBytes > 0)) {
+    if (!length && end - start < SMALL_PIECE_BYTES && (end < bytes.length || this.#smallBytes > 0)) {
       this.#smallBytes = gather(this.#smallBytes, bytes, start, end)
       return end
     }

@@ -1,13 +1,12 @@
 /** The part of a request body that is kept until an answer begins, so that another session can be given the request. */
 import { Buffer } from 'node:buffer'
 import type { HeaderList } from '../../protocol/exchange.ts'
+import { SMALL_PIECE_BYTES } from '../../protocol/gathered.ts'
 import { ownBytes } from '../../protocol/own-bytes.ts'
 
 /** Kept for longer than what waits to be written: a chunk has at least so large a part of the memory that it keeps. */
 const LEAST_SHARE = 1 / 2
 
-/** Chunks below this are kept together: a body can come byte by byte, and an object for each would cost far more. */
-const SMALL_BYTES = 1024
 /** As many bytes are kept together. */
 const MOST_TOGETHER_BYTES = 16 * 1024
 
@@ -101,7 +100,7 @@ export class Replay {
       this.release()
       return
     }
-    if (length < SMALL_BYTES) this.#gather(chunk)
+    if (length < SMALL_PIECE_BYTES) this.#gather(chunk)
     else {
       this.#closeTogether()
       this.#push(ownBytes(chunk, LEAST_SHARE))

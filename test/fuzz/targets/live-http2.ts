@@ -2,7 +2,7 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { resetSocket } from '../../../protocol/reset-socket.ts'
 import { DOMAIN } from '../../support/secrets.ts'
-import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../../support/http2-frames.ts'
+import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE, uint32 } from '../../support/http2-frames.ts'
 import { type PlayedCaller, playCaller } from '../live/calls.ts'
 import { PATHS } from '../live/upstreams.ts'
 import { liveTarget } from '../live/target.ts'
@@ -238,12 +238,6 @@ const OPERATIONS = [
   ] as const),
   ...(['reading', 'lose', 'end', 'wait', 'wait', 'wait'] as const),
 ]
-
-function uint32(value: number): Buffer {
-  const bytes = Buffer.alloc(4)
-  bytes.writeUInt32BE(value)
-  return bytes
-}
 
 /** A caller's HTTP/2 connection to a live pair: frames of every type and code, in any order, in any state. */
 export const liveHttp2 = liveTarget(

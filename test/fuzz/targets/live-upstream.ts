@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { resetSocket } from '../../../protocol/reset-socket.ts'
-import { END_HEADERS, END_STREAM, field, frame, framesOf, TYPE } from '../../support/http2-frames.ts'
+import { END_HEADERS, END_STREAM, field, frame, framesOf, TYPE, uint32 } from '../../support/http2-frames.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { Calls } from '../live/calls.ts'
 import { liveTarget } from '../live/target.ts'
@@ -164,12 +164,6 @@ class EvilHttp1 extends EvilUpstream {
     else if (operation < 6) this.send(this.aSocket(), script.pick(PIECES))
     else await this.disturb()
   }
-}
-
-function uint32(value: number): Buffer {
-  const bytes = Buffer.alloc(4)
-  bytes.writeUInt32BE(value)
-  return bytes
 }
 
 /** A live pair, and an upstream of its router that the script plays. */
