@@ -1,11 +1,12 @@
 /**
- * Writes to a socket: what is written in one turn goes out in one call, small pieces copied together, large ones not.
- * Tells the owner of body bytes when the kernel has them.
+ * Writes to a socket: what is written in one turn goes out in one call, small pieces copied together, large ones not. While the
+ * kernel takes nothing, little that comes in a turn is gathered with what came before. Tells the owner of body bytes when the kernel has them.
  */
 import { Buffer } from 'node:buffer'
 import { Socket } from 'node:net'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
+import { Gathered, SMALL_PIECE_BYTES } from '../gathered.ts'
 import { type Failing, stepOf } from '../guard.ts'
 import { ownBytes } from '../own-bytes.ts'
 
@@ -36,7 +37,10 @@ export class SocketWriter implements Failing {
   readonly #connection: WriterOwner
   /** Plain sockets say at once what the kernel took, and keep nothing of it. TLS does neither, other streams may not. */
   readonly #tellsAtOnce: boolean
+  /** What came in earlier turns behind something that waits, and stands before `#pieces`. */
+  #gathered: Gathered | undefined
   #pieces: (string | Uint8Array)[] = []
+  /** Of both. */
   #bytes = 0
   #scheduled = false
   #ending = false
@@ -89,7 +93,20 @@ export class SocketWriter implements Failing {
   /** @internal */
   flushDue(): void {
     this.#scheduled = false
-    this.#flush(this.#tellsAtOnce)
+    if (this.waiting === 0 || !this.#gather()) this.#flush(this.#tellsAtOnce)
+  }
+
+  /** A write that waits costs some hundred bytes of its own: few bytes do without until what stands before them has left. */
+  #gather(): boolean {
+    const pieces = this.#pieces
+    const bytes = this.#bytes - (this.#gathered?.length ?? 0)
+    if (bytes === 0) return true
+    if (bytes >= SMALL_PIECE_BYTES) return false
+    const turn = pieces.length === 1 ? pieces[0]! : join(pieces, roomToJoin()).subarray(0, bytes)
+    if (this.#gathered === undefined) this.#gathered = new Gathered(turn, this.waiting)
+    else if (!this.#gathered.add(turn)) return false
+    this.#pieces = []
+    return true
   }
 
   flush(): void {
@@ -101,6 +118,10 @@ export class SocketWriter implements Failing {
     if (this.#bytes === 0) return
     const pieces = this.#pieces
     const bytes = this.#bytes
+    if (this.#gathered !== undefined) {
+      pieces.unshift(this.#gathered.bytes)
+      this.#gathered = undefined
+    }
     this.#pieces = []
     this.#bytes = 0
     const owner = this.#owner
@@ -134,9 +155,7 @@ export class SocketWriter implements Failing {
       this.#write(pieces, bytes, undefined)
       return
     }
-    scratch ??= Buffer.allocUnsafeSlow(COPY_BYTES)
-    join(pieces, scratch)
-    this.#socket.write(scratch.subarray(0, bytes))
+    this.#socket.write(join(pieces, roomToJoin()).subarray(0, bytes))
     if (this.#socket.writableLength > 0) scratch = undefined
   }
 
@@ -177,6 +196,7 @@ export class SocketWriter implements Failing {
     const bytes = this.#debts.shift()!
     if (!error) this.#connection.wrote()
     if (bytes > 0) owner!.sent(bytes)
+    if (this.waiting === 0 && this.#gathered !== undefined) this.#flush(this.#tellsAtOnce)
   }
 
   threw(error: unknown): void {
@@ -210,6 +230,11 @@ function flushAll(): void {
 
 /** Where small pieces are put together; who cannot send them at once keeps it. */
 let scratch: Buffer | undefined
+
+function roomToJoin(): Buffer {
+  scratch ??= Buffer.allocUnsafeSlow(COPY_BYTES)
+  return scratch
+}
 
 function join(pieces: (string | Uint8Array)[], whole: Buffer): Buffer {
   let at = 0

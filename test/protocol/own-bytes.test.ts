@@ -2,12 +2,14 @@
 import { once } from 'node:events'
 import { connect as connectHttp2, createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { connect as connectTls, createServer as createTlsServer } from 'node:tls'
 import { expect, test } from 'vitest'
 import { collectGarbage, liveBytes } from '../../load-tests/lib/garbage.ts'
-import { SocketWriter } from '../../protocol/http1/socket-writer.ts'
+import { type BodyOwner, SocketWriter } from '../../protocol/http1/socket-writer.ts'
 import { StreamWriter } from '../../protocol/http2/stream-body.ts'
 import { ownBytes } from '../../protocol/own-bytes.ts'
 import { SendQueue } from '../../protocol/yamux/send-queue.ts'
+import { makeSecrets } from '../support/secrets.ts'
 
 const SLAB_BYTES = 64 * 1024
 const CHUNKS = 500
@@ -74,8 +76,88 @@ test.each([
       // Each in a turn of its own, as they come.
       await new Promise(setImmediate)
     }
-    expect(near.writableLength).toBeGreaterThan(CHUNKS * 100)
+    expect(writer.held).toBeGreaterThan(CHUNKS * 100)
     expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
+  } finally {
+    close()
+  }
+})
+
+test.each(['plain', 'TLS'])('bytes that come one by one to a %s socket that nobody reads keep little more than they are, and leave in order', async kind => {
+  const { near, far, close } = await (kind === 'TLS' ? tlsPair() : socketPair())
+  try {
+    far.pause()
+    const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
+    let first = 0
+    while (near.writableLength === 0 || first < 8_000_000) {
+      first += 100_000
+      writer.body(Buffer.alloc(100_000), OWNER)
+      writer.flush()
+      await new Promise(setImmediate)
+    }
+    const { waiting } = writer
+    const sent = [0, 0]
+    const [one, two] = [0, 1].map(i => ({ sent: (bytes: number) => void (sent[i]! += bytes) })) as [BodyOwner, BodyOwner]
+    const pieces: Buffer[] = []
+    const turn = async (piece: Buffer, owner: BodyOwner) => {
+      writer.body(piece, owner)
+      writer.text('-')
+      pieces.push(piece, Buffer.from('-'))
+      await new Promise(setImmediate)
+    }
+    const count = 20_000
+    const before = await liveBytes()
+    for (let i = 0; i < count; i++) {
+      writer.body(Buffer.alloc(1, i % 251), one)
+      await new Promise(setImmediate)
+    }
+    expect((await liveBytes()) - before).toBeLessThan(count * 8)
+    pieces.push(Buffer.from(Array.from({ length: count }, (_, i) => i % 251)))
+    // Another owner, large ones between small ones, and an end behind small ones.
+    await turn(Buffer.alloc(1, 1), two)
+    await turn(Buffer.alloc(40_000, 2), two)
+    await turn(Buffer.alloc(1, 3), two)
+    await turn(Buffer.alloc(5_000, 4), one)
+    await turn(Buffer.alloc(1, 5), two)
+    expect(sent).toEqual([0, 0])
+    expect(writer.held).toBe(waiting + Buffer.concat(pieces).length)
+    writer.end()
+    const got = Buffer.concat(await far.toArray()).subarray(first)
+    expect(got.equals(Buffer.concat(pieces))).toBe(true)
+    expect([sent, writer.held]).toEqual([[count + 5_000, 40_003], 0])
+  } finally {
+    close()
+  }
+})
+
+test('what was gathered for a socket is flushed at once where its owner asks, and told as gone with the socket', async () => {
+  const { near, far, close } = await socketPair()
+  try {
+    far.pause()
+    const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
+    while (near.writableLength === 0) {
+      writer.body(Buffer.alloc(100_000), OWNER)
+      writer.flush()
+      await new Promise(setImmediate)
+    }
+    let sent = 0
+    const owner = { sent: (bytes: number) => void (sent += bytes) }
+    const gather = async () => {
+      const { waiting } = writer
+      for (let i = 0; i < 10; i++) {
+        writer.body(Buffer.alloc(1), owner)
+        await new Promise(setImmediate)
+      }
+      expect(writer.waiting).toBe(waiting)
+    }
+    await gather()
+    const { waiting } = writer
+    writer.flush()
+    expect(writer.waiting).toBe(waiting + 10)
+    await gather()
+    near.destroy()
+    await once(near, 'close')
+    expect([sent, writer.held]).toEqual([20, 0])
   } finally {
     close()
   }
@@ -138,6 +220,20 @@ async function socketPair(): Promise<{ near: Socket; far: Socket; close: () => v
   await once(server, 'listening')
   const near = connect((server.address() as AddressInfo).port, '127.0.0.1')
   const [far] = (await once(server, 'connection')) as [Socket]
+  const close = () => {
+    near.destroy()
+    far.destroy()
+    server.close()
+  }
+  return { near, far, close }
+}
+
+async function tlsPair(): Promise<{ near: Socket; far: Socket; close: () => void }> {
+  const { server: secrets } = await makeSecrets()
+  const server = createTlsServer(secrets).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const near = connectTls({ port: (server.address() as AddressInfo).port, host: '127.0.0.1', rejectUnauthorized: false })
+  const [far] = (await once(server, 'secureConnection')) as [Socket]
   const close = () => {
     near.destroy()
     far.destroy()

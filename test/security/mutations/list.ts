@@ -709,6 +709,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: OWN_BYTES,
   },
   {
+    defence: 'single bytes that wait for a caller or an upstream are gathered',
+    edits: [['protocol/http1/socket-writer.ts', 'this.waiting === 0 || !this.#gather()', 'true']],
+    tests: OWN_BYTES,
+  },
+  {
     defence: 'small chunks that wait over HTTP/2, too',
     edits: [['protocol/http2/stream-body.ts', 'this.waiting === 0 ? given : ownBytes(given)', 'given']],
     tests: OWN_BYTES,
