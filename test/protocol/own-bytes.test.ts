@@ -83,52 +83,58 @@ test.each([
   }
 })
 
-test.each(['plain', 'TLS'])('bytes that come one by one to a %s socket that nobody reads keep little more than they are, and leave in order', async kind => {
-  const { near, far, close } = await (kind === 'TLS' ? tlsPair() : socketPair())
-  try {
-    far.pause()
-    const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
-    let first = 0
-    while (near.writableLength === 0 || first < 8_000_000) {
-      first += 100_000
-      writer.body(Buffer.alloc(100_000), OWNER)
-      writer.flush()
-      await new Promise(setImmediate)
+test.each(['plain', 'TLS'])(
+  'bytes that come one by one to a %s socket that nobody reads keep little more than they are, and leave in order',
+  async kind => {
+    const { near, far, close } = await (kind === 'TLS' ? tlsPair() : socketPair())
+    try {
+      far.pause()
+      const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
+      let first = 0
+      while (near.writableLength === 0 || first < 8_000_000) {
+        first += 100_000
+        writer.body(Buffer.alloc(100_000), OWNER)
+        writer.flush()
+        await new Promise(setImmediate)
+      }
+      const { waiting } = writer
+      const sent = [0, 0]
+      const [one, two] = [0, 1].map(i => ({ sent: (bytes: number) => void (sent[i]! += bytes) })) as [
+        BodyOwner,
+        BodyOwner,
+      ]
+      const pieces: Buffer[] = []
+      const turn = async (piece: Buffer, owner: BodyOwner) => {
+        writer.body(piece, owner)
+        writer.text('-')
+        pieces.push(piece, Buffer.from('-'))
+        await new Promise(setImmediate)
+      }
+      const count = 20_000
+      const before = await liveBytes()
+      for (let i = 0; i < count; i++) {
+        writer.body(Buffer.alloc(1, i % 251), one)
+        await new Promise(setImmediate)
+      }
+      expect((await liveBytes()) - before).toBeLessThan(count * 8)
+      pieces.push(Buffer.from(Array.from({ length: count }, (_, i) => i % 251)))
+      // Another owner, large ones between small ones, and an end behind small ones.
+      await turn(Buffer.alloc(1, 1), two)
+      await turn(Buffer.alloc(40_000, 2), two)
+      await turn(Buffer.alloc(1, 3), two)
+      await turn(Buffer.alloc(5_000, 4), one)
+      await turn(Buffer.alloc(1, 5), two)
+      expect(sent).toEqual([0, 0])
+      expect(writer.held).toBe(waiting + Buffer.concat(pieces).length)
+      writer.end()
+      const got = Buffer.concat(await far.toArray()).subarray(first)
+      expect(got.equals(Buffer.concat(pieces))).toBe(true)
+      expect([sent, writer.held]).toEqual([[count + 5_000, 40_003], 0])
+    } finally {
+      close()
     }
-    const { waiting } = writer
-    const sent = [0, 0]
-    const [one, two] = [0, 1].map(i => ({ sent: (bytes: number) => void (sent[i]! += bytes) })) as [BodyOwner, BodyOwner]
-    const pieces: Buffer[] = []
-    const turn = async (piece: Buffer, owner: BodyOwner) => {
-      writer.body(piece, owner)
-      writer.text('-')
-      pieces.push(piece, Buffer.from('-'))
-      await new Promise(setImmediate)
-    }
-    const count = 20_000
-    const before = await liveBytes()
-    for (let i = 0; i < count; i++) {
-      writer.body(Buffer.alloc(1, i % 251), one)
-      await new Promise(setImmediate)
-    }
-    expect((await liveBytes()) - before).toBeLessThan(count * 8)
-    pieces.push(Buffer.from(Array.from({ length: count }, (_, i) => i % 251)))
-    // Another owner, large ones between small ones, and an end behind small ones.
-    await turn(Buffer.alloc(1, 1), two)
-    await turn(Buffer.alloc(40_000, 2), two)
-    await turn(Buffer.alloc(1, 3), two)
-    await turn(Buffer.alloc(5_000, 4), one)
-    await turn(Buffer.alloc(1, 5), two)
-    expect(sent).toEqual([0, 0])
-    expect(writer.held).toBe(waiting + Buffer.concat(pieces).length)
-    writer.end()
-    const got = Buffer.concat(await far.toArray()).subarray(first)
-    expect(got.equals(Buffer.concat(pieces))).toBe(true)
-    expect([sent, writer.held]).toEqual([[count + 5_000, 40_003], 0])
-  } finally {
-    close()
-  }
-})
+  },
+)
 
 test('what was gathered for a socket is flushed at once where its owner asks, and told as gone with the socket', async () => {
   const { near, far, close } = await socketPair()
@@ -232,7 +238,11 @@ async function tlsPair(): Promise<{ near: Socket; far: Socket; close: () => void
   const { server: secrets } = await makeSecrets()
   const server = createTlsServer(secrets).listen(0, '127.0.0.1')
   await once(server, 'listening')
-  const near = connectTls({ port: (server.address() as AddressInfo).port, host: '127.0.0.1', rejectUnauthorized: false })
+  const near = connectTls({
+    port: (server.address() as AddressInfo).port,
+    host: '127.0.0.1',
+    rejectUnauthorized: false,
+  })
   const [far] = (await once(server, 'secureConnection')) as [Socket]
   const close = () => {
     near.destroy()
