@@ -2,17 +2,20 @@
  * The exchanges that this instance began to forward, over all its connections, so that none runs twice (design: "sent
  * again or not"). Only those with an unsafe method stand here: a safe one may always be forwarded anew.
  */
+import { IdSet } from './id-set.ts'
 
-/** How long an exchange is remembered after its end. */
+/** How long an exchange is remembered after its end, at least. */
 const KEEP_MS = 60_000
-const MAX_ENDED = 65_536
-/** Of the queue so many entries at least are dropped at a time. */
-const COMPACT_AT = 1024
+/** 14,000 a second for all of that time, more than one process forwards, in at most 21 MiB. */
+const MAX_ENDED = 1024 * 1024
+/** Those that ended within so long are forgotten together, which costs no time for each of them. */
+const TOGETHER_MS = 15_000
+/** ... or so large a part of all, so that where there are too many no more than that is lost at a time. */
+const TOGETHER_SHARE = 1 / 8
 
 interface Ended {
-  readonly id: string
-  /** When it is forgotten. */
-  readonly untilMs: number
+  readonly ids: IdSet
+  readonly sinceMs: number
 }
 
 export class BegunExchanges {
@@ -20,14 +23,10 @@ export class BegunExchanges {
   readonly #now: () => number
   /** Bounded by the sessions' limit of streams. */
   readonly #live = new Set<string>()
-  readonly #ended = new Set<string>()
-  /**
-   * The same, from `#first` on, oldest first. A map would tell the order, too, but look for its first entry among all those that
-   * were deleted before it.
-   */
-  #queue: Ended[] = []
-  #first = 0
-  /** Until then the memory has a hole: an id was dropped before its time. */
+  /** Oldest first; a few. */
+  readonly #ended: Ended[] = []
+  #endedSize = 0
+  /** Until then the memory has a hole: ids were dropped before their time. */
   #holeUntilMs = Number.NEGATIVE_INFINITY
 
   constructor(maxEnded = MAX_ENDED, now: () => number = () => performance.now()) {
@@ -39,7 +38,7 @@ export class BegunExchanges {
   begin(id: string, attempt: number): 'already-begun' | 'too-late' | undefined {
     const nowMs = this.#now()
     this.#forget(nowMs)
-    if (this.#live.has(id) || this.#ended.has(id)) return 'already-begun'
+    if (this.#live.has(id) || this.#ended.some(({ ids }) => ids.has(id))) return 'already-begun'
     if (attempt > 0 && nowMs < this.#holeUntilMs) return 'too-late'
     this.#live.add(id)
     return undefined
@@ -47,26 +46,34 @@ export class BegunExchanges {
 
   end(id: string): void {
     if (!this.#live.delete(id)) return
-    this.#ended.add(id)
-    this.#queue.push({ id, untilMs: this.#now() + KEEP_MS })
-    if (this.#ended.size > this.#maxEnded) this.#holeUntilMs = Math.max(this.#holeUntilMs, this.#shift().untilMs)
+    const nowMs = this.#now()
+    let last = this.#ended.at(-1)
+    if (last === undefined || nowMs - last.sinceMs >= TOGETHER_MS || last.ids.size >= this.#maxEnded * TOGETHER_SHARE) {
+      last = { ids: new IdSet(), sinceMs: nowMs }
+      this.#ended.push(last)
+    }
+    if (last.ids.add(id)) this.#endedSize++
+    if (this.#endedSize > this.#maxEnded) this.#holeUntilMs = Math.max(this.#holeUntilMs, this.#shift() + KEEP_MS)
   }
 
   get size(): number {
-    return this.#live.size + this.#ended.size
+    return this.#live.size + this.#endedSize
   }
 
   #forget(nowMs: number): void {
-    while (this.#ended.size > 0 && this.#queue[this.#first]!.untilMs <= nowMs) this.#shift()
+    while (this.#ended.length > 0 && this.#untilMs() + KEEP_MS <= nowMs) this.#shift()
   }
 
-  #shift(): Ended {
-    const oldest = this.#queue[this.#first++]!
-    this.#ended.delete(oldest.id)
-    if (this.#first >= COMPACT_AT && this.#first * 2 >= this.#queue.length) {
-      this.#queue = this.#queue.slice(this.#first)
-      this.#first = 0
-    }
-    return oldest
+  /** When the last of the oldest may have ended. */
+  #untilMs(): number {
+    const [oldest, next] = this.#ended
+    return next?.sinceMs ?? oldest!.sinceMs + TOGETHER_MS
+  }
+
+  /** Forgets the oldest, and says when the last of them may have ended. */
+  #shift(): number {
+    const untilMs = this.#untilMs()
+    this.#endedSize -= this.#ended.shift()!.ids.size
+    return untilMs
   }
 }

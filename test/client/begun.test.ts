@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { BegunExchanges } from '../../client/begun.ts'
+import { IdSet } from '../../client/id-set.ts'
+import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import { isSafe } from '../../protocol/methods.ts'
 
 describe('BegunExchanges', () => {
@@ -11,8 +13,37 @@ describe('BegunExchanges', () => {
     begun.end('a')
     now = 59_999
     expect(begun.begin('a', 1)).toBe('already-begun')
-    now = 60_000
+    // What ended within 15 s is forgotten together.
+    now = 75_000
     expect(begun.begin('a', 1)).toBeUndefined()
+  })
+
+  it('has no hole where 5,000 end each second, and keeps little for each', async () => {
+    const perSecond = 5000
+    const id = (i: number) => {
+      const bytes = Buffer.alloc(16)
+      bytes.writeDoubleBE(i)
+      return bytes.toString('latin1')
+    }
+    let now = 0
+    const before = await liveBytes()
+    const begun = new BegunExchanges(undefined, () => now)
+    const refused = new Set<string | undefined>()
+    let ended = 0
+    for (; now < 120_000; now += 1000) {
+      for (let i = 0; i < perSecond; i++) {
+        refused.add(begun.begin(id(ended), 1))
+        begun.end(id(ended++))
+      }
+    }
+    expect(refused).toEqual(new Set([undefined]))
+    expect(((await liveBytes()) - before) / begun.size).toBeLessThan(24)
+    expect(begun.size).toBeGreaterThanOrEqual(60 * perSecond)
+    for (let i = ended - 59 * perSecond; i < ended; i++) refused.add(begun.begin(id(i), 1))
+    expect(refused).toEqual(new Set([undefined, 'already-begun']))
+    now += 75_000
+    expect(begun.begin(id(ended - 1), 1)).toBeUndefined()
+    expect(begun.size).toBe(1)
   })
 
   it('forgets what is over', () => {
@@ -23,7 +54,7 @@ describe('BegunExchanges', () => {
       begun.end(String(i))
     }
     expect(begun.size).toBe(50)
-    now = 60_001
+    now = 75_000
     begun.begin('x', 0)
     expect(begun.size).toBe(1)
   })
@@ -46,6 +77,27 @@ describe('BegunExchanges', () => {
     const begun = new BegunExchanges()
     begun.end('never')
     expect(begun.size).toBe(0)
+  })
+})
+
+describe('IdSet', () => {
+  it('has what was added, and nothing else', () => {
+    const chosen = (first: number, second: number) => {
+      const bytes = Buffer.alloc(16, 0x80)
+      bytes.writeUInt32LE(first, 0)
+      bytes.writeUInt32LE(second, 4)
+      return bytes.toString('latin1')
+    }
+    const ids = new IdSet()
+    const added = [0, 2, 3, 0x80, 0xff00_0000, 0xffff_ffff].flatMap(one => [
+      ...Array.from({ length: 1000 }, (_, two) => chosen(one, two + 1)),
+      ...Array.from({ length: 1000 }, (_, two) => chosen(two + 2 ** 16, one)),
+    ])
+    for (const id of added) expect(ids.has(id)).toBe(false)
+    for (const id of added) expect(ids.add(id)).toBe(true)
+    for (const id of added) expect([ids.has(id), ids.add(id)]).toEqual([true, false])
+    expect(ids.size).toBe(added.length)
+    expect(ids.has(chosen(4, 4))).toBe(false)
   })
 })
 

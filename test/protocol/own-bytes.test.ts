@@ -98,12 +98,8 @@ test.each(['plain', 'TLS'])(
         await new Promise(setImmediate)
       }
       const { waiting } = writer
-      const sent = [0, 0]
-      const [one, two] = [0, 1].map(i => ({ sent: (bytes: number) => void (sent[i]! += bytes) })) as [
-        BodyOwner,
-        BodyOwner,
-      ]
-      const pieces: Buffer[] = []
+      const [one, two] = [counting(), counting()]
+    const pieces: Buffer[] = []
       const turn = async (piece: Buffer, owner: BodyOwner) => {
         writer.body(piece, owner)
         writer.text('-')
@@ -124,12 +120,12 @@ test.each(['plain', 'TLS'])(
       await turn(Buffer.alloc(1, 3), two)
       await turn(Buffer.alloc(5_000, 4), one)
       await turn(Buffer.alloc(1, 5), two)
-      expect(sent).toEqual([0, 0])
+      expect([one.bytes, two.bytes]).toEqual([0, 0])
       expect(writer.held).toBe(waiting + Buffer.concat(pieces).length)
       writer.end()
       const got = Buffer.concat(await far.toArray()).subarray(first)
       expect(got.equals(Buffer.concat(pieces))).toBe(true)
-      expect([sent, writer.held]).toEqual([[count + 5_000, 40_003], 0])
+      expect([one.bytes, two.bytes, writer.held]).toEqual([count + 5_000, 40_003, 0])
     } finally {
       close()
     }
@@ -146,8 +142,7 @@ test('what was gathered for a socket is flushed at once where its owner asks, an
       writer.flush()
       await new Promise(setImmediate)
     }
-    let sent = 0
-    const owner = { sent: (bytes: number) => void (sent += bytes) }
+    const owner = counting()
     const gather = async () => {
       const { waiting } = writer
       for (let i = 0; i < 10; i++) {
@@ -163,7 +158,7 @@ test('what was gathered for a socket is flushed at once where its owner asks, an
     await gather()
     near.destroy()
     await once(near, 'close')
-    expect([sent, writer.held]).toEqual([20, 0])
+    expect([owner.bytes, writer.held]).toEqual([20, 0])
   } finally {
     close()
   }
@@ -220,6 +215,15 @@ test('H6 bytes that wait for an HTTP/2 stream one by one keep little more than t
 })
 
 const OWNER = { sent() {} }
+
+function counting(): BodyOwner & { bytes: number } {
+  return {
+    bytes: 0,
+    sent(bytes) {
+      this.bytes += bytes
+    },
+  }
+}
 
 async function socketPair(): Promise<{ near: Socket; far: Socket; close: () => void }> {
   const server = createServer().listen(0, '127.0.0.1')
