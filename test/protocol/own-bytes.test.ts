@@ -99,7 +99,7 @@ test.each(['plain', 'TLS'])(
       }
       const { waiting } = writer
       const [one, two] = [counting(), counting()]
-    const pieces: Buffer[] = []
+      const pieces: Buffer[] = []
       const turn = async (piece: Buffer, owner: BodyOwner) => {
         writer.body(piece, owner)
         writer.text('-')
