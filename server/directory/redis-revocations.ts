@@ -1,7 +1,7 @@
 /**
- * Revocations that all replicas share, in Redis: asked for when the channel tells of a new one, and every 5 s. While Redis
- * is away what was known holds, and what Redis has lost is written back. A list that is there but cannot be read lets
- * nobody in: it may name whoever comes.
+ * Revocations that all replicas share, in Redis: fetched when the channel tells of a change, or their version, which is
+ * asked for every 5 s, is another one. While Redis is away what was known holds, and what Redis has lost is written back. A
+ * list that is there but cannot be read lets nobody in: it may name whoever comes.
  */
 import { detached, logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
@@ -21,10 +21,14 @@ export interface RedisRevocationsOptions {
 }
 
 const REFRESH_MS = 5000
+/** What was changed by hand has no new version: every so many rounds the list is fetched all the same. */
+const FETCH_ROUNDS = 12
 const DEADLINE_MS = 4000
 /** Lists that are longer than what may be written are read up to here. */
 const MAX_READ = 10 * MAX_REVOCATIONS
-const MAX_READ_CHARS = 8 * MAX_LIST_BYTES
+const MAX_READ_BYTES = 8 * MAX_LIST_BYTES
+/** In the place of a list that is longer. Who takes this back takes back all of it that no replica knows. */
+const LONG = `a list of over ${MAX_READ} entries or ${MAX_READ_BYTES} bytes`
 /** How long it is remembered that a rule was taken back. */
 const KEEP_REMOVED_S = 7 * 86_400
 /** Of an entry that is no rule, in the log. */
@@ -33,7 +37,8 @@ const MAX_SHOWN = 200
 /** By text, as it stands in Redis. */
 type Rules = ReadonlyMap<string, Revocation>
 
-const NOTHING: Rules = new Map()
+/** `fill`: what Redis should have; `set`: what is to be so from now on; `clear`: what is left of a list that is too long. */
+type Mode = 'set' | 'fill' | 'clear'
 
 /** What the next exchange gives; it resolves to what Redis has then. */
 interface Batch {
@@ -44,7 +49,13 @@ interface Batch {
 export class RedisRevocations implements SharedRevocations {
   readonly #options: RedisRevocationsOptions
   readonly #key: string
+  readonly #keys: readonly string[]
   readonly #channel: string
+  /** Of the list that was taken last. */
+  #version = ''
+  /** The list may be another one though its version is not. */
+  #stale = true
+  #rounds = 0
   /** Rules that stand in Redis, or should. */
   #known: Rules = new Map()
   /** Those that `onList` was called with last. */
@@ -64,6 +75,7 @@ export class RedisRevocations implements SharedRevocations {
   constructor(options: RedisRevocationsOptions) {
     this.#options = options
     this.#key = `{${options.prefix}}:revocations`
+    this.#keys = [this.#key, `${this.#key}:version`]
     this.#channel = `${options.prefix}:revocations`
   }
 
@@ -77,8 +89,18 @@ export class RedisRevocations implements SharedRevocations {
     clearTimeout(this.#timer)
     if (this.#closed) return
     const guard = logGuard(this.#options.logger, 'shared revocations cannot be asked for')
-    const due = guard(() => this.#again())
+    const due = guard(() => {
+      if (++this.#rounds % FETCH_ROUNDS === 0) this.#stale = true
+      this.#again()
+    })
     this.#timer = setTimeout(due, REFRESH_MS).unref()
+  }
+
+  /** Whoever has no versions tells of a change without one. */
+  #heard(version: string): void {
+    if (version === '') this.#stale = true
+    else if (version === this.#version) return
+    this.#again()
   }
 
   #again(): void {
@@ -103,6 +125,10 @@ export class RedisRevocations implements SharedRevocations {
   async remove(isRemoved: (text: string) => boolean): Promise<void> {
     const texts = [...this.#known.keys(), ...this.odd].filter(isRemoved)
     if (texts.length === 0) return
+    if (texts.includes(LONG)) {
+      await this.#inTurn(() => this.#exchange('clear', entriesOf(this.#known)))
+      return
+    }
     const until = Math.floor(this.#options.now() / 1000) + KEEP_REMOVED_S
     await this.#share(texts.flatMap(text => [text, `removed ${until}`]))
   }
@@ -116,53 +142,59 @@ export class RedisRevocations implements SharedRevocations {
 
   #begin(): Batch {
     const entries: string[] = []
-    const rules = this.#exchanging.then(() => {
+    const rules = this.#inTurn(() => {
       this.#batch = undefined
       return this.#exchange(entries.length > 0 ? 'set' : 'fill', entries)
     })
-    this.#exchanging = rules.catch(() => {})
     return { entries, rules }
   }
 
+  #inTurn(exchange: () => Promise<Rules>): Promise<Rules> {
+    const rules = this.#exchanging.then(exchange)
+    this.#exchanging = rules.catch(() => {
+      this.#stale = true
+    })
+    return rules
+  }
+
   /** Resolves to the rules that Redis has; what it should have and has not is given again. */
-  async #exchange(mode: 'set' | 'fill', entries: readonly string[], again = true): Promise<Rules> {
+  async #exchange(mode: Mode, entries: readonly string[], again = true): Promise<Rules> {
     const link = await this.#connected()
-    const bounds = [MAX_REVOCATIONS, MAX_LIST_BYTES, KEEP_OVER_S].map(String)
-    const [, ...there] = await link.run<string[]>(REVOKE, this.#key, [this.#channel, ...bounds, mode, ...entries])
-    const { stored, rules, odd, removed } = this.#read(there)
+    const seen = this.#stale ? '' : this.#version
+    this.#stale = false
+    const bounds = [MAX_REVOCATIONS, MAX_LIST_BYTES, MAX_READ, MAX_READ_BYTES, KEEP_OVER_S].map(String)
+    const args = [this.#channel, ...bounds, seen, mode, ...entries]
+    const [version = '', kind, , ...there] = await link.run<string[]>(REVOKE, this.#keys, args)
+    if (kind === 'same') return this.#known
+    this.#version = version
+    if (kind === 'long') {
+      this.#take(this.#known, [LONG])
+      return new Map()
+    }
+    const { rules, odd, removed } = this.#read(there)
     const lost = [...this.#known].filter(([text, rule]) => !rules.has(text) && !removed.has(text) && this.#isKept(rule))
     this.#take(new Map([...rules, ...lost]), odd)
-    if (lost.length > 0 && again) {
-      await this.#exchange(
-        'fill',
-        lost.flatMap(([text, rule]) => [text, untilOf(rule)]),
-        false,
-      )
-    }
-    return stored
+    if (lost.length > 0 && again) await this.#exchange('fill', entriesOf(lost), false)
+    return rules
   }
 
   #read(there: readonly string[]) {
-    const stored = new Map<string, Revocation>()
+    const rules = new Map<string, Revocation>()
     const odd: string[] = []
     const removed = new Set<string>()
-    let chars = 0
     for (let i = 0; i + 1 < there.length; i += 2) {
       const text = there[i]!
-      chars += text.length
       if (there[i + 1]!.startsWith('removed')) {
         removed.add(text)
         continue
       }
       try {
-        stored.set(text, this.#known.get(text) ?? parseRule(text))
+        rules.set(text, this.#known.get(text) ?? parseRule(text))
       } catch {
         odd.push(text)
       }
     }
-    const isLong = there.length > 2 * MAX_READ || chars > MAX_READ_CHARS
-    if (isLong) return { stored: NOTHING, rules: this.#known, odd: [`over ${MAX_READ} entries`], removed }
-    return { stored, rules: stored, odd, removed }
+    return { rules, odd, removed }
   }
 
   #take(rules: Rules, odd: readonly string[]): void {
@@ -193,12 +225,13 @@ export class RedisRevocations implements SharedRevocations {
 
   async #connect(): Promise<RedisLink> {
     if (this.#closed) throw new Error('closed')
+    this.#stale = true
     const link = await RedisLink.open(
       await this.#options.redis(),
       { channel: this.#channel, key: this.#key },
       DEADLINE_MS,
       {
-        message: () => this.#again(),
+        message: version => this.#heard(version),
         closed: () => {
           this.#link = undefined
         },
@@ -214,6 +247,10 @@ export class RedisRevocations implements SharedRevocations {
     clearTimeout(this.#timer)
     this.#link?.close()
   }
+}
+
+function entriesOf(rules: Iterable<readonly [string, Revocation]>): string[] {
+  return [...rules].flatMap(([text, rule]) => [text, untilOf(rule)])
 }
 
 /** Seconds since 1970, or nothing. */

@@ -239,21 +239,28 @@ return cjson.encode(said)
 `)
 
 /**
- * Changes revocations, tells the channel if there is something new, and returns all: how many there was no room for, and of
- * each its text and what stands with it.
+ * Changes revocations, tells the channel if there is something new, and returns the list's version, then `same` if that is
+ * the one that was seen, `long` if there is more than is read, else `list`, how many there was no room for, and all: of each
+ * its text and what stands with it.
  *
  * With a rule stands until when it holds (seconds; empty: for ever); with one that was taken back `removed` and until when
  * that is remembered, so that a replica that missed it does not write it back; the earliest are forgotten for want of room.
  *
- * KEYS: the revocations. ARGV: channel; the most rules, and bytes of their texts, and of those that were taken back alike; how long entries are kept when their
- * time is over; `set`, or `fill` for what may have been taken back meanwhile; of each its text, and what stands with it.
+ * KEYS: the revocations, their version. ARGV: channel; the most rules, and bytes of their texts, and of those that were
+ * taken back alike; the most entries and bytes that are read; how long entries are kept when their time is over; the version
+ * that was seen; `set`, `fill` for what may have been taken back meanwhile, or `clear` for what takes the place of a list
+ * that is too long; of each its text, and what stands with it.
  */
 export const REVOKE = script(`${READ}
-local most, mostBytes, keep, mode = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local most, mostBytes, mostRead, mostReadBytes = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local keep, seen, mode = tonumber(ARGV[6]), ARGV[7], ARGV[8]
+local shown = redis.pcall('HGET', KEYS[2], 'version')
+local version = type(shown) == 'string' and number(shown) or 0
+if #ARGV == 8 and mode ~= 'clear' and version > 0 and seen == text(version) then return { seen, 'same' } end
 local there, full, changed = {}, 0, false
 -- Of another kind: what it said is lost, and nobody may be let in until an operator has written it anew.
 local all = mode == 'set' and pairsOf(KEYS[1]) or redis.pcall('HGETALL', KEYS[1])
-if all.err then return { '0', all.err, '' } end
+if all.err then return { '', 'list', '0', all.err, '' } end
 local function endOf(value) return tonumber(string.match(value, '[%d.]+$') or '') end
 local function isRemoved(value) return string.sub(value, 1, 7) == 'removed' end
 -- Each kind has the same room, so that taking rules back makes some.
@@ -270,7 +277,15 @@ for i = 1, #all, 2 do
   if ends and ends + keep <= tonumber(time[1]) then redis.call('HDEL', KEYS[1], all[i])
   else put(all[i], all[i + 1], 1) end
 end
-for i = 6, #ARGV, 2 do
+local function isLong()
+  return rules.count + gone.count > mostRead or rules.bytes + gone.bytes > mostReadBytes
+end
+if mode == 'clear' and isLong() then
+  redis.call('DEL', KEYS[1])
+  there, rules, gone, changed = {}, { count = 0, bytes = 0 }, { count = 0, bytes = 0 }, true
+end
+if mode == 'clear' then mode = 'fill' end
+for i = 9, #ARGV, 2 do
   local text, value = ARGV[i], ARGV[i + 1]
   local old = there[text]
   local same = old and (mode == 'fill' or old == value or (isRemoved(old) and isRemoved(value)))
@@ -296,8 +311,14 @@ if gone.count > most or gone.bytes > mostBytes then
     put(text, there[text], -1)
   end
 end
-if changed then redis.call('PUBLISH', ARGV[1], '') end
-local said = { tostring(full) }
+if changed or version == 0 then
+  version = math.max(version + 1, time[1] * 1000000 + time[2])
+  redis.call('DEL', KEYS[2])
+  redis.call('HSET', KEYS[2], 'version', text(version))
+end
+if changed then redis.call('PUBLISH', ARGV[1], text(version)) end
+if isLong() then return { text(version), 'long' } end
+local said = { text(version), 'list', tostring(full) }
 for text, value in pairs(there) do
   table.insert(said, text)
   table.insert(said, value)

@@ -1,5 +1,5 @@
 /** Revocations that several servers share, in a real Redis. */
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { noLogger } from '../../../protocol/log.ts'
 import { RedisRevocations } from '../../../server/directory/redis-revocations.ts'
 import type { Server } from '../../../server/server.ts'
@@ -70,7 +70,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   const KEY = '{sallyport}:revocations'
   /** As an earlier version, or somebody else, may have written it. */
   async function write(...texts: string[]): Promise<void> {
-    await redis.command('HSET', KEY, ...texts.flatMap(text => [text, '']))
+    if (texts.length > 0) await redis.command('HSET', KEY, ...texts.flatMap(text => [text, '']))
     await redis.command('PUBLISH', 'sallyport:revocations', '')
   }
   const many = (count: number, from = 0) =>
@@ -193,23 +193,85 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await relay.stop()
   }, 15_000)
 
-  test('whose time is over are removed', async () => {
-    const address = { url: redis.url }
-    const one = new RedisRevocations({
-      redis: async () => address,
-      prefix: 'sallyport',
-      logger: noLogger,
-      now: Date.now,
+  test('D7: a list that is too long to be read lets nobody in until it is removed; what a replica knew of it stays', async () => {
+    await redis.age()
+    const a = await start()
+    await a.revoke({ tokenId: 'stolen' })
+    await becomes(true, a)
+    for (let at = 0; at < 100_000; at += 10_000) {
+      await redis.command('HSET', KEY, ...many(10_000, at).flatMap(text => [text, '']))
+    }
+    await write()
+    await becomes(false, a)
+    const b = await start()
+    const odd = b.revocations().find(({ unreadable }) => unreadable !== undefined)!
+    expect(odd.unreadable).toBe('a list of over 100000 entries or 16777216 bytes')
+    expect(await b.removeRevocation(odd.id)).toBe(true)
+    await becomes(true, a, b)
+    await knows(b, 1)
+    await refused(a, 'stolen')
+    await refused(b, 'stolen')
+    expect(Number(await redis.command('HLEN', KEY))).toBe(1)
+  }, 60_000)
+
+  function alone(): RedisRevocations {
+    const redisAt = async () => ({ url: redis.url })
+    return new RedisRevocations({ redis: redisAt, prefix: 'sallyport', logger: noLogger, now: Date.now })
+  }
+
+  /** How often Redis has read the list. */
+  async function reads(): Promise<number> {
+    const info = String(await redis.command('INFO', 'commandstats'))
+    return Number(/cmdstat_hgetall:calls=(\d+)/.exec(info)?.[1] ?? 0)
+  }
+
+  describe('are fetched', () => {
+    const both: RedisRevocations[] = []
+    const texts: Array<string | undefined> = []
+    beforeEach(async () => {
+      both.push(alone(), alone())
+      both[0]!.onList = rules => texts.splice(0, texts.length, ...rules.map(({ tokenId }) => tokenId))
+      for (const one of both) await one.open()
+      await both[1]!.add({ tokenId: 'a' })
+      while (texts[0] !== 'a') await both[0]!.open()
     })
+    afterEach(() => {
+      for (const one of both.splice(0)) one.close()
+      texts.length = 0
+    })
+
+    test('not again while nothing changes', async () => {
+      const before = await reads()
+      for (let round = 0; round < 5; round++) for (const one of both) await one.open()
+      expect(await reads()).toBe(before)
+    })
+
+    test('when another replica has changed them, though nobody told', async () => {
+      await redis.command('HSET', KEY, '{"jti":"b"}', '')
+      await redis.command('HSET', `${KEY}:version`, 'version', '1')
+      await both[0]!.open()
+      expect(texts.sort()).toEqual(['a', 'b'])
+    })
+
+    test('when an earlier version tells that it took one back', async () => {
+      await redis.command('HSET', KEY, '{"jti":"a"}', `removed ${Math.floor(Date.now() / 1000) + 60}`)
+      await redis.command('PUBLISH', 'sallyport:revocations', '')
+      while (texts.length > 0) await new Promise(resolve => setTimeout(resolve, 5))
+    })
+
+    test('when Redis has lost them, and are written back', async () => {
+      await redis.command('FLUSHALL')
+      await both[0]!.open()
+      expect(Object.keys((await redis.command('HGETALL', KEY)) as object)).toEqual(['{"jti":"a"}'])
+    })
+  })
+
+  test('whose time is over are removed', async () => {
+    const one = alone()
     await one.open()
     await one.add({ tokenId: 'over', until: 1 })
     await one.add({ tokenId: 'for ever' })
-    const two = new RedisRevocations({
-      redis: async () => address,
-      prefix: 'sallyport',
-      logger: noLogger,
-      now: Date.now,
-    })
+    const two = alone()
     const seen: unknown[] = []
     two.onList = rules => seen.push(...rules)
     await two.open()
