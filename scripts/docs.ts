@@ -1,57 +1,59 @@
 /**
- * Writes the tables of the documentation that are made from code: the settings in docs/configuration.md, the codes in
- * docs/errors.md. Tests hold them equal.
+ * `npm run docs`: writes what is made from code: the tables of docs/configuration.md and docs/errors.md, the index of
+ * docs/decisions/, and docs/api/. `npm run docs -- --check` (part of `npm run lint`) writes nothing; it fails where one
+ * of these is not up to date, an export has no docstring, or a document points at what does not exist.
  */
-import { readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { COMPONENTS } from '../cli/config/components.ts'
-import type { Settings } from '../cli/config/setting.ts'
-import { ERRORS } from '../protocol/errors.ts'
+import { spawnSync } from 'node:child_process'
+import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+import { apiReference } from './docs/api.ts'
+import { decisionMistakes, withDecisionIndex } from './docs/decisions.ts'
+import { brokenReferences } from './docs/references.ts'
+import { withErrorTable, withSettingTables } from './docs/tables.ts'
 
-const CONFIGURATION = join(import.meta.dirname, '../docs/configuration.md')
-const ERROR_TABLE = join(import.meta.dirname, '../docs/errors.md')
+const ROOT = join(import.meta.dirname, '..')
+/** Tests of this, with names of nothing. */
+const FIXTURES = 'test/docs/'
+const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 
-/** `document` with the table below each heading `## sallyport COMPONENT` replaced. */
-export function withSettingTables(document: string): string {
-  return Object.entries(COMPONENTS).reduce(
-    (text, [name, settings]) => withTable(text, `## sallyport ${name}\n`, settingTable(settings)),
-    document,
-  )
+if (process.argv[1] === import.meta.filename) process.exitCode = main(process.argv.includes('--check'))
+
+function main(check: boolean): number {
+  const { pages, missing } = generatedPages()
+  const stale = [...pages].filter(([path, text]) => !existsSync(join(ROOT, path)) || read(path) !== text)
+  for (const [path, text] of check ? [] : stale) {
+    mkdirSync(dirname(join(ROOT, path)), { recursive: true })
+    writeFileSync(join(ROOT, path), text)
+  }
+  const mistakes = [...missing, ...decisionMistakes(decisions()), ...brokenReferencesOf(checkout())]
+  if (check) mistakes.push(...stale.map(([path]) => `${path} is not up to date: npm run docs`))
+  for (const mistake of mistakes) console.error(mistake)
+  return mistakes.length === 0 ? 0 : 1
 }
 
-function settingTable(settings: Settings): string {
-  const rows = Object.entries(settings).map(([name, { kind, about, default: fallback }]) => {
-    const value = kind.placeholder === '' ? '' : `${kind.placeholder}${kind.list ? ', may repeat' : ''}`
-    return row([`\`--${name}\``, value, fallback === undefined ? '' : `\`${fallback}\``, about])
-  })
-  return `| flag | value | default | what it does |\n|---|---|---|---|\n${rows.join('')}`
+/** Path to text of all that is made from code, and what the docstrings lack. */
+export function generatedPages(): { pages: Map<string, string>; missing: string[] } {
+  const { pages, missing } = apiReference()
+  pages.set('docs/configuration.md', withSettingTables(read('docs/configuration.md')))
+  pages.set('docs/errors.md', withErrorTable(read('docs/errors.md')))
+  pages.set('docs/decisions/README.md', withDecisionIndex(read('docs/decisions/README.md'), decisions()))
+  return { pages, missing }
 }
 
-function errorTable(): string {
-  const rows = Object.entries(ERRORS).map(([code, { status, source, retryable, title }]) =>
-    row([`\`${code}\``, `${status}${retryable ? ', `Retry-After`' : ''}`, source, title]),
-  )
-  return `| code | status | where | what the caller reads |\n|---|---|---|---|\n${rows.join('')}`
+/** Name to text of the files in docs/decisions. */
+export function decisions(): Map<string, string> {
+  const files = globSync('docs/decisions/*.md', { cwd: ROOT }).filter(file => basename(file) !== 'README.md')
+  return new Map(files.sort().map(file => [basename(file), read(file)]))
 }
 
-/** `document` with the table below `## Codes` replaced. */
-export function withErrorTable(document: string): string {
-  return withTable(document, '## Codes\n', errorTable())
+export function brokenReferencesOf(tree: ReadonlyMap<string, string>): string[] {
+  const checked = [...tree].filter(([file]) => /\.(md|ts|js|yaml|yml|conf|cfg)$/.test(file) && !file.startsWith(FIXTURES))
+  return checked.flatMap(([file, text]) => brokenReferences(file, text, tree))
 }
 
-/** Puts `table` in the place of the first table behind `heading`; a document without it is a mistake. */
-function withTable(document: string, heading: string, table: string): string {
-  const start = document.indexOf(heading)
-  if (start < 0) throw new Error(`there is no ${heading.trim()}`)
-  const behind = start + heading.length
-  return document.slice(0, behind) + document.slice(behind).replace(/(^\|.*\n)+/m, () => table)
-}
-
-function row(cells: readonly string[]): string {
-  return `| ${cells.map(cell => cell.replaceAll('|', '\\|')).join(' | ')} |\n`
-}
-
-if (process.argv[1] === import.meta.filename) {
-  writeFileSync(CONFIGURATION, withSettingTables(readFileSync(CONFIGURATION, 'utf8')))
-  writeFileSync(ERROR_TABLE, withErrorTable(readFileSync(ERROR_TABLE, 'utf8')))
+/** Every file of the checkout that git knows or would add, to its text. */
+export function checkout(): Map<string, string> {
+  const listed = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], { cwd: ROOT, encoding: 'utf8' })
+  const files = listed.stdout.split('\n').filter(file => file !== '' && existsSync(join(ROOT, file)))
+  return new Map(files.map(file => [file, read(file)]))
 }

@@ -4,7 +4,7 @@ import { COMMANDS, flagsOf } from '../../cli/commands.ts'
 import { COMPONENTS, everySettingName } from '../../cli/config/components.ts'
 import { environmentName } from '../../cli/config/setting.ts'
 import { readConfigFile } from '../../cli/config/yaml-file.ts'
-import { withErrorTable, withSettingTables } from '../../scripts/docs.ts'
+import { withErrorTable, withSettingTables } from '../../scripts/docs/tables.ts'
 
 const read = (path: string) => readFileSync(path, 'utf8')
 

@@ -1,0 +1,72 @@
+/** The API reference, docs/api/: a page for each public door, from the docstrings of what it exports. */
+import { type Declaration, type Door, readDoors } from './declarations.ts'
+
+const INTRODUCTION = `# API reference
+
+Made from the docstrings by \`npm run docs\`. [examples/](../../examples/README.md) has a small program for each door.
+
+| door | what it is |
+|---|---|
+`
+
+/** Pages by path, and what the docstrings lack. */
+export function apiReference(doors: readonly Door[] = readDoors()): { pages: Map<string, string>; missing: string[] } {
+  const rows = doors.map(door => `| [\`${door.name}\`](${fileOf(door)}) | ${firstSentence(door.about)} |\n`)
+  const pages = new Map([['docs/api/README.md', INTRODUCTION + rows.join('')]])
+  for (const door of doors) pages.set(`docs/api/${fileOf(door)}`, pageOf(door, doors))
+  return { pages, missing: missingIn(doors) }
+}
+
+function pageOf(door: Door, doors: readonly Door[]): string {
+  const elsewhere = door.exports.flatMap(each => {
+    const owner = ownerOf(each, doors)
+    return owner === door ? [] : [`[\`${each.name}\`](${fileOf(owner)}#${each.name.toLowerCase()})`]
+  })
+  const also = elsewhere.length === 0 ? '' : `Also exported here: ${elsewhere.join(', ')}.\n\n`
+  const own = door.exports.filter(each => ownerOf(each, doors) === door)
+  return `# ${door.name}\n\n${asMarkdown(door.about)}\n\n${also}${own.map(sectionOf).join('\n')}`
+}
+
+function sectionOf({ name, file, doc, code }: Declaration): string {
+  const shown = code.replace(/^export (?:declare )?/, '')
+  return `## ${name}\n\n${asMarkdown(doc)}\n\nDeclared in \`${file}\`.\n\n\`\`\`ts\n${withoutMemberLinks(shown)}\n\`\`\`\n`
+}
+
+/** The door of the folder that a declaration is in, if it exports it; else the first one but `sallyport` itself. */
+function ownerOf({ name, file }: Declaration, doors: readonly Door[]): Door {
+  const exporting = doors.filter(door => door.exports.some(each => each.name === name && each.file === file))
+  const home = exporting.find(door => file.startsWith(`${door.name.replace('sallyport/', '')}/`))
+  return home ?? exporting.find(door => door.name !== 'sallyport') ?? exporting[0]!
+}
+
+function fileOf(door: Door): string {
+  return `${door.name.replace(/^sallyport\/?/, '') || 'sallyport'}.md`
+}
+
+function firstSentence(text: string): string {
+  return asMarkdown(text).replaceAll('\n', ' ').split(/(?<=[.!?]) /, 1)[0]!
+}
+
+function asMarkdown(doc: string): string {
+  return withoutMemberLinks(doc.replaceAll(/^@example\n/gm, '').replaceAll(/^@\w+ ?/gm, '')).trim()
+}
+
+function withoutMemberLinks(text: string): string {
+  return text.replaceAll(/\{@link (\w+)\}/g, '`$1`')
+}
+
+/** Each export has a docstring, and each door and function an example. */
+function missingIn(doors: readonly Door[]): string[] {
+  const missing = new Set<string>()
+  for (const { name, about, exports } of doors) {
+    if (about === '') missing.add(`${name}: no docstring at the head of its index.ts`)
+    else if (!about.includes('```ts')) missing.add(`${name}: no example at the head of its index.ts`)
+    for (const { name: each, file, doc, code } of exports) {
+      if (doc === '') missing.add(`${file}: ${each} has no docstring`)
+      else if (code.startsWith('export declare function') && !doc.includes('```ts')) {
+        missing.add(`${file}: ${each} has no example`)
+      }
+    }
+  }
+  return [...missing].sort()
+}

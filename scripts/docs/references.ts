@@ -1,0 +1,62 @@
+/** Whatever a document or a comment points at: links, headings, files, names in files. */
+import { dirname, join, normalize } from 'node:path'
+
+/** Endings of files that are ours alone; a `.yaml` or `.json` may be a user's. */
+const OURS = /`([\w.-]+(?:\/[\w.-]+)*\.(?:ts|js|grit|md|svg))`/g
+const LINK = /\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)/g
+const NAME_IN_FILE = /`(\w+)` in\s+`([\w./-]+\.ts)`/g
+const MENTION = /(?<![\w/-])((?:docs|protocol|server|client|router|test|load-tests)\/[\w/-]*\.md|(?:README|CONTRIBUTING|SECURITY)\.md)/g
+
+/** What does not exist of that which `file` points at. `tree`: every file of the checkout, to its text. */
+export function brokenReferences(file: string, text: string, tree: ReadonlyMap<string, string>): string[] {
+  return file.endsWith('.md') ? brokenInDocument(file, text, tree) : brokenInCode(file, text, tree)
+}
+
+function brokenInDocument(file: string, text: string, tree: ReadonlyMap<string, string>): string[] {
+  const prose = text.replaceAll(/^ *```[\s\S]*?^ *```$/gm, '')
+  const broken: string[] = []
+  for (const [, path = '', heading] of prose.matchAll(LINK)) {
+    const target = path === '' ? file : slashed(normalize(join(dirname(file), path)))
+    if (!exists(target, tree)) broken.push(`${file} links to ${target}, which does not exist`)
+    else if (heading !== undefined && !headingsOf(tree.get(target) ?? '').has(heading)) {
+      broken.push(`${file} links to #${heading} of ${target}, which has no such heading`)
+    }
+  }
+  for (const [, path = ''] of prose.matchAll(OURS)) {
+    if (!isKnown(path, file, tree)) broken.push(`${file} names ${path}, which does not exist`)
+  }
+  for (const [, name = '', path = ''] of prose.matchAll(NAME_IN_FILE)) {
+    const texts = [...tree].filter(([each]) => each === path || each.endsWith(`/${path}`)).map(([, each]) => each)
+    if (!texts.some(each => new RegExp(`\\b${name}\\b`).test(each))) broken.push(`${file}: there is no ${name} in ${path}`)
+  }
+  return broken
+}
+
+/** Comments name documents from the root, or from their own folder. */
+function brokenInCode(file: string, text: string, tree: ReadonlyMap<string, string>): string[] {
+  const mentioned = [...text.matchAll(MENTION)].map(([, path]) => path!)
+  return mentioned
+    .filter(path => !tree.has(path) && !tree.has(slashed(join(dirname(file), path))))
+    .map(path => `${file} names ${path}, which does not exist`)
+}
+
+/** From the root (and in a document of the root, from there alone), or the end of some path. */
+function isKnown(path: string, file: string, tree: ReadonlyMap<string, string>): boolean {
+  if (tree.has(path) || tree.has(slashed(join(dirname(file), path)))) return true
+  return file.includes('/') && [...tree.keys()].some(each => each.endsWith(`/${path}`))
+}
+
+function exists(path: string, tree: ReadonlyMap<string, string>): boolean {
+  const folder = path.endsWith('/') ? path : `${path}/`
+  return tree.has(path) || [...tree.keys()].some(each => each.startsWith(folder))
+}
+
+/** Headings as hosts of repositories turn them into anchors. */
+function headingsOf(text: string): Set<string> {
+  const titles = [...text.matchAll(/^#+ (.*)$/gm)].map(([, title]) => title!)
+  return new Set(titles.map(title => title.toLowerCase().replaceAll(/[^\p{L}\p{N} _-]/gu, '').replaceAll(' ', '-')))
+}
+
+function slashed(path: string): string {
+  return path.replaceAll('\\', '/')
+}

@@ -1,0 +1,41 @@
+import { describe, expect, test } from 'vitest'
+import { brokenReferencesOf, checkout } from '../../scripts/docs.ts'
+import { brokenReferences } from '../../scripts/docs/references.ts'
+
+const TREE = new Map([
+  ['README.md', ''],
+  ['docs/a.md', '# A title, with `code`\n'],
+  ['server/edge/hold.ts', 'export class Hold {}\n'],
+])
+const broken = (file: string, text: string) => brokenReferences(file, text, TREE)
+
+describe('what documents and comments point at exists', () => {
+  test('in the whole checkout', () => {
+    const tree = checkout()
+    expect(tree.size).toBeGreaterThan(500)
+    expect(brokenReferencesOf(tree)).toEqual([])
+  })
+
+  test('links to files, folders and headings', () => {
+    expect(broken('docs/b.md', '[x](a.md) [x](../server/) [x](a.md#a-title-with-code) [x](https://a/b.md)')).toEqual([])
+    expect(broken('docs/b.md', '[x](c.md)')).toEqual(['docs/b.md links to docs/c.md, which does not exist'])
+    expect(broken('docs/b.md', '[x](a.md#b)')).toEqual(['docs/b.md links to #b of docs/a.md, which has no such heading'])
+  })
+
+  test('files by the end of their path; in documents of the root by all of it', () => {
+    expect(broken('docs/b.md', '`edge/hold.ts`, `hold.ts`, and a `server.yaml` of yours')).toEqual([])
+    expect(broken('docs/b.md', '`edge/queue.ts`')).toEqual(['docs/b.md names edge/queue.ts, which does not exist'])
+    expect(broken('README.md', '`server/edge/hold.ts`')).toEqual([])
+    expect(broken('README.md', '`hold.ts`')).toEqual(['README.md names hold.ts, which does not exist'])
+  })
+
+  test('names in files', () => {
+    expect(broken('docs/b.md', '`Hold` in `server/edge/hold.ts`')).toEqual([])
+    expect(broken('docs/b.md', '`Old` in `server/edge/hold.ts`')).toEqual(['docs/b.md: there is no Old in server/edge/hold.ts'])
+  })
+
+  test('documents that comments name', () => {
+    expect(broken('server/x.ts', '// see docs/a.md and README.md')).toEqual([])
+    expect(broken('server/x.ts', '// see docs/b.md')).toEqual(['server/x.ts names docs/b.md, which does not exist'])
+  })
+})
