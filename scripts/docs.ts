@@ -47,13 +47,18 @@ export function decisions(): Map<string, string> {
 }
 
 export function brokenReferencesOf(tree: ReadonlyMap<string, string>): string[] {
-  const checked = [...tree].filter(([file]) => /\.(md|ts|js|yaml|yml|conf|cfg)$/.test(file) && !file.startsWith(FIXTURES))
+  const checked = [...tree].filter(
+    ([file]) => /\.(md|ts|js|yaml|yml|conf|cfg)$/.test(file) && !file.startsWith(FIXTURES),
+  )
   return checked.flatMap(([file, text]) => brokenReferences(file, text, tree))
 }
 
 /** Every file of the checkout that git knows or would add, to its text. */
 export function checkout(): Map<string, string> {
-  const listed = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], { cwd: ROOT, encoding: 'utf8' })
+  const listed = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
+    cwd: ROOT,
+    encoding: 'utf8',
+  })
   const files = listed.stdout.split('\n').filter(file => file !== '' && existsSync(join(ROOT, file)))
   return new Map(files.map(file => [file, read(file)]))
 }

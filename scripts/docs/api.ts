@@ -44,7 +44,9 @@ function fileOf(door: Door): string {
 }
 
 function firstSentence(text: string): string {
-  return asMarkdown(text).replaceAll('\n', ' ').split(/(?<=[.!?]) /, 1)[0]!
+  return asMarkdown(text)
+    .replaceAll('\n', ' ')
+    .split(/(?<=[.!?]) /, 1)[0]!
 }
 
 function asMarkdown(doc: string): string {

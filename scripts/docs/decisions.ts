@@ -6,11 +6,13 @@ const SECTIONS = ['Context', 'Decision', 'Consequences']
 
 /** `document` with the table below `## Index` replaced. `files`: name to text. */
 export function withDecisionIndex(document: string, files: ReadonlyMap<string, string>): string {
-  const rows = [...files].sort(([a], [b]) => a.localeCompare(b, 'en')).map(([file, text]) => {
-    const [, number, title] = /^# (\d+)\. (.*)$/m.exec(text) ?? []
-    const [, date, status] = /^Date: ([\d-]+)\. Status: (.*)\.$/m.exec(text) ?? []
-    return row([number ?? '?', `[${title}](${file})`, date ?? '?', status ?? '?'])
-  })
+  const rows = [...files]
+    .sort(([a], [b]) => a.localeCompare(b, 'en'))
+    .map(([file, text]) => {
+      const [, number, title] = /^# (\d+)\. (.*)$/m.exec(text) ?? []
+      const [, date, status] = /^Date: ([\d-]+)\. Status: (.*)\.$/m.exec(text) ?? []
+      return row([number ?? '?', `[${title}](${file})`, date ?? '?', status ?? '?'])
+    })
   return withTable(document, '## Index\n', `| | decision | date | status |\n|---:|---|---|---|\n${rows.join('')}`)
 }
 

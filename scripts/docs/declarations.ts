@@ -41,7 +41,9 @@ export function readDoors(): Door[] {
 }
 
 function doorFiles(): { name: string; file: string }[] {
-  const { exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { exports: Record<string, unknown> }
+  const { exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+    exports: Record<string, unknown>
+  }
   return Object.entries(exports).flatMap(([path, target]) => {
     const { types } = target as { types?: string }
     return types === undefined ? [] : [{ name: join('sallyport', path), file: relative('dist', types) }]
@@ -90,7 +92,9 @@ function readDeclarations(path: string, folder: string): DeclarationFile {
       continue
     }
     const from = /^export (?:type )?\{([^}]*)\} from '(.*)';/.exec(statement)
-    const name = /^export (?:declare )?(?:abstract )?(?:async )?(?:function|class|interface|type|const) (\w+)/.exec(statement)?.[1]
+    const name = /^export (?:declare )?(?:abstract )?(?:async )?(?:function|class|interface|type|const) (\w+)/.exec(
+      statement,
+    )?.[1]
     for (const each of from?.[1]?.split(',') ?? []) {
       const exported = each.trim().replace(/^type /, '')
       if (exported !== '') sources.set(exported, join(dirname(path), from![2]!.replace(/\.ts$/, '.d.ts')))
@@ -102,7 +106,9 @@ function readDeclarations(path: string, folder: string): DeclarationFile {
 }
 
 function sourceOf(path: string, folder: string): string {
-  return relative(folder, path).replace(/\.d\.ts$/, '.ts').replaceAll('\\', '/')
+  return relative(folder, path)
+    .replace(/\.d\.ts$/, '.ts')
+    .replaceAll('\\', '/')
 }
 
 /** Statements and the comments before them: what begins in the first column. */

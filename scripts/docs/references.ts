@@ -5,7 +5,8 @@ import { dirname, join, normalize } from 'node:path'
 const OURS = /`([\w.-]+(?:\/[\w.-]+)*\.(?:ts|js|grit|md|svg))`/g
 const LINK = /\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)/g
 const NAME_IN_FILE = /`(\w+)` in\s+`([\w./-]+\.ts)`/g
-const MENTION = /(?<![\w/-])((?:docs|protocol|server|client|router|test|load-tests)\/[\w/-]*\.md|(?:README|CONTRIBUTING|SECURITY)\.md)/g
+const MENTION =
+  /(?<![\w/-])((?:docs|protocol|server|client|router|test|load-tests)\/[\w/-]*\.md|(?:README|CONTRIBUTING|SECURITY)\.md)/g
 
 /** What does not exist of that which `file` points at. `tree`: every file of the checkout, to its text. */
 export function brokenReferences(file: string, text: string, tree: ReadonlyMap<string, string>): string[] {
@@ -27,7 +28,8 @@ function brokenInDocument(file: string, text: string, tree: ReadonlyMap<string, 
   }
   for (const [, name = '', path = ''] of prose.matchAll(NAME_IN_FILE)) {
     const texts = [...tree].filter(([each]) => each === path || each.endsWith(`/${path}`)).map(([, each]) => each)
-    if (!texts.some(each => new RegExp(`\\b${name}\\b`).test(each))) broken.push(`${file}: there is no ${name} in ${path}`)
+    if (!texts.some(each => new RegExp(`\\b${name}\\b`).test(each)))
+      broken.push(`${file}: there is no ${name} in ${path}`)
   }
   return broken
 }
@@ -54,7 +56,14 @@ function exists(path: string, tree: ReadonlyMap<string, string>): boolean {
 /** Headings as hosts of repositories turn them into anchors. */
 function headingsOf(text: string): Set<string> {
   const titles = [...text.matchAll(/^#+ (.*)$/gm)].map(([, title]) => title!)
-  return new Set(titles.map(title => title.toLowerCase().replaceAll(/[^\p{L}\p{N} _-]/gu, '').replaceAll(' ', '-')))
+  return new Set(
+    titles.map(title =>
+      title
+        .toLowerCase()
+        .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+        .replaceAll(' ', '-'),
+    ),
+  )
 }
 
 function slashed(path: string): string {

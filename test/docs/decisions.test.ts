@@ -15,8 +15,12 @@ describe('docs/decisions', () => {
     expect(mistakes('0007-title.md', good)).toEqual([])
     expect(mistakes('title.md', good)).toEqual(['docs/decisions/title.md is not named NNNN-a-few-words.md'])
     expect(mistakes('0008-title.md', good)).toEqual(['docs/decisions/0008-title.md does not begin with "# 8. "'])
-    expect(mistakes('0007-title.md', good.replace('accepted', 'good'))).toEqual([expect.stringMatching(/has no line "Date:/)])
-    expect(mistakes('0007-title.md', good.replace('## Context\n', ''))).toEqual([expect.stringMatching(/has not the sections/)])
+    expect(mistakes('0007-title.md', good.replace('accepted', 'good'))).toEqual([
+      expect.stringMatching(/has no line "Date:/),
+    ])
+    expect(mistakes('0007-title.md', good.replace('## Context\n', ''))).toEqual([
+      expect.stringMatching(/has not the sections/),
+    ])
     const twice = new Map([
       ['0007-one.md', good],
       ['0007-two.md', good],
@@ -28,7 +32,10 @@ describe('docs/decisions', () => {
 
   test('the index has number, title, date and status of each', () => {
     const text = '# 7. A | B\n\nDate: 2026-11-22. Status: accepted.\n'
-    const index = withDecisionIndex('## Index\n\n| | decision | date | status |\n|---|\n', new Map([['0007-a.md', text]]))
+    const index = withDecisionIndex(
+      '## Index\n\n| | decision | date | status |\n|---|\n',
+      new Map([['0007-a.md', text]]),
+    )
     expect(index).toContain('| 7 | [A \\| B](0007-a.md) | 2026-11-22 | accepted |\n')
   })
 })

@@ -19,7 +19,9 @@ describe('what documents and comments point at exists', () => {
   test('links to files, folders and headings', () => {
     expect(broken('docs/b.md', '[x](a.md) [x](../server/) [x](a.md#a-title-with-code) [x](https://a/b.md)')).toEqual([])
     expect(broken('docs/b.md', '[x](c.md)')).toEqual(['docs/b.md links to docs/c.md, which does not exist'])
-    expect(broken('docs/b.md', '[x](a.md#b)')).toEqual(['docs/b.md links to #b of docs/a.md, which has no such heading'])
+    expect(broken('docs/b.md', '[x](a.md#b)')).toEqual([
+      'docs/b.md links to #b of docs/a.md, which has no such heading',
+    ])
   })
 
   test('files by the end of their path; in documents of the root by all of it', () => {
@@ -31,7 +33,9 @@ describe('what documents and comments point at exists', () => {
 
   test('names in files', () => {
     expect(broken('docs/b.md', '`Hold` in `server/edge/hold.ts`')).toEqual([])
-    expect(broken('docs/b.md', '`Old` in `server/edge/hold.ts`')).toEqual(['docs/b.md: there is no Old in server/edge/hold.ts'])
+    expect(broken('docs/b.md', '`Old` in `server/edge/hold.ts`')).toEqual([
+      'docs/b.md: there is no Old in server/edge/hold.ts',
+    ])
   })
 
   test('documents that comments name', () => {
