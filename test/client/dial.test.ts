@@ -267,6 +267,12 @@ describe('a dial that fails', () => {
       new Error('enough'),
     )
   })
+
+  it('that nobody wants any more waits for no resolver', async () => {
+    const resolver = { resolve: () => new Promise<never>(() => {}) } as unknown as Resolver
+    const signal = AbortSignal.abort(new Error('enough'))
+    await expect(dial(optionsFor(1, { resolver, signal }))).rejects.toThrow('enough')
+  })
 })
 
 describe('through a proxy', () => {

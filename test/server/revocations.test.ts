@@ -35,7 +35,7 @@ async function start(revocations: object, clock?: () => number): Promise<Server>
 }
 
 /** Rules as the file and the URL have them. */
-const listOf = (...revocations: object[]) => JSON.stringify({ revocations })
+const listOf = (...revocations: unknown[]) => JSON.stringify({ revocations })
 
 describe('the document', () => {
   test('has rules by jti, runtime and time of issue; times are seconds or text', () => {
@@ -54,6 +54,9 @@ describe('the document', () => {
     ['no list', '[]', 'no list'],
     ['a rule that names nothing', listOf({ until: 5 }), 'revocation 1: a revocation names'],
     ['a member that nobody knows', listOf({ jti: 'a' }, { jit: 'a', runtime: 'b' }), 'revocation 2 has an unknown'],
+    ['a rule that is null', listOf({ jti: 'a' }, null), 'revocation 2 is no object'],
+    ['a rule that is text', listOf('a'), 'revocation 1 is no object'],
+    ['a rule that is a list', listOf([]), 'revocation 1 is no object'],
     ['a time that is none', listOf({ issuedBefore: 'yesterday' }), 'seconds since 1970'],
     ['a name that is none', listOf({ jti: 7 }), 'short texts'],
     ['too many', JSON.stringify({ revocations: Array.from({ length: 10_001 }, () => ({ jti: 'a' })) }), 'over 10000'],

@@ -2,7 +2,9 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createTunnel, type FetchHandler, type Tunnel } from '../../../client/index.ts'
+import { functionTarget } from '../../../client/targets/function.ts'
 import { SallyportError } from '../../../protocol/errors.ts'
+import type { HttpRequest } from '../../../protocol/exchange.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
 
 const open: { server: FakeServer; tunnel: Tunnel }[] = []
@@ -27,6 +29,20 @@ function collectGarbage(): void {
 }
 
 const KIB = 1024
+
+const REQUEST: HttpRequest = {
+  method: 'GET',
+  authority: 'prod.tunnels.test',
+  path: '/',
+  headers: [],
+  bodyBytes: 0,
+  upgrade: false,
+  peerAddress: '192.0.2.1',
+  encrypted: true,
+  caller: undefined,
+  requestId: 'r1',
+  exchangeId: undefined,
+}
 
 describe('a target function', () => {
   it('gets a web Request: method, URL, headers, caller and body', async () => {
@@ -88,6 +104,29 @@ describe('a target function', () => {
   ])('is cut where its body is %s than announced', async (_name, length) => {
     const session = await serve(() => new Response('hello', { headers: { 'content-length': length } }))
     await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
+  })
+
+  const streamOf = (chunk: unknown) => new ReadableStream({ start: into => into.enqueue(chunk) })
+  it.each<[made: string, answer: () => unknown, problem: string]>([
+    ['none', () => 'hello', 'the target function returned no Response'],
+    ['one of text', () => new Response(streamOf('hello')), 'the body of the Response has a chunk that is no Uint8Array'],
+    [
+      'one that is longer than announced',
+      () => new Response('hello', { headers: { 'content-length': '3' } }),
+      'the body of the Response is longer than its content-length',
+    ],
+    [
+      'one that is shorter than announced',
+      () => new Response('hello', { headers: { 'content-length': '9' } }),
+      'the body of the Response is shorter than its content-length',
+    ],
+  ])('that answers with %s is told why', async (_made, answer, problem) => {
+    const error = await new Promise<SallyportError>((abort, reject) => {
+      const end = () => reject(new Error('it ended'))
+      const response = { informational() {}, head() {}, data() {}, end, abort, consumed() {} }
+      functionTarget(answer as FetchHandler)(REQUEST, response)
+    })
+    expect([error.reason, error.message]).toEqual(['upstream-broken', problem])
   })
 
   it('streams: each chunk goes out as it comes', async () => {

@@ -5,12 +5,13 @@
  *     npm run mutants -- --reach           only which refusals no test reaches: one run of the tests
  *     npm run mutants -- protocol/yamux    those in files whose path holds that text
  *     npm run mutants -- --part 2/6        every sixth, from the second on
+ *     npm run mutants -- --tests test/cli  with these tests alone; more of them with more --tests
  *     npm run mutants -- --known FILE      what reaches what stands in FILE, or is put there for the next call
  *
  * A refusal is a `throw` of something made there, or a call of `violated`, `refuse`, `fail` and the like as a statement of
  * its own. It works in a copy of the checkout, in which each asks first whether it is the one that is taken out. One run
- * of the tests tells which test files reach which refusals, so that for each only these run, nearest first. Exits 1 if
- * one is missed.
+ * of the tests tells which tests reach which refusals, so that for each only these run, nearest and quickest first; what
+ * comes through that meets the whole files. Exits 1 if one is missed.
  */
 import { execFile } from 'node:child_process'
 import { appendFileSync, existsSync, globSync, readFileSync, writeFileSync } from 'node:fs'
@@ -34,13 +35,34 @@ import { appendFileSync } from 'node:fs'
 const told = new Set()
 const { REFUSALS_OUT, REFUSALS_TO } = process.env
 globalThis.refuses = id => {
-  const key = id + ' ' + process.env.REFUSALS_BY
-  if (REFUSALS_TO && !told.has(key)) {
-    told.add(key)
-    appendFileSync(REFUSALS_TO, key + '\\n')
+  const line = id + '\\t' + process.env.REFUSALS_BY
+  if (REFUSALS_TO && !told.has(line)) {
+    told.add(line)
+    appendFileSync(REFUSALS_TO, line + '\\n')
   }
   return String(id) !== REFUSALS_OUT
 }
+`
+
+/** In front of every file of tests: tells whose turn it is. Between tests it is nobody's, which means the whole file. */
+const SETUP = `
+import { appendFileSync } from 'node:fs'
+import { afterEach, beforeEach } from 'vitest'
+const file = expect.getState().testPath.replace(/^.*?\\/test\\//, 'test/') + '\\t'
+const now = performance.now.bind(performance)
+let began = 0
+process.env.REFUSALS_BY = file
+beforeEach(({ task }) => {
+  let name = task.name
+  for (let { suite } = task; suite && suite !== task.file; suite = suite.suite) name = suite.name + ' ' + name
+  process.env.REFUSALS_BY = file + name.replaceAll(/\\s/g, ' ')
+  began = now()
+})
+afterEach(() => {
+  const { REFUSALS_BY, REFUSALS_TO } = process.env
+  if (REFUSALS_TO) appendFileSync(REFUSALS_TO, 'ms' + Math.ceil(now() - began) + '\\t' + REFUSALS_BY + '\\n')
+  process.env.REFUSALS_BY = file
+})
 `
 
 interface Refusal {
@@ -48,6 +70,14 @@ interface Refusal {
   readonly file: string
   readonly line: number
   readonly text: string
+}
+
+/** The tests of one file that reach a refusal. */
+interface Reaching {
+  readonly file: string
+  /** Undefined where some of it is reached outside of a test, for instance by a process that many share. */
+  readonly names: readonly string[] | undefined
+  readonly ms: number
 }
 
 interface Node {
@@ -58,7 +88,12 @@ interface Node {
 }
 
 const { values, positionals } = parseArgs({
-  options: { part: { type: 'string' }, known: { type: 'string' }, reach: { type: 'boolean', default: false } },
+  options: {
+    part: { type: 'string' },
+    known: { type: 'string' },
+    tests: { type: 'string', multiple: true, default: TESTS },
+    reach: { type: 'boolean', default: false },
+  },
   allowPositionals: true,
 })
 const copy = await mkdtemp(join(tmpdir(), 'sallyport-refusals-'))
@@ -74,11 +109,11 @@ try {
   })
   let missed = 0
   for (const refusal of chosen) {
-    const files = nearest(reached.get(refusal.id) ?? [], refusal)
-    const verdict = files.length === 0 ? 'reached by nobody' : values.reach ? '' : await tryWithout(refusal, files)
-    if (verdict === '') continue
-    missed++
-    console.log(`${refusal.file}:${refusal.line} ${verdict}: ${refusal.text}`)
+    const reaching = nearest(reached.get(refusal.id) ?? [], refusal)
+    const catcher = values.reach ? reaching[0]?.file : await tryWithout(refusal, reaching)
+    if (catcher === undefined) missed++
+    const nobody = reaching.length === 0 ? 'REACHED BY NOBODY' : `MISSED BY ${reaching.length} FILES`
+    console.log(`${refusal.file}:${refusal.line} ${catcher ?? nobody}: ${refusal.text}`)
   }
   console.log(`${chosen.length - missed} of ${chosen.length} ${values.reach ? 'reached' : 'caught'}`)
   process.exitCode = missed > 0 ? 1 : 0
@@ -112,8 +147,7 @@ function prepare(): Refusal[] {
     writeFileSync(path, text)
   }
   writeFileSync(join(copy, 'refuses.mjs'), RUNTIME)
-  const setup = join(copy, 'test/support/strict-subset.ts')
-  appendFileSync(setup, '\nprocess.env.REFUSALS_BY = expect.getState().testPath\n')
+  appendFileSync(join(copy, 'test/support/strict-subset.ts'), SETUP)
   return refusals
 }
 
@@ -138,37 +172,54 @@ function isRefusal(node: Node): boolean {
   return CALLED.test(`${name.type === 'PrivateIdentifier' ? '#' : ''}${name.name}`)
 }
 
-/** Which test files reach which refusals. */
-async function reach(): Promise<Map<number, Set<string>>> {
-  if (!existsSync(reachedFile)) await runTests(TESTS, { REFUSALS_TO: reachedFile }, [], 3_600_000)
-  const reached = new Map<number, Set<string>>()
-  for (const line of (await readFile(reachedFile, 'utf8')).trim().split('\n')) {
-    const [, id, file] = /^(\d+) .*(test\/.*)$/.exec(line) ?? []
-    if (file === undefined) continue
-    const files = reached.get(Number(id)) ?? new Set()
-    reached.set(Number(id), files.add(file))
+/** Which tests reach which refusals. */
+async function reach(): Promise<Map<number, Reaching[]>> {
+  if (!existsSync(reachedFile)) await runTests(values.tests, { REFUSALS_TO: reachedFile }, [], 3_600_000)
+  const lines = (await readFile(reachedFile, 'utf8')).trim().split('\n')
+  const rows = lines.map(line => line.split('\t') as [what: string, file: string, name: string])
+  const ms = new Map<string, number>()
+  for (const [what, file, name] of rows) if (what.startsWith('ms')) ms.set(`${file} ${name}`, Number(what.slice(2)))
+  const reached = new Map<number, Map<string, Set<string>>>()
+  for (const [what, file, name] of rows) {
+    if (what.startsWith('ms') || name === undefined) continue
+    const files = reached.get(Number(what)) ?? new Map<string, Set<string>>()
+    reached.set(Number(what), files.set(file, (files.get(file) ?? new Set()).add(name)))
   }
-  return reached
+  const reachings = (files: Map<string, Set<string>>) =>
+    [...files].map(([file, all]): Reaching => {
+      const names = [...all].filter(name => name !== '')
+      const sum = names.reduce((sum, name) => sum + (ms.get(`${file} ${name}`) ?? 0), 0)
+      return { file, names: names.length > 0 ? names : undefined, ms: names.length > 0 ? sum : 10_000 }
+    })
+  return new Map([...reached].map(([id, files]) => [id, reachings(files)]))
 }
 
-/** Tests of the same place first: they are the ones that are meant to miss it, and quick. */
-function nearest(files: Iterable<string>, { file }: Refusal): string[] {
-  const folder = dirname(file)
-  const distance = (test: string) => (test.startsWith(`test/${folder}`) ? 0 : test.startsWith('test/security/') ? 1 : 2)
-  return [...files].sort((a, b) => distance(a) - distance(b) || (a < b ? -1 : 1))
+/** Tests of the same place first: they are the ones that are meant to miss it. Among them, the quickest. */
+function nearest(reaching: readonly Reaching[], { file }: Refusal): Reaching[] {
+  const folders = [`test/${dirname(file)}/`, `test/${file.split('/')[0]}/`, 'test/security/', '']
+  const distance = (test: string) => folders.findIndex(folder => test.startsWith(folder))
+  return reaching.toSorted((a, b) => distance(a.file) - distance(b.file) || a.ms - b.ms)
 }
 
-/** Empty if a test misses the refusal. */
-async function tryWithout({ id }: Refusal, files: readonly string[]): Promise<string> {
-  for (const file of files) {
-    const report = await runTests([file], { REFUSALS_OUT: String(id) }, ['--bail', '1'], DEADLINE_MS)
-    if (report === undefined || report.some(({ status }) => status !== 'passed')) return ''
+/** What misses the refusal; undefined if nothing does. */
+async function tryWithout({ id }: Refusal, reaching: readonly Reaching[]): Promise<string | undefined> {
+  const few = reaching.filter(({ names }) => names !== undefined)
+  for (const { file, names } of [...few, ...reaching.map(({ file }) => ({ file, names: undefined }))]) {
+    const pattern = names?.map(name => name.replaceAll(/\W/g, '[^]')).join('|')
+    const only = pattern === undefined || pattern.length > 100_000 ? [] : ['--testNamePattern', `^(?:${pattern})$`]
+    const report = await runTests([file], { REFUSALS_OUT: String(id) }, ['--bail', '1', ...only], DEADLINE_MS)
+    if (report === undefined) return `${file} (does not end)`
+    for (const { status, assertionResults } of report) {
+      const failed = assertionResults.find(test => test.status === 'failed')
+      if (status !== 'passed') return `${file} (${failed?.fullName ?? 'as a whole'})`
+    }
   }
-  return `missed by nobody (${files.length} files reach it)`
+  return undefined
 }
 
 interface FileReport {
   readonly status: string
+  readonly assertionResults: readonly { readonly status: string; readonly fullName: string }[]
 }
 
 /** Undefined where the tests do not end. */
