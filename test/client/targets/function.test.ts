@@ -109,7 +109,11 @@ describe('a target function', () => {
   const streamOf = (chunk: unknown) => new ReadableStream({ start: into => into.enqueue(chunk) })
   it.each<[made: string, answer: () => unknown, problem: string]>([
     ['none', () => 'hello', 'the target function returned no Response'],
-    ['one of text', () => new Response(streamOf('hello')), 'the body of the Response has a chunk that is no Uint8Array'],
+    [
+      'one of text',
+      () => new Response(streamOf('hello')),
+      'the body of the Response has a chunk that is no Uint8Array',
+    ],
     [
       'one that is longer than announced',
       () => new Response('hello', { headers: { 'content-length': '3' } }),
