@@ -15,6 +15,10 @@ export interface RedisOptions {
   readonly user?: string | undefined
   /** Read at each connect where it is a file. */
   readonly password?: string | { readonly file: string } | undefined
+  /** What Sentinels are asked with, where they demand it: they do not know the users of Redis. */
+  readonly sentinel?:
+    | { readonly user?: string | undefined; readonly password?: string | { readonly file: string } | undefined }
+    | undefined
   /** PEM certificates of the authority that signed Redis's certificate; default those of the system. */
   readonly ca?: string | Buffer | undefined
   /** How long what a replica knows counts without being confirmed. From 1,000 to 3,600,000; default 5,000. */
@@ -45,6 +49,8 @@ export function checkReplicas(directory: Directory | RedisOptions | undefined, p
     checkRedisUrl(redis.url)
     const { leaseMs = 5000 } = redis
     demand(leaseMs >= 1000 && leaseMs <= 3_600_000, 'directory.leaseMs must be from 1,000 to 3,600,000')
+    const asksSentinels = /^rediss?\+sentinel:/.test(redis.url)
+    demand(redis.sentinel === undefined || asksSentinels, 'directory.sentinel needs redis+sentinel://')
     demand(/^[a-z0-9:._-]{1,64}$/i.test(redis.prefix ?? 'sallyport'), 'directory.prefix is no plain name')
   }
   if (peer === undefined) return

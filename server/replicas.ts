@@ -103,9 +103,18 @@ export async function openSharedRevocations({
   return new RedisRevocations({ redis: () => readAddress(directory), prefix, logger, now: clock })
 }
 
-async function readAddress({ url, user, password, ca }: RedisOptions): Promise<RedisAddress> {
-  const secret = typeof password === 'object' ? (await readFile(password.file, 'utf8')).trim() : password
-  return { url, user, password: secret, ca }
+async function readAddress({ url, user, password, sentinel, ca }: RedisOptions): Promise<RedisAddress> {
+  return {
+    url,
+    user,
+    password: await readSecret(password),
+    sentinel: sentinel && { user: sentinel.user, password: await readSecret(sentinel.password) },
+    ca,
+  }
+}
+
+async function readSecret(secret: RedisOptions['password']): Promise<string | undefined> {
+  return typeof secret === 'object' ? (await readFile(secret.file, 'utf8')).trim() : secret
 }
 
 /** Tells the others that this server stops. */

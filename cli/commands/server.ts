@@ -138,11 +138,13 @@ function serverOptions(config: ServerConfig, { logger, onExchange, sockets }: Se
 function directory(config: ServerConfig): ServerOptions['directory'] {
   const url = config.directory
   if (url === undefined) return undefined
-  const password = config['directory.password.file']
+  const secret = (file: string | undefined) => (file === undefined ? undefined : { file })
+  const [user, password] = [config['directory.sentinel.user'], secret(config['directory.sentinel.password.file'])]
   return {
     url,
     user: config['directory.user'],
-    password: password === undefined ? undefined : { file: password },
+    password: secret(config['directory.password.file']),
+    sentinel: user === undefined && password === undefined ? undefined : { user, password },
     ca: authorities(config['directory.tls.ca'], 'the authorities of the directory'),
     leaseMs: config['directory.lease'],
     prefix: config['directory.prefix'],

@@ -79,6 +79,11 @@ export const serverSettings = {
   ),
   'directory.user': optional(kinds.text('USER'), "User of Redis's access control list."),
   'directory.password.file': optional(kinds.file, "File with that user's password; read at each connect."),
+  'directory.sentinel.user': optional(kinds.text('USER'), 'User of the Sentinels, where they have any.'),
+  'directory.sentinel.password.file': optional(
+    kinds.file,
+    'File with the password that the Sentinels demand; read at each connect.',
+  ),
   'directory.tls.ca': optional(
     kinds.file,
     'Authorities (PEM) for `rediss://` and `rediss+sentinel://`, instead of those of the system.',

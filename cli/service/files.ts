@@ -18,8 +18,9 @@ export async function checkServerFiles(config: ServerConfig): Promise<void> {
   await checkPair('peer.tls', config['peer.tls.cert'], config['peer.tls.key'])
   await checkAuthorities('peer.tls.ca', config['peer.tls.ca'])
   await checkAuthorities('directory.tls.ca', config['directory.tls.ca'])
-  if (config['directory.password.file'] !== undefined) {
-    await read('directory.password.file', config['directory.password.file'])
+  for (const name of ['directory.password.file', 'directory.sentinel.password.file'] as const) {
+    const file = config[name]
+    if (file !== undefined) await read(name, file)
   }
   await checkAuthorities('auth.jwks.ca', config['auth.jwks.ca'])
   await checkAuthorities('auth.revocations.ca', config['auth.revocations.ca'])

@@ -9,13 +9,15 @@ import { createClient } from '@redis/client'
 import { type Guard, guardWith } from '../../protocol/guard.ts'
 import { askSentinels, destroy, movedTo, type RedisClient } from './redis-place.ts'
 import { type RedisPlace, readPlace } from './redis-url.ts'
-import { CHANGE, RENEW, REVOKE, type Script } from './scripts.ts'
+import { CHANGE, RENEW, REVOKE, RIGHTS, type Script } from './scripts.ts'
 
 export interface RedisAddress {
   /** See `redis-url.ts`. */
   readonly url: string
   readonly user?: string | undefined
   readonly password?: string | undefined
+  /** What Sentinels are asked with; they do not know the users of Redis. */
+  readonly sentinel?: { readonly user?: string | undefined; readonly password?: string | undefined } | undefined
   /** PEM certificates of the authority; default those of the system. */
   readonly ca?: string | Buffer | undefined
 }
@@ -31,6 +33,12 @@ const MAX_PENDING = 10_000
 
 /** How often a node of a cluster may name another one. */
 const MAX_MOVES = 5
+
+/** The user of Redis lacks rights: trying again is of no use until somebody has given them. */
+export class NoRight extends Error {}
+
+/** As many operations as may wait for Redis do; it answers all the same. */
+export class QueueFull extends Error {}
 
 export class RedisLink {
   readonly #address: RedisAddress
@@ -84,9 +92,9 @@ export class RedisLink {
 
   #clientFor(host: string, isRedis: boolean): RedisClient {
     const { tls, database, credentials } = this.#place
-    const { user, password, ca } = this.#address
+    const { ca } = this.#address
+    const { user, password } = isRedis ? this.#address : (this.#address.sentinel ?? {})
     const base = { connectTimeout: this.#deadlineMs, reconnectStrategy: false as const, noDelay: true }
-    // Sentinels have no users of Redis.
     const login = isRedis && credentials !== undefined ? `${credentials}@` : ''
     return createClient({
       url: `redis${tls ? 's' : ''}://${login}${host}`,
@@ -98,8 +106,8 @@ export class RedisLink {
       commandOptions: { timeout: 0 },
       socket: tls ? { ...base, tls: true, ...(ca === undefined ? {} : { ca }) } : base,
       ...(isRedis && database > 0 ? { database } : {}),
-      ...(isRedis && user !== undefined ? { username: user } : {}),
-      ...(isRedis && password !== undefined ? { password } : {}),
+      ...(user === undefined ? {} : { username: user }),
+      ...(password === undefined ? {} : { password }),
     })
   }
 
@@ -109,18 +117,20 @@ export class RedisLink {
       sentinel === undefined ? [...hosts] : [await askSentinels(this.#place, host => this.#clientFor(host, false))]
     const errors: unknown[] = []
     for (let moves = 0; left.length > 0; ) {
+      const host = left.shift()!
       try {
-        await this.#try(left.shift()!, channel, key)
+        await this.#try(host, channel, key)
         return
       } catch (error) {
         if (this.#closed !== undefined) throw this.#closed
-        const moved = movedTo(error)
+        const moved = movedTo(error, host)
         if (moved === undefined) errors.push(error)
         else if (++moves <= MAX_MOVES) left.unshift(moved)
         else throw error
       }
     }
-    if (!this.several) throw errors[0]
+    const refused = errors.find(error => error instanceof NoRight)
+    if (refused !== undefined || !this.several) throw refused ?? errors[0]
     // Without its code: that nobody listens at these does not mean that Redis is gone.
     throw new Error([...new Set(errors.map(String))].join('; '))
   }
@@ -145,13 +155,14 @@ export class RedisLink {
         client.sendCommand(['SCRIPT', 'LOAD', CHANGE.text]),
         client.sendCommand(['SCRIPT', 'LOAD', RENEW.text]),
         client.sendCommand(['SCRIPT', 'LOAD', REVOKE.text]),
+        client.sendCommand(['SCRIPT', 'LOAD', RIGHTS.text]),
         client.subscribe(channel, message),
       ])
       this.#isOpen = true
     } catch (error) {
       if (this.#client === client) this.#client = undefined
       destroy(client)
-      throw error
+      throw named(error as Error)
     }
   }
 
@@ -172,7 +183,7 @@ export class RedisLink {
 
   async #send<Answer>(command: readonly string[], onError: (error: Error) => Answer = rethrow): Promise<Answer> {
     if (this.#closed !== undefined) throw this.#closed
-    if (this.#pending.size >= MAX_PENDING) throw new Error('too many operations wait for Redis')
+    if (this.#pending.size >= MAX_PENDING) throw new QueueFull('too many operations wait for Redis')
     const operation = { sentMs: performance.now() }
     this.#pending.add(operation)
     this.#watch()
@@ -187,6 +198,15 @@ export class RedisLink {
     } finally {
       this.#pending.delete(operation)
     }
+  }
+
+  /** Rejects with a {@link NoRight} that names what the user may not do of what all links with this prefix need. */
+  async checkRights(key: string, prefix: string): Promise<void> {
+    const missing = await this.run<string[]>(RIGHTS, key, [prefix]).catch(error => Promise.reject(named(error)))
+    if (missing.length === 0) return
+    const error = new NoRight(`the user of Redis has no right to ${missing.join(', ')}`)
+    this.#end(error)
+    throw error
   }
 
   /** Ends the link where another node of a cluster has the key by now. */
@@ -227,6 +247,11 @@ export class RedisLink {
     if (this.#client !== undefined) destroy(this.#client)
     this.#listener.closed(error)
   }
+}
+
+/** Redis says the kind of an error as its first word. */
+function named(error: Error): Error {
+  return error.message.startsWith('NOPERM') ? new NoRight(error.message) : error
 }
 
 /** What any node of a cluster answers that has the key, and no other. */

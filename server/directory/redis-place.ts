@@ -27,7 +27,11 @@ async function askSentinel(client: RedisClient, name: string): Promise<string> {
   const said = await client.sendCommand<unknown>(['SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name])
   const [host, port] = Array.isArray(said) ? said.map(String) : []
   if (host === undefined || port === undefined) throw new Error('it is not watched')
-  return `${host.includes(':') ? `[${host}]` : host}:${port}`
+  return `${bracketed(host)}:${port}`
+}
+
+function bracketed(host: string): string {
+  return host.includes(':') ? `[${host}]` : host
 }
 
 export function destroy(client: RedisClient): void {
@@ -38,7 +42,12 @@ export function destroy(client: RedisClient): void {
   }
 }
 
-/** Where a node of a cluster says that the keys are; undefined if the error says something else. */
-export function movedTo(error: unknown): string | undefined {
-  return /^(?:MOVED|ASK) \d+ (\S+:\d+)$/.exec((error as Error).message)?.[1]
+/**
+ * Where the node `asked` of a cluster says that the keys are; undefined if the error says something else. An IPv6 address
+ * stands there without brackets, and no host at all means the one that was asked.
+ */
+export function movedTo(error: unknown, asked: string): string | undefined {
+  const [, host, port] = /^(?:MOVED|ASK) \d+ (\S*):(\d+)$/.exec((error as Error).message) ?? []
+  if (port === undefined) return undefined
+  return `${host === '' ? asked.slice(0, asked.lastIndexOf(':')) : bracketed(host!)}:${port}`
 }

@@ -22,7 +22,7 @@ import {
 import { Known } from './known.ts'
 import { absent, isSame, merge, present } from './presume.ts'
 import type { Recorder } from './recorder.ts'
-import { type RedisAddress, RedisLink } from './redis-link.ts'
+import { NoRight, QueueFull, type RedisAddress, RedisLink } from './redis-link.ts'
 import { CHANGE, RENEW } from './scripts.ts'
 import { MAX_STANDING_BYTES, parseRenewal, parseStanding, type Renewal, type ReplicaLease } from './standing.ts'
 import { NoWitnesses, type Witnesses } from './witnesses.ts'
@@ -92,6 +92,8 @@ export class RedisDirectory implements Directory {
   #closed = false
   #operations = 0
   #failures = 0
+  /** Why there is no link. */
+  #failure: Error | undefined
   #roundTripMs = 0
 
   constructor(options: RedisDirectoryOptions) {
@@ -109,9 +111,15 @@ export class RedisDirectory implements Directory {
     })
   }
 
-  /** Connects for the first time; later it tries again by itself for ever. Resolves whether or not it succeeded. */
+  /**
+   * Connects for the first time; later it tries again by itself for ever. Resolves whether or not it succeeded, but rejects
+   * where the user of Redis may not do what is needed.
+   */
   async open(): Promise<void> {
     await this.#connect()
+    if (!(this.#failure instanceof NoRight)) return
+    await this.close()
+    throw this.#failure
   }
 
   listen(listener: DirectoryListener): void {
@@ -188,6 +196,7 @@ export class RedisDirectory implements Directory {
       return (await this.#change('enter', runtime, instance, presented))!
     } catch (error) {
       if (this.#closed) throw error
+      if (error instanceof QueueFull) return this.#later().then(() => this.ready({ runtime, instance, lastEpoch }))
       return this.#presume(present(this.#known.last(runtime), runtime, instance, this.replica, presented))
     }
   }
@@ -291,16 +300,19 @@ export class RedisDirectory implements Directory {
           if (link !== undefined) this.#lost(link, error)
         },
       })
+      await link.checkRights(this.#key('replicas'), this.#options.prefix)
       if (this.#closed) {
         link.close()
         return
       }
+      this.#failure = undefined
       this.#link = link
       this.#several = link.several
       this.#known.renew(this.#validUntilMs())
       await this.#tick(link)
     } catch (error) {
       this.#failures++
+      this.#failure = error as Error
       if (isRefused(error) && !this.#several) this.#refusedMs = startedMs
       this.#logger.debug({ err: error }, 'the directory is not reachable')
       this.#again()
@@ -317,6 +329,7 @@ export class RedisDirectory implements Directory {
   #lost(link: RedisLink, error: Error): void {
     if (this.#link !== link || this.#closed) return
     this.#failures++
+    this.#failure = error
     this.#link = undefined
     this.#logger.warn({ err: error }, 'the directory was lost')
     this.#again()
@@ -482,7 +495,8 @@ export class RedisDirectory implements Directory {
     if (said === this.#said) return
     this.#said = said
     const level = said === 'lost' ? 'error' : said === 'presumed' ? 'warn' : 'info'
-    this.#logger[level]({ state, replicas: this.#replicas.length }, WORDS[said])
+    const err = level === 'info' ? undefined : this.#failure
+    this.#logger[level]({ state, replicas: this.#replicas.length, err }, WORDS[said])
   }
 
   stats(): DirectoryStats {
@@ -526,7 +540,11 @@ function keyOf(runtime: string, instance: string): string {
   return `${runtime} ${instance}`
 }
 
-function isRefused(error: unknown): boolean {
+/**
+ * Whether nobody listens there, for whomever. All else may be so from here alone: no way to the machine, a name that does not
+ * resolve, a reset, an answer that does not come, a file of ours that cannot be read. Of several addresses each must say so.
+ */
+export function isRefused(error: unknown): boolean {
   const { code, errors } = error as { code?: string; errors?: unknown[] }
-  return code === 'ECONNREFUSED' || code === 'ENOENT' || (errors?.every(isRefused) ?? false)
+  return errors?.every(isRefused) ?? code === 'ECONNREFUSED'
 }

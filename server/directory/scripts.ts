@@ -325,3 +325,29 @@ for text, value in pairs(there) do
 end
 return said
 `)
+
+/**
+ * Returns what the scripts and channels need and their user may not do; nothing where Redis cannot tell.
+ *
+ * KEYS: one of the directory. ARGV: prefix.
+ */
+export const RIGHTS = script(`
+local missing = {}
+local function need(...)
+  if not redis.acl_check_cmd(...) then table.insert(missing, table.concat({...}, ' ')) end
+end
+if not redis.acl_check_cmd then return missing end
+local key = KEYS[1]
+need('TIME')
+need('HGET', key, '')
+need('HGETALL', key)
+need('HSET', key, '', '')
+need('HDEL', key, '')
+need('DEL', key)
+need('PEXPIRE', key, '1')
+for _, channel in ipairs({ 'changes', 'operators', 'revocations' }) do
+  need('PUBLISH', ARGV[1] .. ':' .. channel, '')
+  need('SUBSCRIBE', ARGV[1] .. ':' .. channel)
+end
+return missing
+`)

@@ -1,6 +1,10 @@
 /** D8: Redis as a cluster, with standbys, and behind Sentinels: found, found again after a failover, or refused in words. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Logger } from '../../protocol/log.ts'
+import { movedTo } from '../../server/directory/redis-place.ts'
 import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial, openWebSocket, startServer, token } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
@@ -139,6 +143,47 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     await until(async () => /role:master/.test(String(await role())))
     await works('two')
   }, 90_000)
+
+  test.each([
+    ['', 'default'],
+    ['operator', 'operator'],
+  ])('Sentinels with a password: asked with it (user %j), and without it told so', async (user, name) => {
+    const primary = await node()
+    const folder = await mkdtemp(join(tmpdir(), 'sallyport-sentinel-'))
+    const file = join(folder, 'password')
+    await writeFile(file, 'of the sentinels\n')
+    const login = ['user default off', `user ${name} on ">of the sentinels" +@all`]
+    const lines = [`sentinel monitor sally 127.0.0.1 ${primary.port} 1`, ...(name === 'default' ? login.slice(1) : login)]
+    const sentinel = await Redis.start({ sentinel: true, lines })
+    nodes.push(sentinel)
+    const url = `redis+sentinel://127.0.0.1:${sentinel.port}/sally`
+    const said: string[] = []
+    const note = (fields: object) => said.push(String((fields as { err?: Error }).err))
+    const refused = await start(url, { debug() {}, info() {}, warn: note, error: note })
+    expect(refused.stats().directory.state).toBe('lost')
+    expect(said.join('\n')).toContain('no Sentinel knows sally: NOAUTH')
+    const sentinelLogin = { user: user === '' ? undefined : user, password: { file } }
+    const server = await startServer({ directory: { url, sentinel: sentinelLogin, leaseMs: LEASE_MS } })
+    servers.push(server)
+    await until(() => server.stats().directory.state === 'connected')
+    await rm(folder, { recursive: true })
+  })
+
+  test('a password for Sentinels is refused where there are none', async () => {
+    const directory = { url: 'redis://127.0.0.1', sentinel: { password: 'x' } }
+    await expect(startServer({ directory })).rejects.toThrow('directory.sentinel needs redis+sentinel://')
+  })
+
+  test.each([
+    ['MOVED 3999 127.0.0.1:6381', '127.0.0.1:6381'],
+    ['ASK 3999 ::1:6381', '[::1]:6381'],
+    ['MOVED 3999 2001:db8::7:6381', '[2001:db8::7]:6381'],
+    ['MOVED 3999 redis-2.internal:6381', 'redis-2.internal:6381'],
+    ['MOVED 3999 :6381', '[::5]:6381'],
+    ['ERR something else 3999 a:6381', undefined],
+  ])('%s leads to %s', (message, place) => {
+    expect(movedTo(new Error(message), '[::5]:6379')).toBe(place)
+  })
 
   test.each([
     ['a Sentinel that is taken for Redis', (url: string) => url, 'this is a Sentinel'],

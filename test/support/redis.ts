@@ -13,7 +13,7 @@ export interface RedisOptions {
   /** Listens with TLS alone. */
   readonly tls?: Pick<Secrets, 'server' | 'ca'>
   /** A user of the access control list who may do what the directory needs, and nothing else; `default` is off. */
-  readonly user?: { readonly name: string; readonly password: string }
+  readonly user?: { readonly name: string; readonly password: string; readonly rights?: string }
   /** More lines of its configuration. */
   readonly lines?: readonly string[]
   /** Runs as a Sentinel. */
@@ -61,7 +61,7 @@ export class Redis {
       lines.push(`tls-ca-cert-file ${at('ca.pem')}`, 'tls-auth-clients no')
     }
     if (user !== undefined)
-      lines.push('user default off', `user ${user.name} on ">${user.password}" ${DIRECTORY_RIGHTS}`)
+      lines.push('user default off', `user ${user.name} on ">${user.password}" ${user.rights ?? DIRECTORY_RIGHTS}`)
     await writeFile(at('redis.conf'), lines.join('\n'))
   }
 

@@ -5,10 +5,10 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Logger } from '../../../protocol/log.ts'
 import { noLogger } from '../../../protocol/log.ts'
 import type { Claim, Standing } from '../../../server/directory/directory.ts'
-import { RedisDirectory, type RedisDirectoryOptions } from '../../../server/directory/redis.ts'
+import { isRefused, RedisDirectory, type RedisDirectoryOptions } from '../../../server/directory/redis.ts'
 import type { RedisAddress } from '../../../server/directory/redis-link.ts'
 import { needs } from '../../support/needs.ts'
-import { Redis } from '../../support/redis.ts'
+import { DIRECTORY_RIGHTS, Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 
@@ -306,6 +306,27 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     })
   })
 
+  test('more instances than can wait for Redis: none is presumed, each is granted its epoch', async () => {
+    const a = await open('a')
+    redis.pause()
+    const joining = Array.from({ length: 10_001 }, (_, i) => a.directory.ready({ runtime: `r${i}`, instance: 'one', lastEpoch: 0 }))
+    const last = joining.at(-1)!
+    const first = await Promise.race([last, new Promise(resolve => setImmediate(resolve, 'it waits'))])
+    redis.resume()
+    expect(first).toBe('it waits')
+    const standings = await Promise.all(joining)
+    expect(standings.filter(({ epoch, active }) => epoch !== 1 || active !== 'one')).toEqual([])
+  }, 30_000)
+
+  test('that nobody listens is believed of a refusal alone, and of each address', () => {
+    const errorOf = (code: string, errors?: Error[]) => Object.assign(new Error(code), { code, errors })
+    const refused = errorOf('ECONNREFUSED')
+    expect([refused, errorOf('ECONNREFUSED', [refused, refused])].map(isRefused)).toEqual([true, true])
+    const codes = ['ENOENT', 'ENOTFOUND', 'EAI_AGAIN', 'ECONNRESET', 'ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'EACCES']
+    expect(codes.filter(code => isRefused(errorOf(code)))).toEqual([])
+    expect(isRefused(errorOf('ECONNREFUSED', [refused, errorOf('ETIMEDOUT')]))).toBe(false)
+  })
+
   test('a replica that stood still does not act on what it knew', async () => {
     let stoodStillMs = 0
     const a = await open('a', { now: () => performance.now() + stoodStillMs })
@@ -401,6 +422,31 @@ describe.runIf(needs('redis'))('D2: TLS and a user of the access control list', 
     expect(replica.directory.stats().failures).toBeGreaterThan(0)
     expect(logged).not.toMatch(/a password of this test|another one/)
     await replica.directory.close()
+  })
+
+  const CHANNELS = ['changes', 'operators', 'revocations']
+  test.each([
+    ...DIRECTORY_RIGHTS.split(' ')
+      .filter(right => /^[+](?!hello|auth|client|select|ping|unsubscribe)/.test(right))
+      .map(right => [right, DIRECTORY_RIGHTS.replace(right, ''), new RegExp(right.slice(1).replace('|', '.'), 'i')] as const),
+    ['the keys', DIRECTORY_RIGHTS.replace('~{sallyport}:*', '~other:*'), /NOPERM.*key/] as const,
+    ...CHANNELS.map(channel => {
+      const others = CHANNELS.filter(other => other !== channel).map(other => `&sallyport:${other}`)
+      const rights = DIRECTORY_RIGHTS.replace('&sallyport:*', others.join(' '))
+      return [`the channel ${channel}`, rights, new RegExp(`PUBLISH sallyport:${channel}|NOPERM.*channel`)] as const
+    }),
+  ])('without the right to %s no server starts, and it is told why', async (_name, rights, reason) => {
+    const poor = { name: 'poor', password: 'another password' }
+    const at = await Redis.start({ user: { ...poor, rights } })
+    const replica = new Replica({ url: at.url, user: poor.name, password: poor.password }, 'a')
+    await expect(replica.directory.open()).rejects.toThrow(reason)
+    const { createServer } = await import('../../../server/index.ts')
+    const { makeWorld } = await import('../fixture.ts')
+    const { keys } = await makeWorld()
+    const directory = { url: at.url, user: poor.name, password: poor.password }
+    const options = { control: 'off', domains: ['tunnels.test'], auth: { jwks: keys.jwks }, directory } as const
+    await expect(createServer(options)).rejects.toThrow(reason)
+    await at.stop()
   })
 
   test('a password that changed in its file counts at the next connect', async () => {
