@@ -37,7 +37,10 @@ export function checkPublic(config: ServerConfig, address: Address): void {
 function checkReplicas(config: ServerConfig): void {
   const directory = config.directory
   for (const name of ['directory.sentinel.user', 'directory.sentinel.password.file'] as const) {
-    demand(config[name] === undefined || /^rediss?\+sentinel:/.test(directory ?? ''), `--${name} needs redis+sentinel://`)
+    demand(
+      config[name] === undefined || /^rediss?\+sentinel:/.test(directory ?? ''),
+      `--${name} needs redis+sentinel://`,
+    )
   }
   for (const name of ['directory.user', 'directory.password.file', 'directory.tls.ca', 'peer.listen'] as const) {
     demand(directory !== undefined || config[name] === undefined, `--${name} needs --directory`)

@@ -153,7 +153,10 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     const file = join(folder, 'password')
     await writeFile(file, 'of the sentinels\n')
     const login = ['user default off', `user ${name} on ">of the sentinels" +@all`]
-    const lines = [`sentinel monitor sally 127.0.0.1 ${primary.port} 1`, ...(name === 'default' ? login.slice(1) : login)]
+    const lines = [
+      `sentinel monitor sally 127.0.0.1 ${primary.port} 1`,
+      ...(name === 'default' ? login.slice(1) : login),
+    ]
     const sentinel = await Redis.start({ sentinel: true, lines })
     nodes.push(sentinel)
     const url = `redis+sentinel://127.0.0.1:${sentinel.port}/sally`

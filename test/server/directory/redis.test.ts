@@ -309,7 +309,9 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
   test('more instances than can wait for Redis: none is presumed, each is granted its epoch', async () => {
     const a = await open('a')
     redis.pause()
-    const joining = Array.from({ length: 10_001 }, (_, i) => a.directory.ready({ runtime: `r${i}`, instance: 'one', lastEpoch: 0 }))
+    const joining = Array.from({ length: 10_001 }, (_, i) =>
+      a.directory.ready({ runtime: `r${i}`, instance: 'one', lastEpoch: 0 }),
+    )
     const last = joining.at(-1)!
     const first = await Promise.race([last, new Promise(resolve => setImmediate(resolve, 'it waits'))])
     redis.resume()
@@ -322,7 +324,16 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     const errorOf = (code: string, errors?: Error[]) => Object.assign(new Error(code), { code, errors })
     const refused = errorOf('ECONNREFUSED')
     expect([refused, errorOf('ECONNREFUSED', [refused, refused])].map(isRefused)).toEqual([true, true])
-    const codes = ['ENOENT', 'ENOTFOUND', 'EAI_AGAIN', 'ECONNRESET', 'ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'EACCES']
+    const codes = [
+      'ENOENT',
+      'ENOTFOUND',
+      'EAI_AGAIN',
+      'ECONNRESET',
+      'ETIMEDOUT',
+      'EHOSTUNREACH',
+      'ENETUNREACH',
+      'EACCES',
+    ]
     expect(codes.filter(code => isRefused(errorOf(code)))).toEqual([])
     expect(isRefused(errorOf('ECONNREFUSED', [refused, errorOf('ETIMEDOUT')]))).toBe(false)
   })
@@ -428,7 +439,10 @@ describe.runIf(needs('redis'))('D2: TLS and a user of the access control list', 
   test.each([
     ...DIRECTORY_RIGHTS.split(' ')
       .filter(right => /^[+](?!hello|auth|client|select|ping|unsubscribe)/.test(right))
-      .map(right => [right, DIRECTORY_RIGHTS.replace(right, ''), new RegExp(right.slice(1).replace('|', '.'), 'i')] as const),
+      .map(
+        right =>
+          [right, DIRECTORY_RIGHTS.replace(right, ''), new RegExp(right.slice(1).replace('|', '.'), 'i')] as const,
+      ),
     ['the keys', DIRECTORY_RIGHTS.replace('~{sallyport}:*', '~other:*'), /NOPERM.*key/] as const,
     ...CHANNELS.map(channel => {
       const others = CHANNELS.filter(other => other !== channel).map(other => `&sallyport:${other}`)
