@@ -103,7 +103,7 @@ export interface ServerLimits {
   readonly requestRatePerRuntime?: number | undefined
   /** Bytes of bodies of one runtime per second, both directions together. Default 0. */
   readonly byteRatePerRuntime?: number | undefined
-  /** Unread bytes of the sessions of one runtime. Default 67,108,864. */
+  /** Unread bytes of the sessions of one runtime, and as many of what passes between replicas. Default 67,108,864. */
   readonly bufferBytesPerRuntime?: number | undefined
   /** The same for the callers at one address (IPv6: at one /64), which may be a proxy. Default 0. */
   readonly exchangesPerAddress?: number | undefined

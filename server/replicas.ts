@@ -82,6 +82,7 @@ async function openPeers({ limits, logger }: Settings, peer: PeerOptions, oursel
     ...ourselves,
     tls: { ...tls, ca },
     bufferBytes: limits.processBufferBytes,
+    bufferBytesPerRuntime: limits.bufferBytesPerRuntime || limits.processBufferBytes,
     maxWindowBytes: limits.maxWindowBytes,
     logger,
   })

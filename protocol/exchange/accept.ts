@@ -136,8 +136,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
 
   request(method: string, scheme: string, authority: string, path: string, headers: HeaderList): number {
     const preamble = this.#preamble!
-    this.#stream.runtime = preamble.runtime
-    this.#stream.caller = preamble.callerAddress
+    this.#stream.paidBy(preamble.runtime, preamble.callerAddress)
     const upgrade = preamble.kind === KIND.upgrade
     if (!isMethod(method) || method === 'CONNECT') throw new ProtocolError('malformed method')
     if (scheme !== preamble.callerScheme) throw new ProtocolError('the scheme is not that of the preamble')

@@ -112,8 +112,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
 
   start(request: HttpRequest, options: OpenOptions): void {
     const caller = request.caller
-    this.#stream.runtime = options.runtime
-    this.#stream.caller = caller ? caller.address : request.peerAddress
+    this.#stream.paidBy(options.runtime, caller ? caller.address : request.peerAddress)
     const scheme = (caller ? caller.scheme === 'https' : request.encrypted) ? 'https' : 'http'
     request.exchangeId ??= newExchangeId()
     const preamble = preambleText({

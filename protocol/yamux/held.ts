@@ -1,4 +1,5 @@
 import { type BudgetMember, type BufferBudget, PRESSURE, SHED_SHARE } from './budget.ts'
+import type { RuntimeCeilings } from './runtime-ceilings.ts'
 import { Shares } from './shares.ts'
 import type { Stream } from './stream.ts'
 import { StreamChain } from './stream-chain.ts'
@@ -18,14 +19,17 @@ export class Held implements BudgetMember {
   usedBytes = 0
   readonly #limitBytes: number
   readonly #budget: BufferBudget
+  /** Where the session is one of many runtimes. */
+  readonly #runtimes: RuntimeCeilings | undefined
   readonly #owner: HeldOwner
   /** Streams that are over, and whose bytes wait. */
   readonly #over = new StreamChain()
   #closed = false
 
-  constructor(limitBytes: number, budget: BufferBudget, owner: HeldOwner) {
+  constructor(limitBytes: number, budget: BufferBudget, runtimes: RuntimeCeilings | undefined, owner: HeldOwner) {
     this.#limitBytes = limitBytes
     this.#budget = budget
+    this.#runtimes = runtimes
     this.#owner = owner
     budget.join(this)
   }
@@ -35,30 +39,40 @@ export class Held implements BudgetMember {
     return this.#over.size
   }
 
-  get pressed(): boolean {
-    return this.#budget.pressed || this.usedBytes >= this.#limitBytes * PRESSURE
+  pressed(stream: Stream): boolean {
+    if (this.#budget.pressed || this.usedBytes >= this.#limitBytes * PRESSURE) return true
+    return this.#runtimes?.pressed(stream.runtime) === true
+  }
+
+  #add(stream: Stream, bytes: number): void {
+    this.usedBytes += bytes
+    this.#budget.take(bytes)
+    this.#runtimes?.add(stream.runtime, bytes)
+  }
+
+  /** Before the stream is another runtime's, which takes over what it holds. */
+  handOver(stream: Stream, runtime: string): void {
+    this.#runtimes?.add(stream.runtime, -stream.unreadBytes)
+    this.#runtimes?.add(runtime, stream.unreadBytes)
   }
 
   take(stream: Stream, bytes: number): void {
     stream.receive.unreadBytes += bytes
-    this.usedBytes += bytes
-    this.#budget.take(bytes)
+    this.#add(stream, bytes)
   }
 
   /** What the receiver keeps of what it has consumed is so much from now on. */
   keep(stream: Stream, bytes: number): void {
     const more = bytes - stream.keptBytes
     stream.keptBytes = bytes
-    this.usedBytes += more
-    this.#budget.take(more)
+    this.#add(stream, more)
   }
 
   /** At most what the stream holds; returns how many that is. */
   release(stream: Stream, bytes: number): number {
     const taken = stream.receive.consume(bytes)
     if (taken === 0) return 0
-    this.usedBytes -= taken
-    this.#budget.release(taken)
+    this.#add(stream, -taken)
     if (stream.closed && stream.unreadBytes === 0) this.#over.delete(stream)
     if (this.#closed) this.#leave()
     return taken
@@ -76,17 +90,22 @@ export class Held implements BudgetMember {
   }
 
   /** Sheds until the ceilings hold. */
-  enforce(): void {
+  enforce({ runtime }: Stream): void {
+    const excess = this.#runtimes?.excess(runtime) ?? 0
+    if (excess > 0) this.shed(excess, runtime)
     const limitBytes = this.#limitBytes
     if (this.usedBytes > limitBytes) this.shed(this.usedBytes - limitBytes * (1 - SHED_SHARE))
     this.#budget.enforce()
   }
 
-  shed(bytes: number): number {
+  shed(bytes: number, runtime?: string): number {
     const before = this.usedBytes
     const shares = new Shares()
-    for (const stream of this.#owner.open()) shares.add(stream)
-    for (const stream of this.#over) shares.add(stream)
+    const add = (stream: Stream) => {
+      if (runtime === undefined || stream.runtime === runtime) shares.add(stream)
+    }
+    for (const stream of this.#owner.open()) add(stream)
+    for (const stream of this.#over) add(stream)
     while (before - this.usedBytes < bytes) {
       const stream = shares.take()
       if (stream === undefined) break

@@ -17,6 +17,7 @@ import { Outgoing, type OutgoingOwner } from './outgoing.ts'
 import { Pings } from './pings.ts'
 import { BufferPool } from './pool.ts'
 import { parseReset } from './reset-message.ts'
+import type { RuntimeCeilings } from './runtime-ceilings.ts'
 import { type ResetCode, Stream } from './stream.ts'
 import { StreamChain } from './stream-chain.ts'
 import { StreamTable } from './stream-table.ts'
@@ -45,6 +46,8 @@ export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: nu
   readonly awaitsPings?: boolean | undefined
   /** Shared by the sessions of a process. Default: one of 256 MiB for this session alone. */
   readonly processBudget?: BufferBudget | undefined
+  /** Where the session is one of many runtimes, shared with others of that kind. */
+  readonly runtimeCeilings?: RuntimeCeilings | undefined
   /** Shared by the sessions of a process. Default: one for this session alone. */
   readonly pool?: BufferPool | undefined
   readonly logger?: Logger | undefined
@@ -111,7 +114,8 @@ export class Session {
     this.#pings = new Pings(this.#limits, this.#clock.now())
     const parts = { pings: this.#pings, unacknowledged: this.#unacknowledged, out: this.#out }
     this.#deadlines = new Deadlines(this.#clock, this.#limits, parts, inside)
-    this.#held = new Held(this.#limits.sessionBufferBytes, options.processBudget ?? new BufferBudget(), inside)
+    const { processBudget = new BufferBudget(), runtimeCeilings } = options
+    this.#held = new Held(this.#limits.sessionBufferBytes, processBudget, runtimeCeilings, inside)
     transport.handler = inside
   }
 
@@ -276,6 +280,11 @@ export class Session {
     if (!silent && this.#state === 'open') this.#sendReset(stream.id, code)
   }
 
+  /** @internal */
+  handOver(stream: Stream, runtime: string): void {
+    this.#held.handOver(stream, runtime)
+  }
+
   #shedStream(stream: Stream): void {
     this.#logger.warn({ stream: stream.id, unreadBytes: stream.unreadBytes }, 'buffers are full: stream reset')
     if (!stream.closed) this.resetStream(stream, 'limit')
@@ -285,8 +294,9 @@ export class Session {
   }
 
   /** From three quarters of a ceiling on, no window grows, and a stream that is not read gets nothing. */
-  #takeCredit({ receive }: Stream): number {
-    const { pressed } = this.#held
+  #takeCredit(stream: Stream): number {
+    const { receive } = stream
+    const pressed = this.#held.pressed(stream)
     if (pressed && receive.unreadBytes * 2 >= receive.sizeBytes) return 0
     const now = this.#clock.now()
     // A receiver sends no bodies, so nothing else tells it the round trip by which its windows grow.
@@ -346,7 +356,7 @@ export class Session {
   #payload(stream: Stream, chunk: Uint8Array): void {
     this.#held.take(stream, chunk.length)
     stream.handler.data(chunk)
-    this.#held.enforce()
+    this.#held.enforce(stream)
   }
 
   #finReceived(stream: Stream): void {

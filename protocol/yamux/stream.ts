@@ -50,8 +50,9 @@ export class Stream {
   readonly id: number
   readonly session: Session
   handler: StreamHandler = NOBODY
-  /** Who pays for what waits of the stream, where a ceiling is reached: the runtime, and of it the caller's address. */
+  /** @internal See {@link paidBy}. */
   runtime = ''
+  /** @internal */
   caller = ''
 
   /** @internal What the peer allows us to send. */
@@ -113,6 +114,13 @@ export class Stream {
   /** Bytes that the handler was given and has not consumed, or keeps. */
   get unreadBytes(): number {
     return this.receive.unreadBytes + this.keptBytes
+  }
+
+  /** Who pays for what waits of the stream, where a ceiling is reached: the runtime, and of it the caller's address. */
+  paidBy(runtime: string, caller: string): void {
+    if (this.unreadBytes > 0) this.session.handOver(this, runtime)
+    this.runtime = runtime
+    this.caller = caller
   }
 
   /**

@@ -7,6 +7,7 @@ import { logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 import { BufferBudget } from '../../protocol/yamux/budget.ts'
 import { RESETS_OF_STRANGERS } from '../../protocol/yamux/limits.ts'
+import { RuntimeCeilings } from '../../protocol/yamux/runtime-ceilings.ts'
 import type { Standing } from '../directory/directory.ts'
 import { formatStanding, parseStanding, type ReplicaLease } from '../directory/standing.ts'
 import type { Witnesses, WitnessListener } from '../directory/witnesses.ts'
@@ -26,6 +27,7 @@ export interface PeersOptions {
   readonly tls: PeerTls
   readonly leaseMs: number
   readonly bufferBytes: number
+  readonly bufferBytesPerRuntime: number
   readonly maxWindowBytes: number
   readonly logger: Logger
   readonly now?: (() => number) | undefined
@@ -71,6 +73,7 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
   readonly #links = new Map<string, PeerLink>()
   readonly #listener: PeerListener
   readonly #budget: BufferBudget
+  readonly #runtimeCeilings: RuntimeCeilings
   readonly #rests: Rests
   readonly #timer: NodeJS.Timeout
   onAgain: ((runtime: string) => void) | undefined
@@ -90,6 +93,7 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
     this.#now = options.now ?? (() => performance.now())
     this.#tls = options.tls
     this.#budget = new BufferBudget(options.bufferBytes)
+    this.#runtimeCeilings = new RuntimeCeilings(options.bufferBytesPerRuntime)
     this.#rests = new Rests(this.#now, options.logger, runtime => this.onAgain?.(runtime))
     this.#listener = new PeerListener({
       replica: options.replica,
@@ -111,6 +115,7 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
       sessionBufferBytes: this.#options.bufferBytes,
       maxWindowBytes: this.#options.maxWindowBytes,
       processBudget: this.#budget,
+      runtimeCeilings: this.#runtimeCeilings,
     }
   }
 

@@ -103,8 +103,7 @@ class Splice implements StreamHandler, Failing {
   }
 
   #open({ kind, hops, runtime, epoch, callerAddress }: Preamble): RefusalCode | undefined {
-    this.#from.runtime = runtime
-    this.#from.caller = callerAddress
+    this.#from.paidBy(runtime, callerAddress)
     if (hops !== 1) return 'not-here'
     const session = this.#owner.pick(runtime, epoch)
     if (session === undefined) return 'not-here'
@@ -114,8 +113,7 @@ class Splice implements StreamHandler, Failing {
     } catch {
       return 'overloaded'
     }
-    this.#to.runtime = runtime
-    this.#to.caller = callerAddress
+    this.#to.paidBy(runtime, callerAddress)
     this.#session = session
     session.exchanges++
     this.#to.handler = this.#back()

@@ -1,10 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import { connect } from 'node:net'
 import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from 'node:tls'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { createServerCertificate } from '../../certs/index.ts'
-import { acceptExchange } from '../../protocol/exchange/accept.ts'
+import { acceptExchange, type ExchangeHandler } from '../../protocol/exchange/accept.ts'
 import { openExchange } from '../../protocol/exchange/open.ts'
 import { Refusal, type RefusedError } from '../../protocol/exchange/refusal.ts'
 import type { HttpRequest, RequestSink } from '../../protocol/exchange.ts'
@@ -113,6 +114,26 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     await once(ws, 'error')
     expect(near.stats().peers!.sent).toBe(1)
     client.ws.terminate()
+  })
+
+  test('whose runtime holds more here than one may is cut, before it takes anything from the others', async () => {
+    near = await replicas.add({ limits: { bufferBytesPerRuntime: 100_000 } })
+    far = await replicas.add()
+    const aborted = new Promise<string>(resolve => {
+      const handler: ExchangeHandler = (_preamble, _request, response) => {
+        response.head({ status: 200, headers: [], bodyBytes: -1 })
+        response.data(Buffer.alloc(65_536))
+        const consumed = (bytes: number) => response.data(Buffer.alloc(bytes))
+        return { data() {}, end: () => consumed(10_000_000), abort: error => resolve(error.message), consumed }
+      }
+      dial(far, { handler })
+    })
+    await until(() => far.sessions().length === 1)
+    const caller = connect(near.publicAddress!.port, '127.0.0.1').pause()
+    caller.on('error', () => {})
+    caller.write(`GET / HTTP/1.1\r\nhost: ${HOST}\r\n\r\n`)
+    expect(await aborted).toBe('the stream was reset: limit')
+    caller.destroy()
   })
 
   test('who goes away is gone at the client too', async () => {

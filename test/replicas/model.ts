@@ -61,6 +61,7 @@ export class ModelReplica {
       tls,
       leaseMs,
       bufferBytes: 1_000_000,
+      bufferBytesPerRuntime: 1_000_000,
       maxWindowBytes: 262_144,
       logger: noLogger,
       pick: () => undefined,

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { BufferBudget } from '../../../protocol/yamux/budget.ts'
 import { FrameType } from '../../../protocol/yamux/frame.ts'
+import { RuntimeCeilings } from '../../../protocol/yamux/runtime-ceilings.ts'
 import type { SessionOptions } from '../../../protocol/yamux/session.ts'
 import type { Stream } from '../../../protocol/yamux/stream.ts'
 import { frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns, until } from './support.ts'
@@ -96,6 +97,66 @@ describe('ceilings', () => {
     stalled!.consumed(66 * KIB)
     await turns()
     expect(stalled!.receive.openBytes).toBe(before[0]! + 100 * KIB)
+  })
+
+  describe('of a runtime, in sessions that it shares with others', () => {
+    /** Two such sessions. Each stream is a runtime's, which is known when its first bytes have come. */
+    const start = (limitBytes: number) => {
+      const runtimeCeilings = new RuntimeCeilings(limitBytes)
+      const links = [0, 1].map(() => {
+        const accepted: Recorder[] = []
+        const onStream = (stream: Stream) => {
+          const recorder = new Recorder(stream, false)
+          accepted.push(recorder)
+          const { data } = recorder
+          recorder.data = chunk => {
+            stream.paidBy(String.fromCharCode(chunk[0]!), '')
+            recorder.data = data
+            recorder.data(chunk)
+          }
+        }
+        return { ...sessionPair({}, { onStream, runtimeCeilings }), accepted }
+      })
+      const send = async (link: number, runtime: string, bytes: number) => {
+        const { server, accepted } = links[link]!
+        const sender = new Recorder(server.open())
+        sender.stream.write(Buffer.alloc(bytes, runtime))
+        await until(() => sender.stream.queuedBytes === 0 || sender.resetWith !== undefined)
+        await turns()
+        return { sender, taker: accepted.at(-1)! }
+      }
+      return { runtimeCeilings, send, links }
+    }
+
+    test('one that fills its own is reset, over all of them, and its neighbours are served', async () => {
+      const { runtimeCeilings, send, links } = start(300 * KIB)
+      const quiet = await send(0, 'q', 200 * KIB)
+      const first = await send(0, 'g', 200 * KIB)
+      const second = await send(1, 'g', 90 * KIB)
+      expect(runtimeCeilings.usedBytes('g')).toBe(290 * KIB)
+      const third = await send(0, 'g', 30 * KIB)
+      expect([quiet, first, second, third].map(({ sender }) => sender.resetWith)).toEqual([
+        undefined,
+        'limit',
+        undefined,
+        undefined,
+      ])
+      expect([runtimeCeilings.usedBytes('q'), runtimeCeilings.usedBytes('g')]).toEqual([200 * KIB, 120 * KIB])
+      for (const { taker } of [quiet, second, third]) taker.stream.consumed(taker.receivedBytes)
+      expect(runtimeCeilings.runtimes).toBe(0)
+      expect(links.map(({ client }) => client.bufferedBytes)).toEqual([0, 0])
+    })
+
+    test('above 75 % of it its streams get no credit, those of others do', async () => {
+      const { send } = start(400 * KIB)
+      const greedy = await send(0, 'g', 200 * KIB)
+      await send(1, 'g', 200 * KIB)
+      const quiet = await send(0, 'q', 200 * KIB)
+      for (const { taker } of [greedy, quiet]) taker.stream.consumed(70 * KIB)
+      await turns()
+      expect(greedy.taker.stream.receive.openBytes).toBe(56 * KIB)
+      expect(quiet.taker.stream.receive.openBytes).toBe(126 * KIB)
+    })
   })
 
   test('above 75 % no window grows', async () => {
