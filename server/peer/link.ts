@@ -49,7 +49,7 @@ export class PeerLink {
   #spent: Session | undefined
   #timer: NodeJS.Timeout | undefined
   #closed = false
-  /** It said that it stops, or somebody else lives at its address now: it is granted nothing any more. */
+  /** It said that it stops: it is granted nothing any more. */
   departed = false
   /** When it was last called, nobody listened at its address. */
   refused = false
@@ -69,7 +69,7 @@ export class PeerLink {
     this.address = joinAddress(to.host, to.port)
     this.#to = to
     this.#options = options
-    this.#dial()
+    this.#dialNow()
   }
 
   get up(): boolean {
@@ -97,6 +97,15 @@ export class PeerLink {
   open(): Stream {
     if (this.#session === undefined) throw new SallyportError('overloaded', 'the replica is not connected')
     return this.#session.open()
+  }
+
+  /** Whatever goes wrong at once, as with a certificate that cannot be used, it is tried again. */
+  readonly #dialNow = (): void => {
+    try {
+      this.#dial()
+    } catch (error) {
+      endFor(error, this.#options.logger, 'another replica could not be dialled', () => this.#dialLater())
+    }
   }
 
   #dial(): void {
@@ -185,7 +194,7 @@ export class PeerLink {
   #isNamed(session: Session, socket: TLSSocket, name: string): void {
     if (socket !== this.#next) return
     if (name !== this.name) {
-      this.departed = true
+      // That somebody else answers there proves nothing of the one who is looked for: he may have another connection to us.
       session.close('another replica was looked for')
       return
     }
@@ -260,15 +269,11 @@ export class PeerLink {
     if (!this.#closed) this.#options.onChange()
   }
 
-  /** Unless it is being dialled, or closed. Whatever goes wrong as it is, it is tried again. */
+  /** Unless it is being dialled, or closed. */
   #dialLater(): void {
     if (this.#closed || this.#next !== undefined) return
-    const guard = guardWith(error =>
-      endFor(error, this.#options.logger, 'another replica could not be dialled', () => this.#dialLater()),
-    )
-    const dial = guard(() => this.#dial())
     clearTimeout(this.#timer)
-    this.#timer = setTimeout(dial, RETRY_MS * (0.5 + Math.random() / 2)).unref()
+    this.#timer = setTimeout(this.#dialNow, RETRY_MS * (0.5 + Math.random() / 2)).unref()
   }
 
   #lost(error: Error): void {

@@ -31,14 +31,16 @@ afterEach(async () => {
 })
 
 /** A link whose connections each have ids for so many streams, to a replica that echoes. */
-async function begin(): Promise<{ link: PeerLink; ups: () => number }> {
+async function begin({ name = () => 'far', key = (good: string) => good } = {}): Promise<{ link: PeerLink; ups: () => number }> {
   const { authority } = await makeWorld()
   const made = await createReplicaCertificate(authority)
   const tls = { cert: made.certificate, key: made.key, ca: authority.certificate }
   const { server } = sessionPair({ maxStreams: 10_000, backlog: 10_000 })
   const client: SplicedSession = { callers: undefined, exchanges: 0, open: () => server.open(), released() {} }
   const listener = new PeerListener({
-    replica: 'far',
+    get replica() {
+      return name()
+    },
     tls,
     session: {},
     logger: noLogger,
@@ -51,7 +53,7 @@ async function begin(): Promise<{ link: PeerLink; ups: () => number }> {
   const link = new PeerLink('far', place, {
     replica: 'near',
     address: () => '127.0.0.1:1',
-    tls: () => tls,
+    tls: () => ({ ...tls, key: key(made.key) }),
     session: { firstId: LAST_ID - 2 * (STREAMS - 1) },
     logger: noLogger,
     now: () => performance.now(),
@@ -91,4 +93,31 @@ describe('a link whose stream ids come to their end', () => {
     }
     expect(link.streams).toBe(0)
   }, 30_000)
+
+  test('stays in use while somebody else answers at the address', async () => {
+    let name = 'far'
+    let said = 0
+    const { link, ups } = await begin({
+      name: () => {
+        said++
+        return name
+      },
+    })
+    name = 'somebody else'
+    const long = ask(link)
+    // Called once more, it has heard the name that was said the time before.
+    await until(() => said === 3)
+    expect([link.departed, link.usable, ups()]).toEqual([false, true, 1])
+    name = 'far'
+    await until(() => ups() === 2)
+    long.stream.end()
+    await until(() => long.stream.closed)
+    expect(long.ended).toBe(true)
+  })
+})
+
+test('a link whose certificate cannot be used is tried again', async () => {
+  let asked = 0
+  const { link } = await begin({ key: good => (++asked <= 2 ? 'no key' : good) })
+  expect([asked, link.up]).toEqual([3, true])
 })
