@@ -31,7 +31,10 @@ afterEach(async () => {
 })
 
 /** A link whose connections each have ids for so many streams, to a replica that echoes. */
-async function begin({ name = () => 'far', key = (good: string) => good } = {}): Promise<{ link: PeerLink; ups: () => number }> {
+async function begin({
+  name = () => 'far',
+  key = (good: string) => good,
+} = {}): Promise<{ link: PeerLink; ups: () => number }> {
   const { authority } = await makeWorld()
   const made = await createReplicaCertificate(authority)
   const tls = { cert: made.certificate, key: made.key, ca: authority.certificate }
