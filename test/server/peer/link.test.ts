@@ -32,7 +32,7 @@ afterEach(async () => {
 
 /** A link whose connections each have ids for so many streams, to a replica that echoes. */
 async function begin({
-  name = () => 'far',
+  name = (): string => 'far',
   key = (good: string) => good,
 } = {}): Promise<{ link: PeerLink; ups: () => number }> {
   const { authority } = await makeWorld()
