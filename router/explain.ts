@@ -2,7 +2,7 @@
 import type { SallyportError } from '../protocol/errors.ts'
 import type { HeaderList, HttpRequest } from '../protocol/exchange.ts'
 import type { CompiledRoute, CompiledTable } from './compiled.ts'
-import { decide, targetOf } from './handler/decide.ts'
+import { decide } from './handler/decide.ts'
 import { capturesOf, matchRequest } from './match.ts'
 
 export interface MatchQuestion {
@@ -41,7 +41,7 @@ export function explainMatch(table: CompiledTable, question: MatchQuestion): Mat
   const result: MatchResult = {
     outcome: decision.kind,
     route: route?.name,
-    captures: route === undefined ? {} : capturesOf(route, request.path),
+    captures: route === undefined ? {} : { ...capturesOf(route, request.path) },
     path: undefined,
     target: undefined,
     dial: undefined,
@@ -82,8 +82,7 @@ function whyRefused(
   }
   if (route === undefined) return noRoute(table, request)
   if (error.reason === 'caller-not-allowed') return `route "${route.name}" matches, but its allow.callers does not`
-  if (error.reason === 'no-route' && targetOf(table, route, request.path) === undefined)
-    return badCapture(route, request)
+  if (error.reason === 'no-route') return badCapture(route, request)
   return `route "${route.name}" matches, but: ${error.message}`
 }
 

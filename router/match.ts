@@ -4,7 +4,7 @@
  */
 import type { HeaderList } from '../protocol/exchange.ts'
 import type { CompiledRoute, CompiledTable, PathNode } from './compiled.ts'
-import { decodeSegment, isPlainPath, pathEnd, readPath } from './path.ts'
+import { decodeSegment, isPlainPath, type PathReadings, pathEnd, readPath } from './path.ts'
 
 export type Match =
   | { readonly kind: 'route'; readonly route: CompiledRoute }
@@ -15,6 +15,7 @@ export type Match =
 const NONE: Match = { kind: 'none' }
 const REFUSED: Match = { kind: 'ambiguous', reason: 'the path holds a dot segment, a backslash, NUL or the like' }
 const TWO_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in two ways that lead to different routes' }
+const TWO_NAMES: Match = { kind: 'ambiguous', reason: 'a name that must be on a list can be read in two ways' }
 
 /** What of a request decides. */
 export interface MatchInput {
@@ -32,11 +33,22 @@ export function matchRequest(table: CompiledTable, request: MatchInput): Match {
   if (readings === undefined) return REFUSED
   const strict = matchHosts(table, request, readings.strict)
   const loose = matchHosts(table, request, readings.loose)
-  return routeOf(strict) === routeOf(loose) ? strict : TWO_WAYS
+  if (routeOf(strict) !== routeOf(loose)) return TWO_WAYS
+  return readAlike(routeOf(strict), readings) ? strict : TWO_NAMES
 }
 
 function routeOf(match: Match): CompiledRoute | undefined {
   return match.kind === 'route' || match.kind === 'method' ? match.route : undefined
+}
+
+/** Whether each captured name that has a list of values is the same in both readings. */
+function readAlike(route: CompiledRoute | undefined, { strict, loose }: PathReadings): boolean {
+  if (route === undefined || route.allowed.size === 0) return true
+  for (let i = 0; i < route.captures.length; i += 2) {
+    const at = route.captures[i + 1] as number
+    if (route.allowed.has(route.captures[i] as string) && strict[at] !== loose[at]) return false
+  }
+  return true
 }
 
 function plainSegments(path: string, end: number): string[] {
@@ -142,10 +154,14 @@ function hasOne(headers: HeaderList, name: string, value: string): boolean {
   return false
 }
 
+export type Captures = Readonly<Record<string, string>>
+
+const NO_CAPTURES: Captures = {}
+
 /** Captured names of a request that matched. */
-export function capturesOf(route: CompiledRoute, path: string): Record<string, string> {
+export function capturesOf(route: CompiledRoute, path: string): Captures {
+  if (route.captures.length === 0) return NO_CAPTURES
   const captures: Record<string, string> = {}
-  if (route.captures.length === 0) return captures
   const segments = path.slice(1, pathEnd(path)).split('/')
   for (let i = 0; i < route.captures.length; i += 2) {
     captures[route.captures[i] as string] = decodeSegment(segments[route.captures[i + 1] as number] ?? '')

@@ -3,7 +3,7 @@ import { SallyportError } from '../../protocol/errors.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 import { cidrsContain } from '../../protocol/forwarded.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from '../compiled.ts'
-import { capturesOf, matchRequest } from '../match.ts'
+import { type Captures, capturesOf, matchRequest } from '../match.ts'
 import { rewritePath } from '../rewrite.ts'
 import { fillTarget, type Target } from '../target.ts'
 
@@ -39,9 +39,11 @@ function refuse(route: CompiledRoute | undefined, error: SallyportError, allow?:
 
 function onRoute(table: CompiledTable, route: CompiledRoute, request: HttpRequest, checkCaller: boolean): Decision {
   if (checkCaller && !mayCall(route, request)) return refuse(route, new SallyportError('caller-not-allowed'))
+  const captures = capturesOf(route, request.path)
+  if (!areAllowed(route, captures)) return refuse(route, new SallyportError('no-route', NOT_ALLOWED))
   if (route.answer !== undefined) return { kind: 'answer', route, answer: route.answer }
-  const target = route.target ?? targetOf(table, route, request.path)
-  if (target === undefined) return refuse(route, new SallyportError('no-route', 'a captured name is not allowed'))
+  const target = route.target ?? fillTarget(route.template!, captures, table.resolve, route.tls)
+  if (target === undefined) return refuse(route, new SallyportError('no-route', NOT_ALLOWED))
   if (route.bodyBytes >= 0 && request.bodyBytes > route.bodyBytes) {
     return refuse(route, new SallyportError('body-too-large', `more than ${route.bodyBytes} bytes`))
   }
@@ -52,13 +54,14 @@ function onRoute(table: CompiledTable, route: CompiledRoute, request: HttpReques
   return { kind: 'forward', route, target, path }
 }
 
+const NOT_ALLOWED = 'a captured name is not allowed'
+
 function mayCall(route: CompiledRoute, request: HttpRequest): boolean {
   return route.callers === undefined || cidrsContain(route.callers, request.caller?.address ?? request.peerAddress)
 }
 
-/** The target that captured names make, if each is allowed and fit for a host name. */
-export function targetOf(table: CompiledTable, route: CompiledRoute, path: string): Target | undefined {
-  const captures = capturesOf(route, path)
-  for (const [name, values] of route.allowed) if (!values.has(captures[name] ?? '')) return undefined
-  return fillTarget(route.template!, captures, table.resolve, route.tls)
+/** Whatever a route does with its requests: it takes those alone whose captured names are on its lists. */
+function areAllowed(route: CompiledRoute, captures: Captures): boolean {
+  for (const [name, values] of route.allowed) if (!values.has(captures[name] ?? '')) return false
+  return true
 }

@@ -292,6 +292,31 @@ describe('R4 the target', () => {
     }
     expect(up.received).toHaveLength(1)
   })
+
+  it.each<[string, Partial<Route>]>([
+    ['forwards to a fixed target', {}],
+    ['cuts the path', { rewrite: { stripPrefix: '/way' } }],
+    ['forwards to a captured name', { target: 'http://{name}.svc' }],
+    ['answers itself', { target: undefined, answer: {} }],
+  ])('a list of captured names holds for a route that %s', async (_, way) => {
+    const up = await upstream()
+    const match = { path: '/way/{other}/{name}' }
+    const route = { name: 'way', match, target: up.url, allow: { name: ['a'] }, ...way }
+    const { address } = await service([route], { resolve: { 'a.svc:80': `127.0.0.1:${up.port}` } })
+    const answer = async (names: string) => status(await get(address.port, `/way/${names}`))
+    for (const good of ['o/a', 'o/a/b', 'o/%61', 'o/a?b', 'o%2d/a']) expect(await answer(good), good).toBe(200)
+    const forwarded = up.received.length
+    const bad = ['o/b', 'o/b/a', 'o/A', 'o/aa', 'o/a%20', 'o/constructor', 'o/__proto__', 'a/b']
+    for (const names of bad) expect(await answer(names), names).toBe(404)
+    // The target may read another name out of these.
+    for (const names of ['b%2fo/a', 'o/a;b', 'o;x/a%2fb', 'o/b;a']) expect(await answer(names), names).toBe(400)
+    expect(up.received).toHaveLength(forwarded)
+  })
+
+  it('an empty list takes no name', async () => {
+    const { address } = await service([{ name: 'none', match: { path: '/{name}' }, answer: {}, allow: { name: [] } }])
+    expect(status(await get(address.port, '/a'))).toBe(404)
+  })
 })
 
 describe('R5 and R6 upstream TLS', () => {

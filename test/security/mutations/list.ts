@@ -759,7 +759,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'two readings of a path lead to one route',
-    edits: [['router/match.ts', 'return routeOf(strict) === routeOf(loose) ? strict : TWO_WAYS', 'return strict']],
+    edits: [['router/match.ts', 'if (routeOf(strict) !== routeOf(loose)) return TWO_WAYS', '']],
     tests: ROUTER,
   },
   {
