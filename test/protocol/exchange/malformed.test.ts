@@ -2,7 +2,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { messageEndText, RESPONSE_START, requestHeadText, responseHeadText } from '../../../protocol/bhttp/encode.ts'
-import { REFUSALS } from '../../../protocol/exchange/refusal.ts'
+import type { ExchangeHandler } from '../../../protocol/exchange/accept.ts'
+import { REFUSALS, Refusal } from '../../../protocol/exchange/refusal.ts'
 import { noLogger } from '../../../protocol/log.ts'
 import { type Preamble, preambleText } from '../../../protocol/preamble.ts'
 import { memoryPair } from '../../../protocol/transport-memory.ts'
@@ -101,6 +102,19 @@ describe('a request that cannot be read is refused unprocessed', () => {
     expect(client.closed).toBe(false)
     expect(logged).toEqual([{ error: expect.stringContaining('a bug') }])
   })
+})
+
+test('a handler that refuses what it has begun to answer resets its stream, and its mistake is named', async () => {
+  const logged: object[] = []
+  const logger = { ...noLogger, error: (fields: object) => logged.push(fields) }
+  const late: ExchangeHandler = (_preamble, _received, response) => {
+    response.head({ status: 200, headers: [], bodyBytes: 0 })
+    return new Refusal('overloaded')
+  }
+  const { server, client } = tunnel(late, {}, logger)
+  expect(await speak(server, preamble() + head() + messageEndText([]))).toMatchObject({ ended: 'upstream-broken' })
+  expect(client.closed).toBe(false)
+  expect(logged).toEqual([{ error: expect.stringContaining('refused after an answer had begun') }])
 })
 
 describe('a request body that breaks the format', () => {

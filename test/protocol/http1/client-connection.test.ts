@@ -15,6 +15,7 @@ class Response implements ResponseSink {
   body = ''
   trailers: HeaderList | undefined
   error: string | undefined
+  why: string | undefined
   taken = 0
   onConsume: (bytes: number) => void = () => {}
   #done: (() => void)[] = []
@@ -34,6 +35,7 @@ class Response implements ResponseSink {
   }
   abort(error: SallyportError): void {
     this.error = error.reason
+    this.why = error.message
     for (const done of this.#done.splice(0)) done()
   }
   consumed(bytes: number): void {
@@ -139,6 +141,41 @@ describe('requests', () => {
     await response.over()
     expect(response.error).toBeDefined()
     expect(await peer.end()).toBe('')
+  })
+
+  test.each([
+    ['longer', 'four'],
+    ['shorter', 'tw'],
+  ])('a body that is %s than announced ends the connection', async (how, body) => {
+    const { connection, peer } = await start()
+    const response = new Response()
+    const sink = connection.send(request({ method: 'POST', bodyBytes: 3 }), response)
+    sink.data(Buffer.from(body))
+    sink.end([])
+    expect(response).toMatchObject({ error: 'bad-request', why: `body ${how} than announced` })
+    expect([connection.reusable, connection.idle]).toEqual([false, false])
+    expect(await peer.end()).not.toContain('four')
+  })
+
+  test('trailers that cannot be sent end the connection', async () => {
+    const { connection, peer } = await start()
+    const response = new Response()
+    const sink = connection.send(request({ method: 'POST', bodyBytes: -1 }), response)
+    sink.end(['t', 'a\r\nb: c'])
+    expect([response.error, connection.reusable]).toEqual(['upstream-broken', false])
+    expect(await peer.end()).not.toContain('b: c')
+  })
+
+  test('one at a time: another one is misuse, and harms nothing', async () => {
+    const { connection, peer } = await start()
+    const response = new Response()
+    connection.send(request(), response).end([])
+    const busy = new TypeError('the connection has an exchange in progress')
+    expect(() => connection.send(request(), new Response())).toThrow(busy)
+    expect(await peer.saying('\r\n\r\n')).toMatch(/^(GET .*\r\n[^]*){1}$/)
+    peer.send('HTTP/1.1 204 x\r\n\r\n')
+    await response.over()
+    expect([response.error, peer.text.split('GET ').length]).toEqual([undefined, 2])
   })
 
   test('an aborted request ends the connection', async () => {

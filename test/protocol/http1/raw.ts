@@ -141,13 +141,15 @@ export interface Seen {
   body: string
   trailers: string[] | undefined
   aborted: string | undefined
+  /** What the error said that it was aborted with. */
+  why: string | undefined
 }
 
 /** A handler that notes what it is told, and calls `answer` when a request has begun. */
 export function recorder(answer: (seen: Seen) => void): { handler: Handler; seen: Seen[] } {
   const all: Seen[] = []
   const handler: Handler = (request, response): RequestSink => {
-    const seen: Seen = { request, response, body: '', trailers: undefined, aborted: undefined }
+    const seen: Seen = { request, response, body: '', trailers: undefined, aborted: undefined, why: undefined }
     all.push(seen)
     answer(seen)
     return {
@@ -160,6 +162,7 @@ export function recorder(answer: (seen: Seen) => void): { handler: Handler; seen
       },
       abort(error) {
         seen.aborted = error.reason
+        seen.why = error.message
       },
       consumed() {},
     }

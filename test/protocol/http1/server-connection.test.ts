@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/errors.ts'
-import type { Handler } from '../../../protocol/exchange.ts'
+import type { Handler, ResponseSink } from '../../../protocol/exchange.ts'
 import { HeadParser } from '../../../protocol/http1/head-parser.ts'
 import type { HttpLimits } from '../../../protocol/limits.ts'
 import { type Listener, listen } from '../../../protocol/listener.ts'
@@ -253,14 +253,36 @@ describe('answers', () => {
     }
   })
 
-  test('a body that is not as long as announced is cut, and the upstream is told', async () => {
+  test.each([
+    ['longer', 'four'],
+    ['shorter', 'tw'],
+  ])('a body that is %s than announced is cut, and the upstream is told', async (how, body) => {
     const { handler, seen } = recorder(({ response }) => response.head({ status: 200, headers: [], bodyBytes: 3 }))
     const { caller } = await serve(handler)
     caller.send(get())
     await eventually(() => seen.length === 1)
-    seen[0]!.response.data(Buffer.from('four'))
+    seen[0]!.response.data(Buffer.from(body))
+    seen[0]!.response.end([])
     await caller.end()
-    expect(seen[0]!.aborted).toBe('upstream-broken')
+    expect(seen[0]).toMatchObject({ aborted: 'upstream-broken', why: `body ${how} than announced` })
+  })
+
+  test.each([
+    [199, (response: ResponseSink) => response.head({ status: 199, headers: [], bodyBytes: 0 }), 'status 199'],
+    [600, (response: ResponseSink) => response.head({ status: 600, headers: [], bodyBytes: 0 }), 'status 600'],
+    ['no number', (response: ResponseSink) => response.head({ status: NaN, headers: [], bodyBytes: 0 }), 'status NaN'],
+    ['nothing, and ended', (response: ResponseSink) => response.end([]), 'no head'],
+    ['no head, but a body', (response: ResponseSink) => response.data(Buffer.from('x')), 'body before head'],
+    ['hints with CRLF', (response: ResponseSink) => response.informational(103, ['x', 'a\r\nb: c']), 'field cannot be sent'],
+  ])('an answer of %s is an error, and the upstream is told why', async (_what, answer, why) => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.send(get())
+    await eventually(() => seen.length === 1)
+    answer(seen[0]!.response)
+    expect(await caller.saying('}')).toMatch(/^HTTP\/1.1 50[02] /)
+    expect(caller.text).not.toContain('b: c')
+    expect(seen[0]!.why).toContain(why)
   })
 
   test.each([

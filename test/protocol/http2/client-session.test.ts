@@ -7,7 +7,7 @@ import type { HeaderList, ResponseHead, ResponseSink } from '../../../protocol/e
 import type { OutgoingRequest } from '../../../protocol/http1/client-exchange.ts'
 import { Http2ClientSession } from '../../../protocol/http2/client-session.ts'
 import type { HttpLimits } from '../../../protocol/limits.ts'
-import { Http2Upstream } from '../../support/http2-upstream.ts'
+import { Http2Upstream, type UpstreamStream } from '../../support/http2-upstream.ts'
 
 class Response implements ResponseSink {
   heads: ResponseHead[] = []
@@ -15,6 +15,7 @@ class Response implements ResponseSink {
   body = ''
   trailers: HeaderList | undefined
   error: string | undefined
+  why: string | undefined
   taken = 0
   #done: (() => void)[] = []
   informational(status: number, headers: HeaderList): void {
@@ -32,6 +33,7 @@ class Response implements ResponseSink {
   }
   abort(error: SallyportError): void {
     this.error = error.reason
+    this.why = error.message
     for (const done of this.#done.splice(0)) done()
   }
   consumed(bytes: number): void {
@@ -279,6 +281,47 @@ describe('h2c upstream', () => {
     expect(response.taken).toBeLessThan(8 * 1024 * 1024)
     sink.abort(new SallyportError('cancelled'))
   })
+})
+
+describe('an answer that breaks the rules', () => {
+  const hint = (stream: UpstreamStream) => stream.headers({ ':status': '103', link: '</a>' })
+  test.each<[name: string, limits: Partial<HttpLimits>, say: (stream: UpstreamStream) => void, why: string]>([
+    ['one hint too many', { informational: 2 }, stream => [1, 2, 3].forEach(() => hint(stream)), 'too many informational'],
+    ['a long head', { headBytes: 100 }, stream => stream.head(200, { x: 'y'.repeat(100) }), 'head too large'],
+    ['status 600', {}, stream => stream.head(600), 'status 600'],
+    ['status 999', {}, stream => stream.head(999), 'status 999'],
+    ['a length without a body', {}, stream => stream.head(200, { 'content-length': '5' }, true), 'PROTOCOL_ERROR'],
+  ])('%s', async (_name, limits, say, why) => {
+    const upstream = await Http2Upstream.start()
+    const socket = connect(upstream.port, '127.0.0.1')
+    await once(socket, 'connect')
+    const session = new Http2ClientSession(socket, { limits })
+    open.push(
+      () => void upstream.stop(),
+      () => session.destroy(),
+    )
+    const response = new Response()
+    session.send(request(), response)
+    await eventually(() => upstream.streams.length === 1)
+    say(upstream.streams[0]!)
+    await response.over()
+    expect(response.error).toBe('upstream-broken')
+    expect(response.why).toContain(why)
+  })
+})
+
+test.each([
+  ['a method', { method: 'G T' }],
+  ['a path', { path: 'x' }],
+  ['an authority', { authority: 'a b' }],
+])('%s that cannot be sent is refused before anything is', async (_what, over) => {
+  let streams = 0
+  const { session } = await start(() => streams++)
+  const response = new Response()
+  session.send(request(over), response)
+  await response.over()
+  expect(response).toMatchObject({ error: 'bad-request', why: 'request line cannot be sent' })
+  expect(streams).toBe(0)
 })
 
 describe('pings to an upstream with open streams', () => {

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/errors.ts'
-import type { Handler } from '../../../protocol/exchange.ts'
+import type { Handler, ResponseSink } from '../../../protocol/exchange.ts'
 import type { HttpLimits } from '../../../protocol/limits.ts'
 import { listen } from '../../../protocol/listener.ts'
 import { ok, recorder } from '../http1/raw.ts'
@@ -300,6 +300,22 @@ describe('extended CONNECT', () => {
     const { session } = await serve(handler)
     const result = await answer(ask(session, { ...headers, ':scheme': 'http' }, false))
     expect([result.status, seen.length]).toEqual([405, 0])
+  })
+})
+
+describe('answers that cannot be sent', () => {
+  const head = (status: number) => (response: ResponseSink) => response.head({ status, headers: [], bodyBytes: 0 })
+  test.each([
+    ['E7: a 101 to a request that asked for no upgrade', head(101), '101 to a request that asked for no upgrade'],
+    ['199', head(199), 'status 199'],
+    ['600', head(600), 'status 600'],
+    ['hints with CRLF', (response: ResponseSink) => response.informational(103, ['x', 'a\r\nb: c']), 'field cannot be sent'],
+  ])('%s: 502, and the upstream is told why', async (_what, answerWith, why) => {
+    const { handler, seen } = recorder(({ response }) => answerWith(response))
+    const { session } = await serve(handler)
+    const result = await answer(ask(session, {}))
+    expect([result.status, result.informed]).toEqual([502, []])
+    expect(seen[0]!.why).toContain(why)
   })
 })
 

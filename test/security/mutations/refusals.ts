@@ -96,6 +96,11 @@ const { values, positionals } = parseArgs({
   },
   allowPositionals: true,
 })
+/** Where no one test fails, but their file does, or does not end. */
+const WHOLE = 'as a whole'
+/** Of what failed without a refusal, whether it passes with it. */
+const passing = new Map<string, Promise<boolean>>()
+
 const copy = await mkdtemp(join(tmpdir(), 'sallyport-refusals-'))
 const reachedFile = resolve(values.known ?? join(copy, 'reached.txt'))
 try {
@@ -201,20 +206,36 @@ function nearest(reaching: readonly Reaching[], { file }: Refusal): Reaching[] {
   return reaching.toSorted((a, b) => distance(a.file) - distance(b.file) || a.ms - b.ms)
 }
 
-/** What misses the refusal; undefined if nothing does. */
+/** What misses the refusal; undefined if nothing does. A test that fails with it as well tells nothing. */
 async function tryWithout({ id }: Refusal, reaching: readonly Reaching[]): Promise<string | undefined> {
   const few = reaching.filter(({ names }) => names !== undefined)
   for (const { file, names } of [...few, ...reaching.map(({ file }) => ({ file, names: undefined }))]) {
-    const pattern = names?.map(name => name.replaceAll(/\W/g, '[^]')).join('|')
-    const only = pattern === undefined || pattern.length > 100_000 ? [] : ['--testNamePattern', `^(?:${pattern})$`]
-    const report = await runTests([file], { REFUSALS_OUT: String(id) }, ['--bail', '1', ...only], DEADLINE_MS)
-    if (report === undefined) return `${file} (does not end)`
-    for (const { status, assertionResults } of report) {
-      const failed = assertionResults.find(test => test.status === 'failed')
-      if (status !== 'passed') return `${file} (${failed?.fullName ?? 'as a whole'})`
-    }
+    const failed = await failure(file, names, { REFUSALS_OUT: String(id) })
+    if (failed !== undefined && (await passes(file, failed === WHOLE ? names : [failed]))) return `${file} (${failed})`
   }
   return undefined
+}
+
+/** Whether these pass where nothing is taken out. */
+function passes(file: string, names: readonly string[] | undefined): Promise<boolean> {
+  const key = `${file} ${names?.join(' ')}`
+  const known = passing.get(key) ?? failure(file, names, {}).then(failed => failed === undefined)
+  passing.set(key, known)
+  return known
+}
+
+/** The first test that fails of those with these names, or of all. */
+async function failure(
+  file: string,
+  names: readonly string[] | undefined,
+  env: Record<string, string>,
+): Promise<string | undefined> {
+  const pattern = names?.map(name => name.replaceAll(/\W/g, '[^]')).join('|')
+  const only = pattern === undefined || pattern.length > 100_000 ? [] : ['--testNamePattern', `^(?:${pattern})$`]
+  const reports = await runTests([file], env, ['--bail', '1', ...only], DEADLINE_MS)
+  if (reports?.every(({ status }) => status === 'passed')) return undefined
+  const tests = reports?.flatMap(({ assertionResults }) => assertionResults)
+  return tests?.find(({ status }) => status === 'failed')?.fullName ?? WHOLE
 }
 
 interface FileReport {
