@@ -273,7 +273,11 @@ describe('answers', () => {
     ['no number', (response: ResponseSink) => response.head({ status: NaN, headers: [], bodyBytes: 0 }), 'status NaN'],
     ['nothing, and ended', (response: ResponseSink) => response.end([]), 'no head'],
     ['no head, but a body', (response: ResponseSink) => response.data(Buffer.from('x')), 'body before head'],
-    ['hints with CRLF', (response: ResponseSink) => response.informational(103, ['x', 'a\r\nb: c']), 'field cannot be sent'],
+    [
+      'hints with CRLF',
+      (response: ResponseSink) => response.informational(103, ['x', 'a\r\nb: c']),
+      'field cannot be sent',
+    ],
   ])('an answer of %s is an error, and the upstream is told why', async (_what, answer, why) => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)

@@ -309,7 +309,11 @@ describe('answers that cannot be sent', () => {
     ['E7: a 101 to a request that asked for no upgrade', head(101), '101 to a request that asked for no upgrade'],
     ['199', head(199), 'status 199'],
     ['600', head(600), 'status 600'],
-    ['hints with CRLF', (response: ResponseSink) => response.informational(103, ['x', 'a\r\nb: c']), 'field cannot be sent'],
+    [
+      'hints with CRLF',
+      (response: ResponseSink) => response.informational(103, ['x', 'a\r\nb: c']),
+      'field cannot be sent',
+    ],
   ])('%s: 502, and the upstream is told why', async (_what, answerWith, why) => {
     const { handler, seen } = recorder(({ response }) => answerWith(response))
     const { session } = await serve(handler)
