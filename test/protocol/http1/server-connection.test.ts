@@ -270,7 +270,11 @@ describe('answers', () => {
   test.each([
     [199, (response: ResponseSink) => response.head({ status: 199, headers: [], bodyBytes: 0 }), 'status 199'],
     [600, (response: ResponseSink) => response.head({ status: 600, headers: [], bodyBytes: 0 }), 'status 600'],
-    ['no number', (response: ResponseSink) => response.head({ status: NaN, headers: [], bodyBytes: 0 }), 'status NaN'],
+    [
+      'no number',
+      (response: ResponseSink) => response.head({ status: Number.NaN, headers: [], bodyBytes: 0 }),
+      'status NaN',
+    ],
     ['nothing, and ended', (response: ResponseSink) => response.end([]), 'no head'],
     ['no head, but a body', (response: ResponseSink) => response.data(Buffer.from('x')), 'body before head'],
     [

@@ -284,14 +284,11 @@ describe('h2c upstream', () => {
 })
 
 describe('an answer that breaks the rules', () => {
-  const hint = (stream: UpstreamStream) => stream.headers({ ':status': '103', link: '</a>' })
+  const hints = (stream: UpstreamStream, count: number) => {
+    for (let i = 0; i < count; i++) stream.headers({ ':status': '103', link: '</a>' })
+  }
   test.each<[name: string, limits: Partial<HttpLimits>, say: (stream: UpstreamStream) => void, why: string]>([
-    [
-      'one hint too many',
-      { informational: 2 },
-      stream => [1, 2, 3].forEach(() => hint(stream)),
-      'too many informational',
-    ],
+    ['one hint too many', { informational: 2 }, stream => hints(stream, 3), 'too many informational'],
     ['a long head', { headBytes: 100 }, stream => stream.head(200, { x: 'y'.repeat(100) }), 'head too large'],
     ['status 600', {}, stream => stream.head(600), 'status 600'],
     ['status 999', {}, stream => stream.head(999), 'status 999'],
