@@ -172,7 +172,7 @@ describe('requests', () => {
     connection.send(request(), response).end([])
     const busy = new TypeError('the connection has an exchange in progress')
     expect(() => connection.send(request(), new Response())).toThrow(busy)
-    expect(await peer.saying('\r\n\r\n')).toMatch(/^(GET .*\r\n[^]*){1}$/)
+    await peer.saying('\r\n\r\n')
     peer.send('HTTP/1.1 204 x\r\n\r\n')
     await response.over()
     expect([response.error, peer.text.split('GET ').length]).toEqual([undefined, 2])
