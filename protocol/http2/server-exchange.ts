@@ -36,6 +36,8 @@ const STREAM_BYTES = 6 * 1024
 export interface SessionContext {
   /** What answers that cost us little, errors and what is answered at once, hold until the caller has taken them. */
   unsentBytes: number
+  /** Of the bodies of answers, that have left. */
+  pieces: number
   readonly limits: HttpLimits
   readonly strings: SharedStrings
   readonly logger: Logger
@@ -277,6 +279,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   readonly #sent = (bytes: number): void => {
+    this.#context.pieces++
     this.#sink?.consumed(bytes)
   }
 

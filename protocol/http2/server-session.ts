@@ -26,6 +26,8 @@ const MAX_STREAM_ID = 2 ** 31 - 1
 const LOOK_MS = 2_000
 /** A window update of 13 bytes, for the connection and the stream, per KB of ours. */
 const WINDOW_SHARE = 40
+/** What a caller may say to each piece of an answer, however small: a ping of 17 bytes and the same window updates. */
+const PIECE_ECHO_BYTES = 17 + 2 * 13
 
 /** What Node reads of a header block before it resets the stream; what we answer with 431 is less. */
 const RECEIVED_HEAD_FACTOR = 2
@@ -74,6 +76,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
   #controlAt = performance.now()
   #pingAt = 0
   #pinging = false
+  /** Pieces of answers that had left when the caller pinged last. */
+  #piecesAtPing = 0
   /** When the session was first seen to be over. */
   #leftAt: number | undefined
   #closed = false
@@ -83,7 +87,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#options = options
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
     const { corsOf, logger = noLogger } = options
-    this.#context = { limits: this.#limits, strings: new SharedStrings(), logger, corsOf, unsentBytes: 0 }
+    this.#context = { limits: this.#limits, strings: new SharedStrings(), logger, corsOf, unsentBytes: 0, pieces: 0 }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
@@ -110,7 +114,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     const onAnswered = guard(this.#onAnswered)
     session.on('error', onError)
     session.on('close', guard(this.#onClose))
-    session.on('ping', onAnswered)
+    session.on('ping', guard(this.#onPing))
     session.on('remoteSettings', onAnswered)
     session.setLocalWindowSize(this.#limits.http2SessionWindowBytes)
     options.connections?.add(this)
@@ -232,6 +236,13 @@ class Http2ServerSession implements ManagedConnection, Failing {
     stream.resume()
   }
 
+  /** Go's gRPC measures its line with a ping to each piece of an answer: one a piece costs no more than the piece. */
+  readonly #onPing = (): void => {
+    const { pieces } = this.#context
+    if (pieces === this.#piecesAtPing) this.#onAnswered()
+    this.#piecesAtPing = pieces
+  }
+
   readonly #onAnswered = (): void => {
     if (!this.#answers.take()) this.#calm('too many pings or settings')
   }
@@ -299,14 +310,15 @@ class Http2ServerSession implements ManagedConnection, Failing {
 
   /**
    * Window updates and their like are not shown to us, so they are seen by what remains: bytes that no exchange accounts
-   * for, less what a reader of our bytes may say about its window.
+   * for, less what a reader of our bytes may say about its window and to measure the line.
    */
   #checkControl(now: number): number {
     const limit = this.#limits.http2ControlBytes
     if (limit === 0) return LOOK_MS
     const left = timeLeft(this.#controlAt, LOOK_MS, now)
     if (left > 0) return left
-    let accounted = this.#accounted + Math.floor(this.#socket.bytesWritten / WINDOW_SHARE)
+    const echoed = Math.floor(this.#socket.bytesWritten / WINDOW_SHARE) + this.#context.pieces * PIECE_ECHO_BYTES
+    let accounted = this.#accounted + echoed
     for (const exchange of this.#exchanges) accounted += exchange.received
     const surplus = Math.max(0, this.#socket.bytesRead - accounted)
     const allowed = (limit * (now - this.#controlAt)) / 1000

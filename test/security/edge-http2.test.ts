@@ -1,10 +1,11 @@
 /** security.md, "Edge, HTTP/2": floods of raw frames. Each ends its own session, and another caller is served on. */
 import { connect as connectHttp2 } from 'node:http2'
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import { BODY_UNKNOWN } from '../../protocol/exchange.ts'
 import type { HttpLimits } from '../../protocol/limits.ts'
 import { listen } from '../../protocol/listener.ts'
 import { call, ok, type RawPeer, recorder, type Seen } from '../protocol/http1/raw.ts'
-import { END_HEADERS, END_STREAM, field, frame, head, length, PREFACE, TYPE } from '../support/http2-frames.ts'
+import { END_HEADERS, END_STREAM, field, frame, framesOf, head, length, PREFACE, TYPE, uint32 } from '../support/http2-frames.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -146,6 +147,74 @@ describe('H2: floods that cost the peer little', () => {
     },
     20_000,
   )
+})
+
+/** Waits for one more frame of a type; throws where the session ends instead. */
+function frameCounter(peer: RawPeer): (type: number) => Promise<void> {
+  const came = new Map<number, number>()
+  let taken = 0
+  return async type => {
+    await peer.until(text => {
+      const fresh = Buffer.from(text.slice(taken), 'latin1')
+      for (const { type, payload } of framesOf(fresh)) {
+        came.set(type, (came.get(type) ?? 0) + 1)
+        taken += 9 + payload.length
+      }
+      return peer.ended || (came.get(type) ?? 0) > 0
+    })
+    const left = (came.get(type) ?? 0) - 1
+    if (left < 0) throw new Error('the session has ended')
+    came.set(type, left)
+  }
+}
+
+/** As grpc-go measures its line: a ping to each piece that comes while none is under way, behind a window update. */
+describe('H2: what a caller says to each piece of an answer is no flood', () => {
+  const ping = frame(TYPE.ping, 0, 0, Buffer.alloc(8))
+  const window = (stream: number) => frame(TYPE.window, 0, stream, uint32(1))
+  const PIECES = 1000
+  const echoes: [string, Buffer][] = [
+    ['a ping', ping],
+    ['window updates and a ping', Buffer.concat([window(0), window(1), ping])],
+  ]
+
+  /** Sends the pieces of an answer, each when `echo` to the one before was heard. */
+  async function answerEchoed(echo: Buffer, more: (piece: number) => boolean, limits?: Partial<HttpLimits>) {
+    const { peer, canary, seen } = await start(({ response }) => {
+      response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+    }, limits)
+    const next = frameCounter(peer)
+    peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
+    await next(TYPE.headers)
+    const { response } = seen.find(({ request }) => request.path === '/attack')!
+    for (let piece = 0; more(piece); piece++) {
+      response.data(Buffer.from('.'))
+      await next(TYPE.data)
+      peer.send(echo)
+      await next(TYPE.ping)
+    }
+    return { peer, canary, response, next }
+  }
+
+  test.each(echoes)('H2: %s: the session lives on', async (_name, echo) => {
+    const { response, next } = await answerEchoed(echo, piece => piece < PIECES)
+    response.data(Buffer.from('.'))
+    await next(TYPE.data)
+  })
+
+  test('H2: nor is it one where nothing else may be said', async () => {
+    // Over two looks at what a session has said.
+    const end = performance.now() + 5000
+    const [, echo] = echoes[1]!
+    await answerEchoed(echo, () => performance.now() < end, { http2ControlBytes: 1 })
+  }, 20_000)
+
+  test('H2: a flood of pings behind them is one', async () => {
+    const { peer, canary } = await answerEchoed(ping, piece => piece < PIECES)
+    const sent = await flood(peer, 100_000, () => ping)
+    expect(sent).toBeLessThan(100_000)
+    expect(await canary()).toBe('canary')
+  })
 })
 
 describe('H3: header bytes', () => {
