@@ -5,7 +5,18 @@ import { BODY_UNKNOWN } from '../../protocol/exchange.ts'
 import type { HttpLimits } from '../../protocol/limits.ts'
 import { listen } from '../../protocol/listener.ts'
 import { call, ok, type RawPeer, recorder, type Seen } from '../protocol/http1/raw.ts'
-import { END_HEADERS, END_STREAM, field, frame, framesOf, head, length, PREFACE, TYPE, uint32 } from '../support/http2-frames.ts'
+import {
+  END_HEADERS,
+  END_STREAM,
+  field,
+  frame,
+  framesOf,
+  head,
+  length,
+  PREFACE,
+  TYPE,
+  uint32,
+} from '../support/http2-frames.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
