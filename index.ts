@@ -1,6 +1,14 @@
 /**
  * Sallyport: a secure reverse tunnel for HTTP. This door opens all three parts; `sallyport/server`, `sallyport/client`
  * and `sallyport/router` load one of them alone.
+ *
+ * @example
+ * ```ts
+ * import { connect, createRouter, readRoutes } from 'sallyport'
+ *
+ * const router = createRouter({ routes: await readRoutes('routes.yaml') })
+ * await using tunnel = await connect({ url: 'wss://connect.example.com', token: () => process.env.TOKEN ?? '', target: router })
+ * ```
  */
 export { type ClientOptions, connect, type Tunnel } from './client/index.ts'
 export { ERRORS, type ErrorCode, SallyportError } from './protocol/errors.ts'

@@ -6,6 +6,7 @@ export interface CertificateAndKey {
   readonly key: string
 }
 
+/** What differs from one authority to the next; each has a default. */
 export interface AuthorityOptions {
   /** Common name of the authority; default `Sallyport CA`. */
   name?: string
@@ -19,8 +20,12 @@ export interface AuthorityOptions {
  * Makes a certificate authority: ECDSA P-256, self-signed, may sign leaves only (path length 0).
  *
  * @example
+ * ```ts
+ * import { createAuthority, createServerCertificate } from 'sallyport/certs'
+ *
  * const authority = await createAuthority()
  * const server = await createServerCertificate(authority, { hosts: ['*.tunnels.example.com'] })
+ * ```
  */
 export async function createAuthority(options: AuthorityOptions = {}): Promise<CertificateAndKey> {
   const { name = 'Sallyport CA', validDays = 1825, now = Date.now() } = options

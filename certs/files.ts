@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { access, chmod, link, mkdir, open, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 
+/** A file to write. */
 export interface OutputFile {
   /** Path of the file. */
   path: string
@@ -23,6 +24,14 @@ export class FileExistsError extends Error {
 /**
  * Writes a set of files, each atomically; directories are made. Without `force` it throws {@link FileExistsError} and
  * writes nothing if any of them is there.
+ *
+ * @example
+ * ```ts
+ * import { createKeys, writeFiles } from 'sallyport/certs'
+ *
+ * const { privateJwk } = await createKeys()
+ * await writeFiles([{ path: 'keys/private.jwk', text: JSON.stringify(privateJwk), secret: true }])
+ * ```
  */
 export async function writeFiles(files: readonly OutputFile[], options: { force?: boolean } = {}): Promise<void> {
   const force = options.force ?? false

@@ -1,4 +1,18 @@
-/** Certificates, keys and tokens for development and for installations without a PKI. */
+/**
+ * Certificates, keys and tokens for development and for installations without a PKI.
+ *
+ * @example
+ * ```ts
+ * import { createKeys, createToken, writeFiles } from 'sallyport/certs'
+ *
+ * const { privateJwk, jwks } = await createKeys()
+ * const { token } = await createToken({ key: privateJwk, runtime: 'demo', ttl: '1h' })
+ * await writeFiles([
+ *   { path: 'jwks.json', text: JSON.stringify(jwks), secret: false },
+ *   { path: 'token', text: token, secret: true },
+ * ])
+ * ```
+ */
 export { type AuthorityOptions, type CertificateAndKey, createAuthority } from './authority.ts'
 export { formatDuration, parseDurationMs } from './duration.ts'
 export { FileExistsError, type OutputFile, writeFiles } from './files.ts'

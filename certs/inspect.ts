@@ -1,6 +1,7 @@
 import { X509Certificate } from 'node:crypto'
 import { runtimeFromUri } from './names.ts'
 
+/** One certificate, for a person. */
 export interface CertificateReport {
   readonly subject: string
   readonly issuer: string
@@ -25,7 +26,19 @@ const USAGE_NAMES: Record<string, string> = {
   '1.3.6.1.5.5.7.3.2': 'clientAuth',
 }
 
-/** Describes each certificate of a PEM text. Throws a `TypeError` if there is none. */
+/**
+ * Describes each certificate of a PEM text. Throws a `TypeError` if there is none.
+ *
+ * @example
+ * ```ts
+ * import { readFile } from 'node:fs/promises'
+ * import { inspectCertificates } from 'sallyport/certs'
+ *
+ * for (const { subject, validTo } of inspectCertificates(await readFile('server.pem', 'utf8'))) {
+ *   console.log(subject, validTo.toISOString())
+ * }
+ * ```
+ */
 export function inspectCertificates(pem: string): CertificateReport[] {
   const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g)
   if (!blocks) throw new TypeError('there is no certificate in it')

@@ -2,8 +2,10 @@ import { calculateJwkThumbprint, exportJWK, generateKeyPair, type JSONWebKeySet,
 
 /** Signature algorithms for tokens; the first is the default. */
 export const TOKEN_ALGORITHMS = ['EdDSA', 'ES256', 'RS256', 'PS256'] as const
+/** One of {@link TOKEN_ALGORITHMS}. */
 export type TokenAlgorithm = (typeof TOKEN_ALGORITHMS)[number]
 
+/** A key pair for tokens. */
 export interface TokenKeys {
   /** Signs tokens; secret. */
   readonly privateJwk: JWK
@@ -11,7 +13,16 @@ export interface TokenKeys {
   readonly jwks: JSONWebKeySet
 }
 
-/** Makes a key pair for signing tokens. Its `kid` is its RFC 7638 thumbprint. */
+/**
+ * Makes a key pair for signing tokens. Its `kid` is its RFC 7638 thumbprint.
+ *
+ * @example
+ * ```ts
+ * import { createKeys } from 'sallyport/certs'
+ *
+ * const { privateJwk, jwks } = await createKeys({ alg: 'ES256' })
+ * ```
+ */
 export async function createKeys(options: { alg?: TokenAlgorithm } = {}): Promise<TokenKeys> {
   const alg = options.alg ?? 'EdDSA'
   if (!TOKEN_ALGORITHMS.includes(alg)) {

@@ -3,6 +3,7 @@ import type { CertificateAndKey } from './authority.ts'
 import { checkRuntimeName, parseHostName, runtimeToUri } from './names.ts'
 import { BACKDATE_MS, DAY_MS, EC_P256, generateEcKeys, loadX509, privateKeyToPem, wholeSeconds } from './x509.ts'
 
+/** How long a certificate holds. */
 export interface LeafOptions {
   /** Default 397; never longer than the authority's own validity. */
   validDays?: number
@@ -10,11 +11,13 @@ export interface LeafOptions {
   now?: number
 }
 
+/** Which hosts a server certificate is for. */
 export interface ServerCertificateOptions extends LeafOptions {
   /** DNS names, wildcards and IP addresses; see `parseHostName`. At least one. */
   hosts: readonly string[]
 }
 
+/** Which runtime a client certificate is for. */
 export interface ClientCertificateOptions extends LeafOptions {
   /** The one runtime that the holder may serve. */
   runtime: string
@@ -25,7 +28,17 @@ interface AlternativeName {
   value: string
 }
 
-/** A certificate for a listener: EKU `serverAuth`, the hosts as subject alternative names. */
+/**
+ * A certificate for a listener: EKU `serverAuth`, the hosts as subject alternative names.
+ *
+ * @example
+ * ```ts
+ * import { createAuthority, createServerCertificate } from 'sallyport/certs'
+ *
+ * const authority = await createAuthority()
+ * const { certificate, key } = await createServerCertificate(authority, { hosts: ['localhost', '127.0.0.1'] })
+ * ```
+ */
 export async function createServerCertificate(
   authority: CertificateAndKey,
   options: ServerCertificateOptions,
@@ -36,7 +49,17 @@ export async function createServerCertificate(
   return issue(authority, { commonName: first.value, names, usage: 'serverAuth', ...options })
 }
 
-/** A certificate for a tunnel client: EKU `clientAuth`, its runtime as the one subject alternative name. */
+/**
+ * A certificate for a tunnel client: EKU `clientAuth`, its runtime as the one subject alternative name.
+ *
+ * @example
+ * ```ts
+ * import { createAuthority, createClientCertificate } from 'sallyport/certs'
+ *
+ * const authority = await createAuthority()
+ * const { certificate, key } = await createClientCertificate(authority, { runtime: 'prod' })
+ * ```
+ */
 export async function createClientCertificate(
   authority: CertificateAndKey,
   options: ClientCertificateOptions,
@@ -49,7 +72,16 @@ export async function createClientCertificate(
 /** The name that certificates of servers which are replicas of each other are for. */
 export const REPLICA_NAME = 'replica.sallyport.internal'
 
-/** A certificate for `--peer.tls.cert`: both ends of a connection between replicas show it. */
+/**
+ * A certificate for `--peer.tls.cert`: both ends of a connection between replicas show it.
+ *
+ * @example
+ * ```ts
+ * import { createAuthority, createReplicaCertificate } from 'sallyport/certs'
+ *
+ * const { certificate, key } = await createReplicaCertificate(await createAuthority({ name: 'Replicas' }))
+ * ```
+ */
 export async function createReplicaCertificate(
   authority: CertificateAndKey,
   options: LeafOptions = {},

@@ -5,12 +5,31 @@ const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
 const HOST_LABEL = /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/
 const RUNTIME_URI = 'urn:sallyport:runtime:'
 
-/** Whether `name` can name a runtime: a DNS label in lower case, at most 63 characters. */
+/**
+ * Whether `name` can name a runtime: a DNS label in lower case, at most 63 characters.
+ *
+ * @example
+ * ```ts
+ * import { isRuntimeName } from 'sallyport/certs'
+ *
+ * isRuntimeName('prod-eu1') // true
+ * isRuntimeName('Prod') // false
+ * ```
+ */
 export function isRuntimeName(name: string): boolean {
   return LABEL.test(name)
 }
 
-/** Returns `name`, or throws a `TypeError` that says what a runtime name is. */
+/**
+ * Returns `name`, or throws a `TypeError` that says what a runtime name is.
+ *
+ * @example
+ * ```ts
+ * import { checkRuntimeName } from 'sallyport/certs'
+ *
+ * const runtime = checkRuntimeName(process.argv[2] ?? '')
+ * ```
+ */
 export function checkRuntimeName(name: string): string {
   if (isRuntimeName(name)) return name
   throw new TypeError(
@@ -18,26 +37,53 @@ export function checkRuntimeName(name: string): string {
   )
 }
 
-/** The subject alternative name (URI) by which a client certificate names its runtime. */
+/**
+ * The subject alternative name (URI) by which a client certificate names its runtime.
+ *
+ * @example
+ * ```ts
+ * import { runtimeToUri } from 'sallyport/certs'
+ *
+ * runtimeToUri('prod') // 'urn:sallyport:runtime:prod'
+ * ```
+ */
 export function runtimeToUri(runtime: string): string {
   return RUNTIME_URI + checkRuntimeName(runtime)
 }
 
-/** The runtime that a URI of {@link runtimeToUri} names; `undefined` for any other URI. */
+/**
+ * The runtime that a URI of {@link runtimeToUri} names; `undefined` for any other URI.
+ *
+ * @example
+ * ```ts
+ * import { runtimeFromUri } from 'sallyport/certs'
+ *
+ * runtimeFromUri('urn:sallyport:runtime:prod') // 'prod'
+ * ```
+ */
 export function runtimeFromUri(uri: string): string | undefined {
   if (!uri.startsWith(RUNTIME_URI)) return undefined
   const runtime = uri.slice(RUNTIME_URI.length)
   return isRuntimeName(runtime) ? runtime : undefined
 }
 
+/** A host that a certificate can be for. */
 export interface HostName {
   readonly type: 'dns' | 'ip'
   readonly value: string
 }
 
 /**
- * A host for a server certificate: a DNS name, `*.` and a DNS name of two labels or more, or an IP address (IPv6 also in
+ * A host for a server certificate: a DNS name, `*.` and a DNS name of two labels or more, or an IP address (IPv6 also
+ * in
  * brackets). Throws a `TypeError` for anything else.
+ *
+ * @example
+ * ```ts
+ * import { parseHostName } from 'sallyport/certs'
+ *
+ * parseHostName('[::1]') // { type: 'ip', value: '::1' }
+ * ```
  */
 export function parseHostName(text: string): HostName {
   const bare = text.startsWith('[') && text.endsWith(']') ? text.slice(1, -1) : text

@@ -2,6 +2,7 @@ import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
 import type Forge from 'node-forge'
 import type { CertificateAndKey } from './authority.ts'
 
+/** What goes into a PKCS#12 store. */
 export interface Pkcs12Options extends CertificateAndKey {
   /** PEM of the authorities to put beside it; default none. */
   authorities?: string
@@ -26,6 +27,15 @@ const OID = {
  *
  * `node-forge`, an optional dependency, is loaded here and nowhere else. Its own writer knows RSA keys only, so it
  * supplies the DER and the key derivation, and the layout is written out below.
+ *
+ * @example
+ * ```ts
+ * import { createAuthority, createClientCertificate, exportPkcs12 } from 'sallyport/certs'
+ *
+ * const authority = await createAuthority()
+ * const client = await createClientCertificate(authority, { runtime: 'prod' })
+ * const store = await exportPkcs12({ ...client, authorities: authority.certificate, password: 'changeit' })
+ * ```
  */
 export async function exportPkcs12(options: Pkcs12Options): Promise<Uint8Array> {
   if (options.password === '') throw new TypeError('the password of a PKCS#12 file must not be empty')

@@ -4,6 +4,7 @@ import { parseDurationMs } from './duration.ts'
 import { TOKEN_ALGORITHMS } from './keys.ts'
 import { checkRuntimeName } from './names.ts'
 
+/** What a token says, and which key signs it. */
 export interface TokenOptions {
   /** `privateJwk` of `createKeys`, or any private JWK with `alg`. */
   key: JWK
@@ -23,6 +24,7 @@ export interface TokenOptions {
   now?: number
 }
 
+/** A signed token, and when it expires. */
 export interface CreatedToken {
   readonly token: string
   /** When it ends, in ms since 1970. */
@@ -33,8 +35,12 @@ export interface CreatedToken {
  * Signs a token for one runtime.
  *
  * @example
- * const { privateJwk, jwks } = await createKeys()
+ * ```ts
+ * import { createKeys, createToken } from 'sallyport/certs'
+ *
+ * const { privateJwk } = await createKeys()
  * const { token } = await createToken({ key: privateJwk, runtime: 'demo', ttl: '30m' })
+ * ```
  */
 export async function createToken(options: TokenOptions): Promise<CreatedToken> {
   const { key, audience = 'sallyport', issuer, id = randomUUID(), certificate, now = Date.now() } = options
@@ -70,6 +76,7 @@ function certificateThumbprint(pem: string): string {
 /** The end of what a Date can hold. */
 const MAX_TIME_MS = 8_640_000_000_000_000
 
+/** What a token says, for a person. */
 export interface TokenReport {
   readonly header: Record<string, unknown>
   readonly claims: JWTPayload
@@ -79,7 +86,17 @@ export interface TokenReport {
   readonly problems: readonly string[]
 }
 
-/** Reads a token without checking its signature. Throws a `TypeError` if it is no JWT. */
+/**
+ * Reads a token without checking its signature. Throws a `TypeError` if it is no JWT.
+ *
+ * @example
+ * ```ts
+ * import { readFile } from 'node:fs/promises'
+ * import { inspectToken } from 'sallyport/certs'
+ *
+ * const { claims, problems } = inspectToken(await readFile('token', 'utf8'))
+ * ```
+ */
 export function inspectToken(token: string, now: number = Date.now()): TokenReport {
   const { header, claims } = decodeToken(token)
   const expiresAt = typeof claims.exp === 'number' ? Math.min(claims.exp * 1000, MAX_TIME_MS) : undefined

@@ -1,4 +1,17 @@
-/** The tunnel client: dials out, keeps sessions with a server, and hands what comes down them to a target. */
+/**
+ * The tunnel client: dials out, keeps sessions with a server, and hands what comes down them to a target.
+ *
+ * @example
+ * ```ts
+ * import { connect } from 'sallyport/client'
+ *
+ * await using tunnel = await connect({
+ *   url: 'wss://connect.example.com',
+ *   token: () => process.env.TOKEN ?? '',
+ *   target: request => new Response(`hello from ${new URL(request.url).pathname}\n`),
+ * })
+ * ```
+ */
 import { SallyportError } from '../protocol/errors.ts'
 import { guardWith } from '../protocol/guard.ts'
 import { Client } from './client.ts'
@@ -21,16 +34,20 @@ export type { CloseOptions, ConnectionStats, SessionStats, Tunnel, TunnelEvents,
  * Opens a tunnel and waits for its first session. Failures on the way are no rejections: it tries again by itself, with
  * back-off, and says why in the events `reconnecting` and `refused` (see the option `on`) and in the log.
  *
+ * Rejects with TypeError for options that can never work, with the reason of `signal`, and with SallyportError
+ * `runtime-offline` after `connectTimeoutMs`.
+ *
+ * @example
  * ```ts
+ * import { readFile } from 'node:fs/promises'
+ * import { connect } from 'sallyport/client'
+ *
  * await using tunnel = await connect({
  *   url: 'wss://connect.example.com',
- *   token: async () => await readFile('token', 'utf8'),
+ *   token: () => readFile('token', 'utf8'),
  *   target: 'http://127.0.0.1:3000',
  * })
  * ```
- *
- * Rejects with TypeError for options that can never work, with the reason of `signal`, and with SallyportError
- * `runtime-offline` after `connectTimeoutMs`.
  */
 export async function connect(options: ClientOptions): Promise<Tunnel> {
   const { signal, connectTimeoutMs = 0 } = options
@@ -59,7 +76,21 @@ export async function connect(options: ClientOptions): Promise<Tunnel> {
   }
 }
 
-/** As {@link connect}, but gives the handle at once. Throws TypeError for options that can never work. */
+/**
+ * Like {@link connect}, but returns the handle at once. Throws TypeError for options that can never work.
+ *
+ * @example
+ * ```ts
+ * import { createTunnel } from 'sallyport/client'
+ *
+ * const tunnel = createTunnel({
+ *   url: 'wss://connect.example.com',
+ *   token: () => process.env.TOKEN ?? '',
+ *   target: 'http://127.0.0.1:3000',
+ * })
+ * tunnel.on('connected', ({ runtime }) => console.log(`serving ${runtime}`))
+ * ```
+ */
 export function createTunnel(options: ClientOptions): Tunnel {
   return new Client(options)
 }

@@ -44,6 +44,7 @@ export type SessionLimitOptions = Pick<
   | 'writeDeadlineMs'
 >
 
+/** What {@link connect} takes: which server, which token, and where requests go. */
 export interface ClientOptions {
   /** `wss://host[:port]` of the control endpoint; several are replicas. `ws://` is only for loopback. */
   readonly url: string | URL | readonly (string | URL)[]

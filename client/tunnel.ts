@@ -2,6 +2,7 @@
 import type { ClientOptions } from './options.ts'
 import type { SessionState } from './session.ts'
 
+/** Events of a tunnel, by name; see `tunnel.on` and the option `on`. */
 export interface TunnelEvents {
   /** A session is in service. */
   connected: { connection: number; session: string; replica: string; runtime: string }
@@ -17,6 +18,7 @@ export interface TunnelEvents {
   refused: { connection: number; reason: string; status: number; requestId: string | undefined }
 }
 
+/** One session of a tunnel with a server. */
 export interface SessionStats {
   readonly connection: number
   readonly session: string
@@ -32,6 +34,7 @@ export interface SessionStats {
   readonly bytesOut: number
 }
 
+/** One connection of a tunnel: it keeps one session in service, and dials again when that ends. */
 export interface ConnectionStats {
   readonly connection: number
   /** Dials so far. */
@@ -41,6 +44,7 @@ export interface ConnectionStats {
   readonly lastErrorMs: number | undefined
 }
 
+/** The state of a tunnel, for metrics and status pages. */
 export interface TunnelStats {
   readonly instance: string
   /** Of the token, as the server read it; '' before the first session. */
@@ -58,6 +62,7 @@ export interface TunnelStats {
   readonly tokenExpiresMs: number | undefined
 }
 
+/** How a tunnel is closed. */
 export interface CloseOptions {
   /** How long exchanges under way may go on, at most a day; 0: not at all. Default 30000. */
   readonly graceMs?: number | undefined

@@ -11,6 +11,7 @@ export const SUBPROTOCOL = 'sallyport.v1'
 export const CONNECT_PATH = '/tunnel/v1/connect'
 /** Additions of this version within `sallyport.v1`; a peer with another minor version is served all the same. */
 export const MINOR_VERSION = 0
+/** The longest control message, in bytes of UTF-8. A longer one ends the session. */
 export const MAX_CONTROL_BYTES = 16_384
 
 /** What `hello` can carry of CORS. Checked where a table is read, since a peer can only end the session. */
@@ -42,6 +43,7 @@ export interface CorsRule {
   maxAge?: number
 }
 
+/** What `hello` asks for and `welcome` grants: window and number of streams. */
 export interface PeerLimits {
   /**
    * Initial yamux window of every stream, in both directions. The client asks for it; what `welcome` says holds, and
@@ -101,11 +103,13 @@ export interface Ready {
   active?: boolean
 }
 
+/** A fresh token for the live session, from the client. */
 export interface Reauth {
   type: 'reauth'
   token: string
 }
 
+/** The server took the fresh token. */
 export interface ReauthOk {
   type: 'reauth-ok'
   /** When the new token ends, ms since 1970. */
@@ -152,6 +156,7 @@ export interface Bye {
   reason?: string
 }
 
+/** Any message that either end may send beside the streams, told apart by `type`. */
 export type ControlMessage =
   | Hello
   | Welcome
@@ -296,6 +301,14 @@ export function controlMembers(): Record<string, string[]> {
  *
  * @throws ProtocolError if it is no JSON object with a `type`, is longer than {@link MAX_CONTROL_BYTES} or a member that
  * we know is missing or malformed.
+ *
+ * @example
+ * ```ts
+ * import { parseControl } from 'sallyport/protocol'
+ *
+ * const message = parseControl('{"type":"bye","reason":"drained"}')
+ * if (message?.type === 'bye') console.log(message.reason)
+ * ```
  */
 export function parseControl(message: string, unknown?: UnknownCount): ControlMessage | undefined {
   const object = parseObject(message)
@@ -334,7 +347,16 @@ function parseObject(message: string): Record<string, unknown> {
   return value as Record<string, unknown>
 }
 
-/** What both ends can do: those of `offered` that `ours` has, each once. */
+/**
+ * What both ends can do: those of `offered` that `ours` has, each once.
+ *
+ * @example
+ * ```ts
+ * import { commonFeatures } from 'sallyport/protocol'
+ *
+ * commonFeatures(['a', 'b', 'b'], ['b', 'c']) // ['b']
+ * ```
+ */
 export function commonFeatures(offered: readonly string[] | undefined, ours: readonly string[]): string[] {
   return ours.filter(feature => offered?.includes(feature) === true)
 }

@@ -16,6 +16,10 @@ interface ErrorRow {
   readonly title: string
 }
 
+/**
+ * Every error that a caller can get, by code: its status, the side that caused it, whether the caller may try again,
+ * and what it reads.
+ */
 export const ERRORS = {
   'unknown-host': { status: 404, source: 'downstream', retryable: false, title: 'No runtime has this host name.' },
   'runtime-offline': { status: 503, source: 'tunnel', retryable: true, title: 'The runtime is not connected.' },
@@ -112,6 +116,7 @@ export const ERRORS = {
   cancelled: { status: 499, source: 'downstream', retryable: false, title: 'The caller went away.' },
 } as const satisfies Record<string, ErrorRow>
 
+/** A code of {@link ERRORS}; callers see it in the header `sallyport-error`. */
 export type ErrorCode = keyof typeof ERRORS
 
 const CODES = Object.fromEntries(
@@ -147,7 +152,16 @@ export class SallyportError extends Error {
   }
 }
 
-/** `error` itself if it is ours, else `internal` with `error` as its cause. */
+/**
+ * `error` itself if it is ours, else `internal` with `error` as its cause.
+ *
+ * @example
+ * ```ts
+ * import { toSallyportError } from 'sallyport/protocol'
+ *
+ * const { status, retryable } = toSallyportError(new Error('out of memory')) // 500, false
+ * ```
+ */
 export function toSallyportError(error: unknown): SallyportError {
   if (error instanceof SallyportError) return error
   return new SallyportError('internal', error instanceof Error ? error.message : String(error), { cause: error })

@@ -44,6 +44,7 @@ import type { SallyportError } from './errors.ts'
  */
 export type HeaderList = string[]
 
+/** The value of `bodyBytes` for a body whose length is known only at its end. */
 export const BODY_UNKNOWN = -1
 
 /** Who sent the request, as the first end of ours that trusts its peer determined it. */
@@ -56,6 +57,7 @@ export interface Caller {
   readonly host: string
 }
 
+/** The head of a request, as every part of the data path sees it. */
 export interface HttpRequest {
   /** Any token, as received; `GET` for an upgrade. */
   method: string
@@ -83,6 +85,7 @@ export interface HttpRequest {
   exchangeId: string | undefined
 }
 
+/** The head of a final response. */
 export interface ResponseHead {
   /** 200 to 599, or 101 for an upgrade. */
   status: number
@@ -119,6 +122,7 @@ export interface ResponseSink extends BodySink {
   head(response: ResponseHead): void
 }
 
+/** Takes one request: answers on `response`, and returns what takes the body. Every part of the data path is one. */
 export type Handler = (request: HttpRequest, response: ResponseSink) => RequestSink
 
 /** What is known of an exchange once it is over: the access log and the metrics are made from it. */

@@ -4,13 +4,15 @@
  *
  * @example
  * ```ts
- * import { acceptExchange, parseControl, Session, webSocketTransport } from 'sallyport/protocol'
+ * import { acceptExchange, type ExchangeHandler, parseControl, Session, type Transport } from 'sallyport/protocol'
  *
- * const session = new Session(webSocketTransport(ws), {
- *   role: 'client',
- *   onControl: text => handle(parseControl(text)),
- *   onStream: stream => acceptExchange(stream, (preamble, request, response) => answer(request, response)),
- * })
+ * function serve(transport: Transport, answer: ExchangeHandler) {
+ *   return new Session(transport, {
+ *     role: 'client',
+ *     onControl: text => console.log(parseControl(text)?.type),
+ *     onStream: stream => acceptExchange(stream, answer),
+ *   })
+ * }
  * ```
  */
 export {

@@ -15,7 +15,9 @@ import { latin1 } from './latin1.ts'
 import { ProtocolError } from './protocol-error.ts'
 import { readVarint, varintSize, varintText } from './varint.ts'
 
+/** What a stream carries: its first byte. */
 export const KIND = { exchange: 1, upgrade: 2, raw: 3 } as const
+/** A value of {@link KIND}. */
 export type Kind = (typeof KIND)[keyof typeof KIND]
 
 /** Ids of the entries; SPEC.md has the same table. */
@@ -37,6 +39,7 @@ export const MAX_PREAMBLE_BYTES = 1024
 const EXCHANGE_ID_BYTES = 16
 const MAX_HOST_BYTES = 255
 
+/** What stands on a stream before the head of its request. */
 export interface Preamble {
   kind: Kind
   /** 16 random bytes as latin1 text, made at the edge, kept over all attempts. */

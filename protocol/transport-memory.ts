@@ -99,7 +99,18 @@ export class MemoryTransport implements Transport {
   }
 }
 
-/** Two transports, each the other's peer. For tests, benchmarks and ends in one process. */
+/**
+ * Two transports, each the other's peer. For tests, benchmarks and ends in one process.
+ *
+ * @example
+ * ```ts
+ * import { memoryPair, Session } from 'sallyport/protocol'
+ *
+ * const [a, b] = memoryPair()
+ * const server = new Session(a, { role: 'server' })
+ * const client = new Session(b, { role: 'client' })
+ * ```
+ */
 export function memoryPair(): [MemoryTransport, MemoryTransport] {
   const left = new MemoryTransport()
   const right = new MemoryTransport()

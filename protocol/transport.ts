@@ -28,6 +28,7 @@ export interface Transport {
   handler: TransportHandler | undefined
 }
 
+/** What a {@link Transport} tells its user. */
 export interface TransportHandler {
   /** Any cut of the byte stream. The chunk belongs to the receiver. */
   bytes(chunk: Uint8Array): void

@@ -5,6 +5,7 @@ import type { CompiledRoute, CompiledTable } from './compiled.ts'
 import { decide } from './handler/decide.ts'
 import { capturesOf, matchRequest } from './match.ts'
 
+/** A request to ask `router.match` about. */
 export interface MatchQuestion {
   /** `http(s)://host/path?query`, or a path alone. */
   url: string
@@ -15,6 +16,7 @@ export interface MatchQuestion {
   caller?: string | undefined
 }
 
+/** What a router would do with a request, and why. */
 export interface MatchResult {
   /** What happens: forwarded, answered by the route itself, or refused. */
   outcome: 'forward' | 'answer' | 'refuse'

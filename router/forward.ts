@@ -9,6 +9,7 @@ import { routeHandler } from './handler/handler.ts'
 import { formatPath, type Route, type RouteTable, RouteTableError } from './table.ts'
 import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
 
+/** Options of a {@link Route} that make sense for a single target. */
 export interface ForwarderOptions extends UpstreamsOptions {
   /** As in a route. */
   host?: Route['host']
@@ -22,6 +23,7 @@ export interface ForwarderOptions extends UpstreamsOptions {
   logger?: Logger | undefined
 }
 
+/** One target, without a table. */
 export interface Forwarder {
   readonly handler: Handler
   stats(): UpstreamsStats
@@ -29,8 +31,16 @@ export interface Forwarder {
 }
 
 /**
- * Forwards every request to `targetUrl` (`http:`, `https:` or `h2c:`, host and port alone), path and query as they come.
+ * Forwards every request to `targetUrl` (`http:`, `https:` or `h2c:`, host and port alone), path and query as they
+ * come.
  * Throws TypeError if the target or an option cannot be used.
+ *
+ * @example
+ * ```ts
+ * import { createForwarder } from 'sallyport/router'
+ *
+ * const forwarder = createForwarder('http://127.0.0.1:3000', { timeouts: { headMs: 10_000 } })
+ * ```
  */
 export function createForwarder(targetUrl: string | URL, options: ForwarderOptions = {}): Forwarder {
   const { host, timeouts, limits, tls, trustErrors, retries, cors, resolve } = options

@@ -1,4 +1,17 @@
-/** Public door of the router: `sallyport/router`. */
+/**
+ * The request router: one route table leads requests to services, behind a tunnel, behind an ingress, or in front of your
+ * own `http.Server`.
+ *
+ * @example
+ * ```ts
+ * import { createRouter } from 'sallyport/router'
+ *
+ * const router = createRouter({
+ *   routes: { routes: [{ name: 'api', match: { path: '/api' }, target: 'http://127.0.0.1:3000' }] },
+ * })
+ * router.match({ url: '/api/items' }).explanation
+ * ```
+ */
 import type { RouteTable } from './table.ts'
 
 export type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
@@ -23,7 +36,16 @@ export {
   type StaticAnswer,
 } from './table.ts'
 
-/** Reads and checks a routes file (YAML). Throws `RouteTableError`; its message has file, line and column. */
+/**
+ * Reads and checks a routes file (YAML). Throws `RouteTableError`; its message has file, line and column.
+ *
+ * @example
+ * ```ts
+ * import { createRouter, readRoutes } from 'sallyport/router'
+ *
+ * const router = createRouter({ routes: await readRoutes('routes.yaml') })
+ * ```
+ */
 export async function readRoutes(file: string): Promise<RouteTable> {
   const tableFile = await import('./table-file.ts')
   return tableFile.readRoutes(file)

@@ -2,6 +2,7 @@
 import { type Logger, noLogger } from '../protocol/log.ts'
 import type { Route, RouteTable } from './table.ts'
 
+/** What differs from one GitOps runtime to the next. */
 export interface GitopsRuntimeOptions {
   /** Namespaces whose event sources get webhooks. None: webhooks are answered 404, and a warning says why. */
   namespaces?: readonly string[] | undefined
@@ -21,6 +22,17 @@ export interface GitopsRuntimeOptions {
 /** Largest body that GitHub sends. */
 const WEBHOOK_BODY_BYTES = 25 * 1024 * 1024
 
+/**
+ * The route table of a GitOps runtime: App-Proxy, the webhooks of Argo Events, and Argo Workflows.
+ *
+ * @example
+ * ```ts
+ * import { createRouter, gitopsRuntime } from 'sallyport/router'
+ *
+ * const router = createRouter({ routes: gitopsRuntime({ namespaces: ['argo-events'] }) })
+ * router.match({ url: '/webhooks/argo-events/github', method: 'POST' }).target
+ * ```
+ */
 export function gitopsRuntime(options: GitopsRuntimeOptions = {}): RouteTable {
   const namespaces = [...(options.namespaces ?? [])]
   if (namespaces.length === 0) {

@@ -17,6 +17,7 @@ import { routeHandler } from './handler/handler.ts'
 import type { RouteTable } from './table.ts'
 import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
 
+/** What {@link createRouter} takes: the table, and bounds on connections to upstreams. */
 export interface RouterOptions extends UpstreamsOptions {
   routes: RouteTable
   /** Added to the table's own `resolve`, and stronger. */
@@ -26,6 +27,7 @@ export interface RouterOptions extends UpstreamsOptions {
   onExchange?: ((record: ExchangeRecord) => void) | undefined
 }
 
+/** Whom a router on your own `http.Server` believes, and which requests it takes. */
 export interface AttachOptions {
   /** CIDRs of peers (ingress, tunnel client) whose `X-Forwarded-*` fields are believed. Default: nobody. */
   trustedProxies?: readonly string[] | undefined
@@ -33,6 +35,7 @@ export interface AttachOptions {
   serves?: ((authority: string) => boolean) | undefined
 }
 
+/** Exchanges and connections of a router. */
 export interface RouterStats {
   /** Exchanges under way, and all since the start. */
   active: number
@@ -41,6 +44,7 @@ export interface RouterStats {
   upstreams: UpstreamsStats
 }
 
+/** A route table at work. */
 export interface Router extends AsyncDisposable {
   readonly handler: Handler
   /** Takes another table for requests from now on; throws `RouteTableError`, and keeps the old one, if it is no good. */
@@ -67,13 +71,20 @@ export interface Router extends AsyncDisposable {
 }
 
 /**
- * Makes a router for a table.
- *
- * @example
- * const router = createRouter({ routes: gitopsRuntime({ namespaces: ['demo'] }) })
- * const tunnel = await connect({ url, token, target: router })
+ * Makes a router for a table, to put in front of your own `http.Server` or behind a tunnel.
  *
  * @throws {RouteTableError} with every problem of the table.
+ *
+ * @example
+ * ```ts
+ * import { createServer } from 'node:http'
+ * import { createRouter, gitopsRuntime } from 'sallyport/router'
+ *
+ * const router = createRouter({ routes: gitopsRuntime({ namespaces: ['demo'] }) })
+ * const server = createServer()
+ * router.attach(server, { trustedProxies: ['10.0.0.0/8'] })
+ * server.listen(8080)
+ * ```
  */
 export function createRouter(options: RouterOptions): Router {
   const logger = safeLogger(options.logger)

@@ -8,6 +8,7 @@ import { createRouter, type Router, type RouterOptions, type RouterStats } from 
 import { type RouteTable, RouteTableError } from './table.ts'
 import { type RoutesWatcher, watchRoutes } from './watch.ts'
 
+/** What {@link serveRouter} takes: the table or its file, the listener, and whom it believes. */
 export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
   /** A table, or a file that is watched and reloaded. */
   routes: RouteTable | { file: string }
@@ -28,6 +29,7 @@ export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
   maxConnections?: number | undefined
 }
 
+/** A router that listens by itself. */
 export interface RouterService extends AsyncDisposable {
   readonly address: { readonly host: string; readonly port: number }
   readonly router: Router
@@ -44,6 +46,13 @@ export interface RouterService extends AsyncDisposable {
 /**
  * Listens and routes. Rejects with `RouteTableError` for a bad table, with the system's error if it cannot listen, and
  * with TypeError for a bad `trustedProxies`.
+ *
+ * @example
+ * ```ts
+ * import { serveRouter } from 'sallyport/router'
+ *
+ * await using service = await serveRouter({ routes: { file: 'routes.yaml' }, port: 8080, trustedProxies: ['10.0.0.0/8'] })
+ * ```
  */
 export async function serveRouter(options: RouterServiceOptions): Promise<RouterService> {
   const logger = safeLogger(options.logger)

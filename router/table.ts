@@ -4,12 +4,14 @@
 
 import type { CorsPolicy } from '../protocol/problem.ts'
 
+/** A route table, as a routes file holds it; docs/routes.md describes each key. */
 export interface RouteTable {
   routes: Route[]
   /** As `curl --resolve`: `name:port` to `address:port`. Host, SNI and the certificate's name stay those of the target. */
   resolve?: Record<string, string> | undefined
 }
 
+/** One route: which requests it takes, where they go, and on what terms. */
 export interface Route {
   /** Unique; stands in logs and metrics. */
   name: string
@@ -45,6 +47,7 @@ export interface Route {
   allow?: Record<string, string[] | undefined> | undefined
 }
 
+/** Which requests a route takes. All conditions must hold. */
 export interface RouteMatch {
   /** Exact names, or `*.example.com` for exactly one label more. Absent: any host. */
   hosts?: string[] | undefined
@@ -59,16 +62,19 @@ export interface RouteMatch {
   headers?: Record<string, string> | undefined
 }
 
+/** Puts `to` in the place of the path prefix `from`. */
 export interface PrefixReplacement {
   from: string
   to: string
 }
 
+/** Header fields to remove, and then to set. */
 export interface HeaderRules {
   set?: Record<string, string> | undefined
   remove?: string[] | undefined
 }
 
+/** Deadlines towards the upstream. */
 export interface RouteTimeouts {
   /** Name, TCP and TLS together; default 5,000. */
   connectMs?: number | undefined
@@ -76,6 +82,7 @@ export interface RouteTimeouts {
   headMs?: number | undefined
 }
 
+/** How the certificate of an `https://` target is checked. */
 export interface RouteTls {
   /** PEM text, or the path of a PEM file. It alone is trusted then. */
   ca?: string | undefined
@@ -89,6 +96,7 @@ export interface RouteTls {
   http2?: boolean | undefined
 }
 
+/** When a request may be sent to the upstream again. */
 export interface RouteRetries {
   /**
    * How often a request is sent again: if no connection came about, or if the upstream broke before its head and the
@@ -99,6 +107,7 @@ export interface RouteRetries {
   idempotencyKey?: boolean | undefined
 }
 
+/** A fixed response, made by the router itself. */
 export interface StaticAnswer {
   /** Default 200. */
   status?: number | undefined

@@ -7,6 +7,7 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { apiReference } from './docs/api.ts'
+import { readDoors } from './docs/declarations.ts'
 import { decisionMistakes, withDecisionIndex } from './docs/decisions.ts'
 import { brokenReferences } from './docs/references.ts'
 import { withErrorTable, withSettingTables } from './docs/tables.ts'
@@ -33,7 +34,7 @@ function main(check: boolean): number {
 
 /** Path to text of all that is made from code, and what the docstrings lack. */
 export function generatedPages(): { pages: Map<string, string>; missing: string[] } {
-  const { pages, missing } = apiReference()
+  const { pages, missing } = apiReference(readDoors())
   pages.set('docs/configuration.md', withSettingTables(read('docs/configuration.md')))
   pages.set('docs/errors.md', withErrorTable(read('docs/errors.md')))
   pages.set('docs/decisions/README.md', withDecisionIndex(read('docs/decisions/README.md'), decisions()))

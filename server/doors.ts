@@ -11,6 +11,7 @@ import { Front } from './front.ts'
 import type { ControlOptions, Settings } from './options.ts'
 import { loadTls, type TlsFiles, TlsKeeper } from './tls.ts'
 
+/** Where a listener is: the address and port that the system gave it. */
 export interface Address {
   readonly host: string
   readonly port: number

@@ -2,6 +2,7 @@
 import type { Refusal } from './control/handshake.ts'
 import type { SessionInfo } from './stats.ts'
 
+/** Events of a server, by name; see `server.on`. */
 export interface ServerEvents {
   /** A client said hello. */
   session: SessionInfo

@@ -37,6 +37,19 @@ export type { TlsFiles } from './tls.ts'
 /**
  * Starts a tunnel server. Rejects with a `TypeError` for options that cannot hold (no key set, TLS missing), with an
  * `Error` for bad certificates or keys, and with the system's error when an address is taken.
+ *
+ * @example
+ * ```ts
+ * import { createServer } from 'sallyport/server'
+ *
+ * await using server = await createServer({
+ *   public: { port: 0 },
+ *   control: { port: 0, tls: { cert: { file: 'server.pem' }, key: { file: 'server-key.pem' } } },
+ *   domains: ['tunnels.example.com'],
+ *   auth: { jwks: { file: 'jwks.json' } },
+ * })
+ * server.on('ready', ({ runtime }) => console.log(`${runtime} is connected`))
+ * ```
  */
 export async function createServer(options: ServerOptions): Promise<Server> {
   return Server.start(resolveOptions(options))

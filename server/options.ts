@@ -15,6 +15,7 @@ import { DEFAULT_HOLD, type HoldLimits } from './edge/hold.ts'
 import { checkReplicas, type PeerOptions, type RedisOptions } from './replica-options.ts'
 import type { Authorities, TlsFiles } from './tls.ts'
 
+/** The listener for callers. */
 export interface PublicOptions {
   /** Default `127.0.0.1`. */
   readonly host?: string | undefined
@@ -32,6 +33,7 @@ export interface PublicOptions {
   readonly limits?: Partial<HttpLimits> | undefined
 }
 
+/** The listener for tunnel clients. It needs TLS, unless `plaintext` says that a proxy in front ends it. */
 export interface ControlOptions {
   /** Default `127.0.0.1`; not used with `hostName` and no port. */
   readonly host?: string | undefined
@@ -55,6 +57,7 @@ export interface ControlOptions {
   readonly proxyProtocol?: readonly string[] | undefined
 }
 
+/** Which tokens let a client in. Only `jwks` is required. */
 export interface AuthOptions {
   /** The keys themselves, a file (watched), or an https URL. Required. */
   readonly jwks:
@@ -131,6 +134,7 @@ export interface ServerLimits {
   readonly corsKeepMs?: number | undefined
 }
 
+/** What {@link createServer} takes: who calls, who dials in, which keys sign their tokens, and the bounds of all of it. */
 export interface ServerOptions {
   /** `undefined`: no listener of its own; mount it with `server.attach(httpServer)`. */
   readonly public?: PublicOptions | undefined

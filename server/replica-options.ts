@@ -27,6 +27,7 @@ export interface RedisOptions {
   readonly prefix?: string | undefined
 }
 
+/** The listener for other replicas, and how they reach it. They speak mutual TLS. */
 export interface PeerOptions {
   /** Default `127.0.0.1`. */
   readonly host?: string | undefined

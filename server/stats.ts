@@ -4,6 +4,7 @@ import type { DirectoryStats } from './directory/directory.ts'
 import type { HoldOutcomes } from './edge/hold.ts'
 import type { PeerStats } from './peer/peers.ts'
 
+/** One session with a tunnel client, as a status page shows it. */
 export interface SessionInfo {
   readonly id: string
   readonly runtime: string
@@ -28,6 +29,7 @@ export interface SessionInfo {
   readonly bytesOut: number
 }
 
+/** Counters and gauges of one server, for metrics and status pages. */
 export interface ServerStats {
   readonly replica: string
   readonly runtimes: number

@@ -7,6 +7,7 @@ import { type FilesWatch, watchFiles } from '../protocol/watch-files.ts'
 
 export type Pem = string | Buffer
 
+/** A certificate and its key, as PEM or as files. `server.reload` reads the files again. */
 export interface TlsFiles {
   /** The certificate and those between it and its authority, or the file that holds them. */
   readonly cert: Pem | { readonly file: string }

@@ -14,6 +14,7 @@ import { isFieldValue, removeHeader, stripHopByHop } from '../../protocol/header
 import { type Logger, noLogger } from '../../protocol/log.ts'
 import { answerProblem } from '../../protocol/problem.ts'
 
+/** A target in the process: a function of a web `Request`. */
 export type FetchHandler = (request: Request) => Response | Promise<Response>
 
 /** Response bytes that may wait to be taken before the function's body is read no further. */

@@ -36,6 +36,22 @@ export type ExchangeHandler = (
 /**
  * Reads one exchange from `stream`, which the peer just opened, and hands it to `onExchange` when its head is whole.
  * What cannot be read is refused unprocessed. A handler that throws costs its own exchange; `logger` hears of it.
+ *
+ * @example
+ * ```ts
+ * import { acceptExchange, memoryPair, Session } from 'sallyport/protocol'
+ *
+ * const [transport] = memoryPair()
+ * new Session(transport, {
+ *   role: 'client',
+ *   onStream: stream =>
+ *     acceptExchange(stream, (_preamble, _request, response) => {
+ *       response.head({ status: 204, headers: [], bodyBytes: 0 })
+ *       response.end([])
+ *       return { data() {}, end() {}, abort() {}, consumed() {} }
+ *     }),
+ * })
+ * ```
  */
 export function acceptExchange(stream: Stream, onExchange: ExchangeHandler, logger: Logger = noLogger): void {
   stream.handler = new AcceptedExchange(stream, onExchange, logger)

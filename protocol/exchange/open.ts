@@ -28,6 +28,7 @@ const GOING_AWAY = 1001
 const FAREWELL = 'this connection is being moved: connect again'
 const NO_CONTENT = messageEndText([])
 
+/** What the preamble of an exchange says besides its request. */
 export interface OpenOptions {
   runtime: string
   epoch: number
@@ -42,6 +43,17 @@ export interface OpenOptions {
 /**
  * Sends `request` on `stream`, which was just opened, and the response to `response`. Returns where the request's body
  * goes. A peer that refuses the exchange unprocessed comes out as `response.abort(RefusedError)`.
+ *
+ * @example
+ * ```ts
+ * import { type HttpRequest, openExchange, type ResponseSink, type Session } from 'sallyport/protocol'
+ *
+ * function send(session: Session, request: HttpRequest, response: ResponseSink) {
+ *   const options = { runtime: 'prod', epoch: 1, attempt: 0, hops: 0, timeLeftMs: 0 }
+ *   const body = openExchange(session.open(), request, options, response)
+ *   body.end([])
+ * }
+ * ```
  */
 export function openExchange(
   stream: Stream,

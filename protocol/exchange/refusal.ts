@@ -18,6 +18,7 @@ export const REFUSALS = {
   /** Between replicas: the runtime's client does not let this caller in. */
   'caller-not-allowed': 8,
 } as const
+/** Why an exchange was refused unprocessed: a key of {@link REFUSALS}. */
 export type RefusalCode = keyof typeof REFUSALS
 
 const CODES = new Map<number, RefusalCode>((Object.keys(REFUSALS) as RefusalCode[]).map(code => [REFUSALS[code], code]))

@@ -22,6 +22,7 @@ import { type ResetCode, Stream } from './stream.ts'
 import { StreamChain } from './stream-chain.ts'
 import { StreamTable } from './stream-table.ts'
 
+/** What a {@link Session} needs to know of its end, whom it calls, and its bounds. */
 export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: number | undefined }> {
   /** The tunnel client is `client` (odd ids), the tunnel server `server` (even ids). */
   readonly role: 'client' | 'server'

@@ -12,6 +12,7 @@ export const RESET_CODES = [
   'session-lost',
   'protocol',
 ] as const
+/** One of {@link RESET_CODES}: why a stream was reset. */
 export type ResetCode = (typeof RESET_CODES)[number]
 
 /** Receiver of a stream's events. */

@@ -1,5 +1,5 @@
 /** The API reference, docs/api/: a page for each public door, from the docstrings of what it exports. */
-import { type Declaration, type Door, readDoors } from './declarations.ts'
+import type { Declaration, Door } from './declarations.ts'
 
 const INTRODUCTION = `# API reference
 
@@ -10,7 +10,7 @@ Made from the docstrings by \`npm run docs\`. [examples/](../../examples/README.
 `
 
 /** Pages by path, and what the docstrings lack. */
-export function apiReference(doors: readonly Door[] = readDoors()): { pages: Map<string, string>; missing: string[] } {
+export function apiReference(doors: readonly Door[]): { pages: Map<string, string>; missing: string[] } {
   const rows = doors.map(door => `| [\`${door.name}\`](${fileOf(door)}) | ${firstSentence(door.about)} |\n`)
   const pages = new Map([['docs/api/README.md', INTRODUCTION + rows.join('')]])
   for (const door of doors) pages.set(`docs/api/${fileOf(door)}`, pageOf(door, doors))
@@ -29,7 +29,7 @@ function pageOf(door: Door, doors: readonly Door[]): string {
 
 function sectionOf({ name, file, doc, code }: Declaration): string {
   const shown = code.replace(/^export (?:declare )?/, '')
-  return `## ${name}\n\n${asMarkdown(doc)}\n\nDeclared in \`${file}\`.\n\n\`\`\`ts\n${withoutMemberLinks(shown)}\n\`\`\`\n`
+  return `## ${name}\n\n${asMarkdown(doc)}\n\nDeclared in \`${file}\`.\n\n\`\`\`ts\n${withoutLinks(shown)}\n\`\`\`\n`
 }
 
 /** The door of the folder that a declaration is in, if it exports it; else the first one but `sallyport` itself. */
@@ -50,11 +50,12 @@ function firstSentence(text: string): string {
 }
 
 function asMarkdown(doc: string): string {
-  return withoutMemberLinks(doc.replaceAll(/^@example\n/gm, '').replaceAll(/^@\w+ ?/gm, '')).trim()
+  const plain = doc.replaceAll(/^@example\n/gm, '').replaceAll(/^@throws \{?(\w+)\}?/gm, 'Throws `$1`')
+  return withoutLinks(plain).trim()
 }
 
-function withoutMemberLinks(text: string): string {
-  return text.replaceAll(/\{@link (\w+)\}/g, '`$1`')
+function withoutLinks(text: string): string {
+  return text.replaceAll(/\{@link ([\w.]+)\}/g, '`$1`')
 }
 
 /** Each export has a docstring, and each door and function an example. */

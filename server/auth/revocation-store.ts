@@ -6,6 +6,7 @@ import { formatRule, idOf } from './revocation-list.ts'
 import { RevocationUrl, type UrlRevocationsOptions } from './revocation-url.ts'
 import { checkRevocation, type Revocation, Revocations } from './revocations.ts'
 
+/** Where revocations are read from, besides the directory and `server.revoke`. */
 export interface RevocationSources {
   /** Read at the start, watched, and written by `server.revoke`. It must exist; an empty file is an empty list. */
   readonly file?: string | undefined

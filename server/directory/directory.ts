@@ -51,6 +51,7 @@ export interface DirectoryListener {
   live(): Iterable<Claim>
 }
 
+/** How the directory is doing, as one replica sees it. */
 export interface DirectoryStats {
   readonly kind: 'memory' | 'redis'
   readonly state: DirectoryState
@@ -69,6 +70,10 @@ export interface DirectoryStats {
  */
 export type DirectoryState = 'connected' | 'presumed' | 'lost'
 
+/**
+ * What replicas know of each other: which instance of a runtime is active, on which epoch, and which replicas have its
+ * sessions.
+ */
 export interface Directory {
   /** Name of this replica in a {@link Holding}. */
   readonly replica: string

@@ -13,6 +13,7 @@ import {
   stripHopByHop,
 } from '../../protocol/headers.ts'
 
+/** How `server.fetch` and `server.dispatcher` call into a runtime. */
 export interface CallOptions {
   /** Address that the runtime sees as the caller's, and that `allow.callers` is held against. Default `127.0.0.1`. */
   readonly caller?: string | undefined

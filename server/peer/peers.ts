@@ -35,6 +35,7 @@ export interface PeersOptions {
   readonly pick: (runtime: string, epoch: number) => SplicedSession | undefined
 }
 
+/** Connections to other replicas, and what crosses them. */
 export interface PeerStats {
   /** Other replicas that this one is connected to. */
   readonly connected: number

@@ -1,0 +1,54 @@
+import { describe, expect, test } from 'vitest'
+import { checkout, generatedPages } from '../../scripts/docs.ts'
+import { apiReference } from '../../scripts/docs/api.ts'
+import type { Declaration, Door } from '../../scripts/docs/declarations.ts'
+import { compileExamples, examplesIn } from '../../scripts/docs/examples.ts'
+
+const EXAMPLE = '```ts\nopen()\n```'
+
+function door(declaration: Partial<Declaration>): Door {
+  const code = 'export declare function open(): void;'
+  const open = { name: 'open', file: 'server/index.ts', doc: `Opens.\n\n@example\n${EXAMPLE}`, code, ...declaration }
+  return { name: 'sallyport/server', about: `The server.\n\n${EXAMPLE}`, exports: [open] }
+}
+
+describe('the API reference', () => {
+  test('is up to date, and every export has a docstring', { timeout: 60_000 }, () => {
+    const { pages, missing } = generatedPages()
+    expect(missing).toEqual([])
+    const tree = checkout()
+    expect(
+      [...pages].filter(([path, text]) => tree.get(path) !== text).map(([path]) => `npm run docs: ${path}`),
+    ).toEqual([])
+  })
+
+  test('has what each door exports', () => {
+    const page = apiReference([door({})]).pages.get('docs/api/server.md')
+    expect(page).toContain('## open\n\nOpens.\n\n```ts\nopen()\n```\n\nDeclared in `server/index.ts`.')
+    expect(page).toContain('```ts\nfunction open(): void;\n```')
+  })
+
+  test('says which docstrings and examples are missing', () => {
+    const missing = (declaration: Partial<Declaration>) => apiReference([door(declaration)]).missing
+    expect(missing({})).toEqual([])
+    expect(missing({ doc: '' })).toEqual(['server/index.ts: open has no docstring'])
+    expect(missing({ doc: 'Opens.' })).toEqual(['server/index.ts: open has no example'])
+    expect(missing({ doc: 'What is open.', code: 'export interface open {\n}' })).toEqual([])
+    expect(apiReference([{ ...door({}), about: '' }]).missing).toEqual([
+      expect.stringMatching(/no docstring at the head/),
+    ])
+  })
+})
+
+describe('examples in documents and docstrings', () => {
+  test('compile', { timeout: 60_000 }, () => {
+    const examples = examplesIn(checkout())
+    expect(examples.size).toBeGreaterThan(30)
+    expect(compileExamples(examples)).toEqual([])
+  })
+
+  test('one that does not is named', { timeout: 60_000 }, () => {
+    const tree = new Map([['docs/a.md', "```ts\nimport { open } from 'sallyport/client'\n```\n"]])
+    expect(compileExamples(examplesIn(tree))).toEqual([expect.stringMatching(/^docs\/a\.md#1\(1,10\): .* 'open'/)])
+  })
+})
