@@ -70,6 +70,8 @@ class DispatchResponse implements ResponseSink {
   readonly #controller: Controller
   #sink: RequestSink | undefined
   #over = false
+  /** The handler has heard of an error. */
+  #failed = false
   #unconsumed = 0
 
   constructor(handler: Dispatcher.DispatchHandler) {
@@ -89,36 +91,47 @@ class DispatchResponse implements ResponseSink {
     }
   }
 
-  readonly #threw = (error: unknown): void => {
-    this.#controller.abort(error instanceof Error ? error : new Error(String(error)))
-  }
+  /** The handler hears of it, as undici has it, also at the end of a response: so its `retry` asks for another attempt. */
+  readonly #threw = (error: unknown): void => this.#giveUp(error instanceof Error ? error : new Error(String(error)))
 
   /** False if the caller has given up already. */
   begin(): boolean {
     this.#call(handler => handler.onRequestStart?.(this.#controller, {}))
-    return !this.#controller.aborted
+    return !this.#over
   }
 
   connect(sink: RequestSink): void {
     this.#sink = sink
-    if (this.#controller.aborted) sink.abort(new SallyportError('cancelled'))
+    if (this.#failed) sink.abort(new SallyportError('cancelled'))
     else if (!this.#controller.paused) this.#give()
   }
 
   refuse(error: Error): void {
     if (this.#over) return
     this.#over = true
-    const told = hook(
-      'onResponseError',
-      () => this.#call(handler => handler.onResponseError?.(this.#controller, error)),
-      noLogger,
-    )
-    queueMicrotask(told)
+    queueMicrotask(hook('onResponseError', () => this.#fail(error), noLogger))
   }
 
   #broken(error: Error): void {
     if (this.#over) return
     this.#over = true
+    this.#fail(error)
+  }
+
+  /** The exchange ends, unless it has ended. */
+  #giveUp(reason: Error): void {
+    if (!this.#over) {
+      this.#over = true
+      this.#sink?.abort(new SallyportError('cancelled'))
+    }
+    this.#fail(reason)
+  }
+
+  /** The last that the handler hears. */
+  #fail(error: Error): void {
+    if (this.#failed) return
+    this.#failed = true
+    this.pump.stop()
     this.#call(handler => handler.onResponseError?.(this.#controller, error))
   }
 
@@ -130,11 +143,7 @@ class DispatchResponse implements ResponseSink {
   }
 
   #abortedByCaller(reason: Error): void {
-    if (this.#over) return
-    this.#over = true
-    this.pump.stop()
-    this.#sink?.abort(new SallyportError('cancelled'))
-    this.#call(handler => handler.onResponseError?.(this.#controller, reason))
+    if (!this.#over) this.#giveUp(reason)
   }
 
   informational(status: number, headers: HeaderList): void {
@@ -173,10 +182,7 @@ class DispatchResponse implements ResponseSink {
   }
 
   abort(error: SallyportError): void {
-    if (this.#over) return
-    this.#over = true
-    this.pump.stop()
-    this.#call(handler => handler.onResponseError?.(this.#controller, error))
+    this.#broken(error)
   }
 
   consumed(bytes: number): void {

@@ -3,7 +3,13 @@ import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import { connect as connectTls } from 'node:tls'
-import { FormData as UndiciFormData, fetch as undiciFetch, request as undiciRequest } from 'undici'
+import {
+  type Dispatcher,
+  FormData as UndiciFormData,
+  fetch as undiciFetch,
+  interceptors,
+  request as undiciRequest,
+} from 'undici'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { SallyportError } from '../../protocol/errors.ts'
@@ -320,6 +326,40 @@ describe('server.dispatcher', () => {
     await dial(server, { handler: redirecting })
     const response = await undiciFetch(ORIGIN, { dispatcher: server.dispatcher('demo') })
     expect(await response.text()).toBe('arrived')
+  })
+
+  const CALLBACKS = ['onRequestStart', 'onResponseStart', 'onResponseData', 'onResponseEnd'] as const
+  test.each(CALLBACKS)('what %s throws is told once, as an error that nobody asked for', async name => {
+    server = await startServer()
+    await dial(server)
+    const told = vi.fn()
+    const thrown = new Error('on purpose')
+    const handler = {
+      onResponseError: (controller: Dispatcher.DispatchController, error: Error) => told(error, controller.aborted),
+      [name]: () => {
+        throw thrown
+      },
+    }
+    server.dispatcher('demo').dispatch({ origin: ORIGIN, path: '/', method: 'GET' }, handler)
+    await vi.waitFor(() => expect(told).toHaveBeenCalled())
+    expect(told.mock.calls).toEqual([[thrown, false]])
+    await vi.waitFor(() => expect(server.stats().exchanges).toBe(0))
+  })
+
+  test("undici's retry asks again", async () => {
+    server = await startServer()
+    let asked = 0
+    const failing: ExchangeHandler = (preamble, request, response) => {
+      if (++asked > 1) return always('at last')(preamble, request, response)
+      response.head({ status: 503, headers: ['content-length', '4'], bodyBytes: 4 })
+      response.data(Buffer.from('busy'))
+      response.end([])
+      return ignoring(response)
+    }
+    await dial(server, { handler: failing })
+    const dispatcher = server.dispatcher('demo').compose(interceptors.retry({ minTimeout: 1, maxTimeout: 1 }))
+    const { body } = await undiciRequest(ORIGIN, { dispatcher })
+    expect(await body.text()).toBe('at last')
   })
 
   test('passes on trailers and pauses', async () => {
