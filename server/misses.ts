@@ -3,6 +3,8 @@
  * to the directory: so many are answered at once, and then so many a second, for each network and for all together. Who
  * asks for names that are served is never counted.
  */
+import { AgedMap } from './aged-map.ts'
+
 const PER_NETWORK = { burst: 200, perSecond: 20 }
 const ALL = { burst: 5000, perSecond: 1000 }
 /** Networks that are counted at a time; the one that asked in vain longest ago is forgotten first. */
@@ -11,7 +13,7 @@ const MAX_NETWORKS = 10_000
 export class Misses {
   readonly #now: () => number
   /** When all misses so far would have come at the allowed rate; the latest at the end. */
-  readonly #paidAt = new Map<string, number>()
+  readonly #paidAt = new AgedMap<number>()
   #allPaidAt = 0
 
   /** `now`: of a clock that never goes back. */
@@ -32,9 +34,7 @@ export class Misses {
     this.#allPaidAt = Math.max(this.#allPaidAt, now) + 1000 / ALL.perSecond
     if (network === undefined) return
     const paidAt = Math.max(this.#paidAt.get(network) ?? 0, now) + 1000 / PER_NETWORK.perSecond
-    this.#paidAt.delete(network)
-    this.#paidAt.set(network, paidAt)
-    if (this.#paidAt.size > MAX_NETWORKS) this.#paidAt.delete(this.#paidAt.keys().next().value!)
+    this.#paidAt.putWithin(MAX_NETWORKS, network, paidAt)
   }
 }
 

@@ -4,6 +4,7 @@
  *
  * Names that nobody serves are kept apart: anybody can make them up, and they drive out nothing else.
  */
+import { AgedMap } from '../aged-map.ts'
 import type { Standing } from './directory.ts'
 
 interface Entry {
@@ -15,9 +16,9 @@ const MAX_ENTRIES = 250_000
 const MAX_NAMES = 10_000
 
 export class Known {
-  readonly #entries = new Map<string, Entry>()
+  readonly #entries = new AgedMap<Entry>()
   /** Names that were asked for, and the connection on which the directory knew nothing of them; -1: no answer yet. */
-  readonly #names = new Map<string, number>()
+  readonly #names = new AgedMap<number>()
   readonly #now: () => number
   #connection = 0
   /** Until then what was learned on the connection before this one holds. */
@@ -37,7 +38,7 @@ export class Known {
   }
 
   *all(): IterableIterator<Standing> {
-    for (const { standing } of this.#entries.values()) yield standing
+    for (const [, { standing }] of this.#entries) yield standing
   }
 
   /**
@@ -69,7 +70,7 @@ export class Known {
     const known = this.last(runtime)
     if (!certain && this.older(standing)) return false
     this.#names.delete(runtime)
-    put(this.#entries, MAX_ENTRIES, runtime, { standing, connection: this.#connection })
+    this.#entries.putWithin(MAX_ENTRIES, runtime, { standing, connection: this.#connection })
     return version !== known?.version
   }
 
@@ -93,19 +94,12 @@ export class Known {
 
   /** Somebody asks for it, and there is no answer yet. */
   expect(runtime: string): void {
-    if (!this.wants(runtime)) put(this.#names, MAX_NAMES, runtime, -1)
+    if (!this.wants(runtime)) this.#names.putWithin(MAX_NAMES, runtime, -1)
   }
 
   /** The directory knows nothing of it. */
   missing(runtime: string): void {
     this.#entries.delete(runtime)
-    put(this.#names, MAX_NAMES, runtime, this.#connection)
+    this.#names.putWithin(MAX_NAMES, runtime, this.#connection)
   }
-}
-
-/** The latest goes to the end, and the oldest goes where there are too many. */
-function put<Value>(map: Map<string, Value>, most: number, key: string, value: Value): void {
-  map.delete(key)
-  map.set(key, value)
-  if (map.size > most) map.delete(map.keys().next().value!)
 }

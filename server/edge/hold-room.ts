@@ -43,42 +43,60 @@ export class HoldRoom {
     if (this.#occupants.delete(occupant)) this.bytes -= occupant.bytes
   }
 
-  /** Whether one more request from this address, with a body of so many bytes until now, may wait. */
-  admits(address: string, bytes: number): boolean {
-    const fits = () => this.requests < this.#mostRequests
-    return this.#makeRoom(fits, address, 1, REQUEST) && this.admitsBytes(address, bytes)
+  has(occupant: Occupant): boolean {
+    return this.#occupants.has(occupant)
   }
 
-  /** Whether so many more bytes may. */
-  admitsBytes(address: string, bytes: number): boolean {
-    return this.#makeRoom(() => this.bytes + bytes <= this.#mostBytes, address, bytes, BYTES)
+  /**
+   * Whether so many more requests and bytes from this address may wait once all who are `leaving` have left, among them those who are
+   * put there to make room.
+   */
+  admits(address: string, requests: number, bytes: number, leaving: Set<Occupant>): boolean {
+    return (
+      this.#makeRoom(this.requests + requests - this.#mostRequests, address, requests, REQUEST, leaving) &&
+      this.#makeRoom(this.bytes + bytes - this.#mostBytes, address, bytes, BYTES, leaving)
+    )
   }
 
-  #makeRoom(fits: () => boolean, address: string, more: number, measure: Measure): boolean {
-    while (!fits()) {
-      const newest = this.#newestOfGreediest(address, more, measure)
-      if (newest === undefined) return false
-      newest.refuse()
+  /** The newest of the network that has most goes, if that is more than `address` has with so much `more`, until nothing is `over`. */
+  #makeRoom(over: number, address: string, more: number, measure: Measure, leaving: Set<Occupant>): boolean {
+    let left = over
+    for (const occupant of leaving) if (this.has(occupant)) left -= measure(occupant)
+    if (left <= 0) return true
+    const shares = this.#shares(measure, leaving)
+    const own = (shares.get(networkOf(address))?.sum ?? 0) + more
+    while (left > 0) {
+      let greediest: Share | undefined
+      for (const share of shares.values()) if (share.sum > (greediest?.sum ?? own)) greediest = share
+      if (greediest === undefined) return false
+      const newest = greediest.occupants.pop()!
+      const size = measure(newest)
+      greediest.sum -= size
+      left -= size
+      leaving.add(newest)
     }
     return true
   }
 
-  /** Of the network that has most, if that is more than `address` has with so much `more`. */
-  #newestOfGreediest(address: string, more: number, measure: Measure): Occupant | undefined {
-    const sums = new Map<string, { sum: number; newest: Occupant }>()
+  /** By network, of those who have any and stay. */
+  #shares(measure: Measure, leaving: Set<Occupant>): Map<string, Share> {
+    const shares = new Map<string, Share>()
     for (const [occupant, network] of this.#occupants) {
       const size = measure(occupant)
-      if (size === 0) continue
-      const share = sums.get(network)
-      if (share === undefined) sums.set(network, { sum: size, newest: occupant })
+      if (size === 0 || leaving.has(occupant)) continue
+      const share = shares.get(network)
+      if (share === undefined) shares.set(network, { sum: size, occupants: [occupant] })
       else {
         share.sum += size
-        share.newest = occupant
+        share.occupants.push(occupant)
       }
     }
-    const own = (sums.get(networkOf(address))?.sum ?? 0) + more
-    let greediest: { sum: number; newest: Occupant } | undefined
-    for (const share of sums.values()) if (share.sum > (greediest?.sum ?? own)) greediest = share
-    return greediest?.newest
+    return shares
   }
+}
+
+interface Share {
+  sum: number
+  /** The newest last. */
+  readonly occupants: Occupant[]
 }

@@ -3,6 +3,7 @@
  * time, until a session comes. Bounded per runtime and in all, in requests and in bytes of their bodies; see `hold-room.ts`.
  */
 import { type Failing, stepOf } from '../../protocol/guard.ts'
+import { AgedMap } from '../aged-map.ts'
 import { HoldRoom, type Occupant } from './hold-room.ts'
 
 export interface HoldLimits {
@@ -67,7 +68,7 @@ export class Hold {
   readonly outcomes: HoldOutcomes = { resumed: 0, expired: 0, refused: 0, left: 0 }
   readonly #queues = new Map<string, Queue>()
   /** When their last session ended, oldest first. */
-  readonly #known = new Map<string, number>()
+  readonly #known = new AgedMap<number>()
   readonly #now: () => number
   readonly #startedAt: number
   readonly #room: HoldRoom
@@ -90,9 +91,7 @@ export class Hold {
 
   /** A session of the runtime has ended. */
   remember(runtime: string): void {
-    this.#known.delete(runtime)
-    this.#known.set(runtime, this.#now())
-    if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.keys().next().value!)
+    this.#known.putWithin(MAX_KNOWN, runtime, this.#now())
   }
 
   /** Whether a session of the runtime may come at any moment: it had one a while ago, or nobody can know yet. */
@@ -110,7 +109,7 @@ export class Hold {
   enter(runtime: string, address: string, waiter: Waiter, bytes: number, forMs: number): Place | undefined {
     const { requestsPerRuntime, bytesPerRuntime } = this.limits
     const room = this.#queues.get(runtime)?.room ?? new HoldRoom(requestsPerRuntime, bytesPerRuntime)
-    if (!room.admits(address, bytes) || !this.#room.admits(address, bytes)) {
+    if (!this.#makeRoom(room, address, 1, bytes)) {
       this.outcomes.refused++
       return undefined
     }
@@ -122,6 +121,18 @@ export class Hold {
     queue.room.add(place)
     this.#room.add(place)
     return place
+  }
+
+  /** Nobody has to leave unless there is room in both then: that of the runtime, and the common one. */
+  #makeRoom(room: HoldRoom, address: string, requests: number, bytes: number): boolean {
+    for (;;) {
+      const leaving = new Set<Occupant>()
+      const admits = (each: HoldRoom) => each.admits(address, requests, bytes, leaving)
+      if (!admits(room) || !admits(this.#room)) return false
+      if (leaving.size === 0) return true
+      // Who is refused may begin something anew, or end something.
+      for (const each of leaving) if (this.#room.has(each)) each.refuse()
+    }
   }
 
   /** A session came: everybody who waits for it goes on, in the order of their coming. `undefined`: of any runtime. */
@@ -142,7 +153,7 @@ export class Hold {
   add(place: Place, bytes: number): boolean {
     const { address } = place
     const { room } = this.#queues.get(place.runtime)!
-    if (room.admitsBytes(address, bytes) && this.#room.admitsBytes(address, bytes)) {
+    if (this.#makeRoom(room, address, 0, bytes)) {
       for (const each of [room, this.#room]) each.bytes += bytes
       place.bytes += bytes
       return true

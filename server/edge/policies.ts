@@ -2,6 +2,7 @@
  * CORS policies that clients published in `hello`, kept after they left, so that a browser can read why a runtime does
  * not answer. Bounded; what was published longest ago goes first.
  */
+import { AgedMap } from '../aged-map.ts'
 import { type CorsPolicy, isUnder } from '../../protocol/problem.ts'
 
 /** A policy and the paths it is for: a prefix of whole segments. */
@@ -18,7 +19,7 @@ interface Entry {
 const MAX_RUNTIMES = 10_000
 
 export class Policies {
-  readonly #entries = new Map<string, Entry>()
+  readonly #entries = new AgedMap<Entry>()
   readonly #fallback: CorsPolicy | undefined
   readonly #keepMs: number
   readonly #now: () => number
@@ -31,11 +32,12 @@ export class Policies {
 
   /** The runtime's client says which policies hold; an empty list says that there are none. */
   publish(runtime: string, policies: readonly PathPolicy[]): void {
-    this.#entries.delete(runtime)
-    if (policies.length === 0) return
+    if (policies.length === 0) {
+      this.#entries.delete(runtime)
+      return
+    }
     const longestFirst = [...policies].sort((a, b) => b.path.length - a.path.length)
-    this.#entries.set(runtime, { policies: longestFirst, until: this.#now() + this.#keepMs })
-    if (this.#entries.size > MAX_RUNTIMES) this.#entries.delete(this.#entries.keys().next().value!)
+    this.#entries.putWithin(MAX_RUNTIMES, runtime, { policies: longestFirst, until: this.#now() + this.#keepMs })
   }
 
   /** The time for which a policy is kept begins when the runtime's last session ends. */

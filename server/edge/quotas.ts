@@ -5,6 +5,7 @@
 import { performance } from 'node:perf_hooks'
 import { networkOf } from '../../protocol/address.ts'
 import { TokenBucket } from '../../protocol/yamux/limits.ts'
+import { AgedMap } from '../aged-map.ts'
 import type { ResolvedLimits } from '../options.ts'
 
 /** 0: no limit. */
@@ -69,7 +70,7 @@ class Quota {
 /** The quotas of one kind, by runtime or by address. */
 class Quotas {
   readonly #limits: QuotaLimits
-  readonly #all = new Map<string, Quota>()
+  readonly #all = new AgedMap<Quota>()
   #sweptAt = Number.NEGATIVE_INFINITY
 
   constructor(limits: QuotaLimits) {
@@ -78,7 +79,7 @@ class Quotas {
 
   get exchanges(): number {
     let exchanges = 0
-    for (const quota of this.#all.values()) exchanges += quota.exchanges
+    for (const [, quota] of this.#all) exchanges += quota.exchanges
     return exchanges
   }
 
@@ -87,7 +88,7 @@ class Quotas {
     if (known !== undefined) return known
     if (this.#all.size >= MAX_QUOTAS) this.#makeRoom(now)
     const quota = new Quota(this.#limits)
-    this.#all.set(key, quota)
+    this.#all.put(key, quota)
     return quota
   }
 
@@ -101,9 +102,9 @@ class Quotas {
 
   /** One in use comes to the end of the line: whoever is forgotten could begin as many exchanges again. */
   #forgetOldest(): void {
-    const [key, quota] = this.#all.entries().next().value!
-    this.#all.delete(key)
-    if (quota.exchanges > 0) this.#all.set(key, quota)
+    const { key, value: quota } = this.#all.oldest!
+    if (quota.exchanges > 0) this.#all.put(key, quota)
+    else this.#all.delete(key)
   }
 }
 

@@ -4,6 +4,7 @@
  */
 import { type Guard, logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
+import { AgedMap } from '../aged-map.ts'
 
 const REST_MS = 250
 /** The oldest ends early where there are more. */
@@ -20,7 +21,7 @@ export class Rests {
   readonly #onOver: (runtime: string) => void
   readonly #guard: Guard
   /** The oldest first. */
-  readonly #rests = new Map<string, Rest>()
+  readonly #rests = new AgedMap<Rest>()
   #timer: NodeJS.Timeout | undefined
 
   /** `onOver`: a replica may be asked again. */
@@ -35,7 +36,7 @@ export class Rests {
     const key = keyOf(replica, runtime)
     this.#rests.delete(key)
     if (this.#rests.size >= MAX_RESTS) this.#endOldest()
-    this.#rests.set(key, { runtime, version, untilMs: this.#now() + REST_MS })
+    this.#rests.put(key, { runtime, version, untilMs: this.#now() + REST_MS })
     this.#timer ??= this.#later(REST_MS)
   }
 
@@ -45,10 +46,10 @@ export class Rests {
   }
 
   #endOldest(): void {
-    const [key, { runtime }] = this.#rests.entries().next().value!
+    const { key, value } = this.#rests.oldest!
     this.#rests.delete(key)
     // Who is told may begin a rest.
-    const told = this.#guard(() => this.#onOver(runtime))
+    const told = this.#guard(() => this.#onOver(value.runtime))
     queueMicrotask(told)
   }
 

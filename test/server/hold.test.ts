@@ -5,7 +5,7 @@ import { WebSocket } from 'ws'
 import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
 import { Refusal } from '../../protocol/exchange/refusal.ts'
 import type { ResponseSink } from '../../protocol/exchange.ts'
-import { DEFAULT_HOLD, Hold } from '../../server/edge/hold.ts'
+import { DEFAULT_HOLD, Hold, type Place } from '../../server/edge/hold.ts'
 import type { Server } from '../../server/server.ts'
 import { type Answer, always, answer, call, DOMAIN, dial, event, hanging, ignoring, startServer } from './fixture.ts'
 
@@ -311,6 +311,63 @@ describe('a request does not wait', () => {
     await start({ cors: { origins: [origin] } })
     const headers = { origin, 'access-control-request-method': 'POST' }
     expect((await call(server, HOST, '/', { method: 'OPTIONS', headers })).status).toBe(204)
+  })
+})
+
+describe('nobody has to leave for one who is refused all the same', () => {
+  const A = '192.0.2.1'
+  const B = '192.0.2.2'
+  /** In the order of their entering; each says what became of it. */
+  function start(limits: Partial<typeof DEFAULT_HOLD>) {
+    const hold = new Hold({ ...DEFAULT_HOLD, ...limits })
+    const said: string[] = []
+    const places: (Place | undefined)[] = []
+    const enter = (name: string, runtime: string, address: string, bytes: number) => {
+      const note = (what: string) => () => void said.push(`${name} ${what}`)
+      const waiter = { wake: () => true, expire: note('expired'), refuse: note('refused'), threw: note('threw') }
+      const place = hold.enter(runtime, address, waiter, bytes, LONG_MS)
+      places.push(place)
+      return place
+    }
+    const end = () => {
+      for (const place of places) place?.leave('left')
+      expect([hold.requests, hold.bytes]).toEqual([0, 0])
+    }
+    return { enter, said, end }
+  }
+
+  test('as it enters', () => {
+    const { enter, said, end } = start({ requestsPerRuntime: 2, bytes: 1000 })
+    enter('A1', 'r', A, 0)
+    enter('A2', 'r', A, 0)
+    enter('B1', 's', B, 900)
+    // There is a place in the queue, since A has two there, but B has filled the room for bodies.
+    expect(enter('B2', 'r', B, 200)).toBeUndefined()
+    expect(said).toEqual([])
+    expect(enter('B3', 'r', B, 100)).toBeDefined()
+    expect(said).toEqual(['A2 refused'])
+    end()
+  })
+
+  test('as its body grows', () => {
+    const { enter, said, end } = start({ bytesPerRuntime: 1000, bytes: 2000 })
+    enter('A1', 'r', A, 700)
+    enter('A2', 'r', A, 100)
+    enter('B1', 's', B, 600)
+    enter('B1', 't', B, 500)
+    const growing = enter('B2', 'r', B, 100)!
+    expect(growing.add(200)).toBe(false)
+    expect(said).toEqual([])
+    end()
+  })
+
+  test('and where there is room in both, those go who have most', () => {
+    const { enter, said, end } = start({ requestsPerRuntime: 3, requests: 4, bytes: 1000 })
+    for (const name of ['A1', 'A2', 'A3']) enter(name, 'r', A, 0)
+    enter('A4', 's', A, 1000)
+    expect(enter('B1', 'r', B, 10)).toBeDefined()
+    expect(said).toEqual(['A3 refused', 'A4 refused'])
+    end()
   })
 })
 

@@ -1,0 +1,85 @@
+/** An entry of an {@link AgedMap}, between its neighbours. */
+interface Entry<Value> {
+  readonly key: string
+  value: Value
+  older: Entry<Value> | undefined
+  newer: Entry<Value> | undefined
+}
+
+/**
+ * A map that knows its oldest entry. A `Map` keeps the order of its entries, too, but it looks for the first among all that were
+ * deleted before it: where strangers keep one full, that cost 15 us for each new entry.
+ */
+export class AgedMap<Value> {
+  readonly #entries = new Map<string, Entry<Value>>()
+  #oldest: Entry<Value> | undefined
+  #newest: Entry<Value> | undefined
+
+  get size(): number {
+    return this.#entries.size
+  }
+
+  get oldest(): { readonly key: string; readonly value: Value } | undefined {
+    return this.#oldest
+  }
+
+  has(key: string): boolean {
+    return this.#entries.has(key)
+  }
+
+  get(key: string): Value | undefined {
+    return this.#entries.get(key)?.value
+  }
+
+  /** As the newest, whether or not it was there before. */
+  put(key: string, value: Value): void {
+    let entry = this.#entries.get(key)
+    if (entry === undefined) {
+      entry = { key, value, older: undefined, newer: undefined }
+      this.#entries.set(key, entry)
+    } else {
+      entry.value = value
+      this.#unlink(entry)
+    }
+    entry.older = this.#newest
+    entry.newer = undefined
+    if (this.#newest === undefined) this.#oldest = entry
+    else this.#newest.newer = entry
+    this.#newest = entry
+  }
+
+  /** ... and where there are more than `most`, the oldest goes. */
+  putWithin(most: number, key: string, value: Value): void {
+    this.put(key, value)
+    if (this.size > most) this.delete(this.#oldest!.key)
+  }
+
+  delete(key: string): void {
+    const entry = this.#entries.get(key)
+    if (entry === undefined) return
+    this.#entries.delete(key)
+    this.#unlink(entry)
+  }
+
+  #unlink({ older, newer }: Entry<Value>): void {
+    if (older === undefined) this.#oldest = newer
+    else older.newer = newer
+    if (newer === undefined) this.#newest = older
+    else newer.older = older
+  }
+
+  clear(): void {
+    this.#entries.clear()
+    this.#oldest = undefined
+    this.#newest = undefined
+  }
+
+  /** The oldest first; the one at hand may be deleted. */
+  *[Symbol.iterator](): IterableIterator<readonly [key: string, value: Value]> {
+    for (let entry = this.#oldest; entry !== undefined; ) {
+      const { key, value, newer } = entry
+      yield [key, value]
+      entry = newer
+    }
+  }
+}
