@@ -1,5 +1,5 @@
 /**
- * Puts the tables and three charts of a report, or of several, into docs/performance.md, between its markers.
+ * Writes last-report.md, beside this file, from a report or several, and the three charts of docs/performance.md.
  *
  *     node load-tests/document.ts [load-tests/out/report.json ...]
  */
@@ -10,8 +10,11 @@ import type { Report } from './lib/report.ts'
 import { grid, type Section } from './lib/section.ts'
 
 const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url))
-const PAGE = path('../docs/performance.md')
-const MARKERS = /(<!-- report -->).*(<!-- \/report -->)/s
+const PAGE = path('last-report.md')
+const INTRODUCTION = `# The last full report
+
+Written by \`node load-tests/document.ts\` from the JSON of its runs. [docs/performance.md](../docs/performance.md) says what limits
+each figure, [README.md](README.md) what a figure is.`
 
 /** By the name of the section and the place of its chart. */
 const CHARTS = [
@@ -40,11 +43,7 @@ for (const { file, section, index } of CHARTS) {
   const svg = drawChart(chart).replace(/^<svg ([^>]*)>/, `<svg xmlns="http://www.w3.org/2000/svg" $1>${STYLE}`)
   writeFileSync(path(`../docs/${file}`), `${svg}\n`)
 }
-const page = readFileSync(PAGE, 'utf8')
-writeFileSync(
-  PAGE,
-  page.replace(MARKERS, (_all, begin, end) => `${begin}\n\n${reports.map(contents).join('\n\n')}\n\n${end}`),
-)
+writeFileSync(PAGE, `${[INTRODUCTION, ...reports.map(contents)].join('\n\n')}\n`)
 
 function contents({ environment, targets = [], sections, skipped }: Report): string {
   const facts = Object.entries(environment).map(([name, value]) => `- ${name}: ${code(name, value)}`)
@@ -64,7 +63,7 @@ function code(name: string, value: string): string {
 function sectionText(section: Section): string {
   const { titles, rows } = grid(section)
   const text = rows.map(row => row.map(cell => (cell.range === undefined ? cell.text : `${cell.text} (${cell.range})`)))
-  return `### ${section.title}\n\n${section.note}\n\n${table(titles, text)}`
+  return `## ${section.title}\n\n${section.note}\n\n${table(titles, text)}`
 }
 
 function table(titles: readonly string[], rows: readonly (readonly string[])[]): string {
