@@ -5,9 +5,9 @@
  * A client for clusters keeps its subscriptions on connections of their own, and would lose the order that the directory is
  * built on. All of its keys share one slot, so one connection to the node that has it is all that is needed.
  */
-import { createClient } from '@redis/client'
 import { type Guard, guardWith } from '../../protocol/guard.ts'
-import { askSentinels, destroy, movedTo, type RedisClient } from './redis-place.ts'
+import { endClient, makeClient, type RedisClient } from './redis-client.ts'
+import { askSentinels, movedTo } from './redis-place.ts'
 import { type RedisPlace, readPlace } from './redis-url.ts'
 import { CHANGE, RENEW, REVOKE, RIGHTS, type Script } from './scripts.ts'
 
@@ -46,10 +46,13 @@ export class RedisLink {
   readonly #listener: LinkListener
   readonly #deadlineMs: number
   #client: RedisClient | undefined
+  /** Whatever was made for it, so that nothing outlives it. */
+  readonly #clients = new Set<RedisClient>()
   /** When each operation that waits was sent, oldest first. */
   readonly #pending = new Set<{ readonly sentMs: number }>()
   #timer: NodeJS.Timeout | undefined
   #closed: Error | undefined
+  readonly #ending = Promise.withResolvers<never>()
   #isOpen = false
   /** What goes wrong in an event or a timer of the link ends it; its owner makes another one. */
   readonly #guard: Guard = guardWith(error => this.#end(error instanceof Error ? error : new Error(String(error))))
@@ -71,7 +74,8 @@ export class RedisLink {
     const late = link.#guard(() => link.#end(new Error('Redis does not answer')))
     const timer = setTimeout(late, deadlineMs)
     try {
-      await link.#open(channel, key)
+      // Not all that is awaited there hears of the end.
+      await Promise.race([link.#open(channel, key), link.#ending.promise])
       return link
     } catch (error) {
       const cause = link.#closed ?? (error as Error)
@@ -88,27 +92,35 @@ export class RedisLink {
     this.#listener = listener
     this.#deadlineMs = deadlineMs
     this.several = this.#place.sentinel !== undefined || this.#place.hosts.length > 1
+    // Once it is open, nobody waits for that any more.
+    this.#ending.promise.catch(() => {})
   }
 
   #clientFor(host: string, isRedis: boolean): RedisClient {
+    if (this.#closed !== undefined) throw this.#closed
     const { tls, database, credentials } = this.#place
     const { ca } = this.#address
     const { user, password } = isRedis ? this.#address : (this.#address.sentinel ?? {})
     const base = { connectTimeout: this.#deadlineMs, reconnectStrategy: false as const, noDelay: true }
     const login = isRedis && credentials !== undefined ? `${credentials}@` : ''
-    return createClient({
-      url: `redis${tls ? 's' : ''}://${login}${host}`,
-      RESP: 3,
-      disableOfflineQueue: true,
-      disableClientInfo: true,
-      maintNotifications: 'disabled',
-      commandsQueueMaxLength: MAX_PENDING + 10,
-      commandOptions: { timeout: 0 },
-      socket: tls ? { ...base, tls: true, ...(ca === undefined ? {} : { ca }) } : base,
-      ...(isRedis && database > 0 ? { database } : {}),
-      ...(user === undefined ? {} : { username: user }),
-      ...(password === undefined ? {} : { password }),
-    })
+    const client = makeClient(
+      {
+        url: `redis${tls ? 's' : ''}://${login}${host}`,
+        RESP: 3,
+        disableOfflineQueue: true,
+        disableClientInfo: true,
+        maintNotifications: 'disabled',
+        commandsQueueMaxLength: MAX_PENDING + 10,
+        commandOptions: { timeout: 0 },
+        socket: tls ? { ...base, tls: true, ...(ca === undefined ? {} : { ca }) } : base,
+        ...(isRedis && database > 0 ? { database } : {}),
+        ...(user === undefined ? {} : { username: user }),
+        ...(password === undefined ? {} : { password }),
+      },
+      this.#guard,
+    )
+    this.#clients.add(client)
+    return client
   }
 
   async #open(channel: string, key: string): Promise<void> {
@@ -161,7 +173,7 @@ export class RedisLink {
       this.#isOpen = true
     } catch (error) {
       if (this.#client === client) this.#client = undefined
-      destroy(client)
+      endClient(client)
       throw named(error as Error)
     }
   }
@@ -244,7 +256,8 @@ export class RedisLink {
     if (this.#closed !== undefined) return
     this.#closed = error
     clearTimeout(this.#timer)
-    if (this.#client !== undefined) destroy(this.#client)
+    for (const client of this.#clients) endClient(client)
+    this.#ending.reject(error)
     this.#listener.closed(error)
   }
 }

@@ -1,8 +1,6 @@
 /** Finds the node that has our keys: Sentinels say who the primary is, nodes of a cluster who has the slot. */
-import type { createClient } from '@redis/client'
+import { endClient, type RedisClient } from './redis-client.ts'
 import type { RedisPlace } from './redis-url.ts'
-
-export type RedisClient = ReturnType<typeof createClient>
 
 /** Makes a client for one `host:port`; it has not connected. */
 export type ClientFor = (host: string) => RedisClient
@@ -17,7 +15,7 @@ export async function askSentinels({ hosts, sentinel }: RedisPlace, clientFor: C
     const reasons = (error as AggregateError).errors.map(reason => (reason as Error).message || String(reason))
     throw new Error(`no Sentinel knows ${sentinel}: ${[...new Set(reasons)].join('; ')}`)
   } finally {
-    for (const client of clients) destroy(client)
+    for (const client of clients) endClient(client)
   }
 }
 
@@ -32,14 +30,6 @@ async function askSentinel(client: RedisClient, name: string): Promise<string> {
 
 function bracketed(host: string): string {
   return host.includes(':') ? `[${host}]` : host
-}
-
-export function destroy(client: RedisClient): void {
-  try {
-    client.destroy()
-  } catch {
-    // It was not open.
-  }
 }
 
 /**
