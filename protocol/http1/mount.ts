@@ -20,15 +20,17 @@ import {
 import { canonicalAddress } from '../forwarded.ts'
 import { callHandler, endFor, type Failing, guardWith, tellDefect } from '../guard.ts'
 import { removeHeader, stripTrailers } from '../headers.ts'
+import { resetSocket } from '../reset-socket.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
 import { addMount } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
+import { lookMs, queuedInHandle } from './socket-writer.ts'
 import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
 import type { Logger } from '../log.ts'
 import { answerProblem } from '../problem.ts'
 import { isBroken } from '../tcp.ts'
-import { timeLeft, Watch } from '../watch.ts'
+import { due, timeLeft, Watch } from '../watch.ts'
 
 export interface MountOptions {
   readonly handler: Handler
@@ -113,16 +115,24 @@ function callOf(request: IncomingMessage, { limits }: MountOptions): HttpRequest
 const AHEAD_BYTES = 64 * 1024
 /** How often a caller with a body is looked at: while it is not read, it says nothing of its end. */
 const LOOK_MS = 2_000
+/** The kernel takes so much at once of an answer whose caller reads. */
+const SMALL_BYTES = 16 * 1024
 
 class MountedResponse implements ResponseSink, Failing {
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
   readonly #logger: Logger
-  readonly #bodyIdleMs: number
+  readonly #limits: HttpLimits
   readonly #watch = new Watch(now => this.#check(now), this)
   #sink: RequestSink | undefined
   #ahead = 0
   #readAt = 0
+  /** More of the request's body is to come. */
+  #reading = false
+  /** Response bytes that were written and have not left. */
+  #waiting = 0
+  #progressAt = 0
+  #queuedInHandle = 0
   #over = false
   /** Response bytes taken before the sink was known. */
   #early = 0
@@ -130,7 +140,7 @@ class MountedResponse implements ResponseSink, Failing {
 
   constructor(request: IncomingMessage, response: ServerResponse, { logger, limits }: MountOptions) {
     this.#logger = logger
-    this.#bodyIdleMs = limits?.bodyIdleMs ?? DEFAULT_LIMITS.bodyIdleMs
+    this.#limits = { ...DEFAULT_LIMITS, ...limits }
     this.#request = request
     this.#response = response
   }
@@ -155,6 +165,7 @@ class MountedResponse implements ResponseSink, Failing {
       this.#request.resume()
       return
     }
+    this.#reading = true
     this.#readAt = performance.now()
     this.#watch.within(LOOK_MS)
     const onData = guard((chunk: Buffer) => {
@@ -164,7 +175,7 @@ class MountedResponse implements ResponseSink, Failing {
       sink.data(chunk)
     })
     const onEnd = guard(() => {
-      this.#watch.stop()
+      this.#reading = false
       const trailers = this.#request.rawTrailers.map((text, i) => (i % 2 === 0 ? text.toLowerCase() : text))
       sink.end(stripTrailers(trailers))
     })
@@ -209,8 +220,13 @@ class MountedResponse implements ResponseSink, Failing {
       this.#taken(length)
       return
     }
+    if (this.#waiting === 0) this.#progressAt = performance.now()
+    if (this.#waiting > 0 || length > SMALL_BYTES) this.#watch.within(lookMs(this.#limits.stalledMs))
+    this.#waiting += length
     this.#response.write(chunk, () => {
       try {
+        this.#waiting -= length
+        if (this.#waiting > 0) this.#progressAt = performance.now()
         this.#taken(length)
       } catch (error) {
         this.threw(error)
@@ -262,20 +278,45 @@ class MountedResponse implements ResponseSink, Failing {
     return this.#ahead > AHEAD_BYTES
   }
 
-  /** A body that is not read, and one that does not come. */
   #check(now: number): number {
+    return Math.min(this.#checkBody(now), this.#checkWrite(now))
+  }
+
+  /** A body that is not read, and one that does not come. */
+  #checkBody(now: number): number {
+    if (!this.#reading) return Number.POSITIVE_INFINITY
     if (this.#isFull) {
       if (isBroken(this.#request.socket)) this.#request.socket.destroy()
       return LOOK_MS
     }
-    const left = timeLeft(this.#readAt, this.#bodyIdleMs, now)
+    const left = timeLeft(this.#readAt, this.#limits.bodyIdleMs, now)
     if (left > 0) return Math.min(left, LOOK_MS)
     const error = new SallyportError('request-timeout')
     const sink = this.#sink
+    this.#reading = false
     this.#response.shouldKeepAlive = false
     this.abort(error)
     sink?.abort(error)
     return Number.POSITIVE_INFINITY
+  }
+
+  /** A caller that takes nothing of its answer. */
+  #checkWrite(now: number): number {
+    if (this.#waiting === 0) return Number.POSITIVE_INFINITY
+    // An answer that waits behind others in a pipeline has no socket yet.
+    const { socket } = this.#response
+    const queued = socket === null ? 0 : queuedInHandle(socket)
+    if (socket === null || queued !== this.#queuedInHandle) {
+      this.#queuedInHandle = queued
+      this.#progressAt = now
+    }
+    const { stalledMs } = this.#limits
+    return Math.min(lookMs(stalledMs), due(this.#progressAt, stalledMs, now, this.#onStalled))
+  }
+
+  readonly #onStalled = (): void => {
+    this.#logger.debug({}, 'the caller stopped reading')
+    resetSocket(this.#request.socket)
   }
 }
 

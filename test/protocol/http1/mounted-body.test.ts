@@ -61,3 +61,45 @@ describe('a body on a server of an embedder', () => {
     expect(heard.aborted?.reason).toBe('request-timeout')
   })
 })
+
+describe('an answer on a server of an embedder', () => {
+  /** A handler that answers with `bytes`, and a caller who reads nothing until it is told to. */
+  async function get(bytes: number, stalledMs: number, requests = 1) {
+    const aborted: string[] = []
+    let begun = 0
+    const handler: Handler = (_request, response) => {
+      begun++
+      response.head({ status: 200, headers: [], bodyBytes: -1 })
+      response.data(Buffer.alloc(bytes))
+      return { data: () => {}, end: () => {}, abort: error => aborted.push(error.reason), consumed: () => {} }
+    }
+    const server = createServer()
+    mount(server, { handler, serves: () => true, limits: { stalledMs }, logger: noLogger })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const caller = connect({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' }).pause()
+    caller.on('error', () => {})
+    closers.push(
+      () => server.closeAllConnections(),
+      () => server.close(),
+      () => caller.destroy(),
+    )
+    caller.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(requests))
+    await vi.waitFor(() => expect(begun).toBe(requests), 10_000)
+    return { caller, aborted }
+  }
+
+  test.each([1, 3])('ends with a caller that takes nothing of it (%i in its pipeline)', async requests => {
+    const { aborted } = await get(32 * 1024 * 1024, 300, requests)
+    await vi.waitFor(() => expect(aborted).toEqual(Array(requests).fill('cancelled')), 15_000)
+  })
+
+  test('is whole for a caller that takes it', async () => {
+    const bytes = 8 * 1024 * 1024
+    const { caller, aborted } = await get(bytes, 300)
+    let read = 0
+    caller.on('data', chunk => (read += chunk.length)).resume()
+    await vi.waitFor(() => expect(read).toBeGreaterThan(bytes), 10_000)
+    expect(aborted).toEqual([])
+  })
+})
