@@ -60,6 +60,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   #failed = false
   #headSent = false
   #responseEnded = false
+  #responseEndedAt = 0
   #requestEnded: boolean
   #awaitsContinue: boolean
   /** The end of the response comes with its trailers, when node:http2 asks for them. */
@@ -290,6 +291,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
       return
     }
     this.#responseEnded = true
+    this.#responseEndedAt = performance.now()
     this.#responseTrailers = stripTrailers(trailers)
     if (!this.#awaitsTrailers) this.#logDropped(trailers)
     this.#writer.end()
@@ -406,7 +408,9 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   #checkRead(now: number): number {
-    if (this.#requestEnded || this.#responseEnded || this.request.upgrade) return Number.POSITIVE_INFINITY
+    if (this.#requestEnded) return Number.POSITIVE_INFINITY
+    if (this.#raw && this.#responseEnded) return this.#checkEnd(now)
+    if (this.#responseEnded || this.request.upgrade) return Number.POSITIVE_INFINITY
     const { bodyIdleMs, expectMs } = this.#limits
     if (this.#reader.full) return bodyIdleMs || Number.POSITIVE_INFINITY
     if (this.#awaitsContinue && !this.#headSent) {
@@ -417,6 +421,17 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     const left = timeLeft(this.#reader.readAt, bodyIdleMs, now)
     if (left > 0) return left
     this.#refuse(new SallyportError('request-timeout'))
+    return Number.POSITIVE_INFINITY
+  }
+
+  /** Our half of a WebSocket is closed: a caller that has read all, and neither sends nor closes its own half, is gone. */
+  #checkEnd(now: number): number {
+    const { stalledMs } = this.#limits
+    if (this.#writer.waiting > 0) return stalledMs || Number.POSITIVE_INFINITY
+    const since = Math.max(this.#responseEndedAt, this.#writer.progressAt, this.#reader.readAt)
+    const left = timeLeft(since, stalledMs, now)
+    if (left > 0) return left
+    cancelStream(this.#stream)
     return Number.POSITIVE_INFINITY
   }
 

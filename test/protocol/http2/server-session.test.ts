@@ -283,6 +283,22 @@ describe('extended CONNECT', () => {
     expect(seen[0]!.aborted).toBeUndefined()
   })
 
+  test('a WebSocket whose caller does not close its half behind the answer is cancelled, once it is silent', async () => {
+    const { handler, seen } = recorder(({ request, response }) => {
+      if (!request.upgrade) return
+      response.head({ status: 101, headers: [], bodyBytes: 0 })
+      response.end([])
+    })
+    const { session } = await serve(handler, { stalledMs: 200 })
+    const stream = ask(session, { ...webSocket, ':scheme': 'http' }, false)
+    const beside = ask(session, {}, false)
+    await eventually(() => seen.length === 2)
+    expect(await answer(stream)).toMatchObject({ status: 200, rst: constants.NGHTTP2_CANCEL })
+    expect([seen[0]!.aborted, seen[0]!.trailers]).toEqual(['cancelled', undefined])
+    // Another one of the session is not hurt.
+    expect(beside.closed).toBe(false)
+  })
+
   test('an ordinary answer is an ordinary answer', async () => {
     const { handler } = recorder(({ response }) => response.abort(new SallyportError('no-route')))
     const { session } = await serve(handler)
