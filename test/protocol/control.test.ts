@@ -57,28 +57,29 @@ describe('control messages', () => {
   })
 
   test.each([
-    'x',
-    '',
-    'null',
-    '[]',
-    '"hello"',
-    '{}',
-    '{"type":1}',
-    '{"type":"drained"}',
-    '{"type":"drained","lastStream":-1}',
-    '{"type":"drained","lastStream":1.5}',
-    '{"type":"drained","lastStream":"2"}',
-    '{"type":"drained","lastStream":null}',
-    '{"type":"drained","lastStream":4294967296}',
-    '{"type":"reset","stream":0,"code":"limit"}',
-    '{"type":"reauth","token":""}',
-    '{"type":"reauth","token":"a b"}',
-    '{"type":"drain","reason":"x\\n","afterMs":0,"deadlineMs":0}',
-    '{"type":"drain","reason":"x","afterMs":0,"deadlineMs":1e12}',
-    '{"type":"ready","active":1}',
-    '{"type":"bye","reason":{}}',
-  ])('refuses %s', message => {
+    ['x', 'is not JSON'],
+    ['', 'is not JSON'],
+    ['null', 'is not an object'],
+    ['[]', 'is not an object'],
+    ['"hello"', 'is not an object'],
+    ['{}', 'without a type'],
+    ['{"type":1}', 'without a type'],
+    ['{"type":"drained"}', 'drained without lastStream'],
+    ['{"type":"drained","lastStream":-1}', 'drained: malformed lastStream'],
+    ['{"type":"drained","lastStream":1.5}', 'drained: malformed lastStream'],
+    ['{"type":"drained","lastStream":"2"}', 'drained: malformed lastStream'],
+    ['{"type":"drained","lastStream":null}', 'drained: malformed lastStream'],
+    ['{"type":"drained","lastStream":4294967296}', 'drained: malformed lastStream'],
+    ['{"type":"reset","stream":0,"code":"limit"}', 'reset: malformed stream'],
+    ['{"type":"reauth","token":""}', 'reauth: malformed token'],
+    ['{"type":"reauth","token":"a b"}', 'reauth: malformed token'],
+    ['{"type":"drain","reason":"x\\n","afterMs":0,"deadlineMs":0}', 'drain: malformed reason'],
+    ['{"type":"drain","reason":"x","afterMs":0,"deadlineMs":1e12}', 'drain: malformed deadlineMs'],
+    ['{"type":"ready","active":1}', 'ready: malformed active'],
+    ['{"type":"bye","reason":{}}', 'bye: malformed reason'],
+  ])('refuses %s', (message, reason) => {
     expect(() => parseControl(message)).toThrow(ProtocolError)
+    expect(() => parseControl(message)).toThrow(reason)
   })
 
   test('every member of every message is checked', () => {

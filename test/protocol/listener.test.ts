@@ -1,6 +1,9 @@
 import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { connect as connectHttp2 } from 'node:http2'
-import { connect as connectTcp, createServer as createNetServer } from 'node:net'
+import net, { connect as connectTcp, createServer as createNetServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Handler } from '../../protocol/exchange.ts'
@@ -295,6 +298,25 @@ describe('plain', () => {
     await eventually(() => listener.connections === 1)
     await Promise.all([once(raw.resume(), 'close'), listener.close({ graceMs: 400 })])
     expect(listener.connections).toBe(0)
+  })
+
+  test('a plain one takes no certificate', async () => {
+    const listener = await start(recorder(() => {}).handler)
+    expect(() => listener.setTls(secrets.server)).toThrow(new TypeError('this listener has no TLS'))
+  })
+
+  test('of a socket that it is given, it says what is wrong with it', async () => {
+    const { handler } = recorder(() => {})
+    const missing = new TypeError('the socket 9999 that was given cannot be listened on')
+    await expect(listen({ port: 0, fd: 9999, handler })).rejects.toThrow(missing)
+    // Bound, and not yet known to the event loop, as one that is inherited.
+    const folder = await mkdtemp(join(tmpdir(), 'sallyport-'))
+    open.push(() => rm(folder, { recursive: true }))
+    const { fd } = (net as unknown as { _createServerHandle(path: string): { fd: number } })._createServerHandle(
+      join(folder, 'socket'),
+    )
+    const local = new TypeError(`the socket ${fd} that was given is none of TCP`)
+    await expect(listen({ port: 0, fd, handler })).rejects.toThrow(local)
   })
 
   test('a port in use is an error with its code', async () => {

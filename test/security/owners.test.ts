@@ -3,8 +3,10 @@ import { once } from 'node:events'
 import { rm, writeFile } from 'node:fs/promises'
 import { request, ServerResponse } from 'node:http'
 import { connect as connectHttp2, type ClientHttp2Session } from 'node:http2'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { connect as connectTls } from 'node:tls'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { listenHealth } from '../../admin/index.ts'
 import { createAuthority, createReplicaCertificate } from '../../certs/index.ts'
@@ -28,7 +30,7 @@ import { Credentials } from '../../server/control/credentials.ts'
 import { RedisLink } from '../../server/directory/redis-link.ts'
 import { PeerLink } from '../../server/peer/link.ts'
 import { PeerListener } from '../../server/peer/listener.ts'
-import { call, ok, recorder } from '../protocol/http1/raw.ts'
+import { call, ok, RawPeer, recorder } from '../protocol/http1/raw.ts'
 import { dial, startServer, token } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
@@ -91,6 +93,37 @@ describe('P1 a connection over HTTP/1.1', () => {
     expect(errors).toEqual(['a connection of a caller failed'])
     other.send(GET)
     await other.saying('ok', 2)
+  })
+})
+
+describe('P1 a connection as it is taken', () => {
+  test.each([
+    ['plain', false, 'onConnection'],
+    ['before its handshake', true, 'onConnection'],
+    ['behind its handshake', true, 'handleSocket'],
+  ])('%s', async (_, encrypted, step) => {
+    const secrets = await makeSecrets()
+    const { handler } = recorder(({ response }) => ok(response))
+    const errors: string[] = []
+    const logger = { ...noLogger, error: (_fields: object, message: string) => void errors.push(message) }
+    const onConnection = vi.fn(() => true)
+    const listener = await listen({ port: 0, handler, logger, onConnection, ...(encrypted && { tls: secrets.server }) })
+    open.push(() => listener.close({ graceMs: 0 }))
+    if (step === 'onConnection') onConnection.mockImplementationOnce(boom)
+    else vi.spyOn(listener, 'handleSocket').mockImplementationOnce(boom)
+    const ask = async () => {
+      const { port } = listener.address
+      const socket = encrypted
+        ? connectTls({ port, host: '127.0.0.1', ca: secrets.ca, servername: 'localhost' })
+        : connect({ port, host: '127.0.0.1' })
+      open.push(() => socket.destroy())
+      const peer = new RawPeer(socket)
+      peer.send(GET)
+      return peer
+    }
+    expect(await (await ask()).close()).toBe('')
+    expect(errors).toEqual(['a connection could not be taken'])
+    await (await ask()).saying('ok')
   })
 })
 

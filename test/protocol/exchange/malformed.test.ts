@@ -192,6 +192,12 @@ describe('a response that breaks the format', () => {
     expect([server.closed, server.streams, server.bufferedBytes]).toEqual([false, 0, 0])
   })
 
+  test('an unknown answer is no refusal', async () => {
+    const caller = send(answering('\x03\x01'))
+    await caller.over()
+    expect([caller.error?.reason, caller.error?.message]).toEqual(['upstream-broken', 'answer 3'])
+  })
+
   test('an unknown refusal code means that nothing was forwarded', async () => {
     const caller = send(answering('\x02\x3f'))
     await caller.over()

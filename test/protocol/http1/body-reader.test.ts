@@ -133,6 +133,21 @@ describe('chunked', () => {
     expect(() => read([...bytes(text)].map(byte => Buffer.from([byte])))).toThrow()
   })
 
+  const FRAMING: Record<string, [text: string, at: number, reason: string]> = {
+    'CR behind a size': ['4\r\nwiki\r\n0\r\n\r\n', 1, 'chunk size'],
+    'LF behind a size': ['4\r\nwiki\r\n0\r\n\r\n', 2, 'chunk size'],
+    'CR behind a chunk': ['4\r\nwiki\r\n0\r\n\r\n', 7, 'chunk end'],
+    'LF behind a chunk': ['4\r\nwiki\r\n0\r\n\r\n', 8, 'chunk end'],
+    'LF behind an extension': ['4;a\r\nwiki\r\n0\r\n\r\n', 4, 'chunk size'],
+  }
+  test.each(Object.entries(FRAMING))('E3: nothing stands in the place of %s', (_place, [text, at, reason]) => {
+    for (const other of ['X', ' ', '\0', '\r', '\n']) {
+      if (other === text[at]) continue
+      const odd = bytes(text.slice(0, at) + other + text.slice(at + 1))
+      expect(() => read([odd]), JSON.stringify(other)).toThrow(reason)
+    }
+  })
+
   test('E3: extensions are bounded over the whole body', () => {
     const flood = bytes(`1;${'x'.repeat(100)}\r\na\r\n`.repeat(50))
     expect(() => read([flood])).toThrow('chunk extensions')

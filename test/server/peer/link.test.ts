@@ -1,12 +1,18 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createReplicaCertificate } from '../../../certs/index.ts'
+import { SallyportError } from '../../../protocol/errors.ts'
 import { noLogger } from '../../../protocol/log.ts'
 import { KIND, preambleText } from '../../../protocol/preamble.ts'
 import { PeerLink } from '../../../server/peer/link.ts'
 import { PeerListener } from '../../../server/peer/listener.ts'
+import type { PeerTls } from '../../../server/peer/tls.ts'
 import type { SplicedSession } from '../../../server/peer/splice.ts'
 import { Recorder, sessionPair } from '../../protocol/yamux/support.ts'
 import { until } from '../../replicas/fixture.ts'
+import { freePort } from '../../support/proxy-program.ts'
 import { makeWorld } from '../fixture.ts'
 
 const LAST_ID = 0x7fff_ffff
@@ -77,6 +83,70 @@ function ask(link: PeerLink): Recorder {
   recorder.stream.write(PREAMBLE)
   return recorder
 }
+
+/** A link that dials `place`, and its certificate. */
+async function linkTo(port: number): Promise<{ link: PeerLink; tls: PeerTls }> {
+  const { authority } = await makeWorld()
+  const made = await createReplicaCertificate(authority)
+  const tls = { cert: made.certificate, key: made.key, ca: authority.certificate }
+  const link = new PeerLink(
+    'far',
+    { host: '127.0.0.1', port },
+    {
+      replica: 'near',
+      address: () => '127.0.0.1:1',
+      tls: () => tls,
+      session: {},
+      logger: noLogger,
+      now: () => performance.now(),
+      onStanding() {},
+      onUp() {},
+      onChange() {},
+    },
+  )
+  closing.push(() => link.close())
+  return { link, tls }
+}
+
+describe('a link that is not up', () => {
+  test('takes no exchange', async () => {
+    const { link } = await linkTo(1)
+    expect(() => link.open()).toThrow(new SallyportError('overloaded', 'the replica is not connected'))
+  })
+
+  test.each<[what: string, take: (socket: Socket, tls: PeerTls) => void]>([
+    ['closes the connection', socket => socket.destroy()],
+    ['resets it', socket => socket.resetAndDestroy()],
+    ['speaks no TLS', socket => socket.end('HTTP/1.1 400 x\r\n\r\n')],
+    // Its certificate is right, and it speaks another protocol.
+    ['is no replica', (socket, tls) => new TLSSocket(socket, { ...tls, isServer: true }).on('error', () => {})],
+  ])('is tried again where who listens %s', async (_what, take) => {
+    let tls: PeerTls | undefined
+    let calls = 0
+    const server = createServer(socket => {
+      calls++
+      socket.on('error', () => {})
+      take(socket, tls!)
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    closing.push(() => server.close())
+    const made = await linkTo((server.address() as AddressInfo).port)
+    tls = made.tls
+    await until(() => calls > 1)
+    expect([made.link.up, made.link.refused]).toEqual([false, false])
+  })
+
+  test('is tried again where nobody listens, and knows it', async () => {
+    const port = await freePort()
+    const { link } = await linkTo(port)
+    await until(() => link.refused)
+    let calls = 0
+    const server = createServer(socket => void (calls++, socket.destroy())).listen(port, '127.0.0.1')
+    closing.push(() => server.close())
+    await until(() => calls > 0)
+  })
+})
 
 describe('a link whose stream ids come to their end', () => {
   test('goes on over another connection; what is open on the one before is not cut', async () => {

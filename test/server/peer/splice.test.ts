@@ -3,11 +3,14 @@
  * nothing is counted at the link or at the session, and nothing is open.
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { KIND, type Kind, preambleText } from '../../../protocol/preamble.ts'
+import { KIND, type Kind, type Preamble, preambleText } from '../../../protocol/preamble.ts'
+import type { Stream } from '../../../protocol/yamux/stream.ts'
+import { REFUSALS } from '../../../protocol/exchange/refusal.ts'
+import { parseCidrs } from '../../../protocol/forwarded.ts'
 import { BufferBudget } from '../../../protocol/yamux/budget.ts'
 import { Session, type SessionOptions } from '../../../protocol/yamux/session.ts'
 import { type MemoryTransport, memoryPair } from '../../../protocol/transport-memory.ts'
-import { splice } from '../../../server/peer/splice.ts'
+import { type SplicedSession, splice } from '../../../server/peer/splice.ts'
 import { pattern, Recorder, turns, until } from '../../protocol/yamux/support.ts'
 
 const KIB = 1024
@@ -17,6 +20,8 @@ interface Spliced {
   readonly near: Recorder
   far: Recorder | undefined
   open(runtime?: string, kind?: Kind): Recorder
+  /** A stream that says this in place of a preamble. */
+  openRaw(said: string): Stream
   readonly link: Session
   readonly session: Session
   readonly linkTransport: MemoryTransport
@@ -32,12 +37,32 @@ afterEach(() => {
   for (const session of open.splice(0)) session.close('done')
 })
 
+interface Settings {
+  readonly link?: Partial<SessionOptions>
+  readonly session?: Partial<SessionOptions>
+  readonly owner?: Partial<SplicedSession>
+}
+
+const PREAMBLE: Preamble = {
+  kind: KIND.exchange,
+  exchangeId: 'x'.repeat(16),
+  attempt: 0,
+  runtime: 'demo',
+  epoch: 1,
+  timeLeftMs: 0,
+  callerAddress: '192.0.2.1',
+  callerScheme: 'https',
+  hops: 1,
+  bodyBytes: -1,
+  callerHost: undefined,
+}
+
 /** Two replicas and a client; nobody takes anything unless told to. */
-function start(limits: { link?: Partial<SessionOptions>; session?: Partial<SessionOptions> } = {}): Spliced {
+function start(settings: Settings = {}): Spliced {
   const [nearEnd, linkTransport] = memoryPair()
   const [sessionTransport, clientEnd] = memoryPair()
   const spliced: { far: Recorder | undefined; clients: Recorder[] } = { far: undefined, clients: [] }
-  const session = new Session(sessionTransport, { role: 'server', ...limits.session })
+  const session = new Session(sessionTransport, { role: 'server', ...settings.session })
   const client = new Session(clientEnd, {
     role: 'client',
     onStream: stream => {
@@ -51,36 +76,32 @@ function start(limits: { link?: Partial<SessionOptions>; session?: Partial<Sessi
     exchanges: 0,
     open: () => session.open(),
     released: () => owner.exchanges--,
+    ...settings.owner,
   }
   const link = new Session(linkTransport, {
     role: 'server',
-    ...limits.link,
-    onStream: stream => splice(stream, { pick: () => owner, leave() {} }),
+    ...settings.link,
+    onStream: stream =>
+      splice(stream, {
+        pick: (runtime, epoch) => (runtime !== 'nobody' && epoch === 1 ? owner : undefined),
+        leave() {},
+      }),
   })
   const nearLink = new Session(nearEnd, { role: 'client' })
   open.push(session, client, link, nearLink)
   const openOne = (runtime = 'demo', kind: Kind = KIND.exchange) => {
     const recorder = new Recorder(nearLink.open(), false)
-    recorder.stream.write(
-      preambleText({
-        kind,
-        exchangeId: 'x'.repeat(16),
-        attempt: 0,
-        runtime,
-        epoch: 1,
-        timeLeftMs: 0,
-        callerAddress: '192.0.2.1',
-        callerScheme: 'https',
-        hops: 1,
-        bodyBytes: -1,
-        callerHost: undefined,
-      }),
-    )
+    recorder.stream.write(preambleText({ ...PREAMBLE, kind, runtime }))
     return recorder
   }
   return Object.assign(spliced, {
     near: openOne(),
     open: openOne,
+    openRaw: (said: string) => {
+      const stream = nearLink.open()
+      stream.write(Buffer.from(said, 'latin1'))
+      return stream
+    },
     link,
     session,
     linkTransport,
@@ -127,6 +148,40 @@ const CASES = Object.keys(REQUESTS).flatMap(request =>
     Object.keys(EVENTS).flatMap(first => Object.keys(EVENTS).map(second => ({ request, answer, first, second }))),
   ),
 )
+
+describe('D3 an exchange that is not for this replica is refused, and nothing of it is forwarded', () => {
+  const text = (more: Partial<Preamble> = {}) => preambleText({ ...PREAMBLE, ...more })
+  const full = () => {
+    throw new Error('it takes no more')
+  }
+  const CASES: [name: string, code: keyof typeof REFUSALS, said: string, owner?: Partial<SplicedSession>][] = [
+    ['nothing at all', 'malformed', ''],
+    ['half a preamble', 'malformed', text().slice(0, 20)],
+    ['a preamble of another kind', 'malformed', `\x07${text().slice(1)}`],
+    ['a preamble of no address', 'malformed', text({ callerAddress: 'nobody' })],
+    ['one that never ends', 'malformed', `\x01${'\x80\x00\xff\xff'.repeat(2000)}`],
+    ['no hop', 'not-here', text({ hops: 0 })],
+    ['D5 a second hop', 'not-here', text({ hops: 2 })],
+    ['another runtime', 'not-here', text({ runtime: 'nobody' })],
+    ['another epoch', 'not-here', text({ epoch: 2 })],
+    ['a caller who may not', 'caller-not-allowed', text(), { callers: parseCidrs(['198.51.100.0/24']) }],
+    ['a session that is full', 'overloaded', text(), { open: full }],
+  ]
+  test.each(CASES)('%s: %s', async (_name, code, said, owner = {}) => {
+    const spliced = start({ owner })
+    // The one that came with the fixture.
+    spliced.near.stream.reset('cancelled')
+    await turns()
+    const before = spliced.clients.length
+    const recorder = new Recorder(spliced.openRaw(said))
+    recorder.stream.end()
+    await until(() => recorder.ended || recorder.resetWith !== undefined)
+    expect([recorder.text, recorder.resetWith]).toEqual([`\x02${String.fromCharCode(REFUSALS[code])}`, undefined])
+    await turns()
+    expect([spliced.clients.length, spliced.link.streams, spliced.link.bufferedBytes]).toEqual([before, 0, 0])
+    expect(spliced.exchanges.exchanges).toBe(0)
+  })
+})
 
 describe('B1 the bytes of an exchange that was handed over', () => {
   test.each(CASES)('$request, $answer: $first, then $second', async ({ request, answer, first, second }) => {
