@@ -37,6 +37,11 @@ async function tls(listener: Listener, options: ConnectionOptions = {}): Promise
   return socket
 }
 
+/** Of Node's own: a socket that is bound and no more. */
+interface Given {
+  _createServerHandle(path: string, port: -1, family: -1): { readonly fd: number; close(): void }
+}
+
 const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
 
 describe('TLS', () => {
@@ -312,9 +317,9 @@ describe('plain', () => {
     // Bound, and not yet known to the event loop, as one that is inherited.
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-'))
     open.push(() => rm(folder, { recursive: true }))
-    const { fd } = (net as unknown as { _createServerHandle(path: string): { fd: number } })._createServerHandle(
-      join(folder, 'socket'),
-    )
+    const given = (net as unknown as Given)._createServerHandle(join(folder, 'socket'), -1, -1)
+    open.push(() => given.close())
+    const { fd } = given
     const local = new TypeError(`the socket ${fd} that was given is none of TCP`)
     await expect(listen({ port: 0, fd, handler })).rejects.toThrow(local)
   })

@@ -141,10 +141,10 @@ describe('a link that is not up', () => {
     const port = await freePort()
     const { link } = await linkTo(port)
     await until(() => link.refused)
-    let calls = 0
-    const server = createServer(socket => void (calls++, socket.destroy())).listen(port, '127.0.0.1')
+    const server = createServer().listen(port, '127.0.0.1')
     closing.push(() => server.close())
-    await until(() => calls > 0)
+    const [socket] = await once(server, 'connection')
+    socket.destroy()
   })
 })
 
