@@ -4,7 +4,7 @@ import { dirname, join, normalize } from 'node:path'
 /** Endings of files that are ours alone; a `.yaml` or `.json` may be a user's. */
 const OURS = /`([\w.-]+(?:\/[\w.-]+)*\.(?:ts|js|grit|md|svg))`/g
 const LINK = /\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)/g
-const NAME_IN_FILE = /`(\w+)` in\s+`([\w./-]+\.ts)`/g
+const NAMES_IN_FILE = /((?:`\w+`(?:,| and| or)?\s+)+)in\s+`([\w./-]+\.ts)`/g
 const MENTION =
   /(?<![\w/-])((?:docs|protocol|server|client|router|test|load-tests)\/[\w/-]*\.md|(?:README|CONTRIBUTING|SECURITY)\.md)/g
 
@@ -26,10 +26,12 @@ function brokenInDocument(file: string, text: string, tree: ReadonlyMap<string, 
   for (const [, path = ''] of prose.matchAll(OURS)) {
     if (!isKnown(path, file, tree)) broken.push(`${file} names ${path}, which does not exist`)
   }
-  for (const [, name = '', path = ''] of prose.matchAll(NAME_IN_FILE)) {
+  for (const [, names = '', path = ''] of prose.matchAll(NAMES_IN_FILE)) {
     const texts = [...tree].filter(([each]) => each === path || each.endsWith(`/${path}`)).map(([, each]) => each)
-    if (!texts.some(each => new RegExp(`\\b${name}\\b`).test(each)))
-      broken.push(`${file}: there is no ${name} in ${path}`)
+    for (const [, name] of names.matchAll(/`(\w+)`/g)) {
+      const isThere = texts.some(each => new RegExp(`\\b${name}\\b`).test(each))
+      if (!isThere) broken.push(`${file}: there is no ${name} in ${path}`)
+    }
   }
   return broken
 }

@@ -32,6 +32,9 @@ describe('what documents and comments point at exists', () => {
   })
 
   test('names in files', () => {
+    expect(broken('docs/b.md', '`Hold`, `Old` and `Hold` in `hold.ts`')).toEqual([
+      'docs/b.md: there is no Old in hold.ts',
+    ])
     expect(broken('docs/b.md', '`Hold` in `server/edge/hold.ts`')).toEqual([])
     expect(broken('docs/b.md', '`Old` in `server/edge/hold.ts`')).toEqual([
       'docs/b.md: there is no Old in server/edge/hold.ts',
@@ -41,5 +44,29 @@ describe('what documents and comments point at exists', () => {
   test('documents that comments name', () => {
     expect(broken('server/x.ts', '// see docs/a.md and README.md')).toEqual([])
     expect(broken('server/x.ts', '// see docs/b.md')).toEqual(['server/x.ts names docs/b.md, which does not exist'])
+  })
+})
+
+describe('the recipes of CONTRIBUTING.md', () => {
+  const tree = checkout()
+  const recipes = tree
+    .get('CONTRIBUTING.md')!
+    .split(/^## (?=How to add )/m)
+    .slice(1)
+
+  test.each(recipes.map(text => [text.split('\n', 1)[0]!, text]))('%s: files of the checkout, in order', (_, text) => {
+    expect(brokenReferences('CONTRIBUTING.md', text, tree)).toEqual([])
+    const named = [...text.matchAll(/`([\w-]+\/[\w./-]+)`/g)].map(([, path]) => path!)
+    const missing = named.filter(path => ![...tree.keys()].some(file => file === path || file.startsWith(path)))
+    expect(missing).toEqual([])
+    expect(named.length).toBeGreaterThan(2)
+    const steps = text.split(/^\d+\. /m).slice(1)
+    expect(steps.length).toBeGreaterThan(2)
+  })
+
+  test('are those that people ask for', () => {
+    const titles = recipes.map(text => /^How to add an? (.*)/.exec(text)?.[1])
+    const wanted = ['limit', 'error code', 'metric', 'subcommand', 'admin endpoint', 'directory store', 'route option']
+    expect(titles).toEqual(expect.arrayContaining(wanted))
   })
 })
