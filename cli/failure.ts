@@ -32,6 +32,9 @@ export function fileProblem(error: unknown): string {
       return 'permission denied'
     case 'EISDIR':
       return 'it is a directory'
+    case 'ENOSPC':
+    case 'EDQUOT':
+      return 'no room is left on the disk'
     case 'ENOTDIR':
       return 'a part of its path is no directory'
     default:

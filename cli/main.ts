@@ -1,10 +1,14 @@
 /** The program: `bin/sallyport.js` loads this file and nothing else does. */
+import { fstatSync, writeFileSync } from 'node:fs'
+import { isatty } from 'node:tty'
 import type { Io } from './command.ts'
-import { EXIT } from './failure.ts'
+import { EXIT, Failure, fileProblem } from './failure.ts'
 import { run } from './run.ts'
 
+const STDOUT = 1
+
 const io: Io = {
-  out: text => void process.stdout.write(text),
+  out: isFile(STDOUT) ? toFile : text => void process.stdout.write(text),
   note: text => void process.stderr.write(text.endsWith('\n') ? text : `${text}\n`),
   environment: process.env,
   readStdin,
@@ -20,6 +24,20 @@ run(process.argv.slice(2), io).then(exit, error => {
   io.note(`sallyport: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`)
   exit(EXIT.runtime)
 })
+
+/** The full disk of `token create > FILE` is a failure; Node's stream would tell of it too late, and of a part that was written never. */
+function toFile(text: string): void {
+  try {
+    writeFileSync(STDOUT, text)
+  } catch (error) {
+    throw new Failure(EXIT.runtime, `cannot write the output: ${fileProblem(error)}`, { cause: error })
+  }
+}
+
+function isFile(descriptor: number): boolean {
+  const stat = fstatSync(descriptor)
+  return stat.isFile() || (stat.isCharacterDevice() && !isatty(descriptor))
+}
 
 /** Ends once stdout has everything; whatever is still open, a second signal or a failed start must not keep us. */
 function exit(code: number): void {
