@@ -1,14 +1,17 @@
 /**
- * Lines to stderr, written together and later. A reader that is slower than the log loses lines, one that has gone gets
- * none; neither holds up the process, nor its end.
+ * Lines to stderr, written together and later. A reader that is slower than the log, or a disk that is full for a while, loses
+ * lines, one that has gone gets none; neither holds up the process, nor its end.
  */
 import { write, writeSync } from 'node:fs'
 import { guardWith } from '../../protocol/guard.ts'
 
 const STDERR = 2
 const MAX_BYTES = 4 * 1024 * 1024
-/** A full pipe is tried again after this time. */
+/** A full pipe is tried again after this time, and whatever else may pass, such as a full disk, after that one. */
 const PAUSE_MS = 50
+const LONG_PAUSE_MS = 1000
+/** Nobody will ever read. */
+const GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'ECONNRESET', 'ENOTCONN', 'EBADF'])
 /** How long the process may wait at its end for a reader to take what is left. */
 const LAST_MS = 500
 
@@ -57,8 +60,8 @@ export class BufferedStderr {
   })
 
   #onError(error: NodeJS.ErrnoException): void {
-    if (error.code === 'EAGAIN') setTimeout(this.#again, PAUSE_MS).unref()
-    else this.#lose()
+    if (GONE.has(error.code)) this.#lose()
+    else setTimeout(this.#again, error.code === 'EAGAIN' ? PAUSE_MS : LONG_PAUSE_MS).unref()
   }
 
   readonly #again = this.#guard(() => this.#write())
