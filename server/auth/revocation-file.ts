@@ -65,19 +65,21 @@ export class RevocationFile {
     return this.#next(() => this.#change(rules => rules))
   }
 
-  /** Takes rules out of the file, and out of those that could not be written. */
+  /** Takes rules out of the file, and out of those that could not be written; rejects, and they hold, if that fails. */
   remove(isRemoved: (rule: Revocation) => boolean): Promise<void> {
-    this.#unwritten = this.#unwritten.filter(rule => !isRemoved(rule))
     return this.#next(() => this.#change(rules => rules.filter(rule => !isRemoved(rule))))
   }
 
   async #change(change: (rules: Revocation[]) => Revocation[]): Promise<void> {
     const unwritten = this.#unwritten
-    const there = parseRevocations(await readBounded(this.#file, MAX_LIST_BYTES))
+    const before = await readBounded(this.#file, MAX_LIST_BYTES)
+    const there = parseRevocations(before)
     const keptS = this.#now() / 1000 - KEEP_OVER_S
     const kept = change(there).filter(({ until }) => until === undefined || until > keptS)
-    const text = formatRevocations([...kept, ...unwritten])
-    await this.#write(text)
+    const added = change(unwritten)
+    const isChanged = added.length > 0 || kept.length < there.length
+    const text = isChanged ? formatRevocations([...kept, ...added]) : before
+    if (isChanged) await this.#write(text)
     this.#unwritten = this.#unwritten.filter(rule => !unwritten.includes(rule))
     this.#take(text)
   }

@@ -117,14 +117,15 @@ export class RevocationStore {
 
   /**
    * Takes a rule back, wherever it stands. Resolves to false if there is no such rule; rejects if a place could not be
-   * written, or only the list of the URL has it.
+   * written, or only the list of the URL has it: then it holds as long as it stands anywhere.
    */
   async remove(id: string): Promise<boolean> {
     const rule = this.list.find(one => one.id === id)
     if (rule === undefined) return false
     const isRemoved = (one: Revocation) => idOf(formatRule(one)) === id
-    this.#own.replace(this.#own.list.filter(one => !isRemoved(one)))
+    // First where it lasts: it would be back after a restart, and until then nobody could see it.
     await Promise.all([this.#file?.remove(isRemoved), this.#shared?.remove(text => idOf(text) === id)])
+    this.#own.replace(this.#own.list.filter(one => !isRemoved(one)))
     if (rule.from.includes('url')) throw new Error('auth.revocations.url lists the rule: remove it there')
     return true
   }

@@ -1,5 +1,5 @@
 /** Revocations from a file, from a URL and by hand, as live sessions feel them. */
-import { chmod, mkdtemp, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readFile, rename, rm, rmdir, stat, writeFile } from 'node:fs/promises'
 import type { RequestListener } from 'node:http'
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -191,6 +191,44 @@ describe('a file', () => {
     for (const { id } of rules) expect(await server!.removeRevocation(id)).toBe(true)
     expect(parseRevocations(await readFile(file, 'utf8'))).toEqual([])
     await dial(server!, { token: await token('demo', { id: 'theirs' }) })
+  })
+
+  describe('on a disk that takes nothing', () => {
+    const fresh = () => `${file}.${process.pid}.new`
+    const refused = async (id: string) =>
+      await expect(openWebSocket(server!, { token: await token('demo', { id }) })).rejects.toMatchObject({
+        status: 401,
+      })
+    const idOf = (tokenId: string) => server!.revocations().find(rule => rule.tokenId === tokenId)!.id
+
+    test('A9: a rule that could not be taken out holds, and is taken out later', async () => {
+      await writeFile(file, listOf({ jti: 'stolen' }))
+      await start({ file })
+      await mkdir(fresh())
+      await expect(server!.removeRevocation(idOf('stolen'))).rejects.toThrow('EISDIR')
+      await refused('stolen')
+      await rmdir(fresh())
+      expect(await server!.removeRevocation(idOf('stolen'))).toBe(true)
+      await dial(server!, { token: await token('demo', { id: 'stolen' }) })
+      expect(parseRevocations(await readFile(file, 'utf8'))).toEqual([])
+    })
+
+    test('A9: one that was never written is taken back, the others hold', async () => {
+      const text = `\n${listOf({ jti: 'theirs' })}\n`
+      await writeFile(file, text)
+      await start({ file })
+      await mkdir(fresh())
+      await expect(server!.revoke({ tokenId: 'mine' })).rejects.toThrow('EISDIR')
+      expect(await server!.removeRevocation(idOf('mine'))).toBe(true)
+      await dial(server!, { token: await token('demo', { id: 'mine' }) })
+      for (const id of ['one', 'two']) await expect(server!.revoke({ tokenId: id })).rejects.toThrow('EISDIR')
+      await expect(server!.removeRevocation(idOf('one'))).rejects.toThrow('EISDIR')
+      for (const id of ['one', 'two', 'theirs']) await refused(id)
+      expect(await readFile(file, 'utf8')).toBe(text)
+      await rmdir(fresh())
+      expect(await server!.removeRevocation(idOf('one'))).toBe(true)
+      expect(parseRevocations(await readFile(file, 'utf8')).map(rule => rule.tokenId)).toEqual(['theirs', 'two'])
+    })
   })
 
   test('takes many rules at once', async () => {

@@ -37,9 +37,12 @@ async function logThrough(code: string): Promise<string> {
 }
 
 describe('what goes wrong when the log is written', () => {
-  test.each(['EAGAIN', 'ENOSPC', 'EDQUOT', 'EFBIG', 'EIO', 'ENOMEM', 'EINTR'])('%s may pass: no line is lost', async code => {
-    expect(await logThrough(code)).toBe('before\none\ntwo\nafter\n')
-  })
+  test.each(['EAGAIN', 'ENOSPC', 'EDQUOT', 'EFBIG', 'EIO', 'ENOMEM', 'EINTR'])(
+    '%s may pass: no line is lost',
+    async code => {
+      expect(await logThrough(code)).toBe('before\none\ntwo\nafter\n')
+    },
+  )
 
   test.each(['EPIPE', 'ECONNRESET', 'ENOTCONN', 'EBADF'])('%s lasts: nothing more is written', async code => {
     expect(await logThrough(code)).toBe('before\n')
