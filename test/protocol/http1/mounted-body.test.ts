@@ -3,7 +3,7 @@ import { createServer } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { SallyportError } from '../../../protocol/errors.ts'
-import type { Handler } from '../../../protocol/exchange.ts'
+import type { Handler, ResponseSink } from '../../../protocol/exchange.ts'
 import { mount } from '../../../protocol/http1/mount.ts'
 import type { HttpLimits } from '../../../protocol/limits.ts'
 import { noLogger } from '../../../protocol/log.ts'
@@ -100,6 +100,79 @@ describe('an answer on a server of an embedder', () => {
     let read = 0
     caller.on('data', chunk => (read += chunk.length)).resume()
     await vi.waitFor(() => expect(read).toBeGreaterThan(bytes), 10_000)
+    expect(aborted).toEqual([])
+  })
+})
+
+describe('a caller that takes its answer late', () => {
+  /** In one piece, so that only the kernel's queue shows that it goes on. */
+  const LARGE = Buffer.alloc(24 * 1024 * 1024)
+
+  /** Answers `/large`, and others when the test does. */
+  async function serve(limits: Partial<HttpLimits>) {
+    const aborted: string[] = []
+    const waiting: ResponseSink[] = []
+    const handler: Handler = (request, response) => {
+      if (request.path === '/large') {
+        response.head({ status: 200, headers: [], bodyBytes: LARGE.length })
+        response.data(LARGE)
+        response.end([])
+      } else waiting.push(response)
+      return { data: () => {}, end: () => {}, abort: error => aborted.push(error.reason), consumed: () => {} }
+    }
+    const server = createServer()
+    mount(server, { handler, serves: () => true, limits, logger: noLogger })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const caller = connect((server.address() as AddressInfo).port, '127.0.0.1')
+    caller.on('error', () => {})
+    closers.push(
+      () => server.closeAllConnections(),
+      () => server.close(),
+      () => caller.destroy(),
+    )
+    return { caller, aborted, waiting, server }
+  }
+
+  const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
+
+  test('slowly is not cut off', async () => {
+    const { caller, aborted } = await serve({ stalledMs: 600 })
+    caller.pause()
+    caller.write(get('/large'))
+    const begun = performance.now()
+    while (caller.bytesRead < LARGE.length && !caller.destroyed) {
+      caller.read(128 * 1024)
+      await new Promise(resolve => setTimeout(resolve, 10))
+    }
+    // All of it took longer than the limit.
+    expect(performance.now() - begun).toBeGreaterThan(600)
+    expect(caller.bytesRead).toBeGreaterThan(LARGE.length)
+    expect(aborted).toEqual([])
+  })
+
+  test('behind another answer is not, either', async () => {
+    const { caller, waiting, aborted } = await serve({ stalledMs: 100 })
+    let text = ''
+    caller.on('data', chunk => (text += chunk.toString('latin1')))
+    caller.write(get('/first') + get('/second') + get('/third'))
+    await vi.waitFor(() => expect(waiting.length).toBe(3))
+    const [first, second, third] = waiting as [ResponseSink, ResponseSink, ResponseSink]
+    const answer = (response: ResponseSink, body: string) => {
+      response.head({ status: 200, headers: [], bodyBytes: body.length })
+      response.data(Buffer.from(body))
+      response.end([])
+    }
+    answer(second, 'second'.padEnd(100_000))
+    // What is due is looked at in the order of its time: this one's limit is over behind that of the second.
+    const late = await serve({ stalledMs: 300 })
+    late.caller.pause()
+    late.caller.write(get('/large'))
+    const [accepted] = await once(late.server, 'connection')
+    await once(accepted, 'close')
+    answer(first, 'first')
+    answer(third, 'third')
+    await vi.waitFor(() => expect(text).toMatch(/first[\s\S]*second[\s\S]*third/))
     expect(aborted).toEqual([])
   })
 })
