@@ -10,7 +10,7 @@ import {
 } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/forwarded.ts'
 import { detached } from '../../protocol/guard.ts'
-import { isFieldValue, removeHeader, stripHopByHop } from '../../protocol/headers.ts'
+import { isFieldValue, listTokens, removeHeader, stripHopByHop } from '../../protocol/headers.ts'
 import { type Logger, noLogger } from '../../protocol/log.ts'
 import { answerProblem } from '../../protocol/problem.ts'
 
@@ -22,6 +22,11 @@ const UNTAKEN_BYTES = 64 * 1024
 
 /** Methods that a Request cannot hold (Fetch standard, "forbidden method"). */
 const FORBIDDEN: ReadonlySet<string> = new Set(['CONNECT', 'TRACE', 'TRACK'])
+
+/** Codings that `fetch` undoes; `zstd` since undici 7.11. It leaves the fields as they came. */
+const UNDONE = new Set(['gzip', 'x-gzip', 'deflate', 'br'])
+const [major = 0, minor = 0] = (process.versions.undici ?? '').split('.').map(Number)
+if (major > 7 || (major === 7 && minor >= 11)) UNDONE.add('zstd')
 
 /** An upgrade reaches the function as a plain GET: its answer is the upstream's "no". */
 export function functionTarget(fetch: FetchHandler, logger: Logger = noLogger): Handler {
@@ -228,7 +233,14 @@ function headersOf(answer: Response): HeaderList {
     if (isFieldValue(value)) headers.push(name, value)
   }
   stripHopByHop(headers)
+  if (wasDecoded(answer)) for (const name of ['content-encoding', 'content-length']) removeHeader(headers, name)
   return headers
+}
+
+/** Whether `fetch` made the answer, of a coded one. A function that decodes by itself says so in the fields. */
+function wasDecoded(answer: Response): boolean {
+  const codings = answer.type === 'default' ? null : answer.headers.get('content-encoding')
+  return codings !== null && listTokens(codings).every(coding => UNDONE.has(coding))
 }
 
 function lengthOf(headers: HeaderList): number {

@@ -1,5 +1,9 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
+import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createTunnel, type FetchHandler, type Tunnel } from '../../../client/index.ts'
 import { functionTarget } from '../../../client/targets/function.ts'
@@ -89,6 +93,41 @@ describe('a target function', () => {
     const session = await serve(() => new Response(body, { status }))
     const answer = await session.exchange({ method }).answer()
     expect(answer).toMatchObject({ status, text: '' })
+  })
+
+  const TEXT = 'hello '.repeat(100)
+  it.each<[coding: string, body: Buffer, undone: boolean]>([
+    ['gzip', gzipSync(TEXT), true],
+    ['x-gzip', gzipSync(TEXT), true],
+    ['deflate', deflateSync(TEXT), true],
+    ['br', brotliCompressSync(TEXT), true],
+    ['zstd', zstdCompressSync(TEXT), true],
+    ['gzip, br', brotliCompressSync(gzipSync(TEXT)), true],
+    ['identity', Buffer.from(TEXT), false],
+    ['gzip, unheard-of', Buffer.from(TEXT), false],
+  ])('passes on what `fetch` answers of a body in %s', async (coding, body, undone) => {
+    const upstream = createServer((request, response) => {
+      response.writeHead(200, { 'content-encoding': coding, 'content-length': body.length })
+      response.end(request.method === 'HEAD' ? undefined : body)
+    })
+    upstream.listen(0, '127.0.0.1')
+    await once(upstream, 'listening')
+    const { port } = upstream.address() as AddressInfo
+    const session = await serve(({ method }) => fetch(`http://127.0.0.1:${port}`, { method }))
+    for (const method of ['GET', 'HEAD']) {
+      const { headers, text } = await session.exchange({ method }).answer()
+      expect(text).toBe(method === 'GET' ? TEXT : '')
+      expect(headers.includes('content-encoding')).toBe(!undone)
+      expect(headers.includes('content-length')).toBe(!undone)
+    }
+    upstream.closeAllConnections()
+    upstream.close()
+  })
+
+  it('keeps a coding that the function made', async () => {
+    const session = await serve(() => new Response(gzipSync(TEXT), { headers: { 'content-encoding': 'gzip' } }))
+    const { headers } = await session.exchange().answer()
+    expect(headers).toContain('content-encoding')
   })
 
   it('keeps the length that it announces', async () => {
