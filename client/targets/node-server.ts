@@ -12,6 +12,7 @@ import type { Head } from '../../protocol/http1/head-parser.ts'
 import { type Logger, noLogger } from '../../protocol/log.ts'
 import { SeenBytes } from '../../protocol/seen-bytes.ts'
 import type { OpenTarget } from './index.ts'
+import { asSocket } from './memory-socket.ts'
 
 /** Connections that are kept for the next exchange. */
 const MAX_IDLE = 32
@@ -64,7 +65,7 @@ class Connections {
       connection.destroy()
     }
     const [ours, theirs] = duplexPair()
-    Object.defineProperties(theirs, { remoteAddress: { value: PEER_ADDRESS }, remoteFamily: { value: 'IPv4' } })
+    asSocket(theirs, PEER_ADDRESS)
     endTogether(ours, theirs, this.#logger)
     endWhenThrown(theirs, this.#logger)
     const connection = new Http1ClientConnection(ours, {

@@ -1,4 +1,4 @@
-import { createServer, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { afterEach, describe, expect, it } from 'vitest'
 import { WebSocketServer } from 'ws'
 import { createTunnel, type Tunnel } from '../../../client/index.ts'
@@ -111,6 +111,40 @@ describe('a node:http server that never listens', () => {
 
   it('that hangs up before an answer is a 502', async () => {
     const target = createServer(request => void request.socket.destroy())
+    const session = await serve(target)
+    expect((await session.exchange().answer()).status).toBe(502)
+  })
+
+  it.each<[string, (request: IncomingMessage, response: ServerResponse) => unknown]>([
+    ['socket.setTimeout(0)', ({ socket }) => socket.setTimeout(0)],
+    ['socket.setTimeout', ({ socket }) => socket.setTimeout(60_000, () => {})],
+    ['socket.setNoDelay', ({ socket }) => socket.setNoDelay(true)],
+    ['socket.setKeepAlive', ({ socket }) => socket.setKeepAlive(true, 1000)],
+    ['socket.ref and unref', ({ socket }) => socket.unref().ref()],
+    ['socket.address', ({ socket }) => socket.address()],
+    ['request.setTimeout', request => request.setTimeout(60_000, () => {})],
+    ['response.setTimeout', (_, response) => response.setTimeout(60_000, () => {})],
+    ['socket.destroySoon', ({ socket }, response) => response.once('finish', () => socket.destroySoon())],
+  ])('may call %s, as event streams do', async (_, call) => {
+    const session = await serve(
+      createServer((request, response) => {
+        call(request, response)
+        response.end('well')
+      }),
+    )
+    for (let i = 0; i < 2; i++) expect(await session.exchange().answer()).toMatchObject({ status: 200, text: 'well' })
+  })
+
+  it('is told when nothing comes and goes for its timeout', async () => {
+    const session = await serve(
+      createServer((_request, response) => void response.setTimeout(50, () => response.end('too late'))),
+    )
+    expect(await session.exchange().answer()).toMatchObject({ status: 200, text: 'too late' })
+  })
+
+  it('hangs up after its own timeout', async () => {
+    const target = createServer(() => {})
+    target.setTimeout(50)
     const session = await serve(target)
     expect((await session.exchange().answer()).status).toBe(502)
   })
