@@ -20,7 +20,6 @@ export class Download {
     this.#options = options
     this.#agent = new Agent({
       connect: { timeout: DEADLINE_MS, ...(options.ca === undefined ? {} : { ca: options.ca }) },
-      maxResponseSize: options.maxBytes,
       headersTimeout: DEADLINE_MS,
       bodyTimeout: DEADLINE_MS,
       connections: 1,

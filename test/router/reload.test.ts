@@ -48,6 +48,14 @@ function told(): { logger: Logger; until: (message: string) => Promise<object> }
 
 const body = async () => (await get(running!.address.port, '/')).split('\r\n\r\n')[1]
 
+it('a table that was given as one has no file to be read again', async () => {
+  const routes = { routes: [{ name: 'all', match: { path: '/' }, target: one.url }] }
+  running = await serveRouter({ port: 0, routes })
+  const told = new TypeError('this router has no routes file: reload takes a table')
+  await expect(running.reload()).rejects.toThrow(told)
+  await running.reload(routes)
+})
+
 describe('a routes file that changes', () => {
   it('holds for the next request, while one under way goes on where it began', async () => {
     const file = join(folder, 'routes.yaml')

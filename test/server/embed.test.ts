@@ -206,6 +206,22 @@ describe('server.fetch', () => {
     expect(server.stats().exchanges).toBe(0)
   })
 
+  test('a request body of something else than bytes or text rejects, and so does it at the dispatcher', async () => {
+    server = await startServer()
+    await dial(server)
+    const body = new ReadableStream({ start: into => into.enqueue(7) })
+    const problem = new TypeError('a body is made of bytes or text')
+    const request = new Request(ORIGIN, { method: 'POST', body, duplex: 'half' } as RequestInit)
+    await expect(server.fetch('demo', request)).rejects.toThrow(problem)
+    const dispatcher = server.dispatcher('demo')
+    const dispatched = (given: unknown) => undiciRequest(ORIGIN, { dispatcher, method: 'POST', body: given as string })
+    await expect(dispatched(Readable.from([7]))).rejects.toThrow(problem)
+    for (const odd of [7, true, {}, () => 'text']) {
+      await expect(dispatched(odd)).rejects.toThrow('the body is of a kind that the dispatcher does not carry')
+    }
+    expect(server.stats().exchanges).toBe(0)
+  })
+
   test('a name that is no token is misuse', async () => {
     server = await startServer()
     await expect(server.fetch('demo', ORIGIN, { caller: 'nobody' })).rejects.toThrow(TypeError)

@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { Download } from '../../server/auth/download.ts'
 import { formatRevocations, parseRevocations } from '../../server/auth/revocation-list.ts'
 import type { Server } from '../../server/server.ts'
 import { dial, event, makeWorld, openWebSocket, startServer, token } from './fixture.ts'
@@ -324,6 +325,22 @@ describe('a URL', () => {
     const refused = event(server!, 'refused')
     await expect(openWebSocket(server!, {})).rejects.toMatchObject({ status: 503 })
     expect((await refused).reason).toBe('keys-unavailable')
+  })
+
+  test('says how long it may be', async () => {
+    const { url, ca } = await serve((_request, response) => response.end('x'.repeat(101)))
+    const download = new Download({ url, ca, accept: '*/*', maxBytes: 100 })
+    await expect(download.get()).rejects.toThrow(new Error('the document is over 100 bytes'))
+    download.close()
+  })
+
+  test('A9: has what can only be taken back there, and says so', async () => {
+    const at = await serve((_request, response) => response.end(listOf({ jti: 'stolen' })))
+    await start(at)
+    const [rule] = server!.revocations()
+    const there = new Error('auth.revocations.url lists the rule: remove it there')
+    await expect(server!.removeRevocation(rule!.id)).rejects.toThrow(there)
+    expect(server!.revocations()).toEqual([rule])
   })
 
   test('must be https', async () => {

@@ -47,6 +47,29 @@ describe('E2 a request line', () => {
   })
 })
 
+describe('E2 field lines', () => {
+  const read = (lines: string) => {
+    const parser = new HeadParser(LIMITS, false)
+    parser.start()
+    return refusal(() => parser.fields(Buffer.from(lines, 'latin1'), 0, lines.length))
+  }
+
+  // What stands there takes one byte, or two with the next; the line behind it would be right.
+  const ODD = ['\0', '\n', '\r', '\x01', '\x7f', '\r\r', '\0\n', '\n\n', '\rX'].map(odd => `a: b${odd}c: d\r\n`)
+  test.each(ODD)('E2 %j', lines => expect(read(lines)).toBe('bad-request: field value'))
+
+  test.each([
+    ['a\r\n', 'bad-request: field name'],
+    [': b\r\n', 'bad-request: field name'],
+    ['a : b\r\n', 'bad-request: field name'],
+    [' a: b\r\n', 'bad-request: field name'],
+    ['a: b', 'bad-request: field value'],
+    ['a: b\r\n'.repeat(11), 'head-too-large: number of fields'],
+    ['content-length: 1\r\ncontent-length: 1\r\n', 'bad-request: two content-length'],
+    ['content-length: +1\r\n', 'bad-request: content-length'],
+  ])('E2 %j', (lines, reason) => expect(read(lines)).toBe(reason))
+})
+
 describe('E12 a status line', () => {
   const read = (line: string) => {
     const parser = new HeadParser(LIMITS, true)

@@ -55,6 +55,15 @@ describe.runIf(needs('redis'))('questions of operators', () => {
     expect(await a.askOthers('/much')).toEqual(problem('could not answer: it takes 52'))
   })
 
+  test('are bounded: one more than that is refused at once', async () => {
+    const a = await start('a')
+    await start('b')
+    const asked = Array.from({ length: 65 }, () => a.askOthers('/nothing').catch((error: Error) => error.message))
+    expect(await asked[64]).toBe('too many questions are open')
+    const silence = [{ problem: '1 of 1 other replicas did not answer' }]
+    expect(await Promise.all(asked.slice(0, 64))).toEqual(Array(64).fill(silence))
+  })
+
   test('a server without a directory has no others', async () => {
     const server = await startServer()
     servers.push(server)

@@ -266,6 +266,28 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     })
   })
 
+  test('that are closed take nothing more, whenever that is, and leave no connection behind', async () => {
+    const before = alone()
+    before.close()
+    await expect(before.add({ tokenId: 'late' })).rejects.toThrow(new Error('closed'))
+    const asked = Promise.withResolvers<void>()
+    const meanwhile = new RedisRevocations({
+      redis: async () => {
+        asked.resolve()
+        return { url: redis.url }
+      },
+      prefix: 'sallyport',
+      logger: noLogger,
+      now: Date.now,
+    })
+    const adding = meanwhile.add({ tokenId: 'late' })
+    await asked.promise
+    meanwhile.close()
+    await expect(adding).rejects.toThrow(new Error('closed'))
+    const listening = async () => String(await redis.command('PUBSUB', 'NUMSUB', 'sallyport:revocations'))
+    while (!(await listening()).endsWith(',0'));
+  })
+
   test('whose time is over are removed', async () => {
     const one = alone()
     await one.open()

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { MAX_INSTANCES } from '../../../server/directory/directory.ts'
+import { EPOCHS_END, MAX_INSTANCES } from '../../../server/directory/directory.ts'
 import { enter, leave, type Now, newRecord, type RuntimeRecord, standingOf } from '../../../server/directory/record.ts'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { CHANGE, RENEW } from '../../../server/directory/scripts.ts'
@@ -114,6 +114,24 @@ describe('the rules of epochs', () => {
     }
     expect(record.instances.size).toBe(MAX_INSTANCES)
     expect(record.instances.has('i0')).toBe(false)
+  })
+
+  test('what a standing cannot say is no standing', () => {
+    const listOf = (change: Partial<Record<number, unknown>>) =>
+      JSON.stringify(Object.values({ ...['demo', '1', 'a', '2', '3', 'a', '1 r1'], ...change }))
+    expect(parseStanding(listOf({}), 0)).toMatchObject({ runtime: 'demo', epoch: 1, active: 'a', version: 2 })
+    const reasons: [change: Partial<Record<number, unknown>>, reason: string][] = [
+      [{ 1: String(EPOCHS_END) }, `there is no epoch ${EPOCHS_END}`],
+      [{ 6: `${EPOCHS_END} r1` }, `there is no epoch ${EPOCHS_END}`],
+      [{ 1: '-1' }, 'expected a number, not -1'],
+      [{ 3: '1.5' }, 'expected a number, not 1.5'],
+      [{ 4: '9'.repeat(17) }, `expected a number, not ${'9'.repeat(17)}`],
+      [{ 1: 1 }, 'expected a list of texts'],
+    ]
+    for (const [change, reason] of reasons) {
+      expect(() => parseStanding(listOf(change), 0)).toThrow(new TypeError(reason))
+    }
+    expect(() => parseStanding('{}', 0)).toThrow(new TypeError('expected a list of texts'))
   })
 
   test('a standing survives being told', () => {

@@ -1,0 +1,37 @@
+/** Where Redis is: each way in which it can be said wrong, with what should stand there. */
+import { describe, expect, test } from 'vitest'
+import { readPlace } from '../../../server/directory/redis-url.ts'
+import { startServer } from '../fixture.ts'
+
+const HOSTS = 'must begin with redis:// or rediss://, and have HOST:PORT or several with commas'
+const NAME = 'must end with the name that the Sentinels give: redis+sentinel://a,b/NAME'
+const DATABASE = 'must end with the number of a database, or nothing'
+
+describe('the URL of a directory', () => {
+  test.each([
+    ['', HOSTS],
+    ['http://a', HOSTS],
+    ['redis:a', HOSTS],
+    ['redis://', HOSTS],
+    ['redis://a,,b', HOSTS],
+    ['redis://a b', HOSTS],
+    ['redis://a:123456', HOSTS],
+    ['redis://a?x=1', HOSTS],
+    [`redis://${Array(33).fill('a').join(',')}`, HOSTS],
+    ['redis+sentinel://a,b', NAME],
+    ['redis+sentinel://a,b/', NAME],
+    ['redis://a/main', DATABASE],
+    ['redis://a/12345', DATABASE],
+    ['redis://a/1/2', DATABASE],
+    ['redis+sentinel://a/main/x', DATABASE],
+  ])('is not %j', async (url, reason) => {
+    expect(() => readPlace(url)).toThrow(new TypeError(reason))
+    await expect(startServer({ directory: { url } })).rejects.toThrow(new TypeError(`directory.url ${reason}`))
+  })
+
+  test.each([
+    ['redis://a', { tls: false, hosts: ['a:6379'], sentinel: undefined, database: 0 }],
+    ['rediss://u:p@[::1]:1,b/7', { tls: true, hosts: ['[::1]:1', 'b:6379'], database: 7, credentials: 'u:p' }],
+    ['redis+sentinel://a,b:1/main/3', { hosts: ['a:26379', 'b:1'], sentinel: 'main', database: 3 }],
+  ])('may be %s', (url, place) => expect(readPlace(url)).toMatchObject(place))
+})
