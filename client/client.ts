@@ -296,6 +296,7 @@ export class Client implements Tunnel, ConnectionOwner {
   /** What the network's change has not broken must prove it; what waits for the network waits no longer. */
   #networkChanged(reason: string, lost: ReadonlySet<string>): void {
     this.logger.info({ reason }, `${reason}; the sessions are tested`)
+    this.#tokens.look()
     for (const session of this.#sessions.keys()) {
       if (lost.has(session.localAddress ?? '')) session.destroy(`${reason}: this end's address is gone`)
       else session.test(reason)

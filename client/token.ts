@@ -108,6 +108,11 @@ export class TokenKeeper {
     this.#schedule()
   }
 
+  /** To be called when the clock has gone on without the timer: the machine slept, or somebody set it. */
+  look(): void {
+    if (!this.#closed) this.#due()
+  }
+
   close(): void {
     this.#closed = true
     clearTimeout(this.#timer)

@@ -23,6 +23,11 @@ import type { Registry } from './registry.ts'
 import { RuntimeBudgets } from './runtime-budgets.ts'
 import { describeSession } from './stats.ts'
 
+/**
+ * All tokens are looked at so often. A timer for each would go by another clock than they do, which does not know when the one
+ * on the wall is set or the machine sleeps: then a session would get nothing new, and stay.
+ */
+const TOKEN_CHECK_MS = 1000
 const REVOCATION_CHECK_MS = 5000
 const POOLED_BUFFERS = 256
 
@@ -44,6 +49,7 @@ export class Sessions {
   readonly #ofNetwork = new Map<string, number>()
   readonly #ofRuntime = new Map<string, number>()
   readonly #budgets: RuntimeBudgets
+  readonly #tokenTimer: NodeJS.Timeout
   readonly #revocationTimer: NodeJS.Timeout | undefined
   #draining = false
   #checking = false
@@ -62,8 +68,13 @@ export class Sessions {
     this.#budgets = new RuntimeBudgets(processBufferBytes, bufferBytesPerRuntime || processBufferBytes)
     this.#context = this.#createContext()
     sessionLimits(this.#context.session)
+    const { logger } = options.settings
+    const guard = logGuard(logger, 'the sessions could not be looked after')
+    const look = guard(() => {
+      for (const session of this.#all) session.checkToken()
+    })
+    this.#tokenTimer = setInterval(look, TOKEN_CHECK_MS).unref()
     if (options.authenticator.hasHook) {
-      const { logger } = options.settings
       const guard = logGuard(logger, 'revocations could not be checked')
       const round = guard(() => detached(logger, 'revocations could not be checked', this.#checkRevocations()))
       this.#revocationTimer = setInterval(round, REVOCATION_CHECK_MS).unref()
@@ -242,6 +253,7 @@ export class Sessions {
 
   close(): void {
     this.#draining = true
+    clearInterval(this.#tokenTimer)
     clearInterval(this.#revocationTimer)
     for (const session of this.#all) session.destroy('the server has closed')
   }

@@ -3,7 +3,6 @@ import { type Cidrs, parseCidrs } from '../../protocol/forwarded.ts'
 import type { Guard } from '../../protocol/guard.ts'
 import { TokenBucket } from '../../protocol/yamux/limits.ts'
 import type { Identity } from '../auth/claims.ts'
-import { Alarm } from './alarm.ts'
 
 /** Tokens that are checked, each of which costs a signature: so many at once, and per second in the long run. */
 const REAUTH_BURST = 100
@@ -25,10 +24,10 @@ export interface CredentialsOwner {
 
 export class Credentials {
   readonly #owner: CredentialsOwner
-  readonly #expiry: Alarm
   #renewals: TokenBucket | undefined
   #announced: readonly string[] | undefined
   #checking = false
+  #ended = false
   identity: Identity
   /** Who may call; undefined: everybody. */
   callers: Cidrs | undefined
@@ -36,17 +35,18 @@ export class Credentials {
   constructor(owner: CredentialsOwner, identity: Identity) {
     this.#owner = owner
     this.identity = identity
-    this.#expiry = new Alarm(owner.now, owner.guard, () => owner.ended())
-    this.#expiry.at(this.#endsAt)
-  }
-
-  get #endsAt(): number {
-    return (this.identity.expiresAt + this.#owner.clockToleranceS) * 1000
   }
 
   /** Whether the token holds at this moment. */
   get hold(): boolean {
-    return this.#owner.now() < this.#endsAt
+    return this.#owner.now() < (this.identity.expiresAt + this.#owner.clockToleranceS) * 1000
+  }
+
+  /** To be called often: says when the token has ended, once. */
+  check(): void {
+    if (this.#ended || this.hold) return
+    this.#ended = true
+    this.#owner.ended()
   }
 
   /** What the client says of who may call it, which the token's list wins over. False if that cannot be read. */
@@ -91,11 +91,6 @@ export class Credentials {
       return
     }
     this.identity = identity
-    this.#expiry.at(this.#endsAt)
     this.#owner.say({ type: 'reauth-ok', expiresMs: Math.floor(identity.expiresAt * 1000) })
-  }
-
-  stop(): void {
-    this.#expiry.stop()
   }
 }

@@ -364,6 +364,9 @@ export class RuntimeSession implements Member, Route {
     this.#context.logger.error({ session: this.id, runtime: this.runtime, err: error }, 'a session failed')
   })
 
+  /** To be called often; see {@link Credentials.check}. */
+  readonly checkToken = this.#guard(() => this.#credentials.check())
+
   /** Closes after what was sent, with a deadline; exchanges that are still open are lost. */
   end(reason: string, code: number): void {
     if (this.#session.closed) return
@@ -383,7 +386,6 @@ export class RuntimeSession implements Member, Route {
     if (this.#state === 'closed') return
     this.#state = 'closed'
     this.#settled?.()
-    this.#credentials.stop()
     this.#departure?.stop()
     this.#context.onClosed(this, this.#endReason || reason)
   }

@@ -610,6 +610,15 @@ describe('a token', () => {
     expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
   })
 
+  it('is asked for when the machine has slept past its time, or its clock was set', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server, { token: () => jwt() }))
+    const session = await server.serve()
+    await tunnel.connected()
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_000_000 })
+    expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
+  })
+
   it('that is refused in band is an event, and the session stays', async () => {
     const server = await fake()
     const tunnel = start(optionsFor(server))

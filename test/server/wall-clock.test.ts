@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { afterEach, expect, test } from 'vitest'
 import { softwareName } from '../../protocol/version.ts'
 import type { Server } from '../../server/server.ts'
-import { call, DOMAIN, dial, startServer, token } from './fixture.ts'
+import { answer, call, DOMAIN, dial, hanging, startServer, token } from './fixture.ts'
 
 let server: Server
 afterEach(() => server.close({ graceMs: 0 }))
@@ -26,6 +26,26 @@ test.each([
   await client.message('reauth-ok')
   expect(client.session.closed).toBe(false)
   expect((await call(server, `demo.${DOMAIN}`)).status).toBe(200)
+})
+
+test('D6, W6: a step past the end of a token: its client is told to leave, though no timer is due', async () => {
+  let skewMs = 0
+  server = await startServer({ clock: () => Date.now() + skewMs })
+  const { handler, begun } = hanging()
+  const idle = await dial(server, { runtime: 'idle', token: await token('idle', { ttl: '1h' }) })
+  const busy = await dial(server, { token: await token('demo', { ttl: '1h' }), handler })
+  const stays = await dial(server, { token: await token('stays', { ttl: '3h' }) })
+  const calling = call(server, `demo.${DOMAIN}`)
+  const response = await begun
+  skewMs = 2 * 3_600_000
+  const { deadlineMs } = await busy.message('drain')
+  expect(deadlineMs).toBeLessThanOrEqual(60_000)
+  expect((await idle.closed).code).toBe(4401)
+  answer(response, 200, 'what was open ends in peace')
+  expect((await calling).text).toBe('what was open ends in peace')
+  expect((await busy.closed).code).toBe(4401)
+  expect(stays.messages.filter(({ type }) => type === 'drain')).toEqual([])
+  expect((await call(server, `stays.${DOMAIN}`)).status).toBe(200)
 })
 
 test('the version is said as package.json has it', async () => {
