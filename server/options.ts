@@ -94,7 +94,7 @@ export interface ServerLimits {
   /** Handshakes begun whose client has not said hello; one more ends the oldest of the network that has
    * most. Default 1,024. */
   readonly handshakesUnderWay?: number | undefined
-  /** Sessions of all runtimes. Default 20,000. */
+  /** Sessions of all runtimes; here and below each counts until its socket is closed. Default 20,000. */
   readonly sessions?: number | undefined
   /** Sessions of one runtime, over all of its instances. Default 64. */
   readonly sessionsPerRuntime?: number | undefined

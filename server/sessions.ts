@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { networkOf } from '../protocol/address.ts'
 import type { Hello } from '../protocol/control.ts'
 import type { Events } from '../protocol/events.ts'
-import { detached, guardWith, logGuard } from '../protocol/guard.ts'
+import { detached, type Guard, guardWith, logGuard } from '../protocol/guard.ts'
 import { webSocketTransport } from '../protocol/transport-websocket.ts'
 import { sessionLimits } from '../protocol/yamux/limits.ts'
 import { BufferPool } from '../protocol/yamux/pool.ts'
@@ -45,10 +45,15 @@ export class Sessions {
   readonly #context: SessionContext
   /** Every session from its WebSocket on, those that have not said hello included. */
   readonly #all = new Set<RuntimeSession>()
-  /** How many of them come from one network, and are of one runtime. */
+  /**
+   * Their sockets, and those of sessions that have ended and whose clients have not closed yet: how many there are, come from one
+   * network, and are of one runtime.
+   */
+  #sockets = 0
   readonly #ofNetwork = new Map<string, number>()
   readonly #ofRuntime = new Map<string, number>()
   readonly #budgets: RuntimeBudgets
+  readonly #guard: Guard
   readonly #tokenTimer: NodeJS.Timeout
   readonly #revocationTimer: NodeJS.Timeout | undefined
   #draining = false
@@ -69,8 +74,8 @@ export class Sessions {
     this.#context = this.#createContext()
     sessionLimits(this.#context.session)
     const { logger } = options.settings
-    const guard = logGuard(logger, 'the sessions could not be looked after')
-    const look = guard(() => {
+    this.#guard = logGuard(logger, 'the sessions could not be looked after')
+    const look = this.#guard(() => {
       for (const session of this.#all) session.checkToken()
     })
     this.#tokenTimer = setInterval(look, TOKEN_CHECK_MS).unref()
@@ -122,7 +127,7 @@ export class Sessions {
     const { sessions, sessionsPerAddress, sessionsPerRuntime } = limits
     if (this.#draining) return 'shutting-down'
     const isFull =
-      this.#all.size >= sessions ||
+      this.#sockets >= sessions ||
       (this.#ofRuntime.get(identity.runtime) ?? 0) >= sessionsPerRuntime ||
       (sessionsPerAddress > 0 && (this.#ofNetwork.get(networkOf(address)) ?? 0) >= sessionsPerAddress)
     return isFull ? 'too-many-sessions' : undefined
@@ -134,10 +139,14 @@ export class Sessions {
     const session = new RuntimeSession(this.#context, webSocketTransport(ws), { id: randomUUID(), budget, ...client })
     this.#all.add(session)
     this.#count(session, 1)
+    const gone = this.#guard(() => this.#count(session, -1))
+    ws.once('close', gone)
     this.opened++
   }
 
+  /** A session is over when it has said so; its socket is there until its client closes it, or has had its time for that. */
   #count({ address, runtime }: RuntimeSession, change: 1 | -1): void {
+    this.#sockets += change
     const tallies: Array<[Map<string, number>, string]> = [
       [this.#ofNetwork, networkOf(address)],
       [this.#ofRuntime, runtime],
@@ -190,7 +199,6 @@ export class Sessions {
     this.ended++
     this.pastBytesIn += session.session.bytesIn
     this.pastBytesOut += session.session.bytesOut
-    this.#count(session, -1)
     registry.remove(session)
     policies.touch(session.runtime)
     if (registry.countOf(session.runtime) === 0) hold.remember(session.runtime)

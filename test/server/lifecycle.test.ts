@@ -16,6 +16,7 @@ import {
   makeWorld,
   openWebSocket,
   startServer,
+  type TestClient,
   token,
 } from './fixture.ts'
 
@@ -31,6 +32,10 @@ function dialed({ host, port }: { host: string; port: number }): Promise<string 
       socket.destroy()
     })
   })
+}
+
+function repeat(times: number, step: () => void): void {
+  for (let i = 0; i < times; i++) step()
 }
 
 let server: Server | undefined
@@ -162,6 +167,35 @@ describe('the life of a session', () => {
     await dial(server, { runtime: 'other' })
     for (const ws of silent) ws.terminate()
     const isIn = () => dial(running).then(({ ws }) => ws.on('error', () => {}))
+    await vi.waitFor(isIn, { timeout: 10_000, interval: 50 })
+  })
+
+  test.each<[string, (client: TestClient) => void]>([
+    ['its client said bye', ({ session }) => session.control({ type: 'bye' })],
+    ['its client broke the protocol', ({ session }) => session.control({ type: 'ready', epoch: 'x' })],
+    ['its client says too much', ({ session }) => repeat(400, () => session.control({ type: 'ready' }))],
+    [
+      'its client resets too much',
+      ({ session }) => repeat(6000, () => session.control({ type: 'reset', stream: 2, code: 'cancelled' })),
+    ],
+    ['an operator has drained it', () => server!.drainRuntime('demo', { graceMs: 0 })],
+    ['its token was revoked', () => void server!.revoke({ tokenId: 'old' })],
+  ])('a session that is over keeps its place until its socket is closed: %s', async (_name, end) => {
+    const running = await startServer({ limits: { sessionsPerRuntime: 2, sessionsPerAddress: 3 } })
+    server = running
+    const old = await token('demo', { id: 'old' })
+    const clients = [await dial(running, { token: old }), await dial(running, { token: old })]
+    for (const client of clients) {
+      client.ws.on('error', () => {})
+      end(client)
+      client.ws.pause()
+    }
+    await vi.waitFor(() => expect(running.sessions()).toEqual([]))
+    await expect(openWebSocket(running, {})).rejects.toMatchObject({ status: 503 })
+    await dial(running, { runtime: 'other' })
+    await expect(openWebSocket(running, { runtime: 'another' })).rejects.toMatchObject({ status: 503 })
+    for (const { ws } of clients) ws.terminate()
+    const isIn = () => openWebSocket(running, { runtime: 'another' }).then(ws => ws.on('error', () => {}))
     await vi.waitFor(isIn, { timeout: 10_000, interval: 50 })
   })
 
