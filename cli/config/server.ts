@@ -150,7 +150,11 @@ export const serverSettings = {
     '1024',
     'Clients whose handshake has begun and that have not said hello; one more ends the oldest of the network that has most.',
   ),
-  'limits.sessions': setting(kinds.integer(1, 1_000_000), '20000', 'Sessions of all runtimes; each counts until its socket is closed.'),
+  'limits.sessions': setting(
+    kinds.integer(1, 1_000_000),
+    '20000',
+    'Sessions of all runtimes; each counts until its socket is closed.',
+  ),
   'limits.sessions-per-runtime': setting(kinds.integer(1, 10_000), '64', 'Sessions of one runtime.'),
   'limits.sessions-per-address': setting(
     kinds.integer(0, 1_000_000),

@@ -46,21 +46,24 @@ describe('TokenKeeper', () => {
   it.each([
     ['its last third', 250_000],
     ['what is behind its end', 3_600_000],
-  ])('calls the source at once where the machine has slept until %s, though its timer is not due', async (_name, sleptMs) => {
-    const source = vi.fn(async () => fresh(300))
-    const { keeper, sent } = keep(source)
-    await keeper.get()
-    keeper.look()
-    expect(source).toHaveBeenCalledTimes(1)
-    vi.setSystemTime(START_MS + sleptMs)
-    keeper.look()
-    await vi.advanceTimersByTimeAsync(0)
-    expect(source).toHaveBeenCalledTimes(2)
-    expect(sent).toHaveLength(1)
-    keeper.close()
-    keeper.look()
-    expect(source).toHaveBeenCalledTimes(2)
-  })
+  ])(
+    'calls the source at once where the machine has slept until %s, though its timer is not due',
+    async (_name, sleptMs) => {
+      const source = vi.fn(async () => fresh(300))
+      const { keeper, sent } = keep(source)
+      await keeper.get()
+      keeper.look()
+      expect(source).toHaveBeenCalledTimes(1)
+      vi.setSystemTime(START_MS + sleptMs)
+      keeper.look()
+      await vi.advanceTimersByTimeAsync(0)
+      expect(source).toHaveBeenCalledTimes(2)
+      expect(sent).toHaveLength(1)
+      keeper.close()
+      keeper.look()
+      expect(source).toHaveBeenCalledTimes(2)
+    },
+  )
 
   it('is offered again, if it was refused and the source has no other', async () => {
     const token = fresh(300)
