@@ -109,6 +109,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #halfClosed = false
   /** Letters of the status line that went out, each to ask whether the caller is there. */
   #asked = 0
+  /** What the answers before this one take, of all that is written. */
+  #earlierBytes = 0
   /** Body bytes that the handler has and has not yet consumed. */
   #unconsumed = 0
   #discarded = 0
@@ -286,6 +288,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const { request } = head
     const exchange = new ServerExchange(this, head, this.#limits.informational)
     this.#exchange = exchange
+    this.#earlierBytes = this.#writer.writtenBytes
     this.#headBegun = false
     if (this.#halfClosed) this.#since = performance.now()
     if (request.upgrade) this.#state = 'upgrade'
@@ -506,10 +509,21 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   cut(exchange: ServerExchange, untilClose: boolean): void {
     if (exchange !== this.#exchange) return
     this.#exchange = undefined
+    if (!untilClose && this.#state !== 'raw' && this.#earlierWait()) {
+      this.#linger()
+      return
+    }
     this.#writer.flush()
     // A close alone would look like a proper end to a caller that reads until the close.
     if ((untilClose || this.#state === 'raw') && !('encrypted' in this.#socket)) resetSocket(this.#socket)
     this.destroy()
+  }
+
+  /** Whole answers have not left, and little is behind them of the one that is cut: nobody counts that any more. */
+  #earlierWait(): boolean {
+    const { held, writtenBytes } = this.#writer
+    const earlier = this.#earlierBytes - (writtenBytes - held)
+    return earlier > 0 && held - earlier <= this.#limits.bufferBytes
   }
 
   drop(): void {

@@ -33,6 +33,8 @@ export interface WriterOwner extends Failing {
 export class SocketWriter implements Failing {
   /** Bytes that the kernel has not taken yet. */
   waiting = 0
+  /** All that was written, whether or not it has left. */
+  writtenBytes = 0
   readonly #socket: Duplex
   readonly #connection: WriterOwner
   /** Plain sockets say at once what the kernel took, and keep nothing of it. TLS does neither, other streams may not. */
@@ -80,6 +82,7 @@ export class SocketWriter implements Failing {
     if (this.#ending) return
     this.#pieces.push(piece)
     this.#bytes += piece.length
+    this.writtenBytes += piece.length
     if (this.#bytes >= TURN_BYTES) {
       this.flush()
       return

@@ -545,6 +545,46 @@ describe('ends', () => {
     await closed
   })
 
+  test('E17 an answer that is cut takes nothing from a whole one before it that waits to be read', async () => {
+    const whole = Promise.withResolvers<number>()
+    const cut = Promise.withResolvers<void>()
+    const handler: Handler = (request, response) => {
+      response.head({ status: 200, headers: [], bodyBytes: -1 })
+      if (request.path === '/cut') {
+        response.data(Buffer.from('begun'))
+        setImmediate(() => {
+          response.abort(new SallyportError('upstream-broken'))
+          cut.resolve()
+        })
+        return { data() {}, end() {}, abort() {}, consumed() {} }
+      }
+      let [said, left] = [0, 0]
+      const say = () => {
+        // The kernel takes no more.
+        if (said > left) {
+          response.end([])
+          whole.resolve(said)
+          return
+        }
+        response.data(Buffer.alloc(16_384, 'x'))
+        said += 16_384
+        setImmediate(say)
+      }
+      return { data() {}, end: say, abort() {}, consumed: bytes => void (left += bytes) }
+    }
+    const { caller } = await serve(handler)
+    caller.socket.pause()
+    caller.send('GET /whole HTTP/1.1\r\nHost: a\r\n\r\nGET /cut HTTP/1.1\r\nHost: a\r\n\r\n')
+    const bytes = await whole.promise
+    await cut.promise
+    caller.socket.resume()
+    const text = await caller.end()
+    const [, first, second] = text.split('HTTP/1.1 200 OK')
+    expect(first!.split('x').length - 1).toBe(bytes)
+    expect(first!.endsWith('\r\n0\r\n\r\n')).toBe(true)
+    expect(second!.endsWith('\r\n\r\n5\r\nbegun\r\n')).toBe(true)
+  })
+
   test('after the grace the rest is cut', async () => {
     const { handler, seen } = recorder(() => {})
     const { caller, listener } = await serve(handler)
