@@ -570,7 +570,10 @@ describe('ends', () => {
         said += 16_384
         setImmediate(say)
       }
-      return { data() {}, end: say, abort() {}, consumed: bytes => void (left += bytes) }
+      const consumed = (bytes: number) => {
+        left += bytes
+      }
+      return { data() {}, end: say, abort() {}, consumed }
     }
     const { caller } = await serve(handler)
     caller.socket.pause()
