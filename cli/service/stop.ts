@@ -1,19 +1,28 @@
+import { isatty } from 'node:tty'
 import { logGuard } from '../../protocol/guard.ts'
 import type { Logger } from '../../protocol/log.ts'
 
-/** A terminal sends its Ctrl-C to a whole group of processes, and some of them pass it on. */
+/** A terminal sends its Ctrl-C to a whole group of processes, and some of them pass it on; it says more than once that it is gone. */
 const ECHO_MS = 100
+const ECHOED: readonly string[] = ['SIGINT', 'SIGHUP']
+
+const ENDING = ['SIGTERM', 'SIGINT']
+/** They ask other programs to read their files anew, or to open their logs. Without a handler they end us, or open a debugger. */
+const UNHEEDED = ['SIGHUP', 'SIGUSR1', 'SIGUSR2']
 
 export interface StopSignal {
-  /** Resolves at the first SIGTERM or SIGINT. */
+  /** Resolves at the first SIGTERM or SIGINT, or the SIGHUP of a terminal. */
   readonly stopped: Promise<string>
-  /** Aborted at the second, or by `atOnce`. */
+  /** Aborted at the second. */
   readonly now: AbortSignal
   close(): void
 }
 
-/** The first signal asks for a graceful end, a second one for the end at once. */
-export function awaitStop(logger: Logger): StopSignal {
+/**
+ * The first signal asks for a graceful end, a second one for the end at once. `hasTerminal`: somebody sits at one, and when it is
+ * gone nobody is left who would end us.
+ */
+export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   const now = new AbortController()
   let first: { signal: string; at: number } | undefined
   let resolve: (signal: string) => void = () => {}
@@ -26,19 +35,24 @@ export function awaitStop(logger: Logger): StopSignal {
       first = { signal, at: performance.now() }
       logger.info({ signal }, 'stopping')
       resolve(signal)
-    } else if (signal !== 'SIGINT' || first.signal !== signal || performance.now() - first.at > ECHO_MS) {
+    } else if (!ECHOED.includes(signal) || first.signal !== signal || performance.now() - first.at > ECHO_MS) {
       logger.warn({ signal }, 'stopping at once')
       now.abort()
     }
   })
-  process.on('SIGTERM', onSignal)
-  process.on('SIGINT', onSignal)
+  const onOther = guard((signal: string) =>
+    logger.info({ signal }, 'nothing is done at this signal: files that change are read by themselves'),
+  )
+  const ending = hasTerminal ? [...ENDING, 'SIGHUP'] : ENDING
+  const others = UNHEEDED.filter(signal => !ending.includes(signal))
+  for (const signal of ending) process.on(signal, onSignal)
+  for (const signal of others) process.on(signal, onOther)
   return {
     stopped,
     now: now.signal,
     close() {
-      process.off('SIGTERM', onSignal)
-      process.off('SIGINT', onSignal)
+      for (const signal of ending) process.off(signal, onSignal)
+      for (const signal of others) process.off(signal, onOther)
     },
   }
 }

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
 import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
 import { Refusal } from '../../protocol/exchange/refusal.ts'
-import type { ResponseSink } from '../../protocol/exchange.ts'
+import type { ExchangeRecord, ResponseSink } from '../../protocol/exchange.ts'
 import { DEFAULT_HOLD, Hold, type Place } from '../../server/edge/hold.ts'
 import type { Server } from '../../server/server.ts'
 import { type Answer, always, answer, call, DOMAIN, dial, event, hanging, ignoring, startServer } from './fixture.ts'
@@ -413,4 +413,25 @@ test('an answer that does not begin in time is 504, and the exchange is cancelle
   })
   expect((await call(server, HOST)).headers['sallyport-error']).toBe('upstream-timeout')
   expect(await cancelled.promise).toBe('request-timeout')
+})
+
+test.each<[string, number, object]>([
+  ['100', 100, { method: 'POST', headers: { expect: '100-continue', 'content-length': '1' }, body: 'x' }],
+  ['103', 103, {}],
+])('nor does one that says %s begin', async (_name, status, options) => {
+  const records: ExchangeRecord[] = []
+  const cors = { origins: ['https://ui.example.com'] }
+  await start({ limits: { responseHeadMs: 50 }, onExchange: record => records.push(record), cors })
+  const cancelled = Promise.withResolvers<string>()
+  await dial(server, {
+    handler: (_preamble, _request, response) => {
+      response.informational(status, [])
+      return { ...ignoring(response), abort: error => cancelled.resolve(error.reason) }
+    },
+  })
+  const answer = await call(server, HOST, '/', options)
+  expect([answer.status, answer.headers['sallyport-error']]).toEqual([504, 'upstream-timeout'])
+  expect(answer.headers.vary).toBe('origin')
+  expect(await cancelled.promise).toBe('request-timeout')
+  expect(records).toMatchObject([{ status: 504, code: 'upstream-timeout', cut: false }])
 })
