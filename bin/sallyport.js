@@ -2,6 +2,7 @@
 // The `sallyport` command. In a checkout it runs the sources on the pinned Node, whatever Node started this file and
 // whatever lies in dist/; as an installed package it runs dist/. Plain JavaScript that Node 18 can read.
 import { existsSync, realpathSync } from 'node:fs'
+import { constants } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
@@ -9,8 +10,19 @@ const root = dirname(dirname(realpathSync(fileURLToPath(import.meta.url))))
 const sources = join(root, 'cli/main.ts')
 const isCheckout = existsSync(join(root, 'tools/node/package.json')) && existsSync(sources)
 
+if (process.pid === 1) endBySignals()
 if (isCheckout) await runSources()
 else await runPackage()
+
+/** The kernel gives the first process of a container no signal that it does not listen for: one that comes early would be lost. */
+function endBySignals() {
+  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
+    process.on(signal, () => {
+      // Whoever has begun to serve listens as well, and ends in good order.
+      if (process.listenerCount(signal) === 1) process.exit(128 + constants.signals[signal])
+    })
+  }
+}
 
 async function runSources() {
   const { findNode, remedy } = await import('../scripts/pinned-node.js')

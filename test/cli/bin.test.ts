@@ -1,4 +1,5 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { copyFileSync, cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -60,6 +61,33 @@ describe('installed', () => {
 
   test.each(['22.19.0', '24.0.0'])('under Node %s it runs', async version => {
     expect((await run(process.execPath, [...nodeFlags(version), installedPackage()])).out).toBe('dist\n')
+  })
+})
+
+describe('as the first process of a container, which no signal ends that it does not listen for', () => {
+  const first = [
+    '--import',
+    `data:text/javascript,${encodeURIComponent("Object.defineProperty(process, 'pid', { value: 1 })")}`,
+  ]
+  const start = async (main: string, signal: NodeJS.Signals) => {
+    const bin = installedPackage()
+    writeFileSync(join(bin, '../../dist/cli/main.js'), `${main}; console.log('here'); setInterval(() => {}, 1000)`)
+    const child = spawn(process.execPath, [...first, bin], { stdio: ['ignore', 'pipe', 'inherit'] })
+    await once(child.stdout!, 'data')
+    child.kill(signal)
+    return once(child, 'exit')
+  }
+
+  test.each([
+    ['SIGTERM', 143],
+    ['SIGINT', 130],
+  ] as const)('%s ends it while it starts', async (signal, code) => {
+    expect(await start('', signal)).toEqual([code, null])
+  })
+
+  test.each(['SIGTERM', 'SIGINT'] as const)('%s is left to a service that listens for it', async signal => {
+    const main = `process.on('${signal}', () => setImmediate(() => process.exit(0)))`
+    expect(await start(main, signal)).toEqual([0, null])
   })
 })
 

@@ -214,6 +214,22 @@ describe('several instances of a runtime', () => {
   })
 })
 
+test.each(['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const)('%s ends no service, and opens no debugger', async signal => {
+  const server = startServer('--drain-delay', '1h')
+  await server.address('public')
+  const saidOf = (one: string) => server.lines.filter(line => line.signal === one).map(({ msg }) => msg)
+  const nothing = 'nothing is done at this signal: files that change are read by themselves'
+  server.kill(signal)
+  await server.line(() => saidOf(signal).length === 1)
+  server.kill('SIGTERM')
+  await server.line(() => saidOf('SIGTERM').length === 1)
+  server.kill(signal)
+  await server.line(() => saidOf(signal).length === 2)
+  expect(saidOf(signal)).toEqual([nothing, nothing])
+  expect(await server.end('SIGTERM')).toBe(1)
+  expect(server.text).not.toContain('ebugger')
+})
+
 test('a runtime is revoked up to now; what is revoked is listed, and taken back', async () => {
   const server = startServer()
   await startClient(server, 'demo')

@@ -30,6 +30,17 @@ test('the echo of one Ctrl-C is not a second one', () => {
   expect(stop.now.aborted).toBe(true)
 })
 
+test('SIGHUP ends a service whose terminal is gone; its echo is not a second one', async () => {
+  stop.close()
+  stop = awaitStop(noLogger, true)
+  process.emit('SIGHUP', 'SIGHUP')
+  process.emit('SIGHUP', 'SIGHUP')
+  await expect(stop.stopped).resolves.toBe('SIGHUP')
+  expect(stop.now.aborted).toBe(false)
+  process.emit('SIGTERM', 'SIGTERM')
+  expect(stop.now.aborted).toBe(true)
+})
+
 test('another signal is never an echo', () => {
   process.emit('SIGINT', 'SIGINT')
   process.emit('SIGTERM', 'SIGTERM')
