@@ -3,12 +3,12 @@
  * of TCP mean nothing to it, and its timeout is a real one.
  */
 import type { Duplex } from 'node:stream'
-import type { Failing } from '../../protocol/guard.ts'
+import { type Failing, guardWith } from '../../protocol/guard.ts'
 import { due, Watch } from '../../protocol/watch.ts'
 
-/** Makes `end` look like a socket whose peer has this IPv4 address. */
-export function asSocket(end: Duplex, peerAddress: string): void {
-  const timeout = new IdleTimeout(end)
+/** Makes `end` look like a socket whose peer has this IPv4 address; `other` is the end that the peer has. */
+export function asSocket(end: Duplex, other: Duplex, peerAddress: string): void {
+  const timeout = new IdleTimeout(end, other)
   const same = () => end
   const methods = {
     setTimeout: (ms: number, callback?: () => void) => {
@@ -29,22 +29,24 @@ export function asSocket(end: Duplex, peerAddress: string): void {
 /** Emits `timeout` when nothing has gone either way for so long, as `net.Socket` does. */
 class IdleTimeout implements Failing {
   readonly #end: Duplex
+  readonly #guard = guardWith(() => this.threw())
   readonly #watch = new Watch(now => due(this.#activeAt, this.#ms, now, this.#onDue), this)
+  /** What the application gave, and what is called in its place. */
+  readonly #heard = new WeakMap<() => void, () => void>()
   #ms = 0
   #activeAt = 0
 
-  constructor(end: Duplex) {
+  constructor(end: Duplex, other: Duplex) {
     this.#end = end
-    const { push, _write } = end
-    end.push = (chunk, encoding) => {
-      this.#active()
-      return push.call(end, chunk, encoding)
+    for (const side of [end, other]) {
+      const { _write } = side
+      side._write = (chunk, encoding, callback) => {
+        this.#active()
+        _write.call(side, chunk, encoding, callback)
+      }
     }
-    end._write = (chunk, encoding, callback) => {
-      this.#active()
-      _write.call(end, chunk, encoding, callback)
-    }
-    end.once('close', () => this.#watch.stop())
+    const onClose = this.#guard(() => this.#watch.stop())
+    end.once('close', onClose)
   }
 
   /** 0: never. */
@@ -52,8 +54,12 @@ class IdleTimeout implements Failing {
     this.#ms = ms
     this.#active()
     if (callback === undefined) return
-    if (ms === 0) this.#end.off('timeout', callback)
-    else this.#end.once('timeout', callback)
+    const before = this.#heard.get(callback)
+    if (before !== undefined) this.#end.off('timeout', before)
+    if (ms === 0) return
+    const heard = this.#guard(callback)
+    this.#heard.set(callback, heard)
+    this.#end.once('timeout', heard)
   }
 
   #active(): void {

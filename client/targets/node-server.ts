@@ -65,7 +65,7 @@ class Connections {
       connection.destroy()
     }
     const [ours, theirs] = duplexPair()
-    asSocket(theirs, PEER_ADDRESS)
+    asSocket(theirs, ours, PEER_ADDRESS)
     endTogether(ours, theirs, this.#logger)
     endWhenThrown(theirs, this.#logger)
     const connection = new Http1ClientConnection(ours, {
