@@ -19,15 +19,15 @@ import { decodeSection, MAX_HEAD_BYTES, sectionEnd } from './fields.ts'
 
 export const MAX_INFORMATIONAL = 32
 
-/** Receiver of the parts of a message. */
+/** Receiver of the parts of a message: of a request, or of a response. */
 export interface MessageVisitor {
   /** Reads what goes before the message; returns its end, or -1 if `bytes` do not hold all of it up to `end`. */
   prefix(bytes: Uint8Array, at: number, end: number): number
   /** A request's head; returns how many bytes of content must follow, or BODY_UNKNOWN. */
-  request(method: string, scheme: string, authority: string, path: string, headers: HeaderList): number
-  informational(status: number, headers: HeaderList): void
+  request?(method: string, scheme: string, authority: string, path: string, headers: HeaderList): number
+  informational?(status: number, headers: HeaderList): void
   /** A response's final head; returns as {@link request} does. */
-  response(status: number, headers: HeaderList): number
+  response?(status: number, headers: HeaderList): number
   content(chunk: Uint8Array): void
 }
 
@@ -261,7 +261,7 @@ export class MessageDecoder {
     const headers = decodeSection(bytes, at, next)
     this.#state = STATE.chunkLength
     const { method, scheme, authority, path } = this.#line
-    this.#contentLeft = this.#visitor.request(method, scheme, authority, path, headers)
+    this.#contentLeft = this.#visitor.request!(method, scheme, authority, path, headers)
     return next
   }
 
@@ -282,10 +282,10 @@ export class MessageDecoder {
     if (this.#status < 200 && this.#status !== 101) {
       if (++this.#informational > MAX_INFORMATIONAL) throw new ProtocolError('too many informational responses')
       this.#state = STATE.status
-      this.#visitor.informational(this.#status, headers)
+      this.#visitor.informational!(this.#status, headers)
     } else {
       this.#state = this.#status === 101 ? STATE.raw : STATE.chunkLength
-      this.#contentLeft = this.#visitor.response(this.#status, headers)
+      this.#contentLeft = this.#visitor.response!(this.#status, headers)
     }
     return next
   }

@@ -195,14 +195,6 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
     if (this.#failure) sink.abort(this.#failure)
   }
 
-  informational(): void {
-    throw new ProtocolError('a response in the place of a request')
-  }
-
-  response(): number {
-    throw new ProtocolError('a response in the place of a request')
-  }
-
   content(chunk: Uint8Array): void {
     if (this.#preamble!.kind === KIND.upgrade && !this.#raw) throw new ProtocolError('bytes before the 101')
     this.#sink!.data(chunk)

@@ -220,10 +220,6 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
     return end
   }
 
-  request(): number {
-    throw new ProtocolError('a request in the place of a response')
-  }
-
   informational(status: number, headers: HeaderList): void {
     this.#response.informational(status, headers)
   }

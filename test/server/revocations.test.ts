@@ -327,10 +327,16 @@ describe('a URL', () => {
     expect((await refused).reason).toBe('keys-unavailable')
   })
 
-  test('says how long it may be', async () => {
-    const { url, ca } = await serve((_request, response) => response.end('x'.repeat(101)))
+  test.each([
+    [200, 'x'.repeat(101), 'the document is over 100 bytes'],
+    [204, '', 'the server answered 204'],
+    [302, 'text', 'the server answered 302'],
+    [304, '', 'the server answered 304'],
+    [404, 'text', 'the server answered 404'],
+  ])('that answers %i says what is wrong with it', async (status, body, reason) => {
+    const { url, ca } = await serve((_request, response) => response.writeHead(status).end(body))
     const download = new Download({ url, ca, accept: '*/*', maxBytes: 100 })
-    await expect(download.get()).rejects.toThrow(new Error('the document is over 100 bytes'))
+    await expect(download.get()).rejects.toThrow(new Error(reason))
     download.close()
   })
 

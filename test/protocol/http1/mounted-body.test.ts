@@ -62,6 +62,22 @@ describe('a body on a server of an embedder', () => {
   })
 })
 
+test.each([199, 600, Number.NaN])('an answer of status %d is a 502, and the upstream is told why', async status => {
+  const told: string[] = []
+  const handler: Handler = (_request, response) => {
+    queueMicrotask(() => response.head({ status, headers: [], bodyBytes: 0 }))
+    return { data() {}, end() {}, abort: error => told.push(error.message), consumed() {} }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, logger: noLogger })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  closers.push(() => server.close())
+  const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`)
+  expect([answer.status, await answer.json()]).toMatchObject([502, { code: 'upstream-broken' }])
+  expect(told).toEqual([`status ${status}`])
+})
+
 describe('an answer on a server of an embedder', () => {
   /** A handler that answers with `bytes`, and a caller who reads nothing until it is told to. */
   async function get(bytes: number, stalledMs: number, requests = 1) {

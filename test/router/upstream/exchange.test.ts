@@ -207,6 +207,17 @@ describe('sending again', () => {
     expect(heard).toEqual(['upstream-broken'])
   })
 
+  it('P1 what goes wrong behind a pause ends it', () => {
+    const { pool, heard, exchange } = play({}, { attempts: 1 })
+    exchange.start()
+    pool.asked[0]!(refused, undefined)
+    pool.open = () => {
+      throw new Error('thrown on purpose')
+    }
+    vi.runAllTimers()
+    expect(heard).toEqual(['internal'])
+  })
+
   it('an abort in a pause leaves no timer', () => {
     const { pool, exchange } = play({}, { attempts: 1 })
     exchange.start()

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { expect, test } from 'vitest'
+import { EQUIVALENT } from './equivalent.ts'
 import { MUTATIONS } from './list.ts'
 
 const ROOT = resolve(import.meta.dirname, '../../..')
@@ -12,4 +13,9 @@ test('each defence of the list stands in the sources, once', () => {
       .map(([file, find]) => `${defence}: ${file}: ${find}`),
   )
   expect(astray).toEqual([])
+})
+
+test('each refusal that is said to be no loss stands in the sources', () => {
+  const gone = EQUIVALENT.filter(({ file, text }) => !readFileSync(resolve(ROOT, file), 'utf8').includes(text))
+  expect(gone).toEqual([])
 })

@@ -1,0 +1,50 @@
+/** What a `fetch` into a runtime says where its own exchange fails, with an edge that a test plays. */
+import { expect, test } from 'vitest'
+import { SallyportError } from '../../../protocol/errors.ts'
+import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
+import type { Edge } from '../../../server/edge/handler.ts'
+import { fetchRuntime } from '../../../server/embed/fetch.ts'
+
+const sink: RequestSink = { data() {}, end() {}, abort() {}, consumed() {} }
+
+/** A fetch, and the response sink that the edge has of it. */
+function begin(given: Partial<RequestSink> = {}) {
+  const stop = new AbortController()
+  let response: ResponseSink | undefined
+  const forward = (_runtime: string, _request: unknown, asked: ResponseSink) => {
+    response = asked
+    return { ...sink, ...given }
+  }
+  const request = new Request('https://demo.example/a', { signal: stop.signal })
+  const answer = fetchRuntime({ forward } as unknown as Edge, 'demo', request, {})
+  return { stop, response: response!, answer }
+}
+
+test('rejects with why the exchange broke before its head', async () => {
+  const { response, answer } = begin()
+  const error = new SallyportError('session-lost')
+  response.abort(error)
+  await expect(answer).rejects.toBe(error)
+})
+
+test('the body rejects with why it broke off', async () => {
+  const { response, answer } = begin()
+  response.head({ status: 200, headers: [], bodyBytes: -1 })
+  const reading = (await answer).text()
+  const error = new SallyportError('session-lost')
+  response.abort(error)
+  await expect(reading).rejects.toBe(error)
+})
+
+test('rejects with the reason of the abort, and with what goes wrong as it is passed on', async () => {
+  const right = begin()
+  right.stop.abort(new Error('enough'))
+  await expect(right.answer).rejects.toThrow('enough')
+  const wrong = begin({
+    abort() {
+      throw new Error('thrown on purpose')
+    },
+  })
+  wrong.stop.abort(new Error('enough'))
+  await expect(wrong.answer).rejects.toThrow('thrown on purpose')
+})
