@@ -85,6 +85,7 @@ export class Client implements Tunnel, ConnectionOwner {
     this.#network = new NetworkWatch({
       guard: this.guard,
       onChange: (reason, lost) => this.#networkChanged(reason, lost),
+      onSetBack: byMs => this.#tokens.setBack(byMs),
     })
     this.#first.promise.catch(() => {})
     this.#connections = Array.from({ length: this.#settings.connections }, (_, index) => {

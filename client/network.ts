@@ -6,6 +6,8 @@ export interface NetworkWatchOptions {
   readonly guard: Guard
   /** `lost`: addresses that the machine had, and has no more. */
   readonly onChange: (reason: string, lost: ReadonlySet<string>) => void
+  /** The clock on the wall was set back by so much. */
+  readonly onSetBack: (byMs: number) => void
   /** Default `os.networkInterfaces`; for tests. */
   readonly interfaces?: typeof networkInterfaces | undefined
   /** Ms since 1970. Default `Date.now`. */
@@ -43,8 +45,10 @@ export class NetworkWatch {
 
   #look(): void {
     const nowMs = this.#now()
-    const slept = nowMs - this.#lookedMs - LOOK_MS >= SLEPT_MS
+    const jumpMs = nowMs - this.#lookedMs - LOOK_MS
+    const slept = jumpMs >= SLEPT_MS
     this.#lookedMs = nowMs
+    if (jumpMs <= -SLEPT_MS) this.#options.onSetBack(-jumpMs)
     const before = this.#addresses
     this.#addresses = this.#read()
     const lost = new Set([...before].filter(address => !this.#addresses.has(address)))

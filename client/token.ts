@@ -108,6 +108,12 @@ export class TokenKeeper {
     this.#schedule()
   }
 
+  /** The clock on the wall was set back by so much; the server's was not. */
+  setBack(byMs: number): void {
+    this.#aheadMs -= byMs
+    this.#schedule()
+  }
+
   /** To be called when the clock has gone on without the timer: the machine slept, or somebody set it. */
   look(): void {
     if (!this.#closed) this.#due()

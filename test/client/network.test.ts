@@ -9,9 +9,11 @@ afterEach(() => void vi.useRealTimers())
 function machine(...addresses: string[]) {
   const state = { addresses, skewMs: 0, broken: false }
   const changes: { reason: string; lost: string[] }[] = []
+  const back: number[] = []
   const watch = new NetworkWatch({
     guard: step => step,
     onChange: (reason, lost) => changes.push({ reason, lost: [...lost] }),
+    onSetBack: byMs => back.push(byMs),
     interfaces: () => {
       if (state.broken) throw new Error('EAFNOSUPPORT')
       return { eth0: state.addresses.map(address => ({ address }) as NetworkInterfaceInfo) }
@@ -19,7 +21,7 @@ function machine(...addresses: string[]) {
     wallClock: () => Date.now() + state.skewMs,
   })
   const seconds = (count: number) => vi.advanceTimersByTime(count * 1000)
-  return { state, changes, watch, seconds }
+  return { state, changes, back, watch, seconds }
 }
 
 it('tells of addresses that come and go, once each', () => {
@@ -50,6 +52,17 @@ it('tells of sleep: the clock on the wall went on alone', () => {
   state.skewMs += 60_000
   seconds(1)
   expect(changes).toEqual([{ reason: 'this machine has slept', lost: [] }])
+})
+
+it('tells of a clock that is set back, which changes nothing of the network', () => {
+  const { state, changes, back, seconds } = machine('10.0.0.1')
+  state.skewMs = -3000
+  seconds(1)
+  expect(back).toEqual([])
+  state.skewMs -= 60_000
+  seconds(5)
+  expect(back).toEqual([60_000])
+  expect(changes).toEqual([])
 })
 
 it('lives with a sandbox that shows no interfaces', () => {

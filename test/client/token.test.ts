@@ -65,6 +65,24 @@ describe('TokenKeeper', () => {
     },
   )
 
+  it.each([
+    ['to what the server says', 3_600_000],
+    ['to what nobody else says', 0],
+  ])('calls the source in time where the clock is set back %s', async (_name, aheadMs) => {
+    const source = vi.fn(async () => jwt(Math.floor(START_MS / 1000), 300))
+    vi.setSystemTime(START_MS + aheadMs)
+    const { keeper } = keep(source)
+    keeper.serverTime(START_MS)
+    await keeper.get()
+    vi.setSystemTime(START_MS + aheadMs - 3_600_000)
+    keeper.setBack(3_600_000)
+    await vi.advanceTimersByTimeAsync(199_000)
+    expect(source).toHaveBeenCalledTimes(1)
+    await vi.advanceTimersByTimeAsync(2000)
+    expect(source).toHaveBeenCalledTimes(2)
+    keeper.close()
+  })
+
   it('is offered again, if it was refused and the source has no other', async () => {
     const token = fresh(300)
     const { keeper, sent } = keep(async () => token)

@@ -6,6 +6,7 @@ const open: (Tunnel | FakeServer)[] = []
 
 afterEach(async () => {
   vi.useRealTimers()
+  vi.restoreAllMocks()
   for (const one of open.splice(0).reverse()) await ('stats' in one ? one.close({ graceMs: 0 }) : one.close())
 })
 
@@ -616,6 +617,16 @@ describe('a token', () => {
     const session = await server.serve()
     await tunnel.connected()
     vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_000_000 })
+    expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
+  })
+
+  it('is asked for in time though the clock was set back', async () => {
+    const server = await fake()
+    const tunnel = start(optionsFor(server, { token: () => jwt(6) }))
+    const session = await server.serve()
+    await tunnel.connected()
+    const now = Date.now
+    vi.spyOn(Date, 'now').mockImplementation(() => now() - 3_600_000)
     expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
   })
 
