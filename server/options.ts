@@ -166,6 +166,8 @@ export interface ServerOptions {
    * starts before this one stops. Default false.
    */
   readonly reusePort?: boolean | undefined
+  /** Aborted while the server starts: `createServer` rejects with its reason, and nothing remains. Later it means nothing. */
+  readonly signal?: AbortSignal | undefined
   readonly logger?: Logger | undefined
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /** Milliseconds since 1970. Default `Date.now`. */
@@ -200,6 +202,7 @@ export interface Settings {
   readonly drainSpreadMs: number
   readonly drainDelayMs: number
   readonly reusePort: boolean
+  readonly signal: AbortSignal | undefined
   readonly logger: Logger
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   readonly clock: () => number
@@ -272,6 +275,7 @@ export function resolveOptions(options: ServerOptions): Settings {
     drainSpreadMs: checkGrace('drainSpreadMs', options.drainSpreadMs ?? 5000),
     drainDelayMs: checkGrace('drainDelayMs', options.drainDelayMs ?? 0),
     reusePort: options.reusePort ?? false,
+    signal: options.signal,
     logger: safeLogger(options.logger),
     onExchange: hook('onExchange', options.onExchange, safeLogger(options.logger)),
     clock: options.clock ?? Date.now,

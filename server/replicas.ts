@@ -6,6 +6,7 @@ import type { Directory } from './directory/directory.ts'
 import { MemoryDirectory } from './directory/memory.ts'
 import type { RedisAddress } from './directory/redis-link.ts'
 import type { RedisOperators } from './directory/redis-operators.ts'
+import type { Opened } from './opened.ts'
 import type { Settings } from './options.ts'
 import { joinAddress } from './peer/address.ts'
 import { Peers } from './peer/peers.ts'
@@ -29,42 +30,44 @@ export interface Replicas {
 }
 
 /** Opens the directory; resolves once it has answered, or could not be reached. */
-export async function openReplicas(settings: Settings): Promise<Replicas> {
+export async function openReplicas(settings: Settings, opened: Opened): Promise<Replicas> {
   const { directory } = settings
-  if (directory !== undefined && 'url' in directory) return openShared(settings, directory)
+  if (directory !== undefined && 'url' in directory) return openShared(settings, directory, opened)
   const alone = { shared: false, peers: undefined, keeper: undefined, operators: undefined, pick: () => undefined }
   return { directory: directory ?? new MemoryDirectory(), ...alone }
 }
 
-async function openShared(settings: Settings, options: RedisOptions): Promise<Replicas> {
+async function openShared(settings: Settings, options: RedisOptions, opened: Opened): Promise<Replicas> {
   const { logger, record } = settings
   const { leaseMs = DEFAULT_LEASE_MS, prefix = DEFAULT_PREFIX } = options
   // Two processes of one name, as after a restart, are two replicas.
   const replica = `${encodeURIComponent(settings.replica)}~${randomBytes(4).toString('hex')}`
   const pick: Replicas['pick'] = (runtime, epoch) => replicas.pick(runtime, epoch)
   const { peer } = settings
-  const opened = peer && (await openPeers(settings, peer, { replica, leaseMs, pick }))
+  const beside = peer && (await openPeers(settings, peer, { replica, leaseMs, pick }, opened))
   const { RedisDirectory } = await import('./directory/redis.ts')
   const { RedisOperators } = await import('./directory/redis-operators.ts')
   const operators = new RedisOperators({ redis: () => readAddress(options), prefix, replica, logger })
   const directory = new RedisDirectory({
     redis: () => readAddress(options),
     replica,
-    address: opened?.peers.address ?? '',
+    address: beside?.peers.address ?? '',
     leaseMs,
     prefix,
     logger,
-    witnesses: opened?.peers,
+    witnesses: beside?.peers,
     record,
   })
   const replicas: Replicas = {
     directory,
     shared: true,
-    peers: opened?.peers,
-    keeper: opened?.keeper,
+    peers: beside?.peers,
+    keeper: beside?.keeper,
     operators,
     pick: () => undefined,
   }
+  opened.add(directory)
+  opened.add(operators)
   await Promise.all([directory.open(), operators.open()])
   return replicas
 }
@@ -75,7 +78,7 @@ interface Ourselves {
   readonly pick: Replicas['pick']
 }
 
-async function openPeers({ limits, logger }: Settings, peer: PeerOptions, ourselves: Ourselves) {
+async function openPeers({ limits, logger }: Settings, peer: PeerOptions, ourselves: Ourselves, opened: Opened) {
   const { ca } = peer.tls
   const tls = await loadTls(peer.tls)
   const peers = new Peers({
@@ -86,9 +89,10 @@ async function openPeers({ limits, logger }: Settings, peer: PeerOptions, oursel
     maxWindowBytes: limits.maxWindowBytes,
     logger,
   })
+  opened.add(peers)
   const bound = await peers.bind({ host: peer.host, port: peer.port, fd: peer.fd }, peer.advertise)
   logger.info({ name: 'peer', address: joinAddress(bound.host, bound.port) }, 'listening')
-  const keeper = new TlsKeeper(peer.tls, tls, pair => peers.setTls({ ...pair, ca }), logger)
+  const keeper = opened.add(new TlsKeeper(peer.tls, tls, pair => peers.setTls({ ...pair, ca }), logger))
   return { peers, keeper }
 }
 

@@ -25,6 +25,7 @@ import { fetchRuntime } from './embed/fetch.ts'
 import { mount } from '../protocol/http1/mount.ts'
 import type { CallOptions } from './embed/request.ts'
 import type { ServerEvents } from './events.ts'
+import { Opened } from './opened.ts'
 import { checkGrace, type Settings } from './options.ts'
 import type { Hop } from './peer/hop.ts'
 import { Registry } from './registry.ts'
@@ -62,23 +63,31 @@ export class Server {
   #closing: Promise<void> | undefined
   /** @internal Use `createServer`. */
   static async start(settings: Settings): Promise<Server> {
-    const { auth, logger, clock } = settings
-    const revocations = new RevocationStore(
-      auth.revocations ?? {},
-      await openSharedRevocations(settings),
-      logger,
-      clock,
-    )
-    const authenticator = new Authenticator(settings, await openKeys(settings, logger), revocations)
-    const server = new Server(settings, authenticator, revocations, await openReplicas(settings))
+    const opened = new Opened(settings.signal, settings.logger)
     try {
-      await revocations.start()
-      await server.#doors.open()
-      return server
+      return await Server.#open(settings, opened)
     } catch (error) {
-      await server.close({ graceMs: 0 })
+      await opened.close()
+      opened.check()
       throw error
     }
+  }
+
+  static async #open(settings: Settings, opened: Opened): Promise<Server> {
+    const { auth, logger, clock } = settings
+    const shared = await openSharedRevocations(settings)
+    const revocations = opened.add(new RevocationStore(auth.revocations ?? {}, shared, logger, clock))
+    const authenticator = new Authenticator(settings, await openKeys(settings, opened), revocations)
+    opened.check()
+    const replicas = await openReplicas(settings, opened)
+    opened.check()
+    const server = new Server(settings, authenticator, revocations, replicas)
+    opened.only({ close: () => server.close({ graceMs: 0 }) })
+    await revocations.start()
+    opened.check()
+    await server.#doors.open()
+    opened.keep()
+    return server
   }
 
   private constructor(

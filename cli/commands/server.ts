@@ -75,7 +75,7 @@ function controlAddress(config: ServerConfig): Address | undefined {
   return given ?? (config['control.host'] === undefined ? DEFAULT_CONTROL : undefined)
 }
 
-function serverOptions(config: ServerConfig, { logger, onExchange, sockets }: ServiceContext): ServerOptions {
+function serverOptions(config: ServerConfig, { logger, onExchange, sockets, stopping }: ServiceContext): ServerOptions {
   const publicTls = tlsFiles(config['public.tls.cert'], config['public.tls.key'], config['public.tls.ocsp'])
   const clientCa = config['control.tls.client-ca']
   return {
@@ -130,6 +130,7 @@ function serverOptions(config: ServerConfig, { logger, onExchange, sockets }: Se
     drainSpreadMs: config['drain-spread'],
     drainDelayMs: config['drain-delay'],
     reusePort: config['reuse-address'],
+    signal: stopping,
     logger,
     onExchange,
   }

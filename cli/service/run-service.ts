@@ -37,6 +37,8 @@ export interface ServiceContext {
   /** For the component's `onExchange`: access log and metrics. */
   readonly onExchange: (exchange: ExchangeRecord) => void
   readonly sockets: GivenSockets
+  /** Aborted at the first signal; a start that takes its time is to end then. */
+  readonly stopping: AbortSignal
 }
 
 /**
@@ -75,7 +77,13 @@ export async function runService(
       admin.metrics.record(exchange)
       log(exchange)
     }
-    const service = await start({ logger, onExchange, sockets }).catch(misuse)
+    const service = await start({ logger, onExchange, sockets, stopping: stop.first }).catch(error =>
+      stop.first.aborted ? undefined : misuse(error),
+    )
+    if (service === undefined) {
+      logger.info({}, 'stopped before it had started')
+      return EXIT.ok
+    }
     admin.show(service)
     const ended = await Promise.race([stop.stopped.then(() => EXIT.ok), service.ended ?? new Promise<never>(() => {})])
     admin.stopping()

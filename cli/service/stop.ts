@@ -13,6 +13,8 @@ const UNHEEDED = ['SIGHUP', 'SIGUSR1', 'SIGUSR2']
 export interface StopSignal {
   /** Resolves at the first SIGTERM or SIGINT, or the SIGHUP of a terminal. */
   readonly stopped: Promise<string>
+  /** Aborted at the first, too. */
+  readonly first: AbortSignal
   /** Aborted at the second. */
   readonly now: AbortSignal
   close(): void
@@ -24,6 +26,7 @@ export interface StopSignal {
  */
 export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   const now = new AbortController()
+  const begun = new AbortController()
   let first: { signal: string; at: number } | undefined
   let resolve: (signal: string) => void = () => {}
   const stopped = new Promise<string>(done => {
@@ -34,6 +37,7 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
     if (first === undefined) {
       first = { signal, at: performance.now() }
       logger.info({ signal }, 'stopping')
+      begun.abort()
       resolve(signal)
     } else if (!ECHOED.includes(signal) || first.signal !== signal || performance.now() - first.at > ECHO_MS) {
       logger.warn({ signal }, 'stopping at once')
@@ -49,6 +53,7 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   for (const signal of others) process.on(signal, onOther)
   return {
     stopped,
+    first: begun.signal,
     now: now.signal,
     close() {
       for (const signal of ending) process.off(signal, onSignal)

@@ -2,6 +2,7 @@
 import { performance } from 'node:perf_hooks'
 import type { Logger } from '../../protocol/log.ts'
 import type { ClientCertificate } from '../control/certificate.ts'
+import type { Opened } from '../opened.ts'
 import type { Settings } from '../options.ts'
 import type { Identity } from './claims.ts'
 import { fileKeys } from './key-file.ts'
@@ -109,12 +110,12 @@ async function inTime(ask: () => Promise<boolean>): Promise<boolean> {
 }
 
 /** Opens what `auth.jwks` names. A given set or a file that is bad throws; a URL may come later. */
-export async function openKeys(settings: Settings, logger: Logger): Promise<KeySource> {
-  const { jwks } = settings.auth
+export async function openKeys({ auth, logger }: Settings, opened: Opened): Promise<KeySource> {
+  const { jwks } = auth
   if ('keys' in jwks) return givenKeys(jwks)
   const now = () => performance.now()
-  if ('file' in jwks) return fileKeys(jwks.file, logger, now)
-  return urlKeys(jwks, logger, now)
+  if ('file' in jwks) return opened.add(await fileKeys(jwks.file, logger, now))
+  return urlKeys(jwks, logger, now, source => opened.add(source))
 }
 
 /** A certificate that names a runtime names the token's. */

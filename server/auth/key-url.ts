@@ -16,10 +16,16 @@ export interface UrlKeysOptions {
   readonly refreshMs?: number | undefined
 }
 
-/** `now`: of a clock that never goes back. Fetches the set once and goes on without one if that fails: until it succeeds, every handshake is answered 503. */
-export async function urlKeys(options: UrlKeysOptions, logger: Logger, now: () => number): Promise<KeySource> {
+/** `now`: of a clock that never goes back. `onOpened`: may close it while it fetches. Fetches the set once and goes on without one if that fails: until it succeeds, every handshake is answered 503. */
+export async function urlKeys(
+  options: UrlKeysOptions,
+  logger: Logger,
+  now: () => number,
+  onOpened: (source: KeySource) => void = () => {},
+): Promise<KeySource> {
   if (new URL(options.url).protocol !== 'https:') throw new TypeError('auth.jwks.url must be an https URL')
   const source = new UrlKeys(options, logger, now)
+  onOpened(source)
   await source.start()
   return source
 }
@@ -90,6 +96,7 @@ class UrlKeys implements KeySource {
       if (text !== undefined) this.current = parseKeySet(text)
       return true
     } catch (error) {
+      if (this.#closed) return false
       this.#download.forget()
       const kept = this.current === undefined ? 'there is none yet' : 'the last good one stays'
       this.#logger.error({ url: this.#url, err: error }, `the key set could not be fetched; ${kept}`)

@@ -16,6 +16,7 @@ export class RevocationFile {
   /** Rules that hold although they are not in the file, because it could not be written; tried again with its next change. */
   #unwritten: Revocation[] = []
   #watch: FilesWatch | undefined
+  #closed = false
   /** One reading or writing at a time. */
   #queue: Promise<unknown> = Promise.resolve()
 
@@ -34,6 +35,7 @@ export class RevocationFile {
       const hint = (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; an empty file is an empty list' : ''
       throw new Error(`auth.revocations.file: ${(error as Error).message}${hint}`, { cause: error })
     }
+    if (this.#closed) return
     const changed = () => detached(this.#logger, 'a changed list of revocations could not be read', this.#read())
     this.#watch = watchFiles([this.#file], this.#logger, changed)
   }
@@ -107,6 +109,7 @@ export class RevocationFile {
   }
 
   close(): void {
+    this.#closed = true
     this.#watch?.close()
   }
 }

@@ -62,17 +62,21 @@ export class RedisLink {
 
   /**
    * Resolves when scripts are loaded and the channel is heard, on the node that has `key`; rejects at the latest after
-   * `deadlineMs`.
+   * `deadlineMs`, and when `signal` is aborted.
    */
   static async open(
     address: RedisAddress,
     { channel, key }: { readonly channel: string; readonly key: string },
     deadlineMs: number,
     listener: LinkListener,
+    signal?: AbortSignal,
   ): Promise<RedisLink> {
+    signal?.throwIfAborted()
     const link = new RedisLink(address, deadlineMs, listener)
     const late = link.#guard(() => link.#end(new Error('Redis does not answer')))
     const timer = setTimeout(late, deadlineMs)
+    const abandon = link.#guard(() => link.close())
+    signal?.addEventListener('abort', abandon)
     try {
       // Not all that is awaited there hears of the end.
       await Promise.race([link.#open(channel, key), link.#ending.promise])
@@ -83,6 +87,7 @@ export class RedisLink {
       throw cause
     } finally {
       clearTimeout(timer)
+      signal?.removeEventListener('abort', abandon)
     }
   }
 

@@ -54,6 +54,8 @@ export class RedisOperators {
   #link: RedisLink | undefined
   #timer: NodeJS.Timeout | undefined
   #closed = false
+  /** Aborted when it closes. */
+  readonly #opening = new AbortController()
   /** Set by the owner; absent, nobody here answers. */
   answer: AnswerOthers | undefined
 
@@ -77,6 +79,7 @@ export class RedisOperators {
           message: text => this.#heard(text),
           closed: () => this.#lost(),
         },
+        this.#opening.signal,
       )
       if (this.#closed) link.close()
       else {
@@ -166,6 +169,7 @@ export class RedisOperators {
 
   close(): void {
     this.#closed = true
+    this.#opening.abort()
     clearTimeout(this.#timer)
     this.#link?.close()
   }

@@ -66,6 +66,8 @@ export class RedisRevocations implements SharedRevocations {
   #exchanging: Promise<unknown> = Promise.resolve()
   #timer: NodeJS.Timeout | undefined
   #closed = false
+  /** Aborted when it closes. */
+  readonly #opening = new AbortController()
   #failure = ''
   readable = true
   odd: readonly string[] = []
@@ -236,6 +238,7 @@ export class RedisRevocations implements SharedRevocations {
           this.#link = undefined
         },
       },
+      this.#opening.signal,
     )
     if (!this.#closed) return link
     link.close()
@@ -244,6 +247,7 @@ export class RedisRevocations implements SharedRevocations {
 
   close(): void {
     this.#closed = true
+    this.#opening.abort()
     clearTimeout(this.#timer)
     this.#link?.close()
   }

@@ -90,6 +90,8 @@ export class RedisDirectory implements Directory {
   /** When nobody listened where Redis should be: then nobody was granted anything. */
   #refusedMs = Number.NEGATIVE_INFINITY
   #closed = false
+  /** Aborted when it closes. */
+  readonly #opening = new AbortController()
   #operations = 0
   #failures = 0
   /** Why there is no link. */
@@ -294,12 +296,14 @@ export class RedisDirectory implements Directory {
       const address = await this.#options.redis()
       const deadlineMs = Math.min(2000, Math.max(250, leaseMs / 4))
       let link: RedisLink | undefined
-      link = await RedisLink.open(address, { channel: this.#channel, key: this.#key('replicas') }, deadlineMs, {
-        message: text => this.#message(text),
-        closed: error => {
+      const listener = {
+        message: (text: string) => this.#message(text),
+        closed: (error: Error) => {
           if (link !== undefined) this.#lost(link, error)
         },
-      })
+      }
+      const place = { channel: this.#channel, key: this.#key('replicas') }
+      link = await RedisLink.open(address, place, deadlineMs, listener, this.#opening.signal)
       await link.checkRights(this.#key('replicas'), this.#options.prefix)
       if (this.#closed) {
         link.close()
@@ -513,6 +517,7 @@ export class RedisDirectory implements Directory {
 
   async close(): Promise<void> {
     if (this.#closed) return
+    this.#opening.abort()
     const link = this.#link
     try {
       await link?.run(RENEW, [this.#key('replicas')], [this.replica, '', '0', String(KEEP_DEAD_MS)])

@@ -1,0 +1,65 @@
+/**
+ * What a start has opened so far. Each part is noted before anything is waited for, so that a start that fails, or is given
+ * up, leaves nothing behind: the parts are closed, last first, which ends what they wait for.
+ */
+import { detached, logGuard } from '../protocol/guard.ts'
+import type { Logger } from '../protocol/log.ts'
+
+interface Part {
+  close(): unknown
+}
+
+export class Opened {
+  readonly #signal: AbortSignal | undefined
+  readonly #logger: Logger
+  readonly #forget: () => void
+  #parts: Part[] = []
+  #closing: Promise<unknown> | undefined
+
+  constructor(signal: AbortSignal | undefined, logger: Logger) {
+    signal?.throwIfAborted()
+    this.#signal = signal
+    this.#logger = logger
+    const guard = logGuard(logger, NOT_CLOSED)
+    const givenUp = guard(() => this.#closeSoon())
+    signal?.addEventListener('abort', givenUp)
+    this.#forget = () => signal?.removeEventListener('abort', givenUp)
+  }
+
+  add<T extends Part>(part: T): T {
+    this.#parts.push(part)
+    if (this.#closing !== undefined) this.#closeSoon()
+    return part
+  }
+
+  /** From here on closing `part` closes all that was added before. */
+  only(part: Part): void {
+    this.#parts = []
+    this.add(part)
+  }
+
+  /** Throws what the start was given up for. */
+  check(): void {
+    this.#signal?.throwIfAborted()
+  }
+
+  /** The start is done. */
+  keep(): void {
+    this.check()
+    this.#forget()
+  }
+
+  #closeSoon(): void {
+    detached(this.#logger, NOT_CLOSED, this.close())
+  }
+
+  /** Resolves when all is closed, or could not be. */
+  close(): Promise<unknown> {
+    this.#forget()
+    const parts = this.#parts.splice(0).reverse()
+    this.#closing = Promise.allSettled([this.#closing, ...parts.map(async part => part.close())])
+    return this.#closing
+  }
+}
+
+const NOT_CLOSED = 'what a start had opened could not be closed'

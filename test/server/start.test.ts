@@ -1,0 +1,91 @@
+/** A start that fails, or is given up, ends soon and leaves nothing behind. */
+import { once } from 'node:events'
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { type AddressInfo, createServer as listen, type Server } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { createServer, type ServerOptions } from '../../server/index.ts'
+import { peerOptions } from '../replicas/fixture.ts'
+import { makeWorld } from './fixture.ts'
+
+/** Sockets and files that keep the process alive, and watches of files. */
+async function held(): Promise<Record<string, number>> {
+  const kinds = process.getActiveResourcesInfo().filter(kind => /TCP|TLS|Pipe|FSEvent|GetAddrInfo/.test(kind))
+  const watches = await Promise.all(
+    (await readdir('/proc/self/fdinfo').catch(() => [])).map(fd =>
+      readFile(`/proc/self/fdinfo/${fd}`, 'utf8').catch(() => ''),
+    ),
+  )
+  const count = (list: readonly string[]) => list.reduce((all, name) => ({ ...all, [name]: (all[name] ?? 0) + 1 }), {} as Record<string, number>)
+  return count([...kinds, ...watches.join('\n').match(/^inotify wd/gm) ?? []].sort())
+}
+
+describe('a start', () => {
+  let folder: string
+  let file: string
+  let hole: Server
+  let port: number
+  let options: ServerOptions
+  let atRest: Record<string, number>
+  beforeAll(async () => {
+    const { keys } = await makeWorld()
+    folder = await mkdtemp(join(tmpdir(), 'sallyport-start-'))
+    file = join(folder, 'jwks.json')
+    await writeFile(file, JSON.stringify(keys.jwks))
+    atRest = await held()
+    options = { control: 'off', domains: ['tunnels.test'], auth: { jwks: { file } } }
+  })
+  afterAll(() => rm(folder, { recursive: true }))
+  beforeEach(async () => {
+    // Accepts, and never answers.
+    hole = listen(socket => void socket.on('error', () => {}).resume())
+    await once(hole.listen(0, '127.0.0.1'), 'listening')
+    port = (hole.address() as AddressInfo).port
+  })
+  afterEach(async () => {
+    // All that is left is the hole itself and its ends of connections that the other end has closed.
+    await expect.poll(held, { timeout: 8000 }).toEqual({ ...atRest, TCPServerWrap: (atRest.TCPServerWrap ?? 0) + 1 })
+    hole.close()
+  })
+
+  const slow: ReadonlyArray<readonly [string, () => Promise<Partial<ServerOptions>>]> = [
+    ['a key set', async () => ({ auth: { jwks: { url: `https://127.0.0.1:${port}/` } } })],
+    [
+      'a list of revocations',
+      async () => ({ auth: { jwks: { file }, revocations: { url: `https://127.0.0.1:${port}/` } } }),
+    ],
+    ['a directory', async () => ({ directory: { url: `redis://127.0.0.1:${port}` }, peer: await peerOptions() })],
+    ['a directory with TLS', async () => ({ directory: { url: `rediss://127.0.0.1:${port}` } })],
+    ['a Sentinel', async () => ({ directory: { url: `redis+sentinel://127.0.0.1:${port}/sally` } })],
+  ]
+
+  test.each(slow)('that waits for %s is given up at once', async (_name, make) => {
+    const connected = once(hole, 'connection')
+    const abort = new AbortController()
+    const starting = createServer({ ...options, ...(await make()), signal: abort.signal })
+    starting.catch(() => {})
+    await connected
+    abort.abort(new Error('stop'))
+    await expect(starting).rejects.toThrow('stop')
+  }, 20_000)
+
+  test('that waits for a Sentinel that never answers goes on without it', async () => {
+    const server = await createServer({ ...options, directory: { url: `redis+sentinel://127.0.0.1:${port}/sally` } })
+    expect(server.stats().directory.state).toBe('lost')
+    await server.close({ graceMs: 0 })
+  }, 15_000)
+
+  test('that was given up before it began opens nothing', async () => {
+    await expect(createServer({ ...options, signal: AbortSignal.abort(new Error('stop')) })).rejects.toThrow('stop')
+  })
+
+  test.each([
+    ['the address for replicas is taken', async () => ({ directory: { url: `redis://127.0.0.1:${port}` }, peer: { ...(await peerOptions()), port } }), 'EADDRINUSE'],
+    ['the public address is taken', async () => ({ public: { port } }), 'EADDRINUSE'],
+    ['a CIDR is none', async () => ({ trustedProxies: ['nowhere'] }), 'nowhere'],
+    ['the list of revocations is missing', async () => ({ auth: { jwks: { file }, revocations: { file: join(folder, 'none') } } }), 'ENOENT'],
+  ] as const)('that fails because %s leaves nothing', async (_name, make, reason) => {
+    await expect(createServer({ ...options, ...(await make()) })).rejects.toThrow(reason)
+  })
+})
