@@ -17,8 +17,9 @@ async function held(): Promise<Record<string, number>> {
       readFile(`/proc/self/fdinfo/${fd}`, 'utf8').catch(() => ''),
     ),
   )
-  const count = (list: readonly string[]) => list.reduce((all, name) => ({ ...all, [name]: (all[name] ?? 0) + 1 }), {} as Record<string, number>)
-  return count([...kinds, ...watches.join('\n').match(/^inotify wd/gm) ?? []].sort())
+  const count = (list: readonly string[]) =>
+    list.reduce((all, name) => ({ ...all, [name]: (all[name] ?? 0) + 1 }), {} as Record<string, number>)
+  return count([...kinds, ...(watches.join('\n').match(/^inotify wd/gm) ?? [])].sort())
 }
 
 describe('a start', () => {
@@ -60,15 +61,19 @@ describe('a start', () => {
     ['a Sentinel', async () => ({ directory: { url: `redis+sentinel://127.0.0.1:${port}/sally` } })],
   ]
 
-  test.each(slow)('that waits for %s is given up at once', async (_name, make) => {
-    const connected = once(hole, 'connection')
-    const abort = new AbortController()
-    const starting = createServer({ ...options, ...(await make()), signal: abort.signal })
-    starting.catch(() => {})
-    await connected
-    abort.abort(new Error('stop'))
-    await expect(starting).rejects.toThrow('stop')
-  }, 20_000)
+  test.each(slow)(
+    'that waits for %s is given up at once',
+    async (_name, make) => {
+      const connected = once(hole, 'connection')
+      const abort = new AbortController()
+      const starting = createServer({ ...options, ...(await make()), signal: abort.signal })
+      starting.catch(() => {})
+      await connected
+      abort.abort(new Error('stop'))
+      await expect(starting).rejects.toThrow('stop')
+    },
+    20_000,
+  )
 
   test('that waits for a Sentinel that never answers goes on without it', async () => {
     const server = await createServer({ ...options, directory: { url: `redis+sentinel://127.0.0.1:${port}/sally` } })
@@ -81,10 +86,18 @@ describe('a start', () => {
   })
 
   test.each([
-    ['the address for replicas is taken', async () => ({ directory: { url: `redis://127.0.0.1:${port}` }, peer: { ...(await peerOptions()), port } }), 'EADDRINUSE'],
+    [
+      'the address for replicas is taken',
+      async () => ({ directory: { url: `redis://127.0.0.1:${port}` }, peer: { ...(await peerOptions()), port } }),
+      'EADDRINUSE',
+    ],
     ['the public address is taken', async () => ({ public: { port } }), 'EADDRINUSE'],
     ['a CIDR is none', async () => ({ trustedProxies: ['nowhere'] }), 'nowhere'],
-    ['the list of revocations is missing', async () => ({ auth: { jwks: { file }, revocations: { file: join(folder, 'none') } } }), 'ENOENT'],
+    [
+      'the list of revocations is missing',
+      async () => ({ auth: { jwks: { file }, revocations: { file: join(folder, 'none') } } }),
+      'ENOENT',
+    ],
   ] as const)('that fails because %s leaves nothing', async (_name, make, reason) => {
     await expect(createServer({ ...options, ...(await make()) })).rejects.toThrow(reason)
   })
