@@ -1,6 +1,5 @@
 /** Everything that decides whether a client is let in, and stays: token, certificate, revocation. */
 import { performance } from 'node:perf_hooks'
-import type { Logger } from '../../protocol/log.ts'
 import type { ClientCertificate } from '../control/certificate.ts'
 import type { Opened } from '../opened.ts'
 import type { Settings } from '../options.ts'

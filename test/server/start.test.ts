@@ -10,16 +10,16 @@ import { peerOptions } from '../replicas/fixture.ts'
 import { makeWorld } from './fixture.ts'
 
 /** Sockets and files that keep the process alive, and watches of files. */
-async function held(): Promise<Record<string, number>> {
+async function whatIsHeld(): Promise<Record<string, number>> {
   const kinds = process.getActiveResourcesInfo().filter(kind => /TCP|TLS|Pipe|FSEvent|GetAddrInfo/.test(kind))
   const watches = await Promise.all(
     (await readdir('/proc/self/fdinfo').catch(() => [])).map(fd =>
       readFile(`/proc/self/fdinfo/${fd}`, 'utf8').catch(() => ''),
     ),
   )
-  const count = (list: readonly string[]) =>
-    list.reduce((all, name) => ({ ...all, [name]: (all[name] ?? 0) + 1 }), {} as Record<string, number>)
-  return count([...kinds, ...(watches.join('\n').match(/^inotify wd/gm) ?? [])].sort())
+  const held: Record<string, number> = {}
+  for (const name of [...kinds, ...(watches.join('\n').match(/^inotify wd/gm) ?? [])]) held[name] = (held[name] ?? 0) + 1
+  return held
 }
 
 describe('a start', () => {
@@ -34,7 +34,7 @@ describe('a start', () => {
     folder = await mkdtemp(join(tmpdir(), 'sallyport-start-'))
     file = join(folder, 'jwks.json')
     await writeFile(file, JSON.stringify(keys.jwks))
-    atRest = await held()
+    atRest = await whatIsHeld()
     options = { control: 'off', domains: ['tunnels.test'], auth: { jwks: { file } } }
   })
   afterAll(() => rm(folder, { recursive: true }))
@@ -46,7 +46,7 @@ describe('a start', () => {
   })
   afterEach(async () => {
     // All that is left is the hole itself and its ends of connections that the other end has closed.
-    await expect.poll(held, { timeout: 8000 }).toEqual({ ...atRest, TCPServerWrap: (atRest.TCPServerWrap ?? 0) + 1 })
+    await expect.poll(whatIsHeld, { timeout: 8000 }).toEqual({ ...atRest, TCPServerWrap: (atRest.TCPServerWrap ?? 0) + 1 })
     hole.close()
   })
 
