@@ -20,6 +20,8 @@ import { join } from 'node:path'
 export interface RuntimeFile {
   readonly component: string
   readonly pid: number
+  /** When the process started, as Linux counts it: a later process may have the same number. */
+  readonly started?: string
   /** URL of the admin listener. */
   readonly url: string
   /** The random token of a listener that was given none. */
@@ -62,7 +64,7 @@ export function writeRuntimeFile(content: RuntimeFile, environment: Environment)
       checkDirectory(directory)
       const path = join(directory, `${content.component}-${content.pid}.json`)
       rmSync(path, { force: true })
-      writeFileSync(path, `${JSON.stringify(content)}\n`, { mode: 0o600, flag: 'wx' })
+      writeFileSync(path, `${JSON.stringify({ started: startOf(content.pid), ...content })}\n`, { mode: 0o600, flag: 'wx' })
       chmodSync(path, 0o600)
       return path
     } catch (error) {
@@ -108,7 +110,7 @@ export function findRuntimeFiles(environment: Environment, unitDirectories = UNI
       readDirectory(directory, uid => isBelieved(uid) || process.getuid?.() === 0),
     ),
   ]
-  return files.filter(file => isAlive(file.pid))
+  return files.filter(isAlive)
 }
 
 function readDirectory(directory: string, mayWrite: (uid: number) => boolean): FoundFile[] {
@@ -134,13 +136,14 @@ function readRuntimeFile(path: string, owner: number): FoundFile[] {
 
 function isRuntimeFile(value: unknown): value is RuntimeFile {
   if (typeof value !== 'object' || value === null) return false
-  const { component, pid, url, token, tokenFile } = value as Record<string, unknown>
+  const { component, pid, started, url, token, tokenFile } = value as Record<string, unknown>
   const isText = (text: unknown) => text === undefined || typeof text === 'string'
   return (
     typeof component === 'string' &&
     Number.isSafeInteger(pid) &&
     typeof url === 'string' &&
     /^http:\/\/[^/?#@\s]+$/.test(url) &&
+    isText(started) &&
     isText(token) &&
     isText(tokenFile)
   )
@@ -172,11 +175,22 @@ function readOwned(path: string, isOwner: (uid: number) => boolean, flags = 0): 
   }
 }
 
-function isAlive(pid: number): boolean {
+/** Where nobody can tell when a process started, its number has to do; who asks its listener hears that nobody is there. */
+function isAlive({ pid, started }: RuntimeFile): boolean {
   try {
     process.kill(pid, 0)
-    return true
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM'
+    if ((error as NodeJS.ErrnoException).code !== 'EPERM') return false
+  }
+  return started === undefined || (startOf(pid) ?? started) === started
+}
+
+/** The field `starttime` of `/proc/PID/stat`, which follows the name in brackets; undefined where there is none. */
+function startOf(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]
+  } catch {
+    return undefined
   }
 }

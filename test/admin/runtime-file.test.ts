@@ -24,7 +24,9 @@ afterEach(() => rmSync(folder, { recursive: true }))
 
 const content = { component: 'server', pid: process.pid, url: 'http://127.0.0.1:1', token: 'secret' }
 const find = (environment: Record<string, string>) =>
-  findRuntimeFiles(environment).filter(file => file.pid === process.pid && file.url === content.url)
+  findRuntimeFiles(environment)
+    .filter(file => file.pid === process.pid && file.url === content.url)
+    .map(({ started: _, ...file }) => file)
 
 test('is 0600, is found in the same environment, and goes away', () => {
   const environment = { RUNTIME_DIRECTORY: folder }
@@ -42,6 +44,17 @@ test('one of a process that has ended is not shown', () => {
   // Above the largest pid of Linux.
   writeRuntimeFile({ ...content, pid: 4_194_305 }, environment)
   expect(findRuntimeFiles(environment).filter(file => file.pid === 4_194_305)).toEqual([])
+})
+
+test.runIf(process.platform === 'linux')('one of a process whose number another one has by now is not shown', () => {
+  const environment = { RUNTIME_DIRECTORY: folder }
+  writeRuntimeFile({ ...content, started: '1' }, environment)
+  expect(find(environment)).toEqual([])
+})
+
+test('one that says nothing of its start, as elsewhere than on Linux, is judged by its number', () => {
+  writeFileSync(join(folder, 'server-1.json'), JSON.stringify(content), { mode: 0o600 })
+  expect(find({ RUNTIME_DIRECTORY: folder })).toEqual([content])
 })
 
 test('the folder in XDG_RUNTIME_DIR is made for its owner alone', () => {
