@@ -1,6 +1,6 @@
 /**
  * Lines to stderr, written together and later. A reader that is slower than the log, or a disk that is full for a while, loses
- * lines, one that has gone gets none; neither holds up the process, nor its end.
+ * lines, and is told how many when it reads on; one that has gone gets none. Neither holds up the process, nor its end.
  */
 import { write, writeSync } from 'node:fs'
 import { guardWith } from '../../protocol/guard.ts'
@@ -18,14 +18,26 @@ const LAST_MS = 500
 export class BufferedStderr {
   #lines: string[] = []
   #length = 0
+  /** Lines that there was no room for. */
+  #dropped = 0
+  readonly #tell: (dropped: number) => void
   /** What is being written; what was not taken of it is written again. */
   #text: Uint8Array | undefined
   #gone = false
   #inFlight = false
   readonly #guard = guardWith(() => this.#lose())
 
+  /** `tell` writes a line about lines that were dropped. */
+  constructor(tell: (dropped: number) => void = () => {}) {
+    this.#tell = tell
+  }
+
   write(line: string): void {
-    if (this.#gone || this.#length + line.length > MAX_BYTES) return
+    if (this.#gone) return
+    if (this.#length + line.length > MAX_BYTES) {
+      this.#dropped++
+      return
+    }
     this.#lines.push(line)
     this.#length += line.length
     if (this.#text === undefined) this.#next()
@@ -41,7 +53,15 @@ export class BufferedStderr {
     const text = Buffer.from(this.#lines.join(''))
     this.#lines = []
     this.#length = 0
+    this.#tellDropped()
     return text
+  }
+
+  /** There is room again, and the line stands where the others are missing. */
+  #tellDropped(): void {
+    const dropped = this.#dropped
+    this.#dropped = 0
+    if (dropped > 0) this.#tell(dropped)
   }
 
   #write(): void {

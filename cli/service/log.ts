@@ -13,7 +13,7 @@ export interface LogOptions {
 export async function createLogger(options: LogOptions): Promise<Logger> {
   const { pino } = await import('pino')
   const isText = options.format === 'text' || (options.format === 'auto' && process.stderr.isTTY === true)
-  const stderr = bufferedStderr()
+  const stderr = bufferedStderr(lines => log.warn({ lines }, 'lines were dropped here: nobody read the log'))
   const destination: DestinationStream = isText
     ? {
         write: line => {
@@ -34,8 +34,8 @@ export async function createLogger(options: LogOptions): Promise<Logger> {
   }
 }
 
-function bufferedStderr(): BufferedStderr {
-  const stderr = new BufferedStderr()
+function bufferedStderr(tell: (dropped: number) => void): BufferedStderr {
+  const stderr = new BufferedStderr(tell)
   const guard = logGuard(noLogger, '')
   const flush = guard(() => stderr.flushSync())
   process.on('exit', flush)

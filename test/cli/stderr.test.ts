@@ -48,6 +48,28 @@ async function ask(port: number, times: number): Promise<void> {
   agent.destroy()
 }
 
+test('a reader that was away is told how many lines it has missed, where they are missing', async () => {
+  const port = await startRouter('all')
+  child!.stderr!.pause()
+  const asked = 3000
+  for (let round = 0; round < asked / 100; round++) await ask(port, 100)
+  let told = 0
+  let read = 0
+  const lines = createInterface(child!.stderr!)
+  const ended = once(lines, 'close')
+  lines.on('line', line => {
+    const { msg, lines: dropped, path } = JSON.parse(line) as { msg: string; lines?: number; path?: string }
+    if (path !== undefined) read++
+    if (dropped === undefined) return
+    expect(msg).toBe('lines were dropped here: nobody read the log')
+    told += dropped
+    child!.kill('SIGTERM')
+  })
+  await ended
+  expect(told).toBeGreaterThan(0)
+  expect(read + told).toBe(asked)
+}, 60_000)
+
 describe.each(['all', 'errors'])('a service serves, and ends at SIGTERM, whose log of %s is', access => {
   test.each([
     ['read by nobody', 0, () => child!.stderr!.destroy()],
