@@ -64,7 +64,10 @@ export function writeRuntimeFile(content: RuntimeFile, environment: Environment)
       checkDirectory(directory)
       const path = join(directory, `${content.component}-${content.pid}.json`)
       rmSync(path, { force: true })
-      writeFileSync(path, `${JSON.stringify({ started: startOf(content.pid), ...content })}\n`, { mode: 0o600, flag: 'wx' })
+      writeFileSync(path, `${JSON.stringify({ started: startOf(content.pid), ...content })}\n`, {
+        mode: 0o600,
+        flag: 'wx',
+      })
       chmodSync(path, 0o600)
       return path
     } catch (error) {

@@ -18,7 +18,8 @@ async function whatIsHeld(): Promise<Record<string, number>> {
     ),
   )
   const held: Record<string, number> = {}
-  for (const name of [...kinds, ...(watches.join('\n').match(/^inotify wd/gm) ?? [])]) held[name] = (held[name] ?? 0) + 1
+  for (const name of [...kinds, ...(watches.join('\n').match(/^inotify wd/gm) ?? [])])
+    held[name] = (held[name] ?? 0) + 1
   return held
 }
 
@@ -46,7 +47,9 @@ describe('a start', () => {
   })
   afterEach(async () => {
     // All that is left is the hole itself and its ends of connections that the other end has closed.
-    await expect.poll(whatIsHeld, { timeout: 8000 }).toEqual({ ...atRest, TCPServerWrap: (atRest.TCPServerWrap ?? 0) + 1 })
+    await expect
+      .poll(whatIsHeld, { timeout: 8000 })
+      .toEqual({ ...atRest, TCPServerWrap: (atRest.TCPServerWrap ?? 0) + 1 })
     hole.close()
   })
 
