@@ -1,6 +1,8 @@
 import { readFile } from 'node:fs/promises'
 import { inspectCertificates } from '../../certs/inspect.ts'
-import { parseRevocations } from '../../server/auth/revocation-list.ts'
+import { MAX_KEY_SET_BYTES, parseKeySet } from '../../server/auth/key-source.ts'
+import { readBounded } from '../../server/auth/read-bounded.ts'
+import { MAX_LIST_BYTES, parseRevocations } from '../../server/auth/revocation-list.ts'
 import { loadTls } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { RouterConfig } from '../config/router.ts'
@@ -24,8 +26,11 @@ export async function checkServerFiles(config: ServerConfig): Promise<void> {
   }
   await checkAuthorities('auth.jwks.ca', config['auth.jwks.ca'])
   await checkAuthorities('auth.revocations.ca', config['auth.revocations.ca'])
-  if (config['auth.jwks.file'] !== undefined) await checkKeySet(config['auth.jwks.file'])
-  if (config['auth.revocations.file'] !== undefined) await checkRevocations(config['auth.revocations.file'])
+  const { 'auth.jwks.file': keys, 'auth.revocations.file': revocations } = config
+  if (keys !== undefined) await checkDocument('auth.jwks.file', keys, MAX_KEY_SET_BYTES, parseKeySet)
+  if (revocations !== undefined) {
+    await checkDocument('auth.revocations.file', revocations, MAX_LIST_BYTES, parseRevocations)
+  }
 }
 
 export async function checkClientFiles(config: ClientConfig): Promise<void> {
@@ -64,31 +69,17 @@ async function checkAuthorities(flag: string, file: string | undefined): Promise
   }
 }
 
-async function checkRevocations(file: string): Promise<void> {
-  const text = await read('auth.revocations.file', file)
+/** As the server itself reads it. */
+async function checkDocument(
+  flag: string,
+  file: string,
+  maxBytes: number,
+  parse: (text: string) => unknown,
+): Promise<void> {
   try {
-    parseRevocations(text)
+    parse(await readBounded(file, maxBytes))
   } catch (error) {
-    throw configurationError(`--auth.revocations.file ${file}: ${(error as Error).message}`, error)
-  }
-}
-
-async function checkKeySet(file: string): Promise<void> {
-  const text = await read('auth.jwks.file', file)
-  const keys = parseKeys(text)
-  if (keys === undefined) throw configurationError(`--auth.jwks.file ${file} is no JSON Web Key Set`)
-  if (keys.length === 0) throw configurationError(`--auth.jwks.file ${file} has no keys`)
-  if (keys.some(key => typeof key === 'object' && key !== null && ('d' in key || 'k' in key))) {
-    throw configurationError(`--auth.jwks.file ${file} holds a secret key; give the public jwks.json`)
-  }
-}
-
-function parseKeys(text: string): unknown[] | undefined {
-  try {
-    const { keys } = JSON.parse(text) as { keys?: unknown }
-    return Array.isArray(keys) ? keys : undefined
-  } catch {
-    return undefined
+    throw configurationError(`--${flag} ${file}: ${fileProblem(error)}`, error)
   }
 }
 

@@ -19,7 +19,7 @@ export const MAX_KEY_SET_BYTES = 64 * 1024
 const MAX_KEYS = 64
 /** Keys of one kind that a `kid` does not tell apart: a token is held against each of them, as often as a stranger likes. */
 export const MAX_ALIKE = 8
-const PRIVATE_MEMBERS = ['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth']
+const SECRET_MEMBERS = ['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth', 'k']
 
 /** Parses the text of a key set; throws an Error that says what is wrong with it, and never quotes it. */
 export function parseKeySet(text: string): KeySet {
@@ -37,8 +37,8 @@ export function buildKeySet(value: unknown): KeySet {
   if (!isRecord(value) || !Array.isArray(value.keys)) throw new Error('the key set has no list `keys`')
   if (value.keys.length > MAX_KEYS) throw new Error(`the key set has over ${MAX_KEYS} keys`)
   const keys = value.keys.filter(isRecord)
-  if (keys.some(key => PRIVATE_MEMBERS.some(member => member in key))) {
-    throw new Error('the key set holds a private key; only public keys belong in it')
+  if (keys.some(key => SECRET_MEMBERS.some(member => member in key))) {
+    throw new Error('the key set holds a secret key; only public keys belong in it')
   }
   const usable = keys.filter(isUsable)
   if (usable.length === 0) throw new Error('the key set has no public key that could verify a token')

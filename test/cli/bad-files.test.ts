@@ -2,6 +2,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { noLogger } from '../../protocol/log.ts'
+import { fileKeys } from '../../server/auth/key-file.ts'
 import { sallyport } from './run.ts'
 
 let folder: string
@@ -65,8 +67,18 @@ describe('server', () => {
       '--control.tls.client-ca FOLDER/nonsense: there is no valid certificate in it',
     ],
     ['auth.jwks.file', 'missing', '--auth.jwks.file FOLDER/missing: no such file'],
-    ['auth.jwks.file', 'nonsense', '--auth.jwks.file FOLDER/nonsense is no JSON Web Key Set'],
-    ['auth.jwks.file', 'no-keys.json', '--auth.jwks.file FOLDER/no-keys.json has no keys'],
+    ['auth.jwks.file', 'nonsense', '--auth.jwks.file FOLDER/nonsense: the key set is not JSON'],
+    [
+      'auth.jwks.file',
+      'no-keys.json',
+      '--auth.jwks.file FOLDER/no-keys.json: the key set has no public key that could verify a token',
+    ],
+    ['auth.revocations.file', 'missing', '--auth.revocations.file FOLDER/missing: no such file'],
+    [
+      'auth.revocations.file',
+      'nonsense',
+      '--auth.revocations.file FOLDER/nonsense: the list of revocations is not JSON',
+    ],
   ])('--%s %s', async (name, value, message) => {
     const result = await validate('server', { ...SERVER(), [name]: file(value) })
     expect(result).toEqual({ code: 3, out: '', notes: `sallyport: ${message.replaceAll('FOLDER', folder)}\n` })
@@ -77,8 +89,47 @@ describe('server', () => {
     const result = await validate('server', { ...SERVER(), 'auth.jwks.file': file('secret.json') })
     expect(result.code).toBe(3)
     expect(result.notes).toBe(
-      `sallyport: --auth.jwks.file ${file('secret.json')} holds a secret key; give the public jwks.json\n`,
+      `sallyport: --auth.jwks.file ${file('secret.json')}: the key set holds a secret key; only public keys belong in it\n`,
     )
+  })
+
+  const rsa = { kty: 'RSA', n: 'sQ', e: 'AQAB' }
+  test.each<[string, object | string, string]>([
+    ['an empty file', '', 'the key set is not JSON'],
+    ['no list', {}, 'the key set has no list `keys`'],
+    [
+      'keys without a kind',
+      { keys: [{}, null, 'a', { kty: 5 }] },
+      'the key set has no public key that could verify a token',
+    ],
+    ['symmetric keys alone', { keys: [{ kty: 'oct' }] }, 'the key set has no public key that could verify a token'],
+    [
+      'a key with exponent 1',
+      { keys: [{ ...rsa, e: 'AQ' }] },
+      'the key set has no public key that could verify a token',
+    ],
+    [
+      'the prime of a key',
+      { keys: [{ ...rsa, p: 'AQ' }] },
+      'the key set holds a secret key; only public keys belong in it',
+    ],
+    ['65 keys', { keys: Array.from({ length: 65 }, (_, kid) => ({ ...rsa, kid })) }, 'the key set has over 64 keys'],
+    ['more than is read', ' '.repeat(70_000), 'the file is over 65536 bytes'],
+  ])('a key set is refused as the server that reads it would refuse it: %s', async (_, set, message) => {
+    write('odd.json', typeof set === 'string' ? set : JSON.stringify(set))
+    const given = { ...SERVER(), 'auth.jwks.file': file('odd.json') }
+    const refused = { code: 3, out: '', notes: `sallyport: --auth.jwks.file ${file('odd.json')}: ${message}\n` }
+    expect(await validate('server', given)).toEqual(refused)
+    await expect(fileKeys(file('odd.json'), noLogger, () => 0)).rejects.toThrow(message)
+  })
+
+  test('a list of revocations that is longer than what is read is refused', async () => {
+    write('long.json', ' '.repeat(2 * 1024 * 1024 + 1))
+    const { code, notes } = await validate('server', { ...SERVER(), 'auth.revocations.file': file('long.json') })
+    expect([code, notes]).toEqual([
+      3,
+      `sallyport: --auth.revocations.file ${file('long.json')}: the file is over 2097152 bytes\n`,
+    ])
   })
 
   test('the server itself refuses the same, before it listens', async () => {

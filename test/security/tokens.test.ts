@@ -142,12 +142,12 @@ describe('J1 algorithms and keys', () => {
 
   test('a key set with private or no usable keys is refused as a whole', async () => {
     const { privateKey } = await generateKeyPair('ES256', { extractable: true })
-    expect(() => buildKeySet({ keys: [{ kty: 'oct', k: 'AAAA' }] })).toThrow('no public key')
+    expect(() => buildKeySet({ keys: [{ kty: 'oct', k: 'AAAA' }] })).toThrow('a secret key')
     expect(() => parseKeySet('{"keys":[]}')).toThrow('no public key')
     expect(() => parseKeySet('[]')).toThrow('no list')
     expect(() => parseKeySet('{')).toThrow('not JSON')
     const secret = await exportJWK(privateKey)
-    expect(() => buildKeySet({ keys: [secret] })).toThrow('private key')
+    expect(() => buildKeySet({ keys: [secret] })).toThrow('a secret key')
   })
 })
 
