@@ -7,6 +7,7 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../protocol/exchange.ts'
+import { type Failing, stepOf } from '../../protocol/guard.ts'
 import type { Edge } from '../edge/handler.ts'
 import { BodyPump, type BodySource } from './body.ts'
 import { buildRequest, type CallOptions } from './request.ts'
@@ -34,19 +35,25 @@ export function fetchRuntime(edge: Edge, runtime: string, request: Request, opti
   })
 }
 
-class FetchResponse implements ResponseSink {
+type Body = ReadableStreamDefaultController<Uint8Array>
+
+/** Bodies that nobody can read any more: their exchanges would wait for ever. */
+const unreadable = new FinalizationRegistry(stepOf<FetchResponse>(response => response.cancel()))
+
+class FetchResponse implements ResponseSink, Failing {
   readonly pump = new BodyPump(error => this.#broken(error))
-  readonly #resolve: (response: Response) => void
-  readonly #reject: (error: unknown) => void
+  /** Until it is settled: it leads to the body. */
+  #promise: { resolve(response: Response): void; reject(error: unknown): void } | undefined
   #sink: RequestSink | undefined
-  #body: ReadableStreamDefaultController<Uint8Array> | undefined
+  /** Held as long as somebody has it, or waits for more of it. */
+  #body: WeakRef<Body> | undefined
+  #wanted: Body | undefined
   #unconsumed = 0
   #over = false
   #unlisten: (() => void) | undefined
 
   constructor(resolve: (response: Response) => void, reject: (error: unknown) => void) {
-    this.#resolve = resolve
-    this.#reject = reject
+    this.#promise = { resolve, reject }
   }
 
   /** Keeps `request`: its signal follows the embedder's only for as long as somebody has the request itself. */
@@ -55,7 +62,7 @@ class FetchResponse implements ResponseSink {
     if (this.#over) return
     const onAbort = () => {
       try {
-        this.#cancel()
+        this.cancel()
         this.#fail(request.signal.reason)
       } catch (error) {
         this.#fail(error)
@@ -78,20 +85,32 @@ class FetchResponse implements ResponseSink {
     for (let i = 0; i < response.headers.length; i += 2) headers.append(response.headers[i]!, response.headers[i + 1]!)
     const { status } = response
     const body = NO_BODY.has(status) || response.bodyBytes === 0 ? null : this.#stream()
-    this.#resolve(new Response(body, { status, headers }))
+    this.#promise?.resolve(new Response(body, { status, headers }))
+    this.#promise = undefined
   }
 
   #stream(): ReadableStream<Uint8Array> {
     return new ReadableStream<Uint8Array>(
       {
-        start: controller => {
-          this.#body = controller
+        start: body => {
+          this.#body = new WeakRef(body)
+          unreadable.register(body, this)
         },
-        pull: () => this.#give(),
-        cancel: () => this.#cancel(),
+        pull: body => {
+          this.#wanted = body
+          this.#give()
+        },
+        cancel: () => this.cancel(),
       },
       { highWaterMark: 0 },
     )
+  }
+
+  /** Before it is given something, upon which it may want more. */
+  #takeBody(): Body | undefined {
+    const body = this.#wanted ?? this.#body?.deref()
+    this.#wanted = undefined
+    return body
   }
 
   /** The reader has taken all that was queued. */
@@ -101,7 +120,8 @@ class FetchResponse implements ResponseSink {
     if (bytes > 0) this.#sink?.consumed(bytes)
   }
 
-  #cancel(): void {
+  /** @internal */
+  cancel(): void {
     if (this.#over) return
     this.#finish()
     this.#sink?.abort(new SallyportError('cancelled'))
@@ -113,7 +133,7 @@ class FetchResponse implements ResponseSink {
       return
     }
     this.#unconsumed += chunk.length
-    this.#body.enqueue(chunk)
+    this.#takeBody()?.enqueue(chunk)
   }
 
   end(): void {
@@ -121,7 +141,7 @@ class FetchResponse implements ResponseSink {
     this.#finish()
     // A stream that is closed does not ask for more: what is queued is the reader's.
     this.#give()
-    this.#body?.close()
+    this.#takeBody()?.close()
   }
 
   abort(error: SallyportError): void {
@@ -131,8 +151,13 @@ class FetchResponse implements ResponseSink {
   }
 
   #fail(error: unknown): void {
-    this.#reject(error)
-    this.#body?.error(error)
+    this.#promise?.reject(error)
+    this.#promise = undefined
+    this.#takeBody()?.error(error)
+  }
+
+  threw(error: unknown): void {
+    this.#fail(error)
   }
 
   #finish(): void {
