@@ -49,7 +49,12 @@ describe('an answer of which more is to come', () => {
 
   test.each<[string, (response: Response) => () => Promise<string>]>([
     ['the response', response => () => response.text()],
-    ['its body', ({ body }) => () => new Response(body).text()],
+    [
+      'its body',
+      ({ body }) =>
+        () =>
+          new Response(body).text(),
+    ],
     ['a reader', ({ body }) => readerOf(body!)],
     ['a promise of all of it', response => promised(response.text())],
     ['a copy', response => promised(response.clone().text())],
