@@ -22,8 +22,9 @@ export class MessageWriter {
     this.#stream.write(framing)
   }
 
-  /** Adds a chunk of content with its length. */
+  /** Adds a chunk of content with its length; one of length 0 would end it. */
   content(chunk: Uint8Array): void {
+    if (chunk.length === 0) return
     this.text(varintText(chunk.length))
     this.raw(chunk)
   }

@@ -91,6 +91,8 @@ export class ClientExchange implements RequestSink, BodyOwner {
       else this.#wire.body(chunk, this)
       return
     }
+    // It would end the body.
+    if (chunk.length === 0) return
     this.#wire.text(`${chunk.length.toString(16)}\r\n`)
     this.#wire.body(chunk, this)
     this.#wire.text('\r\n')

@@ -133,6 +133,8 @@ export class ServerExchange implements ResponseSink, BodyOwner {
       if (this.#left < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
       else this.#body(chunk)
     } else if (this.#framing === FRAMING.chunked) {
+      // It would end the body.
+      if (chunk.length === 0) return
       this.#wire.text(`${chunk.length.toString(16)}\r\n`)
       this.#body(chunk)
       this.#wire.text('\r\n')
