@@ -10,6 +10,7 @@ import {
 import { SallyportError, toSallyportError } from '../../protocol/errors.ts'
 import { guardWith } from '../../protocol/guard.ts'
 import type { Target, TlsIdentity } from '../target.ts'
+import { elsewhere } from './elsewhere.ts'
 import { type DialPhase, dialError } from './errors.ts'
 import { namesFor } from './name-lookups.ts'
 
@@ -22,7 +23,8 @@ const KEEP_ALIVE_MS = 30_000
 export function dial(target: Target, connectMs: number, contexts: SecureContexts, done: Dialled): () => void {
   let phase: DialPhase = 'connect'
   const name = namesFor(target).forConnection()
-  const socket = target.protocol === 'https' ? openTls(target, contexts, name.lookup) : openTcp(target, name.lookup)
+  const lookup = target.captured ? elsewhere(name.lookup) : name.lookup
+  const socket = target.protocol === 'https' ? openTls(target, contexts, lookup) : openTcp(target, lookup)
   const guard = guardWith(error => {
     socket.destroy()
     finish(toSallyportError(error))

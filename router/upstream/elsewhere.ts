@@ -1,0 +1,26 @@
+/** Names that callers chose lead to other machines: what a resolver says of them is looked at before it is dialled (R4). */
+import type { LookupAddress } from 'node:dns'
+import type { LookupFunction } from 'node:net'
+import { cidrsContain, parseCidrs } from '../../protocol/address.ts'
+import { SallyportError } from '../../protocol/errors.ts'
+import { guardWith } from '../../protocol/guard.ts'
+
+/** This machine, and what is on its own link, where clouds keep credentials (169.254.169.254). */
+const HERE = parseCidrs(['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '::/128', '::1/128', 'fe80::/10'])
+
+/** `lookup` without addresses of this machine; a name that has no other is an error. */
+export function elsewhere(lookup: LookupFunction): LookupFunction {
+  return (name, options, answer) => {
+    const guard = guardWith(error => answer(error as Error, ''))
+    const heard = guard((...[error, found, family]: Parameters<typeof answer>) => {
+      if (error !== null) return answer(error, found, family)
+      const all: LookupAddress[] = Array.isArray(found) ? found : [{ address: found, family: family ?? 0 }]
+      const others = all.filter(({ address }) => !cidrsContain(HERE, address))
+      const [first] = others
+      if (first === undefined) answer(new SallyportError('upstream-name', `${name} leads to this machine`), '')
+      else if (options.all === true) answer(null, others)
+      else answer(null, first.address, first.family)
+    })
+    lookup(name, options, heard)
+  }
+}
