@@ -64,7 +64,14 @@ it('in a request to an upstream', async () => {
   const text = await new Promise<string>((resolve, abort) => {
     let body = ''
     const data = (chunk: Uint8Array) => (body += Buffer.from(chunk))
-    const sink = router.handler(request, { informational() {}, head() {}, data, end: () => resolve(body), abort, consumed() {} })
+    const sink = router.handler(request, {
+      informational() {},
+      head() {},
+      data,
+      end: () => resolve(body),
+      abort,
+      consumed() {},
+    })
     for (const piece of PIECES) sink.data(piece)
     sink.end([])
   })

@@ -6,7 +6,17 @@ import { type RouterService, serveRouter } from '../../../router/index.ts'
 import { elsewhere } from '../../../router/upstream/elsewhere.ts'
 import { get, RawUpstream } from '../support.ts'
 
-const HERE = ['127.0.0.1', '127.0.1.1', '0.0.0.0', '::1', '::', '::ffff:127.0.0.1', '169.254.169.254', 'fe80::1', 'fe80::1%eth0']
+const HERE = [
+  '127.0.0.1',
+  '127.0.1.1',
+  '0.0.0.0',
+  '::1',
+  '::',
+  '::ffff:127.0.0.1',
+  '169.254.169.254',
+  'fe80::1',
+  'fe80::1%eth0',
+]
 const THERE = ['10.0.0.1', '192.168.0.1', '192.0.2.1', 'fd00::1', '2001:db8::1']
 
 const family = (address: string) => (address.includes(':') ? 6 : 4)
@@ -55,7 +65,9 @@ describe('a router', () => {
     upstream = await RawUpstream.start()
     const { port } = upstream
     const lookup: LookupFunction = (_name, options, answer) => {
-      setImmediate(() => (options.all ? answer(null, [{ address: '127.0.0.1', family: 4 }]) : answer(null, '127.0.0.1', 4)))
+      setImmediate(() =>
+        options.all ? answer(null, [{ address: '127.0.0.1', family: 4 }]) : answer(null, '127.0.0.1', 4),
+      )
     }
     vi.spyOn(dns, 'lookup').mockImplementation(lookup as typeof dns.lookup)
     service = await serveRouter({
