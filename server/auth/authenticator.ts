@@ -12,6 +12,7 @@ import type { RevocationStore } from './revocation-store.ts'
 import { Verifier } from './verifier.ts'
 
 /** With the 5 s between two rounds, a revocation holds within 10 s. */
+const SAY_EVERY_MS = 60_000
 const HOOK_MS = 5000
 const RUNTIME_URI = 'URI:urn:sallyport:runtime:'
 
@@ -20,6 +21,9 @@ export class Authenticator {
   readonly #keys: KeySource
   readonly #verifier: Verifier
   readonly #revocations: RevocationStore
+  #saidMs = Number.NEGATIVE_INFINITY
+  /** Failures of the hook since the log told of one. */
+  #failures = 0
 
   constructor(settings: Settings, keys: KeySource, revocations: RevocationStore) {
     const { auth, clock } = settings
@@ -73,9 +77,18 @@ export class Authenticator {
     try {
       return await this.#isRevoked(identity)
     } catch (error) {
-      this.#settings.logger.error({ err: error }, 'the revocation hook failed; live sessions stay')
+      this.#hookFailed(error)
       return false
     }
+  }
+
+  /** It is asked for each live session in each round. */
+  #hookFailed(error: unknown): void {
+    this.#failures++
+    if (performance.now() - this.#saidMs < SAY_EVERY_MS) return
+    this.#settings.logger.error({ err: error, times: this.#failures }, 'the revocation hook failed; live sessions stay')
+    this.#saidMs = performance.now()
+    this.#failures = 0
   }
 
   /** Whether there is a key set to judge tokens by, and what was revoked is known. */

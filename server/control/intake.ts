@@ -31,6 +31,8 @@ export interface Pending extends Guest {
   charge(costMs: number): void
   /** Its deadline has no meaning any more. */
   settle(): void
+  /** It ends with its connection. */
+  end(): void
 }
 
 const PROXY_HEADER_BYTES = 4096
@@ -157,12 +159,15 @@ export class Intake {
       charge(0)
     }
     const onClose = this.#guard(leave)
-    const destroy = () => {
+    const end = () => {
       leave()
       socket.destroy()
+    }
+    const destroy = () => {
+      end()
       this.#options.onFull(address)
     }
-    const pending: Pending = { address, idle: true, charge, settle, destroy }
+    const pending: Pending = { address, idle: true, charge, settle, end, destroy }
     this.#underWay.add(pending)
     this.#pending.set(key, pending)
     socket.on('close', onClose)
@@ -189,7 +194,8 @@ export class Intake {
   /** Ends what is still connected. */
   close(): void {
     for (const socket of this.#sockets) socket.destroy()
-    for (const pending of [...this.#pending.values()]) pending.settle()
+    // One on an embedder's server is none of our sockets, and would stay without a deadline.
+    for (const pending of [...this.#pending.values()]) pending.end()
   }
 }
 

@@ -1,0 +1,23 @@
+import { expect, test } from 'vitest'
+import type { Logger } from '../../../protocol/log.ts'
+import { Authenticator } from '../../../server/auth/authenticator.ts'
+import type { Identity } from '../../../server/auth/claims.ts'
+import { givenKeys } from '../../../server/auth/key-source.ts'
+import { RevocationStore } from '../../../server/auth/revocation-store.ts'
+import { resolveOptions } from '../../../server/options.ts'
+import { makeWorld } from '../fixture.ts'
+
+test('a revocation hook that fails for every session is told of once in a while', async () => {
+  const { keys } = await makeWorld()
+  const lines: string[] = []
+  const note = (_fields: object, text: string) => void lines.push(text)
+  const logger: Logger = { debug: note, info: note, warn: note, error: note }
+  const isRevoked = () => Promise.reject(new Error('away'))
+  const auth = { jwks: keys.jwks, isRevoked }
+  const settings = resolveOptions({ control: 'off', domains: [], auth, logger })
+  const revocations = new RevocationStore({}, undefined, logger, Date.now)
+  const authenticator = new Authenticator(settings, givenKeys(keys.jwks), revocations)
+  const identity = { runtime: 'demo', tokenId: 'a' } as Identity
+  for (let session = 0; session < 100; session++) expect(await authenticator.isRevokedNow(identity)).toBe(false)
+  expect(lines).toEqual(['the revocation hook failed; live sessions stay'])
+})
