@@ -1,3 +1,4 @@
+/** Why a token is refused that a stranger made, or that a bad key was meant for. */
 import { expect, test } from 'vitest'
 import { givenKeys } from '../../../server/auth/key-source.ts'
 import { TokenRefused } from '../../../server/auth/refusal.ts'
@@ -6,19 +7,46 @@ import { Verifier } from '../../../server/auth/verifier.ts'
 const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
 const zero = Buffer.alloc(32).toString('base64url')
 
-test.each([
-  ['a point that is not on its curve', { kty: 'EC', crv: 'P-256', x: zero, y: zero }],
-  ['a point of the wrong length', { kty: 'EC', crv: 'P-256', x: 'AA', y: 'AA' }],
-])('J1 a key of the set with %s refuses the token, and harms nobody', async (_what, key) => {
-  const verifier = new Verifier({
+const verifierFor = (key: object) =>
+  new Verifier({
     issuer: 'https://issuer.example',
     audience: 'sallyport',
     algorithms: ['ES256'],
     keys: givenKeys({ keys: [key] }),
     now: () => 0,
   } as unknown as ConstructorParameters<typeof Verifier>[0])
-  const token = `${part({ alg: 'ES256' })}.${part({})}.${Buffer.alloc(64).toString('base64url')}`
-  const error: unknown = await verifier.verify(token).catch(reason => reason)
+
+const form = (header: object) => `${part(header)}.${part({})}.${Buffer.alloc(64).toString('base64url')}`
+const KEY = { kty: 'EC', crv: 'P-256', x: zero, y: zero }
+
+test.each([
+  ['J4 nothing', '', 'form', 'not a compact JWS'],
+  ['J4 two parts', 'a.b', 'form', 'not a compact JWS'],
+  ['J4 a part with padding', 'a.b.c=', 'form', 'not a compact JWS'],
+  ['J4 a header that is a list', form([]), 'form', 'the header is no JSON object with unique members'],
+  ['J4 crit', form({ alg: 'ES256', crit: [] }), 'header', 'the header has crit, b64, enc or zip'],
+  ['J4 b64', form({ alg: 'ES256', b64: false }), 'header', 'the header has crit, b64, enc or zip'],
+  ['J1 no algorithm', form({}), 'algorithm', 'the algorithm is not on the list'],
+  ['J1 none', form({ alg: 'none' }), 'algorithm', 'the algorithm is not on the list'],
+  ['J1 HS256', form({ alg: 'HS256' }), 'algorithm', 'the algorithm is not on the list'],
+  ['J1 another one', form({ alg: 'ES384' }), 'algorithm', 'the algorithm is not on the list'],
+  ['J4 a kid that is no text', form({ alg: 'ES256', kid: 7 }), 'header', 'kid is not a short string'],
+  ['J7 over 8 KiB', 'a'.repeat(8193), 'length', 'the token is over 8 KiB'],
+])('%s is refused before any key is looked at', async (_what, token, check, message) => {
+  const error: unknown = await verifierFor(KEY)
+    .verify(token)
+    .catch(refused => refused)
+  expect(error).toBeInstanceOf(TokenRefused)
+  expect(error).toMatchObject({ check, message })
+})
+
+test.each([
+  ['a point that is not on its curve', { kty: 'EC', crv: 'P-256', x: zero, y: zero }],
+  ['a point of the wrong length', { kty: 'EC', crv: 'P-256', x: 'AA', y: 'AA' }],
+])('J1 a key of the set with %s refuses the token, and harms nobody', async (_what, key) => {
+  const error: unknown = await verifierFor(key)
+    .verify(form({ alg: 'ES256' }))
+    .catch(refused => refused)
   expect(error).toBeInstanceOf(TokenRefused)
   expect(error).toMatchObject({ message: 'the key cannot be used' })
 })
