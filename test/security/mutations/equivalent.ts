@@ -32,6 +32,6 @@ export const EQUIVALENT: readonly Equivalent[] = [
   {
     file: 'server/peer/link.ts',
     text: "this.#failed(socket, new Error('the connection was closed'))",
-    because: 'before the handshake is done Node tells of an error first, and what was told once is not told again',
+    because: 'before the handshake is done Node tells of an error first, unless it was this end that closed',
   },
 ]

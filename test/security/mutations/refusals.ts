@@ -3,7 +3,7 @@
  *
  *     npm run mutants                      all of them; takes hours
  *     npm run mutants -- --reach           only which refusals no test reaches: one run of the tests
- *     npm run mutants -- protocol/yamux    those in files whose path holds that text
+ *     npm run mutants -- protocol/yamux    those in files whose path holds that text, or at FILE:LINE
  *     npm run mutants -- --part 2/6        every sixth, from the second on
  *     npm run mutants -- --tests test/cli  with these tests alone; more of them with more --tests
  *     npm run mutants -- --known FILE      what reaches what stands in FILE, or is put there for the next call
@@ -14,6 +14,7 @@
  * comes through that meets the whole files. Exits 1 if one is missed.
  */
 import { execFile } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { appendFileSync, existsSync, globSync, readFileSync, writeFileSync } from 'node:fs'
 import { cp, mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -108,10 +109,11 @@ try {
   await cp(ROOT, copy, { recursive: true, filter: path => !NOT_COPIED.has(path.slice(ROOT.length + 1)) })
   await symlink(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
   const refusals = prepare()
-  const reached = await reach()
+  const reached = await reach(refusals)
   const [part = 1, parts = 1] = values.part?.split('/').map(Number) ?? []
-  const chosen = refusals.filter(({ file }, n) => {
-    return n % parts === part - 1 && (positionals.length === 0 || positionals.some(text => file.includes(text)))
+  const chosen = refusals.filter(({ file, line }, n) => {
+    const place = `${file}:${line}`
+    return n % parts === part - 1 && (positionals.length === 0 || positionals.some(text => place.includes(text)))
   })
   let missed = 0
   for (const refusal of chosen) {
@@ -183,8 +185,14 @@ function isRefusal(node: Node): boolean {
 }
 
 /** Which tests reach which refusals. */
-async function reach(): Promise<Map<number, Reaching[]>> {
-  if (!existsSync(reachedFile)) await runTests(values.tests, { REFUSALS_TO: reachedFile }, [], 3_600_000)
+async function reach(refusals: readonly Refusal[]): Promise<Map<number, Reaching[]>> {
+  const texts = refusals.map(({ file, text }) => `${file} ${text}`).join('\n')
+  const sources = `sources\t${createHash('sha256').update(texts).digest('hex')}\n`
+  if (existsSync(reachedFile)) {
+    if (!readFileSync(reachedFile, 'utf8').startsWith(sources)) throw new Error(`${reachedFile} is of other sources`)
+  } else writeFileSync(reachedFile, sources)
+  if (readFileSync(reachedFile, 'utf8') === sources)
+    await runTests(values.tests, { REFUSALS_TO: reachedFile }, [], 3_600_000)
   const lines = (await readFile(reachedFile, 'utf8')).trim().split('\n')
   const rows = lines.map(line => line.split('\t') as [what: string, file: string, name: string])
   const ms = new Map<string, number>()
