@@ -404,8 +404,18 @@ describe('server.dispatcher', () => {
     controller.abort()
     await expect(calling).rejects.toThrow(/abort/i)
     expect(server.stats().exchanges).toBe(0)
-    await expect(undiciRequest(ORIGIN, { dispatcher, method: 'CONNECT' as never })).rejects.toThrow()
+    const refused = async (over: object) => {
+      const options = { origin: ORIGIN, path: '/', method: 'GET' as const, ...over }
+      const error = await new Promise<Error>((told, reject) => {
+        const onRequestStart = () => reject(new Error('it was begun'))
+        dispatcher.dispatch(options, { onRequestStart, onResponseError: (_controller, reason) => told(reason) })
+      })
+      return error.message
+    }
+    expect(await refused({ method: 'CONNECT' })).toBe('method CONNECT is not carried')
+    expect(await refused({ upgrade: 'websocket' })).toMatch(/^upgrades do not go through the dispatcher: /)
     await dispatcher.close()
+    expect(await refused({})).toBe('the dispatcher is closed')
     await expect(undiciRequest(ORIGIN, { dispatcher })).rejects.toThrow('closed')
   })
 })

@@ -150,7 +150,10 @@ describe('the life of a session', () => {
   test('a runtime has a bounded number of sessions, and the server too', async () => {
     server = await startServer({ limits: { sessionsPerRuntime: 1 } })
     await dial(server)
+    const told = event(server, 'refused')
     await expect(openWebSocket(server, {})).rejects.toMatchObject({ status: 503 })
+    expect(await told).toMatchObject({ reason: 'too-many-sessions', detail: 'runtime demo', address: '127.0.0.1' })
+    expect(server.stats().handshakesRefused).toEqual({ 'too-many-sessions': 1 })
     await dial(server, { runtime: 'other' })
     await server.close({ graceMs: 0 })
     server = await startServer({ limits: { sessions: 1 } })
