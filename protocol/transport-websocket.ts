@@ -8,9 +8,14 @@ import { guardWith } from './guard.ts'
 import { resetSocket } from './reset-socket.ts'
 import { HEADROOM_BYTES, type Transport, type TransportHandler } from './transport.ts'
 import { type ReaderOwner, WebSocketReader } from './websocket-reader.ts'
+import { TokenBucket } from './yamux/limits.ts'
 
 /** The largest binary message that we send or take. */
 export const MAX_MESSAGE_BYTES = 128 * 1024
+
+/** Frames that bring nothing (pings, pongs, messages without a byte): so many at once, and per second in the long run. */
+const EMPTY_BURST = 1000
+const EMPTY_PER_SECOND = 100
 
 /** The public, untyped `Sender` of `ws`: makes the head of a message and masks its payload in place. */
 const { Sender } = wsModule as unknown as {
@@ -82,6 +87,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
   /** How `ws` reads its socket, where this transport has taken its place. */
   #listener: ((bytes: Buffer) => void) | undefined
   #corked = false
+  #empty: TokenBucket | undefined
   readonly #guard = guardWith(error => this.#threw(error))
   #error: Error | undefined
 
@@ -131,6 +137,13 @@ class WebSocketTransport implements Transport, ReaderOwner {
 
   read(bytes: Buffer): void {
     this.handler?.bytes(bytes)
+  }
+
+  empty(): boolean {
+    this.#empty ??= new TokenBucket(EMPTY_BURST, EMPTY_PER_SECOND)
+    if (this.#empty.take()) return true
+    this.#threw(new Error('too many frames that bring nothing'))
+    return false
   }
 
   passOn(bytes: Buffer): boolean {

@@ -20,6 +20,8 @@ export interface ReaderOwner {
   unmask(bytes: Buffer, mask: number): void
   /** The next bytes of binary messages. They belong to the owner. */
   read(bytes: Buffer): void
+  /** A frame that brings no bytes of a message; false if there have been too many. */
+  empty(): boolean
   /** The next bytes of frames that are for `ws`; false if it found them wrong. */
   passOn(bytes: Buffer): boolean
 }
@@ -83,6 +85,10 @@ export class WebSocketReader {
     const isMasked = (bytes[at + 1]! & MASKED) !== 0
     this.#payloadLeft = payloadLength(bytes, at)
     const isPlain = first === (FIN | BINARY) && !this.#isFragmented && isMasked === this.#owner.peerMasks
+    if ((this.#payloadLeft === 0 || (first & 0x0f) >= CLOSE) && !this.#owner.empty()) {
+      this.#stopped = true
+      return
+    }
     this.#isOther = !isPlain || this.#payloadLeft > this.#maxMessageBytes
     if (!this.#isOther) {
       if (isMasked) this.#mask = bytes.readUInt32BE(at + size - 4)

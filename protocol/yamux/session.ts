@@ -379,9 +379,9 @@ export class Session {
     if ((stream.id & 1) !== (this.#nextId & 1)) this.#countReset()
   }
 
-  #countReset(): void {
+  #countReset(excess = 'too many streams opened and reset'): void {
     this.#resets ??= new TokenBucket(this.#limits.resetBurst, this.#limits.resetsPerSecond)
-    if (!this.#resets.take(this.#clock.now())) this.#fail('too-many-requests', 'too many streams opened and reset')
+    if (!this.#resets.take(this.#clock.now())) this.#fail('too-many-requests', excess)
   }
 
   /** The code goes before its RST; a bare RST means `cancelled`. */
@@ -439,7 +439,10 @@ export class Session {
   #ponged(value: number): void {
     const now = this.#clock.now()
     const ping = this.#pings.answered(value, now)
-    if (ping === undefined) return
+    if (ping === undefined) {
+      this.#countReset('too many answers to no ping')
+      return
+    }
     this.#out.answered(ping.mark, now)
     for (const callback of ping.callbacks) callback(now - ping.mark.placedAt)
   }

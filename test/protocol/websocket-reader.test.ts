@@ -76,6 +76,7 @@ async function byReader(chunks: readonly Buffer[], isServer: boolean): Promise<E
         for (let i = 0; i < bytes.length; i++) bytes[i]! ^= key[i & 3]!
       },
       read: bytes => ear.bytes(bytes),
+      empty: () => true,
       passOn(bytes) {
         receiver.write(Buffer.from(bytes))
         return !receiver._errored
@@ -117,7 +118,8 @@ describe('reader of WebSockets', () => {
 
   test('a plain binary message passes before it is whole', () => {
     const heard: Buffer[] = []
-    const owner = { peerMasks: false, unmask() {}, read: (bytes: Buffer) => heard.push(bytes), passOn: () => true }
+    const read = (bytes: Buffer) => heard.push(bytes)
+    const owner = { peerMasks: false, unmask() {}, read, empty: () => true, passOn: () => true }
     new WebSocketReader(owner, MAX_MESSAGE_BYTES).push(encode(binary(100, false)).subarray(0, 40))
     expect(Buffer.concat(heard)).toHaveLength(38)
   })

@@ -332,6 +332,24 @@ describe('W4 what breaks the WebSocket ends that session alone', () => {
   })
 })
 
+test.each<[string, number[], string]>([
+  ['pongs', [0x8a, 0x80, 1, 2, 3, 4], 'too many frames that bring nothing'],
+  ['messages without a byte', [0x82, 0x80, 1, 2, 3, 4], 'too many frames that bring nothing'],
+  ['answers to no ping', [0x82, 0x8c, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7], 'yamux: too many answers to no ping'],
+])('W4 a flood of %s ends its session alone; a few hundred do no harm', async (_name, frame, reason) => {
+  await start()
+  await dial(server, { handler: always('unhurt') })
+  const flooder = await dial(server, { token: await token('other') })
+  const { _socket: socket } = flooder.ws as unknown as { _socket: Socket }
+  const flood = (count: number) => socket.write(Buffer.concat(Array(count).fill(Buffer.from(frame))))
+  flood(900)
+  expect((await call(server, `other.${DOMAIN}`)).status).toBe(200)
+  const ended = event(server, 'sessionEnded')
+  flood(6000)
+  expect(await ended).toMatchObject({ runtime: 'other', reason })
+  expect((await call(server, `demo.${DOMAIN}`)).text).toBe('unhurt')
+})
+
 test("W5 a browser's Origin is refused", async () => {
   await start()
   const { answer, refused } = await refusal({ headers: { origin: 'https://evil.example' } })
