@@ -335,7 +335,11 @@ describe('W4 what breaks the WebSocket ends that session alone', () => {
 test.each<[string, number[], string]>([
   ['pongs', [0x8a, 0x80, 1, 2, 3, 4], 'too many frames that bring nothing'],
   ['messages without a byte', [0x82, 0x80, 1, 2, 3, 4], 'too many frames that bring nothing'],
-  ['answers to no ping', [0x82, 0x8c, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7], 'yamux: too many answers to no ping'],
+  [
+    'answers to no ping',
+    [0x82, 0x8c, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7],
+    'yamux: too many answers to no ping',
+  ],
 ])('W4 a flood of %s ends its session alone; a few hundred do no harm', async (_name, frame, reason) => {
   await start()
   await dial(server, { handler: always('unhurt') })
