@@ -193,6 +193,7 @@ export class EdgeExchange implements RequestSink, Waiter {
   head(attempt: Attempt, head: ResponseHead): void {
     if (attempt !== this.#attempt) return
     this.#begin()
+    this.#deadline?.stop()
     this.#status = head.status
     this.response.head(head)
   }
@@ -250,17 +251,13 @@ export class EdgeExchange implements RequestSink, Waiter {
       this.#discard()
       return
     }
-    if (this.#begun) {
-      this.#cut(error)
-      return
-    }
-    this.#again(attempt.route, error, false)
+    if (this.#begun) this.fail(error)
+    else this.#again(attempt.route, error, false)
   }
 
   #begin(): void {
     if (this.#begun) return
     this.#begun = true
-    this.#deadline?.stop()
     this.#replay.release()
   }
 
@@ -372,13 +369,13 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.fail(known)
   }
 
-  /** Answers with an error of ours; nothing of an answer has gone out. */
+  /** Answers with an error of ours; or cuts an answer whose head went out. */
   fail(cause: SallyportError): void {
     if (this.#finished) return
     // Who is told to come again must be sure that nothing has run.
-    const unsure = this.#choice.unsure && cause.retryable
+    const unsure = (this.#begun || this.#choice.unsure) && cause.retryable
     const error = unsure ? new SallyportError('session-lost', cause.message, { cause }) : cause
-    if (this.#begun) {
+    if (this.#status !== 0) {
       this.#cut(error)
       return
     }
