@@ -6,21 +6,21 @@ import type { Setting, Settings } from './config/setting.ts'
 const flag = (placeholder: string, about: string): Flag => ({ placeholder, about })
 const force = { force: flag('', 'Overwrites files that exist.') }
 const adminFlags: Flags = {
-  admin: flag('URL', 'Admin listener to ask; default: found by itself on the same machine.'),
-  'admin.token.file': flag('FILE', 'Its bearer token; default: found by itself on the same machine.'),
+  admin: flag('URL', 'Admin listener to ask. Default: found automatically on this machine.'),
+  'admin.token.file': flag('FILE', 'Its bearer token. Default: found automatically on this machine.'),
   json: flag('', 'Prints JSON.'),
 }
 const json = { json: flag('', 'Prints JSON.') }
-const days = { days: flag('N', 'Days that it holds; default 397, never longer than its authority.') }
+const days = { days: flag('N', 'Days of validity; default 397, never longer than its authority.') }
 const routes = {
   routes: flag('FILE', 'The route table (YAML).'),
-  preset: flag('gitops-runtime', 'A route table that is built in; takes --preset.* as the client does.'),
+  preset: flag('gitops-runtime', 'A built-in route table. Takes --preset.* as the client does.'),
 }
 
 const SERVICES: readonly Command[] = [
   {
     name: 'server',
-    about: 'Runs the tunnel server: callers arrive here, and tunnel clients dial in.',
+    about: 'Runs the tunnel server, which callers and tunnel clients connect to.',
     example:
       'sallyport server --domain tunnels.example.com --auth.jwks.file keys/jwks.json \\\n' +
       '    --control.tls.cert certs/server.pem --control.tls.key certs/server-key.pem',
@@ -30,7 +30,7 @@ const SERVICES: readonly Command[] = [
   },
   {
     name: 'client',
-    about: 'Runs the tunnel client: dials out to the server and forwards what comes back.',
+    about: 'Runs the tunnel client, which dials out to the server and forwards the requests that it gets.',
     example:
       'sallyport client --server wss://connect.tunnels.example.com:8443 --ca certs/ca.pem \\\n' +
       '    --token.file token --target http://127.0.0.1:3000',
@@ -63,12 +63,12 @@ const CERTS: readonly Command[] = [
   },
   {
     name: 'certs server',
-    about: 'Makes another server certificate from an authority of `certs init`: server.pem, server-key.pem.',
+    about: 'Makes another server certificate with the authority of `certs init`: server.pem, server-key.pem.',
     example: "sallyport certs server --ca certs --out certs --host '*.tunnels.example.com' --force",
     flags: {
       out: flag('DIR', 'Where the files go.'),
       host: { ...flag('NAME...', 'DNS names, wildcards and IP addresses of the server.'), list: true, variadic: true },
-      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem; default the same as --out.'),
+      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem. Default: the same as --out.'),
       ...days,
       ...force,
     },
@@ -81,7 +81,7 @@ const CERTS: readonly Command[] = [
     flags: {
       out: flag('DIR', 'Where the files go.'),
       runtime: flag('NAME', 'The one runtime that its holder may serve.'),
-      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem; default the same as --out.'),
+      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem. Default: the same as --out.'),
       ...days,
       ...force,
     },
@@ -89,11 +89,11 @@ const CERTS: readonly Command[] = [
   },
   {
     name: 'certs replica',
-    about: 'Makes a certificate by which servers that are one service know each other: replica.pem, replica-key.pem.',
+    about: 'Makes the certificate with which replicas recognise each other: replica.pem, replica-key.pem.',
     example: 'sallyport certs replica --ca certs --out certs',
     flags: {
       out: flag('DIR', 'Where the files go.'),
-      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem; default the same as --out.'),
+      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem. Default: the same as --out.'),
       ...days,
       ...force,
     },
@@ -101,21 +101,21 @@ const CERTS: readonly Command[] = [
   },
   {
     name: 'certs export',
-    about: 'Puts a certificate, its key and its authority into a PKCS#12 file, for agents in Java.',
+    about: 'Puts a certificate, its key and its authority into a PKCS#12 file, for Java agents.',
     example: 'sallyport certs export --cert certs/demo.pem --p12 demo.p12 --password.file password',
     flags: {
       p12: flag('FILE', 'The file to write.'),
       'password.file': flag('FILE', 'File with the password of the PKCS#12 file.'),
       cert: flag('FILE', 'The certificate (PEM).'),
-      key: flag('FILE', 'Its private key (PEM); default NAME-key.pem beside NAME.pem.'),
-      ca: flag('FILE', 'Its authorities (PEM); default ca.pem beside it, if there is one.'),
+      key: flag('FILE', 'Its private key (PEM). Default: NAME-key.pem beside NAME.pem.'),
+      ca: flag('FILE', 'Its authorities (PEM). Default: ca.pem beside it, if there is one.'),
       ...force,
     },
     load: async () => (await import('./commands/certs.ts')).certsExport,
   },
   {
     name: 'certs show',
-    about: 'Describes the certificates of a file.',
+    about: 'Describes the certificates in a file.',
     example: 'sallyport certs show certs/server.pem',
     positionals: ['FILE'],
     flags: json,
@@ -126,7 +126,7 @@ const CERTS: readonly Command[] = [
 const TOKENS: readonly Command[] = [
   {
     name: 'keys create',
-    about: 'Makes a key pair for tokens: private.jwk (secret) signs, jwks.json (for the server) verifies.',
+    about: 'Makes a key pair for tokens: private.jwk (secret) signs them, jwks.json (for the server) verifies them.',
     example: 'sallyport keys create --out keys',
     flags: {
       out: flag('DIR', 'Where the files go.'),
@@ -137,22 +137,22 @@ const TOKENS: readonly Command[] = [
   },
   {
     name: 'token create',
-    about: 'Signs a token for one runtime and prints it alone on stdout.',
+    about: 'Signs a token for one runtime, and prints only the token on stdout.',
     example: 'sallyport token create --key keys/private.jwk --runtime demo --ttl 1h > token',
     flags: {
       key: flag('FILE', 'private.jwk of `keys create`.'),
-      runtime: flag('NAME', 'The one runtime that it names.'),
-      ttl: flag('TIME', 'How long it holds: 90s, 30m, 1h (default), 90d.'),
+      runtime: flag('NAME', 'The runtime that the token names.'),
+      ttl: flag('TIME', 'How long it is valid: 90s, 30m, 1h (default), 90d.'),
       audience: flag('AUDIENCE', 'Claim `aud`; default sallyport.'),
       issuer: flag('ISSUER', 'Claim `iss`; default none.'),
-      cert: flag('FILE', 'Binds it to this client certificate.'),
-      out: flag('FILE', 'Writes it to this file (0600, in one step, replacing it) instead of stdout.'),
+      cert: flag('FILE', 'Binds the token to this client certificate.'),
+      out: flag('FILE', 'Writes the token to this file (0600, atomically, replacing it) instead of stdout.'),
     },
     load: async () => (await import('./commands/token.ts')).tokenCreate,
   },
   {
     name: 'token inspect',
-    about: 'Shows what a token says; its signature is not checked.',
+    about: 'Shows what a token says, without checking its signature.',
     example: 'sallyport token inspect token',
     positionals: ['[FILE]'],
     flags: json,
@@ -162,14 +162,14 @@ const TOKENS: readonly Command[] = [
 
 const ROUTES: Command = {
   name: 'route test',
-  about: 'Says which route takes a URL, the path that it becomes and where it goes, or why there is none.',
+  about: 'Says which route takes a URL, which path it becomes and where it goes, or why no route does.',
   example: 'sallyport route test https://demo.tunnels.example.com/webhooks/argo-events/github --routes routes.yaml',
   positionals: ['URL'],
   flags: {
     ...routes,
     method: flag('METHOD', 'Default GET.'),
     header: { ...flag('"NAME: VALUE"', 'A header field of the request; may repeat.'), list: true },
-    caller: flag('ADDRESS', 'Address of the caller, for allow.callers.'),
+    caller: flag('ADDRESS', 'Address of the caller, to check against allow.callers.'),
     ...json,
     ...presetFlags(),
   },
@@ -178,8 +178,8 @@ const ROUTES: Command = {
 
 const session = flag('ID', 'A session, by its id or the beginning of it.')
 const runtime = flag('NAME', 'All sessions of this runtime.')
-const reason = flag('TEXT', 'What its client is told.')
-const grace = flag('TIME', 'How long what is open may go on; default 30s.')
+const reason = flag('TEXT', 'Reason to tell the client.')
+const grace = flag('TIME', 'How long open exchanges may continue; default 30s.')
 
 const LIFECYCLE: readonly Command[] = [
   {
@@ -191,7 +191,7 @@ const LIFECYCLE: readonly Command[] = [
   },
   {
     name: 'sessions show',
-    about: 'Shows all that is known of one session.',
+    about: 'Shows everything about one session.',
     example: 'sallyport sessions show --session 9066e9d5',
     flags: { session, ...adminFlags },
     load: async () => (await import('./commands/sessions.ts')).sessionsShow,
@@ -205,7 +205,7 @@ const LIFECYCLE: readonly Command[] = [
   },
   {
     name: 'sessions close',
-    about: 'Ends sessions at once; what is open on them is lost, and their clients come again if they may.',
+    about: 'Ends sessions at once. Open exchanges are lost, and clients reconnect if they may.',
     example: 'sallyport sessions close --session 9066e9d5',
     flags: { session, runtime, reason, ...adminFlags },
     load: async () => (await import('./commands/sessions.ts')).sessionsClose,
@@ -219,28 +219,31 @@ const LIFECYCLE: readonly Command[] = [
   },
   {
     name: 'revoke',
-    about: 'Refuses tokens from now on, and ends their sessions at once. All that is given must fit.',
+    about: 'Refuses tokens from now on, and ends their sessions at once. A token must match all the flags given.',
     example: 'sallyport revoke --runtime demo --until +90d',
     flags: {
       jti: flag('ID', 'The token with this id (claim `jti`).'),
-      runtime: flag('NAME', 'Tokens of this runtime: those issued before now, unless told otherwise.'),
-      'issued-before': flag('TIME', 'Tokens issued before: now, 2026-11-21T08:00Z, -1h.'),
-      future: flag('', 'Tokens of the runtime that are issued from now on, too.'),
-      until: flag('TIME', 'When it may be forgotten, such as +90d; default never.'),
+      runtime: flag(
+        'NAME',
+        'Tokens of this runtime; only those issued until now, unless --future or --issued-before says otherwise.',
+      ),
+      'issued-before': flag('TIME', 'Tokens issued before this time: now, 2026-11-21T08:00Z, -1h.'),
+      future: flag('', 'Also refuses tokens of the runtime that are issued later.'),
+      until: flag('TIME', 'When the rule may be forgotten, such as +90d; default never.'),
       ...adminFlags,
     },
     load: async () => (await import('./commands/revoke.ts')).revoke,
   },
   {
     name: 'revocations list',
-    about: 'Lists what is revoked: by hand, in files, in the directory, at a URL.',
+    about: 'Lists what is revoked: by hand, in the file, in the directory, at the URL.',
     example: 'sallyport revocations list',
     flags: adminFlags,
     load: async () => (await import('./commands/revoke.ts')).revocationsList,
   },
   {
     name: 'revocations remove',
-    about: 'Takes a revocation back, on all replicas.',
+    about: 'Takes a revocation back on all replicas.',
     example: 'sallyport revocations remove 5d41402abc4b',
     positionals: ['ID'],
     flags: adminFlags,
@@ -248,7 +251,8 @@ const LIFECYCLE: readonly Command[] = [
   },
   {
     name: 'drain',
-    about: 'Empties a server as SIGTERM does, without ending it: not ready, no new connections, clients asked to move.',
+    about:
+      'Empties a server as SIGTERM does, but leaves it running: not ready, no new connections, clients asked to move.',
     example: 'sallyport drain --admin http://127.0.0.1:9090',
     flags: {
       replica: flag(
@@ -265,7 +269,7 @@ const LIFECYCLE: readonly Command[] = [
 const OTHERS: readonly Command[] = [
   {
     name: 'status',
-    about: 'Shows how the components on this machine are doing: sessions, streams, connected since.',
+    about: 'Shows the state of the components on this machine: sessions, streams, connected since.',
     example: 'sallyport status',
     flags: adminFlags,
     load: async () => (await import('./commands/status.ts')).status,
@@ -273,37 +277,37 @@ const OTHERS: readonly Command[] = [
   {
     name: 'load-test',
     about:
-      'Loads a pair that already runs, at a steady rate, and writes a report; with --direct it shows the overhead.',
+      'Loads a running server and client at a steady rate and writes a report. With --direct it shows the overhead.',
     example: 'sallyport load-test https://demo.tunnels.example.com --direct http://127.0.0.1:3000',
     positionals: ['[URL]'],
     flags: {
-      direct: flag('URL', 'The same upstream without the tunnel, measured in turn with it.'),
+      direct: flag('URL', 'The same upstream without the tunnel, measured in alternation with it.'),
       header: { ...flag('"NAME: VALUE"', 'A header field of each request; may repeat.'), list: true },
-      ca: flag('FILE', 'Authorities (PEM) that the URLs are checked with, instead of those of the system.'),
+      ca: flag('FILE', 'Authorities (PEM) to check the URLs with. Default: those of the system.'),
       connections: flag('N', 'Connections; default 10.'),
-      rate: flag('N|max', 'Requests per second over all connections; default 50. max: closed loops by autocannon.'),
-      duration: flag('TIME', 'Of each scenario on each URL; default 30s.'),
-      bailout: flag('PERCENT', 'Stops when so many answers are wrong; default 5%.'),
+      rate: flag('N|max', 'Requests per second over all connections; default 50. max: closed loops with autocannon.'),
+      duration: flag('TIME', 'Duration of each scenario on each URL; default 30s.'),
+      bailout: flag('PERCENT', 'Stops when this share of answers is wrong; default 5%.'),
       only: { ...flag('NAME', 'small, webhook, bulk, websocket or sse; may repeat.'), list: true },
       out: flag('DIR', 'Where report.html and report.json go; default sallyport-load-test.'),
-      yes: flag('', 'Allows more than 200 requests/s, or 60 s.'),
+      yes: flag('', 'Allows more than 200 requests/s or 60 s.'),
       serve: flag('HOST:PORT', 'Runs the upstream that all scenarios need, instead of loading anything.'),
     },
     load: async () => (await import('./commands/load-test.ts')).loadTest,
   },
   {
     name: 'demo',
-    about: 'Starts everything on loopback with fresh keys, and prints lines to try; --check tries them itself.',
+    about: 'Starts everything on loopback with fresh keys, and prints commands to try. --check tries them itself.',
     example: 'sallyport demo --check',
-    flags: { check: flag('', 'Sends one of each kind of traffic, prints pass or fail, and ends.') },
+    flags: { check: flag('', 'Sends one of each kind of traffic, prints pass or fail, and exits.') },
     raw: true,
     load: async () => (await import('./commands/demo.ts')).demo,
   },
 ]
 
 const CONFIG_ACTIONS = {
-  validate: 'Checks the configuration and the files that it names, and starts nothing.',
-  print: 'Prints each value with where it comes from; secrets are masked.',
+  validate: 'Checks the configuration and the files that it names, without starting anything.',
+  print: 'Prints each value and its source. Secrets are masked.',
   schema: 'Prints the JSON Schema of the configuration file.',
 } as const
 
@@ -340,7 +344,7 @@ export const COMMANDS: readonly Command[] = [
 export function flagsOf(command: Command): Flags {
   const settings: Settings = command.component ? COMPONENTS[command.component] : {}
   const config = command.component
-    ? { config: flag('FILE', 'YAML file with settings; flags and variables go over it.') }
+    ? { config: flag('FILE', 'YAML file with settings. Flags and variables override it.') }
     : {}
   return { ...config, ...command.flags, ...settingFlags(settings) }
 }

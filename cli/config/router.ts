@@ -4,13 +4,13 @@ import { optional, setting, type Values } from './setting.ts'
 
 /** Settings of `sallyport router`. */
 export const routerSettings = {
-  listen: setting(kinds.address, '127.0.0.1:8081', 'Where an ingress or a tunnel client sends requests.'),
-  'tls.cert': optional(kinds.file, 'Certificate chain (PEM); without it plain HTTP/1.1 and HTTP/2.'),
+  listen: setting(kinds.address, '127.0.0.1:8081', 'Address for an ingress or a tunnel client.'),
+  'tls.cert': optional(kinds.file, 'Certificate chain (PEM). Without it, plain HTTP/1.1 and HTTP/2.'),
   'tls.key': optional(kinds.file, 'Private key of the certificate (PEM).'),
   ...routeSettings,
   'trusted-proxies': optional(
     kinds.list(kinds.cidr),
-    'Peers whose X-Forwarded-For, -Proto, -Host and X-Request-Id are believed: the ingress, the tunnel client.',
+    'Peers whose X-Forwarded-For, -Proto, -Host and X-Request-Id the router believes: the ingress, the tunnel client.',
   ),
   ...graceSetting,
   ...adminSettings(9092),

@@ -14,7 +14,10 @@ function reachable(entry: string): Set<string> {
     if (seen.has(file)) continue
     seen.add(file)
     if (!file.startsWith('/')) continue
-    for (const match of readFileSync(file, 'utf8').matchAll(IMPORT)) {
+    // Examples in docstrings are not loaded.
+    for (const match of readFileSync(file, 'utf8')
+      .replaceAll(/\/\*\*[\s\S]*?\*\//g, '')
+      .matchAll(IMPORT)) {
       const specifier = match[1] ?? match[2]!
       queue.push(specifier.startsWith('.') ? resolve(dirname(file), specifier) : specifier)
     }
