@@ -223,11 +223,11 @@ function nearest(reaching: readonly Reaching[], { file }: Refusal): Reaching[] {
 async function tryWithout({ id }: Refusal, reaching: readonly Reaching[]): Promise<string | undefined> {
   const few = reaching.filter(({ names }) => names !== undefined)
   for (const { file, names } of [...few, ...reaching.map(({ file }) => ({ file, names: undefined }))]) {
-    const out = { REFUSALS_OUT: String(id) }
-    const failed = await failure(file, names, out)
-    // Of a whole file it may have been any test, and any reason.
-    const isSame = failed !== undefined && (names !== undefined || (await failure(file, names, out)) === failed)
-    if (isSame && (await passes(file, failed === WHOLE ? names : [failed]))) return `${file} (${failed})`
+    const failed = await failure(file, names, { REFUSALS_OUT: String(id) })
+    if (failed === undefined) continue
+    // Of a whole file it may have been any test, for a reason of its own: then all of it has to pass.
+    const isOne = names !== undefined && failed !== WHOLE
+    if (await passes(file, isOne ? [failed] : names)) return `${file} (${failed})`
   }
   return undefined
 }
