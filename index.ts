@@ -11,9 +11,9 @@
  * ```
  */
 export { type ClientOptions, connect, type Tunnel } from './client/index.ts'
-export { ERRORS, type ErrorCode, SallyportError } from './protocol/errors.ts'
+export { ERRORS, type ErrorCode, SallyportError } from './protocol/base/errors.ts'
 export type { ExchangeRecord, Handler } from './protocol/exchange.ts'
-export type { Logger } from './protocol/log.ts'
+export type { Logger } from './protocol/base/log.ts'
 export {
   createRouter,
   gitopsRuntime,

@@ -1,6 +1,6 @@
 /** What an operator may do by hand: POST requests with JSON, each with its line in the log. */
 import type { IncomingMessage } from 'node:http'
-import type { Logger } from '../protocol/log.ts'
+import type { Logger } from '../protocol/base/log.ts'
 import { type Page, TEXT } from './page.ts'
 
 /** Members of the JSON object that was sent. */

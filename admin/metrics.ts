@@ -1,6 +1,6 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { Counter, Gauge, type Metric, Registry } from 'prom-client'
-import { ERRORS } from '../protocol/errors.ts'
+import { ERRORS } from '../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 
 /** What a component tells at each scrape; what it does not have stays away. */

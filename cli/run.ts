@@ -4,7 +4,7 @@ import { COMMANDS, flagsOf } from './commands.ts'
 import { EXIT, Failure, usageError } from './failure.ts'
 import { helpAll, helpCommand } from './help.ts'
 import { suggestion } from './suggest.ts'
-import { packageVersion } from '../protocol/version.ts'
+import { packageVersion } from '../protocol/base/version.ts'
 
 /** Runs one command line; resolves to the exit code. Everything that can fail on purpose is told on stderr. */
 export async function run(args: readonly string[], io: Io): Promise<number> {

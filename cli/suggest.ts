@@ -1,4 +1,4 @@
-import { nearest } from '../router/nearest.ts'
+import { nearest } from '../protocol/base/nearest.ts'
 
 /** `; did you mean X?`, or nothing. */
 export function suggestion(word: string, candidates: Iterable<string>, prefix = ''): string {

@@ -2,11 +2,11 @@
  * One of the client's connections: a loop that keeps one session in service, around a step that dials and stays until
  * the session ends or is to be replaced.
  */
-import { detached, type Guard } from '../protocol/guard.ts'
-import type { Logger } from '../protocol/log.ts'
-import type { Backoff } from './backoff.ts'
-import type { Dialled } from './dial.ts'
-import { Unreachable } from './dialler.ts'
+import { detached, type Guard } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import type { Backoff } from './dial/backoff.ts'
+import type { Dialled } from './dial/dial.ts'
+import { Unreachable } from './dial/dialler.ts'
 import type { ClientSession, SessionOwner } from './session.ts'
 
 /** The rest of the client, as a connection sees it. */

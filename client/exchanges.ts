@@ -4,10 +4,10 @@
  */
 
 import { performance } from 'node:perf_hooks'
-import type { CorsRule } from '../protocol/control.ts'
-import { SallyportError } from '../protocol/errors.ts'
-import { acceptExchange, type ExchangeHandler } from '../protocol/exchange/accept.ts'
-import { Refusal } from '../protocol/exchange/refusal.ts'
+import type { CorsRule } from '../protocol/wire/control.ts'
+import { SallyportError } from '../protocol/base/errors.ts'
+import { acceptExchange, type ExchangeHandler } from '../protocol/wire/exchange/accept.ts'
+import { Refusal } from '../protocol/wire/exchange/refusal.ts'
 import type {
   ExchangeRecord,
   Handler,
@@ -17,12 +17,12 @@ import type {
   ResponseHead,
   ResponseSink,
 } from '../protocol/exchange.ts'
-import { callHandler, discarding, stepOf, tellDefect } from '../protocol/guard.ts'
-import type { Logger } from '../protocol/log.ts'
-import { isSafe } from '../protocol/methods.ts'
-import type { Preamble } from '../protocol/preamble.ts'
-import { answerProblem, isUnder } from '../protocol/problem.ts'
-import type { Stream } from '../protocol/yamux/stream.ts'
+import { callHandler, discarding, stepOf, tellDefect } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import { isSafe } from '../protocol/http/methods.ts'
+import type { Preamble } from '../protocol/wire/preamble.ts'
+import { answerProblem, isUnder } from '../protocol/http/problem.ts'
+import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { BegunExchanges } from './begun.ts'
 
 /** The session that an exchange came by. */

@@ -12,22 +12,22 @@
  * })
  * ```
  */
-import { SallyportError } from '../protocol/errors.ts'
-import { guardWith } from '../protocol/guard.ts'
+import { SallyportError } from '../protocol/base/errors.ts'
+import { guardWith } from '../protocol/base/guard.ts'
 import { Client } from './client.ts'
 import { spoken } from './durations.ts'
 import type { ClientOptions } from './options.ts'
 import type { Tunnel } from './tunnel.ts'
 
-export type { CorsRule } from '../protocol/control.ts'
-export { type ErrorCode, SallyportError } from '../protocol/errors.ts'
+export type { CorsRule } from '../protocol/wire/control.ts'
+export { type ErrorCode, SallyportError } from '../protocol/base/errors.ts'
 export type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
-export type { Logger } from '../protocol/log.ts'
-export type { BackoffOptions } from './backoff.ts'
+export type { Logger } from '../protocol/base/log.ts'
+export type { BackoffOptions } from './dial/backoff.ts'
 export type { ClientOptions, HandlerTarget, SessionLimitOptions, Target } from './options.ts'
 export type { FetchHandler } from './targets/function.ts'
 export type { TokenSource } from './token.ts'
-export type { ClientCertificate } from './trust.ts'
+export type { ClientCertificate } from './dial/trust.ts'
 export type { CloseOptions, ConnectionStats, SessionStats, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
 /**

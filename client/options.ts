@@ -2,21 +2,21 @@
 import { randomUUID } from 'node:crypto'
 import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
-import { type CorsRule, type Hello, MAX_CONTROL_BYTES, MINOR_VERSION, parseControl } from '../protocol/control.ts'
-import { checkDuration, checkDurations } from '../protocol/durations.ts'
+import { type CorsRule, type Hello, MAX_CONTROL_BYTES, MINOR_VERSION, parseControl } from '../protocol/wire/control.ts'
+import { checkDuration, checkDurations } from '../protocol/base/durations.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
-import { parseCidrs } from '../protocol/forwarded.ts'
-import { safeLogger } from '../protocol/guard.ts'
-import type { Logger } from '../protocol/log.ts'
-import type { CorsPolicy } from '../protocol/problem.ts'
-import { softwareName } from '../protocol/version.ts'
-import { DEFAULT_LIMITS, sessionLimits } from '../protocol/yamux/limits.ts'
-import type { SessionOptions } from '../protocol/yamux/session.ts'
-import type { BackoffOptions } from './backoff.ts'
-import { isLoopback, parseProxy } from './proxy.ts'
+import { parseCidrs } from '../protocol/http/forwarded.ts'
+import { safeLogger } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import type { CorsPolicy } from '../protocol/http/problem.ts'
+import { softwareName } from '../protocol/base/version.ts'
+import { DEFAULT_LIMITS, sessionLimits } from '../protocol/wire/yamux/limits.ts'
+import type { SessionOptions } from '../protocol/wire/yamux/session.ts'
+import type { BackoffOptions } from './dial/backoff.ts'
+import { isLoopback, parseProxy } from './dial/proxy.ts'
 import type { FetchHandler } from './targets/function.ts'
 import { type TokenSource, tokenOf } from './token.ts'
-import type { ClientCertificate } from './trust.ts'
+import type { ClientCertificate } from './dial/trust.ts'
 import type { TunnelEvents } from './tunnel.ts'
 
 /** What `createRouter` returns is one. */
@@ -32,7 +32,7 @@ export interface HandlerTarget {
  */
 export type Target = string | URL | HandlerTarget | HttpServer | FetchHandler
 
-/** Limits of each session; see the defaults in protocol/yamux/limits.ts. */
+/** Limits of each session; see the defaults in protocol/wire/yamux/limits.ts. */
 export type SessionLimitOptions = Pick<
   SessionOptions,
   | 'initialWindowBytes'

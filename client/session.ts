@@ -12,15 +12,15 @@ import {
   parseControl,
   type Ready,
   type Welcome,
-} from '../protocol/control.ts'
-import { SallyportError, toSallyportError } from '../protocol/errors.ts'
-import { type Guard, guardWith, tellDefect } from '../protocol/guard.ts'
-import type { Logger } from '../protocol/log.ts'
-import type { Transport } from '../protocol/transport.ts'
-import { SPEC_WINDOW_BYTES } from '../protocol/yamux/frame.ts'
-import { RESETS_OF_STRANGERS, TokenBucket } from '../protocol/yamux/limits.ts'
-import { Session, type SessionOptions } from '../protocol/yamux/session.ts'
-import type { Stream } from '../protocol/yamux/stream.ts'
+} from '../protocol/wire/control.ts'
+import { SallyportError, toSallyportError } from '../protocol/base/errors.ts'
+import { type Guard, guardWith, tellDefect } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import type { Transport } from '../protocol/wire/transport.ts'
+import { SPEC_WINDOW_BYTES } from '../protocol/wire/yamux/frame.ts'
+import { RESETS_OF_STRANGERS, TokenBucket } from '../protocol/wire/yamux/limits.ts'
+import { Session, type SessionOptions } from '../protocol/wire/yamux/session.ts'
+import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { SessionView } from './exchanges.ts'
 import type { SessionStats } from './tunnel.ts'
 

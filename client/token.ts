@@ -1,7 +1,7 @@
 /** The client's token: fetched when it is needed, renewed when a third of its life is left, warned of at a quarter. */
-import { isTokenText } from '../protocol/control.ts'
-import { type Guard, logGuard } from '../protocol/guard.ts'
-import type { Logger } from '../protocol/log.ts'
+import { isTokenText } from '../protocol/wire/control.ts'
+import { type Guard, logGuard } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
 import { readClaims } from './claims.ts'
 import { spoken } from './durations.ts'
 

@@ -8,7 +8,7 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import autocannon from 'autocannon'
-import { listen } from '../protocol/listener.ts'
+import { listen } from '../protocol/http/listener.ts'
 
 const BODY = Buffer.from('hello world')
 

@@ -10,12 +10,12 @@ import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { parseArgs } from 'node:util'
 import { WebSocket, WebSocketServer } from 'ws'
-import type { Transport } from '../protocol/transport.ts'
-import { memoryPair } from '../protocol/transport-memory.ts'
-import { webSocketTransport } from '../protocol/transport-websocket.ts'
-import { BufferPool } from '../protocol/yamux/pool.ts'
-import { Session } from '../protocol/yamux/session.ts'
-import type { Stream } from '../protocol/yamux/stream.ts'
+import type { Transport } from '../protocol/wire/transport.ts'
+import { memoryPair } from '../protocol/wire/transport-memory.ts'
+import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
+import { BufferPool } from '../protocol/wire/yamux/pool.ts'
+import { Session } from '../protocol/wire/yamux/session.ts'
+import type { Stream } from '../protocol/wire/yamux/stream.ts'
 
 const HEAD = Buffer.alloc(300, 'h')
 const ANSWER = Buffer.alloc(1024, 'a')

@@ -34,7 +34,7 @@
  * - After `head` with status 101 (only when `request.upgrade` is set) both directions carry raw bytes; `end` is TCP's
  *   half-close. Before it, the downstream end holds back what the caller sent behind the request head.
  */
-import type { SallyportError } from './errors.ts'
+import type { SallyportError } from './base/errors.ts'
 
 /**
  * Header fields, flat: `[name, value, name, value, ...]`. Names are lower case; values are latin1 strings as received,

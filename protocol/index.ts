@@ -37,11 +37,11 @@ export {
   SUBPROTOCOL,
   type UnknownCount,
   type Welcome,
-} from './control.ts'
-export { ERRORS, type ErrorCode, type ErrorSource, SallyportError, toSallyportError } from './errors.ts'
-export { acceptExchange, type ExchangeHandler } from './exchange/accept.ts'
-export { type OpenOptions, openExchange } from './exchange/open.ts'
-export { REFUSALS, Refusal, type RefusalCode, RefusedError } from './exchange/refusal.ts'
+} from './wire/control.ts'
+export { ERRORS, type ErrorCode, type ErrorSource, SallyportError, toSallyportError } from './base/errors.ts'
+export { acceptExchange, type ExchangeHandler } from './wire/exchange/accept.ts'
+export { type OpenOptions, openExchange } from './wire/exchange/open.ts'
+export { REFUSALS, Refusal, type RefusalCode, RefusedError } from './wire/exchange/refusal.ts'
 export {
   BODY_UNKNOWN,
   type Caller,
@@ -53,12 +53,12 @@ export {
   type ResponseHead,
   type ResponseSink,
 } from './exchange.ts'
-export { type Logger, noLogger } from './log.ts'
-export { KIND, type Kind, type Preamble } from './preamble.ts'
-export { ProtocolError } from './protocol-error.ts'
-export type { Transport, TransportHandler } from './transport.ts'
-export { memoryPair } from './transport-memory.ts'
-export { MAX_MESSAGE_BYTES, type OpenWebSocket, webSocketTransport } from './transport-websocket.ts'
-export { BufferBudget } from './yamux/budget.ts'
-export { Session, type SessionOptions } from './yamux/session.ts'
-export { RESET_CODES, type ResetCode, type Stream, type StreamHandler } from './yamux/stream.ts'
+export { type Logger, noLogger } from './base/log.ts'
+export { KIND, type Kind, type Preamble } from './wire/preamble.ts'
+export { ProtocolError } from './base/protocol-error.ts'
+export type { Transport, TransportHandler } from './wire/transport.ts'
+export { memoryPair } from './wire/transport-memory.ts'
+export { MAX_MESSAGE_BYTES, type OpenWebSocket, webSocketTransport } from './wire/transport-websocket.ts'
+export { BufferBudget } from './wire/yamux/budget.ts'
+export { Session, type SessionOptions } from './wire/yamux/session.ts'
+export { RESET_CODES, type ResetCode, type Stream, type StreamHandler } from './wire/yamux/stream.ts'

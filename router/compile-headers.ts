@@ -1,5 +1,5 @@
 /** Header rules of a route, checked: none may touch what frames a message or says who the caller is. */
-import { isFieldValue, isForwardedName, isToken } from '../protocol/headers.ts'
+import { isFieldValue, isForwardedName, isToken } from '../protocol/http/headers.ts'
 import type { Report } from './compile.ts'
 import type { CompiledHeaders } from './compiled.ts'
 import type { HeaderRules } from './table.ts'

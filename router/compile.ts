@@ -1,7 +1,7 @@
 /** Route table to {@link CompiledTable}: everything is checked here, and every problem is told at once. */
-import { MAX_TIMER_MS } from '../protocol/durations.ts'
-import { parseCidrs } from '../protocol/forwarded.ts'
-import { isFieldValue, isToken } from '../protocol/headers.ts'
+import { MAX_TIMER_MS } from '../protocol/base/durations.ts'
+import { parseCidrs } from '../protocol/http/forwarded.ts'
+import { isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
 import { compileHeaders } from './compile-headers.ts'
 import { compileTls } from './compile-tls.ts'

@@ -1,6 +1,6 @@
 /** What the hot path reads: everything that can be known before a request comes, worked out once per table. */
-import type { Cidrs } from '../protocol/forwarded.ts'
-import type { CorsPolicy } from '../protocol/problem.ts'
+import type { Cidrs } from '../protocol/http/forwarded.ts'
+import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { Route } from './table.ts'
 import type { Target, TargetTemplate, TlsIdentity } from './target.ts'
 

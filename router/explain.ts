@@ -1,5 +1,5 @@
 /** Why a request takes the route it takes; for `sallyport route test URL`. Forwards nothing. */
-import type { SallyportError } from '../protocol/errors.ts'
+import type { SallyportError } from '../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest } from '../protocol/exchange.ts'
 import type { CompiledRoute, CompiledTable } from './compiled.ts'
 import { decide } from './handler/decide.ts'

@@ -1,7 +1,7 @@
 /** Everything to one upstream, without a table: the client's `target: URL`. Loads neither zod nor yaml. */
 import type { Handler } from '../protocol/exchange.ts'
-import { safeLogger } from '../protocol/guard.ts'
-import type { Logger } from '../protocol/log.ts'
+import { safeLogger } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
 import { compileTable } from './compile.ts'
 import type { CompiledTable } from './compiled.ts'
 import type { ExchangeHooks } from './handler/exchange.ts'

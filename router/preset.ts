@@ -1,5 +1,5 @@
 /** The route table that users of the GitOps runtime know. */
-import { type Logger, noLogger } from '../protocol/log.ts'
+import { type Logger, noLogger } from '../protocol/base/log.ts'
 import type { Route, RouteTable } from './table.ts'
 
 /** What differs from one GitOps runtime to the next. */

@@ -1,9 +1,9 @@
 /** The router as a service of its own: a listener, the table and its file. */
 import { readFile } from 'node:fs/promises'
-import { parseCidrs } from '../protocol/forwarded.ts'
-import { INNER_LIMITS } from '../protocol/limits.ts'
-import { type Listener, type ListenerOptions, listen } from '../protocol/listener.ts'
-import { safeLogger } from '../protocol/guard.ts'
+import { parseCidrs } from '../protocol/http/forwarded.ts'
+import { INNER_LIMITS } from '../protocol/http/limits.ts'
+import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
+import { safeLogger } from '../protocol/base/guard.ts'
 import { createRouter, type Router, type RouterOptions, type RouterStats } from './router.ts'
 import { type RouteTable, RouteTableError } from './table.ts'
 import { type RoutesWatcher, watchRoutes } from './watch.ts'

@@ -4,7 +4,7 @@ import { dirname, resolve } from 'node:path'
 import { type Document, LineCounter, parseDocument } from 'yaml'
 import { z } from 'zod'
 import { compileTable } from './compile.ts'
-import { nearest } from './nearest.ts'
+import { nearest } from '../protocol/base/nearest.ts'
 import { formatPath, type RouteProblem, type RouteTable, RouteTableError } from './table.ts'
 import { routeTableSchema } from './table-schema.ts'
 

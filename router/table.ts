@@ -2,7 +2,7 @@
  * The route table as people write it, in YAML or as an object. `compile.ts` turns it into what the hot path reads.
  */
 
-import type { CorsPolicy } from '../protocol/problem.ts'
+import type { CorsPolicy } from '../protocol/http/problem.ts'
 
 /** A route table, as a routes file holds it; docs/routes.md describes each key. */
 export interface RouteTable {

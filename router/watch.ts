@@ -1,8 +1,8 @@
 /** Watches a routes file and tells of each change that is a good table; a bad one is logged and left out. */
 import { readFile } from 'node:fs/promises'
-import { logGuard, safeLogger } from '../protocol/guard.ts'
-import type { Logger } from '../protocol/log.ts'
-import { watchFiles } from '../protocol/watch-files.ts'
+import { logGuard, safeLogger } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import { watchFiles } from '../protocol/base/watch-files.ts'
 import type { RouteTable } from './table.ts'
 
 export interface WatchRoutesOptions {

@@ -3,8 +3,8 @@
  * to the control endpoint or to the public edge, so that TLS 1.3 only and client certificates hold for one name alone.
  */
 import type { Socket } from 'node:net'
-import type { Logger } from '../protocol/log.ts'
-import { Places } from '../protocol/places.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import { Places } from '../protocol/base/places.ts'
 import { MAX_CLIENT_HELLO_BYTES, readServerName } from './socket/client-hello.ts'
 import { lookAtFirstBytes } from './socket/first-bytes.ts'
 

@@ -17,7 +17,7 @@
 import { resolveOptions, type ServerOptions } from './options.ts'
 import { Server } from './server.ts'
 
-export { SallyportError } from '../protocol/errors.ts'
+export { SallyportError } from '../protocol/base/errors.ts'
 export type { ExchangeRecord } from '../protocol/exchange.ts'
 export type { Identity } from './auth/claims.ts'
 export type { ListedRevocation, RevocationSources } from './auth/revocation-store.ts'

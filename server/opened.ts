@@ -2,8 +2,8 @@
  * What a start has opened so far. Each part is noted before anything is waited for, so that a start that fails, or is given
  * up, leaves nothing behind: the parts are closed, last first, which ends what they wait for.
  */
-import { detached, logGuard } from '../protocol/guard.ts'
-import type { Logger } from '../protocol/log.ts'
+import { detached, logGuard } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
 
 interface Part {
   close(): unknown

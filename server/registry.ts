@@ -4,10 +4,10 @@
  * One instance of a runtime is active, on all replicas the same: the directory says which. A newer one that is ready
  * takes over; the older one keeps the streams it has, and stays as a standby until the active one drains or is gone.
  */
-import type { Cidrs } from '../protocol/forwarded.ts'
-import { logGuard } from '../protocol/guard.ts'
-import type { Logger } from '../protocol/log.ts'
-import type { Stream } from '../protocol/yamux/stream.ts'
+import type { Cidrs } from '../protocol/http/forwarded.ts'
+import { logGuard } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { Claim, Directory, Grant, Standing } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
 import { Misses } from './misses.ts'

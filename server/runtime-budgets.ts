@@ -1,5 +1,5 @@
 /** The ceilings on buffered bytes: one of the process, and below it one of each runtime whose sessions hold any or may. */
-import { BufferBudget } from '../protocol/yamux/budget.ts'
+import { BufferBudget } from '../protocol/wire/yamux/budget.ts'
 
 export class RuntimeBudgets {
   readonly #process: BufferBudget

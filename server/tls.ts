@@ -2,8 +2,8 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
-import type { Logger } from '../protocol/log.ts'
-import { type FilesWatch, watchFiles } from '../protocol/watch-files.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
 
 export type Pem = string | Buffer
 

@@ -1,5 +1,5 @@
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
-import type { Logger } from '../../protocol/log.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { createForwarder } from '../../router/forward.ts'
 import type { Run } from '../command.ts'
 import type { ClientConfig, clientSettings } from '../config/client.ts'

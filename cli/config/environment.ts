@@ -1,4 +1,4 @@
-import { nearest } from '../../router/nearest.ts'
+import { nearest } from '../../protocol/base/nearest.ts'
 import { environmentName, type Settings } from './setting.ts'
 
 /** What Kubernetes puts into every container for a Service named `sallyport...` (service links). */

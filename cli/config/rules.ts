@@ -1,5 +1,5 @@
 import { isIP } from 'node:net'
-import { canonicalAddress } from '../../protocol/address.ts'
+import { canonicalAddress } from '../../protocol/base/address.ts'
 import { configurationError } from '../failure.ts'
 import type { ClientConfig } from './client.ts'
 import { type Address, formatAddress } from './kinds.ts'

@@ -1,5 +1,5 @@
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
-import type { Logger } from '../../protocol/log.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 
 /** Logs exchanges that are over: those that failed with 5xx or were cut, all, or none. */
 export function accessLog(logger: Logger, mode: 'errors' | 'all' | 'off'): (exchange: ExchangeRecord) => void {

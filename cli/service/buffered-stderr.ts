@@ -3,7 +3,7 @@
  * lines, and is told how many when it reads on; one that has gone gets none. Neither holds up the process, nor its end.
  */
 import { write, writeSync } from 'node:fs'
-import { guardWith } from '../../protocol/guard.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
 
 const STDERR = 2
 const MAX_BYTES = 4 * 1024 * 1024

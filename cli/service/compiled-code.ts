@@ -5,8 +5,8 @@
  * quiet enough for that. For processes of our own; a library leaves its host's heap alone.
  */
 import { setFlagsFromString } from 'node:v8'
-import { logGuard } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
+import { logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 
 const QUIET_MS = 10 * 60_000
 /** The timer that V8 sets when it starts has run out by then; how long it takes cannot be changed any more. */

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import type { HandlerTarget } from '../../client/index.ts'
 import { checkHello } from '../../client/options.ts'
-import type { Logger } from '../../protocol/log.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { publishedRules } from '../../router/compile-cors.ts'
 import { createRouter } from '../../router/router.ts'
 import type { RouteTable } from '../../router/table.ts'

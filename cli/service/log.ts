@@ -1,6 +1,6 @@
 import type { DestinationStream } from 'pino'
-import { logGuard } from '../../protocol/guard.ts'
-import { type Logger, noLogger } from '../../protocol/log.ts'
+import { logGuard } from '../../protocol/base/guard.ts'
+import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import { BufferedStderr } from './buffered-stderr.ts'
 
 export interface LogOptions {

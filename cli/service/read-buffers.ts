@@ -6,8 +6,8 @@
  */
 import { getHeapStatistics, type HeapInfo, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { logGuard } from '../../protocol/guard.ts'
-import { type Logger, noLogger } from '../../protocol/log.ts'
+import { logGuard } from '../../protocol/base/guard.ts'
+import { type Logger, noLogger } from '../../protocol/base/log.ts'
 
 const GARBAGE_BYTES = 1024 * 1024
 /** Where objects make as much garbage as buffers, V8 collects often enough by itself. */

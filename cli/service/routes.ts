@@ -1,4 +1,4 @@
-import type { Logger } from '../../protocol/log.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import type { RouteTable } from '../../router/table.ts'
 import { configurationError } from '../failure.ts'
 

@@ -1,5 +1,5 @@
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
-import type { Logger } from '../../protocol/log.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import type { Io } from '../command.ts'
 import type { Address } from '../config/kinds.ts'
 import type { Loaded } from '../config/load.ts'

@@ -1,8 +1,8 @@
 /** What an operator may see and do on a running server, by hand: sessions, runtimes, revocations, the drain of it all. */
 import type { Body } from '../../admin/actions.ts'
 import type { AdminSource } from '../../admin/page.ts'
-import { detached } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
+import { detached } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
 
 /** A session as operators see it; times are ISO 8601. */

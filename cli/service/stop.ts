@@ -1,6 +1,6 @@
 import { isatty } from 'node:tty'
-import { logGuard } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
+import { logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 
 /** A terminal sends its Ctrl-C to a whole group of processes, and some of them pass it on; it says more than once that it is gone. */
 const ECHO_MS = 100

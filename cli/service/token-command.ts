@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process'
-import { guardWith } from '../../protocol/guard.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
 
 const DEADLINE_MS = 10_000
 const MAX_BYTES = 16_384

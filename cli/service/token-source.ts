@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
-import type { Logger } from '../../protocol/log.ts'
-import type { FilesWatch } from '../../protocol/watch-files.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import type { FilesWatch } from '../../protocol/base/watch-files.ts'
 import type { ClientConfig } from '../config/client.ts'
 import { configurationError, fileProblem } from '../failure.ts'
 import { checkTokenCommand } from './files.ts'

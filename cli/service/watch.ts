@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
-import { detached } from '../../protocol/guard.ts'
-import { noLogger } from '../../protocol/log.ts'
-import { type FilesWatch, watchFiles } from '../../protocol/watch-files.ts'
+import { detached } from '../../protocol/base/guard.ts'
+import { noLogger } from '../../protocol/base/log.ts'
+import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
 
 /**
  * Calls `onText` with the file's text whenever it is another than before, and `onGone` once it cannot be read any more

@@ -1,5 +1,5 @@
 /** A target that is a function of the web's Request and Response. Both bodies stream, with back-pressure. */
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import {
   BODY_UNKNOWN,
   type Handler,
@@ -8,11 +8,11 @@ import {
   type RequestSink,
   type ResponseSink,
 } from '../../protocol/exchange.ts'
-import { appendForwarded } from '../../protocol/forwarded.ts'
-import { detached } from '../../protocol/guard.ts'
-import { isFieldValue, listTokens, removeHeader, stripHopByHop } from '../../protocol/headers.ts'
-import { type Logger, noLogger } from '../../protocol/log.ts'
-import { answerProblem } from '../../protocol/problem.ts'
+import { appendForwarded } from '../../protocol/http/forwarded.ts'
+import { detached } from '../../protocol/base/guard.ts'
+import { isFieldValue, listTokens, removeHeader, stripHopByHop } from '../../protocol/http/headers.ts'
+import { type Logger, noLogger } from '../../protocol/base/log.ts'
+import { answerProblem } from '../../protocol/http/problem.ts'
 
 /** A target in the process: a function of a web `Request`. */
 export type FetchHandler = (request: Request) => Response | Promise<Response>

@@ -3,8 +3,8 @@
  * of TCP mean nothing to it, and its timeout is a real one.
  */
 import type { Duplex } from 'node:stream'
-import { type Failing, guardWith } from '../../protocol/guard.ts'
-import { due, Watch } from '../../protocol/watch.ts'
+import { type Failing, guardWith } from '../../protocol/base/guard.ts'
+import { due, Watch } from '../../protocol/base/watch.ts'
 
 /** Makes `end` look like a socket whose peer has this IPv4 address; `other` is the end that the peer has. */
 export function asSocket(end: Duplex, other: Duplex, peerAddress: string): void {

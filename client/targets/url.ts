@@ -1,5 +1,5 @@
 /** A target that is the URL of a service: `http:`, `https:` or `h2c:`, host and port alone. */
-import type { Logger } from '../../protocol/log.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { createForwarder } from '../../router/forward.ts'
 import type { OpenTarget } from './index.ts'
 

@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import process from 'node:process'
 import { createServer as createTlsServer, type TLSSocket, connect as tlsConnect } from 'node:tls'
-import { SocketReader } from '../../protocol/http1/socket-reader.ts'
+import { SocketReader } from '../../protocol/http/http1/socket-reader.ts'
 
 const HEAD_BYTES = 8
 const reader = new SocketReader()

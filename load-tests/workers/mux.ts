@@ -4,10 +4,10 @@
  */
 import type { Duplex } from 'node:stream'
 import { Client, Server } from 'yamux-js'
-import { memoryPair } from '../../protocol/transport-memory.ts'
-import { BufferPool } from '../../protocol/yamux/pool.ts'
-import { Session } from '../../protocol/yamux/session.ts'
-import type { Stream } from '../../protocol/yamux/stream.ts'
+import { memoryPair } from '../../protocol/wire/transport-memory.ts'
+import { BufferPool } from '../../protocol/wire/yamux/pool.ts'
+import { Session } from '../../protocol/wire/yamux/session.ts'
+import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import { drained } from '../lib/drained.ts'
 import { serveTasks } from '../lib/worker.ts'
 

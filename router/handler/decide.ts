@@ -1,7 +1,7 @@
 /** What becomes of a request: the route's upstream, its fixed answer, or a refusal. Pure: no socket, no clock. */
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
-import { cidrsContain } from '../../protocol/forwarded.ts'
+import { cidrsContain } from '../../protocol/http/forwarded.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from '../compiled.ts'
 import { type Captures, capturesOf, matchRequest } from '../match.ts'
 import { rewritePath } from '../rewrite.ts'

@@ -1,6 +1,6 @@
 /** One exchange on its way through a route: the two ends meet here, and whatever fails becomes an answer or a cut. */
 import { performance } from 'node:perf_hooks'
-import { SallyportError, toSallyportError } from '../../protocol/errors.ts'
+import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import type {
   ExchangeRecord,
   HeaderList,
@@ -9,9 +9,9 @@ import type {
   ResponseHead,
   ResponseSink,
 } from '../../protocol/exchange.ts'
-import { tellDefect } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
-import { answerPreflight, answerProblem } from '../../protocol/problem.ts'
+import { tellDefect } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { answerPreflight, answerProblem } from '../../protocol/http/problem.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
 import { pathEnd } from '../path.ts'
 import type { Target } from '../target.ts'

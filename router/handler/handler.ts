@@ -1,6 +1,6 @@
 /** The way of a request through the router: decide, then forward, answer or refuse. */
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
-import { hasHeader } from '../../protocol/headers.ts'
+import { hasHeader } from '../../protocol/http/headers.ts'
 import type { CompiledRoute, CompiledTable } from '../compiled.ts'
 import { maySpeakHttp2, type Target } from '../target.ts'
 import type { UpstreamRequest } from '../upstream/types.ts'

@@ -1,8 +1,8 @@
 /** Header fields on their way through a route: the caller's name is ours to say, the route's rules come last (R1, R2). */
-import { type ErrorCode, ERRORS } from '../../protocol/errors.ts'
+import { type ErrorCode, ERRORS } from '../../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
-import { appendForwarded } from '../../protocol/forwarded.ts'
-import { getHeader, isForwardedName, removeWhere } from '../../protocol/headers.ts'
+import { appendForwarded } from '../../protocol/http/forwarded.ts'
+import { getHeader, isForwardedName, removeWhere } from '../../protocol/http/headers.ts'
 import type { CompiledHeaders } from '../compiled.ts'
 
 /** Fields for the upstream. The request's own list is not touched. */

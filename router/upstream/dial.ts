@@ -7,8 +7,8 @@ import {
   createSecureContext,
   type SecureContext,
 } from 'node:tls'
-import { SallyportError, toSallyportError } from '../../protocol/errors.ts'
-import { guardWith } from '../../protocol/guard.ts'
+import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
 import type { Target, TlsIdentity } from '../target.ts'
 import { elsewhere } from './elsewhere.ts'
 import { type DialPhase, dialError } from './errors.ts'

@@ -1,5 +1,5 @@
 /** What the operating system and TLS say, as rows of the error table. Never by message text. */
-import { type ErrorCode, SallyportError } from '../../protocol/errors.ts'
+import { type ErrorCode, SallyportError } from '../../protocol/base/errors.ts'
 import type { Target } from '../target.ts'
 
 /** How far a connection had come about when it failed. */

@@ -2,10 +2,10 @@
  * One exchange with an upstream: takes a connection or waits for one, sends, and sends again where that is safe (R7).
  * The deadline of the head is the connection's.
  */
-import { type SallyportError, toSallyportError } from '../../protocol/errors.ts'
+import { type SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
-import { type Failing, stepOf } from '../../protocol/guard.ts'
-import { isSafe } from '../../protocol/methods.ts'
+import { type Failing, stepOf } from '../../protocol/base/guard.ts'
+import { isSafe } from '../../protocol/http/methods.ts'
 import type { Target } from '../target.ts'
 import type { Connection, Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'

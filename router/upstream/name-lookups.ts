@@ -5,8 +5,8 @@
  */
 import dns from 'node:dns'
 import type { LookupFunction } from 'node:net'
-import { SallyportError } from '../../protocol/errors.ts'
-import { guardWith } from '../../protocol/guard.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
 
 type Options = Parameters<LookupFunction>[1]
 type Answer = Parameters<LookupFunction>[2]

@@ -1,5 +1,5 @@
 /** Connections to one target: those that are idle, how many there are, and how a new one comes about. */
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { Target } from '../target.ts'
 import type { UpstreamRequest } from './types.ts'

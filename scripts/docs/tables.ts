@@ -1,7 +1,7 @@
 /** Tables in the documentation that are made from code: settings, and codes of errors. */
 import { COMPONENTS } from '../../cli/config/components.ts'
 import type { Settings } from '../../cli/config/setting.ts'
-import { ERRORS } from '../../protocol/errors.ts'
+import { ERRORS } from '../../protocol/base/errors.ts'
 
 /** `document` with the table below each heading `## sallyport COMPONENT` replaced. */
 export function withSettingTables(document: string): string {

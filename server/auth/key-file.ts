@@ -1,7 +1,7 @@
 /** A key set in a file: watched, read again when it changes; a bad file keeps the old set. */
-import { detached } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
-import { type FilesWatch, watchFiles } from '../../protocol/watch-files.ts'
+import { detached } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
 import { readBounded } from './read-bounded.ts'
 

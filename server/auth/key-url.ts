@@ -1,6 +1,6 @@
 /** A key set behind an https URL: fetched without redirects, 64 KiB and 5 s at most; the last good set is kept. */
-import { detached, logGuard } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
+import { detached, logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { Download } from './download.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
 

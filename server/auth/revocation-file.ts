@@ -1,8 +1,8 @@
 /** A list of revocations in a file: watched, read again when it changes, and written when a rule is added. */
 import { open, rename, rm, stat } from 'node:fs/promises'
-import { detached } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
-import { type FilesWatch, watchFiles } from '../../protocol/watch-files.ts'
+import { detached } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
 import { readBounded } from './read-bounded.ts'
 import { formatRevocations, MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
 import { KEEP_OVER_S, type Revocation } from './revocations.ts'

@@ -1,5 +1,5 @@
 /** All revocations of a server: its own, which a file keeps over restarts, those of a URL, and those of all replicas. */
-import type { Logger } from '../../protocol/log.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import type { Identity } from './claims.ts'
 import { RevocationFile } from './revocation-file.ts'
 import { formatRule, idOf } from './revocation-list.ts'

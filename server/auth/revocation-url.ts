@@ -1,6 +1,6 @@
 /** A list of revocations behind an https URL, asked for again and again; the last good one is kept. */
-import { detached, logGuard } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
+import { detached, logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { Download } from './download.ts'
 import { MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
 import type { Revocation } from './revocations.ts'

@@ -5,9 +5,9 @@
  * The budget fills with the clock, at `share` milliseconds per millisecond, and every piece of handshake work is charged
  * as it was measured, afterwards: it may go below zero, and nobody is let in until it is above again.
  */
-import { networkOf } from '../../protocol/address.ts'
-import type { Guard } from '../../protocol/guard.ts'
-import { type Guest, Places } from '../../protocol/places.ts'
+import { networkOf } from '../../protocol/base/address.ts'
+import type { Guard } from '../../protocol/base/guard.ts'
+import { type Guest, Places } from '../../protocol/base/places.ts'
 
 export interface AdmissionOptions {
   /** Share of the event loop's time, 0 to 1. */

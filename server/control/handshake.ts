@@ -1,7 +1,7 @@
 /** The request by which a client asks for a session: what is checked before a token is looked at, and how we say no. */
 import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
-import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/control.ts'
+import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 
 /** Why a handshake was refused: for logs and metrics. The wire tells only the status. */
 export type RefusalReason =

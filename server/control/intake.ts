@@ -3,11 +3,11 @@
  * networks, paced, and from the moment that they are let in under one deadline, which ends with the client's `hello`.
  */
 import type { Socket } from 'node:net'
-import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/forwarded.ts'
-import { type Guard, logGuard } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
-import { connectionKey } from '../../protocol/newcomers.ts'
-import { type Guest, Places } from '../../protocol/places.ts'
+import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/http/forwarded.ts'
+import { type Guard, logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { connectionKey } from '../../protocol/http/accept-queue.ts'
+import { type Guest, Places } from '../../protocol/base/places.ts'
 import type { ResolvedLimits } from '../options.ts'
 import { lookAtFirstBytes } from '../socket/first-bytes.ts'
 import { readProxyHeader } from '../socket/proxy-protocol.ts'

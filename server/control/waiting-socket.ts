@@ -3,8 +3,8 @@
  * ClientHello is whole, since half of one costs TLS as much memory as a whole one.
  */
 import type { Socket } from 'node:net'
-import { guardWith, tellDefect } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
+import { guardWith, tellDefect } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { readServerName } from '../socket/client-hello.ts'
 import type { Candidate } from './admission.ts'
 

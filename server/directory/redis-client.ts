@@ -3,7 +3,7 @@
  * it gets a socket all the same, and keeps it.
  */
 import { createClient, type RedisClientOptions } from '@redis/client'
-import type { Guard } from '../../protocol/guard.ts'
+import type { Guard } from '../../protocol/base/guard.ts'
 
 export type RedisClient = ReturnType<typeof createClient>
 

@@ -5,7 +5,7 @@
  * A client for clusters keeps its subscriptions on connections of their own, and would lose the order that the directory is
  * built on. All of its keys share one slot, so one connection to the node that has it is all that is needed.
  */
-import { type Guard, guardWith } from '../../protocol/guard.ts'
+import { type Guard, guardWith } from '../../protocol/base/guard.ts'
 import { endClient, makeClient, type RedisClient } from './redis-client.ts'
 import { askSentinels, movedTo } from './redis-place.ts'
 import { type RedisPlace, readPlace } from './redis-url.ts'

@@ -3,8 +3,8 @@
  * Redis. Whoever may write there may also write the directory itself; nothing more can be done by it than by an operator.
  */
 import { randomUUID } from 'node:crypto'
-import { detached, type Guard, logGuard } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
+import { detached, type Guard, logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 
 export interface RedisOperatorsOptions {

@@ -3,8 +3,8 @@
  * asked for every 5 s, is another one. While Redis is away what was known holds, and what Redis has lost is written back. A
  * list that is there but cannot be read lets nobody in: it may name whoever comes.
  */
-import { detached, logGuard } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
+import { detached, logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { formatRule, MAX_LIST_BYTES, parseRule } from '../auth/revocation-list.ts'
 import type { SharedRevocations } from '../auth/revocation-store.ts'
 import { KEEP_OVER_S, MAX_REVOCATIONS, type Revocation } from '../auth/revocations.ts'

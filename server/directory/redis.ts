@@ -6,8 +6,8 @@
  * it breaks, what was known still holds for the rest of the lease; after that only if all other replicas vouch that they
  * were granted nothing (`witnesses.ts`).
  */
-import { detached, logGuard, tellDefect } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
+import { detached, logGuard, tellDefect } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import {
   type Claim,
   type Directory,

@@ -1,4 +1,4 @@
-import type { SallyportError } from '../../protocol/errors.ts'
+import type { SallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import type { Route } from '../registry.ts'
 import type { EdgeExchange } from './edge-exchange.ts'

@@ -1,7 +1,7 @@
 /** To whom the next attempt of an exchange goes, by what became of those before (design: sent again or not). */
-import type { SallyportError } from '../../protocol/errors.ts'
-import { type RefusalCode, RefusedError } from '../../protocol/exchange/refusal.ts'
-import { isSafe } from '../../protocol/methods.ts'
+import type { SallyportError } from '../../protocol/base/errors.ts'
+import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/refusal.ts'
+import { isSafe } from '../../protocol/http/methods.ts'
 import type { Route } from '../registry.ts'
 
 /** `instance`: only to the one that was asked before, which remembers what it has begun. */

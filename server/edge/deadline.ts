@@ -1,5 +1,5 @@
 import { performance } from 'node:perf_hooks'
-import { type Failing, stepOf } from '../../protocol/guard.ts'
+import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 
 interface LateOwner extends Failing {
   /** It has not happened. */

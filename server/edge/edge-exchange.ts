@@ -4,8 +4,8 @@
  * come (`hold.ts`).
  */
 import { performance } from 'node:perf_hooks'
-import { SallyportError, toSallyportError } from '../../protocol/errors.ts'
-import { openExchange } from '../../protocol/exchange/open.ts'
+import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
+import { openExchange } from '../../protocol/wire/exchange/open.ts'
 import type {
   ExchangeRecord,
   HeaderList,
@@ -14,8 +14,8 @@ import type {
   ResponseHead,
   ResponseSink,
 } from '../../protocol/exchange.ts'
-import { cidrsContain } from '../../protocol/forwarded.ts'
-import { stepOf } from '../../protocol/guard.ts'
+import { cidrsContain } from '../../protocol/http/forwarded.ts'
+import { stepOf } from '../../protocol/base/guard.ts'
 import type { Route } from '../registry.ts'
 import { Attempt } from './attempt.ts'
 import { Choice, type Picker } from './choice.ts'

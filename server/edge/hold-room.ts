@@ -2,7 +2,7 @@
  * What waits in one queue, or in all of them, and how much may: requests, and bytes of their bodies. Shared by network:
  * where it is full, whoever has most of what is short loses its newest first, so that nobody keeps others from waiting.
  */
-import { networkOf } from '../../protocol/address.ts'
+import { networkOf } from '../../protocol/base/address.ts'
 
 /** Who waits. */
 export interface Occupant {

@@ -2,7 +2,7 @@
  * Requests for a runtime that is known, but has no live session at the moment: they wait in order, each for a bounded
  * time, until a session comes. Bounded per runtime and in all, in requests and in bytes of their bodies; see `hold-room.ts`.
  */
-import { type Failing, stepOf } from '../../protocol/guard.ts'
+import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { AgedMap } from '../aged-map.ts'
 import { HoldRoom, type Occupant } from './hold-room.ts'
 

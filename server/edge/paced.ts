@@ -1,7 +1,7 @@
 /** An exchange whose bytes are held against a rate: its two ends get their credit when the bytes are paid for. */
-import { type SallyportError, toSallyportError } from '../../protocol/errors.ts'
+import { type SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
-import { stepOf } from '../../protocol/guard.ts'
+import { stepOf } from '../../protocol/base/guard.ts'
 import type { Usage } from './quotas.ts'
 
 /** Credit that is given late. */

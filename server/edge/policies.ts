@@ -3,7 +3,7 @@
  * not answer. Bounded; what was published longest ago goes first.
  */
 import { AgedMap } from '../aged-map.ts'
-import { type CorsPolicy, isUnder } from '../../protocol/problem.ts'
+import { type CorsPolicy, isUnder } from '../../protocol/http/problem.ts'
 
 /** A policy and the paths it is for: a prefix of whole segments. */
 export interface PathPolicy {

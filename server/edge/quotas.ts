@@ -3,8 +3,8 @@
  * uses too much is slowed, and from some debt on refused; the others do not notice.
  */
 import { performance } from 'node:perf_hooks'
-import { networkOf } from '../../protocol/address.ts'
-import { TokenBucket } from '../../protocol/yamux/limits.ts'
+import { networkOf } from '../../protocol/base/address.ts'
+import { TokenBucket } from '../../protocol/wire/yamux/limits.ts'
 import { AgedMap } from '../aged-map.ts'
 import type { ResolvedLimits } from '../options.ts'
 

@@ -1,5 +1,5 @@
 /** Records of exchanges at the edge. */
-import type { SallyportError } from '../../protocol/errors.ts'
+import type { SallyportError } from '../../protocol/base/errors.ts'
 import type { ExchangeRecord, HttpRequest } from '../../protocol/exchange.ts'
 
 type Outcome = Pick<ExchangeRecord, 'status' | 'code' | 'cut' | 'durationMs' | 'bytesIn' | 'bytesOut'>

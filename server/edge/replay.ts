@@ -1,8 +1,8 @@
 /** The part of a request body that is kept until an answer begins, so that another session can be given the request. */
 import { Buffer } from 'node:buffer'
 import type { HeaderList } from '../../protocol/exchange.ts'
-import { SMALL_PIECE_BYTES } from '../../protocol/gathered.ts'
-import { ownBytes } from '../../protocol/own-bytes.ts'
+import { SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
+import { ownBytes } from '../../protocol/base/own-bytes.ts'
 
 /** Kept for longer than what waits to be written: a chunk has at least so large a part of the memory that it keeps. */
 const LEAST_SHARE = 1 / 2

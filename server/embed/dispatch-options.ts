@@ -2,7 +2,7 @@
 import { Blob } from 'node:buffer'
 import type { Dispatcher } from 'undici'
 import { BODY_UNKNOWN, type HeaderList } from '../../protocol/exchange.ts'
-import { getHeader } from '../../protocol/headers.ts'
+import { getHeader } from '../../protocol/http/headers.ts'
 import type { BodySource } from './body.ts'
 
 export function headOf(options: Dispatcher.DispatchOptions, body: Body | undefined) {

@@ -2,10 +2,10 @@
 
 import { STATUS_CODES } from 'node:http'
 import { Dispatcher } from 'undici'
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
-import { followed, hook } from '../../protocol/guard.ts'
-import { noLogger } from '../../protocol/log.ts'
+import { followed, hook } from '../../protocol/base/guard.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import type { Edge } from '../edge/handler.ts'
 import { BodyPump } from './body.ts'
 import { bodyOf, headOf } from './dispatch-options.ts'

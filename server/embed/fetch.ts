@@ -1,5 +1,5 @@
 /** `fetch` into a runtime, with the platform's own Request and Response. */
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import {
   BODY_UNKNOWN,
   type HeaderList,
@@ -7,7 +7,7 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../protocol/exchange.ts'
-import { type Failing, stepOf } from '../../protocol/guard.ts'
+import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import type { Edge } from '../edge/handler.ts'
 import { BodyPump, type BodySource } from './body.ts'
 import { buildRequest, type CallOptions } from './request.ts'

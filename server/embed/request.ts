@@ -1,7 +1,7 @@
 /** An embedder's request as the data path wants it. */
 import { randomUUID } from 'node:crypto'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
-import { canonicalAddress } from '../../protocol/forwarded.ts'
+import { canonicalAddress } from '../../protocol/http/forwarded.ts'
 import {
   getHeader,
   isAuthority,
@@ -11,7 +11,7 @@ import {
   removeForwarded,
   removeHeader,
   stripHopByHop,
-} from '../../protocol/headers.ts'
+} from '../../protocol/http/headers.ts'
 
 /** How `server.fetch` and `server.dispatcher` call into a runtime. */
 export interface CallOptions {

@@ -1,6 +1,6 @@
 /** Where a replica is reached by others: `host:port`, `[::1]:port`. */
 import { isIPv6 } from 'node:net'
-import { canonicalAddress } from '../../protocol/address.ts'
+import { canonicalAddress } from '../../protocol/base/address.ts'
 
 export interface PeerAddress {
   readonly host: string

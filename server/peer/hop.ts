@@ -1,4 +1,4 @@
-import type { Stream } from '../../protocol/yamux/stream.ts'
+import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import type { Standing } from '../directory/directory.ts'
 import type { Route } from '../registry.ts'
 import type { PeerLink } from './link.ts'

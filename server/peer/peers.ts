@@ -2,12 +2,12 @@
  * The other replicas: where to send an exchange whose session is there, and, while the directory cannot be reached, who
  * vouches that nothing has changed.
  */
-import type { Place } from '../../protocol/listen-on.ts'
-import { logGuard } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
-import { BufferBudget } from '../../protocol/yamux/budget.ts'
-import { RESETS_OF_STRANGERS } from '../../protocol/yamux/limits.ts'
-import { RuntimeCeilings } from '../../protocol/yamux/runtime-ceilings.ts'
+import type { Place } from '../../protocol/http/listen-on.ts'
+import { logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
+import { RESETS_OF_STRANGERS } from '../../protocol/wire/yamux/limits.ts'
+import { RuntimeCeilings } from '../../protocol/wire/yamux/runtime-ceilings.ts'
 import type { Standing } from '../directory/directory.ts'
 import { formatStanding, parseStanding, type ReplicaLease } from '../directory/standing.ts'
 import type { Witnesses, WitnessListener } from '../directory/witnesses.ts'

@@ -2,8 +2,8 @@
  * Replicas that did not take an exchange of a runtime though the directory says that they have it. They may not know yet,
  * or may not act on what they know; they are not asked again until the standing has changed, or a moment has passed.
  */
-import { type Guard, logGuard } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
+import { type Guard, logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { AgedMap } from '../aged-map.ts'
 
 const REST_MS = 250

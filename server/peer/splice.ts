@@ -4,13 +4,13 @@
  *
  *     other replica ──stream──▶ preamble? ──stream of the session──▶ client
  */
-import { ANSWER, EARLY_ANSWER_MS } from '../../protocol/exchange/answer.ts'
-import { REFUSALS, type RefusalCode } from '../../protocol/exchange/refusal.ts'
-import { type Cidrs, cidrsContain } from '../../protocol/forwarded.ts'
-import { decodePreamble, KIND, MAX_PREAMBLE_BYTES, type Preamble, preambleEnd } from '../../protocol/preamble.ts'
-import { type Failing, stepOf } from '../../protocol/guard.ts'
-import { varintText } from '../../protocol/varint.ts'
-import type { ResetCode, Stream, StreamHandler } from '../../protocol/yamux/stream.ts'
+import { ANSWER, EARLY_ANSWER_MS } from '../../protocol/wire/exchange/answer.ts'
+import { REFUSALS, type RefusalCode } from '../../protocol/wire/exchange/refusal.ts'
+import { type Cidrs, cidrsContain } from '../../protocol/http/forwarded.ts'
+import { decodePreamble, KIND, MAX_PREAMBLE_BYTES, type Preamble, preambleEnd } from '../../protocol/wire/preamble.ts'
+import { type Failing, stepOf } from '../../protocol/base/guard.ts'
+import { varintText } from '../../protocol/wire/varint.ts'
+import type { ResetCode, Stream, StreamHandler } from '../../protocol/wire/yamux/stream.ts'
 
 /** A session of this replica. */
 export interface SplicedSession {

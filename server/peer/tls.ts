@@ -3,7 +3,7 @@
  * directory says what name to expect, so a forged one leads nowhere.
  */
 import type { TLSSocket } from 'node:tls'
-import { MODERN } from '../../protocol/tls-profile.ts'
+import { MODERN } from '../../protocol/base/tls-profile.ts'
 import type { Pem, TlsFiles, TlsPair } from '../tls.ts'
 
 /** The name that certificates of replicas are for (a DNS name among their alternative names). */

@@ -8,8 +8,8 @@
  * Kind 0: bytes of the yamux stream; 1: a control message; 2: the end, with a code and a reason.
  */
 import type { TLSSocket } from 'node:tls'
-import { type Failing, guardWith, stepOf } from '../../protocol/guard.ts'
-import { HEADROOM_BYTES, type Transport, type TransportHandler } from '../../protocol/transport.ts'
+import { type Failing, guardWith, stepOf } from '../../protocol/base/guard.ts'
+import { HEADROOM_BYTES, type Transport, type TransportHandler } from '../../protocol/wire/transport.ts'
 import { MAX_STANDING_BYTES } from '../directory/standing.ts'
 
 const HEAD_BYTES = 4

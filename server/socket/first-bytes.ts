@@ -1,9 +1,9 @@
 /** Looks at the first bytes of a connection, bounded in size, time and number, and puts them back. */
 import type { Socket } from 'node:net'
-import { canonicalAddress } from '../../protocol/address.ts'
-import { guardWith, tellDefect } from '../../protocol/guard.ts'
-import type { Logger } from '../../protocol/log.ts'
-import type { Places } from '../../protocol/places.ts'
+import { canonicalAddress } from '../../protocol/base/address.ts'
+import { guardWith, tellDefect } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import type { Places } from '../../protocol/base/places.ts'
 
 export interface FirstBytesOptions {
   /** Of those whose first bytes have not come. */

@@ -1,8 +1,8 @@
 /** Requests that the server is made to hold on to, and what they cost it: the material of the amplification test. */
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
-import { Flag, FrameType } from '../../protocol/yamux/frame.ts'
-import { frame as yamuxFrame } from '../protocol/yamux/support.ts'
+import { Flag, FrameType } from '../../protocol/wire/yamux/frame.ts'
+import { frame as yamuxFrame } from '../protocol/wire/yamux/support.ts'
 import { dial } from '../support/caller-http1.ts'
 import { END_HEADERS, END_STREAM, frame, length, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { RawClient } from './raw-client.ts'

@@ -1,9 +1,9 @@
 /** A client with a good token and bad manners: says whatever it is told to, as frames and as control messages. */
 import { once } from 'node:events'
 import { WebSocket } from 'ws'
-import { CONNECT_PATH, type PeerLimits, SUBPROTOCOL } from '../../protocol/control.ts'
-import { Flag, FrameType } from '../../protocol/yamux/frame.ts'
-import { type Frame, FrameReader, frame } from '../protocol/yamux/support.ts'
+import { CONNECT_PATH, type PeerLimits, SUBPROTOCOL } from '../../protocol/wire/control.ts'
+import { Flag, FrameType } from '../../protocol/wire/yamux/frame.ts'
+import { type Frame, FrameReader, frame } from '../protocol/wire/yamux/support.ts'
 import type { World } from './world.ts'
 
 export class RawClient {

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from 'vitest'
 import { createMetrics, type Metrics, type MetricsOptions } from '../../admin/index.ts'
-import { ERRORS } from '../../protocol/errors.ts'
+import { ERRORS } from '../../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 
 const open: Metrics[] = []

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { BegunExchanges } from '../../client/begun.ts'
 import { IdSet } from '../../client/id-set.ts'
 import { liveBytes } from '../../load-tests/lib/garbage.ts'
-import { isSafe } from '../../protocol/methods.ts'
+import { isSafe } from '../../protocol/http/methods.ts'
 
 describe('BegunExchanges', () => {
   it('refuses an exchange that is under way, or ended within 60 s', () => {

@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, createTunnel, type ExchangeRecord, type Tunnel } from '../../client/index.ts'
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import type { Handler, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
-import { newExchangeId } from '../../protocol/ids.ts'
+import { newExchangeId } from '../../protocol/base/ids.ts'
 import { createRouter } from '../../router/router.ts'
 import { type FakeExchange, FakeServer, type FakeSession } from './fake-server.ts'
 

@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { webSocketAccept } from '../../protocol/http1/websocket.ts'
+import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 import { type Pair, startPair } from '../support/pair.ts'
 import { Upstream, type UpstreamRequest } from '../support/upstream.ts'
 

@@ -2,9 +2,9 @@ import { once } from 'node:events'
 import { expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { ClientSession, type SessionOwner } from '../../client/session.ts'
-import type { Hello } from '../../protocol/control.ts'
-import { noLogger } from '../../protocol/log.ts'
-import { webSocketTransport } from '../../protocol/transport-websocket.ts'
+import type { Hello } from '../../protocol/wire/control.ts'
+import { noLogger } from '../../protocol/base/log.ts'
+import { webSocketTransport } from '../../protocol/wire/transport-websocket.ts'
 import { FakeServer } from './fake-server.ts'
 
 const hello: Hello = {

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { readClaims } from '../../client/claims.ts'
 import { TokenKeeper, type TokenSource } from '../../client/token.ts'
-import { noLogger } from '../../protocol/log.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 
 const START_MS = Date.parse('2026-11-21T12:00:00Z')
 

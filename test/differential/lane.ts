@@ -1,9 +1,9 @@
 /** One upstream behind our edge: what the edge forwards is noted, and what the upstream says of it. */
-import { parseCidrs } from '../../protocol/address.ts'
+import { parseCidrs } from '../../protocol/base/address.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
-import { resolveCaller } from '../../protocol/forwarded.ts'
-import { getHeader } from '../../protocol/headers.ts'
-import { serveHttp1 } from '../../protocol/http1/server-connection.ts'
+import { resolveCaller } from '../../protocol/http/forwarded.ts'
+import { getHeader } from '../../protocol/http/headers.ts'
+import { serveHttp1 } from '../../protocol/http/http1/server-connection.ts'
 import { createForwarder, type Forwarder } from '../../router/index.ts'
 import { FakeSocket, turn } from '../fuzz/fake-socket.ts'
 import type { Upstream } from './programs.ts'

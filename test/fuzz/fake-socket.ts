@@ -1,7 +1,7 @@
 /** A socket whose peer is the fuzzer: what arrives is pushed, what is sent is kept. */
 import type { Socket } from 'node:net'
 import { Duplex } from 'node:stream'
-import { type OnRead, SocketReader } from '../../protocol/http1/socket-reader.ts'
+import { type OnRead, SocketReader } from '../../protocol/http/http1/socket-reader.ts'
 
 export class FakeSocket extends Duplex {
   readonly remoteAddress = '192.0.2.1'

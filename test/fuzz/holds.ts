@@ -1,6 +1,6 @@
 /** What must hold, whatever comes in. */
 import { deepStrictEqual } from 'node:assert'
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
 
 /** An invariant that did not hold. */

@@ -1,4 +1,4 @@
-/** A tunnel client in Go, made from protocol/SPEC.md on hashicorp/yamux, serves requests through our server. */
+/** A tunnel client in Go, made from protocol/wire/SPEC.md on hashicorp/yamux, serves requests through our server. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'

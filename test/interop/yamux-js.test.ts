@@ -4,10 +4,10 @@
  */
 import { describe, expect, test } from 'vitest'
 import { Client, Server } from 'yamux-js'
-import { memoryPair } from '../../protocol/transport-memory.ts'
-import { Flag, FrameType } from '../../protocol/yamux/frame.ts'
-import { Session } from '../../protocol/yamux/session.ts'
-import { echo, FrameReader, frame, pattern, turns, until } from '../protocol/yamux/support.ts'
+import { memoryPair } from '../../protocol/wire/transport-memory.ts'
+import { Flag, FrameType } from '../../protocol/wire/yamux/frame.ts'
+import { Session } from '../../protocol/wire/yamux/session.ts'
+import { echo, FrameReader, frame, pattern, turns, until } from '../protocol/wire/yamux/support.ts'
 
 const QUIET = { enableKeepAlive: false }
 const KIB = 1024

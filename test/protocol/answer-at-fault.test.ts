@@ -1,9 +1,9 @@
 /** security.md, P2: an answer to an error that cannot be sent itself does not lead back into answering. */
 import { connect } from 'node:http2'
 import { expect, test } from 'vitest'
-import { SallyportError } from '../../protocol/errors.ts'
-import { type Listener, listen } from '../../protocol/listener.ts'
-import { call, recorder, type Seen } from './http1/raw.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { type Listener, listen } from '../../protocol/http/listener.ts'
+import { call, recorder, type Seen } from './http/http1/raw.ts'
 
 /** Over HTTP/1.1 the connection ends; over HTTP/2 the stream is reset. */
 const CALLERS: Record<string, (port: number) => Promise<string>> = {

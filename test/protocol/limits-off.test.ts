@@ -1,10 +1,10 @@
 /** A limit of 0 does not hold: what ends beside it under a small one goes on, over both versions of HTTP. */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { Handler } from '../../protocol/exchange.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from '../../protocol/limits.ts'
-import { type Listener, listen } from '../../protocol/listener.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../../protocol/http/limits.ts'
+import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
-import { call, ok, type RawPeer, recorder, type Seen } from './http1/raw.ts'
+import { call, ok, type RawPeer, recorder, type Seen } from './http/http1/raw.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {

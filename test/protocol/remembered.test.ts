@@ -1,10 +1,10 @@
 /** Texts that are kept for the next request: one that differs in a single part gets its own. */
 import { expect, test } from 'vitest'
-import { requestHeadText } from '../../protocol/bhttp/encode.ts'
+import { requestHeadText } from '../../protocol/wire/bhttp/encode.ts'
 import type { Caller } from '../../protocol/exchange.ts'
-import { appendForwarded } from '../../protocol/forwarded.ts'
-import { newExchangeId, newRequestId } from '../../protocol/ids.ts'
-import { type Preamble, preambleText } from '../../protocol/preamble.ts'
+import { appendForwarded } from '../../protocol/http/forwarded.ts'
+import { newExchangeId, newRequestId } from '../../protocol/base/ids.ts'
+import { type Preamble, preambleText } from '../../protocol/wire/preamble.ts'
 
 /** Each with one part of the second in the first, after the first was there. */
 function variants<T extends object>(first: T, second: T): [before: T, after: T][] {

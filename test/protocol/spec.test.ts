@@ -2,25 +2,25 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { MAX_INFORMATIONAL } from '../../protocol/bhttp/decoder.ts'
-import { MAX_FIELDS, MAX_HEAD_BYTES } from '../../protocol/bhttp/fields.ts'
-import { CONNECT_PATH, controlMembers, MAX_CONTROL_BYTES, SUBPROTOCOL } from '../../protocol/control.ts'
-import { SallyportError } from '../../protocol/errors.ts'
-import { acceptExchange } from '../../protocol/exchange/accept.ts'
-import { EARLY_ANSWER_MS } from '../../protocol/exchange/answer.ts'
-import { REFUSALS, Refusal } from '../../protocol/exchange/refusal.ts'
+import { MAX_INFORMATIONAL } from '../../protocol/wire/bhttp/decoder.ts'
+import { MAX_FIELDS, MAX_HEAD_BYTES } from '../../protocol/wire/bhttp/fields.ts'
+import { CONNECT_PATH, controlMembers, MAX_CONTROL_BYTES, SUBPROTOCOL } from '../../protocol/wire/control.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { acceptExchange } from '../../protocol/wire/exchange/accept.ts'
+import { EARLY_ANSWER_MS } from '../../protocol/wire/exchange/answer.ts'
+import { REFUSALS, Refusal } from '../../protocol/wire/exchange/refusal.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../protocol/exchange.ts'
-import { ENTRY, KIND, MAX_PREAMBLE_BYTES } from '../../protocol/preamble.ts'
-import type { Transport, TransportHandler } from '../../protocol/transport.ts'
-import { memoryPair } from '../../protocol/transport-memory.ts'
-import { MAX_MESSAGE_BYTES } from '../../protocol/transport-websocket.ts'
-import { DEFAULT_LIMITS, MAX_WINDOW_BYTES } from '../../protocol/yamux/limits.ts'
-import { Session } from '../../protocol/yamux/session.ts'
-import { RESET_CODES } from '../../protocol/yamux/stream.ts'
-import { openOptions, request, send, upstreams } from './exchange/support.ts'
+import { ENTRY, KIND, MAX_PREAMBLE_BYTES } from '../../protocol/wire/preamble.ts'
+import type { Transport, TransportHandler } from '../../protocol/wire/transport.ts'
+import { memoryPair } from '../../protocol/wire/transport-memory.ts'
+import { MAX_MESSAGE_BYTES } from '../../protocol/wire/transport-websocket.ts'
+import { DEFAULT_LIMITS, MAX_WINDOW_BYTES } from '../../protocol/wire/yamux/limits.ts'
+import { Session } from '../../protocol/wire/yamux/session.ts'
+import { RESET_CODES } from '../../protocol/wire/yamux/stream.ts'
+import { openOptions, request, send, upstreams } from './wire/exchange/support.ts'
 
 const read = (path: string) => readFileSync(join(import.meta.dirname, '../..', path), 'utf8')
-const spec = read('protocol/SPEC.md')
+const spec = read('protocol/wire/SPEC.md')
 
 /** The bytes of the block ```hex name: each line's hex, up to two spaces and the remark. */
 function example(name: string): string {

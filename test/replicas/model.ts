@@ -1,5 +1,5 @@
 /** Replicas without sockets for callers and clients: directory, peers and registry as they are, and sessions that are none. */
-import { noLogger } from '../../protocol/log.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import type { Grant } from '../../server/directory/directory.ts'
 import { RedisDirectory } from '../../server/directory/redis.ts'
 import type { Hop } from '../../server/peer/hop.ts'

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { webSocketAccept } from '../../protocol/http1/websocket.ts'
+import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 import { createRouter, type Router } from '../../router/index.ts'
 import { get, RawUpstream, rawCall } from './support.ts'
 

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, it } from 'vitest'
-import { listen } from '../../protocol/listener.ts'
+import { listen } from '../../protocol/http/listener.ts'
 import { createForwarder } from '../../router/forward.ts'
 import { get } from './support.ts'
 

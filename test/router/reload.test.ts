@@ -5,7 +5,7 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import type { Logger } from '../../protocol/log.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { createRouter, type RouterService, RouteTableError, serveRouter } from '../../router/index.ts'
 import { get, OK, RawUpstream } from './support.ts'
 

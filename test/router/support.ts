@@ -1,7 +1,7 @@
 /** What the tests of the router share: raw upstreams, raw callers, a logger that remembers. */
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
-import type { Logger } from '../../protocol/log.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 
 export function recordingLogger(): { logger: Logger; lines: string[]; fields: object[] } {
   const lines: string[] = []

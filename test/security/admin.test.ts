@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type AdminListener, createMetrics, listenAdmin, listenHealth } from '../../admin/index.ts'
-import { noLogger } from '../../protocol/log.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import { sallyport } from '../cli/run.ts'
 import { needs } from '../support/needs.ts'
 

@@ -2,7 +2,7 @@
 import { type ClientHttp2Session, connect } from 'node:http2'
 import { connect as connectNet } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { answer, call, DOMAIN, dial, ignoring, startServer } from '../server/fixture.ts'
 

@@ -1,8 +1,8 @@
 /** security.md, "One caller, one connection": callers that go away, at the real edge. */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
-import { webSocketAccept } from '../../protocol/http1/websocket.ts'
-import type { RawPeer } from '../protocol/http1/raw.ts'
+import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
+import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { type Edge, HOST, startEdge, stopEdges } from './edge.ts'
 

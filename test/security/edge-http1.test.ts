@@ -4,8 +4,8 @@
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
-import { webSocketAccept } from '../../protocol/http1/websocket.ts'
-import type { RawPeer } from '../protocol/http1/raw.ts'
+import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
+import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { answering, CANARY, HOST, OTHER_CANARY, OTHER_HOST, startEdge, stopEdges } from './edge.ts'
 
 afterEach(stopEdges)

@@ -4,7 +4,7 @@
  */
 import { connect as connectHttp2 } from 'node:http2'
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import {
   BODY_UNKNOWN,
   type ExchangeRecord,
@@ -13,9 +13,9 @@ import {
   type RequestSink,
   type ResponseSink,
 } from '../../protocol/exchange.ts'
-import type { HttpLimits } from '../../protocol/limits.ts'
-import { type Listener, listen } from '../../protocol/listener.ts'
-import { call, ok, type RawPeer } from '../protocol/http1/raw.ts'
+import type { HttpLimits } from '../../protocol/http/limits.ts'
+import { type Listener, listen } from '../../protocol/http/listener.ts'
+import { call, ok, type RawPeer } from '../protocol/http/http1/raw.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { answering, type Edge, HOST, startEdge, stopEdges } from './edge.ts'

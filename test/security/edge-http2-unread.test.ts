@@ -1,7 +1,7 @@
 /** security.md, E15 over HTTP/2: a caller that takes no answers makes its connection hold a bounded amount. */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { liveBytes } from '../../load-tests/lib/garbage.ts'
-import type { RawPeer } from '../protocol/http1/raw.ts'
+import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { answering, type Edge, HOST, startEdge, stopEdges } from './edge.ts'

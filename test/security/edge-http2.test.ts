@@ -2,9 +2,9 @@
 import { connect as connectHttp2 } from 'node:http2'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { BODY_UNKNOWN } from '../../protocol/exchange.ts'
-import type { HttpLimits } from '../../protocol/limits.ts'
-import { listen } from '../../protocol/listener.ts'
-import { call, ok, type RawPeer, recorder, type Seen } from '../protocol/http1/raw.ts'
+import type { HttpLimits } from '../../protocol/http/limits.ts'
+import { listen } from '../../protocol/http/listener.ts'
+import { call, ok, type RawPeer, recorder, type Seen } from '../protocol/http/http1/raw.ts'
 import {
   END_HEADERS,
   END_STREAM,

@@ -2,7 +2,7 @@
 import { afterEach, expect, test } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { serveRouter } from '../../router/index.ts'
-import { call } from '../protocol/http1/raw.ts'
+import { call } from '../protocol/http/http1/raw.ts'
 import { lastingPort } from '../support/ports.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { answering, HOST, startEdge, stopEdges } from './edge.ts'

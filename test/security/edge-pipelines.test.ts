@@ -2,7 +2,7 @@
 import type { Socket } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { DOMAIN } from '../support/secrets.ts'
-import type { RawPeer } from '../protocol/http1/raw.ts'
+import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { answering, HOST, startEdge, stopEdges } from './edge.ts'
 
 afterEach(stopEdges)

@@ -3,8 +3,8 @@
  * came in: raw frames at the edge of a real tunnel, HTTP/1.1 behind it.
  */
 import { afterEach, describe, expect, test } from 'vitest'
-import { webSocketAccept } from '../../protocol/http1/websocket.ts'
-import type { RawPeer } from '../protocol/http1/raw.ts'
+import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
+import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { type Outcome, outcomeOf, statusOf } from '../support/http2-outcome.ts'
 import { answering, answeringWith, HOST, OTHER_HOST, startEdge, stopEdges } from './edge.ts'

@@ -5,7 +5,7 @@
 import { once } from 'node:events'
 import { createConnection } from 'node:net'
 import type { Server, ServerOptions } from '../../server/index.ts'
-import { RawPeer, RawUpstream } from '../protocol/http1/raw.ts'
+import { RawPeer, RawUpstream } from '../protocol/http/http1/raw.ts'
 import { startPair } from '../support/pair.ts'
 import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
 

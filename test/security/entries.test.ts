@@ -1,4 +1,4 @@
-/** P1: nothing that enters our code from Node goes around `protocol/guard.ts`. */
+/** P1: nothing that enters our code from Node goes around `protocol/base/guard.ts`. */
 import { globSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { describe, expect, test } from 'vitest'

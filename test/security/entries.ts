@@ -1,6 +1,6 @@
 /**
  * Finds, in the source of a module, calls that enter our code from Node and are caught by nobody (P1): listeners, timers,
- * callbacks, promises that are not waited for. `protocol/guard.ts` says how each should be made.
+ * callbacks, promises that are not waited for. `protocol/base/guard.ts` says how each should be made.
  */
 import { parseAst } from 'vitest/node'
 
@@ -34,7 +34,7 @@ const CHAINS: ReadonlySet<string> = new Set(['then', 'catch', 'finally'])
 const GUARDS = /^(?:guard|guarded|stepOf|hook|logGuard|followed)$/
 /** Of a promise, or without effect, or a parameter whose name says that the caller, who is held to it here, guards it. */
 const HARMLESS = /^(?:resolve|reject|ignore|setImmediate|guarded)$/
-/** Events of our own handles, which `protocol/events.ts` guards. */
+/** Events of our own handles, which `protocol/base/events.ts` guards. */
 const OUR_EVENTS = /^'(?:connected|disconnected|draining|standing|reconnecting|refused|session|ready|sessionEnded)'$/
 
 /** Each entry that goes around the guard: line and what it calls. */

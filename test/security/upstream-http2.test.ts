@@ -3,7 +3,7 @@
  * request is answered, and at rest nothing is left.
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { SallyportError } from '../../protocol/errors.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../router/target.ts'
 import type { UpstreamRequest } from '../../router/upstream/types.ts'

@@ -1,9 +1,9 @@
 /** Statements M1 to M10 of the security notes: a hostile yamux peer ends its own session, never the process. */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { Flag, FrameType, GoAwayCode } from '../../protocol/yamux/frame.ts'
-import type { SessionOptions } from '../../protocol/yamux/session.ts'
-import type { Stream } from '../../protocol/yamux/stream.ts'
+import { Flag, FrameType, GoAwayCode } from '../../protocol/wire/yamux/frame.ts'
+import type { SessionOptions } from '../../protocol/wire/yamux/session.ts'
+import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import {
   cutArrivals,
   echo,
@@ -15,7 +15,7 @@ import {
   sessionWithRawPeer,
   turns,
   until,
-} from '../protocol/yamux/support.ts'
+} from '../protocol/wire/yamux/support.ts'
 
 const KIB = 1024
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { guardWith } from '../../protocol/guard.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
 import { Admission, type Candidate } from '../../server/control/admission.ts'
 
 /** What is thrown is seen. */

@@ -1,7 +1,7 @@
 /** One noisy runtime beside a quiet one: what the quiet one notices. Times are told; what is asserted is no time. */
 import { Agent } from 'node:http'
 import { afterEach, expect, test } from 'vitest'
-import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { call, DOMAIN, dial, startServer } from './fixture.ts'
 

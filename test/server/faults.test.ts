@@ -1,6 +1,6 @@
 /** Our own code fails, in one session or one exchange: nobody else notices, least of all the process. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { Session } from '../../protocol/yamux/session.ts'
+import { Session } from '../../protocol/wire/yamux/session.ts'
 import { Credentials } from '../../server/control/credentials.ts'
 import { Departure } from '../../server/control/departure.ts'
 import { Policies } from '../../server/edge/policies.ts'

@@ -11,11 +11,17 @@ import {
   createToken,
   type TokenKeys,
 } from '../../certs/index.ts'
-import { CONNECT_PATH, type ControlMessage, type Hello, parseControl, SUBPROTOCOL } from '../../protocol/control.ts'
-import { acceptExchange, type ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import {
+  CONNECT_PATH,
+  type ControlMessage,
+  type Hello,
+  parseControl,
+  SUBPROTOCOL,
+} from '../../protocol/wire/control.ts'
+import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
-import { webSocketTransport } from '../../protocol/transport-websocket.ts'
-import { Session } from '../../protocol/yamux/session.ts'
+import { webSocketTransport } from '../../protocol/wire/transport-websocket.ts'
+import { Session } from '../../protocol/wire/yamux/session.ts'
 import { createServer } from '../../server/index.ts'
 import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'

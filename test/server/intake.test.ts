@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
-import { noLogger } from '../../protocol/log.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import { Intake } from '../../server/control/intake.ts'
 import { DEFAULT_LIMITS } from '../../server/options.ts'
 

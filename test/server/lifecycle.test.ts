@@ -1,8 +1,8 @@
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
-import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/control.ts'
-import { noLogger } from '../../protocol/log.ts'
+import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import { createServer } from '../../server/index.ts'
 import type { Server } from '../../server/server.ts'
 import {

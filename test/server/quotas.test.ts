@@ -1,9 +1,9 @@
 /** What one runtime, or one caller's address, may use; the others do not notice. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { networkOf } from '../../protocol/address.ts'
-import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import { networkOf } from '../../protocol/base/address.ts'
+import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
-import type { BufferBudget } from '../../protocol/yamux/budget.ts'
+import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { PacedResponse } from '../../server/edge/paced.ts'
 import { QuotaBook, type Usage } from '../../server/edge/quotas.ts'
 import { DEFAULT_LIMITS, type ResolvedLimits } from '../../server/options.ts'

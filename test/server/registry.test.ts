@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { noLogger } from '../../protocol/log.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import type { Directory, Grant } from '../../server/directory/directory.ts'
 import { MemoryDirectory } from '../../server/directory/memory.ts'
 import { type Member, Registry } from '../../server/registry.ts'

@@ -5,8 +5,8 @@ import { Revocations } from '../../server/auth/revocations.ts'
 import { Hosts } from '../../server/edge/hosts.ts'
 import { Policies } from '../../server/edge/policies.ts'
 import { Replay, ReplayBudget } from '../../server/edge/replay.ts'
-import { Events } from '../../protocol/events.ts'
-import { noLogger } from '../../protocol/log.ts'
+import { Events } from '../../protocol/base/events.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import { readProxyHeader } from '../../server/socket/proxy-protocol.ts'
 
 describe('hosts', () => {

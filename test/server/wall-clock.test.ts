@@ -1,7 +1,7 @@
 /** D6: a server's wall clock judges tokens and certificates, and nothing else: its steps end no session and refuse nothing. */
 import { readFileSync } from 'node:fs'
 import { afterEach, expect, test } from 'vitest'
-import { softwareName } from '../../protocol/version.ts'
+import { softwareName } from '../../protocol/base/version.ts'
 import type { Server } from '../../server/server.ts'
 import { answer, call, DOMAIN, dial, hanging, startServer, token } from './fixture.ts'
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { afterEach, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
-import type { ExchangeHandler } from '../../protocol/exchange/accept.ts'
+import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { RequestSink } from '../../protocol/exchange.ts'
 import type { Server } from '../../server/server.ts'
 import { DOMAIN, dial, startServer } from './fixture.ts'

@@ -2,7 +2,7 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { DEFAULT_LIMITS } from '../../protocol/limits.ts'
+import { DEFAULT_LIMITS } from '../../protocol/http/limits.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { long, needs, program } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'

@@ -1,5 +1,5 @@
 /** What a server says about a stream, read from its frames. */
-import type { RawPeer } from '../protocol/http1/raw.ts'
+import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { END_STREAM, framesOf, TYPE } from './http2-frames.ts'
 
 /** A status, how the stream was reset, or how the session ended before either. */

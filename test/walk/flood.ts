@@ -1,5 +1,5 @@
 /** A tunnel client that asks for answers to pings and reads none. */
-import { Flag, FrameType, HEADER_BYTES, writeHeader } from '../../protocol/yamux/frame.ts'
+import { Flag, FrameType, HEADER_BYTES, writeHeader } from '../../protocol/wire/yamux/frame.ts'
 import { openWebSocket } from '../server/fixture.ts'
 import type { World } from './world.ts'
 

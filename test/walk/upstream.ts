@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { createServer as createHttp2Server } from 'node:http2'
 import type { AddressInfo, Server, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { webSocketAccept } from '../../protocol/http1/websocket.ts'
+import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 
 /** How a request is answered. */
 export interface Behaviour {

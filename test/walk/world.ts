@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { connect, type Tunnel } from '../../client/index.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
-import { type Logger, noLogger } from '../../protocol/log.ts'
+import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import { createRouter, type Router, type RouterService, type RouteTable, serveRouter } from '../../router/index.ts'
 import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'

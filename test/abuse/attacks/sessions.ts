@@ -1,6 +1,6 @@
 /** What a client that was let in may try: floods of streams and frames, windows that do not add up, no reading at all. */
-import { Flag, FrameType } from '../../../protocol/yamux/frame.ts'
-import { frame } from '../../protocol/yamux/support.ts'
+import { Flag, FrameType } from '../../../protocol/wire/yamux/frame.ts'
+import { frame } from '../../protocol/wire/yamux/support.ts'
 import { Http1Caller } from '../../support/caller-http1.ts'
 import { type Attack, each, scaled } from '../attack.ts'
 import { RawClient } from '../raw-client.ts'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { clientSettings } from '../../../cli/config/client.ts'
 import { serverSettings } from '../../../cli/config/server.ts'
-import { DEFAULT_LIMITS as SESSION_LIMITS, sessionLimits } from '../../../protocol/yamux/limits.ts'
+import { DEFAULT_LIMITS as SESSION_LIMITS, sessionLimits } from '../../../protocol/wire/yamux/limits.ts'
 import { DEFAULT_HOLD } from '../../../server/edge/hold.ts'
 import { DEFAULT_LIMITS } from '../../../server/options.ts'
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { awaitStop, type StopSignal, unlessNow } from '../../../cli/service/stop.ts'
-import { noLogger } from '../../../protocol/log.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
 
 let stop: StopSignal
 beforeEach(() => {

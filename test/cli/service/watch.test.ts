@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { watchText } from '../../../cli/service/watch.ts'
-import type { FilesWatch } from '../../../protocol/watch-files.ts'
+import type { FilesWatch } from '../../../protocol/base/watch-files.ts'
 
 let folder: string
 let watching: FilesWatch | undefined

@@ -7,7 +7,7 @@ import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'nod
 import { afterEach, describe, expect, it } from 'vitest'
 import { createTunnel, type FetchHandler, type Tunnel } from '../../../client/index.ts'
 import { functionTarget } from '../../../client/targets/function.ts'
-import { SallyportError } from '../../../protocol/errors.ts'
+import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { HttpRequest } from '../../../protocol/exchange.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
 

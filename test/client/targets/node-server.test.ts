@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { afterEach, describe, expect, it } from 'vitest'
 import { WebSocketServer } from 'ws'
 import { createTunnel, type Tunnel } from '../../../client/index.ts'
-import { SallyportError } from '../../../protocol/errors.ts'
+import { SallyportError } from '../../../protocol/base/errors.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
 
 const open: { server: FakeServer; tunnel: Tunnel }[] = []

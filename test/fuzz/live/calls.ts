@@ -1,6 +1,6 @@
 /** Ordinary callers beside a hostile peer: each asks for one thing over HTTP/1.1, and may leave before it has it. */
 import type { Socket } from 'node:net'
-import { resetSocket } from '../../../protocol/reset-socket.ts'
+import { resetSocket } from '../../../protocol/base/reset-socket.ts'
 import type { Script } from '../script.ts'
 import type { World } from './world.ts'
 

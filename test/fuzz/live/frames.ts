@@ -1,13 +1,18 @@
 /** What a peer that knows the wire, but keeps none of its rules, may say in a session. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
-import { messageEndText, RESPONSE_START, requestHeadText, responseHeadText } from '../../../protocol/bhttp/encode.ts'
-import { ANSWER } from '../../../protocol/exchange/answer.ts'
-import { newExchangeId } from '../../../protocol/ids.ts'
-import { KIND, preambleText } from '../../../protocol/preamble.ts'
-import { varintText } from '../../../protocol/varint.ts'
-import { Flag, FrameType } from '../../../protocol/yamux/frame.ts'
-import { FrameReader, frame } from '../../protocol/yamux/support.ts'
+import {
+  messageEndText,
+  RESPONSE_START,
+  requestHeadText,
+  responseHeadText,
+} from '../../../protocol/wire/bhttp/encode.ts'
+import { ANSWER } from '../../../protocol/wire/exchange/answer.ts'
+import { newExchangeId } from '../../../protocol/base/ids.ts'
+import { KIND, preambleText } from '../../../protocol/wire/preamble.ts'
+import { varintText } from '../../../protocol/wire/varint.ts'
+import { Flag, FrameType } from '../../../protocol/wire/yamux/frame.ts'
+import { FrameReader, frame } from '../../protocol/wire/yamux/support.ts'
 import { Random } from '../random.ts'
 import type { Script } from '../script.ts'
 import { anyControl } from '../targets/control.ts'

@@ -2,7 +2,7 @@
 import { createServer as createHttp1, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createServer as createHttp2, type ServerHttp2Stream } from 'node:http2'
 import type { AddressInfo, Server, Socket } from 'node:net'
-import { webSocketAccept } from '../../../protocol/http1/websocket.ts'
+import { webSocketAccept } from '../../../protocol/http/http1/websocket.ts'
 
 export interface LiveUpstream {
   readonly port: number

@@ -1,8 +1,13 @@
-import { MAX_INFORMATIONAL, MessageDecoder } from '../../../protocol/bhttp/decoder.ts'
-import { messageEndText, RESPONSE_START, requestHeadText, responseHeadText } from '../../../protocol/bhttp/encode.ts'
-import { MAX_FIELDS } from '../../../protocol/bhttp/fields.ts'
+import { MAX_INFORMATIONAL, MessageDecoder } from '../../../protocol/wire/bhttp/decoder.ts'
+import {
+  messageEndText,
+  RESPONSE_START,
+  requestHeadText,
+  responseHeadText,
+} from '../../../protocol/wire/bhttp/encode.ts'
+import { MAX_FIELDS } from '../../../protocol/wire/bhttp/fields.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../../../protocol/exchange.ts'
-import { varintText } from '../../../protocol/varint.ts'
+import { varintText } from '../../../protocol/wire/varint.ts'
 import { canonicalHeaders, holds, ourErrorOr, same } from '../holds.ts'
 import { cut, mutate } from '../mutate.ts'
 import { Random } from '../random.ts'

@@ -1,5 +1,5 @@
-import { MAX_CONTROL_BYTES, parseControl } from '../../../protocol/control.ts'
-import { parseReset } from '../../../protocol/yamux/reset-message.ts'
+import { MAX_CONTROL_BYTES, parseControl } from '../../../protocol/wire/control.ts'
+import { parseReset } from '../../../protocol/wire/yamux/reset-message.ts'
 import { holds, ourErrorOr, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'

@@ -6,11 +6,11 @@ import {
   type RequestSink,
   type ResponseSink,
 } from '../../../protocol/exchange.ts'
-import { isAuthority, isPath, isToken } from '../../../protocol/headers.ts'
-import { Http1ClientConnection } from '../../../protocol/http1/client-connection.ts'
-import { serveHttp1 } from '../../../protocol/http1/server-connection.ts'
-import { SocketReader } from '../../../protocol/http1/socket-reader.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from '../../../protocol/limits.ts'
+import { isAuthority, isPath, isToken } from '../../../protocol/http/headers.ts'
+import { Http1ClientConnection } from '../../../protocol/http/http1/client-connection.ts'
+import { serveHttp1 } from '../../../protocol/http/http1/server-connection.ts'
+import { SocketReader } from '../../../protocol/http/http1/socket-reader.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../../../protocol/http/limits.ts'
 import { FakeSocket, LendingReader, turn } from '../fake-socket.ts'
 import { canonicalHeaders, holds, same } from '../holds.ts'
 import { anyRequests } from '../http1-grammar.ts'

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { WebSocket } from 'ws'
-import { CONNECT_PATH, SUBPROTOCOL } from '../../../protocol/control.ts'
+import { CONNECT_PATH, SUBPROTOCOL } from '../../../protocol/wire/control.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { Calls } from '../live/calls.ts'
 import { HostileEnd } from '../live/frames.ts'

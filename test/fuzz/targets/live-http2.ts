@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { resetSocket } from '../../../protocol/reset-socket.ts'
+import { resetSocket } from '../../../protocol/base/reset-socket.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE, uint32 } from '../../support/http2-frames.ts'
 import { type PlayedCaller, playCaller } from '../live/calls.ts'

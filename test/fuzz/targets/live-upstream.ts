@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { resetSocket } from '../../../protocol/reset-socket.ts'
+import { resetSocket } from '../../../protocol/base/reset-socket.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, TYPE, uint32 } from '../../support/http2-frames.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { Calls } from '../live/calls.ts'

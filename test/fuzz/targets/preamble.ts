@@ -1,5 +1,5 @@
-import { decodePreamble, type Preamble, preambleEnd, preambleText } from '../../../protocol/preamble.ts'
-import { varintText } from '../../../protocol/varint.ts'
+import { decodePreamble, type Preamble, preambleEnd, preambleText } from '../../../protocol/wire/preamble.ts'
+import { varintText } from '../../../protocol/wire/varint.ts'
 import { holds, ourErrorOr, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'

@@ -1,4 +1,4 @@
-import { askProxy, chooseProxy, type ProxyAnswer, parseProxy } from '../../../client/proxy.ts'
+import { askProxy, chooseProxy, type ProxyAnswer, parseProxy } from '../../../client/dial/proxy.ts'
 import { FakeSocket } from '../fake-socket.ts'
 import { holds, same } from '../holds.ts'
 import { cut, mutate } from '../mutate.ts'

@@ -1,5 +1,5 @@
 import { isIP } from 'node:net'
-import { canonicalAddress } from '../../../protocol/address.ts'
+import { canonicalAddress } from '../../../protocol/base/address.ts'
 import { readProxyHeader } from '../../../server/socket/proxy-protocol.ts'
 import { holds, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'

@@ -1,4 +1,4 @@
-import { FrameFollower } from '../../../protocol/websocket-frames.ts'
+import { FrameFollower } from '../../../protocol/wire/websocket-frames.ts'
 import { holds, same } from '../holds.ts'
 import { cut } from '../mutate.ts'
 import { Random } from '../random.ts'

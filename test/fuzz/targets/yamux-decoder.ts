@@ -1,5 +1,5 @@
-import { FrameDecoder } from '../../../protocol/yamux/decoder.ts'
-import { FrameType, HEADER_BYTES, readUint32, writeHeader } from '../../../protocol/yamux/frame.ts'
+import { FrameDecoder } from '../../../protocol/wire/yamux/decoder.ts'
+import { FrameType, HEADER_BYTES, readUint32, writeHeader } from '../../../protocol/wire/yamux/frame.ts'
 import { holds, same } from '../holds.ts'
 import { cut, mutate } from '../mutate.ts'
 import { Random } from '../random.ts'

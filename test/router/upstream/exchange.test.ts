@@ -1,6 +1,6 @@
 /** One exchange with an upstream, over connections that the test plays. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
-import { SallyportError } from '../../../protocol/errors.ts'
+import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { UpstreamExchange } from '../../../router/upstream/exchange.ts'

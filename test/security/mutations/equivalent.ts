@@ -11,21 +11,25 @@ const WHOLE = 'a line that ends in CR LF is whole, or `requestLine` refuses it'
 const SAME_TURN = 'a step of a dial begins in the turn in which the one before it ended: nothing happens in between'
 
 export const EQUIVALENT: readonly Equivalent[] = [
-  { file: 'client/dial.ts', text: 'return this.#fail(this.#over.signal.reason)', because: SAME_TURN },
-  { file: 'client/dial.ts', text: 'this.#fail(this.#closed())', because: SAME_TURN },
+  { file: 'client/dial/dial.ts', text: 'return this.#fail(this.#over.signal.reason)', because: SAME_TURN },
+  { file: 'client/dial/dial.ts', text: 'this.#fail(this.#closed())', because: SAME_TURN },
   {
-    file: 'protocol/http1/server-connection.ts',
+    file: 'protocol/http/http1/server-connection.ts',
     text: "throw new SallyportError('bad-request', 'head not valid: request line')",
     because: WHOLE,
   },
-  { file: 'protocol/http2/client-exchange.ts', text: "throw broken('content-length without a body')", because: BOUND },
   {
-    file: 'protocol/http2/server-exchange.ts',
+    file: 'protocol/http/http2/client-exchange.ts',
+    text: "throw broken('content-length without a body')",
+    because: BOUND,
+  },
+  {
+    file: 'protocol/http/http2/server-exchange.ts',
     text: "this.#refuse(new SallyportError('bad-request', 'body longer than content-length'))",
     because: BOUND,
   },
   {
-    file: 'protocol/http2/server-exchange.ts',
+    file: 'protocol/http/http2/server-exchange.ts',
     text: "this.#refuse(new SallyportError('bad-request', 'body shorter than content-length'))",
     because: BOUND,
   },

@@ -19,79 +19,81 @@ const YAMUX = ['test/security/yamux.test.ts']
 const ROUTER = ['test/security/router.test.ts']
 const CAPTURED_NAMES = ['test/router/upstream/captured-names.test.ts']
 const ADMIN = ['test/security/admin.test.ts']
-const SEEN_HEADS = ['test/protocol/seen-heads.test.ts']
-const SEEN_BYTES = ['test/protocol/seen-bytes.test.ts']
-const OWN_BYTES = ['test/protocol/own-bytes.test.ts']
-const SEND_QUEUE = ['test/protocol/yamux/send-queue.test.ts']
+const SEEN_HEADS = ['test/protocol/http/head-cache.test.ts']
+const SEEN_BYTES = ['test/protocol/base/bytes-cache.test.ts']
+const OWN_BYTES = ['test/protocol/base/own-bytes.test.ts']
+const SEND_QUEUE = ['test/protocol/wire/yamux/send-queue.test.ts']
 const REMEMBERED = ['test/protocol/remembered.test.ts']
 
 export const MUTATIONS: readonly Mutation[] = [
   // Edge, HTTP/1.1
   {
     defence: 'a head that comes again says the length of its own body',
-    edits: [['protocol/seen-heads.ts', 'seen.bodyBytes !== bodyBytes || ', '']],
+    edits: [['protocol/http/head-cache.ts', 'seen.bodyBytes !== bodyBytes || ', '']],
     tests: SEEN_HEADS,
   },
   {
     defence: 'a head that comes again has its own framing and connection',
-    edits: [['protocol/seen-heads.ts', 'seen.about !== about || ', '']],
+    edits: [['protocol/http/head-cache.ts', 'seen.about !== about || ', '']],
     tests: SEEN_HEADS,
   },
   {
     defence: 'an upstream is told of the caller at hand, not of the one before',
-    edits: [['protocol/last-text.ts', 'a !== lastA || ', '']],
+    edits: [['protocol/base/text-cache.ts', 'a !== lastA || ', '']],
     tests: REMEMBERED,
   },
   {
     defence: 'a request goes to its own authority',
-    edits: [['protocol/last-text.ts', ' || c !== lastC', '']],
+    edits: [['protocol/base/text-cache.ts', ' || c !== lastC', '']],
     tests: REMEMBERED,
   },
   {
     defence: 'a preamble names its own runtime',
-    edits: [['protocol/last-text.ts', 'b !== lastB || ', '']],
+    edits: [['protocol/base/text-cache.ts', 'b !== lastB || ', '']],
     tests: REMEMBERED,
   },
   {
     defence: 'a head that begins like another is read for itself',
-    edits: [['protocol/seen-bytes.ts', 'seen.length !== length || ', '']],
+    edits: [['protocol/base/bytes-cache.ts', 'seen.length !== length || ', '']],
     tests: SEEN_BYTES,
   },
   {
     defence: 'a head of the length of another is read for itself',
-    edits: [['protocol/seen-bytes.ts', ' || seen.bytes.compare(bytes, at, end, 0, length) !== 0', '']],
+    edits: [['protocol/base/bytes-cache.ts', ' || seen.bytes.compare(bytes, at, end, 0, length) !== 0', '']],
     tests: SEEN_BYTES,
   },
   {
     defence: 'content-length beside transfer-encoding',
-    edits: [['protocol/http1/request-head.ts', 'if (head.contentLength !== -1) throw', 'if (false) throw']],
+    edits: [['protocol/http/http1/request-head.ts', 'if (head.contentLength !== -1) throw', 'if (false) throw']],
     tests: HTTP1,
   },
   {
     defence: 'transfer-encoding is chunked alone',
-    edits: [['protocol/http1/request-head.ts', "if (head.transferEncoding !== 'chunked') throw", 'if (false) throw']],
+    edits: [
+      ['protocol/http/http1/request-head.ts', "if (head.transferEncoding !== 'chunked') throw", 'if (false) throw'],
+    ],
     tests: HTTP1,
   },
   {
     defence: 'no transfer-encoding on HTTP/1.0',
-    edits: [['protocol/http1/request-head.ts', 'if (head.minor === 0) throw', 'if (false) throw']],
+    edits: [['protocol/http/http1/request-head.ts', 'if (head.minor === 0) throw', 'if (false) throw']],
     tests: HTTP1,
   },
   {
     defence: 'one content-length',
-    edits: [['protocol/http1/head-parser.ts', 'if (head.contentLength !== -1) throw', 'if (false) throw']],
+    edits: [['protocol/http/http1/head-parser.ts', 'if (head.contentLength !== -1) throw', 'if (false) throw']],
     tests: HTTP1,
   },
   {
     defence: 'content-length in plain digits',
-    edits: [['protocol/headers.ts', 'if (digit < 0 || digit > 9) return -1', '']],
+    edits: [['protocol/http/headers.ts', 'if (digit < 0 || digit > 9) return -1', '']],
     tests: HTTP1,
   },
   {
     defence: 'lines end with CRLF',
     edits: [
       [
-        'protocol/http1/head-parser.ts',
+        'protocol/http/http1/head-parser.ts',
         "if (at + 1 >= end || bytes[at] !== CR || bytes[at + 1] !== LF) throw this.#fault('bad-request', 'field value')",
         'if (bytes[at] === LF) at--',
       ],
@@ -101,25 +103,29 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'a name before each colon',
     edits: [
-      ['protocol/http1/head-parser.ts', 'if (at === nameStart || bytes[at] !== COLON)', 'if (bytes[at] !== COLON)'],
+      [
+        'protocol/http/http1/head-parser.ts',
+        'if (at === nameStart || bytes[at] !== COLON)',
+        'if (bytes[at] !== COLON)',
+      ],
     ],
     tests: HTTP1,
   },
   {
     defence: 'bound of chunk extensions',
-    edits: [['protocol/http1/body-reader.ts', '++this.#extensionBytes > MAX_EXTENSION_BYTES', 'false']],
+    edits: [['protocol/http/http1/body-reader.ts', '++this.#extensionBytes > MAX_EXTENSION_BYTES', 'false']],
     tests: HTTP1,
   },
   {
     defence: 'bound of chunk sizes',
-    edits: [['protocol/http1/body-reader.ts', '++this.#digits > MAX_SIZE_DIGITS', '++this.#digits < 0']],
+    edits: [['protocol/http/http1/body-reader.ts', '++this.#digits > MAX_SIZE_DIGITS', '++this.#digits < 0']],
     tests: HTTP1,
   },
   {
     defence: 'drain or close behind an early answer',
     edits: [
       [
-        'protocol/http1/server-connection.ts',
+        'protocol/http/http1/server-connection.ts',
         "    this.#state = 'drain'\n    this.#discarded = 0\n",
         "    this.#state = 'readHead'\n    this.#headBegun = false\n    this.#discarded = 0\n",
       ],
@@ -130,7 +136,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'bytes behind an Upgrade wait for the 101',
     edits: [
       [
-        'protocol/http1/server-connection.ts',
+        'protocol/http/http1/server-connection.ts',
         'if (!head.keepAlive || this.#closing || head.request.upgrade) return false',
         'if (!head.keepAlive || this.#closing) return false',
       ],
@@ -139,52 +145,58 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'the key of a WebSocket',
-    edits: [['protocol/http1/request-head.ts', 'isWebSocketKey(head.webSocketKey) &&', '']],
+    edits: [['protocol/http/http1/request-head.ts', 'isWebSocketKey(head.webSocketKey) &&', '']],
     tests: HTTP1,
   },
   {
     defence: 'a WebSocket is a GET',
-    edits: [['protocol/http1/request-head.ts', "head.method === 'GET' &&", '']],
+    edits: [['protocol/http/http1/request-head.ts', "head.method === 'GET' &&", '']],
     tests: HTTP1,
   },
   {
     defence: 'a 101 has to fit the request',
-    edits: [['protocol/http1/client-connection.ts', 'if (accept !== webSocketAccept(key)) throw', 'if (false) throw']],
+    edits: [
+      ['protocol/http/http1/client-connection.ts', 'if (accept !== webSocketAccept(key)) throw', 'if (false) throw'],
+    ],
     tests: HTTP1,
   },
   {
     defence: 'a pipeline lets others have their turn',
-    edits: [['protocol/http1/server-connection.ts', '++requests === REQUESTS_PER_TURN', 'false']],
-    tests: ['test/protocol/http1/server-connection.test.ts'],
+    edits: [['protocol/http/http1/server-connection.ts', '++requests === REQUESTS_PER_TURN', 'false']],
+    tests: ['test/protocol/http/http1/server-connection.test.ts'],
   },
   {
     defence: 'a stopped reader is cut (stalledMs)',
     edits: [
       [
-        'protocol/http1/server-connection.ts',
+        'protocol/http/http1/server-connection.ts',
         "'the caller stopped reading')\n    resetSocket(this.#socket)",
         "'the caller stopped reading')",
       ],
     ],
-    tests: ['test/protocol/listener.test.ts'],
+    tests: ['test/protocol/http/listener.test.ts'],
   },
   {
     defence: 'a request is begun only while few answers wait',
     edits: [
-      ['protocol/http1/server-connection.ts', 'if (this.#writer.held > this.#limits.bufferBytes) {', 'if (false) {'],
+      [
+        'protocol/http/http1/server-connection.ts',
+        'if (this.#writer.held > this.#limits.bufferBytes) {',
+        'if (false) {',
+      ],
     ],
     tests: ['test/security/edge-pipelines.test.ts'],
   },
   {
     defence: 'a reset is seen while we do not read',
-    edits: [['protocol/http1/server-connection.ts', 'if (unheard && isBroken(this.#socket)) this.destroy()', '']],
+    edits: [['protocol/http/http1/server-connection.ts', 'if (unheard && isBroken(this.#socket)) this.destroy()', '']],
     tests: ['test/security/edge-callers.test.ts'],
   },
   {
     defence: 'what came whole before a FIN is answered',
     edits: [
       [
-        'protocol/http1/server-connection.ts',
+        'protocol/http/http1/server-connection.ts',
         'if (this.#halfClosed && this.#unread.bytes === undefined) return false',
         'if (this.#halfClosed) return false',
       ],
@@ -193,24 +205,24 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'requests that go round in circles are stopped',
-    edits: [['protocol/hops.ts', 'if (passed >= MOST_PASSES) return false', '']],
+    edits: [['protocol/http/hops.ts', 'if (passed >= MOST_PASSES) return false', '']],
     tests: ['test/security/edge-loops.test.ts'],
   },
   {
     defence: 'exactly one Host',
-    edits: [['protocol/http1/request-head.ts', 'if (head.hosts > 1 ||', 'if (']],
+    edits: [['protocol/http/http1/request-head.ts', 'if (head.hosts > 1 ||', 'if (']],
     tests: HTTP1,
   },
   {
     defence: 'the grammar of an authority',
-    edits: [['protocol/headers.ts', 'return text.length <= 255 && AUTHORITY.test(text)', 'return true']],
+    edits: [['protocol/http/headers.ts', 'return text.length <= 255 && AUTHORITY.test(text)', 'return true']],
     tests: HTTP1,
   },
   {
     defence: 'CONNECT and TRACE end here',
     edits: [
       [
-        'protocol/http1/request-head.ts',
+        'protocol/http/http1/request-head.ts',
         "if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')",
         '',
       ],
@@ -219,13 +231,13 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'number of fields (headFields)',
-    edits: [['protocol/http1/head-parser.ts', 'if (++count * 2 > most) throw', 'if (false) throw']],
+    edits: [['protocol/http/http1/head-parser.ts', 'if (++count * 2 > most) throw', 'if (false) throw']],
     tests: HTTP1,
   },
   {
     defence: 'length of a URI (uriBytes)',
     edits: [
-      ['protocol/http1/head-parser.ts', 'if (at - targetStart > this.#limits.uriBytes) throw', 'if (false) throw'],
+      ['protocol/http/http1/head-parser.ts', 'if (at - targetStart > this.#limits.uriBytes) throw', 'if (false) throw'],
     ],
     tests: HTTP1,
   },
@@ -233,7 +245,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'a response has one length',
     edits: [
       [
-        'protocol/http1/client-connection.ts',
+        'protocol/http/http1/client-connection.ts',
         "if (contentLength !== -1) throw broken('transfer-encoding and content-length')",
         '',
       ],
@@ -244,14 +256,22 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'a 2xx says yes to no extended CONNECT',
     edits: [
-      ['protocol/http2/server-exchange.ts', 'if (upgrade && !this.#raw && status < 300) throw', 'if (false) throw'],
+      [
+        'protocol/http/http2/server-exchange.ts',
+        'if (upgrade && !this.#raw && status < 300) throw',
+        'if (false) throw',
+      ],
     ],
     tests: HTTP2,
   },
   {
     defence: 'one authority over HTTP/2',
     edits: [
-      ['protocol/http2/request-head.ts', '(named !== undefined && host !== undefined && named !== host)', '(false)'],
+      [
+        'protocol/http/http2/request-head.ts',
+        '(named !== undefined && host !== undefined && named !== host)',
+        '(false)',
+      ],
     ],
     tests: HTTP2,
   },
@@ -259,7 +279,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'the grammar of :path',
     edits: [
       [
-        'protocol/http2/request-head.ts',
+        'protocol/http/http2/request-head.ts',
         "if (!isPath(path) && !(path === '*' && method === 'OPTIONS')) throw bad(':path')",
         '',
       ],
@@ -269,17 +289,17 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'resets are counted',
     edits: [
-      ['protocol/http2/server-session.ts', "if (reset && !this.#resets.take()) this.#calm('too many resets')", ''],
-      ['protocol/http2/server-session.ts', 'streamResetBurst: limits.http2ResetBurst,', 'streamResetBurst: 1e9,'],
-      ['protocol/http2/server-session.ts', 'streamResetRate: limits.http2ResetRate,', 'streamResetRate: 1e9,'],
+      ['protocol/http/http2/server-session.ts', "if (reset && !this.#resets.take()) this.#calm('too many resets')", ''],
+      ['protocol/http/http2/server-session.ts', 'streamResetBurst: limits.http2ResetBurst,', 'streamResetBurst: 1e9,'],
+      ['protocol/http/http2/server-session.ts', 'streamResetRate: limits.http2ResetRate,', 'streamResetRate: 1e9,'],
     ],
     tests: HTTP2,
   },
   {
     defence: 'a reset that says "no error" is noticed',
     edits: [
-      ['protocol/http2/server-exchange.ts', "    stream.on('aborted', this.#onGone)\n", ''],
-      ['protocol/http2/server-exchange.ts', 'if (this.#stream.closed && !this.#responseEnded) this.#gone()', ''],
+      ['protocol/http/http2/server-exchange.ts', "    stream.on('aborted', this.#onGone)\n", ''],
+      ['protocol/http/http2/server-exchange.ts', 'if (this.#stream.closed && !this.#responseEnded) this.#gone()', ''],
     ],
     tests: ['test/security/edge-http2-ends.test.ts'],
   },
@@ -287,18 +307,18 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'the end of a body that came with its head is heard',
     edits: [
       [
-        'protocol/http2/server-exchange.ts',
+        'protocol/http/http2/server-exchange.ts',
         'if (this.#stream.readableEnded) this.#requestOver()',
         'if (false) this.#requestOver()',
       ],
     ],
-    tests: ['test/protocol/http2/request-body.test.ts'],
+    tests: ['test/protocol/http/http2/request-body.test.ts'],
   },
   {
     defence: 'what waits behind an early answer stays counted',
     edits: [
       [
-        'protocol/http2/server-exchange.ts',
+        'protocol/http/http2/server-exchange.ts',
         '    this.#reader.discard()\n    if (this.#awaitsTrailers) return',
         "    this.#tell(new SallyportError('cancelled'))\n    this.#reader.discard()\n    if (this.#awaitsTrailers) return",
       ],
@@ -307,14 +327,14 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a caller over HTTP/2 that takes no answers begins no more',
-    edits: [['protocol/http2/server-session.ts', 'this.#context.unsentBytes > MAX_UNSENT_BYTES', 'false']],
+    edits: [['protocol/http/http2/server-session.ts', 'this.#context.unsentBytes > MAX_UNSENT_BYTES', 'false']],
     tests: ['test/security/edge-http2-unread.test.ts'],
   },
   {
     defence: 'frames that carry nothing are counted',
     edits: [
       [
-        'protocol/http2/server-session.ts',
+        'protocol/http/http2/server-session.ts',
         'if (surplus - this.#surplus > allowed) this.#calm',
         'if (false) this.#calm',
       ],
@@ -323,15 +343,15 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'streams of a connection (http2Streams)',
-    edits: [['protocol/http2/server-session.ts', '      maxConcurrentStreams: limits.http2Streams,\n', '']],
+    edits: [['protocol/http/http2/server-session.ts', '      maxConcurrentStreams: limits.http2Streams,\n', '']],
     tests: HTTP2,
   },
   {
     defence: 'decoded bytes of a head (headBytes)',
     edits: [
-      ['protocol/http2/request-head.ts', 'if (head.bytes > limits.headBytes) throw', 'if (false) throw'],
+      ['protocol/http/http2/request-head.ts', 'if (head.bytes > limits.headBytes) throw', 'if (false) throw'],
       [
-        'protocol/http2/server-session.ts',
+        'protocol/http/http2/server-session.ts',
         'maxHeaderListSize: limits.headBytes * RECEIVED_HEAD_FACTOR,',
         'maxHeaderListSize: 1e6,',
       ],
@@ -340,13 +360,17 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'equal strings of large heads are kept once',
-    edits: [['protocol/http2/shared-strings.ts', 'if (bytes > LARGE_BYTES)', 'if (false)']],
+    edits: [['protocol/http/http2/shared-strings.ts', 'if (bytes > LARGE_BYTES)', 'if (false)']],
     tests: ['test/abuse/amplification.test.ts'],
   },
   {
     defence: 'trailers say nothing of the caller',
     edits: [
-      ['protocol/headers.ts', ' || NEVER_TRAILERS.has(name) || isForwardedName(name)', ' || NEVER_TRAILERS.has(name)'],
+      [
+        'protocol/http/headers.ts',
+        ' || NEVER_TRAILERS.has(name) || isForwardedName(name)',
+        ' || NEVER_TRAILERS.has(name)',
+      ],
     ],
     tests: HTTP2,
   },
@@ -412,7 +436,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: '`reset` messages are counted',
     edits: [
       [
-        'protocol/yamux/session.ts',
+        'protocol/wire/yamux/session.ts',
         'if (stream === undefined || stream.resetCode !== undefined) this.#countReset()',
         'if (stream === undefined) return true',
       ],
@@ -426,13 +450,13 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a door is shared by network',
-    edits: [['protocol/places.ts', 'idlest(greediest) ?? newest', 'undefined']],
+    edits: [['protocol/base/places.ts', 'idlest(greediest) ?? newest', 'undefined']],
     tests: DOORS,
   },
   {
     defence: 'an IPv6 /64 is one network',
-    edits: [['protocol/address.ts', "Buffer.from(bytes.subarray(0, 8)).toString('hex')", 'address']],
-    tests: [...DOORS, 'test/protocol/places.test.ts'],
+    edits: [['protocol/base/address.ts', "Buffer.from(bytes.subarray(0, 8)).toString('hex')", 'address']],
+    tests: [...DOORS, 'test/protocol/base/places.test.ts'],
   },
   {
     defence: 'a deadline of a session that leaves only comes nearer',
@@ -443,7 +467,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'TLS 1.3 alone',
     edits: [
       [
-        'protocol/tls-profile.ts',
+        'protocol/base/tls-profile.ts',
         "minVersion: 'TLSv1.3', ciphers: SUITES.join(':')",
         "minVersion: 'TLSv1.2', ciphers: [...SUITES, 'ECDHE-ECDSA-AES128-GCM-SHA256'].join(':')",
       ],
@@ -452,14 +476,14 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'no renegotiation',
-    edits: [['protocol/tls-profile.ts', 'secureOptions: constants.SSL_OP_NO_RENEGOTIATION', 'secureOptions: 0']],
+    edits: [['protocol/base/tls-profile.ts', 'secureOptions: constants.SSL_OP_NO_RENEGOTIATION', 'secureOptions: 0']],
     tests: ['test/suites/tls.test.ts'],
   },
   {
     defence: "the guidelines' groups",
     edits: [
       [
-        'protocol/tls-profile.ts',
+        'protocol/base/tls-profile.ts',
         "const GROUPS = [...HYBRID, 'X25519', 'prime256v1', 'secp384r1'].join(':')",
         "const GROUPS = 'auto'",
       ],
@@ -603,7 +627,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: "the client checks the server's certificate",
-    edits: [['client/dial.ts', 'if (socket.authorized) resolve(socket)', 'if (true) resolve(socket)']],
+    edits: [['client/dial/dial.ts', 'if (socket.authorized) resolve(socket)', 'if (true) resolve(socket)']],
     tests: CERTIFICATES,
   },
   {
@@ -627,7 +651,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'window check',
     edits: [
       [
-        'protocol/yamux/incoming.ts',
+        'protocol/wire/yamux/incoming.ts',
         'if (length > stream.receive.openBytes) this.#owner.violated',
         'if (false) this.#owner.violated',
       ],
@@ -637,14 +661,18 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'credit overflow',
     edits: [
-      ['protocol/yamux/incoming.ts', 'if (stream.sendWindowBytes + length > MAX_CREDIT_BYTES) {', 'if (false) {'],
+      ['protocol/wire/yamux/incoming.ts', 'if (stream.sendWindowBytes + length > MAX_CREDIT_BYTES) {', 'if (false) {'],
     ],
     tests: YAMUX,
   },
   {
     defence: 'parity and order of ids',
     edits: [
-      ['protocol/yamux/session.ts', 'if ((id & 1) === (this.#nextId & 1) || id <= this.#lastPeerId) {', 'if (false) {'],
+      [
+        'protocol/wire/yamux/session.ts',
+        'if ((id & 1) === (this.#nextId & 1) || id <= this.#lastPeerId) {',
+        'if (false) {',
+      ],
     ],
     tests: YAMUX,
   },
@@ -652,7 +680,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'streams of a session',
     edits: [
       [
-        'protocol/yamux/session.ts',
+        'protocol/wire/yamux/session.ts',
         'this.#goAwaySent || this.#streams.size >= this.#limits.maxStreams',
         'this.#goAwaySent',
       ],
@@ -663,7 +691,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'write deadline',
     edits: [
       [
-        'protocol/yamux/deadlines.ts',
+        'protocol/wire/yamux/deadlines.ts',
         'else if (now - stalledSince >= this.#limits.writeDeadlineMs)',
         'else if (now < 0)',
       ],
@@ -674,7 +702,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'nothing behind FIN',
     edits: [
       [
-        'protocol/yamux/incoming.ts',
+        'protocol/wire/yamux/incoming.ts',
         "else if (length > 0 && stream.finReceived) this.#owner.violated('data after FIN')\n",
         '\n',
       ],
@@ -685,7 +713,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'small chunks that wait for a stream keep their own memory alone',
     edits: [
       [
-        'protocol/yamux/send-queue.ts',
+        'protocol/wire/yamux/send-queue.ts',
         'waiting < PASSING_CHUNKS ? passing(chunk) : this.#kept(chunk)',
         'passing(chunk)',
       ],
@@ -696,7 +724,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'small pieces that wait for a stream are gathered',
     edits: [
       [
-        'protocol/yamux/send-queue.ts',
+        'protocol/wire/yamux/send-queue.ts',
         'if (chunk.length < SMALL_PIECE_BYTES) return new Gathered(chunk, this.bytes)\n',
         '\n',
       ],
@@ -705,17 +733,17 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'small chunks that wait for a caller or an upstream, too',
-    edits: [['protocol/http1/socket-writer.ts', 'const waits = this.waiting > 0', 'const waits = false']],
+    edits: [['protocol/http/http1/socket-writer.ts', 'const waits = this.waiting > 0', 'const waits = false']],
     tests: OWN_BYTES,
   },
   {
     defence: 'single bytes that wait for a caller or an upstream are gathered',
-    edits: [['protocol/http1/socket-writer.ts', 'this.waiting === 0 || !this.#gather()', 'true']],
+    edits: [['protocol/http/http1/socket-writer.ts', 'this.waiting === 0 || !this.#gather()', 'true']],
     tests: OWN_BYTES,
   },
   {
     defence: 'small chunks that wait over HTTP/2, too',
-    edits: [['protocol/http2/stream-body.ts', 'this.waiting === 0 ? given : ownBytes(given)', 'given']],
+    edits: [['protocol/http/http2/stream-body.ts', 'this.waiting === 0 ? given : ownBytes(given)', 'given']],
     tests: OWN_BYTES,
   },
   // Router
@@ -723,7 +751,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'hop-by-hop removal: what Connection names',
     edits: [
       [
-        'protocol/http1/head-parser.ts',
+        'protocol/http/http1/head-parser.ts',
         'if (named !== undefined) removeWhere(head.headers, name => named.has(name))',
         '',
       ],
@@ -733,8 +761,8 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'hop-by-hop removal: the fixed list',
     edits: [
-      ['protocol/field-names.ts', "  ['proxy-authorization', KIND.dropped],\n", ''],
-      ['protocol/field-names.ts', "  ['http2-settings', KIND.dropped],\n", ''],
+      ['protocol/http/field-names.ts', "  ['proxy-authorization', KIND.dropped],\n", ''],
+      ['protocol/http/field-names.ts', "  ['http2-settings', KIND.dropped],\n", ''],
     ],
     tests: ROUTER,
   },
@@ -742,7 +770,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'trusted-proxy check',
     edits: [
       [
-        'protocol/forwarded.ts',
+        'protocol/http/forwarded.ts',
         'const believed = trusted.length > 0 && cidrsContain(trusted, request.peerAddress)',
         'const believed = true',
       ],
@@ -753,7 +781,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: "a caller's word about itself",
     edits: [
       ['router/handler/headers.ts', 'if (isForwardedName(name) || ', 'if ('],
-      ['protocol/forwarded.ts', "name === 'x_request_id' || isForwardedName(name)", "name === 'x_request_id'"],
+      ['protocol/http/forwarded.ts', "name === 'x_request_id' || isForwardedName(name)", "name === 'x_request_id'"],
     ],
     tests: ROUTER,
   },

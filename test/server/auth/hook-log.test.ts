@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Logger } from '../../../protocol/log.ts'
+import type { Logger } from '../../../protocol/base/log.ts'
 import { Authenticator } from '../../../server/auth/authenticator.ts'
 import type { Identity } from '../../../server/auth/claims.ts'
 import { givenKeys } from '../../../server/auth/key-source.ts'

@@ -1,6 +1,6 @@
 /** Revocations that several servers share, in a real Redis. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { noLogger } from '../../../protocol/log.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
 import { RedisRevocations } from '../../../server/directory/redis-revocations.ts'
 import type { Server } from '../../../server/server.ts'
 import { needs } from '../../support/needs.ts'

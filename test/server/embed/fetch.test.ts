@@ -1,6 +1,6 @@
 /** What a `fetch` into a runtime says where its own exchange fails, with an edge that a test plays. */
 import { expect, test } from 'vitest'
-import { SallyportError } from '../../../protocol/errors.ts'
+import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import type { Edge } from '../../../server/edge/handler.ts'
 import { fetchRuntime } from '../../../server/embed/fetch.ts'

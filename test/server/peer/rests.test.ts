@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { noLogger } from '../../../protocol/log.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
 import { Rests } from '../../../server/peer/rests.ts'
 
 let rests: Rests

@@ -3,15 +3,15 @@
  * nothing is counted at the link or at the session, and nothing is open.
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { KIND, type Kind, type Preamble, preambleText } from '../../../protocol/preamble.ts'
-import type { Stream } from '../../../protocol/yamux/stream.ts'
-import { REFUSALS } from '../../../protocol/exchange/refusal.ts'
-import { parseCidrs } from '../../../protocol/forwarded.ts'
-import { BufferBudget } from '../../../protocol/yamux/budget.ts'
-import { Session, type SessionOptions } from '../../../protocol/yamux/session.ts'
-import { type MemoryTransport, memoryPair } from '../../../protocol/transport-memory.ts'
+import { KIND, type Kind, type Preamble, preambleText } from '../../../protocol/wire/preamble.ts'
+import type { Stream } from '../../../protocol/wire/yamux/stream.ts'
+import { REFUSALS } from '../../../protocol/wire/exchange/refusal.ts'
+import { parseCidrs } from '../../../protocol/http/forwarded.ts'
+import { BufferBudget } from '../../../protocol/wire/yamux/budget.ts'
+import { Session, type SessionOptions } from '../../../protocol/wire/yamux/session.ts'
+import { type MemoryTransport, memoryPair } from '../../../protocol/wire/transport-memory.ts'
 import { type SplicedSession, splice } from '../../../server/peer/splice.ts'
-import { pattern, Recorder, turns, until } from '../../protocol/yamux/support.ts'
+import { pattern, Recorder, turns, until } from '../../protocol/wire/yamux/support.ts'
 
 const KIB = 1024
 

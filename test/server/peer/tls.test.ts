@@ -8,8 +8,8 @@ import {
   createReplicaCertificate,
   REPLICA_NAME,
 } from '../../../certs/index.ts'
-import { noLogger } from '../../../protocol/log.ts'
-import { Session } from '../../../protocol/yamux/session.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
+import { Session } from '../../../protocol/wire/yamux/session.ts'
 import { PeerListener } from '../../../server/peer/listener.ts'
 import { PEER_NAME, peerTlsOptions } from '../../../server/peer/tls.ts'
 import { PeerTransport } from '../../../server/peer/transport.ts'

@@ -3,7 +3,7 @@ import { connect, createServer, type Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import fc from 'fast-check'
 import { afterEach, describe, expect, test } from 'vitest'
-import { HEADROOM_BYTES, type TransportHandler } from '../../../protocol/transport.ts'
+import { HEADROOM_BYTES, type TransportHandler } from '../../../protocol/wire/transport.ts'
 import { PeerTransport } from '../../../server/peer/transport.ts'
 
 class Ear implements TransportHandler {

@@ -1,0 +1,246 @@
+/** One attempt to open a WebSocket to the control endpoint: TCP, a proxy's CONNECT, TLS, upgrade, under one deadline. */
+import type { LookupAddress } from 'node:dns'
+import type { IncomingMessage } from 'node:http'
+import { isIP, type Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { connect as connectTls, type SecureContext, type TLSSocket } from 'node:tls'
+import { WebSocket } from 'ws'
+import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
+import { answerFailure, certificateFailure, DialError, dateOf, networkError } from './dial-failure.ts'
+import type { DialPhase } from './explain.ts'
+import { knock } from './probe.ts'
+import { askProxy, type OutboundProxy } from './proxy.ts'
+import type { Resolver } from './resolve.ts'
+
+const MAX_MESSAGE_BYTES = 128 * 1024
+const MAX_FRAGMENTS = 16
+const MAX_ANSWER_BYTES = 8 * 1024
+
+export interface DialOptions {
+  /** `wss://host[:port][/prefix]`; `ws://` only to loopback (checked by the caller). */
+  readonly server: URL
+  readonly token: string
+  readonly trust: SecureContext
+  readonly proxy: OutboundProxy | undefined
+  /** For all of it. */
+  readonly timeoutMs: number
+  /** Of several addresses of the name, begin with this one. */
+  readonly turn: number
+  readonly resolver: Resolver
+  readonly signal: AbortSignal
+}
+
+export interface Dialled {
+  /** Open. Nothing of it was read yet. */
+  readonly socket: WebSocket
+  /** The server's `Date`, if it sent one. */
+  readonly dateMs: number | undefined
+  /** What the server let it in by. A secret. */
+  readonly token: string
+  /** This end's address, on which the session stands and falls. */
+  readonly localAddress: string | undefined
+}
+
+/** Rejects with a {@link DialError}, or with the signal's reason. */
+export async function dial(options: DialOptions): Promise<Dialled> {
+  const attempt = new Attempt(options)
+  try {
+    const raw = options.proxy === undefined ? await attempt.tcp() : await attempt.proxied(options.proxy)
+    const socket = options.server.protocol === 'wss:' ? await attempt.tls(raw) : raw
+    return await attempt.upgrade(socket)
+  } catch (error) {
+    attempt.giveUp()
+    throw error
+  } finally {
+    attempt.over()
+  }
+}
+
+/** The steps of a dial, each a promise that also ends at the deadline and at the caller's signal. */
+class Attempt {
+  readonly #options: DialOptions
+  readonly #host: string
+  readonly #port: number
+  readonly #timer: NodeJS.Timeout
+  /** What goes wrong in an event ends the attempt. */
+  readonly #guard = guardWith(error => this.#fail(error))
+  readonly #onAbort = this.#guard(() => this.#stop(this.#options.signal.reason))
+  /** The deadline has passed, or the caller has no interest any more. */
+  readonly #over = new AbortController()
+  #localAddress: string | undefined
+  #phase: DialPhase = 'connect'
+  #reject: ((error: unknown) => void) | undefined
+  #open: Duplex | undefined
+
+  constructor(options: DialOptions) {
+    this.#options = options
+    this.#host = bare(options.server.hostname)
+    this.#port = Number(options.server.port || (options.server.protocol === 'wss:' ? 443 : 80))
+    const late = this.#guard(() => {
+      this.#stop(new DialError({ kind: 'timeout', phase: this.#phase, afterMs: options.timeoutMs }))
+    })
+    this.#timer = setTimeout(late, options.timeoutMs)
+    options.signal.addEventListener('abort', this.#onAbort)
+    if (options.signal.aborted) this.#onAbort()
+  }
+
+  #stop(reason: unknown): void {
+    this.#over.abort(reason)
+    this.#fail(reason)
+  }
+
+  /** Ends the deadline; what is open belongs to the caller from now on. */
+  over(): void {
+    clearTimeout(this.#timer)
+    this.#options.signal.removeEventListener('abort', this.#onAbort)
+  }
+
+  /** Whatever went wrong, and wherever: nobody else would end what is open, or hear of its errors. */
+  giveUp(): void {
+    this.#open?.destroy()
+  }
+
+  async tcp(host = this.#host, port = this.#port): Promise<Socket> {
+    this.#phase = 'connect'
+    try {
+      const addresses = await this.#unlessOver(this.#options.resolver.resolve(host, this.#options.turn))
+      const socket = await knock(host, port, addresses, this.#over.signal)
+      this.#localAddress = socket.localAddress
+      this.#open = socket
+      return socket
+    } catch (error) {
+      throw this.#over.signal.aborted ? this.#over.signal.reason : networkError(error as Error, 'connect')
+    }
+  }
+
+  /** A resolver has no deadline of its own. */
+  #unlessOver(addresses: Promise<readonly LookupAddress[]>): Promise<readonly LookupAddress[]> {
+    const { signal } = this.#over
+    return new Promise((resolve, reject) => {
+      if (signal.aborted) reject(signal.reason)
+      const onAbort = this.#guard(() => reject(signal.reason))
+      signal.addEventListener('abort', onAbort, { once: true })
+      addresses.then(resolve, reject)
+    })
+  }
+
+  async proxied(proxy: OutboundProxy): Promise<Duplex> {
+    const raw = await this.tcp(proxy.host, proxy.port)
+    const socket = proxy.encrypted ? await this.#tlsTo(raw, proxy.host, 'proxy') : raw
+    return await this.#step('proxy', resolve => {
+      const authority = `${isIP(this.#host) === 6 ? `[${this.#host}]` : this.#host}:${this.#port}`
+      askProxy(socket, authority, proxy.authorization, (error, answer) => {
+        if (error !== undefined) this.#fail(networkError(error, this.#phase))
+        else if (answer.status === 200) resolve(socket)
+        else this.#fail(new DialError({ kind: 'proxy', ...answer }))
+      })
+      return socket
+    })
+  }
+
+  async tls(raw: Duplex): Promise<TLSSocket> {
+    return await this.#tlsTo(raw, this.#host, 'tls')
+  }
+
+  async #tlsTo(raw: Duplex, host: string, phase: DialPhase): Promise<TLSSocket> {
+    return await this.#step(phase, resolve => {
+      const socket = connectTls({
+        socket: raw,
+        host,
+        servername: isIP(host) === 0 ? host : '',
+        secureContext: this.#options.trust,
+        ALPNProtocols: ['http/1.1'],
+        // `authorized` is looked at below, before a byte is sent: a socket that Node rejects no longer shows who signed.
+        rejectUnauthorized: false,
+      })
+      const secured = this.#guard(() => {
+        if (socket.authorized) resolve(socket)
+        else this.#fail(new DialError(certificateFailure(socket)))
+      })
+      socket.once('secureConnect', secured)
+      return socket
+    })
+  }
+
+  async upgrade(socket: Duplex): Promise<Dialled> {
+    const { server, token } = this.#options
+    return await this.#step('upgrade', resolve => {
+      const prefix = server.pathname.replace(/\/$/, '')
+      const webSocket = new WebSocket(new URL(`${server.origin}${prefix}${CONNECT_PATH}`), [SUBPROTOCOL], {
+        createConnection: () => socket as Socket,
+        headers: { authorization: `Bearer ${token}` },
+        perMessageDeflate: false,
+        maxPayload: MAX_MESSAGE_BYTES,
+        maxFragments: MAX_FRAGMENTS,
+        followRedirects: false,
+      })
+      let dateMs: number | undefined
+      const guard = this.#guard
+      const upgraded = guard((response: IncomingMessage) => {
+        dateMs = dateOf(response)
+        const got = response.headers['sec-websocket-protocol']
+        if (got !== SUBPROTOCOL) this.#fail(new DialError({ kind: 'subprotocol', got }))
+      })
+      const opened = guard(() => resolve({ socket: webSocket, dateMs, token, localAddress: this.#localAddress }))
+      const refused = guard((_request: unknown, response: IncomingMessage) => this.#readAnswer(response))
+      const failed = guard((error: Error) => this.#fail(networkError(error, this.#phase)))
+      webSocket.once('upgrade', upgraded)
+      webSocket.once('open', opened)
+      webSocket.once('unexpected-response', refused)
+      webSocket.on('error', failed)
+      return socket
+    })
+  }
+
+  #readAnswer(response: IncomingMessage): void {
+    const chunks: Buffer[] = []
+    let bytes = 0
+    const done = this.#guard(() => {
+      this.#fail(new DialError(answerFailure(response, Buffer.concat(chunks).toString('utf8'))))
+    })
+    const more = this.#guard((chunk: Buffer) => {
+      bytes += chunk.length
+      chunks.push(chunk)
+      if (bytes > MAX_ANSWER_BYTES) done()
+    })
+    response.on('data', more)
+    response.once('end', done).once('error', done)
+  }
+
+  /** Runs `begin`, which gives the socket that it works on, until it resolves or the attempt fails. */
+  #step<Result>(phase: DialPhase, begin: (resolve: (result: Result) => void) => Duplex): Promise<Result> {
+    this.#phase = phase
+    return new Promise((resolve, reject) => {
+      this.#reject = reject
+      if (this.#over.signal.aborted) return this.#fail(this.#over.signal.reason)
+      const socket = begin(result => {
+        this.#reject = undefined
+        resolve(result)
+      })
+      this.#open = socket
+      if (socket.destroyed) this.#fail(this.#closed())
+      const broken = this.#guard((error: Error) => this.#fail(networkError(error, this.#phase)))
+      const closed = this.#guard(() => this.#fail(this.#closed()))
+      socket.once('error', broken)
+      socket.once('close', closed)
+    })
+  }
+
+  /** Ends the attempt; without effect on a step that has resolved. */
+  #fail(error: unknown): void {
+    const reject = this.#reject
+    if (reject === undefined) return
+    this.#reject = undefined
+    this.giveUp()
+    reject(error)
+  }
+
+  #closed(): DialError {
+    return new DialError({ kind: 'network', phase: this.#phase, code: 'ECONNRESET', message: 'closed' })
+  }
+}
+
+function bare(hostname: string): string {
+  return hostname.replace(/^\[|\]$/g, '')
+}

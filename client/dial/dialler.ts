@@ -1,0 +1,120 @@
+/** Dials: which server, with which token, trusting whom; and says in words why it came to nothing. */
+import type { SecureContext } from 'node:tls'
+import { type Dialled, dial } from './dial.ts'
+import { DialError } from './dial-failure.ts'
+import { type DialContext, explain, isRefusal } from './explain.ts'
+import type { ClientOptions, Settings } from '../options.ts'
+import { chooseProxy, type OutboundProxy } from './proxy.ts'
+import { Resolver } from './resolve.ts'
+import type { TokenKeeper } from '../token.ts'
+import { createTrust } from './trust.ts'
+
+/** A dial that came to nothing; the message says why, in words. */
+export class Unreachable extends Error {
+  override readonly name = 'Unreachable'
+  /** The server's answer was no: trying again soon is of no use. */
+  readonly refused: { readonly status: number; readonly requestId: string | undefined } | undefined
+  /** Nothing answered at all: trying again costs nobody anything. */
+  readonly silent: boolean
+
+  constructor(message: string, why: Partial<Pick<Unreachable, 'refused' | 'silent'>>, options?: { cause?: unknown }) {
+    super(message, options)
+    this.refused = why.refused
+    this.silent = why.silent ?? false
+  }
+}
+
+export class Dialler {
+  readonly #options: ClientOptions
+  readonly #settings: Settings
+  readonly #tokens: TokenKeeper
+  readonly #resolver: Resolver
+  #trust: SecureContext
+
+  /** Throws TypeError for PEM that is not readable. */
+  constructor(options: ClientOptions, settings: Settings, tokens: TokenKeeper) {
+    this.#options = options
+    this.#settings = settings
+    this.#tokens = tokens
+    this.#resolver = new Resolver(options.lookup)
+    this.#trust = trustOf(options)
+  }
+
+  /** For every dial from now on. Throws, and keeps the old ones, if a PEM is not readable. */
+  setTrust({ ca, tls }: Pick<ClientOptions, 'ca' | 'tls'>): void {
+    this.#trust = trustOf({ ...this.#options, ca, tls })
+  }
+
+  /** How many machines may serve us: several servers are given, or a name has several addresses. */
+  get machines(): number {
+    const hosts = this.#settings.servers.map(({ hostname }) => hostname)
+    return hosts.reduce((sum, host) => sum + this.#resolver.machines(host), 0)
+  }
+
+  /** To the server and address whose turn it is. Rejects with {@link Unreachable}. */
+  async dial(turn: number, signal: AbortSignal): Promise<Dialled> {
+    const { servers, handshakeTimeoutMs } = this.#settings
+    const server = servers[turn % servers.length]!
+    const token = await this.#token()
+    const proxy = chooseProxy(server, this.#options.proxy, process.env)
+    try {
+      const dialled = await dial({
+        server,
+        token,
+        trust: this.#trust,
+        proxy,
+        timeoutMs: handshakeTimeoutMs,
+        turn: Math.floor(turn / servers.length),
+        resolver: this.#resolver,
+        signal,
+      })
+      if (dialled.dateMs !== undefined) this.#tokens.serverTime(dialled.dateMs)
+      return dialled
+    } catch (error) {
+      throw this.#unreachable(error, this.#context(server, token, proxy))
+    }
+  }
+
+  async #token(): Promise<string> {
+    try {
+      return await this.#tokens.get()
+    } catch (cause) {
+      throw new Unreachable(`there is no token: ${messageOf(cause)}`, {}, { cause })
+    }
+  }
+
+  #context(server: URL, token: string, proxy: OutboundProxy | undefined): DialContext {
+    return {
+      server,
+      token,
+      audience: this.#settings.audience,
+      nowMs: Date.now(),
+      proxy: proxy && { address: `${proxy.host}:${proxy.port}`, credentials: proxy.authorization !== undefined },
+      clientCertificate: this.#options.tls !== undefined,
+    }
+  }
+
+  #unreachable(error: unknown, context: DialContext): Unreachable {
+    if (!(error instanceof DialError)) return new Unreachable(messageOf(error), {}, { cause: error })
+    const { failure } = error
+    const reason = explain(failure, context)
+    const silent = failure.kind === 'timeout' && failure.phase === 'connect'
+    if (!isRefusal(failure)) return new Unreachable(reason, { silent }, { cause: error })
+    const answer = failure.kind === 'answer' ? failure : { status: 101, requestId: undefined, dateMs: undefined }
+    if (answer.dateMs !== undefined) this.#tokens.serverTime(answer.dateMs)
+    if (answer.status === 401) this.#tokens.refused()
+    return new Unreachable(
+      reason,
+      { refused: { status: answer.status, requestId: answer.requestId } },
+      { cause: error },
+    )
+  }
+}
+
+function trustOf({ ca, caOnly, tls, tlsMin }: ClientOptions): SecureContext {
+  return createTrust({ ca, caOnly, tls, minVersion: tlsMin })
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

@@ -1,0 +1,57 @@
+/** Opens a TCP connection where the path may be gone for a while. */
+import type { LookupAddress } from 'node:dns'
+import { connect, type LookupFunction, type Socket } from 'node:net'
+import { guardWith } from '../../protocol/base/guard.ts'
+
+/** The kernel repeats its first packet after 1, 3, 7, 15 s; a path that comes back would wait for the next one. */
+const KNOCK_MS = 1000
+const KEEP_ALIVE_MS = 15_000
+
+/**
+ * Connects to the first of `addresses` that answers. As long as none does, another connection is begun every second; the
+ * first that opens is taken, and an answer that says no ends them all. Rejects with the socket's error or the signal's
+ * reason.
+ */
+export function knock(
+  host: string,
+  port: number,
+  addresses: readonly LookupAddress[],
+  signal: AbortSignal,
+): Promise<Socket> {
+  const { promise, resolve, reject } = Promise.withResolvers<Socket>()
+  const sockets = new Set<Socket>()
+  const lookup: LookupFunction = (_name, options, callback) => {
+    const [first] = addresses
+    if (options.all === true) callback(null, [...addresses])
+    else callback(null, first!.address, first!.family)
+  }
+  const fail = (error: unknown) => {
+    end()
+    reject(error)
+  }
+  const guard = guardWith(fail)
+  const failed = guard((error: Error) => fail(error))
+  const begin = guard(() => {
+    const socket = connect({ host, port, lookup, noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS })
+    sockets.add(socket)
+    const connected = guard(() => {
+      sockets.delete(socket)
+      socket.off('error', failed)
+      end()
+      resolve(socket)
+    })
+    socket.once('connect', connected)
+    socket.once('error', failed)
+  })
+  const end = () => {
+    clearInterval(timer)
+    signal.removeEventListener('abort', onAbort)
+    for (const socket of sockets) socket.destroy()
+  }
+  const onAbort = guard(() => fail(signal.reason))
+  const timer = setInterval(begin, KNOCK_MS)
+  signal.addEventListener('abort', onAbort)
+  if (signal.aborted) onAbort()
+  else begin()
+  return promise
+}

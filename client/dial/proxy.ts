@@ -1,0 +1,144 @@
+/** Which outbound proxy stands between this host and the server, and how to ask it for a connection (CONNECT). */
+import { BlockList, isIP } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { guardWith } from '../../protocol/base/guard.ts'
+
+export interface OutboundProxy {
+  readonly host: string
+  readonly port: number
+  /** Whether the proxy itself is spoken to over TLS. */
+  readonly encrypted: boolean
+  /** Value of `proxy-authorization`, if the URL holds credentials. A secret. */
+  readonly authorization: string | undefined
+}
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+/** Reads the address of a proxy. Throws TypeError, without the credentials in its message. */
+export function parseProxy(text: string): OutboundProxy {
+  const url = URL.parse(text.includes('://') ? text : `http://${text}`)
+  if (url === null) throw new TypeError('the proxy is not a URL; write http://host:port')
+  if (url.protocol !== 'http:' && url.protocol !== 'https:') {
+    throw new TypeError(`the proxy has the scheme "${url.protocol.slice(0, -1)}"; only http and https are supported`)
+  }
+  const encrypted = url.protocol === 'https:'
+  return {
+    host: url.hostname.replace(/^\[|\]$/g, ''),
+    port: url.port === '' ? (encrypted ? 443 : 80) : Number(url.port),
+    encrypted,
+    authorization: basic(url),
+  }
+}
+
+function basic(url: URL): string | undefined {
+  if (url.username === '' && url.password === '') return undefined
+  const pair = `${decoded(url.username)}:${decoded(url.password)}`
+  return `Basic ${Buffer.from(pair).toString('base64')}`
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    throw new TypeError('the user name or password of the proxy is not percent-encoded: write % as %25')
+  }
+}
+
+/**
+ * The proxy for `server`, or `undefined` for a direct connection. An option wins over the environment, also over
+ * `NO_PROXY`; an empty option means none. Loopback is always direct unless the option says otherwise.
+ */
+export function chooseProxy(server: URL, option: string | undefined, env: Environment): OutboundProxy | undefined {
+  if (option !== undefined) return option === '' ? undefined : parseProxy(option)
+  const text = env.HTTPS_PROXY || env.https_proxy || env.ALL_PROXY || env.all_proxy
+  if (!text || isLoopback(server.hostname)) return undefined
+  if (isExcluded(server, env.NO_PROXY || env.no_proxy || '')) return undefined
+  return parseProxy(text)
+}
+
+/** `localhost`, `*.localhost`, 127.0.0.0/8 and ::1. */
+export function isLoopback(hostname: string): boolean {
+  const host = hostname.replace(/^\[|\]$/g, '').toLowerCase()
+  return host === 'localhost' || host.endsWith('.localhost') || /^127(\.\d{1,3}){3}$/.test(host) || host === '::1'
+}
+
+/** `NO_PROXY` as curl reads it: names cover their subdomains, `*` covers all; an entry may hold a port, or be a CIDR. */
+function isExcluded(server: URL, list: string): boolean {
+  const host = server.hostname.replace(/^\[|\]$/g, '').toLowerCase()
+  const port = server.port === '' ? (server.protocol === 'wss:' ? '443' : '80') : server.port
+  return list.split(/[\s,]+/).some(entry => entry !== '' && excludes(entry.toLowerCase(), host, port))
+}
+
+function excludes(entry: string, host: string, port: string): boolean {
+  if (entry === '*') return true
+  if (entry.includes('/')) return inSubnet(entry, host)
+  const withPort = /^(\[[^\]]*\]|[^:]*):(\d+)$/.exec(entry)
+  if (withPort !== null && withPort[2] !== port) return false
+  const name = (withPort?.[1] ?? entry).replace(/^\[|\]$/g, '').replace(/^\*?\./, '')
+  return host === name || host.endsWith(`.${name}`)
+}
+
+function inSubnet(cidr: string, host: string): boolean {
+  const [network = '', bits = ''] = cidr.split('/')
+  const family = isIP(network)
+  const limit = family === 4 ? 32 : 128
+  if (family === 0 || isIP(host) !== family || !/^\d{1,3}$/.test(bits) || Number(bits) > limit) return false
+  const type = family === 4 ? 'ipv4' : 'ipv6'
+  const list = new BlockList()
+  list.addSubnet(network, Number(bits), type)
+  return list.check(host, type)
+}
+
+/** What the proxy said to CONNECT. */
+export interface ProxyAnswer {
+  readonly status: number
+  /** Scheme of `proxy-authenticate`, such as `Basic` or `Negotiate`. */
+  readonly scheme: string | undefined
+}
+
+const MAX_HEAD_BYTES = 16 * 1024
+
+/** Sends CONNECT for `authority` over an open socket and calls back once, with the answer's head. */
+export function askProxy(
+  socket: Duplex,
+  authority: string,
+  authorization: string | undefined,
+  callback: (error: Error | undefined, answer: ProxyAnswer) => void,
+): void {
+  const head = [`CONNECT ${authority} HTTP/1.1`, `Host: ${authority}`]
+  if (authorization !== undefined) head.push(`Proxy-Authorization: ${authorization}`)
+  socket.write(`${head.join('\r\n')}\r\n\r\n`)
+
+  let received = ''
+  const finish = (error: Error | undefined, answer: ProxyAnswer = { status: 0, scheme: undefined }) => {
+    socket.off('data', onData).off('close', onClose).off('error', onError)
+    socket.pause()
+    callback(error, answer)
+  }
+  const guard = guardWith(error => finish(error as Error))
+  const onError = guard((error: Error) => finish(error))
+  const onClose = guard(() => finish(new Error('the proxy closed the connection')))
+  const onData = guard((chunk: Buffer) => {
+    received += chunk.toString('latin1')
+    const end = received.indexOf('\r\n\r\n')
+    // Without its end, a head is at least what came, but for three bytes that may begin that end.
+    const length = end < 0 ? received.length - 3 : end
+    if (length > MAX_HEAD_BYTES) return finish(new Error('the answer of the proxy is too long'))
+    if (end < 0) return
+    const answer = readAnswer(received.slice(0, end))
+    if (answer === undefined) return finish(new Error('the answer of the proxy is not HTTP'))
+    // Nobody behind the proxy speaks before we do (TLS, WebSocket): bytes here are not ours to interpret.
+    if (answer.status === 200 && received.length > end + 4) return finish(new Error('the proxy sent too much'))
+    finish(undefined, answer)
+  })
+  socket.on('data', onData).on('close', onClose).on('error', onError)
+}
+
+function readAnswer(head: string): ProxyAnswer | undefined {
+  const lines = head.split('\r\n')
+  const status = /^HTTP\/1\.[01] (\d{3})(?: |$)/.exec(lines[0]!)
+  if (status === null) return undefined
+  const challenge = lines.find(line => /^proxy-authenticate:/i.test(line))
+  const code = Number(status[1])
+  return { status: code >= 200 && code < 300 ? 200 : code, scheme: challenge?.split(':')[1]?.trim().split(/\s/)[0] }
+}

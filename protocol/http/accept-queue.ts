@@ -1,0 +1,76 @@
+/**
+ * Connections that have not begun to speak HTTP. While a listener closes they have as long as the others to bring the
+ * request that may be on its way.
+ */
+import type { Socket } from 'node:net'
+import { canonicalAddress } from '../base/address.ts'
+import { guardWith } from '../base/guard.ts'
+import type { ConnectionSet, ManagedConnection } from './connection-set.ts'
+
+export class Newcomers {
+  readonly #connections: ConnectionSet
+  readonly #all = new Map<string, Newcomer>()
+
+  constructor(connections: ConnectionSet) {
+    this.#connections = connections
+  }
+
+  add(socket: Socket): void {
+    const key = connectionKey(socket)
+    const newcomer = new Newcomer(socket)
+    this.#all.set(key, newcomer)
+    this.#connections.add(newcomer)
+    socket.once(
+      'close',
+      newcomer.guard(() => this.#settle(key, newcomer)),
+    )
+  }
+
+  /** It speaks HTTP, or TLS has begun to speak for it. */
+  settle(socket: Socket): void {
+    const key = connectionKey(socket)
+    const newcomer = this.#all.get(key)
+    if (newcomer !== undefined) this.#settle(key, newcomer)
+  }
+
+  #settle(key: string, newcomer: Newcomer): void {
+    if (this.#all.get(key) === newcomer) this.#all.delete(key)
+    newcomer.stop()
+    this.#connections.delete(newcomer)
+  }
+}
+
+class Newcomer implements ManagedConnection {
+  readonly address: string
+  /** What fails ends the connection. */
+  readonly guard = guardWith(() => this.#socket.destroy())
+  /** As far as anybody knows. */
+  readonly idle = true
+  readonly #socket: Socket
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(socket: Socket) {
+    this.address = canonicalAddress(socket.remoteAddress ?? '')
+    this.#socket = socket
+  }
+
+  close(patienceMs: number): void {
+    this.#timer ??= setTimeout(
+      this.guard(() => this.destroy()),
+      patienceMs,
+    )
+  }
+
+  destroy(): void {
+    this.#socket.destroy()
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer)
+  }
+}
+
+/** A connection through TLS has the addresses of the one below it. */
+export function connectionKey(socket: Socket): string {
+  return `${socket.remoteAddress} ${socket.remotePort}`
+}

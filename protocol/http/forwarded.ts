@@ -1,0 +1,121 @@
+/**
+ * Who the caller is, and how an upstream is told.
+ *
+ * Only the fields of a trusted proxy are believed, counted from the right. `Forwarded` (RFC 7239) is written but never
+ * read: most proxies pass a caller's own one on untouched, so that it proves nothing.
+ */
+import { type Cidrs, canonicalAddress, cidrsContain } from '../base/address.ts'
+import type { Caller, Handler, HeaderList, HttpRequest } from '../exchange.ts'
+import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
+import { stopped } from './hops.ts'
+import { newRequestId } from '../base/ids.ts'
+import { keepingLast } from '../base/text-cache.ts'
+
+export { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from '../base/address.ts'
+
+const REQUEST_ID = /^[A-Za-z0-9][A-Za-z0-9._:+/=@-]{0,127}$/
+/** More proxies than anybody has; what stands further left is not looked at. */
+const MAX_HOPS = 32
+
+/**
+ * Sets `caller` and `requestId`, and removes every field that speaks of the caller (see `isForwardedName`); a request
+ * id is kept only from a trusted peer, else made, and stands in the headers afterwards.
+ */
+export function resolveCaller(request: HttpRequest, trusted: Cidrs): void {
+  const believed = trusted.length > 0 && cidrsContain(trusted, request.peerAddress)
+  const scheme = request.encrypted ? 'https' : 'http'
+  request.caller = believed
+    ? forwardedCaller(request, trusted, scheme)
+    : { address: request.peerAddress, scheme, host: request.authority }
+  request.requestId = takeRequestId(request.headers, believed)
+  request.headers.push('x-request-id', request.requestId)
+}
+
+/** `handler`, told who the caller is, of requests that go on from here. */
+export function believing(handler: Handler, trusted: Cidrs): Handler {
+  return (request, response) => {
+    resolveCaller(request, trusted)
+    return stopped(request, response) ?? handler(request, response)
+  }
+}
+
+/** Removes the fields that speak of the caller; returns the id to use. */
+function takeRequestId(headers: HeaderList, believed: boolean): string {
+  let requestId = ''
+  let found = false
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i]!
+    if (!isCallerField(name)) continue
+    found = true
+    if (believed && requestId === '' && name === 'x-request-id' && REQUEST_ID.test(headers[i + 1]!)) {
+      requestId = headers[i + 1]!
+    }
+  }
+  if (found) removeWhere(headers, isCallerField)
+  return requestId === '' ? newRequestId() : requestId
+}
+
+function isCallerField(name: string): boolean {
+  return name === 'x-request-id' || name === 'x_request_id' || isForwardedName(name)
+}
+
+function forwardedCaller(request: HttpRequest, trusted: Cidrs, scheme: 'http' | 'https'): Caller {
+  const chain = members(request.headers, 'x-forwarded-for')
+  let address = request.peerAddress
+  let hops = 0
+  while (hops < chain.length && hops < MAX_HOPS) {
+    const next = canonicalAddress(withoutPort(chain[chain.length - 1 - hops]!))
+    if (next === '') break
+    address = next
+    if (!cidrsContain(trusted, next)) break
+    hops++
+  }
+  const proto = fromRight(members(request.headers, 'x-forwarded-proto'), hops).toLowerCase()
+  const host = fromRight(members(request.headers, 'x-forwarded-host'), hops)
+  return {
+    address,
+    scheme: proto === 'https' || proto === 'wss' ? 'https' : proto === 'http' || proto === 'ws' ? 'http' : scheme,
+    host: isAuthority(host) ? host : request.authority,
+  }
+}
+
+function members(headers: HeaderList, name: string): string[] {
+  const list: string[] = []
+  for (let i = 0; i < headers.length; i += 2) {
+    if (headers[i] !== name) continue
+    for (const member of headers[i + 1]!.split(',')) list.push(member.trim())
+  }
+  return list
+}
+
+/** The member that the proxy wrote which also wrote the caller's address; a proxy that replaces writes only one. */
+function fromRight(list: readonly string[], hops: number): string {
+  return list.length === 0 ? '' : list[Math.max(0, list.length - 1 - hops)]!
+}
+
+/** Some proxies write `1.2.3.4:567` or `[2001:db8::1]:567`. */
+function withoutPort(text: string): string {
+  if (text.startsWith('[')) return text.slice(1, Math.max(1, text.indexOf(']')))
+  const colon = text.indexOf(':')
+  return colon > 0 && colon === text.lastIndexOf(':') ? text.slice(0, colon) : text
+}
+
+/** Tells an upstream who the caller is: `x-forwarded-for`, `-proto`, `-host` and `forwarded`, each with that one caller. */
+export function appendForwarded(headers: HeaderList, caller: Caller): void {
+  const { scheme, host } = caller
+  const address = caller.address === '' ? 'unknown' : caller.address
+  headers.push('x-forwarded-for', address, 'x-forwarded-proto', scheme)
+  if (host !== '') headers.push('x-forwarded-host', host)
+  headers.push('forwarded', forwardedText(address, scheme, host))
+}
+
+const forwardedText = keepingLast((address: string, scheme: string, host: string) => {
+  const node = address.includes(':') ? `"[${address}]"` : address
+  return host === '' ? `for=${node};proto=${scheme}` : `for=${node};host=${quoted(host)};proto=${scheme}`
+})
+
+const PLAIN = /^[A-Za-z0-9.-]+$/
+
+function quoted(text: string): string {
+  return PLAIN.test(text) ? text : `"${text.replace(/["\\]/g, '\\$&')}"`
+}

@@ -1,0 +1,223 @@
+/** Rules for flat header lists (see {@link HeaderList}): look-up, change, grammar, and which fields stay on one hop. */
+import type { HeaderList } from '../exchange.ts'
+import { KIND, kindOf } from './field-names.ts'
+import { VALUE } from './http1/bytes.ts'
+
+const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
+const BAD_VALUE = /[^\t\x20-\x7e\x80-\xff]/
+/** Shorter ones are looked at here: that costs less than to call the regular expression. */
+const SHORT_CHARS = 64
+const BAD_PATH = /[^\x21-\x22\x24-\x7e]/
+const AUTHORITY = /^(?:[A-Za-z0-9\-._~!$&'()*+,;=%]+|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?$/
+
+/** Fields that belong to one hop, whether or not `Connection` names them (RFC 9110 section 7.6.1). */
+const HOP_BY_HOP: ReadonlySet<string> = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'te',
+  'transfer-encoding',
+  'upgrade',
+  'http2-settings',
+])
+
+/**
+ * Fields of framing, routing, authentication and content, which mean nothing in a trailer section, or harm where somebody
+ * merges it into the head (RFC 9110 section 6.5.1).
+ */
+const NEVER_TRAILERS: ReadonlySet<string> = new Set([
+  'content-length',
+  'content-type',
+  'content-encoding',
+  'content-range',
+  'host',
+  'trailer',
+  'expect',
+  'authorization',
+  'cookie',
+  'set-cookie',
+  'x-request-id',
+])
+
+function isHopByHop(name: string): boolean {
+  return HOP_BY_HOP.has(name) || kindOf(name) === KIND.twin
+}
+
+/** RFC 9110 section 5.6.2: a method or a field name. */
+export function isToken(text: string): boolean {
+  return TOKEN.test(text)
+}
+
+/** RFC 9110 section 5.5: visible bytes, space, tab, and obs-text; no control bytes. */
+export function isFieldValue(text: string): boolean {
+  if (text.length > SHORT_CHARS) return !BAD_VALUE.test(text)
+  for (let i = 0; i < text.length; i++) if (VALUE[text.charCodeAt(i)] !== 1) return false
+  return true
+}
+
+/** Origin form: begins with a slash, visible ASCII without `#`. */
+export function isPath(text: string): boolean {
+  return text.charCodeAt(0) === 0x2f && !BAD_PATH.test(text)
+}
+
+/** The number that 1 to 15 digits say, and nothing but digits; else -1. */
+export function plainNumber(text: string): number {
+  if (text.length === 0 || text.length > 15) return -1
+  let number = 0
+  for (let i = 0; i < text.length; i++) {
+    const digit = text.charCodeAt(i) - 0x30
+    if (digit < 0 || digit > 9) return -1
+    number = number * 10 + digit
+  }
+  return number
+}
+
+/** Host with an optional port, no user info; at most 255 characters. */
+export function isAuthority(text: string): boolean {
+  return text.length <= 255 && AUTHORITY.test(text)
+}
+
+/** A port that is not given is the default one (RFC 3986 section 3.2.3); not everybody reads `name:` so. */
+export function withoutEmptyPort(authority: string): string {
+  const last = authority.length - 1
+  return authority.charCodeAt(last) === 0x3a ? authority.slice(0, last) : authority
+}
+
+/** `test`, which remembers the last text that passed: most requests of a connection, and of a session, say the same. */
+export function remembering(test: (text: string) => boolean): (text: string) => boolean {
+  let passed: string | undefined
+  return text => {
+    if (text === passed) return true
+    if (!test(text)) return false
+    passed = text
+    return true
+  }
+}
+
+/** First value of the field, or undefined. `name` is lower case. */
+export function getHeader(headers: HeaderList, name: string): string | undefined {
+  for (let i = 0; i < headers.length; i += 2) if (headers[i] === name) return headers[i + 1]
+  return undefined
+}
+
+/** All values of the field in order. */
+export function getAllHeaders(headers: HeaderList, name: string): string[] {
+  const values: string[] = []
+  for (let i = 0; i < headers.length; i += 2) if (headers[i] === name) values.push(headers[i + 1]!)
+  return values
+}
+
+export function hasHeader(headers: HeaderList, name: string): boolean {
+  for (let i = 0; i < headers.length; i += 2) if (headers[i] === name) return true
+  return false
+}
+
+/** Removes every field for which `remove` says so, in place. */
+export function removeWhere(headers: HeaderList, remove: (name: string) => boolean): void {
+  let kept = 0
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i]!
+    if (remove(name)) continue
+    if (kept !== i) {
+      headers[kept] = name
+      headers[kept + 1] = headers[i + 1]!
+    }
+    kept += 2
+  }
+  headers.length = kept
+}
+
+export function removeHeader(headers: HeaderList, name: string): void {
+  if (hasHeader(headers, name)) removeWhere(headers, other => other === name)
+}
+
+export function appendHeader(headers: HeaderList, name: string, value: string): void {
+  headers.push(name, value)
+}
+
+/** Replaces the field where it first stands, or appends it. */
+export function setHeader(headers: HeaderList, name: string, value: string): void {
+  for (let i = 0; i < headers.length; i += 2) {
+    if (headers[i] !== name) continue
+    const tail = headers.splice(i + 2)
+    headers[i + 1] = value
+    removeHeader(tail, name)
+    for (const text of tail) headers.push(text)
+    return
+  }
+  headers.push(name, value)
+}
+
+/** Members of a comma-separated list, lower case, empty ones left out. */
+export function listTokens(value: string): string[] {
+  const tokens: string[] = []
+  for (const part of value.split(',')) {
+    const token = part.trim().toLowerCase()
+    if (token !== '') tokens.push(token)
+  }
+  return tokens
+}
+
+/**
+ * Removes what belongs to one hop, and what `Connection` names, in place; for header lists that did not come out of
+ * our own parsers. `content-length` cannot be named away: it is part of the framing. `te: trailers` stays if
+ * `keepTe` is true.
+ */
+export function stripHopByHop(headers: HeaderList, keepTe = false): void {
+  const named = namedByConnection(getAllHeaders(headers, 'connection'))
+  removeWhere(headers, name => name !== 'te' && (isHopByHop(name) || (named?.has(name) ?? false)))
+  const te = getHeader(headers, 'te')
+  if (te === undefined) return
+  if (keepTe && te.trim().toLowerCase() === 'trailers') setHeader(headers, 'te', 'trailers')
+  else removeHeader(headers, 'te')
+}
+
+/** Names that `Connection` values list, without those that cannot be named away. */
+export function namedByConnection(values: readonly string[]): Set<string> | undefined {
+  let named: Set<string> | undefined
+  for (const value of values) {
+    for (const token of listTokens(value)) {
+      if (token === 'close' || token === 'keep-alive' || token === 'upgrade' || token === 'content-length') continue
+      named ??= new Set()
+      named.add(token)
+    }
+  }
+  return named
+}
+
+/** Removes from a trailer section, in place, what may not stand in one: a caller's word about itself among it. */
+export function stripTrailers(trailers: HeaderList): HeaderList {
+  if (trailers.length > 0) removeWhere(trailers, isNoTrailer)
+  return trailers
+}
+
+function isNoTrailer(name: string): boolean {
+  return isHopByHop(name) || NEVER_TRAILERS.has(name) || isForwardedName(name)
+}
+
+/**
+ * Whether a field speaks of the caller in place of the network: `forwarded`, `x-forwarded-*`, `x-real-ip` and the like,
+ * our own internal names, and their twins with underscores or dots (which CGI-like upstreams read as dashes).
+ */
+export function isForwardedName(name: string): boolean {
+  const first = name.charCodeAt(0)
+  if (first !== 0x78 && first !== 0x66 && first !== 0x73) return false
+  const plain = name.includes('_') || name.includes('.') ? name.replace(/[_.]/g, '-') : name
+  if (first === 0x66) return plain === 'forwarded'
+  if (first === 0x73) return plain.startsWith('sallyport-')
+  return (
+    plain.startsWith('x-forwarded') ||
+    plain === 'x-real-ip' ||
+    plain === 'x-client-ip' ||
+    plain === 'x-cluster-client-ip' ||
+    plain === 'x-original-forwarded-for' ||
+    plain.startsWith('x-sallyport-')
+  )
+}
+
+/** Removes every field of {@link isForwardedName}, in place. */
+export function removeForwarded(headers: HeaderList): void {
+  removeWhere(headers, isForwardedName)
+}

@@ -1,0 +1,64 @@
+/** What a gateway owes to requests on their way through it: some end here, and none goes round in circles. */
+import { SallyportError } from '../base/errors.ts'
+import type { HeaderList, HttpRequest, RequestSink, ResponseSink } from '../exchange.ts'
+import { discarding } from '../base/guard.ts'
+import { getHeader, listTokens, plainNumber, setHeader } from './headers.ts'
+import { ALLOWED_METHODS } from './methods.ts'
+import { answerProblem } from './problem.ts'
+
+const LOOP_FIELD = 'cdn-loop'
+const OUR_NAME = 'sallyport'
+/** A service may call another one through us, and that one a third. */
+const MOST_PASSES = 10
+
+/**
+ * Whether an OPTIONS is for us: of the whole server (`*`, RFC 9112 section 3.2.4), or with `Max-Forwards: 0` (RFC 9110
+ * section 7.6.2). One that is not has one hop less to go from now on.
+ */
+export function endsHere(request: HttpRequest): boolean {
+  if (request.path === '*') return true
+  const left = getHeader(request.headers, 'max-forwards')
+  const hops = left === undefined ? -1 : plainNumber(left)
+  if (hops > 0) setHeader(request.headers, 'max-forwards', String(hops - 1))
+  return hops === 0
+}
+
+/** Answers an OPTIONS that ends here. */
+export function answerOptions(response: ResponseSink, request: HttpRequest): void {
+  const headers = ['allow', ALLOWED_METHODS, 'x-request-id', request.requestId]
+  response.head({ status: 204, headers, bodyBytes: 0 })
+  response.end([])
+}
+
+/** Answers a request that does not go on; undefined for one that does. */
+export function stopped(request: HttpRequest, response: ResponseSink): RequestSink | undefined {
+  if (request.method === 'OPTIONS' && endsHere(request)) answerOptions(response, request)
+  else if (passes(request.headers)) return undefined
+  else answerProblem(response, request, new SallyportError('loop-detected'))
+  return discarding(response)
+}
+
+/**
+ * Notes in the fields that the request has passed a gateway of ours (`CDN-Loop`, RFC 8586); false if it has too often. Not `Via`:
+ * some servers compress nothing for requests that have it.
+ */
+export function passes(headers: HeaderList): boolean {
+  for (let i = 0; i < headers.length; i += 2) {
+    if (headers[i] === LOOP_FIELD) return passesAgain(headers)
+  }
+  headers.push(LOOP_FIELD, OUR_NAME)
+  return true
+}
+
+function passesAgain(headers: HeaderList): boolean {
+  let passed = 0
+  let last = 0
+  for (let i = 0; i < headers.length; i += 2) {
+    if (headers[i] !== LOOP_FIELD) continue
+    last = i + 1
+    for (const token of listTokens(headers[last]!)) if (token === OUR_NAME) passed++
+  }
+  if (passed >= MOST_PASSES) return false
+  headers[last] += `, ${OUR_NAME}`
+  return true
+}

@@ -1,0 +1,234 @@
+/** Reads one body: of known length, chunked with trailers (RFC 9112 section 7.1), or until the connection closes. */
+import { Buffer } from 'node:buffer'
+import { type ErrorCode, SallyportError } from '../../base/errors.ts'
+import type { HeaderList } from '../../exchange.ts'
+import { stripTrailers } from '../headers.ts'
+import { SMALL_PIECE_BYTES } from '../../base/gathered.ts'
+import { gather, gathered } from '../../base/scratch.ts'
+import { CR, HEAD_END, HEX, LF, VALUE } from './bytes.ts'
+import { type HeadLimits, HeadParser } from './head-parser.ts'
+
+export interface BodyReceiver {
+  bodyData(chunk: Uint8Array): void
+  bodyEnd(trailers: HeaderList): void
+}
+
+const STATE = {
+  done: 0,
+  length: 1,
+  close: 2,
+  size: 3,
+  extension: 4,
+  sizeLf: 5,
+  chunk: 6,
+  chunkCr: 7,
+  chunkLf: 8,
+  trailers: 9,
+} as const
+
+/** Digits of a chunk size: 2^44 bytes. */
+const MAX_SIZE_DIGITS = 11
+/** Bytes of all chunk extensions of one body; nobody uses them. */
+const MAX_EXTENSION_BYTES = 4096
+
+export class BodyReader {
+  readonly #receiver: BodyReceiver
+  readonly #trailers: HeadParser
+  readonly #limits: HeadLimits
+  readonly #fault: ErrorCode
+  #state: number = STATE.done
+  #left = 0
+  #digits = 0
+  #extensionBytes = 0
+  #tail: Buffer | undefined
+  /** Of the trailers that are under way, whole lines that were looked at. */
+  #checkedBytes = 0
+  /** Content of small chunks that was gathered and not given on. */
+  #smallBytes = 0
+
+  /** `fault` is the reason of the errors that `feed` throws. */
+  constructor(receiver: BodyReceiver, limits: HeadLimits, fault: ErrorCode) {
+    this.#receiver = receiver
+    this.#limits = limits
+    this.#fault = fault
+    this.#trailers = new HeadParser(limits, fault === 'upstream-broken')
+  }
+
+  get done(): boolean {
+    return this.#state === STATE.done
+  }
+
+  /** Bytes still to come of a body of known length. */
+  get left(): number {
+    return this.#state === STATE.length ? this.#left : 0
+  }
+
+  startLength(bytes: number): void {
+    this.#left = bytes
+    this.#state = STATE.length
+  }
+
+  startChunked(): void {
+    this.#state = STATE.size
+    this.#digits = 0
+    this.#left = 0
+    this.#extensionBytes = 0
+    this.#tail = undefined
+    this.#checkedBytes = 0
+  }
+
+  startUntilClose(): void {
+    this.#state = STATE.close
+  }
+
+  /** The connection ended; true if that is a proper end of this body. */
+  closed(): boolean {
+    if (this.#state !== STATE.close) return false
+    this.#finish([])
+    return true
+  }
+
+  /** Gives the body up; what is fed later is not touched. */
+  stop(): void {
+    this.#state = STATE.done
+    this.#tail = undefined
+    this.#smallBytes = 0
+  }
+
+  /** Takes what belongs to the body from offset `start` on; returns the offset behind it. */
+  feed(bytes: Buffer, start: number): number {
+    // What a fault left behind is not there any more.
+    this.#smallBytes = 0
+    const end = this.#feed(bytes, start)
+    this.#giveSmall()
+    return end
+  }
+
+  #feed(bytes: Buffer, start: number): number {
+    let at = start
+    while (at < bytes.length) {
+      switch (this.#state) {
+        case STATE.done:
+          return at
+        case STATE.close:
+          this.#receiver.bodyData(at === 0 ? bytes : bytes.subarray(at))
+          return bytes.length
+        case STATE.length:
+        case STATE.chunk:
+          at = this.#content(bytes, at)
+          break
+        case STATE.trailers:
+          at = this.#trailer(bytes, at)
+          break
+        default:
+          this.#framing(bytes[at++]!)
+      }
+    }
+    return at
+  }
+
+  #content(bytes: Buffer, start: number): number {
+    const end = Math.min(bytes.length, start + this.#left)
+    this.#left -= end - start
+    const last = this.#left === 0
+    const length = this.#state === STATE.length
+    if (last && !length) this.#state = STATE.chunkCr
+    if (!length && end - start < SMALL_PIECE_BYTES && (end < bytes.length || this.#smallBytes > 0)) {
+      this.#smallBytes = gather(this.#smallBytes, bytes, start, end)
+      return end
+    }
+    if (!this.#giveSmall()) return end
+    this.#receiver.bodyData(start === 0 && end === bytes.length ? bytes : bytes.subarray(start, end))
+    if (last && length && this.#state === STATE.length) this.#finish([])
+    return end
+  }
+
+  /** Returns false if the receiver gave the body up. */
+  #giveSmall(): boolean {
+    if (this.#smallBytes === 0) return true
+    const piece = gathered(this.#smallBytes)
+    this.#smallBytes = 0
+    this.#receiver.bodyData(piece)
+    return this.#state !== STATE.done
+  }
+
+  #finish(trailers: HeaderList): void {
+    if (!this.#giveSmall()) return
+    this.#state = STATE.done
+    this.#receiver.bodyEnd(trailers)
+  }
+
+  #framing(byte: number): void {
+    switch (this.#state) {
+      case STATE.size:
+        if (HEX[byte]! < 16) {
+          if (++this.#digits > MAX_SIZE_DIGITS) throw this.#bad('chunk size')
+          this.#left = this.#left * 16 + HEX[byte]!
+          return
+        }
+        if (this.#digits === 0) throw this.#bad('chunk size')
+        if (byte === CR) this.#state = STATE.sizeLf
+        else if (byte === 0x3b) this.#state = STATE.extension
+        else throw this.#bad('chunk size')
+        return
+      case STATE.extension:
+        if (++this.#extensionBytes > MAX_EXTENSION_BYTES) throw this.#bad('chunk extensions')
+        if (byte === CR) this.#state = STATE.sizeLf
+        else if (VALUE[byte] === 0) throw this.#bad('chunk extension')
+        return
+      case STATE.sizeLf:
+        if (byte !== LF) throw this.#bad('chunk size')
+        this.#digits = 0
+        this.#state = this.#left === 0 ? STATE.trailers : STATE.chunk
+        return
+      case STATE.chunkCr:
+        if (byte !== CR) throw this.#bad('chunk end')
+        this.#state = STATE.chunkLf
+        return
+      case STATE.chunkLf:
+        if (byte !== LF) throw this.#bad('chunk end')
+        this.#state = STATE.size
+    }
+  }
+
+  /** Trailers are rare: they are collected, bounded, and parsed once their end is there. */
+  #trailer(bytes: Buffer, start: number): number {
+    if (this.#tail === undefined && bytes[start] === CR && bytes[start + 1] === LF) {
+      this.#finish([])
+      return start + 2
+    }
+    const before = this.#tail?.length ?? 0
+    const room = this.#limits.headBytes + HEAD_END.length - before
+    const piece = bytes.subarray(start, start + room)
+    const tail = this.#tail === undefined ? piece : Buffer.concat([this.#tail, piece])
+    const empty = tail[0] === CR && tail.length > 1
+    const end = empty ? 0 : tail.indexOf(HEAD_END)
+    if (end < 0) {
+      const line = tail.lastIndexOf(LF) + 1
+      if (line > this.#checkedBytes) this.#parseTrailers(tail, line)
+      this.#checkedBytes = line
+      if (tail.length >= this.#limits.headBytes) throw this.#bad('trailers')
+      // The bytes at hand may be lent.
+      this.#tail = Buffer.from(tail)
+      return start + piece.length
+    }
+    this.#tail = undefined
+    if (empty) {
+      if (tail[1] !== LF) throw this.#bad('trailers')
+      this.#finish([])
+      return start + 2 - before
+    }
+    this.#finish(this.#parseTrailers(tail, end + 2))
+    return start + end + HEAD_END.length - before
+  }
+
+  #parseTrailers(tail: Buffer, end: number): HeaderList {
+    this.#trailers.start()
+    this.#trailers.fields(tail, 0, end)
+    return stripTrailers(this.#trailers.head.headers)
+  }
+
+  #bad(what: string): SallyportError {
+    return new SallyportError(this.#fault, `body not valid: ${what}`)
+  }
+}

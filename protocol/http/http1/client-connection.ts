@@ -1,0 +1,478 @@
+/**
+ * An upstream HTTP/1.1 connection: one exchange at a time, responses parsed strictly. Whatever an upstream does against
+ * the rules ends the exchange as `upstream-broken` and the connection with it; so do bytes that nobody asked for.
+ */
+
+import type { Buffer } from 'node:buffer'
+import { performance } from 'node:perf_hooks'
+import type { Duplex } from 'node:stream'
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
+import { endFor, type Failing, guardWith } from '../../base/guard.ts'
+import { noLogger } from '../../base/log.ts'
+import { listTokens } from '../headers.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { SeenBytes } from '../../base/bytes-cache.ts'
+import { Watch } from '../../base/watch.ts'
+import { BodyReader, type BodyReceiver } from './body-reader.ts'
+import { HEAD_END, LF } from './bytes.ts'
+import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
+import { type Head, HeadParser } from './head-parser.ts'
+import { SocketReader } from './socket-reader.ts'
+import { type BodyOwner, lookMs, queuedInHandle, SocketWriter, type WriterOwner } from './socket-writer.ts'
+import { Unread } from './unread.ts'
+import { webSocketAccept } from './websocket.ts'
+
+export type { OutgoingRequest } from './client-exchange.ts'
+
+export interface Http1ClientOptions {
+  limits?: Partial<HttpLimits> | undefined
+  /** Shared by the connections of a pool. */
+  reader?: SocketReader | undefined
+  /** Heads of responses that came before; shared by the connections of a pool. */
+  heads?: SeenBytes<Head> | undefined
+  /** Called when an exchange has ended and the connection may take another. */
+  onIdle?: ((connection: Http1ClientConnection) => void) | undefined
+  /** Called once, when the connection can take no more exchanges and its socket is gone or going. */
+  onClose?: ((connection: Http1ClientConnection) => void) | undefined
+}
+
+export interface SendOptions {
+  /** From the last byte of the request to the head of the response; default 60 s, 0 is no limit. */
+  headTimeoutMs?: number | undefined
+}
+
+const HEAD_TIMEOUT_MS = 60_000
+/** An upstream that closes at a time it told might close a little earlier. */
+export const KEEP_ALIVE_MARGIN_MS = 1_000
+
+/** Bodies until close and bytes after the last response need no state of their own: `idle` takes no bytes. */
+type State = 'idle' | 'head' | 'body' | 'raw' | 'closed'
+
+export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOwner, Failing {
+  /** How many exchanges were begun on it. */
+  exchanges = 0
+  /** Whether a byte of the response to the last request has come. */
+  responseStarted = false
+  /** For how long the upstream keeps an idle connection, if its last response told (`Keep-Alive: timeout`). */
+  keepAliveMs: number | undefined
+  /** Set by `rest`: when its upstream might be about to close it. */
+  idleUntil = 0
+  readonly #socket: Duplex
+  readonly #options: Http1ClientOptions
+  readonly #limits: HttpLimits
+  readonly #writer: SocketWriter
+  readonly #parser: HeadParser
+  readonly #heads: SeenBytes<Head>
+  readonly #body: BodyReader
+  readonly #watch: Watch
+  readonly #unread = new Unread()
+  #state: State = 'idle'
+  #exchange: ClientExchange | undefined
+  #parsing = false
+  /** Of the head that is under way, whole lines that were looked at. */
+  #checkedBytes = 0
+  #paused = false
+  #unconsumed = 0
+  /** The upstream allows another exchange after this one. */
+  #keepAlive = true
+  #ended = false
+  #sentAt = 0
+  #progressAt = 0
+  #queuedInHandle = 0
+
+  /** `socket` is connected (and, for TLS, verified); it belongs to the connection from now on. */
+  constructor(socket: Duplex, options: Http1ClientOptions = {}) {
+    this.#socket = socket
+    this.#options = options
+    this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#writer = new SocketWriter(socket, this)
+    this.#parser = new HeadParser(this.#limits, true)
+    this.#heads = options.heads ?? new SeenBytes()
+    this.#body = new BodyReader(this, this.#limits, 'upstream-broken')
+    this.#watch = new Watch(now => this.#check(now), this)
+    const guard = guardWith(error => this.threw(error))
+    socket.on('end', guard(this.#onEnd))
+    socket.on('error', guard(this.#onError))
+    socket.on('close', guard(this.#onClose))
+    const reader = options.reader ?? new SocketReader()
+    reader.read(socket, this.#onRead, this)
+  }
+
+  /** Whether `send` may be called. */
+  get idle(): boolean {
+    return this.#state === 'idle' && !this.#socket.destroyed
+  }
+
+  /** It waits for another exchange for `mostMs`, or less if its upstream told so. False: it is of no more use. */
+  rest(mostMs: number): boolean {
+    const told = this.keepAliveMs
+    const ms = told === undefined ? mostMs : Math.min(mostMs, told - KEEP_ALIVE_MARGIN_MS)
+    this.idleUntil = performance.now() + ms
+    return ms > 0
+  }
+
+  /** Whether it is idle, and nothing that is sent now would meet its end. */
+  fresh(now: number): boolean {
+    return this.idle && now < this.idleUntil
+  }
+
+  /** Whether another exchange may follow the one in progress. */
+  get reusable(): boolean {
+    return this.#keepAlive && this.#state !== 'closed' && this.#state !== 'raw' && !this.#socket.destroyed
+  }
+
+  /** Sends a request whose headers are final; only while `idle`. */
+  send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
+    if (this.#state !== 'idle') throw new TypeError('the connection has an exchange in progress')
+    const exchange = new ClientExchange(this, request, response, options.headTimeoutMs ?? HEAD_TIMEOUT_MS)
+    this.#exchange = exchange
+    this.#state = 'head'
+    this.#keepAlive = true
+    this.#unconsumed = 0
+    this.responseStarted = false
+    this.exchanges++
+    this.#sentAt = performance.now()
+    try {
+      exchange.start()
+    } catch (error) {
+      this.giveUp(exchange, toSallyportError(error))
+      return exchange
+    }
+    const ms = exchange.awaitsContinue ? this.#limits.expectMs : exchange.headTimeoutMs || HEAD_TIMEOUT_MS
+    this.#watch.within(ms, this.#sentAt)
+    return exchange
+  }
+
+  // Reading
+
+  readonly #onRead = (bytes: Buffer, lent: boolean): void => {
+    if (this.#state === 'closed') return
+    this.responseStarted = true
+    this.#unread.add(bytes, lent)
+    this.#parse()
+    this.#unread.settle()
+  }
+
+  #parse(): void {
+    if (this.#parsing) return
+    this.#parsing = true
+    try {
+      while (this.#unread.bytes !== undefined && this.#step(this.#unread.bytes));
+    } catch (error) {
+      this.#broken(toSallyportError(error))
+    }
+    this.#parsing = false
+    this.#regulate()
+    // Not before all of what came with the response was looked at: bytes behind it make the connection useless.
+    if (this.#state === 'idle') this.#options.onIdle?.(this)
+  }
+
+  /** Returns whether there may be more to do at once. */
+  #step(bytes: Buffer): boolean {
+    switch (this.#state) {
+      case 'head':
+        return this.#readHead(bytes)
+      case 'body':
+        this.#unread.keep(bytes, this.#body.feed(bytes, 0))
+        return true
+      case 'raw':
+        this.#unread.clear()
+        this.#forward(bytes)
+        return false
+      default:
+        // Behind the response, or with none asked for: the next response could not be told from it.
+        this.#unread.clear()
+        this.destroy()
+        return false
+    }
+  }
+
+  #readHead(bytes: Buffer): boolean {
+    const end = bytes.indexOf(HEAD_END)
+    const seen = end > 0 ? this.#heads.find(bytes, 0, end) : undefined
+    if (seen !== undefined) {
+      this.#checkedBytes = 0
+      this.#unread.keep(bytes, end + HEAD_END.length)
+      this.#head(seen)
+      return true
+    }
+    const lines = end < 0 ? bytes.lastIndexOf(LF) + 1 : end + 2
+    const checked = this.#checkedBytes
+    this.#checkedBytes = end < 0 ? lines : 0
+    if ((end < 0 ? bytes.length : end) > this.#limits.headBytes) throw broken('head too large')
+    // Once for each line, since a head can come byte by byte.
+    if (end < 0 && lines > 0 && lines === checked) return false
+    this.#parser.start()
+    const fields = this.#parser.statusLine(bytes, 0, end < 0 && lines === 0 ? bytes.length : lines)
+    if (fields >= 0) this.#parser.fields(bytes, fields, lines)
+    if (end < 0) return false
+    this.#unread.keep(bytes, end + HEAD_END.length)
+    const { head } = this.#parser
+    if (head.status === 101) this.#upgrade(head)
+    else if (head.status < 200) this.#informational(head)
+    else {
+      this.#heads.keep(bytes, 0, end, head)
+      this.#head(head)
+    }
+    return true
+  }
+
+  #informational({ status, headers }: Head): void {
+    const exchange = this.#exchange!
+    if (++exchange.informational > this.#limits.informational) throw broken('too many informational responses')
+    if (status === 100) {
+      // Without an expectation it means nothing to the caller.
+      if (!exchange.awaitsContinue) return
+      exchange.awaitsContinue = false
+    }
+    exchange.response.informational(status, headers)
+  }
+
+  /** `head` may be that of other responses too. */
+  #head(head: Head): void {
+    const exchange = this.#exchange!
+    if (head.status > 599) throw broken(`status ${head.status}`)
+    const bodyBytes = this.#responseBody(exchange, head)
+    const untilClose = bodyBytes === BODY_UNKNOWN && head.transferEncoding === undefined
+    this.#keepAlive =
+      !head.close &&
+      !untilClose &&
+      (head.minor === 1 || head.keepAlive) &&
+      !exchange.request.upgrade &&
+      !exchange.awaitsContinue
+    this.keepAliveMs = keepAliveTimeout(head.keepAliveParameters)
+    exchange.headReceived = true
+    if (exchange.awaitsContinue) {
+      // The final answer came in place of the 100: the body is not wanted.
+      exchange.awaitsContinue = false
+      exchange.requestDone = true
+    }
+    this.#state = 'body'
+    exchange.response.head({ status: head.status, headers: head.headers.slice(), bodyBytes })
+    if (bodyBytes === 0) this.bodyEnd([])
+  }
+
+  /** RFC 9112 section 6.3; starts the reader. */
+  #responseBody(exchange: ClientExchange, head: Head): number {
+    const { status, minor, contentLength, transferEncoding } = head
+    if (transferEncoding !== undefined) {
+      if (contentLength !== -1) throw broken('transfer-encoding and content-length')
+      if (transferEncoding !== 'chunked' || minor === 0) throw broken('transfer-encoding')
+    }
+    if (exchange.request.method === 'HEAD' || status === 204 || status === 304) return 0
+    if (transferEncoding !== undefined) this.#body.startChunked()
+    else if (contentLength > 0) this.#body.startLength(contentLength)
+    else if (contentLength === 0) return 0
+    else this.#body.startUntilClose()
+    return transferEncoding === undefined && contentLength > 0 ? contentLength : BODY_UNKNOWN
+  }
+
+  #upgrade({ upgrade, connectionUpgrade, webSocketAccept: accept, headers }: Head): void {
+    const exchange = this.#exchange!
+    const key = exchange.webSocketKey
+    if (key === undefined) throw broken('101 to a request that asked for no upgrade')
+    if (upgrade === undefined || !connectionUpgrade || !listTokens(upgrade).includes('websocket')) {
+      throw broken('101 without upgrade: websocket')
+    }
+    if (accept !== webSocketAccept(key)) throw broken('101 with a wrong sec-websocket-accept')
+    exchange.headReceived = true
+    exchange.raw = true
+    this.#state = 'raw'
+    exchange.response.head({ status: 101, headers, bodyBytes: 0 })
+  }
+
+  bodyData(chunk: Uint8Array): void {
+    const exchange = this.#exchange
+    if (exchange === undefined) return
+    this.#unconsumed += chunk.length
+    exchange.response.data(this.#unread.own(chunk))
+  }
+
+  bodyEnd(trailers: HeaderList): void {
+    const exchange = this.#exchange
+    if (exchange === undefined) return
+    exchange.responseDone = true
+    exchange.response.end(trailers)
+    this.#exchangeOver(exchange)
+  }
+
+  #forward(chunk: Buffer): void {
+    this.#unconsumed += chunk.length
+    this.#exchange?.response.data(this.#unread.own(chunk))
+    this.#regulate()
+  }
+
+  responseConsumed(exchange: ClientExchange, bytes: number): void {
+    if (exchange !== this.#exchange) return
+    this.#unconsumed -= bytes
+    if (this.#paused) this.#regulate()
+  }
+
+  #regulate(): void {
+    const pause = this.#unconsumed > this.#limits.bufferBytes && this.#exchange !== undefined
+    if (pause === this.#paused || this.#state === 'closed') return
+    this.#paused = pause
+    if (pause) this.#socket.pause()
+    else this.#socket.resume()
+  }
+
+  // Writing, for the exchange
+
+  text(text: string): void {
+    this.#writer.text(text)
+  }
+
+  body(chunk: Uint8Array, owner: BodyOwner): void {
+    this.#writer.body(chunk, owner)
+  }
+
+  requestEnded(exchange: ClientExchange): void {
+    this.#sentAt = performance.now()
+    if (exchange.responseDone) this.#exchangeOver(exchange)
+  }
+
+  halfClose(exchange: ClientExchange): void {
+    if (exchange === this.#exchange) this.#writer.end()
+  }
+
+  giveUp(exchange: ClientExchange, error: SallyportError | undefined): void {
+    if (exchange !== this.#exchange) return
+    this.#exchange = undefined
+    this.#end(exchange, error)
+    this.destroy()
+  }
+
+  #end(exchange: ClientExchange, error: SallyportError | undefined): void {
+    exchange.requestDone = true
+    if (exchange.responseDone) return
+    exchange.responseDone = true
+    if (error !== undefined) exchange.response.abort(error)
+  }
+
+  /** The response is over; the connection is free only if the request is as well. */
+  #exchangeOver(exchange: ClientExchange): void {
+    if (exchange !== this.#exchange) return
+    const whole = exchange.requestDone
+    exchange.requestDone = true
+    this.#exchange = undefined
+    this.#unconsumed = 0
+    if (!whole || !this.#keepAlive || this.#ended) {
+      this.destroy()
+      return
+    }
+    this.#state = 'idle'
+    if (this.#paused) this.#regulate()
+    if (!this.#parsing) this.#options.onIdle?.(this)
+  }
+
+  // Ends and deadlines
+
+  /** @internal */
+  writeWaits(): void {
+    this.#progressAt = 0
+    this.#watch.within(lookMs(this.#limits.stalledMs))
+  }
+
+  /** @internal */
+  wrote(): void {
+    if (this.#writer.waiting > 0) this.#progressAt = performance.now()
+  }
+
+  readonly #onEnd = (): void => {
+    this.#ended = true
+    const exchange = this.#exchange
+    if (this.#state === 'raw' && exchange !== undefined) {
+      exchange.responseDone = true
+      exchange.response.end([])
+      return
+    }
+    if (this.#state === 'body' && this.#body.closed()) return
+    this.#broken(broken('the upstream closed the connection'))
+  }
+
+  readonly #onError = (error: Error): void => {
+    this.#broken(new SallyportError('upstream-broken', error.message, { cause: error }))
+  }
+
+  readonly #onClose = (): void => {
+    this.#broken(broken('the connection to the upstream was lost'))
+  }
+
+  #broken(error: SallyportError): void {
+    const exchange = this.#exchange
+    this.#exchange = undefined
+    if (exchange !== undefined) this.#end(exchange, error)
+    this.destroy()
+  }
+
+  /** What goes wrong in an event or a timer ends the connection; its exchange is told. */
+  threw(error: unknown): void {
+    const broken = () => this.#broken(toSallyportError(error))
+    endFor(error, noLogger, '', broken, () => this.destroy())
+  }
+
+  /** Ends the connection at once; an exchange in progress ends as `upstream-broken`. */
+  destroy(): void {
+    if (this.#state === 'closed') return
+    this.#state = 'closed'
+    this.#unread.clear()
+    this.#body.stop()
+    this.#watch.stop()
+    this.#socket.destroy()
+    const exchange = this.#exchange
+    this.#exchange = undefined
+    if (exchange !== undefined) this.#end(exchange, broken('the connection was ended'))
+    this.#options.onClose?.(this)
+  }
+
+  /** Acts on what is due; returns the time until the next deadline. */
+  #check(now: number): number {
+    const exchange = this.#exchange
+    if (exchange === undefined) return Number.POSITIVE_INFINITY
+    let next = Number.POSITIVE_INFINITY
+    if (!exchange.headReceived) next = this.#checkHead(exchange, now)
+    if (this.#writer.waiting > 0) next = Math.min(next, this.#checkWrite(exchange, now))
+    return this.#exchange === undefined ? Number.POSITIVE_INFINITY : next
+  }
+
+  #checkHead(exchange: ClientExchange, now: number): number {
+    if (exchange.awaitsContinue) {
+      const left = this.#sentAt + this.#limits.expectMs - now
+      if (left > 0.5) return left
+      exchange.awaitsContinue = false
+      exchange.response.informational(100, [])
+    }
+    // While a request body is on its way, its upstream has all the time that it needs.
+    if (exchange.headTimeoutMs === 0) return Number.POSITIVE_INFINITY
+    if (!exchange.requestDone && !exchange.request.upgrade) return exchange.headTimeoutMs
+    const left = this.#sentAt + exchange.headTimeoutMs - now
+    if (left > 0.5) return left
+    this.#broken(new SallyportError('upstream-timeout', 'no response head in time'))
+    return Number.POSITIVE_INFINITY
+  }
+
+  #checkWrite(exchange: ClientExchange, now: number): number {
+    const queued = queuedInHandle(this.#socket)
+    if (queued !== this.#queuedInHandle || this.#progressAt === 0) {
+      this.#queuedInHandle = queued
+      this.#progressAt = now
+    }
+    const { stalledMs } = this.#limits
+    if (stalledMs === 0) return Number.POSITIVE_INFINITY
+    const left = this.#progressAt + stalledMs - now
+    if (left > 0.5) return Math.min(left, lookMs(stalledMs))
+    this.giveUp(exchange, new SallyportError('upstream-timeout', 'the upstream stopped reading'))
+    return Number.POSITIVE_INFINITY
+  }
+}
+
+function broken(message: string): SallyportError {
+  return new SallyportError('upstream-broken', message)
+}
+
+/** `timeout` of a `Keep-Alive` field, in ms. */
+function keepAliveTimeout(parameters: string | undefined): number | undefined {
+  const match = parameters === undefined ? null : /(?:^|[,;\s])timeout=([0-9]{1,6})/i.exec(parameters)
+  return match === null ? undefined : Number(match[1]) * 1000
+}

@@ -1,0 +1,146 @@
+/** One request on an upstream connection, as the downstream end sees it: writes the request. */
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
+import { hasHeader, isAuthority, isPath, isToken, remembering } from '../headers.ts'
+import { FRAMING, fieldLines, lastChunk } from './encode.ts'
+import type { BodyOwner } from './socket-writer.ts'
+import { newWebSocketKey } from './websocket.ts'
+
+/** The parts of an {@link HttpRequest} that go out; the headers are final. */
+export interface OutgoingRequest {
+  readonly method: string
+  readonly authority: string
+  readonly path: string
+  readonly headers: HeaderList
+  readonly bodyBytes: number
+  readonly upgrade: boolean
+}
+
+/** What the exchange asks of its connection. */
+export interface ClientWire {
+  text(text: string): void
+  body(chunk: Uint8Array, owner: BodyOwner): void
+  responseConsumed(exchange: ClientExchange, bytes: number): void
+  requestEnded(exchange: ClientExchange): void
+  halfClose(exchange: ClientExchange): void
+  /** The exchange cannot go on; the response sink is told only if `error` is given. */
+  giveUp(exchange: ClientExchange, error: SallyportError | undefined): void
+}
+
+const isMethod = remembering(isToken)
+const isHost = remembering(isAuthority)
+const NEEDS_LENGTH: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
+
+export class ClientExchange implements RequestSink, BodyOwner {
+  readonly request: OutgoingRequest
+  readonly response: ResponseSink
+  readonly webSocketKey: string | undefined
+  readonly headTimeoutMs: number
+  /** The whole request is written, or will not be. */
+  requestDone = false
+  /** Nothing more is said to the response sink. */
+  responseDone = false
+  headReceived = false
+  raw = false
+  /** The upstream was asked to say 100, and neither it nor the caller has gone on. */
+  awaitsContinue = false
+  informational = 0
+  #wire: ClientWire
+  #framing: number
+  #left: number
+
+  constructor(wire: ClientWire, request: OutgoingRequest, response: ResponseSink, headTimeoutMs: number) {
+    this.#wire = wire
+    this.request = request
+    this.response = response
+    this.headTimeoutMs = headTimeoutMs
+    this.webSocketKey = request.upgrade ? newWebSocketKey() : undefined
+    this.#left = request.bodyBytes
+    this.#framing = framingOf(request)
+  }
+
+  /** Writes the head; throws SallyportError if it cannot be sent. */
+  start(): void {
+    const { method, path, authority, headers, bodyBytes } = this.request
+    if (!isMethod(method) || !isPath(path) || (authority !== '' && !isHost(authority))) {
+      throw new SallyportError('bad-request', 'request line cannot be sent')
+    }
+    let text = `${method} ${path} HTTP/1.1\r\nhost: ${authority}${fieldLines(headers, this.#framing, bodyBytes)}`
+    if (this.webSocketKey !== undefined) {
+      text += `\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13`
+      text += `\r\nsec-websocket-key: ${this.webSocketKey}`
+    }
+    this.#wire.text(`${text}\r\n\r\n`)
+    if (bodyBytes === 0) this.requestDone = !this.request.upgrade
+    else this.awaitsContinue = hasHeader(headers, 'expect')
+  }
+
+  data(chunk: Uint8Array): void {
+    if (this.requestDone || (this.request.upgrade && !this.raw)) {
+      this.response.consumed(chunk.length)
+      return
+    }
+    this.awaitsContinue = false
+    if (this.raw) {
+      this.#wire.body(chunk, this)
+      return
+    }
+    if (this.#framing === FRAMING.length) {
+      this.#left -= chunk.length
+      if (this.#left < 0) this.#fail(new SallyportError('bad-request', 'body longer than announced'))
+      else this.#wire.body(chunk, this)
+      return
+    }
+    // It would end the body.
+    if (chunk.length === 0) return
+    this.#wire.text(`${chunk.length.toString(16)}\r\n`)
+    this.#wire.body(chunk, this)
+    this.#wire.text('\r\n')
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.requestDone) return
+    if (this.raw) {
+      this.requestDone = true
+      this.#wire.halfClose(this)
+      return
+    }
+    if (this.request.upgrade) return
+    try {
+      this.#finish(trailers)
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+      return
+    }
+    this.requestDone = true
+    this.#wire.requestEnded(this)
+  }
+
+  #finish(trailers: HeaderList): void {
+    if (this.#framing === FRAMING.chunked) this.#wire.text(lastChunk(trailers))
+    else if (this.#left > 0) throw new SallyportError('bad-request', 'body shorter than announced')
+  }
+
+  abort(_error: SallyportError): void {
+    this.#wire.giveUp(this, undefined)
+  }
+
+  #fail(error: SallyportError): void {
+    this.#wire.giveUp(this, error)
+  }
+
+  consumed(bytes: number): void {
+    this.#wire.responseConsumed(this, bytes)
+  }
+
+  sent(bytes: number): void {
+    this.response.consumed(bytes)
+  }
+}
+
+function framingOf(request: OutgoingRequest): number {
+  if (request.upgrade) return FRAMING.forbidden
+  if (request.bodyBytes === BODY_UNKNOWN) return FRAMING.chunked
+  if (request.bodyBytes > 0 || NEEDS_LENGTH.has(request.method)) return FRAMING.length
+  return FRAMING.none
+}

@@ -1,0 +1,332 @@
+/**
+ * A handler on an embedder's own `http.Server`: requests for our hosts, and upgrades on the control path where there is one,
+ * are taken before the embedder's listeners see them; all else is theirs.
+ */
+import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import type { Duplex } from 'node:stream'
+import { CONNECT_PATH } from '../../wire/control.ts'
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import {
+  BODY_UNKNOWN,
+  type Handler,
+  type HeaderList,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseHead,
+  type ResponseSink,
+} from '../../exchange.ts'
+import { canonicalAddress } from '../forwarded.ts'
+import { callHandler, endFor, type Failing, guardWith, tellDefect } from '../../base/guard.ts'
+import { removeHeader, stripTrailers } from '../headers.ts'
+import { resetSocket } from '../../base/reset-socket.ts'
+import { FRAMING, fieldLines, statusLine } from './encode.ts'
+import { addMount } from './mounts.ts'
+import { parseRequest } from './request-head.ts'
+import { serveHttp1 } from './server-connection.ts'
+import { lookMs, queuedInHandle } from './socket-writer.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import type { Logger } from '../../base/log.ts'
+import { answerProblem } from '../problem.ts'
+import { isBroken } from '../../base/tcp.ts'
+import { due, timeLeft, Watch } from '../../base/watch.ts'
+
+export interface MountOptions {
+  readonly handler: Handler
+  /** Whether we answer for this host. */
+  readonly serves: (authority: string) => boolean
+  /** Takes upgrades on the control path; absent: they are the embedder's. */
+  readonly control?: ((request: IncomingMessage, socket: Duplex, head: Buffer) => void) | undefined
+  readonly limits?: Partial<HttpLimits> | undefined
+  readonly logger: Logger
+}
+
+/** Puts us in front of the listeners that `server` has now; the function it returns takes us out again. */
+export function mount(server: HttpServer, options: MountOptions): () => void {
+  const serves = (request: IncomingMessage) => {
+    try {
+      return options.serves(request.headers.host ?? '')
+    } catch (error) {
+      tellDefect(options.logger, 'serves threw', error)
+      return false
+    }
+  }
+  const isOurControl = (request: IncomingMessage) => options.control !== undefined && isControl(request)
+  return addMount(server, {
+    serves,
+    request: (request, response) => serveRequest(request, response, options),
+    upgrades: request => isOurControl(request) || serves(request),
+    upgrade: (request, socket, head) => {
+      if (isOurControl(request)) options.control!(request, socket, head)
+      else serveUpgrade(request, socket, head, options)
+    },
+    failed: error => tellDefect(options.logger, 'a request on a server of the embedder failed', error),
+  })
+}
+
+function isControl(request: IncomingMessage): boolean {
+  const url = request.url ?? ''
+  return url === CONNECT_PATH || url.startsWith(`${CONNECT_PATH}?`)
+}
+
+/** The bytes that a request was made of, up to its body, so that our own parser judges them: `node:http` is more lenient. */
+function headOf(request: IncomingMessage): Buffer {
+  let text = `${request.method} ${request.url} HTTP/${request.httpVersion}\r\n`
+  const raw = request.rawHeaders
+  for (let i = 0; i < raw.length; i += 2) text += `${raw[i]}: ${raw[i + 1]}\r\n`
+  return Buffer.from(`${text}\r\n`, 'latin1')
+}
+
+/** The connection becomes ours for good. */
+function serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, options: MountOptions): void {
+  const { handler, limits, logger } = options
+  serveHttp1(socket as Socket, { handler, limits, logger }, Buffer.concat([headOf(request), head]))
+}
+
+function serveRequest(request: IncomingMessage, response: ServerResponse, options: MountOptions): void {
+  const sink = new MountedResponse(request, response, options)
+  try {
+    const call = callOf(request, options)
+    sink.connect(callHandler(options.handler, call, sink, options.logger), call.bodyBytes !== 0)
+  } catch (error) {
+    const about = { method: request.method ?? 'GET', requestId: '', headers: [] }
+    answerProblem(sink, about, toSallyportError(error))
+  }
+}
+
+/** Throws SallyportError for what our own listener would refuse. */
+function callOf(request: IncomingMessage, { limits }: MountOptions): HttpRequest {
+  const peerAddress = canonicalAddress(request.socket.remoteAddress ?? '')
+  const head = parseRequest(
+    headOf(request),
+    { ...DEFAULT_LIMITS, ...limits },
+    peerAddress,
+    'encrypted' in request.socket,
+  )
+  // Whether the request is ours was told by its Host.
+  if (request.url?.startsWith('/') !== true) throw new SallyportError('bad-request', 'only the origin form is taken')
+  const { headers } = head.request
+  // Node has told the caller to go on.
+  if (head.expectsContinue) removeHeader(headers, 'expect')
+  return { ...head.request, headers, upgrade: false }
+}
+
+const AHEAD_BYTES = 64 * 1024
+/** How often a caller with a body is looked at: while it is not read, it says nothing of its end. */
+const LOOK_MS = 2_000
+/** The kernel takes so much at once of an answer whose caller reads. */
+const SMALL_BYTES = 16 * 1024
+
+class MountedResponse implements ResponseSink, Failing {
+  readonly #request: IncomingMessage
+  readonly #response: ServerResponse
+  readonly #logger: Logger
+  readonly #limits: HttpLimits
+  readonly #watch = new Watch(now => this.#check(now), this)
+  #sink: RequestSink | undefined
+  #ahead = 0
+  #readAt = 0
+  /** More of the request's body is to come. */
+  #reading = false
+  /** Response bytes that were written and have not left. */
+  #waiting = 0
+  #progressAt = 0
+  #queuedInHandle = 0
+  #over = false
+  /** Response bytes taken before the sink was known. */
+  #early = 0
+  #failure: SallyportError | undefined
+
+  constructor(request: IncomingMessage, response: ServerResponse, { logger, limits }: MountOptions) {
+    this.#logger = logger
+    this.#limits = { ...DEFAULT_LIMITS, ...limits }
+    this.#request = request
+    this.#response = response
+  }
+
+  connect(sink: RequestSink, hasBody: boolean): void {
+    this.#sink = sink
+    if (this.#failure !== undefined) {
+      sink.abort(this.#failure)
+      return
+    }
+    if (this.#early > 0) sink.consumed(this.#early)
+    const guard = guardWith(error => this.threw(error))
+    const onClose = guard(() => {
+      const wasOver = this.#over
+      this.#over = true
+      this.#watch.stop()
+      if (!wasOver) sink.abort(new SallyportError('cancelled'))
+    })
+    this.#response.once('close', onClose)
+    if (!hasBody) {
+      sink.end([])
+      this.#request.resume()
+      return
+    }
+    this.#reading = true
+    this.#readAt = performance.now()
+    this.#watch.within(LOOK_MS)
+    const onData = guard((chunk: Buffer) => {
+      this.#readAt = performance.now()
+      this.#ahead += chunk.length
+      if (this.#isFull) this.#request.pause()
+      sink.data(chunk)
+    })
+    const onEnd = guard(() => {
+      this.#reading = false
+      const trailers = this.#request.rawTrailers.map((text, i) => (i % 2 === 0 ? text.toLowerCase() : text))
+      sink.end(stripTrailers(trailers))
+    })
+    this.#request.on('data', onData)
+    this.#request.once('end', onEnd)
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    // Node has said 100 itself, and would read what a 103 says; one that waits behind others in a pipeline goes without.
+    const { socket } = this.#response
+    const late = this.#over || this.#response.headersSent || this.#request.httpVersion === '1.0'
+    if (late || socket === null || status === 100 || status === 101) return
+    this.#send(() => {
+      socket.write(`${statusLine(status)}${fieldLines(headers, FRAMING.forbidden, 0)}\r\n\r\n`, 'latin1')
+    })
+  }
+
+  head({ status, headers, bodyBytes }: ResponseHead): void {
+    if (this.#over) return
+    this.#send(() => {
+      if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
+      this.#response.writeHead(status, headers)
+      if (bodyBytes === BODY_UNKNOWN) this.#response.flushHeaders()
+    })
+  }
+
+  /** What cannot stand in a head is the upstream's fault. */
+  #send(step: () => void): void {
+    try {
+      step()
+    } catch (cause) {
+      const error = cause instanceof SallyportError ? cause : new SallyportError('upstream-broken', 'head', { cause })
+      this.#failure = error
+      this.#sink?.abort(error)
+      this.abort(error)
+    }
+  }
+
+  data(chunk: Uint8Array): void {
+    const { length } = chunk
+    if (this.#over) {
+      this.#taken(length)
+      return
+    }
+    if (this.#waiting === 0) this.#progressAt = performance.now()
+    if (this.#waiting > 0 || length > SMALL_BYTES) this.#watch.within(lookMs(this.#limits.stalledMs))
+    this.#waiting += length
+    this.#response.write(chunk, () => {
+      try {
+        this.#waiting -= length
+        if (this.#waiting > 0) this.#progressAt = performance.now()
+        this.#taken(length)
+      } catch (error) {
+        this.threw(error)
+      }
+    })
+  }
+
+  /** What goes wrong in an event ends the exchange, and with it the connection. */
+  threw(error: unknown): void {
+    const told = () => this.#sink?.abort(toSallyportError(error))
+    this.#over = true
+    endFor(error, this.#logger, 'an exchange failed', () => this.#response.destroy(), told)
+  }
+
+  #taken(bytes: number): void {
+    if (this.#sink === undefined) this.#early += bytes
+    else this.#sink.consumed(bytes)
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.#over) return
+    this.#over = true
+    if (trailers.length > 0 && !this.#response.hasHeader('content-length'))
+      this.#response.addTrailers(toRecord(trailers))
+    this.#response.end()
+  }
+
+  abort(error: SallyportError): void {
+    if (this.#over) return
+    this.#over = true
+    if (this.#response.headersSent) this.#response.destroy()
+    else answerProblem(this.#fresh(), { method: this.#request.method ?? 'GET', requestId: '', headers: [] }, error)
+  }
+
+  #fresh(): ResponseSink {
+    this.#over = false
+    return this
+  }
+
+  consumed(bytes: number): void {
+    const wasFull = this.#isFull
+    this.#ahead -= bytes
+    if (!wasFull || this.#isFull) return
+    this.#readAt = performance.now()
+    this.#request.resume()
+  }
+
+  get #isFull(): boolean {
+    return this.#ahead > AHEAD_BYTES
+  }
+
+  #check(now: number): number {
+    return Math.min(this.#checkBody(now), this.#checkWrite(now))
+  }
+
+  /** A body that is not read, and one that does not come. */
+  #checkBody(now: number): number {
+    if (!this.#reading) return Number.POSITIVE_INFINITY
+    if (this.#isFull) {
+      if (isBroken(this.#request.socket)) this.#request.socket.destroy()
+      return LOOK_MS
+    }
+    const left = timeLeft(this.#readAt, this.#limits.bodyIdleMs, now)
+    if (left > 0) return Math.min(left, LOOK_MS)
+    const error = new SallyportError('request-timeout')
+    const sink = this.#sink
+    this.#reading = false
+    this.#response.shouldKeepAlive = false
+    this.abort(error)
+    sink?.abort(error)
+    return Number.POSITIVE_INFINITY
+  }
+
+  /** A caller that takes nothing of its answer. */
+  #checkWrite(now: number): number {
+    if (this.#waiting === 0) return Number.POSITIVE_INFINITY
+    // An answer that waits behind others in a pipeline has no socket yet.
+    const { socket } = this.#response
+    const queued = socket === null ? 0 : queuedInHandle(socket)
+    if (socket === null || queued !== this.#queuedInHandle) {
+      this.#queuedInHandle = queued
+      this.#progressAt = now
+    }
+    const { stalledMs } = this.#limits
+    return Math.min(lookMs(stalledMs), due(this.#progressAt, stalledMs, now, this.#onStalled))
+  }
+
+  readonly #onStalled = (): void => {
+    this.#logger.debug({}, 'the caller stopped reading')
+    resetSocket(this.#request.socket)
+  }
+}
+
+function toRecord(headers: HeaderList): Record<string, string | string[]> {
+  const record: Record<string, string | string[]> = Object.create(null)
+  for (let i = 0; i < headers.length; i += 2) {
+    const known = record[headers[i]!]
+    if (known === undefined) record[headers[i]!] = headers[i + 1]!
+    else if (Array.isArray(known)) known.push(headers[i + 1]!)
+    else record[headers[i]!] = [known, headers[i + 1]!]
+  }
+  return record
+}

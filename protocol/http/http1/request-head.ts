@@ -1,0 +1,120 @@
+/** From a parsed request head to an {@link HttpRequest}: framing, target forms, Host, upgrade, expectation. */
+import type { Buffer } from 'node:buffer'
+import { SallyportError } from '../../base/errors.ts'
+import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
+import { isAuthority, listTokens, remembering, withoutEmptyPort } from '../headers.ts'
+import { type Head, type HeadLimits, HeadParser } from './head-parser.ts'
+import { isWebSocketKey } from './websocket.ts'
+
+/** What the connection needs to know besides the request. */
+export interface RequestHead {
+  readonly request: HttpRequest
+  readonly http10: boolean
+  /** The caller allows another request on this connection. */
+  readonly keepAlive: boolean
+  /** The caller waits for a 100 before it sends the body. */
+  readonly expectsContinue: boolean
+  readonly webSocketKey: string | undefined
+}
+
+/** Throws SallyportError for what must not be forwarded. */
+export function requestHead(head: Head, peerAddress: string, encrypted: boolean): RequestHead {
+  const bodyBytes = requestBody(head)
+  const http10 = head.minor === 0
+  const { authority, path } = target(head, http10)
+  const upgrade = isWebSocket(head, bodyBytes)
+  const expectsContinue = !http10 && bodyBytes !== 0 && head.expect === '100-continue'
+  if (expectsContinue) head.headers.push('expect', '100-continue')
+  return {
+    request: {
+      method: head.method,
+      authority,
+      path,
+      headers: head.headers,
+      bodyBytes,
+      upgrade,
+      peerAddress,
+      encrypted,
+      caller: undefined,
+      requestId: '',
+      exchangeId: undefined,
+    },
+    http10,
+    keepAlive: !head.close && (!http10 || head.keepAlive),
+    expectsContinue,
+    webSocketKey: upgrade ? head.webSocketKey : undefined,
+  }
+}
+
+/** The head that `bytes` are, up to the empty line and with it. Throws as {@link requestHead}, and for what is too large. */
+export function parseRequest(bytes: Buffer, limits: HeadLimits, peerAddress: string, encrypted: boolean): RequestHead {
+  const parser = new HeadParser(limits, false)
+  const end = bytes.length - 2
+  const fields = parser.requestLine(bytes, 0, end)
+  if (fields < 0) throw bad('request line')
+  if (end - 2 > limits.headBytes) throw new SallyportError('head-too-large')
+  parser.fields(bytes, fields, end)
+  return requestHead(parser.head, peerAddress, encrypted)
+}
+
+/** RFC 9112 section 6.3, without any of its leniencies. */
+function requestBody(head: Head): number {
+  if (head.transferEncoding === undefined) return head.contentLength === -1 ? 0 : head.contentLength
+  if (head.minor === 0) throw bad('transfer-encoding on HTTP/1.0')
+  if (head.contentLength !== -1) throw bad('transfer-encoding and content-length')
+  if (head.transferEncoding !== 'chunked') throw otherCoding(head.transferEncoding)
+  return BODY_UNKNOWN
+}
+
+/** Codings that nobody uses, and `chunked` once, last. */
+const UNKNOWN_CODING = /^(?:(?!chunked[ \t]*,)[!#$%&'*+\-.^_`|~0-9a-z]+[ \t]*,[ \t]*)+chunked$/
+
+/** Where the body ends is plain; what it says is not (RFC 9112 section 6.1). Of anything else, not even that. */
+function otherCoding(value: string): SallyportError {
+  return UNKNOWN_CODING.test(value)
+    ? new SallyportError('not-implemented', 'transfer coding')
+    : bad('transfer-encoding')
+}
+
+const isHost = remembering(isAuthority)
+
+/** RFC 9112 section 3.2: origin form, absolute form, and asterisk form for OPTIONS; the others are not taken. */
+function target(head: Head, http10: boolean): { authority: string; path: string } {
+  if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')
+  if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw bad('not exactly one host')
+  const host = head.host ?? ''
+  if (host === '' ? !http10 : !isHost(host)) throw bad('host')
+  if (head.target.charCodeAt(0) === 0x2f) return { authority: withoutEmptyPort(host), path: head.target }
+  if (head.target === '*' && head.method === 'OPTIONS') return { authority: withoutEmptyPort(host), path: '*' }
+  return absoluteForm(head)
+}
+
+const ABSOLUTE = /^https?:\/\/([^/?]*)(.*)$/i
+
+/** The target's authority wins over Host (RFC 9112 section 3.2.2). */
+function absoluteForm(head: Head): { authority: string; path: string } {
+  const parts = ABSOLUTE.exec(head.target)
+  if (parts === null) throw bad('request target')
+  const [, authority = '', rest = ''] = parts
+  if (!isAuthority(authority)) throw bad('authority')
+  const path = rest === '' && head.method === 'OPTIONS' ? '*' : rest.startsWith('/') ? rest : `/${rest}`
+  return { authority: withoutEmptyPort(authority), path }
+}
+
+/** Whatever asks for another protocol, or asks wrongly, is an ordinary request. */
+function isWebSocket(head: Head, bodyBytes: number): boolean {
+  return (
+    head.upgrade !== undefined &&
+    head.connectionUpgrade &&
+    head.method === 'GET' &&
+    head.minor === 1 &&
+    bodyBytes === 0 &&
+    head.webSocketVersion === '13' &&
+    isWebSocketKey(head.webSocketKey) &&
+    listTokens(head.upgrade).includes('websocket')
+  )
+}
+
+function bad(what: string): SallyportError {
+  return new SallyportError('bad-request', `head not valid: ${what}`)
+}

@@ -1,0 +1,702 @@
+/**
+ * A downstream HTTP/1.1 connection: reads requests one after the other, hands each to the handler, and keeps what may
+ * follow (pipelined requests, bytes behind an upgrade) waiting until it is its turn.
+ *
+ *     readHead -> readBody -> await -> readHead ...        ordinary requests
+ *                    |          |
+ *                    |          +-> upgrade -> raw         after a 101
+ *                    +-> drain -> readHead                 the response came first: the rest is thrown away, bounded
+ *     any -> linger                                        our half is closed; what comes is thrown away, for a while
+ *
+ * A request is begun only while the writer holds little: who does not read answers is not read from, either.
+ */
+
+import type { Buffer } from 'node:buffer'
+import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import process from 'node:process'
+import type { TLSSocket } from 'node:tls'
+import { canonicalAddress } from '../../base/address.ts'
+import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import type { Handler, HeaderList, HttpRequest } from '../../exchange.ts'
+import { callHandler, endFor, type Failing, guardWith, stepOf } from '../../base/guard.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { type Logger, noLogger } from '../../base/log.ts'
+import type { CorsPolicy } from '../problem.ts'
+import { resetSocket } from '../../base/reset-socket.ts'
+import { isBroken } from '../../base/tcp.ts'
+import { due, Watch } from '../../base/watch.ts'
+import { BodyReader, type BodyReceiver } from './body-reader.ts'
+import { CR, HEAD_END, LF } from './bytes.ts'
+import { DateClock } from './encode.ts'
+import { HeadParser } from './head-parser.ts'
+import { type RequestHead, requestHead } from './request-head.ts'
+import { ServerExchange, type ServerWire } from './server-exchange.ts'
+import { SocketReader } from './socket-reader.ts'
+import { type BodyOwner, lookMs, queuedInHandle, SocketWriter, type WriterOwner } from './socket-writer.ts'
+import { Unread } from './unread.ts'
+import { unreadHead } from './unread-head.ts'
+
+export interface Http1ServerOptions {
+  handler: Handler
+  limits?: Partial<HttpLimits> | undefined
+  /** Whether the caller's connection is encrypted; by default, whether the socket is a TLSSocket. */
+  encrypted?: boolean | undefined
+  /** Address of the caller, if it is not the socket's peer (PROXY protocol). */
+  peerAddress?: string | undefined
+  logger?: Logger | undefined
+  /** The set that the connection joins while it lives. */
+  connections?: ConnectionSet | undefined
+  dates?: DateClock | undefined
+  /** Shared by the connections of a listener. */
+  reader?: SocketReader | undefined
+  /** Called for each request that was refused before the handler saw it. */
+  onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
+  /** Which pages may read an answer that the handler has no part in; of a head that was refused it shows what was read. */
+  corsOf?: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
+}
+
+/**
+ * Serves HTTP/1.1 on an accepted socket, which should allow half-open. `first` are bytes that were already read from
+ * it. The socket belongs to the connection from now on.
+ */
+export function serveHttp1(socket: Socket | TLSSocket, options: Http1ServerOptions, first?: Buffer): ManagedConnection {
+  return new Http1ServerConnection(socket, options, first)
+}
+
+/** Requests of one connection that are begun in one turn: who sends a thousand at once has to wait for others. */
+const REQUESTS_PER_TURN = 16
+/** How often a caller that we do not hear (we have stopped reading, or it has closed its half) is looked for. */
+const LOOK_MS = 2000
+/** What every answer begins with. */
+const STATUS_LINE = 'HTTP/1.1 '
+/** So long after its FIN, or since we stopped to read, a caller is first asked whether it is there; then after twice the time, and so on. */
+const ASK_MS = 1000
+
+type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
+
+class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiver, WriterOwner, Failing {
+  static readonly #catchUpDue = stepOf<Http1ServerConnection>(connection => connection.#catchUp())
+  static readonly #parseDue = stepOf<Http1ServerConnection>(connection => connection.#parse())
+  readonly #socket: Socket | TLSSocket
+  readonly #handler: Handler
+  readonly #limits: HttpLimits
+  readonly #logger: Logger
+  readonly #connections: ConnectionSet | undefined
+  readonly #dates: DateClock
+  readonly #onBadRequest: Http1ServerOptions['onBadRequest']
+  readonly #corsOf: Http1ServerOptions['corsOf']
+  readonly #encrypted: boolean
+  readonly address: string
+  readonly #writer: SocketWriter
+  readonly #parser: HeadParser
+  readonly #body: BodyReader
+  readonly #watch: Watch
+  readonly #unread = new Unread()
+  #state: State = 'readHead'
+  #exchange: ServerExchange | undefined
+  #parsing = false
+  /** What is left of a pipeline waits, for the next turn or for the writer. */
+  #behind = false
+  /** ... for the writer. */
+  #choked = false
+  #paused = false
+  #closing = false
+  /** So long after it was asked to close an idle connection is still heard: a request may be on its way. */
+  #patienceMs = 0
+  #closingSince = 0
+  #halfClosed = false
+  /** Letters of the status line that went out, each to ask whether the caller is there. */
+  #asked = 0
+  /** What the answers before this one take, of all that is written. */
+  #earlierBytes = 0
+  /** Body bytes that the handler has and has not yet consumed. */
+  #unconsumed = 0
+  #discarded = 0
+  // Times, for the deadlines.
+  #since = performance.now()
+  #headBegun = true
+  /** Of the head that is under way, whole lines that were looked at. */
+  #checkedBytes = 0
+  #readAt = 0
+  #progressAt = 0
+  #queuedInHandle = 0
+
+  constructor(socket: Socket | TLSSocket, options: Http1ServerOptions, first: Buffer | undefined) {
+    this.#socket = socket
+    this.#handler = options.handler
+    this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#logger = options.logger ?? noLogger
+    this.#connections = options.connections
+    this.#dates = options.dates ?? new DateClock()
+    this.#onBadRequest = options.onBadRequest
+    this.#corsOf = options.corsOf
+    this.#encrypted = options.encrypted ?? 'encrypted' in socket
+    this.address = canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? '')
+    this.#writer = new SocketWriter(socket, this)
+    this.#parser = new HeadParser(this.#limits, false)
+    this.#body = new BodyReader(this, this.#limits, 'bad-request')
+    this.#watch = new Watch(now => this.#check(now), this)
+    const guard = guardWith(error => this.threw(error))
+    socket.on('end', guard(this.#onEnd))
+    socket.on('error', guard(this.#onError))
+    socket.on('close', guard(this.#onClose))
+    socket.setNoDelay(true)
+    this.#connections?.add(this)
+    this.#watch.within(this.#limits.headMs)
+    const reader = options.reader ?? new SocketReader()
+    reader.read(socket, this.#onRead, this)
+    if (first !== undefined && first.length > 0) this.#onRead(first, false)
+  }
+
+  // Reading
+
+  readonly #onRead = (bytes: Buffer, lent: boolean): void => {
+    this.#readAt = performance.now()
+    this.#unread.add(bytes, lent)
+    this.#parse()
+    this.#unread.settle()
+  }
+
+  /** Uses up what was read, as far as the state allows. */
+  #parse(): void {
+    if (this.#parsing || this.#behind) return
+    this.#parsing = true
+    let requests = 0
+    try {
+      while (!this.#behind && this.#unread.bytes !== undefined && this.#step(this.#unread.bytes)) {
+        if (this.#state === 'readHead' && ++requests === REQUESTS_PER_TURN) this.#fallBehind()
+      }
+    } catch (error) {
+      this.#refuse(toSallyportError(error))
+    }
+    this.#parsing = false
+    if (this.#halfClosed && !this.#behind) this.#cutShort()
+    this.#regulate()
+  }
+
+  /** The caller has closed its half: of what is not whole by now, nothing more will come. */
+  #cutShort(): void {
+    switch (this.#state) {
+      case 'readHead':
+      case 'drain':
+        this.#linger()
+        return
+      case 'readBody':
+      case 'upgrade': {
+        const exchange = this.#exchange!
+        if (exchange.headSent) {
+          this.destroy()
+          return
+        }
+        // Answers to what came before it are on their way yet.
+        exchange.ended = true
+        exchange.takeSink()?.abort(new SallyportError('cancelled'))
+        this.#linger()
+      }
+    }
+  }
+
+  #fallBehind(): void {
+    this.#behind = true
+    setImmediate(Http1ServerConnection.#catchUpDue, this)
+  }
+
+  #catchUp(): void {
+    this.#behind = false
+    this.#parse()
+  }
+
+  /** Returns whether there may be more to do at once. */
+  #step(bytes: Buffer): boolean {
+    switch (this.#state) {
+      case 'readHead':
+        return this.#readHead(bytes)
+      case 'readBody':
+      case 'drain':
+        this.#unread.keep(bytes, this.#body.feed(bytes, 0))
+        return true
+      case 'raw':
+        this.#unread.clear()
+        this.#forward(bytes)
+        return false
+      case 'linger':
+      case 'closed':
+        this.#unread.clear()
+        return false
+      default:
+        return false
+    }
+  }
+
+  #readHead(bytes: Buffer): boolean {
+    if (this.#writer.held > this.#limits.bufferBytes) {
+      this.#behind = true
+      this.#choked = true
+      return false
+    }
+    // One empty line before a request line is skipped (RFC 9112 section 2.2).
+    const start = bytes[0] === CR && bytes[1] === LF ? 2 : 0
+    const end = bytes.indexOf(HEAD_END, start)
+    if (end < 0) {
+      this.#checkPartialHead(bytes, start)
+      return false
+    }
+    if (end - start > this.#limits.headBytes) this.#refuseLongHead(bytes, start)
+    this.#parser.start()
+    const fields = this.#parser.requestLine(bytes, start, end + 2)
+    if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
+    this.#parser.fields(bytes, fields, end + 2)
+    const head = requestHead(this.#parser.head, this.address, this.#encrypted)
+    this.#unread.keep(bytes, end + HEAD_END.length)
+    this.#begin(head)
+    return true
+  }
+
+  /** What is there of a head that is not whole is checked as well, so that the refusal need not wait for its end. */
+  #checkPartialHead(bytes: Buffer, start: number): void {
+    if (!this.#headBegun) {
+      this.#headBegun = true
+      this.#checkedBytes = 0
+      this.#since = performance.now()
+      this.#watch.within(this.#limits.headMs)
+    }
+    if (bytes.length - start > this.#limits.headBytes) this.#refuseLongHead(bytes, start)
+    // Half of the empty line.
+    if (bytes.length === 1 && bytes[0] === CR) return
+    const lines = bytes.lastIndexOf(LF) + 1
+    this.#parser.start()
+    if (lines <= start) {
+      this.#parser.requestLine(bytes, start, bytes.length)
+      return
+    }
+    // Once for each line, since a head can come byte by byte.
+    if (lines === this.#checkedBytes) return
+    this.#checkedBytes = lines
+    const fields = this.#parser.requestLine(bytes, start, lines)
+    if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
+    this.#parser.fields(bytes, fields, lines)
+  }
+
+  #refuseLongHead(bytes: Buffer, start: number): void {
+    this.#parser.requestLine(bytes, start, bytes.length)
+    throw new SallyportError('head-too-large')
+  }
+
+  #begin(head: RequestHead): void {
+    const { request } = head
+    const exchange = new ServerExchange(this, head, this.#limits.informational)
+    this.#exchange = exchange
+    this.#earlierBytes = this.#writer.writtenBytes
+    this.#headBegun = false
+    if (this.#halfClosed) this.#since = performance.now()
+    if (request.upgrade) this.#state = 'upgrade'
+    else if (request.bodyBytes === 0) this.#state = 'await'
+    else {
+      this.#state = 'readBody'
+      if (request.bodyBytes > 0) this.#body.startLength(request.bodyBytes)
+      else this.#body.startChunked()
+      this.#watch.within(head.expectsContinue ? this.#limits.expectMs : this.#limits.bodyIdleMs)
+    }
+    const sink = callHandler(this.#handler, request, exchange, this.#logger)
+    if (exchange.failure !== undefined) {
+      sink.abort(exchange.failure)
+      return
+    }
+    exchange.sink = sink
+    if ((this.#state as State) === 'closed') sink.abort(new SallyportError('cancelled'))
+    else if (request.bodyBytes === 0 && !request.upgrade) sink.end([])
+    else if (exchange.ended) exchange.takeSink()?.abort(new SallyportError('cancelled', 'the response came first'))
+  }
+
+  bodyData(chunk: Uint8Array): void {
+    if (this.#state === 'drain') {
+      this.#discarded += chunk.length
+      if (this.#discarded > this.#limits.drainBytes) this.#linger()
+      return
+    }
+    const exchange = this.#exchange!
+    exchange.awaitsContinue = false
+    this.#unconsumed += chunk.length
+    exchange.sink?.data(this.#unread.own(chunk))
+  }
+
+  bodyEnd(trailers: HeaderList): void {
+    const exchange = this.#exchange
+    if (this.#state === 'drain' || exchange === undefined) {
+      this.#next()
+      return
+    }
+    this.#state = 'await'
+    exchange.sink?.end(trailers)
+  }
+
+  #forward(chunk: Buffer): void {
+    if (this.#exchange?.ended === true) this.#since = performance.now()
+    this.#unconsumed += chunk.length
+    this.#exchange?.sink?.data(this.#unread.own(chunk))
+    this.#regulate()
+  }
+
+  requestConsumed(exchange: ServerExchange, bytes: number): void {
+    if (exchange !== this.#exchange) return
+    this.#unconsumed -= bytes
+    if (this.#paused) this.#regulate()
+  }
+
+  /** Stops or resumes reading. */
+  #regulate(): void {
+    const waits = this.#state === 'await' || this.#state === 'upgrade'
+    const waiting = waits ? (this.#unread.bytes?.length ?? 0) : 0
+    const pause = this.#behind || this.#unconsumed > this.#limits.bufferBytes || waiting > this.#limits.bufferBytes
+    if (pause === this.#paused || this.#state === 'closed') return
+    this.#paused = pause
+    if (pause) {
+      if (!this.#halfClosed && this.#exchange !== undefined) this.#since = performance.now()
+      this.#socket.pause()
+      this.#watch.within(LOOK_MS)
+    } else {
+      this.#readAt = performance.now()
+      if (this.#state === 'readBody') this.#watch.within(this.#limits.bodyIdleMs)
+      this.#socket.resume()
+    }
+  }
+
+  // Writing, for the exchange
+
+  text(text: string): void {
+    this.#writer.text(this.#asked === 0 ? text : this.#goOn(text))
+  }
+
+  /** What is still to be said of an answer whose beginning was said to ask for the caller. */
+  #goOn(text: string): string {
+    const rest = text.slice(this.#asked)
+    this.#asked = 0
+    this.#since = performance.now()
+    return rest
+  }
+
+  body(chunk: Uint8Array, owner: BodyOwner): void {
+    this.#writer.body(chunk, owner)
+  }
+
+  date(): string {
+    return this.#dates.now()
+  }
+
+  corsOf(request: HttpRequest): CorsPolicy | undefined {
+    return this.#corsOf?.(request)
+  }
+
+  mayKeepAlive(exchange: ServerExchange, status: number): boolean {
+    const { asked: head } = exchange
+    if (!head.keepAlive || this.#closing || head.request.upgrade) return false
+    if (this.#halfClosed && this.#unread.bytes === undefined) return false
+    if (this.#state !== 'readBody') return true
+    // The body is still to come: after an error it may be long, and without its 100 it may not come at all.
+    return !exchange.awaitsContinue && (status < 400 || this.#body.left <= this.#limits.drainBytes)
+  }
+
+  upgraded(exchange: ServerExchange): void {
+    if (exchange !== this.#exchange) return
+    this.#state = 'raw'
+    // The handler may have answered before it returned: then there is no one yet to take what waits.
+    process.nextTick(Http1ServerConnection.#parseDue, this)
+  }
+
+  responseEnded(exchange: ServerExchange): void {
+    if (exchange !== this.#exchange) return
+    switch (this.#state) {
+      case 'raw':
+        this.#since = performance.now()
+        this.#watch.within(this.#limits.stalledMs)
+        this.#writer.end()
+        return
+      case 'readBody':
+        this.#leaveBody(exchange)
+        return
+      default:
+        this.#next()
+        if (!this.#parsing) this.#parse()
+    }
+  }
+
+  unwanted(exchange: ServerExchange): void {
+    if (exchange === this.#exchange) this.#linger()
+  }
+
+  /** The response is over before the request: the rest is read and thrown away, up to a bound. */
+  #leaveBody(exchange: ServerExchange): void {
+    this.#exchange = exchange.keepAlive ? exchange : undefined
+    // The upstream end knows that it is over; it hears nothing more but that the response leaves.
+    this.#unconsumed = 0
+    if (!exchange.keepAlive) {
+      this.#linger()
+      return
+    }
+    this.#state = 'drain'
+    this.#discarded = 0
+    this.#since = performance.now()
+    this.#watch.within(this.#limits.drainMs)
+    this.#regulate()
+  }
+
+  /** Both request and response are over. */
+  #next(): void {
+    const keepAlive = this.#exchange?.keepAlive ?? false
+    this.#exchange = undefined
+    this.#unconsumed = 0
+    const now = performance.now()
+    const patienceMs = this.#closingSince + this.#patienceMs - now
+    if (!keepAlive || (this.#closing && patienceMs <= 0)) {
+      this.#linger()
+      return
+    }
+    this.#state = 'readHead'
+    this.#headBegun = false
+    this.#since = now
+    // 0 would be looked at behind each request, for nothing.
+    const idleMs = this.#limits.keepAliveMs || Number.POSITIVE_INFINITY
+    this.#watch.within(this.#closing ? patienceMs : idleMs, now)
+  }
+
+  /**
+   * Closes our half, and waits a little for the caller to read what we said. What it still sends is read: if we closed on it,
+   * the kernel would answer with a reset, and senders that see that do not look for the answer.
+   */
+  #linger(): void {
+    if (this.#state === 'closed' || this.#state === 'linger') return
+    this.#state = 'linger'
+    this.#body.stop()
+    this.#exchange = undefined
+    this.#unread.clear()
+    this.#unconsumed = 0
+    this.#behind = false
+    this.#choked = false
+    this.#since = performance.now()
+    this.#watch.within(this.#limits.drainMs)
+    this.#writer.end()
+    if (this.#paused) this.#regulate()
+  }
+
+  /** Answers a request that must not be forwarded, or ends one whose body turned out to be malformed. */
+  #refuse(error: SallyportError): void {
+    const { bytes } = this.#unread
+    this.#unread.clear()
+    this.#body.stop()
+    this.#onBadRequest?.(error, this.address)
+    this.#logger.debug({ peer: this.address, code: error.reason, detail: error.message }, 'request refused')
+    const exchange = this.#exchange
+    if (exchange !== undefined && !exchange.ended) {
+      exchange.takeSink()?.abort(error)
+      exchange.keepAlive = false
+      this.#closing = true
+      exchange.abort(error)
+      return
+    }
+    if (this.#state !== 'readHead') {
+      // Its answer is out already, and so may be those before it, unread.
+      this.#linger()
+      return
+    }
+    this.#closing = true
+    this.#state = 'await'
+    this.#exchange = new ServerExchange(this, unreadHead(bytes), 0)
+    this.#exchange.abort(error)
+  }
+
+  cut(exchange: ServerExchange, untilClose: boolean): void {
+    if (exchange !== this.#exchange) return
+    this.#exchange = undefined
+    if (!untilClose && this.#state !== 'raw' && this.#earlierWait()) {
+      this.#linger()
+      return
+    }
+    this.#writer.flush()
+    // A close alone would look like a proper end to a caller that reads until the close.
+    if ((untilClose || this.#state === 'raw') && !('encrypted' in this.#socket)) resetSocket(this.#socket)
+    this.destroy()
+  }
+
+  /** Whole answers have not left, and little is behind them of the one that is cut: nobody counts that any more. */
+  #earlierWait(): boolean {
+    const { held, writtenBytes } = this.#writer
+    const earlier = this.#earlierBytes - (writtenBytes - held)
+    return earlier > 0 && held - earlier <= this.#limits.bufferBytes
+  }
+
+  drop(): void {
+    resetSocket(this.#socket)
+    this.#gone()
+  }
+
+  // Ends and deadlines
+
+  /** @internal */
+  writeWaits(): void {
+    this.#progressAt = 0
+    this.#watch.within(lookMs(this.#limits.stalledMs))
+  }
+
+  /** @internal */
+  wrote(): void {
+    if (this.#halfClosed || this.#writer.waiting > 0) this.#progressAt = performance.now()
+    if (this.#choked && this.#writer.held <= this.#limits.bufferBytes) {
+      this.#choked = false
+      this.#fallBehind()
+    }
+  }
+
+  readonly #onEnd = (): void => {
+    this.#halfClosed = true
+    this.#since = performance.now()
+    this.#watch.within(Math.min(ASK_MS, this.#limits.halfCloseMs || ASK_MS))
+    if (this.#state === 'raw') this.#exchange?.sink?.end([])
+    else this.#parse()
+  }
+
+  readonly #onError = (error: Error): void => {
+    this.#logger.debug({ peer: this.address, detail: error.message }, 'downstream connection broke')
+  }
+
+  readonly #onClose = (): void => {
+    this.#gone()
+  }
+
+  #gone(): void {
+    if (this.#state === 'closed') return
+    const wasDraining = this.#state === 'drain'
+    this.#state = 'closed'
+    this.#unread.clear()
+    this.#body.stop()
+    this.#watch.stop()
+    const exchange = this.#exchange
+    this.#exchange = undefined
+    this.#connections?.delete(this)
+    if (exchange === undefined || wasDraining || (exchange.ended && this.#halfClosed)) return
+    exchange.ended = true
+    exchange.takeSink()?.abort(new SallyportError('cancelled'))
+  }
+
+  get idle(): boolean {
+    return this.#exchange === undefined && (this.#state !== 'readHead' || this.#unread.bytes === undefined)
+  }
+
+  close(patienceMs: number): void {
+    this.#closing = true
+    this.#patienceMs = patienceMs
+    this.#closingSince = performance.now()
+    if (patienceMs > 0) this.#watch.within(patienceMs)
+    else if (this.#state === 'readHead' && this.#unread.bytes === undefined) this.#linger()
+  }
+
+  destroy(): void {
+    this.#socket.destroy()
+    this.#gone()
+  }
+
+  /** What goes wrong in an event or a timer ends the connection, and no other. */
+  threw(error: unknown): void {
+    endFor(error, this.#logger, 'a connection of a caller failed', () => this.destroy())
+  }
+
+  /** Acts on what is due; returns the time until the next deadline. */
+  #check(now: number): number {
+    const unheard = this.#paused || this.#halfClosed
+    if (unheard && isBroken(this.#socket)) this.destroy()
+    const next = Math.min(this.#checkRead(now), this.#checkWrite(now), unheard ? LOOK_MS : Number.POSITIVE_INFINITY)
+    return this.#state === 'closed' ? Number.POSITIVE_INFINITY : next
+  }
+
+  #checkRead(now: number): number {
+    const limits = this.#limits
+    switch (this.#state) {
+      case 'readHead':
+        // The writer has a deadline of its own.
+        if (this.#behind) return Number.POSITIVE_INFINITY
+        if (this.#closing && this.#unread.bytes === undefined)
+          return due(this.#closingSince, this.#patienceMs, now, this.#onIdle)
+        return this.#headBegun
+          ? due(this.#since, limits.headMs, now, this.#onHeadTimeout)
+          : due(this.#since, limits.keepAliveMs, now, this.#onIdle)
+      case 'readBody':
+        return this.#paused ? this.#ask(now) : this.#checkBody(now)
+      case 'raw':
+        // Our half is closed: a caller that neither sends nor closes its own is gone.
+        return this.#exchange?.ended === true
+          ? this.#checkEnd(limits.stalledMs, now, this.#onGone)
+          : Number.POSITIVE_INFINITY
+      case 'drain':
+        return this.#checkEnd(limits.drainMs, now, this.#onIdle)
+      case 'linger':
+        return Math.min(
+          this.#checkEnd(limits.lingerMs, now, this.#onGone),
+          due(Math.max(this.#since, this.#readAt), limits.drainMs, now, this.#onGone),
+        )
+      case 'await':
+        if (this.#exchange?.headSent !== true && (this.#halfClosed || this.#paused)) return this.#ask(now)
+        if (!this.#halfClosed) return Number.POSITIVE_INFINITY
+        return due(Math.max(this.#since, this.#progressAt), limits.halfCloseMs, now, this.#onGone)
+      default:
+        return Number.POSITIVE_INFINITY
+    }
+  }
+
+  /** All is said. A caller that still reads it has the deadline of those who stop reading. */
+  #checkEnd(ms: number, now: number, act: () => void): number {
+    if (this.#writer.waiting > 0) this.#since = now
+    return due(this.#since, ms, now, act)
+  }
+
+  /**
+   * A caller that has left has closed both halves of the connection, which looks like one that waits for its answer, or behind
+   * bytes that we do not take like nothing at all, until something is said to it: then its kernel answers with a reset.
+   */
+  #ask(now: number): number {
+    if (this.#asked === STATUS_LINE.length || this.#exchange?.headSent === true) return Number.POSITIVE_INFINITY
+    const left = this.#since + ASK_MS * 2 ** this.#asked - now
+    if (left > 0.5) return left
+    this.#writer.text(STATUS_LINE[this.#asked++]!)
+    return ASK_MS
+  }
+
+  #checkBody(now: number): number {
+    const exchange = this.#exchange!
+    if (exchange.awaitsContinue && !exchange.headSent) {
+      const left = due(this.#readAt, this.#limits.expectMs, now, this.#onExpectDue)
+      if (left !== Number.POSITIVE_INFINITY) return left
+    }
+    return due(this.#readAt, this.#limits.bodyIdleMs, now, this.#onBodyTimeout)
+  }
+
+  #checkWrite(now: number): number {
+    if (this.#writer.waiting === 0) return Number.POSITIVE_INFINITY
+    const queued = queuedInHandle(this.#socket)
+    if (queued !== this.#queuedInHandle || this.#progressAt === 0) {
+      this.#queuedInHandle = queued
+      this.#progressAt = now
+    }
+    const { stalledMs } = this.#limits
+    return Math.min(lookMs(stalledMs), due(this.#progressAt, stalledMs, now, this.#onStalled))
+  }
+
+  readonly #onHeadTimeout = (): void => {
+    if (this.#unread.bytes === undefined) this.destroy()
+    else this.#refuse(new SallyportError('request-timeout'))
+  }
+
+  readonly #onIdle = (): void => this.#linger()
+
+  readonly #onGone = (): void => this.destroy()
+
+  readonly #onExpectDue = (): void => this.#exchange?.informational(100, [])
+
+  readonly #onBodyTimeout = (): void => this.#refuse(new SallyportError('request-timeout'))
+
+  readonly #onStalled = (): void => {
+    this.#logger.debug({ peer: this.address }, 'the caller stopped reading')
+    resetSocket(this.#socket)
+    this.#gone()
+  }
+}

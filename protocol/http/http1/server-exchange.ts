@@ -1,0 +1,215 @@
+/** One request on a downstream connection, as the upstream end sees it: writes the response. */
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import {
+  BODY_UNKNOWN,
+  type HeaderList,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseHead,
+  type ResponseSink,
+} from '../../exchange.ts'
+import { hasHeader } from '../headers.ts'
+import { answerProblem, type CorsPolicy } from '../problem.ts'
+import { CONNECTION, FRAMING, fieldLines, lastChunk, responseHead, statusLine } from './encode.ts'
+import type { RequestHead } from './request-head.ts'
+import type { BodyOwner } from './socket-writer.ts'
+import { webSocketAccept } from './websocket.ts'
+
+/** What the exchange asks of its connection. */
+export interface ServerWire {
+  text(text: string): void
+  body(chunk: Uint8Array, owner: BodyOwner): void
+  date(): string
+  /** Which pages may read our own answer. */
+  corsOf(request: HttpRequest): CorsPolicy | undefined
+  /** Whether the connection can serve another request after this response; asked once, at the head. */
+  mayKeepAlive(exchange: ServerExchange, status: number): boolean
+  requestConsumed(exchange: ServerExchange, bytes: number): void
+  upgraded(exchange: ServerExchange): void
+  responseEnded(exchange: ServerExchange): void
+  /** Behind the end of an upgraded response: what the caller still sends is thrown away. */
+  unwanted(exchange: ServerExchange): void
+  /** Cuts the response: the caller must not take it for whole. `untilClose`: only the close would end it. */
+  cut(exchange: ServerExchange, untilClose: boolean): void
+  /** Drops what waits to be written, and with it the connection. */
+  drop(): void
+}
+
+export class ServerExchange implements ResponseSink, BodyOwner {
+  readonly asked: RequestHead
+  sink: RequestSink | undefined
+  headSent = false
+  ended = false
+  keepAlive = false
+  /** Set if our own end found the response at fault. */
+  failure: SallyportError | undefined
+  /** An error is being answered: one that meets the answer cuts the connection. */
+  #failed = false
+  /** The caller still waits for a 100. */
+  awaitsContinue: boolean
+  #wire: ServerWire
+  #framing: number = FRAMING.none
+  #left = 0
+  #informational = 0
+  #raw = false
+  /** Bytes of the body that have not left. */
+  #unsent = 0
+  readonly #maxInformational: number
+
+  constructor(wire: ServerWire, head: RequestHead, maxInformational: number) {
+    this.#wire = wire
+    this.asked = head
+    this.awaitsContinue = head.expectsContinue
+    this.#maxInformational = maxInformational
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    if (this.ended || this.headSent || this.asked.http10 || status < 100 || status > 199 || status === 101) return
+    if (++this.#informational > this.#maxInformational) return
+    if (status === 100) {
+      if (!this.awaitsContinue) return
+      this.awaitsContinue = false
+    }
+    try {
+      this.#wire.text(`${statusLine(status)}${fieldLines(headers, FRAMING.forbidden, 0)}\r\n\r\n`)
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+    }
+  }
+
+  head(response: ResponseHead): void {
+    if (this.ended || this.headSent) return
+    try {
+      if (response.status === 101) this.#upgrade(response)
+      else this.#head(response)
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+    }
+  }
+
+  #head(response: ResponseHead): void {
+    const { status } = response
+    if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
+    this.#framing = this.#framingOf(response)
+    const mayKeepAlive = this.#framing !== FRAMING.close && this.#wire.mayKeepAlive(this, status)
+    const connection = !mayKeepAlive ? CONNECTION.close : this.asked.http10 ? CONNECTION.keepAlive : CONNECTION.unsaid
+    const date = hasHeader(response.headers, 'date') ? '' : this.#wire.date()
+    const text = responseHead(response, this.#framing, connection, date)
+    this.keepAlive = mayKeepAlive
+    this.headSent = true
+    this.awaitsContinue = false
+    this.#left = response.bodyBytes
+    this.#wire.text(text)
+  }
+
+  #framingOf(response: ResponseHead): number {
+    if (response.status === 204) return FRAMING.forbidden
+    if (this.asked.request.method === 'HEAD' || response.status === 304) return FRAMING.none
+    if (response.bodyBytes !== BODY_UNKNOWN) return FRAMING.length
+    return this.asked.http10 ? FRAMING.close : FRAMING.chunked
+  }
+
+  #upgrade(response: ResponseHead): void {
+    const key = this.asked.webSocketKey
+    if (key === undefined) throw new SallyportError('upstream-broken', '101 to a request that asked for no upgrade')
+    const fields = fieldLines(response.headers, FRAMING.forbidden, 0)
+    const accept = webSocketAccept(key)
+    this.#wire.text(
+      `${statusLine(101)}\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: ${accept}${fields}\r\n\r\n`,
+    )
+    this.headSent = true
+    this.#raw = true
+    this.#wire.upgraded(this)
+  }
+
+  data(chunk: Uint8Array): void {
+    if (this.ended) return
+    if (!this.headSent) {
+      this.#fail(new SallyportError('internal', 'body before head'))
+    } else if (this.#raw) {
+      this.#body(chunk)
+    } else if (this.#framing === FRAMING.length) {
+      this.#left -= chunk.length
+      if (this.#left < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
+      else this.#body(chunk)
+    } else if (this.#framing === FRAMING.chunked) {
+      // It would end the body.
+      if (chunk.length === 0) return
+      this.#wire.text(`${chunk.length.toString(16)}\r\n`)
+      this.#body(chunk)
+      this.#wire.text('\r\n')
+    } else if (this.#framing === FRAMING.close) {
+      this.#body(chunk)
+    } else {
+      this.sink?.consumed(chunk.length)
+    }
+  }
+
+  #body(chunk: Uint8Array): void {
+    this.#unsent += chunk.length
+    this.#wire.body(chunk, this)
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.ended) return
+    try {
+      this.#finish(trailers)
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+      return
+    }
+    this.ended = true
+    this.#wire.responseEnded(this)
+  }
+
+  #finish(trailers: HeaderList): void {
+    if (!this.headSent) throw new SallyportError('upstream-broken', 'no head')
+    if (this.#framing === FRAMING.length && this.#left > 0) {
+      throw new SallyportError('upstream-broken', 'body shorter than announced')
+    }
+    if (this.#framing === FRAMING.chunked) this.#wire.text(lastChunk(trailers))
+  }
+
+  unwanted(): void {
+    if (this.ended) this.#wire.unwanted(this)
+  }
+
+  abort(error: SallyportError): void {
+    if (this.ended) {
+      if (this.#unsent > 0) this.#wire.drop()
+      return
+    }
+    if (this.headSent || this.#failed || error.reason === 'cancelled') {
+      this.ended = true
+      this.#wire.cut(this, this.#framing === FRAMING.close)
+    } else {
+      this.#failed = true
+      const { request } = this.asked
+      answerProblem(this, request, error, this.#wire.corsOf(request))
+    }
+  }
+
+  /** Our own end found the response at fault: the upstream is told as well. */
+  #fail(error: SallyportError): void {
+    const sink = this.takeSink()
+    this.failure = error
+    this.abort(error)
+    sink?.abort(error)
+  }
+
+  /** The sink, which is told nothing more by the exchange: it is about to be told its last. */
+  takeSink(): RequestSink | undefined {
+    const { sink } = this
+    this.sink = undefined
+    return sink
+  }
+
+  consumed(bytes: number): void {
+    this.#wire.requestConsumed(this, bytes)
+  }
+
+  sent(bytes: number): void {
+    this.#unsent -= bytes
+    this.sink?.consumed(bytes)
+  }
+}

@@ -1,0 +1,98 @@
+/**
+ * Reads sockets into one buffer that all connections of a listener or a pool share: a fresh buffer for each read costs
+ * more than parsing a small request. Bodies get buffers of their own, which their receivers keep.
+ *
+ * `node:net` has this as its option `onread`, for sockets that it dials; sockets that it accepts have the same slots, but
+ * no door to them. Where they cannot be found (TLS, streams that are no sockets), reading is Node's usual.
+ */
+import { Buffer } from 'node:buffer'
+import { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import type { Failing } from '../../base/guard.ts'
+
+/** What libuv reads at most in one call. */
+const READ_BYTES = 64 * 1024
+/** Behind a full read, one of so much is a body's: its buffer is given away instead of copied. */
+const BODY_BYTES = 16 * 1024
+
+/** Takes what was read. Bytes that are `lent` change after the call: what is kept of them must be copied. */
+export type OnRead = (bytes: Buffer, lent: boolean) => void
+
+interface Slots {
+  readonly buffer: symbol
+  readonly callback: symbol
+  /** Asked after each read for the buffer of the next one. */
+  readonly next: symbol
+}
+
+interface Handle {
+  useUserBuffer?(buffer: Uint8Array): void
+}
+
+export class SocketReader {
+  #shared: Buffer | undefined
+  #slots: Slots | undefined
+
+  /** Everything that comes from now on goes to `onRead`; what that throws ends `owner`. The socket flows, and may be paused and resumed. */
+  read(socket: Duplex, onRead: OnRead, owner: Failing): void {
+    const handle = (socket as { _handle?: Handle })._handle
+    const slots = this.#slotsOf(socket, handle)
+    if (slots === undefined || !(socket instanceof Socket)) {
+      socket.on('data', bytes => {
+        try {
+          onRead(bytes, false)
+        } catch (error) {
+          owner.threw(error)
+        }
+      })
+      return
+    }
+    this.#shared ??= Buffer.allocUnsafeSlow(READ_BYTES)
+    const shared = this.#shared
+    let next: Buffer | undefined
+    const fields = socket as unknown as Record<symbol, unknown>
+    fields[slots.buffer] = shared
+    fields[slots.callback] = (length: number, buffer: Buffer) => {
+      try {
+        const isBody = buffer !== shared && length >= BODY_BYTES
+        if (isBody || (buffer === shared && length === READ_BYTES)) next = Buffer.allocUnsafeSlow(READ_BYTES)
+        else if (buffer !== shared) next = shared
+        onRead(length === READ_BYTES ? buffer : buffer.subarray(0, length), !isBody)
+      } catch (error) {
+        owner.threw(error)
+      }
+    }
+    fields[slots.next] = () => {
+      const buffer = next
+      next = undefined
+      return buffer
+    }
+    // A stream asks for more a tick after each chunk, even if it was paused meanwhile; such a socket would start to read.
+    const more = socket.read.bind(socket)
+    socket.read = size => {
+      try {
+        return socket.isPaused() ? null : more(size)
+      } catch (error) {
+        owner.threw(error)
+        return null
+      }
+    }
+    handle!.useUserBuffer!(shared)
+    socket.resume()
+  }
+
+  #slotsOf(socket: Duplex, handle: Handle | undefined): Slots | undefined {
+    if (!(socket instanceof Socket) || 'encrypted' in socket || typeof handle?.useUserBuffer !== 'function')
+      return undefined
+    if (socket.readableLength > 0) return undefined
+    this.#slots ??= findSlots(socket)
+    return this.#slots
+  }
+}
+
+function findSlots(socket: Socket): Slots | undefined {
+  const symbols = Object.getOwnPropertySymbols(socket)
+  const named = (name: string) => symbols.find(symbol => symbol.description === name)
+  const [buffer, callback, next] = [named('kBuffer'), named('kBufferCb'), named('kBufferGen')]
+  return buffer && callback && next && { buffer, callback, next }
+}

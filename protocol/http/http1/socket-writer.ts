@@ -1,0 +1,266 @@
+/**
+ * Writes to a socket: what is written in one turn goes out in one call, small pieces copied together, large ones not. While the
+ * kernel takes nothing, little that comes in a turn is gathered with what came before. Tells the owner of body bytes when the kernel has them.
+ */
+import { Buffer } from 'node:buffer'
+import { Socket } from 'node:net'
+import process from 'node:process'
+import type { Duplex } from 'node:stream'
+import { Gathered, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
+import { type Failing, stepOf } from '../../base/guard.ts'
+import { ownBytes } from '../../base/own-bytes.ts'
+
+export interface BodyOwner {
+  /** So many bytes of a body have left for the kernel, or were lost with the socket: they wait here no longer. */
+  sent(bytes: number): void
+}
+
+/** Up to here copying into one buffer is cheaper than a vectored write. */
+const COPY_BYTES = 16 * 1024
+/** With so much there is nothing to win by waiting for more. */
+const TURN_BYTES = 128 * 1024
+/** More of a body of such pieces is likely to come in this turn: one by one, they would be as many calls. */
+const BULK_BYTES = 8 * 1024
+
+/** What the writer tells its connection. What it throws in a turn of its own ends the connection. */
+export interface WriterOwner extends Failing {
+  /** The kernel did not take all of it: from now on something waits. */
+  writeWaits(): void
+  /** The kernel has taken a write whole. */
+  wrote(): void
+}
+
+export class SocketWriter implements Failing {
+  /** Bytes that the kernel has not taken yet. */
+  waiting = 0
+  /** All that was written, whether or not it has left. */
+  writtenBytes = 0
+  readonly #socket: Duplex
+  readonly #connection: WriterOwner
+  /** Plain sockets say at once what the kernel took, and keep nothing of it. TLS does neither, other streams may not. */
+  readonly #tellsAtOnce: boolean
+  /** What came in earlier turns behind something that waits, and stands before `#pieces`. */
+  #gathered: Gathered | undefined
+  #pieces: (string | Uint8Array)[] = []
+  /** Of both. */
+  #bytes = 0
+  #scheduled = false
+  #ending = false
+  #owner: BodyOwner | undefined
+  #owed = 0
+  /** Per write that waits: its size, who is owed a notice, and how much. */
+  readonly #sizes: number[] = []
+  readonly #owners: (BodyOwner | undefined)[] = []
+  readonly #debts: number[] = []
+
+  constructor(socket: Duplex, connection: WriterOwner) {
+    this.#socket = socket
+    this.#connection = connection
+    this.#tellsAtOnce = socket instanceof Socket && !('encrypted' in socket)
+  }
+
+  /** Bytes that have not left for the kernel. */
+  get held(): number {
+    return this.waiting + this.#bytes
+  }
+
+  /** Text in latin1: heads and framing. */
+  text(text: string): void {
+    this.#add(text)
+  }
+
+  body(chunk: Uint8Array, owner: BodyOwner): void {
+    if (this.#owner !== owner) {
+      if (this.#owed > 0) this.flush()
+      this.#owner = owner
+    }
+    this.#owed += chunk.length
+    this.#add(chunk)
+  }
+
+  #add(piece: string | Uint8Array): void {
+    if (this.#ending) return
+    this.#pieces.push(piece)
+    this.#bytes += piece.length
+    this.writtenBytes += piece.length
+    if (this.#bytes >= TURN_BYTES) {
+      this.flush()
+      return
+    }
+    if (this.#scheduled) return
+    this.#scheduled = true
+    if (piece.length >= BULK_BYTES) setImmediate(flushDue, this)
+    else flushSoon(this)
+  }
+
+  /** @internal */
+  flushDue(): void {
+    this.#scheduled = false
+    if (this.waiting === 0 || !this.#gather()) this.#flush(this.#tellsAtOnce)
+  }
+
+  /** A write that waits costs some hundred bytes of its own: few bytes do without until what stands before them has left. */
+  #gather(): boolean {
+    const pieces = this.#pieces
+    const bytes = this.#bytes - (this.#gathered?.length ?? 0)
+    if (bytes === 0) return true
+    if (bytes >= SMALL_PIECE_BYTES) return false
+    const turn = pieces.length === 1 ? pieces[0]! : join(pieces, roomToJoin()).subarray(0, bytes)
+    if (this.#gathered === undefined) this.#gathered = new Gathered(turn, this.waiting)
+    else if (!this.#gathered.add(turn)) return false
+    this.#pieces = []
+    return true
+  }
+
+  flush(): void {
+    this.#flush(false)
+  }
+
+  /** `mayTell`: whoever wrote has returned, and can be told before we do. */
+  #flush(mayTell: boolean): void {
+    if (this.#bytes === 0) return
+    const pieces = this.#pieces
+    const bytes = this.#bytes
+    if (this.#gathered !== undefined) {
+      pieces.unshift(this.#gathered.bytes)
+      this.#gathered = undefined
+    }
+    this.#pieces = []
+    this.#bytes = 0
+    const owner = this.#owner
+    const owed = this.#owed
+    this.#owner = undefined
+    this.#owed = 0
+    if (this.#socket.destroyed || this.#socket.writableEnded) {
+      owner?.sent(owed)
+      return
+    }
+    const atOnce = mayTell && this.waiting === 0
+    if (atOnce) this.#writeAtOnce(pieces, bytes)
+    else this.#write(pieces, bytes, this.#onWritten)
+    if (atOnce && this.#socket.writableLength === 0) {
+      this.#connection.wrote()
+      owner?.sent(owed)
+      return
+    }
+    this.#sizes.push(bytes)
+    this.#owners.push(owner)
+    this.#debts.push(owed)
+    if (this.waiting === 0) this.#connection.writeWaits()
+    this.waiting += bytes
+    // Nothing, whose callback tells that what stands before it has left.
+    if (atOnce) this.#socket.write('', this.#onWritten)
+  }
+
+  /** What the kernel takes at once needs no buffer of its own. */
+  #writeAtOnce(pieces: (string | Uint8Array)[], bytes: number): void {
+    if (pieces.length === 1 || bytes > COPY_BYTES) {
+      this.#write(pieces, bytes, undefined)
+      return
+    }
+    this.#socket.write(join(pieces, roomToJoin()).subarray(0, bytes))
+    if (this.#socket.writableLength > 0) scratch = undefined
+  }
+
+  /** What is written behind something that waits will wait, too, and keeps no more memory than its own. */
+  #write(pieces: (string | Uint8Array)[], bytes: number, callback: (() => void) | undefined): void {
+    const waits = this.waiting > 0
+    if (pieces.length > 1 && bytes <= COPY_BYTES) {
+      this.#socket.write(join(pieces, waits ? Buffer.allocUnsafeSlow(bytes) : Buffer.allocUnsafe(bytes)), callback)
+      return
+    }
+    if (waits) pieces = pieces.map(piece => (typeof piece === 'string' ? piece : ownBytes(piece)))
+    if (pieces.length === 1) this.#writePiece(pieces[0]!, callback)
+    else {
+      const last = pieces.length - 1
+      this.#socket.cork()
+      for (let i = 0; i < last; i++) this.#writePiece(pieces[i]!, undefined)
+      this.#writePiece(pieces[last]!, callback)
+      this.#socket.uncork()
+    }
+  }
+
+  #writePiece(piece: string | Uint8Array, callback: (() => void) | undefined): void {
+    if (typeof piece === 'string') this.#socket.write(piece, 'latin1', callback)
+    else this.#socket.write(piece, callback)
+  }
+
+  readonly #onWritten = (error?: Error | null): void => {
+    try {
+      this.#written(error)
+    } catch (thrown) {
+      this.#connection.threw(thrown)
+    }
+  }
+
+  #written(error: Error | null | undefined): void {
+    this.waiting -= this.#sizes.shift()!
+    const owner = this.#owners.shift()
+    const bytes = this.#debts.shift()!
+    if (!error) this.#connection.wrote()
+    if (bytes > 0) owner!.sent(bytes)
+    if (this.waiting === 0 && this.#gathered !== undefined) this.#flush(this.#tellsAtOnce)
+  }
+
+  threw(error: unknown): void {
+    this.#connection.threw(error)
+  }
+
+  /** Ends our half of the connection behind what was written. */
+  end(): void {
+    if (this.#ending) return
+    this.flush()
+    this.#ending = true
+    if (!this.#socket.destroyed) this.#socket.end()
+  }
+}
+
+/** Writers that have something for the end of this tick, each once. A tick for each of them would cost more than its place here. */
+let due: SocketWriter[] = []
+
+function flushSoon(writer: SocketWriter): void {
+  if (due.push(writer) === 1) process.nextTick(flushAll)
+}
+
+/** One that throws ends its connection, and takes nothing from the others. */
+const flushDue = stepOf<SocketWriter>(writer => writer.flushDue())
+
+function flushAll(): void {
+  const writers = due
+  due = []
+  for (const writer of writers) flushDue(writer)
+}
+
+/** Where small pieces are put together; who cannot send them at once keeps it. */
+let scratch: Buffer | undefined
+
+function roomToJoin(): Buffer {
+  scratch ??= Buffer.allocUnsafeSlow(COPY_BYTES)
+  return scratch
+}
+
+function join(pieces: (string | Uint8Array)[], whole: Buffer): Buffer {
+  let at = 0
+  for (const piece of pieces) {
+    if (typeof piece === 'string') at += whole.write(piece, at, 'latin1')
+    else {
+      whole.set(piece, at)
+      at += piece.length
+    }
+  }
+  return whole
+}
+
+/** Bytes that wait in the kernel's or libuv's queue, where the socket tells: a change of it is progress, too. */
+export function queuedInHandle(socket: Duplex): number {
+  const handle = (socket as { _handle?: { writeQueueSize?: number } })._handle
+  return handle?.writeQueueSize ?? 0
+}
+
+/** Nobody tells when the kernel takes a part of a write, so it is looked at that often before a receiver counts as stopped. */
+const LOOKS = 12
+
+/** The time from one look to the next, where `stalledMs` without progress are allowed; 0: for ever. */
+export function lookMs(stalledMs: number): number {
+  return stalledMs === 0 ? Number.POSITIVE_INFINITY : stalledMs / LOOKS
+}

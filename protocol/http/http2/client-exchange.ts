@@ -1,0 +1,367 @@
+/** One stream of an upstream HTTP/2 session: writes the request, reads the response. */
+import { type ClientHttp2Stream, constants } from 'node:http2'
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
+import type { Failing } from '../../base/guard.ts'
+import { hasHeader, stripTrailers } from '../headers.ts'
+import type { OutgoingRequest } from '../http1/client-exchange.ts'
+import type { HttpLimits } from '../limits.ts'
+import { hasEnded, watchEnd } from './end-of-stream.ts'
+import { asObject, outgoingBlock, receivedHead, receivedTrailers } from './headers.ts'
+import { breakStream, cancelStream } from './reset.ts'
+import { StreamReader, StreamWriter } from './stream-body.ts'
+
+const { NGHTTP2_FLAG_END_STREAM } = constants
+
+/** The session, as its exchanges see it. */
+export interface ExchangeOwner {
+  readonly limits: HttpLimits
+  /** Takes no more exchanges: one got no answer. */
+  close(): void
+  /** An exchange is about to reset its stream. */
+  resets(): void
+  /** The exchange's stream is gone. */
+  ended(exchange: Http2ClientExchange): void
+}
+
+const EXCHANGE = Symbol('exchange')
+
+interface OwnedStream extends ClientHttp2Stream {
+  [EXCHANGE]?: Http2ClientExchange
+}
+
+type Raw = string[]
+
+/** One listener for all streams, which finds the exchange by its stream: what it throws ends that exchange. */
+function guarded<A = void, B = void, C = void>(step: (exchange: Http2ClientExchange, a: A, b: B, c: C) => void) {
+  return function (this: OwnedStream, a: A, b: B, c: C): void {
+    const exchange = this[EXCHANGE]!
+    try {
+      step(exchange, a, b, c)
+    } catch (error) {
+      exchange.threw(error)
+    }
+  }
+}
+
+export class Http2ClientExchange implements RequestSink, Failing {
+  static readonly #onHeaders = guarded<object, number, Raw>((exchange, _, _flags, raw) => exchange.#informed(raw))
+  static readonly #onResponse = guarded<object, number, Raw>((exchange, _, flags, raw) =>
+    exchange.#answered(flags, raw),
+  )
+  static readonly #onTrailers = guarded<object, number, Raw>((exchange, _, _flags, raw) => exchange.#trailed(raw))
+  static readonly #onWantTrailers = guarded(exchange => exchange.#sendTrailers())
+  static readonly #onEnd = guarded(exchange => exchange.#ended())
+  static readonly #onAborted = guarded(exchange => exchange.#reset())
+  static readonly #onError = guarded<Error>((exchange, error) => exchange.#failed(error))
+  static readonly #onClose = guarded(exchange => exchange.#closed())
+  readonly #stream: ClientHttp2Stream
+  readonly #request: OutgoingRequest
+  readonly #response: ResponseSink
+  readonly #owner: ExchangeOwner
+  readonly #limits: HttpLimits
+  readonly #headTimeoutMs: number
+  readonly #reader: StreamReader
+  readonly #writer: StreamWriter
+  #requestDone: boolean
+  #requestLeft: number
+  #requestTrailers: HeaderList = []
+  #headReceived = false
+  #responseDone = false
+  #responseLeft = BODY_UNKNOWN
+  #trailers: HeaderList = []
+  #informational = 0
+  #awaitsContinue: boolean
+  #raw = false
+  /** The whole answer has come, and the stream may be destroyed before it says so. */
+  #settled = false
+  /** What of the body was taken out of the stream before its head was told of. */
+  #rest: Buffer | undefined
+  #sentAt = performance.now()
+
+  constructor(
+    stream: ClientHttp2Stream,
+    request: OutgoingRequest,
+    response: ResponseSink,
+    owner: ExchangeOwner,
+    headTimeoutMs: number,
+  ) {
+    this.#stream = stream
+    this.#request = request
+    this.#response = response
+    this.#owner = owner
+    this.#limits = owner.limits
+    this.#headTimeoutMs = headTimeoutMs
+    watchEnd(stream)
+    this.#reader = new StreamReader(stream, owner.limits.bufferBytes, this)
+    this.#writer = new StreamWriter(stream, this.#sent, this)
+    this.#requestLeft = request.bodyBytes
+    this.#requestDone = request.bodyBytes === 0 && !request.upgrade
+    this.#awaitsContinue = request.bodyBytes !== 0 && hasHeader(request.headers, 'expect')
+    const owned: OwnedStream = stream
+    owned[EXCHANGE] = this
+    stream.on('headers', Http2ClientExchange.#onHeaders)
+    stream.on('response', Http2ClientExchange.#onResponse)
+    stream.on('trailers', Http2ClientExchange.#onTrailers)
+    stream.on('wantTrailers', Http2ClientExchange.#onWantTrailers)
+    stream.on('end', Http2ClientExchange.#onEnd)
+    stream.on('aborted', Http2ClientExchange.#onAborted)
+    stream.on('error', Http2ClientExchange.#onError)
+    stream.on('close', Http2ClientExchange.#onClose)
+  }
+
+  get awaitsContinue(): boolean {
+    return this.#awaitsContinue
+  }
+
+  // Request
+
+  data(chunk: Uint8Array): void {
+    if (this.#requestDone || this.#stream.destroyed || (this.#request.upgrade && !this.#raw)) {
+      this.#response.consumed(chunk.length)
+      return
+    }
+    this.#awaitsContinue = false
+    this.#sentAt = performance.now()
+    if (this.#requestLeft !== BODY_UNKNOWN && !this.#raw) {
+      this.#requestLeft -= chunk.length
+      if (this.#requestLeft < 0) {
+        this.#broken(new SallyportError('bad-request', 'body longer than announced'))
+        return
+      }
+    }
+    this.#writer.write(chunk)
+  }
+
+  readonly #sent = (bytes: number): void => {
+    this.#response.consumed(bytes)
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.#requestDone || (this.#request.upgrade && !this.#raw)) return
+    this.#requestDone = true
+    this.#sentAt = performance.now()
+    if (this.#requestLeft > 0) {
+      this.#broken(new SallyportError('bad-request', 'body shorter than announced'))
+      return
+    }
+    this.#requestTrailers = stripTrailers(trailers)
+    if (!this.#stream.destroyed) this.#writer.end()
+  }
+
+  #sendTrailers(): void {
+    try {
+      this.#stream.sendTrailers(asObject(outgoingBlock([], this.#requestTrailers)))
+    } catch {
+      this.#owner.resets()
+      breakStream(this.#stream)
+    }
+  }
+
+  abort(_error: SallyportError): void {
+    this.#requestDone = true
+    this.#responseDone = true
+    this.#cancel()
+  }
+
+  // Response
+
+  #informed(raw: Raw): void {
+    if (this.#headReceived || this.#responseDone) return
+    try {
+      const head = receivedHead(raw)
+      const status = Number(head.pseudo[':status'])
+      if (++this.#informational > this.#limits.informational) throw broken('too many informational responses')
+      if (status === 100) {
+        if (!this.#awaitsContinue) return
+        this.#awaitsContinue = false
+      }
+      this.#response.informational(status, head.headers)
+    } catch (error) {
+      this.#broken(asUpstreamFault(error))
+    }
+  }
+
+  #answered(flags: number, raw: Raw): void {
+    if (this.#responseDone) return
+    try {
+      this.#head(raw, (flags & NGHTTP2_FLAG_END_STREAM) !== 0)
+    } catch (error) {
+      this.#broken(asUpstreamFault(error))
+    }
+  }
+
+  #head(raw: string[], ended: boolean): void {
+    const head = receivedHead(raw)
+    let status = Number(head.pseudo[':status'])
+    const { headBytes, headFields } = this.#limits
+    if (head.bytes > headBytes || head.count > headFields + 1) throw broken('head too large')
+    if (!(status >= 200 && status <= 599)) throw broken(`status ${status}`)
+    this.#headReceived = true
+    const none = ended || this.#request.method === 'HEAD' || status === 204 || status === 304
+    if (this.#request.upgrade && status === 200) {
+      this.#raw = true
+      status = 101
+    } else if (!none) {
+      this.#responseLeft = head.contentLength
+    } else if (this.#request.method !== 'HEAD' && status !== 304 && status !== 204) {
+      if (head.contentLength > 0) throw broken('content-length without a body')
+      // No body at all (gRPC's trailers-only answers): said in a form that every hop behind us can carry.
+      if (head.contentLength === BODY_UNKNOWN) head.headers.push('content-length', '0')
+    }
+    if (this.#awaitsContinue) {
+      // The final answer came in place of the 100: the body is not wanted.
+      this.#awaitsContinue = false
+      this.#requestDone = true
+    }
+    const bodyBytes = none || this.#raw ? 0 : head.contentLength
+    this.#response.head({ status, headers: head.headers, bodyBytes })
+    if (this.#responseDone) return
+    // Nothing can follow, whatever else becomes of the stream: a reset behind a whole response does not harm it.
+    if (ended) this.#finish()
+    else if (this.#rest !== undefined) this.#onData(this.#rest)
+    else this.#reader.start(this.#onData)
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    try {
+      this.#data(chunk)
+    } catch (error) {
+      this.threw(error)
+    }
+  }
+
+  #data(chunk: Buffer): void {
+    if (this.#responseDone) return
+    if (this.#responseLeft !== BODY_UNKNOWN) {
+      this.#responseLeft -= chunk.length
+      if (this.#responseLeft < 0) {
+        this.#broken(broken('body longer than announced'))
+        return
+      }
+    }
+    this.#response.data(chunk)
+  }
+
+  #trailed(raw: Raw): void {
+    this.#trailers = stripTrailers(receivedTrailers(raw))
+    if (this.#stream.readableLength === 0) this.#ended()
+  }
+
+  #ended(): void {
+    if (this.#responseDone) return
+    if (!this.#headReceived || !hasEnded(this.#stream)) this.#broken(broken('the answer broke off'))
+    else if (this.#responseLeft > 0) this.#broken(broken('body shorter than announced'))
+    else this.#finish()
+  }
+
+  #finish(): void {
+    const unsent = !this.#stream.writableEnded || this.#writer.waiting > 0
+    this.#responseDone = true
+    this.#response.end(this.#trailers)
+    if (!unsent || this.#raw) return
+    // The rest of the request is thrown away.
+    this.#requestDone = true
+    this.#cancel()
+  }
+
+  consumed(bytes: number): void {
+    this.#reader.consumed(bytes)
+  }
+
+  // Ends and deadlines
+
+  /** The upstream has reset the stream, and takes no more of the request. */
+  #reset(): void {
+    this.#requestDone = true
+    this.#writer.drop()
+    if (hasEnded(this.#stream)) this.#takeOut()
+  }
+
+  /** The session is about to end, and its streams with all that waits in them. */
+  settle(error: SallyportError): void {
+    if (hasEnded(this.#stream)) this.#takeOut()
+    else this.#broken(error)
+  }
+
+  /** Of a whole answer nothing is lost, whatever becomes of its stream; what waits is no more than a window. */
+  #takeOut(): void {
+    if (this.#responseDone || this.#settled) return
+    this.#settled = true
+    const rest: Buffer | null = this.#stream.read()
+    // Else the reader has it already.
+    if (!this.#headReceived) this.#rest = rest ?? undefined
+  }
+
+  #failed(error: Error): void {
+    if (!this.#settled) this.#broken(new SallyportError('upstream-broken', error.message, { cause: error }))
+  }
+
+  #closed(): void {
+    this.#owner.ended(this)
+    this.#writer.drop()
+    if (this.#settled) this.#ended()
+    this.#broken(broken(`the upstream reset the stream (${this.#stream.rstCode})`))
+  }
+
+  #cancel(): void {
+    if (this.#stream.destroyed) return
+    this.#owner.resets()
+    cancelStream(this.#stream)
+  }
+
+  /** Called where our own code, or that of the downstream end, is at fault. */
+  threw(error: unknown): void {
+    this.#broken(toSallyportError(error))
+  }
+
+  #broken(error: SallyportError): void {
+    const over = this.#responseDone
+    this.#requestDone = true
+    this.#responseDone = true
+    this.#cancel()
+    if (!over) this.#response.abort(error)
+  }
+
+  /** Acts on what is due; returns the time until the next deadline. */
+  check(now: number): number {
+    return Math.min(this.#checkHead(now), this.#checkWrite(now))
+  }
+
+  #checkHead(now: number): number {
+    if (this.#headReceived || this.#responseDone) return Number.POSITIVE_INFINITY
+    if (this.#awaitsContinue) {
+      const left = this.#sentAt + this.#limits.expectMs - now
+      if (left > 0.5) return left
+      this.#awaitsContinue = false
+      this.#response.informational(100, [])
+    }
+    if (this.#headTimeoutMs === 0) return Number.POSITIVE_INFINITY
+    // While a request body is on its way, its upstream has all the time that it needs.
+    if (!this.#requestDone && !this.#request.upgrade) return this.#headTimeoutMs
+    const left = this.#sentAt + this.#headTimeoutMs - now
+    if (left > 0.5) return left
+    this.#owner.close()
+    this.#broken(new SallyportError('upstream-timeout', 'no response head in time'))
+    return Number.POSITIVE_INFINITY
+  }
+
+  #checkWrite(now: number): number {
+    if (this.#limits.stalledMs === 0) return Number.POSITIVE_INFINITY
+    if (this.#writer.waiting === 0) return this.#limits.stalledMs
+    const left = this.#writer.progressAt + this.#limits.stalledMs - now
+    if (left > 0.5) return left
+    this.#broken(new SallyportError('upstream-timeout', 'the upstream stopped reading'))
+    return Number.POSITIVE_INFINITY
+  }
+}
+
+function broken(message: string): SallyportError {
+  return new SallyportError('upstream-broken', message)
+}
+
+/** Whatever is wrong with a response is the upstream's fault. */
+function asUpstreamFault(error: unknown): SallyportError {
+  const ours = toSallyportError(error)
+  return ours.reason === 'bad-request' ? new SallyportError('upstream-broken', ours.message, { cause: ours }) : ours
+}

@@ -1,0 +1,267 @@
+/**
+ * An upstream HTTP/2 session, for gRPC and its like; many exchanges at a time. It takes no more of them from the moment
+ * that its upstream goes away, closes its half, falls silent, or leaves a request without an answer for too long.
+ */
+import { type ClientHttp2Session, connect, constants } from 'node:http2'
+import type { Duplex } from 'node:stream'
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import type { RequestSink, ResponseSink } from '../../exchange.ts'
+import { discarding, endFor, type Failing, guardWith } from '../../base/guard.ts'
+import { noLogger } from '../../base/log.ts'
+import { isAuthority, isPath, isToken } from '../headers.ts'
+import type { SendOptions } from '../http1/client-connection.ts'
+import type { OutgoingRequest } from '../http1/client-exchange.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { resetSocket } from '../../base/reset-socket.ts'
+import { Watch } from '../../base/watch.ts'
+import { TokenBucket } from '../../wire/yamux/limits.ts'
+import { type ExchangeOwner, Http2ClientExchange } from './client-exchange.ts'
+import { outgoingBlock } from './headers.ts'
+
+/** A request may repeat what Node takes for single; what it means is for the upstream to say. */
+const LENIENT: object = { strictSingleValueFields: false }
+
+const HEAD_TIMEOUT_MS = 60_000
+/** For so long an upstream may take to close a connection that we have closed. */
+const LINGER_MS = 1_000
+/**
+ * Resets that a session is used for, at once and per second in the long run. Upstreams end a connection with all its streams
+ * when it resets too many (CVE-2023-44487): Envoy looks at them from 500 streams on, Node and nghttp2 at 1,000.
+ */
+const RESET_BURST = 200
+const RESETS_PER_SECOND = 10
+const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
+
+export interface Http2ClientOptions {
+  limits?: Partial<HttpLimits> | undefined
+  /** What requests say; default `http`. */
+  scheme?: 'http' | 'https' | undefined
+  /** Called when the last exchange in progress has ended. */
+  onIdle?: ((session: Http2ClientSession) => void) | undefined
+  /** Called once, when the connection is gone. */
+  onClose?: ((session: Http2ClientSession) => void) | undefined
+}
+
+export class Http2ClientSession implements ExchangeOwner, Failing {
+  readonly limits: HttpLimits
+  readonly #socket: Duplex
+  readonly #session: ClientHttp2Session
+  readonly #options: Http2ClientOptions
+  readonly #exchanges = new Set<Http2ClientExchange>()
+  readonly #watch: Watch
+  readonly #resets = new TokenBucket(RESET_BURST, RESETS_PER_SECOND)
+  #pingAt = 0
+  #pinging = false
+  /** It takes no more exchanges. */
+  #closing = false
+  /** Nothing more goes over it; its connection is about to go. */
+  #over = false
+
+  /** `socket` is connected; it belongs to the session from now on. */
+  constructor(socket: Duplex, options: Http2ClientOptions = {}) {
+    this.#socket = socket
+    this.#options = options
+    this.limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#watch = new Watch(now => this.#check(now), this)
+    // Before Node's own listeners, which throw away what waits in the streams.
+    const guard = guardWith(error => this.threw(error))
+    const onLost = guard(this.#onLost)
+    for (const event of ['end', 'error', 'close']) socket.on(event, onLost)
+    const session = connect('http://upstream.invalid', {
+      createConnection: () => socket,
+      settings: {
+        enablePush: false,
+        initialWindowSize: this.limits.http2WindowBytes,
+        maxHeaderListSize: this.limits.headBytes * 2,
+      },
+      maxHeaderListPairs: this.limits.headFields * 2,
+      maxSessionMemory: this.limits.http2SessionMemoryMb,
+      ...LENIENT,
+    })
+    this.#session = session
+    session.on('error', ignore)
+    session.on('goaway', guard(this.#onGoaway))
+    session.on('close', onLost)
+    socket.on('close', guard(this.#onClose))
+    if (session.connecting) session.once('connect', guard(this.#widen))
+    else this.#widen()
+  }
+
+  readonly #widen = (): void => {
+    if (!this.#session.destroyed) this.#session.setLocalWindowSize(this.limits.http2SessionWindowBytes)
+  }
+
+  /** Exchanges in progress. */
+  get streams(): number {
+    return this.#exchanges.size
+  }
+
+  /** Whether `send` may be called. */
+  get available(): boolean {
+    if (this.#closing || this.#session.destroyed) return false
+    const most = this.#session.remoteSettings?.maxConcurrentStreams ?? this.limits.http2Streams
+    return this.#exchanges.size < Math.min(most, this.limits.http2Streams)
+  }
+
+  /** Sends a request whose headers are final. A WebSocket goes as extended CONNECT (RFC 8441). */
+  send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
+    const headTimeoutMs = options.headTimeoutMs ?? HEAD_TIMEOUT_MS
+    try {
+      const hasBody = request.bodyBytes !== 0 || request.upgrade
+      const stream = this.#session.request(requestBlock(request, this.#options.scheme ?? 'http'), {
+        endStream: !hasBody,
+        waitForTrailers: hasBody && !request.upgrade,
+      } as object)
+      const exchange = new Http2ClientExchange(stream, request, response, this, headTimeoutMs)
+      this.#track(exchange, headTimeoutMs)
+      return exchange
+    } catch (error) {
+      const ours = toSallyportError(error)
+      response.abort(ours === error ? ours : broken(`the request cannot be sent: ${ours.message}`))
+      return discarding(response)
+    }
+  }
+
+  #track(exchange: Http2ClientExchange, headTimeoutMs: number): void {
+    const { expectMs, http2PingMs } = this.limits
+    if (this.#exchanges.size === 0) this.#pingAt = performance.now()
+    this.#exchanges.add(exchange)
+    this.#watch.within(headTimeoutMs || HEAD_TIMEOUT_MS)
+    if (http2PingMs > 0) this.#watch.within(http2PingMs)
+    if (exchange.awaitsContinue) this.#watch.within(expectMs)
+  }
+
+  /** @internal */
+  ended(exchange: Http2ClientExchange): void {
+    this.#exchanges.delete(exchange)
+    if (this.#exchanges.size > 0 || this.#over) return
+    if (this.#closing || this.#session.destroyed) this.#end(NGHTTP2_NO_ERROR)
+    else this.#options.onIdle?.(this)
+  }
+
+  /** Callers who begin requests and cancel them must not end what others have on this session: the next ones get another. */
+  resets(): void {
+    if (!this.#resets.take()) this.close()
+  }
+
+  /** Takes no more exchanges, and ends when those in progress have. */
+  close(): void {
+    this.#closing = true
+    if (this.#exchanges.size === 0) this.#end(NGHTTP2_NO_ERROR)
+  }
+
+  /** Ends at once; exchanges in progress end as `upstream-broken`. */
+  destroy(): void {
+    this.#end(NGHTTP2_CANCEL)
+  }
+
+  /** Says the last words; the connection is gone when they have left, or were waited for long enough. */
+  #end(code: number): void {
+    this.#closing = true
+    if (this.#over) return
+    this.#over = true
+    this.#watch.within(LINGER_MS)
+    this.#session.destroy(undefined, code)
+  }
+
+  readonly #onGoaway = (code: number): void => {
+    // Node ends the session and all its streams next.
+    if (code !== NGHTTP2_NO_ERROR) this.#settle(broken(`the upstream went away (${code})`))
+    this.close()
+  }
+
+  /** Nothing more will come: from a half-closed connection as little as from a lost one. */
+  readonly #onLost = (): void => {
+    this.#settle(broken('the connection to the upstream was lost'))
+    this.#end(NGHTTP2_NO_ERROR)
+    this.#socket.destroy()
+  }
+
+  /** What goes wrong in an event or a timer of the session ends it. */
+  threw(error: unknown): void {
+    endFor(error, noLogger, '', this.#onLost, () => this.#socket.destroy())
+  }
+
+  #settle(error: SallyportError): void {
+    this.#closing = true
+    for (const exchange of [...this.#exchanges]) {
+      try {
+        exchange.settle(error)
+      } catch (cause) {
+        exchange.threw(cause)
+      }
+    }
+  }
+
+  readonly #onClose = (): void => {
+    this.#watch.stop()
+    this.#options.onClose?.(this)
+  }
+
+  #check(now: number): number {
+    if (this.#over) {
+      resetSocket(this.#socket)
+      return Number.POSITIVE_INFINITY
+    }
+    if (this.#exchanges.size === 0) return Number.POSITIVE_INFINITY
+    let next = this.#checkPing(now)
+    for (const exchange of this.#exchanges) next = Math.min(next, checked(exchange, now))
+    return this.#over ? LINGER_MS : next
+  }
+
+  /**
+   * An upstream that does not answer a ping gets no new exchanges when another one would be due, and is gone when it has
+   * been silent for as long as one that does not read.
+   */
+  #checkPing(now: number): number {
+    const { http2PingMs, stalledMs } = this.limits
+    if (http2PingMs === 0 || this.#session.closed || this.#session.destroyed) return Number.POSITIVE_INFINITY
+    const silentMs = now - this.#pingAt
+    if (http2PingMs - silentMs > 0.5) return http2PingMs - silentMs
+    if (!this.#pinging) {
+      this.#pingAt = now
+      this.#pinging = this.#session.ping(this.#onPong)
+      return http2PingMs
+    }
+    this.#closing = true
+    const left = (stalledMs || Number.POSITIVE_INFINITY) - silentMs
+    if (left > 0.5) return left
+    this.#settle(new SallyportError('upstream-timeout', 'the upstream does not answer pings'))
+    this.#end(NGHTTP2_CANCEL)
+    resetSocket(this.#socket)
+    return Number.POSITIVE_INFINITY
+  }
+
+  readonly #onPong = (): void => {
+    this.#pinging = false
+  }
+}
+
+function checked(exchange: Http2ClientExchange, now: number): number {
+  try {
+    return exchange.check(now)
+  } catch (error) {
+    exchange.threw(error)
+    return Number.POSITIVE_INFINITY
+  }
+}
+
+function broken(message: string): SallyportError {
+  return new SallyportError('upstream-broken', message)
+}
+
+function requestBlock(request: OutgoingRequest, scheme: string): string[] {
+  const { method, authority, path, headers, bodyBytes, upgrade } = request
+  if (!isToken(method) || !isPath(path) || (authority !== '' && !isAuthority(authority))) {
+    throw new SallyportError('bad-request', 'request line cannot be sent')
+  }
+  const pseudo = [':method', upgrade ? 'CONNECT' : method, ':scheme', scheme, ':path', path]
+  if (authority !== '') pseudo.push(':authority', authority)
+  if (upgrade) pseudo.push(':protocol', 'websocket')
+  const block = outgoingBlock(pseudo, headers, true)
+  if (bodyBytes > 0) block.push('content-length', String(bodyBytes))
+  if (upgrade) block.push('sec-websocket-version', '13')
+  return block
+}
+
+function ignore(): void {}

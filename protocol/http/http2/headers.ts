@@ -1,0 +1,138 @@
+/** Between flat header lists and what `node:http2` takes and gives. */
+import type { OutgoingHttpHeaders } from 'node:http2'
+import { SallyportError } from '../../base/errors.ts'
+import { BODY_UNKNOWN, type HeaderList } from '../../exchange.ts'
+import { KIND, kindOf } from '../field-names.ts'
+import { hasHeader, isFieldValue, isToken, plainNumber } from '../headers.ts'
+
+/** `pseudo` and `headers` as one flat block; fields of one hop are left out. Throws SallyportError if one cannot be sent. */
+export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = false): string[] {
+  const block = pseudo
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i]!
+    const value = headers[i + 1]!
+    const kind = kindOf(name)
+    if (kind === undefined ? !isToken(name) : !travels(kind, name, value, keepTe)) {
+      if (kind === undefined) throw unsendable(name)
+      continue
+    }
+    if (!isFieldValue(value)) throw unsendable(name)
+    block.push(name, value)
+  }
+  return block
+}
+
+function travels(kind: number, name: string, value: string, keepTe: boolean): boolean {
+  if (kind === KIND.plain || kind === KIND.expect) return true
+  return keepTe && name === 'te' && value === 'trailers'
+}
+
+function unsendable(name: string): SallyportError {
+  return new SallyportError('upstream-broken', `field cannot be sent: ${JSON.stringify(name.slice(0, 64))}`)
+}
+
+/** Fields that Node lets stand once: of these a list may be joined (RFC 9110 section 5.3)... */
+const JOINED = new Set(['content-encoding', 'content-language', 'if-match', 'if-none-match'])
+/** ...and of these the first holds, since a second has no meaning. */
+const SINGLE = new Set(
+  (
+    'access-control-allow-credentials access-control-max-age access-control-request-method age authorization ' +
+    'content-length content-location content-md5 content-range content-type date dnt etag expires from host ' +
+    'if-modified-since if-range if-unmodified-since last-modified location max-forwards proxy-authorization range ' +
+    'referer retry-after tk upgrade-insecure-requests user-agent x-content-type-options'
+  ).split(' '),
+)
+
+/** A block as the object that some of Node's calls want; names such as `__proto__` cannot harm it. */
+export function asObject(block: readonly string[]): OutgoingHttpHeaders {
+  const object: OutgoingHttpHeaders = Object.create(null)
+  for (let i = 0; i < block.length; i += 2) {
+    const name = block[i]!
+    const value = block[i + 1]!
+    const present = object[name]
+    if (present === undefined) object[name] = value
+    else if (JOINED.has(name)) object[name] = `${present}, ${value}`
+    else if (SINGLE.has(name)) continue
+    else if (Array.isArray(present)) present.push(value)
+    else object[name] = [String(present), value]
+  }
+  return object
+}
+
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+const TAKES_BLOCK = major > 24 || (major === 24 && minor >= 7)
+
+/** A response's block as this Node's `respond` takes it: flat from 24.7 on; before, duplicates move to the first. */
+export function responseBlock(block: string[]): string[] | OutgoingHttpHeaders {
+  return TAKES_BLOCK ? block : asObject(block)
+}
+
+/** What stands in a received header block. */
+export interface ReceivedHead {
+  readonly pseudo: Record<string, string | undefined>
+  readonly headers: HeaderList
+  readonly hosts: string[]
+  readonly contentLength: number
+  /** Bytes of names and values, each cookie counted as it came. */
+  readonly bytes: number
+  readonly count: number
+  readonly webSocketVersion: string | undefined
+}
+
+/**
+ * Sorts a flat block as Node gives it. Cookies are joined (RFC 9113 section 8.2.3); `host` and what belongs to one hop
+ * are set aside; `te` stays as `trailers` only.
+ */
+export function receivedHead(raw: readonly string[]): ReceivedHead {
+  const pseudo: Record<string, string | undefined> = Object.create(null)
+  const headers: HeaderList = []
+  const hosts: string[] = []
+  let contentLength = BODY_UNKNOWN
+  let cookieAt = -1
+  let bytes = 0
+  let webSocketVersion: string | undefined
+  for (let i = 0; i < raw.length; i += 2) {
+    const name = raw[i]!
+    const value = raw[i + 1]!
+    bytes += name.length + value.length
+    if (name.charCodeAt(0) === 0x3a) {
+      if (pseudo[name] !== undefined) throw bad('repeated pseudo field')
+      pseudo[name] = value
+      continue
+    }
+    if (!isFieldValue(value)) throw bad('field value')
+    const kind = kindOf(name) ?? KIND.plain
+    if (kind === KIND.host) hosts.push(value)
+    else if (kind === KIND.contentLength) {
+      const isFirst = contentLength === BODY_UNKNOWN
+      contentLength = plainNumber(value)
+      if (!isFirst || contentLength === -1) throw bad('content-length')
+      headers.push(name, value)
+    } else if (kind === KIND.webSocketVersion) {
+      webSocketVersion = webSocketVersion === undefined ? value : 'several'
+    } else if (name === 'te') {
+      if (value === 'trailers') headers.push(name, value)
+    } else if (name === 'cookie' && cookieAt >= 0) {
+      headers[cookieAt] = [headers[cookieAt], value].filter(part => part !== '').join('; ')
+    } else if (kind === KIND.plain) {
+      headers.push(name, value)
+      if (name === 'cookie') cookieAt = headers.length - 1
+    } else if (kind === KIND.expect && value.toLowerCase() === '100-continue') {
+      if (!hasHeader(headers, name)) headers.push(name, '100-continue')
+    }
+  }
+  return { pseudo, headers, hosts, contentLength, bytes, count: raw.length / 2, webSocketVersion }
+}
+
+function bad(what: string): SallyportError {
+  return new SallyportError('bad-request', `head not valid: ${what}`)
+}
+
+/** Trailers as a flat list, from what Node gives beside the object. */
+export function receivedTrailers(raw: readonly string[]): HeaderList {
+  const trailers: HeaderList = []
+  for (let i = 0; i < raw.length; i += 2) {
+    if (raw[i]!.charCodeAt(0) !== 0x3a && isFieldValue(raw[i + 1]!)) trailers.push(raw[i]!, raw[i + 1]!)
+  }
+  return trailers
+}

@@ -1,0 +1,48 @@
+/** Tells HTTP/2 with prior knowledge from HTTP/1.1 by the first bytes of a plain connection (RFC 9113 section 3.4). */
+import type { Socket } from 'node:net'
+import { endFor, guardWith } from '../../base/guard.ts'
+import type { Logger } from '../../base/log.ts'
+
+const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1')
+
+/**
+ * Calls `http1` with the first bytes, or `http2` with the socket as if nothing had been read. A connection that says neither
+ * within `ms` is closed, as is one that either throws for; 0: it has all the time.
+ */
+export function sniffPreface(
+  socket: Socket,
+  { ms, http1, http2, logger }: { ms: number; http1: (first: Buffer) => void; http2: () => void; logger: Logger },
+): void {
+  let seen: Buffer | undefined
+  const guard = guardWith(error => endFor(error, logger, 'a connection could not be begun', () => socket.destroy()))
+  const late = guard(() => socket.destroy())
+  const timer = ms === 0 ? undefined : setTimeout(late, ms)
+  const stop = () => {
+    clearTimeout(timer)
+    socket.removeListener('data', onData)
+    socket.removeListener('end', onGone)
+    socket.removeListener('error', onGone)
+    socket.removeListener('close', onGone)
+  }
+  const onGone = guard(() => {
+    stop()
+    socket.on('error', () => {})
+    socket.destroy()
+  })
+  const onData = guard((chunk: Buffer) => {
+    seen = seen === undefined ? chunk : Buffer.concat([seen, chunk])
+    const length = Math.min(seen.length, PREFACE.length)
+    const isPreface = PREFACE.compare(seen, 0, length, 0, length) === 0
+    if (isPreface && length < PREFACE.length) return
+    stop()
+    if (isPreface) {
+      socket.pause()
+      socket.unshift(seen)
+      http2()
+    } else http1(seen)
+  })
+  socket.on('data', onData)
+  socket.on('end', onGone)
+  socket.on('error', onGone)
+  socket.on('close', onGone)
+}

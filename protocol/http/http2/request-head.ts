@@ -1,0 +1,81 @@
+/** From a received HTTP/2 header block to an {@link HttpRequest} (RFC 9113 section 8.3, RFC 8441). */
+import { SallyportError } from '../../base/errors.ts'
+import type { HttpRequest } from '../../exchange.ts'
+import { hasHeader, isAuthority, isPath, isToken, removeHeader, withoutEmptyPort } from '../headers.ts'
+import type { HttpLimits } from '../limits.ts'
+import { type ReceivedHead, receivedHead } from './headers.ts'
+
+export interface Http2Peer {
+  readonly address: string
+  readonly encrypted: boolean
+}
+
+/** `ended`: the block ended the stream. Throws SallyportError for what must not be forwarded. */
+export function http2Request(raw: readonly string[], ended: boolean, limits: HttpLimits, peer: Http2Peer): HttpRequest {
+  if (raw.length / 2 > limits.headFields + 5) throw new SallyportError('head-too-large', 'number of fields')
+  const head = receivedHead(raw)
+  if (head.bytes > limits.headBytes) throw tooLong(head, limits)
+  const upgrade = isWebSocket(head)
+  const method = head.pseudo[':method'] ?? ''
+  if (!upgrade && (method === 'CONNECT' || method === 'TRACE')) throw new SallyportError('method-not-allowed')
+  if (!isToken(method)) throw bad('method')
+  const path = head.pseudo[':path'] ?? ''
+  if (path.length > limits.uriBytes) throw new SallyportError('uri-too-long')
+  if (!isPath(path) && !(path === '*' && method === 'OPTIONS')) throw bad(':path')
+  const bodyBytes = upgrade ? 0 : bodyOf(head, ended)
+  if (bodyBytes === 0) removeHeader(head.headers, 'expect')
+  return {
+    method: upgrade ? 'GET' : method,
+    authority: authorityOf(head),
+    path,
+    headers: head.headers,
+    bodyBytes,
+    upgrade,
+    peerAddress: peer.address,
+    encrypted: peer.encrypted,
+    caller: undefined,
+    requestId: '',
+    exchangeId: undefined,
+  }
+}
+
+function tooLong(head: ReceivedHead, limits: HttpLimits): SallyportError {
+  const path = head.pseudo[':path'] ?? ''
+  return new SallyportError(path.length > limits.uriBytes ? 'uri-too-long' : 'head-too-large')
+}
+
+/** Only RFC 8441's extended CONNECT with `:protocol: websocket` and version 13. */
+function isWebSocket(head: ReceivedHead): boolean {
+  const protocol = head.pseudo[':protocol']
+  if (protocol === undefined) return false
+  if (head.pseudo[':method'] !== 'CONNECT' || protocol !== 'websocket' || head.webSocketVersion !== '13') {
+    throw new SallyportError('method-not-allowed', `extended CONNECT ${JSON.stringify(protocol.slice(0, 32))}`)
+  }
+  if (head.contentLength > 0) throw bad('content-length of a WebSocket')
+  return true
+}
+
+function bodyOf(head: ReceivedHead, ended: boolean): number {
+  if (!ended) return head.contentLength
+  if (head.contentLength > 0) throw bad('content-length without a body')
+  return 0
+}
+
+/** One authority: `:authority` and `host`, where both stand, say the same. */
+function authorityOf(head: ReceivedHead): string {
+  const named = head.pseudo[':authority']
+  const [host] = head.hosts
+  if (head.hosts.length > 1 || (named !== undefined && host !== undefined && named !== host))
+    throw bad('two authorities')
+  const authority = named ?? host ?? ''
+  if (!isAuthority(authority)) throw bad(':authority')
+  return withoutEmptyPort(authority)
+}
+
+function bad(what: string): SallyportError {
+  return new SallyportError('bad-request', `head not valid: ${what}`)
+}
+
+export function expectsContinue(request: HttpRequest): boolean {
+  return request.bodyBytes !== 0 && hasHeader(request.headers, 'expect')
+}

@@ -1,0 +1,456 @@
+/** One stream of a downstream HTTP/2 session: reads the request, writes the response. */
+import { constants, type ServerHttp2Stream } from 'node:http2'
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import {
+  BODY_UNKNOWN,
+  type Handler,
+  type HeaderList,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseHead,
+  type ResponseSink,
+} from '../../exchange.ts'
+import { callHandler, endFor, type Failing, stepOf } from '../../base/guard.ts'
+import { getHeader, hasHeader, plainNumber, stripTrailers } from '../headers.ts'
+import type { HttpLimits } from '../limits.ts'
+import type { Logger } from '../../base/log.ts'
+import { answerProblem, type CorsPolicy } from '../problem.ts'
+import { timeLeft } from '../../base/watch.ts'
+import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
+import { expectsContinue } from './request-head.ts'
+import { breakStream, cancelStream } from './reset.ts'
+import type { SharedStrings } from './shared-strings.ts'
+import { StreamReader, StreamWriter } from './stream-body.ts'
+
+const { NGHTTP2_NO_ERROR } = constants
+
+/** A head with its frames. */
+export const HEAD_BYTES = 20 * 1024
+/** The most that frames a piece of a body: header and padding. */
+const FRAME_BYTES = 9 + 256
+
+/** What a stream costs in memory, beside its head and what waits of its answer. */
+const STREAM_BYTES = 6 * 1024
+
+/** What the exchanges of a session share. */
+export interface SessionContext {
+  /** What answers that cost us little, errors and what is answered at once, hold until the caller has taken them. */
+  unsentBytes: number
+  /** Of the bodies of answers, that have left. */
+  pieces: number
+  readonly limits: HttpLimits
+  readonly strings: SharedStrings
+  readonly logger: Logger
+  /** Which pages may read our own answer. */
+  readonly corsOf: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
+}
+
+export class Http2ServerExchange implements ResponseSink, Failing {
+  static readonly #unwanted = stepOf<Http2ServerExchange>(exchange => exchange.#cutRequest())
+  readonly request: HttpRequest
+  readonly #stream: ServerHttp2Stream
+  readonly #context: SessionContext
+  readonly #limits: HttpLimits
+  readonly #reader: StreamReader
+  readonly #writer: StreamWriter
+  #sink: RequestSink | undefined
+  /** Set if our own end found the response at fault. */
+  #failure: SallyportError | undefined
+  /** An error is being answered: one that meets the answer breaks the stream. */
+  #failed = false
+  #headSent = false
+  #responseEnded = false
+  #responseEndedAt = 0
+  #requestEnded: boolean
+  #awaitsContinue: boolean
+  /** The end of the response comes with its trailers, when node:http2 asks for them. */
+  #awaitsTrailers = false
+  readonly #takesTrailers: boolean
+  #trailers: HeaderList = []
+  #responseTrailers: HeaderList = []
+  /** Bytes of the response still to come, or of the request; BODY_UNKNOWN: not told. */
+  #responseLeft = 0
+  #requestLeft: number
+  #informational = 0
+  #raw = false
+  /** The caller has gone, or the stream has ended. */
+  #over = false
+  #status = 0
+  /** Our part of the session's `unsentBytes`. */
+  #unsentBytes = 0
+  readonly #since = performance.now()
+
+  constructor(stream: ServerHttp2Stream, request: HttpRequest, context: SessionContext) {
+    this.#stream = stream
+    this.request = request
+    this.#context = context
+    this.#limits = context.limits
+    this.#reader = new StreamReader(stream, context.limits.bufferBytes, this)
+    this.#writer = new StreamWriter(stream, this.#sent, this)
+    this.#requestLeft = request.bodyBytes
+    this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
+    this.#awaitsContinue = expectsContinue(request)
+    this.#takesTrailers = hasHeader(request.headers, 'te')
+    stream.on('aborted', this.#onGone)
+    stream.on('close', this.#onGone)
+  }
+
+  start(handler: Handler): void {
+    const { request } = this
+    const sink = callHandler(handler, request, this, this.#context.logger)
+    if (this.#failure !== undefined) {
+      sink.abort(this.#failure)
+      return
+    }
+    this.#sink = sink
+    if (this.#over) this.#tell(new SallyportError('cancelled'))
+    else if (request.upgrade) return
+    else if (request.bodyBytes === 0) this.#endEmpty(sink)
+    else if (this.#responseEnded) this.#reader.discard()
+    else this.#readRequest()
+  }
+
+  #endEmpty(sink: RequestSink): void {
+    // Without a reader the stream would not close.
+    this.#stream.resume()
+    sink.end([])
+  }
+
+  /** Bytes on the wire that this exchange accounts for: its head, its body, and what frames them. */
+  get received(): number {
+    // What waits unread in the session, or is thrown away with the stream, never comes to the reader.
+    const unread = this.request.bodyBytes === 0 && !this.request.upgrade ? 0 : 3 * this.#limits.http2WindowBytes
+    return HEAD_BYTES + unread + this.#reader.bytes + this.#reader.chunks * FRAME_BYTES
+  }
+
+  // Request
+
+  #readRequest(): void {
+    // A body that is empty may have ended before anybody listened.
+    if (this.#stream.readableEnded) this.#requestOver()
+    else this.#stream.on('end', this.#onEnd)
+    this.#reader.start(this.#onData)
+  }
+
+  /** Of the request, as they came. */
+  trailers(raw: string[]): void {
+    this.#trailers = stripTrailers(receivedTrailers(this.#context.strings.share(raw)))
+    // Behind a content-length of 0 the request went on without them.
+    if (this.#requestEnded && !this.#over) this.#logDropped(this.#trailers)
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    this.#awaitsContinue = false
+    if (this.#requestLeft !== BODY_UNKNOWN && !this.#raw) {
+      this.#requestLeft -= chunk.length
+      if (this.#requestLeft < 0) {
+        this.#refuse(new SallyportError('bad-request', 'body longer than content-length'))
+        return
+      }
+    }
+    this.#sink?.data(chunk)
+  }
+
+  readonly #onEnd = (): void => {
+    try {
+      this.#requestOver()
+    } catch (error) {
+      this.threw(error)
+    }
+  }
+
+  #requestOver(): void {
+    // A stream that was reset ends as well, and so does one that is thrown away behind an early answer.
+    if (this.#requestEnded || this.#over || (this.#responseEnded && !this.#raw)) return
+    if ((this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR) return
+    this.#requestEnded = true
+    if (this.#requestLeft > 0) this.#refuse(new SallyportError('bad-request', 'body shorter than content-length'))
+    else this.#sink?.end(this.#trailers)
+  }
+
+  consumed(bytes: number): void {
+    this.#reader.consumed(bytes)
+  }
+
+  /** The caller broke the rules in the midst of its body. */
+  #refuse(error: SallyportError): void {
+    this.#tell(error)
+    this.abort(error)
+  }
+
+  // Response
+
+  /**
+   * Nothing can be said any more: all is said, or the stream is over. Node shows that as `closed`, and where bytes of a
+   * stream that was reset wait to be read, `destroyed` comes much later.
+   */
+  get #mute(): boolean {
+    return this.#responseEnded || this.#stream.closed
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    if (this.#headSent || this.#mute) return
+    if (status < 100 || status > 199 || status === 101) return
+    if (++this.#informational > this.#limits.informational) return
+    if (status === 100) {
+      if (!this.#awaitsContinue) return
+      this.#awaitsContinue = false
+    }
+    try {
+      this.#stream.additionalHeaders(asObject(outgoingBlock([':status', String(status)], headers)))
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+    }
+  }
+
+  head(response: ResponseHead): void {
+    if (this.#headSent || this.#mute) return
+    try {
+      this.#head(response)
+    } catch (error) {
+      this.#fail(toSallyportError(error))
+    }
+  }
+
+  #head(response: ResponseHead): void {
+    const { upgrade, method } = this.request
+    const { bodyBytes } = response
+    this.#raw = response.status === 101
+    if (this.#raw && !upgrade) throw new SallyportError('upstream-broken', '101 to a request that asked for no upgrade')
+    const status = this.#raw ? 200 : response.status
+    // To an extended CONNECT any 2xx says yes (RFC 8441 section 5), and what comes behind it would be read as frames.
+    if (upgrade && !this.#raw && status < 300) throw new SallyportError('upstream-broken', `${status} to an upgrade`)
+    if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
+    const block = outgoingBlock([':status', String(status)], response.headers)
+    const without = method === 'HEAD' || status === 204 || status === 304
+    const awaitsTrailers = !this.#raw && !without && this.#mayHaveTrailers(response)
+    const none = !this.#raw && (without || (bodyBytes === 0 && !awaitsTrailers))
+    if (!this.#raw && status !== 204) this.#putLength(block, response, none && (method === 'HEAD' || status === 304))
+    this.#stream.respond(responseBlock(block), { endStream: none, waitForTrailers: awaitsTrailers })
+    this.#awaitsTrailers = awaitsTrailers
+    if (awaitsTrailers) this.#stream.on('wantTrailers', this.#onWantTrailers)
+    this.#headSent = true
+    this.#status = status
+    this.#awaitsContinue = false
+    this.#responseLeft = none ? 0 : this.#raw ? BODY_UNKNOWN : bodyBytes
+    if (this.#raw) this.#readRequest()
+  }
+
+  /**
+   * Node must know with the head, and where none come it costs a frame and a turn. So behind a length they are announced,
+   * or the caller said `te: trailers` (RFC 9110 section 6.5.1); a gRPC answer without a body is its head alone.
+   */
+  #mayHaveTrailers({ bodyBytes, headers }: ResponseHead): boolean {
+    return bodyBytes === BODY_UNKNOWN || (bodyBytes > 0 && this.#takesTrailers) || hasHeader(headers, 'trailer')
+  }
+
+  #putLength(block: string[], response: ResponseHead, asSaid: boolean): void {
+    const said = getHeader(response.headers, 'content-length')
+    if (!asSaid) {
+      if (response.bodyBytes !== BODY_UNKNOWN) block.push('content-length', String(response.bodyBytes))
+    } else if (said !== undefined && plainNumber(said) !== -1) block.push('content-length', said)
+  }
+
+  readonly #onWantTrailers = (): void => {
+    try {
+      this.#stream.sendTrailers(asObject(outgoingBlock([], this.#responseTrailers)))
+      this.#awaitsTrailers = false
+      if (!this.#requestEnded) this.#onFinish()
+    } catch {
+      breakStream(this.#stream)
+    }
+  }
+
+  data(chunk: Uint8Array): void {
+    if (this.#mute) return
+    if (!this.#headSent) {
+      this.#fail(new SallyportError('internal', 'body before head'))
+    } else if (this.#responseLeft === 0) {
+      if (this.#writer.ended || this.#awaitsTrailers) {
+        this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
+      } else this.#sink?.consumed(chunk.length)
+    } else if (this.#responseLeft === BODY_UNKNOWN) {
+      this.#writer.write(chunk)
+    } else {
+      this.#responseLeft -= chunk.length
+      if (this.#responseLeft < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
+      else this.#writer.write(chunk)
+      if (this.#responseLeft === 0 && !this.#awaitsTrailers) this.#writer.end()
+    }
+  }
+
+  readonly #sent = (bytes: number): void => {
+    this.#context.pieces++
+    this.#sink?.consumed(bytes)
+  }
+
+  end(trailers: HeaderList): void {
+    if (this.#mute) return
+    if (!this.#headSent || this.#responseLeft > 0) {
+      this.#fail(new SallyportError('upstream-broken', 'body shorter than announced'))
+      return
+    }
+    this.#responseEnded = true
+    this.#responseEndedAt = performance.now()
+    this.#responseTrailers = stripTrailers(trailers)
+    if (!this.#awaitsTrailers) this.#logDropped(trailers)
+    this.#writer.end()
+    // Without a sink the handler has not returned yet.
+    if (this.#status >= 400 || this.#sink === undefined) this.#count()
+    if (!this.#raw) this.unwanted()
+  }
+
+  /**
+   * Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted. The upstream end hears of it
+   * with the end of the stream, since until then it accounts for what waits of the answer.
+   */
+  unwanted(): void {
+    if (this.#requestEnded || this.#over || !this.#responseEnded) return
+    this.#reader.discard()
+    if (this.#awaitsTrailers) return
+    if (this.#stream.writableFinished) this.#onFinish()
+    else this.#stream.once('finish', this.#onFinish)
+  }
+
+  #logDropped(trailers: HeaderList): void {
+    if (trailers.length > 0) this.#context.logger.debug({ names: namesOf(trailers) }, 'trailers dropped')
+  }
+
+  #count(): void {
+    this.#unsentBytes = STREAM_BYTES + this.#writer.waiting + headBytes(this.request)
+    this.#context.unsentBytes += this.#unsentBytes
+  }
+
+  /** nghttp2 sends RST_STREAM before data that it holds: the end of the response goes out in this turn, the reset after. */
+  readonly #onFinish = (): void => {
+    setImmediate(Http2ServerExchange.#unwanted, this)
+  }
+
+  #cutRequest(): void {
+    if (!this.#stream.destroyed) this.#stream.close(NGHTTP2_NO_ERROR)
+  }
+
+  abort(error: SallyportError): void {
+    if (this.#mute) {
+      // What waits of it goes.
+      if (this.#writer.waiting > 0) breakStream(this.#stream)
+      return
+    }
+    if (this.#headSent || this.#failed || error.reason === 'cancelled') {
+      this.#responseEnded = true
+      if (error.reason === 'cancelled') cancelStream(this.#stream)
+      else breakStream(this.#stream)
+    } else {
+      this.#failed = true
+      answerProblem(this, this.request, error, this.#context.corsOf?.(this.request))
+    }
+  }
+
+  /** Our own end found the response at fault: the upstream is told as well. */
+  #fail(error: SallyportError): void {
+    this.#failure = error
+    this.#tell(error)
+    this.abort(error)
+  }
+
+  /** The last that the upstream end hears. */
+  #tell(error: SallyportError): void {
+    const sink = this.#sink
+    this.#sink = undefined
+    sink?.abort(error)
+  }
+
+  // Ends and deadlines
+
+  /** The one end of the exchange, whatever brings it: Node tells of a reset with `aborted`, of every other end with `close`. */
+  readonly #onGone = (): void => {
+    try {
+      this.#gone()
+    } catch (error) {
+      this.threw(error)
+    }
+  }
+
+  #gone(): void {
+    if (this.#over) return
+    this.#over = true
+    const whole = this.#responseEnded && this.#requestEnded
+    this.#responseEnded = true
+    this.#requestEnded = true
+    this.#context.unsentBytes -= this.#unsentBytes
+    this.#writer.drop()
+    if (!whole) this.#tell(new SallyportError('cancelled'))
+    // Behind RST_STREAM(NO_ERROR) the stream lives until all that came has been read.
+    if (!this.#stream.destroyed) this.#reader.discard()
+  }
+
+  /** What goes wrong in an event or a timer resets the stream; no other hears of it. */
+  threw(error: unknown): void {
+    const broken = () => breakStream(this.#stream)
+    const told = () => this.#tell(toSallyportError(error))
+    endFor(error, this.#context.logger, 'an exchange over HTTP/2 failed', broken, told)
+  }
+
+  /** Acts on what is due; returns the time until the next deadline. */
+  check(now: number): number {
+    try {
+      return this.#check(now)
+    } catch (error) {
+      this.threw(error)
+      return Number.POSITIVE_INFINITY
+    }
+  }
+
+  #check(now: number): number {
+    // Where our half is closed already, as Node has it from the start for HEAD, it does not tell of such a reset.
+    if (this.#stream.closed && !this.#responseEnded) this.#gone()
+    return Math.min(this.#checkRead(now), this.#checkWrite(now))
+  }
+
+  #checkRead(now: number): number {
+    if (this.#requestEnded) return Number.POSITIVE_INFINITY
+    if (this.#raw && this.#responseEnded) return this.#checkEnd(now)
+    if (this.#responseEnded || this.request.upgrade) return Number.POSITIVE_INFINITY
+    const { bodyIdleMs, expectMs } = this.#limits
+    if (this.#reader.full) return bodyIdleMs || Number.POSITIVE_INFINITY
+    if (this.#awaitsContinue && !this.#headSent) {
+      const left = timeLeft(this.#since, expectMs, now)
+      if (left === 0) this.informational(100, [])
+      else if (left !== Number.POSITIVE_INFINITY) return left
+    }
+    const left = timeLeft(this.#reader.readAt, bodyIdleMs, now)
+    if (left > 0) return left
+    this.#refuse(new SallyportError('request-timeout'))
+    return Number.POSITIVE_INFINITY
+  }
+
+  /** Our half of a WebSocket is closed: a caller that has read all, and neither sends nor closes its own half, is gone. */
+  #checkEnd(now: number): number {
+    const { stalledMs } = this.#limits
+    if (this.#writer.waiting > 0) return stalledMs || Number.POSITIVE_INFINITY
+    const since = Math.max(this.#responseEndedAt, this.#writer.progressAt, this.#reader.readAt)
+    const left = timeLeft(since, stalledMs, now)
+    if (left > 0) return left
+    cancelStream(this.#stream)
+    return Number.POSITIVE_INFINITY
+  }
+
+  #checkWrite(now: number): number {
+    const { stalledMs } = this.#limits
+    if (this.#writer.waiting === 0) return stalledMs || Number.POSITIVE_INFINITY
+    const left = timeLeft(this.#writer.progressAt, stalledMs, now)
+    if (left > 0) return left
+    cancelStream(this.#stream)
+    return Number.POSITIVE_INFINITY
+  }
+}
+
+function namesOf(fields: HeaderList): string[] {
+  return fields.filter((_, i) => i % 2 === 0)
+}
+
+function headBytes({ path, headers }: HttpRequest): number {
+  let bytes = path.length
+  for (const text of headers) bytes += text.length
+  return bytes
+}

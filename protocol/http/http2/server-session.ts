@@ -1,0 +1,398 @@
+/** A downstream HTTP/2 session (RFC 9113) on an accepted socket, by `node:http2`. */
+import { constants, performServerHandshake, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2'
+import type { Socket } from 'node:net'
+import type { TLSSocket } from 'node:tls'
+import { canonicalAddress } from '../../base/address.ts'
+import type { ManagedConnection } from '../connection-set.ts'
+import { type SallyportError, toSallyportError } from '../../base/errors.ts'
+import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
+import { endFor, type Failing, guardWith, stepOf, tellDefect } from '../../base/guard.ts'
+import type { Http1ServerOptions } from '../http1/server-connection.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { noLogger } from '../../base/log.ts'
+import { resetSocket } from '../../base/reset-socket.ts'
+import { unreadRequest } from '../unread-request.ts'
+import { due, timeLeft, Watch } from '../../base/watch.ts'
+import { RateLimit } from './rate-limit.ts'
+import { expectsContinue, http2Request } from './request-head.ts'
+import { HEAD_BYTES, Http2ServerExchange, type SessionContext } from './server-exchange.ts'
+import { breakStream } from './reset.ts'
+import { SharedStrings } from './shared-strings.ts'
+
+const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
+
+const MAX_STREAM_ID = 2 ** 31 - 1
+/** How often a session is looked at, at least: for what no event tells. */
+const LOOK_MS = 2_000
+/** A window update of 13 bytes, for the connection and the stream, per KB of ours. */
+const WINDOW_SHARE = 40
+/** What a caller may say to each piece of an answer, however small: a ping of 17 bytes and the same window updates. */
+const PIECE_ECHO_BYTES = 17 + 2 * 13
+
+/** What Node reads of a header block before it resets the stream; what we answer with 431 is less. */
+const RECEIVED_HEAD_FACTOR = 2
+
+/** Requests of one session that are begun in one turn: until the next, answers to those before them have left. */
+const REQUESTS_PER_TURN = 16
+/** While answers that cost us little hold so much, since the caller does not take them, nothing more is begun. */
+const MAX_UNSENT_BYTES = 192 * 1024
+
+/** A stream of which no exchange was made yet. */
+interface Arrival {
+  readonly stream: ServerHttp2Stream
+  /** Its head is all there is of the request. */
+  readonly ended: boolean
+  raw: string[]
+  trailers: string[] | undefined
+  exchange: Http2ServerExchange | undefined
+}
+
+export type Http2ServerOptions = Omit<Http1ServerOptions, 'dates'>
+
+/** Serves HTTP/2 on a socket whose preface has not been read (or was put back). */
+export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptions): ManagedConnection {
+  return new Http2ServerSession(socket, options)
+}
+
+class Http2ServerSession implements ManagedConnection, Failing {
+  static readonly #beginDue = stepOf<Http2ServerSession>(session => session.#beginAll())
+  static readonly #closeDue = stepOf<Http2ServerSession>(session => session.close())
+  readonly #session: ServerHttp2Session
+  readonly #options: Http2ServerOptions
+  readonly #limits: HttpLimits
+  readonly #peer: { address: string; encrypted: boolean }
+  readonly #exchanges = new Set<Http2ServerExchange>()
+  readonly #arrivals: Arrival[] = []
+  readonly #context: SessionContext
+  readonly #watch: Watch
+  /** Streams that ended before their response did, and frames that ask for an answer. */
+  readonly #resets: RateLimit
+  readonly #answers: RateLimit
+  readonly #socket: Socket | TLSSocket
+  #idleSince = performance.now()
+  /** Bytes that the exchanges which are over account for, and the surplus that was seen at the last look. */
+  #accounted = 0
+  #surplus = 0
+  #controlAt = performance.now()
+  #pingAt = 0
+  #pinging = false
+  /** Pieces of answers that had left when the caller pinged last. */
+  #piecesAtPing = 0
+  /** When the session was first seen to be over. */
+  #leftAt: number | undefined
+  #closed = false
+
+  constructor(socket: Socket | TLSSocket, options: Http2ServerOptions) {
+    this.#socket = socket
+    this.#options = options
+    this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    const { corsOf, logger = noLogger } = options
+    this.#context = { limits: this.#limits, strings: new SharedStrings(), logger, corsOf, unsentBytes: 0, pieces: 0 }
+    this.#peer = {
+      address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
+      encrypted: options.encrypted ?? 'encrypted' in socket,
+    }
+    this.#resets = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
+    this.#answers = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
+    this.#watch = new Watch(now => this.#check(now), this)
+    socket.setNoDelay(true)
+    // A caller that closes its half of the connection has no use for a session, whatever still waits for it.
+    socket.allowHalfOpen = false
+    const guard = guardWith(error => this.threw(error))
+    const onEnd = guard(() => this.destroy())
+    socket.once('end', onEnd)
+    const session = performServerHandshake(socket, sessionOptions(this.#limits))
+    this.#session = session
+    session.on('stream', (stream, _headers, flags, raw: string[]) => {
+      try {
+        this.#onStream(stream, flags, raw)
+      } catch (error) {
+        this.threw(error)
+      }
+    })
+    const onError = guard((error: Error) => this.#log(error.message))
+    const onAnswered = guard(this.#onAnswered)
+    session.on('error', onError)
+    session.on('close', guard(this.#onClose))
+    session.on('ping', guard(this.#onPing))
+    session.on('remoteSettings', onAnswered)
+    session.setLocalWindowSize(this.#limits.http2SessionWindowBytes)
+    options.connections?.add(this)
+    this.#watch.within(LOOK_MS)
+  }
+
+  #log(detail: string): void {
+    this.#context.logger.debug({ peer: this.#peer.address, detail }, 'HTTP/2 session')
+  }
+
+  /** Begun once all that was read has been: a stream whose reset came with it costs no exchange. */
+  #onStream(stream: ServerHttp2Stream, flags: number, raw: string[]): void {
+    const ended = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
+    const arrival: Arrival = { stream, ended, raw, trailers: undefined, exchange: undefined }
+    stream.on('error', ignore)
+    if (!ended) {
+      stream.once('trailers', (_object: unknown, _flags: number, trailers: string[] = []) => {
+        try {
+          arrival.trailers = trailers
+          arrival.exchange?.trailers(trailers)
+        } catch (error) {
+          arrival.exchange?.threw(error)
+        }
+      })
+    }
+    if (this.#arrivals.push(arrival) === 1) setImmediate(Http2ServerSession.#beginDue, this)
+  }
+
+  #beginAll(): void {
+    for (const arrival of this.#arrivals.splice(0, REQUESTS_PER_TURN)) {
+      try {
+        this.#take(arrival)
+      } catch (error) {
+        this.#broke(arrival, error)
+      }
+    }
+    if (this.#arrivals.length > 0) setImmediate(Http2ServerSession.#beginDue, this)
+  }
+
+  #take(arrival: Arrival): void {
+    if (arrival.stream.closed) this.#dropped(arrival.stream)
+    else if (this.#context.unsentBytes > MAX_UNSENT_BYTES) this.#turnAway(arrival.stream)
+    else this.#begin(arrival)
+  }
+
+  /** What goes wrong as a stream is begun ends that stream. */
+  #broke({ stream, exchange }: Arrival, error: unknown): void {
+    if (exchange !== undefined) exchange.threw(error)
+    else {
+      tellDefect(this.#context.logger, 'a request over HTTP/2 could not be begun', error)
+      breakStream(stream)
+    }
+  }
+
+  /** RFC 9113, section 8.7: it was not begun, and may be sent again. */
+  #turnAway(stream: ServerHttp2Stream): void {
+    stream.close(NGHTTP2_REFUSED_STREAM)
+    this.#dropped(stream)
+  }
+
+  /** It ended before it was begun. */
+  #dropped(stream: ServerHttp2Stream): void {
+    stream.resume()
+    if (!this.#closed) this.#ended(stream, HEAD_BYTES)
+  }
+
+  #begin(arrival: Arrival): void {
+    const { stream, ended, raw, trailers } = arrival
+    // Where trailers may come, the arrival lives as long as its stream.
+    arrival.raw = NOTHING
+    let request: HttpRequest
+    try {
+      request = http2Request(this.#context.strings.share(raw), ended, this.#limits, this.#peer)
+    } catch (error) {
+      this.#refuse(stream, raw, toSallyportError(error))
+      return
+    }
+    const exchange = new Http2ServerExchange(stream, request, this.#context)
+    arrival.exchange = exchange
+    if (trailers !== undefined) exchange.trailers(trailers)
+    this.#track(stream, exchange)
+    exchange.start(this.#options.handler)
+  }
+
+  #track(stream: ServerHttp2Stream, exchange: Http2ServerExchange): void {
+    if (this.#exchanges.size === 0) this.#pingAt = performance.now()
+    this.#exchanges.add(exchange)
+    stream.once('close', () => {
+      try {
+        this.#left(stream, exchange)
+      } catch (error) {
+        this.threw(error)
+      }
+    })
+    const { bodyIdleMs, expectMs, http2PingMs } = this.#limits
+    this.#watch.within(Math.min(bodyIdleMs || LOOK_MS, http2PingMs || LOOK_MS))
+    if (expectsContinue(exchange.request)) this.#watch.within(expectMs || LOOK_MS)
+  }
+
+  #left(stream: ServerHttp2Stream, exchange: Http2ServerExchange): void {
+    this.#exchanges.delete(exchange)
+    if (this.#exchanges.size === 0) this.#idleSince = performance.now()
+    this.#ended(stream, exchange.received)
+  }
+
+  #ended(stream: ServerHttp2Stream, received: number): void {
+    this.#accounted += received
+    const reset = stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR
+    if (reset && !this.#resets.take()) this.#calm('too many resets')
+  }
+
+  /** Answers what must not be forwarded. */
+  #refuse(stream: ServerHttp2Stream, raw: string[], error: SallyportError): void {
+    this.#options.onBadRequest?.(error, this.#peer.address)
+    this.#log(error.message)
+    const exchange = new Http2ServerExchange(stream, refusedRequest(raw), this.#context)
+    this.#track(stream, exchange)
+    exchange.abort(error)
+    stream.resume()
+  }
+
+  /** Go's gRPC measures its line with a ping to each piece of an answer: one a piece costs no more than the piece. */
+  readonly #onPing = (): void => {
+    const { pieces } = this.#context
+    if (pieces === this.#piecesAtPing) this.#onAnswered()
+    this.#piecesAtPing = pieces
+  }
+
+  readonly #onAnswered = (): void => {
+    if (!this.#answers.take()) this.#calm('too many pings or settings')
+  }
+
+  #calm(why: string): void {
+    if (this.#closed || this.#session.destroyed) return
+    this.#log(why)
+    this.#session.goaway(NGHTTP2_ENHANCE_YOUR_CALM)
+    this.#session.destroy(undefined, NGHTTP2_ENHANCE_YOUR_CALM)
+  }
+
+  readonly #onClose = (): void => {
+    this.#closed = true
+    this.#watch.stop()
+    this.#options.connections?.delete(this)
+  }
+
+  get address(): string {
+    return this.#peer.address
+  }
+
+  get idle(): boolean {
+    return this.#exchanges.size + this.#arrivals.length === 0
+  }
+
+  /** RFC 9113, section 6.8: the first go-away says that the session ends, a later one which streams were taken. */
+  close(patienceMs = 0): void {
+    if (this.#closed) return
+    if (patienceMs === 0) {
+      this.#session.close()
+      return
+    }
+    this.#session.goaway(NGHTTP2_NO_ERROR, MAX_STREAM_ID)
+    setTimeout(Http2ServerSession.#closeDue, patienceMs, this).unref()
+  }
+
+  destroy(): void {
+    if (this.#closed) return
+    this.#session.destroy()
+    if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
+  }
+
+  /** What goes wrong in an event or a timer of the session ends it, and no other. */
+  threw(error: unknown): void {
+    const cut = () => resetSocket(this.#socket)
+    endFor(error, this.#context.logger, 'a session over HTTP/2 failed', () => this.#session.destroy(), cut)
+  }
+
+  #check(now: number): number {
+    if (this.#session.destroyed) return this.#checkLeaving(now)
+    let next = Math.min(LOOK_MS, this.#checkControl(now))
+    if (this.#exchanges.size === 0) next = Math.min(next, this.#checkIdle(now))
+    else next = Math.min(next, this.#checkPing(now))
+    for (const exchange of this.#exchanges) next = Math.min(next, exchange.check(now))
+    return this.#closed ? Number.POSITIVE_INFINITY : next
+  }
+
+  /** The session is over; its socket lives until the caller has taken what was said, which it may never. */
+  #checkLeaving(now: number): number {
+    this.#leftAt ??= now
+    return due(this.#leftAt, this.#limits.drainMs, now, this.#onLeft)
+  }
+
+  readonly #onLeft = (): void => resetSocket(this.#socket)
+
+  /**
+   * Window updates and their like are not shown to us, so they are seen by what remains: bytes that no exchange accounts
+   * for, less what a reader of our bytes may say about its window and to measure the line.
+   */
+  #checkControl(now: number): number {
+    const limit = this.#limits.http2ControlBytes
+    if (limit === 0) return LOOK_MS
+    const left = timeLeft(this.#controlAt, LOOK_MS, now)
+    if (left > 0) return left
+    const echoed = Math.floor(this.#socket.bytesWritten / WINDOW_SHARE) + this.#context.pieces * PIECE_ECHO_BYTES
+    let accounted = this.#accounted + echoed
+    for (const exchange of this.#exchanges) accounted += exchange.received
+    const surplus = Math.max(0, this.#socket.bytesRead - accounted)
+    const allowed = (limit * (now - this.#controlAt)) / 1000
+    if (surplus - this.#surplus > allowed) this.#calm('too many frames that carry nothing')
+    this.#surplus = surplus
+    this.#controlAt = now
+    return LOOK_MS
+  }
+
+  #checkIdle(now: number): number {
+    const { keepAliveMs } = this.#limits
+    const left = timeLeft(this.#idleSince, keepAliveMs, now)
+    if (left > 0) return left
+    // A peer that opened streams and left them half said is gone after as long again.
+    if (now - this.#idleSince > 2 * keepAliveMs) this.destroy()
+    else this.close()
+    return keepAliveMs
+  }
+
+  /**
+   * A caller with open streams that does not answer pings is gone, however quiet its streams may rightly be; one that
+   * only stopped reading is waited for as long as over HTTP/1.1.
+   */
+  #checkPing(now: number): number {
+    const { http2PingMs, stalledMs } = this.#limits
+    if (http2PingMs === 0) return Number.POSITIVE_INFINITY
+    const left = timeLeft(this.#pingAt, this.#pinging ? stalledMs : http2PingMs, now)
+    if (left > 0) return left
+    if (this.#pinging) {
+      this.#log('the caller does not answer pings')
+      resetSocket(this.#socket)
+      this.destroy()
+      return Number.POSITIVE_INFINITY
+    }
+    this.#pingAt = now
+    this.#pinging = this.#session.ping(this.#onPong)
+    return http2PingMs
+  }
+
+  readonly #onPong = (): void => {
+    this.#pinging = false
+  }
+}
+
+const NOTHING: string[] = []
+
+/** A stream's errors come with its close, which is what we act on. */
+function ignore(): void {}
+
+function sessionOptions(limits: HttpLimits) {
+  return {
+    settings: {
+      enableConnectProtocol: true,
+      maxConcurrentStreams: limits.http2Streams,
+      initialWindowSize: limits.http2WindowBytes,
+      maxHeaderListSize: limits.headBytes * RECEIVED_HEAD_FACTOR,
+    },
+    maxHeaderListPairs: limits.headFields * RECEIVED_HEAD_FACTOR,
+    maxSessionMemory: limits.http2SessionMemoryMb,
+    maxSessionInvalidFrames: limits.http2ResetBurst,
+    maxSessionRejectedStreams: limits.http2ResetBurst,
+    streamResetBurst: limits.http2ResetBurst,
+    streamResetRate: limits.http2ResetRate,
+    strictSingleValueFields: false,
+  }
+}
+
+function refusedRequest(raw: readonly string[]): HttpRequest {
+  const read = (name: string) => {
+    for (let i = 0; i < raw.length; i += 2) if (raw[i] === name) return raw[i + 1]
+    return undefined
+  }
+  const authority = read(':authority') ?? read('host')
+  const head = { method: read(':method'), authority, path: read(':path'), origin: read('origin') }
+  // Whatever it has of a body is cut off behind the answer.
+  return unreadRequest(head, BODY_UNKNOWN)
+}

@@ -1,0 +1,175 @@
+/** The two directions of one HTTP/2 stream as bodies with credit, at either end of a session. */
+import type { Http2Stream } from 'node:http2'
+import { Gathered, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
+import type { Failing } from '../../base/guard.ts'
+import { ownBytes } from '../../base/own-bytes.ts'
+
+/** As large as a DATA frame: progress is seen piece by piece, so that a slow receiver is not taken for a stopped one. */
+const PIECE_BYTES = 16 * 1024
+/** What one stream gives to its session at a time: a hundred slow ones stay within the session's memory. */
+const GIVEN_BYTES = 2 * PIECE_BYTES
+/** As many pieces: each costs Node some hundred bytes. Small ones behind them are gathered. */
+const GIVEN_PIECES = 16
+
+/** Writes chunks to a stream, and tells of each piece when it has left for the session. */
+export class StreamWriter {
+  /** Bytes that have not left yet. */
+  waiting = 0
+  /** When bytes left last, or when the first of those waiting was written. */
+  progressAt = 0
+  ended = false
+  readonly #stream: Http2Stream
+  readonly #sent: (bytes: number) => void
+  readonly #owner: Failing
+  readonly #queue: (Uint8Array | Gathered)[] = []
+  readonly #given: number[] = []
+  #givenBytes = 0
+
+  /** What goes wrong in a turn of its own ends `owner`. */
+  constructor(stream: Http2Stream, sent: (bytes: number) => void, owner: Failing) {
+    this.#stream = stream
+    this.#sent = sent
+    this.#owner = owner
+  }
+
+  write(given: Uint8Array): void {
+    if (this.ended || this.#stream.closed) {
+      this.#sent(given.length)
+      return
+    }
+    if (this.#queue.length > 0 && given.length < SMALL_PIECE_BYTES) {
+      this.#gather(given)
+      return
+    }
+    const chunk = this.waiting === 0 ? given : ownBytes(given)
+    if (this.waiting === 0) this.progressAt = performance.now()
+    this.waiting += chunk.length
+    const last = this.#queue.at(-1)
+    if (last instanceof Gathered) last.close()
+    let start = 0
+    for (; chunk.length - start > PIECE_BYTES; start += PIECE_BYTES) {
+      this.#queue.push(chunk.subarray(start, start + PIECE_BYTES))
+    }
+    this.#queue.push(start === 0 ? chunk : chunk.subarray(start))
+    this.#give()
+  }
+
+  #gather(piece: Uint8Array): void {
+    const last = this.#queue.at(-1)
+    if (!(last instanceof Gathered && last.add(piece))) {
+      if (last instanceof Gathered) last.close()
+      this.#queue.push(new Gathered(piece, this.waiting))
+    }
+    this.waiting += piece.length
+  }
+
+  end(): void {
+    this.ended = true
+    this.#give()
+  }
+
+  #give(): void {
+    if (this.#stream.closed) return
+    while (this.#givenBytes < GIVEN_BYTES && this.#given.length < GIVEN_PIECES) {
+      const next = this.#queue.shift()
+      if (next === undefined) break
+      const piece = next instanceof Gathered ? next.bytes : next
+      this.#given.push(piece.length)
+      this.#givenBytes += piece.length
+      this.#stream.write(piece, this.#onWritten)
+    }
+    if (this.ended && this.#queue.length === 0 && !this.#stream.writableEnded) this.#stream.end()
+  }
+
+  /** The stream is over: what waits will not leave, and `sent` has it all the same. */
+  drop(): void {
+    const { waiting } = this
+    this.ended = true
+    this.waiting = 0
+    this.#queue.length = 0
+    this.#given.length = 0
+    if (waiting > 0) this.#sent(waiting)
+  }
+
+  readonly #onWritten = (error?: Error | null): void => {
+    try {
+      this.#written(error)
+    } catch (thrown) {
+      this.#owner.threw(thrown)
+    }
+  }
+
+  #written(error: Error | null | undefined): void {
+    // Of a stream that is over nothing is told piece by piece: its end drops the rest.
+    if (error || this.#stream.closed) return
+    const bytes = this.#given.shift() ?? 0
+    this.#givenBytes -= bytes
+    this.waiting -= bytes
+    this.progressAt = performance.now()
+    this.#give()
+    this.#sent(bytes)
+  }
+}
+
+/** Reads chunks from a stream, which is paused while more than `limit` bytes are unconsumed. */
+export class StreamReader {
+  /** When bytes came last. */
+  readAt = performance.now()
+  readonly #stream: Http2Stream
+  readonly #limit: number
+  readonly #owner: Failing
+  #unconsumed = 0
+  #onData: ((chunk: Buffer) => void) | undefined
+  /** Bytes that came, and how many chunks they came in. */
+  bytes = 0
+  chunks = 0
+
+  /** What goes wrong in a turn of its own ends `owner`. */
+  constructor(stream: Http2Stream, limit: number, owner: Failing) {
+    this.#stream = stream
+    this.#limit = limit
+    this.#owner = owner
+  }
+
+  /** The receiver holds everything back; silence is not the sender's fault. */
+  get full(): boolean {
+    return this.#unconsumed > this.#limit
+  }
+
+  start(onData: (chunk: Buffer) => void): void {
+    this.readAt = performance.now()
+    this.#onData = onData
+    this.#stream.on('data', (chunk: Buffer) => {
+      try {
+        this.#take(chunk)
+      } catch (error) {
+        this.#owner.threw(error)
+      }
+    })
+  }
+
+  #take(chunk: Buffer): void {
+    this.readAt = performance.now()
+    this.bytes += chunk.length
+    this.chunks++
+    if (this.#onData === undefined) return
+    this.#unconsumed += chunk.length
+    if (this.full) this.#stream.pause()
+    this.#onData(chunk)
+  }
+
+  /** What still comes is thrown away. */
+  discard(): void {
+    this.#onData = undefined
+    this.#unconsumed = 0
+    this.#stream.resume()
+  }
+
+  consumed(bytes: number): void {
+    const wasFull = this.full
+    this.#unconsumed -= bytes
+    if (!wasFull || this.full) return
+    this.readAt = performance.now()
+    this.#stream.resume()
+  }
+}

@@ -1,0 +1,71 @@
+/** Listening on TCP as a promise. */
+import type { AddressInfo, Server } from 'node:net'
+import { guardWith, logGuard } from '../base/guard.ts'
+import type { Logger } from '../base/log.ts'
+
+/** Where to listen. */
+export interface Place {
+  /** Default `127.0.0.1`. */
+  readonly host?: string | undefined
+  /** 0 takes a free port. */
+  readonly port: number
+  /** A listening socket that this process was given, in place of host and port: a supervisor keeps it over restarts. */
+  readonly fd?: number | undefined
+  /** Other processes of this user may listen there too: the next one, before this one ends (SO_REUSEPORT). Default false. */
+  readonly reusePort?: boolean | undefined
+}
+
+export interface BoundAddress {
+  readonly host: string
+  readonly port: number
+}
+
+/**
+ * Resolves to the address once `server` listens; rejects with the system's error, or with TypeError if `fd` is no socket of
+ * TCP. Later errors are logged.
+ */
+export async function listenOn(server: Server, place: Place, logger: Logger): Promise<BoundAddress> {
+  const { host = '127.0.0.1', port, fd, reusePort = false } = place
+  const guard = logGuard(logger, 'a listener failed')
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.once('listening', resolve)
+    if (fd === undefined) server.listen({ host, port, reusePort })
+    else server.listen({ fd })
+    server.once(
+      'listening',
+      guard(() => server.off('error', reject)),
+    )
+  }).catch(error => {
+    if (fd === undefined) throw error
+    throw new TypeError(`the socket ${fd} that was given cannot be listened on`, { cause: error })
+  })
+  server.on(
+    'error',
+    guard((error: Error) => logger.error({ err: error }, 'a listener failed')),
+  )
+  const address = server.address() as AddressInfo | string | null
+  if (address !== null && typeof address === 'object') return { host: address.address, port: address.port }
+  server.close()
+  throw new TypeError(`the socket ${fd} that was given is none of TCP`)
+}
+
+/** Looks for new connections at most, where they come faster than they can be taken; each look takes one. */
+const MAX_LOOKS = 1000
+
+/** Resolves behind a look that found no new connection. Closed right then, `server` resets few that the kernel holds for it. */
+export async function allAccepted(server: Server): Promise<void> {
+  let found = true
+  const guard = guardWith(ignore)
+  const onConnection = guard(() => {
+    found = true
+  })
+  server.on('connection', onConnection)
+  for (let looks = 0; found && looks < MAX_LOOKS; looks++) {
+    found = false
+    await new Promise<void>(resolve => setImmediate(setImmediate, resolve))
+  }
+  server.off('connection', onConnection)
+}
+
+function ignore(): void {}

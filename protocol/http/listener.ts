@@ -1,0 +1,247 @@
+/** Listens on TCP, with or without TLS, and serves HTTP on what is accepted. */
+import { createServer, type Server, type Socket } from 'node:net'
+import { createServer as createTlsServer, type TLSSocket, type TlsOptions, type Server as TlsServer } from 'node:tls'
+import { type Cidrs, canonicalAddress } from '../base/address.ts'
+import { ConnectionSet } from './connection-set.ts'
+import { checkDuration, checkDurations } from '../base/durations.ts'
+import type { SallyportError } from '../base/errors.ts'
+import type { Handler, HttpRequest } from '../exchange.ts'
+import { believing } from './forwarded.ts'
+import { hook, logGuard, safeLogger, tellDefect } from '../base/guard.ts'
+import { DateClock } from './http1/encode.ts'
+import { serveHttp1 } from './http1/server-connection.ts'
+import { SocketReader } from './http1/socket-reader.ts'
+import { sniffPreface } from './http2/preface.ts'
+import { survivesResets } from './http2/safe-node.ts'
+import { serveHttp2 } from './http2/server-session.ts'
+import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
+import { allAccepted, type BoundAddress, listenOn, type Place } from './listen-on.ts'
+import { type Logger, noLogger } from '../base/log.ts'
+import { Newcomers } from './accept-queue.ts'
+import type { CorsPolicy } from './problem.ts'
+import { KEEP_ALIVE } from '../base/tcp.ts'
+import { INTERMEDIATE } from '../base/tls-profile.ts'
+
+const HANDSHAKE_MS = 10_000
+const MAX_CONNECTIONS = 10_000
+
+type TlsBasics = Pick<TlsOptions, 'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized' | 'minVersion'>
+
+/** Certificate and key in PEM, and what else `node:tls` takes. */
+export interface TlsMaterial extends TlsBasics {
+  /** An OCSP response in DER, for callers that ask for it (RFC 6066, section 8). */
+  readonly ocsp?: Buffer | undefined
+}
+
+/** Without a port the listener only serves what `handleSocket` is given. */
+export interface ListenerOptions extends Partial<Place> {
+  /** Absent: plain HTTP. */
+  tls?: TlsMaterial | undefined
+  handler: Handler
+  /** Peers whose `X-Forwarded-*` fields are believed. Absent: `caller` and `requestId` are left to the handler. */
+  trustedProxies?: Cidrs | undefined
+  /**
+   * HTTP/2 by ALPN, or with prior knowledge on a plain listener. Default: true, but on a version of Node that a hostile
+   * peer can crash ({@link survivesResets}) false.
+   */
+  http2?: boolean | undefined
+  limits?: Partial<HttpLimits> | undefined
+  /** Default 10,000. One more ends an idle one of the network that has most, or is closed as it comes ({@link Places}). */
+  maxConnections?: number | undefined
+  logger?: Logger | undefined
+  /** Called for each accepted connection; false closes it at once. */
+  onConnection?: ((socket: Socket) => boolean | undefined) | undefined
+  /** Called for each request that was refused before the handler saw it. */
+  onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
+  /** Which pages may read an answer that the handler has no part in; of a head that was refused it shows what was read. */
+  corsOf?: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
+}
+
+export interface Listener {
+  readonly address: BoundAddress
+  /** Connections that are open. */
+  readonly connections: number
+  /** Takes a connection that was accepted elsewhere and from which no byte was taken: TLS and bounds as on its own. */
+  accept(socket: Socket): void
+  /** Serves HTTP on a socket that was accepted elsewhere; a TLSSocket must have finished its handshake. */
+  handleSocket(socket: Socket | TLSSocket, first?: Buffer): void
+  /** Certificates for connections from now on. Throws, and keeps the old ones, if they are no good. */
+  setTls(tls: TlsMaterial): void
+  closeIdle(): void
+  /** Takes no new connections, lets exchanges in progress end for at most `graceMs` (default 10 s). */
+  close(options?: CloseOptions): Promise<void>
+}
+
+export interface CloseOptions {
+  readonly graceMs?: number
+  /**
+   * There is nobody else to turn to: new connections are taken until those that there are have ended, and no other one
+   * happens to be open; at most until half of the grace, or 10 s, are left. Default false.
+   */
+  readonly last?: boolean
+  /** Called as it ceases to take new ones. */
+  readonly onStop?: (() => Promise<void>) | undefined
+}
+
+/** Resolves once it listens; rejects with the system's error (`EADDRINUSE`, `EACCES`, ...). */
+export async function listen(options: ListenerOptions): Promise<Listener> {
+  const listener = new HttpListener(options)
+  const { host, port, fd, reusePort } = options
+  if (port !== undefined) await listener.bind({ host, port, fd, reusePort })
+  return listener
+}
+
+class HttpListener implements Listener {
+  address: BoundAddress = { host: '', port: 0 }
+  readonly #options: ListenerOptions
+  readonly #handler: Handler
+  readonly #logger: Logger
+  readonly #onBadRequest: ListenerOptions['onBadRequest']
+  readonly #connections: ConnectionSet
+  readonly #dates = new DateClock()
+  readonly #reader = new SocketReader()
+  readonly #server: Server | TlsServer
+  /** Connections under TLS that are in the midst of a handshake, and others of which we do not know yet what they speak. */
+  readonly #newcomers: Newcomers
+  #closed = false
+  readonly #headMs: number
+  readonly #http2: boolean
+
+  constructor(options: ListenerOptions) {
+    checkDurations('limits', options.limits)
+    this.#options = options
+    this.#connections = new ConnectionSet(options.maxConnections ?? MAX_CONNECTIONS)
+    this.#newcomers = new Newcomers(this.#connections)
+    this.#http2 = options.http2 ?? survivesResets()
+    const { handler, trustedProxies } = options
+    this.#handler = trustedProxies === undefined ? handler : believing(handler, trustedProxies)
+    this.#logger = safeLogger(options.logger)
+    this.#onBadRequest = hook('onBadRequest', options.onBadRequest, this.#logger)
+    this.#headMs = options.limits?.headMs ?? DEFAULT_LIMITS.headMs
+    if (!this.#http2 && options.http2 === undefined) {
+      this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could end this version of Node')
+    }
+    this.#server = options.tls === undefined ? this.#plainServer() : this.#tlsServer(options.tls)
+  }
+
+  #plainServer(): Server {
+    return createServer({ allowHalfOpen: true, noDelay: true, ...KEEP_ALIVE }, socket => {
+      try {
+        if (this.#admit(socket)) this.handleSocket(socket)
+      } catch (error) {
+        this.#failed(socket, error)
+      }
+    })
+  }
+
+  #tlsServer(tls: TlsMaterial): TlsServer {
+    const server = createTlsServer({
+      ...tlsDefaults(tls),
+      allowHalfOpen: true,
+      noDelay: true,
+      ...KEEP_ALIVE,
+      handshakeTimeout: HANDSHAKE_MS,
+      ALPNProtocols: this.#http2 ? ['h2', 'http/1.1'] : ['http/1.1'],
+    })
+    staple(server, tls.ocsp)
+    server.on('connection', (socket: Socket) => {
+      try {
+        if (this.#admit(socket)) this.#newcomers.add(socket)
+      } catch (error) {
+        this.#failed(socket, error)
+      }
+    })
+    server.on('secureConnection', socket => {
+      try {
+        this.handleSocket(socket)
+        this.#newcomers.settle(socket)
+      } catch (error) {
+        this.#failed(socket, error)
+      }
+    })
+    const guard = logGuard(this.#logger, 'a handshake could not be given up')
+    const failed = guard((error: Error, socket: TLSSocket) => {
+      this.#logger.debug({ detail: error.message }, 'TLS handshake failed')
+      socket.destroy()
+    })
+    server.on('tlsClientError', failed)
+    return server
+  }
+
+  /** What goes wrong as a connection is taken ends that one. */
+  #failed(socket: Socket, error: unknown): void {
+    tellDefect(this.#logger, 'a connection could not be taken', error)
+    socket.destroy()
+  }
+
+  #admit(socket: Socket): boolean {
+    const welcome = !this.#closed && this.#options.onConnection?.(socket) !== false
+    if (welcome && this.#connections.makeRoom(canonicalAddress(socket.remoteAddress ?? ''))) return true
+    socket.destroy()
+    return false
+  }
+
+  async bind(place: Place): Promise<void> {
+    this.address = await listenOn(this.#server, place, this.#logger)
+  }
+
+  get connections(): number {
+    return this.#connections.size
+  }
+
+  accept(socket: Socket): void {
+    this.#server.emit('connection', socket)
+  }
+
+  handleSocket(socket: Socket | TLSSocket, first?: Buffer): void {
+    const { limits, corsOf } = this.#options
+    const [logger, onBadRequest] = [this.#logger, this.#onBadRequest]
+    const shared = { handler: this.#handler, limits, logger, onBadRequest, corsOf, connections: this.#connections }
+    const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes)
+    if (!this.#http2 || first !== undefined) http1(first)
+    else if (!('encrypted' in socket)) {
+      this.#newcomers.add(socket)
+      const settled = (serve: (first?: Buffer) => void) => (first?: Buffer) => {
+        serve(first)
+        this.#newcomers.settle(socket)
+      }
+      const http2 = settled(() => serveHttp2(socket, shared))
+      sniffPreface(socket, { ms: this.#headMs, http1: settled(http1), http2, logger })
+    } else if (socket.alpnProtocol === 'h2') serveHttp2(socket, shared)
+    else http1()
+  }
+
+  setTls(tls: TlsMaterial): void {
+    if (!('setSecureContext' in this.#server)) throw new TypeError('this listener has no TLS')
+    this.#server.setSecureContext(tlsDefaults(tls))
+    staple(this.#server, tls.ocsp)
+  }
+
+  closeIdle(): void {
+    this.#connections.closeIdle()
+  }
+
+  async close({ graceMs = 10_000, last = false, onStop }: CloseOptions = {}): Promise<void> {
+    checkDuration('graceMs', graceMs)
+    const stop = async () => {
+      await allAccepted(this.#server)
+      if (this.#server.listening) this.#server.close()
+      await onStop?.()
+    }
+    await this.#connections.close(graceMs, last, stop)
+    this.#closed = true
+  }
+}
+
+function staple(server: TlsServer, response: Buffer | undefined): void {
+  const guard = logGuard(noLogger, '')
+  const give = guard((_certificate: Buffer, _issuer: Buffer, callback: (error: null, response: Buffer) => void) => {
+    if (response !== undefined) callback(null, response)
+  })
+  server.removeAllListeners('OCSPRequest')
+  if (response !== undefined) server.on('OCSPRequest', give)
+}
+
+function tlsDefaults(tls: TlsMaterial): TlsOptions {
+  return { ...INTERMEDIATE, ...tls }
+}

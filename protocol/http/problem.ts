@@ -1,0 +1,124 @@
+/** Failures as answers: `application/problem+json` (RFC 9457), and the CORS fields that let a browser read them. */
+import { Buffer } from 'node:buffer'
+import { randomUUID } from 'node:crypto'
+import { ERRORS, type ErrorSource, type SallyportError } from '../base/errors.ts'
+import type { HeaderList, ResponseHead, ResponseSink } from '../exchange.ts'
+import { getHeader } from './headers.ts'
+import { ALLOWED_METHODS } from './methods.ts'
+
+/** Which pages may read our own answers. It never touches an upstream's. */
+export interface CorsPolicy {
+  /** Exact origins (`https://ui.example.com`), or `*`, which never allows credentials. */
+  origins: readonly string[]
+  methods?: readonly string[] | undefined
+  headers?: readonly string[] | undefined
+  credentials?: boolean | undefined
+  exposeHeaders?: readonly string[] | undefined
+  /** Seconds for which a browser may keep a preflight's answer; default 600. */
+  maxAge?: number | undefined
+}
+
+/** Whether `path`, with or without a query, is `prefix` or lies under it by whole segments. */
+export function isUnder(prefix: string, path: string): boolean {
+  if (!path.startsWith(prefix)) return false
+  const next = path[prefix.length]
+  return prefix.endsWith('/') || next === undefined || next === '/' || next === '?'
+}
+
+/** What of a request an answer of our own depends on. */
+export interface AnsweredRequest {
+  readonly method: string
+  readonly requestId: string
+  readonly headers: HeaderList
+}
+
+const RETRY_AFTER_S = '5'
+const OUR_HEADERS = ['sallyport-error', 'retry-after', 'x-request-id']
+
+/** Head and body of the answer that tells of `error`. Nothing but the row of the table and the id gets out. */
+export function problem(
+  error: SallyportError,
+  requestId: string,
+  extra: HeaderList = [],
+): { head: ResponseHead; body: Uint8Array } {
+  const row: { status: number; source: ErrorSource; retryable: boolean; title: string } = ERRORS[error.reason]
+  const text = JSON.stringify({
+    type: `urn:sallyport:error:${error.reason}`,
+    title: row.title,
+    status: row.status,
+    code: error.reason,
+    requestId,
+  })
+  const body = Buffer.from(text)
+  const headers: HeaderList = ['content-type', 'application/problem+json', 'content-length', String(body.length)]
+  headers.push('cache-control', 'no-store', 'sallyport-error', error.reason, 'x-request-id', requestId)
+  if (row.retryable) headers.push('retry-after', RETRY_AFTER_S)
+  if (error.reason === 'method-not-allowed' && getHeader(extra, 'allow') === undefined) {
+    headers.push('allow', ALLOWED_METHODS)
+  }
+  for (const text of extra) headers.push(text)
+  return { head: { status: row.status, headers, bodyBytes: body.length }, body }
+}
+
+/**
+ * Answers an exchange of which no head went out yet. HEAD gets no body. `extra` are fields besides, such as `allow`.
+ */
+export function answerProblem(
+  response: ResponseSink,
+  request: AnsweredRequest,
+  error: SallyportError,
+  cors?: CorsPolicy | undefined,
+  extra?: HeaderList,
+): void {
+  const fields = cors === undefined ? (extra ?? []) : [...(extra ?? []), ...corsHeaders(cors, originOf(request))]
+  // An exchange that broke before its caller was determined has no id yet.
+  const { head, body } = problem(error, request.requestId === '' ? randomUUID() : request.requestId, fields)
+  if (request.method === 'HEAD') {
+    response.head({ status: head.status, headers: head.headers, bodyBytes: 0 })
+  } else {
+    response.head(head)
+    response.data(body)
+  }
+  response.end([])
+}
+
+function originOf(request: AnsweredRequest): string | undefined {
+  return getHeader(request.headers, 'origin')
+}
+
+/** Whether the policy lets pages of this origin read the answer. */
+export function corsAllows(cors: CorsPolicy, origin: string | undefined): origin is string {
+  return origin !== undefined && (cors.origins.includes(origin) || cors.origins.includes('*'))
+}
+
+/** Fields of an answer to a page of `origin`. `vary` is always among them: the answer depends on the origin. */
+export function corsHeaders(cors: CorsPolicy, origin: string | undefined): HeaderList {
+  const headers: HeaderList = ['vary', 'origin']
+  if (!corsAllows(cors, origin)) return headers
+  headers.push('access-control-allow-origin', origin)
+  if (cors.credentials === true && cors.origins.includes(origin)) {
+    headers.push('access-control-allow-credentials', 'true')
+  }
+  headers.push('access-control-expose-headers', [...OUR_HEADERS, ...(cors.exposeHeaders ?? [])].join(', '))
+  return headers
+}
+
+/**
+ * Answers 204 to a preflight (Fetch standard, section 3.2) of an origin that the policy allows, and returns true. Else
+ * nothing was said.
+ */
+export function answerPreflight(response: ResponseSink, request: AnsweredRequest, cors: CorsPolicy): boolean {
+  if (request.method !== 'OPTIONS') return false
+  const origin = originOf(request)
+  const method = getHeader(request.headers, 'access-control-request-method')
+  if (method === undefined || !corsAllows(cors, origin)) return false
+  const headers = corsHeaders(cors, origin)
+  headers.push('access-control-allow-methods', (cors.methods ?? ['GET', 'HEAD', 'POST']).join(','))
+  if (cors.headers !== undefined && cors.headers.length > 0) {
+    headers.push('access-control-allow-headers', cors.headers.join(','))
+  }
+  headers.push('access-control-max-age', String(cors.maxAge ?? 600), 'x-request-id', request.requestId)
+  response.head({ status: 204, headers, bodyBytes: 0 })
+  response.end([])
+  return true
+}

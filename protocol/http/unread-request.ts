@@ -1,0 +1,26 @@
+import type { HttpRequest } from '../exchange.ts'
+
+/** What was read of a head that is refused, as far as an answer of our own depends on it. */
+interface Read {
+  readonly method: string | undefined
+  readonly authority: string | undefined
+  readonly path: string | undefined
+  readonly origin: string | undefined
+}
+
+/** Stands in for a request whose head was refused. */
+export function unreadRequest({ method, authority = '', path = '', origin }: Read, bodyBytes: number): HttpRequest {
+  return {
+    method: method === 'HEAD' ? 'HEAD' : 'GET',
+    authority,
+    path,
+    headers: origin === undefined ? [] : ['origin', origin],
+    bodyBytes,
+    upgrade: false,
+    peerAddress: '',
+    encrypted: false,
+    caller: undefined,
+    requestId: '',
+    exchangeId: undefined,
+  }
+}

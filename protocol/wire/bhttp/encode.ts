@@ -1,0 +1,52 @@
+/**
+ * Binary HTTP messages (RFC 9292), indeterminate-length form, as latin1 text: one character a byte, made into bytes in
+ * a single call by the writer of the stream.
+ */
+import type { HeaderList } from '../../exchange.ts'
+import { keepingLast } from '../../base/text-cache.ts'
+import { SeenHeads } from '../../http/head-cache.ts'
+import { varintText } from '../varint.ts'
+import { fieldsText } from './fields.ts'
+
+/** Framing indicators (RFC 9292 section 3.3). */
+export const FRAMING = { request: 2, response: 3 } as const
+
+/** Ends a field section or the content. */
+export const TERMINATOR = '\0'
+
+const REQUEST = varintText(FRAMING.request)
+const SCHEMES = { http: '\x04http', https: '\x05https' } as const
+
+/** Framing indicator, control data and fields of a request. */
+export function requestHeadText(
+  method: string,
+  scheme: 'http' | 'https',
+  authority: string,
+  path: string,
+  headers: HeaderList,
+): string {
+  const start = requestStart(method, scheme, authority)
+  return start + varintText(path.length) + path + fieldsText(headers) + TERMINATOR
+}
+
+/** All that stands before the path. */
+const requestStart = keepingLast(
+  (method: string, scheme: 'http' | 'https', authority: string) =>
+    REQUEST + varintText(method.length) + method + SCHEMES[scheme] + varintText(authority.length) + authority,
+)
+
+/** What a response begins with, once, before its first {@link responseHeadText}. */
+export const RESPONSE_START = varintText(FRAMING.response)
+
+const heads = new SeenHeads()
+
+/** Status and fields of a response, informational or final. */
+export function responseHeadText(status: number, headers: HeaderList): string {
+  const seen = heads.find(headers, status)
+  return seen ?? heads.keep(varintText(status) + fieldsText(headers) + TERMINATOR, headers, status)
+}
+
+/** End of the content, the trailers and their end. */
+export function messageEndText(trailers: HeaderList): string {
+  return trailers.length === 0 ? '\0\0' : TERMINATOR + fieldsText(trailers) + TERMINATOR
+}

@@ -1,0 +1,126 @@
+/**
+ * Field sections of Binary HTTP (RFC 9292 section 3.6), indeterminate-length form: field lines, each name and value
+ * with its length before it, then a zero byte.
+ */
+import type { HeaderList } from '../../exchange.ts'
+import { findName, KIND, kindAt, nameAt as nameInSlot } from '../../http/field-names.ts'
+import { plainNumber } from '../../http/headers.ts'
+import { LOWER, VALUE } from '../../http/http1/bytes.ts'
+import { latin1 } from '../../base/latin1.ts'
+import { INNER_LIMITS } from '../../http/limits.ts'
+import { ProtocolError } from '../../base/protocol-error.ts'
+import { readVarint, varintSize, varintText } from '../varint.ts'
+
+/** The longest encoded head, or trailer section. */
+export const MAX_HEAD_BYTES = INNER_LIMITS.headBytes
+export const MAX_FIELDS = INNER_LIMITS.headFields
+
+/** Field lines as latin1 text, without the terminator. */
+export function fieldsText(headers: HeaderList): string {
+  let text = ''
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i]!
+    const value = headers[i + 1]!
+    text += varintText(name.length) + name + varintText(value.length) + value
+  }
+  return text
+}
+
+/**
+ * Where the field section that begins at `at` ends, its terminator included, or -1 if `bytes` up to `end` do not hold
+ * all of it.
+ *
+ * @throws ProtocolError if it is longer than `limit` or has more than {@link MAX_FIELDS} fields.
+ */
+export function sectionEnd(bytes: Uint8Array, at: number, end: number, limit: number): number {
+  const last = at + limit
+  let position = at
+  for (let parts = 0; position < end; parts++) {
+    if (bytes[position] === 0 && parts % 2 === 0) return position + 1
+    if (parts === 2 * MAX_FIELDS) throw new ProtocolError('too many fields')
+    const start = position + varintSize(bytes[position]!)
+    if (start > end) return -1
+    position = start + readVarint(bytes, position)
+    if (position >= last) throw new ProtocolError('field section too long')
+  }
+  return -1
+}
+
+/**
+ * The fields of a section found by {@link sectionEnd}.
+ *
+ * @throws ProtocolError for a name that is no lower-case token, a value with control characters or outer white space,
+ * and fields that belong to one connection.
+ */
+export function decodeSection(bytes: Uint8Array, at: number, end: number): HeaderList {
+  const headers: HeaderList = []
+  if (end - at === 1) return headers
+  // One string for the section; the fields are slices of it, which cost no copy and no call.
+  const text = latin1(bytes, at, end)
+  let position = at
+  while (position < end - 1) {
+    const nameLength = readVarint(bytes, position)
+    const nameAt = position + varintSize(bytes[position]!)
+    const nameEnd = nameAt + nameLength
+    const slot = findName(bytes, nameAt, nameEnd, LOWER)
+    if (slot < 0) checkName(bytes, nameAt, nameEnd)
+    const valueAt = nameEnd + varintSize(bytes[nameEnd]!)
+    const valueEnd = valueAt + readVarint(bytes, nameEnd)
+    checkValue(bytes, valueAt, valueEnd)
+    const name = slot < 0 ? text.slice(nameAt - at, nameEnd - at) : nameInSlot(slot)
+    const value = text.slice(valueAt - at, valueEnd - at)
+    if (slot >= 0 && belongsToConnection(kindAt(slot), name, value)) {
+      throw new ProtocolError(`field ${name} inside the tunnel`)
+    }
+    headers.push(name, value)
+    position = valueEnd
+  }
+  return headers
+}
+
+function checkName(bytes: Uint8Array, at: number, end: number): void {
+  if (end === at) throw new ProtocolError('field without a name')
+  for (let i = at; i < end; i++) if (LOWER[bytes[i]!] === 0) throw new ProtocolError('malformed field name')
+}
+
+function checkValue(bytes: Uint8Array, at: number, end: number): void {
+  for (let i = at; i < end; i++) if (VALUE[bytes[i]!] === 0) throw new ProtocolError('malformed field value')
+  if (end > at && (isBlank(bytes[at]!) || isBlank(bytes[end - 1]!))) {
+    throw new ProtocolError('white space around a field value')
+  }
+}
+
+function isBlank(byte: number): boolean {
+  return byte === 0x20 || byte === 0x09
+}
+
+function belongsToConnection(kind: number, name: string, value: string): boolean {
+  switch (kind) {
+    case KIND.host:
+    case KIND.upgrade:
+    case KIND.connection:
+    case KIND.keepAlive:
+    case KIND.transferEncoding:
+      return true
+    case KIND.dropped:
+      return name === 'te' ? value !== 'trailers' : !name.startsWith('proxy-auth')
+    default:
+      return false
+  }
+}
+
+/**
+ * The number that `content-length` announces, or -1 if there is none.
+ *
+ * @throws ProtocolError if it is given twice or is not plain digits.
+ */
+export function contentLength(headers: HeaderList): number {
+  let length = -1
+  for (let i = 0; i < headers.length; i += 2) {
+    if (headers[i] !== 'content-length') continue
+    const given = length !== -1
+    length = plainNumber(headers[i + 1]!)
+    if (given || length === -1) throw new ProtocolError('malformed content-length')
+  }
+  return length
+}

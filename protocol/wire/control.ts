@@ -1,0 +1,362 @@
+/**
+ * Control messages: JSON text beside the yamux bytes (SPEC.md, "Control messages"). Unknown types and members are
+ * ignored and counted; a known member that is missing or malformed breaks the session.
+ */
+import { Buffer } from 'node:buffer'
+import { ProtocolError } from '../base/protocol-error.ts'
+
+/** WebSocket subprotocol; it changes only when an old peer could not go on. */
+export const SUBPROTOCOL = 'sallyport.v1'
+/** Where a client dials. */
+export const CONNECT_PATH = '/tunnel/v1/connect'
+/** Additions of this version within `sallyport.v1`; a peer with another minor version is served all the same. */
+export const MINOR_VERSION = 0
+/** The longest control message, in bytes of UTF-8. A longer one ends the session. */
+export const MAX_CONTROL_BYTES = 16_384
+
+/** What `hello` can carry of CORS. Checked where a table is read, since a peer can only end the session. */
+export const CORS_LIMITS = {
+  rules: 64,
+  origins: 64,
+  methods: 32,
+  /** And as many of `exposeHeaders`. */
+  headers: 64,
+  /** Of one path, origin, method or header, which are ASCII without spaces. */
+  wordChars: 256,
+  /** Seconds. */
+  maxAge: 86_400,
+  /** Of all rules as JSON: the rest of the message needs room. */
+  bytes: 12 * 1024,
+} as const
+
+/** Longest time that a message can name: a day, in ms. */
+export const MAX_DURATION_MS = 86_400_000
+
+/** How errors made at the edge are shown to browsers, for paths under `path`. */
+export interface CorsRule {
+  path: string
+  origins: string[]
+  methods?: string[]
+  headers?: string[]
+  exposeHeaders?: string[]
+  credentials?: boolean
+  maxAge?: number
+}
+
+/** What `hello` asks for and `welcome` grants: window and number of streams. */
+export interface PeerLimits {
+  /**
+   * Initial yamux window of every stream, in both directions. The client asks for it; what `welcome` says holds, and
+   * where that names none, yamux's 262,144.
+   */
+  windowBytes?: number
+  /** How many streams at once its sender takes; absent: 1,000. */
+  streams?: number
+}
+
+/** Client to server, first. */
+export interface Hello {
+  type: 'hello'
+  minor: number
+  /** Name and version, for logs: `sallyport/0.1.0`. */
+  software: string
+  /** The same for every session of one running client: 1 to 64 of `A-Z a-z 0-9 . _ -`. */
+  instance: string
+  /** When the instance started, ms since 1970; a later one is the newer instance. */
+  startedMs: number
+  /** Epoch that the instance held last; 0 for none. */
+  lastEpoch: number
+  /** Which of the instance's connections this is, from 0. */
+  connection: number
+  limits?: PeerLimits
+  features?: string[]
+  cors?: CorsRule[]
+  /** CIDRs that may call the runtime; absent: all, empty: none. */
+  allowCallers?: string[]
+}
+
+/** Server to client, the answer. */
+export interface Welcome {
+  type: 'welcome'
+  minor: number
+  software: string
+  /** Id of this session, for the logs of both ends. */
+  session: string
+  /** Id of the replica that serves it. */
+  replica: string
+  /** The runtime that the token names. */
+  runtime: string
+  /** Epoch of the instance, if it has one already; else 0. */
+  epoch: number
+  limits?: PeerLimits
+  /** Those of `hello` that the server has too. */
+  features?: string[]
+}
+
+/**
+ * Client to server: it can serve (routes loaded, an echo has crossed). Server to client, as the answer and whenever it
+ * changes: whether the instance is active, and its epoch.
+ */
+export interface Ready {
+  type: 'ready'
+  epoch?: number
+  active?: boolean
+}
+
+/** A fresh token for the live session, from the client. */
+export interface Reauth {
+  type: 'reauth'
+  token: string
+}
+
+/** The server took the fresh token. */
+export interface ReauthOk {
+  type: 'reauth-ok'
+  /** When the new token ends, ms since 1970. */
+  expiresMs: number
+}
+
+/** The old token stays in force. The reason is in the server's log alone, under `requestId`. */
+export interface ReauthRefused {
+  type: 'reauth-refused'
+  requestId?: string
+}
+
+/** Either side: open no new streams from `afterMs` from now on; what is open has until `deadlineMs` from now. */
+export interface Drain {
+  type: 'drain'
+  reason: string
+  afterMs: number
+  deadlineMs: number
+}
+
+/** The answer to `drain`: no stream with a higher id will be opened; 0 if none was. */
+export interface Drained {
+  type: 'drained'
+  lastStream: number
+}
+
+/** Goes before a yamux RST and says why. Unknown codes count as `cancelled`. */
+export interface Reset {
+  type: 'reset'
+  stream: number
+  code: string
+}
+
+/** Something that a person should see in the peer's log. */
+export interface Notice {
+  type: 'notice'
+  message: string
+  code?: string
+}
+
+/** The last message of a session that ends on purpose. */
+export interface Bye {
+  type: 'bye'
+  reason?: string
+}
+
+/** Any message that either end may send beside the streams, told apart by `type`. */
+export type ControlMessage =
+  | Hello
+  | Welcome
+  | Ready
+  | Reauth
+  | ReauthOk
+  | ReauthRefused
+  | Drain
+  | Drained
+  | Reset
+  | Notice
+  | Bye
+
+/** What was ignored, for the metrics. */
+export interface UnknownCount {
+  types: number
+  members: number
+}
+
+type Check = (value: unknown) => boolean
+interface Member {
+  readonly check: Check
+  readonly optional: boolean
+}
+
+const must = (check: Check): Member => ({ check, optional: false })
+const may = (check: Check): Member => ({ check, optional: true })
+
+const int =
+  (max: number, min = 0): Check =>
+  value =>
+    Number.isSafeInteger(value) && (value as number) >= min && (value as number) <= max
+const matching =
+  (pattern: RegExp): Check =>
+  value =>
+    typeof value === 'string' && pattern.test(value)
+const list =
+  (check: Check, max: number): Check =>
+  value =>
+    Array.isArray(value) && value.length <= max && value.every(check)
+const flag: Check = value => typeof value === 'boolean'
+
+const time = int(Number.MAX_SAFE_INTEGER)
+const epoch = int(Number.MAX_SAFE_INTEGER)
+const duration = int(MAX_DURATION_MS)
+/** Printable text for logs, at most 256 characters. */
+const text = matching(/^[^\p{Cc}\p{Cs}]{0,256}$/u)
+const ID = /^[A-Za-z0-9._-]{1,64}$/
+const id = matching(ID)
+const label = matching(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/)
+const TOKEN = /^[\x21-\x7e]{1,8192}$/
+const token = matching(TOKEN)
+const word: Check = isWord
+
+/** Text that a member of `hello` can be: ASCII without spaces, 1 to 256 characters. */
+export function isWord(value: unknown): value is string {
+  return typeof value === 'string' && value.length <= CORS_LIMITS.wordChars && /^[\x21-\x7e]+$/.test(value)
+}
+
+/** Whether a `reauth`, and a header, can carry this as a token. */
+export function isTokenText(text: string): boolean {
+  return TOKEN.test(text)
+}
+
+/** Whether `name` can name an instance or a replica: 1 to 64 of `A-Z a-z 0-9 . _ -`. */
+export function isId(name: string): boolean {
+  return ID.test(name)
+}
+
+/** Checks an object member by member; unknown ones pass. */
+function shape(members: Record<string, Member>): Check {
+  const entries = Object.entries(members)
+  return value => {
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
+    const object = value as Record<string, unknown>
+    return entries.every(([name, member]) =>
+      Object.hasOwn(object, name) ? member.check(object[name]) : member.optional,
+    )
+  }
+}
+
+const limits = shape({ windowBytes: may(int(16_777_216, 1_024)), streams: may(int(1_000_000, 1)) })
+const corsRule = shape({
+  path: must(path => isWord(path) && path.startsWith('/')),
+  origins: must(list(word, CORS_LIMITS.origins)),
+  methods: may(list(word, CORS_LIMITS.methods)),
+  headers: may(list(word, CORS_LIMITS.headers)),
+  exposeHeaders: may(list(word, CORS_LIMITS.headers)),
+  credentials: may(flag),
+  maxAge: may(int(CORS_LIMITS.maxAge)),
+})
+
+type Members<Message> = { readonly [Name in Exclude<keyof Message, 'type'>]-?: Member }
+type Table = { readonly [Type in ControlMessage['type']]: Members<Extract<ControlMessage, { type: Type }>> }
+
+const TABLE: Table = {
+  hello: {
+    minor: must(int(65_535)),
+    software: must(text),
+    instance: must(id),
+    startedMs: must(time),
+    lastEpoch: must(epoch),
+    connection: must(int(255)),
+    limits: may(limits),
+    features: may(list(word, 64)),
+    cors: may(list(corsRule, CORS_LIMITS.rules)),
+    allowCallers: may(list(word, 256)),
+  },
+  welcome: {
+    minor: must(int(65_535)),
+    software: must(text),
+    session: must(id),
+    replica: must(id),
+    runtime: must(label),
+    epoch: must(epoch),
+    limits: may(limits),
+    features: may(list(word, 64)),
+  },
+  ready: { epoch: may(epoch), active: may(flag) },
+  reauth: { token: must(token) },
+  'reauth-ok': { expiresMs: must(time) },
+  'reauth-refused': { requestId: may(id) },
+  drain: { reason: must(text), afterMs: must(duration), deadlineMs: must(duration) },
+  drained: { lastStream: must(int(0xffffffff)) },
+  reset: { stream: must(int(0xffffffff, 1)), code: must(id) },
+  notice: { message: must(text), code: may(id) },
+  bye: { reason: may(text) },
+}
+
+/** @internal The members of each type, for the test that holds SPEC.md to them; optional ones end with `?`. */
+export function controlMembers(): Record<string, string[]> {
+  return Object.fromEntries(
+    Object.entries(TABLE).map(([type, members]) => [
+      type,
+      Object.entries<Member>(members).map(([name, member]) => (member.optional ? `${name}?` : name)),
+    ]),
+  )
+}
+
+/**
+ * Parses one control message; `undefined` for a type that we do not know.
+ *
+ * @throws ProtocolError if it is no JSON object with a `type`, is longer than {@link MAX_CONTROL_BYTES} or a member that
+ * we know is missing or malformed.
+ *
+ * @example
+ * ```ts
+ * import { parseControl } from 'sallyport/protocol'
+ *
+ * const message = parseControl('{"type":"bye","reason":"drained"}')
+ * if (message?.type === 'bye') console.log(message.reason)
+ * ```
+ */
+export function parseControl(message: string, unknown?: UnknownCount): ControlMessage | undefined {
+  const object = parseObject(message)
+  const type = object.type
+  if (typeof type !== 'string') throw new ProtocolError('control message without a type')
+  if (!Object.hasOwn(TABLE, type)) {
+    if (unknown) unknown.types++
+    return undefined
+  }
+  const members: Record<string, Member> = TABLE[type as ControlMessage['type']]
+  const known: Record<string, unknown> = { type }
+  for (const name of Object.keys(members)) {
+    const { check, optional } = members[name]!
+    if (!Object.hasOwn(object, name)) {
+      if (optional) continue
+      throw new ProtocolError(`control message ${type} without ${name}`)
+    }
+    if (!check(object[name])) throw new ProtocolError(`control message ${type}: malformed ${name}`)
+    known[name] = object[name]
+  }
+  if (unknown) for (const name of Object.keys(object)) if (!Object.hasOwn(known, name)) unknown.members++
+  return known as unknown as ControlMessage
+}
+
+function parseObject(message: string): Record<string, unknown> {
+  if (Buffer.byteLength(message) > MAX_CONTROL_BYTES) throw new ProtocolError('control message too long')
+  let value: unknown
+  try {
+    value = JSON.parse(message)
+  } catch {
+    throw new ProtocolError('control message is not JSON')
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new ProtocolError('control message is not an object')
+  }
+  return value as Record<string, unknown>
+}
+
+/**
+ * What both ends can do: those of `offered` that `ours` has, each once.
+ *
+ * @example
+ * ```ts
+ * import { commonFeatures } from 'sallyport/protocol'
+ *
+ * commonFeatures(['a', 'b', 'b'], ['b', 'c']) // ['b']
+ * ```
+ */
+export function commonFeatures(offered: readonly string[] | undefined, ours: readonly string[]): string[] {
+  return ours.filter(feature => offered?.includes(feature) === true)
+}

@@ -1,0 +1,341 @@
+/**
+ * The end that answers a stream: receives the request, sends the response.
+ *
+ *     stream ──▶ preamble, head, content ──▶ request sink
+ *     stream ◀── answer, head, content ◀── response sink
+ */
+
+import { MessageDecoder, type MessageVisitor } from '../bhttp/decoder.ts'
+import { RESPONSE_START, responseHeadText } from '../bhttp/encode.ts'
+import { contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../exchange.ts'
+import { endFor, type Failing, stepOf } from '../../base/guard.ts'
+import { getHeader, isAuthority, isPath, isToken, remembering } from '../../http/headers.ts'
+import { exchangeIdText } from '../../base/ids.ts'
+import { type Logger, noLogger } from '../../base/log.ts'
+import { decodePreamble, KIND, type Preamble, preambleEnd, UnsupportedError } from '../preamble.ts'
+import { ProtocolError } from '../../base/protocol-error.ts'
+import { varintText } from '../varint.ts'
+import type { ResetCode, Stream, StreamHandler } from '../yamux/stream.ts'
+import { ANSWER, checkUpgradeFields, EARLY_ANSWER_MS } from './answer.ts'
+import { REFUSALS, Refusal, type RefusalCode } from './refusal.ts'
+import { errorOfResetRequest, resetCodeOf } from './reset.ts'
+import { MessageWriter } from './writer.ts'
+
+/**
+ * Takes an exchange. Returns where the request's body goes, or a {@link Refusal} if nothing of it was or will be
+ * forwarded.
+ */
+export type ExchangeHandler = (
+  preamble: Preamble,
+  request: HttpRequest,
+  response: ResponseSink,
+) => RequestSink | Refusal
+
+/**
+ * Reads one exchange from `stream`, which the peer just opened, and hands it to `onExchange` when its head is whole.
+ * What cannot be read is refused unprocessed. A handler that throws costs its own exchange; `logger` hears of it.
+ *
+ * @example
+ * ```ts
+ * import { acceptExchange, memoryPair, Session } from 'sallyport/protocol'
+ *
+ * const [transport] = memoryPair()
+ * new Session(transport, {
+ *   role: 'client',
+ *   onStream: stream =>
+ *     acceptExchange(stream, (_preamble, _request, response) => {
+ *       response.head({ status: 204, headers: [], bodyBytes: 0 })
+ *       response.end([])
+ *       return { data() {}, end() {}, abort() {}, consumed() {} }
+ *     }),
+ * })
+ * ```
+ */
+export function acceptExchange(stream: Stream, onExchange: ExchangeHandler, logger: Logger = noLogger): void {
+  stream.handler = new AcceptedExchange(stream, onExchange, logger)
+}
+
+/** What the upstream end calls. */
+class ResponseBody implements ResponseSink {
+  readonly #exchange: AcceptedExchange
+
+  constructor(exchange: AcceptedExchange) {
+    this.#exchange = exchange
+  }
+
+  informational(status: number, headers: HeaderList): void {
+    this.#exchange.sendInformational(status, headers)
+  }
+
+  head(response: ResponseHead): void {
+    this.#exchange.sendHead(response)
+  }
+
+  data(chunk: Uint8Array): void {
+    this.#exchange.sendData(chunk)
+  }
+
+  end(trailers: HeaderList): void {
+    this.#exchange.sendEnd(trailers)
+  }
+
+  abort(error: SallyportError): void {
+    this.#exchange.breakOff(error)
+  }
+
+  consumed(bytes: number): void {
+    this.#exchange.requestConsumed(bytes)
+  }
+}
+
+const isMethod = remembering(isToken)
+const isHost = remembering(isAuthority)
+const MESSAGE = varintText(ANSWER.message)
+const FIRST = MESSAGE + RESPONSE_START
+
+/** What the stream calls. */
+class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
+  static readonly #early = stepOf<AcceptedExchange>(exchange => exchange.#stopEarly())
+  readonly #stream: Stream
+  readonly #onExchange: ExchangeHandler
+  readonly #logger: Logger
+  readonly #writer: MessageWriter
+  readonly #decoder: MessageDecoder
+  #preamble: Preamble | undefined
+  #sink: RequestSink | undefined
+  /** Something of the response has been written. */
+  #begun = false
+  #headSent = false
+  /** 101 was sent: both directions carry raw bytes. */
+  #raw = false
+  /** FIN has come. */
+  #requestEnded = false
+  /** Reset, or refused: nothing more is said to the sink. */
+  #over = false
+  /** Why it failed while the handler had not returned yet. */
+  #failure: SallyportError | undefined
+  #earlyTimer: NodeJS.Timeout | undefined
+
+  constructor(stream: Stream, onExchange: ExchangeHandler, logger: Logger) {
+    this.#stream = stream
+    this.#logger = logger
+    this.#onExchange = onExchange
+    this.#writer = new MessageWriter(stream)
+    this.#decoder = new MessageDecoder(this, 'request')
+  }
+
+  // The request's way in.
+
+  data(chunk: Uint8Array): void {
+    let framing = chunk.length
+    if (!this.#over) {
+      try {
+        framing = this.#decoder.push(chunk)
+      } catch (error) {
+        this.#fail(error)
+      }
+    }
+    if (framing > 0) this.#stream.consumed(framing)
+    this.#stream.keep(this.#decoder.heldBytes)
+  }
+
+  prefix(bytes: Uint8Array, at: number, end: number): number {
+    const next = preambleEnd(bytes, at, end)
+    if (next < 0) return -1
+    const preamble = decodePreamble(bytes, at, next)
+    if (preamble.kind === KIND.raw) throw new UnsupportedError('a stream of raw bytes')
+    this.#preamble = preamble
+    return next
+  }
+
+  request(method: string, scheme: string, authority: string, path: string, headers: HeaderList): number {
+    const preamble = this.#preamble!
+    this.#stream.paidBy(preamble.runtime, preamble.callerAddress)
+    const upgrade = preamble.kind === KIND.upgrade
+    if (!isMethod(method) || method === 'CONNECT') throw new ProtocolError('malformed method')
+    if (scheme !== preamble.callerScheme) throw new ProtocolError('the scheme is not that of the preamble')
+    if (!isHost(authority)) throw new ProtocolError('malformed authority')
+    if (!isPath(path)) throw new ProtocolError('malformed path')
+    const announced = contentLength(headers)
+    if (announced !== -1 && announced !== preamble.bodyBytes) throw new ProtocolError('two lengths of the body')
+    if (upgrade) {
+      if (preamble.bodyBytes !== 0 || method !== 'GET') throw new ProtocolError('malformed upgrade')
+      checkUpgradeFields(headers)
+      this.#decoder.raw()
+    }
+    this.#handOver(preamble, {
+      method,
+      authority,
+      path,
+      headers,
+      bodyBytes: preamble.bodyBytes,
+      upgrade,
+      peerAddress: preamble.callerAddress,
+      encrypted: scheme === 'https',
+      caller: {
+        address: preamble.callerAddress,
+        scheme: preamble.callerScheme,
+        host: preamble.callerHost ?? authority,
+      },
+      requestId: getHeader(headers, 'x-request-id') ?? exchangeIdText(preamble.exchangeId),
+      exchangeId: preamble.exchangeId,
+    })
+    return preamble.bodyBytes
+  }
+
+  #handOver(preamble: Preamble, request: HttpRequest): void {
+    const sink = this.#onExchange(preamble, request, new ResponseBody(this))
+    if (sink instanceof Refusal) {
+      if (!this.#over) this.#refuse(sink.code)
+      return
+    }
+    this.#sink = sink
+    if (this.#failure) sink.abort(this.#failure)
+  }
+
+  content(chunk: Uint8Array): void {
+    if (this.#preamble!.kind === KIND.upgrade && !this.#raw) throw new ProtocolError('bytes before the 101')
+    this.#sink!.data(chunk)
+  }
+
+  end(): void {
+    this.#requestEnded = true
+    clearTimeout(this.#earlyTimer)
+    if (this.#over) return
+    if (this.#preamble?.kind === KIND.upgrade && this.#sink) {
+      if (this.#raw) this.#sink.end([])
+    } else if (this.#decoder.complete) {
+      this.#sink!.end(this.#decoder.trailers)
+    } else {
+      this.#fail(new ProtocolError('the request ended before its time'))
+    }
+  }
+
+  reset(code: ResetCode): void {
+    clearTimeout(this.#earlyTimer)
+    if (this.#over) return
+    this.#finish()
+    this.#sink?.abort(errorOfResetRequest(code))
+  }
+
+  requestConsumed(bytes: number): void {
+    this.#stream.consumed(bytes)
+  }
+
+  // The response's way out.
+
+  sendInformational(status: number, headers: HeaderList): void {
+    if (this.#over || this.#headSent || this.#preamble!.kind === KIND.upgrade) return
+    this.#begin()
+    this.#writer.text(responseHeadText(status, headers))
+  }
+
+  sendHead(response: ResponseHead): void {
+    if (this.#over || this.#headSent) return
+    const text = responseHeadText(response.status > 599 ? 502 : response.status, response.headers)
+    if (text.length > MAX_HEAD_BYTES || response.headers.length > 2 * MAX_FIELDS) {
+      this.#fail(new SallyportError('upstream-broken', 'the response head is over the limits'))
+      return
+    }
+    this.#headSent = true
+    if (response.status === 101) this.#switch(text)
+    else {
+      this.#begin()
+      this.#writer.text(text)
+    }
+  }
+
+  #begin(): void {
+    if (this.#begun) return
+    this.#begun = true
+    this.#writer.text(FIRST)
+  }
+
+  #switch(text: string): void {
+    if (this.#preamble!.kind !== KIND.upgrade) {
+      this.#fail(new SallyportError('upstream-broken', 'a 101 that nobody asked for'))
+      return
+    }
+    this.#raw = true
+    this.#writer.text(MESSAGE + text)
+    if (this.#requestEnded) this.#sink?.end([])
+  }
+
+  sendData(chunk: Uint8Array): void {
+    if (this.#over || this.#writer.ended) this.#sink?.consumed(chunk.length)
+    else if (this.#raw) this.#writer.raw(chunk)
+    else this.#writer.content(chunk)
+  }
+
+  sendEnd(trailers: HeaderList): void {
+    if (this.#over || this.#writer.ended) return
+    if (this.#raw) this.#writer.finish('')
+    else {
+      this.#writer.end(trailers)
+      this.#endEarly()
+    }
+  }
+
+  breakOff(error: SallyportError): void {
+    if (this.#over || (this.#writer.ended && !this.#raw)) return
+    this.#finish()
+    this.#stream.reset(resetCodeOf(error))
+  }
+
+  consumed(bytes: number): void {
+    const content = this.#writer.left(bytes)
+    if (content > 0) this.#sink?.consumed(content)
+  }
+
+  /** The response is out before the request is in: the peer stops within 5 s. */
+  #endEarly(): void {
+    if (this.#requestEnded) return
+    this.#earlyTimer = setTimeout(AcceptedExchange.#early, EARLY_ANSWER_MS, this)
+    this.#earlyTimer.unref()
+  }
+
+  #stopEarly(): void {
+    if (this.#requestEnded) return
+    this.#stream.reset('cancelled')
+    this.reset('cancelled')
+  }
+
+  /** What goes wrong in a timer ends the exchange. */
+  threw(error: unknown): void {
+    endFor(error, this.#logger, 'an exchange failed', () => this.#fail(toSallyportError(error)))
+  }
+
+  #refuse(code: RefusalCode): void {
+    if (this.#begun) throw new TypeError('refused after an answer had begun')
+    this.#over = true
+    this.#decoder.stop()
+    this.#writer.finish(varintText(ANSWER.refused) + varintText(REFUSALS[code]))
+    this.#endEarly()
+  }
+
+  #fail(error: unknown): void {
+    if (this.#over) return
+    if (!(error instanceof SallyportError)) {
+      this.#logger.error({ error: error instanceof Error ? error.stack : String(error) }, 'an exchange handler threw')
+    }
+    const known = toSallyportError(error)
+    const sink = this.#sink
+    if (sink === undefined && !this.#begun && !this.#raw && known instanceof ProtocolError) {
+      this.#refuse(known instanceof UnsupportedError ? 'unsupported' : 'malformed')
+      return
+    }
+    this.#failure = known
+    this.#finish()
+    this.#stream.reset(resetCodeOf(known))
+    sink?.abort(known)
+  }
+
+  #finish(): void {
+    this.#over = true
+    this.#writer.drop()
+    this.#decoder.stop()
+    clearTimeout(this.#earlyTimer)
+  }
+}

@@ -1,0 +1,23 @@
+import type { HeaderList } from '../../exchange.ts'
+import { ProtocolError } from '../../base/protocol-error.ts'
+
+/** What the answering direction of a stream begins with, a varint. */
+export const ANSWER = {
+  /** A response follows. */
+  message: 1,
+  /** A refusal code follows, then FIN; nothing was forwarded. */
+  refused: 2,
+} as const
+
+/** How long the end that answered early still takes the rest of the request. */
+export const EARLY_ANSWER_MS = 5_000
+
+/** The fields of a WebSocket handshake that each hop makes itself stand in no upgrade on the wire. */
+export function checkUpgradeFields(headers: HeaderList): void {
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i]!
+    if (name === 'sec-websocket-key' || name === 'sec-websocket-accept' || name === 'sec-websocket-version') {
+      throw new ProtocolError(`field ${name} inside the tunnel`)
+    }
+  }
+}

@@ -1,0 +1,60 @@
+import { type ErrorCode, SallyportError } from '../../base/errors.ts'
+
+/** Why a stream was answered "refused": nothing of it was forwarded. The numbers stand in SPEC.md. */
+export const REFUSALS = {
+  /** Preamble or head cannot be read. */
+  malformed: 1,
+  /** A kind, or an odd preamble entry, that the answerer does not know. */
+  unsupported: 2,
+  /** The runtime, or its epoch, is not served here. */
+  'not-here': 3,
+  /** The instance began to forward this exchange before, and its method is not safe. */
+  'already-begun': 4,
+  /** Opened behind the last stream of a drain. */
+  draining: 5,
+  overloaded: 6,
+  /** The attempt is older than the instance's memory of exchanges. */
+  'too-late': 7,
+  /** Between replicas: the runtime's client does not let this caller in. */
+  'caller-not-allowed': 8,
+} as const
+/** Why an exchange was refused unprocessed: a key of {@link REFUSALS}. */
+export type RefusalCode = keyof typeof REFUSALS
+
+const CODES = new Map<number, RefusalCode>((Object.keys(REFUSALS) as RefusalCode[]).map(code => [REFUSALS[code], code]))
+
+/** Unknown numbers come from a newer peer; all that they mean is that nothing was forwarded. */
+export function refusalOf(value: number): RefusalCode {
+  return CODES.get(value) ?? 'not-here'
+}
+
+/** Returned instead of a request sink: the exchange goes back unprocessed. */
+export class Refusal {
+  readonly code: RefusalCode
+
+  constructor(code: RefusalCode) {
+    this.code = code
+  }
+}
+
+const REASONS: Record<RefusalCode, ErrorCode> = {
+  malformed: 'internal',
+  unsupported: 'internal',
+  'not-here': 'runtime-offline',
+  'already-begun': 'session-lost',
+  draining: 'runtime-offline',
+  overloaded: 'overloaded',
+  'too-late': 'session-lost',
+  'caller-not-allowed': 'caller-not-allowed',
+}
+
+/** The peer refused the exchange and forwarded nothing of it. */
+export class RefusedError extends SallyportError {
+  readonly refusal: RefusalCode
+  readonly unprocessed = true
+
+  constructor(refusal: RefusalCode) {
+    super(REASONS[refusal], `the exchange was refused: ${refusal}`)
+    this.refusal = refusal
+  }
+}

@@ -1,0 +1,50 @@
+import { type ErrorCode, SallyportError } from '../../base/errors.ts'
+import type { ResetCode } from '../yamux/stream.ts'
+
+/** The code that tells the peer why a stream is reset. */
+export function resetCodeOf(error: SallyportError): ResetCode {
+  switch (error.reason) {
+    case 'cancelled':
+      return 'cancelled'
+    case 'upstream-timeout':
+    case 'request-timeout':
+      return 'timeout'
+    case 'overloaded':
+    case 'body-too-large':
+    case 'head-too-large':
+    case 'too-many-requests':
+      return 'limit'
+    default:
+      return 'upstream-broken'
+  }
+}
+
+const OPENER: Record<ResetCode, ErrorCode> = {
+  cancelled: 'upstream-broken',
+  refused: 'overloaded',
+  'upstream-broken': 'upstream-broken',
+  timeout: 'upstream-timeout',
+  limit: 'overloaded',
+  'session-lost': 'session-lost',
+  protocol: 'upstream-broken',
+}
+
+/** What a reset by the peer means to the end that opened the stream: the response breaks off. */
+export function errorOfResetResponse(code: ResetCode): SallyportError {
+  return new SallyportError(OPENER[code], `the stream was reset: ${code}`)
+}
+
+const ANSWERER: Record<ResetCode, ErrorCode> = {
+  cancelled: 'cancelled',
+  refused: 'cancelled',
+  'upstream-broken': 'cancelled',
+  timeout: 'request-timeout',
+  limit: 'overloaded',
+  'session-lost': 'session-lost',
+  protocol: 'cancelled',
+}
+
+/** What a reset by the peer means to the end that answers the stream: the caller has gone. */
+export function errorOfResetRequest(code: ResetCode): SallyportError {
+  return new SallyportError(ANSWERER[code], `the stream was reset: ${code}`)
+}

@@ -1,0 +1,67 @@
+import { messageEndText } from '../bhttp/encode.ts'
+import type { HeaderList } from '../../exchange.ts'
+import { varintText } from '../varint.ts'
+import type { Stream } from '../yamux/stream.ts'
+
+/** Writes one message onto a stream, which sends at the end of the turn what was written in it. */
+export class MessageWriter {
+  readonly #stream: Stream
+  /** Bytes given to the stream that are framing, as far as their leaving was not seen yet. */
+  #framingBytes = 0
+  #contentBytes = 0
+  /** Nothing more is to be written. */
+  ended = false
+
+  constructor(stream: Stream) {
+    this.#stream = stream
+  }
+
+  /** Adds framing, latin1 text. */
+  text(framing: string): void {
+    this.#framingBytes += framing.length
+    this.#stream.write(framing)
+  }
+
+  /** Adds a chunk of content with its length; one of length 0 would end it. */
+  content(chunk: Uint8Array): void {
+    if (chunk.length === 0) return
+    this.text(varintText(chunk.length))
+    this.raw(chunk)
+  }
+
+  /** Adds bytes that have no framing. */
+  raw(chunk: Uint8Array): void {
+    this.#contentBytes += chunk.length
+    this.#stream.write(chunk)
+  }
+
+  /** Ends the content, adds the trailers, and FIN. */
+  end(trailers: HeaderList): void {
+    this.finish(messageEndText(trailers))
+  }
+
+  /** Adds the last framing (none for raw bytes), and FIN. */
+  finish(framing: string): void {
+    this.text(framing)
+    this.ended = true
+    this.#stream.end()
+  }
+
+  /** Nothing more is written. */
+  drop(): void {
+    this.ended = true
+  }
+
+  /** How much content left, when the stream says that `bytes` of what it was given have left. Framing counts first. */
+  left(bytes: number): number {
+    const framing = Math.min(bytes, this.#framingBytes)
+    this.#framingBytes -= framing
+    this.#contentBytes -= bytes - framing
+    return bytes - framing
+  }
+
+  /** Content that was given to the writer and has not left. */
+  get contentBytes(): number {
+    return this.#contentBytes
+  }
+}

@@ -1,0 +1,296 @@
+/**
+ * What a stream begins with: kind, length, then entries of type, length and value, all numbers QUIC varints.
+ *
+ *     +----------+------------+------+--------+-------+------+-- ...
+ *     | kind (i) | length (i) | type | length | value | type |
+ *     +----------+------------+------+--------+-------+------+-- ...
+ *
+ * An unknown odd type refuses the stream unprocessed, an unknown even one is skipped. None of this travels as a header
+ * field, so no caller can forge it.
+ */
+import { isIP } from 'node:net'
+import { BODY_UNKNOWN } from '../exchange.ts'
+import { keepingLast } from '../base/text-cache.ts'
+import { latin1 } from '../base/latin1.ts'
+import { ProtocolError } from '../base/protocol-error.ts'
+import { readVarint, varintSize, varintText } from './varint.ts'
+
+/** What a stream carries: its first byte. */
+export const KIND = { exchange: 1, upgrade: 2, raw: 3 } as const
+/** A value of {@link KIND}. */
+export type Kind = (typeof KIND)[keyof typeof KIND]
+
+/** Ids of the entries; SPEC.md has the same table. */
+export const ENTRY = {
+  exchangeId: 0x01,
+  attempt: 0x03,
+  runtime: 0x05,
+  epoch: 0x07,
+  timeLeftMs: 0x09,
+  callerAddress: 0x0b,
+  callerScheme: 0x0d,
+  hops: 0x0f,
+  body: 0x11,
+  callerHost: 0x12,
+} as const
+
+/** Longest list of entries that is taken. */
+export const MAX_PREAMBLE_BYTES = 1024
+const EXCHANGE_ID_BYTES = 16
+const MAX_HOST_BYTES = 255
+
+/** What stands on a stream before the head of its request. */
+export interface Preamble {
+  kind: Kind
+  /** 16 random bytes as latin1 text, made at the edge, kept over all attempts. */
+  exchangeId: string
+  /** 0 for the first. */
+  attempt: number
+  runtime: string
+  epoch: number
+  /** How long the edge still waits for the response head; 0: as long as it takes. */
+  timeLeftMs: number
+  /** IP address of the caller in canonical form. */
+  callerAddress: string
+  callerScheme: 'http' | 'https'
+  /** Host that the caller asked for, where it is not the request's authority. */
+  callerHost?: string | undefined
+  /** Replicas that the stream went through before: 0 or 1. */
+  hops: number
+  /** 0: no body; n: exactly n bytes; {@link BODY_UNKNOWN}. */
+  bodyBytes: number
+}
+
+/** The stream is refused as `unsupported`: its sender needs something that this end does not know. */
+export class UnsupportedError extends ProtocolError {}
+
+const key = (type: number) => String.fromCharCode(type)
+const EXCHANGE_ID = key(ENTRY.exchangeId) + key(EXCHANGE_ID_BYTES)
+const SCHEME_HTTP = `${key(ENTRY.callerScheme)}\x01\x00`
+const SCHEME_HTTPS = `${key(ENTRY.callerScheme)}\x01\x01`
+const NO_BODY = `${key(ENTRY.body)}\x01\x00`
+const UNKNOWN_BODY = `${key(ENTRY.body)}\x01\x02`
+const ATTEMPT = key(ENTRY.attempt)
+const RUNTIME = key(ENTRY.runtime)
+const EPOCH = key(ENTRY.epoch)
+const TIME_LEFT = key(ENTRY.timeLeftMs)
+const ADDRESS = key(ENTRY.callerAddress)
+const HOPS = key(ENTRY.hops)
+const BODY = key(ENTRY.body)
+const HOST = key(ENTRY.callerHost)
+
+const HOP_ENTRIES = [numberEntry(HOPS, 0), numberEntry(HOPS, 1)]
+
+/** The preamble's bytes, as latin1 text. */
+export function preambleText(preamble: Preamble): string {
+  const host = preamble.callerHost
+  const entries =
+    EXCHANGE_ID +
+    preamble.exchangeId +
+    sessionEntries(preamble.attempt, preamble.runtime, preamble.epoch) +
+    numberEntry(TIME_LEFT, preamble.timeLeftMs) +
+    textEntry(ADDRESS, preamble.callerAddress) +
+    (preamble.callerScheme === 'https' ? SCHEME_HTTPS : SCHEME_HTTP) +
+    (HOP_ENTRIES[preamble.hops] ?? numberEntry(HOPS, preamble.hops)) +
+    bodyEntry(preamble.bodyBytes) +
+    (host === undefined ? '' : textEntry(HOST, host))
+  return varintText(preamble.kind) + varintText(entries.length) + entries
+}
+
+/** What the streams of a session have in common. */
+const sessionEntries = keepingLast(
+  (attempt: number, runtime: string, epoch: number) =>
+    numberEntry(ATTEMPT, attempt) + textEntry(RUNTIME, runtime) + numberEntry(EPOCH, epoch),
+)
+
+function textEntry(type: string, value: string): string {
+  return type + varintText(value.length) + value
+}
+
+function numberEntry(type: string, value: number): string {
+  const text = varintText(value)
+  return type + varintText(text.length) + text
+}
+
+function bodyEntry(bytes: number): string {
+  if (bytes === 0) return NO_BODY
+  if (bytes === BODY_UNKNOWN) return UNKNOWN_BODY
+  const length = varintText(bytes)
+  return BODY + varintText(1 + length.length) + varintText(1) + length
+}
+
+/**
+ * Where the preamble that begins at `at` ends, or -1 if `bytes` up to `end` do not hold all of it.
+ *
+ * @throws ProtocolError if it is too long.
+ */
+export function preambleEnd(bytes: Uint8Array, at: number, end: number): number {
+  if (at >= end) return -1
+  const lengthAt = at + varintSize(bytes[at]!)
+  if (lengthAt >= end) return -1
+  const start = lengthAt + varintSize(bytes[lengthAt]!)
+  if (start > end) return -1
+  const length = readVarint(bytes, lengthAt)
+  if (length > MAX_PREAMBLE_BYTES) throw new ProtocolError('preamble too long')
+  return start + length > end ? -1 : start + length
+}
+
+/** What is seen of each entry in turn, as a bit set by type. */
+const REQUIRED = bits(
+  ENTRY.exchangeId,
+  ENTRY.attempt,
+  ENTRY.runtime,
+  ENTRY.epoch,
+  ENTRY.timeLeftMs,
+  ENTRY.callerAddress,
+  ENTRY.callerScheme,
+  ENTRY.hops,
+  ENTRY.body,
+)
+
+function bits(...types: number[]): number {
+  return types.reduce((set, type) => set | (1 << type), 0)
+}
+
+/**
+ * Decodes the preamble that begins at `at` and ends at `end` (see {@link preambleEnd}).
+ *
+ * @throws UnsupportedError for a kind or an odd type that is not known; ProtocolError if it is malformed.
+ */
+export function decodePreamble(bytes: Uint8Array, at: number, end: number): Preamble {
+  const kind = readVarint(bytes, at)
+  if (kind < KIND.exchange || kind > KIND.raw) throw new UnsupportedError(`stream of kind ${kind}`)
+  const preamble: Preamble = {
+    kind: kind as Kind,
+    exchangeId: '',
+    attempt: 0,
+    runtime: '',
+    epoch: 0,
+    timeLeftMs: 0,
+    callerAddress: '',
+    callerScheme: 'http',
+    hops: 0,
+    bodyBytes: 0,
+  }
+  let seen = 0
+  let position = at + varintSize(bytes[at]!)
+  position += varintSize(bytes[position]!)
+  while (position < end) {
+    const type = varintAt(bytes, position, end)
+    position += varintSize(bytes[position]!)
+    const length = varintAt(bytes, position, end)
+    position += varintSize(bytes[position]!)
+    const next = position + length
+    if (next > end) throw new ProtocolError('preamble entry too long')
+    if (type < 32) {
+      const bit = 1 << type
+      if (seen & bit) throw new ProtocolError('preamble entry given twice')
+      seen |= bit
+    }
+    decodeEntry(preamble, type, bytes, position, next)
+    position = next
+  }
+  if ((seen & REQUIRED) !== REQUIRED) throw new ProtocolError('preamble entry missing')
+  return preamble
+}
+
+function decodeEntry(preamble: Preamble, type: number, bytes: Uint8Array, at: number, end: number): void {
+  switch (type) {
+    case ENTRY.exchangeId:
+      if (end - at !== EXCHANGE_ID_BYTES) throw new ProtocolError('malformed exchange id')
+      preamble.exchangeId = latin1(bytes, at, end)
+      return
+    case ENTRY.attempt:
+      preamble.attempt = wholeVarint(bytes, at, end)
+      return
+    case ENTRY.runtime:
+      preamble.runtime = decodeLabel(bytes, at, end)
+      return
+    case ENTRY.epoch:
+      preamble.epoch = wholeVarint(bytes, at, end)
+      return
+    case ENTRY.timeLeftMs:
+      preamble.timeLeftMs = wholeVarint(bytes, at, end)
+      return
+    case ENTRY.callerAddress:
+      preamble.callerAddress = decodeAddress(bytes, at, end)
+      return
+    case ENTRY.callerScheme:
+      preamble.callerScheme = decodeScheme(bytes, at, end)
+      return
+    case ENTRY.hops:
+      preamble.hops = wholeVarint(bytes, at, end)
+      return
+    case ENTRY.body:
+      preamble.bodyBytes = decodeBody(bytes, at, end)
+      return
+    case ENTRY.callerHost:
+      preamble.callerHost = decodeHost(bytes, at, end)
+      return
+    default:
+      if (type % 2 === 1) throw new UnsupportedError(`preamble entry ${type}`)
+  }
+}
+
+function varintAt(bytes: Uint8Array, at: number, end: number): number {
+  if (at >= end || at + varintSize(bytes[at]!) > end) throw new ProtocolError('preamble cut short')
+  return readVarint(bytes, at)
+}
+
+/** A varint that fills its entry. */
+function wholeVarint(bytes: Uint8Array, at: number, end: number): number {
+  const value = varintAt(bytes, at, end)
+  if (at + varintSize(bytes[at]!) !== end || value === Number.POSITIVE_INFINITY) {
+    throw new ProtocolError('malformed number in the preamble')
+  }
+  return value
+}
+
+type DecodeText = (bytes: Uint8Array, at: number, end: number) => string
+
+/** Streams of a session have most of their texts in common: the one that came last needs no new string and no new check. */
+function remembering(decode: DecodeText): DecodeText {
+  let last: string | undefined
+  return (bytes, at, end) => {
+    if (last === undefined || !isSame(last, bytes, at, end)) last = decode(bytes, at, end)
+    return last
+  }
+}
+
+function isSame(text: string, bytes: Uint8Array, at: number, end: number): boolean {
+  if (text.length !== end - at) return false
+  for (let i = 0; i < text.length; i++) if (text.charCodeAt(i) !== bytes[at + i]) return false
+  return true
+}
+
+const decodeLabel = remembering((bytes, at, end) => {
+  const label = latin1(bytes, at, end)
+  if (!/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/.test(label)) throw new ProtocolError('malformed runtime')
+  return label
+})
+
+const decodeAddress = remembering((bytes, at, end) => {
+  const address = end - at <= 45 ? latin1(bytes, at, end) : ''
+  if (isIP(address) === 0 || address.includes('%')) throw new ProtocolError('malformed caller address')
+  return address
+})
+
+function decodeScheme(bytes: Uint8Array, at: number, end: number): 'http' | 'https' {
+  const scheme = wholeVarint(bytes, at, end)
+  if (scheme > 1) throw new ProtocolError('unknown caller scheme')
+  return scheme === 1 ? 'https' : 'http'
+}
+
+function decodeBody(bytes: Uint8Array, at: number, end: number): number {
+  const form = varintAt(bytes, at, end)
+  const rest = at + varintSize(bytes[at]!)
+  if (form === 1) return wholeVarint(bytes, rest, end)
+  if (rest !== end || form > 2) throw new ProtocolError('malformed body form')
+  return form === 0 ? 0 : BODY_UNKNOWN
+}
+
+const decodeHost = remembering((bytes, at, end) => {
+  const host = end - at <= MAX_HOST_BYTES ? latin1(bytes, at, end) : ''
+  if (!/^[!-~]+$/.test(host)) throw new ProtocolError('malformed caller host')
+  return host
+})

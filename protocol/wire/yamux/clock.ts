@@ -1,0 +1,111 @@
+/** Time, as a session sees it; tests pass their own. */
+import { performance } from 'node:perf_hooks'
+import type { Failing } from '../../base/guard.ts'
+
+export interface Clock {
+  /** Milliseconds of a clock that never goes back. */
+  now(): number
+  /** `guarded`: whoever asks catches what it throws, and ends for it. */
+  setTimeout(guarded: () => void, ms: number): unknown
+  clearTimeout(handle: unknown): void
+  /** Starts a timer that has fired once more, for as long as before: a new one would be garbage, and often. */
+  refresh(handle: unknown): void
+}
+
+export const systemClock: Clock = {
+  now: () => performance.now(),
+  setTimeout: (guarded, ms) => setTimeout(guarded, ms).unref(),
+  clearTimeout: handle => clearTimeout(handle as NodeJS.Timeout),
+  refresh(handle) {
+    ;(handle as NodeJS.Timeout).refresh()
+  },
+}
+
+/** What it throws when it is called ends it. */
+export interface TimerOwner extends Failing {
+  due(now: number, lateMs: number): void
+}
+
+/** One timer for many deadlines: it fires at the earliest time asked for, and its owner then asks again. */
+export class DeadlineTimer {
+  readonly #clock: Clock
+  readonly #owner: TimerOwner
+  #at = Number.POSITIVE_INFINITY
+  #handle: unknown
+
+  constructor(clock: Clock, owner: TimerOwner) {
+    this.#clock = clock
+    this.#owner = owner
+  }
+
+  readonly #fire = (): void => {
+    try {
+      const at = this.#at
+      this.#at = Number.POSITIVE_INFINITY
+      const now = this.#clock.now()
+      this.#owner.due(now, Math.max(0, now - at))
+    } catch (error) {
+      this.#owner.threw(error)
+    }
+  }
+
+  /** Makes sure that the timer fires at `at` or earlier. */
+  by(at: number): void {
+    if (at >= this.#at) return
+    this.#clock.clearTimeout(this.#handle)
+    this.#at = at
+    this.#handle = this.#clock.setTimeout(this.#fire, Math.max(0, Math.ceil(at - this.#clock.now())))
+  }
+
+  stop(): void {
+    this.#clock.clearTimeout(this.#handle)
+    this.#at = Number.NEGATIVE_INFINITY
+  }
+}
+
+/** A wait that is always as long, and begun again and again. */
+export class Delay {
+  readonly #clock: Clock
+  readonly #ms: number
+  readonly #over: () => void
+  readonly #owner: Failing
+  #handle: unknown
+  #waits = false
+
+  /** What `over` throws ends `owner`. */
+  constructor(clock: Clock, ms: number, over: () => void, owner: Failing) {
+    this.#clock = clock
+    this.#ms = ms
+    this.#over = over
+    this.#owner = owner
+  }
+
+  readonly #fireOver = (): void => {
+    try {
+      this.#waits = false
+      this.#over()
+    } catch (error) {
+      this.#owner.threw(error)
+    }
+  }
+
+  /** Begins to wait, unless it does. */
+  start(): void {
+    if (this.#waits) return
+    this.#waits = true
+    if (this.#handle === undefined) this.#handle = this.#clock.setTimeout(this.#fireOver, this.#ms)
+    else this.#clock.refresh(this.#handle)
+  }
+
+  /** For good. */
+  stop(): void {
+    this.#clock.clearTimeout(this.#handle)
+    this.#waits = true
+  }
+}
+
+/**
+ * Zero, for fields that come to hold fractions or more than 2^31. V8 lays such a field out as a double from the start; one
+ * that began as a small integer changes the layout of its object on the way, and with it all compiled code that knew it goes.
+ */
+export const ZERO = -0

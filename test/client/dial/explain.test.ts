@@ -1,0 +1,311 @@
+import { describe, expect, it } from 'vitest'
+import {
+  type AnswerFailure,
+  type DialContext,
+  type DialFailure,
+  explain,
+  isRefusal,
+} from '../../../client/dial/explain.ts'
+
+const NOW_MS = Date.parse('2026-11-21T12:00:00Z')
+const NOW_S = NOW_MS / 1000
+
+function token(claims: Record<string, unknown>): string {
+  const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
+  return `${part({ alg: 'EdDSA' })}.${part(claims)}.c2ln`
+}
+
+const good = { sub: 'prod', aud: 'sallyport', iat: NOW_S - 60, exp: NOW_S + 3600 }
+
+function context(more: Partial<DialContext> = {}): DialContext {
+  return {
+    server: new URL('wss://connect.example.com:8443'),
+    token: token(good),
+    audience: 'sallyport',
+    nowMs: NOW_MS,
+    proxy: undefined,
+    clientCertificate: false,
+    ...more,
+  }
+}
+
+function answer(status: number, more: Partial<AnswerFailure> = {}): AnswerFailure {
+  return {
+    kind: 'answer',
+    status,
+    requestId: '7f3a',
+    code: undefined,
+    dateMs: NOW_MS,
+    versions: undefined,
+    ours: true,
+    ...more,
+  }
+}
+
+const network = (code: string, phase: 'connect' | 'proxy' | 'tls' | 'upgrade' = 'connect'): DialFailure => ({
+  kind: 'network',
+  phase,
+  code,
+  message: 'it broke',
+})
+
+const certificate = (code: string): DialFailure => ({
+  kind: 'certificate',
+  code,
+  issuer: 'Corp Root CA',
+  names: ['a.example.com', '127.0.0.1'],
+  validFromMs: NOW_MS + 7200_000,
+  validToMs: NOW_MS - 3 * 86_400_000,
+})
+
+const proxy = { address: 'proxy.corp:3128', credentials: false }
+
+const refused401 = 'refused (401, request 7f3a): '
+
+const CASES: [string, DialFailure, DialContext, string][] = [
+  [
+    'an ended token',
+    answer(401),
+    context({ token: token({ ...good, exp: NOW_S - 190 }) }),
+    `${refused401}your token ended 3 min 10 s ago`,
+  ],
+  [
+    'an ended token and no Date from the server',
+    answer(401, { dateMs: undefined, requestId: undefined }),
+    context({ token: token({ ...good, exp: NOW_S - 7200 }) }),
+    'refused (401): your token ended 2 h ago',
+  ],
+  [
+    'a clock ahead',
+    answer(401, { dateMs: NOW_MS - 240_000 }),
+    context(),
+    `${refused401}your clock is 4 min ahead of the server's`,
+  ],
+  [
+    'a clock ahead, and a token that does not hold there yet',
+    answer(401, { dateMs: NOW_MS - 240_000 }),
+    context({ token: token({ ...good, nbf: NOW_S - 60 }) }),
+    `${refused401}your clock is 4 min ahead of the server's, so that there your token holds only in 3 min`,
+  ],
+  [
+    'a clock behind, and a token that has ended there',
+    answer(401, { dateMs: NOW_MS + 300_000 }),
+    context({ token: token({ ...good, exp: NOW_S + 60 }) }),
+    `${refused401}your clock is 5 min behind the server's, where your token ended 4 min ago`,
+  ],
+  [
+    'a token for later',
+    answer(401),
+    context({ token: token({ ...good, nbf: NOW_S + 90 }) }),
+    `${refused401}your token holds only in 1 min 30 s`,
+  ],
+  [
+    'another audience',
+    answer(401),
+    context({ token: token({ ...good, aud: ['frp', 'piko'] }) }),
+    `${refused401}your token is for the audience "frp" and "piko", not for "sallyport"`,
+  ],
+  [
+    'no audience',
+    answer(401),
+    context({ token: token({ ...good, aud: undefined }) }),
+    `${refused401}your token names no audience; the server wants "sallyport"`,
+  ],
+  [
+    'no runtime',
+    answer(401),
+    context({ token: token({ ...good, sub: undefined }) }),
+    `${refused401}your token names no runtime (claim "sub")`,
+  ],
+  [
+    'no end',
+    answer(401),
+    context({ token: token({ ...good, exp: undefined }) }),
+    `${refused401}your token has no end (claim "exp"), which the server requires`,
+  ],
+  ['no JWT', answer(401), context({ token: 'hunter2' }), `${refused401}what you gave as the token is not a JWT`],
+  [
+    'a token with nothing wrong to be seen',
+    answer(401),
+    context(),
+    `${refused401}the server did not accept your token for runtime "prod"; its log has the reason under this request`,
+  ],
+  [
+    'a runtime that may not come in',
+    answer(403),
+    context(),
+    'refused (403, request 7f3a): the server does not let runtime "prod" in; look at the missing client certificate (--tls.cert) and at its log under this request',
+  ],
+  [
+    'a busy server',
+    answer(503),
+    context(),
+    'refused (503, request 7f3a): the server takes no more connections just now',
+  ],
+  [
+    'another protocol version',
+    answer(400, { versions: 'sallyport.v2' }),
+    context(),
+    'connect.example.com:8443 speaks "sallyport.v2", and this client "sallyport.v1": update the older of the two',
+  ],
+  [
+    'another protocol version, not named',
+    answer(400),
+    context(),
+    'connect.example.com:8443 speaks another version of the protocol, and this client "sallyport.v1": update the older of the two',
+  ],
+  [
+    'a WebSocket without our subprotocol',
+    { kind: 'subprotocol', got: undefined },
+    context(),
+    'connect.example.com:8443 speaks another version of the protocol, and this client "sallyport.v1": update the older of the two',
+  ],
+  [
+    'the public port',
+    answer(404, { code: 'unknown-host' }),
+    context(),
+    'connect.example.com:8443 is the public port of a server, not its control port: dial the address of --control.listen',
+  ],
+  [
+    'something else',
+    answer(200, { requestId: undefined, ours: false }),
+    context({ server: new URL('wss://example.com') }),
+    'example.com:443 answered 200 instead of opening a WebSocket: it is no control endpoint, or a proxy in front of it does not pass WebSocket',
+  ],
+  [
+    'a refused port',
+    network('ECONNREFUSED'),
+    context(),
+    'nothing listens at connect.example.com:8443 (connection refused)',
+  ],
+  ['a name that does not resolve', network('ENOTFOUND'), context(), 'the name connect.example.com does not resolve'],
+  [
+    'a resolver that is silent',
+    network('EAI_AGAIN'),
+    context(),
+    'the name connect.example.com does not resolve just now (the resolver does not answer)',
+  ],
+  [
+    'no network',
+    network('ENETUNREACH'),
+    context(),
+    'there is no way to connect.example.com:8443 from here (ENETUNREACH)',
+  ],
+  [
+    'a reset in the handshake',
+    network('ECONNRESET', 'tls'),
+    context(),
+    'connect.example.com:8443 closed the connection during the TLS handshake',
+  ],
+  [
+    'a port without TLS',
+    network('ERR_SSL_WRONG_VERSION_NUMBER', 'tls'),
+    context(),
+    'connect.example.com:8443 does not speak TLS: it may be a plain public port; dial the control port of the server',
+  ],
+  [
+    'old TLS',
+    network('ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION', 'tls'),
+    context(),
+    'connect.example.com:8443 does not speak TLS 1.3',
+  ],
+  [
+    'a missing client certificate',
+    network('ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED', 'upgrade'),
+    context(),
+    'connect.example.com:8443 wants a client certificate: give --tls.cert and --tls.key',
+  ],
+  ['something unheard of', network('EPROTO', 'tls'), context(), 'connect.example.com:8443: it broke (EPROTO)'],
+  [
+    'silence',
+    { kind: 'timeout', phase: 'tls', afterMs: 10_000 },
+    context(),
+    'no answer from connect.example.com:8443 to the TLS handshake within 10 s',
+  ],
+  [
+    'an unknown CA',
+    certificate('SELF_SIGNED_CERT_IN_CHAIN'),
+    context(),
+    `the certificate of connect.example.com:8443 was issued by "Corp Root CA", which is not trusted here: give that CA's certificate with --ca FILE`,
+  ],
+  [
+    'a name not in the certificate',
+    certificate('ERR_TLS_CERT_ALTNAME_INVALID'),
+    context(),
+    'the certificate of connect.example.com:8443 is for a.example.com and 127.0.0.1, not for connect.example.com',
+  ],
+  [
+    'an ended certificate',
+    certificate('CERT_HAS_EXPIRED'),
+    context(),
+    'the certificate of connect.example.com:8443 ended 3 days ago, or your clock is wrong',
+  ],
+  [
+    'a certificate for later',
+    certificate('CERT_NOT_YET_VALID'),
+    context(),
+    'the certificate of connect.example.com:8443 holds only in 2 h, or your clock is wrong',
+  ],
+  [
+    'a proxy that wants credentials',
+    { kind: 'proxy', status: 407, scheme: 'Basic' },
+    context({ proxy }),
+    'the proxy proxy.corp:3128 wants credentials (407): write http://user:password@proxy.corp:3128',
+  ],
+  [
+    'a proxy that takes not these credentials',
+    { kind: 'proxy', status: 407, scheme: 'Basic' },
+    context({ proxy: { ...proxy, credentials: true } }),
+    'the proxy proxy.corp:3128 did not accept the credentials (407)',
+  ],
+  [
+    'a proxy that wants something else',
+    { kind: 'proxy', status: 407, scheme: 'Negotiate' },
+    context({ proxy }),
+    'the proxy proxy.corp:3128 wants Negotiate authentication (407), and this client knows only Basic',
+  ],
+  [
+    'a proxy that forbids',
+    { kind: 'proxy', status: 403, scheme: undefined },
+    context({ proxy }),
+    'the proxy proxy.corp:3128 did not connect to connect.example.com:8443 (it answered 403)',
+  ],
+  [
+    'a proxy that is not there',
+    network('ECONNREFUSED'),
+    context({ proxy }),
+    'nothing listens at the proxy proxy.corp:3128 (connection refused)',
+  ],
+  [
+    'a proxy whose name does not resolve',
+    network('ENOTFOUND'),
+    context({ proxy }),
+    'the name proxy.corp does not resolve',
+  ],
+]
+
+describe('explain', () => {
+  it.each(CASES)('%s', (_name, failure, known, message) => {
+    expect(explain(failure, known)).toBe(message)
+  })
+
+  it('never shows the token', () => {
+    const secret = token({ ...good, sub: 'prod' })
+    for (const [, failure, known] of CASES) expect(explain(failure, { ...known, token: secret })).not.toContain(secret)
+  })
+})
+
+describe('isRefusal', () => {
+  it('is true where another attempt soon is of no use', () => {
+    expect([401, 403, 426].map(status => isRefusal(answer(status)))).toEqual([true, true, true])
+    expect(isRefusal({ kind: 'subprotocol', got: 'chat' })).toBe(true)
+    expect(isRefusal(answer(400))).toBe(true)
+  })
+
+  it('is false for what may pass', () => {
+    expect([429, 500, 503].map(status => isRefusal(answer(status)))).toEqual([false, false, false])
+    expect(isRefusal(answer(400, { ours: false }))).toBe(false)
+    expect(isRefusal(network('ECONNREFUSED'))).toBe(false)
+    expect(isRefusal({ kind: 'proxy', status: 407, scheme: 'Basic' })).toBe(false)
+  })
+})

@@ -1,0 +1,69 @@
+import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { type FilesWatch, watchFiles } from '../../../protocol/base/watch-files.ts'
+
+let folder: string
+let watching: FilesWatch | undefined
+let told = 0
+let warnings = 0
+const logger = { trace() {}, debug() {}, info() {}, warn: () => void warnings++, error() {} }
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-files-'))
+  told = 0
+  warnings = 0
+})
+afterEach(() => {
+  watching?.close()
+  rmSync(folder, { recursive: true })
+})
+
+function start(...names: string[]): void {
+  watching = watchFiles(
+    names.map(name => join(folder, name)),
+    logger,
+    () => told++,
+  )
+}
+
+const until = (done: () => boolean, ms: number) => vi.waitFor(() => expect(done()).toBe(true), { timeout: ms })
+
+test('a change is told soon, and several at once are told once', async () => {
+  writeFileSync(join(folder, 'cert'), 'one')
+  start('cert', 'key')
+  writeFileSync(join(folder, 'cert'), 'two')
+  writeFileSync(join(folder, 'key.new'), 'key')
+  renameSync(join(folder, 'key.new'), join(folder, 'key'))
+  await until(() => told > 0, 3000)
+  await new Promise(resolve => setTimeout(resolve, 300))
+  expect(told).toBe(1)
+})
+
+test('each change is found where there is no watch: of a folder that comes later', async () => {
+  rmSync(folder, { recursive: true })
+  start('cert')
+  expect(warnings).toBe(1)
+  mkdirSync(folder)
+  writeFileSync(join(folder, 'cert'), 'one')
+  await until(() => told === 1, 8000)
+  writeFileSync(join(folder, 'cert'), 'another')
+  await until(() => told === 2, 8000)
+})
+
+test('a change before the first look is told, where nothing else tells of it', async () => {
+  rmSync(folder, { recursive: true })
+  start('cert')
+  mkdirSync(folder)
+  await until(() => told === 1, 8000)
+})
+
+test('nothing is told once it is closed', async () => {
+  writeFileSync(join(folder, 'cert'), 'one')
+  start('cert')
+  writeFileSync(join(folder, 'cert'), 'two')
+  watching?.close()
+  await new Promise(resolve => setTimeout(resolve, 300))
+  expect(told).toBe(0)
+})

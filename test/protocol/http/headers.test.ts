@@ -1,0 +1,99 @@
+import { describe, expect, test } from 'vitest'
+import {
+  getAllHeaders,
+  isAuthority,
+  isFieldValue,
+  isForwardedName,
+  isPath,
+  isToken,
+  removeForwarded,
+  removeHeader,
+  setHeader,
+  stripHopByHop,
+  stripTrailers,
+} from '../../../protocol/http/headers.ts'
+
+describe('grammar', () => {
+  test('tokens', () => {
+    for (const good of ['GET', 'FOO', "x!#$%&'*+-.^_`|~9"]) expect(isToken(good)).toBe(true)
+    for (const bad of ['', 'a b', 'a:b', 'a\n', 'é', 'a\0', '(x)']) expect(isToken(bad)).toBe(false)
+  })
+  test('field values', () => {
+    for (const good of ['', 'a b\tc', '\xe9\xff']) expect(isFieldValue(good)).toBe(true)
+    for (const bad of ['a\r', 'a\n', 'a\0', '\x7f', '\u0100']) expect(isFieldValue(bad)).toBe(false)
+  })
+  test('long field values are looked at in another way, by the same rule', () => {
+    for (let code = 0; code <= 0x200; code++) {
+      const character = String.fromCharCode(code)
+      expect(isFieldValue('x'.repeat(100) + character)).toBe(isFieldValue(character))
+    }
+  })
+  test('paths and authorities', () => {
+    for (const good of ['/', '/a?b=c|{}', '//x/../%2e']) expect(isPath(good)).toBe(true)
+    for (const bad of ['', '*', 'a', '/a b', '/a#b', '/\xe9', '/a\r\n']) expect(isPath(bad)).toBe(false)
+    for (const good of ['a.example', 'a:80', '[::1]:8080', '1.2.3.4', 'a_b.c']) expect(isAuthority(good)).toBe(true)
+    for (const bad of ['', 'a b', 'u@h', 'a:x', 'a/b', '[::1', 'a:123456', 'a,\n']) expect(isAuthority(bad)).toBe(false)
+  })
+})
+
+describe('R1: fields of one hop', () => {
+  test('go away with those that Connection names, except content-length', () => {
+    const headers = ['connection', 'X-Gone, content-length', 'x-gone', '1', 'keep-alive', 't', 'content-length', '3']
+    headers.push(
+      'x-kept',
+      '1',
+      'connection',
+      'x-too',
+      'x-too',
+      '2',
+      'upgrade',
+      'h2c',
+      'te',
+      'trailers',
+      '__proto__',
+      'p',
+    )
+    stripHopByHop(headers)
+    expect(headers).toEqual(['content-length', '3', 'x-kept', '1', '__proto__', 'p'])
+  })
+  test('te: trailers stays where it is asked for', () => {
+    const headers = ['te', 'Trailers']
+    stripHopByHop(headers, true)
+    expect(headers).toEqual(['te', 'trailers'])
+    const other = ['te', 'gzip']
+    stripHopByHop(other, true)
+    expect(other).toEqual([])
+  })
+  test('trailers lose framing', () => {
+    expect(stripTrailers(['content-length', '1', 'grpc-status', '0', 'host', 'x'])).toEqual(['grpc-status', '0'])
+  })
+})
+
+test('R2: names that speak of the caller, with their twins', () => {
+  for (const name of [
+    'x-forwarded-for',
+    'x_forwarded_for',
+    'x.forwarded-host',
+    'forwarded',
+    'x_real_ip',
+    'x-real-ip',
+  ]) {
+    expect(isForwardedName(name)).toBe(true)
+  }
+  for (const name of ['x-request', 'from', 'host', 'x-hub-signature-256', 'x-gitlab-token', 'x_real']) {
+    expect(isForwardedName(name)).toBe(false)
+  }
+  const headers = ['a', '1', 'x_forwarded_for', '2', 'b', '3']
+  removeForwarded(headers)
+  expect(headers).toEqual(['a', '1', 'b', '3'])
+})
+
+test('look-up and change keep order', () => {
+  const headers = ['a', '1', 'b', '2', 'a', '3']
+  expect(getAllHeaders(headers, 'a')).toEqual(['1', '3'])
+  setHeader(headers, 'a', '9')
+  expect(headers).toEqual(['a', '9', 'b', '2'])
+  setHeader(headers, 'c', '4')
+  removeHeader(headers, 'b')
+  expect(headers).toEqual(['a', '9', 'c', '4'])
+})

@@ -1,0 +1,194 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import { type AddressInfo, connect } from 'node:net'
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import type { SallyportError } from '../../../../protocol/base/errors.ts'
+import type { Handler, ResponseSink } from '../../../../protocol/exchange.ts'
+import { mount } from '../../../../protocol/http/http1/mount.ts'
+import type { HttpLimits } from '../../../../protocol/http/limits.ts'
+import { noLogger } from '../../../../protocol/base/log.ts'
+
+const closers: (() => void)[] = []
+afterEach(() => {
+  for (const close of closers.splice(0)) close()
+})
+
+/** An embedder's server with a handler of ours that is told of a body, and a caller who sends its head and `bytes` of it. */
+async function post(bytes: number, { takes, limits }: { takes: boolean; limits?: Partial<HttpLimits> }) {
+  const heard: { begun: boolean; aborted: SallyportError | undefined } = { begun: false, aborted: undefined }
+  const handler: Handler = (_request, response) => {
+    heard.begun = true
+    return {
+      data: chunk => takes && response.consumed(chunk.length),
+      end: () => {},
+      abort: error => {
+        heard.aborted = error
+      },
+      consumed: () => {},
+    }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, limits, logger: noLogger })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const caller = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  caller.on('error', () => {})
+  closers.push(
+    () => server.closeAllConnections(),
+    () => server.close(),
+    () => caller.destroy(),
+  )
+  caller.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n${'x'.repeat(bytes)}`)
+  await vi.waitFor(() => expect(heard.begun).toBe(true), 10_000)
+  return { caller, heard }
+}
+
+describe('a body on a server of an embedder', () => {
+  test('E16: a caller that goes while nobody takes its body is noticed', async () => {
+    const { caller, heard } = await post(16 * 1024 * 1024, { takes: false })
+    // It cannot send more: what it sends is not read.
+    await vi.waitFor(() => expect(caller.writableLength).toBeGreaterThan(0), 10_000)
+    caller.resetAndDestroy()
+    await vi.waitFor(() => expect(heard.aborted?.reason).toBe('cancelled'), 15_000)
+  })
+
+  test('one that does not come is a 408, and both ends are told', async () => {
+    const { caller, heard } = await post(10, { takes: true, limits: { bodyIdleMs: 100 } })
+    let text = ''
+    caller.on('data', chunk => (text += chunk))
+    await once(caller, 'end')
+    expect(text).toMatch(/^HTTP\/1\.1 408 [\s\S]*\r\nconnection: close\r\n[\s\S]*request-timeout/i)
+    expect(heard.aborted?.reason).toBe('request-timeout')
+  })
+})
+
+test.each([199, 600, Number.NaN])('an answer of status %d is a 502, and the upstream is told why', async status => {
+  const told: string[] = []
+  const handler: Handler = (_request, response) => {
+    queueMicrotask(() => response.head({ status, headers: [], bodyBytes: 0 }))
+    return { data() {}, end() {}, abort: error => told.push(error.message), consumed() {} }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, logger: noLogger })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  closers.push(() => server.close())
+  const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`)
+  expect([answer.status, await answer.json()]).toMatchObject([502, { code: 'upstream-broken' }])
+  expect(told).toEqual([`status ${status}`])
+})
+
+describe('an answer on a server of an embedder', () => {
+  /** A handler that answers with `bytes`, and a caller who reads nothing until it is told to. */
+  async function get(bytes: number, stalledMs: number, requests = 1) {
+    const aborted: string[] = []
+    let begun = 0
+    const handler: Handler = (_request, response) => {
+      begun++
+      response.head({ status: 200, headers: [], bodyBytes: -1 })
+      response.data(Buffer.alloc(bytes))
+      return { data: () => {}, end: () => {}, abort: error => aborted.push(error.reason), consumed: () => {} }
+    }
+    const server = createServer()
+    mount(server, { handler, serves: () => true, limits: { stalledMs }, logger: noLogger })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const caller = connect({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' }).pause()
+    caller.on('error', () => {})
+    closers.push(
+      () => server.closeAllConnections(),
+      () => server.close(),
+      () => caller.destroy(),
+    )
+    caller.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(requests))
+    await vi.waitFor(() => expect(begun).toBe(requests), 10_000)
+    return { caller, aborted }
+  }
+
+  test.each([1, 3])('ends with a caller that takes nothing of it (%i in its pipeline)', async requests => {
+    const { aborted } = await get(32 * 1024 * 1024, 300, requests)
+    await vi.waitFor(() => expect(aborted).toEqual(Array(requests).fill('cancelled')), 15_000)
+  })
+
+  test('is whole for a caller that takes it', async () => {
+    const bytes = 8 * 1024 * 1024
+    const { caller, aborted } = await get(bytes, 300)
+    let read = 0
+    caller.on('data', chunk => (read += chunk.length)).resume()
+    await vi.waitFor(() => expect(read).toBeGreaterThan(bytes), 10_000)
+    expect(aborted).toEqual([])
+  })
+})
+
+describe('a caller that takes its answer late', () => {
+  /** In one piece, so that only the kernel's queue shows that it goes on. */
+  const LARGE = Buffer.alloc(24 * 1024 * 1024)
+
+  /** Answers `/large`, and others when the test does. */
+  async function serve(limits: Partial<HttpLimits>) {
+    const aborted: string[] = []
+    const waiting: ResponseSink[] = []
+    const handler: Handler = (request, response) => {
+      if (request.path === '/large') {
+        response.head({ status: 200, headers: [], bodyBytes: LARGE.length })
+        response.data(LARGE)
+        response.end([])
+      } else waiting.push(response)
+      return { data: () => {}, end: () => {}, abort: error => aborted.push(error.reason), consumed: () => {} }
+    }
+    const server = createServer()
+    mount(server, { handler, serves: () => true, limits, logger: noLogger })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const caller = connect((server.address() as AddressInfo).port, '127.0.0.1')
+    caller.on('error', () => {})
+    closers.push(
+      () => server.closeAllConnections(),
+      () => server.close(),
+      () => caller.destroy(),
+    )
+    return { caller, aborted, waiting, server }
+  }
+
+  const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
+
+  test('slowly is not cut off', async () => {
+    const { caller, aborted } = await serve({ stalledMs: 600 })
+    caller.pause()
+    caller.write(get('/large'))
+    const begun = performance.now()
+    while (caller.bytesRead < LARGE.length && !caller.destroyed) {
+      caller.read(128 * 1024)
+      await new Promise(resolve => setTimeout(resolve, 10))
+    }
+    // All of it took longer than the limit.
+    expect(performance.now() - begun).toBeGreaterThan(600)
+    expect(caller.bytesRead).toBeGreaterThan(LARGE.length)
+    expect(aborted).toEqual([])
+  })
+
+  test('behind another answer is not, either', async () => {
+    const { caller, waiting, aborted } = await serve({ stalledMs: 100 })
+    let text = ''
+    caller.on('data', chunk => (text += chunk.toString('latin1')))
+    caller.write(get('/first') + get('/second') + get('/third'))
+    await vi.waitFor(() => expect(waiting.length).toBe(3))
+    const [first, second, third] = waiting as [ResponseSink, ResponseSink, ResponseSink]
+    const answer = (response: ResponseSink, body: string) => {
+      response.head({ status: 200, headers: [], bodyBytes: body.length })
+      response.data(Buffer.from(body))
+      response.end([])
+    }
+    answer(second, 'second'.padEnd(100_000))
+    // What is due is looked at in the order of its time: this one's limit is over behind that of the second.
+    const late = await serve({ stalledMs: 300 })
+    late.caller.pause()
+    late.caller.write(get('/large'))
+    const [accepted] = await once(late.server, 'connection')
+    await once(accepted, 'close')
+    answer(first, 'first')
+    answer(third, 'third')
+    await vi.waitFor(() => expect(text).toMatch(/first[\s\S]*second[\s\S]*third/))
+    expect(aborted).toEqual([])
+  })
+})

@@ -1,0 +1,182 @@
+/** What is mounted on an embedder's server, in every order, and what the embedder's listeners still get. */
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { addMount, type Mounted } from '../../../../protocol/http/http1/mounts.ts'
+import { rawCall } from '../../../router/support.ts'
+
+const EVENTS = ['request', 'checkContinue', 'checkExpectation', 'upgrade'] as const
+
+let host: Server
+let port: number
+/** Who got what, in order. */
+let seen: string[]
+
+beforeEach(async () => {
+  seen = []
+  host = createServer()
+  host.listen(0, '127.0.0.1')
+  await once(host, 'listening')
+  port = (host.address() as AddressInfo).port
+})
+afterEach(() => {
+  host.closeAllConnections()
+  host.close()
+})
+
+const answering = (name: string) => (_: IncomingMessage, response: ServerResponse) => {
+  seen.push(name)
+  // A second answer to one request throws.
+  response.setHeader('x-by', name)
+  response.end(name)
+}
+
+const upgraded = (name: string) => (_: IncomingMessage, socket: Duplex) => {
+  seen.push(name)
+  socket.end('HTTP/1.1 426 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n')
+}
+
+/** Takes requests for the host of its name. */
+function mounted(name: string): Mounted {
+  const isOurs = ({ headers }: IncomingMessage) => headers.host === name
+  return {
+    serves: isOurs,
+    request: answering(name),
+    upgrades: isOurs,
+    upgrade: upgraded(`${name} upgrade`),
+    failed: () => seen.push(`${name} failed`),
+  }
+}
+
+const ask = (to: string, ...fields: string[]) =>
+  rawCall(port, [`GET / HTTP/1.1`, `host: ${to}`, 'connection: close', ...fields].join('\r\n').concat('\r\n\r\n'))
+
+async function ledger(...hosts: string[]): Promise<string[]> {
+  seen = []
+  for (const to of hosts) await ask(to)
+  return seen
+}
+
+describe('mounts on one server', () => {
+  const names = ['a', 'b', 'c']
+  const orders = [
+    ['a', 'b', 'c'],
+    ['a', 'c', 'b'],
+    ['b', 'a', 'c'],
+    ['b', 'c', 'a'],
+    ['c', 'a', 'b'],
+    ['c', 'b', 'a'],
+  ]
+  test.each(orders)('taken back in the order %s %s %s, each twice', async (...order) => {
+    for (const event of EVENTS) {
+      host.on(event, event === 'upgrade' ? upgraded('app upgrade') : answering('app'))
+    }
+    const before = EVENTS.map(event => host.listeners(event))
+    const backs = new Map(names.map(name => [name, addMount(host, mounted(name))]))
+    const left = new Set(names)
+    const expected = () => [...names, 'x'].map(name => (left.has(name) ? name : 'app'))
+    expect(await ledger(...names, 'x')).toEqual(expected())
+    for (const name of order) {
+      left.delete(name)
+      for (let i = 0; i < 2; i++) backs.get(name)!()
+      expect(await ledger(...names, 'x')).toEqual(expected())
+    }
+    expect(EVENTS.map(event => host.listeners(event))).toEqual(before)
+    // Taken back once more, long after, it leaves alone what came later.
+    const again = addMount(host, mounted('a'))
+    for (const back of backs.values()) back()
+    expect(await ledger('a', 'x')).toEqual(['a', 'app'])
+    again()
+    expect(EVENTS.map(event => host.listeners(event))).toEqual(before)
+  })
+
+  test('a listener that came between two mounts is behind both, and stays', async () => {
+    const first = addMount(host, mounted('a'))
+    host.on('request', answering('app'))
+    const second = addMount(host, mounted('b'))
+    expect(await ledger('a', 'b', 'x')).toEqual(['a', 'b', 'app'])
+    first()
+    second()
+    expect(await ledger('a', 'b', 'x')).toEqual(['app', 'app', 'app'])
+  })
+})
+
+test('what a mount throws ends its connection alone', async () => {
+  const throwing = () => {
+    throw new Error('a defect')
+  }
+  host.on('request', answering('app'))
+  addMount(host, { ...mounted('a'), request: throwing, upgrade: throwing })
+  expect(await ask('a')).toBe('')
+  expect(await ask('a', 'connection: upgrade', 'upgrade: websocket')).toBe('')
+  await ask('x')
+  expect(seen).toEqual(['a failed', 'a failed', 'app'])
+})
+
+describe('what is expected or offered', () => {
+  /** Since Node 24.9. */
+  const canDecline = 'shouldUpgradeCallback' in createServer()
+  const offer = ['connection: upgrade, close', 'upgrade: h2c']
+
+  test.each([
+    ['nothing', [], 'ours'],
+    ['100-continue', ['expect: 100-continue'], 'ours'],
+    ['something else', ['expect: 200-ok'], 'ours'],
+    ['an upgrade', ['connection: upgrade', 'upgrade: websocket'], 'ours upgrade'],
+  ])('%s: our requests reach us alone, whatever the embedder listens for', async (_name, fields, by) => {
+    for (const event of EVENTS) host.on(event, event === 'upgrade' ? upgraded('app') : answering('app'))
+    addMount(host, mounted('ours'))
+    await ask('ours', ...fields)
+    expect(seen).toEqual([by])
+    await ask('theirs', ...fields)
+    expect(seen).toEqual([by, 'app'])
+  })
+
+  test('100-continue is said before our answer', async () => {
+    host.on('checkContinue', answering('app'))
+    addMount(host, mounted('ours'))
+    expect(await ask('ours', 'expect: 100-continue')).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 OK/)
+  })
+
+  test.runIf(canDecline)('an offer that the embedder does not listen for leaves its request what it is', async () => {
+    host.on('request', answering('app'))
+    addMount(host, mounted('ours'))
+    expect(await ask('theirs', ...offer)).toMatch(/app$/)
+    const body = ['content-length: 5', ...offer]
+    const post = (to: string) =>
+      rawCall(port, ['POST / HTTP/1.1', `host: ${to}`, ...body].join('\r\n').concat('\r\n\r\nhello'))
+    expect(await post('theirs')).toMatch(/app$/)
+    // Of ours, too, since Node reads the body.
+    expect(await post('ours')).toMatch(/ours$/)
+    expect(seen).toEqual(['app', 'app', 'ours'])
+  })
+
+  test('an offer behind a request that has no answer yet does not overtake it', async () => {
+    const late = Promise.withResolvers<void>()
+    const request = (asked: IncomingMessage, response: ServerResponse) => {
+      seen.push(asked.url!)
+      if (asked.url === '/b') late.resolve()
+      void late.promise.then(() => response.end(`[${asked.url}]`))
+    }
+    addMount(host, { ...mounted('ours'), request })
+    const ask = (path: string, ...fields: string[]) =>
+      [`GET ${path} HTTP/1.1`, 'host: ours', ...fields].join('\r\n').concat('\r\n\r\n')
+    const websocket = ['connection: upgrade, close', 'upgrade: websocket']
+    const answers = await rawCall(port, ask('/a') + ask('/b', ...websocket))
+    expect(answers.match(/\[\/.\]/g)).toEqual(canDecline ? ['[/a]', '[/b]'] : null)
+  })
+
+  test.runIf(canDecline)('an offer is theirs to take up where they listen for it and would', async () => {
+    host.on('request', answering('app'))
+    host.on('upgrade', upgraded('app upgrade'))
+    Object.assign(host, { shouldUpgradeCallback: ({ headers }: IncomingMessage) => headers.upgrade !== 'h2c' })
+    const back = addMount(host, mounted('ours'))
+    await ask('theirs', ...offer)
+    await ask('theirs', 'connection: upgrade', 'upgrade: other')
+    back()
+    await ask('theirs', ...offer)
+    expect(seen).toEqual(['app', 'app upgrade', 'app'])
+  })
+})

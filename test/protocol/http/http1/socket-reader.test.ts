@@ -1,0 +1,106 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { PassThrough } from 'node:stream'
+import { afterEach, describe, expect, it } from 'vitest'
+import { SocketReader } from '../../../../protocol/http/http1/socket-reader.ts'
+
+const open: { destroy(): void }[] = []
+afterEach(() => {
+  for (const each of open.splice(0)) each.destroy()
+})
+
+/** Both ends of a connection over loopback; the second was accepted. */
+async function pair(): Promise<[Socket, Socket]> {
+  const server = createServer({ allowHalfOpen: true }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const dialled = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  const [accepted] = (await once(server, 'connection')) as [Socket]
+  server.close()
+  open.push(dialled, accepted)
+  return [dialled, accepted]
+}
+
+/** Everything that comes, as its receiver is to treat it: what is lent is copied. */
+function collect(reader: SocketReader, socket: Socket | PassThrough) {
+  const seen = { bytes: [] as Buffer[], lent: 0, given: 0 }
+  const owner = { threw: () => socket.destroy() }
+  const take = (bytes: Buffer, lent: boolean) => {
+    if (lent) seen.lent++
+    else seen.given++
+    seen.bytes.push(lent ? Buffer.from(bytes) : bytes)
+  }
+  reader.read(socket, take, owner)
+  return seen
+}
+
+describe('reading into one buffer', () => {
+  it('lends what is small, on dialled and on accepted sockets', async () => {
+    for (const [from, to] of [await pair(), (await pair()).reverse() as [Socket, Socket]]) {
+      const seen = collect(new SocketReader(), to)
+      for (const text of ['one', 'two']) {
+        const before = seen.bytes.length
+        from.write(text)
+        await expect.poll(() => seen.bytes.length).toBe(before + 1)
+      }
+      expect(Buffer.concat(seen.bytes).toString()).toBe('onetwo')
+      expect(seen).toMatchObject({ lent: 2, given: 0 })
+    }
+  })
+
+  it('gives the buffers of a body away: they keep their bytes', async () => {
+    const [from, to] = await pair()
+    const seen = collect(new SocketReader(), to)
+    const body = Buffer.alloc(4 * 1024 * 1024)
+    for (let at = 0; at < body.length; at += 4) body.writeUInt32BE(at, at)
+    from.end(body)
+    await once(to, 'end')
+    expect(seen.given).toBeGreaterThan(0)
+    expect(Buffer.concat(seen.bytes).equals(body)).toBe(true)
+  })
+
+  it('keeps connections that share it apart', async () => {
+    const reader = new SocketReader()
+    const [[a, first], [b, second]] = [await pair(), await pair()]
+    const [seenFirst, seenSecond] = [collect(reader, first), collect(reader, second)]
+    a.end('a'.repeat(200_000))
+    b.end('b'.repeat(200_000))
+    await Promise.all([once(first, 'end'), once(second, 'end')])
+    expect(Buffer.concat(seenFirst.bytes).toString()).toBe('a'.repeat(200_000))
+    expect(Buffer.concat(seenSecond.bytes).toString()).toBe('b'.repeat(200_000))
+  })
+
+  it('pauses and resumes', async () => {
+    const [from, to] = await pair()
+    const seen = collect(new SocketReader(), to)
+    to.pause()
+    from.write('waits')
+    const [echo] = await Promise.all([once(from, 'data'), to.write('a round trip later')])
+    expect(String(echo)).toBe('a round trip later')
+    expect(seen.bytes).toEqual([])
+    to.resume()
+    await expect.poll(() => Buffer.concat(seen.bytes).toString()).toBe('waits')
+  })
+
+  it('stays paused, also where the stream was about to ask for more', async () => {
+    const [from, to] = await pair()
+    from.write(Buffer.alloc(1024 * 1024))
+    const seen = await new Promise<ReturnType<typeof collect>>(resolve => {
+      to.once('data', () => {
+        resolve(collect(new SocketReader(), to))
+        to.pause()
+      })
+    })
+    const [echo] = await Promise.all([once(from, 'data'), to.write('a round trip later')])
+    expect(String(echo)).toBe('a round trip later')
+    expect(seen.bytes).toEqual([])
+  })
+
+  it('reads any other stream as Node does', async () => {
+    const stream = new PassThrough()
+    const seen = collect(new SocketReader(), stream)
+    stream.end('text')
+    await once(stream, 'end')
+    expect(Buffer.concat(seen.bytes).toString()).toBe('text')
+    expect(seen.lent).toBe(0)
+  })
+})

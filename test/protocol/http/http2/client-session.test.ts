@@ -1,0 +1,390 @@
+import { once } from 'node:events'
+import { createServer, type Http2Server, type ServerHttp2Stream } from 'node:http2'
+import { type AddressInfo, connect } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import { SallyportError } from '../../../../protocol/base/errors.ts'
+import type { HeaderList, ResponseHead, ResponseSink } from '../../../../protocol/exchange.ts'
+import type { OutgoingRequest } from '../../../../protocol/http/http1/client-exchange.ts'
+import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
+import type { HttpLimits } from '../../../../protocol/http/limits.ts'
+import { Http2Upstream, type UpstreamStream } from '../../../support/http2-upstream.ts'
+
+class Response implements ResponseSink {
+  heads: ResponseHead[] = []
+  informed: [number, HeaderList][] = []
+  body = ''
+  trailers: HeaderList | undefined
+  error: string | undefined
+  why: string | undefined
+  taken = 0
+  #done: (() => void)[] = []
+  informational(status: number, headers: HeaderList): void {
+    this.informed.push([status, headers])
+  }
+  head(head: ResponseHead): void {
+    this.heads.push(head)
+  }
+  data(chunk: Uint8Array): void {
+    this.body += Buffer.from(chunk).toString('latin1')
+  }
+  end(trailers: HeaderList): void {
+    this.trailers = trailers
+    for (const done of this.#done.splice(0)) done()
+  }
+  abort(error: SallyportError): void {
+    this.error = error.reason
+    this.why = error.message
+    for (const done of this.#done.splice(0)) done()
+  }
+  consumed(bytes: number): void {
+    this.taken += bytes
+  }
+  over(): Promise<void> {
+    if (this.trailers !== undefined || this.error !== undefined) return Promise.resolve()
+    return new Promise(resolve => this.#done.push(resolve))
+  }
+}
+
+type OnStream = (stream: ServerHttp2Stream, headers: Record<string, unknown>) => void
+
+const open: (() => void)[] = []
+afterEach(() => {
+  for (const close of open.splice(0).reverse()) close()
+})
+
+async function start(onStream: OnStream, limits?: Partial<HttpLimits>) {
+  const server: Http2Server = createServer({ settings: { enableConnectProtocol: true } })
+  server.on('stream', (stream, headers) => {
+    stream.on('error', () => {})
+    onStream(stream as ServerHttp2Stream, headers)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  await once(socket, 'connect')
+  let closed = 0
+  let idle = 0
+  const session = new Http2ClientSession(socket, {
+    limits,
+    onClose: () => closed++,
+    onIdle: () => idle++,
+  })
+  open.push(
+    () => server.close(),
+    () => session.destroy(),
+  )
+  return { session, counts: () => ({ closed, idle }) }
+}
+
+const request = (over: Partial<OutgoingRequest> = {}): OutgoingRequest => ({
+  method: 'POST',
+  authority: 'up.example',
+  path: '/pkg.Service/Method',
+  headers: ['content-type', 'application/grpc', 'te', 'trailers', 'x', '1', 'x', '2'],
+  bodyBytes: -1,
+  upgrade: false,
+  ...over,
+})
+
+function answerEmpty(stream: ServerHttp2Stream): void {
+  stream.respond({ ':status': 200 }, { endStream: true })
+}
+
+async function eventually(done: () => boolean): Promise<void> {
+  while (!done()) await new Promise(resolve => setImmediate(resolve))
+}
+
+describe('h2c upstream', () => {
+  test('a bidirectional call with trailers both ways', async () => {
+    let trailers: unknown
+    const { session, counts } = await start((stream, headers) => {
+      expect(headers).toMatchObject({ ':method': 'POST', ':authority': 'up.example', te: 'trailers', x: '1, 2' })
+      stream.respond({ ':status': 200, 'content-type': 'application/grpc' }, { waitForTrailers: true })
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }))
+      stream.on('trailers', received => {
+        trailers = received
+      })
+      stream.on('data', chunk => stream.write(chunk))
+      stream.on('end', () => stream.end())
+    })
+    const response = new Response()
+    const sink = session.send(request(), response)
+    await eventually(() => response.heads.length === 1)
+    expect(response.heads[0]).toMatchObject({ status: 200, bodyBytes: -1 })
+    for (const word of ['one', 'two']) {
+      sink.data(Buffer.from(word))
+      await eventually(() => response.body.endsWith(word))
+    }
+    sink.end(['x-sum', '9'])
+    await response.over()
+    expect(response).toMatchObject({ trailers: ['grpc-status', '0'], taken: 6, error: undefined })
+    expect(trailers).toMatchObject({ 'x-sum': '9' })
+    await eventually(() => counts().idle === 1)
+    expect([session.streams, session.available]).toEqual([0, true])
+  })
+
+  test.each(['HEAD', 'POST'])(
+    '%s: an answer in place of the 100 that the caller waits for leaves no stream',
+    async method => {
+      const { session, counts } = await start(answerEmpty)
+      const response = new Response()
+      session.send(request({ method, headers: ['expect', '100-continue'] }), response)
+      await response.over()
+      expect(response).toMatchObject({ heads: [{ status: 200 }], error: undefined })
+      await eventually(() => counts().idle === 1)
+      expect(session.streams).toBe(0)
+    },
+  )
+
+  test('trailers only: a head that ends the stream', async () => {
+    const { session } = await start(stream =>
+      stream.respond({ ':status': 200, 'grpc-status': '5' }, { endStream: true }),
+    )
+    const response = new Response()
+    session.send(request(), response)
+    await response.over()
+    expect(response).toMatchObject({ trailers: [], heads: [{ status: 200, bodyBytes: 0 }] })
+  })
+
+  test('informational responses, a known length, HEAD', async () => {
+    const { session } = await start((stream, headers) => {
+      stream.additionalHeaders({ ':status': 103, link: '</a>' })
+      stream.respond({ ':status': 200, 'content-length': '2' }, { endStream: headers[':method'] === 'HEAD' })
+      if (headers[':method'] !== 'HEAD') stream.end('ok')
+    })
+    const response = new Response()
+    session.send(request({ method: 'GET', bodyBytes: 0, headers: [] }), response)
+    await response.over()
+    expect(response).toMatchObject({ informed: [[103, ['link', '</a>']]], body: 'ok', heads: [{ bodyBytes: 2 }] })
+    const head = new Response()
+    session.send(request({ method: 'HEAD', bodyBytes: 0, headers: [] }), head)
+    await head.over()
+    expect(head.heads[0]!.headers.slice(0, 2)).toEqual(['content-length', '2'])
+    expect(head).toMatchObject({ heads: [{ bodyBytes: 0 }], trailers: [] })
+  })
+
+  test('Expect: the 100 is passed on', async () => {
+    const { session } = await start(stream => {
+      stream.additionalHeaders({ ':status': 100 })
+      stream.on('data', () => {})
+      stream.on('end', () => stream.respond({ ':status': 204 }, { endStream: true }))
+    })
+    const response = new Response()
+    const sink = session.send(request({ headers: ['expect', '100-continue'] }), response)
+    await eventually(() => response.informed.length === 1)
+    sink.data(Buffer.from('x'))
+    sink.end([])
+    await response.over()
+    expect(response).toMatchObject({ informed: [[100, []]], heads: [{ status: 204 }] })
+  })
+
+  test('a reset, before the head or midway, is upstream-broken', async () => {
+    const { session } = await start((stream, headers) => {
+      if (headers[':path'] === '/mid') stream.respond({ ':status': 200 })
+      stream.close(2)
+    })
+    for (const path of ['/', '/mid']) {
+      const response = new Response()
+      session.send(request({ path }), response)
+      await response.over()
+      expect([response.error, response.trailers]).toEqual(['upstream-broken', undefined])
+    }
+    expect(session.available).toBe(true)
+  })
+
+  test('a lost connection breaks what is in progress', async () => {
+    const { session, counts } = await start(stream => stream.session?.destroy())
+    const response = new Response()
+    session.send(request(), response)
+    await response.over()
+    expect(response.error).toBe('upstream-broken')
+    await eventually(() => counts().closed === 1)
+    expect(session.available).toBe(false)
+  })
+
+  test('an aborted request resets its stream', async () => {
+    let rst = -1
+    const { session } = await start(stream => stream.on('close', () => (rst = stream.rstCode)))
+    const response = new Response()
+    const sink = session.send(request(), response)
+    sink.data(Buffer.from('x'))
+    await eventually(() => response.taken === 1)
+    sink.abort(new SallyportError('cancelled'))
+    await eventually(() => rst === 8)
+    expect(response.error).toBeUndefined()
+  })
+
+  test('no head in time: upstream-timeout', async () => {
+    const { session } = await start(() => {})
+    const response = new Response()
+    session.send(request({ bodyBytes: 0 }), response, { headTimeoutMs: 20 })
+    await response.over()
+    expect(response.error).toBe('upstream-timeout')
+  })
+
+  test('trailers of a request whose length is known', async () => {
+    let trailers: unknown
+    const { session } = await start(stream => {
+      stream.on('trailers', received => {
+        trailers = received
+      })
+      stream.resume().on('end', () => answerEmpty(stream))
+    })
+    const response = new Response()
+    const sink = session.send(request({ bodyBytes: 3 }), response)
+    sink.data(Buffer.from('abc'))
+    sink.end(['x-sum', '9'])
+    await response.over()
+    expect(trailers).toMatchObject({ 'x-sum': '9' })
+  })
+
+  test('a WebSocket as extended CONNECT', async () => {
+    const { session } = await start((stream, headers) => {
+      expect(headers).toMatchObject({ ':method': 'CONNECT', ':protocol': 'websocket', 'sec-websocket-version': '13' })
+      stream.respond({ ':status': 200 })
+      stream.on('data', chunk => stream.write(chunk))
+      stream.on('end', () => stream.end())
+    })
+    // Whether it may is known once the upstream's settings have come.
+    const first = new Response()
+    session.send(request({ method: 'GET', bodyBytes: 0, upgrade: true, headers: [] }), first)
+    await eventually(() => first.heads.length === 1 || first.error !== undefined)
+    expect(first).toMatchObject({ error: undefined, heads: [{ status: 101, bodyBytes: 0 }] })
+  })
+
+  test.each([
+    ['read', (stream: ServerHttp2Stream) => stream.resume().on('end', () => answerEmpty(stream))],
+    ['not wanted', answerEmpty],
+  ])('a request body that is %s counts as taken in the end', async (_, onStream) => {
+    const { session } = await start(onStream)
+    for (const bytes of [10, 1000, 300_000]) {
+      const response = new Response()
+      const sink = session.send(request({ bodyBytes: bytes }), response)
+      sink.data(Buffer.alloc(bytes))
+      sink.end([])
+      await response.over()
+      await eventually(() => response.taken === bytes)
+    }
+  })
+
+  test('back-pressure both ways', async () => {
+    const { session } = await start(stream => {
+      stream.respond({ ':status': 200 })
+      stream.write(Buffer.alloc(8 * 1024 * 1024))
+    })
+    const response = new Response()
+    const sink = session.send(request(), response)
+    for (let i = 0; i < 128; i++) sink.data(Buffer.alloc(65536))
+    await eventually(() => response.body.length > 60_000)
+    for (let turn = 0; turn < 100; turn++) await new Promise(resolve => setImmediate(resolve))
+    expect(response.body.length).toBeLessThan(400_000)
+    expect(response.taken).toBeLessThan(8 * 1024 * 1024)
+    sink.abort(new SallyportError('cancelled'))
+  })
+})
+
+describe('an answer that breaks the rules', () => {
+  const hints = (stream: UpstreamStream, count: number) => {
+    for (let i = 0; i < count; i++) stream.headers({ ':status': '103', link: '</a>' })
+  }
+  test.each<[name: string, limits: Partial<HttpLimits>, say: (stream: UpstreamStream) => void, why: string]>([
+    ['one hint too many', { informational: 2 }, stream => hints(stream, 3), 'too many informational'],
+    ['a long head', { headBytes: 100 }, stream => stream.head(200, { x: 'y'.repeat(100) }), 'head too large'],
+    ['status 600', {}, stream => stream.head(600), 'status 600'],
+    ['status 999', {}, stream => stream.head(999), 'status 999'],
+    ['a length without a body', {}, stream => stream.head(200, { 'content-length': '5' }, true), 'PROTOCOL_ERROR'],
+  ])('%s', async (_name, limits, say, why) => {
+    const upstream = await Http2Upstream.start()
+    const socket = connect(upstream.port, '127.0.0.1')
+    await once(socket, 'connect')
+    const session = new Http2ClientSession(socket, { limits })
+    open.push(
+      () => void upstream.stop(),
+      () => session.destroy(),
+    )
+    const response = new Response()
+    session.send(request(), response)
+    await eventually(() => upstream.streams.length === 1)
+    say(upstream.streams[0]!)
+    await response.over()
+    expect(response.error).toBe('upstream-broken')
+    expect(response.why).toContain(why)
+  })
+})
+
+test.each([
+  ['a method', { method: 'G T' }],
+  ['a path', { path: 'x' }],
+  ['an authority', { authority: 'a b' }],
+])('%s that cannot be sent is refused before anything is', async (_what, over) => {
+  let streams = 0
+  const { session } = await start(() => streams++)
+  const response = new Response()
+  session.send(request(over), response)
+  await response.over()
+  expect(response).toMatchObject({ error: 'bad-request', why: 'request line cannot be sent' })
+  expect(streams).toBe(0)
+})
+
+describe('pings to an upstream with open streams', () => {
+  async function quiet(limits: Partial<HttpLimits>) {
+    const upstream = await Http2Upstream.start()
+    const socket = connect(upstream.port, '127.0.0.1')
+    await once(socket, 'connect')
+    const session = new Http2ClientSession(socket, { limits })
+    open.push(
+      () => void upstream.stop(),
+      () => session.destroy(),
+    )
+    const response = new Response()
+    session.send(request(), response)
+    await eventually(() => upstream.streams.length === 1)
+    upstream.streams[0]!.head(200)
+    await eventually(() => response.heads.length === 1)
+    return { session, response, connection: upstream.connections[0]! }
+  }
+
+  test('answered: a quiet stream stays', async () => {
+    const { session, response, connection } = await quiet({ http2PingMs: 50, stalledMs: 10_000 })
+    await eventually(() => connection.pings > 3)
+    expect([response.error, session.available]).toEqual([undefined, true])
+  })
+
+  test('unanswered: no new exchanges, and the end when it was silent for long enough', async () => {
+    const { session, response, connection } = await quiet({ http2PingMs: 50, stalledMs: 2_000 })
+    connection.silent = true
+    await eventually(() => !session.available)
+    expect(response.error).toBeUndefined()
+    await response.over()
+    expect(response.error).toBe('upstream-timeout')
+    await eventually(() => session.streams === 0)
+  })
+})
+
+describe('P1 a response sink that throws', () => {
+  test.each(['informational', 'head', 'data', 'end', 'abort'] as const)(
+    'in %s: its exchange alone ends',
+    async step => {
+      const { session } = await start((stream, headers) => {
+        stream.additionalHeaders({ ':status': 103, link: '</a>' })
+        stream.respond({ ':status': 200 })
+        stream.write('x')
+        if (headers[':path'] === '/bad' && step === 'abort') setImmediate(() => stream.destroy(new Error('broken')))
+        else stream.end('y')
+      })
+      const bad = new Response()
+      let thrown = 0
+      bad[step] = () => {
+        thrown++
+        throw new Error('planned')
+      }
+      const good = new Response()
+      session.send(request({ path: '/bad', bodyBytes: 0 }), bad)
+      session.send(request({ path: '/good', bodyBytes: 0 }), good)
+      await good.over()
+      expect(good).toMatchObject({ body: 'xy', error: undefined })
+      await eventually(() => session.streams === 0)
+      expect([thrown, session.available]).toEqual([1, true])
+    },
+  )
+})

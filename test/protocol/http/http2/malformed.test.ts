@@ -1,0 +1,125 @@
+/**
+ * What becomes of malformed fields (RFC 9113 section 8.2.1) and frames. nghttp2 drops some fields and tells nobody
+ * (docs/security.md has the table): whatever it does, nothing malformed reaches a handler. A change of Node's shows here.
+ */
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { listen } from '../../../../protocol/http/listener.ts'
+import { END_HEADERS, END_STREAM, frame, framesOf, head, PREFACE, TYPE } from '../../../support/http2-frames.ts'
+import { outcomeOf } from '../../../support/http2-outcome.ts'
+import { call, ok, type RawPeer, recorder } from '../http1/raw.ts'
+
+const open: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close()
+})
+
+const PROTOCOL_ERROR = 1
+const HELLO = Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)])
+
+async function serve() {
+  const { handler, seen } = recorder(() => {})
+  const listener = await listen({ port: 0, handler })
+  const peer = await call(listener.address.port)
+  open.push(
+    () => listener.close({ graceMs: 0 }),
+    () => peer.socket.destroy(),
+  )
+  return { peer, seen }
+}
+
+/** An HPACK literal of these bytes, whatever they are. */
+function literal(name: string, value: string): Buffer {
+  const bytes = [name, value].map(text => Buffer.from(text, 'latin1'))
+  return Buffer.concat([Buffer.from([0]), ...bytes.flatMap(one => [Buffer.from([one.length]), one])])
+}
+
+const BYTES = { space: ' ', colon: ':', CR: '\r', LF: '\n', NUL: '\0', DEL: '\x7f', 'an e with an accent': '\xe9' }
+const dropped: [string, string, string][] = [
+  ...Object.entries(BYTES).map(([name, byte]): [string, string, string] => [`${name} in a name`, `x${byte}y`, '1']),
+  ['an empty name', '', '1'],
+  ['a parenthesis in a name', 'x(y', '1'],
+  ['CR in a value', 'x', 'a\rb'],
+  ['LF in a value', 'x', 'a\nb'],
+  ['a line of its own in a value', 'x', 'a\r\nx-evil: 1'],
+  ['NUL in a value', 'x', 'a\0b'],
+  ['a control byte in a value', 'x', 'a\x01b'],
+  ['DEL in a value', 'x', 'a\x7fb'],
+  ['a space before a value', 'x', ' a'],
+  ['a tab behind a value', 'x', 'a\t'],
+  ['LF in a cookie', 'cookie', 'a\nb'],
+  ['LF in authorization', 'authorization', 'Bearer\na'],
+]
+const refused: [string, string, string][] = [
+  ['upper case in a name', 'Xy', '1'],
+  ['connection', 'connection', 'close'],
+  ['transfer-encoding', 'transfer-encoding', 'chunked'],
+  ['te with more than trailers', 'te', 'gzip'],
+  ['an unknown pseudo field', ':foo', '1'],
+  ['a pseudo field behind others', ':path', '/other'],
+  ['a content-length that is no number', 'content-length', '+1'],
+  ['LF in a content-length', 'content-length', '1\n'],
+]
+
+const inHead = (name: string, value: string) =>
+  frame(
+    TYPE.headers,
+    END_HEADERS | END_STREAM,
+    1,
+    Buffer.concat([head(), literal('x-before', '1'), literal(name, value)]),
+  )
+const inTrailers = (name: string, value: string) =>
+  Buffer.concat([
+    frame(TYPE.headers, END_HEADERS, 1, head('POST')),
+    frame(TYPE.data, 0, 1, Buffer.from('x')),
+    frame(TYPE.headers, END_HEADERS | END_STREAM, 1, Buffer.concat([literal('x-before', '1'), literal(name, value)])),
+  ])
+
+describe.each([
+  ['a head', inHead],
+  ['trailers', inTrailers],
+])('H4: %s', (where, make) => {
+  test.each(dropped)('%s: the field is dropped, the rest goes on', async (_name, name, value) => {
+    const { peer, seen } = await serve()
+    peer.send(Buffer.concat([HELLO, make(name, value)]))
+    await vi.waitFor(() => expect(seen[0]?.trailers).toBeDefined(), { timeout: 10_000, interval: 2 })
+    expect(where === 'a head' ? seen[0]!.request.headers : seen[0]!.trailers).toEqual(['x-before', '1'])
+    ok(seen[0]!.response)
+    expect(await outcomeOf(peer, 1)).toMatchObject({ status: 200 })
+  })
+
+  test.each(refused)('%s: the stream is refused', async (_name, name, value) => {
+    const { peer, seen } = await serve()
+    peer.send(Buffer.concat([HELLO, make(name, value)]))
+    expect(await outcomeOf(peer, 1)).toMatchObject({ reset: PROTOCOL_ERROR })
+    expect(seen.every(({ trailers }) => trailers === undefined)).toBe(true)
+    await vi.waitFor(() => expect(seen.every(({ aborted }) => aborted === 'cancelled')).toBe(true), { timeout: 10_000 })
+  })
+})
+
+describe('H4: ids of streams', () => {
+  const get = (id: number) => frame(TYPE.headers, END_HEADERS | END_STREAM, id, head())
+  const goaway = ({ text }: RawPeer) =>
+    framesOf(Buffer.from(text, 'latin1'))
+      .find(({ type }) => type === TYPE.goaway)
+      ?.payload.readUInt32BE(4)
+
+  test('an id that fell is no request: it is passed over, and the connection serves on', async () => {
+    const { peer, seen } = await serve()
+    peer.send(Buffer.concat([HELLO, get(5), get(3), get(7)]))
+    await vi.waitFor(() => expect(seen.length).toBe(2), { timeout: 10_000, interval: 2 })
+    for (const { response } of seen) ok(response)
+    expect([await outcomeOf(peer, 5), await outcomeOf(peer, 7)]).toMatchObject([{ status: 200 }, { status: 200 }])
+    expect([seen.length, goaway(peer)]).toEqual([2, undefined])
+  })
+
+  test.each([
+    ['an even id', get(2)],
+    ['id 0', get(0)],
+    ['a reset of a stream that was never open', frame(TYPE.reset, 0, 9, Buffer.alloc(4))],
+  ])('%s is an error of the connection', async (_name, bytes) => {
+    const { peer, seen } = await serve()
+    peer.send(Buffer.concat([HELLO, bytes]))
+    await peer.end()
+    expect([goaway(peer), seen.length]).toEqual([PROTOCOL_ERROR, 0])
+  })
+})

@@ -1,0 +1,98 @@
+/** What is on the wire when an exchange breaks: a reset and nothing that could be taken for an end. */
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import { SallyportError } from '../../../../protocol/base/errors.ts'
+import { BODY_UNKNOWN, type HttpRequest } from '../../../../protocol/exchange.ts'
+import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
+import { listen } from '../../../../protocol/http/listener.ts'
+import {
+  END_HEADERS,
+  END_STREAM,
+  type Frame,
+  frame,
+  framesOf,
+  head,
+  PREFACE,
+  TYPE,
+} from '../../../support/http2-frames.ts'
+import { recorder } from '../http1/raw.ts'
+
+const open: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close()
+})
+
+const INTERNAL_ERROR = 2
+const CANCEL = 8
+
+/** The frames of stream 1 that come up to its reset, or to a clean end. */
+async function lastFrames(socket: Socket): Promise<Frame[]> {
+  let bytes = Buffer.alloc(0)
+  for (;;) {
+    const [chunk] = (await once(socket, 'data')) as [Buffer]
+    bytes = Buffer.concat([bytes, chunk])
+    const start = bytes.subarray(0, 3).toString() === 'PRI' ? PREFACE.length : 0
+    const frames = framesOf(bytes.subarray(start)).filter(({ stream }) => stream === 1)
+    const over = frames.some(({ type, flags }) => type === TYPE.reset || (type === TYPE.data && flags & END_STREAM))
+    if (over) return frames
+  }
+}
+
+function expectCut(frames: readonly Frame[], code: number): void {
+  expect(frames.filter(({ flags, type }) => type !== TYPE.reset && flags & END_STREAM)).toEqual([])
+  expect(frames.at(-1)?.type).toBe(TYPE.reset)
+  expect(frames.at(-1)?.payload.readUInt32BE()).toBe(code)
+}
+
+const bodies = [
+  ['of known length', 100],
+  ['of unknown length', BODY_UNKNOWN],
+] as const
+
+describe('a response that breaks', () => {
+  test.each(bodies)('%s: RST_STREAM, no END_STREAM', async (_, bodyBytes) => {
+    const { handler, seen } = recorder(one => {
+      one.response.head({ status: 200, headers: [], bodyBytes })
+      one.response.data(Buffer.from('some'))
+    })
+    const listener = await listen({ port: 0, handler })
+    const socket = connect(listener.address.port, '127.0.0.1')
+    open.push(
+      () => listener.close({ graceMs: 0 }),
+      () => socket.destroy(),
+    )
+    const block = frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head())
+    socket.write(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0), block]))
+    const frames = lastFrames(socket)
+    while (seen.length === 0) await once(socket, 'data')
+    // The data has left: what follows is not gathered with it.
+    setTimeout(() => seen[0]?.response.abort(new SallyportError('upstream-broken')), 20)
+    expectCut(await frames, INTERNAL_ERROR)
+  })
+})
+
+describe('a request that breaks', () => {
+  test.each(bodies)('%s: RST_STREAM, no END_STREAM', async (_, bodyBytes) => {
+    const server = createServer()
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const accepted = once(server, 'connection')
+    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+    const [peer] = (await accepted) as [Socket]
+    peer.write(Buffer.concat([frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)]))
+    const session = new Http2ClientSession(socket, { onClose: () => {}, onIdle: () => {} })
+    open.push(
+      () => server.close(),
+      () => peer.destroy(),
+      () => session.destroy(),
+    )
+    const frames = lastFrames(peer)
+    const request = { method: 'POST', scheme: 'http', authority: 'a', path: '/', headers: [], bodyBytes }
+    const silent = { informational() {}, head() {}, data() {}, end() {}, abort() {}, consumed() {} }
+    const sink = session.send({ ...request, upgrade: undefined } as unknown as HttpRequest, silent)
+    sink.data(Buffer.from('some'))
+    setTimeout(() => sink.abort(new SallyportError('cancelled')), 20)
+    expectCut(await frames, CANCEL)
+  })
+})

@@ -1,0 +1,341 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { SallyportError } from '../../../../protocol/base/errors.ts'
+import { Refusal, RefusedError } from '../../../../protocol/wire/exchange/refusal.ts'
+import { BODY_UNKNOWN } from '../../../../protocol/exchange.ts'
+import { post, request, send, tunnel, upstreams } from './support.ts'
+
+const ok = (headers: string[] = [], bodyBytes = BODY_UNKNOWN) => ({ status: 200, headers, bodyBytes })
+
+describe('an exchange over a session', () => {
+  test('a request without a body, and its answer', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, request({ caller: { address: '2001:db8::1', scheme: 'http', host: 'outer.example' } }))
+    const upstream = await next()
+    expect(upstream.request).toMatchObject({
+      method: 'GET',
+      authority: 'rt.example.com',
+      path: '/a?b',
+      headers: ['accept', '*/*', 'x-request-id', 'r-1'],
+      bodyBytes: 0,
+      upgrade: false,
+      peerAddress: '2001:db8::1',
+      encrypted: false,
+      caller: { address: '2001:db8::1', scheme: 'http', host: 'outer.example' },
+      requestId: 'r-1',
+    })
+    expect(upstream.request.exchangeId).toHaveLength(16)
+    await upstream.over()
+    expect(upstream.events).toEqual(['end'])
+    upstream.response.informational(103, ['link', '</a>'])
+    upstream.response.head(ok(['content-type', 'text/plain', 'set-cookie', 'a', 'set-cookie', 'b']))
+    upstream.response.data(Buffer.from('hello'))
+    upstream.response.end(['x-sum', '1'])
+    await caller.over()
+    expect(caller.events).toEqual(['informational 103', 'head 200', 'data', 'end'])
+    expect(caller.informationals).toEqual([[103, ['link', '</a>']]])
+    expect(caller.head_).toEqual({
+      status: 200,
+      headers: ['content-type', 'text/plain', 'set-cookie', 'a', 'set-cookie', 'b'],
+      bodyBytes: BODY_UNKNOWN,
+    })
+    expect(caller.text).toBe('hello')
+    expect(caller.trailers).toEqual(['x-sum', '1'])
+    expect(server.streams).toBe(0)
+  })
+
+  test('the preamble carries what the opener knows', async () => {
+    const seen: unknown[] = []
+    const { handler, next } = upstreams()
+    const { server } = tunnel((preamble, received, response) => {
+      seen.push(preamble)
+      return handler(preamble, received, response)
+    })
+    const exchangeId = '\x07'.repeat(16)
+    send(server, post(5, { exchangeId, headers: ['content-length', '5'] }), {
+      runtime: 'other',
+      epoch: 9,
+      attempt: 2,
+      hops: 1,
+      timeLeftMs: 1.5,
+    })
+    await next()
+    expect(seen).toEqual([
+      {
+        kind: 1,
+        exchangeId,
+        attempt: 2,
+        runtime: 'other',
+        epoch: 9,
+        timeLeftMs: 2,
+        callerAddress: '192.0.2.1',
+        callerScheme: 'https',
+        hops: 1,
+        bodyBytes: 5,
+      },
+    ])
+  })
+
+  test('bodies both ways, of any sizes, arrive whole; every byte is credited once', async () => {
+    const sizes = fc.array(fc.oneof(fc.integer({ min: 1, max: 6_000 }), fc.integer({ min: 1, max: 200_000 })), {
+      maxLength: 12,
+    })
+    await fc.assert(
+      fc.asyncProperty(sizes, sizes, async (up, down) => {
+        const { handler, next } = upstreams()
+        const { server, client } = tunnel(handler, { initialWindowBytes: 65_536 })
+        const caller = send(server, post())
+        for (const size of up) caller.sink.data(Buffer.alloc(size, 'u'))
+        caller.sink.end([])
+        const upstream = await next()
+        upstream.response.head(ok())
+        for (const size of down) upstream.response.data(Buffer.alloc(size, 'd'))
+        await upstream.over()
+        upstream.response.end([])
+        await caller.over()
+        const sum = (list: number[]) => list.reduce((a, b) => a + b, 0)
+        expect([upstream.bytes, caller.bytes]).toEqual([sum(up), sum(down)])
+        await caller.until(self => self.credit === sum(up))
+        await upstream.until(self => self.credit === sum(down))
+        expect([server.bufferedBytes, client.bufferedBytes, server.streams, client.streams]).toEqual([0, 0, 0, 0])
+      }),
+      { numRuns: 40 },
+    )
+  })
+
+  test('content is credited only when the far end has taken it', async () => {
+    let held = 0
+    const { handler, next } = upstreams(bytes => {
+      held += bytes.length
+    })
+    const { server } = tunnel(handler, { initialWindowBytes: 65_536, maxWindowBytes: 65_536 })
+    const caller = send(server, post())
+    const chunk = 16_384
+    for (let i = 0; i < 64; i++) caller.sink.data(Buffer.alloc(chunk))
+    const upstream = await next()
+    await upstream.until(() => held > 60_000)
+    // The window is full: what left is what it holds, and nothing more moves until somebody consumes.
+    await new Promise(done => server.ping(done))
+    await new Promise(done => server.ping(done))
+    expect(upstream.bytes).toBeLessThanOrEqual(65_536)
+    expect(caller.credit).toBeLessThanOrEqual(65_536)
+    upstream.take = bytes => upstream.response.consumed(bytes.length)
+    upstream.response.consumed(held)
+    await upstream.until(self => self.bytes === 64 * chunk)
+    caller.sink.end([])
+    await upstream.over()
+    expect(upstream.events).toEqual(['data', 'end'])
+  })
+
+  test('each chunk leaves in the turn in which it was given', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.head(ok(['content-type', 'text/event-stream']))
+    await caller.until(self => self.status === 200)
+    for (const event of ['one', 'two', 'three']) {
+      const before = caller.bytes
+      upstream.response.data(Buffer.from(event))
+      // The next is sent only when this one is there.
+      await caller.until(self => self.bytes === before + event.length)
+    }
+    expect(caller.text).toBe('onetwothree')
+  })
+
+  test.each([
+    ['HEAD', 200],
+    ['GET', 204],
+    ['GET', 304],
+  ])('%s with %i has no content, whatever content-length says', async (method, status) => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, request({ method }))
+    const upstream = await next()
+    upstream.response.head({ status, headers: ['content-length', '5'], bodyBytes: 0 })
+    upstream.response.end([])
+    await caller.over()
+    expect(caller.head_).toEqual({ status, headers: ['content-length', '5'], bodyBytes: 0 })
+    expect(caller.events).toEqual([`head ${status}`, 'end'])
+  })
+
+  test('a status above 599 becomes 502', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.head({ status: 700, headers: [], bodyBytes: BODY_UNKNOWN })
+    upstream.response.end([])
+    await caller.over()
+    expect(caller.status).toBe(502)
+  })
+
+  test('the handler may answer before it returns', async () => {
+    const { server } = tunnel((_preamble, _received, response) => {
+      response.head(ok(['content-length', '2'], 2))
+      response.data(Buffer.from('hi'))
+      response.end([])
+      return { data() {}, end() {}, abort() {}, consumed() {} }
+    })
+    const caller = send(server)
+    await caller.over()
+    expect(caller.events).toEqual(['head 200', 'data', 'end'])
+    expect(caller.head_?.bodyBytes).toBe(2)
+  })
+})
+
+describe('a refused exchange', () => {
+  test.each(['not-here', 'already-begun', 'draining', 'overloaded', 'too-late'] as const)('%s', async code => {
+    const { server } = tunnel(() => new Refusal(code))
+    const caller = send(server)
+    await caller.over()
+    expect(caller.error).toBeInstanceOf(RefusedError)
+    expect(caller.error).toMatchObject({ refusal: code, unprocessed: true })
+    expect(caller.events).toHaveLength(1)
+    expect(server.streams).toBe(0)
+  })
+
+  test('its body is discarded, and the stream ends', async () => {
+    const { server, client } = tunnel(() => new Refusal('overloaded'))
+    const caller = send(server, post())
+    caller.sink.data(Buffer.alloc(50_000))
+    await caller.over()
+    expect(caller.error).toBeInstanceOf(RefusedError)
+    await new Promise(done => client.ping(done))
+    expect([server.streams, client.streams, client.bufferedBytes]).toEqual([0, 0, 0])
+  })
+
+  test('a peer that takes no streams at all refuses unprocessed', async () => {
+    const { handler } = upstreams()
+    const { server, client } = tunnel(handler)
+    client.goAway()
+    const caller = send(server)
+    await caller.over()
+    expect(caller.error).toBeInstanceOf(RefusedError)
+  })
+
+  test('a head over the limits of the wire is not sent', () => {
+    const { handler } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, request({ path: `/${'x'.repeat(33_000)}` }))
+    expect(caller.error?.reason).toBe('head-too-large')
+    const many = send(server, request({ headers: Array(2 * 129).fill('a') }))
+    expect(many.error?.reason).toBe('head-too-large')
+    expect(server.streams).toBe(0)
+  })
+})
+
+describe('an exchange that breaks off', () => {
+  test('the caller goes: the upstream end hears it, nothing more is said to the caller', async () => {
+    const { handler, next } = upstreams()
+    const { server, client } = tunnel(handler)
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.head(ok())
+    upstream.response.data(Buffer.alloc(100))
+    await caller.until(self => self.bytes === 100)
+    caller.sink.abort(new SallyportError('cancelled'))
+    await upstream.until(self => self.error !== undefined)
+    expect(upstream.error?.reason).toBe('cancelled')
+    upstream.response.data(Buffer.alloc(100))
+    upstream.response.end([])
+    await new Promise(done => client.ping(done))
+    expect(caller.events).toEqual(['head 200', 'data'])
+    expect(upstream.credit).toBe(200)
+    expect([server.streams, client.streams]).toEqual([0, 0])
+  })
+
+  test.each([
+    ['upstream-broken', 'upstream-broken'],
+    ['upstream-timeout', 'upstream-timeout'],
+    ['overloaded', 'overloaded'],
+    ['internal', 'upstream-broken'],
+  ] as const)('the upstream breaks (%s): the response is cut (%s)', async (given, seen) => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.head(ok())
+    await caller.until(self => self.status === 200)
+    upstream.response.abort(new SallyportError(given))
+    await caller.over()
+    expect(caller.events).toEqual(['head 200', `abort ${seen}`])
+  })
+
+  test('the session is lost: both ends hear session-lost', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, post())
+    const upstream = await next()
+    server.destroy(new SallyportError('session-lost'))
+    await Promise.all([caller.over(), upstream.over()])
+    expect([caller.error?.reason, upstream.error?.reason]).toEqual(['session-lost', 'session-lost'])
+  })
+
+  test('a response head over the limits of the wire is 502, and the upstream end is stopped', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.head(ok(['a', 'b'.repeat(33_000)]))
+    await Promise.all([caller.over(), upstream.until(self => self.error !== undefined)])
+    expect(caller.events).toEqual(['abort upstream-broken'])
+  })
+
+  test('a 101 that nobody asked for is 502', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.head({ status: 101, headers: [], bodyBytes: 0 })
+    await caller.over()
+    expect(caller.events).toEqual(['abort upstream-broken'])
+    expect(upstream.error?.reason).toBe('upstream-broken')
+  })
+
+  test('a response of another length than announced is cut', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.head(ok(['content-length', '10'], 10))
+    upstream.response.data(Buffer.from('short'))
+    upstream.response.end([])
+    await caller.over()
+    expect(caller.error?.reason).toBe('upstream-broken')
+    expect(caller.trailers).toBeUndefined()
+  })
+
+  test('a request of another length than announced reaches no clean end', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, post(10))
+    caller.sink.data(Buffer.from('short'))
+    caller.sink.end([])
+    const upstream = await next()
+    await upstream.over()
+    expect(upstream.trailers).toBeUndefined()
+    expect(upstream.events).not.toContain('end')
+    await caller.over()
+    expect(caller.error?.reason).toBe('upstream-broken')
+  })
+
+  test('calls after the end are ignored', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.head(ok())
+    upstream.response.end([])
+    upstream.response.head(ok())
+    upstream.response.informational(103, [])
+    upstream.response.data(Buffer.from('x'))
+    upstream.response.end(['a', 'b'])
+    upstream.response.abort(new SallyportError('internal'))
+    await caller.over()
+    caller.sink.end([])
+    caller.sink.abort(new SallyportError('cancelled'))
+    expect(caller.events).toEqual(['head 200', 'end'])
+  })
+})

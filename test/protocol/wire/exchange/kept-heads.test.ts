@@ -1,0 +1,127 @@
+/** B1: a head that has not wholly come counts, though its credit has gone back. */
+import { describe, expect, test } from 'vitest'
+import { RESPONSE_START, requestHeadText, responseHeadText } from '../../../../protocol/wire/bhttp/encode.ts'
+import { SallyportError } from '../../../../protocol/base/errors.ts'
+import { acceptExchange } from '../../../../protocol/wire/exchange/accept.ts'
+import { openExchange } from '../../../../protocol/wire/exchange/open.ts'
+import type { HttpRequest, RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
+import { KIND, preambleText } from '../../../../protocol/wire/preamble.ts'
+import { BufferBudget } from '../../../../protocol/wire/yamux/budget.ts'
+import type { Session } from '../../../../protocol/wire/yamux/session.ts'
+import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
+import { sessionPair, until } from '../yamux/support.ts'
+
+const LONG = Array.from({ length: 4 }, (_, i) => [`x-${i}`, 'v'.repeat(7_000)]).flat()
+const CALLER = { address: '192.0.2.1', scheme: 'http', host: 'demo.example.com' } as const
+const REQUEST: HttpRequest = {
+  method: 'GET',
+  authority: CALLER.host,
+  path: '/',
+  headers: [],
+  bodyBytes: 0,
+  upgrade: false,
+  peerAddress: CALLER.address,
+  encrypted: false,
+  caller: CALLER,
+  requestId: 'r',
+  exchangeId: 'x'.repeat(16),
+}
+const PREAMBLE = preambleText({
+  ...{ kind: KIND.exchange, exchangeId: 'x'.repeat(16), attempt: 0, runtime: 'demo', epoch: 1, timeLeftMs: 0 },
+  ...{ callerAddress: CALLER.address, callerScheme: 'http', hops: 0, bodyBytes: 0 },
+})
+
+const nothing = { informational() {}, data() {}, end() {}, consumed() {} }
+
+interface Playing {
+  /** Of the end that reads the head. */
+  readonly session: Session
+  readonly budget: BufferBudget
+  /** The end that sends it. */
+  readonly stream: Stream
+  readonly head: string
+  readonly outcomes: string[]
+}
+
+async function response(): Promise<Playing> {
+  const budget = new BufferBudget()
+  const outcomes: string[] = []
+  const streams: Stream[] = []
+  const { server, client } = sessionPair({ processBudget: budget }, { onStream: stream => void streams.push(stream) })
+  for (const session of [server, client]) session.setPeerLimits({ windowBytes: 4_096 })
+  const sink: ResponseSink = {
+    ...nothing,
+    head: () => void outcomes.push('head'),
+    abort: ({ reason }) => void outcomes.push(reason),
+  }
+  openExchange(server.open(), REQUEST, { runtime: 'demo', epoch: 1, attempt: 0, hops: 0, timeLeftMs: 0 }, sink)
+  await until(() => streams.length > 0)
+  const head = `\x01${RESPONSE_START}${responseHeadText(200, LONG)}`
+  return { session: server, budget, stream: streams[0]!, head, outcomes }
+}
+
+async function request(): Promise<Playing> {
+  const budget = new BufferBudget()
+  const outcomes: string[] = []
+  const taken: RequestSink = { ...nothing, abort: ({ reason }) => void outcomes.push(reason) }
+  const { server, client } = sessionPair(
+    {},
+    {
+      processBudget: budget,
+      onStream: stream =>
+        acceptExchange(stream, () => {
+          outcomes.push('head')
+          return taken
+        }),
+    },
+  )
+  for (const session of [server, client]) session.setPeerLimits({ windowBytes: 4_096 })
+  const head = PREAMBLE + requestHeadText('GET', 'http', CALLER.host, '/', LONG)
+  return { session: client, budget, stream: server.open(), head, outcomes }
+}
+
+describe.each([
+  ['a response', response],
+  ['a request', request],
+])('B1 the head of %s that has not wholly come', (_, begin) => {
+  const sent = async (): Promise<Playing> => {
+    const playing = await begin()
+    playing.stream.write(playing.head.slice(0, -1))
+    await until(() => playing.session.bufferedBytes >= playing.head.length - 1_000)
+    expect(playing.budget.usedBytes).toBe(playing.session.bufferedBytes)
+    return playing
+  }
+  const isAtRest = ({ session, budget }: Playing) => session.bufferedBytes === 0 && budget.usedBytes === 0
+
+  test('counts until it is whole', async () => {
+    const playing = await sent()
+    playing.stream.write(playing.head.slice(-1))
+    await until(() => isAtRest(playing))
+    expect(playing.outcomes).toEqual(['head'])
+  })
+
+  test.each<[string, (playing: Playing) => void]>([
+    ['reset', ({ stream }) => stream.reset('cancelled')],
+    ['ended', ({ stream }) => stream.end()],
+    ['broken', ({ stream, head }) => stream.write('v'.repeat(head.length))],
+    ['lost with its session', ({ session }) => session.destroy(new SallyportError('session-lost'))],
+  ])('counts until it is %s', async (_how, end) => {
+    const playing = await sent()
+    end(playing)
+    await until(() => isAtRest(playing))
+  })
+})
+
+test('B1 the head of a response goes where a ceiling is reached', async () => {
+  const budget = new BufferBudget(256 * 1024)
+  const outcomes: string[] = []
+  const head = `\x01${RESPONSE_START}${responseHeadText(200, LONG)}`
+  const { server } = sessionPair({ processBudget: budget }, { onStream: stream => stream.write(head.slice(0, -1)) })
+  const sink: ResponseSink = { ...nothing, head() {}, abort: ({ reason }) => void outcomes.push(reason) }
+  for (let i = 0; i < 20; i++) {
+    openExchange(server.open(), REQUEST, { runtime: 'demo', epoch: 1, attempt: 0, hops: 0, timeLeftMs: 0 }, sink)
+  }
+  await until(() => outcomes.length > 5)
+  expect(new Set(outcomes)).toEqual(new Set(['overloaded']))
+  expect(budget.usedBytes).toBeLessThanOrEqual(256 * 1024)
+})

@@ -1,0 +1,235 @@
+import { describe, expect, test } from 'vitest'
+import { SallyportError } from '../../../../protocol/base/errors.ts'
+import { BODY_UNKNOWN } from '../../../../protocol/exchange.ts'
+import { closeFrame } from '../../../../protocol/wire/websocket-frames.ts'
+import { request, send, tunnel, upstreams } from './support.ts'
+
+const upgrade = () => request({ upgrade: true, headers: ['sec-websocket-protocol', 'a, b'] })
+const switching = { status: 101, headers: ['sec-websocket-protocol', 'b'], bodyBytes: 0 }
+
+describe('an upgrade', () => {
+  test('both directions carry raw bytes after the 101, each ends by itself', async () => {
+    const { handler, next } = upstreams()
+    const { server, client } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    expect(upstream.request).toMatchObject({ upgrade: true, bodyBytes: 0, headers: ['sec-websocket-protocol', 'a, b'] })
+    expect(upstream.events).toEqual([])
+    upstream.response.informational(103, [])
+    upstream.response.head(switching)
+    upstream.response.data(Buffer.from('from upstream'))
+    await caller.until(self => self.bytes === 13)
+    expect(caller.events).toEqual(['head 101', 'data'])
+    expect(caller.head_).toEqual(switching)
+    caller.sink.data(Buffer.from('from caller'))
+    caller.sink.end([])
+    await upstream.over()
+    expect([upstream.text, upstream.events]).toEqual(['from caller', ['data', 'end']])
+    upstream.response.data(Buffer.alloc(100_000))
+    upstream.response.end([])
+    await caller.over()
+    expect(caller.bytes).toBe(100_013)
+    expect([upstream.credit, caller.credit]).toEqual([100_013, 11])
+    expect([server.streams, client.streams]).toEqual([0, 0])
+  })
+
+  test('an upstream that ends first hears the rest of the caller', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    upstream.response.head(switching)
+    upstream.response.end([])
+    await caller.over()
+    caller.sink.data(Buffer.from('late'))
+    caller.sink.end([])
+    await upstream.over()
+    expect(upstream.text).toBe('late')
+    expect(server.streams).toBe(0)
+  })
+
+  test('an upstream that says no answers as to any request', async () => {
+    const { handler, next } = upstreams()
+    const { server, client } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    upstream.response.head({ status: 403, headers: ['content-length', '2'], bodyBytes: 2 })
+    upstream.response.data(Buffer.from('no'))
+    upstream.response.end([])
+    await caller.over()
+    expect(caller.events).toEqual(['head 403', 'data', 'end'])
+    await new Promise(done => client.ping(done))
+    expect(upstream.events).toEqual([])
+    expect([server.streams, client.streams]).toEqual([0, 0])
+  })
+
+  test('what comes before the 101 is not sent', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    caller.sink.end([])
+    const upstream = await next()
+    upstream.response.head(switching)
+    await caller.until(self => self.status === 101)
+    caller.sink.data(Buffer.from('x'))
+    await upstream.until(self => self.bytes === 1)
+    expect(upstream.events).toEqual(['data'])
+  })
+
+  test('a peer that sends bytes before the 101 is cut', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    caller.stream.write(Buffer.from('too early'))
+    await Promise.all([caller.over(), upstream.over()])
+    expect(upstream.error?.reason).toBe('upstream-broken')
+    expect(caller.error?.reason).toBe('upstream-broken')
+  })
+
+  test('a peer that ends before the 101: the upstream end hears it after the 101', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    caller.stream.end()
+    await new Promise(done => server.ping(done))
+    expect(upstream.events).toEqual([])
+    upstream.response.head(switching)
+    await upstream.over()
+    expect(upstream.events).toEqual(['end'])
+  })
+
+  test.each(['sec-websocket-key', 'sec-websocket-accept', 'sec-websocket-version'])(
+    '%s stays on its hop',
+    async name => {
+      const { handler, next } = upstreams()
+      const { server } = tunnel(handler)
+      const refused = send(server, request({ upgrade: true, headers: [name, 'x'] }))
+      await refused.over()
+      expect(refused.error).toMatchObject({ refusal: 'malformed' })
+      const caller = send(server, upgrade())
+      const upstream = await next()
+      upstream.response.head({ ...switching, headers: [name, 'x'] })
+      await caller.over()
+      expect(caller.error?.reason).toBe('upstream-broken')
+    },
+  )
+
+  test('a reset goes through in either direction', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const first = send(server, upgrade())
+    const upstream = await next()
+    upstream.response.head(switching)
+    await first.until(self => self.status === 101)
+    first.sink.abort(new SallyportError('cancelled'))
+    await upstream.over()
+    expect(upstream.error?.reason).toBe('cancelled')
+    const second = send(server, upgrade())
+    const other = await next()
+    other.response.head(switching)
+    other.response.abort(new SallyportError('upstream-broken'))
+    await second.over()
+    expect(second.error?.reason).toBe('upstream-broken')
+  })
+
+  describe('when the session leaves', () => {
+    const masked = Buffer.concat([Buffer.from([0x82, 0x85, 1, 2, 3, 4]), Buffer.alloc(5)])
+    const plain = Buffer.concat([Buffer.from([0x82, 0x05]), Buffer.alloc(5)])
+    const reason = 'this connection is being moved: connect again'
+    const close = closeFrame(1001, false, reason)
+
+    async function open() {
+      const { handler, next } = upstreams()
+      const { server, client } = tunnel(handler)
+      const caller = send(server, upgrade())
+      const upstream = await next()
+      upstream.response.head(switching)
+      await caller.until(self => self.status === 101)
+      return { server, client, caller, upstream }
+    }
+
+    test('both directions get a Close between two frames, and end', async () => {
+      const { server, client, caller, upstream } = await open()
+      caller.sink.data(masked)
+      upstream.response.data(plain)
+      await Promise.all([upstream.until(self => self.bytes === 11), caller.until(self => self.bytes === 7)])
+      server.leave()
+      expect(caller.text.slice(7)).toBe(close.toString('latin1'))
+      expect(caller.events.at(-1)).toBe('end')
+      await upstream.over()
+      const frame = Buffer.from(upstream.text.slice(11), 'latin1')
+      expect([frame[0], frame[1]! & 0x80, frame.length]).toEqual([0x88, 0x80, close.length + 4])
+      expect([frame[6]! ^ frame[2]!, frame[7]! ^ frame[3]!]).toEqual([0x03, 0xe9])
+      // What the ends still say is discarded, and credited.
+      caller.sink.data(Buffer.alloc(8))
+      expect(caller.credit).toBe(11 + 8)
+      upstream.response.data(close)
+      upstream.response.end([])
+      await new Promise(done => client.ping(done))
+      expect(caller.bytes).toBe(7 + close.length)
+      expect([server.streams, client.streams, server.bufferedBytes]).toEqual([0, 0, 0])
+    })
+
+    test('a frame under way goes on to its end first', async () => {
+      const { server, caller, upstream } = await open()
+      upstream.response.data(plain.subarray(0, 3))
+      await caller.until(self => self.bytes === 3)
+      server.leave()
+      await new Promise(done => server.ping(done))
+      expect(caller.events).toEqual(['head 101', 'data'])
+      upstream.response.data(Buffer.concat([plain.subarray(3), plain]))
+      await caller.over()
+      expect(caller.text).toBe(Buffer.concat([plain, close]).toString('latin1'))
+      await upstream.until(self => self.credit === 14)
+    })
+
+    test('a Close of the ends themselves is left alone', async () => {
+      const { server, caller, upstream } = await open()
+      upstream.response.data(close.subarray(0, 1))
+      await caller.until(self => self.bytes === 1)
+      server.leave()
+      upstream.response.data(close.subarray(1))
+      upstream.response.end([])
+      await caller.over()
+      expect(caller.text).toBe(close.toString('latin1'))
+    })
+
+    test('before the 101, it is closed right behind it', async () => {
+      const { handler, next } = upstreams()
+      const { server } = tunnel(handler)
+      const caller = send(server, upgrade())
+      const upstream = await next()
+      server.leave()
+      upstream.response.head(switching)
+      await Promise.all([caller.over(), upstream.over()])
+      expect(caller.text).toBe(close.toString('latin1'))
+    })
+
+    test('exchanges that are no upgrade go on', async () => {
+      const { handler, next } = upstreams()
+      const { server } = tunnel(handler)
+      const caller = send(server)
+      const upstream = await next()
+      server.leave()
+      upstream.response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      upstream.response.data(Buffer.from('page'))
+      upstream.response.end([])
+      await caller.over()
+      expect(caller.events).toEqual(['head 200', 'data', 'end'])
+    })
+  })
+
+  test('an ordinary answer with a body of unknown length', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    const upstream = await next()
+    upstream.response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+    upstream.response.data(Buffer.from('page'))
+    upstream.response.end(['a', 'b'])
+    await caller.over()
+    expect([caller.text, caller.trailers]).toEqual(['page', ['a', 'b']])
+  })
+})

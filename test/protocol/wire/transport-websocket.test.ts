@@ -1,0 +1,166 @@
+import { once } from 'node:events'
+import type { AddressInfo, Socket } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import { WebSocket, WebSocketServer } from 'ws'
+import type { Transport } from '../../../protocol/wire/transport.ts'
+import { MAX_MESSAGE_BYTES, webSocketTransport } from '../../../protocol/wire/transport-websocket.ts'
+import { Session } from '../../../protocol/wire/yamux/session.ts'
+import { echo, pattern, Recorder, until } from './yamux/support.ts'
+
+const WS_LIMITS = { maxPayload: MAX_MESSAGE_BYTES, maxFragments: 16, perMessageDeflate: false }
+const endings: (() => void)[] = []
+afterEach(() => {
+  for (const end of endings.splice(0)) end()
+})
+
+interface Heard {
+  bytes: Uint8Array[]
+  controls: string[]
+  closed: { code: number; reason: string; error: Error | undefined } | undefined
+}
+
+async function webSockets(): Promise<[WebSocket, WebSocket]> {
+  const server = new WebSocketServer({ port: 0, host: '127.0.0.1', ...WS_LIMITS })
+  await new Promise(resolve => server.once('listening', resolve))
+  const accepted = new Promise<WebSocket>(resolve => server.once('connection', resolve))
+  const client = new WebSocket(`ws://127.0.0.1:${(server.address() as AddressInfo).port}`, WS_LIMITS)
+  await new Promise(resolve => client.once('open', resolve))
+  endings.push(() => {
+    client.terminate()
+    server.close()
+  })
+  return [await accepted, client]
+}
+
+function listen(transport: Transport, order: string[] = []): Heard {
+  const heard: Heard = { bytes: [], controls: [], closed: undefined }
+  transport.handler = {
+    bytes: chunk => {
+      heard.bytes.push(chunk)
+      order.push('bytes')
+    },
+    control: text => {
+      heard.controls.push(text)
+      order.push('control')
+    },
+    closed: (code, reason, error) => {
+      heard.closed = { code, reason, error }
+    },
+  }
+  return heard
+}
+
+describe('WebSocket transport', () => {
+  test.each(['server', 'client'])('%s: bytes and control arrive in order, cut into messages of 128 KiB', async from => {
+    const sockets = await webSockets()
+    const [sender, receiver] = from === 'server' ? sockets : [sockets[1], sockets[0]]
+    const transport = webSocketTransport(sender)
+    const messages: Buffer[] = []
+    receiver.on('message', data => messages.push(data as Buffer))
+    const body = pattern(MAX_MESSAGE_BYTES * 2 + 5)
+    let sent = 0
+    transport.control('{"type":"first"}')
+    transport.bytes(body, () => sent++)
+    transport.bytes(Buffer.from('tail'), () => sent++)
+    transport.control('{"type":"last"}')
+    await until(() => messages.length === 6 && sent === 2)
+    expect(messages.map(({ length }) => length)).toEqual([16, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES, 5, 4, 15])
+    expect(Buffer.concat(messages.slice(1, 5)).equals(Buffer.concat([body, Buffer.from('tail')]))).toBe(true)
+  })
+
+  test.each(['server', 'client'])('%s: what the other end sent arrives, bytes between control messages', async from => {
+    const sockets = await webSockets()
+    const [sender, receiver] = from === 'server' ? sockets : [sockets[1], sockets[0]]
+    const transport = webSocketTransport(sender)
+    const order: string[] = []
+    const heard = listen(webSocketTransport(receiver), order)
+    const body = pattern(MAX_MESSAGE_BYTES * 2 + 5)
+    transport.control('{"type":"first"}')
+    transport.bytes(body, () => {})
+    transport.control('{"type":"last"}')
+    await until(() => heard.controls.length === 2)
+    expect(Buffer.concat(heard.bytes).equals(body)).toBe(true)
+    expect(heard.controls).toEqual(['{"type":"first"}', '{"type":"last"}'])
+    expect([order[0], order.at(-1), new Set(order.slice(1, -1))]).toEqual(['control', 'control', new Set(['bytes'])])
+  })
+
+  test('masking leaves the buffers of the sender as they were', async () => {
+    const [server, client] = await webSockets()
+    const heard = listen(webSocketTransport(server))
+    const body = pattern(100_000)
+    webSocketTransport(client).bytes(body, () => {})
+    await until(() => heard.bytes.reduce((sum, { length }) => sum + length, 0) === body.length)
+    expect(body.equals(pattern(100_000))).toBe(true)
+  })
+
+  test.each([
+    [1000, undefined],
+    [1001, undefined],
+    [1002, /1002/],
+  ])('a close with %i', async (code, message) => {
+    const [server, client] = await webSockets()
+    const heard = listen(webSocketTransport(server))
+    webSocketTransport(client).close(code, `because ${'é'.repeat(100)}`)
+    await until(() => heard.closed !== undefined)
+    expect(heard.closed!.code).toBe(code)
+    expect(heard.closed!.reason).toMatch(/^because é+$/)
+    if (message === undefined) expect(heard.closed!.error).toBeUndefined()
+    else expect(heard.closed!.error!.message).toMatch(message)
+  })
+
+  test('a cut resets the connection, is told with an error, and calls after it do nothing', async () => {
+    const [server, client] = await webSockets()
+    const broken = once((server as unknown as { _socket: Socket })._socket, 'error')
+    const heard = listen(webSocketTransport(server))
+    const cut = webSocketTransport(client)
+    const own = listen(cut)
+    cut.terminate()
+    expect(await broken).toMatchObject([{ code: 'ECONNRESET' }])
+    await until(() => heard.closed !== undefined && own.closed !== undefined)
+    expect(heard.closed).toMatchObject({ code: 1006, error: expect.any(Error) })
+    let sent = 0
+    cut.bytes(Buffer.from('late'), () => sent++)
+    cut.control('{}')
+    cut.close(1000, '')
+    cut.terminate()
+    await new Promise(resolve => setImmediate(resolve))
+    expect(sent).toBe(0)
+  })
+
+  test('W4 a message above 128 KiB closes with 1009', async () => {
+    const [server, client] = await webSockets()
+    const heard = listen(webSocketTransport(server))
+    const code = new Promise(resolve => client.once('close', resolve))
+    client.send(Buffer.alloc(MAX_MESSAGE_BYTES + 1))
+    expect(await code).toBe(1009)
+    await until(() => heard.closed !== undefined)
+    expect(heard.closed!.error).toBeInstanceOf(Error)
+    expect(heard.bytes).toHaveLength(0)
+  })
+
+  test('W4 a control message above 16 KiB ends the session', async () => {
+    const [server, client] = await webSockets()
+    const reasons: string[] = []
+    new Session(webSocketTransport(server), { role: 'server', onClose: (_, reason) => reasons.push(reason) })
+    const code = new Promise(resolve => client.once('close', resolve))
+    client.send('é'.repeat(8 * 1024 + 1))
+    expect(await code).toBe(1002)
+    expect(reasons).toEqual(['a control message is too large'])
+  })
+
+  test('sessions echo 100 streams over a real socket', async () => {
+    const [left, right] = await webSockets()
+    const server = new Session(webSocketTransport(left), { role: 'server' })
+    new Session(webSocketTransport(right), { role: 'client', onStream: echo })
+    const body = pattern(200_000)
+    const recorders = Array.from({ length: 100 }, () => {
+      const recorder = new Recorder(server.open())
+      recorder.stream.write(body)
+      recorder.stream.end()
+      return recorder
+    })
+    await until(() => recorders.every(({ ended }) => ended))
+    for (const { chunks } of recorders) expect(Buffer.concat(chunks).equals(body)).toBe(true)
+    server.close('done')
+  })
+})

@@ -1,0 +1,48 @@
+import * as fc from 'fast-check'
+import { expect, it } from 'vitest'
+import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
+import { StreamTable } from '../../../../protocol/wire/yamux/stream-table.ts'
+import { StreamChain } from '../../../../protocol/wire/yamux/stream-chain.ts'
+
+const streamOf = (id: number): Stream => ({ id, older: undefined, newer: undefined }) as unknown as Stream
+
+/** Ids that fall together: neighbours, and those that are the table's size apart. */
+const ids = fc.nat(400).map(n => 2 + 2 * n)
+const steps = fc.array(fc.tuple(fc.boolean(), ids), { maxLength: 400 })
+
+it('holds what a Map would hold', () => {
+  fc.assert(
+    fc.property(steps, list => {
+      const table = new StreamTable()
+      const model = new Map<number, Stream>()
+      for (const [adds, id] of list) {
+        if (!adds) {
+          table.delete(id)
+          model.delete(id)
+        } else if (!model.has(id)) {
+          const stream = streamOf(id)
+          table.add(stream)
+          model.set(id, stream)
+        }
+        expect(table.size).toBe(model.size)
+        expect(table.get(id)).toBe(model.get(id))
+      }
+      expect(new Set(table.all())).toEqual(new Set(model.values()))
+      for (const id of model.keys()) expect(table.get(id)).toBe(model.get(id))
+    }),
+  )
+})
+
+it('lets go of streams: none that has gone is in reach of one that is there', () => {
+  const list = new StreamChain()
+  const [a, b, c] = [streamOf(2), streamOf(4), streamOf(6)]
+  for (const stream of [a, b, c]) list.add(stream)
+  list.delete(b)
+  list.delete(b)
+  expect([list.size, list.oldest, a.newer, c.older]).toEqual([2, a, c, a])
+  list.delete(a)
+  expect([list.size, list.oldest, c.older]).toEqual([1, c, undefined])
+  list.delete(c)
+  expect([list.size, list.oldest]).toEqual([0, undefined])
+  for (const stream of [a, b, c]) expect([stream.older, stream.newer]).toEqual([undefined, undefined])
+})

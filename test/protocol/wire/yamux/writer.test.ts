@@ -1,0 +1,260 @@
+import { describe, expect, test } from 'vitest'
+import type { Transport } from '../../../../protocol/wire/transport.ts'
+import { Flag, FrameType, HEADER_BYTES } from '../../../../protocol/wire/yamux/frame.ts'
+import { BufferPool } from '../../../../protocol/wire/yamux/pool.ts'
+import { Session } from '../../../../protocol/wire/yamux/session.ts'
+import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
+import { linkPair } from './link.ts'
+import { echo, FakeClock, frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns, until } from './support.ts'
+
+const KIB = 1024
+const MIB = 1024 * KIB
+
+/** A stream that always has more to send. */
+function greedy(stream: Stream, chunkBytes = 64 * KIB): Recorder {
+  const recorder = new Recorder(stream)
+  const fill = (): void => {
+    while (stream.queuedBytes < MIB) stream.write(new Uint8Array(chunkBytes))
+  }
+  recorder.consumed = bytes => {
+    recorder.sentBytes += bytes
+    fill()
+  }
+  fill()
+  return recorder
+}
+
+describe('writer', () => {
+  test('heads go before bodies that waited longer', async () => {
+    const { session, peer } = sessionWithRawPeer({ role: 'server' })
+    peer.answersPings = false
+    for (let i = 0; i < 3; i++) greedy(session.open())
+    await turns()
+    const before = peer.frames.length
+    const head = session.open()
+    head.write(Buffer.from('head'))
+    head.end()
+    await until(() => peer.frames.length > before)
+    // The bodies have filled what they may have under way; the head needs no answer to leave.
+    expect(peer.frames.slice(before).map(({ id }) => id)).toEqual([head.id, head.id])
+  })
+
+  test('eight small messages do not wait for the end of the turn; fewer do', async () => {
+    const { session, peer } = sessionWithRawPeer({ role: 'server' })
+    const written: number[] = []
+    const say = async (streams: number) => {
+      for (let i = 0; i < streams; i++) session.open().write(Buffer.from('small'))
+      await new Promise<void>(resolve => process.nextTick(resolve))
+      written.push(session.bytesOut)
+    }
+    await say(7)
+    expect(written[0]).toBeCloseTo(0)
+    await say(1)
+    expect(written[1]).toBeGreaterThanOrEqual(8 * (HEADER_BYTES + 5))
+    await until(() => peer.streamFrames.length === 8)
+    expect(peer.streamFrames.map(({ id }) => id)).toEqual([2, 4, 6, 8, 10, 12, 14, 16])
+  })
+
+  test('bodies take turns in frames of at most 16 KiB; one alone sends up to 64 KiB', async () => {
+    const { session, peer } = sessionWithRawPeer({ role: 'server' })
+    const first = session.open()
+    first.write(pattern(128 * KIB))
+    await until(() => peer.streamFrames.length >= 2)
+    expect(peer.streamFrames.map(({ length }) => length)).toEqual([64 * KIB, 64 * KIB])
+    const streams = Array.from({ length: 3 }, () => session.open())
+    for (const stream of streams) stream.write(pattern(48 * KIB))
+    await until(() => streams.every(({ queuedBytes }) => queuedBytes === 0))
+    await turns()
+    const ids = peer.streamFrames.filter(({ id }) => id !== first.id).map(({ id }) => id)
+    const lengths = peer.streamFrames.filter(({ id }) => id !== first.id).map(({ length }) => length)
+    const [a, b, c] = streams.map(({ id }) => id)
+    expect(ids.slice(0, 6)).toEqual([a, b, c, a, b, c])
+    expect(Math.max(...lengths)).toBe(16 * KIB)
+  })
+
+  test('large chunks are not copied', async () => {
+    const written: Uint8Array[] = []
+    const transport: Transport = {
+      peer: '',
+      handler: undefined,
+      bytes: chunk => written.push(chunk),
+      control: () => {},
+      close: () => {},
+      terminate: () => {},
+    }
+    const session = new Session(transport, { role: 'server' })
+    const body = pattern(100 * KIB)
+    session.open().write(body)
+    await until(() => written.length >= 3)
+    const parts = written.filter(chunk => chunk.buffer === body.buffer)
+    expect(parts.reduce((sum, { length }) => sum + length, 0)).toBe(100 * KIB)
+    session.close('done')
+  })
+
+  test('a buffer returns to its pool in the callback of its write, never earlier', async () => {
+    const taken = new Set<Buffer>()
+    class WatchedPool extends BufferPool {
+      override take(): Buffer {
+        const buffer = super.take()
+        expect(taken.has(buffer)).toBe(false)
+        taken.add(buffer)
+        return buffer
+      }
+      override give(buffer: Buffer): void {
+        expect(taken.delete(buffer)).toBe(true)
+        super.give(buffer)
+      }
+    }
+    const writes: { chunk: Uint8Array; copy: Buffer; sent: () => void }[] = []
+    const transport: Transport = {
+      peer: '',
+      handler: undefined,
+      bytes: (chunk, sent) => writes.push({ chunk, copy: Buffer.from(chunk), sent }),
+      control: () => {},
+      close: () => {},
+      terminate: () => {},
+    }
+    const session = new Session(transport, { role: 'server', pool: new WatchedPool() })
+    for (let i = 0; i < 10; i++) {
+      session.open().write(pattern(500, i))
+      await turns(2)
+    }
+    expect([writes.length, taken.size]).toEqual([10, 10])
+    for (const { chunk, copy } of writes) expect(Buffer.from(chunk).equals(copy)).toBe(true)
+    for (const { sent } of writes) sent()
+    expect(taken.size).toBe(0)
+    session.open().write(pattern(500))
+    await turns(2)
+    expect(taken.size).toBe(1)
+    session.close('done')
+  })
+
+  test('a ping takes no buffer of the pool; what comes behind it in the turn leaves with it, in order', async () => {
+    let taken = 0
+    class CountingPool extends BufferPool {
+      override take(): Buffer {
+        taken++
+        return super.take()
+      }
+    }
+    const { session, peer } = sessionWithRawPeer({ role: 'server', pool: new CountingPool() })
+    peer.answersPings = false
+    session.ping(() => {})
+    await turns(2)
+    expect([peer.writes, taken]).toEqual([[HEADER_BYTES], 0])
+    session.ping(() => {})
+    const body = pattern(5000)
+    session.open().write(body)
+    await turns(2)
+    expect([peer.writes, taken]).toEqual([[HEADER_BYTES, 2 * HEADER_BYTES + 5000], 1])
+    expect(peer.frames.map(({ type }) => type)).toEqual([FrameType.ping, FrameType.ping, FrameType.data])
+    expect(peer.frames[2]!.payload.equals(body)).toBe(true)
+    for (let i = 0; i < 30; i++) session.ping(() => {})
+    await turns(2)
+    expect(peer.writes.slice(2).reduce((sum, bytes) => sum + bytes, 0)).toBe(30 * HEADER_BYTES)
+  })
+
+  test('never more than 256 KiB under way until a ping that was placed behind is answered', async () => {
+    const { session, peer } = sessionWithRawPeer({ role: 'server' })
+    peer.answersPings = false
+    for (let i = 0; i < 4; i++) greedy(session.open())
+    await turns(20)
+    expect(session.bytesOut).toBeGreaterThan(200 * KIB)
+    expect(session.bytesOut).toBeLessThanOrEqual(256 * KIB)
+    const stuckAt = session.bytesOut
+    await turns(20)
+    expect(session.bytesOut).toBe(stuckAt)
+    const ping = peer.frames.find(({ type, flags }) => type === FrameType.ping && flags === Flag.syn)!
+    peer.send(frame(FrameType.ping, Flag.ack, 0, ping.length))
+    await until(() => session.bytesOut > stuckAt)
+  })
+
+  test('pings behind bulk: at most one for 32 KiB', async () => {
+    const { session, peer } = sessionWithRawPeer({ role: 'server' })
+    const bulk = [greedy(session.open()), greedy(session.open())]
+    for (const { stream } of bulk) peer.send(frame(FrameType.windowUpdate, Flag.ack, stream.id, 16 * MIB))
+    await until(() => session.bytesOut > 8 * MIB)
+    const pings = peer.frames.filter(({ type }) => type === FrameType.ping).length
+    expect(pings).toBeGreaterThan(8)
+    expect(pings).toBeLessThanOrEqual(session.bytesOut / (32 * KIB) + 1)
+    session.close('done')
+  })
+
+  test('one stream fills 100 Mbit/s at 50 ms: its window and the limit grow', async () => {
+    const clock = new FakeClock()
+    const [left, right] = linkPair({ clock, bytesPerMs: 12_500, rttMs: 50 })
+    const server = new Session(left, { role: 'server', clock })
+    const client = new Session(right, { role: 'client', clock, onStream: stream => new Recorder(stream) })
+    for (const session of [server, client]) session.setPeerLimits({ windowBytes: 64 * KIB })
+    greedy(server.open())
+    await clock.advance(2_000)
+    const before = client.bytesIn
+    await clock.advance(2_000)
+    expect((client.bytesIn - before) / 2_000).toBeGreaterThan(0.9 * 12_500)
+  })
+
+  test('B1 a peer that stops reading keeps at most 512 KiB here, however much its path takes', async () => {
+    const clock = new FakeClock()
+    const [left, right] = linkPair({ clock, bytesPerMs: 100_000, rttMs: 100, kernelBytes: 64 * MIB })
+    let unsentBytes = 0
+    let stopped = false
+    const transport: Transport = {
+      ...{ peer: '', control() {}, close() {}, terminate() {} },
+      get handler() {
+        return left.handler
+      },
+      set handler(handler) {
+        left.handler = handler
+      },
+      bytes(chunk, sent) {
+        unsentBytes += chunk.length
+        if (stopped) return
+        left.bytes(chunk, () => {
+          unsentBytes -= chunk.length
+          sent()
+        })
+      },
+    }
+    const server = new Session(transport, { role: 'server', clock })
+    const client = new Session(right, { role: 'client', clock, onStream: stream => new Recorder(stream) })
+    for (let i = 0; i < 4; i++) greedy(server.open())
+    await clock.advance(4_000)
+    expect(server.bytesOut - client.bytesIn).toBeGreaterThan(4 * MIB)
+    stopped = true
+    await clock.advance(500)
+    expect(unsentBytes).toBeGreaterThan(0)
+    expect(unsentBytes).toBeLessThanOrEqual(512 * KIB)
+  })
+
+  test('a small exchange beside bulk on a slow path waits for what is under way, not for what the kernel swallows', async () => {
+    const clock = new FakeClock()
+    const [left, right] = linkPair({ clock, bytesPerMs: 1_250, rttMs: 40 })
+    const server = new Session(left, { role: 'server', clock })
+    const client = new Session(right, {
+      role: 'client',
+      clock,
+      onStream: stream => (stream.id === 2 ? new Recorder(stream) : echo(stream)),
+    })
+    greedy(server.open())
+    await clock.advance(5_000)
+    expect(client.bytesIn).toBeGreaterThan(0.8 * 5_000 * 1_250)
+    for (let i = 0; i < 5; i++) {
+      const small = new Recorder(server.open())
+      small.stream.write(Buffer.from('GET /'))
+      small.stream.end()
+      const began = clock.now()
+      while (!small.ended) await clock.advance(10)
+      // 256 KiB at 1,250 bytes a millisecond, and the round trip. The kernel's 4 MiB would be 3.3 s.
+      expect(clock.now() - began).toBeLessThan(300)
+    }
+  })
+
+  test('one session carries many bulk streams fairly', async () => {
+    const { server } = sessionPair({}, { onStream: stream => new Recorder(stream) })
+    const streams = Array.from({ length: 5 }, () => greedy(server.open()))
+    await until(() => streams.some(({ sentBytes }) => sentBytes > 20 * MIB))
+    const sent = streams.map(({ sentBytes }) => sentBytes)
+    expect(Math.min(...sent) / Math.max(...sent)).toBeGreaterThan(0.5)
+    server.close('done')
+  })
+})
