@@ -184,19 +184,19 @@ class Exchange implements RequestSink {
     if (this.#over) this.#owner.over(this, this.#id)
   }
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     this.#bytesIn += chunk.length
     try {
-      this.target?.data(chunk)
+      this.target?.requestData(chunk)
     } catch (error) {
       this.threw(error)
     }
   }
 
-  end(trailers: HeaderList): void {
+  requestEnd(trailers: HeaderList): void {
     this.#whole = true
     try {
-      this.target?.end(trailers)
+      this.target?.requestEnd(trailers)
     } catch (error) {
       this.threw(error)
     }
@@ -209,7 +209,7 @@ class Exchange implements RequestSink {
     else this.finish(undefined)
   }
 
-  abort(error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     if (this.#over || this.#runOn !== undefined) return
     this.#error = error
     // The death of a session is no cancellation: what the upstream has whole, it may finish.
@@ -221,9 +221,9 @@ class Exchange implements RequestSink {
     this.giveUp()
   }
 
-  consumed(bytes: number): void {
+  responseConsumed(bytes: number): void {
     try {
-      this.target?.consumed(bytes)
+      this.target?.responseConsumed(bytes)
     } catch (error) {
       this.threw(error)
     }
@@ -233,7 +233,7 @@ class Exchange implements RequestSink {
     const error = this.#error
     if (error === undefined) return
     try {
-      this.target?.abort(error)
+      this.target?.requestAbort(error)
     } catch (thrown) {
       this.#owner.tell(thrown)
     }
@@ -244,7 +244,7 @@ class Exchange implements RequestSink {
   threw(thrown: unknown): void {
     this.#owner.tell(thrown)
     this.target = discarding(this.response)
-    this.answer.abort(new SallyportError('upstream-broken', 'the target threw', { cause: thrown }))
+    this.answer.responseAbort(new SallyportError('upstream-broken', 'the target threw', { cause: thrown }))
   }
 
   /** Answers with `error`; no head went out yet. */
@@ -299,38 +299,38 @@ class Answer implements ResponseSink {
     this.#exchange = exchange
   }
 
-  informational(status: number, headers: HeaderList): void {
-    this.#exchange.response.informational(status, headers)
+  responseInformational(status: number, headers: HeaderList): void {
+    this.#exchange.response.responseInformational(status, headers)
   }
 
-  head(head: ResponseHead): void {
+  responseHead(head: ResponseHead): void {
     this.headSent = true
     if (!this.#exchange.unheard) this.status = head.status
-    this.#exchange.response.head(head)
+    this.#exchange.response.responseHead(head)
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     if (this.#exchange.unheard) {
-      this.#exchange.target?.consumed(chunk.length)
+      this.#exchange.target?.responseConsumed(chunk.length)
       return
     }
     this.bytes += chunk.length
-    this.#exchange.response.data(chunk)
+    this.#exchange.response.responseData(chunk)
   }
 
-  end(trailers: HeaderList): void {
-    this.#exchange.response.end(trailers)
+  responseEnd(trailers: HeaderList): void {
+    this.#exchange.response.responseEnd(trailers)
     this.#exchange.answered()
   }
 
   /** A failure that nobody has put into words yet becomes an answer here: a reset stream would not tell the cause. */
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     if (!this.headSent) this.#exchange.fail(error)
-    else this.#exchange.response.abort(error)
+    else this.#exchange.response.responseAbort(error)
     this.#exchange.finish(error)
   }
 
-  consumed(bytes: number): void {
-    this.#exchange.response.consumed(bytes)
+  requestConsumed(bytes: number): void {
+    this.#exchange.response.requestConsumed(bytes)
   }
 }

@@ -16,10 +16,15 @@ async function serve(): Promise<void> {
   const listener = await listen({
     port: 0,
     handler: (_request, response) => {
-      response.head({ status: 200, headers: ['content-type', 'text/plain'], bodyBytes: BODY.length })
-      response.data(BODY)
-      response.end([])
-      return { data: chunk => response.consumed(chunk.length), end() {}, abort() {}, consumed() {} }
+      response.responseHead({ status: 200, headers: ['content-type', 'text/plain'], bodyBytes: BODY.length })
+      response.responseData(BODY)
+      response.responseEnd([])
+      return {
+        requestData: chunk => response.requestConsumed(chunk.length),
+        requestEnd() {},
+        requestAbort() {},
+        responseConsumed() {},
+      }
     },
   })
   process.on('message', () => process.send?.(process.cpuUsage()))

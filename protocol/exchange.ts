@@ -94,35 +94,39 @@ export interface ResponseHead {
   bodyBytes: number
 }
 
-interface BodySink {
-  /** The next bytes of the body. Never empty. */
-  data(chunk: Uint8Array): void
-  /** A whole body; `trailers` may be empty. */
-  end(trailers: HeaderList): void
-  /** A broken body, or none; see the rules above. */
-  abort(error: SallyportError): void
-  /** The receiver of the other direction has taken this many bytes. */
-  consumed(bytes: number): void
-}
-
 /** The upstream end, as the downstream end sees it. */
-export interface RequestSink extends BodySink {
+export interface RequestSink {
   /** Name of the route that was taken, where there is a table. */
   readonly route?: string | undefined
+  /** The next bytes of the request body. Never empty. */
+  requestData(chunk: Uint8Array): void
+  /** The request is whole; `trailers` may be empty. */
+  requestEnd(trailers: HeaderList): void
+  /** The caller has gone; see the rules above. */
+  requestAbort(error: SallyportError): void
+  /** The downstream end has taken this many bytes of the response body. */
+  responseConsumed(bytes: number): void
 }
 
 /** The downstream end, as the upstream end sees it. */
-export interface ResponseSink extends BodySink {
+export interface ResponseSink {
   /** The peer has the stream of the exchange. */
   acknowledged?(): void
   /** Of an upgraded connection whose response has ended: nothing more of the request is taken, either. */
   unwanted?(): void
   /** 1xx other than 101; at most 32 per exchange. */
-  informational(status: number, headers: HeaderList): void
-  head(response: ResponseHead): void
+  responseInformational(status: number, headers: HeaderList): void
+  responseHead(response: ResponseHead): void
+  /** The next bytes of the response body. Never empty. */
+  responseData(chunk: Uint8Array): void
+  /** The response is whole; `trailers` may be empty. */
+  responseEnd(trailers: HeaderList): void
+  /** No response, or a broken one; see the rules above. */
+  responseAbort(error: SallyportError): void
+  /** The upstream end has taken this many bytes of the request body. */
+  requestConsumed(bytes: number): void
 }
 
-/** Takes one request: answers on `response`, and returns what takes the body. Every part of the data path is one. */
 export type Handler = (request: HttpRequest, response: ResponseSink) => RequestSink
 
 /** What is known of an exchange once it is over: the access log and the metrics are made from it. */

@@ -65,21 +65,21 @@ class FunctionExchange implements RequestSink {
 
   // The caller's side.
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     if (this.#discarding) {
-      this.#response.consumed(chunk.length)
+      this.#response.requestConsumed(chunk.length)
       return
     }
     this.#chunks.push(chunk)
     this.#wake()
   }
 
-  end(): void {
+  requestEnd(): void {
     this.#ended = true
     this.#wake()
   }
 
-  abort(error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     this.#gone.abort(error)
     this.#body?.error(error)
     // It may be long until the body has its next chunk; what makes it should know now.
@@ -88,7 +88,7 @@ class FunctionExchange implements RequestSink {
     this.#resume()
   }
 
-  consumed(bytes: number): void {
+  responseConsumed(bytes: number): void {
     this.#untaken -= bytes
     if (this.#untaken < UNTAKEN_BYTES) this.#resume()
   }
@@ -103,7 +103,7 @@ class FunctionExchange implements RequestSink {
       await this.#send(answer)
     } catch (cause) {
       if (!this.#gone.signal.aborted)
-        this.#response.abort(new SallyportError('upstream-broken', messageOf(cause), { cause }))
+        this.#response.responseAbort(new SallyportError('upstream-broken', messageOf(cause), { cause }))
     } finally {
       this.#finish()
     }
@@ -114,7 +114,7 @@ class FunctionExchange implements RequestSink {
     this.#discarding = true
     let bytes = 0
     for (const chunk of this.#chunks.splice(0)) bytes += chunk.length
-    if (bytes > 0) this.#response.consumed(bytes)
+    if (bytes > 0) this.#response.requestConsumed(bytes)
     this.#wake()
   }
 
@@ -144,7 +144,7 @@ class FunctionExchange implements RequestSink {
           while (this.#chunks.length === 0 && !this.#ended && !this.#discarding) await this.#arrival()
           const chunk = this.#chunks.shift()
           if (chunk === undefined) return this.#closeBody(controller)
-          this.#response.consumed(chunk.length)
+          this.#response.requestConsumed(chunk.length)
           controller.enqueue(chunk)
         },
         cancel: () => {
@@ -169,10 +169,10 @@ class FunctionExchange implements RequestSink {
     const headers = headersOf(answer)
     const length = bodiless || answer.body === null ? 0 : lengthOf(headers)
     if (length === BODY_UNKNOWN) removeHeader(headers, 'content-length')
-    this.#response.head({ status: answer.status, headers, bodyBytes: length })
+    this.#response.responseHead({ status: answer.status, headers, bodyBytes: length })
     if (answer.body !== null && bodiless) await answer.body.cancel()
     else if (answer.body !== null) await this.#pump(answer.body, length)
-    if (!this.#gone.signal.aborted) this.#response.end([])
+    if (!this.#gone.signal.aborted) this.#response.responseEnd([])
   }
 
   async #pump(body: ReadableStream<Uint8Array>, length: number): Promise<void> {
@@ -190,7 +190,7 @@ class FunctionExchange implements RequestSink {
       if (length >= 0 && sent > length)
         throw new TypeError('the body of the Response is longer than its content-length')
       this.#untaken += value.length
-      this.#response.data(value)
+      this.#response.responseData(value)
       if (this.#untaken >= UNTAKEN_BYTES) await this.#room()
     }
     if (length >= 0 && sent < length) throw new TypeError('the body of the Response is shorter than its content-length')

@@ -155,13 +155,13 @@ export function callHandler(
 ): RequestSink {
   try {
     const sink = handler(request, response)
-    if (typeof sink?.data !== 'function') throw new TypeError('a handler returned no sink')
+    if (typeof sink?.requestData !== 'function') throw new TypeError('a handler returned no sink')
     return sink
   } catch (error) {
     const known =
       error instanceof SallyportError ? error : new SallyportError(reason, 'a handler threw', { cause: error })
     if (known !== error) tellDefect(logger, 'a handler threw', error)
-    response.abort(known)
+    response.responseAbort(known)
     return discarding(response)
   }
 }
@@ -169,10 +169,10 @@ export function callHandler(
 /** The end of a request that nobody takes. */
 export function discarding(response: ResponseSink): RequestSink {
   return {
-    data: chunk => response.consumed(chunk.length),
-    end: ignore,
-    abort: ignore,
-    consumed: ignore,
+    requestData: chunk => response.requestConsumed(chunk.length),
+    requestEnd: ignore,
+    requestAbort: ignore,
+    responseConsumed: ignore,
   }
 }
 

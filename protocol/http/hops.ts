@@ -26,8 +26,8 @@ export function endsHere(request: HttpRequest): boolean {
 /** Answers an OPTIONS that ends here. */
 export function answerOptions(response: ResponseSink, request: HttpRequest): void {
   const headers = ['allow', ALLOWED_METHODS, 'x-request-id', request.requestId]
-  response.head({ status: 204, headers, bodyBytes: 0 })
-  response.end([])
+  response.responseHead({ status: 204, headers, bodyBytes: 0 })
+  response.responseEnd([])
 }
 
 /** Answers a request that does not go on; undefined for one that does. */

@@ -74,12 +74,12 @@ export function answerProblem(
   // An exchange that broke before its caller was determined has no id yet.
   const { head, body } = problem(error, request.requestId === '' ? randomUUID() : request.requestId, fields)
   if (request.method === 'HEAD') {
-    response.head({ status: head.status, headers: head.headers, bodyBytes: 0 })
+    response.responseHead({ status: head.status, headers: head.headers, bodyBytes: 0 })
   } else {
-    response.head(head)
-    response.data(body)
+    response.responseHead(head)
+    response.responseData(body)
   }
-  response.end([])
+  response.responseEnd([])
 }
 
 function originOf(request: AnsweredRequest): string | undefined {
@@ -118,7 +118,7 @@ export function answerPreflight(response: ResponseSink, request: AnsweredRequest
     headers.push('access-control-allow-headers', cors.headers.join(','))
   }
   headers.push('access-control-max-age', String(cors.maxAge ?? 600), 'x-request-id', request.requestId)
-  response.head({ status: 204, headers, bodyBytes: 0 })
-  response.end([])
+  response.responseHead({ status: 204, headers, bodyBytes: 0 })
+  response.responseEnd([])
   return true
 }

@@ -74,12 +74,12 @@ export class RoutedExchange implements RequestSink {
     const bodyBytes = isHead ? 0 : answer.body.length
     const headers = [...answer.headers, 'x-request-id', this.#request.requestId]
     answerHeaders(headers, this.#route?.responseRules)
-    this.#downstream.head({ status: answer.status, headers, bodyBytes })
+    this.#downstream.responseHead({ status: answer.status, headers, bodyBytes })
     if (bodyBytes > 0) {
       this.#bytesOut = bodyBytes
-      this.#downstream.data(answer.body.slice())
+      this.#downstream.responseData(answer.body.slice())
     }
-    this.#downstream.end([])
+    this.#downstream.responseEnd([])
     this.#endResponse()
   }
 
@@ -91,7 +91,7 @@ export class RoutedExchange implements RequestSink {
     this.#logFailure(error)
     if (this.#status !== 0) {
       this.#cut = true
-      this.#downstream.abort(error)
+      this.#downstream.responseAbort(error)
     } else this.#answerError(error, allow)
     // Of a WebSocket that is cut no other end will be heard.
     this.#requestOver = true
@@ -106,14 +106,14 @@ export class RoutedExchange implements RequestSink {
     else tellDefect(this.#hooks.logger, 'the end that a router answers threw', thrown)
     const upstream = this.#upstream
     this.#upstream = undefined
-    upstream?.abort(error)
+    upstream?.requestAbort(error)
     if (this.#recorded) return
     this.#code = error.reason
     this.#cut = this.#status !== 0
     this.#requestOver = true
     this.#endResponse()
     try {
-      this.#downstream.abort(error)
+      this.#downstream.responseAbort(error)
     } catch (again) {
       tellDefect(this.#hooks.logger, 'the end that a router answers threw', again)
     }
@@ -139,48 +139,48 @@ export class RoutedExchange implements RequestSink {
   #discard(): void {
     const bytes = this.#unconsumed
     this.#unconsumed = 0
-    if (bytes > 0) this.#downstream.consumed(bytes)
+    if (bytes > 0) this.#downstream.requestConsumed(bytes)
   }
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     this.#bytesIn += chunk.length
     if (this.#upstream === undefined) {
-      this.#downstream.consumed(chunk.length)
+      this.#downstream.requestConsumed(chunk.length)
       return
     }
     this.#unconsumed += chunk.length
     if (this.#bodyLimit >= 0 && this.#bytesIn > this.#bodyLimit && !this.#request.upgrade) {
       const error = new SallyportError('body-too-large', `more than ${this.#bodyLimit} bytes`)
-      this.#upstream.abort(error)
+      this.#upstream.requestAbort(error)
       this.fail(error)
       return
     }
-    this.#upstream.data(chunk)
+    this.#upstream.requestData(chunk)
   }
 
-  end(trailers: HeaderList): void {
+  requestEnd(trailers: HeaderList): void {
     this.#requestOver = true
-    this.#upstream?.end(trailers)
+    this.#upstream?.requestEnd(trailers)
     if (this.#responseOver) this.#record()
   }
 
-  abort(error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     this.#requestOver = true
     const upstream = this.#upstream
     this.#upstream = undefined
     if (!this.#responseOver) this.#code = error.reason
     this.#cut = !this.#responseOver && this.#status !== 0
-    upstream?.abort(error)
+    upstream?.requestAbort(error)
     this.#responseOver = true
     this.#record()
   }
 
-  consumed(bytes: number): void {
-    this.#upstream?.consumed(bytes)
+  responseConsumed(bytes: number): void {
+    this.#upstream?.responseConsumed(bytes)
   }
 
   informational(status: number, headers: HeaderList): void {
-    if (!this.#responseOver) this.#downstream.informational(status, headers)
+    if (!this.#responseOver) this.#downstream.responseInformational(status, headers)
   }
 
   head(head: ResponseHead): void {
@@ -189,25 +189,25 @@ export class RoutedExchange implements RequestSink {
     const error = this.#route?.trustErrors === true ? toldError(head.headers) : undefined
     if (error !== undefined) this.#code = error
     answerHeaders(head.headers, this.#route?.responseRules, error)
-    this.#downstream.head(head)
+    this.#downstream.responseHead(head)
   }
 
   answerData(chunk: Uint8Array): void {
     if (this.#responseOver) return
     this.#bytesOut += chunk.length
-    this.#downstream.data(chunk)
+    this.#downstream.responseData(chunk)
   }
 
   answerEnd(trailers: HeaderList): void {
     if (this.#responseOver) return
-    this.#downstream.end(trailers)
+    this.#downstream.responseEnd(trailers)
     this.#endResponse()
   }
 
   bodyTaken(bytes: number): void {
     if (this.#unconsumed === 0) return
     this.#unconsumed -= bytes
-    this.#downstream.consumed(bytes)
+    this.#downstream.requestConsumed(bytes)
   }
 
   #endResponse(): void {
@@ -256,7 +256,7 @@ class RoutedResponse implements ResponseSink {
     this.#exchange = exchange
   }
 
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     try {
       this.#exchange.informational(status, headers)
     } catch (error) {
@@ -264,7 +264,7 @@ class RoutedResponse implements ResponseSink {
     }
   }
 
-  head(head: ResponseHead): void {
+  responseHead(head: ResponseHead): void {
     try {
       this.#exchange.head(head)
     } catch (error) {
@@ -272,7 +272,7 @@ class RoutedResponse implements ResponseSink {
     }
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     try {
       this.#exchange.answerData(chunk)
     } catch (error) {
@@ -280,7 +280,7 @@ class RoutedResponse implements ResponseSink {
     }
   }
 
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     try {
       this.#exchange.answerEnd(trailers)
     } catch (error) {
@@ -288,7 +288,7 @@ class RoutedResponse implements ResponseSink {
     }
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     try {
       this.#exchange.fail(error)
     } catch (thrown) {
@@ -296,7 +296,7 @@ class RoutedResponse implements ResponseSink {
     }
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     try {
       this.#exchange.bodyTaken(bytes)
     } catch (error) {

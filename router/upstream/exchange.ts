@@ -74,18 +74,18 @@ export class UpstreamExchange implements RequestSink, Failing {
     this.#sink = sink
     const chunks = this.#kept ?? this.#early
     this.#early = undefined
-    if (chunks !== undefined) for (const chunk of chunks) sink.data(chunk)
-    if (this.#trailers !== undefined && this.#attempt === attempt) sink.end(this.#trailers)
+    if (chunks !== undefined) for (const chunk of chunks) sink.requestData(chunk)
+    if (this.#trailers !== undefined && this.#attempt === attempt) sink.requestEnd(this.#trailers)
   }
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     if (this.#over) {
-      this.#response.consumed(chunk.length)
+      this.#response.requestConsumed(chunk.length)
       return
     }
     if (this.#kept !== undefined) this.#keep(chunk)
     else if (this.#sink === undefined) this.#early = push(this.#early, chunk)
-    this.#sink?.data(chunk)
+    this.#sink?.requestData(chunk)
   }
 
   #keep(chunk: Uint8Array): void {
@@ -96,22 +96,22 @@ export class UpstreamExchange implements RequestSink, Failing {
     this.#kept = undefined
   }
 
-  end(trailers: HeaderList): void {
+  requestEnd(trailers: HeaderList): void {
     // The half-close of an upgraded exchange is passed on whenever it comes.
     if (this.#over || (this.#trailers !== undefined && !this.#request.upgrade)) return
     this.#trailers = trailers
-    this.#sink?.end(trailers)
+    this.#sink?.requestEnd(trailers)
   }
 
-  abort(error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     if (this.#over) return
     this.#finish()
     this.#giveUp?.()
-    this.#sink?.abort(error)
+    this.#sink?.requestAbort(error)
   }
 
-  consumed(bytes: number): void {
-    this.#sink?.consumed(bytes)
+  responseConsumed(bytes: number): void {
+    this.#sink?.responseConsumed(bytes)
   }
 
   /** For attempts: whether what they say still counts. */
@@ -120,31 +120,31 @@ export class UpstreamExchange implements RequestSink, Failing {
   }
 
   informational(status: number, headers: HeaderList): void {
-    this.#response.informational(status, headers)
+    this.#response.responseInformational(status, headers)
   }
 
   head(head: ResponseHead): void {
     this.#kept = undefined
-    this.#response.head(head)
+    this.#response.responseHead(head)
   }
 
   answerData(chunk: Uint8Array): void {
-    this.#response.data(chunk)
+    this.#response.responseData(chunk)
   }
 
   answerEnd(trailers: HeaderList): void {
-    this.#response.end(trailers)
+    this.#response.responseEnd(trailers)
   }
 
   bodyTaken(bytes: number): void {
     if (this.#kept === undefined && this.#skipCredit === 0) {
-      this.#response.consumed(bytes)
+      this.#response.requestConsumed(bytes)
       return
     }
     const skipped = Math.min(bytes, this.#skipCredit)
     this.#skipCredit -= skipped
     this.#credited += bytes - skipped
-    if (bytes > skipped) this.#response.consumed(bytes - skipped)
+    if (bytes > skipped) this.#response.requestConsumed(bytes - skipped)
   }
 
   /** The attempt broke off. `silent`: not a byte of a response had come. */
@@ -189,7 +189,7 @@ export class UpstreamExchange implements RequestSink, Failing {
   #fail(error: SallyportError): void {
     if (this.#over) return
     this.#finish()
-    this.#response.abort(error)
+    this.#response.responseAbort(error)
   }
 
   #finish(): void {
@@ -212,30 +212,30 @@ class Attempt implements ResponseSink {
     this.#reused = reused
   }
 
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     this.#answered = true
     if (this.#exchange.hears(this)) this.#exchange.informational(status, headers)
   }
 
-  head(head: ResponseHead): void {
+  responseHead(head: ResponseHead): void {
     this.#answered = true
     if (this.#exchange.hears(this)) this.#exchange.head(head)
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     if (this.#exchange.hears(this)) this.#exchange.answerData(chunk)
   }
 
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     if (this.#exchange.hears(this)) this.#exchange.answerEnd(trailers)
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     const silent = !this.#answered && !this.#connection.responseStarted
     if (this.#exchange.hears(this)) this.#exchange.broken(error, this.#reused, silent)
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     if (this.#exchange.hears(this)) this.#exchange.bodyTaken(bytes)
   }
 }

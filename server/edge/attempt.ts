@@ -15,23 +15,23 @@ export class Attempt implements ResponseSink {
     this.route = route
   }
 
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     this.#exchange.informational(this, status, headers)
   }
 
-  head(response: ResponseHead): void {
+  responseHead(response: ResponseHead): void {
     this.#exchange.head(this, response)
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     this.#exchange.responseData(this, chunk)
   }
 
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     this.#exchange.responseEnd(this, trailers)
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     this.#exchange.failed(this, error)
   }
 
@@ -51,7 +51,7 @@ export class Attempt implements ResponseSink {
     this.#exchange.threw(error)
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.#exchange.requestConsumed(this, bytes)
   }
 }

@@ -146,40 +146,40 @@ export class EdgeExchange implements RequestSink, Waiter {
 
   /** What came of the body before this attempt. */
   #sendAgain(upstream: RequestSink): void {
-    if (this.#bytesIn > 0) for (const chunk of this.#replay.chunks) upstream.data(chunk)
-    if (this.#requestEnded) upstream.end(this.#replay.trailers ?? [])
+    if (this.#bytesIn > 0) for (const chunk of this.#replay.chunks) upstream.requestData(chunk)
+    if (this.#requestEnded) upstream.requestEnd(this.#replay.trailers ?? [])
     this.#replay.keepAll = false
   }
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     this.#bytesIn += chunk.length
     this.#replay.add(chunk)
-    if (this.#attempt?.upstream !== undefined) this.#attempt.upstream.data(chunk)
-    else if (this.#finished) this.response.consumed(chunk.length)
+    if (this.#attempt?.upstream !== undefined) this.#attempt.upstream.requestData(chunk)
+    else if (this.#finished) this.response.requestConsumed(chunk.length)
     else if (this.#place?.add(chunk.length) === false) this.fail(new SallyportError('overloaded'))
   }
 
-  end(trailers: HeaderList): void {
+  requestEnd(trailers: HeaderList): void {
     if (this.#requestEnded) return
     this.#requestEnded = true
     if (trailers.length > 0 && this.#replay.whole) this.#replay.trailers = [...trailers]
-    this.#attempt?.upstream?.end(trailers)
+    this.#attempt?.upstream?.requestEnd(trailers)
     if (this.#responseEnded) this.#finish()
   }
 
   /** The caller has gone. */
-  abort(error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     const upstream = this.#attempt?.upstream
     if (!this.#finished) {
       this.#code ??= error.reason
       this.#finish()
     }
-    upstream?.abort(error)
+    upstream?.requestAbort(error)
     this.#attempt = undefined
   }
 
-  consumed(bytes: number): void {
-    this.#attempt?.upstream?.consumed(bytes)
+  responseConsumed(bytes: number): void {
+    this.#attempt?.upstream?.responseConsumed(bytes)
   }
 
   // The way back.
@@ -187,7 +187,7 @@ export class EdgeExchange implements RequestSink, Waiter {
   informational(attempt: Attempt, status: number, headers: HeaderList): void {
     if (attempt !== this.#attempt) return
     this.#begin()
-    this.response.informational(status, headers)
+    this.response.responseInformational(status, headers)
   }
 
   head(attempt: Attempt, head: ResponseHead): void {
@@ -195,20 +195,20 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.#begin()
     this.#deadline?.stop()
     this.#status = head.status
-    this.response.head(head)
+    this.response.responseHead(head)
   }
 
   responseData(attempt: Attempt, chunk: Uint8Array): void {
     if (attempt !== this.#attempt) return
     this.#bytesOut += chunk.length
-    this.response.data(chunk)
+    this.response.responseData(chunk)
   }
 
   responseEnd(attempt: Attempt, trailers: HeaderList): void {
     if (attempt !== this.#attempt || this.#responseEnded) return
     this.#responseEnded = true
     if (this.#status !== 101 || this.#requestEnded) this.#finish()
-    this.response.end(trailers)
+    this.response.responseEnd(trailers)
   }
 
   /** The answer has ended, and so has the way of the request: nobody waits for the caller to close its half. */
@@ -234,7 +234,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     if (attempt !== this.#attempt || attempt.consumedBytes <= this.#consumed) return
     const more = attempt.consumedBytes - this.#consumed
     this.#consumed = attempt.consumedBytes
-    this.response.consumed(more)
+    this.response.requestConsumed(more)
   }
 
   failed(attempt: Attempt, error: SallyportError): void {
@@ -243,7 +243,7 @@ export class EdgeExchange implements RequestSink, Waiter {
       // Of the answer some waits for a caller that does not take it, and must go.
       this.#finish(true)
       this.#discard()
-      this.response.abort(error)
+      this.response.responseAbort(error)
       return
     }
     this.#leave()
@@ -355,7 +355,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     const upstream = this.#attempt?.upstream
     const error = new SallyportError('upstream-timeout')
     this.#leave()
-    upstream?.abort(error)
+    upstream?.requestAbort(error)
     this.fail(error)
   }
 
@@ -365,7 +365,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     const upstream = this.#attempt?.upstream
     this.#edge.defect(error)
     this.#leave()
-    upstream?.abort(known)
+    upstream?.requestAbort(known)
     this.fail(known)
   }
 
@@ -399,13 +399,13 @@ export class EdgeExchange implements RequestSink, Waiter {
   #discard(): void {
     const left = this.#bytesIn - this.#consumed
     this.#consumed = this.#bytesIn
-    if (left > 0) this.response.consumed(left)
+    if (left > 0) this.response.requestConsumed(left)
   }
 
   #cut(error: SallyportError): void {
     this.#code = error.reason
     this.#finish(true)
-    this.response.abort(error)
+    this.response.responseAbort(error)
   }
 
   #leave(): void {

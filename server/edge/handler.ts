@@ -115,9 +115,9 @@ export class Edge implements EdgeContext {
     exchange.answered(status)
     const headers = ['content-type', 'text/plain', 'content-length', String(body.length), 'cache-control', 'no-store']
     const head = request.method === 'HEAD'
-    response.head({ status, headers, bodyBytes: head ? 0 : body.length })
-    if (!head) response.data(new TextEncoder().encode(body))
-    response.end([])
+    response.responseHead({ status, headers, bodyBytes: head ? 0 : body.length })
+    if (!head) response.responseData(new TextEncoder().encode(body))
+    response.responseEnd([])
     return exchange
   }
 

@@ -30,11 +30,11 @@ class Credit {
     this.#timer = undefined
     const bytes = this.#bytes
     this.#bytes = 0
-    if (bytes > 0) this.#sink.consumed(bytes)
+    if (bytes > 0) this.#sink.responseConsumed(bytes)
   }
 
   threw(error: unknown): void {
-    this.#sink.abort(toSallyportError(error))
+    this.#sink.requestAbort(toSallyportError(error))
   }
 
   /** The other end sends nothing more: there is nothing left to slow. */
@@ -58,21 +58,21 @@ class PacedRequest implements RequestSink {
     this.credit = new Credit(usage, sink)
   }
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     this.#usage.spend(chunk.length)
-    this.#sink.data(chunk)
+    this.#sink.requestData(chunk)
   }
 
-  end(trailers: HeaderList): void {
-    this.#sink.end(trailers)
+  requestEnd(trailers: HeaderList): void {
+    this.#sink.requestEnd(trailers)
   }
 
-  abort(error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     this.credit.free()
-    this.#sink.abort(error)
+    this.#sink.requestAbort(error)
   }
 
-  consumed(bytes: number): void {
+  responseConsumed(bytes: number): void {
     this.credit.add(bytes)
   }
 }
@@ -97,32 +97,32 @@ export class PacedResponse implements ResponseSink {
     return this.#request
   }
 
-  informational(status: number, headers: HeaderList): void {
-    this.#sink.informational(status, headers)
+  responseInformational(status: number, headers: HeaderList): void {
+    this.#sink.responseInformational(status, headers)
   }
 
-  head(response: ResponseHead): void {
-    this.#sink.head(response)
+  responseHead(response: ResponseHead): void {
+    this.#sink.responseHead(response)
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     this.#usage.spend(chunk.length)
-    this.#sink.data(chunk)
+    this.#sink.responseData(chunk)
   }
 
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     this.#over()
-    this.#sink.end(trailers)
+    this.#sink.responseEnd(trailers)
   }
 
   unwanted(): void {
     this.#sink.unwanted?.()
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     this.#over()
     this.#credit.free()
-    this.#sink.abort(error)
+    this.#sink.responseAbort(error)
   }
 
   #over(): void {
@@ -130,7 +130,7 @@ export class PacedResponse implements ResponseSink {
     this.#request?.credit.free()
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.#credit.add(bytes)
   }
 }

@@ -33,15 +33,15 @@ export class BodyPump {
         if (chunk.length === 0) continue
         this.#ahead += chunk.length
         // Whoever made the chunk may write into it again.
-        sink.data(Uint8Array.prototype.slice.call(chunk))
+        sink.requestData(Uint8Array.prototype.slice.call(chunk))
         while (this.#ahead > AHEAD_BYTES && !this.#stopped) await this.#room()
       }
-      if (!this.#stopped) sink.end([])
+      if (!this.#stopped) sink.requestEnd([])
     } catch (error) {
       if (this.#stopped) return
       this.#stopped = true
       try {
-        sink.abort(new SallyportError('cancelled', 'the body broke off', { cause: error }))
+        sink.requestAbort(new SallyportError('cancelled', 'the body broke off', { cause: error }))
       } finally {
         this.#onBroken(error instanceof Error ? error : new Error(String(error)))
       }

@@ -37,7 +37,7 @@ export class RuntimeDispatcher extends Dispatcher {
       if (!response.begin()) return true
       const sink = this.#edge.forward(this.#runtime, request, response)
       response.connect(sink)
-      if (body === undefined) sink.end([])
+      if (body === undefined) sink.requestEnd([])
       else response.pump.run(body.source, sink)
     } catch (error) {
       response.refuse(error instanceof Error ? error : new Error(String(error)))
@@ -102,7 +102,7 @@ class DispatchResponse implements ResponseSink {
 
   connect(sink: RequestSink): void {
     this.#sink = sink
-    if (this.#failed) sink.abort(new SallyportError('cancelled'))
+    if (this.#failed) sink.requestAbort(new SallyportError('cancelled'))
     else if (!this.#controller.paused) this.#give()
   }
 
@@ -122,7 +122,7 @@ class DispatchResponse implements ResponseSink {
   #giveUp(reason: Error): void {
     if (!this.#over) {
       this.#over = true
-      this.#sink?.abort(new SallyportError('cancelled'))
+      this.#sink?.requestAbort(new SallyportError('cancelled'))
     }
     this.#fail(reason)
   }
@@ -139,21 +139,21 @@ class DispatchResponse implements ResponseSink {
     const bytes = this.#unconsumed
     if (this.#sink === undefined || bytes === 0) return
     this.#unconsumed = 0
-    this.#sink.consumed(bytes)
+    this.#sink.responseConsumed(bytes)
   }
 
   #abortedByCaller(reason: Error): void {
     if (!this.#over) this.#giveUp(reason)
   }
 
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     if (!this.#over)
       this.#call(handler =>
         handler.onResponseStart?.(this.#controller, status, toObject(headers), STATUS_CODES[status]),
       )
   }
 
-  head(response: ResponseHead): void {
+  responseHead(response: ResponseHead): void {
     if (this.#over) return
     this.#controller.rawHeaders = response.headers.map(text => Buffer.from(text, 'latin1'))
     const status = response.status
@@ -162,7 +162,7 @@ class DispatchResponse implements ResponseSink {
     )
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     this.#unconsumed += chunk.length
     if (!this.#over) {
       this.#call(handler =>
@@ -172,7 +172,7 @@ class DispatchResponse implements ResponseSink {
     if (!this.#controller.paused) this.#give()
   }
 
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     if (this.#over) return
     this.#over = true
     this.pump.stop()
@@ -181,11 +181,11 @@ class DispatchResponse implements ResponseSink {
     this.#call(handler => handler.onResponseEnd?.(this.#controller, toObject(trailers)))
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     this.#broken(error)
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.pump.consumed(bytes)
   }
 }

@@ -30,7 +30,7 @@ export function fetchRuntime(edge: Edge, runtime: string, request: Request, opti
     const response = new FetchResponse(resolve, reject)
     const sink = edge.forward(runtime, call, response)
     response.connect(sink, request)
-    if (request.body === null) sink.end([])
+    if (request.body === null) sink.requestEnd([])
     else response.pump.run(request.body as unknown as BodySource, sink)
   })
 }
@@ -78,9 +78,9 @@ class FetchResponse implements ResponseSink, Failing {
     this.#fail(error)
   }
 
-  informational(): void {}
+  responseInformational(): void {}
 
-  head(response: ResponseHead): void {
+  responseHead(response: ResponseHead): void {
     const headers = new Headers()
     for (let i = 0; i < response.headers.length; i += 2) headers.append(response.headers[i]!, response.headers[i + 1]!)
     const { status } = response
@@ -117,26 +117,26 @@ class FetchResponse implements ResponseSink, Failing {
   #give(): void {
     const bytes = this.#unconsumed
     this.#unconsumed = 0
-    if (bytes > 0) this.#sink?.consumed(bytes)
+    if (bytes > 0) this.#sink?.responseConsumed(bytes)
   }
 
   /** @internal */
   cancel(): void {
     if (this.#over) return
     this.#finish()
-    this.#sink?.abort(new SallyportError('cancelled'))
+    this.#sink?.requestAbort(new SallyportError('cancelled'))
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     if (this.#over || this.#body === undefined) {
-      this.#sink?.consumed(chunk.length)
+      this.#sink?.responseConsumed(chunk.length)
       return
     }
     this.#unconsumed += chunk.length
     this.#takeBody()?.enqueue(chunk)
   }
 
-  end(): void {
+  responseEnd(): void {
     if (this.#over) return
     this.#finish()
     // A stream that is closed does not ask for more: what is queued is the reader's.
@@ -144,7 +144,7 @@ class FetchResponse implements ResponseSink, Failing {
     this.#takeBody()?.close()
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     if (this.#over) return
     this.#finish()
     this.#fail(error)
@@ -166,7 +166,7 @@ class FetchResponse implements ResponseSink, Failing {
     this.#unlisten?.()
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.pump.consumed(bytes)
   }
 }

@@ -22,13 +22,13 @@ class Target {
     this.requests.push(entry)
     for (const wake of this.#waiting.splice(0)) wake()
     return {
-      data: chunk => response.consumed(chunk.length),
-      end() {},
-      abort: error => {
+      requestData: chunk => response.requestConsumed(chunk.length),
+      requestEnd() {},
+      requestAbort: error => {
         entry.aborted = error
         for (const wake of this.#waiting.splice(0)) wake()
       },
-      consumed() {},
+      responseConsumed() {},
     }
   }
 
@@ -38,9 +38,9 @@ class Target {
 
   answer(index: number, text = 'ok'): void {
     const { response } = this.requests[index]!
-    response.head({ status: 200, headers: [], bodyBytes: -1 })
-    response.data(Buffer.from(text))
-    response.end([])
+    response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+    response.responseData(Buffer.from(text))
+    response.responseEnd([])
   }
 }
 
@@ -83,8 +83,8 @@ describe('an exchange', () => {
   it('is recorded when it is over', async () => {
     const { session, target, records, tunnel } = await start()
     const exchange = session.exchange({ method: 'POST', path: '/a?secret=1', bodyBytes: 5 })
-    exchange.request.data(Buffer.from('12345'))
-    exchange.request.end([])
+    exchange.request.requestData(Buffer.from('12345'))
+    exchange.request.requestEnd([])
     await target.until(() => target.requests.length === 1)
     expect(tunnel.stats().exchanges).toEqual({ live: 1, total: 1 })
     target.answer(0, 'hello')
@@ -116,7 +116,9 @@ describe('an exchange', () => {
       headers: ['x-request-id', 'r1', 'origin', 'https://ui.example.com'],
     })
     await target.until(() => target.requests.length === 1)
-    target.requests[0]!.response.abort(new SallyportError('upstream-refused', 'connect ECONNREFUSED 10.0.0.1:80'))
+    target.requests[0]!.response.responseAbort(
+      new SallyportError('upstream-refused', 'connect ECONNREFUSED 10.0.0.1:80'),
+    )
     const { status, headers, text } = await exchange.answer()
     expect(status).toBe(502)
     expect(headers).toContain('https://ui.example.com')
@@ -132,7 +134,7 @@ describe('an exchange', () => {
     for (const [index, path] of ['/apple', '/app?q', '/app/'].entries()) {
       const exchange = session.exchange({ path, headers })
       await target.until(() => target.requests.length === index + 1)
-      target.requests[index]!.response.abort(new SallyportError('upstream-refused'))
+      target.requests[index]!.response.responseAbort(new SallyportError('upstream-refused'))
       const answer = await exchange.answer()
       expect(answer.headers.includes('https://ui.example.com')).toBe(path !== '/apple')
     }
@@ -164,10 +166,10 @@ describe('an exchange', () => {
     const exchange = session.exchange()
     await target.until(() => target.requests.length === 1)
     const { response } = target.requests[0]!
-    response.head({ status: 200, headers: [], bodyBytes: -1 })
-    response.data(Buffer.from('half'))
+    response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+    response.responseData(Buffer.from('half'))
     await exchange.bytes(4)
-    response.abort(new SallyportError('upstream-broken'))
+    response.responseAbort(new SallyportError('upstream-broken'))
     await expect(exchange.body$.promise).rejects.toMatchObject({ reason: 'upstream-broken' })
     expect(records[0]).toMatchObject({ status: 200, code: 'upstream-broken', cut: true })
   })
@@ -176,7 +178,7 @@ describe('an exchange', () => {
     const { session, target, records } = await start()
     const exchange = session.exchange()
     await target.until(() => target.requests.length === 1)
-    exchange.request.abort(new SallyportError('cancelled'))
+    exchange.request.requestAbort(new SallyportError('cancelled'))
     await target.until(() => target.requests[0]!.aborted !== undefined)
     expect(target.requests[0]!.aborted!.reason).toBe('cancelled')
     expect(records[0]).toMatchObject({ status: 0, code: 'cancelled' })
@@ -259,7 +261,7 @@ describe('the death of a session', () => {
   it('ends at once an unsafe exchange whose body is not whole', async () => {
     const { session, target } = await start()
     const exchange = session.exchange({ method: 'POST', bodyBytes: 10 })
-    exchange.request.data(Buffer.from('12345'))
+    exchange.request.requestData(Buffer.from('12345'))
     await target.until(() => target.requests.length === 1)
     session.webSocket.terminate()
     await target.until(() => target.requests[0]!.aborted !== undefined)

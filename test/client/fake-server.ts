@@ -163,7 +163,7 @@ export class FakeSession {
     const exchange = new FakeExchange(stream.id)
     const open = { runtime, epoch, attempt, hops: 0, timeLeftMs: 30_000 }
     exchange.request = openExchange(stream, whole, open, exchange)
-    if (whole.bodyBytes === 0 && !whole.upgrade) exchange.request.end([])
+    if (whole.bodyBytes === 0 && !whole.upgrade) exchange.request.requestEnd([])
     return exchange
   }
 }
@@ -188,29 +188,29 @@ export class FakeExchange implements ResponseSink {
     this.body$.promise.catch(() => {})
   }
 
-  informational(_status: number, _headers: HeaderList): void {}
+  responseInformational(_status: number, _headers: HeaderList): void {}
 
-  head(response: ResponseHead): void {
+  responseHead(response: ResponseHead): void {
     this.head$.resolve(response)
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     this.#chunks.push(chunk)
     this.received += chunk.length
-    if (this.takes) this.request.consumed(chunk.length)
+    if (this.takes) this.request.responseConsumed(chunk.length)
     this.#onData?.()
   }
 
-  end(_trailers: HeaderList): void {
+  responseEnd(_trailers: HeaderList): void {
     this.body$.resolve(Buffer.concat(this.#chunks))
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     this.head$.reject(error)
     this.body$.reject(error)
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.consumedRequestBytes += bytes
   }
 

@@ -56,7 +56,7 @@ describe('callers who begin requests and cancel them', () => {
     for (let round = 0; round < 20; round++) {
       const exchanges = Array.from({ length: 900 }, () => session.exchange())
       await at(() => tunnel.stats().exchanges.live === 900, 'all have come')
-      for (const { request } of exchanges) request.abort(cancelled)
+      for (const { request } of exchanges) request.requestAbort(cancelled)
       await at(() => tunnel.stats().exchanges.live === 0, 'all are gone')
     }
     expect(isOpen(session)).toBe(true)

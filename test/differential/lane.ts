@@ -61,10 +61,20 @@ export class Lane {
   /** One request that was parsed already. */
   async exchange(request: HttpRequest, body: Buffer): Promise<Passed> {
     const passing: Passing[] = []
-    const nobody: ResponseSink = { informational() {}, head() {}, data() {}, end() {}, abort() {}, consumed() {} }
-    const sink = this.#begin(passing, request, { ...nobody, data: chunk => sink.consumed(chunk.length) })
-    if (body.length > 0) sink.data(body)
-    sink.end([])
+    const nobody: ResponseSink = {
+      responseInformational() {},
+      responseHead() {},
+      responseData() {},
+      responseEnd() {},
+      responseAbort() {},
+      requestConsumed() {},
+    }
+    const sink = this.#begin(passing, request, {
+      ...nobody,
+      responseData: chunk => sink.responseConsumed(chunk.length),
+    })
+    if (body.length > 0) sink.requestData(body)
+    sink.requestEnd([])
     await passing[0]!.over
     return passing[0]!.result
   }
@@ -108,42 +118,42 @@ class Passing {
     }
     const sink = handler(request, this.#listening(response, finish))
     this.sink = {
-      data: chunk => {
+      requestData: chunk => {
         this.#body.push(Buffer.from(chunk))
-        sink.data(chunk)
+        sink.requestData(chunk)
       },
-      end: trailers => {
+      requestEnd: trailers => {
         this.whole = true
-        sink.end(trailers)
+        sink.requestEnd(trailers)
       },
-      abort: error => {
-        sink.abort(error)
+      requestAbort: error => {
+        sink.requestAbort(error)
         finish()
       },
-      consumed: bytes => sink.consumed(bytes),
+      responseConsumed: bytes => sink.responseConsumed(bytes),
     }
   }
 
   #listening(response: ResponseSink, finish: () => void): ResponseSink {
     return {
-      informational: (status, headers) => response.informational(status, headers),
-      head: head => {
+      responseInformational: (status, headers) => response.responseInformational(status, headers),
+      responseHead: head => {
         this.#status = head.status
         const report = getHeader(head.headers, REPORT_FIELD)
         if (report !== undefined) this.#report = readReport(report)
         this.#connection = getHeader(head.headers, CONNECTION_FIELD)
-        response.head(head)
+        response.responseHead(head)
       },
-      data: chunk => response.data(chunk),
-      end: trailers => {
-        response.end(trailers)
+      responseData: chunk => response.responseData(chunk),
+      responseEnd: trailers => {
+        response.responseEnd(trailers)
         finish()
       },
-      abort: error => {
-        response.abort(error)
+      responseAbort: error => {
+        response.responseAbort(error)
         finish()
       },
-      consumed: bytes => response.consumed(bytes),
+      requestConsumed: bytes => response.requestConsumed(bytes),
     }
   }
 

@@ -23,11 +23,11 @@ const CALLERS: Record<string, (port: number) => Promise<string>> = {
 }
 
 const FAULTS: Record<string, (seen: Seen) => void> = {
-  'that the handler gives': ({ response }) => response.abort(new SallyportError('no-route')),
+  'that the handler gives': ({ response }) => response.responseAbort(new SallyportError('no-route')),
   'in place of a head that cannot be sent': ({ response }) =>
-    response.head({ status: 200, headers: ['x', 'a\nb'], bodyBytes: 0 }),
-  'in place of a body without a head': ({ response }) => response.data(Buffer.from('x')),
-  'in place of an end without a head': ({ response }) => response.end([]),
+    response.responseHead({ status: 200, headers: ['x', 'a\nb'], bodyBytes: 0 }),
+  'in place of a body without a head': ({ response }) => response.responseData(Buffer.from('x')),
+  'in place of an end without a head': ({ response }) => response.responseEnd([]),
 }
 
 async function start(answer: (seen: Seen) => void): Promise<Listener> {

@@ -89,8 +89,8 @@ const ROWS: Record<string, Row> = {
     limit: 'halfCloseMs',
     say: peer => peer.socket.end(GET),
     answer: ({ response }) => {
-      response.head({ status: 200, headers: [], bodyBytes: 5 })
-      response.data(Buffer.from('x'))
+      response.responseHead({ status: 200, headers: [], bodyBytes: 5 })
+      response.responseData(Buffer.from('x'))
     },
     fired: aborted,
   },
@@ -145,7 +145,7 @@ async function play(row: Row, value: number): Promise<Scene> {
   const { handler, seen } = recorder(one => row.answer?.(one))
   const counting: Handler = (request, response) => ({
     ...handler(request, response),
-    consumed: bytes => {
+    responseConsumed: bytes => {
       taken += bytes
     },
   })

@@ -60,12 +60,12 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     await start()
     await dial(far, {
       handler: (_preamble, _request, response) => {
-        response.head({ status: 200, headers: [], bodyBytes: -1 })
+        response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
         return {
-          data: chunk => response.data(chunk),
-          end: () => response.end([]),
-          abort() {},
-          consumed: bytes => response.consumed(bytes),
+          requestData: chunk => response.responseData(chunk),
+          requestEnd: () => response.responseEnd([]),
+          requestAbort() {},
+          responseConsumed: bytes => response.requestConsumed(bytes),
         }
       },
     })
@@ -97,12 +97,12 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     const client = await dial(far, {
       handler: (_preamble, request, response) => {
         expect(request.upgrade).toBe(true)
-        response.head({ status: 101, headers: [], bodyBytes: 0 })
+        response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
         return {
-          data: chunk => response.data(chunk),
-          end: () => response.end([]),
-          abort() {},
-          consumed: bytes => response.consumed(bytes),
+          requestData: chunk => response.responseData(chunk),
+          requestEnd: () => response.responseEnd([]),
+          requestAbort() {},
+          responseConsumed: bytes => response.requestConsumed(bytes),
         }
       },
     })
@@ -121,10 +121,15 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     far = await replicas.add()
     const aborted = new Promise<string>(resolve => {
       const handler: ExchangeHandler = (_preamble, _request, response) => {
-        response.head({ status: 200, headers: [], bodyBytes: -1 })
-        response.data(Buffer.alloc(65_536))
-        const consumed = (bytes: number) => response.data(Buffer.alloc(bytes))
-        return { data() {}, end: () => consumed(10_000_000), abort: error => resolve(error.message), consumed }
+        response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+        response.responseData(Buffer.alloc(65_536))
+        const consumed = (bytes: number) => response.responseData(Buffer.alloc(bytes))
+        return {
+          requestData() {},
+          requestEnd: () => consumed(10_000_000),
+          requestAbort: error => resolve(error.message),
+          responseConsumed: consumed,
+        }
       }
       dial(far, { handler })
     })
@@ -143,7 +148,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     await dial(far, {
       handler: (_preamble, _request, response) => {
         begun.resolve()
-        return { ...ignoring(response), abort: error => gone.resolve(error.reason) }
+        return { ...ignoring(response), requestAbort: error => gone.resolve(error.reason) }
       },
     })
     const abort = new AbortController()
@@ -246,7 +251,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     })
     const staying = call(far, HOST)
     const events = await endless.begun
-    events.head({ status: 200, headers: [], bodyBytes: -1 })
+    events.responseHead({ status: 200, headers: [], bodyBytes: -1 })
     const closing = far.close({ graceMs: 20_000 })
     await client.message('drain')
     client.session.control({ type: 'drained', lastStream: 0 })
@@ -257,7 +262,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect((await call(near, HOST, '/', { method: 'POST' })).text).toBe('near')
     answer(response, 200, 'finished')
     expect((await calling).text).toBe('finished')
-    events.end([])
+    events.responseEnd([])
     await Promise.all([staying, closing])
   })
 
@@ -318,12 +323,12 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
           request,
           { runtime: 'demo', attempt: 0, timeLeftMs: 0, ...options },
           {
-            informational() {},
-            head: ({ status }) => resolve(String(status)),
-            data() {},
-            end() {},
-            abort: error => resolve((error as RefusedError).refusal ?? error.reason),
-            consumed() {},
+            responseInformational() {},
+            responseHead: ({ status }) => resolve(String(status)),
+            responseData() {},
+            responseEnd() {},
+            responseAbort: error => resolve((error as RefusedError).refusal ?? error.reason),
+            requestConsumed() {},
           },
         )
       })
@@ -347,9 +352,9 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       const bytes = 400_000
       const client = await dial(far, {
         handler: (_preamble, _request, response) => {
-          response.head({ status: 200, headers: [], bodyBytes: bytes })
-          response.data(Buffer.alloc(bytes))
-          response.end([])
+          response.responseHead({ status: 200, headers: [], bodyBytes: bytes })
+          response.responseData(Buffer.alloc(bytes))
+          response.responseEnd([])
           return ignoring(response)
         },
       })
@@ -362,18 +367,18 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
         request,
         { runtime: 'demo', attempt: 0, timeLeftMs: 0, hops: 1, epoch: 1 },
         {
-          informational() {},
-          head() {},
-          data: chunk => {
+          responseInformational() {},
+          responseHead() {},
+          responseData: chunk => {
             got += chunk.length
-            if (!slow) exchange.consumed(chunk.length)
+            if (!slow) exchange.responseConsumed(chunk.length)
           },
-          end: () => ended.resolve('whole'),
-          abort: error => ended.resolve(error.reason),
-          consumed() {},
+          responseEnd: () => ended.resolve('whole'),
+          responseAbort: error => ended.resolve(error.reason),
+          requestConsumed() {},
         },
       )
-      exchange.end([])
+      exchange.requestEnd([])
       await until(() => client.session.streams === 0)
       const closing = far.close({ graceMs: 20_000 })
       await client.message('drain')
@@ -381,7 +386,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       await until(() => far.sessions()[0]?.state !== 'open')
       expect(got).toBeLessThan(bytes)
       slow = false
-      exchange.consumed(got)
+      exchange.responseConsumed(got)
       expect(await ended.promise).toBe('whole')
       expect(got).toBe(bytes)
       await closing
@@ -398,8 +403,8 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
           onStream: stream =>
             acceptExchange(stream, (_preamble, _request, response) => {
               if (refusals-- > 0) return new Refusal('not-here')
-              response.head({ status: 204, headers: [], bodyBytes: 0 })
-              response.end([])
+              response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
+              response.responseEnd([])
               return ignoring(response)
             }),
         })

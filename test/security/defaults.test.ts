@@ -56,8 +56,8 @@ async function start(limits: Partial<HttpLimits>, answer: (seen: Seen) => void =
 }
 
 const unauthorized = ({ response }: Seen) => {
-  response.head({ status: 401, headers: [], bodyBytes: 0 })
-  response.end([])
+  response.responseHead({ status: 401, headers: [], bodyBytes: 0 })
+  response.responseEnd([])
 }
 
 describe('limits of the edge, lower than they are', () => {
@@ -83,7 +83,12 @@ describe('limits of the edge, lower than they are', () => {
     const listener = await listen({
       port: 0,
       limits: { bufferBytes: 10_000 },
-      handler: () => ({ data: chunk => taken.push(chunk.length), end() {}, abort() {}, consumed() {} }),
+      handler: () => ({
+        requestData: chunk => taken.push(chunk.length),
+        requestEnd() {},
+        requestAbort() {},
+        responseConsumed() {},
+      }),
     })
     open.push(() => listener.close({ graceMs: 0 }))
     const socket = connectTcp(listener.address.port, '127.0.0.1')

@@ -52,42 +52,42 @@ class Upstream implements RequestSink {
     if (this.aborts.length > 0) this.late.push(call)
   }
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     this.#note('data')
     this.bytes += chunk.length
   }
 
-  end(): void {
+  requestEnd(): void {
     this.#note('end')
     this.ends++
   }
 
-  abort(error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     this.#note('abort')
     this.aborts.push(error.reason)
   }
 
-  consumed(bytes: number): void {
+  responseConsumed(bytes: number): void {
     this.#note('consumed')
     this.taken += bytes
   }
 
   readonly response: ResponseSink = {
-    informational: (status, headers) => this.#response.informational(status, headers),
-    head: response => this.#response.head(response),
-    data: chunk => {
+    responseInformational: (status, headers) => this.#response.responseInformational(status, headers),
+    responseHead: response => this.#response.responseHead(response),
+    responseData: chunk => {
       this.given += chunk.length
-      this.#response.data(chunk)
+      this.#response.responseData(chunk)
     },
-    end: trailers => {
+    responseEnd: trailers => {
       this.answered = true
-      this.#response.end(trailers)
+      this.#response.responseEnd(trailers)
     },
-    abort: error => {
+    responseAbort: error => {
       this.answered = true
-      this.#response.abort(error)
+      this.#response.responseAbort(error)
     },
-    consumed: bytes => this.#response.consumed(bytes),
+    requestConsumed: bytes => this.#response.requestConsumed(bytes),
   }
 }
 
@@ -171,14 +171,14 @@ const begun = ({ upstream }: Scene) => upstream !== undefined
 const answered = ({ peer }: Scene) =>
   framesOf(Buffer.from(peer.text, 'latin1')).some(({ type }) => type === TYPE.headers)
 const half = (bodyBytes: number) => (one: Upstream) => {
-  one.response.head({ status: 200, headers: [], bodyBytes })
-  one.response.data(Buffer.alloc(LARGE / 2))
+  one.response.responseHead({ status: 200, headers: [], bodyBytes })
+  one.response.responseData(Buffer.alloc(LARGE / 2))
 }
 const rest = (one: Upstream) => {
-  one.response.data(Buffer.alloc(LARGE / 2))
-  one.response.end(['x-sum', '1'])
+  one.response.responseData(Buffer.alloc(LARGE / 2))
+  one.response.responseEnd(['x-sum', '1'])
 }
-const fails = (one: Upstream) => one.response.abort(new SallyportError('upstream-broken'))
+const fails = (one: Upstream) => one.response.responseAbort(new SallyportError('upstream-broken'))
 
 const STATES: Record<string, State> = {
   'held, no body': { frames: [headers('GET', END_STREAM)], reached: begun, act: answer },
@@ -198,10 +198,10 @@ const STATES: Record<string, State> = {
   HEAD: { frames: [headers('HEAD'), data(65_535)], reached: begun, act: answer },
   'behind a 103': {
     frames: [headers('POST'), data(65_535)],
-    begin: ({ response }) => response.informational(103, ['link', '</a>']),
+    begin: ({ response }) => response.responseInformational(103, ['link', '</a>']),
     reached: answered,
     act: one => {
-      one.response.informational(103, ['link', '</b>'])
+      one.response.responseInformational(103, ['link', '</b>'])
       answer(one)
     },
   },
@@ -209,7 +209,7 @@ const STATES: Record<string, State> = {
     frames: [headers('POST', 0, ['expect', '100-continue'])],
     reached: begun,
     act: one => {
-      one.response.informational(100, [])
+      one.response.responseInformational(100, [])
       answer(one)
     },
   },
@@ -217,22 +217,22 @@ const STATES: Record<string, State> = {
     frames: [headers('POST'), data(30_000)],
     begin: one => ok(one.response, 'x'.repeat(LARGE)),
     reached: answered,
-    act: ({ response }) => response.consumed(1),
+    act: ({ response }) => response.requestConsumed(1),
   },
   'answered early, the body paused': {
     frames: [headers('POST'), data(65_535)],
-    begin: ({ response }) => response.head({ status: 200, headers: [], bodyBytes: 5 }),
+    begin: ({ response }) => response.responseHead({ status: 200, headers: [], bodyBytes: 5 }),
     reached: answered,
     act: ({ response }) => {
-      response.data(Buffer.from('early'))
-      response.end([])
+      response.responseData(Buffer.from('early'))
+      response.responseEnd([])
     },
   },
   'answered, unread': {
     frames: [headers('GET', END_STREAM)],
     begin: one => ok(one.response, 'x'.repeat(LARGE)),
     reached: answered,
-    act: ({ response }) => response.abort(new SallyportError('upstream-broken')),
+    act: ({ response }) => response.responseAbort(new SallyportError('upstream-broken')),
   },
   'in the midst of an answer of known length': {
     frames: [headers('GET', END_STREAM)],
@@ -260,8 +260,8 @@ const STATES: Record<string, State> = {
     ],
     unread: true,
     begin: ({ response }) => {
-      response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-      response.data(Buffer.alloc(32_000_000))
+      response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      response.responseData(Buffer.alloc(32_000_000))
     },
     reached: begun,
     act: rest,
@@ -269,11 +269,11 @@ const STATES: Record<string, State> = {
   'before the trailers of an answer': {
     frames: [headers('GET', END_STREAM)],
     begin: one => {
-      one.response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-      one.response.data(Buffer.from('some'))
+      one.response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      one.response.responseData(Buffer.from('some'))
     },
     reached: answered,
-    act: ({ response }) => response.end(['x-sum', '1']),
+    act: ({ response }) => response.responseEnd(['x-sum', '1']),
   },
   'behind the trailers of a request': {
     frames: [headers('POST'), data(30_000), frame(TYPE.headers, END_HEADERS | END_STREAM, 1, field('x-sum', '1'))],
@@ -283,22 +283,22 @@ const STATES: Record<string, State> = {
   'a WebSocket before its 101': {
     frames: [connectHead(), data(30_000)],
     reached: begun,
-    act: ({ response }) => response.head({ status: 101, headers: [], bodyBytes: 0 }),
+    act: ({ response }) => response.responseHead({ status: 101, headers: [], bodyBytes: 0 }),
   },
   'a WebSocket': {
     frames: [connectHead(), data(30_000)],
-    begin: ({ response }) => response.head({ status: 101, headers: [], bodyBytes: 0 }),
+    begin: ({ response }) => response.responseHead({ status: 101, headers: [], bodyBytes: 0 }),
     reached: answered,
-    act: ({ response }) => response.data(Buffer.alloc(LARGE)),
+    act: ({ response }) => response.responseData(Buffer.alloc(LARGE)),
   },
   'a WebSocket that we half-closed': {
     frames: [connectHead()],
     begin: ({ response }) => {
-      response.head({ status: 101, headers: [], bodyBytes: 0 })
-      setImmediate(() => response.end([]))
+      response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+      setImmediate(() => response.responseEnd([]))
     },
     reached: answered,
-    act: ({ response }) => response.end([]),
+    act: ({ response }) => response.responseEnd([]),
   },
 }
 

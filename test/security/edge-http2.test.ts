@@ -192,14 +192,14 @@ describe('H2: what a caller says to each piece of an answer is no flood', () => 
   /** Sends the pieces of an answer, each when `echo` to the one before was heard. */
   async function answerEchoed(echo: Buffer, more: (piece: number) => boolean, limits?: Partial<HttpLimits>) {
     const { peer, canary, seen } = await start(({ response }) => {
-      response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
     }, limits)
     const next = frameCounter(peer)
     peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
     await next(TYPE.headers)
     const { response } = seen.find(({ request }) => request.path === '/attack')!
     for (let piece = 0; more(piece); piece++) {
-      response.data(Buffer.from('.'))
+      response.responseData(Buffer.from('.'))
       await next(TYPE.data)
       peer.send(echo)
       await next(TYPE.ping)
@@ -209,7 +209,7 @@ describe('H2: what a caller says to each piece of an answer is no flood', () => 
 
   test.each(echoes)('H2: %s: the session lives on', async (_name, echo) => {
     const { response, next } = await answerEchoed(echo, piece => piece < PIECES)
-    response.data(Buffer.from('.'))
+    response.responseData(Buffer.from('.'))
     await next(TYPE.data)
   })
 

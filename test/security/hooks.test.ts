@@ -188,14 +188,20 @@ describe('P1 callbacks of the dispatcher', () => {
 function targetOf(sink: Partial<RequestSink>, answers: (response: ResponseSink) => void = () => {}): HandlerTarget {
   const handler: Handler = (_request, response) => {
     answers(response)
-    return { data: chunk => response.consumed(chunk.length), end() {}, abort() {}, consumed() {}, ...sink }
+    return {
+      requestData: chunk => response.requestConsumed(chunk.length),
+      requestEnd() {},
+      requestAbort() {},
+      responseConsumed() {},
+      ...sink,
+    }
   }
   return { handler }
 }
 
 const answerPart = (response: ResponseSink) => {
-  response.head({ status: 200, headers: [], bodyBytes: -1 })
-  response.data(Buffer.from('part'))
+  response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+  response.responseData(Buffer.from('part'))
 }
 
 describe('P1 handlers of embedders', () => {
@@ -203,10 +209,10 @@ describe('P1 handlers of embedders', () => {
     ['that throws', { handler: throwing }, 'told'],
     ['that throws with an answer begun', { handler: (_request, response) => throwing(answerPart(response)) }, 'cut'],
     ['that returns no sink', { handler: (() => undefined) as never }, 'told'],
-    ['whose sink throws at data', targetOf({ data: throwing }), 'told'],
-    ['whose sink throws at the end', targetOf({ end: throwing }), 'told'],
-    ['whose sink throws at the end, with an answer begun', targetOf({ end: throwing }, answerPart), 'cut'],
-    ['whose sink throws when bytes are taken', targetOf({ consumed: throwing }, answerPart), 'cut'],
+    ['whose sink throws at data', targetOf({ requestData: throwing }), 'told'],
+    ['whose sink throws at the end', targetOf({ requestEnd: throwing }), 'told'],
+    ['whose sink throws at the end, with an answer begun', targetOf({ requestEnd: throwing }, answerPart), 'cut'],
+    ['whose sink throws when bytes are taken', targetOf({ responseConsumed: throwing }, answerPart), 'cut'],
   ])('a handler %s costs its exchange, which is counted out and forgotten', async (_name, target, outcome) => {
     const all = await begin({ target })
     const caller = await Http1Caller.connect(all.place)
@@ -223,7 +229,7 @@ describe('P1 handlers of embedders', () => {
   })
 
   test('a handler whose sink throws when its caller leaves', async () => {
-    const all = await begin({ target: targetOf({ abort: throwing }) })
+    const all = await begin({ target: targetOf({ requestAbort: throwing }) })
     await leaves(all, 'POST')
     expect(all.server.stats().sessionsEnded).toBe(0)
   })
@@ -237,7 +243,14 @@ describe('P1 handlers of embedders', () => {
 })
 
 /** What stands between a router and the end that it answers. */
-const SAYS = ['informational', 'head', 'data', 'end', 'abort', 'consumed'] as const
+const SAYS = [
+  'responseInformational',
+  'responseHead',
+  'responseData',
+  'responseEnd',
+  'responseAbort',
+  'requestConsumed',
+] as const
 const BEHIND = ['http', 'h2c', 'down'] as const
 
 describe('P1 ends that embedders put in front of a router', () => {

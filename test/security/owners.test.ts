@@ -130,10 +130,10 @@ describe('P1 a connection as it is taken', () => {
 describe('P1 over HTTP/2', () => {
   const throwing: Handler = (asked, response): RequestSink => {
     const sink: RequestSink = {
-      data: chunk => response.consumed(chunk.length),
-      end: () => ok(response),
-      abort() {},
-      consumed() {},
+      requestData: chunk => response.requestConsumed(chunk.length),
+      requestEnd: () => ok(response),
+      requestAbort() {},
+      responseConsumed() {},
     }
     return asked.path === '/' ? sink : { ...sink, [asked.path.slice(1)]: boom }
   }

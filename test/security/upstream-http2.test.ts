@@ -23,32 +23,32 @@ class Answer implements ResponseSink {
   takes = true
   #untaken = 0
 
-  informational(): void {
+  responseInformational(): void {
     this.informed++
   }
-  head(head: ResponseHead): void {
+  responseHead(head: ResponseHead): void {
     this.head_ = head
   }
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     this.body += Buffer.from(chunk).toString('latin1')
     this.#untaken += chunk.length
     if (this.takes) this.take()
   }
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     this.trailers = trailers
     this.ends.push('whole')
   }
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     this.ends.push(error.reason)
   }
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.taken += bytes
   }
   take(): void {
     this.takes = true
     const bytes = this.#untaken
     this.#untaken = 0
-    if (bytes > 0) this.sink?.consumed(bytes)
+    if (bytes > 0) this.sink?.responseConsumed(bytes)
   }
 }
 
@@ -295,8 +295,8 @@ const ends: End[] = [
 ]
 
 function feed(state: State, answer: Answer): void {
-  if (state.body !== undefined) answer.sink!.data(Buffer.alloc(state.body))
-  if (state.request?.bodyBytes === undefined || state.body === undefined) answer.sink!.end([])
+  if (state.body !== undefined) answer.sink!.requestData(Buffer.alloc(state.body))
+  if (state.request?.bodyBytes === undefined || state.body === undefined) answer.sink!.requestEnd([])
 }
 
 /** An answer to a request of no import, on whatever connection. */
@@ -306,7 +306,7 @@ async function answered(): Promise<void> {
     stream.data('next', true)
   }
   const next = send()
-  next.sink!.end([])
+  next.sink!.requestEnd([])
   await until(() => next.ends.length > 0, 'the next answer')
   expect([next.ends, next.body]).toEqual([['whole'], 'next'])
   upstream.onWhole = undefined
@@ -374,7 +374,7 @@ describe.each(states)('H6 upstream, $name', state => {
       await until(() => answer.ends.length > 0, 'an end')
       expect(answer.ends).toEqual([state.end])
       if (state.end === 'whole') expect(answer.body).toHaveLength(state.length!)
-      answer.sink!.end([])
+      answer.sink!.requestEnd([])
       await answered()
       await restsWith(1)
     })
@@ -391,7 +391,7 @@ describe('H6 upstream, a connection that is reset', () => {
       if (when === undefined) upstream.onWhole = stream => stream.connection.socket.resetAndDestroy()
       else upstream.onConnection = ({ socket }) => when(() => socket.resetAndDestroy())
       const answer = send()
-      answer.sink!.end([])
+      answer.sink!.requestEnd([])
       await until(() => answer.ends.length > 0, 'an end')
       // A reset that comes with the connection is a refusal to the system.
       expect([['upstream-broken'], ['upstream-refused']]).toContainEqual(answer.ends)
@@ -408,7 +408,7 @@ describe('H6 upstream, a session that is silent', () => {
   it('after it has said that it goes away', async () => {
     upstream.onEnd = () => {}
     const { answer, stream } = await begin()
-    answer.sink!.end([])
+    answer.sink!.requestEnd([])
     stream.connection.goaway(0, stream.id)
     stream.head(200, {}, true)
     await until(() => upstreams.stats().connections === 0, 'the session gone')
@@ -419,16 +419,16 @@ describe('H6 upstream, a session that is silent', () => {
     await answered()
     upstream.connections[0]!.silent = true
     const first = send({}, 50)
-    first.sink!.end([])
+    first.sink!.requestEnd([])
     const other = send({}, 600_000)
-    other.sink!.end([])
+    other.sink!.requestEnd([])
     await until(() => first.ends.length > 0, 'a timeout')
     expect(first.ends).toEqual(['upstream-timeout'])
     await answered()
     expect(upstream.connections).toHaveLength(2)
     expect(other.ends).toEqual([])
     // The one that was left behind goes with its last exchange.
-    other.sink!.abort(new SallyportError('cancelled'))
+    other.sink!.requestAbort(new SallyportError('cancelled'))
     await until(() => upstreams.stats().connections === 1, 'the silent session gone')
     await restsWith(1)
   })

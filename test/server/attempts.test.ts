@@ -34,26 +34,26 @@ function behave(behaviour: Behaviour, die: () => void, began: () => void): Excha
       return ignoring(response)
     }
     if (behaviour === 'early') {
-      response.head({ status: 413, headers: ['content-length', '0'], bodyBytes: 0 })
-      response.end([])
+      response.responseHead({ status: 413, headers: ['content-length', '0'], bodyBytes: 0 })
+      response.responseEnd([])
       return ignoring(response)
     }
-    response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+    response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
     if (behaviour === 'break') {
-      response.data(Buffer.from(request.method))
-      response.abort(new SallyportError('upstream-broken'))
+      response.responseData(Buffer.from(request.method))
+      response.responseAbort(new SallyportError('upstream-broken'))
       return ignoring(response)
     }
     if (behaviour === 'loseLater') setImmediate(die)
     return {
-      data(chunk) {
+      requestData(chunk) {
         const { length } = chunk
-        response.data(chunk)
-        response.consumed(length)
+        response.responseData(chunk)
+        response.requestConsumed(length)
       },
-      end: () => response.end([]),
-      abort() {},
-      consumed() {},
+      requestEnd: () => response.responseEnd([]),
+      requestAbort() {},
+      responseConsumed() {},
     }
   }
 }
@@ -100,32 +100,32 @@ class Caller implements ResponseSink {
     return this.ends + this.aborts > 0
   }
 
-  informational(): void {}
+  responseInformational(): void {}
 
-  head(response: { status: number }): void {
+  responseHead(response: { status: number }): void {
     expect(this.isOver).toBe(false)
     this.heads.push(response.status)
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     expect(this.heads).toHaveLength(1)
     expect(this.isOver).toBe(false)
     this.bytes += chunk.length
-    this.sink?.consumed(chunk.length)
+    this.sink?.responseConsumed(chunk.length)
   }
 
-  end(): void {
+  responseEnd(): void {
     expect(this.heads).toHaveLength(1)
     this.ends++
     this.over.resolve()
   }
 
-  abort(): void {
+  responseAbort(): void {
     this.aborts++
     this.over.resolve()
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.credit += bytes
   }
 }
@@ -156,8 +156,8 @@ async function run(plan: Plan): Promise<void> {
       throw error
     },
     answerError(exchange, error) {
-      exchange.response.head({ status: error.status, headers: [], bodyBytes: 0 })
-      exchange.response.end([])
+      exchange.response.responseHead({ status: error.status, headers: [], bodyBytes: 0 })
+      exchange.response.responseEnd([])
     },
     answerOffline: () => false,
   }
@@ -181,13 +181,13 @@ async function run(plan: Plan): Promise<void> {
   let sent = 0
   for (const size of plan.chunks) {
     sent += size
-    exchange.data(Buffer.alloc(size, 'x'))
+    exchange.requestData(Buffer.alloc(size, 'x'))
     if (size % 2 === 0) await turn()
   }
   if (plan.leaves) {
-    exchange.abort(new SallyportError('cancelled'))
+    exchange.requestAbort(new SallyportError('cancelled'))
   } else {
-    exchange.end([])
+    exchange.requestEnd([])
     await caller.over.promise
   }
   for (let i = 0; i < 20; i++) await turn()

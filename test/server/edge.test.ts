@@ -300,8 +300,8 @@ describe('sent again or not', () => {
     const ws = new WebSocket(`ws://${host}:${port}/`, { headers: { host: HOST } })
     await victim.begun
     const accepting: ExchangeHandler = (_preamble, _request, response) => {
-      response.head({ status: 101, headers: [], bodyBytes: 0 })
-      response.data(Buffer.from('\x81\x02hi', 'latin1'))
+      response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+      response.responseData(Buffer.from('\x81\x02hi', 'latin1'))
       return ignoring(response)
     }
     await dial(server, { handler: accepting, hello: { connection: 1 } })
@@ -316,13 +316,13 @@ describe('sent again or not', () => {
     await start({ onExchange: record => records.push(record) })
     let sent: ResponseSink | undefined
     const half: ExchangeHandler = (_preamble, _request, response) => {
-      response.head({ status: 200, headers: ['content-length', '10'], bodyBytes: 10 })
-      response.data(Buffer.from('half'))
+      response.responseHead({ status: 200, headers: ['content-length', '10'], bodyBytes: 10 })
+      response.responseData(Buffer.from('half'))
       sent = response
       return ignoring(response)
     }
     await dial(server, { handler: half })
-    const onResponse = () => sent!.abort(new SallyportError('upstream-broken'))
+    const onResponse = () => sent!.responseAbort(new SallyportError('upstream-broken'))
     await expect(call(server, HOST, '/', { onResponse })).rejects.toThrow()
     expect(records).toMatchObject([{ status: 200, code: 'upstream-broken', cut: true }])
   })
@@ -378,7 +378,7 @@ describe('the record of an exchange', () => {
     const begun = new Promise<void>(resolve => {
       const hang: ExchangeHandler = (_preamble, _request, response): RequestSink => {
         resolve()
-        return { ...ignoring(response), abort: error => aborted(error) }
+        return { ...ignoring(response), requestAbort: error => aborted(error) }
       }
       void dial(server, { handler: hang }).then(() => {
         const request = call(server, HOST, '/', { signal: controller.signal })

@@ -28,8 +28,8 @@ describe('an answer of which more is to come', () => {
     const client = await dial(server, { handler })
     const answered = server.fetch('demo', `http://demo.${DOMAIN}/`)
     const sink = await begun
-    sink.head({ status: 200, headers: [], bodyBytes: -1 })
-    sink.data(Buffer.from('a'))
+    sink.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+    sink.responseData(Buffer.from('a'))
     return { kept: keep(await answered), sink, client }
   }
 
@@ -61,9 +61,9 @@ describe('an answer of which more is to come', () => {
   ])('goes on for who has %s', async (_name, keep) => {
     const { kept, sink } = await fetchOpen(keep)
     for (let i = 0; i < 3; i++) await collect()
-    sink.data(Buffer.from('b'))
+    sink.responseData(Buffer.from('b'))
     for (let i = 0; i < 3; i++) await collect()
-    sink.end([])
+    sink.responseEnd([])
     expect(await kept()).toBe('ab')
   })
 })

@@ -28,24 +28,24 @@ afterEach(() => server.close({ graceMs: 0 }))
 const mirror: ExchangeHandler = (_preamble, request, response) => {
   const chunks: Uint8Array[] = []
   return {
-    data(chunk) {
+    requestData(chunk) {
       chunks.push(chunk)
-      response.consumed(chunk.length)
+      response.requestConsumed(chunk.length)
     },
-    end() {
+    requestEnd() {
       const { method, path, authority, headers, caller, bodyBytes } = request
       const body = Buffer.concat(chunks).toString()
       const text = Buffer.from(JSON.stringify({ method, path, authority, headers, caller, bodyBytes, body }))
-      response.head({
+      response.responseHead({
         status: 201,
         headers: ['content-type', 'application/json', 'set-cookie', 'a=1', 'set-cookie', 'b=2'],
         bodyBytes: BODY_UNKNOWN,
       })
-      response.data(text)
-      response.end([])
+      response.responseData(text)
+      response.responseEnd([])
     },
-    abort() {},
-    consumed() {},
+    requestAbort() {},
+    responseConsumed() {},
   }
 }
 
@@ -62,15 +62,15 @@ function flood(bytes: number, onSent: (sent: number) => void): ExchangeHandler {
         ahead += chunk.length
         sent += chunk.length
         onSent(sent)
-        response.data(chunk)
+        response.responseData(chunk)
       }
-      if (left === 0 && ahead === 0) response.end([])
+      if (left === 0 && ahead === 0) response.responseEnd([])
     }
-    response.head({ status: 200, headers: ['content-length', String(bytes)], bodyBytes: bytes })
+    response.responseHead({ status: 200, headers: ['content-length', String(bytes)], bodyBytes: bytes })
     queueMicrotask(pump)
     return {
       ...ignoring(response),
-      consumed(n) {
+      responseConsumed(n) {
         ahead -= n
         pump()
       },
@@ -161,7 +161,7 @@ describe('server.fetch', () => {
     const begun = new Promise<void>(resolve => {
       const handler: ExchangeHandler = (_preamble, _request, response) => {
         resolve()
-        return { ...ignoring(response), abort: error => aborted(error) }
+        return { ...ignoring(response), requestAbort: error => aborted(error) }
       }
       void dial(server, { handler }).then(() => {
         calling = server.fetch('demo', new Request(ORIGIN, { signal: controller.signal }))
@@ -182,15 +182,15 @@ describe('server.fetch', () => {
     await dial(server, {
       handler: (_preamble, _request, sink) => {
         response = sink
-        sink.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-        sink.data(Buffer.from('half'))
+        sink.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+        sink.responseData(Buffer.from('half'))
         return ignoring(sink)
       },
     })
     const answer = await server.fetch('demo', ORIGIN)
     const reader = answer.body!.getReader()
     await reader.read()
-    response!.abort(new SallyportError('upstream-broken'))
+    response!.responseAbort(new SallyportError('upstream-broken'))
     await expect(reader.read()).rejects.toThrow()
   })
 
@@ -335,8 +335,8 @@ describe('server.dispatcher', () => {
     server = await startServer()
     const redirecting: ExchangeHandler = (preamble, request, response) => {
       if (request.path === '/target') return always('arrived')(preamble, request, response)
-      response.head({ status: 302, headers: ['location', '/target', 'content-length', '0'], bodyBytes: 0 })
-      response.end([])
+      response.responseHead({ status: 302, headers: ['location', '/target', 'content-length', '0'], bodyBytes: 0 })
+      response.responseEnd([])
       return ignoring(response)
     }
     await dial(server, { handler: redirecting })
@@ -367,9 +367,9 @@ describe('server.dispatcher', () => {
     let asked = 0
     const failing: ExchangeHandler = (preamble, request, response) => {
       if (++asked > 1) return always('at last')(preamble, request, response)
-      response.head({ status: 503, headers: ['content-length', '4'], bodyBytes: 4 })
-      response.data(Buffer.from('busy'))
-      response.end([])
+      response.responseHead({ status: 503, headers: ['content-length', '4'], bodyBytes: 4 })
+      response.responseData(Buffer.from('busy'))
+      response.responseEnd([])
       return ignoring(response)
     }
     await dial(server, { handler: failing })
@@ -381,9 +381,9 @@ describe('server.dispatcher', () => {
   test('passes on trailers and pauses', async () => {
     server = await startServer()
     const trailing: ExchangeHandler = (_preamble, _request, response) => {
-      response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-      response.data(Buffer.alloc(50_000))
-      response.end(['x-sum', 'abc'])
+      response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      response.responseData(Buffer.alloc(50_000))
+      response.responseEnd(['x-sum', 'abc'])
       return ignoring(response)
     }
     await dial(server, { handler: trailing })
@@ -469,15 +469,15 @@ describe("on the embedder's own http.Server", () => {
     await attach({ control: {}, onExchange: record => records.push(record) })
     let sent: ResponseSink | undefined
     const half: ExchangeHandler = (_preamble, _request, response) => {
-      response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-      response.data(Buffer.from('half'))
+      response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      response.responseData(Buffer.from('half'))
       sent = response
       return ignoring(response)
     }
     await dial(server, { handler: half })
     const ca = (await makeWorld()).authority.certificate
     const tls = { ca, servername: HOST }
-    const onResponse = () => sent!.abort(new SallyportError('upstream-broken'))
+    const onResponse = () => sent!.responseAbort(new SallyportError('upstream-broken'))
     await expect(call(server, HOST, '/', { ...tls, onResponse })).rejects.toThrow()
     const leaving = new AbortController()
     const left = call(server, HOST, '/', { ...tls, onResponse: () => leaving.abort(), signal: leaving.signal })
@@ -499,16 +499,16 @@ describe("on the embedder's own http.Server", () => {
     const both: ExchangeHandler = (preamble, request, response) => {
       if (!request.upgrade) return mirror(preamble, request, response)
       upgrades.push(request.path)
-      response.head({ status: 101, headers: [], bodyBytes: 0 })
+      response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
       return {
-        data(chunk) {
+        requestData(chunk) {
           const { length } = chunk
-          response.data(chunk)
-          response.consumed(length)
+          response.responseData(chunk)
+          response.requestConsumed(length)
         },
-        end: () => response.end([]),
-        abort() {},
-        consumed() {},
+        requestEnd: () => response.responseEnd([]),
+        requestAbort() {},
+        responseConsumed() {},
       }
     }
     await dial(server, { handler: both })
@@ -572,9 +572,9 @@ describe("on the embedder's own http.Server", () => {
     await attach({ control: {} })
     const links = '</a.css>; rel=preload; as=style; title="a, \\"b\\"", </b.js>; rel=preload'
     const hinting: ExchangeHandler = (_preamble, _request, response) => {
-      response.informational(103, ['link', links, 'link', '</c>; rel=x', 'x-more', '1'])
-      response.informational(102, [])
-      response.informational(100, [])
+      response.responseInformational(103, ['link', links, 'link', '</c>; rel=x', 'x-more', '1'])
+      response.responseInformational(102, [])
+      response.responseInformational(100, [])
       answer(response, 200, 'served')
       return ignoring(response)
     }

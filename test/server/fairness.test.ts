@@ -16,10 +16,16 @@ afterEach(() => server.close({ graceMs: 0 }))
 
 /** As many bytes as there is credit for. */
 const blob: ExchangeHandler = (_preamble, _request, response) => {
-  response.head({ status: 200, headers: ['content-length', String(BLOB.length)], bodyBytes: BLOB.length })
-  for (let at = 0; at < BLOB.length; at += 65_536) response.data(Uint8Array.from(BLOB.subarray(at, at + 65_536)))
-  response.end([])
-  return { data: chunk => response.consumed(chunk.length), end() {}, abort() {}, consumed() {} }
+  response.responseHead({ status: 200, headers: ['content-length', String(BLOB.length)], bodyBytes: BLOB.length })
+  for (let at = 0; at < BLOB.length; at += 65_536)
+    response.responseData(Uint8Array.from(BLOB.subarray(at, at + 65_536)))
+  response.responseEnd([])
+  return {
+    requestData: chunk => response.requestConsumed(chunk.length),
+    requestEnd() {},
+    requestAbort() {},
+    responseConsumed() {},
+  }
 }
 
 interface Measured {

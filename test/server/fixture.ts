@@ -196,28 +196,28 @@ export async function dial(server: Server, options: DialOptions = {}): Promise<T
 export function echo(_preamble: unknown, request: HttpRequest, response: ResponseSink): RequestSink {
   const chunks: Uint8Array[] = []
   return {
-    data(chunk) {
+    requestData(chunk) {
       chunks.push(chunk)
-      response.consumed(chunk.length)
+      response.requestConsumed(chunk.length)
     },
-    end() {
+    requestEnd() {
       const text = `${request.method} ${request.path} ${Buffer.concat(chunks).toString()}`
       answer(response, 200, text)
     },
-    abort() {},
-    consumed() {},
+    requestAbort() {},
+    responseConsumed() {},
   }
 }
 
 export function answer(response: ResponseSink, status: number, text: string): void {
   const body = Buffer.from(text)
-  response.head({
+  response.responseHead({
     status,
     headers: ['content-type', 'text/plain', 'content-length', String(body.length)],
     bodyBytes: body.length,
   })
-  if (body.length > 0) response.data(body)
-  response.end([])
+  if (body.length > 0) response.responseData(body)
+  response.responseEnd([])
 }
 
 /** A handler that answers with `text` at once. */
@@ -230,7 +230,12 @@ export function always(text: string, status = 200): ExchangeHandler {
 
 /** Takes a request body and drops it. */
 export function ignoring(response: ResponseSink): RequestSink {
-  return { data: chunk => response.consumed(chunk.length), end() {}, abort() {}, consumed() {} }
+  return {
+    requestData: chunk => response.requestConsumed(chunk.length),
+    requestEnd() {},
+    requestAbort() {},
+    responseConsumed() {},
+  }
 }
 
 export interface Answer {

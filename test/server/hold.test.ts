@@ -187,16 +187,16 @@ describe('a request waits', () => {
         seen.push(request.path)
         let bytes = 0
         return {
-          data(chunk) {
+          requestData(chunk) {
             bytes += chunk.length
-            response.consumed(chunk.length)
+            response.requestConsumed(chunk.length)
           },
-          end() {
-            response.head({ status: 200, headers: ['x-bytes', String(bytes)], bodyBytes: 0 })
-            response.end([])
+          requestEnd() {
+            response.responseHead({ status: 200, headers: ['x-bytes', String(bytes)], bodyBytes: 0 })
+            response.responseEnd([])
           },
-          abort() {},
-          consumed() {},
+          requestAbort() {},
+          responseConsumed() {},
         }
       },
     })
@@ -405,10 +405,10 @@ test('an answer that does not begin in time is 504, and the exchange is cancelle
   const cancelled = Promise.withResolvers<string>()
   await dial(server, {
     handler: (_preamble, _request, response) => ({
-      data: chunk => response.consumed(chunk.length),
-      end() {},
-      abort: error => cancelled.resolve(error.reason),
-      consumed() {},
+      requestData: chunk => response.requestConsumed(chunk.length),
+      requestEnd() {},
+      requestAbort: error => cancelled.resolve(error.reason),
+      responseConsumed() {},
     }),
   })
   expect((await call(server, HOST)).headers['sallyport-error']).toBe('upstream-timeout')
@@ -425,8 +425,8 @@ test.each<[string, number, object]>([
   const cancelled = Promise.withResolvers<string>()
   await dial(server, {
     handler: (_preamble, _request, response) => {
-      response.informational(status, [])
-      return { ...ignoring(response), abort: error => cancelled.resolve(error.reason) }
+      response.responseInformational(status, [])
+      return { ...ignoring(response), requestAbort: error => cancelled.resolve(error.reason) }
     },
   })
   const answer = await call(server, HOST, '/', options)

@@ -123,8 +123,8 @@ describe('paced credit', () => {
     const send = () => {
       while (sent - given < 5000) {
         sent += 1000
-        paced.data(new Uint8Array(1000))
-        paced.consumed(1000)
+        paced.responseData(new Uint8Array(1000))
+        paced.requestConsumed(1000)
       }
     }
     for (let i = 0; i < 100; i++) {
@@ -210,16 +210,16 @@ describe('over real sockets', () => {
     const large: ExchangeHandler = (_preamble, request, response): RequestSink => {
       let bytes = 0
       return {
-        data(chunk) {
+        requestData(chunk) {
           bytes += chunk.length
-          response.consumed(chunk.length)
+          response.requestConsumed(chunk.length)
         },
-        end() {
+        requestEnd() {
           if (request.method === 'POST') answer(response, 200, String(bytes))
           else answer(response, 200, 'x'.repeat(400_000))
         },
-        abort() {},
-        consumed() {},
+        requestAbort() {},
+        responseConsumed() {},
       }
     }
     await dial(server, { handler: large, hello: { limits: { windowBytes: 262_144 } } })

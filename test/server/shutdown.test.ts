@@ -150,8 +150,8 @@ test('alone, it serves callers who come until those have ended who were there, a
   const draining = server.drain({ graceMs: 60_000 })
   for (let i = 0; i < 3; i++) expect((await call(server, HOST, `/${i}`)).status).toBe(200)
   expect(client.messages.some(({ type }) => type === 'drain')).toBe(false)
-  response.head({ status: 200, headers: [], bodyBytes: 0 })
-  response.end([])
+  response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
+  response.responseEnd([])
   expect((await slow).status).toBe(200)
   expect((await client.message('drain')).afterMs).toBe(0)
   await draining
@@ -166,8 +166,8 @@ test('a response says that its connection ends', async () => {
   const calling = call(server, HOST, '/', { agent })
   const response = await begun
   void server.drain()
-  response.head({ status: 200, headers: ['content-length', '0'], bodyBytes: 0 })
-  response.end([])
+  response.responseHead({ status: 200, headers: ['content-length', '0'], bodyBytes: 0 })
+  response.responseEnd([])
   expect((await calling).headers.connection).toBe('close')
   agent.destroy()
 })

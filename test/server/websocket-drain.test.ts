@@ -18,19 +18,19 @@ function greeter() {
   const heard: Buffer[] = []
   const ended = Promise.withResolvers<void>()
   const handler: ExchangeHandler = (_preamble, _request, response): RequestSink => {
-    response.head({ status: 101, headers: [], bodyBytes: 0 })
-    response.data(Buffer.from('\x81\x02hi', 'latin1'))
+    response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+    response.responseData(Buffer.from('\x81\x02hi', 'latin1'))
     return {
-      data(chunk) {
+      requestData(chunk) {
         heard.push(Buffer.from(chunk))
-        response.consumed(chunk.length)
+        response.requestConsumed(chunk.length)
       },
-      end() {
-        response.end([])
+      requestEnd() {
+        response.responseEnd([])
         ended.resolve()
       },
-      abort: () => ended.reject(new Error('cut')),
-      consumed() {},
+      requestAbort: () => ended.reject(new Error('cut')),
+      responseConsumed() {},
     }
   }
   return { handler, heard, ended: ended.promise }

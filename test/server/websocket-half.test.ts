@@ -63,7 +63,7 @@ async function http2(port: number): Promise<Caller> {
 
 /** What the upstream does when its half has ended, and the caller has all of it. */
 const ENDS: Record<string, (response: ResponseSink, end: () => void) => void> = {
-  'resets the rest': response => response.abort(new SallyportError('cancelled')),
+  'resets the rest': response => response.responseAbort(new SallyportError('cancelled')),
   'loses its session': (_response, end) => end(),
 }
 
@@ -80,9 +80,9 @@ test.each(CASES)('over %s, where the upstream %s', async (_protocol, what, calle
   })
   const { send, told } = await caller(server.publicAddress!.port)
   const response = await taken.promise
-  response.head({ status: 101, headers: [], bodyBytes: 0 })
-  response.data(SAID)
-  response.end([])
+  response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+  response.responseData(SAID)
+  response.responseEnd([])
   expect((await told).equals(SAID)).toBe(true)
   send('more')
   expect(server.stats().quotaExchanges).toBe(1)

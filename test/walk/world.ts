@@ -210,7 +210,7 @@ const NUMBERS = [
 /** Answers, in a moment, and gives no credit. */
 function takesNothing(_preamble: unknown, _request: unknown, response: ResponseSink): RequestSink {
   const timer = setTimeout(() => answer(response, 200, 'taken'), 40)
-  return { data() {}, end() {}, abort: () => clearTimeout(timer), consumed() {} }
+  return { requestData() {}, requestEnd() {}, requestAbort: () => clearTimeout(timer), responseConsumed() {} }
 }
 
 /** Resolves once it holds; rejects after `ms`. */

@@ -226,7 +226,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
       if (!exchange.awaitsContinue) return
       exchange.awaitsContinue = false
     }
-    exchange.response.informational(status, headers)
+    exchange.response.responseInformational(status, headers)
   }
 
   /** `head` may be that of other responses too. */
@@ -249,7 +249,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
       exchange.requestDone = true
     }
     this.#state = 'body'
-    exchange.response.head({ status: head.status, headers: head.headers.slice(), bodyBytes })
+    exchange.response.responseHead({ status: head.status, headers: head.headers.slice(), bodyBytes })
     if (bodyBytes === 0) this.bodyEnd([])
   }
 
@@ -279,27 +279,27 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     exchange.headReceived = true
     exchange.raw = true
     this.#state = 'raw'
-    exchange.response.head({ status: 101, headers, bodyBytes: 0 })
+    exchange.response.responseHead({ status: 101, headers, bodyBytes: 0 })
   }
 
   bodyData(chunk: Uint8Array): void {
     const exchange = this.#exchange
     if (exchange === undefined) return
     this.#unconsumed += chunk.length
-    exchange.response.data(this.#unread.own(chunk))
+    exchange.response.responseData(this.#unread.own(chunk))
   }
 
   bodyEnd(trailers: HeaderList): void {
     const exchange = this.#exchange
     if (exchange === undefined) return
     exchange.responseDone = true
-    exchange.response.end(trailers)
+    exchange.response.responseEnd(trailers)
     this.#exchangeOver(exchange)
   }
 
   #forward(chunk: Buffer): void {
     this.#unconsumed += chunk.length
-    this.#exchange?.response.data(this.#unread.own(chunk))
+    this.#exchange?.response.responseData(this.#unread.own(chunk))
     this.#regulate()
   }
 
@@ -347,7 +347,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     exchange.requestDone = true
     if (exchange.responseDone) return
     exchange.responseDone = true
-    if (error !== undefined) exchange.response.abort(error)
+    if (error !== undefined) exchange.response.responseAbort(error)
   }
 
   /** The response is over; the connection is free only if the request is as well. */
@@ -384,7 +384,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     const exchange = this.#exchange
     if (this.#state === 'raw' && exchange !== undefined) {
       exchange.responseDone = true
-      exchange.response.end([])
+      exchange.response.responseEnd([])
       return
     }
     if (this.#state === 'body' && this.#body.closed()) return
@@ -441,7 +441,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
       const left = this.#sentAt + this.#limits.expectMs - now
       if (left > 0.5) return left
       exchange.awaitsContinue = false
-      exchange.response.informational(100, [])
+      exchange.response.responseInformational(100, [])
     }
     // While a request body is on its way, its upstream has all the time that it needs.
     if (exchange.headTimeoutMs === 0) return Number.POSITIVE_INFINITY

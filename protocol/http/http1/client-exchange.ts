@@ -75,9 +75,9 @@ export class ClientExchange implements RequestSink, BodyOwner {
     else this.awaitsContinue = hasHeader(headers, 'expect')
   }
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     if (this.requestDone || (this.request.upgrade && !this.raw)) {
-      this.response.consumed(chunk.length)
+      this.response.requestConsumed(chunk.length)
       return
     }
     this.awaitsContinue = false
@@ -98,7 +98,7 @@ export class ClientExchange implements RequestSink, BodyOwner {
     this.#wire.text('\r\n')
   }
 
-  end(trailers: HeaderList): void {
+  requestEnd(trailers: HeaderList): void {
     if (this.requestDone) return
     if (this.raw) {
       this.requestDone = true
@@ -121,7 +121,7 @@ export class ClientExchange implements RequestSink, BodyOwner {
     else if (this.#left > 0) throw new SallyportError('bad-request', 'body shorter than announced')
   }
 
-  abort(_error: SallyportError): void {
+  requestAbort(_error: SallyportError): void {
     this.#wire.giveUp(this, undefined)
   }
 
@@ -129,12 +129,12 @@ export class ClientExchange implements RequestSink, BodyOwner {
     this.#wire.giveUp(this, error)
   }
 
-  consumed(bytes: number): void {
+  responseConsumed(bytes: number): void {
     this.#wire.responseConsumed(this, bytes)
   }
 
   sent(bytes: number): void {
-    this.response.consumed(bytes)
+    this.response.requestConsumed(bytes)
   }
 }
 

@@ -148,20 +148,20 @@ class MountedResponse implements ResponseSink, Failing {
   connect(sink: RequestSink, hasBody: boolean): void {
     this.#sink = sink
     if (this.#failure !== undefined) {
-      sink.abort(this.#failure)
+      sink.requestAbort(this.#failure)
       return
     }
-    if (this.#early > 0) sink.consumed(this.#early)
+    if (this.#early > 0) sink.responseConsumed(this.#early)
     const guard = guardWith(error => this.threw(error))
     const onClose = guard(() => {
       const wasOver = this.#over
       this.#over = true
       this.#watch.stop()
-      if (!wasOver) sink.abort(new SallyportError('cancelled'))
+      if (!wasOver) sink.requestAbort(new SallyportError('cancelled'))
     })
     this.#response.once('close', onClose)
     if (!hasBody) {
-      sink.end([])
+      sink.requestEnd([])
       this.#request.resume()
       return
     }
@@ -172,18 +172,18 @@ class MountedResponse implements ResponseSink, Failing {
       this.#readAt = performance.now()
       this.#ahead += chunk.length
       if (this.#isFull) this.#request.pause()
-      sink.data(chunk)
+      sink.requestData(chunk)
     })
     const onEnd = guard(() => {
       this.#reading = false
       const trailers = this.#request.rawTrailers.map((text, i) => (i % 2 === 0 ? text.toLowerCase() : text))
-      sink.end(stripTrailers(trailers))
+      sink.requestEnd(stripTrailers(trailers))
     })
     this.#request.on('data', onData)
     this.#request.once('end', onEnd)
   }
 
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     // Node has said 100 itself, and would read what a 103 says; one that waits behind others in a pipeline goes without.
     const { socket } = this.#response
     const late = this.#over || this.#response.headersSent || this.#request.httpVersion === '1.0'
@@ -193,7 +193,7 @@ class MountedResponse implements ResponseSink, Failing {
     })
   }
 
-  head({ status, headers, bodyBytes }: ResponseHead): void {
+  responseHead({ status, headers, bodyBytes }: ResponseHead): void {
     if (this.#over) return
     this.#send(() => {
       if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
@@ -209,12 +209,12 @@ class MountedResponse implements ResponseSink, Failing {
     } catch (cause) {
       const error = cause instanceof SallyportError ? cause : new SallyportError('upstream-broken', 'head', { cause })
       this.#failure = error
-      this.#sink?.abort(error)
-      this.abort(error)
+      this.#sink?.requestAbort(error)
+      this.responseAbort(error)
     }
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     const { length } = chunk
     if (this.#over) {
       this.#taken(length)
@@ -236,17 +236,17 @@ class MountedResponse implements ResponseSink, Failing {
 
   /** What goes wrong in an event ends the exchange, and with it the connection. */
   threw(error: unknown): void {
-    const told = () => this.#sink?.abort(toSallyportError(error))
+    const told = () => this.#sink?.requestAbort(toSallyportError(error))
     this.#over = true
     endFor(error, this.#logger, 'an exchange failed', () => this.#response.destroy(), told)
   }
 
   #taken(bytes: number): void {
     if (this.#sink === undefined) this.#early += bytes
-    else this.#sink.consumed(bytes)
+    else this.#sink.responseConsumed(bytes)
   }
 
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     if (this.#over) return
     this.#over = true
     if (trailers.length > 0 && !this.#response.hasHeader('content-length'))
@@ -254,7 +254,7 @@ class MountedResponse implements ResponseSink, Failing {
     this.#response.end()
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     if (this.#over) return
     this.#over = true
     if (this.#response.headersSent) this.#response.destroy()
@@ -266,7 +266,7 @@ class MountedResponse implements ResponseSink, Failing {
     return this
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     const wasFull = this.#isFull
     this.#ahead -= bytes
     if (!wasFull || this.#isFull) return
@@ -295,8 +295,8 @@ class MountedResponse implements ResponseSink, Failing {
     const sink = this.#sink
     this.#reading = false
     this.#response.shouldKeepAlive = false
-    this.abort(error)
-    sink?.abort(error)
+    this.responseAbort(error)
+    sink?.requestAbort(error)
     return Number.POSITIVE_INFINITY
   }
 

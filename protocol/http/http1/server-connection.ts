@@ -192,7 +192,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
         }
         // Answers to what came before it are on their way yet.
         exchange.ended = true
-        exchange.takeSink()?.abort(new SallyportError('cancelled'))
+        exchange.takeSink()?.requestAbort(new SallyportError('cancelled'))
         this.#linger()
       }
     }
@@ -301,13 +301,14 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     }
     const sink = callHandler(this.#handler, request, exchange, this.#logger)
     if (exchange.failure !== undefined) {
-      sink.abort(exchange.failure)
+      sink.requestAbort(exchange.failure)
       return
     }
     exchange.sink = sink
-    if ((this.#state as State) === 'closed') sink.abort(new SallyportError('cancelled'))
-    else if (request.bodyBytes === 0 && !request.upgrade) sink.end([])
-    else if (exchange.ended) exchange.takeSink()?.abort(new SallyportError('cancelled', 'the response came first'))
+    if ((this.#state as State) === 'closed') sink.requestAbort(new SallyportError('cancelled'))
+    else if (request.bodyBytes === 0 && !request.upgrade) sink.requestEnd([])
+    else if (exchange.ended)
+      exchange.takeSink()?.requestAbort(new SallyportError('cancelled', 'the response came first'))
   }
 
   bodyData(chunk: Uint8Array): void {
@@ -319,7 +320,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const exchange = this.#exchange!
     exchange.awaitsContinue = false
     this.#unconsumed += chunk.length
-    exchange.sink?.data(this.#unread.own(chunk))
+    exchange.sink?.requestData(this.#unread.own(chunk))
   }
 
   bodyEnd(trailers: HeaderList): void {
@@ -329,13 +330,13 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       return
     }
     this.#state = 'await'
-    exchange.sink?.end(trailers)
+    exchange.sink?.requestEnd(trailers)
   }
 
   #forward(chunk: Buffer): void {
     if (this.#exchange?.ended === true) this.#since = performance.now()
     this.#unconsumed += chunk.length
-    this.#exchange?.sink?.data(this.#unread.own(chunk))
+    this.#exchange?.sink?.requestData(this.#unread.own(chunk))
     this.#regulate()
   }
 
@@ -489,10 +490,10 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#logger.debug({ peer: this.address, code: error.reason, detail: error.message }, 'request refused')
     const exchange = this.#exchange
     if (exchange !== undefined && !exchange.ended) {
-      exchange.takeSink()?.abort(error)
+      exchange.takeSink()?.requestAbort(error)
       exchange.keepAlive = false
       this.#closing = true
-      exchange.abort(error)
+      exchange.responseAbort(error)
       return
     }
     if (this.#state !== 'readHead') {
@@ -503,7 +504,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#closing = true
     this.#state = 'await'
     this.#exchange = new ServerExchange(this, unreadHead(bytes), 0)
-    this.#exchange.abort(error)
+    this.#exchange.responseAbort(error)
   }
 
   cut(exchange: ServerExchange, untilClose: boolean): void {
@@ -552,7 +553,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#halfClosed = true
     this.#since = performance.now()
     this.#watch.within(Math.min(ASK_MS, this.#limits.halfCloseMs || ASK_MS))
-    if (this.#state === 'raw') this.#exchange?.sink?.end([])
+    if (this.#state === 'raw') this.#exchange?.sink?.requestEnd([])
     else this.#parse()
   }
 
@@ -576,7 +577,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#connections?.delete(this)
     if (exchange === undefined || wasDraining || (exchange.ended && this.#halfClosed)) return
     exchange.ended = true
-    exchange.takeSink()?.abort(new SallyportError('cancelled'))
+    exchange.takeSink()?.requestAbort(new SallyportError('cancelled'))
   }
 
   get idle(): boolean {
@@ -690,7 +691,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   readonly #onGone = (): void => this.destroy()
 
-  readonly #onExpectDue = (): void => this.#exchange?.informational(100, [])
+  readonly #onExpectDue = (): void => this.#exchange?.responseInformational(100, [])
 
   readonly #onBodyTimeout = (): void => this.#refuse(new SallyportError('request-timeout'))
 

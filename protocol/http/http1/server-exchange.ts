@@ -63,7 +63,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     this.#maxInformational = maxInformational
   }
 
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     if (this.ended || this.headSent || this.asked.http10 || status < 100 || status > 199 || status === 101) return
     if (++this.#informational > this.#maxInformational) return
     if (status === 100) {
@@ -77,7 +77,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     }
   }
 
-  head(response: ResponseHead): void {
+  responseHead(response: ResponseHead): void {
     if (this.ended || this.headSent) return
     try {
       if (response.status === 101) this.#upgrade(response)
@@ -122,7 +122,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     this.#wire.upgraded(this)
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     if (this.ended) return
     if (!this.headSent) {
       this.#fail(new SallyportError('internal', 'body before head'))
@@ -141,7 +141,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     } else if (this.#framing === FRAMING.close) {
       this.#body(chunk)
     } else {
-      this.sink?.consumed(chunk.length)
+      this.sink?.responseConsumed(chunk.length)
     }
   }
 
@@ -150,7 +150,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     this.#wire.body(chunk, this)
   }
 
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     if (this.ended) return
     try {
       this.#finish(trailers)
@@ -174,7 +174,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     if (this.ended) this.#wire.unwanted(this)
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     if (this.ended) {
       if (this.#unsent > 0) this.#wire.drop()
       return
@@ -193,8 +193,8 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   #fail(error: SallyportError): void {
     const sink = this.takeSink()
     this.failure = error
-    this.abort(error)
-    sink?.abort(error)
+    this.responseAbort(error)
+    sink?.requestAbort(error)
   }
 
   /** The sink, which is told nothing more by the exchange: it is about to be told its last. */
@@ -204,12 +204,12 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     return sink
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.#wire.requestConsumed(this, bytes)
   }
 
   sent(bytes: number): void {
     this.#unsent -= bytes
-    this.sink?.consumed(bytes)
+    this.sink?.responseConsumed(bytes)
   }
 }

@@ -116,9 +116,9 @@ export class Http2ClientExchange implements RequestSink, Failing {
 
   // Request
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     if (this.#requestDone || this.#stream.destroyed || (this.#request.upgrade && !this.#raw)) {
-      this.#response.consumed(chunk.length)
+      this.#response.requestConsumed(chunk.length)
       return
     }
     this.#awaitsContinue = false
@@ -134,10 +134,10 @@ export class Http2ClientExchange implements RequestSink, Failing {
   }
 
   readonly #sent = (bytes: number): void => {
-    this.#response.consumed(bytes)
+    this.#response.requestConsumed(bytes)
   }
 
-  end(trailers: HeaderList): void {
+  requestEnd(trailers: HeaderList): void {
     if (this.#requestDone || (this.#request.upgrade && !this.#raw)) return
     this.#requestDone = true
     this.#sentAt = performance.now()
@@ -158,7 +158,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     }
   }
 
-  abort(_error: SallyportError): void {
+  requestAbort(_error: SallyportError): void {
     this.#requestDone = true
     this.#responseDone = true
     this.#cancel()
@@ -176,7 +176,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
         if (!this.#awaitsContinue) return
         this.#awaitsContinue = false
       }
-      this.#response.informational(status, head.headers)
+      this.#response.responseInformational(status, head.headers)
     } catch (error) {
       this.#broken(asUpstreamFault(error))
     }
@@ -215,7 +215,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
       this.#requestDone = true
     }
     const bodyBytes = none || this.#raw ? 0 : head.contentLength
-    this.#response.head({ status, headers: head.headers, bodyBytes })
+    this.#response.responseHead({ status, headers: head.headers, bodyBytes })
     if (this.#responseDone) return
     // Nothing can follow, whatever else becomes of the stream: a reset behind a whole response does not harm it.
     if (ended) this.#finish()
@@ -240,7 +240,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
         return
       }
     }
-    this.#response.data(chunk)
+    this.#response.responseData(chunk)
   }
 
   #trailed(raw: Raw): void {
@@ -258,14 +258,14 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #finish(): void {
     const unsent = !this.#stream.writableEnded || this.#writer.waiting > 0
     this.#responseDone = true
-    this.#response.end(this.#trailers)
+    this.#response.responseEnd(this.#trailers)
     if (!unsent || this.#raw) return
     // The rest of the request is thrown away.
     this.#requestDone = true
     this.#cancel()
   }
 
-  consumed(bytes: number): void {
+  responseConsumed(bytes: number): void {
     this.#reader.consumed(bytes)
   }
 
@@ -320,7 +320,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#requestDone = true
     this.#responseDone = true
     this.#cancel()
-    if (!over) this.#response.abort(error)
+    if (!over) this.#response.responseAbort(error)
   }
 
   /** Acts on what is due; returns the time until the next deadline. */
@@ -334,7 +334,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
       const left = this.#sentAt + this.#limits.expectMs - now
       if (left > 0.5) return left
       this.#awaitsContinue = false
-      this.#response.informational(100, [])
+      this.#response.responseInformational(100, [])
     }
     if (this.#headTimeoutMs === 0) return Number.POSITIVE_INFINITY
     // While a request body is on its way, its upstream has all the time that it needs.

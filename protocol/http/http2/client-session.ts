@@ -117,7 +117,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
       return exchange
     } catch (error) {
       const ours = toSallyportError(error)
-      response.abort(ours === error ? ours : broken(`the request cannot be sent: ${ours.message}`))
+      response.responseAbort(ours === error ? ours : broken(`the request cannot be sent: ${ours.message}`))
       return discarding(response)
     }
   }

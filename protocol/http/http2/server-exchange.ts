@@ -99,7 +99,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     const { request } = this
     const sink = callHandler(handler, request, this, this.#context.logger)
     if (this.#failure !== undefined) {
-      sink.abort(this.#failure)
+      sink.requestAbort(this.#failure)
       return
     }
     this.#sink = sink
@@ -113,7 +113,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   #endEmpty(sink: RequestSink): void {
     // Without a reader the stream would not close.
     this.#stream.resume()
-    sink.end([])
+    sink.requestEnd([])
   }
 
   /** Bytes on the wire that this exchange accounts for: its head, its body, and what frames them. */
@@ -148,7 +148,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
         return
       }
     }
-    this.#sink?.data(chunk)
+    this.#sink?.requestData(chunk)
   }
 
   readonly #onEnd = (): void => {
@@ -165,17 +165,17 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if ((this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR) return
     this.#requestEnded = true
     if (this.#requestLeft > 0) this.#refuse(new SallyportError('bad-request', 'body shorter than content-length'))
-    else this.#sink?.end(this.#trailers)
+    else this.#sink?.requestEnd(this.#trailers)
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.#reader.consumed(bytes)
   }
 
   /** The caller broke the rules in the midst of its body. */
   #refuse(error: SallyportError): void {
     this.#tell(error)
-    this.abort(error)
+    this.responseAbort(error)
   }
 
   // Response
@@ -188,7 +188,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     return this.#responseEnded || this.#stream.closed
   }
 
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     if (this.#headSent || this.#mute) return
     if (status < 100 || status > 199 || status === 101) return
     if (++this.#informational > this.#limits.informational) return
@@ -203,7 +203,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     }
   }
 
-  head(response: ResponseHead): void {
+  responseHead(response: ResponseHead): void {
     if (this.#headSent || this.#mute) return
     try {
       this.#head(response)
@@ -261,14 +261,14 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     }
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     if (this.#mute) return
     if (!this.#headSent) {
       this.#fail(new SallyportError('internal', 'body before head'))
     } else if (this.#responseLeft === 0) {
       if (this.#writer.ended || this.#awaitsTrailers) {
         this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
-      } else this.#sink?.consumed(chunk.length)
+      } else this.#sink?.responseConsumed(chunk.length)
     } else if (this.#responseLeft === BODY_UNKNOWN) {
       this.#writer.write(chunk)
     } else {
@@ -281,10 +281,10 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   readonly #sent = (bytes: number): void => {
     this.#context.pieces++
-    this.#sink?.consumed(bytes)
+    this.#sink?.responseConsumed(bytes)
   }
 
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     if (this.#mute) return
     if (!this.#headSent || this.#responseLeft > 0) {
       this.#fail(new SallyportError('upstream-broken', 'body shorter than announced'))
@@ -330,7 +330,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (!this.#stream.destroyed) this.#stream.close(NGHTTP2_NO_ERROR)
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     if (this.#mute) {
       // What waits of it goes.
       if (this.#writer.waiting > 0) breakStream(this.#stream)
@@ -350,14 +350,14 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   #fail(error: SallyportError): void {
     this.#failure = error
     this.#tell(error)
-    this.abort(error)
+    this.responseAbort(error)
   }
 
   /** The last that the upstream end hears. */
   #tell(error: SallyportError): void {
     const sink = this.#sink
     this.#sink = undefined
-    sink?.abort(error)
+    sink?.requestAbort(error)
   }
 
   // Ends and deadlines
@@ -415,7 +415,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (this.#reader.full) return bodyIdleMs || Number.POSITIVE_INFINITY
     if (this.#awaitsContinue && !this.#headSent) {
       const left = timeLeft(this.#since, expectMs, now)
-      if (left === 0) this.informational(100, [])
+      if (left === 0) this.responseInformational(100, [])
       else if (left !== Number.POSITIVE_INFINITY) return left
     }
     const left = timeLeft(this.#reader.readAt, bodyIdleMs, now)

@@ -232,7 +232,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#log(error.message)
     const exchange = new Http2ServerExchange(stream, refusedRequest(raw), this.#context)
     this.#track(stream, exchange)
-    exchange.abort(error)
+    exchange.responseAbort(error)
     stream.resume()
   }
 

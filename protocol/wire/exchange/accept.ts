@@ -65,27 +65,27 @@ class ResponseBody implements ResponseSink {
     this.#exchange = exchange
   }
 
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     this.#exchange.sendInformational(status, headers)
   }
 
-  head(response: ResponseHead): void {
+  responseHead(response: ResponseHead): void {
     this.#exchange.sendHead(response)
   }
 
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     this.#exchange.sendData(chunk)
   }
 
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     this.#exchange.sendEnd(trailers)
   }
 
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     this.#exchange.breakOff(error)
   }
 
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.#exchange.requestConsumed(bytes)
   }
 }
@@ -192,12 +192,12 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
       return
     }
     this.#sink = sink
-    if (this.#failure) sink.abort(this.#failure)
+    if (this.#failure) sink.requestAbort(this.#failure)
   }
 
   content(chunk: Uint8Array): void {
     if (this.#preamble!.kind === KIND.upgrade && !this.#raw) throw new ProtocolError('bytes before the 101')
-    this.#sink!.data(chunk)
+    this.#sink!.requestData(chunk)
   }
 
   end(): void {
@@ -205,9 +205,9 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
     clearTimeout(this.#earlyTimer)
     if (this.#over) return
     if (this.#preamble?.kind === KIND.upgrade && this.#sink) {
-      if (this.#raw) this.#sink.end([])
+      if (this.#raw) this.#sink.requestEnd([])
     } else if (this.#decoder.complete) {
-      this.#sink!.end(this.#decoder.trailers)
+      this.#sink!.requestEnd(this.#decoder.trailers)
     } else {
       this.#fail(new ProtocolError('the request ended before its time'))
     }
@@ -217,7 +217,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
     clearTimeout(this.#earlyTimer)
     if (this.#over) return
     this.#finish()
-    this.#sink?.abort(errorOfResetRequest(code))
+    this.#sink?.requestAbort(errorOfResetRequest(code))
   }
 
   requestConsumed(bytes: number): void {
@@ -260,11 +260,11 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
     }
     this.#raw = true
     this.#writer.text(MESSAGE + text)
-    if (this.#requestEnded) this.#sink?.end([])
+    if (this.#requestEnded) this.#sink?.requestEnd([])
   }
 
   sendData(chunk: Uint8Array): void {
-    if (this.#over || this.#writer.ended) this.#sink?.consumed(chunk.length)
+    if (this.#over || this.#writer.ended) this.#sink?.responseConsumed(chunk.length)
     else if (this.#raw) this.#writer.raw(chunk)
     else this.#writer.content(chunk)
   }
@@ -286,7 +286,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
 
   consumed(bytes: number): void {
     const content = this.#writer.left(bytes)
-    if (content > 0) this.#sink?.consumed(content)
+    if (content > 0) this.#sink?.responseConsumed(content)
   }
 
   /** The response is out before the request is in: the peer stops within 5 s. */
@@ -329,7 +329,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
     this.#failure = known
     this.#finish()
     this.#stream.reset(resetCodeOf(known))
-    sink?.abort(known)
+    sink?.requestAbort(known)
   }
 
   #finish(): void {

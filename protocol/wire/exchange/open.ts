@@ -75,19 +75,19 @@ class RequestBody implements RequestSink {
     this.#exchange = exchange
   }
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     this.#exchange.sendData(chunk)
   }
 
-  end(trailers: HeaderList): void {
+  requestEnd(trailers: HeaderList): void {
     this.#exchange.sendEnd(trailers)
   }
 
-  abort(error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     this.#exchange.cancel(error)
   }
 
-  consumed(bytes: number): void {
+  responseConsumed(bytes: number): void {
     this.#exchange.responseConsumed(bytes)
   }
 }
@@ -152,14 +152,14 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
   // The request's way out.
 
   sendData(chunk: Uint8Array): void {
-    if (this.#over || this.#writer.ended) this.#response.consumed(chunk.length)
+    if (this.#over || this.#writer.ended) this.#response.requestConsumed(chunk.length)
     else if (this.#raw) this.#sendRaw(chunk)
     else if (!this.#upgrade) this.#writer.content(chunk)
   }
 
   #sendRaw(chunk: Uint8Array): void {
     const discarded = this.#out!.push(chunk)
-    if (discarded > 0) this.#response.consumed(discarded)
+    if (discarded > 0) this.#response.requestConsumed(discarded)
   }
 
   sendEnd(trailers: HeaderList): void {
@@ -188,7 +188,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
 
   consumed(bytes: number): void {
     const content = this.#writer.left(bytes)
-    if (content > 0) this.#response.consumed(content)
+    if (content > 0) this.#response.requestConsumed(content)
   }
 
   // The response's way in.
@@ -221,7 +221,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
   }
 
   informational(status: number, headers: HeaderList): void {
-    this.#response.informational(status, headers)
+    this.#response.responseInformational(status, headers)
   }
 
   response(status: number, headers: HeaderList): number {
@@ -233,16 +233,16 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
     if (this.#upgrade) this.#writer.finish('')
     const announced = contentLength(headers)
     const bodyBytes = this.#head || status === 204 || status === 304 ? 0 : announced === -1 ? BODY_UNKNOWN : announced
-    this.#response.head({ status, headers, bodyBytes })
+    this.#response.responseHead({ status, headers, bodyBytes })
     return bodyBytes
   }
 
   #switch(headers: HeaderList): void {
     this.#raw = true
     this.#in = new RawDirection(
-      chunk => this.#response.data(chunk),
+      chunk => this.#response.responseData(chunk),
       () => {
-        this.#response.data(closeFrame(GOING_AWAY, false, FAREWELL))
+        this.#response.responseData(closeFrame(GOING_AWAY, false, FAREWELL))
         this.#endResponse([])
       },
     )
@@ -250,13 +250,13 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
       chunk => this.#writer.raw(chunk),
       () => this.#writer.finish(latin1(closeFrame(GOING_AWAY, true, FAREWELL))),
     )
-    this.#response.head({ status: 101, headers, bodyBytes: 0 })
+    this.#response.responseHead({ status: 101, headers, bodyBytes: 0 })
     if (this.#leaving) this.leave()
   }
 
   content(chunk: Uint8Array): void {
     if (!this.#raw) {
-      this.#response.data(chunk)
+      this.#response.responseData(chunk)
       return
     }
     const discarded = this.#in!.push(chunk)
@@ -283,7 +283,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
 
   #endResponse(trailers: HeaderList): void {
     this.keeps = true
-    this.#response.end(trailers)
+    this.#response.responseEnd(trailers)
   }
 
   reset(code: ResetCode): void {
@@ -292,18 +292,18 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
     const unsent = this.#writer.contentBytes
     this.#finish()
     if (this.keeps) {
-      if (unsent > 0) this.#response.consumed(unsent)
+      if (unsent > 0) this.#response.requestConsumed(unsent)
       this.#response.unwanted?.()
       return
     }
     const refused = code === 'refused' && unanswered
-    this.#response.abort(refused ? new RefusedError('overloaded') : errorOfResetResponse(code))
+    this.#response.responseAbort(refused ? new RefusedError('overloaded') : errorOfResetResponse(code))
   }
 
   /** A caller that does not read what came for it is in the way of others. */
   shed(): void {
     this.#finish()
-    this.#response.abort(errorOfResetResponse('limit'))
+    this.#response.responseAbort(errorOfResetResponse('limit'))
   }
 
   /** The whole response is here; what is left of the request is not wanted. */
@@ -314,7 +314,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
     this.#finish()
     if (early) {
       this.#stream.reset('cancelled')
-      if (unsent > 0) this.#response.consumed(unsent)
+      if (unsent > 0) this.#response.requestConsumed(unsent)
     }
     this.#endResponse(this.#decoder.trailers)
   }
@@ -323,7 +323,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
     if (this.#over) return
     this.#finish()
     this.#stream.reset(resetCodeOf(error))
-    this.#response.abort(error)
+    this.#response.responseAbort(error)
   }
 
   #finish(): void {

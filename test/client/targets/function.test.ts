@@ -57,8 +57,8 @@ describe('a target function', () => {
     })
     const headers = ['x-request-id', 'r1', 'cookie', 'a=1', 'x-twice', '1', 'x-twice', '2']
     const exchange = session.exchange({ method: 'PUT', path: '/a%2Fb?x=%20', headers, bodyBytes: 3 })
-    exchange.request.data(Buffer.from('abc'))
-    exchange.request.end([])
+    exchange.request.requestData(Buffer.from('abc'))
+    exchange.request.requestEnd([])
     const answer = await exchange.answer()
     expect(answer).toMatchObject({ status: 201, text: 'abc' })
     expect(answer.headers).toContain('x-made-by')
@@ -211,7 +211,7 @@ describe('a target function', () => {
     const stood = pulled
     expect(stood).toBeLessThanOrEqual(10)
     exchange.takes = true
-    exchange.request.consumed(exchange.received)
+    exchange.request.responseConsumed(exchange.received)
     await exchange.bytes(256 * KIB)
     expect(pulled).toBeGreaterThan(stood)
   })
@@ -224,8 +224,8 @@ describe('a target function', () => {
       return done.promise
     })
     const exchange = session.exchange({ method: 'POST', bodyBytes: -1 })
-    for (let i = 0; i < 16; i++) exchange.request.data(new Uint8Array(8 * KIB))
-    exchange.request.end([])
+    for (let i = 0; i < 16; i++) exchange.request.requestData(new Uint8Array(8 * KIB))
+    exchange.request.requestEnd([])
     const reader = await reading.promise
     let bytes = 0
     for (;;) {
@@ -241,9 +241,9 @@ describe('a target function', () => {
   it('may answer before the request has ended; the rest is discarded', async () => {
     const session = await serve(() => new Response('no thanks', { status: 413 }))
     const exchange = session.exchange({ method: 'POST', bodyBytes: -1 })
-    exchange.request.data(new Uint8Array(8 * KIB))
+    exchange.request.requestData(new Uint8Array(8 * KIB))
     expect(await exchange.answer()).toMatchObject({ status: 413, text: 'no thanks' })
-    exchange.request.end([])
+    exchange.request.requestEnd([])
   })
 
   it('that fails is a 502 without a word of the inside', async () => {
@@ -290,11 +290,11 @@ describe('a target function', () => {
     })
     const think = session.exchange({ path: '/think' })
     await thinking.promise
-    think.request.abort(new SallyportError('cancelled'))
+    think.request.requestAbort(new SallyportError('cancelled'))
     const send = session.exchange({ path: '/send' })
     await send.bytes(1)
     collectGarbage()
-    send.request.abort(new SallyportError('cancelled'))
+    send.request.requestAbort(new SallyportError('cancelled'))
     await cancelled.promise
     expect(aborted).toEqual(['/think', '/send'])
   })
@@ -308,7 +308,7 @@ describe('a target function', () => {
     })
     const exchange = session.exchange()
     await exchange.bytes(5)
-    exchange.request.abort(new SallyportError('cancelled'))
+    exchange.request.requestAbort(new SallyportError('cancelled'))
     expect(await cancelled.promise).toMatchObject({ reason: 'cancelled' })
   })
 
@@ -326,8 +326,8 @@ describe('a target function', () => {
   it('gets a GET with a body, without the body', async () => {
     const session = await serve(request => new Response(String(request.body)))
     const exchange = session.exchange({ bodyBytes: 3 })
-    exchange.request.data(Buffer.from('abc'))
-    exchange.request.end([])
+    exchange.request.requestData(Buffer.from('abc'))
+    exchange.request.requestEnd([])
     expect((await exchange.answer()).text).toBe('null')
   })
 })

@@ -63,8 +63,8 @@ describe('a node:http server that never listens', () => {
     const session = await serve(target)
     const exchanges = Array.from({ length: 8 }, (_, i) => {
       const exchange = session.exchange({ method: 'POST', bodyBytes: -1 })
-      for (let chunk = 0; chunk < 20; chunk++) exchange.request.data(Buffer.alloc(4096, i + 48))
-      exchange.request.end([])
+      for (let chunk = 0; chunk < 20; chunk++) exchange.request.requestData(Buffer.alloc(4096, i + 48))
+      exchange.request.requestEnd([])
       return exchange
     })
     const answers = await Promise.all(exchanges.map(exchange => exchange.answer()))
@@ -81,7 +81,7 @@ describe('a node:http server that never listens', () => {
     const exchange = session.exchange({ upgrade: true })
     expect((await exchange.head$.promise).status).toBe(101)
     // "hi", masked with zeros.
-    exchange.request.data(Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]))
+    exchange.request.requestData(Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]))
     expect((await exchange.bytes(9)).toString('latin1')).toBe('\x81\x07echo hi')
   })
 
@@ -96,7 +96,7 @@ describe('a node:http server that never listens', () => {
     const session = await serve(target)
     const exchange = session.exchange()
     await exchange.bytes(1)
-    exchange.request.abort(new SallyportError('cancelled'))
+    exchange.request.requestAbort(new SallyportError('cancelled'))
     await closed.promise
   })
 

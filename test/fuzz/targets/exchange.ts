@@ -58,9 +58,9 @@ async function play(side: Side, pieces: readonly Buffer[]): Promise<unknown> {
     onStream: stream => acceptExchange(stream, handler(told), logger),
   })
   if (side !== 'accept') {
-    const response = downstream(told, bytes => sink.consumed(bytes))
+    const response = downstream(told, bytes => sink.responseConsumed(bytes))
     const sink = openExchange(session.open(), asked(side), openOptions, response)
-    sink.end([])
+    sink.requestEnd([])
   }
   await turns(2)
   let flags: number = side === 'accept' ? Flag.syn : Flag.ack
@@ -92,36 +92,36 @@ function handler(told: Told) {
     holds(length === undefined || Number(length) === received.bodyBytes, 'one length of the body')
     told.say('request', received.method, received.authority, received.path, received.headers, received.bodyBytes)
     if (received.method === 'FOO') return new Refusal('overloaded')
-    if (received.upgrade) response.head({ status: 101, headers: [], bodyBytes: 0 })
+    if (received.upgrade) response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
     return {
-      data: chunk => {
+      requestData: chunk => {
         told.data(chunk)
-        response.consumed(chunk.length)
+        response.requestConsumed(chunk.length)
       },
-      end: trailers => told.say('end', trailers),
-      abort: error => {
+      requestEnd: trailers => told.say('end', trailers),
+      requestAbort: error => {
         holds(error.reason !== 'internal', 'an error of the table')
         told.say('abort')
       },
-      consumed: ignore,
+      responseConsumed: ignore,
     }
   }
 }
 
 function downstream(told: Told, consumed: (bytes: number) => void): ResponseSink {
   return {
-    informational: (status, headers) => told.say('informational', status, headers),
-    head: head => {
+    responseInformational: (status, headers) => told.say('informational', status, headers),
+    responseHead: head => {
       holds(head.bodyBytes >= BODY_UNKNOWN, 'a length')
       told.say('head', head.status, head.headers, head.bodyBytes)
     },
-    data: chunk => {
+    responseData: chunk => {
       told.data(chunk)
       consumed(chunk.length)
     },
-    end: trailers => told.say('end', trailers),
-    abort: () => told.say('abort'),
-    consumed: ignore,
+    responseEnd: trailers => told.say('end', trailers),
+    responseAbort: () => told.say('abort'),
+    requestConsumed: ignore,
   }
 }
 

@@ -77,36 +77,36 @@ function recorder(all: Seen[], answers: Answers): Handler {
     if (request.upgrade && answers !== 'never') setImmediate(answer)
     else if (answers === 'at once') answer()
     return {
-      data: chunk => {
+      requestData: chunk => {
         holds(chunk.length > 0, 'data is never empty')
         holds(seen.trailers === undefined && !seen.aborted, 'nothing comes behind the end')
         seen.chunks.push(chunk)
-        response.consumed(chunk.length)
+        response.requestConsumed(chunk.length)
         if (answers === 'at the first bytes') answer()
       },
-      end: trailers => {
+      requestEnd: trailers => {
         holds(seen.trailers === undefined && !seen.aborted, 'one end')
         seen.trailers = trailers
         if (answers !== 'never') answer()
       },
-      abort: () => {
+      requestAbort: () => {
         holds(!seen.aborted, 'one abort')
         seen.aborted = true
       },
-      consumed: () => {},
+      responseConsumed: () => {},
     }
   }
 }
 
 function respond(request: HttpRequest, response: ResponseSink): void {
   if (request.upgrade) {
-    response.head({ status: 101, headers: [], bodyBytes: 0 })
+    response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
     return
   }
   const head = request.method === 'HEAD'
-  response.head({ status: 200, headers: ['content-length', '2'], bodyBytes: head ? 0 : 2 })
-  if (!head) response.data(Buffer.from('ok'))
-  response.end([])
+  response.responseHead({ status: 200, headers: ['content-length', '2'], bodyBytes: head ? 0 : 2 })
+  if (!head) response.responseData(Buffer.from('ok'))
+  response.responseEnd([])
 }
 
 /** What any cut of the same bytes must come to. Why a request was refused may depend on how much of it was there. */
@@ -152,10 +152,17 @@ const ROOMIER = { headBytes: DEFAULT_LIMITS.headBytes + 8 * DEFAULT_LIMITS.headF
 export async function roundTrip({ request, chunks, trailers }: Seen): Promise<void> {
   const socket = new FakeSocket()
   const connection = new Http1ClientConnection(socket)
-  const nobody: ResponseSink = { informational() {}, head() {}, data() {}, end() {}, abort() {}, consumed() {} }
+  const nobody: ResponseSink = {
+    responseInformational() {},
+    responseHead() {},
+    responseData() {},
+    responseEnd() {},
+    responseAbort() {},
+    requestConsumed() {},
+  }
   const sink = connection.send(request, nobody)
-  for (const chunk of chunks) sink.data(chunk)
-  sink.end(trailers ?? [])
+  for (const chunk of chunks) sink.requestData(chunk)
+  sink.requestEnd(trailers ?? [])
   await turn()
   const bytes = Buffer.concat(socket.sent)
   connection.destroy()

@@ -37,33 +37,33 @@ async function ask(
   const connection = new Http1ClientConnection(socket, { reader })
   const over = () => heard.trailers !== undefined || heard.aborted
   const response: ResponseSink = {
-    informational: (status, headers) => {
+    responseInformational: (status, headers) => {
       holds(heard.head === undefined && !over(), 'informational responses come first')
       heard.informational.push([status, headers])
     },
-    head: head => {
+    responseHead: head => {
       holds(heard.head === undefined && !over(), 'one head')
       heard.head = head
     },
-    data: chunk => {
+    responseData: chunk => {
       holds(heard.head !== undefined && !over() && chunk.length > 0, 'data comes between head and end')
       heard.chunks.push(chunk)
-      sink.consumed(chunk.length)
+      sink.responseConsumed(chunk.length)
     },
-    end: trailers => {
+    responseEnd: trailers => {
       holds(heard.head !== undefined && !over(), 'one end')
       heard.trailers = trailers
     },
-    abort: error => {
+    responseAbort: error => {
       holds(!over(), 'one abort')
       holds(error.reason === 'upstream-broken', `the upstream is at fault: ${error.stack}`)
       heard.aborted = true
     },
-    consumed: () => {},
+    requestConsumed: () => {},
   }
   const sink = connection.send({ ...asked, headers: [...asked.headers], authority: 'demo.test', path: '/' }, response)
-  if (asked.bodyBytes > 0) sink.data(Buffer.from('hello'))
-  if (!asked.upgrade) sink.end([])
+  if (asked.bodyBytes > 0) sink.requestData(Buffer.from('hello'))
+  if (!asked.upgrade) sink.requestEnd([])
   await nextTick()
   await socket.bring(pieces)
   connection.destroy()
@@ -103,11 +103,11 @@ async function roundTrip(heard: Heard, method: string): Promise<void> {
   const connection = serveHttp1(socket.asSocket, {
     handler: (_request, response) => {
       setImmediate(() => {
-        response.head(heard.head!)
-        for (const chunk of heard.chunks) response.data(chunk)
-        response.end(heard.trailers!)
+        response.responseHead(heard.head!)
+        for (const chunk of heard.chunks) response.responseData(chunk)
+        response.responseEnd(heard.trailers!)
       })
-      return { data() {}, end() {}, abort() {}, consumed() {} }
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
     },
   })
   await socket.bring([Buffer.from(`${method} / HTTP/1.1\r\nhost: demo.test\r\n\r\n`)])

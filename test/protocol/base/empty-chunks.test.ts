@@ -19,10 +19,10 @@ const PIECES = ['a', '', 'b', '', '', 'c'].map(text => Buffer.from(text))
 
 /** As the handler of an embedder may be, in an embedder's own code. */
 const inPieces: Handler = (_request, response) => {
-  response.head({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-  for (const piece of PIECES) response.data(piece)
-  response.end([])
-  return { data() {}, end() {}, abort() {}, consumed() {} }
+  response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+  for (const piece of PIECES) response.responseData(piece)
+  response.responseEnd([])
+  return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
 }
 
 it('in an answer over HTTP/1.1', async () => {
@@ -65,15 +65,15 @@ it('in a request to an upstream', async () => {
     let body = ''
     const data = (chunk: Uint8Array) => (body += Buffer.from(chunk))
     const sink = router.handler(request, {
-      informational() {},
-      head() {},
-      data,
-      end: () => resolve(body),
-      abort,
-      consumed() {},
+      responseInformational() {},
+      responseHead() {},
+      responseData: data,
+      responseEnd: () => resolve(body),
+      responseAbort: abort,
+      requestConsumed() {},
     })
-    for (const piece of PIECES) sink.data(piece)
-    sink.end([])
+    for (const piece of PIECES) sink.requestData(piece)
+    sink.requestEnd([])
   })
   expect(text).toBe('abc')
 })

@@ -80,8 +80,8 @@ describe('TLS', () => {
 
   test('a caller that stops reading its TLS connection is reset, so that the kernel holds nothing for it', async () => {
     const { handler, seen } = recorder(({ response }) => {
-      response.head({ status: 200, headers: [], bodyBytes: -1 })
-      response.data(Buffer.alloc(32 * 1024 * 1024))
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.alloc(32 * 1024 * 1024))
     })
     const listener = await start(handler, { tls: secrets.server, limits: { stalledMs: 100 } })
     const socket = await tls(listener)

@@ -8,18 +8,18 @@ class Recorder implements ResponseSink {
   heads: ResponseHead[] = []
   body = ''
   ended = 0
-  informational(): void {}
-  head(head: ResponseHead): void {
+  responseInformational(): void {}
+  responseHead(head: ResponseHead): void {
     this.heads.push(head)
   }
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     this.body += Buffer.from(chunk).toString()
   }
-  end(): void {
+  responseEnd(): void {
     this.ended++
   }
-  abort(): void {}
-  consumed(): void {}
+  responseAbort(): void {}
+  requestConsumed(): void {}
 }
 
 const cors: CorsPolicy = {

@@ -17,10 +17,10 @@ class PlayedConnection implements Connection {
     this.said.push(request.method)
     this.response = response
     return {
-      data: chunk => this.said.push(Buffer.from(chunk).toString()),
-      end: () => this.said.push('end'),
-      abort: error => this.said.push(`abort ${error.reason}`),
-      consumed: () => {},
+      requestData: chunk => this.said.push(Buffer.from(chunk).toString()),
+      requestEnd: () => this.said.push('end'),
+      requestAbort: error => this.said.push(`abort ${error.reason}`),
+      responseConsumed: () => {},
     }
   }
 }
@@ -57,12 +57,12 @@ function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOp
   const pool = new PlayedPool()
   const heard: string[] = []
   const response: ResponseSink = {
-    informational: status => heard.push(`${status}`),
-    head: head => heard.push(`${head.status}`),
-    data: chunk => heard.push(Buffer.from(chunk).toString()),
-    end: () => heard.push('end'),
-    abort: error => heard.push(error.reason),
-    consumed: bytes => heard.push(`+${bytes}`),
+    responseInformational: status => heard.push(`${status}`),
+    responseHead: head => heard.push(`${head.status}`),
+    responseData: chunk => heard.push(Buffer.from(chunk).toString()),
+    responseEnd: () => heard.push('end'),
+    responseAbort: error => heard.push(error.reason),
+    requestConsumed: bytes => heard.push(`+${bytes}`),
   }
   const whole = {
     ...{ method: 'GET', authority: 'a', path: '/', headers: [], bodyBytes: 0, upgrade: false, idempotent: false },
@@ -87,9 +87,9 @@ describe('while there is no connection yet', () => {
   it('the body waits, without credit, and goes out in order', () => {
     const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 2 })
     exchange.start()
-    exchange.data(bytes('a'))
-    exchange.data(bytes('b'))
-    exchange.end([])
+    exchange.requestData(bytes('a'))
+    exchange.requestData(bytes('b'))
+    exchange.requestEnd([])
     expect(heard).toEqual([])
     const connection = new PlayedConnection()
     pool.asked[0]!(undefined, connection)
@@ -99,9 +99,9 @@ describe('while there is no connection yet', () => {
   it('an abort gives up waiting and says nothing more', () => {
     const { pool, heard, exchange } = play()
     exchange.start()
-    exchange.abort(new SallyportError('cancelled'))
+    exchange.requestAbort(new SallyportError('cancelled'))
     expect(pool.givenUp).toBe(1)
-    exchange.data(bytes('abc'))
+    exchange.requestData(bytes('abc'))
     expect(heard).toEqual(['+3'])
   })
 
@@ -119,12 +119,12 @@ describe('sending again', () => {
     const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(stale, new PlayedConnection())
     exchange.start()
-    exchange.end([])
-    stale.response.abort(broken)
+    exchange.requestEnd([])
+    stale.response.responseAbort(broken)
     expect(pool.ready).toHaveLength(1)
     pool.asked[0]!(undefined, fresh)
     expect(fresh.said).toEqual(['GET', 'end'])
-    fresh.response.abort(broken)
+    fresh.response.responseAbort(broken)
     expect(heard).toEqual(['upstream-broken'])
     expect(pool.asked).toHaveLength(1)
   })
@@ -134,13 +134,13 @@ describe('sending again', () => {
     const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(stale)
     exchange.start()
-    stale.response.abort(broken)
+    stale.response.responseAbort(broken)
     pool.asked[0]!(undefined, fresh)
-    fresh.response.head({ status: 101, headers: [], bodyBytes: 0 })
-    exchange.data(bytes('frame'))
-    exchange.end([])
+    fresh.response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+    exchange.requestData(bytes('frame'))
+    exchange.requestEnd([])
     expect(fresh.said).toEqual(['GET', 'frame', 'end'])
-    fresh.response.abort(broken)
+    fresh.response.responseAbort(broken)
     expect(heard).toEqual(['101', 'upstream-broken'])
   })
 
@@ -149,13 +149,13 @@ describe('sending again', () => {
     const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(stale)
     exchange.start()
-    stale.response.abort(broken)
-    stale.response.head({ status: 200, headers: [], bodyBytes: 0 })
-    stale.response.consumed(5)
+    stale.response.responseAbort(broken)
+    stale.response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
+    stale.response.requestConsumed(5)
     pool.asked[0]!(undefined, fresh)
-    stale.response.abort(broken)
-    fresh.response.head({ status: 204, headers: [], bodyBytes: 0 })
-    fresh.response.end([])
+    stale.response.responseAbort(broken)
+    fresh.response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
+    fresh.response.responseEnd([])
     expect(heard).toEqual(['204', 'end'])
   })
 
@@ -168,7 +168,7 @@ describe('sending again', () => {
     const connection = new PlayedConnection()
     pool.ready.push(connection)
     exchange.start()
-    connection.response.abort(broken)
+    connection.response.responseAbort(broken)
     vi.runAllTimers()
     expect(heard).toEqual(['upstream-broken'])
     expect(pool.asked).toEqual([])
@@ -181,8 +181,8 @@ describe('sending again', () => {
       pool.ready.push(connection)
       exchange.start()
       if (spoil === 'started') connection.responseStarted = true
-      if (spoil === 'informational') connection.response.informational(103, [])
-      connection.response.abort(spoil === 'deadline' ? new SallyportError('upstream-timeout') : broken)
+      if (spoil === 'informational') connection.response.responseInformational(103, [])
+      connection.response.responseAbort(spoil === 'deadline' ? new SallyportError('upstream-timeout') : broken)
       vi.runAllTimers()
       expect(pool.asked, spoil).toEqual([])
       expect(heard.at(-1)).toMatch(/^upstream-/)
@@ -192,7 +192,7 @@ describe('sending again', () => {
   it('after a failed connection any method, as often as the route says, with pauses that grow', () => {
     const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 2 }, { attempts: 2 })
     exchange.start()
-    exchange.data(bytes('hi'))
+    exchange.requestData(bytes('hi'))
     pool.asked[0]!(refused, undefined)
     vi.advanceTimersByTime(99)
     expect(pool.asked).toHaveLength(1)
@@ -203,7 +203,7 @@ describe('sending again', () => {
     const connection = new PlayedConnection()
     pool.asked[2]!(undefined, connection)
     expect(connection.said).toEqual(['POST', 'hi'])
-    connection.response.abort(broken)
+    connection.response.responseAbort(broken)
     expect(heard).toEqual(['upstream-broken'])
   })
 
@@ -223,7 +223,7 @@ describe('sending again', () => {
     exchange.start()
     pool.asked[0]!(refused, undefined)
     expect(vi.getTimerCount()).toBe(1)
-    exchange.abort(new SallyportError('cancelled'))
+    exchange.requestAbort(new SallyportError('cancelled'))
     expect(vi.getTimerCount()).toBe(0)
   })
 
@@ -232,16 +232,16 @@ describe('sending again', () => {
     const [first, second] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(first)
     exchange.start()
-    exchange.data(bytes('abc'))
-    first.response.consumed(3)
-    first.response.abort(broken)
-    exchange.data(bytes('def'))
-    exchange.end([])
+    exchange.requestData(bytes('abc'))
+    first.response.requestConsumed(3)
+    first.response.responseAbort(broken)
+    exchange.requestData(bytes('def'))
+    exchange.requestEnd([])
     pool.asked[0]!(undefined, second)
     expect(second.said).toEqual(['POST', 'abc', 'def', 'end'])
-    second.response.consumed(6)
-    second.response.head({ status: 200, headers: [], bodyBytes: 0 })
-    second.response.end([])
+    second.response.requestConsumed(6)
+    second.response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
+    second.response.responseEnd([])
     expect(heard).toEqual(['+3', '+3', '200', 'end'])
   })
 
@@ -250,9 +250,9 @@ describe('sending again', () => {
     const connection = new PlayedConnection()
     pool.ready.push(connection)
     exchange.start()
-    exchange.data(Buffer.alloc(64 * 1024))
-    exchange.data(bytes('x'))
-    connection.response.abort(broken)
+    exchange.requestData(Buffer.alloc(64 * 1024))
+    exchange.requestData(bytes('x'))
+    connection.response.responseAbort(broken)
     expect(heard).toEqual(['upstream-broken'])
     expect(pool.asked).toEqual([])
   })

@@ -32,12 +32,12 @@ it.each([
     upstreams = createUpstreams({ idleMs: 500 })
     const ended = Promise.withResolvers<void>()
     const response: ResponseSink = {
-      informational() {},
-      head() {},
-      data() {},
-      end: () => ended.resolve(),
-      abort: error => ended.reject(error),
-      consumed() {},
+      responseInformational() {},
+      responseHead() {},
+      responseData() {},
+      responseEnd: () => ended.resolve(),
+      responseAbort: error => ended.reject(error),
+      requestConsumed() {},
     }
     upstreams.forward(target, request, { connectMs: 10_000, headMs: 10_000, attempts: 8 }, response)
     await vi.waitFor(() => expect(upstreams!.stats().targets).toBe(0), soon)

@@ -22,7 +22,14 @@ afterEach(async () => {
   await upstream.stop()
 })
 
-const silent: ResponseSink = { informational() {}, head() {}, data() {}, end() {}, abort() {}, consumed() {} }
+const silent: ResponseSink = {
+  responseInformational() {},
+  responseHead() {},
+  responseData() {},
+  responseEnd() {},
+  responseAbort() {},
+  requestConsumed() {},
+}
 const request = {
   method: 'GET',
   authority: 'a',

@@ -37,7 +37,14 @@ function send(heard: Partial<ResponseSink>, path: string): RequestSink {
   const target = fillTarget(parseTarget(`h2c://127.0.0.1:${port}`), {}, new Map(), undefined)!
   const request = { method: 'GET', authority: 'a', path, headers: [], bodyBytes: 0, upgrade: false, idempotent: false }
   const options = { connectMs: 10_000, headMs: 60_000, attempts: 0 }
-  const response: ResponseSink = { informational() {}, head() {}, data() {}, end() {}, abort() {}, consumed() {} }
+  const response: ResponseSink = {
+    responseInformational() {},
+    responseHead() {},
+    responseData() {},
+    responseEnd() {},
+    responseAbort() {},
+    requestConsumed() {},
+  }
   return upstreams.forward(target, request, options, { ...response, ...heard })
 }
 
@@ -50,7 +57,7 @@ async function wave(): Promise<void> {
   }
   const sinks = Array.from({ length: TOGETHER }, () => send({}, '/'))
   await all.promise
-  for (const sink of sinks) sink.abort(new SallyportError('cancelled'))
+  for (const sink of sinks) sink.requestAbort(new SallyportError('cancelled'))
 }
 
 it('callers who leave end nothing that others have on the session', async () => {
@@ -59,9 +66,9 @@ it('callers who leave end nothing that others have on the session', async () => 
   const abort = (error: SallyportError) => {
     lost = error
   }
-  const held = send({ head: () => began.resolve(), abort }, '/hold')
+  const held = send({ responseHead: () => began.resolve(), responseAbort: abort }, '/hold')
   await began.promise
   for (let i = 0; i < WAVES; i++) await wave()
   expect(lost).toBeUndefined()
-  held.abort(new SallyportError('cancelled'))
+  held.requestAbort(new SallyportError('cancelled'))
 })

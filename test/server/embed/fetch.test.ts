@@ -5,7 +5,7 @@ import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import type { Edge } from '../../../server/edge/handler.ts'
 import { fetchRuntime } from '../../../server/embed/fetch.ts'
 
-const sink: RequestSink = { data() {}, end() {}, abort() {}, consumed() {} }
+const sink: RequestSink = { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
 
 /** A fetch, and the response sink that the edge has of it. */
 function begin(given: Partial<RequestSink> = {}) {
@@ -23,16 +23,16 @@ function begin(given: Partial<RequestSink> = {}) {
 test('rejects with why the exchange broke before its head', async () => {
   const { response, answer } = begin()
   const error = new SallyportError('session-lost')
-  response.abort(error)
+  response.responseAbort(error)
   await expect(answer).rejects.toBe(error)
 })
 
 test('the body rejects with why it broke off', async () => {
   const { response, answer } = begin()
-  response.head({ status: 200, headers: [], bodyBytes: -1 })
+  response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
   const reading = (await answer).text()
   const error = new SallyportError('session-lost')
-  response.abort(error)
+  response.responseAbort(error)
   await expect(reading).rejects.toBe(error)
 })
 
@@ -41,7 +41,7 @@ test('rejects with the reason of the abort, and with what goes wrong as it is pa
   right.stop.abort(new Error('enough'))
   await expect(right.answer).rejects.toThrow('enough')
   const wrong = begin({
-    abort() {
+    requestAbort() {
       throw new Error('thrown on purpose')
     },
   })

@@ -19,26 +19,26 @@ class Response implements ResponseSink {
   taken = 0
   onConsume: (bytes: number) => void = () => {}
   #done: (() => void)[] = []
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     this.informed.push([status, headers])
   }
-  head(head: ResponseHead): void {
+  responseHead(head: ResponseHead): void {
     this.heads.push(head)
   }
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     this.body += Buffer.from(chunk).toString('latin1')
     this.onConsume(chunk.length)
   }
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     this.trailers = trailers
     for (const done of this.#done.splice(0)) done()
   }
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     this.error = error.reason
     this.why = error.message
     for (const done of this.#done.splice(0)) done()
   }
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.taken += bytes
   }
   over(): Promise<void> {
@@ -87,7 +87,7 @@ async function eventually(done: () => boolean): Promise<void> {
 async function answered(text: string, over: Partial<OutgoingRequest> = {}, end = false) {
   const { connection, peer, idle } = await start()
   const response = new Response()
-  connection.send(request(over), response).end([])
+  connection.send(request(over), response).requestEnd([])
   await peer.saying('\r\n\r\n')
   if (end) peer.socket.end(Buffer.from(text, 'latin1'))
   else peer.send(text)
@@ -104,17 +104,17 @@ describe('requests', () => {
     expect(await peer.saying('\r\n\r\n')).toBe(
       'FOO /x?y HTTP/1.1\r\nhost: up.example\r\nx: 1\r\nx: 2\r\ntransfer-encoding: chunked\r\n\r\n',
     )
-    sink.data(Buffer.from('abc'))
+    sink.requestData(Buffer.from('abc'))
     await peer.saying('3\r\nabc\r\n')
     await eventually(() => response.taken === 3)
-    sink.end(['t', '1'])
+    sink.requestEnd(['t', '1'])
     await peer.saying('0\r\nt: 1\r\n\r\n')
   })
 
   test('content-length is what the body is, in its place', async () => {
     const { connection, peer } = await start()
     const headers = ['a', '1', 'content-length', '9', 'b', '2']
-    connection.send(request({ method: 'POST', bodyBytes: 2, headers }), new Response()).data(Buffer.from('hi'))
+    connection.send(request({ method: 'POST', bodyBytes: 2, headers }), new Response()).requestData(Buffer.from('hi'))
     expect(await peer.saying('hi')).toContain('a: 1\r\ncontent-length: 2\r\nb: 2\r\n\r\nhi')
   })
 
@@ -150,8 +150,8 @@ describe('requests', () => {
     const { connection, peer } = await start()
     const response = new Response()
     const sink = connection.send(request({ method: 'POST', bodyBytes: 3 }), response)
-    sink.data(Buffer.from(body))
-    sink.end([])
+    sink.requestData(Buffer.from(body))
+    sink.requestEnd([])
     expect(response).toMatchObject({ error: 'bad-request', why: `body ${how} than announced` })
     expect([connection.reusable, connection.idle]).toEqual([false, false])
     expect(await peer.end()).not.toContain('four')
@@ -161,7 +161,7 @@ describe('requests', () => {
     const { connection, peer } = await start()
     const response = new Response()
     const sink = connection.send(request({ method: 'POST', bodyBytes: -1 }), response)
-    sink.end(['t', 'a\r\nb: c'])
+    sink.requestEnd(['t', 'a\r\nb: c'])
     expect([response.error, connection.reusable]).toEqual(['upstream-broken', false])
     expect(await peer.end()).not.toContain('b: c')
   })
@@ -169,7 +169,7 @@ describe('requests', () => {
   test('one at a time: another one is misuse, and harms nothing', async () => {
     const { connection, peer } = await start()
     const response = new Response()
-    connection.send(request(), response).end([])
+    connection.send(request(), response).requestEnd([])
     const busy = new TypeError('the connection has an exchange in progress')
     expect(() => connection.send(request(), new Response())).toThrow(busy)
     await peer.saying('\r\n\r\n')
@@ -183,7 +183,7 @@ describe('requests', () => {
     const response = new Response()
     const sink = connection.send(request({ bodyBytes: -1 }), response)
     await peer.saying('\r\n\r\n')
-    sink.abort(new SallyportError('cancelled'))
+    sink.requestAbort(new SallyportError('cancelled'))
     await peer.end()
     expect([response.error, connection.reusable, connection.idle]).toEqual([undefined, false, false])
   })
@@ -194,7 +194,7 @@ describe('requests', () => {
     const response = new Response()
     const sink = connection.send(request({ bodyBytes: -1 }), response)
     const chunk = Buffer.alloc(1024 * 1024)
-    for (let i = 0; i < 32; i++) sink.data(chunk)
+    for (let i = 0; i < 32; i++) sink.requestData(chunk)
     await turns(50)
     expect(response.taken).toBeLessThan(32 * chunk.length)
     peer.socket.resume()
@@ -210,7 +210,7 @@ describe('responses', () => {
     const { connection, peer, idle } = await start()
     for (let at = 1; at < whole.length; at++) {
       const response = new Response()
-      connection.send(request(), response).end([])
+      connection.send(request(), response).requestEnd([])
       await peer.saying('GET', at)
       peer.send(whole.slice(0, at))
       await turns(2)
@@ -248,7 +248,7 @@ describe('responses', () => {
       const { connection, peer } = pair.find(({ connection }) => connection.idle)!
       pair.reverse()
       const response = new Response()
-      connection.send(request(), response).end([])
+      connection.send(request(), response).requestEnd([])
       await peer.saying('\r\n\r\n')
       peer.send(text + body)
       await response.over()
@@ -340,8 +340,8 @@ describe('responses', () => {
     await peer.saying('\r\n\r\n')
     peer.send('HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n')
     await response.over()
-    sink.data(Buffer.from('rest'))
-    sink.end([])
+    sink.requestData(Buffer.from('rest'))
+    sink.requestEnd([])
     expect(response).toMatchObject({ taken: 4, trailers: [] })
     expect(connection.idle).toBe(false)
     expect(await peer.end()).not.toContain('rest')
@@ -361,8 +361,8 @@ describe('responses', () => {
     await eventually(() => bytes > 65536)
     await turns(50)
     expect(bytes).toBeLessThan(300_000)
-    response.onConsume = length => sink.consumed(length)
-    sink.consumed(bytes)
+    response.onConsume = length => sink.responseConsumed(length)
+    sink.responseConsumed(bytes)
     await response.over()
     expect(response.body.length).toBe(33554432)
   })
@@ -378,8 +378,8 @@ describe('E8: expectations', () => {
     expect(await peer.saying('\r\n\r\n')).toContain('expect: 100-continue\r\n')
     peer.send('HTTP/1.1 100 Continue\r\n\r\n')
     await eventually(() => response.informed.length === 1)
-    sink.data(Buffer.from('hi'))
-    sink.end([])
+    sink.requestData(Buffer.from('hi'))
+    sink.requestEnd([])
     await peer.saying('hi')
     peer.send('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
     await response.over()
@@ -402,7 +402,7 @@ describe('E8: expectations', () => {
     await peer.saying('\r\n\r\n')
     peer.send('HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n')
     await response.over()
-    sink.data(Buffer.from('hi'))
+    sink.requestData(Buffer.from('hi'))
     expect(response).toMatchObject({ informed: [], taken: 2 })
     expect(await peer.end()).not.toContain('hi')
     expect(connection.idle).toBe(false)
@@ -431,8 +431,8 @@ describe('upgrade', () => {
     )
     await eventually(() => response.body === 'first')
     expect(response.heads).toEqual([{ status: 101, headers: ['sec-websocket-protocol', 'p'], bodyBytes: 0 }])
-    sink.data(Buffer.from('up'))
-    sink.end([])
+    sink.requestData(Buffer.from('up'))
+    sink.requestEnd([])
     expect(await peer.end()).toMatch(/up$/)
     peer.socket.end('last')
     await response.over()
@@ -485,7 +485,7 @@ describe('deadlines', () => {
     const { connection, peer } = await start({ stalledMs: 60 })
     peer.socket.pause()
     const response = new Response()
-    connection.send(request({ bodyBytes: -1 }), response).data(Buffer.alloc(32 * 1024 * 1024))
+    connection.send(request({ bodyBytes: -1 }), response).requestData(Buffer.alloc(32 * 1024 * 1024))
     await response.over()
     expect(response.error).toBe('upstream-timeout')
   })

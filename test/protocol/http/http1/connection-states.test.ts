@@ -42,21 +42,21 @@ class Exchange implements RequestSink {
     this.#mayUpgrade = mayUpgrade
   }
 
-  data(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     if (this.ends + this.aborts > 0) this.faults.push('data behind the last')
     this.received += chunk.length
-    if (this.takes) this.response.consumed(chunk.length)
+    if (this.takes) this.response.requestConsumed(chunk.length)
   }
 
-  end(): void {
+  requestEnd(): void {
     if (this.ends++ + this.aborts > 0) this.faults.push('end behind the last')
   }
 
-  abort(error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     if (this.aborts++ > 0) this.faults.push(`a second abort: ${error.reason}`)
   }
 
-  consumed(): void {}
+  responseConsumed(): void {}
 
   /** Both directions are over. */
   get over(): boolean {
@@ -66,22 +66,22 @@ class Exchange implements RequestSink {
 
   head(status = 200): void {
     if (status === 101 && !this.answered) this.#upgraded = this.#mayUpgrade
-    this.response.head({ status, headers: [], bodyBytes: status === 101 ? 0 : -1 })
+    this.response.responseHead({ status, headers: [], bodyBytes: status === 101 ? 0 : -1 })
   }
 
   say(text = 'text'): void {
-    this.response.data(Buffer.from(text))
+    this.response.responseData(Buffer.from(text))
   }
 
   finish(): void {
     this.answered = true
     this.head()
-    this.response.end([])
+    this.response.responseEnd([])
   }
 
   fail(): void {
     this.failed = true
-    this.response.abort(new SallyportError('upstream-broken'))
+    this.response.responseAbort(new SallyportError('upstream-broken'))
   }
 }
 
@@ -220,7 +220,7 @@ const STATES: Record<string, (scene: Scene) => Promise<unknown>> = {
     const exchange = await scene.begin(UPGRADE)
     exchange.head(101)
     exchange.answered = true
-    exchange.response.end([])
+    exchange.response.responseEnd([])
     await scene.hears()
   },
   'caller half-closed, before the answer': async scene => {
@@ -246,7 +246,7 @@ const STATES: Record<string, (scene: Scene) => Promise<unknown>> = {
     exchange.answered = true
     exchange.head()
     exchange.say('x'.repeat(20_000_000))
-    exchange.response.end([])
+    exchange.response.responseEnd([])
   },
 }
 
@@ -258,7 +258,7 @@ const EVENTS: Record<string, (scene: Scene) => unknown> = {
   answer: scene => scene.exchange?.finish(),
   failure: scene => scene.exchange?.fail(),
   '101': scene => scene.exchange?.head(101),
-  'credit given back': scene => scene.exchange?.response.consumed(scene.exchange.received),
+  'credit given back': scene => scene.exchange?.response.requestConsumed(scene.exchange.received),
 }
 
 const PAIRS = Object.keys(EVENTS).flatMap(first => Object.keys(EVENTS).map(second => [first, second] as const))

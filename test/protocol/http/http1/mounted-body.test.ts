@@ -19,12 +19,12 @@ async function post(bytes: number, { takes, limits }: { takes: boolean; limits?:
   const handler: Handler = (_request, response) => {
     heard.begun = true
     return {
-      data: chunk => takes && response.consumed(chunk.length),
-      end: () => {},
-      abort: error => {
+      requestData: chunk => takes && response.requestConsumed(chunk.length),
+      requestEnd: () => {},
+      requestAbort: error => {
         heard.aborted = error
       },
-      consumed: () => {},
+      responseConsumed: () => {},
     }
   }
   const server = createServer()
@@ -65,8 +65,8 @@ describe('a body on a server of an embedder', () => {
 test.each([199, 600, Number.NaN])('an answer of status %d is a 502, and the upstream is told why', async status => {
   const told: string[] = []
   const handler: Handler = (_request, response) => {
-    queueMicrotask(() => response.head({ status, headers: [], bodyBytes: 0 }))
-    return { data() {}, end() {}, abort: error => told.push(error.message), consumed() {} }
+    queueMicrotask(() => response.responseHead({ status, headers: [], bodyBytes: 0 }))
+    return { requestData() {}, requestEnd() {}, requestAbort: error => told.push(error.message), responseConsumed() {} }
   }
   const server = createServer()
   mount(server, { handler, serves: () => true, logger: noLogger })
@@ -85,9 +85,14 @@ describe('an answer on a server of an embedder', () => {
     let begun = 0
     const handler: Handler = (_request, response) => {
       begun++
-      response.head({ status: 200, headers: [], bodyBytes: -1 })
-      response.data(Buffer.alloc(bytes))
-      return { data: () => {}, end: () => {}, abort: error => aborted.push(error.reason), consumed: () => {} }
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.alloc(bytes))
+      return {
+        requestData: () => {},
+        requestEnd: () => {},
+        requestAbort: error => aborted.push(error.reason),
+        responseConsumed: () => {},
+      }
     }
     const server = createServer()
     mount(server, { handler, serves: () => true, limits: { stalledMs }, logger: noLogger })
@@ -130,11 +135,16 @@ describe('a caller that takes its answer late', () => {
     const waiting: ResponseSink[] = []
     const handler: Handler = (request, response) => {
       if (request.path === '/large') {
-        response.head({ status: 200, headers: [], bodyBytes: LARGE.length })
-        response.data(LARGE)
-        response.end([])
+        response.responseHead({ status: 200, headers: [], bodyBytes: LARGE.length })
+        response.responseData(LARGE)
+        response.responseEnd([])
       } else waiting.push(response)
-      return { data: () => {}, end: () => {}, abort: error => aborted.push(error.reason), consumed: () => {} }
+      return {
+        requestData: () => {},
+        requestEnd: () => {},
+        requestAbort: error => aborted.push(error.reason),
+        responseConsumed: () => {},
+      }
     }
     const server = createServer()
     mount(server, { handler, serves: () => true, limits, logger: noLogger })
@@ -175,9 +185,9 @@ describe('a caller that takes its answer late', () => {
     await vi.waitFor(() => expect(waiting.length).toBe(3))
     const [first, second, third] = waiting as [ResponseSink, ResponseSink, ResponseSink]
     const answer = (response: ResponseSink, body: string) => {
-      response.head({ status: 200, headers: [], bodyBytes: body.length })
-      response.data(Buffer.from(body))
-      response.end([])
+      response.responseHead({ status: 200, headers: [], bodyBytes: body.length })
+      response.responseData(Buffer.from(body))
+      response.responseEnd([])
     }
     answer(second, 'second'.padEnd(100_000))
     // What is due is looked at in the order of its time: this one's limit is over behind that of the second.

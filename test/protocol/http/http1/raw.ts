@@ -153,25 +153,25 @@ export function recorder(answer: (seen: Seen) => void): { handler: Handler; seen
     all.push(seen)
     answer(seen)
     return {
-      data(chunk) {
+      requestData(chunk) {
         seen.body += Buffer.from(chunk).toString('latin1')
-        response.consumed(chunk.length)
+        response.requestConsumed(chunk.length)
       },
-      end(trailers) {
+      requestEnd(trailers) {
         seen.trailers = trailers
       },
-      abort(error) {
+      requestAbort(error) {
         seen.aborted = error.reason
         seen.why = error.message
       },
-      consumed() {},
+      responseConsumed() {},
     }
   }
   return { handler, seen: all }
 }
 
 export function ok(response: ResponseSink, body = 'ok'): void {
-  response.head({ status: 200, headers: [], bodyBytes: body.length })
-  if (body.length > 0) response.data(Buffer.from(body))
-  response.end([])
+  response.responseHead({ status: 200, headers: [], bodyBytes: body.length })
+  if (body.length > 0) response.responseData(Buffer.from(body))
+  response.responseEnd([])
 }

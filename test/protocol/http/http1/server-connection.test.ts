@@ -131,11 +131,11 @@ describe('requests', () => {
     await eventually(() => seen[0]?.trailers !== undefined)
     expect(seen[0]).toMatchObject({ body: 'abc', trailers: ['x-sum', '1'] })
     const { response } = seen[0]!
-    response.head({ status: 299, headers: ['x', '1', 'set-cookie', 'a', 'x', '2'], bodyBytes: -1 })
-    response.data(Buffer.from('one'))
+    response.responseHead({ status: 299, headers: ['x', '1', 'set-cookie', 'a', 'x', '2'], bodyBytes: -1 })
+    response.responseData(Buffer.from('one'))
     await caller.saying('3\r\none\r\n')
-    response.data(Buffer.from('two'))
-    response.end(['x-end', 'y'])
+    response.responseData(Buffer.from('two'))
+    response.responseEnd(['x-end', 'y'])
     const text = await caller.saying('x-end: y\r\n\r\n')
     expect(text).toMatch(
       /^HTTP\/1.1 299 \r\nx: 1\r\nset-cookie: a\r\nx: 2\r\ntransfer-encoding: chunked\r\ndate: [^\r]+\r\n\r\n/,
@@ -147,8 +147,13 @@ describe('requests', () => {
     let taken = 0
     const consume: ((bytes: number) => void)[] = []
     const { caller } = await serve((_request, response) => {
-      consume.push(bytes => response.consumed(bytes))
-      return { data: chunk => (taken += chunk.length), end: () => ok(response), abort() {}, consumed() {} }
+      consume.push(bytes => response.requestConsumed(bytes))
+      return {
+        requestData: chunk => (taken += chunk.length),
+        requestEnd: () => ok(response),
+        requestAbort() {},
+        responseConsumed() {},
+      }
     })
     const size = 64 * 1024 * 1024
     caller.send(`PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: ${size}\r\n\r\n`)
@@ -170,10 +175,10 @@ describe('requests', () => {
   test('consumed tells of each response byte once it has left', async () => {
     let consumed = 0
     const { caller } = await serve((_request, response) => {
-      response.head({ status: 200, headers: [], bodyBytes: -1 })
-      for (let i = 0; i < 100; i++) response.data(Buffer.alloc(100_000))
-      response.end([])
-      return { data() {}, end() {}, abort() {}, consumed: bytes => (consumed += bytes) }
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      for (let i = 0; i < 100; i++) response.responseData(Buffer.alloc(100_000))
+      response.responseEnd([])
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed: bytes => (consumed += bytes) }
     })
     caller.socket.pause()
     caller.send(get())
@@ -189,10 +194,10 @@ describe('answers', () => {
   test('E13: HEAD, 204 and 304 have no body, whatever comes', async () => {
     let status = 200
     const { caller } = await serve((_request, response) => {
-      response.head({ status, headers: ['content-length', '5'], bodyBytes: 0 })
-      response.data(Buffer.from('stray'))
-      response.end([])
-      return { data() {}, end() {}, abort() {}, consumed() {} }
+      response.responseHead({ status, headers: ['content-length', '5'], bodyBytes: 0 })
+      response.responseData(Buffer.from('stray'))
+      response.responseEnd([])
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
     })
     caller.send(get().replace('GET', 'HEAD'))
     await caller.saying('\r\n\r\n', 1)
@@ -212,8 +217,8 @@ describe('answers', () => {
     const { caller } = await serve(handler)
     caller.send(get())
     await eventually(() => seen.length === 1)
-    seen[0]!.response.informational(100, [])
-    seen[0]!.response.informational(103, ['link', '</a>'])
+    seen[0]!.response.responseInformational(100, [])
+    seen[0]!.response.responseInformational(103, ['link', '</a>'])
     await caller.saying('\r\n\r\n')
     ok(seen[0]!.response)
     const text = await caller.saying('ok')
@@ -222,10 +227,10 @@ describe('answers', () => {
 
   test('HTTP/1.0: no chunks; a body of unknown length ends with the connection', async () => {
     const { handler } = recorder(({ response }) => {
-      response.informational(103, [])
-      response.head({ status: 200, headers: [], bodyBytes: -1 })
-      response.data(Buffer.from('old'))
-      response.end(['t', '1'])
+      response.responseInformational(103, [])
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.from('old'))
+      response.responseEnd(['t', '1'])
     })
     const { caller } = await serve(handler)
     caller.send('GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n')
@@ -240,13 +245,13 @@ describe('answers', () => {
       ['1.0', -1],
     ] as const) {
       const { handler, seen } = recorder(({ response }) => {
-        response.head({ status: 200, headers: [], bodyBytes })
-        response.data(Buffer.from('half'))
+        response.responseHead({ status: 200, headers: [], bodyBytes })
+        response.responseData(Buffer.from('half'))
       })
       const { caller } = await serve(handler)
       caller.send(get().replace('1.1', version))
       await caller.saying('half')
-      seen[0]!.response.abort(new SallyportError('upstream-broken'))
+      seen[0]!.response.responseAbort(new SallyportError('upstream-broken'))
       const text = await caller.end()
       expect(text).not.toContain('0\r\n\r\n')
       if (version === '1.0') expect(caller.error).toBe('ECONNRESET')
@@ -257,29 +262,31 @@ describe('answers', () => {
     ['longer', 'four'],
     ['shorter', 'tw'],
   ])('a body that is %s than announced is cut, and the upstream is told', async (how, body) => {
-    const { handler, seen } = recorder(({ response }) => response.head({ status: 200, headers: [], bodyBytes: 3 }))
+    const { handler, seen } = recorder(({ response }) =>
+      response.responseHead({ status: 200, headers: [], bodyBytes: 3 }),
+    )
     const { caller } = await serve(handler)
     caller.send(get())
     await eventually(() => seen.length === 1)
-    seen[0]!.response.data(Buffer.from(body))
-    seen[0]!.response.end([])
+    seen[0]!.response.responseData(Buffer.from(body))
+    seen[0]!.response.responseEnd([])
     await caller.end()
     expect(seen[0]).toMatchObject({ aborted: 'upstream-broken', why: `body ${how} than announced` })
   })
 
   test.each([
-    [199, (response: ResponseSink) => response.head({ status: 199, headers: [], bodyBytes: 0 }), 'status 199'],
-    [600, (response: ResponseSink) => response.head({ status: 600, headers: [], bodyBytes: 0 }), 'status 600'],
+    [199, (response: ResponseSink) => response.responseHead({ status: 199, headers: [], bodyBytes: 0 }), 'status 199'],
+    [600, (response: ResponseSink) => response.responseHead({ status: 600, headers: [], bodyBytes: 0 }), 'status 600'],
     [
       'no number',
-      (response: ResponseSink) => response.head({ status: Number.NaN, headers: [], bodyBytes: 0 }),
+      (response: ResponseSink) => response.responseHead({ status: Number.NaN, headers: [], bodyBytes: 0 }),
       'status NaN',
     ],
-    ['nothing, and ended', (response: ResponseSink) => response.end([]), 'no head'],
-    ['no head, but a body', (response: ResponseSink) => response.data(Buffer.from('x')), 'body before head'],
+    ['nothing, and ended', (response: ResponseSink) => response.responseEnd([]), 'no head'],
+    ['no head, but a body', (response: ResponseSink) => response.responseData(Buffer.from('x')), 'body before head'],
     [
       'hints with CRLF',
-      (response: ResponseSink) => response.informational(103, ['x', 'a\r\nb: c']),
+      (response: ResponseSink) => response.responseInformational(103, ['x', 'a\r\nb: c']),
       'field cannot be sent',
     ],
   ])('an answer of %s is an error, and the upstream is told why', async (_what, answer, why) => {
@@ -298,7 +305,7 @@ describe('answers', () => {
     ['a name with a space', ['a b', 'c']],
     ['a value beyond latin1', ['x', '\u0142']],
   ])('E14: %s never goes out', async (_name, headers) => {
-    const { handler } = recorder(({ response }) => response.head({ status: 200, headers, bodyBytes: 0 }))
+    const { handler } = recorder(({ response }) => response.responseHead({ status: 200, headers, bodyBytes: 0 }))
     const { caller } = await serve(handler)
     caller.send(get())
     const text = await caller.saying('}')
@@ -321,8 +328,8 @@ describe('answers', () => {
   test('connection fields of a handler do not pass', async () => {
     const headers = ['connection', 'x', 'transfer-encoding', 'gzip', 'upgrade', 'y', 'keep-alive', 'z', 'host', 'q']
     const { handler } = recorder(({ response }) => {
-      response.head({ status: 200, headers: [...headers, 'vary', 'date'], bodyBytes: 0 })
-      response.end([])
+      response.responseHead({ status: 200, headers: [...headers, 'vary', 'date'], bodyBytes: 0 })
+      response.responseEnd([])
     })
     const { caller } = await serve(handler)
     caller.send(get())
@@ -363,7 +370,7 @@ describe('E4: an answer before the end of the request', () => {
     ['goes on sending', { lingerMs: 200 }],
     ['neither sends nor closes', { drainMs: 100 }],
   ])('a caller that %s behind it is not waited for', async (what, limits) => {
-    const { handler } = recorder(({ response }) => response.abort(new SallyportError('body-too-large')))
+    const { handler } = recorder(({ response }) => response.responseAbort(new SallyportError('body-too-large')))
     const { caller, listener } = await serve(handler, limits)
     caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n')
     const drip = what === 'goes on sending' ? setInterval(() => caller.send('x'), 10) : undefined
@@ -374,7 +381,7 @@ describe('E4: an answer before the end of the request', () => {
   })
 
   test('an error to a long body says close at once', async () => {
-    const { handler } = recorder(({ response }) => response.abort(new SallyportError('body-too-large')))
+    const { handler } = recorder(({ response }) => response.responseAbort(new SallyportError('body-too-large')))
     const { caller } = await serve(handler)
     caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n')
     expect(await caller.saying('}')).toMatch(/^HTTP\/1.1 413.*connection: close/s)
@@ -389,7 +396,7 @@ describe('E8: expectations', () => {
     const { caller } = await serve(handler)
     caller.send(post)
     await eventually(() => seen.length === 1)
-    seen[0]!.response.informational(100, [])
+    seen[0]!.response.responseInformational(100, [])
     expect(await caller.saying('\r\n\r\n')).toBe('HTTP/1.1 100 Continue\r\n\r\n')
     caller.send('hi')
     await eventually(() => seen[0]!.trailers !== undefined)
@@ -405,7 +412,7 @@ describe('E8: expectations', () => {
   })
 
   test('after a final answer the body is not asked for, and the connection closes', async () => {
-    const { handler } = recorder(({ response }) => response.abort(new SallyportError('caller-not-allowed')))
+    const { handler } = recorder(({ response }) => response.responseAbort(new SallyportError('caller-not-allowed')))
     const { caller } = await serve(handler)
     caller.send(post)
     const text = await caller.end()
@@ -430,7 +437,7 @@ describe('upgrade', () => {
     for (let turn = 0; turn < 20; turn++) await new Promise(resolve => setImmediate(resolve))
     expect(seen[0]).toMatchObject({ body: '', trailers: undefined, request: { upgrade: true, method: 'GET' } })
     const { response } = seen[0]!
-    response.head({ status: 101, headers: ['sec-websocket-protocol', 'p'], bodyBytes: 0 })
+    response.responseHead({ status: 101, headers: ['sec-websocket-protocol', 'p'], bodyBytes: 0 })
     const text = await caller.saying('\r\n\r\n')
     const accept = createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64')
     expect(text).toContain(`sec-websocket-accept: ${accept}\r\n`)
@@ -439,8 +446,8 @@ describe('upgrade', () => {
     caller.socket.end('last')
     await eventually(() => seen[0]!.trailers !== undefined)
     expect(seen[0]!.body).toBe('early birdlast')
-    response.data(Buffer.from('still here'))
-    response.end([])
+    response.responseData(Buffer.from('still here'))
+    response.responseEnd([])
     expect(await caller.close()).toContain('still here')
     expect(seen[0]!.aborted).toBeUndefined()
   })
@@ -456,18 +463,20 @@ describe('upgrade', () => {
   })
 
   test('E7: 101 to a plain request is 502', async () => {
-    const { handler } = recorder(({ response }) => response.head({ status: 101, headers: [], bodyBytes: 0 }))
+    const { handler } = recorder(({ response }) => response.responseHead({ status: 101, headers: [], bodyBytes: 0 }))
     const { caller } = await serve(handler)
     caller.send(get())
     expect(await caller.saying('}')).toMatch(/^HTTP\/1.1 502/)
   })
 
   test('an aborted one is reset', async () => {
-    const { handler, seen } = recorder(({ response }) => response.head({ status: 101, headers: [], bodyBytes: 0 }))
+    const { handler, seen } = recorder(({ response }) =>
+      response.responseHead({ status: 101, headers: [], bodyBytes: 0 }),
+    )
     const { caller } = await serve(handler)
     caller.send(handshake)
     await caller.saying('\r\n\r\n')
-    seen[0]!.response.abort(new SallyportError('session-lost'))
+    seen[0]!.response.responseAbort(new SallyportError('session-lost'))
     await caller.close()
     expect(caller.error).toBe('ECONNRESET')
   })
@@ -501,7 +510,7 @@ describe('ends', () => {
     const { caller } = await serve(handler)
     caller.socket.end(get().repeat(2))
     await caller.saying('HT')
-    seen[0]!.response.informational(103, ['link', '</a>'])
+    seen[0]!.response.responseInformational(103, ['link', '</a>'])
     await caller.saying('H', 2)
     ok(seen[0]!.response, 'one')
     await eventually(() => seen.length === 2)
@@ -516,7 +525,9 @@ describe('ends', () => {
   })
 
   test('an answer that has begun and says no more, for a caller that closed its half: cut after halfCloseMs', async () => {
-    const { handler, seen } = recorder(({ response }) => response.head({ status: 200, headers: [], bodyBytes: -1 }))
+    const { handler, seen } = recorder(({ response }) =>
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 }),
+    )
     const { caller } = await serve(handler, { halfCloseMs: 50 })
     caller.socket.end(get())
     expect(await caller.close()).not.toContain('0\r\n\r\n')
@@ -549,31 +560,31 @@ describe('ends', () => {
     const whole = Promise.withResolvers<number>()
     const cut = Promise.withResolvers<void>()
     const handler: Handler = (request, response) => {
-      response.head({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
       if (request.path === '/cut') {
-        response.data(Buffer.from('begun'))
+        response.responseData(Buffer.from('begun'))
         setImmediate(() => {
-          response.abort(new SallyportError('upstream-broken'))
+          response.responseAbort(new SallyportError('upstream-broken'))
           cut.resolve()
         })
-        return { data() {}, end() {}, abort() {}, consumed() {} }
+        return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
       }
       let [said, left] = [0, 0]
       const say = () => {
         // The kernel takes no more.
         if (said > left) {
-          response.end([])
+          response.responseEnd([])
           whole.resolve(said)
           return
         }
-        response.data(Buffer.alloc(16_384, 'x'))
+        response.responseData(Buffer.alloc(16_384, 'x'))
         said += 16_384
         setImmediate(say)
       }
       const consumed = (bytes: number) => {
         left += bytes
       }
-      return { data() {}, end: say, abort() {}, consumed }
+      return { requestData() {}, requestEnd: say, requestAbort() {}, responseConsumed: consumed }
     }
     const { caller } = await serve(handler)
     caller.socket.pause()
@@ -643,8 +654,8 @@ describe('deadlines', () => {
 
   test('a caller that stops reading is reset, and the request aborted', async () => {
     const { handler, seen } = recorder(({ response }) => {
-      response.head({ status: 200, headers: [], bodyBytes: -1 })
-      response.data(Buffer.alloc(32 * 1024 * 1024))
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.alloc(32 * 1024 * 1024))
     })
     const { caller } = await serve(handler, { stalledMs: 100 })
     const broken = once(caller.socket, 'error')
@@ -659,9 +670,9 @@ describe('deadlines', () => {
   test('a caller that reads slowly is not one that stopped', async () => {
     const bytes = 24 * 1024 * 1024
     const { handler, seen } = recorder(({ response }) => {
-      response.head({ status: 200, headers: [], bodyBytes: bytes })
-      response.data(Buffer.alloc(bytes))
-      response.end([])
+      response.responseHead({ status: 200, headers: [], bodyBytes: bytes })
+      response.responseData(Buffer.alloc(bytes))
+      response.responseEnd([])
     })
     const { caller } = await serve(handler, { stalledMs: 600, keepAliveMs: 10_000 })
     caller.socket.pause()
@@ -687,9 +698,9 @@ describe('deadlines', () => {
   ])('nor one %s', async (_, header) => {
     const bytes = 24 * 1024 * 1024
     const { handler } = recorder(({ response }) => {
-      response.head({ status: 200, headers: [], bodyBytes: bytes })
-      response.data(Buffer.alloc(bytes))
-      response.end([])
+      response.responseHead({ status: 200, headers: [], bodyBytes: bytes })
+      response.responseData(Buffer.alloc(bytes))
+      response.responseEnd([])
     })
     const { caller } = await serve(handler, { drainMs: 100 })
     caller.socket.pause()

@@ -18,25 +18,25 @@ class Response implements ResponseSink {
   why: string | undefined
   taken = 0
   #done: (() => void)[] = []
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     this.informed.push([status, headers])
   }
-  head(head: ResponseHead): void {
+  responseHead(head: ResponseHead): void {
     this.heads.push(head)
   }
-  data(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     this.body += Buffer.from(chunk).toString('latin1')
   }
-  end(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     this.trailers = trailers
     for (const done of this.#done.splice(0)) done()
   }
-  abort(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     this.error = error.reason
     this.why = error.message
     for (const done of this.#done.splice(0)) done()
   }
-  consumed(bytes: number): void {
+  requestConsumed(bytes: number): void {
     this.taken += bytes
   }
   over(): Promise<void> {
@@ -112,10 +112,10 @@ describe('h2c upstream', () => {
     await eventually(() => response.heads.length === 1)
     expect(response.heads[0]).toMatchObject({ status: 200, bodyBytes: -1 })
     for (const word of ['one', 'two']) {
-      sink.data(Buffer.from(word))
+      sink.requestData(Buffer.from(word))
       await eventually(() => response.body.endsWith(word))
     }
-    sink.end(['x-sum', '9'])
+    sink.requestEnd(['x-sum', '9'])
     await response.over()
     expect(response).toMatchObject({ trailers: ['grpc-status', '0'], taken: 6, error: undefined })
     expect(trailers).toMatchObject({ 'x-sum': '9' })
@@ -172,8 +172,8 @@ describe('h2c upstream', () => {
     const response = new Response()
     const sink = session.send(request({ headers: ['expect', '100-continue'] }), response)
     await eventually(() => response.informed.length === 1)
-    sink.data(Buffer.from('x'))
-    sink.end([])
+    sink.requestData(Buffer.from('x'))
+    sink.requestEnd([])
     await response.over()
     expect(response).toMatchObject({ informed: [[100, []]], heads: [{ status: 204 }] })
   })
@@ -207,9 +207,9 @@ describe('h2c upstream', () => {
     const { session } = await start(stream => stream.on('close', () => (rst = stream.rstCode)))
     const response = new Response()
     const sink = session.send(request(), response)
-    sink.data(Buffer.from('x'))
+    sink.requestData(Buffer.from('x'))
     await eventually(() => response.taken === 1)
-    sink.abort(new SallyportError('cancelled'))
+    sink.requestAbort(new SallyportError('cancelled'))
     await eventually(() => rst === 8)
     expect(response.error).toBeUndefined()
   })
@@ -232,8 +232,8 @@ describe('h2c upstream', () => {
     })
     const response = new Response()
     const sink = session.send(request({ bodyBytes: 3 }), response)
-    sink.data(Buffer.from('abc'))
-    sink.end(['x-sum', '9'])
+    sink.requestData(Buffer.from('abc'))
+    sink.requestEnd(['x-sum', '9'])
     await response.over()
     expect(trailers).toMatchObject({ 'x-sum': '9' })
   })
@@ -260,8 +260,8 @@ describe('h2c upstream', () => {
     for (const bytes of [10, 1000, 300_000]) {
       const response = new Response()
       const sink = session.send(request({ bodyBytes: bytes }), response)
-      sink.data(Buffer.alloc(bytes))
-      sink.end([])
+      sink.requestData(Buffer.alloc(bytes))
+      sink.requestEnd([])
       await response.over()
       await eventually(() => response.taken === bytes)
     }
@@ -274,12 +274,12 @@ describe('h2c upstream', () => {
     })
     const response = new Response()
     const sink = session.send(request(), response)
-    for (let i = 0; i < 128; i++) sink.data(Buffer.alloc(65536))
+    for (let i = 0; i < 128; i++) sink.requestData(Buffer.alloc(65536))
     await eventually(() => response.body.length > 60_000)
     for (let turn = 0; turn < 100; turn++) await new Promise(resolve => setImmediate(resolve))
     expect(response.body.length).toBeLessThan(400_000)
     expect(response.taken).toBeLessThan(8 * 1024 * 1024)
-    sink.abort(new SallyportError('cancelled'))
+    sink.requestAbort(new SallyportError('cancelled'))
   })
 })
 
@@ -362,14 +362,15 @@ describe('pings to an upstream with open streams', () => {
 })
 
 describe('P1 a response sink that throws', () => {
-  test.each(['informational', 'head', 'data', 'end', 'abort'] as const)(
+  test.each(['responseInformational', 'responseHead', 'responseData', 'responseEnd', 'responseAbort'] as const)(
     'in %s: its exchange alone ends',
     async step => {
       const { session } = await start((stream, headers) => {
         stream.additionalHeaders({ ':status': 103, link: '</a>' })
         stream.respond({ ':status': 200 })
         stream.write('x')
-        if (headers[':path'] === '/bad' && step === 'abort') setImmediate(() => stream.destroy(new Error('broken')))
+        if (headers[':path'] === '/bad' && step === 'responseAbort')
+          setImmediate(() => stream.destroy(new Error('broken')))
         else stream.end('y')
       })
       const bad = new Response()

@@ -82,7 +82,7 @@ test('a WebSocket that says at once that it has nothing to say', async () => {
   const pairs = block.flatMap((name, i) => (i % 2 === 0 ? [field(name, block[i + 1]!)] : []))
   peer.send(Buffer.concat([HELLO, frame(TYPE.headers, END_HEADERS, 1, Buffer.concat(pairs)), data('', END_STREAM)]))
   await vi.waitFor(() => expect(seen.length).toBe(1), { timeout: 10_000, interval: 2 })
-  seen[0]!.response.head({ status: 101, headers: [], bodyBytes: 0 })
+  seen[0]!.response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
   await vi.waitFor(() => expect(seen[0]?.trailers).toEqual([]), { timeout: 10_000, interval: 2 })
 })
 

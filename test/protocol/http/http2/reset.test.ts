@@ -53,8 +53,8 @@ const bodies = [
 describe('a response that breaks', () => {
   test.each(bodies)('%s: RST_STREAM, no END_STREAM', async (_, bodyBytes) => {
     const { handler, seen } = recorder(one => {
-      one.response.head({ status: 200, headers: [], bodyBytes })
-      one.response.data(Buffer.from('some'))
+      one.response.responseHead({ status: 200, headers: [], bodyBytes })
+      one.response.responseData(Buffer.from('some'))
     })
     const listener = await listen({ port: 0, handler })
     const socket = connect(listener.address.port, '127.0.0.1')
@@ -67,7 +67,7 @@ describe('a response that breaks', () => {
     const frames = lastFrames(socket)
     while (seen.length === 0) await once(socket, 'data')
     // The data has left: what follows is not gathered with it.
-    setTimeout(() => seen[0]?.response.abort(new SallyportError('upstream-broken')), 20)
+    setTimeout(() => seen[0]?.response.responseAbort(new SallyportError('upstream-broken')), 20)
     expectCut(await frames, INTERNAL_ERROR)
   })
 })
@@ -89,10 +89,17 @@ describe('a request that breaks', () => {
     )
     const frames = lastFrames(peer)
     const request = { method: 'POST', scheme: 'http', authority: 'a', path: '/', headers: [], bodyBytes }
-    const silent = { informational() {}, head() {}, data() {}, end() {}, abort() {}, consumed() {} }
+    const silent = {
+      responseInformational() {},
+      responseHead() {},
+      responseData() {},
+      responseEnd() {},
+      responseAbort() {},
+      requestConsumed() {},
+    }
     const sink = session.send({ ...request, upgrade: undefined } as unknown as HttpRequest, silent)
-    sink.data(Buffer.from('some'))
-    setTimeout(() => sink.abort(new SallyportError('cancelled')), 20)
+    sink.requestData(Buffer.from('some'))
+    setTimeout(() => sink.requestAbort(new SallyportError('cancelled')), 20)
     expectCut(await frames, CANCEL)
   })
 })

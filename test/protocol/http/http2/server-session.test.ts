@@ -97,12 +97,12 @@ describe('requests', () => {
 
   test('an answer with informational responses, duplicates and trailers', async () => {
     const { handler } = recorder(({ response }) => {
-      response.informational(100, [])
-      response.informational(103, ['link', '</a>'])
+      response.responseInformational(100, [])
+      response.responseInformational(103, ['link', '</a>'])
       const headers = ['set-cookie', 'a', 'x', '1', 'set-cookie', 'b', 'date', 'd', 'date', 'e', 'connection', 'x']
-      response.head({ status: 299, headers, bodyBytes: -1 })
-      response.data(Buffer.from('one'))
-      response.end(['grpc-status', '0', 'content-length', '5'])
+      response.responseHead({ status: 299, headers, bodyBytes: -1 })
+      response.responseData(Buffer.from('one'))
+      response.responseEnd(['grpc-status', '0', 'content-length', '5'])
     })
     const { session } = await serve(handler)
     const result = await answer(ask(session, {}))
@@ -124,9 +124,9 @@ describe('requests', () => {
       ['neither', {}, []],
     ] as [string, Record<string, string>, string[]][])('%s', async (_how, asked, announced) => {
       const { handler } = recorder(({ response }) => {
-        response.head({ status: 200, headers: [...announced], bodyBytes })
-        if (bodyBytes !== 0) response.data(Buffer.from('one'))
-        response.end(['grpc-status', '0'])
+        response.responseHead({ status: 200, headers: [...announced], bodyBytes })
+        if (bodyBytes !== 0) response.responseData(Buffer.from('one'))
+        response.responseEnd(['grpc-status', '0'])
       })
       const { session } = await serve(handler)
       const result = await answer(ask(session, asked))
@@ -140,8 +140,8 @@ describe('requests', () => {
 
   test.each([3, 0])('a body that goes on behind its length of %i is cut, though trailers may come', async bodyBytes => {
     const { handler, seen } = recorder(({ response }) => {
-      response.head({ status: 200, headers: ['trailer', 'x'], bodyBytes })
-      response.data(Buffer.from('four'))
+      response.responseHead({ status: 200, headers: ['trailer', 'x'], bodyBytes })
+      response.responseData(Buffer.from('four'))
     })
     const { session } = await serve(handler)
     expect((await answer(ask(session, {}))).rst).toBe(constants.NGHTTP2_INTERNAL_ERROR)
@@ -150,8 +150,8 @@ describe('requests', () => {
 
   test('a gRPC answer of a head alone ends with it', async () => {
     const { handler } = recorder(({ response }) => {
-      response.head({ status: 200, headers: ['grpc-status', '5'], bodyBytes: 0 })
-      response.end([])
+      response.responseHead({ status: 200, headers: ['grpc-status', '5'], bodyBytes: 0 })
+      response.responseEnd([])
     })
     const { session } = await serve(handler)
     const stream = ask(session, { te: 'trailers' })
@@ -162,13 +162,13 @@ describe('requests', () => {
   test('HEAD, 204 and a known length', async () => {
     const { handler } = recorder(({ request, response }) => {
       const none = request.method === 'HEAD' || request.path === '/204'
-      response.head({
+      response.responseHead({
         status: request.path === '/204' ? 204 : 200,
         headers: ['content-length', '2'],
         bodyBytes: none ? 0 : 2,
       })
-      if (!none) response.data(Buffer.from('hi'))
-      response.end([])
+      if (!none) response.responseData(Buffer.from('hi'))
+      response.responseEnd([])
     })
     const { session } = await serve(handler)
     expect(await answer(ask(session, { ':method': 'HEAD' }))).toMatchObject({
@@ -183,22 +183,22 @@ describe('requests', () => {
 
   test('a cut response is a reset, never an end', async () => {
     const { handler, seen } = recorder(({ response }) => {
-      response.head({ status: 200, headers: [], bodyBytes: -1 })
-      response.data(Buffer.from('half'))
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.from('half'))
     })
     const { session } = await serve(handler)
     const stream = ask(session, {})
     const result = answer(stream)
     await once(stream, 'data')
-    seen[0]!.response.abort(new SallyportError('upstream-broken'))
+    seen[0]!.response.responseAbort(new SallyportError('upstream-broken'))
     expect((await result).rst).toBe(constants.NGHTTP2_INTERNAL_ERROR)
   })
 
   test('a body that is not as long as announced is a reset', async () => {
     const { handler, seen } = recorder(({ response }) => {
-      response.head({ status: 200, headers: [], bodyBytes: 9 })
-      response.data(Buffer.from('half'))
-      response.end([])
+      response.responseHead({ status: 200, headers: [], bodyBytes: 9 })
+      response.responseData(Buffer.from('half'))
+      response.responseEnd([])
     })
     const { session } = await serve(handler)
     expect((await answer(ask(session, {}))).rst).toBe(constants.NGHTTP2_INTERNAL_ERROR)
@@ -220,7 +220,7 @@ describe('requests', () => {
   })
 
   test('E4: an early answer: the rest of the body is not wanted', async () => {
-    const { handler, seen } = recorder(({ response }) => response.abort(new SallyportError('body-too-large')))
+    const { handler, seen } = recorder(({ response }) => response.responseAbort(new SallyportError('body-too-large')))
     const { session } = await serve(handler)
     const stream = ask(session, { ':method': 'POST' }, false)
     stream.write(Buffer.alloc(1000))
@@ -244,9 +244,14 @@ describe('requests', () => {
     let taken = 0
     let consumed = 0
     const { session } = await serve((_request, response) => {
-      response.head({ status: 200, headers: [], bodyBytes: -1 })
-      for (let i = 0; i < 64; i++) response.data(Buffer.alloc(65536))
-      return { data: chunk => (taken += chunk.length), end() {}, abort() {}, consumed: bytes => (consumed += bytes) }
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      for (let i = 0; i < 64; i++) response.responseData(Buffer.alloc(65536))
+      return {
+        requestData: chunk => (taken += chunk.length),
+        requestEnd() {},
+        requestAbort() {},
+        responseConsumed: bytes => (consumed += bytes),
+      }
     })
     const stream = ask(session, { ':method': 'POST' }, false)
     stream.write(Buffer.alloc(4 * 1024 * 1024))
@@ -272,13 +277,13 @@ describe('extended CONNECT', () => {
     for (let turn = 0; turn < 20; turn++) await new Promise(resolve => setImmediate(resolve))
     expect(seen[0]).toMatchObject({ body: '', request: { method: 'GET', upgrade: true, bodyBytes: 0 } })
     expect(seen[0]!.request.headers).toEqual(['sec-websocket-protocol', 'p'])
-    seen[0]!.response.head({ status: 101, headers: ['sec-websocket-protocol', 'p'], bodyBytes: 0 })
+    seen[0]!.response.responseHead({ status: 101, headers: ['sec-websocket-protocol', 'p'], bodyBytes: 0 })
     const result = answer(stream)
     await eventually(() => seen[0]!.body === 'early')
     stream.end('last')
     await eventually(() => seen[0]!.trailers !== undefined)
-    seen[0]!.response.data(Buffer.from('down'))
-    seen[0]!.response.end([])
+    seen[0]!.response.responseData(Buffer.from('down'))
+    seen[0]!.response.responseEnd([])
     expect(await result).toMatchObject({ status: 200, body: 'down', rst: 0 })
     expect(seen[0]!.aborted).toBeUndefined()
   })
@@ -286,8 +291,8 @@ describe('extended CONNECT', () => {
   test('a WebSocket whose caller does not close its half behind the answer is cancelled, once it is silent', async () => {
     const { handler, seen } = recorder(({ request, response }) => {
       if (!request.upgrade) return
-      response.head({ status: 101, headers: [], bodyBytes: 0 })
-      response.end([])
+      response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+      response.responseEnd([])
     })
     const { session } = await serve(handler, { stalledMs: 200 })
     const stream = ask(session, { ...webSocket, ':scheme': 'http' }, false)
@@ -300,7 +305,7 @@ describe('extended CONNECT', () => {
   })
 
   test('an ordinary answer is an ordinary answer', async () => {
-    const { handler } = recorder(({ response }) => response.abort(new SallyportError('no-route')))
+    const { handler } = recorder(({ response }) => response.responseAbort(new SallyportError('no-route')))
     const { session } = await serve(handler)
     expect(await answer(ask(session, { ...webSocket, ':scheme': 'http' }, false))).toMatchObject({
       status: 404,
@@ -320,14 +325,15 @@ describe('extended CONNECT', () => {
 })
 
 describe('answers that cannot be sent', () => {
-  const head = (status: number) => (response: ResponseSink) => response.head({ status, headers: [], bodyBytes: 0 })
+  const head = (status: number) => (response: ResponseSink) =>
+    response.responseHead({ status, headers: [], bodyBytes: 0 })
   test.each([
     ['E7: a 101 to a request that asked for no upgrade', head(101), '101 to a request that asked for no upgrade'],
     ['199', head(199), 'status 199'],
     ['600', head(600), 'status 600'],
     [
       'hints with CRLF',
-      (response: ResponseSink) => response.informational(103, ['x', 'a\r\nb: c']),
+      (response: ResponseSink) => response.responseInformational(103, ['x', 'a\r\nb: c']),
       'field cannot be sent',
     ],
   ])('%s: 502, and the upstream is told why', async (_what, answerWith, why) => {

@@ -31,7 +31,8 @@ const PREAMBLE = preambleText({
   ...{ callerAddress: CALLER.address, callerScheme: 'http', hops: 0, bodyBytes: 0 },
 })
 
-const nothing = { informational() {}, data() {}, end() {}, consumed() {} }
+const noResponse = { responseInformational() {}, responseData() {}, responseEnd() {}, requestConsumed() {} }
+const noRequest = { requestData() {}, requestEnd() {}, responseConsumed() {} }
 
 interface Playing {
   /** Of the end that reads the head. */
@@ -50,9 +51,9 @@ async function response(): Promise<Playing> {
   const { server, client } = sessionPair({ processBudget: budget }, { onStream: stream => void streams.push(stream) })
   for (const session of [server, client]) session.setPeerLimits({ windowBytes: 4_096 })
   const sink: ResponseSink = {
-    ...nothing,
-    head: () => void outcomes.push('head'),
-    abort: ({ reason }) => void outcomes.push(reason),
+    ...noResponse,
+    responseHead: () => void outcomes.push('head'),
+    responseAbort: ({ reason }) => void outcomes.push(reason),
   }
   openExchange(server.open(), REQUEST, { runtime: 'demo', epoch: 1, attempt: 0, hops: 0, timeLeftMs: 0 }, sink)
   await until(() => streams.length > 0)
@@ -63,7 +64,7 @@ async function response(): Promise<Playing> {
 async function request(): Promise<Playing> {
   const budget = new BufferBudget()
   const outcomes: string[] = []
-  const taken: RequestSink = { ...nothing, abort: ({ reason }) => void outcomes.push(reason) }
+  const taken: RequestSink = { ...noRequest, requestAbort: ({ reason }) => void outcomes.push(reason) }
   const { server, client } = sessionPair(
     {},
     {
@@ -117,7 +118,11 @@ test('B1 the head of a response goes where a ceiling is reached', async () => {
   const outcomes: string[] = []
   const head = `\x01${RESPONSE_START}${responseHeadText(200, LONG)}`
   const { server } = sessionPair({ processBudget: budget }, { onStream: stream => stream.write(head.slice(0, -1)) })
-  const sink: ResponseSink = { ...nothing, head() {}, abort: ({ reason }) => void outcomes.push(reason) }
+  const sink: ResponseSink = {
+    ...noResponse,
+    responseHead() {},
+    responseAbort: ({ reason }) => void outcomes.push(reason),
+  }
   for (let i = 0; i < 20; i++) {
     openExchange(server.open(), REQUEST, { runtime: 'demo', epoch: 1, attempt: 0, hops: 0, timeLeftMs: 0 }, sink)
   }

@@ -85,7 +85,12 @@ describe('a request that cannot be read is refused unprocessed', () => {
     let begun = 0
     const { server, client } = tunnel((_preamble, _received, response) => {
       begun++
-      return { data: chunk => response.consumed(chunk.length), end() {}, abort() {}, consumed() {} }
+      return {
+        requestData: chunk => response.requestConsumed(chunk.length),
+        requestEnd() {},
+        requestAbort() {},
+        responseConsumed() {},
+      }
     })
     expect(await speak(server, text)).toEqual(refused(code))
     expect(begun).toBe(0)
@@ -113,7 +118,7 @@ test('a handler that refuses what it has begun to answer resets its stream, and 
   const logged: object[] = []
   const logger = { ...noLogger, error: (fields: object) => logged.push(fields) }
   const late: ExchangeHandler = (_preamble, _received, response) => {
-    response.head({ status: 200, headers: [], bodyBytes: 0 })
+    response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
     return new Refusal('overloaded')
   }
   const { server, client } = tunnel(late, {}, logger)

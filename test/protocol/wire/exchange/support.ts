@@ -68,7 +68,7 @@ class Recorder {
     this.take = take
   }
 
-  data(chunk: Uint8Array): void {
+  protected chunk(chunk: Uint8Array): void {
     this.bytes += chunk.length
     if (this.text.length < 10_000) this.text += Buffer.from(chunk).toString('latin1')
     if (this.events.at(-1) !== 'data') this.events.push('data')
@@ -76,17 +76,17 @@ class Recorder {
     this.changed()
   }
 
-  end(trailers: HeaderList): void {
+  protected ended(trailers: HeaderList): void {
     this.trailers = trailers
     this.say('end')
   }
 
-  abort(error: SallyportError): void {
+  protected aborted(error: SallyportError): void {
     this.error = error
     this.say(`abort ${error.reason}`)
   }
 
-  consumed(bytes: number): void {
+  protected consumed(bytes: number): void {
     this.credit += bytes
     this.changed()
   }
@@ -120,9 +120,25 @@ export class Upstream extends Recorder implements RequestSink {
   readonly response: ResponseSink
 
   constructor(received: HttpRequest, response: ResponseSink) {
-    super(chunk => response.consumed(chunk.length))
+    super(chunk => response.requestConsumed(chunk.length))
     this.request = received
     this.response = response
+  }
+
+  requestData(chunk: Uint8Array): void {
+    this.chunk(chunk)
+  }
+
+  requestEnd(trailers: HeaderList): void {
+    this.ended(trailers)
+  }
+
+  requestAbort(error: SallyportError): void {
+    this.aborted(error)
+  }
+
+  responseConsumed(bytes: number): void {
+    this.consumed(bytes)
   }
 }
 
@@ -133,21 +149,37 @@ export class Downstream extends Recorder implements ResponseSink {
   sink!: RequestSink
 
   constructor() {
-    super(chunk => this.sink.consumed(chunk.length))
+    super(chunk => this.sink.responseConsumed(chunk.length))
   }
 
-  informational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     this.informationals.push([status, headers])
     this.say(`informational ${status}`)
   }
 
-  head(response: ResponseHead): void {
+  responseHead(response: ResponseHead): void {
     this.head_ = response
     this.say(`head ${response.status}`)
   }
 
   get status(): number | undefined {
     return this.head_?.status
+  }
+
+  responseData(chunk: Uint8Array): void {
+    this.chunk(chunk)
+  }
+
+  responseEnd(trailers: HeaderList): void {
+    this.ended(trailers)
+  }
+
+  responseAbort(error: SallyportError): void {
+    this.aborted(error)
+  }
+
+  requestConsumed(bytes: number): void {
+    this.consumed(bytes)
   }
 }
 
