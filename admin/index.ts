@@ -1,6 +1,12 @@
 /** The admin and health listeners and the metrics of a component. */
 export type { Action, Actions, Body } from './actions.ts'
-export { type AdminListener, type AdminOptions, type ListenerOptions, listenAdmin, listenHealth } from './listener.ts'
+export {
+  type AdminListener,
+  type AdminOptions,
+  type AdminListenerSettings as ListenerOptions,
+  listenAdmin,
+  listenHealth,
+} from './listener.ts'
 export { createMetrics, type Metrics, type MetricsOptions, type Snapshot } from './metrics.ts'
 export type { AdminSource } from './page.ts'
 export {
@@ -10,6 +16,6 @@ export {
   randomToken,
   removeRuntimeFile,
   runtimeDirectories,
-  tokenOf,
+  readAdminToken as tokenOf,
   writeRuntimeFile,
 } from './runtime-file.ts'

@@ -1,21 +1,21 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { canonicalAddress } from '../protocol/base/address.ts'
-import { type BoundAddress, listenOn, type Place } from '../protocol/http/listen-on.ts'
+import { type BoundAddress, listenOn, type ListenAddress } from '../protocol/http/listen-on.ts'
 import { detached, endFor, logGuard } from '../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../protocol/base/log.ts'
-import { type Guest, Places } from '../protocol/base/places.ts'
+import { type SlotHolder, ConnectionSlots } from '../protocol/base/connection-slots.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
 import { act } from './actions.ts'
 import { type AdminSource, NOT_FOUND, type Page, protectedPage, publicPage, TEXT } from './page.ts'
 
-export interface ListenerOptions extends Place {
+export interface AdminListenerSettings extends ListenAddress {
   readonly source: AdminSource
   readonly logger?: Logger
 }
 
-export interface AdminOptions extends ListenerOptions {
+export interface AdminOptions extends AdminListenerSettings {
   /** The token that is in force now; read for each request that needs it, so that a changed file holds at once. */
   token(): string
   /** Hears of each action, whoever asked for it. */
@@ -44,7 +44,7 @@ export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
 }
 
 /** The health listener: GET and HEAD of `/livez`, `/readyz` and `/metrics`, for anybody; nothing else. */
-export function listenHealth(options: ListenerOptions): Promise<AdminListener> {
+export function listenHealth(options: AdminListenerSettings): Promise<AdminListener> {
   return open(options, async (request, path) =>
     isRead(request) ? ((await publicPage(path, options.source)) ?? NOT_FOUND) : WRONG_METHOD,
   )
@@ -74,7 +74,7 @@ type Answer = (request: IncomingMessage, path: string) => Promise<Page>
 const MAX_CONNECTIONS = 64
 
 /** A connection; it is idle but while we make an answer, so that whoever is slow to ask or to read gives way to others. */
-class Visitor implements Guest {
+class Visitor implements SlotHolder {
   readonly address: string
   readonly #socket: Socket
   answering = false
@@ -95,14 +95,14 @@ class Visitor implements Guest {
   }
 }
 
-async function open(options: ListenerOptions, answer: Answer): Promise<AdminListener> {
+async function open(options: AdminListenerSettings, answer: Answer): Promise<AdminListener> {
   const server = createServer({
     ...KEEP_ALIVE,
     maxHeaderSize: 16_384,
     headersTimeout: 10_000,
     requestTimeout: 20_000,
   })
-  const places = new Places(MAX_CONNECTIONS)
+  const places = new ConnectionSlots(MAX_CONNECTIONS)
   const visitors = new WeakMap<Socket, Visitor>()
   server.keepAliveTimeout = 30_000
   const logger = options.logger ?? noLogger

@@ -156,7 +156,7 @@ function isRuntimeFile(value: unknown): value is RuntimeFile {
  * The token that opens the component's admin listener. Throws if it cannot be read, or if it is not of the user who wrote
  * the file: whoever may not be believed could have named any file, and any address to send it to.
  */
-export function tokenOf(file: FoundFile): string | undefined {
+export function readAdminToken(file: FoundFile): string | undefined {
   const { tokenFile, writtenBy } = file
   if (tokenFile === undefined) return file.token
   return readOwned(tokenFile, uid => writtenBy === undefined || uid === writtenBy).trim()

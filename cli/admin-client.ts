@@ -1,6 +1,6 @@
 /** Talks to the admin listeners of running components. */
 import { hostname, userInfo } from 'node:os'
-import { type FoundFile, findRuntimeFiles, type RuntimeFile, tokenOf } from '../admin/runtime-file.ts'
+import { type FoundFile, findRuntimeFiles, type RuntimeFile, readAdminToken } from '../admin/runtime-file.ts'
 import type { Arguments } from './args.ts'
 import type { Io } from './command.ts'
 import { configurationError, EXIT, Failure, fileProblem, usageError } from './failure.ts'
@@ -53,7 +53,7 @@ function parseUrl(text: string): string {
 
 function ownToken(file: FoundFile): string | undefined {
   try {
-    return plainToken(tokenOf(file))
+    return plainToken(readAdminToken(file))
   } catch (error) {
     if (error instanceof Failure) throw error
     const detail = (error as NodeJS.ErrnoException).code === undefined ? (error as Error).message : fileProblem(error)

@@ -15,7 +15,7 @@ export interface Claims {
 const MAX_TIME_S = 8_640_000_000_000
 
 /** The claims of a JWT in compact form (RFC 7519), or `undefined` if it is none. */
-export function readClaims(token: string): Claims | undefined {
+export function readOwnClaims(token: string): Claims | undefined {
   const parts = token.split('.')
   if (parts.length !== 3) return undefined
   try {

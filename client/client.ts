@@ -8,17 +8,17 @@ import type { Notice } from '../protocol/wire/control.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
 import { TokenBucket } from '../protocol/wire/yamux/limits.ts'
 import { Backoff } from './dial/backoff.ts'
-import { BegunExchanges } from './begun.ts'
-import { readClaims } from './claims.ts'
-import { Connection, type ConnectionOwner, type SessionListener } from './connection.ts'
+import { SeenExchanges } from './seen-exchanges.ts'
+import { readOwnClaims } from './claims.ts'
+import { SessionKeeper, type SessionKeeperOwner, type SessionListener } from './session-keeper.ts'
 import type { Dialled } from './dial/dial.ts'
 import { Dialler } from './dial/dialler.ts'
-import { spoken } from './durations.ts'
+import { describeDuration } from './durations.ts'
 import { Exchanges } from './exchanges.ts'
 import { NetworkWatch } from './dial/network.ts'
-import { type ClientOptions, checkHello, checkOptions, type Settings } from './options.ts'
+import { type ClientOptions, checkHello, checkOptions, type ResolvedClientOptions } from './options.ts'
 import { ClientSession } from './session.ts'
-import { OpenSockets } from './dial/sockets.ts'
+import { OpenWebSockets } from './dial/open-websockets.ts'
 import { type OpenTarget, openTarget } from './targets/index.ts'
 import { TokenKeeper } from './token.ts'
 import type { CloseOptions, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
@@ -31,19 +31,19 @@ const FAREWELL_MS = 1000
 const TALK_BURST = 20
 const TALK_PER_SECOND = 0.5
 
-export class Client implements Tunnel, ConnectionOwner {
+export class Client implements Tunnel, SessionKeeperOwner {
   readonly #options: ClientOptions
-  readonly #settings: Settings
+  readonly #settings: ResolvedClientOptions
   readonly #target: OpenTarget
   readonly #exchanges: Exchanges
   readonly #tokens: TokenKeeper
   readonly #dialler: Dialler
   readonly #network: NetworkWatch
   readonly #events: Events<TunnelEvents>
-  readonly #connections: Connection[]
+  readonly #connections: SessionKeeper[]
   /** Also those that drain; the index of their connection beside them. */
   readonly #sessions = new Map<ClientSession, number>()
-  readonly #sockets: OpenSockets
+  readonly #sockets: OpenWebSockets
   /** What goes wrong beside the sessions ends nothing. */
   readonly guard: Guard
   readonly #stop = new AbortController()
@@ -67,11 +67,11 @@ export class Client implements Tunnel, ConnectionOwner {
     this.#settings = checkOptions(options, this.#target.cors())
     this.#events = new Events(this.logger)
     this.guard = logGuard(this.logger, 'the client failed')
-    this.#sockets = new OpenSockets(this.guard)
+    this.#sockets = new OpenWebSockets(this.guard)
     this.#events.onAll(options.on ?? {})
     this.#exchanges = new Exchanges({
       handler: this.#target.handler,
-      begun: new BegunExchanges(),
+      begun: new SeenExchanges(),
       cors: this.#settings.cors,
       onExchange: hook('onExchange', options.onExchange, this.logger),
       logger: this.logger,
@@ -89,7 +89,7 @@ export class Client implements Tunnel, ConnectionOwner {
     })
     this.#first.promise.catch(() => {})
     this.#connections = Array.from({ length: this.#settings.connections }, (_, index) => {
-      return new Connection(index, this, new Backoff(options.backoff, this.#settings.random))
+      return new SessionKeeper(index, this, new Backoff(options.backoff, this.#settings.random))
     })
     for (const connection of this.#connections) detached(this.logger, 'a connection has ended', connection.run())
   }
@@ -227,7 +227,7 @@ export class Client implements Tunnel, ConnectionOwner {
 
   /** The server reads our runtime in the token, and we can too: one that takes us for another is not obeyed. */
   #isFor(token: string, session: ClientSession): boolean {
-    if (readClaims(token)?.names.has(session.runtime) !== false) return true
+    if (readOwnClaims(token)?.names.has(session.runtime) !== false) return true
     session.destroy(`the server took us for the runtime "${session.runtime}", which the token does not name`)
     return false
   }
@@ -255,7 +255,7 @@ export class Client implements Tunnel, ConnectionOwner {
   onReconnecting(connection: number, inMs: number, reason: string): void {
     this.logger.warn(
       { connection, inMs: Math.round(inMs), reason },
-      `no session: ${reason}; next attempt in ${spoken(inMs)}`,
+      `no session: ${reason}; next attempt in ${describeDuration(inMs)}`,
     )
     this.#events.emit('reconnecting', { connection, inMs, reason })
   }

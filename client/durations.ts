@@ -1,5 +1,5 @@
 /** A length of time as a person says it: the two largest units, such as `3 min 10 s`, `4 min`, `12 s`. */
-export function spoken(ms: number): string {
+export function describeDuration(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000))
   const parts: [number, string][] = [
     [Math.floor(seconds / 86_400), seconds >= 172_800 ? 'days' : 'day'],

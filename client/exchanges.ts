@@ -23,7 +23,7 @@ import { isSafe } from '../protocol/http/methods.ts'
 import type { Preamble } from '../protocol/wire/preamble.ts'
 import { answerProblem, isUnder } from '../protocol/http/problem.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
-import type { BegunExchanges } from './begun.ts'
+import type { SeenExchanges } from './seen-exchanges.ts'
 
 /** The session that an exchange came by. */
 export interface SessionView {
@@ -37,7 +37,7 @@ export interface SessionView {
 
 export interface ExchangesOptions {
   readonly handler: Handler
-  readonly begun: BegunExchanges
+  readonly begun: SeenExchanges
   /** For failures of targets that are no router; longest path first. */
   readonly cors: readonly CorsRule[]
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined

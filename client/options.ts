@@ -10,12 +10,12 @@ import { safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
 import { softwareName } from '../protocol/base/version.ts'
-import { DEFAULT_LIMITS, sessionLimits } from '../protocol/wire/yamux/limits.ts'
+import { DEFAULT_SESSION_LIMITS, resolveSessionLimits } from '../protocol/wire/yamux/limits.ts'
 import type { SessionOptions } from '../protocol/wire/yamux/session.ts'
 import type { BackoffOptions } from './dial/backoff.ts'
 import { isLoopback, parseProxy } from './dial/proxy.ts'
 import type { FetchHandler } from './targets/function.ts'
-import { type TokenSource, tokenOf } from './token.ts'
+import { type TokenSource, checkToken } from './token.ts'
 import type { ClientCertificate } from './dial/trust.ts'
 import type { TunnelEvents } from './tunnel.ts'
 
@@ -93,7 +93,7 @@ export interface ClientOptions {
 }
 
 /** The options with their defaults, checked. */
-export interface Settings {
+export interface ResolvedClientOptions {
   readonly servers: readonly URL[]
   readonly connections: number
   readonly connectTimeoutMs: number
@@ -110,19 +110,19 @@ const WINDOW_BYTES = 65_536
 const MAX_CONNECTIONS = 16
 
 /** Throws TypeError. `targetCors` is what the target itself says of its failures. */
-export function checkOptions(options: ClientOptions, targetCors: readonly CorsRule[]): Settings {
+export function checkOptions(options: ClientOptions, targetCors: readonly CorsRule[]): ResolvedClientOptions {
   const { token, proxy, connections = 2, connectTimeoutMs = 0, handshakeTimeoutMs = 10_000 } = options
   if (typeof token !== 'function' && (typeof token !== 'string' || token.trim() === '')) {
     throw new TypeError('token is missing: give a JWT, or a function that returns one')
   }
-  if (typeof token === 'string') tokenOf(token)
+  if (typeof token === 'string') checkToken(token)
   if (!Number.isInteger(connections) || connections < 1 || connections > MAX_CONNECTIONS) {
     throw new TypeError(`connections must be a whole number from 1 to ${MAX_CONNECTIONS}, not ${connections}`)
   }
   checkDuration('connectTimeoutMs', connectTimeoutMs, 0)
   checkDuration('handshakeTimeoutMs', handshakeTimeoutMs, 1)
   checkDurations('backoff', options.backoff)
-  sessionLimits(options.limits ?? {})
+  resolveSessionLimits(options.limits ?? {})
   if (proxy !== undefined && proxy !== '') parseProxy(proxy)
   if (options.caOnly === true && options.ca === undefined)
     throw new TypeError('caOnly needs ca: nothing would be trusted')
@@ -145,11 +145,11 @@ export function checkOptions(options: ClientOptions, targetCors: readonly CorsRu
 function checkServers(url: ClientOptions['url']): URL[] {
   const list = [url].flat() as (string | URL)[]
   if (list.length === 0) throw new TypeError('url is missing: give wss://host:port of the control endpoint')
-  return list.map(entry => checkServer(String(entry)))
+  return list.map(entry => parseServerUrl(String(entry)))
 }
 
 /** Reads the address of a control endpoint. Throws TypeError. */
-export function checkServer(text: string): URL {
+export function parseServerUrl(text: string): URL {
   const url = URL.parse(text)
   if (url === null) throw new TypeError(`"${text}" is not a URL: write wss://host:port`)
   if (url.protocol === 'https:' || url.protocol === 'http:') {
@@ -171,7 +171,7 @@ export function checkServer(text: string): URL {
 
 type HelloOptions = Pick<ClientOptions, 'instance' | 'limits' | 'allowCallers'>
 
-function makeHello(options: HelloOptions): Settings['hello'] {
+function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
   return {
     type: 'hello',
     minor: MINOR_VERSION,
@@ -180,7 +180,7 @@ function makeHello(options: HelloOptions): Settings['hello'] {
     startedMs: Date.now(),
     limits: {
       windowBytes: options.limits?.initialWindowBytes ?? WINDOW_BYTES,
-      streams: options.limits?.maxStreams ?? DEFAULT_LIMITS.maxStreams,
+      streams: options.limits?.maxStreams ?? DEFAULT_SESSION_LIMITS.maxStreams,
     },
     features: [],
     ...(options.allowCallers === undefined ? {} : { allowCallers: [...options.allowCallers] }),

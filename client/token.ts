@@ -2,8 +2,8 @@
 import { isTokenText } from '../protocol/wire/control.ts'
 import { type Guard, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import { readClaims } from './claims.ts'
-import { spoken } from './durations.ts'
+import { readOwnClaims } from './claims.ts'
+import { describeDuration } from './durations.ts'
 
 /** A token, or what gives one; called again whenever a fresh one is wanted. */
 export type TokenSource = string | (() => string | Promise<string>)
@@ -11,7 +11,7 @@ export type TokenSource = string | (() => string | Promise<string>)
 /**
  * A token without the white space around it. Throws TypeError for one that could be sent neither in a header nor in band.
  */
-export function tokenOf(given: unknown): string {
+export function checkToken(given: unknown): string {
   const token = typeof given === 'string' ? given.trim() : ''
   if (token === '') throw new TypeError('no token was given')
   if (!isTokenText(token)) throw new TypeError('the token is too long, or holds characters that no token has')
@@ -56,7 +56,7 @@ export class TokenKeeper {
 
   /** When the token ends, ms since 1970; `undefined` if there is none yet or it does not say. */
   get expiresMs(): number | undefined {
-    const exp = this.#token === undefined ? undefined : readClaims(this.#token)?.exp
+    const exp = this.#token === undefined ? undefined : readOwnClaims(this.#token)?.exp
     return exp === undefined ? undefined : exp * 1000
   }
 
@@ -76,7 +76,7 @@ export class TokenKeeper {
    * key. A source that is a function is asked when it ends. Throws TypeError for what is no token.
    */
   set(given: string): void {
-    const token = tokenOf(given)
+    const token = checkToken(given)
     if (typeof this.#source === 'string') this.#source = token
     this.#take(token)
     this.#offerAgain()
@@ -134,7 +134,7 @@ export class TokenKeeper {
 
   async #ask(): Promise<string> {
     const source = this.#source
-    const token = tokenOf(typeof source === 'string' ? source : await withDeadline(async () => await source()))
+    const token = checkToken(typeof source === 'string' ? source : await withDeadline(async () => await source()))
     this.#take(token)
     return token
   }
@@ -155,7 +155,7 @@ export class TokenKeeper {
   }
 
   #lifeMs(): number {
-    const claims = this.#token === undefined ? undefined : readClaims(this.#token)
+    const claims = this.#token === undefined ? undefined : readOwnClaims(this.#token)
     if (claims?.exp === undefined) return Number.POSITIVE_INFINITY
     const fromMs = claims.iat === undefined ? this.#seenMs : claims.iat * 1000
     return Math.max(0, claims.exp * 1000 - fromMs)
@@ -212,7 +212,7 @@ export class TokenKeeper {
   #warn(nowMs: number): void {
     this.#warned = true
     const leftMs = (this.expiresMs ?? nowMs) - nowMs
-    const when = leftMs > 0 ? `ends in ${spoken(leftMs)}` : `ended ${spoken(-leftMs)} ago`
+    const when = leftMs > 0 ? `ends in ${describeDuration(leftMs)}` : `ended ${describeDuration(-leftMs)} ago`
     this.#logger.warn({ leftMs }, `the token ${when} and was not renewed`)
   }
 }
@@ -224,7 +224,7 @@ function retryMs(leftMs: number): number {
 
 async function withDeadline<Value>(run: () => Promise<Value>): Promise<Value> {
   const { promise, reject } = Promise.withResolvers<never>()
-  const late = new Error(`the source of the token did not answer within ${spoken(SOURCE_TIMEOUT_MS)}`)
+  const late = new Error(`the source of the token did not answer within ${describeDuration(SOURCE_TIMEOUT_MS)}`)
   const timer = setTimeout(reject, SOURCE_TIMEOUT_MS, late)
   try {
     return await Promise.race([run(), promise])

@@ -54,7 +54,7 @@ export {
   type ResponseSink,
 } from './exchange.ts'
 export { type Logger, noLogger } from './base/log.ts'
-export { KIND, type Kind, type Preamble } from './wire/preamble.ts'
+export { STREAM_KIND as KIND, type StreamKind as Kind, type Preamble } from './wire/preamble.ts'
 export { ProtocolError } from './base/protocol-error.ts'
 export type { Transport, TransportHandler } from './wire/transport.ts'
 export { memoryPair } from './wire/transport-memory.ts'

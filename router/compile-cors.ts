@@ -5,11 +5,11 @@
 import { Buffer } from 'node:buffer'
 import { CORS_LIMITS, isWord } from '../protocol/wire/control.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
-import type { Report } from './compile.ts'
+import type { ReportProblem } from './compile.ts'
 import type { Route } from './table.ts'
 
 /** Throws nothing: `report` hears of each problem. */
-export function compileCors(route: Route, report: Report): CorsPolicy | undefined {
+export function compileCors(route: Route, report: ReportProblem): CorsPolicy | undefined {
   const cors = route.cors
   if (cors === undefined) return undefined
   cors.origins.forEach((origin, i) => {
@@ -29,7 +29,7 @@ export function compileCors(route: Route, report: Report): CorsPolicy | undefine
   return cors
 }
 
-function checkWords(name: string, words: readonly string[] = [], most: number, report: Report): void {
+function checkWords(name: string, words: readonly string[] = [], most: number, report: ReportProblem): void {
   if (words.length > most) report(['cors', name], `at most ${most} of them`)
   words.forEach((word, i) => {
     if (!isWord(word))
@@ -50,7 +50,7 @@ export function publishedRules(routes: readonly Route[]): { path: string; cors: 
 }
 
 /** Reports the first rule that is one too many, or too long beside the others. */
-export function checkPublished(routes: readonly Route[], report: Report): void {
+export function checkPublished(routes: readonly Route[], report: ReportProblem): void {
   let rules = 0
   let bytes = 0
   for (const [i, route] of routes.entries()) {

@@ -1,6 +1,6 @@
 /** Header rules of a route, checked: none may touch what frames a message or says who the caller is. */
 import { isFieldValue, isForwardedName, isToken } from '../protocol/http/headers.ts'
-import type { Report } from './compile.ts'
+import type { ReportProblem } from './compile.ts'
 import type { CompiledHeaders } from './compiled.ts'
 import type { HeaderRules } from './table.ts'
 
@@ -22,7 +22,7 @@ const OURS: ReadonlySet<string> = new Set([
 export function compileHeaders(
   rules: HeaderRules | undefined,
   key: string,
-  report: Report,
+  report: ReportProblem,
 ): CompiledHeaders | undefined {
   if (rules === undefined) return undefined
   const remove = new Set<string>()
@@ -39,7 +39,7 @@ export function compileHeaders(
   return { remove, set }
 }
 
-function mayChange(name: string, report: Report, at: readonly (string | number)[]): boolean {
+function mayChange(name: string, report: ReportProblem, at: readonly (string | number)[]): boolean {
   const lower = name.toLowerCase()
   if (!isToken(name)) report(at, 'is no header name')
   else if (OURS.has(lower)) report(at, `"${lower}" belongs to the connection and cannot be set or removed`)

@@ -1,11 +1,11 @@
 /** What a route's `tls` says, with the CA file read and an identity by which connections are told apart (R5). */
 import { createHash, X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import type { Report } from './compile.ts'
+import type { ReportProblem } from './compile.ts'
 import type { Route } from './table.ts'
 import type { TlsIdentity } from './target.ts'
 
-export function compileTls(route: Route, warnings: string[], report: Report): TlsIdentity | undefined {
+export function compileTls(route: Route, warnings: string[], report: ReportProblem): TlsIdentity | undefined {
   const tls = route.tls
   const https = route.target?.startsWith('https://') ?? false
   if (tls !== undefined && !https) report(['tls'], 'only a target that begins with https:// has TLS')
@@ -27,7 +27,7 @@ export function tlsIdentity(parts: Omit<TlsIdentity, 'key'>): TlsIdentity {
   return { key: createHash('sha256').update(text).digest('base64url'), ...parts }
 }
 
-function readCa(ca: string, report: Report): string | undefined {
+function readCa(ca: string, report: ReportProblem): string | undefined {
   const inline = ca.includes('-----BEGIN')
   let pem: string
   try {

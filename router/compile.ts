@@ -25,13 +25,13 @@ const MAX_ATTEMPTS = 5
 const MAX_ROUTES = 10_000
 
 /** Where a problem is noted, with the place it is about. */
-export type Report = (path: readonly (string | number)[], message: string) => void
+export type ReportProblem = (path: readonly (string | number)[], message: string) => void
 
 /** Throws {@link RouteTableError} with all problems. Reads the CA files that routes name. */
 export function compileTable(table: RouteTable): CompiledTable {
   const problems: RouteProblem[] = []
   const warnings: string[] = []
-  const report: Report = (path, message) => problems.push({ path, message })
+  const report: ReportProblem = (path, message) => problems.push({ path, message })
   if (!Array.isArray(table.routes))
     throw new RouteTableError([{ path: ['routes'], message: 'must be a list of routes' }])
   if (table.routes.length > MAX_ROUTES) report(['routes'], `at most ${MAX_ROUTES} routes`)
@@ -49,7 +49,7 @@ export function compileTable(table: RouteTable): CompiledTable {
   return { routes, ...growTrie(routes), resolve, warnings }
 }
 
-function compileResolve(given: RouteTable['resolve'], report: Report): Map<string, string> {
+function compileResolve(given: RouteTable['resolve'], report: ReportProblem): Map<string, string> {
   const resolve = new Map<string, string>()
   for (const [name, address] of Object.entries(given ?? {})) {
     if (!isResolveName(name.toLowerCase())) report(['resolve', name], 'the key must be name:port')
@@ -63,7 +63,7 @@ function compileRoute(
   route: Route,
   resolve: ReadonlyMap<string, string>,
   warnings: string[],
-  report: Report,
+  report: ReportProblem,
 ): CompiledRoute {
   const path = compilePath(route, report)
   const tls = compileTls(route, warnings, report)
@@ -105,7 +105,7 @@ function compileRoute(
 }
 
 /** A table that was made by hand has not been through the schema. */
-function compileTimeouts({ timeouts = {} }: Route, report: Report): Pick<CompiledRoute, 'connectMs' | 'headMs'> {
+function compileTimeouts({ timeouts = {} }: Route, report: ReportProblem): Pick<CompiledRoute, 'connectMs' | 'headMs'> {
   const { connectMs = CONNECT_MS, headMs = HEAD_MS } = timeouts
   for (const [name, ms] of Object.entries({ connectMs, headMs })) {
     const holds = Number.isFinite(ms) && ms >= 1 && ms <= MAX_TIMER_MS
@@ -114,7 +114,7 @@ function compileTimeouts({ timeouts = {} }: Route, report: Report): Pick<Compile
   return { connectMs, headMs }
 }
 
-function compileAttempts({ retries = {} }: Route, report: Report): number {
+function compileAttempts({ retries = {} }: Route, report: ReportProblem): number {
   const { attempts = 0 } = retries
   const holds = Number.isInteger(attempts) && attempts >= 0 && attempts <= MAX_ATTEMPTS
   if (!holds) report(['retries', 'attempts'], `must be a whole number from 0 to ${MAX_ATTEMPTS}`)
@@ -126,7 +126,7 @@ const CAPTURE = /^\{([A-Za-z][A-Za-z0-9]*)\}$/
 
 type CompiledPath = Pick<CompiledRoute, 'segments' | 'captures' | 'slash'>
 
-function compilePath(route: Route, report: Report): CompiledPath {
+function compilePath(route: Route, report: ReportProblem): CompiledPath {
   const text = route.match.path ?? '/'
   const at = ['match', 'path'] as const
   if (!text.startsWith('/')) report(at, 'must begin with a slash')
@@ -149,7 +149,7 @@ function compilePath(route: Route, report: Report): CompiledPath {
   return { segments, captures, slash }
 }
 
-function compileTarget(route: Route, report: Report): TargetTemplate | undefined {
+function compileTarget(route: Route, report: ReportProblem): TargetTemplate | undefined {
   if ((route.target === undefined) === (route.answer === undefined)) {
     report([], `route "${route.name}" needs either a target or an answer`)
   }
@@ -162,7 +162,7 @@ function compileTarget(route: Route, report: Report): TargetTemplate | undefined
   }
 }
 
-function compileMethods(route: Route, report: Report): Set<string> | undefined {
+function compileMethods(route: Route, report: ReportProblem): Set<string> | undefined {
   const methods = route.match.methods
   if (methods === undefined) return undefined
   if (methods.length === 0) report(['match', 'methods'], 'an empty list takes no request; leave it out to take all')
@@ -172,7 +172,7 @@ function compileMethods(route: Route, report: Report): Set<string> | undefined {
   return new Set(methods)
 }
 
-function compileMatchHeaders(route: Route, report: Report): string[] {
+function compileMatchHeaders(route: Route, report: ReportProblem): string[] {
   return Object.entries(route.match.headers ?? {})
     .map(([name, value]): [string, string] => {
       if (!isToken(name)) report(['match', 'headers', name], 'is no header name')
@@ -185,7 +185,7 @@ function compileMatchHeaders(route: Route, report: Report): string[] {
 function compileRewrite(
   route: Route,
   segments: readonly (string | undefined)[],
-  report: Report,
+  report: ReportProblem,
 ): { cutSegments: number; prefix: string } {
   const { stripPrefix, replacePrefix } = route.rewrite ?? {}
   if (stripPrefix !== undefined && replacePrefix !== undefined) {
@@ -204,7 +204,7 @@ function compileRewrite(
   return { cutSegments: parts.length, prefix: to.replace(/\/$/, '') }
 }
 
-function compileAnswer(route: Route, report: Report): CompiledAnswer | undefined {
+function compileAnswer(route: Route, report: ReportProblem): CompiledAnswer | undefined {
   const answer = route.answer
   if (answer === undefined) return undefined
   const status = answer.status ?? 200
@@ -221,7 +221,7 @@ function compileAnswer(route: Route, report: Report): CompiledAnswer | undefined
 function compileAllow(
   route: Route,
   names: readonly string[],
-  report: Report,
+  report: ReportProblem,
 ): Pick<CompiledRoute, 'callers' | 'allowed'> {
   const allowed = new Map<string, ReadonlySet<string>>()
   let callers: CompiledRoute['callers']

@@ -2,7 +2,7 @@
 import type { Cidrs } from '../protocol/http/forwarded.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { Route } from './table.ts'
-import type { Target, TargetTemplate, TlsIdentity } from './target.ts'
+import type { UpstreamTarget, TargetTemplate, TlsIdentity } from './target.ts'
 
 export interface CompiledRoute {
   readonly name: string
@@ -20,7 +20,7 @@ export interface CompiledRoute {
   /** Routes of one host with the same group differ by method only. */
   readonly group: string
   /** The target, if it has no captures. */
-  readonly target: Target | undefined
+  readonly target: UpstreamTarget | undefined
   readonly template: TargetTemplate | undefined
   readonly answer: CompiledAnswer | undefined
   /** How many segments are cut off the path, and what is put there. */

@@ -64,7 +64,7 @@ function plainSegments(path: string, end: number): string[] {
 
 function matchHosts(table: CompiledTable, request: MatchInput, segments: readonly string[]): Match {
   if (table.hosts.size > 0 || table.wildcards.size > 0) {
-    const host = hostName(request.authority)
+    const host = hostWithoutPort(request.authority)
     const exact = table.hosts.get(host)
     const found = exact === undefined ? NONE : matchPath(exact, request, segments)
     if (found !== NONE) return found
@@ -77,7 +77,7 @@ function matchHosts(table: CompiledTable, request: MatchInput, segments: readonl
 }
 
 /** Host of an authority: lower case, without port and final dot. */
-export function hostName(authority: string): string {
+export function hostWithoutPort(authority: string): string {
   const lower = authority.toLowerCase()
   const colon = lower.startsWith('[') ? lower.indexOf(':', lower.indexOf(']')) : lower.indexOf(':')
   const host = colon < 0 ? lower : lower.slice(0, colon)

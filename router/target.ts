@@ -5,7 +5,7 @@ import { isDnsLabel } from './path.ts'
 export type TargetProtocol = 'http' | 'https' | 'h2c'
 
 /** One upstream as the pools know it. */
-export interface Target {
+export interface UpstreamTarget {
   /** Equal for targets that may share connections: protocol, name, its origin, address and TLS identity are the same. */
   readonly key: string
   readonly protocol: TargetProtocol
@@ -21,7 +21,7 @@ export interface Target {
   readonly captured: boolean
   readonly tls: TlsIdentity | undefined
   /** The same without HTTP/2, where it may be negotiated: for WebSockets, which few servers take over it (RFC 8441). */
-  readonly http1: Target | undefined
+  readonly http1: UpstreamTarget | undefined
 }
 
 /** What an `https:` target's certificate is checked against. */
@@ -99,7 +99,7 @@ export function fillTarget(
   captures: Readonly<Record<string, string>>,
   resolve: ReadonlyMap<string, string>,
   tls: TlsIdentity | undefined,
-): Target | undefined {
+): UpstreamTarget | undefined {
   let host = ''
   for (let i = 0; i < template.parts.length; i++) {
     const part = template.parts[i]!
@@ -129,7 +129,7 @@ export function makeTarget(
   resolve: ReadonlyMap<string, string>,
   tls: TlsIdentity | undefined,
   captured = false,
-): Target {
+): UpstreamTarget {
   const bracketed = host.includes(':') ? `[${host}]` : host
   const address = resolve.get(`${bracketed}:${port}`)
   const colon = address?.lastIndexOf(':') ?? -1
@@ -151,7 +151,7 @@ export function makeTarget(
 }
 
 /** Whether requests to it may leave over HTTP/2. */
-export function maySpeakHttp2(target: Target): boolean {
+export function maySpeakHttp2(target: UpstreamTarget): boolean {
   return target.protocol === 'h2c' || target.http1 !== undefined
 }
 

@@ -1,5 +1,5 @@
 /** The tries of paths that a table's routes make, one for each host; and the routes that say the same. */
-import type { Report } from './compile.ts'
+import type { ReportProblem } from './compile.ts'
 import type { CompiledRoute, CompiledTable, PathNode } from './compiled.ts'
 
 export function growTrie(routes: readonly CompiledRoute[]): Pick<CompiledTable, 'hosts' | 'wildcards' | 'anyHost'> {
@@ -54,7 +54,7 @@ function plant(root: PathNode, route: CompiledRoute): void {
 const ANY_HOST = ['']
 
 /** Two routes that take the same requests of a host: one of them would never be reached. */
-export function findTwins(routes: readonly CompiledRoute[], report: Report): void {
+export function findTwins(routes: readonly CompiledRoute[], report: ReportProblem): void {
   const groups = new Map<string, number[]>()
   routes.forEach((route, i) => {
     let twin: number | undefined

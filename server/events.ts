@@ -1,5 +1,5 @@
 /** What a server tells its embedder, as typed events. */
-import type { Refusal } from './control/handshake.ts'
+import type { HandshakeRefusal } from './control/handshake.ts'
 import type { SessionInfo } from './stats.ts'
 
 /** Events of a server, by name; see `server.on`. */
@@ -10,5 +10,5 @@ export interface ServerEvents {
   ready: SessionInfo
   sessionEnded: SessionInfo & { readonly reason: string }
   /** A client was not let in. `detail` is for logs: it is never told to the client. */
-  refused: Refusal
+  refused: HandshakeRefusal
 }

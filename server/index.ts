@@ -22,9 +22,15 @@ export type { ExchangeRecord } from '../protocol/exchange.ts'
 export type { Identity } from './auth/claims.ts'
 export type { ListedRevocation, RevocationSources } from './auth/revocation-store.ts'
 export type { Revocation } from './auth/revocations.ts'
-export type { Refusal } from './control/handshake.ts'
-export type { Claim, Directory, DirectoryStats, Grant, Standing } from './directory/directory.ts'
-export type { Address } from './doors.ts'
+export type { HandshakeRefusal as Refusal } from './control/handshake.ts'
+export type {
+  Registration as Claim,
+  Directory,
+  DirectoryStats,
+  Grant,
+  RuntimeState as Standing,
+} from './directory/directory.ts'
+export type { Address } from './listeners.ts'
 export type { CallOptions } from './embed/request.ts'
 export type { ServerEvents } from './events.ts'
 export type { AuthOptions, ControlOptions, PublicOptions, ServerLimits, ServerOptions } from './options.ts'

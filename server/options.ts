@@ -183,7 +183,7 @@ export interface ServerOptions {
 export type ResolvedLimits = { readonly [K in keyof ServerLimits]-?: number }
 
 /** Options with every default in its place. */
-export interface Settings {
+export interface ResolvedServerOptions {
   readonly public: PublicOptions | undefined
   readonly control: ControlOptions | undefined
   readonly domains: readonly string[]
@@ -211,7 +211,7 @@ export interface Settings {
   readonly record: Recorder | undefined
 }
 
-export const DEFAULT_LIMITS: ResolvedLimits = {
+export const DEFAULT_SERVER_LIMITS: ResolvedLimits = {
   handshakeMs: 10_000,
   handshakeBudget: 0.3,
   handshakesWaiting: 4096,
@@ -243,7 +243,7 @@ const LOOPBACK = /^(?:127\.\d+\.\d+\.\d+|::1|localhost)$/
 const DOMAIN = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/i
 
 /** Fills in defaults; throws a TypeError that names the option that is wrong. */
-export function resolveOptions(options: ServerOptions): Settings {
+export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   checkAuth(options.auth)
   checkPublic(options.public)
   const control = options.control === 'off' ? undefined : options.control
@@ -253,7 +253,7 @@ export function resolveOptions(options: ServerOptions): Settings {
   demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
   const { replica } = options
   demand(replica === undefined || isId(replica), 'replica must be 1 to 64 letters, digits, ".", "_" or "-"')
-  const limits = withDefaults('limits', DEFAULT_LIMITS, options.limits)
+  const limits = withDefaults('limits', DEFAULT_SERVER_LIMITS, options.limits)
   checkDuration('limits.handshakeMs', limits.handshakeMs, 1)
   return {
     public: options.public,

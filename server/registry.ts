@@ -8,12 +8,12 @@ import type { Cidrs } from '../protocol/http/forwarded.ts'
 import { logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
-import type { Claim, Directory, Grant, Standing } from './directory/directory.ts'
+import type { Registration, Directory, Grant, RuntimeState } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
-import { Misses } from './misses.ts'
+import { UnknownHosts } from './unknown-hosts.ts'
 
 /** What the registry needs of a session. */
-export interface Member {
+export interface RegisteredSession {
   readonly id: string
   readonly runtime: string
   readonly instance: string
@@ -28,7 +28,7 @@ export interface Member {
 }
 
 /** What takes an exchange: a session of this replica, or the hop to one of another. */
-export interface Route {
+export interface Carrier {
   readonly id: string
   readonly instance: string
   readonly epoch: number
@@ -49,14 +49,14 @@ export interface Route {
 }
 
 /** The way to sessions that other replicas have. */
-export interface Hops<H> {
+export interface HopFinder<H> {
   /** A hop to a replica that has a session of `instance`; the one that just failed only if there is no other. */
-  pick(standing: Standing, instance: string, not: unknown): H | undefined
+  pick(standing: RuntimeState, instance: string, not: unknown): H | undefined
   /** Set by the registry: a replica that did not take an exchange of the runtime may be asked again. */
   onAgain: ((runtime: string) => void) | undefined
 }
 
-class Instance<M extends Member> {
+class Instance<M extends RegisteredSession> {
   readonly id: string
   grant: Grant = { epoch: 0, active: false }
   /** The directory has answered for it. */
@@ -64,7 +64,7 @@ class Instance<M extends Member> {
   /** It presented this epoch. */
   lastEpoch = 0
   /** The directory is being asked. */
-  asking: Promise<Standing> | undefined
+  asking: Promise<RuntimeState> | undefined
   readonly all = new Set<M>()
   /** Ready and not draining: these get new streams while the instance is active. */
   readonly live: M[] = []
@@ -78,7 +78,7 @@ export interface RegistryOptions<H> {
   readonly directory: Directory
   readonly logger: Logger
   /** Absent: there are no other replicas. */
-  readonly hops?: Hops<H> | undefined
+  readonly hops?: HopFinder<H> | undefined
   /** From 0 to 1, for the choice between sessions. Default `Math.random`. */
   readonly random?: () => number
   /** A runtime may have a live session that it had not a moment ago; undefined: any runtime may. */
@@ -89,16 +89,16 @@ export interface RegistryOptions<H> {
 /** Runtimes that the directory is asked about at a time: what sessions tell it has room beside them. */
 const MAX_ASKING = 4096
 
-type Instances<M extends Member> = Map<string, Instance<M>>
+type Instances<M extends RegisteredSession> = Map<string, Instance<M>>
 
-export class Registry<M extends Member, H = never> {
+export class Registry<M extends RegisteredSession, H = never> {
   readonly #runtimes = new Map<string, Instances<M>>()
   readonly #options: RegistryOptions<H>
   readonly #directory: Directory
   readonly #random: () => number
   /** Runtimes that the directory is being asked about. */
   readonly #asking = new Set<string>()
-  readonly #misses = new Misses()
+  readonly #misses = new UnknownHosts()
   #sessions = 0
 
   constructor(options: RegistryOptions<H>) {
@@ -127,7 +127,7 @@ export class Registry<M extends Member, H = never> {
     }
   }
 
-  *#claims(): IterableIterator<Claim> {
+  *#claims(): IterableIterator<Registration> {
     for (const [runtime, instances] of this.#runtimes) {
       for (const instance of instances.values()) if (instance.live.length > 0) yield claimOf(runtime, instance)
     }
@@ -183,7 +183,7 @@ export class Registry<M extends Member, H = never> {
   }
 
   /** One question at a time for an instance, however many of its sessions become ready. */
-  #ask(runtime: string, instance: Instance<M>): Promise<Standing> {
+  #ask(runtime: string, instance: Instance<M>): Promise<RuntimeState> {
     instance.asking ??= this.#directory.ready(claimOf(runtime, instance)).finally(() => {
       instance.asking = undefined
     })
@@ -263,7 +263,7 @@ export class Registry<M extends Member, H = never> {
     return this.#pickHere(standing, undefined)
   }
 
-  #pickHere({ runtime, active, epoch }: Standing, not: unknown): M | undefined {
+  #pickHere({ runtime, active, epoch }: RuntimeState, not: unknown): M | undefined {
     const live = this.#runtimes.get(runtime)?.get(active)?.live
     if (live === undefined || live.length === 0) return undefined
     const picked = live.length === 1 ? live[0] : this.#better(live, not)
@@ -287,7 +287,7 @@ export class Registry<M extends Member, H = never> {
    * Tells the sessions of this replica what the directory says of their instances; and the directory, of which instances
    * there are none here.
    */
-  #apply(standing: Standing): void {
+  #apply(standing: RuntimeState): void {
     const { runtime, active } = standing
     this.#options.record?.('learned', runtime, active, standing.epoch)
     const here = this.#runtimes.get(runtime)
@@ -317,7 +317,7 @@ export class Registry<M extends Member, H = never> {
   }
 
   /** The directory knows of our sessions what is so; after a loss it is told again. */
-  #correct(standing: Standing, instance: Instance<M>): void {
+  #correct(standing: RuntimeState, instance: Instance<M>): void {
     const listed = standing.instances.get(instance.id)?.replicas.includes(this.#directory.replica) ?? false
     if (listed === instance.live.length > 0 || instance.asking !== undefined) return
     if (listed) this.#directory.gone(standing.runtime, instance.id)
@@ -329,19 +329,19 @@ export class Registry<M extends Member, H = never> {
   }
 }
 
-function claimOf<M extends Member>(runtime: string, { id, grant, lastEpoch }: Instance<M>): Claim {
+function claimOf<M extends RegisteredSession>(runtime: string, { id, grant, lastEpoch }: Instance<M>): Registration {
   return { runtime, instance: id, lastEpoch: Math.max(lastEpoch, grant.epoch) }
 }
 
 /** Below this, differences are those of a busy event loop and say nothing of the path. */
 const NEAR_MS = 5
 
-function better<M extends Member>(a: M, b: M): M {
+function better<M extends RegisteredSession>(a: M, b: M): M {
   if (a.overdue !== b.overdue) return a.overdue ? b : a
   return cost(a) <= cost(b) ? a : b
 }
 
-function cost(member: Member): number {
+function cost(member: RegisteredSession): number {
   return Math.max(member.rttMs, NEAR_MS) * (member.exchanges + 1)
 }
 

@@ -7,7 +7,7 @@ import { MemoryDirectory } from './directory/memory.ts'
 import type { RedisAddress } from './directory/redis-link.ts'
 import type { RedisOperators } from './directory/redis-operators.ts'
 import type { Opened } from './opened.ts'
-import type { Settings } from './options.ts'
+import type { ResolvedServerOptions } from './options.ts'
 import { joinAddress } from './peer/address.ts'
 import { Peers } from './peer/peers.ts'
 import type { SplicedSession } from './peer/splice.ts'
@@ -30,14 +30,14 @@ export interface Replicas {
 }
 
 /** Opens the directory; resolves once it has answered, or could not be reached. */
-export async function openReplicas(settings: Settings, opened: Opened): Promise<Replicas> {
+export async function openReplicas(settings: ResolvedServerOptions, opened: Opened): Promise<Replicas> {
   const { directory } = settings
   if (directory !== undefined && 'url' in directory) return openShared(settings, directory, opened)
   const alone = { shared: false, peers: undefined, keeper: undefined, operators: undefined, pick: () => undefined }
   return { directory: directory ?? new MemoryDirectory(), ...alone }
 }
 
-async function openShared(settings: Settings, options: RedisOptions, opened: Opened): Promise<Replicas> {
+async function openShared(settings: ResolvedServerOptions, options: RedisOptions, opened: Opened): Promise<Replicas> {
   const { logger, record } = settings
   const { leaseMs = DEFAULT_LEASE_MS, prefix = DEFAULT_PREFIX } = options
   // Two processes of one name, as after a restart, are two replicas.
@@ -78,7 +78,12 @@ interface Ourselves {
   readonly pick: Replicas['pick']
 }
 
-async function openPeers({ limits, logger }: Settings, peer: PeerOptions, ourselves: Ourselves, opened: Opened) {
+async function openPeers(
+  { limits, logger }: ResolvedServerOptions,
+  peer: PeerOptions,
+  ourselves: Ourselves,
+  opened: Opened,
+) {
   const { ca } = peer.tls
   const tls = await loadTls(peer.tls)
   const peers = new Peers({
@@ -101,7 +106,7 @@ export async function openSharedRevocations({
   directory,
   logger,
   clock,
-}: Settings): Promise<SharedRevocations | undefined> {
+}: ResolvedServerOptions): Promise<SharedRevocations | undefined> {
   if (directory === undefined || !('url' in directory)) return undefined
   const { RedisRevocations } = await import('./directory/redis-revocations.ts')
   const { prefix = DEFAULT_PREFIX } = directory

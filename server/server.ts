@@ -10,10 +10,10 @@ import { detached } from '../protocol/base/guard.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
 import { type ListedRevocation, RevocationStore } from './auth/revocation-store.ts'
 import type { Revocation } from './auth/revocations.ts'
-import { untilFarewell } from './control/departure.ts'
-import type { Refusal } from './control/handshake.ts'
+import { untilFarewell } from './control/session-drain.ts'
+import type { HandshakeRefusal } from './control/handshake.ts'
 import { CLOSE, type RuntimeSession } from './control/runtime-session.ts'
-import { type Address, Doors } from './doors.ts'
+import { type Address, Listeners } from './listeners.ts'
 import { Edge } from './edge/handler.ts'
 import { Hold } from './edge/hold.ts'
 import { Hosts } from './edge/hosts.ts'
@@ -26,7 +26,7 @@ import { mount } from '../protocol/http/http1/mount.ts'
 import type { CallOptions } from './embed/request.ts'
 import type { ServerEvents } from './events.ts'
 import { Opened } from './opened.ts'
-import { checkGrace, type Settings } from './options.ts'
+import { checkGrace, type ResolvedServerOptions } from './options.ts'
 import type { Hop } from './peer/hop.ts'
 import { Registry } from './registry.ts'
 import { closeReplicas, openReplicas, openSharedRevocations, type Replicas } from './replicas.ts'
@@ -47,7 +47,7 @@ export interface DrainOptions {
 const DEFAULT_GRACE_MS = 30_000
 /** A running tunnel server. Made by `createServer`. */
 export class Server {
-  readonly #settings: Settings
+  readonly #settings: ResolvedServerOptions
   readonly #replicas: Replicas
   readonly #events: Events<ServerEvents>
   readonly #authenticator: Authenticator
@@ -57,12 +57,12 @@ export class Server {
   readonly #hosts: Hosts
   readonly #edge: Edge
   readonly #refused: Record<string, number> = {}
-  readonly #doors: Doors
+  readonly #doors: Listeners
   #unmount: Array<() => void> = []
   #draining: Promise<void> | undefined
   #closing: Promise<void> | undefined
   /** @internal Use `createServer`. */
-  static async start(settings: Settings): Promise<Server> {
+  static async start(settings: ResolvedServerOptions): Promise<Server> {
     const opened = new Opened(settings.signal, settings.logger)
     try {
       return await Server.#open(settings, opened)
@@ -73,7 +73,7 @@ export class Server {
     }
   }
 
-  static async #open(settings: Settings, opened: Opened): Promise<Server> {
+  static async #open(settings: ResolvedServerOptions, opened: Opened): Promise<Server> {
     const { auth, logger, clock } = settings
     const shared = await openSharedRevocations(settings)
     const revocations = opened.add(new RevocationStore(auth.revocations ?? {}, shared, logger, clock))
@@ -91,7 +91,7 @@ export class Server {
   }
 
   private constructor(
-    settings: Settings,
+    settings: ResolvedServerOptions,
     authenticator: Authenticator,
     revocations: RevocationStore,
     replicas: Replicas,
@@ -139,7 +139,7 @@ export class Server {
       onExchange: settings.onExchange,
       logger,
     })
-    this.#doors = new Doors({
+    this.#doors = new Listeners({
       settings,
       handler: this.#edge.handler,
       onBadRequest: (error, caller) => this.#edge.onExchange?.(recordOfBadRequest(error, caller)),
@@ -167,7 +167,7 @@ export class Server {
     return session?.usable === true ? session : undefined
   }
 
-  #onRefused(refusal: Refusal): void {
+  #onRefused(refusal: HandshakeRefusal): void {
     this.#refused[refusal.reason] = (this.#refused[refusal.reason] ?? 0) + 1
     const { reason, detail, requestId, address } = refusal
     this.#settings.logger.warn({ reason, detail, requestId, address }, 'handshake refused')

@@ -5,19 +5,19 @@ import type { Hello } from '../protocol/wire/control.ts'
 import type { Events } from '../protocol/base/events.ts'
 import { detached, type Guard, guardWith, logGuard } from '../protocol/base/guard.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
-import { sessionLimits } from '../protocol/wire/yamux/limits.ts'
+import { resolveSessionLimits } from '../protocol/wire/yamux/limits.ts'
 import { BufferPool } from '../protocol/wire/yamux/pool.ts'
 import { TickClock } from '../protocol/wire/yamux/tick-clock.ts'
 import type { Authenticator } from './auth/authenticator.ts'
 import type { Identity } from './auth/claims.ts'
-import type { Arrival } from './control/endpoint.ts'
+import type { ControlUpgrade } from './control/endpoint.ts'
 import type { RefusalReason } from './control/handshake.ts'
-import type { Stay } from './control/departure.ts'
-import { CLOSE, RuntimeSession, type SessionContext } from './control/runtime-session.ts'
+import type { Stay } from './control/session-drain.ts'
+import { CLOSE, RuntimeSession, type RuntimeSessionContext } from './control/runtime-session.ts'
 import type { Hold } from './edge/hold.ts'
 import type { Policies } from './edge/policies.ts'
 import type { ServerEvents } from './events.ts'
-import type { Settings } from './options.ts'
+import type { ResolvedServerOptions } from './options.ts'
 import type { Hop } from './peer/hop.ts'
 import type { Registry } from './registry.ts'
 import { RuntimeBudgets } from './runtime-budgets.ts'
@@ -32,7 +32,7 @@ const REVOCATION_CHECK_MS = 5000
 const POOLED_BUFFERS = 256
 
 export interface SessionsOptions {
-  readonly settings: Settings
+  readonly settings: ResolvedServerOptions
   readonly authenticator: Authenticator
   readonly registry: Registry<RuntimeSession, Hop>
   readonly policies: Policies
@@ -42,7 +42,7 @@ export interface SessionsOptions {
 
 export class Sessions {
   readonly #options: SessionsOptions
-  readonly #context: SessionContext
+  readonly #context: RuntimeSessionContext
   /** Every session from its WebSocket on, those that have not said hello included. */
   readonly #all = new Set<RuntimeSession>()
   /**
@@ -72,7 +72,7 @@ export class Sessions {
     const { processBufferBytes, bufferBytesPerRuntime } = options.settings.limits
     this.#budgets = new RuntimeBudgets(processBufferBytes, bufferBytesPerRuntime || processBufferBytes)
     this.#context = this.#createContext()
-    sessionLimits(this.#context.session)
+    resolveSessionLimits(this.#context.session)
     const { logger } = options.settings
     this.#guard = logGuard(logger, 'the sessions could not be looked after')
     const look = this.#guard(() => {
@@ -95,7 +95,7 @@ export class Sessions {
     return this.#all
   }
 
-  #createContext(): SessionContext {
+  #createContext(): RuntimeSessionContext {
     const { settings, authenticator, registry, hold } = this.#options
     const { limits, logger } = settings
     return {
@@ -133,7 +133,7 @@ export class Sessions {
     return isFull ? 'too-many-sessions' : undefined
   }
 
-  arrive(arrival: Arrival): void {
+  arrive(arrival: ControlUpgrade): void {
     const { ws, ...client } = arrival
     const budget = this.#budgets.of(client.identity.runtime)
     const session = new RuntimeSession(this.#context, webSocketTransport(ws), { id: randomUUID(), budget, ...client })

@@ -5,7 +5,7 @@ import type { Run } from '../command.ts'
 import type { ClientConfig, clientSettings } from '../config/client.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import type { Loaded } from '../config/load.ts'
-import { checkClient } from '../config/rules.ts'
+import { checkClientConfig } from '../config/rules.ts'
 import { EXIT } from '../failure.ts'
 import { Changes } from '../service/changes.ts'
 import { loadTrust, watchTrust } from '../service/client-trust.ts'
@@ -17,7 +17,7 @@ import { openTokenSource } from '../service/token-source.ts'
 /** `sallyport client` */
 export const runClient: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('client', args, io)
-  checkClient(loaded.values)
+  checkClientConfig(loaded.values)
   await checkClientFiles(loaded.values)
   const warnings = [...loaded.warnings, ...proxyWarnings(loaded)]
   return runService('client', { ...loaded, warnings }, io, context => start(loaded.values, context))

@@ -4,7 +4,7 @@ import { loadFromCommandLine } from '../config/command-line.ts'
 import { COMPONENTS, type ComponentName } from '../config/components.ts'
 import { jsonSchema } from '../config/json-schema.ts'
 import type { Loaded } from '../config/load.ts'
-import { checkClient, checkRouter, checkServer } from '../config/rules.ts'
+import { checkClientConfig, checkRouterConfig, checkServerConfig } from '../config/rules.ts'
 import type { Settings } from '../config/setting.ts'
 import { EXIT } from '../failure.ts'
 
@@ -15,21 +15,21 @@ export async function validate(component: ComponentName, args: Arguments, io: Io
     case 'server': {
       const { values, warnings } = await loadFromCommandLine('server', args, io)
       warn(warnings, io)
-      checkServer(values)
+      checkServerConfig(values)
       await files.checkServerFiles(values)
       break
     }
     case 'client': {
       const { values, warnings } = await loadFromCommandLine('client', args, io)
       warn(warnings, io)
-      checkClient(values)
+      checkClientConfig(values)
       await files.checkClientFiles(values)
       break
     }
     case 'router': {
       const { values, warnings } = await loadFromCommandLine('router', args, io)
       warn(warnings, io)
-      checkRouter(values)
+      checkRouterConfig(values)
       await files.checkRouterFiles(values)
     }
   }

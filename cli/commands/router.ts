@@ -4,7 +4,7 @@ import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import { formatAddress } from '../config/kinds.ts'
 import type { RouterConfig } from '../config/router.ts'
-import { checkRouter } from '../config/rules.ts'
+import { checkRouterConfig } from '../config/rules.ts'
 import { configurationError } from '../failure.ts'
 import { checkRouterFiles } from '../service/files.ts'
 import { explainListenError } from '../service/listen-error.ts'
@@ -14,7 +14,7 @@ import { runService, type Service, type ServiceContext } from '../service/run-se
 /** `sallyport router` */
 export const runRouter: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('router', args, io)
-  checkRouter(loaded.values)
+  checkRouterConfig(loaded.values)
   await checkRouterFiles(loaded.values)
   return runService('router', loaded, io, context => start(loaded.values, context))
 }

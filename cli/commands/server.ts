@@ -3,7 +3,7 @@ import type { TlsFiles } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import { type Address, formatAddress } from '../config/kinds.ts'
-import { checkPublic, checkServer } from '../config/rules.ts'
+import { checkPublicConfig, checkServerConfig } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { readInput } from '../options.ts'
 import { Changes } from '../service/changes.ts'
@@ -11,12 +11,12 @@ import { checkServerFiles } from '../service/files.ts'
 import { demandListeners, type GivenSockets } from '../service/given-sockets.ts'
 import { explainListenErrorOf } from '../service/listen-error.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
-import { describeSession, serverLifecycle } from '../service/server-lifecycle.ts'
+import { sessionStatus, serverLifecycle } from '../service/server-lifecycle.ts'
 
 /** `sallyport server` */
 export const runServer: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('server', args, io)
-  checkServer(loaded.values)
+  checkServerConfig(loaded.values)
   await checkServerFiles(loaded.values)
   return runService('server', loaded, io, context => start(loaded.values, context))
 }
@@ -30,7 +30,7 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
   const server = await listen(config, context)
   try {
     // A socket that is given has an address of its own, whatever the flag says.
-    checkPublic(config, server.publicAddress!)
+    checkPublicConfig(config, server.publicAddress!)
   } catch (error) {
     await server.close({ graceMs: 0 })
     throw error
@@ -222,7 +222,7 @@ function followSessions(server: Server): Changes {
 }
 
 function describeServer(server: Server, changes: Changes) {
-  return { ...server.stats(), openSessions: server.sessions().map(describeSession), recent: changes.recent }
+  return { ...server.stats(), openSessions: server.sessions().map(sessionStatus), recent: changes.recent }
 }
 
 function warnAtStart(config: ServerConfig, { logger }: ServiceContext): void {

@@ -1,4 +1,4 @@
-import { adminSettings, graceSetting, logSettings, routeSettings, sessionLimits } from './common.ts'
+import { adminSettings, graceSetting, logSettings, routeSettings, sessionSettings } from './common.ts'
 import * as kinds from './kinds.ts'
 import { optional, setting, type Values } from './setting.ts'
 
@@ -46,7 +46,7 @@ export const clientSettings = {
   ),
   'exit-on-refusal': setting(kinds.toggle, 'false', 'Exits with code 4 when the server refuses the token.'),
   ...graceSetting,
-  ...sessionLimits,
+  ...sessionSettings,
   ...adminSettings(9091),
   ...logSettings,
 }

@@ -66,7 +66,7 @@ export const graceSetting = {
 }
 
 /** Bounds of one session, the same at both ends. */
-export const sessionLimits = {
+export const sessionSettings = {
   'limits.streams': setting(kinds.integer(1, 100_000), '1000', 'Most streams of one session at a time.'),
   'limits.window': setting(
     kinds.bytesFrom('1KiB', '16MiB'),

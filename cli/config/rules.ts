@@ -13,20 +13,20 @@ export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'))
 }
 
-export function checkServer(config: ServerConfig): void {
+export function checkServerConfig(config: ServerConfig): void {
   demand((config.domain?.length ?? 0) > 0, '--domain is missing: runtimes are reached as <runtime>.<domain>')
   checkKeySet(config)
   checkPair(config['public.tls.cert'], config['public.tls.key'], 'public.tls')
   const isPlain = config['public.tls.cert'] === undefined
   demand(!isPlain || config['public.tls.ocsp'] === undefined, '--public.tls.ocsp needs --public.tls.cert')
-  checkPublic(config, config['public.listen'])
+  checkPublicConfig(config, config['public.listen'])
   checkControl(config)
   checkReplicas(config)
-  checkAdmin(config['admin.listen'], config['admin.token.file'])
+  checkAdminConfig(config['admin.listen'], config['admin.token.file'])
 }
 
 /** `address`: where callers arrive. */
-export function checkPublic(config: ServerConfig, address: Address): void {
+export function checkPublicConfig(config: ServerConfig, address: Address): void {
   demand(
     config['public.tls.cert'] !== undefined || config['public.plaintext'] || isLoopback(address.host),
     `--public.listen ${formatAddress(address)} is not loopback: give --public.tls.cert and ` +
@@ -105,7 +105,7 @@ function checkControl(config: ServerConfig): void {
   )
 }
 
-export function checkClient(config: ClientConfig): void {
+export function checkClientConfig(config: ClientConfig): void {
   const servers = config.server ?? []
   demand(servers.length > 0, '--server is missing: the control endpoint of the tunnel server, wss://host:port')
   for (const server of servers) checkServerUrl(server)
@@ -119,7 +119,7 @@ export function checkClient(config: ClientConfig): void {
     !config['target.trust-errors'] || config.target !== undefined,
     '--target.trust-errors needs --target; a route has trustErrors of its own',
   )
-  checkAdmin(config['admin.listen'], config['admin.token.file'])
+  checkAdminConfig(config['admin.listen'], config['admin.token.file'])
 }
 
 function checkServerUrl(server: string): void {
@@ -134,10 +134,10 @@ function checkServerUrl(server: string): void {
   )
 }
 
-export function checkRouter(config: RouterConfig): void {
+export function checkRouterConfig(config: RouterConfig): void {
   checkPair(config['tls.cert'], config['tls.key'], 'tls')
   checkTarget([config.routes, config.preset], '--routes or --preset gitops-runtime')
-  checkAdmin(config['admin.listen'], config['admin.token.file'])
+  checkAdminConfig(config['admin.listen'], config['admin.token.file'])
 }
 
 function checkTarget(choices: readonly (string | undefined)[], names: string): void {
@@ -151,7 +151,7 @@ function checkPair(cert: string | undefined, key: string | undefined, prefix: st
   demand(key === undefined || cert !== undefined, `--${prefix}.key needs --${prefix}.cert`)
 }
 
-export function checkAdmin(address: Address | 'off', tokenFile: string | undefined): void {
+export function checkAdminConfig(address: Address | 'off', tokenFile: string | undefined): void {
   demand(
     address === 'off' || tokenFile !== undefined || isLoopback(address.host),
     `--admin.listen ${address === 'off' ? '' : formatAddress(address)} is not loopback: give --admin.token.file`,

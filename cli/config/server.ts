@@ -1,4 +1,4 @@
-import { adminSettings, graceSetting, logSettings, sessionLimits } from './common.ts'
+import { adminSettings, graceSetting, logSettings, sessionSettings } from './common.ts'
 import * as kinds from './kinds.ts'
 import { optional, setting, type Values } from './setting.ts'
 
@@ -220,7 +220,7 @@ export const serverSettings = {
     "Deadline from a request to the head of its response, including the wait for a session. `0s`: the route's deadline applies.",
   ),
   'limits.cors-keep': setting(kinds.duration, '7d', "How long a runtime's CORS policy is kept after its last session."),
-  ...sessionLimits,
+  ...sessionSettings,
   ...adminSettings(9090),
   ...logSettings,
 }

@@ -1,12 +1,12 @@
 import { createHash, createHmac, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { type Answer, ask, askHttp2, authority, open, openWebSocket, type Road } from './dial.ts'
+import { type Answer, ask, askHttp2, authority, open, openWebSocket, type AccessPath } from './dial.ts'
 import { UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { patternChunks, patternDigest } from './pattern.ts'
 
 /** What a check needs besides the road. */
 export interface CheckContext {
-  readonly road: Road
+  readonly road: AccessPath
   /** The secret that GitHub and the event source share. */
   readonly secret: string
   readonly signal: AbortSignal

@@ -7,7 +7,7 @@ import { connect as connectTls } from 'node:tls'
 import { WebSocket } from 'ws'
 
 /** One way in: a host that a caller would use, at the address where it really listens. */
-export interface Road {
+export interface AccessPath {
   readonly name: string
   readonly host: string
   readonly port: number
@@ -35,12 +35,12 @@ const lookup: LookupFunction = (_, options, callback) => {
   else callback(null, '127.0.0.1', 4)
 }
 
-export function authority(road: Road): string {
+export function authority(road: AccessPath): string {
   return `${road.host}:${road.port}`
 }
 
 /** Sends a request over HTTP/1.1 on a connection of its own and resolves when the head of the answer is there. */
-export async function open(road: Road, path: string, ask: Ask = {}): Promise<IncomingMessage> {
+export async function open(road: AccessPath, path: string, ask: Ask = {}): Promise<IncomingMessage> {
   const options: RequestOptions = {
     host: road.host,
     port: road.port,
@@ -61,7 +61,7 @@ export async function open(road: Road, path: string, ask: Ask = {}): Promise<Inc
 }
 
 /** As {@link open}, with the whole body of the answer. */
-export async function ask(road: Road, path: string, question: Ask = {}): Promise<Answer> {
+export async function ask(road: AccessPath, path: string, question: Ask = {}): Promise<Answer> {
   const response = await open(road, path, question)
   const chunks: Buffer[] = []
   for await (const chunk of response) chunks.push(chunk)
@@ -80,7 +80,7 @@ async function send(request: NodeJS.WritableStream, body: Ask['body'], answered:
 }
 
 /** One request over HTTP/2, by ALPN. */
-export async function askHttp2(road: Road, path: string): Promise<Answer> {
+export async function askHttp2(road: AccessPath, path: string): Promise<Answer> {
   const session: ClientHttp2Session = connectHttp2(`https://${authority(road)}`, {
     createConnection: () =>
       connectTls({ host: '127.0.0.1', port: road.port, servername: road.host, ca: road.ca, ALPNProtocols: ['h2'] }),
@@ -98,7 +98,7 @@ export async function askHttp2(road: Road, path: string): Promise<Answer> {
 }
 
 /** An open WebSocket. */
-export async function openWebSocket(road: Road, path: string, signal: AbortSignal): Promise<WebSocket> {
+export async function openWebSocket(road: AccessPath, path: string, signal: AbortSignal): Promise<WebSocket> {
   const options = { ca: road.ca, servername: road.host, lookup, perMessageDeflate: false }
   const ws = new WebSocket(`wss://${authority(road)}${path}`, options)
   signal.addEventListener('abort', () => ws.terminate(), { once: true })

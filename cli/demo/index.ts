@@ -5,7 +5,7 @@
 import { parseArgs } from 'node:util'
 import { usageError } from '../failure.ts'
 import { gitHubSignature } from './checks.ts'
-import { authority, type Road } from './dial.ts'
+import { authority, type AccessPath } from './dial.ts'
 import { type DemoFiles, makeFiles, UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { runChecks } from './run-checks.ts'
 import { Demo } from './topology.ts'
@@ -78,7 +78,7 @@ function printAddresses(running: Demo): void {
   }
 }
 
-function printCommands(roads: readonly Road[], files: DemoFiles): void {
+function printCommands(roads: readonly AccessPath[], files: DemoFiles): void {
   const body = '{"ref":"refs/heads/main"}'
   const signature = gitHubSignature(files.secret, body)
   console.log('\nTry it (names under .localhost are known to curl and Chromium, but to few other programs):')

@@ -1,10 +1,10 @@
 import { CHECKS } from './checks.ts'
-import type { Road } from './dial.ts'
+import type { AccessPath } from './dial.ts'
 
 const CHECK_MS = 8_000
 
 /** Runs every check on every road, one line each, and returns how many failed. */
-export async function runChecks(roads: readonly Road[], secret: string, all: AbortSignal): Promise<number> {
+export async function runChecks(roads: readonly AccessPath[], secret: string, all: AbortSignal): Promise<number> {
   const roadWidth = Math.max(...roads.map(road => road.name.length))
   const checkWidth = Math.max(...Object.keys(CHECKS).map(name => name.length))
   let failed = 0

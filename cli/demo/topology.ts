@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { extname, join, resolve } from 'node:path'
-import type { Road } from './dial.ts'
+import type { AccessPath } from './dial.ts'
 import { type DemoFiles, DOMAIN, HOSTS, partFolder, WEBHOOK_PATH, writeRoutes } from './files.ts'
 import { findNginx, nginxConfig } from './nginx.ts'
 import { Part } from './parts.ts'
@@ -48,7 +48,7 @@ export class Demo {
   }
 
   /** Starts the stand-ins, the router service, the server, the client and the ingress; resolves to the roads in. */
-  async start(): Promise<Road[]> {
+  async start(): Promise<AccessPath[]> {
     await Promise.all([
       this.#settle(port => this.#startAppProxy(port), { 'app-proxy': 'http' }),
       this.#settle(port => this.#startEventSource(port), { 'event-source': 'http' }),
@@ -66,7 +66,7 @@ export class Demo {
   }
 
   /** A second client, with the router in its own process; resolves to its road. */
-  async startEmbedded(): Promise<Road> {
+  async startEmbedded(): Promise<AccessPath> {
     const { tokens, ca, caPem } = this.files
     const args = [
       '--server',

@@ -5,7 +5,7 @@ import type { AdminSource } from '../../admin/page.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { Address } from '../config/kinds.ts'
 import { formatAddress } from '../config/kinds.ts'
-import { checkAdmin } from '../config/rules.ts'
+import { checkAdminConfig } from '../config/rules.ts'
 import { configurationError, fileProblem } from '../failure.ts'
 import { readInput } from '../options.ts'
 import { packageVersion } from '../../protocol/base/version.ts'
@@ -126,7 +126,7 @@ async function startListener(
   )
   try {
     // A socket that is given has an address of its own, whatever the flag says.
-    checkAdmin(listener.address, tokenFile)
+    checkAdminConfig(listener.address, tokenFile)
   } catch (error) {
     await listener.close()
     throw error

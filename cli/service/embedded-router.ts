@@ -20,7 +20,7 @@ export interface EmbeddedConfig extends RouteConfig {
 }
 
 /** Throws if the client could not tell its server of these routes, beside who may call. */
-export function checkPublished(table: RouteTable, config: EmbeddedConfig): RouteTable {
+export function checkPublishedRules(table: RouteTable, config: EmbeddedConfig): RouteTable {
   const rules = publishedRules(table.routes).map(({ path, cors }) => ({ path, ...cors }))
   try {
     checkHello({ allowCallers: config['allow.callers'] }, rules)
@@ -33,13 +33,13 @@ export function checkPublished(table: RouteTable, config: EmbeddedConfig): Route
 /** The router inside the client: its table from the file, which is watched, or from the preset. */
 export async function embedRouter(config: EmbeddedConfig, logger: Logger): Promise<EmbeddedTarget> {
   if (config.routes === undefined) {
-    const router = createRouter({ routes: checkPublished(await loadRoutes(config, logger), config), logger })
+    const router = createRouter({ routes: checkPublishedRules(await loadRoutes(config, logger), config), logger })
     return { target: router, close: () => router.close() }
   }
   const file = config.routes
   const { parseRoutes } = await import('../../router/table-file.ts')
   const { watchRoutes } = await import('../../router/watch.ts')
-  const parse = (text: string, name: string) => checkPublished(parseRoutes(text, name), config)
+  const parse = (text: string, name: string) => checkPublishedRules(parseRoutes(text, name), config)
   try {
     const text = await readFile(file, 'utf8')
     const router = createRouter({ routes: parse(text, file), logger })

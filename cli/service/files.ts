@@ -38,7 +38,7 @@ export async function checkClientFiles(config: ClientConfig): Promise<void> {
   for (const file of config.ca ?? []) await checkAuthorities('ca', file)
   checkTokenCommand(config['token.command'])
   if (config.target !== undefined) return
-  const { checkPublished } = await import('./embedded-router.ts')
+  const { checkPublishedRules: checkPublished } = await import('./embedded-router.ts')
   checkPublished(await loadRoutes(config), config)
 }
 

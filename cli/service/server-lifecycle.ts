@@ -6,7 +6,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
 
 /** A session as operators see it; times are ISO 8601. */
-export function describeSession({ connectedAt, tokenEndsAt, ...session }: SessionInfo) {
+export function sessionStatus({ connectedAt, tokenEndsAt, ...session }: SessionInfo) {
   return {
     ...session,
     connectedSince: new Date(connectedAt).toISOString(),
@@ -20,7 +20,7 @@ type Row = Readonly<Record<string, unknown>>
 
 function operationsOf(server: Server, logger: Logger): Operations {
   return {
-    '/sessions': () => ({ sessions: server.sessions().map(describeSession) }),
+    '/sessions': () => ({ sessions: server.sessions().map(sessionStatus) }),
     '/runtimes': () => ({ runtimes: describeRuntimes(server.sessions()) }),
     '/revocations': () => ({ revocations: server.revocations() }),
     '/revocations/remove': async body => ({ removed: await removeRevocation(server, body) }),

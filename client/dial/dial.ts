@@ -9,7 +9,7 @@ import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { answerFailure, certificateFailure, DialError, dateOf, networkError } from './dial-failure.ts'
 import type { DialPhase } from './explain.ts'
-import { knock } from './probe.ts'
+import { connectTcp } from './connect-tcp.ts'
 import { askProxy, type OutboundProxy } from './proxy.ts'
 import type { Resolver } from './resolve.ts'
 
@@ -43,7 +43,7 @@ export interface Dialled {
 }
 
 /** Rejects with a {@link DialError}, or with the signal's reason. */
-export async function dial(options: DialOptions): Promise<Dialled> {
+export async function dialServer(options: DialOptions): Promise<Dialled> {
   const attempt = new Attempt(options)
   try {
     const raw = options.proxy === undefined ? await attempt.tcp() : await attempt.proxied(options.proxy)
@@ -105,7 +105,7 @@ class Attempt {
     this.#phase = 'connect'
     try {
       const addresses = await this.#unlessOver(this.#options.resolver.resolve(host, this.#options.turn))
-      const socket = await knock(host, port, addresses, this.#over.signal)
+      const socket = await connectTcp(host, port, addresses, this.#over.signal)
       this.#localAddress = socket.localAddress
       this.#open = socket
       return socket

@@ -1,9 +1,9 @@
 /** Dials: which server, with which token, trusting whom; and says in words why it came to nothing. */
 import type { SecureContext } from 'node:tls'
-import { type Dialled, dial } from './dial.ts'
+import { type Dialled, dialServer } from './dial.ts'
 import { DialError } from './dial-failure.ts'
 import { type DialContext, explain, isRefusal } from './explain.ts'
-import type { ClientOptions, Settings } from '../options.ts'
+import type { ClientOptions, ResolvedClientOptions } from '../options.ts'
 import { chooseProxy, type OutboundProxy } from './proxy.ts'
 import { Resolver } from './resolve.ts'
 import type { TokenKeeper } from '../token.ts'
@@ -26,13 +26,13 @@ export class Unreachable extends Error {
 
 export class Dialler {
   readonly #options: ClientOptions
-  readonly #settings: Settings
+  readonly #settings: ResolvedClientOptions
   readonly #tokens: TokenKeeper
   readonly #resolver: Resolver
   #trust: SecureContext
 
   /** Throws TypeError for PEM that is not readable. */
-  constructor(options: ClientOptions, settings: Settings, tokens: TokenKeeper) {
+  constructor(options: ClientOptions, settings: ResolvedClientOptions, tokens: TokenKeeper) {
     this.#options = options
     this.#settings = settings
     this.#tokens = tokens
@@ -58,7 +58,7 @@ export class Dialler {
     const token = await this.#token()
     const proxy = chooseProxy(server, this.#options.proxy, process.env)
     try {
-      const dialled = await dial({
+      const dialled = await dialServer({
         server,
         token,
         trust: this.#trust,

@@ -4,7 +4,7 @@
  */
 import type { Duplex } from 'node:stream'
 import { type Failing, guardWith } from '../../protocol/base/guard.ts'
-import { due, Watch } from '../../protocol/base/watch.ts'
+import { due, DeadlineWatch } from '../../protocol/base/deadline-watch.ts'
 
 /** Makes `end` look like a socket whose peer has this IPv4 address; `other` is the end that the peer has. */
 export function asSocket(end: Duplex, other: Duplex, peerAddress: string): void {
@@ -30,7 +30,7 @@ export function asSocket(end: Duplex, other: Duplex, peerAddress: string): void 
 class IdleTimeout implements Failing {
   readonly #end: Duplex
   readonly #guard = guardWith(() => this.threw())
-  readonly #watch = new Watch(now => due(this.#activeAt, this.#ms, now, this.#onDue), this)
+  readonly #watch = new DeadlineWatch(now => due(this.#activeAt, this.#ms, now, this.#onDue), this)
   /** What the application gave, and what is called in its place. */
   readonly #heard = new WeakMap<() => void, () => void>()
   #ms = 0

@@ -10,7 +10,7 @@ import { logGuard, tellDefect } from '../../protocol/base/guard.ts'
 import { Http1ClientConnection, KEEP_ALIVE_MARGIN_MS } from '../../protocol/http/http1/client-connection.ts'
 import type { Head } from '../../protocol/http/http1/head-parser.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
-import { SeenBytes } from '../../protocol/base/bytes-cache.ts'
+import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import type { OpenTarget } from './index.ts'
 import { asSocket } from './memory-socket.ts'
 
@@ -37,7 +37,7 @@ class Connections {
   readonly #server: HttpServer
   readonly #logger: Logger
   readonly #idle: Http1ClientConnection[] = []
-  readonly #heads = new SeenBytes<Head>()
+  readonly #heads = new ByteCache<Head>()
   #closed = false
 
   constructor(server: HttpServer, logger: Logger) {

@@ -1,9 +1,9 @@
 /** The connections of one listener, whatever their protocol, for bounds and for a graceful end. */
 import { stepOf } from '../base/guard.ts'
-import { type Guest, Places } from '../base/places.ts'
+import { type SlotHolder, ConnectionSlots } from '../base/connection-slots.ts'
 
 /** It is idle while no exchange is in progress. */
-export interface ManagedConnection extends Guest {
+export interface ManagedConnection extends SlotHolder {
   /**
    * Ends once the exchanges in progress have ended; where there are none, `patienceMs` later: a request may be on its
    * way. What is answered from now on says that the connection ends.
@@ -28,7 +28,7 @@ const destroyAll = stepOf<ConnectionSet>(set => set.destroyAll())
 
 export class ConnectionSet {
   readonly #all = new Set<ManagedConnection>()
-  readonly #places: Places
+  readonly #places: ConnectionSlots
   #closing = false
   #patienceMs = 0
   /** Those that were there when it began to close. */
@@ -38,14 +38,14 @@ export class ConnectionSet {
 
   /** `most`: connections at a time, as far as whoever accepts them asks with {@link makeRoom}. */
   constructor(most: number) {
-    this.#places = new Places(most)
+    this.#places = new ConnectionSlots(most)
   }
 
   get size(): number {
     return this.#all.size
   }
 
-  /** Whether one more from this address may come; see {@link Places.makeRoom}. */
+  /** Whether one more from this address may come; see {@link ConnectionSlots.makeRoom}. */
   makeRoom(address: string): boolean {
     return this.#places.makeRoom(address)
   }

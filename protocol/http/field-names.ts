@@ -1,6 +1,6 @@
 /** Common field names as shared strings, so that a head makes no new string for them, and what the codec does with them. */
 /** What a field is to the codec. */
-export const KIND = {
+export const FIELD_KIND = {
   plain: 0,
   host: 1,
   contentLength: 2,
@@ -19,21 +19,21 @@ export const KIND = {
 } as const
 
 const SPECIAL: readonly [string, number][] = [
-  ['host', KIND.host],
-  ['content-length', KIND.contentLength],
-  ['transfer-encoding', KIND.transferEncoding],
-  ['connection', KIND.connection],
-  ['upgrade', KIND.upgrade],
-  ['te', KIND.dropped],
-  ['proxy-connection', KIND.dropped],
-  ['proxy-authenticate', KIND.dropped],
-  ['proxy-authorization', KIND.dropped],
-  ['http2-settings', KIND.dropped],
-  ['expect', KIND.expect],
-  ['sec-websocket-key', KIND.webSocketKey],
-  ['sec-websocket-version', KIND.webSocketVersion],
-  ['sec-websocket-accept', KIND.webSocketAccept],
-  ['keep-alive', KIND.keepAlive],
+  ['host', FIELD_KIND.host],
+  ['content-length', FIELD_KIND.contentLength],
+  ['transfer-encoding', FIELD_KIND.transferEncoding],
+  ['connection', FIELD_KIND.connection],
+  ['upgrade', FIELD_KIND.upgrade],
+  ['te', FIELD_KIND.dropped],
+  ['proxy-connection', FIELD_KIND.dropped],
+  ['proxy-authenticate', FIELD_KIND.dropped],
+  ['proxy-authorization', FIELD_KIND.dropped],
+  ['http2-settings', FIELD_KIND.dropped],
+  ['expect', FIELD_KIND.expect],
+  ['sec-websocket-key', FIELD_KIND.webSocketKey],
+  ['sec-websocket-version', FIELD_KIND.webSocketVersion],
+  ['sec-websocket-accept', FIELD_KIND.webSocketAccept],
+  ['keep-alive', FIELD_KIND.keepAlive],
 ]
 
 const COMMON = `accept accept-charset accept-encoding accept-language accept-ranges access-control-allow-credentials
@@ -80,9 +80,9 @@ function add(name: string, kind: number): void {
 
 for (const [name, kind] of SPECIAL) add(name, kind)
 for (const [name] of SPECIAL) {
-  if (name.split('-').length === 2) for (const other of '_.') add(name.replace('-', other), KIND.twin)
+  if (name.split('-').length === 2) for (const other of '_.') add(name.replace('-', other), FIELD_KIND.twin)
 }
-for (const name of COMMON.split(/\s+/)) add(name, KIND.plain)
+for (const name of COMMON.split(/\s+/)) add(name, FIELD_KIND.plain)
 
 /**
  * Slot of the name that stands in `bytes` from `start` to `end`, or -1 if it is none of the common ones. `letters`: what each

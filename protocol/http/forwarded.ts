@@ -7,9 +7,9 @@
 import { type Cidrs, canonicalAddress, cidrsContain } from '../base/address.ts'
 import type { Caller, Handler, HeaderList, HttpRequest } from '../exchange.ts'
 import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
-import { stopped } from './hops.ts'
+import { stopped } from './loop-guard.ts'
 import { newRequestId } from '../base/ids.ts'
-import { keepingLast } from '../base/text-cache.ts'
+import { memoizeLast } from '../base/memoize-last.ts'
 
 export { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from '../base/address.ts'
 
@@ -109,7 +109,7 @@ export function appendForwarded(headers: HeaderList, caller: Caller): void {
   headers.push('forwarded', forwardedText(address, scheme, host))
 }
 
-const forwardedText = keepingLast((address: string, scheme: string, host: string) => {
+const forwardedText = memoizeLast((address: string, scheme: string, host: string) => {
   const node = address.includes(':') ? `"[${address}]"` : address
   return host === '' ? `for=${node};proto=${scheme}` : `for=${node};host=${quoted(host)};proto=${scheme}`
 })

@@ -14,7 +14,7 @@ interface Seen {
 }
 
 /** At most 64 heads of 1,024 characters; a new one may take the place of another. */
-export class SeenHeads {
+export class HeadCache {
   readonly #places: (Seen | undefined)[] = new Array(PLACES).fill(undefined)
 
   /** What was kept for a list of the same strings, if all else that the text depends on is the same. */

@@ -1,6 +1,6 @@
 /** Rules for flat header lists (see {@link HeaderList}): look-up, change, grammar, and which fields stay on one hop. */
 import type { HeaderList } from '../exchange.ts'
-import { KIND, kindOf } from './field-names.ts'
+import { FIELD_KIND, kindOf } from './field-names.ts'
 import { VALUE } from './http1/bytes.ts'
 
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
@@ -42,7 +42,7 @@ const NEVER_TRAILERS: ReadonlySet<string> = new Set([
 ])
 
 function isHopByHop(name: string): boolean {
-  return HOP_BY_HOP.has(name) || kindOf(name) === KIND.twin
+  return HOP_BY_HOP.has(name) || kindOf(name) === FIELD_KIND.twin
 }
 
 /** RFC 9110 section 5.6.2: a method or a field name. */

@@ -53,7 +53,7 @@ export interface HttpLimits {
   http2PingMs: number
 }
 
-export const DEFAULT_LIMITS: Readonly<HttpLimits> = {
+export const DEFAULT_HTTP_LIMITS: Readonly<HttpLimits> = {
   headBytes: 16 * 1024,
   headFields: 100,
   uriBytes: 8 * 1024,

@@ -4,7 +4,7 @@ import { guardWith, logGuard } from '../base/guard.ts'
 import type { Logger } from '../base/log.ts'
 
 /** Where to listen. */
-export interface Place {
+export interface ListenAddress {
   /** Default `127.0.0.1`. */
   readonly host?: string | undefined
   /** 0 takes a free port. */
@@ -24,7 +24,7 @@ export interface BoundAddress {
  * Resolves to the address once `server` listens; rejects with the system's error, or with TypeError if `fd` is no socket of
  * TCP. Later errors are logged.
  */
-export async function listenOn(server: Server, place: Place, logger: Logger): Promise<BoundAddress> {
+export async function listenOn(server: Server, place: ListenAddress, logger: Logger): Promise<BoundAddress> {
   const { host = '127.0.0.1', port, fd, reusePort = false } = place
   const guard = logGuard(logger, 'a listener failed')
   await new Promise<void>((resolve, reject) => {

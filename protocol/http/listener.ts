@@ -14,10 +14,10 @@ import { SocketReader } from './http1/socket-reader.ts'
 import { sniffPreface } from './http2/preface.ts'
 import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from './limits.ts'
-import { allAccepted, type BoundAddress, listenOn, type Place } from './listen-on.ts'
+import { DEFAULT_HTTP_LIMITS, type HttpLimits } from './limits.ts'
+import { allAccepted, type BoundAddress, listenOn, type ListenAddress } from './listen-on.ts'
 import { type Logger, noLogger } from '../base/log.ts'
-import { Newcomers } from './accept-queue.ts'
+import { PendingConnections } from './pending-connections.ts'
 import type { CorsPolicy } from './problem.ts'
 import { KEEP_ALIVE } from '../base/tcp.ts'
 import { INTERMEDIATE } from '../base/tls-profile.ts'
@@ -34,7 +34,7 @@ export interface TlsMaterial extends TlsBasics {
 }
 
 /** Without a port the listener only serves what `handleSocket` is given. */
-export interface ListenerOptions extends Partial<Place> {
+export interface ListenerOptions extends Partial<ListenAddress> {
   /** Absent: plain HTTP. */
   tls?: TlsMaterial | undefined
   handler: Handler
@@ -69,10 +69,10 @@ export interface Listener {
   setTls(tls: TlsMaterial): void
   closeIdle(): void
   /** Takes no new connections, lets exchanges in progress end for at most `graceMs` (default 10 s). */
-  close(options?: CloseOptions): Promise<void>
+  close(options?: ListenerCloseOptions): Promise<void>
 }
 
-export interface CloseOptions {
+export interface ListenerCloseOptions {
   readonly graceMs?: number
   /**
    * There is nobody else to turn to: new connections are taken until those that there are have ended, and no other one
@@ -102,7 +102,7 @@ class HttpListener implements Listener {
   readonly #reader = new SocketReader()
   readonly #server: Server | TlsServer
   /** Connections under TLS that are in the midst of a handshake, and others of which we do not know yet what they speak. */
-  readonly #newcomers: Newcomers
+  readonly #newcomers: PendingConnections
   #closed = false
   readonly #headMs: number
   readonly #http2: boolean
@@ -111,13 +111,13 @@ class HttpListener implements Listener {
     checkDurations('limits', options.limits)
     this.#options = options
     this.#connections = new ConnectionSet(options.maxConnections ?? MAX_CONNECTIONS)
-    this.#newcomers = new Newcomers(this.#connections)
+    this.#newcomers = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
     const { handler, trustedProxies } = options
     this.#handler = trustedProxies === undefined ? handler : believing(handler, trustedProxies)
     this.#logger = safeLogger(options.logger)
     this.#onBadRequest = hook('onBadRequest', options.onBadRequest, this.#logger)
-    this.#headMs = options.limits?.headMs ?? DEFAULT_LIMITS.headMs
+    this.#headMs = options.limits?.headMs ?? DEFAULT_HTTP_LIMITS.headMs
     if (!this.#http2 && options.http2 === undefined) {
       this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could end this version of Node')
     }
@@ -181,7 +181,7 @@ class HttpListener implements Listener {
     return false
   }
 
-  async bind(place: Place): Promise<void> {
+  async bind(place: ListenAddress): Promise<void> {
     this.address = await listenOn(this.#server, place, this.#logger)
   }
 
@@ -221,7 +221,7 @@ class HttpListener implements Listener {
     this.#connections.closeIdle()
   }
 
-  async close({ graceMs = 10_000, last = false, onStop }: CloseOptions = {}): Promise<void> {
+  async close({ graceMs = 10_000, last = false, onStop }: ListenerCloseOptions = {}): Promise<void> {
     checkDuration('graceMs', graceMs)
     const stop = async () => {
       await allAccepted(this.#server)

@@ -10,15 +10,15 @@
  */
 import { isIP } from 'node:net'
 import { BODY_UNKNOWN } from '../exchange.ts'
-import { keepingLast } from '../base/text-cache.ts'
+import { memoizeLast } from '../base/memoize-last.ts'
 import { latin1 } from '../base/latin1.ts'
 import { ProtocolError } from '../base/protocol-error.ts'
 import { readVarint, varintSize, varintText } from './varint.ts'
 
 /** What a stream carries: its first byte. */
-export const KIND = { exchange: 1, upgrade: 2, raw: 3 } as const
-/** A value of {@link KIND}. */
-export type Kind = (typeof KIND)[keyof typeof KIND]
+export const STREAM_KIND = { exchange: 1, upgrade: 2, raw: 3 } as const
+/** A value of {@link STREAM_KIND}. */
+export type StreamKind = (typeof STREAM_KIND)[keyof typeof STREAM_KIND]
 
 /** Ids of the entries; SPEC.md has the same table. */
 export const ENTRY = {
@@ -41,7 +41,7 @@ const MAX_HOST_BYTES = 255
 
 /** What stands on a stream before the head of its request. */
 export interface Preamble {
-  kind: Kind
+  kind: StreamKind
   /** 16 random bytes as latin1 text, made at the edge, kept over all attempts. */
   exchangeId: string
   /** 0 for the first. */
@@ -98,7 +98,7 @@ export function preambleText(preamble: Preamble): string {
 }
 
 /** What the streams of a session have in common. */
-const sessionEntries = keepingLast(
+const sessionEntries = memoizeLast(
   (attempt: number, runtime: string, epoch: number) =>
     numberEntry(ATTEMPT, attempt) + textEntry(RUNTIME, runtime) + numberEntry(EPOCH, epoch),
 )
@@ -159,9 +159,9 @@ function bits(...types: number[]): number {
  */
 export function decodePreamble(bytes: Uint8Array, at: number, end: number): Preamble {
   const kind = readVarint(bytes, at)
-  if (kind < KIND.exchange || kind > KIND.raw) throw new UnsupportedError(`stream of kind ${kind}`)
+  if (kind < STREAM_KIND.exchange || kind > STREAM_KIND.raw) throw new UnsupportedError(`stream of kind ${kind}`)
   const preamble: Preamble = {
-    kind: kind as Kind,
+    kind: kind as StreamKind,
     exchangeId: '',
     attempt: 0,
     runtime: '',

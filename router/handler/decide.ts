@@ -5,10 +5,10 @@ import { cidrsContain } from '../../protocol/http/forwarded.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from '../compiled.ts'
 import { type Captures, capturesOf, matchRequest } from '../match.ts'
 import { rewritePath } from '../rewrite.ts'
-import { fillTarget, type Target } from '../target.ts'
+import { fillTarget, type UpstreamTarget } from '../target.ts'
 
 export type Decision =
-  | { readonly kind: 'forward'; readonly route: CompiledRoute; readonly target: Target; readonly path: string }
+  | { readonly kind: 'forward'; readonly route: CompiledRoute; readonly target: UpstreamTarget; readonly path: string }
   | { readonly kind: 'answer'; readonly route: CompiledRoute; readonly answer: CompiledAnswer }
   | {
       readonly kind: 'refuse'

@@ -14,7 +14,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { answerPreflight, answerProblem } from '../../protocol/http/problem.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
 import { pathEnd } from '../path.ts'
-import type { Target } from '../target.ts'
+import type { UpstreamTarget } from '../target.ts'
 import type { ForwardOptions, UpstreamRequest } from '../upstream/types.ts'
 import type { Upstreams } from '../upstream/upstreams.ts'
 import { answerHeaders, toldError } from './headers.ts'
@@ -63,7 +63,7 @@ export class RoutedExchange implements RequestSink {
   }
 
   /** Begins the upstream end. It may fail before it returns; after a response it discards the request. */
-  forward(upstreams: Upstreams, target: Target, request: UpstreamRequest, options: ForwardOptions): void {
+  forward(upstreams: Upstreams, target: UpstreamTarget, request: UpstreamRequest, options: ForwardOptions): void {
     const upstream = upstreams.forward(target, request, options, new RoutedResponse(this))
     if (this.#code === undefined) this.#upstream = upstream
   }

@@ -2,7 +2,7 @@
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { hasHeader } from '../../protocol/http/headers.ts'
 import type { CompiledRoute, CompiledTable } from '../compiled.ts'
-import { maySpeakHttp2, type Target } from '../target.ts'
+import { maySpeakHttp2, type UpstreamTarget } from '../target.ts'
 import type { UpstreamRequest } from '../upstream/types.ts'
 import type { Upstreams } from '../upstream/upstreams.ts'
 import { type Decision, decide } from './decide.ts'
@@ -31,7 +31,12 @@ function begin(exchange: RoutedExchange, decision: Decision, request: HttpReques
   else exchange.fail(decision.error, decision.allow)
 }
 
-function upstreamRequest(request: HttpRequest, route: CompiledRoute, target: Target, path: string): UpstreamRequest {
+function upstreamRequest(
+  request: HttpRequest,
+  route: CompiledRoute,
+  target: UpstreamTarget,
+  path: string,
+): UpstreamRequest {
   return {
     method: request.method,
     authority: route.keepHost ? request.authority : target.authority,

@@ -9,19 +9,24 @@ import {
 } from 'node:tls'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
-import type { Target, TlsIdentity } from '../target.ts'
+import type { UpstreamTarget, TlsIdentity } from '../target.ts'
 import { elsewhere } from './elsewhere.ts'
-import { type DialPhase, dialError } from './errors.ts'
+import { type UpstreamDialPhase, dialError } from './errors.ts'
 import { namesFor } from './name-lookups.ts'
 
 /** Told once: either the error or the socket. */
-export type Dialled = (error: SallyportError | undefined, socket: Socket | undefined) => void
+export type UpstreamSocket = (error: SallyportError | undefined, socket: Socket | undefined) => void
 
 const KEEP_ALIVE_MS = 30_000
 
 /** Starts a connection. The function that is returned gives it up; `done` is not called then. */
-export function dial(target: Target, connectMs: number, contexts: SecureContexts, done: Dialled): () => void {
-  let phase: DialPhase = 'connect'
+export function dialUpstream(
+  target: UpstreamTarget,
+  connectMs: number,
+  contexts: SecureContexts,
+  done: UpstreamSocket,
+): () => void {
+  let phase: UpstreamDialPhase = 'connect'
   const name = namesFor(target).forConnection()
   const lookup = target.captured ? elsewhere(name.lookup) : name.lookup
   const socket = target.protocol === 'https' ? openTls(target, contexts, lookup) : openTcp(target, lookup)
@@ -75,7 +80,7 @@ function release(socket: Socket): void {
 /** A late error of a socket that nobody holds any more must not end the process. */
 function ignore(): void {}
 
-function openTcp(target: Target, lookup: LookupFunction): Socket {
+function openTcp(target: UpstreamTarget, lookup: LookupFunction): Socket {
   return connectTcp({
     host: target.dialHost,
     port: target.dialPort,
@@ -87,7 +92,7 @@ function openTcp(target: Target, lookup: LookupFunction): Socket {
   })
 }
 
-function openTls(target: Target, contexts: SecureContexts, lookup: LookupFunction): Socket {
+function openTls(target: UpstreamTarget, contexts: SecureContexts, lookup: LookupFunction): Socket {
   const identity = target.tls!
   const name = identity.serverName ?? target.host
   const options: ConnectionOptions & { allowHalfOpen: boolean } = {

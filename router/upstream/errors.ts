@@ -1,9 +1,9 @@
 /** What the operating system and TLS say, as rows of the error table. Never by message text. */
 import { type ErrorCode, SallyportError } from '../../protocol/base/errors.ts'
-import type { Target } from '../target.ts'
+import type { UpstreamTarget } from '../target.ts'
 
 /** How far a connection had come about when it failed. */
-export type DialPhase = 'name' | 'connect' | 'tls'
+export type UpstreamDialPhase = 'name' | 'connect' | 'tls'
 
 const NAME_CODES: ReadonlySet<string> = new Set([
   'ENOTFOUND',
@@ -17,7 +17,7 @@ const NAME_CODES: ReadonlySet<string> = new Set([
 /** Too many files or ports are open here: no fault of the upstream. */
 const OWN_CODES: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'EADDRNOTAVAIL', 'ENOBUFS'])
 
-export function dialError(error: unknown, phase: DialPhase, target: Target): SallyportError {
+export function dialError(error: unknown, phase: UpstreamDialPhase, target: UpstreamTarget): SallyportError {
   if (error instanceof SallyportError) return error
   const code = codeOf(error)
   return new SallyportError(reasonOf(code, phase), `${whatFailed(phase)} ${target.host}:${target.port} (${code})`, {
@@ -25,7 +25,7 @@ export function dialError(error: unknown, phase: DialPhase, target: Target): Sal
   })
 }
 
-function reasonOf(code: string, phase: DialPhase): ErrorCode {
+function reasonOf(code: string, phase: UpstreamDialPhase): ErrorCode {
   if (OWN_CODES.has(code)) return 'overloaded'
   if (code === 'ETIMEDOUT') return 'upstream-timeout'
   if (phase === 'tls') return code === 'ECONNRESET' || code === 'EPIPE' ? 'upstream-broken' : 'upstream-tls'
@@ -33,7 +33,7 @@ function reasonOf(code: string, phase: DialPhase): ErrorCode {
   return 'upstream-refused'
 }
 
-function whatFailed(phase: DialPhase): string {
+function whatFailed(phase: UpstreamDialPhase): string {
   return phase === 'tls' ? 'TLS with' : 'connecting to'
 }
 

@@ -6,8 +6,8 @@ import { type SallyportError, toSallyportError } from '../../protocol/base/error
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
-import type { Target } from '../target.ts'
-import type { Connection, Pools } from './pool.ts'
+import type { UpstreamTarget } from '../target.ts'
+import type { PooledUpstream, Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
 /** Largest body that is kept for sending again. */
@@ -18,7 +18,7 @@ const again = stepOf<UpstreamExchange>(exchange => exchange.again())
 
 export class UpstreamExchange implements RequestSink, Failing {
   readonly #pools: Pools
-  readonly #target: Target
+  readonly #target: UpstreamTarget
   readonly #request: UpstreamRequest
   readonly #options: ForwardOptions
   readonly #response: ResponseSink
@@ -41,7 +41,13 @@ export class UpstreamExchange implements RequestSink, Failing {
   #staleReplaced = false
   #over = false
 
-  constructor(pools: Pools, target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink) {
+  constructor(
+    pools: Pools,
+    target: UpstreamTarget,
+    request: UpstreamRequest,
+    options: ForwardOptions,
+    response: ResponseSink,
+  ) {
     this.#pools = pools
     this.#target = target
     this.#request = request
@@ -66,7 +72,7 @@ export class UpstreamExchange implements RequestSink, Failing {
     })
   }
 
-  #send(connection: Connection, reused: boolean): void {
+  #send(connection: PooledUpstream, reused: boolean): void {
     const attempt = new Attempt(this, connection, reused)
     this.#attempt = attempt
     const sink = connection.send(this.#request, attempt, this.#options.headMs)
@@ -202,11 +208,11 @@ export class UpstreamExchange implements RequestSink, Failing {
 /** What one sending of the request is answered with; deaf once another has taken its place. */
 class Attempt implements ResponseSink {
   readonly #exchange: UpstreamExchange
-  readonly #connection: Connection
+  readonly #connection: PooledUpstream
   readonly #reused: boolean
   #answered = false
 
-  constructor(exchange: UpstreamExchange, connection: Connection, reused: boolean) {
+  constructor(exchange: UpstreamExchange, connection: PooledUpstream, reused: boolean) {
     this.#exchange = exchange
     this.#connection = connection
     this.#reused = reused

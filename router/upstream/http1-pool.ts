@@ -8,26 +8,26 @@ import { Http1ClientConnection } from '../../protocol/http/http1/client-connecti
 import type { Head } from '../../protocol/http/http1/head-parser.ts'
 import type { SocketReader } from '../../protocol/http/http1/socket-reader.ts'
 import { INNER_LIMITS } from '../../protocol/http/limits.ts'
-import { SeenBytes } from '../../protocol/base/bytes-cache.ts'
-import type { Target } from '../target.ts'
-import { dial, type SecureContexts } from './dial.ts'
-import type { Connection, ConnectionBudget, Opened, Pool } from './pool.ts'
+import { ByteCache } from '../../protocol/base/byte-cache.ts'
+import type { UpstreamTarget } from '../target.ts'
+import { dialUpstream, type SecureContexts } from './dial.ts'
+import type { PooledUpstream, ConnectionBudget, Opened, Pool } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 export class Http1Pool implements Pool {
-  readonly #target: Target
+  readonly #target: UpstreamTarget
   readonly #contexts: SecureContexts
   readonly #budget: ConnectionBudget
   readonly #idleMs: number
   readonly #reader: SocketReader
-  readonly #heads = new SeenBytes<Head>()
+  readonly #heads = new ByteCache<Head>()
   readonly #idle: PooledConnection[] = []
   #open = 0
   #dialling = 0
   #closed = false
 
   constructor(
-    target: Target,
+    target: UpstreamTarget,
     contexts: SecureContexts,
     budget: ConnectionBudget,
     idleMs: number,
@@ -48,7 +48,7 @@ export class Http1Pool implements Pool {
     return this.#idle.length
   }
 
-  take(): Connection | undefined {
+  take(): PooledUpstream | undefined {
     const now = performance.now()
     for (;;) {
       const connection = this.#idle.pop()
@@ -66,7 +66,7 @@ export class Http1Pool implements Pool {
     }
     this.#budget.used++
     this.#dialling++
-    const giveUp = dial(this.#target, connectMs, this.#contexts, (error, socket) => {
+    const giveUp = dialUpstream(this.#target, connectMs, this.#contexts, (error, socket) => {
       this.#dialling--
       if (socket === undefined) {
         this.#budget.used--
@@ -81,7 +81,7 @@ export class Http1Pool implements Pool {
   }
 
   /** A connection that stands in the budget already. */
-  adopt(socket: Socket): Connection {
+  adopt(socket: Socket): PooledUpstream {
     this.#open++
     return new PooledConnection(socket, this.#reader, this.#heads, this.#onIdle, this.#onClose)
   }
@@ -109,13 +109,13 @@ export class Http1Pool implements Pool {
   }
 }
 
-class PooledConnection implements Connection {
+class PooledConnection implements PooledUpstream {
   readonly wire: Http1ClientConnection
 
   constructor(
     socket: Socket,
     reader: SocketReader,
-    heads: SeenBytes<Head>,
+    heads: ByteCache<Head>,
     onIdle: (connection: PooledConnection) => void,
     onClose: (connection: PooledConnection) => void,
   ) {

@@ -7,10 +7,10 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../protocol/http/http2/client-session.ts'
 import { INNER_LIMITS } from '../../protocol/http/limits.ts'
-import type { Target } from '../target.ts'
-import { dial, type SecureContexts } from './dial.ts'
+import type { UpstreamTarget } from '../target.ts'
+import { dialUpstream, type SecureContexts } from './dial.ts'
 import type { Http1Pool } from './http1-pool.ts'
-import type { Connection, ConnectionBudget, Opened, Pool } from './pool.ts'
+import type { PooledUpstream, ConnectionBudget, Opened, Pool } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /** One who waits for a session, and how it gives up what it waits for instead. */
@@ -22,7 +22,7 @@ interface Waiter {
 }
 
 export class Http2Pool implements Pool {
-  readonly #target: Target
+  readonly #target: UpstreamTarget
   readonly #contexts: SecureContexts
   readonly #budget: ConnectionBudget
   readonly #idleMs: number
@@ -34,7 +34,13 @@ export class Http2Pool implements Pool {
   #giveUpDial: (() => void) | undefined
   #closed = false
 
-  constructor(target: Target, contexts: SecureContexts, budget: ConnectionBudget, idleMs: number, http1?: Http1Pool) {
+  constructor(
+    target: UpstreamTarget,
+    contexts: SecureContexts,
+    budget: ConnectionBudget,
+    idleMs: number,
+    http1?: Http1Pool,
+  ) {
     this.#target = target
     this.#contexts = contexts
     this.#budget = budget
@@ -52,7 +58,7 @@ export class Http2Pool implements Pool {
     return count
   }
 
-  take(): Connection | undefined {
+  take(): PooledUpstream | undefined {
     const now = performance.now()
     for (const session of this.#sessions) {
       if (!session.wire.available) continue
@@ -80,7 +86,7 @@ export class Http2Pool implements Pool {
 
   #dial(connectMs: number): void {
     this.#budget.used++
-    this.#giveUpDial = dial(this.#target, connectMs, this.#contexts, (error, socket) => {
+    this.#giveUpDial = dialUpstream(this.#target, connectMs, this.#contexts, (error, socket) => {
       this.#giveUpDial = undefined
       const waiting = [...this.#waiting]
       this.#waiting.clear()
@@ -145,7 +151,7 @@ function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]):
   }
 }
 
-class PooledSession implements Connection {
+class PooledSession implements PooledUpstream {
   /** Exchanges share the session: each tells for itself whether it was answered. */
   readonly responseStarted = false
   readonly wire: Http2ClientSession

@@ -1,7 +1,7 @@
 /** Connections to one `https:` target that chooses between HTTP/2 and HTTP/1.1 as each of them opens (ALPN). */
 import type { Http1Pool } from './http1-pool.ts'
 import type { Http2Pool } from './http2-pool.ts'
-import type { Connection, Opened, Pool } from './pool.ts'
+import type { PooledUpstream, Opened, Pool } from './pool.ts'
 
 export class NegotiatedPool implements Pool {
   readonly #http1: Http1Pool
@@ -21,7 +21,7 @@ export class NegotiatedPool implements Pool {
     return this.#http1.idle + this.#http2.idle
   }
 
-  take(): Connection | undefined {
+  take(): PooledUpstream | undefined {
     return this.#http2.take() ?? this.#http1.take()
   }
 

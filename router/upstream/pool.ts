@@ -1,11 +1,11 @@
 /** Connections to one target: those that are idle, how many there are, and how a new one comes about. */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
-import type { Target } from '../target.ts'
+import type { UpstreamTarget } from '../target.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /** One connection that carries an exchange at a time, or a session that carries many. */
-export interface Connection {
+export interface PooledUpstream {
   /** `headMs` counts from the last byte of the request. */
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink
   /** Whether a byte of the response to the last request has come. */
@@ -13,11 +13,11 @@ export interface Connection {
 }
 
 /** Told once: either the error or the connection. */
-export type Opened = (error: SallyportError | undefined, connection: Connection | undefined) => void
+export type Opened = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => void
 
 export interface Pool {
   /** A connection that can be used at once. */
-  take(): Connection | undefined
+  take(): PooledUpstream | undefined
   /** A new one (or, where connections are shared, one that is on its way). The function returned gives it up. */
   open(connectMs: number, done: Opened): () => void
   /** Open connections, idle ones included. */
@@ -31,7 +31,7 @@ export interface Pool {
 
 /** Where exchanges find the pool of their target; one without connections is forgotten, so it is not kept across a wait. */
 export interface Pools {
-  poolFor(target: Target): Pool
+  poolFor(target: UpstreamTarget): Pool
 }
 
 /** Ceilings on connections, shared by the pools of one router. */

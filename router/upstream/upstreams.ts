@@ -6,7 +6,7 @@ import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Guard, logGuard, safeLogger } from '../../protocol/base/guard.ts'
 import { SocketReader } from '../../protocol/http/http1/socket-reader.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import type { Target } from '../target.ts'
+import type { UpstreamTarget } from '../target.ts'
 import { SecureContexts } from './dial.ts'
 import { UpstreamExchange } from './exchange.ts'
 import { Http1Pool } from './http1-pool.ts'
@@ -36,7 +36,12 @@ const SWEEP_MS = 1_000
 const MAX_TARGETS = 8_192
 
 export interface Upstreams {
-  forward(target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink): RequestSink
+  forward(
+    target: UpstreamTarget,
+    request: UpstreamRequest,
+    options: ForwardOptions,
+    response: ResponseSink,
+  ): RequestSink
   stats(): UpstreamsStats
   /** Idle connections close at once, others when their exchange ends. */
   close(): void
@@ -62,7 +67,12 @@ class PooledUpstreams implements Upstreams, Pools {
     this.#guard = logGuard(safeLogger(options.logger), 'sweeping connections to upstreams failed')
   }
 
-  forward(target: Target, request: UpstreamRequest, options: ForwardOptions, response: ResponseSink): RequestSink {
+  forward(
+    target: UpstreamTarget,
+    request: UpstreamRequest,
+    options: ForwardOptions,
+    response: ResponseSink,
+  ): RequestSink {
     const wanted = request.upgrade ? (target.http1 ?? target) : target
     const exchange = new UpstreamExchange(this, wanted, request, options, response)
     exchange.start()
@@ -70,12 +80,12 @@ class PooledUpstreams implements Upstreams, Pools {
   }
 
   /** @internal */
-  poolFor(target: Target): Pool {
+  poolFor(target: UpstreamTarget): Pool {
     if (this.#closed) return refusing('the router is closed')
     return this.#pools.get(target.key) ?? this.#addPool(target)
   }
 
-  #addPool(target: Target): Pool {
+  #addPool(target: UpstreamTarget): Pool {
     if (this.#pools.size >= MAX_TARGETS) this.#sweep()
     if (this.#pools.size >= MAX_TARGETS) return refusing(`${MAX_TARGETS} targets are in use`)
     const pool = this.#makePool(target)
@@ -84,7 +94,7 @@ class PooledUpstreams implements Upstreams, Pools {
     return pool
   }
 
-  #makePool(target: Target): Pool {
+  #makePool(target: UpstreamTarget): Pool {
     const shared = [this.#contexts, this.#budget, this.#idleMs] as const
     if (target.protocol === 'h2c') return new Http2Pool(target, ...shared)
     const http1 = new Http1Pool(target.http1 ?? target, ...shared, this.#reader)

@@ -1,8 +1,8 @@
 /** Everything that decides whether a client is let in, and stays: token, certificate, revocation. */
 import { performance } from 'node:perf_hooks'
-import type { ClientCertificate } from '../control/certificate.ts'
+import type { ClientCertificateInfo } from '../control/certificate.ts'
 import type { Opened } from '../opened.ts'
-import type { Settings } from '../options.ts'
+import type { ResolvedServerOptions } from '../options.ts'
 import type { Identity } from './claims.ts'
 import { fileKeys } from './key-file.ts'
 import { givenKeys, type KeySource } from './key-source.ts'
@@ -17,7 +17,7 @@ const HOOK_MS = 5000
 const RUNTIME_URI = 'URI:urn:sallyport:runtime:'
 
 export class Authenticator {
-  readonly #settings: Settings
+  readonly #settings: ResolvedServerOptions
   readonly #keys: KeySource
   readonly #verifier: Verifier
   readonly #revocations: RevocationStore
@@ -25,7 +25,7 @@ export class Authenticator {
   /** Failures of the hook since the log told of one. */
   #failures = 0
 
-  constructor(settings: Settings, keys: KeySource, revocations: RevocationStore) {
+  constructor(settings: ResolvedServerOptions, keys: KeySource, revocations: RevocationStore) {
     const { auth, clock } = settings
     this.#settings = settings
     this.#keys = keys
@@ -42,7 +42,7 @@ export class Authenticator {
   }
 
   /** Who comes, after every check. */
-  async authenticate(token: string, certificate: ClientCertificate | undefined): Promise<Identity> {
+  async authenticate(token: string, certificate: ClientCertificateInfo | undefined): Promise<Identity> {
     const identity = await this.#verifier.verify(token)
     checkCertificate(identity, certificate)
     if (await this.#isRevoked(identity)) throw new TokenRefused('revoked', 'the token is revoked')
@@ -122,7 +122,7 @@ async function inTime(ask: () => Promise<boolean>): Promise<boolean> {
 }
 
 /** Opens what `auth.jwks` names. A given set or a file that is bad throws; a URL may come later. */
-export async function openKeys({ auth, logger }: Settings, opened: Opened): Promise<KeySource> {
+export async function openKeys({ auth, logger }: ResolvedServerOptions, opened: Opened): Promise<KeySource> {
   const { jwks } = auth
   if ('keys' in jwks) return givenKeys(jwks)
   const now = () => performance.now()
@@ -131,7 +131,7 @@ export async function openKeys({ auth, logger }: Settings, opened: Opened): Prom
 }
 
 /** A certificate that names a runtime names the token's. */
-function checkCertificate(identity: Identity, certificate: ClientCertificate | undefined): void {
+function checkCertificate(identity: Identity, certificate: ClientCertificateInfo | undefined): void {
   checkThumbprint(identity, certificate?.thumbprint)
   if (certificate === undefined) return
   const runtimes = certificate.names.filter(name => name.startsWith(RUNTIME_URI))

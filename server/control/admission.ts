@@ -7,7 +7,7 @@
  */
 import { networkOf } from '../../protocol/base/address.ts'
 import type { Guard } from '../../protocol/base/guard.ts'
-import { type Guest, Places } from '../../protocol/base/places.ts'
+import { type SlotHolder, ConnectionSlots } from '../../protocol/base/connection-slots.ts'
 
 export interface AdmissionOptions {
   /** Share of the event loop's time, 0 to 1. */
@@ -20,7 +20,7 @@ export interface AdmissionOptions {
 }
 
 /** What waits: a connection that was accepted. It is idle while it is silent, and its place is lost where it is destroyed. */
-export interface Candidate extends Guest {
+export interface Candidate extends SlotHolder {
   /** Begins the handshake. */
   admit(): void
 }
@@ -32,7 +32,7 @@ const MAX_UNCHARGED = 8
 
 export class Admission {
   readonly #options: AdmissionOptions
-  readonly #places: Places
+  readonly #places: ConnectionSlots
   /** By network, those that are ready; a Map keeps the order of their turns. */
   readonly #round = new Map<string, Set<Candidate>>()
   #budgetMs = BURST_MS
@@ -42,7 +42,7 @@ export class Admission {
 
   constructor(options: AdmissionOptions) {
     this.#options = options
-    this.#places = new Places(options.maxWaiting, options.maxPerAddress)
+    this.#places = new ConnectionSlots(options.maxWaiting, options.maxPerAddress)
     this.#filledAt = options.now()
   }
 

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 
 /** What a client certificate says. */
-export interface ClientCertificate {
+export interface ClientCertificateInfo {
   /** SHA-256 of the DER encoding, base64url. */
   readonly thumbprint: string
   /** Subject alternative names, such as `URI:urn:sallyport:runtime:prod`. */
@@ -10,7 +10,7 @@ export interface ClientCertificate {
 }
 
 /** The certificate of a client whose authority was checked; undefined if it sent none. */
-export function certificateOf(socket: Socket): ClientCertificate | undefined {
+export function certificateOf(socket: Socket): ClientCertificateInfo | undefined {
   const tls = socket as TLSSocket
   if (typeof tls.getPeerX509Certificate !== 'function' || !tls.authorized) return undefined
   const certificate = tls.getPeerX509Certificate()

@@ -16,7 +16,7 @@ import { WebSocketServer } from 'ws'
 import { SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { parseCidrs } from '../../protocol/http/forwarded.ts'
 import { endFor, type Guard, guardWith, logGuard } from '../../protocol/base/guard.ts'
-import { type BoundAddress, listenOn, type Place } from '../../protocol/http/listen-on.ts'
+import { type BoundAddress, listenOn, type ListenAddress } from '../../protocol/http/listen-on.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
 import { INTERMEDIATE, MODERN } from '../../protocol/base/tls-profile.ts'
@@ -25,12 +25,12 @@ import type { Identity } from '../auth/claims.ts'
 import { KeysUnavailable, TokenRefused } from '../auth/refusal.ts'
 import type { ControlOptions, ResolvedLimits } from '../options.ts'
 import type { TlsPair } from '../tls.ts'
-import { type ClientCertificate, certificateOf } from './certificate.ts'
-import { checkHandshake, type Refusal, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
-import { Intake } from './intake.ts'
+import { type ClientCertificateInfo, certificateOf } from './certificate.ts'
+import { checkHandshake, type HandshakeRefusal, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
+import { AcceptQueue } from './accept-queue.ts'
 
 /** A client that was let in. */
-export interface Arrival {
+export interface ControlUpgrade {
   readonly ws: OpenWebSocket
   readonly identity: Identity
   readonly address: string
@@ -46,11 +46,11 @@ export interface EndpointOptions {
   readonly limits: ResolvedLimits
   readonly logger: Logger
   /** Who the token names, after all checks; throws what the verifier throws. */
-  readonly authenticate: (token: string, certificate: ClientCertificate | undefined) => Promise<Identity>
+  readonly authenticate: (token: string, certificate: ClientCertificateInfo | undefined) => Promise<Identity>
   /** Whether a client may come in now; else why not. */
   readonly gate: (identity: Identity, address: string) => RefusalReason | undefined
-  readonly onArrival: (arrival: Arrival) => void
-  readonly onRefused: (refusal: Refusal) => void
+  readonly onArrival: (arrival: ControlUpgrade) => void
+  readonly onRefused: (refusal: HandshakeRefusal) => void
 }
 
 const MAX_MESSAGE_BYTES = 128 * 1024
@@ -62,14 +62,14 @@ export class ControlEndpoint {
   readonly #options: EndpointOptions
   readonly #http: HttpServer | HttpsServer
   readonly #ws: WebSocketServer
-  readonly #intake: Intake
+  readonly #intake: AcceptQueue
   #listener: NetServer | undefined
   readonly #guard: Guard
 
   constructor(options: EndpointOptions) {
     this.#options = options
     this.#guard = logGuard(options.logger, 'the control endpoint failed')
-    this.#intake = new Intake({
+    this.#intake = new AcceptQueue({
       limits: options.limits,
       proxies: parseCidrs(options.control.proxyProtocol ?? []),
       logger: options.logger,
@@ -140,7 +140,7 @@ export class ControlEndpoint {
   }
 
   /** Listens on an address of its own. */
-  async listen(place: Place): Promise<BoundAddress> {
+  async listen(place: ListenAddress): Promise<BoundAddress> {
     const accept = this.#guard((socket: Socket) => this.accept(socket))
     const listener = createNetServer({ pauseOnConnect: true, noDelay: true, ...KEEP_ALIVE }, accept)
     this.#listener = listener
@@ -211,7 +211,7 @@ export class ControlEndpoint {
     this.#options.authenticate(check.token, certificate).then(admit, refuse)
   }
 
-  #admit(request: IncomingMessage, socket: Duplex, head: Buffer, arrival: Omit<Arrival, 'ws'>): void {
+  #admit(request: IncomingMessage, socket: Duplex, head: Buffer, arrival: Omit<ControlUpgrade, 'ws'>): void {
     if (socket.destroyed) return
     try {
       this.#ws.handleUpgrade(request, socket, head, ws => this.#options.onArrival({ ws, ...arrival }))

@@ -19,7 +19,7 @@ export type RefusalReason =
   | 'internal'
 
 /** A client that was not let in. */
-export interface Refusal {
+export interface HandshakeRefusal {
   readonly reason: RefusalReason
   /** For our log alone. */
   readonly detail: string

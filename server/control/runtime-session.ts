@@ -28,9 +28,9 @@ import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import type { Identity } from '../auth/claims.ts'
 import { TokenRefused } from '../auth/refusal.ts'
 import type { Grant } from '../directory/directory.ts'
-import type { Member, Route } from '../registry.ts'
+import type { RegisteredSession, Carrier } from '../registry.ts'
 import { Credentials, type CredentialsOwner } from './credentials.ts'
-import { Departure, type DepartureOwner, type Stay } from './departure.ts'
+import { SessionDrain, type SessionDrainOwner, type Stay } from './session-drain.ts'
 
 /** WebSocket close codes (RFC 6455 section 7.4). */
 export const CLOSE = { goingAway: 1001, protocolError: 1002, tryLater: 1013, refused: 4401 } as const
@@ -47,7 +47,7 @@ const NOTICES_PER_SECOND = 0.5
 const CONTROL_BURST = 300
 const CONTROLS_PER_SECOND = 20
 /** The rest of the server, as a session sees it. */
-export interface SessionContext {
+export interface RuntimeSessionContext {
   readonly replica: string
   readonly logger: Logger
   readonly clockToleranceS: number
@@ -66,7 +66,7 @@ export interface SessionContext {
 
 type State = 'hello' | 'open' | 'draining' | 'closed'
 
-export class RuntimeSession implements Member, Route {
+export class RuntimeSession implements RegisteredSession, Carrier {
   readonly hops = 0
   readonly id: string
   readonly runtime: string
@@ -81,7 +81,7 @@ export class RuntimeSession implements Member, Route {
   epoch = 0
   active = false
   exchanges = 0
-  readonly #context: SessionContext
+  readonly #context: RuntimeSessionContext
   readonly #session: Session
   #state: State = 'hello'
   #settled: (() => void) | undefined
@@ -93,11 +93,11 @@ export class RuntimeSession implements Member, Route {
   #tiredUntil = ZERO
   readonly #credentials: Credentials
   /** Made when the session begins to leave; most sessions are idle, and many. */
-  #departure: Departure | undefined
+  #departure: SessionDrain | undefined
   #endReason = ''
 
   constructor(
-    context: SessionContext,
+    context: RuntimeSessionContext,
     transport: Transport,
     client: {
       id: string
@@ -153,12 +153,12 @@ export class RuntimeSession implements Member, Route {
     }
   }
 
-  #departing(): Departure {
-    this.#departure ??= new Departure(this.#departureOwner())
+  #departing(): SessionDrain {
+    this.#departure ??= new SessionDrain(this.#departureOwner())
     return this.#departure
   }
 
-  #departureOwner(): DepartureOwner {
+  #departureOwner(): SessionDrainOwner {
     const session = this
     return {
       get exchanges() {

@@ -2,10 +2,10 @@
  * Which replicas hold sessions of a runtime, which of its instances is active, and under which epoch. In memory for one
  * server; in Redis for several.
  *
- * What a directory says of a runtime is a {@link Standing}. Whoever changes one gets the new one back, and all replicas
+ * What a directory says of a runtime is a {@link RuntimeState}. Whoever changes one gets the new one back, and all replicas
  * that know the runtime are told.
  */
-export interface Claim {
+export interface Registration {
   readonly runtime: string
   /** Id that the client made at its start. */
   readonly instance: string
@@ -21,7 +21,7 @@ export interface Grant {
 }
 
 /** An instance of a runtime. */
-export interface Holding {
+export interface InstanceState {
   /** The latest epoch that it was granted; 0 for none. */
   readonly epoch: number
   /** Replicas that have live sessions of it; none: it has left, and is remembered. */
@@ -29,13 +29,13 @@ export interface Holding {
 }
 
 /** What is known of a runtime. */
-export interface Standing {
+export interface RuntimeState {
   readonly runtime: string
   /** The latest epoch that was granted. */
   readonly epoch: number
   /** The instance that holds it; empty if that was lost with the directory. */
   readonly active: string
-  readonly instances: ReadonlyMap<string, Holding>
+  readonly instances: ReadonlyMap<string, InstanceState>
   /** Grows with every change. */
   readonly version: number
   /** When that change was, by this process's monotonic clock, as far as the directory can tell. */
@@ -44,11 +44,11 @@ export interface Standing {
 
 /** Who is told of changes: the registry. */
 export interface DirectoryListener {
-  changed(standing: Standing): void
+  changed(standing: RuntimeState): void
   /** What was known before may be acted on again. */
   regained(): void
   /** The sessions that are live here, to be written back. */
-  live(): Iterable<Claim>
+  live(): Iterable<Registration>
 }
 
 /** How the directory is doing, as one replica sees it. */
@@ -75,21 +75,21 @@ export type DirectoryState = 'connected' | 'presumed' | 'lost'
  * sessions.
  */
 export interface Directory {
-  /** Name of this replica in a {@link Holding}. */
+  /** Name of this replica in a {@link InstanceState}. */
   readonly replica: string
   listen(listener: DirectoryListener): void
   /**
    * What is known of the runtime and may be acted on at this moment. `unknown`: the directory has to be asked.
    * `undefined`: nobody has heard of the runtime.
    */
-  find(runtime: string): Standing | 'unknown' | undefined
+  find(runtime: string): RuntimeState | 'unknown' | undefined
   /** Asks the directory. Resolves, in bounded time, to what `find` says then. */
-  refresh(runtime: string): Promise<Standing | 'unknown' | undefined>
+  refresh(runtime: string): Promise<RuntimeState | 'unknown' | undefined>
   /**
    * An instance has a live session here (its routes are loaded, an echo has crossed). A new one becomes active with a new
    * epoch; one that held an epoch keeps it, and is active unless a later one was granted.
    */
-  ready(claim: Claim): Promise<Standing>
+  ready(claim: Registration): Promise<RuntimeState>
   /** The instance has no live session here any more. If it was active and has none elsewhere, a standby takes over. */
   gone(runtime: string, instance: string): void
   stats(): DirectoryStats

@@ -1,11 +1,11 @@
 /** The directory of a server that stands alone. */
 import {
-  type Claim,
+  type Registration,
   type Directory,
   type DirectoryListener,
   type DirectoryStats,
   presentedEpoch,
-  type Standing,
+  type RuntimeState,
 } from './directory.ts'
 import { enter, leave, newRecord, type RuntimeRecord, standingOf } from './record.ts'
 
@@ -18,7 +18,7 @@ const MAX_RUNTIMES = 100_000
 export class MemoryDirectory implements Directory {
   readonly replica = REPLICA
   readonly #records = new Map<string, RuntimeRecord>()
-  readonly #standings = new Map<string, Standing>()
+  readonly #standings = new Map<string, RuntimeState>()
   #listener: DirectoryListener | undefined
   #operations = 0
 
@@ -26,15 +26,15 @@ export class MemoryDirectory implements Directory {
     this.#listener = listener
   }
 
-  find(runtime: string): Standing | undefined {
+  find(runtime: string): RuntimeState | undefined {
     return this.#standings.get(runtime)
   }
 
-  async refresh(runtime: string): Promise<Standing | undefined> {
+  async refresh(runtime: string): Promise<RuntimeState | undefined> {
     return this.find(runtime)
   }
 
-  async ready({ runtime, instance, lastEpoch }: Claim): Promise<Standing> {
+  async ready({ runtime, instance, lastEpoch }: Registration): Promise<RuntimeState> {
     const entrance = { instance, replica: REPLICA, presented: presentedEpoch(lastEpoch), seen: 0, seenActive: '' }
     return this.#change(runtime, record => enter(record, entrance, NOW))
   }
@@ -43,7 +43,7 @@ export class MemoryDirectory implements Directory {
     if (this.#records.has(runtime)) this.#change(runtime, record => leave(record, instance, REPLICA, NOW))
   }
 
-  #change(runtime: string, change: (record: RuntimeRecord) => void): Standing {
+  #change(runtime: string, change: (record: RuntimeRecord) => void): RuntimeState {
     this.#operations++
     let record = this.#records.get(runtime)
     if (record === undefined) {

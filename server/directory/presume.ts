@@ -1,14 +1,14 @@
 /** What is so while the directory cannot be asked. No epoch is granted: the highest that anybody presents wins. */
-import type { Holding, Standing } from './directory.ts'
+import type { InstanceState, RuntimeState } from './directory.ts'
 
 /** An instance has come back to `replica`, presenting the epoch that it last held (0: none; then it stands by). */
 export function present(
-  known: Standing | undefined,
+  known: RuntimeState | undefined,
   runtime: string,
   instance: string,
   replica: string,
   presented: number,
-): Standing {
+): RuntimeState {
   const { epoch: latest, active } = known ?? { epoch: 0, active: '' }
   const held = known?.instances.get(instance)
   const epoch = Math.max(presented, held?.epoch ?? 0)
@@ -25,7 +25,7 @@ export function present(
 }
 
 /** The instance has left `replica`. */
-export function absent(known: Standing, instance: string, replica: string): Standing {
+export function absent(known: RuntimeState, instance: string, replica: string): RuntimeState {
   const held = known.instances.get(instance)
   const replicas = (held?.replicas ?? []).filter(name => name !== replica)
   return {
@@ -37,7 +37,7 @@ export function absent(known: Standing, instance: string, replica: string): Stan
 }
 
 /** Another replica tells what is so there: of its own sessions it knows best, of epochs the highest counts. */
-export function merge(known: Standing | undefined, told: Standing, teller: string): Standing {
+export function merge(known: RuntimeState | undefined, told: RuntimeState, teller: string): RuntimeState {
   if (known === undefined) return told
   const instances = new Map(known.instances)
   for (const name of new Set([...known.instances.keys(), ...told.instances.keys()])) {
@@ -51,7 +51,7 @@ export function merge(known: Standing | undefined, told: Standing, teller: strin
 }
 
 /** Whether two say the same, whenever that was. */
-export function isSame(a: Standing | undefined, b: Standing): boolean {
+export function isSame(a: RuntimeState | undefined, b: RuntimeState): boolean {
   if (a?.epoch !== b.epoch || a.active !== b.active || a.instances.size !== b.instances.size) return false
   for (const [name, { epoch, replicas }] of b.instances) {
     const other = a.instances.get(name)
@@ -61,6 +61,10 @@ export function isSame(a: Standing | undefined, b: Standing): boolean {
   return true
 }
 
-function withHolding(known: Standing | undefined, instance: string, holding: Holding): ReadonlyMap<string, Holding> {
+function withHolding(
+  known: RuntimeState | undefined,
+  instance: string,
+  holding: InstanceState,
+): ReadonlyMap<string, InstanceState> {
   return new Map([...(known?.instances ?? []), [instance, holding]])
 }

@@ -4,7 +4,7 @@
  * The instance that holds the latest epoch is active. It stays recorded when it loses all its sessions, so that it comes
  * back to the epoch that it had; but if a standby is live then, that one takes over with a new epoch.
  */
-import { MAX_INSTANCES, type Standing } from './directory.ts'
+import { MAX_INSTANCES, type RuntimeState } from './directory.ts'
 
 export interface RuntimeRecord {
   epoch: number
@@ -97,7 +97,7 @@ function forget(record: RuntimeRecord): void {
   }
 }
 
-export function standingOf(runtime: string, record: RuntimeRecord, changedMs: number): Standing {
+export function standingOf(runtime: string, record: RuntimeRecord, changedMs: number): RuntimeState {
   const { epoch, active, version } = record
   const instances = new Map(
     [...record.instances].map(([name, { epoch, replicas }]) => [name, { epoch, replicas: [...replicas] }]),

@@ -1,5 +1,5 @@
 /** What a replica did with epochs, for a checker that decides whether it was allowed to. */
-export type Deed =
+export type EpochEvent =
   /** An instance was said to be active under this epoch. */
   | 'acquired'
   /** This became known to be the latest epoch, and the instance to hold it. */
@@ -11,4 +11,4 @@ export type Deed =
   /** A stream was opened, or a hop taken, on this epoch. */
   | 'routed'
 
-export type Recorder = (deed: Deed, runtime: string, instance: string, epoch: number) => void
+export type Recorder = (deed: EpochEvent, runtime: string, instance: string, epoch: number) => void

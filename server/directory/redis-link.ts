@@ -7,8 +7,8 @@
  */
 import { type Guard, guardWith } from '../../protocol/base/guard.ts'
 import { endClient, makeClient, type RedisClient } from './redis-client.ts'
-import { askSentinels, movedTo } from './redis-place.ts'
-import { type RedisPlace, readPlace } from './redis-url.ts'
+import { askSentinels, movedTo } from './redis-location.ts'
+import { type RedisLocation, readPlace } from './redis-url.ts'
 import { CHANGE, RENEW, REVOKE, RIGHTS, type Script } from './scripts.ts'
 
 export interface RedisAddress {
@@ -42,7 +42,7 @@ export class QueueFull extends Error {}
 
 export class RedisLink {
   readonly #address: RedisAddress
-  readonly #place: RedisPlace
+  readonly #place: RedisLocation
   readonly #listener: LinkListener
   readonly #deadlineMs: number
   #client: RedisClient | undefined

@@ -4,7 +4,7 @@
  *
  *     redis://host:6379/0    redis://a:6379,b:6379,c:6379    redis+sentinel://a:26379,b:26379/NAME
  */
-export interface RedisPlace {
+export interface RedisLocation {
   /** Encrypted, the Sentinels' connections too. */
   readonly tls: boolean
   /** `host:port`, to be tried in turn. */
@@ -22,7 +22,7 @@ const HOST_FORM = /^(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/i
 const MAX_HOSTS = 32
 
 /** Throws a TypeError that says what was expected. */
-export function readPlace(url: string): RedisPlace {
+export function readPlace(url: string): RedisLocation {
   const [, s, isSentinel, credentials, hosts = '', path = ''] = URL_FORM.exec(url) ?? []
   const list = hosts.split(',')
   if (!list.every(host => HOST_FORM.test(host)) || list.length > MAX_HOSTS) {

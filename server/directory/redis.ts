@@ -9,7 +9,7 @@
 import { detached, logGuard, tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import {
-  type Claim,
+  type Registration,
   type Directory,
   type DirectoryListener,
   type DirectoryState,
@@ -17,14 +17,20 @@ import {
   MAX_INSTANCES,
   MAX_TOLD_EPOCH,
   presentedEpoch,
-  type Standing,
+  type RuntimeState,
 } from './directory.ts'
-import { Known } from './known.ts'
+import { KnownRuntimes } from './known-runtimes.ts'
 import { absent, isSame, merge, present } from './presume.ts'
 import type { Recorder } from './recorder.ts'
 import { NoRight, QueueFull, type RedisAddress, RedisLink } from './redis-link.ts'
 import { CHANGE, RENEW } from './scripts.ts'
-import { MAX_STANDING_BYTES, parseRenewal, parseStanding, type Renewal, type ReplicaLease } from './standing.ts'
+import {
+  MAX_RUNTIME_STATE_BYTES,
+  parseRenewal,
+  parseRuntimeState,
+  type Renewal,
+  type ReplicaLease,
+} from './runtime-state.ts'
 import { NoWitnesses, type Witnesses } from './witnesses.ts'
 
 export interface RedisDirectoryOptions {
@@ -55,7 +61,7 @@ const ASK_AGAIN_MS = 100
 const BATCH = 128
 const MAX_LEAVING = 100_000
 /** What a change may say of so many instances and replicas as there can be. */
-const MAX_MESSAGE_CHARS = 2 * MAX_STANDING_BYTES
+const MAX_MESSAGE_CHARS = 2 * MAX_RUNTIME_STATE_BYTES
 
 export class RedisDirectory implements Directory {
   readonly replica: string
@@ -63,7 +69,7 @@ export class RedisDirectory implements Directory {
   readonly #logger: Logger
   readonly #witnesses: Witnesses
   readonly #now: () => number
-  readonly #known: Known
+  readonly #known: KnownRuntimes
   #listener: DirectoryListener | undefined
   #link: RedisLink | undefined
   /** When the last renewal that was answered was sent, and how long it holds. */
@@ -78,8 +84,8 @@ export class RedisDirectory implements Directory {
   /** Runtimes of which something odd was told. */
   readonly #doubted = new Set<string>()
   /** Runtimes whose sessions are yet to be confirmed in this round. */
-  #confirming: Claim[] = []
-  #refreshing = new Map<string, Promise<Standing | 'unknown' | undefined>>()
+  #confirming: Registration[] = []
+  #refreshing = new Map<string, Promise<RuntimeState | 'unknown' | undefined>>()
   #pausing: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
   #said: DirectoryState | 'young' | undefined
@@ -104,7 +110,7 @@ export class RedisDirectory implements Directory {
     this.#logger = options.logger
     this.#witnesses = options.witnesses ?? new NoWitnesses(options.replica)
     this.#now = options.now ?? (() => performance.now())
-    this.#known = new Known(this.#now)
+    this.#known = new KnownRuntimes(this.#now)
     this.#witnesses.listen({
       heard: (standing, teller) => this.#heard(standing, teller),
       reached: () => this.#listener?.regained(),
@@ -151,14 +157,14 @@ export class RedisDirectory implements Directory {
     return this.#now() - this.#bornMs < this.#options.leaseMs
   }
 
-  find(runtime: string): Standing | 'unknown' | undefined {
+  find(runtime: string): RuntimeState | 'unknown' | undefined {
     const { state } = this
     if (state !== 'lost') return this.#known.find(runtime, state === 'presumed')
     this.#missed = true
     return 'unknown'
   }
 
-  refresh(runtime: string): Promise<Standing | 'unknown' | undefined> {
+  refresh(runtime: string): Promise<RuntimeState | 'unknown' | undefined> {
     if (this.#link === undefined) return this.#later().then(() => this.find(runtime))
     let asked = this.#refreshing.get(runtime)
     if (asked === undefined) {
@@ -168,7 +174,7 @@ export class RedisDirectory implements Directory {
     return asked
   }
 
-  async #look(runtime: string): Promise<Standing | 'unknown' | undefined> {
+  async #look(runtime: string): Promise<RuntimeState | 'unknown' | undefined> {
     this.#known.expect(runtime)
     try {
       const standing = await this.#change('look', runtime, '', 0)
@@ -190,7 +196,7 @@ export class RedisDirectory implements Directory {
 
   // Changes.
 
-  async ready({ runtime, instance, lastEpoch }: Claim): Promise<Standing> {
+  async ready({ runtime, instance, lastEpoch }: Registration): Promise<RuntimeState> {
     this.#leaving.delete(keyOf(runtime, instance))
     const held = this.#known.last(runtime)?.instances.get(instance)?.epoch ?? 0
     const presented = Math.max(presentedEpoch(lastEpoch), held)
@@ -215,7 +221,7 @@ export class RedisDirectory implements Directory {
   }
 
   /** Without the directory: no new epoch, but what is so is told. */
-  #presume(standing: Standing): Standing {
+  #presume(standing: RuntimeState): RuntimeState {
     this.#learn(standing)
     this.#witnesses.tell(standing, true)
     return standing
@@ -247,7 +253,7 @@ export class RedisDirectory implements Directory {
     )
     this.#roundTripMs = link.roundTripMs
     if (link !== this.#link) throw new Error('the directory was lost meanwhile')
-    const standing = answer === null ? undefined : parseStanding(answer, this.#now())
+    const standing = answer === null ? undefined : parseRuntimeState(answer, this.#now())
     if (standing === undefined) return undefined
     if (standing.epoch > (seen?.epoch ?? 0)) this.#witnesses.tell(standing, true)
     // Of what nothing was heard meanwhile the directory itself knows best.
@@ -266,7 +272,7 @@ export class RedisDirectory implements Directory {
     return `{${this.#options.prefix}}:${name}`
   }
 
-  #learn(standing: Standing, certain = false): void {
+  #learn(standing: RuntimeState, certain = false): void {
     if (this.#known.learn(standing, certain)) {
       this.#witnesses.tell(standing, false)
       this.#listener?.changed(standing)
@@ -276,7 +282,7 @@ export class RedisDirectory implements Directory {
     }
   }
 
-  #heard(standing: Standing, teller: string): void {
+  #heard(standing: RuntimeState, teller: string): void {
     const { runtime } = standing
     const known = this.#known.last(runtime)
     if (standing.epoch > MAX_TOLD_EPOCH) return
@@ -407,7 +413,7 @@ export class RedisDirectory implements Directory {
   #message(text: string): void {
     try {
       if (text.length > MAX_MESSAGE_CHARS) throw new TypeError(`it is ${text.length} characters long`)
-      const standing = parseStanding(text, this.#now())
+      const standing = parseRuntimeState(text, this.#now())
       const { runtime, epoch } = standing
       if (!this.#known.wants(runtime)) return
       const isOdd = epoch > MAX_TOLD_EPOCH || this.#known.older(standing)
@@ -419,7 +425,7 @@ export class RedisDirectory implements Directory {
   }
 
   /** Whether the active instance is at a replica that is alive. */
-  #isServed({ active, instances }: Standing): boolean {
+  #isServed({ active, instances }: RuntimeState): boolean {
     const replicas = instances.get(active)?.replicas ?? []
     return replicas.some(replica => this.#replicas.some(({ name, leftMs }) => name === replica && leftMs >= 0))
   }
@@ -446,7 +452,7 @@ export class RedisDirectory implements Directory {
     for (const { runtime, instance } of left) this.gone(runtime, instance)
   }
 
-  async #confirmAll(link: RedisLink, claims: readonly Claim[]): Promise<void> {
+  async #confirmAll(link: RedisLink, claims: readonly Registration[]): Promise<void> {
     for (let at = 0; at < claims.length && link === this.#link; at += BATCH) {
       await Promise.all(claims.slice(at, at + BATCH).map(claim => this.ready(claim).catch(() => {})))
     }
@@ -467,7 +473,7 @@ export class RedisDirectory implements Directory {
   }
 
   /** It has none yet, or the active instance of its runtime is gone. */
-  #isWaiting({ runtime, instance }: Claim): boolean {
+  #isWaiting({ runtime, instance }: Registration): boolean {
     const standing = this.#known.last(runtime)
     if ((standing?.instances.get(instance)?.epoch ?? 0) === 0) return true
     const replicas = standing?.instances.get(standing.active)?.replicas ?? []

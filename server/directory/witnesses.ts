@@ -1,14 +1,14 @@
-import type { Standing } from './directory.ts'
-import type { ReplicaLease } from './standing.ts'
+import type { RuntimeState } from './directory.ts'
+import type { ReplicaLease } from './runtime-state.ts'
 
 /** What a directory tells, and is asked by, those who speak with the other replicas. */
 export interface WitnessListener {
   /** Another replica was granted an epoch, or presumes something. */
-  heard(standing: Standing, teller: string): void
+  heard(standing: RuntimeState, teller: string): void
   /** Another replica can be reached that could not. */
   reached(): void
   /** All that is known, for a replica that has no other way to learn it. */
-  standings(): Iterable<Standing>
+  standings(): Iterable<RuntimeState>
   /** Others vouch, or vouch no longer. */
   changed(): void
 }
@@ -26,7 +26,7 @@ export interface Witnesses {
   /** Until when all others vouch, by the monotonic clock. */
   vouchedUntilMs(): number
   /** Tells the others; `own`: this replica was granted it, or presumes it. */
-  tell(standing: Standing, own: boolean): void
+  tell(standing: RuntimeState, own: boolean): void
 }
 
 /** Nobody speaks with the other replicas: as soon as there are any, nobody vouches. */

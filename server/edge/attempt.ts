@@ -1,16 +1,16 @@
 import type { SallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
-import type { Route } from '../registry.ts'
+import type { Carrier } from '../registry.ts'
 import type { EdgeExchange } from './edge-exchange.ts'
 
 /** The ear of one attempt: what an earlier one still says is not heard. */
 export class Attempt implements ResponseSink {
-  readonly route: Route
+  readonly route: Carrier
   readonly #exchange: EdgeExchange
   upstream: RequestSink | undefined
   consumedBytes = 0
 
-  constructor(exchange: EdgeExchange, route: Route) {
+  constructor(exchange: EdgeExchange, route: Carrier) {
     this.#exchange = exchange
     this.route = route
   }

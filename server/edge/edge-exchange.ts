@@ -16,17 +16,17 @@ import type {
 } from '../../protocol/exchange.ts'
 import { cidrsContain } from '../../protocol/http/forwarded.ts'
 import { stepOf } from '../../protocol/base/guard.ts'
-import type { Route } from '../registry.ts'
+import type { Carrier } from '../registry.ts'
 import { Attempt } from './attempt.ts'
-import { Choice, type Picker } from './choice.ts'
+import { RetryPolicy, type CarrierPicker } from './retry-policy.ts'
 import { Deadline } from './deadline.ts'
-import type { Hold, HoldOutcomes, Place, Waiter } from './hold.ts'
+import type { Hold, HoldOutcomes, Ticket, Waiter } from './hold.ts'
 import type { Usage } from './quotas.ts'
 import { recordOf } from './record.ts'
 import { Replay, type ReplayBudget } from './replay.ts'
 
 /** What an exchange needs of the edge. */
-export interface EdgeContext extends Picker {
+export interface EdgeContext extends CarrierPicker {
   readonly replayBudget: ReplayBudget
   readonly hold: Hold
   /** How long the head of an answer may take, waiting for a session included; 0: as long as it takes. */
@@ -40,7 +40,7 @@ export interface EdgeContext extends Picker {
    * Asks the directory, if it may know more than we do (else: false); who waits is woken when it has answered. `refused`:
    * who calls from this address has asked for too many names that nobody serves.
    */
-  ask(runtime: string, failed: Route | undefined, address: string | undefined): boolean | 'refused'
+  ask(runtime: string, failed: Carrier | undefined, address: string | undefined): boolean | 'refused'
   /** Logs a failure of our own code. */
   defect(error: unknown): void
   /** Answers in our own name. */
@@ -63,11 +63,11 @@ export class EdgeExchange implements RequestSink, Waiter {
   readonly #replay: Replay
   readonly #usage: Usage | undefined
   #attempt: Attempt | undefined
-  readonly #choice: Choice
+  readonly #choice: RetryPolicy
   /** What the caller is told if no session comes. */
   #reason: SallyportError | undefined
   /** In the queue of those that wait for a session. */
-  #place: Place | undefined
+  #place: Ticket | undefined
   /** In the queue, before this time. */
   #waitedMs = 0
   readonly #deadline: Deadline | undefined
@@ -78,9 +78,9 @@ export class EdgeExchange implements RequestSink, Waiter {
   #begun = false
   /** Request bytes that the caller's end was told are taken. */
   #consumed = 0
-  #route: Route | undefined
+  #route: Carrier | undefined
   /** The session that counts this exchange as open. */
-  #counted: Route | undefined
+  #counted: Carrier | undefined
   #status = 0
   #code: string | undefined
   #bytesIn = 0
@@ -99,7 +99,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.response = response
     this.#replay = new Replay(edge.replayBudget, runtime ?? '')
     this.#usage = usage
-    this.#choice = new Choice(edge, runtime ?? '')
+    this.#choice = new RetryPolicy(edge, runtime ?? '')
     if (edge.responseHeadMs > 0) this.#deadline = new Deadline(this.#startedAt, edge.responseHeadMs, this)
   }
 
@@ -113,7 +113,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     else if (!this.#edge.answerOffline(this)) this.#wait(new SallyportError('runtime-offline'))
   }
 
-  #try(route: Route): void {
+  #try(route: Carrier): void {
     const { callers } = route
     if (callers !== undefined && !cidrsContain(callers, this.request.caller!.address)) {
       this.fail(new SallyportError('caller-not-allowed'))
@@ -264,7 +264,7 @@ export class EdgeExchange implements RequestSink, Waiter {
   // Sent again or not.
 
   /** `route` did not answer: another one is asked where that is safe, else the caller is told. */
-  #again(route: Route, error: SallyportError, unsent: boolean): void {
+  #again(route: Carrier, error: SallyportError, unsent: boolean): void {
     if (!this.#choice.mayRepeat(route, error, this.request.method, unsent) || !this.#replay.whole) {
       this.fail(error)
       return
@@ -300,7 +300,7 @@ export class EdgeExchange implements RequestSink, Waiter {
     this.#replay.keepAll = true
   }
 
-  #ask(failed: Route | undefined): boolean | 'refused' {
+  #ask(failed: Carrier | undefined): boolean | 'refused' {
     return this.#edge.ask(this.runtime!, failed, this.request.caller?.address)
   }
 

@@ -5,11 +5,11 @@ import type { ExchangeRecord, Handler, HttpRequest, RequestSink, ResponseSink } 
 import { type Cidrs, resolveCaller } from '../../protocol/http/forwarded.ts'
 import { tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { answerOptions, endsHere, passes } from '../../protocol/http/hops.ts'
+import { answerOptions, endsHere, passes } from '../../protocol/http/loop-guard.ts'
 import { answerPreflight, answerProblem, type CorsPolicy } from '../../protocol/http/problem.ts'
 import type { RuntimeSession } from '../control/runtime-session.ts'
 import type { Hop } from '../peer/hop.ts'
-import type { Registry, Route } from '../registry.ts'
+import type { Registry, Carrier } from '../registry.ts'
 import { type EdgeContext, EdgeExchange } from './edge-exchange.ts'
 import type { Hold } from './hold.ts'
 import type { Hosts } from './hosts.ts'
@@ -125,7 +125,7 @@ export class Edge implements EdgeContext {
     return this.#options.quotas.exchanges
   }
 
-  pick(runtime: string, not: Route | undefined, instance: string | undefined): Route | undefined {
+  pick(runtime: string, not: Carrier | undefined, instance: string | undefined): Carrier | undefined {
     const { registry } = this.#options
     const route = registry.pick(runtime, not, instance)
     if (route === undefined || takes(route)) return route
@@ -142,7 +142,7 @@ export class Edge implements EdgeContext {
     return this.hold.knows(runtime) || this.#options.registry.knows(runtime, this.hold.limits.forgetMs)
   }
 
-  ask(runtime: string, failed: Route | undefined, address: string | undefined): boolean | 'refused' {
+  ask(runtime: string, failed: Carrier | undefined, address: string | undefined): boolean | 'refused' {
     const network = address === undefined ? undefined : networkOf(address)
     return this.#options.registry.ask(runtime, failed !== undefined && failed.hops > 0, network)
   }
@@ -175,6 +175,6 @@ export class Edge implements EdgeContext {
   }
 }
 
-function takes(route: Route): boolean {
+function takes(route: Carrier): boolean {
   return route.usable && !route.full
 }

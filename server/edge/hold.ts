@@ -56,7 +56,7 @@ export interface HoldOutcomes {
 }
 
 interface Queue {
-  readonly places: Set<Place>
+  readonly places: Set<Ticket>
   readonly room: HoldRoom
 }
 
@@ -106,14 +106,14 @@ export class Hold {
   }
 
   /** A place at the end of the queue, for `forMs` at most; undefined if there is none left. `address`: see {@link Occupant}. */
-  enter(runtime: string, address: string, waiter: Waiter, bytes: number, forMs: number): Place | undefined {
+  enter(runtime: string, address: string, waiter: Waiter, bytes: number, forMs: number): Ticket | undefined {
     const { requestsPerRuntime, bytesPerRuntime } = this.limits
     const room = this.#queues.get(runtime)?.room ?? new HoldRoom(requestsPerRuntime, bytesPerRuntime)
     if (!this.#makeRoom(room, address, 1, bytes)) {
       this.outcomes.refused++
       return undefined
     }
-    const place = new Place(this, { runtime, address, waiter, bytes, forMs, now: this.#now })
+    const place = new Ticket(this, { runtime, address, waiter, bytes, forMs, now: this.#now })
     // Who had to leave for it may have been the last one.
     const queue = this.#queues.get(runtime) ?? { places: new Set(), room }
     this.#queues.set(runtime, queue)
@@ -150,7 +150,7 @@ export class Hold {
   }
 
   /** @internal Takes `bytes` more for a place; false: there is no room, and the place is given up. */
-  add(place: Place, bytes: number): boolean {
+  add(place: Ticket, bytes: number): boolean {
     const { address } = place
     const { room } = this.#queues.get(place.runtime)!
     if (this.#makeRoom(room, address, 0, bytes)) {
@@ -163,7 +163,7 @@ export class Hold {
   }
 
   /** @internal False if it has left already. */
-  leave(place: Place, outcome: keyof HoldOutcomes): boolean {
+  leave(place: Ticket, outcome: keyof HoldOutcomes): boolean {
     const queue = this.#queues.get(place.runtime)
     if (queue?.places.delete(place) !== true) return false
     this.outcomes[outcome]++
@@ -174,8 +174,8 @@ export class Hold {
   }
 }
 
-const expire = stepOf<Place>(place => place.expire())
-const refuse = stepOf<Place>(place => place.waiter.refuse())
+const expire = stepOf<Ticket>(place => place.expire())
+const refuse = stepOf<Ticket>(place => place.waiter.refuse())
 
 interface PlaceOptions {
   readonly runtime: string
@@ -187,7 +187,7 @@ interface PlaceOptions {
 }
 
 /** One request's place in the queue of its runtime. */
-export class Place implements Occupant {
+export class Ticket implements Occupant {
   readonly runtime: string
   readonly address: string
   readonly waiter: Waiter

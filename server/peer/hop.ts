@@ -1,26 +1,26 @@
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
-import type { Standing } from '../directory/directory.ts'
-import type { Route } from '../registry.ts'
+import type { RuntimeState } from '../directory/directory.ts'
+import type { Carrier } from '../registry.ts'
 import type { PeerLink } from './link.ts'
 
 /** Who made a hop, and counts what becomes of it. */
 export interface HopOwner {
   opened(): void
-  refused(link: PeerLink, standing: Standing): void
+  refused(link: PeerLink, standing: RuntimeState): void
 }
 
 /** The way of one exchange to a session of another replica; the edge uses it like a session of its own. */
-export class Hop implements Route {
+export class Hop implements Carrier {
   readonly hops = 1
   /** Who may call is for the replica to say that knows the client. */
   readonly callers = undefined
   readonly instance: string
   readonly link: PeerLink
   readonly #owner: HopOwner
-  readonly #standing: Standing
+  readonly #standing: RuntimeState
 
   /** `standing`: by which it was chosen. */
-  constructor(owner: HopOwner, link: PeerLink, standing: Standing, instance: string) {
+  constructor(owner: HopOwner, link: PeerLink, standing: RuntimeState, instance: string) {
     this.#owner = owner
     this.link = link
     this.#standing = standing

@@ -4,10 +4,10 @@ import type { Socket } from 'node:net'
 import { createServer } from 'node:tls'
 import { canonicalAddress } from '../../protocol/base/address.ts'
 import { ConnectionSet } from '../../protocol/http/connection-set.ts'
-import { type BoundAddress, listenOn, type Place } from '../../protocol/http/listen-on.ts'
+import { type BoundAddress, listenOn, type ListenAddress } from '../../protocol/http/listen-on.ts'
 import { endFor, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { Newcomers } from '../../protocol/http/accept-queue.ts'
+import { PendingConnections } from '../../protocol/http/pending-connections.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
 import { Session, type SessionOptions } from '../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
@@ -38,7 +38,7 @@ export class PeerListener {
   readonly #options: PeerListenerOptions
   readonly #server: TlsServer
   readonly #handshakes = new ConnectionSet(MAX_HANDSHAKES)
-  readonly #newcomers = new Newcomers(this.#handshakes)
+  readonly #newcomers = new PendingConnections(this.#handshakes)
   readonly #guests = new Map<Session, Guest>()
   #closing = false
   /** Exchanges that other replicas handed over, since the start. */
@@ -87,7 +87,7 @@ export class PeerListener {
     return streams
   }
 
-  async listen(place: Place): Promise<BoundAddress> {
+  async listen(place: ListenAddress): Promise<BoundAddress> {
     return listenOn(this.#server, place, this.#options.logger)
   }
 

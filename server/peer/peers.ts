@@ -2,24 +2,24 @@
  * The other replicas: where to send an exchange whose session is there, and, while the directory cannot be reached, who
  * vouches that nothing has changed.
  */
-import type { Place } from '../../protocol/http/listen-on.ts'
+import type { ListenAddress } from '../../protocol/http/listen-on.ts'
 import { logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { RESETS_OF_STRANGERS } from '../../protocol/wire/yamux/limits.ts'
 import { RuntimeCeilings } from '../../protocol/wire/yamux/runtime-ceilings.ts'
-import type { Standing } from '../directory/directory.ts'
-import { formatStanding, parseStanding, type ReplicaLease } from '../directory/standing.ts'
+import type { RuntimeState } from '../directory/directory.ts'
+import { formatRuntimeState, parseRuntimeState, type ReplicaLease } from '../directory/runtime-state.ts'
 import type { Witnesses, WitnessListener } from '../directory/witnesses.ts'
-import type { Hops } from '../registry.ts'
+import type { HopFinder } from '../registry.ts'
 import { joinAddress, type PeerAddress, readPeerAddress } from './address.ts'
 import { Hop, type HopOwner } from './hop.ts'
 import { PeerLink } from './link.ts'
 import { PeerListener } from './listener.ts'
-import { Rests } from './rests.ts'
+import { Cooldowns } from './cooldowns.ts'
 import type { SplicedSession } from './splice.ts'
 import type { PeerTls } from './tls.ts'
-import { MAX_CONTROL_BYTES } from './transport.ts'
+import { MAX_PEER_MESSAGE_BYTES } from './transport.ts'
 
 export interface PeersOptions {
   /** Name of this replica, the same as in the directory. */
@@ -58,7 +58,7 @@ const LIMITS = {
   ...RESETS_OF_STRANGERS,
   pingIntervalMs: 1000,
   pingTimeoutMs: 4000,
-  controlBytes: MAX_CONTROL_BYTES,
+  controlBytes: MAX_PEER_MESSAGE_BYTES,
 } as const
 const PROBE_MS = 500
 const MAX_PEERS = 1000
@@ -67,7 +67,7 @@ const MAX_NAMED = 8
 /** How long a replica that is missing is looked for. */
 const FORGET_MS = 60_000
 
-export class Peers implements Witnesses, Hops<Hop>, HopOwner {
+export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   readonly #options: PeersOptions
   readonly #logger: Logger
   readonly #now: () => number
@@ -75,7 +75,7 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
   readonly #listener: PeerListener
   readonly #budget: BufferBudget
   readonly #runtimeCeilings: RuntimeCeilings
-  readonly #rests: Rests
+  readonly #rests: Cooldowns
   readonly #timer: NodeJS.Timeout
   onAgain: ((runtime: string) => void) | undefined
   #tls: PeerTls
@@ -95,7 +95,7 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
     this.#tls = options.tls
     this.#budget = new BufferBudget(options.bufferBytes)
     this.#runtimeCeilings = new RuntimeCeilings(options.bufferBytesPerRuntime)
-    this.#rests = new Rests(this.#now, options.logger, runtime => this.onAgain?.(runtime))
+    this.#rests = new Cooldowns(this.#now, options.logger, runtime => this.onAgain?.(runtime))
     this.#listener = new PeerListener({
       replica: options.replica,
       tls: options.tls,
@@ -121,7 +121,7 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
   }
 
   /** Returns where it listens; others are told `advertise`, if that is another address. */
-  async bind(place: Place, advertise: string | undefined): Promise<PeerAddress> {
+  async bind(place: ListenAddress, advertise: string | undefined): Promise<PeerAddress> {
     const bound = await this.#listener.listen(place)
     this.#address = advertise ?? joinAddress(bound.host, bound.port)
     return bound
@@ -139,7 +139,7 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
 
   // Exchanges.
 
-  pick(standing: Standing, instance: string, not: unknown): Hop | undefined {
+  pick(standing: RuntimeState, instance: string, not: unknown): Hop | undefined {
     const { runtime, version } = standing
     const failed = not instanceof Hop ? not.link : undefined
     let best: PeerLink | undefined
@@ -156,7 +156,7 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
     this.#sent++
   }
 
-  refused({ name }: PeerLink, { runtime, version }: Standing): void {
+  refused({ name }: PeerLink, { runtime, version }: RuntimeState): void {
     this.#rests.begin(name, runtime, version)
   }
 
@@ -235,7 +235,7 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
 
   #heard(text: string, teller: string): void {
     try {
-      this.#witness?.heard(parseStanding(text, this.#now()), teller)
+      this.#witness?.heard(parseRuntimeState(text, this.#now()), teller)
     } catch (error) {
       this.#logger.warn({ err: error }, 'what another replica told cannot be read')
     }
@@ -270,14 +270,14 @@ export class Peers implements Witnesses, Hops<Hop>, HopOwner {
     return untilMs
   }
 
-  tell(standing: Standing, own: boolean): void {
-    this.#listener.tell(() => formatStanding(standing, this.#now()), own)
+  tell(standing: RuntimeState, own: boolean): void {
+    this.#listener.tell(() => formatRuntimeState(standing, this.#now()), own)
   }
 
   *#standings(agoMs: number): IterableIterator<string> {
     const now = this.#now()
     for (const standing of this.#witness?.standings() ?? []) {
-      if (agoMs < 0 || standing.changedMs >= now - agoMs) yield formatStanding(standing, now)
+      if (agoMs < 0 || standing.changedMs >= now - agoMs) yield formatRuntimeState(standing, now)
     }
   }
 

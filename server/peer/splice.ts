@@ -7,7 +7,13 @@
 import { ANSWER, EARLY_ANSWER_MS } from '../../protocol/wire/exchange/answer.ts'
 import { REFUSALS, type RefusalCode } from '../../protocol/wire/exchange/refusal.ts'
 import { type Cidrs, cidrsContain } from '../../protocol/http/forwarded.ts'
-import { decodePreamble, KIND, MAX_PREAMBLE_BYTES, type Preamble, preambleEnd } from '../../protocol/wire/preamble.ts'
+import {
+  decodePreamble,
+  STREAM_KIND,
+  MAX_PREAMBLE_BYTES,
+  type Preamble,
+  preambleEnd,
+} from '../../protocol/wire/preamble.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { varintText } from '../../protocol/wire/varint.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../protocol/wire/yamux/stream.ts'
@@ -117,7 +123,7 @@ class Splice implements StreamHandler, Failing {
     this.#session = session
     session.exchanges++
     this.#to.handler = this.#back()
-    this.#upgrade = kind === KIND.upgrade
+    this.#upgrade = kind === STREAM_KIND.upgrade
     return undefined
   }
 

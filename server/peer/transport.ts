@@ -10,13 +10,13 @@
 import type { TLSSocket } from 'node:tls'
 import { type Failing, guardWith, stepOf } from '../../protocol/base/guard.ts'
 import { HEADROOM_BYTES, type Transport, type TransportHandler } from '../../protocol/wire/transport.ts'
-import { MAX_STANDING_BYTES } from '../directory/standing.ts'
+import { MAX_RUNTIME_STATE_BYTES } from '../directory/runtime-state.ts'
 
 const HEAD_BYTES = 4
 const KIND = { bytes: 0, control: 1, close: 2 } as const
 const MAX_BYTES = 128 * 1024
 /** A standing, with the quotes of its text escaped, and what is around it. */
-export const MAX_CONTROL_BYTES = MAX_STANDING_BYTES + 16 * 1024
+export const MAX_PEER_MESSAGE_BYTES = MAX_RUNTIME_STATE_BYTES + 16 * 1024
 const CLOSE_MS = 2000
 
 export class PeerTransport implements Transport, Failing {
@@ -143,7 +143,7 @@ export class PeerTransport implements Transport, Failing {
     this.#head = Buffer.alloc(0)
     this.#kind = head[0]!
     this.#left = head.readUIntBE(1, 3)
-    const most = this.#kind === KIND.bytes ? MAX_BYTES : MAX_CONTROL_BYTES
+    const most = this.#kind === KIND.bytes ? MAX_BYTES : MAX_PEER_MESSAGE_BYTES
     if (this.#left === 0 || this.#left > most || this.#kind > KIND.close) {
       this.#socket.destroy(new Error('a replica sent a malformed message'))
     }

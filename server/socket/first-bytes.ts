@@ -3,11 +3,11 @@ import type { Socket } from 'node:net'
 import { canonicalAddress } from '../../protocol/base/address.ts'
 import { guardWith, tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import type { Places } from '../../protocol/base/places.ts'
+import type { ConnectionSlots } from '../../protocol/base/connection-slots.ts'
 
 export interface FirstBytesOptions {
   /** Of those whose first bytes have not come. */
-  readonly places: Places
+  readonly places: ConnectionSlots
   readonly deadlineMs: number
   readonly maxBytes: number
   /** Sees all bytes so far, each time that more come; returns how many to take away, or -1 to see more. */

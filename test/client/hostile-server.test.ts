@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { createKeys, createToken } from '../../certs/index.ts'
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
-import { describeSession } from '../../cli/service/server-lifecycle.ts'
+import { sessionStatus } from '../../cli/service/server-lifecycle.ts'
 import type { ControlMessage } from '../../protocol/wire/control.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { RefusedError } from '../../protocol/wire/exchange/refusal.ts'
@@ -178,7 +178,7 @@ describe('a token that ends far away', () => {
     pair.tunnel.setToken(await token())
     await at(() => lines.filter(line => line === 'the session has a fresh token').length >= 2, 'both are renewed')
     expect(pair.server.stats().sessionsEnded).toBe(0)
-    expect(pair.server.sessions().map(session => describeSession(session).tokenEnds)).toHaveLength(2)
+    expect(pair.server.sessions().map(session => sessionStatus(session).tokenEnds)).toHaveLength(2)
     expect(new Date(pair.tunnel.stats().tokenExpiresMs ?? Number.NaN).getTime()).toBeGreaterThan(Date.now())
   })
 })

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
-import { readClaims } from '../../client/claims.ts'
+import { readOwnClaims } from '../../client/claims.ts'
 import { TokenKeeper, type TokenSource } from '../../client/token.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 
@@ -265,7 +265,7 @@ describe('TokenKeeper', () => {
 
 describe('readClaims', () => {
   it('reads what is there and nothing else', () => {
-    expect(readClaims(jwt(100, 10))).toEqual({
+    expect(readOwnClaims(jwt(100, 10))).toEqual({
       sub: 'prod',
       aud: [],
       exp: 110,
@@ -274,7 +274,7 @@ describe('readClaims', () => {
       names: new Set(['prod']),
     })
     for (const text of ['', 'a.b', 'a.b.c', `a.${Buffer.from('[]').toString('base64url')}x.c`, 'a.bnVsbA.c']) {
-      expect(readClaims(text)).toBeUndefined()
+      expect(readOwnClaims(text)).toBeUndefined()
     }
   })
 })

@@ -1,7 +1,7 @@
 /** A limit of 0 does not hold: what ends beside it under a small one goes on, over both versions of HTTP. */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { Handler } from '../../protocol/exchange.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from '../../protocol/http/limits.ts'
+import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { call, ok, type RawPeer, recorder, type Seen } from './http/http1/raw.ts'
@@ -175,6 +175,6 @@ describe.each(Object.entries(ROWS))('%s', (_name, row) => {
 })
 
 test('each duration, and what else may be 0, has its rows', () => {
-  const limits = Object.keys(DEFAULT_LIMITS).filter(name => name.endsWith('Ms') || name === 'http2ControlBytes')
+  const limits = Object.keys(DEFAULT_HTTP_LIMITS).filter(name => name.endsWith('Ms') || name === 'http2ControlBytes')
   expect([...new Set(Object.values(ROWS).map(({ limit }) => limit))].toSorted()).toEqual(limits.toSorted())
 })

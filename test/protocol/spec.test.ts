@@ -10,11 +10,11 @@ import { acceptExchange } from '../../protocol/wire/exchange/accept.ts'
 import { EARLY_ANSWER_MS } from '../../protocol/wire/exchange/answer.ts'
 import { REFUSALS, Refusal } from '../../protocol/wire/exchange/refusal.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../protocol/exchange.ts'
-import { ENTRY, KIND, MAX_PREAMBLE_BYTES } from '../../protocol/wire/preamble.ts'
+import { ENTRY, STREAM_KIND, MAX_PREAMBLE_BYTES } from '../../protocol/wire/preamble.ts'
 import type { Transport, TransportHandler } from '../../protocol/wire/transport.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { MAX_MESSAGE_BYTES } from '../../protocol/wire/transport-websocket.ts'
-import { DEFAULT_LIMITS, MAX_WINDOW_BYTES } from '../../protocol/wire/yamux/limits.ts'
+import { DEFAULT_SESSION_LIMITS, MAX_WINDOW_BYTES } from '../../protocol/wire/yamux/limits.ts'
 import { Session } from '../../protocol/wire/yamux/session.ts'
 import { RESET_CODES } from '../../protocol/wire/yamux/stream.ts'
 import { openOptions, request, send, upstreams } from './wire/exchange/support.ts'
@@ -164,7 +164,7 @@ describe('the tables', () => {
   test('preamble', () => {
     const rows = table('5. Preamble', 'type').map(([type, name]) => [name, Number(type)])
     expect(Object.fromEntries(rows)).toEqual(ENTRY)
-    expect(table('5. Preamble', 'kind').map(([kind]) => Number(kind))).toEqual(Object.values(KIND))
+    expect(table('5. Preamble', 'kind').map(([kind]) => Number(kind))).toEqual(Object.values(STREAM_KIND))
   })
 
   test('refusals', () => {
@@ -199,13 +199,13 @@ describe('the tables', () => {
       'head, and trailer section': MAX_HEAD_BYTES,
       'fields of either': MAX_FIELDS,
       'informational responses': MAX_INFORMATIONAL,
-      'initial window': DEFAULT_LIMITS.initialWindowBytes,
+      'initial window': DEFAULT_SESSION_LIMITS.initialWindowBytes,
       window: MAX_WINDOW_BYTES,
-      streams: DEFAULT_LIMITS.maxStreams,
-      'streams not acknowledged': DEFAULT_LIMITS.backlog,
-      'ping interval': DEFAULT_LIMITS.pingIntervalMs,
-      'silence after a ping': DEFAULT_LIMITS.pingTimeoutMs,
-      'stream not acknowledged for': DEFAULT_LIMITS.openDeadlineMs,
+      streams: DEFAULT_SESSION_LIMITS.maxStreams,
+      'streams not acknowledged': DEFAULT_SESSION_LIMITS.backlog,
+      'ping interval': DEFAULT_SESSION_LIMITS.pingIntervalMs,
+      'silence after a ping': DEFAULT_SESSION_LIMITS.pingTimeoutMs,
+      'stream not acknowledged for': DEFAULT_SESSION_LIMITS.openDeadlineMs,
       'early answer: rest of the request': EARLY_ANSWER_MS,
     })
   })

@@ -1,10 +1,10 @@
-import type { Deed } from '../../server/directory/recorder.ts'
+import type { EpochEvent } from '../../server/directory/recorder.ts'
 
 /** What one replica did, at a time of the clock that all share. */
 export interface Entry {
   readonly atMs: number
   readonly replica: string
-  readonly deed: Deed
+  readonly deed: EpochEvent
   readonly runtime: string
   readonly instance: string
   readonly epoch: number

@@ -5,14 +5,14 @@ import { RedisDirectory } from '../../server/directory/redis.ts'
 import type { Hop } from '../../server/peer/hop.ts'
 import { Peers } from '../../server/peer/peers.ts'
 import type { PeerTls } from '../../server/peer/tls.ts'
-import { type Member, Registry } from '../../server/registry.ts'
+import { type RegisteredSession, Registry } from '../../server/registry.ts'
 import { Relay } from '../support/relay.ts'
 import type { Entry } from './history.ts'
 
 export const RUNTIME = 'demo'
 
 /** A session of an instance, as the registry sees it. */
-class FakeSession implements Member {
+class FakeSession implements RegisteredSession {
   readonly id: string
   readonly runtime = RUNTIME
   readonly instance: string

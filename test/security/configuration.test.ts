@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { describeSession } from '../../cli/service/server-lifecycle.ts'
+import { sessionStatus } from '../../cli/service/server-lifecycle.ts'
 import { embedRouter } from '../../cli/service/embedded-router.ts'
 import { createTunnel, type Tunnel } from '../../client/index.ts'
 import { parseControl } from '../../protocol/wire/control.ts'
@@ -320,7 +320,7 @@ describe('C7: times in tokens', () => {
     open.push(() => server.close({ graceMs: 0 }))
     const client = await dial(server, { token: await signed({ exp }) })
     const [session] = server.sessions()
-    expect(describeSession(session!).tokenEnds).toBe(new Date(Math.min(exp, 8.64e12) * 1000).toISOString())
+    expect(sessionStatus(session!).tokenEnds).toBe(new Date(Math.min(exp, 8.64e12) * 1000).toISOString())
     client.session.control({ type: 'reauth', token: await signed({ exp }) })
     expect((await client.message('reauth-ok')).expiresMs).toBe(session!.tokenEndsAt)
   })

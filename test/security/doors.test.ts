@@ -9,7 +9,7 @@ import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { answerProblem } from '../../protocol/http/problem.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { Front } from '../../server/front.ts'
+import { SniFront } from '../../server/sni-front.ts'
 import { PeerListener } from '../../server/peer/listener.ts'
 import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
 import type { Server } from '../../server/server.ts'
@@ -107,7 +107,7 @@ const control = async (limits: object, greeting?: Buffer): Promise<Door> => {
 const front = async (name: string): Promise<Door> => {
   const listener = await publicDoor(true)
   const serve = (socket: Socket) => listener.accept(socket)
-  const made = new Front({
+  const made = new SniFront({
     controlName: CONTROL_NAME,
     control: serve,
     edge: serve,

@@ -19,7 +19,7 @@ import { StreamWriter } from '../../protocol/http/http2/stream-body.ts'
 import { listen } from '../../protocol/http/listener.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
-import { Watch } from '../../protocol/base/watch.ts'
+import { DeadlineWatch } from '../../protocol/base/deadline-watch.ts'
 import { watchFiles } from '../../protocol/base/watch-files.ts'
 import { FrameDecoder } from '../../protocol/wire/yamux/decoder.ts'
 import { Outgoing } from '../../protocol/wire/yamux/outgoing.ts'
@@ -332,10 +332,10 @@ describe('P1 timers', () => {
   test('a watch ends its owner, and no other', async () => {
     const threw = vi.fn()
     const checks = vi.fn(() => 1)
-    const other = new Watch(checks, { threw: boom })
+    const other = new DeadlineWatch(checks, { threw: boom })
     other.within(1)
     open.push(() => other.stop())
-    new Watch(boom, { threw }).within(1)
+    new DeadlineWatch(boom, { threw }).within(1)
     await eventually(() => threw.mock.calls.length === 1, 'the owner was told')
     const before = checks.mock.calls.length
     await eventually(() => checks.mock.calls.length > before + 1, 'the other goes on')

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { Session } from '../../protocol/wire/yamux/session.ts'
 import { Credentials } from '../../server/control/credentials.ts'
-import { Departure } from '../../server/control/departure.ts'
+import { SessionDrain } from '../../server/control/session-drain.ts'
 import { Policies } from '../../server/edge/policies.ts'
 import { Registry } from '../../server/registry.ts'
 import type { Server } from '../../server/server.ts'
@@ -84,7 +84,7 @@ describe('a defect in', () => {
   test('the end of a token', async () => {
     await start({ auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 0 } })
     const client = await evil({ token: await token('evil', { ttl: 3000 }) })
-    defectIn(Departure, 'begin')
+    defectIn(SessionDrain, 'begin')
     expect((await client.closed).code).toBeGreaterThan(1001)
   })
 

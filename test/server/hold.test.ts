@@ -5,7 +5,7 @@ import { WebSocket } from 'ws'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { Refusal } from '../../protocol/wire/exchange/refusal.ts'
 import type { ExchangeRecord, ResponseSink } from '../../protocol/exchange.ts'
-import { DEFAULT_HOLD, Hold, type Place } from '../../server/edge/hold.ts'
+import { DEFAULT_HOLD, Hold, type Ticket } from '../../server/edge/hold.ts'
 import type { Server } from '../../server/server.ts'
 import { type Answer, always, answer, call, DOMAIN, dial, event, hanging, ignoring, startServer } from './fixture.ts'
 
@@ -321,7 +321,7 @@ describe('nobody has to leave for one who is refused all the same', () => {
   function start(limits: Partial<typeof DEFAULT_HOLD>) {
     const hold = new Hold({ ...DEFAULT_HOLD, ...limits })
     const said: string[] = []
-    const places: (Place | undefined)[] = []
+    const places: (Ticket | undefined)[] = []
     const enter = (name: string, runtime: string, address: string, bytes: number) => {
       const note = (what: string) => () => void said.push(`${name} ${what}`)
       const waiter = { wake: () => true, expire: note('expired'), refuse: note('refused'), threw: note('threw') }

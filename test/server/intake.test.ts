@@ -2,8 +2,8 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
-import { Intake } from '../../server/control/intake.ts'
-import { DEFAULT_LIMITS } from '../../server/options.ts'
+import { AcceptQueue } from '../../server/control/accept-queue.ts'
+import { DEFAULT_SERVER_LIMITS } from '../../server/options.ts'
 
 test('an upgrade on a server of an embedder ends with the intake, which would have been its deadline', async () => {
   const embedder = createServer().listen(0, '127.0.0.1')
@@ -12,7 +12,13 @@ test('an upgrade on a server of an embedder ends with the intake, which would ha
   const [socket] = (await once(embedder, 'connection')) as [Socket]
   let full = 0
   const onFull = () => void full++
-  const intake = new Intake({ limits: DEFAULT_LIMITS, proxies: [], logger: noLogger, onAdmitted() {}, onFull })
+  const intake = new AcceptQueue({
+    limits: DEFAULT_SERVER_LIMITS,
+    proxies: [],
+    logger: noLogger,
+    onAdmitted() {},
+    onFull,
+  })
   intake.pendingOf(socket)
   const ended = once(caller.resume(), 'close')
   intake.close()

@@ -7,7 +7,7 @@ import { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { Session } from '../../protocol/wire/yamux/session.ts'
 import type { Identity } from '../../server/auth/claims.ts'
 import { TokenRefused } from '../../server/auth/refusal.ts'
-import { CLOSE, RuntimeSession, type SessionContext } from '../../server/control/runtime-session.ts'
+import { CLOSE, RuntimeSession, type RuntimeSessionContext } from '../../server/control/runtime-session.ts'
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] })
@@ -28,7 +28,7 @@ async function renewing() {
   const checked = Promise.withResolvers<Identity>()
   const asked = Promise.withResolvers<void>()
   const closed = Promise.withResolvers<void>()
-  const context: SessionContext = {
+  const context: RuntimeSessionContext = {
     replica: 'replica-1',
     logger: noLogger,
     clockToleranceS: 30,

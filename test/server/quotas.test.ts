@@ -6,7 +6,7 @@ import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { PacedResponse } from '../../server/edge/paced.ts'
 import { QuotaBook, type Usage } from '../../server/edge/quotas.ts'
-import { DEFAULT_LIMITS, type ResolvedLimits } from '../../server/options.ts'
+import { DEFAULT_SERVER_LIMITS, type ResolvedLimits } from '../../server/options.ts'
 import { RuntimeBudgets } from '../../server/runtime-budgets.ts'
 import type { Server } from '../../server/server.ts'
 import { answer, call, DOMAIN, dial, hanging, openWebSocket, startServer } from './fixture.ts'
@@ -15,7 +15,7 @@ const HOST = `demo.${DOMAIN}`
 const OTHER = `other.${DOMAIN}`
 
 function book(limits: Partial<ResolvedLimits>, now: () => number): QuotaBook {
-  return new QuotaBook({ ...DEFAULT_LIMITS, exchangesPerRuntime: 0, ...limits }, now)
+  return new QuotaBook({ ...DEFAULT_SERVER_LIMITS, exchangesPerRuntime: 0, ...limits }, now)
 }
 
 describe('quotas', () => {
@@ -108,7 +108,7 @@ describe('paced credit', () => {
   })
 
   test('comes at the rate, all of it', () => {
-    const quotas = new QuotaBook({ ...DEFAULT_LIMITS, byteRatePerRuntime: 10_000 }, () => performance.now())
+    const quotas = new QuotaBook({ ...DEFAULT_SERVER_LIMITS, byteRatePerRuntime: 10_000 }, () => performance.now())
     const usage = quotas.enter('a', undefined) as Usage
     let given = 0
     const sink = {

@@ -3,9 +3,9 @@ import { describe, expect, test } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Directory, Grant } from '../../server/directory/directory.ts'
 import { MemoryDirectory } from '../../server/directory/memory.ts'
-import { type Member, Registry } from '../../server/registry.ts'
+import { type RegisteredSession, Registry } from '../../server/registry.ts'
 
-class Fake implements Member {
+class Fake implements RegisteredSession {
   readonly id: string
   readonly runtime: string
   readonly instance: string

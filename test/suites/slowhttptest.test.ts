@@ -2,7 +2,7 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { DEFAULT_LIMITS } from '../../protocol/http/limits.ts'
+import { DEFAULT_HTTP_LIMITS } from '../../protocol/http/limits.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { long, needs, program } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'
@@ -11,7 +11,7 @@ import { startTarget, type Target } from './target.ts'
 const CONNECTIONS = long ? 1000 : 40
 /** The long run has the real limits. */
 const SHORT_MS = 2000
-const limits = long ? DEFAULT_LIMITS : { headMs: SHORT_MS, bodyIdleMs: SHORT_MS, stalledMs: SHORT_MS }
+const limits = long ? DEFAULT_HTTP_LIMITS : { headMs: SHORT_MS, bodyIdleMs: SHORT_MS, stalledMs: SHORT_MS }
 const GRACE_MS = 5000
 /** More than a handshake: what is written of a body counts, not what is said before. */
 const BODY_BYTES = 16 * 1024

@@ -11,9 +11,9 @@ import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } fr
 import { endFor, type Failing, guardWith } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
 import { listTokens } from '../headers.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
-import { SeenBytes } from '../../base/bytes-cache.ts'
-import { Watch } from '../../base/watch.ts'
+import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
+import { ByteCache } from '../../base/byte-cache.ts'
+import { DeadlineWatch } from '../../base/deadline-watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { HEAD_END, LF } from './bytes.ts'
 import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
@@ -30,7 +30,7 @@ export interface Http1ClientOptions {
   /** Shared by the connections of a pool. */
   reader?: SocketReader | undefined
   /** Heads of responses that came before; shared by the connections of a pool. */
-  heads?: SeenBytes<Head> | undefined
+  heads?: ByteCache<Head> | undefined
   /** Called when an exchange has ended and the connection may take another. */
   onIdle?: ((connection: Http1ClientConnection) => void) | undefined
   /** Called once, when the connection can take no more exchanges and its socket is gone or going. */
@@ -63,9 +63,9 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   readonly #limits: HttpLimits
   readonly #writer: SocketWriter
   readonly #parser: HeadParser
-  readonly #heads: SeenBytes<Head>
+  readonly #heads: ByteCache<Head>
   readonly #body: BodyReader
-  readonly #watch: Watch
+  readonly #watch: DeadlineWatch
   readonly #unread = new Unread()
   #state: State = 'idle'
   #exchange: ClientExchange | undefined
@@ -85,12 +85,12 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   constructor(socket: Duplex, options: Http1ClientOptions = {}) {
     this.#socket = socket
     this.#options = options
-    this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
     this.#writer = new SocketWriter(socket, this)
     this.#parser = new HeadParser(this.#limits, true)
-    this.#heads = options.heads ?? new SeenBytes()
+    this.#heads = options.heads ?? new ByteCache()
     this.#body = new BodyReader(this, this.#limits, 'upstream-broken')
-    this.#watch = new Watch(now => this.#check(now), this)
+    this.#watch = new DeadlineWatch(now => this.#check(now), this)
     const guard = guardWith(error => this.threw(error))
     socket.on('end', guard(this.#onEnd))
     socket.on('error', guard(this.#onError))

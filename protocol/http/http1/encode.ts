@@ -1,9 +1,9 @@
 /** Heads and framing as text. Every field is checked once more, so that no source of headers can split a message. */
 import { SallyportError } from '../../base/errors.ts'
 import type { HeaderList, ResponseHead } from '../../exchange.ts'
-import { KIND, kindAt, lineStartAt, slotNamed } from '../field-names.ts'
+import { FIELD_KIND, kindAt, lineStartAt, slotNamed } from '../field-names.ts'
 import { isFieldValue, isToken, plainNumber, stripTrailers } from '../headers.ts'
-import { SeenHeads } from '../head-cache.ts'
+import { HeadCache } from '../head-cache.ts'
 
 const REASONS: Readonly<Record<number, string>> = {
   100: 'Continue',
@@ -95,12 +95,12 @@ export function fieldLines(headers: HeaderList, framing: number, bodyBytes: numb
     const name = headers[i]!
     const value = headers[i + 1]!
     const slot = slotNamed(name)
-    const kind = slot < 0 ? KIND.plain : kindAt(slot)
-    if (kind === KIND.plain || kind === KIND.expect) {
+    const kind = slot < 0 ? FIELD_KIND.plain : kindAt(slot)
+    if (kind === FIELD_KIND.plain || kind === FIELD_KIND.expect) {
       if (!isFieldValue(value) || (slot < 0 && !isToken(name))) throw unsendable(name)
       text += slot < 0 ? `\r\n${name}: ` : lineStartAt(slot)
       text += value
-    } else if (kind === KIND.contentLength) {
+    } else if (kind === FIELD_KIND.contentLength) {
       if (framing === FRAMING.none && plainNumber(value) !== -1) text += `\r\ncontent-length: ${value}`
       if (lengthSaid) continue
       text += `\r\ncontent-length: ${bodyBytes}`
@@ -120,7 +120,7 @@ function unsendable(name: string): SallyportError {
 export const CONNECTION = { unsaid: 0, keepAlive: 1, close: 2 } as const
 
 const CONNECTION_LINES = ['', '\r\nconnection: keep-alive', '\r\nconnection: close']
-const heads = new SeenHeads()
+const heads = new HeadCache()
 
 /** The head of a final response. `date`: of the line that is added; '' for none. Throws as {@link fieldLines}. */
 export function responseHead(response: ResponseHead, framing: number, connection: number, date: string): string {

@@ -5,7 +5,7 @@
 import type { Buffer } from 'node:buffer'
 import { type ErrorCode, SallyportError } from '../../base/errors.ts'
 import type { HeaderList } from '../../exchange.ts'
-import { findName, KIND, kindAt, nameAt } from '../field-names.ts'
+import { findName, FIELD_KIND, kindAt, nameAt } from '../field-names.ts'
 import { listTokens, namedByConnection, plainNumber, removeWhere } from '../headers.ts'
 import { latin1 } from '../../base/latin1.ts'
 import { COLON, CR, HT, LF, SP, TARGET, TOKEN_LOWER, VALUE } from './bytes.ts'
@@ -149,7 +149,7 @@ export class HeadParser {
       const value = text.slice(valueStart - start, valueEnd - start)
       const slot = findName(bytes, nameStart, nameEnd, TOKEN_LOWER)
       if (slot < 0) headers.push(text.slice(nameStart - start, nameEnd - start).toLowerCase(), value)
-      else if (kindAt(slot) === KIND.plain) headers.push(nameAt(slot), value)
+      else if (kindAt(slot) === FIELD_KIND.plain) headers.push(nameAt(slot), value)
       else this.#special(kindAt(slot), nameAt(slot), value)
     }
     if (this.#connection !== undefined) this.#applyConnection(this.#connection)
@@ -158,39 +158,39 @@ export class HeadParser {
   #special(kind: number, name: string, value: string): void {
     const head = this.head
     switch (kind) {
-      case KIND.host:
+      case FIELD_KIND.host:
         head.hosts++
         head.host = value
         return
-      case KIND.contentLength:
+      case FIELD_KIND.contentLength:
         if (head.contentLength !== -1) throw this.#fault('bad-request', 'two content-length')
         head.contentLength = plainNumber(value)
         if (head.contentLength === -1) throw this.#fault('bad-request', 'content-length')
         head.headers.push(name, value)
         return
-      case KIND.transferEncoding:
+      case FIELD_KIND.transferEncoding:
         head.transferEncoding = head.transferEncoding === undefined ? value.toLowerCase() : 'several'
         return
-      case KIND.connection:
+      case FIELD_KIND.connection:
         this.#connection ??= []
         this.#connection.push(value)
         return
-      case KIND.upgrade:
+      case FIELD_KIND.upgrade:
         head.upgrade = head.upgrade === undefined ? value : `${head.upgrade}, ${value}`
         return
-      case KIND.expect:
+      case FIELD_KIND.expect:
         head.expect = head.expect === undefined ? value.toLowerCase() : 'several'
         return
-      case KIND.webSocketKey:
+      case FIELD_KIND.webSocketKey:
         head.webSocketKey = head.webSocketKey === undefined ? value : 'several'
         return
-      case KIND.webSocketVersion:
+      case FIELD_KIND.webSocketVersion:
         head.webSocketVersion = head.webSocketVersion === undefined ? value : 'several'
         return
-      case KIND.webSocketAccept:
+      case FIELD_KIND.webSocketAccept:
         head.webSocketAccept = head.webSocketAccept === undefined ? value : 'several'
         return
-      case KIND.keepAlive:
+      case FIELD_KIND.keepAlive:
         head.keepAliveParameters = value
     }
   }

@@ -26,11 +26,11 @@ import { addMount } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
 import { lookMs, queuedInHandle } from './socket-writer.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import type { Logger } from '../../base/log.ts'
 import { answerProblem } from '../problem.ts'
 import { isBroken } from '../../base/tcp.ts'
-import { due, timeLeft, Watch } from '../../base/watch.ts'
+import { due, timeLeft, DeadlineWatch } from '../../base/deadline-watch.ts'
 
 export interface MountOptions {
   readonly handler: Handler
@@ -100,7 +100,7 @@ function callOf(request: IncomingMessage, { limits }: MountOptions): HttpRequest
   const peerAddress = canonicalAddress(request.socket.remoteAddress ?? '')
   const head = parseRequest(
     headOf(request),
-    { ...DEFAULT_LIMITS, ...limits },
+    { ...DEFAULT_HTTP_LIMITS, ...limits },
     peerAddress,
     'encrypted' in request.socket,
   )
@@ -123,7 +123,7 @@ class MountedResponse implements ResponseSink, Failing {
   readonly #response: ServerResponse
   readonly #logger: Logger
   readonly #limits: HttpLimits
-  readonly #watch = new Watch(now => this.#check(now), this)
+  readonly #watch = new DeadlineWatch(now => this.#check(now), this)
   #sink: RequestSink | undefined
   #ahead = 0
   #readAt = 0
@@ -140,7 +140,7 @@ class MountedResponse implements ResponseSink, Failing {
 
   constructor(request: IncomingMessage, response: ServerResponse, { logger, limits }: MountOptions) {
     this.#logger = logger
-    this.#limits = { ...DEFAULT_LIMITS, ...limits }
+    this.#limits = { ...DEFAULT_HTTP_LIMITS, ...limits }
     this.#request = request
     this.#response = response
   }

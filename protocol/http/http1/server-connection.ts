@@ -21,12 +21,12 @@ import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import type { Handler, HeaderList, HttpRequest } from '../../exchange.ts'
 import { callHandler, endFor, type Failing, guardWith, stepOf } from '../../base/guard.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import type { CorsPolicy } from '../problem.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { isBroken } from '../../base/tcp.ts'
-import { due, Watch } from '../../base/watch.ts'
+import { due, DeadlineWatch } from '../../base/deadline-watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { CR, HEAD_END, LF } from './bytes.ts'
 import { DateClock } from './encode.ts'
@@ -92,7 +92,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #writer: SocketWriter
   readonly #parser: HeadParser
   readonly #body: BodyReader
-  readonly #watch: Watch
+  readonly #watch: DeadlineWatch
   readonly #unread = new Unread()
   #state: State = 'readHead'
   #exchange: ServerExchange | undefined
@@ -126,7 +126,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   constructor(socket: Socket | TLSSocket, options: Http1ServerOptions, first: Buffer | undefined) {
     this.#socket = socket
     this.#handler = options.handler
-    this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
     this.#logger = options.logger ?? noLogger
     this.#connections = options.connections
     this.#dates = options.dates ?? new DateClock()
@@ -137,7 +137,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#writer = new SocketWriter(socket, this)
     this.#parser = new HeadParser(this.#limits, false)
     this.#body = new BodyReader(this, this.#limits, 'bad-request')
-    this.#watch = new Watch(now => this.#check(now), this)
+    this.#watch = new DeadlineWatch(now => this.#check(now), this)
     const guard = guardWith(error => this.threw(error))
     socket.on('end', guard(this.#onEnd))
     socket.on('error', guard(this.#onError))

@@ -11,9 +11,9 @@ import { noLogger } from '../../base/log.ts'
 import { isAuthority, isPath, isToken } from '../headers.ts'
 import type { SendOptions } from '../http1/client-connection.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
-import { Watch } from '../../base/watch.ts'
+import { DeadlineWatch } from '../../base/deadline-watch.ts'
 import { TokenBucket } from '../../wire/yamux/limits.ts'
 import { type ExchangeOwner, Http2ClientExchange } from './client-exchange.ts'
 import { outgoingBlock } from './headers.ts'
@@ -48,7 +48,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   readonly #session: ClientHttp2Session
   readonly #options: Http2ClientOptions
   readonly #exchanges = new Set<Http2ClientExchange>()
-  readonly #watch: Watch
+  readonly #watch: DeadlineWatch
   readonly #resets = new TokenBucket(RESET_BURST, RESETS_PER_SECOND)
   #pingAt = 0
   #pinging = false
@@ -61,8 +61,8 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   constructor(socket: Duplex, options: Http2ClientOptions = {}) {
     this.#socket = socket
     this.#options = options
-    this.limits = { ...DEFAULT_LIMITS, ...options.limits }
-    this.#watch = new Watch(now => this.#check(now), this)
+    this.limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
+    this.#watch = new DeadlineWatch(now => this.#check(now), this)
     // Before Node's own listeners, which throw away what waits in the streams.
     const guard = guardWith(error => this.threw(error))
     const onLost = guard(this.#onLost)

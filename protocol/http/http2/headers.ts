@@ -2,7 +2,7 @@
 import type { OutgoingHttpHeaders } from 'node:http2'
 import { SallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../../exchange.ts'
-import { KIND, kindOf } from '../field-names.ts'
+import { FIELD_KIND, kindOf } from '../field-names.ts'
 import { hasHeader, isFieldValue, isToken, plainNumber } from '../headers.ts'
 
 /** `pseudo` and `headers` as one flat block; fields of one hop are left out. Throws SallyportError if one cannot be sent. */
@@ -23,7 +23,7 @@ export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = fa
 }
 
 function travels(kind: number, name: string, value: string, keepTe: boolean): boolean {
-  if (kind === KIND.plain || kind === KIND.expect) return true
+  if (kind === FIELD_KIND.plain || kind === FIELD_KIND.expect) return true
   return keepTe && name === 'te' && value === 'trailers'
 }
 
@@ -101,23 +101,23 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
       continue
     }
     if (!isFieldValue(value)) throw bad('field value')
-    const kind = kindOf(name) ?? KIND.plain
-    if (kind === KIND.host) hosts.push(value)
-    else if (kind === KIND.contentLength) {
+    const kind = kindOf(name) ?? FIELD_KIND.plain
+    if (kind === FIELD_KIND.host) hosts.push(value)
+    else if (kind === FIELD_KIND.contentLength) {
       const isFirst = contentLength === BODY_UNKNOWN
       contentLength = plainNumber(value)
       if (!isFirst || contentLength === -1) throw bad('content-length')
       headers.push(name, value)
-    } else if (kind === KIND.webSocketVersion) {
+    } else if (kind === FIELD_KIND.webSocketVersion) {
       webSocketVersion = webSocketVersion === undefined ? value : 'several'
     } else if (name === 'te') {
       if (value === 'trailers') headers.push(name, value)
     } else if (name === 'cookie' && cookieAt >= 0) {
       headers[cookieAt] = [headers[cookieAt], value].filter(part => part !== '').join('; ')
-    } else if (kind === KIND.plain) {
+    } else if (kind === FIELD_KIND.plain) {
       headers.push(name, value)
       if (name === 'cookie') cookieAt = headers.length - 1
-    } else if (kind === KIND.expect && value.toLowerCase() === '100-continue') {
+    } else if (kind === FIELD_KIND.expect && value.toLowerCase() === '100-continue') {
       if (!hasHeader(headers, name)) headers.push(name, '100-continue')
     }
   }

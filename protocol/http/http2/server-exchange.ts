@@ -15,7 +15,7 @@ import { getHeader, hasHeader, plainNumber, stripTrailers } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
 import type { Logger } from '../../base/log.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
-import { timeLeft } from '../../base/watch.ts'
+import { timeLeft } from '../../base/deadline-watch.ts'
 import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
 import { expectsContinue } from './request-head.ts'
 import { breakStream, cancelStream } from './reset.ts'
@@ -33,7 +33,7 @@ const FRAME_BYTES = 9 + 256
 const STREAM_BYTES = 6 * 1024
 
 /** What the exchanges of a session share. */
-export interface SessionContext {
+export interface Http2SessionContext {
   /** What answers that cost us little, errors and what is answered at once, hold until the caller has taken them. */
   unsentBytes: number
   /** Of the bodies of answers, that have left. */
@@ -49,7 +49,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   static readonly #unwanted = stepOf<Http2ServerExchange>(exchange => exchange.#cutRequest())
   readonly request: HttpRequest
   readonly #stream: ServerHttp2Stream
-  readonly #context: SessionContext
+  readonly #context: Http2SessionContext
   readonly #limits: HttpLimits
   readonly #reader: StreamReader
   readonly #writer: StreamWriter
@@ -80,7 +80,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   #unsentBytes = 0
   readonly #since = performance.now()
 
-  constructor(stream: ServerHttp2Stream, request: HttpRequest, context: SessionContext) {
+  constructor(stream: ServerHttp2Stream, request: HttpRequest, context: Http2SessionContext) {
     this.#stream = stream
     this.request = request
     this.#context = context

@@ -8,14 +8,14 @@ import { type SallyportError, toSallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import { endFor, type Failing, guardWith, stepOf, tellDefect } from '../../base/guard.ts'
 import type { Http1ServerOptions } from '../http1/server-connection.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from '../limits.ts'
+import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { unreadRequest } from '../unread-request.ts'
-import { due, timeLeft, Watch } from '../../base/watch.ts'
+import { due, timeLeft, DeadlineWatch } from '../../base/deadline-watch.ts'
 import { RateLimit } from './rate-limit.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
-import { HEAD_BYTES, Http2ServerExchange, type SessionContext } from './server-exchange.ts'
+import { HEAD_BYTES, Http2ServerExchange, type Http2SessionContext } from './server-exchange.ts'
 import { breakStream } from './reset.ts'
 import { SharedStrings } from './shared-strings.ts'
 
@@ -63,8 +63,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
   readonly #peer: { address: string; encrypted: boolean }
   readonly #exchanges = new Set<Http2ServerExchange>()
   readonly #arrivals: Arrival[] = []
-  readonly #context: SessionContext
-  readonly #watch: Watch
+  readonly #context: Http2SessionContext
+  readonly #watch: DeadlineWatch
   /** Streams that ended before their response did, and frames that ask for an answer. */
   readonly #resets: RateLimit
   readonly #answers: RateLimit
@@ -85,7 +85,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
   constructor(socket: Socket | TLSSocket, options: Http2ServerOptions) {
     this.#socket = socket
     this.#options = options
-    this.#limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
     const { corsOf, logger = noLogger } = options
     this.#context = { limits: this.#limits, strings: new SharedStrings(), logger, corsOf, unsentBytes: 0, pieces: 0 }
     this.#peer = {
@@ -94,7 +94,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     }
     this.#resets = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
     this.#answers = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
-    this.#watch = new Watch(now => this.#check(now), this)
+    this.#watch = new DeadlineWatch(now => this.#check(now), this)
     socket.setNoDelay(true)
     // A caller that closes its half of the connection has no use for a session, whatever still waits for it.
     socket.allowHalfOpen = false

@@ -12,7 +12,7 @@ import { SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import { gather, gathered } from '../../base/scratch.ts'
 import { latin1 } from '../../base/latin1.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
-import { SeenBytes } from '../../base/bytes-cache.ts'
+import { ByteCache } from '../../base/byte-cache.ts'
 import { readVarint, varintSize } from '../varint.ts'
 import { FRAMING } from './encode.ts'
 import { decodeSection, MAX_HEAD_BYTES, sectionEnd } from './fields.ts'
@@ -49,7 +49,7 @@ type State = (typeof STATE)[keyof typeof STATE]
 
 const NO_BYTES = new Uint8Array(0)
 /** Field sections of responses. */
-const sections = new SeenBytes<HeaderList>()
+const sections = new ByteCache<HeaderList>()
 /** More than any item within the limits has. */
 const MAX_ITEM_BYTES = MAX_HEAD_BYTES + 64
 

@@ -3,8 +3,8 @@
  * a single call by the writer of the stream.
  */
 import type { HeaderList } from '../../exchange.ts'
-import { keepingLast } from '../../base/text-cache.ts'
-import { SeenHeads } from '../../http/head-cache.ts'
+import { memoizeLast } from '../../base/memoize-last.ts'
+import { HeadCache } from '../../http/head-cache.ts'
 import { varintText } from '../varint.ts'
 import { fieldsText } from './fields.ts'
 
@@ -30,7 +30,7 @@ export function requestHeadText(
 }
 
 /** All that stands before the path. */
-const requestStart = keepingLast(
+const requestStart = memoizeLast(
   (method: string, scheme: 'http' | 'https', authority: string) =>
     REQUEST + varintText(method.length) + method + SCHEMES[scheme] + varintText(authority.length) + authority,
 )
@@ -38,7 +38,7 @@ const requestStart = keepingLast(
 /** What a response begins with, once, before its first {@link responseHeadText}. */
 export const RESPONSE_START = varintText(FRAMING.response)
 
-const heads = new SeenHeads()
+const heads = new HeadCache()
 
 /** Status and fields of a response, informational or final. */
 export function responseHeadText(status: number, headers: HeaderList): string {

@@ -3,7 +3,7 @@
  * with its length before it, then a zero byte.
  */
 import type { HeaderList } from '../../exchange.ts'
-import { findName, KIND, kindAt, nameAt as nameInSlot } from '../../http/field-names.ts'
+import { findName, FIELD_KIND, kindAt, nameAt as nameInSlot } from '../../http/field-names.ts'
 import { plainNumber } from '../../http/headers.ts'
 import { LOWER, VALUE } from '../../http/http1/bytes.ts'
 import { latin1 } from '../../base/latin1.ts'
@@ -96,13 +96,13 @@ function isBlank(byte: number): boolean {
 
 function belongsToConnection(kind: number, name: string, value: string): boolean {
   switch (kind) {
-    case KIND.host:
-    case KIND.upgrade:
-    case KIND.connection:
-    case KIND.keepAlive:
-    case KIND.transferEncoding:
+    case FIELD_KIND.host:
+    case FIELD_KIND.upgrade:
+    case FIELD_KIND.connection:
+    case FIELD_KIND.keepAlive:
+    case FIELD_KIND.transferEncoding:
       return true
-    case KIND.dropped:
+    case FIELD_KIND.dropped:
       return name === 'te' ? value !== 'trailers' : !name.startsWith('proxy-auth')
     default:
       return false

@@ -14,7 +14,7 @@ import { endFor, type Failing, stepOf } from '../../base/guard.ts'
 import { getHeader, isAuthority, isPath, isToken, remembering } from '../../http/headers.ts'
 import { exchangeIdText } from '../../base/ids.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
-import { decodePreamble, KIND, type Preamble, preambleEnd, UnsupportedError } from '../preamble.ts'
+import { decodePreamble, STREAM_KIND, type Preamble, preambleEnd, UnsupportedError } from '../preamble.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
 import { varintText } from '../varint.ts'
 import type { ResetCode, Stream, StreamHandler } from '../yamux/stream.ts'
@@ -145,7 +145,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
     const next = preambleEnd(bytes, at, end)
     if (next < 0) return -1
     const preamble = decodePreamble(bytes, at, next)
-    if (preamble.kind === KIND.raw) throw new UnsupportedError('a stream of raw bytes')
+    if (preamble.kind === STREAM_KIND.raw) throw new UnsupportedError('a stream of raw bytes')
     this.#preamble = preamble
     return next
   }
@@ -153,7 +153,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
   request(method: string, scheme: string, authority: string, path: string, headers: HeaderList): number {
     const preamble = this.#preamble!
     this.#stream.paidBy(preamble.runtime, preamble.callerAddress)
-    const upgrade = preamble.kind === KIND.upgrade
+    const upgrade = preamble.kind === STREAM_KIND.upgrade
     if (!isMethod(method) || method === 'CONNECT') throw new ProtocolError('malformed method')
     if (scheme !== preamble.callerScheme) throw new ProtocolError('the scheme is not that of the preamble')
     if (!isHost(authority)) throw new ProtocolError('malformed authority')
@@ -196,7 +196,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
   }
 
   content(chunk: Uint8Array): void {
-    if (this.#preamble!.kind === KIND.upgrade && !this.#raw) throw new ProtocolError('bytes before the 101')
+    if (this.#preamble!.kind === STREAM_KIND.upgrade && !this.#raw) throw new ProtocolError('bytes before the 101')
     this.#sink!.requestData(chunk)
   }
 
@@ -204,7 +204,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
     this.#requestEnded = true
     clearTimeout(this.#earlyTimer)
     if (this.#over) return
-    if (this.#preamble?.kind === KIND.upgrade && this.#sink) {
+    if (this.#preamble?.kind === STREAM_KIND.upgrade && this.#sink) {
       if (this.#raw) this.#sink.requestEnd([])
     } else if (this.#decoder.complete) {
       this.#sink!.requestEnd(this.#decoder.trailers)
@@ -227,7 +227,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
   // The response's way out.
 
   sendInformational(status: number, headers: HeaderList): void {
-    if (this.#over || this.#headSent || this.#preamble!.kind === KIND.upgrade) return
+    if (this.#over || this.#headSent || this.#preamble!.kind === STREAM_KIND.upgrade) return
     this.#begin()
     this.#writer.text(responseHeadText(status, headers))
   }
@@ -254,7 +254,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
   }
 
   #switch(text: string): void {
-    if (this.#preamble!.kind !== KIND.upgrade) {
+    if (this.#preamble!.kind !== STREAM_KIND.upgrade) {
       this.#fail(new SallyportError('upstream-broken', 'a 101 that nobody asked for'))
       return
     }

@@ -12,7 +12,7 @@ import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type HttpRequest, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { newExchangeId } from '../../base/ids.ts'
 import { latin1 } from '../../base/latin1.ts'
-import { KIND, preambleText } from '../preamble.ts'
+import { STREAM_KIND, preambleText } from '../preamble.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
 import { readVarint, varintSize } from '../varint.ts'
 import { closeFrame } from '../websocket-frames.ts'
@@ -128,7 +128,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
     const scheme = (caller ? caller.scheme === 'https' : request.encrypted) ? 'https' : 'http'
     request.exchangeId ??= newExchangeId()
     const preamble = preambleText({
-      kind: request.upgrade ? KIND.upgrade : KIND.exchange,
+      kind: request.upgrade ? STREAM_KIND.upgrade : STREAM_KIND.exchange,
       exchangeId: request.exchangeId,
       attempt: options.attempt,
       runtime: options.runtime,

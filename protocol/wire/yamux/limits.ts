@@ -31,7 +31,7 @@ export interface SessionLimits {
   readonly resetsPerSecond: number
 }
 
-export const DEFAULT_LIMITS: SessionLimits = {
+export const DEFAULT_SESSION_LIMITS: SessionLimits = {
   initialWindowBytes: SPEC_WINDOW_BYTES,
   maxWindowBytes: 4 * 1024 * 1024,
   maxStreams: 1_000,
@@ -53,8 +53,8 @@ export const DEFAULT_LIMITS: SessionLimits = {
 export const RESETS_OF_STRANGERS = { resetBurst: 1_000_000, resetsPerSecond: 100_000 } as const
 
 /** `given` with the defaults for what is absent; a value out of range is a `TypeError`. */
-export function sessionLimits(given: { [K in keyof SessionLimits]?: number | undefined }): SessionLimits {
-  const limits: { -readonly [K in keyof SessionLimits]: number } = { ...DEFAULT_LIMITS }
+export function resolveSessionLimits(given: { [K in keyof SessionLimits]?: number | undefined }): SessionLimits {
+  const limits: { -readonly [K in keyof SessionLimits]: number } = { ...DEFAULT_SESSION_LIMITS }
   for (const name of Object.keys(limits) as (keyof SessionLimits)[]) {
     const value = given[name]
     if (value === undefined) continue

@@ -12,7 +12,7 @@ import type { DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, GoAwayCode } from './frame.ts'
 import { Held, type HeldOwner } from './held.ts'
 import { Incoming, type IncomingOwner } from './incoming.ts'
-import { clampWindow, type SessionLimits, sessionLimits, TokenBucket } from './limits.ts'
+import { clampWindow, type SessionLimits, resolveSessionLimits, TokenBucket } from './limits.ts'
 import { Outgoing, type OutgoingOwner } from './outgoing.ts'
 import { Pings } from './pings.ts'
 import { BufferPool } from './pool.ts'
@@ -100,7 +100,7 @@ export class Session {
   constructor(transport: Transport, options: SessionOptions) {
     this.#transport = transport
     this.#options = options
-    this.#limits = sessionLimits(options)
+    this.#limits = resolveSessionLimits(options)
     this.#logger = options.logger ?? noLogger
     this.#clock = options.clock ?? systemClock
     this.#pool = options.pool ?? new BufferPool()

@@ -5,7 +5,7 @@
  * `cut`, an answer of which the caller already had bytes and that visibly broke; `outlived`, a stream that was ended
  * because it outlived the grace; `refused`, a connection that nobody took, so that nothing was sent.
  */
-import { untilFarewell } from '../../../server/control/departure.ts'
+import { untilFarewell } from '../../../server/control/session-drain.ts'
 
 export type Kind = 'GET' | 'POST' | 'download' | 'webSocket' | 'events'
 

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
 import { clientSettings } from '../../../cli/config/client.ts'
 import { serverSettings } from '../../../cli/config/server.ts'
-import { DEFAULT_LIMITS as SESSION_LIMITS, sessionLimits } from '../../../protocol/wire/yamux/limits.ts'
+import { DEFAULT_SESSION_LIMITS as SESSION_LIMITS, resolveSessionLimits } from '../../../protocol/wire/yamux/limits.ts'
 import { DEFAULT_HOLD } from '../../../server/edge/hold.ts'
-import { DEFAULT_LIMITS } from '../../../server/options.ts'
+import { DEFAULT_SERVER_LIMITS } from '../../../server/options.ts'
 
 const byDefault = (settings: typeof serverSettings | typeof clientSettings, name: string) => {
   const { kind, default: fallback } = settings[
@@ -41,7 +41,7 @@ test('the defaults of the server are those of the library', () => {
     corsKeepMs: 'limits.cors-keep',
   }
   const read = Object.fromEntries(Object.entries(names).map(([key, name]) => [key, byDefault(serverSettings, name)]))
-  expect(read).toEqual(DEFAULT_LIMITS)
+  expect(read).toEqual(DEFAULT_SERVER_LIMITS)
   const hold = {
     holdMs: 'hold.time',
     forgetMs: 'hold.forget',
@@ -81,7 +81,7 @@ test.each([
 ] as const)('what --%s takes, a session takes', (name, limit, taken, refused) => {
   for (const settings of [serverSettings, clientSettings]) {
     const { kind } = settings[name]
-    for (const text of taken) expect(() => sessionLimits({ [limit]: kind.read(text) })).not.toThrow()
+    for (const text of taken) expect(() => resolveSessionLimits({ [limit]: kind.read(text) })).not.toThrow()
     for (const text of refused) expect(() => kind.read(text)).toThrow(/^expected /)
   }
 })

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { COMPONENTS, everySettingName } from '../../../cli/config/components.ts'
 import { loadConfig } from '../../../cli/config/load.ts'
-import { checkClient, checkRouter, checkServer, isLoopback } from '../../../cli/config/rules.ts'
+import { checkClientConfig, checkRouterConfig, checkServerConfig, isLoopback } from '../../../cli/config/rules.ts'
 
 const everyName = everySettingName()
 
@@ -14,9 +14,9 @@ function sources(given: Given) {
   return { flags, environment: {}, configFile: undefined, everyName }
 }
 
-const server = async (given: Given) => checkServer((await loadConfig(COMPONENTS.server, sources(given))).values)
-const client = async (given: Given) => checkClient((await loadConfig(COMPONENTS.client, sources(given))).values)
-const router = async (given: Given) => checkRouter((await loadConfig(COMPONENTS.router, sources(given))).values)
+const server = async (given: Given) => checkServerConfig((await loadConfig(COMPONENTS.server, sources(given))).values)
+const client = async (given: Given) => checkClientConfig((await loadConfig(COMPONENTS.client, sources(given))).values)
+const router = async (given: Given) => checkRouterConfig((await loadConfig(COMPONENTS.router, sources(given))).values)
 
 const SERVER = {
   domain: 'tunnels.example.com',

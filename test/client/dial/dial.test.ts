@@ -6,7 +6,7 @@ import type { Duplex } from 'node:stream'
 import { afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { type WebSocket, WebSocketServer } from 'ws'
 import { createAuthority, createClientCertificate, createServerCertificate } from '../../../certs/index.ts'
-import { type DialOptions, dial } from '../../../client/dial/dial.ts'
+import { type DialOptions, dialServer } from '../../../client/dial/dial.ts'
 import { DialError } from '../../../client/dial/dial-failure.ts'
 import { explain } from '../../../client/dial/explain.ts'
 import { parseProxy } from '../../../client/dial/proxy.ts'
@@ -74,14 +74,14 @@ function optionsFor(port: number, more: Partial<DialOptions> = {}): DialOptions 
 }
 
 async function opened(options: DialOptions): Promise<WebSocket> {
-  const { socket } = await dial(options)
+  const { socket } = await dialServer(options)
   open.push({ close: () => socket.terminate() })
   return socket
 }
 
 /** The sentence that the client would show. */
 async function failure(options: DialOptions): Promise<string> {
-  const error = await dial(options).then(
+  const error = await dialServer(options).then(
     () => expect.unreachable('it opened'),
     (thrown: unknown) => thrown,
   )
@@ -118,7 +118,7 @@ describe('dial', () => {
   it.each(['wss', 'ws'])('%s: leaves nothing open where a step throws as it begins', async scheme => {
     const { port } = await endpoint({ tls: scheme === 'ws' ? false : {} })
     const server = new URL(`${scheme}://127.0.0.1:${port}`)
-    await expect(dial(optionsFor(port, { server, token: 'in two\nlines' }))).rejects.toThrow(/header content/)
+    await expect(dialServer(optionsFor(port, { server, token: 'in two\nlines' }))).rejects.toThrow(/header content/)
     await vi.waitFor(() => expect([...sockets].map(({ destroyed }) => destroyed)).toEqual([true]), { timeout: 10_000 })
   })
 
@@ -260,10 +260,10 @@ describe('a dial that fails', () => {
   it('ends with the reason of the signal', async () => {
     const port = await listen(createTcp(() => {}))
     const stop = new AbortController()
-    const result = dial(optionsFor(port, { signal: stop.signal })).catch((error: unknown) => error)
+    const result = dialServer(optionsFor(port, { signal: stop.signal })).catch((error: unknown) => error)
     stop.abort(new Error('enough'))
     expect(await result).toEqual(new Error('enough'))
-    expect(await dial(optionsFor(port, { signal: stop.signal })).catch((error: unknown) => error)).toEqual(
+    expect(await dialServer(optionsFor(port, { signal: stop.signal })).catch((error: unknown) => error)).toEqual(
       new Error('enough'),
     )
   })
@@ -271,7 +271,7 @@ describe('a dial that fails', () => {
   it('that nobody wants any more waits for no resolver', async () => {
     const resolver = { resolve: () => new Promise<never>(() => {}) } as unknown as Resolver
     const signal = AbortSignal.abort(new Error('enough'))
-    await expect(dial(optionsFor(1, { resolver, signal }))).rejects.toThrow('enough')
+    await expect(dialServer(optionsFor(1, { resolver, signal }))).rejects.toThrow('enough')
   })
 })
 

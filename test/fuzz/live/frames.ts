@@ -9,7 +9,7 @@ import {
 } from '../../../protocol/wire/bhttp/encode.ts'
 import { ANSWER } from '../../../protocol/wire/exchange/answer.ts'
 import { newExchangeId } from '../../../protocol/base/ids.ts'
-import { KIND, preambleText } from '../../../protocol/wire/preamble.ts'
+import { STREAM_KIND, preambleText } from '../../../protocol/wire/preamble.ts'
 import { varintText } from '../../../protocol/wire/varint.ts'
 import { Flag, FrameType } from '../../../protocol/wire/yamux/frame.ts'
 import { FrameReader, frame } from '../../protocol/wire/yamux/support.ts'
@@ -80,7 +80,7 @@ export class HostileEnd {
     const odd = script.next()
     const text =
       preambleText({
-        kind: odd % 16 === 0 ? KIND.upgrade : odd % 16 === 1 ? KIND.raw : KIND.exchange,
+        kind: odd % 16 === 0 ? STREAM_KIND.upgrade : odd % 16 === 1 ? STREAM_KIND.raw : STREAM_KIND.exchange,
         exchangeId: newExchangeId(),
         attempt: odd % 16 === 2 ? 99 : 0,
         runtime: odd % 16 === 3 ? 'another' : this.#runtime,

@@ -10,7 +10,7 @@ import { isAuthority, isPath, isToken } from '../../../protocol/http/headers.ts'
 import { Http1ClientConnection } from '../../../protocol/http/http1/client-connection.ts'
 import { serveHttp1 } from '../../../protocol/http/http1/server-connection.ts'
 import { SocketReader } from '../../../protocol/http/http1/socket-reader.ts'
-import { DEFAULT_LIMITS, type HttpLimits } from '../../../protocol/http/limits.ts'
+import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../../../protocol/http/limits.ts'
 import { FakeSocket, LendingReader, turn } from '../fake-socket.ts'
 import { canonicalHeaders, holds, same } from '../holds.ts'
 import { anyRequests } from '../http1-grammar.ts'
@@ -133,7 +133,7 @@ function check({ request, chunks, trailers }: Seen): void {
   const asks = request.path === '*' && request.method === 'OPTIONS'
   holds(asks || isPath(request.path), `the path is in origin form, or that of OPTIONS: ${request.path}`)
   holds(request.authority === '' || isAuthority(request.authority), 'the authority is one')
-  holds(request.headers.length <= 2 * DEFAULT_LIMITS.headFields + 2, 'no more fields than allowed')
+  holds(request.headers.length <= 2 * DEFAULT_HTTP_LIMITS.headFields + 2, 'no more fields than allowed')
   canonicalHeaders(request.headers)
   const lengths = request.headers.filter((_, i, all) => i % 2 === 1 && all[i - 1] === 'content-length')
   holds(lengths.length <= 1, 'one content-length at most')
@@ -146,7 +146,7 @@ function check({ request, chunks, trailers }: Seen): void {
 }
 
 /** A head that was just within the limits as HTTP/2 has it is a little longer with its colons and line ends. */
-const ROOMIER = { headBytes: DEFAULT_LIMITS.headBytes + 8 * DEFAULT_LIMITS.headFields }
+const ROOMIER = { headBytes: DEFAULT_HTTP_LIMITS.headBytes + 8 * DEFAULT_HTTP_LIMITS.headFields }
 
 /** What our own upstream connection writes is read by our own edge as the same request. */
 export async function roundTrip({ request, chunks, trailers }: Seen): Promise<void> {

@@ -2,7 +2,7 @@ import { BODY_UNKNOWN, type HeaderList, type ResponseHead, type ResponseSink } f
 import { Http1ClientConnection } from '../../../protocol/http/http1/client-connection.ts'
 import { serveHttp1 } from '../../../protocol/http/http1/server-connection.ts'
 import { SocketReader } from '../../../protocol/http/http1/socket-reader.ts'
-import { DEFAULT_LIMITS } from '../../../protocol/http/limits.ts'
+import { DEFAULT_HTTP_LIMITS } from '../../../protocol/http/limits.ts'
 import { FakeSocket, LendingReader, nextTick, turn } from '../fake-socket.ts'
 import { canonicalHeaders, holds, same } from '../holds.ts'
 import { anyResponse } from '../http1-grammar.ts'
@@ -80,7 +80,7 @@ function textOf(chunks: readonly Uint8Array[]): string {
 }
 
 function check(heard: Heard, method: string): void {
-  holds(heard.informational.length <= DEFAULT_LIMITS.informational, 'informational responses are bounded')
+  holds(heard.informational.length <= DEFAULT_HTTP_LIMITS.informational, 'informational responses are bounded')
   for (const [status, headers] of heard.informational) {
     holds(status >= 100 && status < 200 && status !== 101, 'an informational status')
     canonicalHeaders(headers)

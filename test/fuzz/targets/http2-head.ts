@@ -3,7 +3,7 @@ import type { HttpRequest } from '../../../protocol/exchange.ts'
 import { isAuthority, isPath, isToken } from '../../../protocol/http/headers.ts'
 import { outgoingBlock } from '../../../protocol/http/http2/headers.ts'
 import { http2Request } from '../../../protocol/http/http2/request-head.ts'
-import { DEFAULT_LIMITS } from '../../../protocol/http/limits.ts'
+import { DEFAULT_HTTP_LIMITS } from '../../../protocol/http/limits.ts'
 import { canonicalHeaders, holds, ourErrorOr, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
@@ -11,7 +11,7 @@ import type { Target } from '../target.ts'
 import { roundTrip } from './http1-edge.ts'
 
 /** What is written again names its scheme and length, though what was read may not. */
-const ROOMIER = { ...DEFAULT_LIMITS, headBytes: DEFAULT_LIMITS.headBytes + 64 }
+const ROOMIER = { ...DEFAULT_HTTP_LIMITS, headBytes: DEFAULT_HTTP_LIMITS.headBytes + 64 }
 
 const PEER = { address: '192.0.2.1', encrypted: true }
 
@@ -81,7 +81,7 @@ function comesToUs(raw: readonly string[]): boolean {
 
 function read(raw: readonly string[], input: Buffer): HttpRequest | SallyportError {
   const ended = ((input[0] ?? 0) & 1) === 1
-  return ourErrorOr(() => http2Request(raw, ended, DEFAULT_LIMITS, PEER))
+  return ourErrorOr(() => http2Request(raw, ended, DEFAULT_HTTP_LIMITS, PEER))
 }
 
 /** The request that an input is; undefined if it is refused. */
@@ -105,9 +105,9 @@ export const http2Head: Target = {
     const request = read(raw, input)
     if (request instanceof Error) return
     holds(isToken(request.method) && !['CONNECT', 'TRACE'].includes(request.method), 'a method')
-    holds(isPath(request.path) && request.path.length <= DEFAULT_LIMITS.uriBytes, 'a path')
+    holds(isPath(request.path) && request.path.length <= DEFAULT_HTTP_LIMITS.uriBytes, 'a path')
     holds(isAuthority(request.authority), 'an authority')
-    holds(request.headers.length <= 2 * (DEFAULT_LIMITS.headFields + 5), 'no more fields than allowed')
+    holds(request.headers.length <= 2 * (DEFAULT_HTTP_LIMITS.headFields + 5), 'no more fields than allowed')
     if (!comesToUs(raw)) return
     canonicalHeaders(request.headers.filter((_, i, all) => all[i - (i % 2)] !== 'te'))
     holds(request.headers.filter((text, i) => i % 2 === 0 && text === 'expect').length <= 1, 'one expectation')

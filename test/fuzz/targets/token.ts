@@ -1,5 +1,5 @@
 import { generateKeyPairSync, sign } from 'node:crypto'
-import { readClaims } from '../../../client/claims.ts'
+import { readOwnClaims } from '../../../client/claims.ts'
 import type { Identity } from '../../../server/auth/claims.ts'
 import { givenKeys } from '../../../server/auth/key-source.ts'
 import { TokenRefused } from '../../../server/auth/refusal.ts'
@@ -83,8 +83,8 @@ export const token: Target = {
     const parts = [input.subarray(0, Math.max(0, end)), input.subarray(end + 1)]
     const signed = parts.map(part => part.toString('base64url')).join('.')
     const made = `${signed}.${sign(null, Buffer.from(signed), privateKey).toString('base64url')}`
-    readClaims(made)
-    readClaims(input.toString('latin1'))
+    readOwnClaims(made)
+    readOwnClaims(input.toString('latin1'))
     let identity: Identity
     try {
       identity = await verifier.verify(made)
@@ -96,6 +96,6 @@ export const token: Target = {
     holds(Number.isFinite(identity.expiresAt) && identity.expiresAt * 1000 > NOW_MS - 30_000, 'an end, not over yet')
     const payload = JSON.parse(parts[1]!.toString('utf8')) as Record<string, unknown>
     holds(payload.sub === identity.runtime && [payload.aud].flat().includes('sallyport'), 'what the payload says')
-    holds(readClaims(made)?.sub === identity.runtime, 'the client reads the same')
+    holds(readOwnClaims(made)?.sub === identity.runtime, 'the client reads the same')
   },
 }

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
 import { CONNECTION, FRAMING, responseHead } from '../../../protocol/http/http1/encode.ts'
-import { SeenHeads } from '../../../protocol/http/head-cache.ts'
+import { HeadCache } from '../../../protocol/http/head-cache.ts'
 
 const LIST = ['content-type', 'text/plain', 'x-a', '1']
 
 test('a list of the same strings is found, and only with all else the same', () => {
-  const seen = new SeenHeads()
+  const seen = new HeadCache()
   expect(seen.keep('text', LIST, 200, 5, 'now')).toBe('text')
   const same = LIST.map(text => Buffer.from(text).toString())
   expect(seen.find(same, 200, 5, 'now')).toBe('text')
@@ -22,7 +22,7 @@ test('a list of the same strings is found, and only with all else the same', () 
 })
 
 test('a list that changes afterwards is another one', () => {
-  const seen = new SeenHeads()
+  const seen = new HeadCache()
   const list = [...LIST]
   seen.keep('text', list, 200)
   list[3] = '2'
@@ -31,7 +31,7 @@ test('a list that changes afterwards is another one', () => {
 })
 
 test('a long head is returned and not kept', () => {
-  const seen = new SeenHeads()
+  const seen = new HeadCache()
   const long = 'x'.repeat(1025)
   expect(seen.keep(long, LIST, 200)).toBe(long)
   expect(seen.find(LIST, 200)).toBeUndefined()

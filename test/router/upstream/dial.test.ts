@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { makeTarget } from '../../../router/target.ts'
-import { dial, SecureContexts } from '../../../router/upstream/dial.ts'
+import { dialUpstream, SecureContexts } from '../../../router/upstream/dial.ts'
 
 test('a socket that is handed over keeps nothing of its dial, and a late error ends no process', async () => {
   const server = createServer(() => {}).listen(0, '127.0.0.1')
@@ -10,8 +10,11 @@ test('a socket that is handed over keeps nothing of its dial, and a late error e
   const { port } = server.address() as AddressInfo
   const open = () =>
     new Promise<Socket>((resolve, reject) => {
-      dial(makeTarget('http', '127.0.0.1', port, new Map(), undefined), 1000, new SecureContexts(), (error, socket) =>
-        socket === undefined ? reject(error) : resolve(socket),
+      dialUpstream(
+        makeTarget('http', '127.0.0.1', port, new Map(), undefined),
+        1000,
+        new SecureContexts(),
+        (error, socket) => (socket === undefined ? reject(error) : resolve(socket)),
       )
     })
   const [one, other] = [await open(), await open()]

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { makeTarget } from '../../../router/target.ts'
-import { type DialPhase, dialError } from '../../../router/upstream/errors.ts'
+import { type UpstreamDialPhase, dialError } from '../../../router/upstream/errors.ts'
 
 const target = makeTarget('http', 'svc.internal', 8080, new Map(), undefined)
-const reason = (code: string, phase: DialPhase) =>
+const reason = (code: string, phase: UpstreamDialPhase) =>
   dialError(Object.assign(new Error('x'), { code }), phase, target).reason
 
 describe('what the system says becomes a row of the error table', () => {

@@ -4,11 +4,11 @@ import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { UpstreamExchange } from '../../../router/upstream/exchange.ts'
-import type { Connection, Opened, Pool } from '../../../router/upstream/pool.ts'
+import type { PooledUpstream, Opened, Pool } from '../../../router/upstream/pool.ts'
 import type { ForwardOptions, UpstreamRequest } from '../../../router/upstream/types.ts'
 
 /** A connection that notes what it is sent, and answers when the test says so. */
-class PlayedConnection implements Connection {
+class PlayedConnection implements PooledUpstream {
   responseStarted = false
   readonly said: string[] = []
   response!: ResponseSink
@@ -33,7 +33,7 @@ class PlayedPool implements Pool {
   readonly asked: Opened[] = []
   givenUp = 0
 
-  take(): Connection | undefined {
+  take(): PooledUpstream | undefined {
     return this.ready.shift()
   }
 

@@ -4,7 +4,7 @@ import type { ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
-import { type Connection, ConnectionBudget } from '../../../router/upstream/pool.ts'
+import { type PooledUpstream, ConnectionBudget } from '../../../router/upstream/pool.ts'
 import { Http2Upstream } from '../../support/http2-upstream.ts'
 
 const PER_SESSION = 100
@@ -44,7 +44,7 @@ const request = {
 function waitTogether(then: (giveUps: (() => void)[]) => void): { got: number[]; giveUps: (() => void)[] } {
   const got: number[] = []
   const giveUps: (() => void)[] = []
-  const use = (i: number) => (_: unknown, connection: Connection | undefined) => {
+  const use = (i: number) => (_: unknown, connection: PooledUpstream | undefined) => {
     got.push(i)
     connection?.send(request, silent, 60_000)
     if (got.length === 1) then(giveUps)

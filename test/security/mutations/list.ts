@@ -20,7 +20,7 @@ const ROUTER = ['test/security/router.test.ts']
 const CAPTURED_NAMES = ['test/router/upstream/captured-names.test.ts']
 const ADMIN = ['test/security/admin.test.ts']
 const SEEN_HEADS = ['test/protocol/http/head-cache.test.ts']
-const SEEN_BYTES = ['test/protocol/base/bytes-cache.test.ts']
+const SEEN_BYTES = ['test/protocol/base/byte-cache.test.ts']
 const OWN_BYTES = ['test/protocol/base/own-bytes.test.ts']
 const SEND_QUEUE = ['test/protocol/wire/yamux/send-queue.test.ts']
 const REMEMBERED = ['test/protocol/remembered.test.ts']
@@ -39,27 +39,27 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'an upstream is told of the caller at hand, not of the one before',
-    edits: [['protocol/base/text-cache.ts', 'a !== lastA || ', '']],
+    edits: [['protocol/base/memoize-last.ts', 'a !== lastA || ', '']],
     tests: REMEMBERED,
   },
   {
     defence: 'a request goes to its own authority',
-    edits: [['protocol/base/text-cache.ts', ' || c !== lastC', '']],
+    edits: [['protocol/base/memoize-last.ts', ' || c !== lastC', '']],
     tests: REMEMBERED,
   },
   {
     defence: 'a preamble names its own runtime',
-    edits: [['protocol/base/text-cache.ts', 'b !== lastB || ', '']],
+    edits: [['protocol/base/memoize-last.ts', 'b !== lastB || ', '']],
     tests: REMEMBERED,
   },
   {
     defence: 'a head that begins like another is read for itself',
-    edits: [['protocol/base/bytes-cache.ts', 'seen.length !== length || ', '']],
+    edits: [['protocol/base/byte-cache.ts', 'seen.length !== length || ', '']],
     tests: SEEN_BYTES,
   },
   {
     defence: 'a head of the length of another is read for itself',
-    edits: [['protocol/base/bytes-cache.ts', ' || seen.bytes.compare(bytes, at, end, 0, length) !== 0', '']],
+    edits: [['protocol/base/byte-cache.ts', ' || seen.bytes.compare(bytes, at, end, 0, length) !== 0', '']],
     tests: SEEN_BYTES,
   },
   {
@@ -205,7 +205,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'requests that go round in circles are stopped',
-    edits: [['protocol/http/hops.ts', 'if (passed >= MOST_PASSES) return false', '']],
+    edits: [['protocol/http/loop-guard.ts', 'if (passed >= MOST_PASSES) return false', '']],
     tests: ['test/security/edge-loops.test.ts'],
   },
   {
@@ -415,7 +415,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'deadline of a handshake (handshakeMs)',
     edits: [
       [
-        'server/control/intake.ts',
+        'server/control/accept-queue.ts',
         'const timer = setTimeout(cut, this.#options.limits.handshakeMs)',
         'const timer = setTimeout(() => {}, 1)',
       ],
@@ -445,22 +445,22 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'handshakes under way (handshakesUnderWay)',
-    edits: [['server/control/intake.ts', 'this.#underWay.makeRoom(address)', '']],
+    edits: [['server/control/accept-queue.ts', 'this.#underWay.makeRoom(address)', '']],
     tests: CONTROL,
   },
   {
     defence: 'a door is shared by network',
-    edits: [['protocol/base/places.ts', 'idlest(greediest) ?? newest', 'undefined']],
+    edits: [['protocol/base/connection-slots.ts', 'idlest(greediest) ?? newest', 'undefined']],
     tests: DOORS,
   },
   {
     defence: 'an IPv6 /64 is one network',
     edits: [['protocol/base/address.ts', "Buffer.from(bytes.subarray(0, 8)).toString('hex')", 'address']],
-    tests: [...DOORS, 'test/protocol/base/places.test.ts'],
+    tests: [...DOORS, 'test/protocol/base/connection-slots.test.ts'],
   },
   {
     defence: 'a deadline of a session that leaves only comes nearer',
-    edits: [['server/control/departure.ts', 'if (endsAt >= this.#endsAt) return', '']],
+    edits: [['server/control/session-drain.ts', 'if (endsAt >= this.#endsAt) return', '']],
     tests: CONTROL,
   },
   {

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import type { Holding, Standing } from '../../../server/directory/directory.ts'
-import { Known } from '../../../server/directory/known.ts'
+import type { InstanceState, RuntimeState } from '../../../server/directory/directory.ts'
+import { KnownRuntimes } from '../../../server/directory/known-runtimes.ts'
 import { absent, isSame, merge, present } from '../../../server/directory/presume.ts'
 
-function standing(epoch: number, active: string, instances: Record<string, Holding>, version = 1): Standing {
+function standing(epoch: number, active: string, instances: Record<string, InstanceState>, version = 1): RuntimeState {
   return { runtime: 'demo', epoch, active, instances: new Map(Object.entries(instances)), version, changedMs: 0 }
 }
 
@@ -48,7 +48,7 @@ describe('without the directory', () => {
 describe('what is known', () => {
   test('of an earlier connection counts for a while, and then only if nothing can have changed', () => {
     let now = 0
-    const known = new Known(() => now)
+    const known = new KnownRuntimes(() => now)
     expect(known.find('demo', true)).toBe('unknown')
     known.learn(two)
     known.renew(100)
@@ -60,7 +60,7 @@ describe('what is known', () => {
   })
 
   test('never falls behind: an older epoch, or an older version, is not learned', () => {
-    const known = new Known(() => 0)
+    const known = new KnownRuntimes(() => 0)
     known.learn({ ...two, version: 5 })
     expect(known.learn({ ...two, version: 4 })).toBe(false)
     expect(known.learn(standing(1, 'a', {}, 9))).toBe(false)
@@ -69,7 +69,7 @@ describe('what is known', () => {
   })
 
   test('of a runtime that nobody has: that it is not there', () => {
-    const known = new Known(() => 0)
+    const known = new KnownRuntimes(() => 0)
     known.expect('demo')
     expect([known.wants('demo'), known.wants('other'), known.find('demo', true)]).toEqual([true, false, 'unknown'])
     known.missing('demo')

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Logger } from '../../../protocol/base/log.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
-import type { Claim, Standing } from '../../../server/directory/directory.ts'
+import type { Registration, RuntimeState } from '../../../server/directory/directory.ts'
 import { isRefused, RedisDirectory, type RedisDirectoryOptions } from '../../../server/directory/redis.ts'
 import type { RedisAddress } from '../../../server/directory/redis-link.ts'
 import { needs } from '../../support/needs.ts'
@@ -18,8 +18,8 @@ const QUICK = { leaseMs: 1000 }
 /** A directory, with what its registry would do: it remembers what it was told, and what is live. */
 class Replica {
   readonly directory: RedisDirectory
-  readonly changes: Standing[] = []
-  readonly live = new Map<string, Claim>()
+  readonly changes: RuntimeState[] = []
+  readonly live = new Map<string, Registration>()
   #waiting: (() => void)[] = []
 
   constructor(redis: RedisAddress, name: string, options: Partial<RedisDirectoryOptions> = {}) {
@@ -51,7 +51,7 @@ class Replica {
     for (const wake of this.#waiting.splice(0)) wake()
   }
 
-  async join(instance: string, lastEpoch = 0, runtime = 'demo'): Promise<Standing> {
+  async join(instance: string, lastEpoch = 0, runtime = 'demo'): Promise<RuntimeState> {
     const claim = { runtime, instance, lastEpoch }
     this.live.set(`${runtime} ${instance}`, claim)
     return this.directory.ready(claim)
@@ -75,7 +75,7 @@ class Replica {
     }
   }
 
-  get standing(): Standing | undefined {
+  get standing(): RuntimeState | undefined {
     const found = this.directory.find('demo')
     return found === 'unknown' ? undefined : found
   }
@@ -216,7 +216,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     await redis.command('PUBLISH', 'sallyport:changes', JSON.stringify(['demo', ...told]))
     // What comes behind it on both connections has come.
     await Promise.all([a, b].map(each => each.directory.refresh('another')))
-    const both = async (holds: (each: Standing) => boolean) => {
+    const both = async (holds: (each: RuntimeState) => boolean) => {
       for (const each of [a, b]) {
         await each.until(() => {
           const found = standing(each)

@@ -4,8 +4,8 @@ import { EPOCHS_END, MAX_INSTANCES } from '../../../server/directory/directory.t
 import { enter, leave, type Now, newRecord, type RuntimeRecord, standingOf } from '../../../server/directory/record.ts'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { CHANGE, RENEW } from '../../../server/directory/scripts.ts'
-import { formatStanding, parseStanding } from '../../../server/directory/standing.ts'
-import { MAX_CONTROL_BYTES } from '../../../server/peer/transport.ts'
+import { formatRuntimeState, parseRuntimeState } from '../../../server/directory/runtime-state.ts'
+import { MAX_PEER_MESSAGE_BYTES } from '../../../server/peer/transport.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
 
@@ -44,7 +44,7 @@ function shape(record: RuntimeRecord) {
 }
 
 function shapeOf(text: string) {
-  const { epoch, active, instances } = parseStanding(text, 0)
+  const { epoch, active, instances } = parseRuntimeState(text, 0)
   return {
     epoch,
     active,
@@ -119,7 +119,7 @@ describe('the rules of epochs', () => {
   test('what a standing cannot say is no standing', () => {
     const listOf = (change: Partial<Record<number, unknown>>) =>
       JSON.stringify(Object.values({ ...['demo', '1', 'a', '2', '3', 'a', '1 r1'], ...change }))
-    expect(parseStanding(listOf({}), 0)).toMatchObject({ runtime: 'demo', epoch: 1, active: 'a', version: 2 })
+    expect(parseRuntimeState(listOf({}), 0)).toMatchObject({ runtime: 'demo', epoch: 1, active: 'a', version: 2 })
     const reasons: [change: Partial<Record<number, unknown>>, reason: string][] = [
       [{ 1: String(EPOCHS_END) }, `there is no epoch ${EPOCHS_END}`],
       [{ 6: `${EPOCHS_END} r1` }, `there is no epoch ${EPOCHS_END}`],
@@ -129,9 +129,9 @@ describe('the rules of epochs', () => {
       [{ 1: 1 }, 'expected a list of texts'],
     ]
     for (const [change, reason] of reasons) {
-      expect(() => parseStanding(listOf(change), 0)).toThrow(new TypeError(reason))
+      expect(() => parseRuntimeState(listOf(change), 0)).toThrow(new TypeError(reason))
     }
-    expect(() => parseStanding('{}', 0)).toThrow(new TypeError('expected a list of texts'))
+    expect(() => parseRuntimeState('{}', 0)).toThrow(new TypeError('expected a list of texts'))
   })
 
   test('a standing survives being told', () => {
@@ -141,7 +141,7 @@ describe('the rules of epochs', () => {
       enter(record, entrance, at(0))
     }
     const standing = { ...standingOf('demo', record, 90), version: 1_795_243_908_861_234 }
-    expect(parseStanding(formatStanding(standing, 100), 100)).toEqual(standing)
+    expect(parseRuntimeState(formatRuntimeState(standing, 100), 100)).toEqual(standing)
   })
 
   test.each([
@@ -154,9 +154,9 @@ describe('the rules of epochs', () => {
       Array.from({ length: 16 }, (_, i) => [String(i).padStart(64, 'i'), { epoch: 16 - i, replicas }] as const),
     )
     const standing = { runtime: 'demo', epoch: 16, active: '0'.padStart(64, 'i'), version: 1, instances, changedMs: 90 }
-    const text = formatStanding(standing, 100)
-    expect(JSON.stringify({ type: 'standing', standing: text }).length).toBeLessThan(MAX_CONTROL_BYTES)
-    const told = [...parseStanding(text, 100).instances]
+    const text = formatRuntimeState(standing, 100)
+    expect(JSON.stringify({ type: 'standing', standing: text }).length).toBeLessThan(MAX_PEER_MESSAGE_BYTES)
+    const told = [...parseRuntimeState(text, 100).instances]
     expect(told).toEqual([...instances].slice(0, told.length))
     expect(told).toHaveLength(chars === 64 ? 16 : 2)
   })
@@ -164,7 +164,7 @@ describe('the rules of epochs', () => {
   test.each(['{}', '[1]', '["demo","x","a","1","0"]', '["demo","1","a","1","-5"]', 'no JSON'])(
     '%s is no standing',
     text => {
-      expect(() => parseStanding(text, 0)).toThrow()
+      expect(() => parseRuntimeState(text, 0)).toThrow()
     },
   )
 })
@@ -228,7 +228,7 @@ describe.runIf(needs('redis'))('the same rules in Redis', () => {
     for (const name of ['r1', 'r2']) await link.run(RENEW, 'sallyport:all', [name, '', '1000000', '0'])
     const versions: number[] = []
     for (const replica of ['r1', 'r1', 'r2', 'r2'])
-      versions.push(parseStanding((await run('enter', 'a', replica))!, 0).version)
+      versions.push(parseRuntimeState((await run('enter', 'a', replica))!, 0).version)
     expect(versions[0]).toBe(versions[1])
     expect(versions[2]).toBe(versions[3])
     expect(versions[2]! > versions[1]!).toBe(true)

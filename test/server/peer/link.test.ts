@@ -5,7 +5,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { createReplicaCertificate } from '../../../certs/index.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
-import { KIND, preambleText } from '../../../protocol/wire/preamble.ts'
+import { STREAM_KIND, preambleText } from '../../../protocol/wire/preamble.ts'
 import { PeerLink } from '../../../server/peer/link.ts'
 import { PeerListener } from '../../../server/peer/listener.ts'
 import type { PeerTls } from '../../../server/peer/tls.ts'
@@ -19,7 +19,7 @@ const LAST_ID = 0x7fff_ffff
 const STREAMS = 20
 
 const PREAMBLE = preambleText({
-  kind: KIND.exchange,
+  kind: STREAM_KIND.exchange,
   exchangeId: 'x'.repeat(16),
   attempt: 0,
   runtime: 'demo',

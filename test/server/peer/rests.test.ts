@@ -1,13 +1,13 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
-import { Rests } from '../../../server/peer/rests.ts'
+import { Cooldowns } from '../../../server/peer/cooldowns.ts'
 
-let rests: Rests
+let rests: Cooldowns
 let over: string[]
 beforeEach(() => {
   vi.useFakeTimers()
   over = []
-  rests = new Rests(
+  rests = new Cooldowns(
     () => performance.now(),
     noLogger,
     runtime => over.push(runtime),

@@ -3,7 +3,7 @@
  * nothing is counted at the link or at the session, and nothing is open.
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { KIND, type Kind, type Preamble, preambleText } from '../../../protocol/wire/preamble.ts'
+import { STREAM_KIND, type StreamKind, type Preamble, preambleText } from '../../../protocol/wire/preamble.ts'
 import type { Stream } from '../../../protocol/wire/yamux/stream.ts'
 import { REFUSALS } from '../../../protocol/wire/exchange/refusal.ts'
 import { parseCidrs } from '../../../protocol/http/forwarded.ts'
@@ -19,7 +19,7 @@ interface Spliced {
   /** The exchange at the replica that the caller reached, and at the client. */
   readonly near: Recorder
   far: Recorder | undefined
-  open(runtime?: string, kind?: Kind): Recorder
+  open(runtime?: string, kind?: StreamKind): Recorder
   /** A stream that says this in place of a preamble. */
   openRaw(said: string): Stream
   readonly link: Session
@@ -44,7 +44,7 @@ interface Settings {
 }
 
 const PREAMBLE: Preamble = {
-  kind: KIND.exchange,
+  kind: STREAM_KIND.exchange,
   exchangeId: 'x'.repeat(16),
   attempt: 0,
   runtime: 'demo',
@@ -89,7 +89,7 @@ function start(settings: Settings = {}): Spliced {
   })
   const nearLink = new Session(nearEnd, { role: 'client' })
   open.push(session, client, link, nearLink)
-  const openOne = (runtime = 'demo', kind: Kind = KIND.exchange) => {
+  const openOne = (runtime = 'demo', kind: StreamKind = STREAM_KIND.exchange) => {
     const recorder = new Recorder(nearLink.open(), false)
     recorder.stream.write(preambleText({ ...PREAMBLE, kind, runtime }))
     return recorder
@@ -239,7 +239,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
       const spliced = start({ session: { initialWindowBytes: 512 * KIB } })
       await until(() => spliced.clients.length === 1)
       spliced.near.stream.reset('cancelled')
-      const near = spliced.open('demo', KIND.upgrade)
+      const near = spliced.open('demo', STREAM_KIND.upgrade)
       near.consumes = how === 'has the answer'
       await until(() => spliced.clients.length === 2)
       const far = spliced.clients[1]!

@@ -6,7 +6,7 @@ import type { HeaderList, ResponseHead, ResponseSink } from '../../../../protoco
 import { Http1ClientConnection, type OutgoingRequest } from '../../../../protocol/http/http1/client-connection.ts'
 import { type Head, HeadParser } from '../../../../protocol/http/http1/head-parser.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
-import { SeenBytes } from '../../../../protocol/base/bytes-cache.ts'
+import { ByteCache } from '../../../../protocol/base/byte-cache.ts'
 import { type RawPeer, RawUpstream } from './raw.ts'
 
 class Response implements ResponseSink {
@@ -52,7 +52,7 @@ afterEach(() => {
   for (const upstream of open.splice(0)) upstream.close()
 })
 
-async function start(limits?: Partial<HttpLimits>, heads?: SeenBytes<Head>) {
+async function start(limits?: Partial<HttpLimits>, heads?: ByteCache<Head>) {
   const upstream = await RawUpstream.start()
   open.push(upstream)
   const next = upstream.next()
@@ -231,7 +231,7 @@ describe('responses', () => {
   })
 
   test('a head that comes again is read again, whatever stood between and whoever changed the list', async () => {
-    const heads = new SeenBytes<Head>()
+    const heads = new ByteCache<Head>()
     const pair = [await start({}, heads), await start({}, heads)]
     const head = 'HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 3\r\n\r\n'
     const hints = 'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'

@@ -1,7 +1,7 @@
 /** H4: each way in which a header block is no request, with the reason that it is refused for. */
 import { describe, expect, test } from 'vitest'
 import { http2Request } from '../../../../protocol/http/http2/request-head.ts'
-import { DEFAULT_LIMITS } from '../../../../protocol/http/limits.ts'
+import { DEFAULT_HTTP_LIMITS } from '../../../../protocol/http/limits.ts'
 
 const GET = [':method', 'GET', ':scheme', 'https', ':authority', 'a.example', ':path', '/']
 const WEBSOCKET = [
@@ -11,7 +11,7 @@ const WEBSOCKET = [
 
 function read(raw: readonly string[], ended = true): string {
   try {
-    http2Request(raw, ended, DEFAULT_LIMITS, { address: '127.0.0.1', encrypted: true })
+    http2Request(raw, ended, DEFAULT_HTTP_LIMITS, { address: '127.0.0.1', encrypted: true })
     return 'taken'
   } catch (error) {
     const { reason, message } = error as Error & { reason: string }

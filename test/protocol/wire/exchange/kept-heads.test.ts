@@ -5,7 +5,7 @@ import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { acceptExchange } from '../../../../protocol/wire/exchange/accept.ts'
 import { openExchange } from '../../../../protocol/wire/exchange/open.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
-import { KIND, preambleText } from '../../../../protocol/wire/preamble.ts'
+import { STREAM_KIND, preambleText } from '../../../../protocol/wire/preamble.ts'
 import { BufferBudget } from '../../../../protocol/wire/yamux/budget.ts'
 import type { Session } from '../../../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
@@ -27,7 +27,7 @@ const REQUEST: HttpRequest = {
   exchangeId: 'x'.repeat(16),
 }
 const PREAMBLE = preambleText({
-  ...{ kind: KIND.exchange, exchangeId: 'x'.repeat(16), attempt: 0, runtime: 'demo', epoch: 1, timeLeftMs: 0 },
+  ...{ kind: STREAM_KIND.exchange, exchangeId: 'x'.repeat(16), attempt: 0, runtime: 'demo', epoch: 1, timeLeftMs: 0 },
   ...{ callerAddress: CALLER.address, callerScheme: 'http', hops: 0, bodyBytes: 0 },
 })
 

@@ -12,7 +12,7 @@ const KEEP_ALIVE_MS = 15_000
  * first that opens is taken, and an answer that says no ends them all. Rejects with the socket's error or the signal's
  * reason.
  */
-export function knock(
+export function connectTcp(
   host: string,
   port: number,
   addresses: readonly LookupAddress[],

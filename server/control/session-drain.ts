@@ -24,7 +24,7 @@ export interface Stay {
 
 const STAY: Stay = { until: Promise.resolve(), elsewhere: true }
 
-export interface DepartureOwner {
+export interface SessionDrainOwner {
   /** Exchanges that are open. */
   readonly exchanges: number
   readonly guard: Guard
@@ -35,8 +35,8 @@ export interface DepartureOwner {
   end(reason: string, code: number): void
 }
 
-export class Departure {
-  readonly #owner: DepartureOwner
+export class SessionDrain {
+  readonly #owner: SessionDrainOwner
   #reason = ''
   /** WebSocket close code with which the session ends as soon as its last exchange does; 0: it does not. */
   #code = 0
@@ -50,7 +50,7 @@ export class Departure {
   /** The session still takes exchanges, but none that would go on for ever. */
   leaving = false
 
-  constructor(owner: DepartureOwner) {
+  constructor(owner: SessionDrainOwner) {
     this.#owner = owner
   }
 

@@ -5,7 +5,7 @@ import type { Guard } from '../../protocol/base/guard.ts'
 const CLOSE_MS = 2000
 
 /** The WebSockets of a client that are not closed yet. */
-export class OpenSockets {
+export class OpenWebSockets {
   readonly #open = new Set<WebSocket>()
   readonly #guard: Guard
   #onEmpty: (() => void) | undefined

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { BegunExchanges } from '../../client/begun.ts'
+import { SeenExchanges } from '../../client/seen-exchanges.ts'
 import { IdSet } from '../../client/id-set.ts'
 import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
@@ -7,7 +7,7 @@ import { isSafe } from '../../protocol/http/methods.ts'
 describe('BegunExchanges', () => {
   it('refuses an exchange that is under way, or ended within 60 s', () => {
     let now = 0
-    const begun = new BegunExchanges(100, () => now)
+    const begun = new SeenExchanges(100, () => now)
     expect(begun.begin('a', 0)).toBeUndefined()
     expect(begun.begin('a', 1)).toBe('already-begun')
     begun.end('a')
@@ -27,7 +27,7 @@ describe('BegunExchanges', () => {
     }
     let now = 0
     const before = await liveBytes()
-    const begun = new BegunExchanges(undefined, () => now)
+    const begun = new SeenExchanges(undefined, () => now)
     const refused = new Set<string | undefined>()
     let ended = 0
     for (; now < 120_000; now += 1000) {
@@ -48,7 +48,7 @@ describe('BegunExchanges', () => {
 
   it('forgets what is over', () => {
     let now = 0
-    const begun = new BegunExchanges(100, () => now)
+    const begun = new SeenExchanges(100, () => now)
     for (let i = 0; i < 50; i++) {
       begun.begin(String(i), 0)
       begun.end(String(i))
@@ -61,7 +61,7 @@ describe('BegunExchanges', () => {
 
   it('stays bounded, and then trusts no later attempt until the gap is over', () => {
     let now = 0
-    const begun = new BegunExchanges(2, () => now)
+    const begun = new SeenExchanges(2, () => now)
     for (const id of ['a', 'b', 'c']) {
       begun.begin(id, 0)
       begun.end(id)
@@ -74,7 +74,7 @@ describe('BegunExchanges', () => {
   })
 
   it('ends only what it began', () => {
-    const begun = new BegunExchanges()
+    const begun = new SeenExchanges()
     begun.end('never')
     expect(begun.size).toBe(0)
   })

@@ -7,9 +7,9 @@ import { canonicalAddress } from '../base/address.ts'
 import { guardWith } from '../base/guard.ts'
 import type { ConnectionSet, ManagedConnection } from './connection-set.ts'
 
-export class Newcomers {
+export class PendingConnections {
   readonly #connections: ConnectionSet
-  readonly #all = new Map<string, Newcomer>()
+  readonly #all = new Map<string, PendingConnection>()
 
   constructor(connections: ConnectionSet) {
     this.#connections = connections
@@ -17,7 +17,7 @@ export class Newcomers {
 
   add(socket: Socket): void {
     const key = connectionKey(socket)
-    const newcomer = new Newcomer(socket)
+    const newcomer = new PendingConnection(socket)
     this.#all.set(key, newcomer)
     this.#connections.add(newcomer)
     socket.once(
@@ -33,14 +33,14 @@ export class Newcomers {
     if (newcomer !== undefined) this.#settle(key, newcomer)
   }
 
-  #settle(key: string, newcomer: Newcomer): void {
+  #settle(key: string, newcomer: PendingConnection): void {
     if (this.#all.get(key) === newcomer) this.#all.delete(key)
     newcomer.stop()
     this.#connections.delete(newcomer)
   }
 }
 
-class Newcomer implements ManagedConnection {
+class PendingConnection implements ManagedConnection {
   readonly address: string
   /** What fails ends the connection. */
   readonly guard = guardWith(() => this.#socket.destroy())

@@ -18,7 +18,7 @@ interface Ended {
   readonly sinceMs: number
 }
 
-export class BegunExchanges {
+export class SeenExchanges {
   readonly #maxEnded: number
   readonly #now: () => number
   /** Bounded by the sessions' limit of streams. */

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
-import type { Standing } from '../../server/directory/directory.ts'
-import { Known } from '../../server/directory/known.ts'
-import { Misses } from '../../server/misses.ts'
+import type { RuntimeState } from '../../server/directory/directory.ts'
+import { KnownRuntimes } from '../../server/directory/known-runtimes.ts'
+import { UnknownHosts } from '../../server/unknown-hosts.ts'
 
 test('D9: a network, and all together, may ask in vain so often at once, and then so often a second', () => {
   let now = 1000
-  const misses = new Misses(() => now)
+  const misses = new UnknownHosts(() => now)
   const ask = (network: string | undefined, count: number) => {
     let asked = 0
     for (; asked < count && misses.allow(network); asked++) misses.count(network)
@@ -24,8 +24,15 @@ test('D9: a network, and all together, may ask in vain so often at once, and the
 })
 
 test('D9: names that nobody serves are remembered to a bound, and drive out nothing that is served', () => {
-  const known = new Known(() => 0)
-  const standing: Standing = { runtime: 'real', epoch: 1, active: 'a', instances: new Map(), version: 1, changedMs: 0 }
+  const known = new KnownRuntimes(() => 0)
+  const standing: RuntimeState = {
+    runtime: 'real',
+    epoch: 1,
+    active: 'a',
+    instances: new Map(),
+    version: 1,
+    changedMs: 0,
+  }
   known.learn(standing)
   for (let i = 0; i < 300_000; i++) {
     known.expect(`made-up-${i}`)

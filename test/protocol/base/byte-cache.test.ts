@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { SeenBytes } from '../../../protocol/base/bytes-cache.ts'
+import { ByteCache } from '../../../protocol/base/byte-cache.ts'
 
 /** Few texts, so that many are the same, or of the same length, and some too long to be kept. */
 const text = fc.constantFrom('', 'a', 'b', 'ab', 'ba', 'y'.repeat(512), `${'y'.repeat(511)}z`, 'y'.repeat(513))
@@ -8,7 +8,7 @@ const text = fc.constantFrom('', 'a', 'b', 'ab', 'ba', 'y'.repeat(512), `${'y'.r
 test('finds what was kept for the same bytes, wherever they stand, and nothing else', () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(text, fc.nat(3)), { maxLength: 40 }), texts => {
-      const seen = new SeenBytes<string>()
+      const seen = new ByteCache<string>()
       for (const [value, before] of texts) {
         const bytes = Buffer.from(`${'?'.repeat(before)}${value}!`)
         const end = bytes.length - 1

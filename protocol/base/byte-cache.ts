@@ -12,7 +12,7 @@ interface Seen<T> {
 }
 
 /** What was read of at most 64 byte strings of 512 bytes; a new one takes the place of another of its length. */
-export class SeenBytes<T> {
+export class ByteCache<T> {
   readonly #places: (Seen<T> | undefined)[] = new Array(PLACES).fill(undefined)
 
   /** What was kept for the same bytes; it is not the caller's own. */

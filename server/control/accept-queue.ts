@@ -6,15 +6,15 @@ import type { Socket } from 'node:net'
 import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/http/forwarded.ts'
 import { type Guard, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { connectionKey } from '../../protocol/http/accept-queue.ts'
-import { type Guest, Places } from '../../protocol/base/places.ts'
+import { connectionKey } from '../../protocol/http/pending-connections.ts'
+import { type SlotHolder, ConnectionSlots } from '../../protocol/base/connection-slots.ts'
 import type { ResolvedLimits } from '../options.ts'
 import { lookAtFirstBytes } from '../socket/first-bytes.ts'
 import { readProxyHeader } from '../socket/proxy-protocol.ts'
 import { Admission } from './admission.ts'
 import { WaitingSocket } from './waiting-socket.ts'
 
-export interface IntakeOptions {
+export interface AcceptQueueOptions {
   readonly limits: ResolvedLimits
   /** Proxies whose PROXY header is demanded. */
   readonly proxies: Cidrs
@@ -26,7 +26,7 @@ export interface IntakeOptions {
 }
 
 /** A handshake under way. The oldest had most time: whoever means it needs some round trips. */
-export interface Pending extends Guest {
+export interface PendingUpgrade extends SlotHolder {
   /** It took so much of the event loop's time. */
   charge(costMs: number): void
   /** Its deadline has no meaning any more. */
@@ -37,22 +37,22 @@ export interface Pending extends Guest {
 
 const PROXY_HEADER_BYTES = 4096
 
-export class Intake {
-  readonly #options: IntakeOptions
+export class AcceptQueue {
+  readonly #options: AcceptQueueOptions
   readonly #admission: Admission
-  readonly #proxied: Places
-  readonly #underWay: Places
-  readonly #pending = new Map<string, Pending>()
+  readonly #proxied: ConnectionSlots
+  readonly #underWay: ConnectionSlots
+  readonly #pending = new Map<string, PendingUpgrade>()
   readonly #sockets = new Set<Socket>()
   readonly #guard: Guard
   #onEmpty: (() => void) | undefined
 
-  constructor(options: IntakeOptions) {
+  constructor(options: AcceptQueueOptions) {
     const { limits } = options
     this.#options = options
     this.#guard = logGuard(options.logger, 'a handshake failed')
-    this.#proxied = new Places(limits.handshakesWaiting)
-    this.#underWay = new Places(limits.handshakesUnderWay)
+    this.#proxied = new ConnectionSlots(limits.handshakesWaiting)
+    this.#underWay = new ConnectionSlots(limits.handshakesUnderWay)
     this.#admission = new Admission({
       share: Math.max(0.01, limits.handshakeBudget),
       maxWaiting: limits.handshakesWaiting,
@@ -136,13 +136,13 @@ export class Intake {
   }
 
   /** The handshake that a request belongs to; one on an embedder's server has its deadline from here on, and costs it. */
-  pendingOf(socket: Socket): Pending {
+  pendingOf(socket: Socket): PendingUpgrade {
     const known = this.#pending.get(connectionKey(socket))
     return known ?? this.#track(socket, canonicalAddress(socket.remoteAddress ?? ''), ignore)
   }
 
   /** One deadline from here to `hello`. */
-  #track(socket: Socket, address: string, charge: (costMs: number) => void): Pending {
+  #track(socket: Socket, address: string, charge: (costMs: number) => void): PendingUpgrade {
     this.#underWay.makeRoom(address)
     const key = connectionKey(socket)
     const cut = this.#guard(() => socket.destroy())
@@ -167,7 +167,7 @@ export class Intake {
       end()
       this.#options.onFull(address)
     }
-    const pending: Pending = { address, idle: true, charge, settle, end, destroy }
+    const pending: PendingUpgrade = { address, idle: true, charge, settle, end, destroy }
     this.#underWay.add(pending)
     this.#pending.set(key, pending)
     socket.on('close', onClose)

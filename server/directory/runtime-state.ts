@@ -1,10 +1,10 @@
 /** What the scripts answer, read. Whatever is odd in it throws: the entry is then as good as lost. */
-import { EPOCHS_END, type Holding, type Standing } from './directory.ts'
+import { EPOCHS_END, type InstanceState, type RuntimeState } from './directory.ts'
 
 /** `[runtime, epoch, active, version, ms since its change, instance, "epoch replica ...", ...]`, all text. */
-export function parseStanding(text: string, nowMs: number): Standing {
+export function parseRuntimeState(text: string, nowMs: number): RuntimeState {
   const [runtime, epoch, active, version, ageMs, ...rest] = readList(text)
-  const instances = new Map<string, Holding>()
+  const instances = new Map<string, InstanceState>()
   for (let i = 0; i < rest.length; i += 2) {
     const [held, ...replicas] = rest[i + 1]!.split(' ')
     instances.set(rest[i]!, { epoch: readEpoch(held), replicas })
@@ -21,10 +21,10 @@ export function parseStanding(text: string, nowMs: number): Standing {
 
 /** Instances that one message tells of, and how long it gets at most: with 1,000 replicas of each it is as long as this. */
 const MAX_TOLD = 16
-export const MAX_STANDING_BYTES = 1_200_000
+export const MAX_RUNTIME_STATE_BYTES = 1_200_000
 
-/** The same, written, for another replica; read with {@link parseStanding}. The active instance comes first. */
-export function formatStanding(standing: Standing, nowMs: number): string {
+/** The same, written, for another replica; read with {@link parseRuntimeState}. The active instance comes first. */
+export function formatRuntimeState(standing: RuntimeState, nowMs: number): string {
   const { runtime, epoch, active, version, instances, changedMs } = standing
   const list = [runtime, epoch, active, version, Math.max(0, Math.floor(nowMs - changedMs))].map(String)
   const told = [...instances].sort(([, a], [, b]) => b.epoch - a.epoch).slice(0, MAX_TOLD)
@@ -32,7 +32,7 @@ export function formatStanding(standing: Standing, nowMs: number): string {
   for (const [name, { epoch, replicas }] of told) {
     const held = [epoch, ...replicas].join(' ')
     bytes += name.length + held.length + SEPARATORS_BYTES
-    if (bytes > MAX_STANDING_BYTES - HEAD_BYTES) break
+    if (bytes > MAX_RUNTIME_STATE_BYTES - HEAD_BYTES) break
     list.push(name, held)
   }
   return JSON.stringify(list)

@@ -3,12 +3,12 @@ import { createServer as createNetServer, type Server as NetServer, type Socket 
 import type { SallyportError } from '../protocol/base/errors.ts'
 import type { Handler } from '../protocol/exchange.ts'
 import { logGuard } from '../protocol/base/guard.ts'
-import { allAccepted, listenOn, type Place } from '../protocol/http/listen-on.ts'
+import { allAccepted, listenOn, type ListenAddress } from '../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import { ControlEndpoint, type EndpointOptions } from './control/endpoint.ts'
-import { Front } from './front.ts'
-import type { ControlOptions, Settings } from './options.ts'
+import { SniFront } from './sni-front.ts'
+import type { ControlOptions, ResolvedServerOptions } from './options.ts'
 import { loadTls, type TlsFiles, TlsKeeper } from './tls.ts'
 
 /** Where a listener is: the address and port that the system gave it. */
@@ -17,8 +17,8 @@ export interface Address {
   readonly port: number
 }
 
-export interface DoorsOptions extends Omit<EndpointOptions, 'control' | 'tls' | 'limits' | 'logger'> {
-  readonly settings: Settings
+export interface ListenersOptions extends Omit<EndpointOptions, 'control' | 'tls' | 'limits' | 'logger'> {
+  readonly settings: ResolvedServerOptions
   /** Of callers. */
   readonly handler: Handler
   readonly onBadRequest: (error: SallyportError, caller: string) => void
@@ -28,9 +28,9 @@ export interface DoorsOptions extends Omit<EndpointOptions, 'control' | 'tls' | 
 /** How long closed sessions may take to say goodbye. */
 const GOODBYE_MS = 1000
 
-export class Doors {
-  readonly #options: DoorsOptions
-  readonly #settings: Settings
+export class Listeners {
+  readonly #options: ListenersOptions
+  readonly #settings: ResolvedServerOptions
   #listener: Listener | undefined
   #front: NetServer | undefined
   #publicKeeper: TlsKeeper | undefined
@@ -39,7 +39,7 @@ export class Doors {
   publicAddress: Address | undefined
   controlAddress: Address | undefined
 
-  constructor(options: DoorsOptions) {
+  constructor(options: ListenersOptions) {
     this.#options = options
     this.#settings = options.settings
   }
@@ -92,8 +92,8 @@ export class Doors {
   }
 
   /** One address for both: the server name decides. */
-  async #openFront(controlName: string, place: Place): Promise<Address> {
-    const front = new Front({
+  async #openFront(controlName: string, place: ListenAddress): Promise<Address> {
+    const front = new SniFront({
       controlName: controlName.toLowerCase(),
       control: socket => this.control!.accept(socket, true),
       edge: socket => this.#listener!.accept(socket),

@@ -5,8 +5,8 @@
 import { performance } from 'node:perf_hooks'
 import { type Failing, stepOf } from './guard.ts'
 
-export class Watch implements Failing {
-  static readonly #onDue = stepOf<Watch>(watch => watch.#due())
+export class DeadlineWatch implements Failing {
+  static readonly #onDue = stepOf<DeadlineWatch>(watch => watch.#due())
   readonly #check: (now: number) => number
   readonly #owner: Failing
   #timer: NodeJS.Timeout | undefined
@@ -26,7 +26,7 @@ export class Watch implements Failing {
   #arm(dueAt: number, ms: number): void {
     if (this.#timer !== undefined) clearTimeout(this.#timer)
     this.#dueAt = dueAt
-    this.#timer = setTimeout(Watch.#onDue, Math.max(1, Math.ceil(ms)), this)
+    this.#timer = setTimeout(DeadlineWatch.#onDue, Math.max(1, Math.ceil(ms)), this)
     this.#timer.unref()
   }
 

@@ -5,7 +5,7 @@
 import { networkOf } from './address.ts'
 
 /** Who has a place. */
-export interface Guest {
+export interface SlotHolder {
   /** Canonical text. */
   readonly address: string
   /** Whether nothing is lost with it: it has said nothing yet, or waits for its next request. */
@@ -14,11 +14,11 @@ export interface Guest {
   destroy(): void
 }
 
-export class Places {
+export class ConnectionSlots {
   readonly #total: number
   readonly #perNetwork: number
   /** By network, each in the order in which they came. */
-  readonly #networks = new Map<string, Set<Guest>>()
+  readonly #networks = new Map<string, Set<SlotHolder>>()
   #size = 0
 
   constructor(total: number, perNetwork = total) {
@@ -44,7 +44,7 @@ export class Places {
     return this.#evict(idlest(greediest) ?? newest)
   }
 
-  add(guest: Guest): void {
+  add(guest: SlotHolder): void {
     const network = networkOf(guest.address)
     const guests = this.#networks.get(network)
     if (guests === undefined) this.#networks.set(network, new Set([guest]))
@@ -53,7 +53,7 @@ export class Places {
   }
 
   /** Does nothing for one that has no place any more. */
-  delete(guest: Guest): void {
+  delete(guest: SlotHolder): void {
     const network = networkOf(guest.address)
     const guests = this.#networks.get(network)
     if (guests?.delete(guest) !== true) return
@@ -61,27 +61,27 @@ export class Places {
     if (guests.size === 0) this.#networks.delete(network)
   }
 
-  #evict(guest: Guest | undefined): boolean {
+  #evict(guest: SlotHolder | undefined): boolean {
     if (guest === undefined) return false
     this.delete(guest)
     guest.destroy()
     return true
   }
 
-  #greediest(own: ReadonlySet<Guest>): ReadonlySet<Guest> {
+  #greediest(own: ReadonlySet<SlotHolder>): ReadonlySet<SlotHolder> {
     let greediest = own
     for (const guests of this.#networks.values()) if (guests.size > greediest.size) greediest = guests
     return greediest
   }
 
-  *[Symbol.iterator](): Generator<Guest> {
+  *[Symbol.iterator](): Generator<SlotHolder> {
     for (const guests of this.#networks.values()) yield* guests
   }
 }
 
-const NOBODY: ReadonlySet<Guest> = new Set()
+const NOBODY: ReadonlySet<SlotHolder> = new Set()
 
-function idlest(guests: ReadonlySet<Guest>): Guest | undefined {
+function idlest(guests: ReadonlySet<SlotHolder>): SlotHolder | undefined {
   for (const guest of guests) if (guest.idle) return guest
   return undefined
 }

@@ -10,7 +10,7 @@ import { Unreachable } from './dial/dialler.ts'
 import type { ClientSession, SessionOwner } from './session.ts'
 
 /** The rest of the client, as a connection sees it. */
-export interface ConnectionOwner {
+export interface SessionKeeperOwner {
   /** The client closes. */
   readonly signal: AbortSignal
   /** For what ends nothing when it fails: another step of the loop comes. */
@@ -66,7 +66,7 @@ interface SessionRole {
   onOpen(session: ClientSession): void
 }
 
-export class Connection {
+export class SessionKeeper {
   readonly index: number
   /** The session in service, or on its way there. */
   current: ClientSession | undefined
@@ -75,7 +75,7 @@ export class Connection {
   lastErrorMs: number | undefined
   /** Dials so far. */
   attempts = 0
-  readonly #owner: ConnectionOwner
+  readonly #owner: SessionKeeperOwner
   readonly #backoff: Backoff
   /** Told to go, the first one first. They wait for a replacement, or for the end of what they still serve. */
   readonly #leaving = new Set<ClientSession>()
@@ -91,7 +91,7 @@ export class Connection {
   #moveTimer: NodeJS.Timeout | undefined
   #onMoved: ((move: Move) => void) | undefined
 
-  constructor(index: number, owner: ConnectionOwner, backoff: Backoff) {
+  constructor(index: number, owner: SessionKeeperOwner, backoff: Backoff) {
     this.index = index
     this.#owner = owner
     this.#backoff = backoff

@@ -16,7 +16,7 @@ interface Rest {
   readonly untilMs: number
 }
 
-export class Rests {
+export class Cooldowns {
   readonly #now: () => number
   readonly #onOver: (runtime: string) => void
   readonly #guard: Guard

@@ -1,5 +1,5 @@
 /** Remembers one text: the one that `make` made last, and of what. The next request is often like the one before it. */
-export function keepingLast<A, B, C>(make: (a: A, b: B, c: C) => string): (a: A, b: B, c: C) => string {
+export function memoizeLast<A, B, C>(make: (a: A, b: B, c: C) => string): (a: A, b: B, c: C) => string {
   let text: string | undefined
   let lastA: A
   let lastB: B

@@ -2,7 +2,7 @@
 import type { SallyportError } from '../../protocol/base/errors.ts'
 import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
-import type { Route } from '../registry.ts'
+import type { Carrier } from '../registry.ts'
 
 /** `instance`: only to the one that was asked before, which remembers what it has begun. */
 type Repeat = 'never' | 'instance' | 'anywhere'
@@ -19,23 +19,23 @@ const FINAL: ReadonlySet<RefusalCode> = new Set([
 ])
 
 /** Who knows the sessions of a runtime. */
-export interface Picker {
+export interface CarrierPicker {
   /** A session for an exchange, not the one that just failed; `undefined`: there is none at the moment. */
-  pick(runtime: string, not: Route | undefined, instance: string | undefined): Route | undefined
+  pick(runtime: string, not: Carrier | undefined, instance: string | undefined): Carrier | undefined
 }
 
-export class Choice {
-  readonly #picker: Picker
+export class RetryPolicy {
+  readonly #picker: CarrierPicker
   readonly #runtime: string
   /** The session that was asked last, in vain. */
-  failed: Route | undefined
+  failed: Carrier | undefined
   /** The one instance that may have begun it, and remembers if it has: from then on no other may be asked. */
   #begunBy: string | undefined
   attempts = 0
   /** In vain, streams that could not be opened among them, since the exchange began or waited. */
   #vain = 0
 
-  constructor(picker: Picker, runtime: string) {
+  constructor(picker: CarrierPicker, runtime: string) {
     this.#picker = picker
     this.#runtime = runtime
   }
@@ -46,7 +46,7 @@ export class Choice {
   }
 
   /** A session for the next attempt; undefined: there is none at the moment. */
-  next(): Route | undefined {
+  next(): Carrier | undefined {
     const { failed } = this
     const same = failed && this.#picker.pick(this.#runtime, failed, this.#begunBy ?? failed.instance)
     return same !== undefined || this.unsure ? same : this.#picker.pick(this.#runtime, failed, undefined)
@@ -58,7 +58,7 @@ export class Choice {
   }
 
   /** `route` did not answer: whether anybody may be asked again. `unsent`: no stream could be opened on it. */
-  mayRepeat(route: Route, error: SallyportError, method: string, unsent: boolean): boolean {
+  mayRepeat(route: Carrier, error: SallyportError, method: string, unsent: boolean): boolean {
     if (unsent || error instanceof RefusedError) route.refused?.()
     const repeat = repeatOf(error, method, unsent)
     if (repeat === 'instance') this.#begunBy = route.instance

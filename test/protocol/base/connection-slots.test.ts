@@ -1,12 +1,12 @@
 import { beforeEach, expect, test } from 'vitest'
-import { type Guest, Places } from '../../../protocol/base/places.ts'
+import { type SlotHolder, ConnectionSlots } from '../../../protocol/base/connection-slots.ts'
 
 let left: string[]
 beforeEach(() => {
   left = []
 })
 
-function come(places: Places, name: string, address: string, idle = true): Guest | undefined {
+function come(places: ConnectionSlots, name: string, address: string, idle = true): SlotHolder | undefined {
   if (!places.makeRoom(address)) {
     left.push(name)
     return undefined
@@ -17,7 +17,7 @@ function come(places: Places, name: string, address: string, idle = true): Guest
 }
 
 test('the greediest network loses its oldest idle guest to another', () => {
-  const places = new Places(4)
+  const places = new ConnectionSlots(4)
   for (const name of ['a0', 'a1', 'a2']) come(places, name, '192.0.2.1')
   come(places, 'b0', '192.0.2.2')
   come(places, 'b1', '192.0.2.2')
@@ -27,21 +27,21 @@ test('the greediest network loses its oldest idle guest to another', () => {
 })
 
 test('a network that has most loses to its own newcomers, not others to it', () => {
-  const places = new Places(4)
+  const places = new ConnectionSlots(4)
   for (const name of ['b0', 'a0', 'a1', 'a2']) come(places, name, name.startsWith('a') ? '192.0.2.1' : '192.0.2.2')
   for (const name of ['a3', 'a4', 'a5']) come(places, name, '192.0.2.1')
   expect(left).toEqual(['a0', 'a1', 'a2'])
 })
 
 test('where all are busy, the newest of the greediest goes, as long as it has more than the newcomer', () => {
-  const places = new Places(4)
+  const places = new ConnectionSlots(4)
   for (const name of ['a0', 'a1', 'a2', 'a3']) come(places, name, '192.0.2.1', false)
   for (const name of ['b0', 'b1', 'b2', 'a4']) come(places, name, '192.0.2.2', false)
   expect(left).toEqual(['a3', 'a2', 'b2', 'a4'])
 })
 
 test('a /64 is one network, a mapped address is its IPv4 address', () => {
-  const places = new Places(8, 2)
+  const places = new ConnectionSlots(8, 2)
   const addresses = ['2001:db8::1', '2001:db8::2', '2001:db8:0:0:ffff::3', '2001:db8:0:1::1']
   for (const [i, address] of addresses.entries()) come(places, `v6-${i}`, address, false)
   expect(left).toEqual(['v6-2'])
@@ -50,7 +50,7 @@ test('a /64 is one network, a mapped address is its IPv4 address', () => {
 })
 
 test('who leaves makes room, and leaving twice changes nothing', () => {
-  const places = new Places(1)
+  const places = new ConnectionSlots(1)
   const first = come(places, 'a0', '192.0.2.1', false)!
   places.delete(first)
   places.delete(first)

@@ -1,12 +1,12 @@
 /** Finds the node that has our keys: Sentinels say who the primary is, nodes of a cluster who has the slot. */
 import { endClient, type RedisClient } from './redis-client.ts'
-import type { RedisPlace } from './redis-url.ts'
+import type { RedisLocation } from './redis-url.ts'
 
 /** Makes a client for one `host:port`; it has not connected. */
 export type ClientFor = (host: string) => RedisClient
 
 /** Asks all Sentinels at once who the primary is, and takes what the first one says that knows. Resolves to `host:port`. */
-export async function askSentinels({ hosts, sentinel }: RedisPlace, clientFor: ClientFor): Promise<string> {
+export async function askSentinels({ hosts, sentinel }: RedisLocation, clientFor: ClientFor): Promise<string> {
   const clients = hosts.map(clientFor)
   try {
     return await Promise.any(clients.map(client => askSentinel(client, sentinel!)))

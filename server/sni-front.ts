@@ -4,13 +4,13 @@
  */
 import type { Socket } from 'node:net'
 import type { Logger } from '../protocol/base/log.ts'
-import { Places } from '../protocol/base/places.ts'
+import { ConnectionSlots } from '../protocol/base/connection-slots.ts'
 import { MAX_CLIENT_HELLO_BYTES, readServerName } from './socket/client-hello.ts'
 import { lookAtFirstBytes } from './socket/first-bytes.ts'
 
 const HELLO_DEADLINE_MS = 5000
 
-export interface FrontOptions {
+export interface SniFrontOptions {
   /** Server name of the control endpoint, in lower case. */
   readonly controlName: string
   readonly control: (socket: Socket) => void
@@ -20,13 +20,13 @@ export interface FrontOptions {
   readonly maxPending?: number
 }
 
-export class Front {
-  readonly #options: FrontOptions
-  readonly #pending: Places
+export class SniFront {
+  readonly #options: SniFrontOptions
+  readonly #pending: ConnectionSlots
 
-  constructor(options: FrontOptions) {
+  constructor(options: SniFrontOptions) {
     this.#options = options
-    this.#pending = new Places(options.maxPending ?? 4096)
+    this.#pending = new ConnectionSlots(options.maxPending ?? 4096)
   }
 
   /** Takes an accepted connection that nobody has read from. */

@@ -5,17 +5,17 @@
  * Names that nobody serves are kept apart: anybody can make them up, and they drive out nothing else.
  */
 import { AgedMap } from '../aged-map.ts'
-import type { Standing } from './directory.ts'
+import type { RuntimeState } from './directory.ts'
 
 interface Entry {
-  readonly standing: Standing
+  readonly standing: RuntimeState
   readonly connection: number
 }
 
 const MAX_ENTRIES = 250_000
 const MAX_NAMES = 10_000
 
-export class Known {
+export class KnownRuntimes {
   readonly #entries = new AgedMap<Entry>()
   /** Names that were asked for, and the connection on which the directory knew nothing of them; -1: no answer yet. */
   readonly #names = new AgedMap<number>()
@@ -37,7 +37,7 @@ export class Known {
     return this.#names.size
   }
 
-  *all(): IterableIterator<Standing> {
+  *all(): IterableIterator<RuntimeState> {
     for (const [, { standing }] of this.#entries) yield standing
   }
 
@@ -50,7 +50,7 @@ export class Known {
   }
 
   /** `anyAge`: nothing can have changed, however old it is. */
-  find(runtime: string, anyAge: boolean): Standing | 'unknown' | undefined {
+  find(runtime: string, anyAge: boolean): RuntimeState | 'unknown' | undefined {
     const entry = this.#entries.get(runtime)
     if (entry === undefined) return this.#names.get(runtime) === this.#connection ? undefined : 'unknown'
     const { standing, connection } = entry
@@ -59,12 +59,12 @@ export class Known {
   }
 
   /** What was known last, whether or not it still holds. */
-  last(runtime: string): Standing | undefined {
+  last(runtime: string): RuntimeState | undefined {
     return this.#entries.get(runtime)?.standing
   }
 
   /** False if it is nothing new, or older than what is known; `certain`: it cannot be older, whatever its version says. */
-  learn(standing: Standing, certain = false): boolean {
+  learn(standing: RuntimeState, certain = false): boolean {
     const { runtime, version } = standing
     if (this.outdated(standing)) return false
     const known = this.last(runtime)
@@ -75,12 +75,12 @@ export class Known {
   }
 
   /** Whether it says less than what is known: the directory has lost its memory. */
-  outdated(standing: Standing): boolean {
+  outdated(standing: RuntimeState): boolean {
     return standing.epoch < (this.last(standing.runtime)?.epoch ?? 0)
   }
 
   /** Whether its epoch is known as it was later. */
-  older({ runtime, epoch, version }: Standing): boolean {
+  older({ runtime, epoch, version }: RuntimeState): boolean {
     const entry = this.#entries.get(runtime)
     // Across a new connection versions say nothing: another Redis may count from less.
     if (entry?.connection !== this.#connection) return false

@@ -10,7 +10,7 @@ const ALL = { burst: 5000, perSecond: 1000 }
 /** Networks that are counted at a time; the one that asked in vain longest ago is forgotten first. */
 const MAX_NETWORKS = 10_000
 
-export class Misses {
+export class UnknownHosts {
   readonly #now: () => number
   /** When all misses so far would have come at the allowed rate; the latest at the end. */
   readonly #paidAt = new AgedMap<number>()
