@@ -6,7 +6,7 @@ import { Events } from '../protocol/base/events.ts'
 import { detached, type Guard, hook, logGuard, safeLogger } from '../protocol/base/guard.ts'
 import type { Notice } from '../protocol/wire/control.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
-import { TokenBucket } from '../protocol/wire/yamux/limits.ts'
+import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import { Backoff } from './dial/backoff.ts'
 import { SeenExchanges } from './seen-exchanges.ts'
 import { readOwnClaims } from './claims.ts'
@@ -70,8 +70,9 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.#sockets = new OpenWebSockets(this.guard)
     this.#events.onAll(options.on ?? {})
     this.#exchanges = new Exchanges({
-      handler: this.#target.handler,
-      begun: new SeenExchanges(),
+      target: this.#target.handler,
+      layers: options.layers ?? [],
+      seen: new SeenExchanges(),
       cors: this.#settings.cors,
       onExchange: hook('onExchange', options.onExchange, this.logger),
       logger: this.logger,

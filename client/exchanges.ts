@@ -1,13 +1,13 @@
 /**
- * What comes out of the sessions: each exchange is authorised, remembered if it must not run twice, handed to the
- * target, and recorded when it is over.
+ * What comes out of the sessions: each exchange is authorised, remembered if it must not run twice, and goes layer by layer
+ * to the target.
+ *
+ *     stream ──▶ admit ──▶ record ──▶ live ──▶ (an embedder's layers) ──▶ target
  */
-
-import { performance } from 'node:perf_hooks'
 import type { CorsRule } from '../protocol/wire/control.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
-import { acceptExchange, type ExchangeHandler } from '../protocol/wire/exchange/accept.ts'
-import { Refusal } from '../protocol/wire/exchange/refusal.ts'
+import { callHandler, stepOf, tellDefect } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
 import type {
   ExchangeRecord,
   Handler,
@@ -17,11 +17,14 @@ import type {
   ResponseHead,
   ResponseSink,
 } from '../protocol/exchange.ts'
-import { callHandler, discarding, stepOf, tellDefect } from '../protocol/base/guard.ts'
-import type { Logger } from '../protocol/base/log.ts'
 import { isSafe } from '../protocol/http/methods.ts'
-import type { Preamble } from '../protocol/wire/preamble.ts'
 import { answerProblem, isUnder } from '../protocol/http/problem.ts'
+import { record } from '../protocol/http/record.ts'
+import { compose, type Layer, PassThrough } from '../protocol/layer.ts'
+import { shielded } from '../protocol/shield.ts'
+import { acceptExchange, type ExchangeHandler } from '../protocol/wire/exchange/accept.ts'
+import { Refusal } from '../protocol/wire/exchange/refusal.ts'
+import type { Preamble } from '../protocol/wire/preamble.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { SeenExchanges } from './seen-exchanges.ts'
 
@@ -36,11 +39,13 @@ export interface SessionView {
 }
 
 export interface ExchangesOptions {
-  readonly handler: Handler
-  readonly begun: SeenExchanges
+  readonly target: Handler
+  readonly seen: SeenExchanges
   /** For failures of targets that are no router; longest path first. */
   readonly cors: readonly CorsRule[]
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  /** An embedder's, in front of the target. */
+  readonly layers: readonly Layer[]
   readonly logger: Logger
 }
 
@@ -49,6 +54,7 @@ const RUN_ON_MS = 5000
 
 export class Exchanges {
   readonly #options: ExchangesOptions
+  readonly #handler: Handler
   /** Exchanges under way. */
   live = 0
   /** Those of them that asked for a WebSocket. */
@@ -56,20 +62,26 @@ export class Exchanges {
   /** Exchanges begun since the start. */
   total = 0
   /** Those whose session has died. */
-  readonly #unheard = new Set<Exchange>()
+  readonly #unheard = new Set<LiveExchange>()
 
   constructor(options: ExchangesOptions) {
+    const { target, layers, logger } = options
     this.#options = options
+    const inner = shielded(layers, target, logger)
+    // A target is the service behind us: where it throws, it has broken.
+    const guarded: Handler = (request, response) => callHandler(inner, request, response, logger, 'upstream-broken')
+    const live: Layer = next => (request, response) => new LiveExchange(this, request, response).pass(next, request)
+    this.#handler = compose([record(options.onExchange), live], guarded)
   }
 
   /** Takes a stream that the server opened. */
   accept(stream: Stream, session: SessionView): void {
-    const begin: ExchangeHandler = (preamble, request, response) => {
+    const admit: ExchangeHandler = (preamble, request, response) => {
       if (preamble.runtime !== session.runtime || preamble.epoch < session.epoch) return new Refusal('not-here')
       if (stream.id > session.lastStream) return new Refusal('draining')
       return this.#begin(preamble, request, response, session)
     }
-    acceptExchange(stream, begin, this.#options.logger)
+    acceptExchange(stream, admit, this.#options.logger)
   }
 
   #begin(
@@ -78,24 +90,14 @@ export class Exchanges {
     response: ResponseSink,
     session: SessionView,
   ): RequestSink | Refusal {
-    let id: string | undefined
-    if (!isSafe(request.method)) {
-      id = preamble.exchangeId
-      const refusal = this.#options.begun.begin(id, preamble.attempt)
-      if (refusal !== undefined) return new Refusal(refusal)
-    }
+    const refusal = isSafe(request.method) ? undefined : this.#options.seen.begin(preamble.exchangeId, preamble.attempt)
+    if (refusal !== undefined) return new Refusal(refusal)
+    request.runtime = session.runtime
+    request.session = session.id
     this.live++
     if (request.upgrade) this.webSockets++
     this.total++
-    const exchange = new Exchange(this, request, response, session, id)
-    exchange.begun(this.#call(request, exchange))
-    return exchange
-  }
-
-  /** A target is the service behind us: where it throws, it has broken. */
-  #call(request: HttpRequest, exchange: Exchange): RequestSink {
-    const { handler, logger } = this.#options
-    return callHandler(handler, request, exchange.answer, logger, 'upstream-broken')
+    return this.#handler(request, response)
   }
 
   /** Ends those that run on for nobody. */
@@ -104,13 +106,15 @@ export class Exchanges {
   }
 
   /** @internal */
-  runsOn(exchange: Exchange): void {
+  runsOn(exchange: LiveExchange): void {
     this.#unheard.add(exchange)
   }
 
-  /** @internal Longest prefix first. */
-  corsFor(path: string): CorsRule | undefined {
-    return this.#options.cors.find(rule => isUnder(rule.path, path))
+  /** @internal Answers for a target that failed before it answered. */
+  answer(request: HttpRequest, path: string, response: ResponseSink, error: SallyportError): void {
+    // Longest prefix first.
+    const cors = this.#options.cors.find(rule => isUnder(rule.path, path))
+    answerProblem(response, request, error, cors)
   }
 
   /** @internal The sink of an embedder's handler threw. */
@@ -119,218 +123,110 @@ export class Exchanges {
   }
 
   /** @internal */
-  over(exchange: Exchange, id: string | undefined): void {
+  over(exchange: LiveExchange, isUpgrade: boolean, seenId: string | undefined): void {
     this.live--
-    if (exchange.upgrade) this.webSockets--
+    if (isUpgrade) this.webSockets--
     this.#unheard.delete(exchange)
-    if (id !== undefined) this.#options.begun.end(id)
-    this.#options.onExchange?.(exchange.record())
+    if (seenId !== undefined) this.#options.seen.end(seenId)
   }
 }
 
-/** An exchange under way, as the session's end sees it; {@link Answer} is its other face. */
-class Exchange implements RequestSink {
-  readonly answer: Answer
-  /** Undefined until the handler has returned; it may have answered before. */
-  target: RequestSink | undefined
-  readonly response: ResponseSink
+const giveUp = stepOf<LiveExchange>(exchange => exchange.giveUp())
+
+/** An exchange under way: counted until it is over, and shielded from what its target throws. */
+class LiveExchange extends PassThrough {
   readonly #owner: Exchanges
   readonly #request: HttpRequest
-  readonly #session: SessionView
-  readonly #id: string | undefined
-  readonly #startedMs = performance.now()
-  /** As they came: a router may change the request on its way. */
-  readonly #method: string
-  readonly #host: string
+  /** As it came: a router may change the request on its way. */
   readonly #path: string
-  #bytesIn = 0
+  /** By which it is remembered; undefined for one that may run twice. */
+  readonly #seenId: string | undefined
   #whole = false
-  /** The target's half of a WebSocket is closed. */
-  #halfClosed = false
-  #over = false
-  #cut = false
   #runOn: NodeJS.Timeout | undefined
-  #error: SallyportError | undefined
+  #lost: SallyportError | undefined
 
-  constructor(
-    owner: Exchanges,
-    request: HttpRequest,
-    response: ResponseSink,
-    session: SessionView,
-    id: string | undefined,
-  ) {
+  constructor(owner: Exchanges, request: HttpRequest, response: ResponseSink) {
+    super(response)
     this.#owner = owner
     this.#request = request
-    this.#session = session
-    this.#id = id
-    this.#method = request.method
-    this.#host = request.authority
     this.#path = request.path
-    this.response = response
-    this.answer = new Answer(this)
+    this.#seenId = isSafe(request.method) ? undefined : request.exchangeId
   }
 
-  get upgrade(): boolean {
-    return this.#request.upgrade
-  }
-
-  /** The session is gone, and nobody waits for the answer. */
-  get unheard(): boolean {
-    return this.#runOn !== undefined
-  }
-
-  begun(target: RequestSink): void {
-    this.target = target
-    if (this.#over) this.#owner.over(this, this.#id)
-  }
-
-  requestData(chunk: Uint8Array): void {
-    this.#bytesIn += chunk.length
+  override requestData(chunk: Uint8Array): void {
     try {
-      this.target?.requestData(chunk)
+      super.requestData(chunk)
     } catch (error) {
       this.threw(error)
     }
   }
 
-  requestEnd(trailers: HeaderList): void {
+  override requestEnd(trailers: HeaderList): void {
     this.#whole = true
     try {
-      this.target?.requestEnd(trailers)
+      super.requestEnd(trailers)
     } catch (error) {
       this.threw(error)
     }
-    if (this.#halfClosed) this.finish(undefined)
   }
 
-  /** The answer has ended. A WebSocket is over when both its halves are: until then its upstream must hear of an abort. */
-  answered(): void {
-    if (this.answer.status === 101 && !this.#whole) this.#halfClosed = true
-    else this.finish(undefined)
+  override responseConsumed(bytes: number): void {
+    try {
+      super.responseConsumed(bytes)
+    } catch (error) {
+      this.threw(error)
+    }
   }
 
-  requestAbort(error: SallyportError): void {
-    if (this.#over || this.#runOn !== undefined) return
-    this.#error = error
+  override requestAbort(error: SallyportError): void {
+    if (this.#lost !== undefined) return
     // The death of a session is no cancellation: what the upstream has whole, it may finish.
-    if (error.reason === 'session-lost' && this.#whole && this.#id !== undefined) {
+    if (error.reason === 'session-lost' && this.#whole && this.#seenId !== undefined && !this.isOver) {
+      this.#lost = error
       this.#runOn = setTimeout(giveUp, RUN_ON_MS, this)
       this.#owner.runsOn(this)
       return
     }
-    this.giveUp()
+    this.#abort(error)
   }
 
-  responseConsumed(bytes: number): void {
+  #abort(error: SallyportError): void {
     try {
-      this.target?.responseConsumed(bytes)
-    } catch (error) {
-      this.threw(error)
+      super.requestAbort(error)
+    } catch (thrown) {
+      this.#owner.tell(thrown)
     }
   }
 
   giveUp(): void {
-    const error = this.#error
-    if (error === undefined) return
-    try {
-      this.target?.requestAbort(error)
-    } catch (thrown) {
-      this.#owner.tell(thrown)
-    }
-    this.finish(error)
+    if (this.#lost !== undefined) this.#abort(this.#lost)
   }
 
   /** The target's sink threw: it is asked nothing more, and its exchange ends. */
   threw(thrown: unknown): void {
     this.#owner.tell(thrown)
-    this.target = discarding(this.response)
-    this.answer.responseAbort(new SallyportError('upstream-broken', 'the target threw', { cause: thrown }))
+    this.detach()
+    this.responseAbort(new SallyportError('upstream-broken', 'the target threw', { cause: thrown }))
   }
 
-  /** Answers with `error`; no head went out yet. */
-  fail(error: SallyportError): void {
-    this.answer.status = error.status
-    answerProblem(this.response, this.#request, error, this.#owner.corsFor(this.#path))
+  override responseHead(head: ResponseHead): void {
+    if (this.#lost === undefined) super.responseHead(head)
   }
 
-  /** The exchange is over, for whatever reason. */
-  finish(error: SallyportError | undefined): void {
-    if (this.#over) return
-    this.#over = true
-    clearTimeout(this.#runOn)
-    this.#error ??= error
-    this.#cut = error !== undefined && this.answer.headSent
-    if (this.target !== undefined) this.#owner.over(this, this.#id)
-  }
-
-  record(): ExchangeRecord {
-    const query = this.#path.indexOf('?')
-    return {
-      requestId: this.#request.requestId,
-      runtime: this.#session.runtime,
-      route: this.target?.route,
-      session: this.#session.id,
-      method: this.#method,
-      host: this.#host,
-      path: query < 0 ? this.#path : this.#path.slice(0, query),
-      caller: this.#request.caller?.address ?? this.#request.peerAddress,
-      status: this.answer.status,
-      code: this.#error?.reason,
-      cut: this.#cut,
-      durationMs: performance.now() - this.#startedMs,
-      bytesIn: this.#bytesIn,
-      bytesOut: this.answer.bytes,
-      upgrade: this.#request.upgrade,
-    }
-  }
-}
-
-const giveUp = stepOf<Exchange>(exchange => exchange.giveUp())
-
-/** What the target calls: passes on and counts, or, if nobody is there any more, discards. */
-class Answer implements ResponseSink {
-  status = 0
-  bytes = 0
-  /** The target's own head went out. */
-  headSent = false
-  readonly #exchange: Exchange
-
-  constructor(exchange: Exchange) {
-    this.#exchange = exchange
-  }
-
-  responseInformational(status: number, headers: HeaderList): void {
-    this.#exchange.response.responseInformational(status, headers)
-  }
-
-  responseHead(head: ResponseHead): void {
-    this.headSent = true
-    if (!this.#exchange.unheard) this.status = head.status
-    this.#exchange.response.responseHead(head)
-  }
-
-  responseData(chunk: Uint8Array): void {
-    if (this.#exchange.unheard) {
-      this.#exchange.target?.responseConsumed(chunk.length)
-      return
-    }
-    this.bytes += chunk.length
-    this.#exchange.response.responseData(chunk)
-  }
-
-  responseEnd(trailers: HeaderList): void {
-    this.#exchange.response.responseEnd(trailers)
-    this.#exchange.answered()
+  override responseData(chunk: Uint8Array): void {
+    // Nobody hears it any more, and it may end all the same.
+    if (this.#lost === undefined) super.responseData(chunk)
+    else this.responseConsumed(chunk.length)
   }
 
   /** A failure that nobody has put into words yet becomes an answer here: a reset stream would not tell the cause. */
-  responseAbort(error: SallyportError): void {
-    if (!this.headSent) this.#exchange.fail(error)
-    else this.#exchange.response.responseAbort(error)
-    this.#exchange.finish(error)
+  override responseAbort(error: SallyportError): void {
+    if (this.status !== 0 || this.#lost !== undefined) super.responseAbort(error)
+    else if (!this.isOver) this.#owner.answer(this.#request, this.#path, this, error)
   }
 
-  requestConsumed(bytes: number): void {
-    this.#exchange.response.requestConsumed(bytes)
+  protected override over(): void {
+    clearTimeout(this.#runOn)
+    this.#owner.over(this, this.#request.upgrade, this.#seenId)
   }
 }

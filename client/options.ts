@@ -9,6 +9,7 @@ import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
+import type { Layer } from '../protocol/layer.ts'
 import { softwareName } from '../protocol/base/version.ts'
 import { DEFAULT_SESSION_LIMITS, resolveSessionLimits } from '../protocol/wire/yamux/limits.ts'
 import type { SessionOptions } from '../protocol/wire/yamux/session.ts'
@@ -82,6 +83,11 @@ export interface ClientOptions {
   /** Resolves host names, as the option of `net.connect`. */
   readonly lookup?: LookupFunction | undefined
   readonly logger?: Logger | undefined
+  /**
+   * What stands in front of the target, in the order in which a request meets it. A layer that throws costs its exchange; see
+   * {@link Layer}. Default none.
+   */
+  readonly layers?: readonly Layer[] | undefined
   /** Called once for each exchange, when it is over. */
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /** Listeners from the first moment on, while `connect` still waits. */

@@ -6,35 +6,39 @@
  * ends then call each other through a {@link RequestSink} and a {@link ResponseSink}: plain methods, no Node stream, no
  * promise, no event emitter.
  *
- *     downstream end                                      upstream end
- *       handler(request, responseSink)  ───────────────▶   returns requestSink
- *       requestSink.data / end / abort  ───────────────▶   request body
- *       requestSink.consumed(n)         ───────────────▶   n response bytes were taken
- *                                       ◀───────────────   responseSink.informational / head
- *                                       ◀───────────────   responseSink.data / end / abort
- *                                       ◀───────────────   responseSink.consumed(n): n request bytes were taken
+ *     downstream end                                          upstream end
+ *       handler(request, responseSink)      ───────────────▶   returns requestSink
+ *       requestData / requestEnd / requestAbort  ──────────▶   request body
+ *       responseConsumed(n)                 ───────────────▶   n response bytes were taken
+ *                                           ◀───────────────   responseInformational / responseHead
+ *                                           ◀───────────────   responseData / responseEnd / responseAbort
+ *                                           ◀───────────────   requestConsumed(n): n request bytes were taken
+ *
+ * Each direction has words of its own, so that one object can stand between both ends (`layer.ts`).
  *
  * Rules that all ends keep:
  * - A chunk belongs to the receiver from the call on; the sender never writes into it again.
- * - Back-pressure is credit: whoever receives `data(chunk)` calls `consumed(chunk.length)` on the other end (in parts,
+ * - Back-pressure is credit: whoever receives a chunk says so to the other end by the `consumed` of its direction (in parts,
  *   if it likes) once the bytes have left it, or once it has discarded them. A sender stops reading from its own source
  *   while more than its limit is unconsumed. There is no other pause.
- * - `end` and `abort` are last in their direction and come at most once. A call that comes after is ignored by the
- *   receiver, so that races need no bookkeeping at the sender.
- * - `requestSink.abort` ends the whole exchange: the caller has gone and holds nothing, and nothing more is said to the
- *   response sink. A caller's end that still holds some of a response that came first says `consumed` for it, and no abort.
- * - `responseSink.abort` behind `end` drops what waits of a response that its caller does not take; otherwise it ends the whole exchange: the downstream end answers with the error if no head went out, else
- *   it cuts the response (never a clean end).
+ * - `requestEnd` and `requestAbort`, `responseEnd` and `responseAbort`, are last in their direction and come at most once. A
+ *   call that comes after is ignored by the receiver, so that races need no bookkeeping at the sender.
+ * - `requestAbort` ends the whole exchange: the caller has gone and holds nothing, and nothing more is said to the
+ *   response sink. A caller's end that still holds some of a response that came first says `responseConsumed` for it, and
+ *   no abort.
+ * - `responseAbort` behind `responseEnd` drops what waits of a response that its caller does not take. Otherwise it ends the
+ *   whole exchange: the downstream end answers with the error if no head went out, else it cuts the response (never a clean
+ *   end).
  * - A response may begin and end before the request has ended; the upstream end then discards what still comes of the
- *   request (and calls `consumed` for it).
+ *   request (and calls `requestConsumed` for it).
  * - A handler may answer before it returns. It never throws.
  * - `expect: 100-continue` in the headers means that the caller waits before it sends the body. An upstream end that
- *   wants the body says `informational(100, [])`; the downstream end says so to the caller by itself after a second,
+ *   wants the body says `responseInformational(100, [])`; the downstream end says so to the caller by itself after a second,
  *   unless a head came first. Then the body may never come, and the downstream end aborts the request after the response.
- * - After `head` with status 101 (only when `request.upgrade` is set) both directions carry raw bytes; `end` is TCP's
- *   half-close. Before it, the downstream end holds back what the caller sent behind the request head.
+ * - After `responseHead` with status 101 (only when `request.upgrade` is set) both directions carry raw bytes, and `requestEnd`
+ *   and `responseEnd` are TCP's half-close. Before it, the downstream end holds back what the caller sent behind the head.
  */
-import type { SallyportError } from './base/errors.ts'
+import type { ErrorCode, SallyportError } from './base/errors.ts'
 
 /**
  * Header fields, flat: `[name, value, name, value, ...]`. Names are lower case; values are latin1 strings as received,
@@ -81,8 +85,22 @@ export interface HttpRequest {
   caller: Caller | undefined
   /** Value of `x-request-id`, which also stands in `headers` from the first end of ours on. */
   requestId: string
+  /** Whose traffic it is, from where that is known: at the edge by its host, at the client by its session. */
+  runtime?: string | undefined
+  /** Id of the session that it came by; absent at the edge. */
+  session?: string | undefined
+  /** What those on the way note for its record; absent where there is none. */
+  notes?: ExchangeNotes | undefined
   /** 16 random bytes as latin1 text, made at the edge, the same over all attempts; made by the first end that needs one. */
   exchangeId: string | undefined
+}
+
+/** What is only known behind the layer that records the exchange. */
+export interface ExchangeNotes {
+  /** Name of the route that was taken. */
+  route: string | undefined
+  /** The session, or the hop to another replica, that has the exchange. */
+  session: string | undefined
 }
 
 /** The head of a final response. */
@@ -92,12 +110,12 @@ export interface ResponseHead {
   headers: HeaderList
   /** As in {@link HttpRequest}; 0 for HEAD, 204, 304 and 101, whatever `content-length` says. */
   bodyBytes: number
+  /** Row of the error table, of an answer that tells of a failure of ours. */
+  code?: ErrorCode | undefined
 }
 
 /** The upstream end, as the downstream end sees it. */
 export interface RequestSink {
-  /** Name of the route that was taken, where there is a table. */
-  readonly route?: string | undefined
   /** The next bytes of the request body. Never empty. */
   requestData(chunk: Uint8Array): void
   /** The request is whole; `trailers` may be empty. */
@@ -127,6 +145,22 @@ export interface ResponseSink {
   requestConsumed(bytes: number): void
 }
 
+/**
+ * Takes a request, and returns where its body goes; the rules at the head of this file hold.
+ *
+ * @example
+ * ```ts
+ * import type { Handler } from 'sallyport/protocol'
+ * import { discarding } from 'sallyport/protocol'
+ *
+ * const hello: Handler = (_request, response) => {
+ *   response.responseHead({ status: 200, headers: ['content-length', '5'], bodyBytes: 5 })
+ *   response.responseData(Buffer.from('hello'))
+ *   response.responseEnd([])
+ *   return discarding(response)
+ * }
+ * ```
+ */
 export type Handler = (request: HttpRequest, response: ResponseSink) => RequestSink
 
 /** What is known of an exchange once it is over: the access log and the metrics are made from it. */

@@ -45,6 +45,7 @@ export { REFUSALS, Refusal, type RefusalCode, RefusedError } from './wire/exchan
 export {
   BODY_UNKNOWN,
   type Caller,
+  type ExchangeNotes,
   type ExchangeRecord,
   type Handler,
   type HeaderList,
@@ -53,8 +54,10 @@ export {
   type ResponseHead,
   type ResponseSink,
 } from './exchange.ts'
+export { discarding } from './base/guard.ts'
+export { compose, type Layer, PassThrough } from './layer.ts'
 export { type Logger, noLogger } from './base/log.ts'
-export { STREAM_KIND as KIND, type StreamKind as Kind, type Preamble } from './wire/preamble.ts'
+export { type Preamble, STREAM_KIND, type StreamKind } from './wire/preamble.ts'
 export { ProtocolError } from './base/protocol-error.ts'
 export type { Transport, TransportHandler } from './wire/transport.ts'
 export { memoryPair } from './wire/transport-memory.ts'

@@ -50,7 +50,7 @@ export function createForwarder(targetUrl: string | URL, options: ForwarderOptio
   const logger = safeLogger(options.logger)
   for (const warning of table.warnings) logger.warn({}, warning)
   const upstreams = createUpstreams(options)
-  const hooks: ExchangeHooks = { logger, onExchange: undefined, active: 0, total: 0 }
+  const hooks: ExchangeHooks = { logger, active: 0, total: 0 }
   return {
     handler: routeHandler(() => table, upstreams, hooks),
     stats: () => upstreams.stats(),

@@ -8,6 +8,8 @@ import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
+import { record } from '../protocol/http/record.ts'
+import { compose } from '../protocol/layer.ts'
 import { compileTable } from './compile.ts'
 import { publishedRules } from './compile-cors.ts'
 import type { CompiledTable } from './compiled.ts'
@@ -95,12 +97,16 @@ export function createRouter(options: RouterOptions): Router {
   }
   let table = compile(options.routes)
   const upstreams = createUpstreams(options)
-  const hooks = new RouterHooks(logger, hook('onExchange', options.onExchange, logger))
+  const hooks = new RouterHooks(logger)
   const close = async ({ graceMs = 0 }: { graceMs?: number } = {}): Promise<void> => {
     await hooks.whenIdle(checkDuration('graceMs', graceMs))
     upstreams.close()
   }
-  const handler = routeHandler(() => table, upstreams, hooks)
+  const recorded = record(hook('onExchange', options.onExchange, logger))
+  const handler = compose(
+    [recorded],
+    routeHandler(() => table, upstreams, hooks),
+  )
   return {
     handler,
     reload: routes => {
@@ -128,14 +134,12 @@ export function createRouter(options: RouterOptions): Router {
 
 class RouterHooks implements ExchangeHooks {
   readonly logger: Logger
-  readonly onExchange: RouterOptions['onExchange']
   total = 0
   #active = 0
   #idle: (() => void)[] = []
 
-  constructor(logger: Logger, onExchange: RouterOptions['onExchange']) {
+  constructor(logger: Logger) {
     this.logger = logger
-    this.onExchange = onExchange
   }
 
   get active(): number {

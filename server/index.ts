@@ -19,16 +19,17 @@ import { Server } from './server.ts'
 
 export { SallyportError } from '../protocol/base/errors.ts'
 export type { ExchangeRecord } from '../protocol/exchange.ts'
+export type { Layer } from '../protocol/layer.ts'
 export type { Identity } from './auth/claims.ts'
 export type { ListedRevocation, RevocationSources } from './auth/revocation-store.ts'
 export type { Revocation } from './auth/revocations.ts'
-export type { HandshakeRefusal as Refusal } from './control/handshake.ts'
+export type { HandshakeRefusal } from './control/handshake.ts'
 export type {
-  Registration as Claim,
   Directory,
   DirectoryStats,
   Grant,
-  RuntimeState as Standing,
+  Registration,
+  RuntimeState,
 } from './directory/directory.ts'
 export type { Address } from './listeners.ts'
 export type { CallOptions } from './embed/request.ts'

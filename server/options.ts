@@ -6,6 +6,7 @@ import { checkDuration, checkDurations } from '../protocol/base/durations.ts'
 import type { HttpLimits } from '../protocol/http/limits.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import type { Layer } from '../protocol/layer.ts'
 import type { Identity } from './auth/claims.ts'
 import type { RevocationSources } from './auth/revocation-store.ts'
 import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
@@ -169,6 +170,11 @@ export interface ServerOptions {
   /** Aborted while the server starts: `createServer` rejects with its reason, and nothing remains. Later it means nothing. */
   readonly signal?: AbortSignal | undefined
   readonly logger?: Logger | undefined
+  /**
+   * What stands between the edge and the sessions, in the order in which a request meets it: behind host, quota and record, in
+   * front of everything that waits or sends again. A layer that throws costs its exchange; see {@link Layer}. Default none.
+   */
+  readonly layers?: readonly Layer[] | undefined
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /** Milliseconds since 1970. Default `Date.now`. */
   readonly clock?: (() => number) | undefined
@@ -204,6 +210,7 @@ export interface ResolvedServerOptions {
   readonly reusePort: boolean
   readonly signal: AbortSignal | undefined
   readonly logger: Logger
+  readonly layers: readonly Layer[]
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   readonly clock: () => number
   readonly directory: Directory | RedisOptions | undefined
@@ -277,6 +284,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
     reusePort: options.reusePort ?? false,
     signal: options.signal,
     logger: safeLogger(options.logger),
+    layers: options.layers ?? [],
     onExchange: hook('onExchange', options.onExchange, safeLogger(options.logger)),
     clock: options.clock ?? Date.now,
     directory: options.directory,

@@ -4,7 +4,9 @@ import { setTimeout } from 'node:timers/promises'
 import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
 import { patienceOf } from '../protocol/http/connection-set.ts'
+import { CONNECT_PATH } from '../protocol/wire/control.ts'
 import { Events } from '../protocol/base/events.ts'
+import { recordOfBadRequest } from '../protocol/http/record.ts'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { detached } from '../protocol/base/guard.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
@@ -14,12 +16,13 @@ import { untilFarewell } from './control/session-drain.ts'
 import type { HandshakeRefusal } from './control/handshake.ts'
 import { CLOSE, type RuntimeSession } from './control/runtime-session.ts'
 import { type Address, Listeners } from './listeners.ts'
-import { Edge } from './edge/handler.ts'
+import { Carriers } from './edge/carriers.ts'
+import { createEdge, type Edge } from './edge/edge.ts'
 import { Hold } from './edge/hold.ts'
 import { Hosts } from './edge/hosts.ts'
 import { Policies } from './edge/policies.ts'
 import { QuotaBook } from './edge/quotas.ts'
-import { recordOfBadRequest } from './edge/record.ts'
+import { ReplayBudget } from './edge/replay.ts'
 import { RuntimeDispatcher } from './embed/dispatcher.ts'
 import { fetchRuntime } from './embed/fetch.ts'
 import { mount } from '../protocol/http/http1/mount.ts'
@@ -56,6 +59,9 @@ export class Server {
   readonly #sessions: Sessions
   readonly #hosts: Hosts
   readonly #edge: Edge
+  readonly #hold: Hold
+  readonly #quotas: QuotaBook
+  readonly #replayBudget: ReplayBudget
   readonly #refused: Record<string, number> = {}
   readonly #doors: Listeners
   #unmount: Array<() => void> = []
@@ -106,6 +112,9 @@ export class Server {
     this.#events = new Events(logger)
     // A shared directory knows who was there before this start.
     const hold = new Hold(replicas.shared ? { ...settings.hold, startupMs: 0 } : settings.hold)
+    this.#hold = hold
+    this.#quotas = new QuotaBook(limits)
+    this.#replayBudget = new ReplayBudget(limits.replayBytes, limits.replayTotalBytes)
     this.#registry = new Registry({
       directory: replicas.directory,
       hops: replicas.peers,
@@ -124,26 +133,26 @@ export class Server {
     })
     revocations.onChange = () => this.#sessions.judge()
     this.#hosts = new Hosts(settings.domains, settings.control?.hostName?.toLowerCase())
-    this.#edge = new Edge({
+    this.#edge = createEdge({
       hosts: this.#hosts,
-      registry: this.#registry,
+      carriers: new Carriers(this.#registry, hold),
       policies,
       trustedProxies: parseCidrs(settings.trustedProxies),
       healthPath: settings.healthPath,
       ready: () => this.ready(),
-      replayBytes: limits.replayBytes,
-      replayTotalBytes: limits.replayTotalBytes,
+      replayBudget: this.#replayBudget,
       hold,
-      quotas: new QuotaBook(limits),
+      quotas: this.#quotas,
       responseHeadMs: limits.responseHeadMs,
       onExchange: settings.onExchange,
+      layers: settings.layers,
       logger,
     })
     this.#doors = new Listeners({
       settings,
       handler: this.#edge.handler,
-      onBadRequest: (error, caller) => this.#edge.onExchange?.(recordOfBadRequest(error, caller)),
-      corsOf: request => this.#edge.corsOf(request),
+      onBadRequest: (error, caller) => settings.onExchange?.(recordOfBadRequest(error, caller)),
+      corsOf: this.#edge.corsOf,
       authenticate: (token, certificate) => authenticator.authenticate(token, certificate),
       gate: (identity, address) => this.#sessions.gate(identity, address),
       onArrival: arrival => this.#sessions.arrive(arrival),
@@ -191,7 +200,7 @@ export class Server {
    */
   async fetch(runtime: string, request: Request | string | URL, options: CallOptions = {}): Promise<Response> {
     const made = typeof request === 'string' ? new Request(this.#urlOf(runtime, request)) : request
-    return fetchRuntime(this.#edge, runtime, made instanceof URL ? new Request(made) : made, options)
+    return fetchRuntime(this.#edge.embedded, runtime, made instanceof URL ? new Request(made) : made, options)
   }
 
   #urlOf(runtime: string, text: string): string {
@@ -202,7 +211,7 @@ export class Server {
 
   /** An undici Dispatcher whose requests go into `runtime`, whatever their origin says. */
   dispatcher(runtime: string, options: CallOptions = {}): Dispatcher {
-    return new RuntimeDispatcher(this.#edge, runtime, options)
+    return new RuntimeDispatcher(this.#edge.embedded, runtime, options)
   }
 
   /**
@@ -220,7 +229,7 @@ export class Server {
       handler: this.#edge.handler,
       logger: this.#settings.logger,
       serves: authority => this.#hosts.match(authority).kind !== 'unknown',
-      control: control === undefined ? undefined : (request, socket, head) => control.upgrade(request, socket, head),
+      control: control && { path: CONNECT_PATH, upgrade: (...args) => control.upgrade(...args) },
     })
     this.#unmount.push(unmount)
     return unmount
@@ -246,12 +255,12 @@ export class Server {
       streams: totals.streams,
       exchanges: totals.exchanges,
       bufferedBytes: this.#sessions.bufferedBytes,
-      replayBytes: this.#edge.replayBudget.used,
+      replayBytes: this.#replayBudget.used,
       callers: this.#doors.callers,
-      quotaExchanges: this.#edge.quotaExchanges,
-      held: this.#edge.hold.requests,
-      heldBytes: this.#edge.hold.bytes,
-      heldOutcomes: { ...this.#edge.hold.outcomes },
+      quotaExchanges: this.#quotas.exchanges,
+      held: this.#hold.requests,
+      heldBytes: this.#hold.bytes,
+      heldOutcomes: { ...this.#hold.outcomes },
       sessionBytesIn: this.#sessions.pastBytesIn + totals.bytesIn,
       sessionBytesOut: this.#sessions.pastBytesOut + totals.bytesOut,
       roundTripsMs: totals.roundTripsMs,

@@ -212,12 +212,28 @@ describe('examples', () => {
     expect(await program.stop()).toBe(0)
   })
 
+  it('layer.ts', async () => {
+    const program = new Program('layer.ts', { PUBLIC_PORT: '0', CONTROL_PORT: '0' })
+    const port = Number(await program.says(/callers: https:\/\/127\.0\.0\.1:(\d+)/))
+    const tunnel = await tunnelTo(await program.says(/clients: (wss:\S+)/), () => new Response('hello'))
+    const caller = await Http1Caller.connect({ port, authority: `demo.${DOMAIN}:${port}`, ca: secrets.ca })
+    const own = await caller.ask({ path: '/admin/x', method: 'POST', body: 'x' })
+    expect([own.status, String(own.content)]).toEqual([503, 'demo is under maintenance\n'])
+    const passed = await caller.ask({ path: '/x' })
+    expect([passed.status, String(passed.content)]).toEqual([200, 'hello'])
+    caller.close()
+    await program.says(/200: 5 bytes/)
+    await tunnel.close()
+    expect(await program.stop()).toBe(0)
+  })
+
   it('each has its test here', () => {
     const names = readdirSync(join(ROOT, 'examples')).filter(name => name.endsWith('.ts'))
     expect(names.sort()).toEqual([
       'client-function.ts',
       'client-node-server.ts',
       'client-router.ts',
+      'layer.ts',
       'router-service.ts',
       'server-embedded.ts',
       'server-fetch.ts',

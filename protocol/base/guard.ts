@@ -166,7 +166,21 @@ export function callHandler(
   }
 }
 
-/** The end of a request that nobody takes. */
+/**
+ * The end of a request that nobody takes: it gives credit for what still comes, and is all that a handler that has answered needs to
+ * return.
+ *
+ * @example
+ * ```ts
+ * import { discarding, type Layer } from 'sallyport/protocol'
+ *
+ * const closed: Layer = () => (_request, response) => {
+ *   response.responseHead({ status: 503, headers: [], bodyBytes: 0 })
+ *   response.responseEnd([])
+ *   return discarding(response)
+ * }
+ * ```
+ */
 export function discarding(response: ResponseSink): RequestSink {
   return {
     requestData: chunk => response.requestConsumed(chunk.length),

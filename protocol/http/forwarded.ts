@@ -7,7 +7,9 @@
 import { type Cidrs, canonicalAddress, cidrsContain } from '../base/address.ts'
 import type { Caller, Handler, HeaderList, HttpRequest } from '../exchange.ts'
 import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
-import { stopped } from './loop-guard.ts'
+import { compose, type Layer } from '../layer.ts'
+import { loopGuard } from './loop-guard.ts'
+import { refusing } from './problem.ts'
 import { newRequestId } from '../base/ids.ts'
 import { memoizeLast } from '../base/memoize-last.ts'
 
@@ -31,12 +33,17 @@ export function resolveCaller(request: HttpRequest, trusted: Cidrs): void {
   request.headers.push('x-request-id', request.requestId)
 }
 
-/** `handler`, told who the caller is, of requests that go on from here. */
-export function believing(handler: Handler, trusted: Cidrs): Handler {
-  return (request, response) => {
-    resolveCaller(request, trusted)
-    return stopped(request, response) ?? handler(request, response)
+/** The layer that says who the caller is, unless that is known already. */
+export function callers(trusted: Cidrs): Layer {
+  return next => (request, response) => {
+    if (request.caller === undefined) resolveCaller(request, trusted)
+    return next(request, response)
   }
+}
+
+/** `handler`, behind the layers of a listener that is no edge: who calls, and what does not go on. */
+export function believing(handler: Handler, trusted: Cidrs): Handler {
+  return compose([callers(trusted), loopGuard(refusing(() => undefined))], handler)
 }
 
 /** Removes the fields that speak of the caller; returns the id to use. */

@@ -1,10 +1,11 @@
 /** What a gateway owes to requests on their way through it: some end here, and none goes round in circles. */
 import { SallyportError } from '../base/errors.ts'
-import type { HeaderList, HttpRequest, RequestSink, ResponseSink } from '../exchange.ts'
+import type { HeaderList, HttpRequest, ResponseSink } from '../exchange.ts'
 import { discarding } from '../base/guard.ts'
 import { getHeader, listTokens, plainNumber, setHeader } from './headers.ts'
 import { ALLOWED_METHODS } from './methods.ts'
-import { answerProblem } from './problem.ts'
+import type { Layer } from '../layer.ts'
+import type { Refuse } from './problem.ts'
 
 const LOOP_FIELD = 'cdn-loop'
 const OUR_NAME = 'sallyport'
@@ -15,7 +16,7 @@ const MOST_PASSES = 10
  * Whether an OPTIONS is for us: of the whole server (`*`, RFC 9112 section 3.2.4), or with `Max-Forwards: 0` (RFC 9110
  * section 7.6.2). One that is not has one hop less to go from now on.
  */
-export function endsHere(request: HttpRequest): boolean {
+function endsHere(request: HttpRequest): boolean {
   if (request.path === '*') return true
   const left = getHeader(request.headers, 'max-forwards')
   const hops = left === undefined ? -1 : plainNumber(left)
@@ -24,25 +25,30 @@ export function endsHere(request: HttpRequest): boolean {
 }
 
 /** Answers an OPTIONS that ends here. */
-export function answerOptions(response: ResponseSink, request: HttpRequest): void {
+function answerOptions(response: ResponseSink, request: HttpRequest): void {
   const headers = ['allow', ALLOWED_METHODS, 'x-request-id', request.requestId]
   response.responseHead({ status: 204, headers, bodyBytes: 0 })
   response.responseEnd([])
 }
 
-/** Answers a request that does not go on; undefined for one that does. */
-export function stopped(request: HttpRequest, response: ResponseSink): RequestSink | undefined {
-  if (request.method === 'OPTIONS' && endsHere(request)) answerOptions(response, request)
-  else if (passes(request.headers)) return undefined
-  else answerProblem(response, request, new SallyportError('loop-detected'))
-  return discarding(response)
+/** The layer that answers what does not go on. */
+export function loopGuard(refuse: Refuse): Layer {
+  return next => (request, response) => {
+    if (request.method === 'OPTIONS' && endsHere(request)) {
+      answerOptions(response, request)
+      return discarding(response)
+    }
+    return passes(request.headers)
+      ? next(request, response)
+      : refuse(request, response, new SallyportError('loop-detected'))
+  }
 }
 
 /**
  * Notes in the fields that the request has passed a gateway of ours (`CDN-Loop`, RFC 8586); false if it has too often. Not `Via`:
  * some servers compress nothing for requests that have it.
  */
-export function passes(headers: HeaderList): boolean {
+function passes(headers: HeaderList): boolean {
   for (let i = 0; i < headers.length; i += 2) {
     if (headers[i] === LOOP_FIELD) return passesAgain(headers)
   }

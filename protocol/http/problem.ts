@@ -2,7 +2,8 @@
 import { Buffer } from 'node:buffer'
 import { randomUUID } from 'node:crypto'
 import { ERRORS, type ErrorSource, type SallyportError } from '../base/errors.ts'
-import type { HeaderList, ResponseHead, ResponseSink } from '../exchange.ts'
+import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../exchange.ts'
+import { discarding } from '../base/guard.ts'
 import { getHeader } from './headers.ts'
 import { ALLOWED_METHODS } from './methods.ts'
 
@@ -57,7 +58,7 @@ export function problem(
     headers.push('allow', ALLOWED_METHODS)
   }
   for (const text of extra) headers.push(text)
-  return { head: { status: row.status, headers, bodyBytes: body.length }, body }
+  return { head: { status: row.status, headers, bodyBytes: body.length, code: error.reason }, body }
 }
 
 /**
@@ -74,12 +75,23 @@ export function answerProblem(
   // An exchange that broke before its caller was determined has no id yet.
   const { head, body } = problem(error, request.requestId === '' ? randomUUID() : request.requestId, fields)
   if (request.method === 'HEAD') {
-    response.responseHead({ status: head.status, headers: head.headers, bodyBytes: 0 })
+    response.responseHead({ ...head, bodyBytes: 0 })
   } else {
     response.responseHead(head)
     response.responseData(body)
   }
   response.responseEnd([])
+}
+
+/** Answers an exchange in our own name and drops its request. */
+export type Refuse = (request: HttpRequest, response: ResponseSink, error: SallyportError) => RequestSink
+
+/** Answers by the table of errors, with the CORS fields of the policy that `corsOf` finds. */
+export function refusing(corsOf: (request: HttpRequest) => CorsPolicy | undefined): Refuse {
+  return (request, response, error) => {
+    answerProblem(response, request, error, corsOf(request))
+    return discarding(response)
+  }
 }
 
 function originOf(request: AnsweredRequest): string | undefined {

@@ -8,7 +8,7 @@ import { guardWith } from '../base/guard.ts'
 import { resetSocket } from '../base/reset-socket.ts'
 import { HEADROOM_BYTES, type Transport, type TransportHandler } from './transport.ts'
 import { type ReaderOwner, WebSocketReader } from './websocket-reader.ts'
-import { TokenBucket } from './yamux/limits.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
 
 /** The largest binary message that we send or take. */
 export const MAX_MESSAGE_BYTES = 128 * 1024

@@ -1,7 +1,7 @@
 /** What a session is let in by: its token, fresh ones that come in band, and who may call by them. */
 import { type Cidrs, parseCidrs } from '../../protocol/http/forwarded.ts'
 import type { Guard } from '../../protocol/base/guard.ts'
-import { TokenBucket } from '../../protocol/wire/yamux/limits.ts'
+import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { Identity } from '../auth/claims.ts'
 
 /** Tokens that are checked, each of which costs a signature: so many at once, and per second in the long run. */

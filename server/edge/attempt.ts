@@ -1,57 +1,61 @@
 import type { SallyportError } from '../../protocol/base/errors.ts'
+import type { Failing } from '../../protocol/base/guard.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import type { Carrier } from '../registry.ts'
-import type { EdgeExchange } from './edge-exchange.ts'
+import type { Delivery } from './deliver.ts'
 
-/** The ear of one attempt: what an earlier one still says is not heard. */
-export class Attempt implements ResponseSink {
-  readonly route: Carrier
-  readonly #exchange: EdgeExchange
+/** One attempt of a delivery. Once there is a later one, nothing that it says is heard. */
+export class Attempt implements ResponseSink, Failing {
+  readonly carrier: Carrier
+  readonly #delivery: Delivery
+  /** Where the request goes. */
   upstream: RequestSink | undefined
-  consumedBytes = 0
+  /** Request bytes that it has taken. */
+  #consumed = 0
 
-  constructor(exchange: EdgeExchange, route: Carrier) {
-    this.#exchange = exchange
-    this.route = route
+  constructor(delivery: Delivery, carrier: Carrier) {
+    this.#delivery = delivery
+    this.carrier = carrier
   }
 
   responseInformational(status: number, headers: HeaderList): void {
-    this.#exchange.informational(this, status, headers)
+    if (this.#delivery.isHeard(this)) this.#delivery.informational(status, headers)
   }
 
   responseHead(response: ResponseHead): void {
-    this.#exchange.head(this, response)
+    if (this.#delivery.isHeard(this)) this.#delivery.head(response)
   }
 
   responseData(chunk: Uint8Array): void {
-    this.#exchange.responseData(this, chunk)
+    if (this.#delivery.isHeard(this)) this.#delivery.data(chunk)
   }
 
   responseEnd(trailers: HeaderList): void {
-    this.#exchange.responseEnd(this, trailers)
+    if (this.#delivery.isHeard(this)) this.#delivery.end(trailers)
   }
 
   responseAbort(error: SallyportError): void {
-    this.#exchange.failed(this, error)
-  }
-
-  acknowledged(): void {
-    this.#exchange.acknowledged(this)
-  }
-
-  unwanted(): void {
-    this.#exchange.unwanted(this)
-  }
-
-  taken(): void {
-    this.#exchange.taken(this)
-  }
-
-  threw(error: unknown): void {
-    this.#exchange.threw(error)
+    if (this.#delivery.isHeard(this)) this.#delivery.failed(this, error)
   }
 
   requestConsumed(bytes: number): void {
-    this.#exchange.requestConsumed(this, bytes)
+    this.#consumed += bytes
+    if (this.#delivery.isHeard(this)) this.#delivery.consumed(this.#consumed)
+  }
+
+  acknowledged(): void {
+    if (this.#delivery.isHeard(this)) this.#delivery.acknowledged(this)
+  }
+
+  unwanted(): void {
+    if (this.#delivery.isHeard(this)) this.#delivery.unwanted()
+  }
+
+  taken(): void {
+    if (this.#delivery.isHeard(this)) this.#delivery.taken()
+  }
+
+  threw(error: unknown): void {
+    this.#delivery.threw(error)
   }
 }

@@ -1,4 +1,7 @@
 /** From the host of a request to the runtime that it means: `<runtime>.<domain>`, exactly one label in front. */
+import { SallyportError } from '../../protocol/base/errors.ts'
+import type { Refuse } from '../../protocol/http/problem.ts'
+import type { Layer } from '../../protocol/layer.ts'
 import { isRuntimeName } from '../auth/claims.ts'
 
 export type HostMatch =
@@ -46,6 +49,16 @@ export class Hosts {
     if (dot <= 0 || !this.#domains.has(host.slice(dot + 1))) return undefined
     const runtime = host.slice(0, dot)
     return isRuntimeName(runtime) ? runtime : undefined
+  }
+}
+
+/** The layer that says which runtime a request is for. */
+export function byHost(hosts: Hosts, refuse: Refuse): Layer {
+  return next => (request, response) => {
+    request.runtime = hosts.runtimeOf(request.authority)
+    if (request.runtime !== undefined) return next(request, response)
+    const isControl = hosts.match(request.authority).kind === 'control'
+    return refuse(request, response, new SallyportError(isControl ? 'misdirected' : 'unknown-host'))
   }
 }
 

@@ -3,6 +3,7 @@ import type { SallyportError } from '../../protocol/base/errors.ts'
 import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
 import type { Carrier } from '../registry.ts'
+import type { CarrierSource } from './carriers.ts'
 
 /** `instance`: only to the one that was asked before, which remembers what it has begun. */
 type Repeat = 'never' | 'instance' | 'anywhere'
@@ -18,14 +19,8 @@ const FINAL: ReadonlySet<RefusalCode> = new Set([
   'caller-not-allowed',
 ])
 
-/** Who knows the sessions of a runtime. */
-export interface CarrierPicker {
-  /** A session for an exchange, not the one that just failed; `undefined`: there is none at the moment. */
-  pick(runtime: string, not: Carrier | undefined, instance: string | undefined): Carrier | undefined
-}
-
 export class RetryPolicy {
-  readonly #picker: CarrierPicker
+  readonly #picker: Pick<CarrierSource, 'pick'>
   readonly #runtime: string
   /** The session that was asked last, in vain. */
   failed: Carrier | undefined
@@ -35,7 +30,7 @@ export class RetryPolicy {
   /** In vain, streams that could not be opened among them, since the exchange began or waited. */
   #vain = 0
 
-  constructor(picker: CarrierPicker, runtime: string) {
+  constructor(picker: Pick<CarrierSource, 'pick'>, runtime: string) {
     this.#picker = picker
     this.#runtime = runtime
   }

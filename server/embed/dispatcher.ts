@@ -3,10 +3,9 @@
 import { STATUS_CODES } from 'node:http'
 import { Dispatcher } from 'undici'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import type { Handler, HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { followed, hook } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
-import type { Edge } from '../edge/handler.ts'
 import { BodyPump } from './body.ts'
 import { bodyOf, headOf } from './dispatch-options.ts'
 import { buildRequest, type CallOptions } from './request.ts'
@@ -14,14 +13,14 @@ import { buildRequest, type CallOptions } from './request.ts'
 type Headers = Record<string, string | string[]>
 
 export class RuntimeDispatcher extends Dispatcher {
-  readonly #edge: Edge
+  readonly #into: Handler
   readonly #runtime: string
   readonly #options: CallOptions
   #closed = false
 
-  constructor(edge: Edge, runtime: string, options: CallOptions) {
+  constructor(into: Handler, runtime: string, options: CallOptions) {
     super()
-    this.#edge = edge
+    this.#into = into
     this.#runtime = runtime
     this.#options = options
   }
@@ -34,8 +33,9 @@ export class RuntimeDispatcher extends Dispatcher {
         throw new TypeError('upgrades do not go through the dispatcher: open a WebSocket to the public address')
       const body = bodyOf(options.body)
       const request = buildRequest(headOf(options, body), this.#options)
+      request.runtime = this.#runtime
       if (!response.begin()) return true
-      const sink = this.#edge.forward(this.#runtime, request, response)
+      const sink = this.#into(request, response)
       response.connect(sink)
       if (body === undefined) sink.requestEnd([])
       else response.pump.run(body.source, sink)

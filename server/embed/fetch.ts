@@ -2,13 +2,13 @@
 import { SallyportError } from '../../protocol/base/errors.ts'
 import {
   BODY_UNKNOWN,
+  type Handler,
   type HeaderList,
   type RequestSink,
   type ResponseHead,
   type ResponseSink,
 } from '../../protocol/exchange.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
-import type { Edge } from '../edge/handler.ts'
 import { BodyPump, type BodySource } from './body.ts'
 import { buildRequest, type CallOptions } from './request.ts'
 
@@ -18,7 +18,12 @@ const NO_BODY = new Set([101, 204, 205, 304])
  * Sends `request` to `runtime`. Redirects are not followed and bodies not decoded: the answer is the upstream's.
  * Rejects with a {@link SallyportError} only when the answer broke before its head; our own refusals are answers.
  */
-export function fetchRuntime(edge: Edge, runtime: string, request: Request, options: CallOptions): Promise<Response> {
+export function fetchRuntime(
+  into: Handler,
+  runtime: string,
+  request: Request,
+  options: CallOptions,
+): Promise<Response> {
   return new Promise((resolve, reject) => {
     request.signal.throwIfAborted()
     const url = new URL(request.url)
@@ -27,8 +32,9 @@ export function fetchRuntime(edge: Edge, runtime: string, request: Request, opti
     const bodyBytes = request.body === null ? 0 : BODY_UNKNOWN
     const path = url.pathname + url.search
     const call = buildRequest({ method: request.method, url, path, headers, bodyBytes }, options)
+    call.runtime = runtime
     const response = new FetchResponse(resolve, reject)
-    const sink = edge.forward(runtime, call, response)
+    const sink = into(call, response)
     response.connect(sink, request)
     if (request.body === null) sink.requestEnd([])
     else response.pump.run(request.body as unknown as BodySource, sink)

@@ -9,7 +9,7 @@ const FOLDERS = ['admin', 'cli', 'client', 'protocol', 'router', 'server']
 
 /** The guard itself, programs of a moment, which a defect may end, and what passes an embedder's events on to its listeners. */
 const EXEMPT =
-  /^(?:protocol\/(?:guard|events|http1\/mounts)\.ts|cli\/demo\/.*|cli\/main\.ts|cli\/commands\/load-test\.ts)$/
+  /^(?:protocol\/(?:base\/guard|base\/events|http\/http1\/mounts)\.ts|cli\/demo\/.*|cli\/main\.ts|cli\/commands\/load-test\.ts)$/
 const files = globSync(`{${FOLDERS.join(',')}}/**/*.ts`, { cwd: ROOT })
   .filter(file => !EXEMPT.test(file))
   .sort()

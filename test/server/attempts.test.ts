@@ -4,11 +4,21 @@ import { expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { Refusal } from '../../protocol/wire/exchange/refusal.ts'
-import { BODY_UNKNOWN, type ExchangeRecord, type HttpRequest, type ResponseSink } from '../../protocol/exchange.ts'
+import {
+  BODY_UNKNOWN,
+  type ExchangeRecord,
+  type HttpRequest,
+  type RequestSink,
+  type ResponseSink,
+} from '../../protocol/exchange.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { Session } from '../../protocol/wire/yamux/session.ts'
 import type { RuntimeSession } from '../../server/control/runtime-session.ts'
-import { type EdgeContext, EdgeExchange } from '../../server/edge/edge-exchange.ts'
+import { answerProblem } from '../../protocol/http/problem.ts'
+import { record } from '../../protocol/http/record.ts'
+import { noLogger } from '../../protocol/base/log.ts'
+import { discarding } from '../../protocol/base/guard.ts'
+import { type DeliverOptions, deliver } from '../../server/edge/deliver.ts'
 import { DEFAULT_HOLD, Hold } from '../../server/edge/hold.ts'
 import { ReplayBudget } from '../../server/edge/replay.ts'
 import { ignoring } from './fixture.ts'
@@ -93,7 +103,7 @@ class Caller implements ResponseSink {
   credit = 0
   ends = 0
   aborts = 0
-  sink: EdgeExchange | undefined
+  sink: RequestSink | undefined
   readonly over = Promise.withResolvers<void>()
 
   get isOver(): boolean {
@@ -134,32 +144,33 @@ const turn = () => new Promise(resolve => setImmediate(resolve))
 
 async function run(plan: Plan): Promise<void> {
   const records: ExchangeRecord[] = []
+  const defects: unknown[] = []
   const begun = new Set<string>()
   const sessions = plan.sessions.map(one =>
     fakeSession(one.behaviour, one.instance, () => {
       begun.add(one.instance)
     }),
   )
-  const edge: EdgeContext = {
+  const options: DeliverOptions = {
     replayBudget: new ReplayBudget(20_000, 1_000_000),
     hold: new Hold({ ...DEFAULT_HOLD, holdMs: 0 }),
     responseHeadMs: 0,
-    knows: () => true,
-    full: () => false,
-    ask: () => false,
-    onExchange: record => records.push(record),
-    pick: (_runtime, not, instance) =>
-      sessions.find(
-        one => one !== (not as unknown) && !one.session.closed && (instance === undefined || one.instance === instance),
-      ) as unknown as RuntimeSession | undefined,
-    defect: (error: unknown) => {
-      throw error
+    carriers: {
+      isExpected: () => true,
+      isFull: () => false,
+      ask: () => false,
+      pick: (_runtime, not, instance) =>
+        sessions.find(
+          one =>
+            one !== (not as unknown) && !one.session.closed && (instance === undefined || one.instance === instance),
+        ) as unknown as RuntimeSession | undefined,
     },
-    answerError(exchange, error) {
-      exchange.response.responseHead({ status: error.status, headers: [], bodyBytes: 0 })
-      exchange.response.responseEnd([])
+    corsOf: () => undefined,
+    refuse(refused, response, error) {
+      answerProblem(response, refused, error)
+      return discarding(response)
     },
-    answerOffline: () => false,
+    logger: { ...noLogger, error: fields => defects.push(fields) },
   }
   const caller = new Caller()
   const request: HttpRequest = {
@@ -173,11 +184,11 @@ async function run(plan: Plan): Promise<void> {
     encrypted: false,
     caller: { address: '127.0.0.1', scheme: 'http', host: 'demo.example' },
     requestId: 'id',
+    runtime: 'demo',
     exchangeId: undefined,
   }
-  const exchange = new EdgeExchange(edge, 'demo', request, caller)
+  const exchange = record(told => records.push(told))(deliver(options))(request, caller)
   caller.sink = exchange
-  exchange.start()
   let sent = 0
   for (const size of plan.chunks) {
     sent += size
@@ -194,7 +205,8 @@ async function run(plan: Plan): Promise<void> {
   expect(records).toHaveLength(1)
   expect(caller.ends + caller.aborts).toBeLessThanOrEqual(1)
   expect(caller.credit).toBeLessThanOrEqual(sent)
-  expect(edge.replayBudget.used).toBe(0)
+  expect(defects).toEqual([])
+  expect(options.replayBudget.used).toBe(0)
   for (const session of sessions) expect(session.exchanges).toBe(0)
   if (!plan.leaves) {
     expect(caller.heads).toHaveLength(1)

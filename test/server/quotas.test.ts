@@ -2,9 +2,9 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { networkOf } from '../../protocol/base/address.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
-import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
-import { PacedResponse } from '../../server/edge/paced.ts'
+import { quota } from '../../server/edge/quota.ts'
 import { QuotaBook, type Usage } from '../../server/edge/quotas.ts'
 import { DEFAULT_SERVER_LIMITS, type ResolvedLimits } from '../../server/options.ts'
 import { RuntimeBudgets } from '../../server/runtime-budgets.ts'
@@ -109,15 +109,20 @@ describe('paced credit', () => {
 
   test('comes at the rate, all of it', () => {
     const quotas = new QuotaBook({ ...DEFAULT_SERVER_LIMITS, byteRatePerRuntime: 10_000 }, () => performance.now())
-    const usage = quotas.enter('a', undefined) as Usage
     let given = 0
-    const sink = {
-      consumed(bytes: number) {
+    const ends = {
+      requestConsumed(bytes: number) {
         given += bytes
       },
-      data() {},
+      responseData() {},
+      responseConsumed() {},
+      requestData() {},
+    } as unknown as ResponseSink & RequestSink
+    const refuse = () => {
+      throw new Error('refused')
     }
-    const paced = new PacedResponse(usage, sink as unknown as ResponseSink)
+    const request = { runtime: 'a' } as HttpRequest
+    const paced = quota(quotas, refuse)(() => ends)(request, ends) as RequestSink & ResponseSink
     // A sender that keeps 5,000 bytes under way.
     let sent = 0
     const send = () => {

@@ -6,7 +6,6 @@ import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
-import { CONNECT_PATH } from '../../wire/control.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import {
   BODY_UNKNOWN,
@@ -32,12 +31,14 @@ import { answerProblem } from '../problem.ts'
 import { isBroken } from '../../base/tcp.ts'
 import { due, timeLeft, DeadlineWatch } from '../../base/deadline-watch.ts'
 
+type UpgradeListener = (request: IncomingMessage, socket: Duplex, head: Buffer) => void
+
 export interface MountOptions {
   readonly handler: Handler
   /** Whether we answer for this host. */
   readonly serves: (authority: string) => boolean
-  /** Takes upgrades on the control path; absent: they are the embedder's. */
-  readonly control?: ((request: IncomingMessage, socket: Duplex, head: Buffer) => void) | undefined
+  /** Takes upgrades on a path of ours; absent: all are the embedder's. */
+  readonly control?: { readonly path: string; readonly upgrade: UpgradeListener } | undefined
   readonly limits?: Partial<HttpLimits> | undefined
   readonly logger: Logger
 }
@@ -52,22 +53,23 @@ export function mount(server: HttpServer, options: MountOptions): () => void {
       return false
     }
   }
-  const isOurControl = (request: IncomingMessage) => options.control !== undefined && isControl(request)
+  const { control } = options
+  const isControl = (request: IncomingMessage) => control !== undefined && pathOf(request) === control.path
   return addMount(server, {
     serves,
     request: (request, response) => serveRequest(request, response, options),
-    upgrades: request => isOurControl(request) || serves(request),
+    upgrades: request => isControl(request) || serves(request),
     upgrade: (request, socket, head) => {
-      if (isOurControl(request)) options.control!(request, socket, head)
+      if (isControl(request)) control!.upgrade(request, socket, head)
       else serveUpgrade(request, socket, head, options)
     },
     failed: error => tellDefect(options.logger, 'a request on a server of the embedder failed', error),
   })
 }
 
-function isControl(request: IncomingMessage): boolean {
-  const url = request.url ?? ''
-  return url === CONNECT_PATH || url.startsWith(`${CONNECT_PATH}?`)
+function pathOf({ url = '' }: IncomingMessage): string {
+  const query = url.indexOf('?')
+  return query < 0 ? url : url.slice(0, query)
 }
 
 /** The bytes that a request was made of, up to its body, so that our own parser judges them: `node:http` is more lenient. */

@@ -14,7 +14,7 @@ import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { DeadlineWatch } from '../../base/deadline-watch.ts'
-import { TokenBucket } from '../../wire/yamux/limits.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
 import { type ExchangeOwner, Http2ClientExchange } from './client-exchange.ts'
 import { outgoingBlock } from './headers.ts'
 

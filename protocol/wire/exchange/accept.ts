@@ -39,16 +39,16 @@ export type ExchangeHandler = (
  *
  * @example
  * ```ts
- * import { acceptExchange, memoryPair, Session } from 'sallyport/protocol'
+ * import { acceptExchange, discarding, memoryPair, Session } from 'sallyport/protocol'
  *
  * const [transport] = memoryPair()
  * new Session(transport, {
  *   role: 'client',
  *   onStream: stream =>
  *     acceptExchange(stream, (_preamble, _request, response) => {
- *       response.head({ status: 204, headers: [], bodyBytes: 0 })
- *       response.end([])
- *       return { data() {}, end() {}, abort() {}, consumed() {} }
+ *       response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
+ *       response.responseEnd([])
+ *       return discarding(response)
  *     }),
  * })
  * ```
@@ -57,46 +57,13 @@ export function acceptExchange(stream: Stream, onExchange: ExchangeHandler, logg
   stream.handler = new AcceptedExchange(stream, onExchange, logger)
 }
 
-/** What the upstream end calls. */
-class ResponseBody implements ResponseSink {
-  readonly #exchange: AcceptedExchange
-
-  constructor(exchange: AcceptedExchange) {
-    this.#exchange = exchange
-  }
-
-  responseInformational(status: number, headers: HeaderList): void {
-    this.#exchange.sendInformational(status, headers)
-  }
-
-  responseHead(response: ResponseHead): void {
-    this.#exchange.sendHead(response)
-  }
-
-  responseData(chunk: Uint8Array): void {
-    this.#exchange.sendData(chunk)
-  }
-
-  responseEnd(trailers: HeaderList): void {
-    this.#exchange.sendEnd(trailers)
-  }
-
-  responseAbort(error: SallyportError): void {
-    this.#exchange.breakOff(error)
-  }
-
-  requestConsumed(bytes: number): void {
-    this.#exchange.requestConsumed(bytes)
-  }
-}
-
 const isMethod = remembering(isToken)
 const isHost = remembering(isAuthority)
 const MESSAGE = varintText(ANSWER.message)
 const FIRST = MESSAGE + RESPONSE_START
 
-/** What the stream calls. */
-class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
+/** What the stream and the upstream end call. */
+class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, Failing {
   static readonly #early = stepOf<AcceptedExchange>(exchange => exchange.#stopEarly())
   readonly #stream: Stream
   readonly #onExchange: ExchangeHandler
@@ -186,7 +153,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
   }
 
   #handOver(preamble: Preamble, request: HttpRequest): void {
-    const sink = this.#onExchange(preamble, request, new ResponseBody(this))
+    const sink = this.#onExchange(preamble, request, this)
     if (sink instanceof Refusal) {
       if (!this.#over) this.#refuse(sink.code)
       return
@@ -226,13 +193,13 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
 
   // The response's way out.
 
-  sendInformational(status: number, headers: HeaderList): void {
+  responseInformational(status: number, headers: HeaderList): void {
     if (this.#over || this.#headSent || this.#preamble!.kind === STREAM_KIND.upgrade) return
     this.#begin()
     this.#writer.text(responseHeadText(status, headers))
   }
 
-  sendHead(response: ResponseHead): void {
+  responseHead(response: ResponseHead): void {
     if (this.#over || this.#headSent) return
     const text = responseHeadText(response.status > 599 ? 502 : response.status, response.headers)
     if (text.length > MAX_HEAD_BYTES || response.headers.length > 2 * MAX_FIELDS) {
@@ -263,13 +230,13 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
     if (this.#requestEnded) this.#sink?.requestEnd([])
   }
 
-  sendData(chunk: Uint8Array): void {
+  responseData(chunk: Uint8Array): void {
     if (this.#over || this.#writer.ended) this.#sink?.responseConsumed(chunk.length)
     else if (this.#raw) this.#writer.raw(chunk)
     else this.#writer.content(chunk)
   }
 
-  sendEnd(trailers: HeaderList): void {
+  responseEnd(trailers: HeaderList): void {
     if (this.#over || this.#writer.ended) return
     if (this.#raw) this.#writer.finish('')
     else {
@@ -278,7 +245,7 @@ class AcceptedExchange implements StreamHandler, MessageVisitor, Failing {
     }
   }
 
-  breakOff(error: SallyportError): void {
+  responseAbort(error: SallyportError): void {
     if (this.#over || (this.#writer.ended && !this.#raw)) return
     this.#finish()
     this.#stream.reset(resetCodeOf(error))

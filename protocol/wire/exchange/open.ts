@@ -42,7 +42,7 @@ export interface OpenOptions {
 
 /**
  * Sends `request` on `stream`, which was just opened, and the response to `response`. Returns where the request's body
- * goes. A peer that refuses the exchange unprocessed comes out as `response.abort(RefusedError)`.
+ * goes. A peer that refuses the exchange unprocessed comes out as `responseAbort(RefusedError)`.
  *
  * @example
  * ```ts
@@ -51,7 +51,7 @@ export interface OpenOptions {
  * function send(session: Session, request: HttpRequest, response: ResponseSink) {
  *   const options = { runtime: 'prod', epoch: 1, attempt: 0, hops: 0, timeLeftMs: 0 }
  *   const body = openExchange(session.open(), request, options, response)
- *   body.end([])
+ *   body.requestEnd([])
  * }
  * ```
  */
@@ -64,36 +64,11 @@ export function openExchange(
   const exchange = new OpenedExchange(stream, request, response)
   stream.handler = exchange
   exchange.start(request, options)
-  return new RequestBody(exchange)
+  return exchange
 }
 
-/** What the downstream end calls. */
-class RequestBody implements RequestSink {
-  readonly #exchange: OpenedExchange
-
-  constructor(exchange: OpenedExchange) {
-    this.#exchange = exchange
-  }
-
-  requestData(chunk: Uint8Array): void {
-    this.#exchange.sendData(chunk)
-  }
-
-  requestEnd(trailers: HeaderList): void {
-    this.#exchange.sendEnd(trailers)
-  }
-
-  requestAbort(error: SallyportError): void {
-    this.#exchange.cancel(error)
-  }
-
-  responseConsumed(bytes: number): void {
-    this.#exchange.responseConsumed(bytes)
-  }
-}
-
-/** What the stream calls. */
-class OpenedExchange implements StreamHandler, MessageVisitor {
+/** What the downstream end and the stream call. */
+class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
   readonly #stream: Stream
   readonly #response: ResponseSink
   readonly #writer: MessageWriter
@@ -151,7 +126,7 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
 
   // The request's way out.
 
-  sendData(chunk: Uint8Array): void {
+  requestData(chunk: Uint8Array): void {
     if (this.#over || this.#writer.ended) this.#response.requestConsumed(chunk.length)
     else if (this.#raw) this.#sendRaw(chunk)
     else if (!this.#upgrade) this.#writer.content(chunk)
@@ -162,13 +137,13 @@ class OpenedExchange implements StreamHandler, MessageVisitor {
     if (discarded > 0) this.#response.requestConsumed(discarded)
   }
 
-  sendEnd(trailers: HeaderList): void {
+  requestEnd(trailers: HeaderList): void {
     if (this.#over || this.#writer.ended) return
     if (this.#raw) this.#writer.finish('')
     else if (!this.#upgrade) this.#writer.end(trailers)
   }
 
-  cancel(error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     if (this.#over) {
       // What had come whole, and waits to be passed on, will not be.
       this.#stream.discard()

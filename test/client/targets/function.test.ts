@@ -166,7 +166,14 @@ describe('a target function', () => {
   ])('that answers with %s is told why', async (_made, answer, problem) => {
     const error = await new Promise<SallyportError>((abort, reject) => {
       const end = () => reject(new Error('it ended'))
-      const response = { informational() {}, head() {}, data() {}, end, abort, consumed() {} }
+      const response = {
+        responseInformational() {},
+        responseHead() {},
+        responseData() {},
+        responseEnd: end,
+        responseAbort: abort,
+        requestConsumed() {},
+      }
       functionTarget(answer as FetchHandler)(REQUEST, response)
     })
     expect([error.reason, error.message]).toEqual(['upstream-broken', problem])

@@ -761,8 +761,8 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'hop-by-hop removal: the fixed list',
     edits: [
-      ['protocol/http/field-names.ts', "  ['proxy-authorization', KIND.dropped],\n", ''],
-      ['protocol/http/field-names.ts', "  ['http2-settings', KIND.dropped],\n", ''],
+      ['protocol/http/field-names.ts', "  ['proxy-authorization', FIELD_KIND.dropped],\n", ''],
+      ['protocol/http/field-names.ts', "  ['http2-settings', FIELD_KIND.dropped],\n", ''],
     ],
     tests: ROUTER,
   },

@@ -1,8 +1,7 @@
 /** What a `fetch` into a runtime says where its own exchange fails, with an edge that a test plays. */
 import { expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
-import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
-import type { Edge } from '../../../server/edge/handler.ts'
+import type { Handler, RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { fetchRuntime } from '../../../server/embed/fetch.ts'
 
 const sink: RequestSink = { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
@@ -11,12 +10,12 @@ const sink: RequestSink = { requestData() {}, requestEnd() {}, requestAbort() {}
 function begin(given: Partial<RequestSink> = {}) {
   const stop = new AbortController()
   let response: ResponseSink | undefined
-  const forward = (_runtime: string, _request: unknown, asked: ResponseSink) => {
+  const edge: Handler = (_request, asked) => {
     response = asked
     return { ...sink, ...given }
   }
   const request = new Request('https://demo.example/a', { signal: stop.signal })
-  const answer = fetchRuntime({ forward } as unknown as Edge, 'demo', request, {})
+  const answer = fetchRuntime(edge, 'demo', request, {})
   return { stop, response: response!, answer }
 }
 

@@ -1,0 +1,96 @@
+/** The layer that tells of each exchange once it is over. */
+import { performance } from 'node:perf_hooks'
+import type { SallyportError } from '../base/errors.ts'
+import type { ExchangeNotes, ExchangeRecord, HttpRequest, ResponseHead, ResponseSink } from '../exchange.ts'
+import { type Layer, PassThrough } from '../layer.ts'
+
+/** Without a listener it is no layer at all. */
+export function record(onExchange: ((record: ExchangeRecord) => void) | undefined): Layer {
+  if (onExchange === undefined) return next => next
+  return next => (request, response) => new Recorded(onExchange, request, response).pass(next, request)
+}
+
+class Recorded extends PassThrough implements ExchangeNotes {
+  route: string | undefined
+  session: string | undefined
+  readonly #onExchange: (record: ExchangeRecord) => void
+  readonly #request: HttpRequest
+  readonly #startedAt = performance.now()
+  /** As they came: what stands behind may change the request. */
+  readonly #method: string
+  readonly #host: string
+  readonly #path: string
+  #code: string | undefined
+  #bytesIn = 0
+  #bytesOut = 0
+
+  constructor(onExchange: (record: ExchangeRecord) => void, request: HttpRequest, response: ResponseSink) {
+    super(response)
+    this.#onExchange = onExchange
+    this.#request = request
+    this.#method = request.method
+    this.#host = request.authority
+    this.#path = request.path
+    this.session = request.session
+    request.notes = this
+  }
+
+  override requestData(chunk: Uint8Array): void {
+    this.#bytesIn += chunk.length
+    super.requestData(chunk)
+  }
+
+  override responseHead(head: ResponseHead): void {
+    this.#code = head.code
+    super.responseHead(head)
+  }
+
+  override responseData(chunk: Uint8Array): void {
+    this.#bytesOut += chunk.length
+    super.responseData(chunk)
+  }
+
+  protected override over(error: SallyportError | undefined, cut: boolean): void {
+    const request = this.#request
+    const query = this.#path.indexOf('?')
+    this.#onExchange({
+      requestId: request.requestId,
+      runtime: request.runtime,
+      route: this.route,
+      session: this.session,
+      method: this.#method,
+      host: this.#host,
+      // The query may hold secrets.
+      path: query < 0 ? this.#path : this.#path.slice(0, query),
+      caller: request.caller?.address ?? request.peerAddress,
+      status: this.status,
+      code: error?.reason ?? this.#code,
+      cut,
+      durationMs: performance.now() - this.#startedAt,
+      bytesIn: this.#bytesIn,
+      bytesOut: this.#bytesOut,
+      upgrade: request.upgrade,
+    })
+  }
+}
+
+/** The record of a request whose head could not be read. */
+export function recordOfBadRequest(error: SallyportError, caller: string): ExchangeRecord {
+  return {
+    requestId: '',
+    runtime: undefined,
+    route: undefined,
+    session: undefined,
+    method: '',
+    host: '',
+    path: '',
+    caller,
+    status: error.status,
+    code: error.reason,
+    cut: false,
+    durationMs: 0,
+    bytesIn: 0,
+    bytesOut: 0,
+    upgrade: false,
+  }
+}

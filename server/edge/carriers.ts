@@ -1,0 +1,61 @@
+/** What can take an exchange of a runtime now, and whether anything may soon. */
+import { networkOf } from '../../protocol/base/address.ts'
+import type { RuntimeSession } from '../control/runtime-session.ts'
+import type { Hop } from '../peer/hop.ts'
+import type { Carrier, Registry } from '../registry.ts'
+import type { Hold } from './hold.ts'
+
+/** As much of them as an exchange needs. */
+export interface CarrierSource {
+  /** A carrier for an exchange, not the one that just failed; undefined if there is none at the moment. */
+  pick(runtime: string, not: Carrier | undefined, instance: string | undefined): Carrier | undefined
+  /** Whether the carriers have as many streams as they take. */
+  isFull(runtime: string): boolean
+  /** Whether a session may come at any moment. */
+  isExpected(runtime: string): boolean
+  /**
+   * Asks the directory, if it may know more than we do (else: false); who waits is woken when it has answered. `refused`:
+   * who calls from this address has asked for too many names that nobody serves.
+   */
+  ask(runtime: string, failed: Carrier | undefined, address: string | undefined): boolean | 'refused'
+}
+
+export class Carriers implements CarrierSource {
+  readonly #registry: Registry<RuntimeSession, Hop>
+  readonly #hold: Hold
+
+  constructor(registry: Registry<RuntimeSession, Hop>, hold: Hold) {
+    this.#registry = registry
+    this.#hold = hold
+  }
+
+  pick(runtime: string, not: Carrier | undefined, instance: string | undefined): Carrier | undefined {
+    const carrier = this.#registry.pick(runtime, not, instance)
+    if (carrier === undefined || isFree(carrier)) return carrier
+    // It is about to end, or full: another one may be well.
+    const other = this.#registry.pick(runtime, carrier, instance)
+    return other !== not && other !== undefined && isFree(other) ? other : undefined
+  }
+
+  isFull(runtime: string): boolean {
+    return this.#registry.pick(runtime)?.full === true
+  }
+
+  isExpected(runtime: string): boolean {
+    return this.#hold.knows(runtime) || this.#registry.knows(runtime, this.#hold.limits.forgetMs)
+  }
+
+  /** Whether it has a session here. */
+  isOnline(runtime: string): boolean {
+    return this.#registry.countOf(runtime) > 0
+  }
+
+  ask(runtime: string, failed: Carrier | undefined, address: string | undefined): boolean | 'refused' {
+    const network = address === undefined ? undefined : networkOf(address)
+    return this.#registry.ask(runtime, failed !== undefined && failed.hops > 0, network)
+  }
+}
+
+function isFree(carrier: Carrier): boolean {
+  return carrier.usable && !carrier.full
+}

@@ -1,0 +1,64 @@
+/** The way of a request at the edge, layer by layer. */
+import type { ExchangeRecord, Handler, HttpRequest } from '../../protocol/exchange.ts'
+import { type Cidrs, callers } from '../../protocol/http/forwarded.ts'
+import { loopGuard } from '../../protocol/http/loop-guard.ts'
+import { type CorsPolicy, refusing } from '../../protocol/http/problem.ts'
+import { record } from '../../protocol/http/record.ts'
+import { compose, type Layer } from '../../protocol/layer.ts'
+import { shielded } from '../../protocol/shield.ts'
+import type { Carriers } from './carriers.ts'
+import { type DeliverOptions, deliver } from './deliver.ts'
+import { health } from './health.ts'
+import { byHost, type Hosts } from './hosts.ts'
+import type { Policies } from './policies.ts'
+import { quota } from './quota.ts'
+import type { QuotaBook } from './quotas.ts'
+
+export interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
+  readonly carriers: Carriers
+  readonly hosts: Hosts
+  readonly policies: Policies
+  readonly trustedProxies: Cidrs
+  /** Answers whether the server is `ready`, on any host. */
+  readonly healthPath: string | undefined
+  readonly ready: () => boolean
+  readonly quotas: QuotaBook
+  readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  /** An embedder's, in front of the sessions. */
+  readonly layers: readonly Layer[]
+}
+
+export interface Edge {
+  /** For requests of callers: their host says which runtime they are for. */
+  readonly handler: Handler
+  /** For requests of an embedder, into the runtime that they name. */
+  readonly embedded: Handler
+  /** Which pages may read what we answer by ourselves. */
+  readonly corsOf: (request: HttpRequest) => CorsPolicy | undefined
+}
+
+export function createEdge(options: EdgeOptions): Edge {
+  const { hosts, policies, quotas, carriers } = options
+  const corsOf = (request: HttpRequest): CorsPolicy | undefined => {
+    const runtime = request.runtime ?? hosts.runtimeOf(request.authority)
+    return policies.find(runtime, request.path, runtime !== undefined && carriers.isOnline(runtime))
+  }
+  const refuse = refusing(corsOf)
+  const recorded = record(options.onExchange)
+  const inward = shielded(options.layers, deliver({ ...options, refuse, corsOf }), options.logger)
+  return {
+    handler: compose(
+      [
+        callers(options.trustedProxies),
+        recorded,
+        health(options.healthPath, options.ready, refuse),
+        loopGuard(refuse),
+        byHost(hosts, refuse),
+        quota(quotas, refuse, request => request.caller!.address),
+      ],
+      inward,
+    ),
+    embedded: compose([recorded, quota(quotas, refuse)], inward),
+    corsOf,
+  }
+}

@@ -1,0 +1,118 @@
+/** An exchange that waits for a carrier, as often as it must, and for as long as it may in all. */
+import { SallyportError } from '../../protocol/base/errors.ts'
+import type { HttpRequest } from '../../protocol/exchange.ts'
+import type { Carrier } from '../registry.ts'
+import type { CarrierSource } from './carriers.ts'
+import type { Hold, HoldOutcomes, Ticket, Waiter } from './hold.ts'
+
+/** How long the directory may take to answer, also where nothing else is waited for. */
+const ASK_MS = 2000
+
+/** Who waits. */
+export interface WaitingOwner {
+  readonly request: HttpRequest
+  /** A session may have come: false if it waits on. */
+  resume(): boolean
+  fail(error: SallyportError): void
+  threw(error: unknown): void
+}
+
+export class Waiting implements Waiter {
+  readonly #carriers: CarrierSource
+  readonly #hold: Hold
+  readonly #owner: WaitingOwner
+  /** Its place in the queue, while it has one. */
+  #ticket: Ticket | undefined
+  /** What the caller is told if no session comes. */
+  #reason: SallyportError | undefined
+  /** In the queue, before this time. */
+  #waitedMs = 0
+
+  constructor(carriers: CarrierSource, hold: Hold, owner: WaitingOwner) {
+    this.#carriers = carriers
+    this.#hold = hold
+    this.#owner = owner
+  }
+
+  /**
+   * Queues up with `bytes` of its body, for `leftMs` at most. Returns why it may not. `failed`: the carrier that was asked
+   * last, in vain.
+   */
+  enter(
+    reason: SallyportError,
+    failed: Carrier | undefined,
+    bytes: number,
+    leftMs: number | undefined,
+  ): SallyportError | undefined {
+    const { request } = this.#owner
+    const asks = this.#ask(failed)
+    if (asks === 'refused') return new SallyportError('too-many-requests')
+    const patienceMs = this.#patienceMs(asks)
+    const forMs = Math.min(patienceMs, leftMs ?? patienceMs)
+    if (forMs <= 0 || !this.#carriers.isExpected(request.runtime!)) return reason
+    this.#ticket = this.#hold.enter(request.runtime!, request.caller?.address ?? '', this, bytes, forMs)
+    if (this.#ticket === undefined) return new SallyportError('overloaded')
+    this.#reason = reason
+    return undefined
+  }
+
+  /** More of its body came; false if there is no room for it. */
+  add(bytes: number): boolean {
+    return this.#ticket?.add(bytes) !== false
+  }
+
+  /** It goes on, or is over. */
+  leave(outcome: keyof HoldOutcomes): void {
+    const ticket = this.#ticket
+    this.#ticket = undefined
+    if (ticket === undefined) return
+    this.#waitedMs += ticket.waitedMs
+    ticket.leave(outcome)
+  }
+
+  /** No session has come yet: it waits on if one still may. */
+  look(): void {
+    const asks = this.#ask(undefined)
+    const mayCome = asks !== 'refused' && this.#patienceMs(asks) > 0
+    if (!mayCome || !this.#carriers.isExpected(this.#owner.request.runtime!)) this.giveUp()
+  }
+
+  /** False if it does not wait. */
+  giveUp(): boolean {
+    if (this.#ticket === undefined) return false
+    this.leave('expired')
+    this.#owner.fail(this.#reason!)
+    return true
+  }
+
+  #ask(failed: Carrier | undefined): boolean | 'refused' {
+    const { runtime, caller } = this.#owner.request
+    return this.#carriers.ask(runtime!, failed, caller?.address)
+  }
+
+  /** How long it may wait yet. */
+  #patienceMs(asks: boolean): number {
+    const { holdMs } = this.#hold.limits
+    return (asks ? Math.max(holdMs, ASK_MS) : holdMs) - this.#waitedMs
+  }
+
+  // As the hold sees it.
+
+  wake(): boolean {
+    return this.#owner.resume()
+  }
+
+  expire(): void {
+    this.#ticket = undefined
+    this.#owner.fail(this.#reason!)
+  }
+
+  refuse(): void {
+    this.#ticket = undefined
+    this.#owner.fail(new SallyportError('overloaded'))
+  }
+
+  threw(error: unknown): void {
+    this.#owner.threw(error)
+  }
+}

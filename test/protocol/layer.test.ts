@@ -1,0 +1,110 @@
+import { describe, expect, test } from 'vitest'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { compose, type Layer, PassThrough } from '../../protocol/layer.ts'
+import { EXCHANGE, ends } from '../support/ends.ts'
+
+const BYTES = Buffer.from('four')
+const BROKEN = new SallyportError('upstream-broken')
+const GONE = new SallyportError('cancelled')
+
+type Step = (request: RequestSink, response: ResponseSink, status: number) => void
+
+/** What either end may say. */
+const STEPS = {
+  requestData: request => request.requestData(BYTES),
+  requestEnd: request => request.requestEnd([]),
+  requestAbort: request => request.requestAbort(GONE),
+  responseConsumed: request => request.responseConsumed(4),
+  acknowledged: (_, response) => response.acknowledged!(),
+  unwanted: (_, response) => response.unwanted!(),
+  informational: (_, response) => response.responseInformational(103, []),
+  head: (_, response, status) => response.responseHead({ status, headers: [], bodyBytes: 0 }),
+  responseData: (_, response) => response.responseData(BYTES),
+  responseEnd: (_, response) => response.responseEnd([]),
+  responseAbort: (_, response) => response.responseAbort(BROKEN),
+  requestConsumed: (_, response) => response.requestConsumed(4),
+} satisfies Record<string, Step>
+
+type Name = keyof typeof STEPS
+
+class Watched extends PassThrough {
+  readonly told: string[] = []
+  protected override over(error: SallyportError | undefined, cut: boolean): void {
+    this.told.push(`${error?.reason ?? 'whole'}${cut ? ' cut' : ''} ${this.status}`)
+  }
+}
+
+function play(status: number, names: readonly Name[]) {
+  const { events, front, next } = ends()
+  const watched = new Watched(front).pass(next, EXCHANGE)
+  for (const name of names) STEPS[name](watched, watched, status)
+  return { events, told: watched.told }
+}
+
+/** What is told of an exchange by the rules of protocol/exchange.ts alone; undefined: it is under way. */
+function outcome(status: number, names: readonly Name[]): string | undefined {
+  let head = 0
+  const ended = { request: false, response: false }
+  for (const name of names) {
+    if (name === 'head') head = status
+    if (name === 'requestAbort') return `cancelled${head > 0 && !ended.response ? ' cut' : ''} ${head}`
+    if (name === 'responseAbort') return head > 0 ? `upstream-broken cut ${head}` : `upstream-broken ${BROKEN.status}`
+    if (name === 'unwanted') return `whole ${head}`
+    if (name === 'requestEnd') ended.request = true
+    if (name === 'responseEnd') ended.response = true
+    if (ended.response && (head !== 101 || ended.request)) return `whole ${head}`
+  }
+  return undefined
+}
+
+const NAMES = Object.keys(STEPS) as Name[]
+
+describe('a pass-through', () => {
+  test.each([200, 101])(
+    'of a %i passes everything on in order, and is over once, whatever is said in whatever order',
+    status => {
+      for (const first of NAMES) {
+        for (const second of NAMES) {
+          for (const third of NAMES) {
+            const names = ['head', first, second, third] as const
+            for (const said of [names, names.slice(1)]) {
+              const { events, told } = play(status, said)
+              const expected = said.map(name => STEPS[name])
+              expect(events).toHaveLength(expected.length)
+              expect([said, told]).toEqual([said, [outcome(status, said)].filter(one => one !== undefined)])
+            }
+          }
+        }
+      }
+    },
+  )
+
+  test('says nothing to an end that it has left, and drops what still comes of the request', () => {
+    class Leaving extends PassThrough {
+      leave(): void {
+        this.detach()
+      }
+    }
+    const { events, front, next } = ends()
+    const leaving = new Leaving(front).pass(next, EXCHANGE)
+    leaving.leave()
+    leaving.requestData(BYTES)
+    leaving.requestEnd([])
+    expect(events).toEqual(['requestConsumed 4'])
+  })
+})
+
+test('layers are met in their order', () => {
+  const met: string[] = []
+  const named =
+    (name: string): Layer =>
+    next =>
+    (request, response) => {
+      met.push(name)
+      return next(request, response)
+    }
+  const { front, next, back } = ends()
+  expect(compose([named('a'), named('b')], next)(EXCHANGE, front)).toBe(back)
+  expect(met).toEqual(['a', 'b'])
+})

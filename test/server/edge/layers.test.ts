@@ -1,0 +1,109 @@
+/** The layers of the edge, each before a next one of the test's. */
+import { describe, expect, test } from 'vitest'
+import type { HttpRequest } from '../../../protocol/exchange.ts'
+import { callers, parseCidrs } from '../../../protocol/http/forwarded.ts'
+import { loopGuard } from '../../../protocol/http/loop-guard.ts'
+import { refusing } from '../../../protocol/http/problem.ts'
+import type { Layer } from '../../../protocol/layer.ts'
+import { health } from '../../../server/edge/health.ts'
+import { byHost, Hosts } from '../../../server/edge/hosts.ts'
+import { quota } from '../../../server/edge/quota.ts'
+import { QuotaBook } from '../../../server/edge/quotas.ts'
+import { DEFAULT_SERVER_LIMITS } from '../../../server/options.ts'
+import { EXCHANGE, ends } from '../../support/ends.ts'
+
+const refuse = refusing(() => undefined)
+
+/** Sends a request into a layer: the status that it answers with itself, or the request that it hands on. */
+function send(layer: Layer, given: Partial<HttpRequest>) {
+  const both = ends()
+  const codes: (string | undefined)[] = []
+  const front = {
+    ...both.front,
+    responseHead: (head: { status: number; code?: string | undefined }) =>
+      void codes.push(head.code ?? String(head.status)),
+  }
+  const sink = layer(both.next)({ ...EXCHANGE, headers: [], ...given }, front)
+  return { answered: codes[0], passed: both.request, both, sink }
+}
+
+test('callers: who calls is said once, and what a stranger forged goes', () => {
+  const layer = callers(parseCidrs([]))
+  const fresh = send(layer, { caller: undefined, headers: ['x-forwarded-for', '203.0.113.9'] })
+  expect(fresh.passed).toMatchObject({ caller: { address: '127.0.0.1' } })
+  expect(fresh.passed!.headers).not.toContain('x-forwarded-for')
+  expect(send(layer, {}).passed!.caller).toEqual(EXCHANGE.caller)
+})
+
+describe('health', () => {
+  let ready = true
+  const layer = health('/lb', () => ready, refuse)
+  test.each([
+    ['GET', '/lb', true, '200'],
+    ['HEAD', '/lb', false, '503'],
+    ['POST', '/lb', true, 'method-not-allowed'],
+    ['GET', '/lb/', true, undefined],
+  ])('%s %s, ready: %s', (method, path, isReady, answered) => {
+    ready = isReady
+    const sent = send(layer, { method, path })
+    expect(sent.answered).toBe(answered)
+    expect(sent.passed === undefined).toBe(answered !== undefined)
+  })
+  test('without a path it is no layer at all', () => {
+    const { next } = ends()
+    expect(health(undefined, () => true, refuse)(next)).toBe(next)
+  })
+})
+
+describe('loop guard', () => {
+  const layer = loopGuard(refuse)
+  test.each([
+    ['OPTIONS', '*', [], '204'],
+    ['OPTIONS', '/', ['max-forwards', '0'], '204'],
+    ['OPTIONS', '/', ['max-forwards', '1'], undefined],
+    ['GET', '/', ['cdn-loop', `${'sallyport, '.repeat(9)}sallyport`], 'loop-detected'],
+    ['GET', '/', ['cdn-loop', 'other'], undefined],
+  ])('%s %s %j', (method, path, headers, answered) => {
+    expect(send(layer, { method, path, headers }).answered).toBe(answered)
+  })
+  test('what goes on is marked', () => {
+    expect(send(layer, {}).passed!.headers).toEqual(['cdn-loop', 'sallyport'])
+  })
+})
+
+describe('host', () => {
+  const layer = byHost(new Hosts(['example'], 'connect.example'), refuse)
+  test.each([
+    ['demo.example', 'demo', undefined],
+    ['DEMO.Example:443', 'demo', undefined],
+    ['a.b.example', undefined, 'unknown-host'],
+    ['connect.example', undefined, 'misdirected'],
+  ])('%s', (authority, runtime, answered) => {
+    const sent = send(layer, { authority })
+    expect([sent.passed?.runtime, sent.answered]).toEqual([runtime, answered])
+  })
+})
+
+describe('quota', () => {
+  const limits = { ...DEFAULT_SERVER_LIMITS, exchangesPerRuntime: 1, exchangesPerAddress: 1 }
+  test('what is too much for the runtime, or for the caller, is refused; each counts until it is over', () => {
+    const book = new QuotaBook(limits)
+    const layer = quota(book, refuse, request => request.caller!.address)
+    const first = send(layer, { runtime: 'a' })
+    expect([first.answered, book.exchanges]).toEqual([undefined, 2])
+    const elsewhere = { caller: { ...EXCHANGE.caller!, address: '192.0.2.8' } }
+    expect(send(layer, { runtime: 'a', ...elsewhere }).answered).toBe('too-many-requests')
+    expect(send(layer, { runtime: 'b' }).answered).toBe('too-many-requests')
+    expect(book.exchanges).toBe(2)
+    first.both.response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
+    first.both.response.responseEnd([])
+    expect(book.exchanges).toBe(0)
+    expect(send(layer, { runtime: 'a' }).answered).toBeUndefined()
+  })
+  test("an embedder's are held against the runtime alone", () => {
+    const book = new QuotaBook(limits)
+    send(quota(book, refuse), { runtime: 'a' })
+    expect(book.exchanges).toBe(1)
+    expect(send(quota(book, refuse), { runtime: 'b' }).answered).toBeUndefined()
+  })
+})
