@@ -32,8 +32,8 @@ export type { ClientCertificate } from './dial/trust.ts'
 export type { CloseOptions, ConnectionStats, SessionStats, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
 /**
- * Opens a tunnel and waits for its first session. Failures on the way are no rejections: it tries again by itself, with
- * back-off, and says why in the events `reconnecting` and `refused` (see the option `on`) and in the log.
+ * Opens a tunnel and waits for its first session. Failures on the way do not reject: it tries again with back-off, and says
+ * why in the events `reconnecting` and `refused` (see the option `on`) and in the log.
  *
  * Rejects with TypeError for options that can never work, with the reason of `signal`, and with SallyportError
  * `runtime-offline` after `connectTimeoutMs`.

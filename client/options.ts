@@ -23,7 +23,7 @@ import type { TunnelEvents } from './tunnel.ts'
 /** What `createRouter` returns is one. */
 export interface HandlerTarget {
   readonly handler: Handler
-  /** How it wants failures shown to browsers, for those that the server makes itself. */
+  /** Which web pages may read the error answers that the server itself makes. */
   cors?(): readonly { readonly path: string; readonly cors: CorsPolicy }[]
 }
 
@@ -49,10 +49,10 @@ export type SessionLimitOptions = Pick<
 export interface ClientOptions {
   /** `wss://host[:port]` of the control endpoint; several are replicas. `ws://` is only for loopback. */
   readonly url: string | URL | readonly (string | URL)[]
-  /** A JWT, or what gives one: called at the start and whenever a third of the life of the last one is left. */
+  /** A JWT, or a function that returns one. It is called at the start, and whenever a third of the last token's life is left. */
   readonly token: TokenSource
   readonly target: Target
-  /** PEM certificates of CAs that are trusted besides the system's. */
+  /** Authorities (PEM) to trust besides those of the system. */
   readonly ca?: string | Buffer | readonly (string | Buffer)[] | undefined
   /** Trust only `ca`. Default false. */
   readonly caOnly?: boolean | undefined
@@ -60,15 +60,15 @@ export interface ClientOptions {
   readonly tls?: ClientCertificate | undefined
   /** `TLSv1.2` only for middleboxes that cannot pass 1.3. */
   readonly tlsMin?: 'TLSv1.2' | 'TLSv1.3' | undefined
-  /** Sessions held at the same time, 1 to 16. Default 2. */
+  /** Number of sessions to keep up, 1 to 16. Default 2. */
   readonly connections?: number | undefined
   /** CIDRs that may call; the server enforces it. Absent: all, empty: none. */
   readonly allowCallers?: readonly string[] | undefined
-  /** How failures are shown to browsers, by path; also while the runtime is offline. A router brings its own. */
+  /** Which web pages may read our error answers, by path, even while the runtime is offline. A router brings its own rules. */
   readonly cors?: readonly CorsRule[] | undefined
-  /** `http://[user:password@]host:port`, asked with CONNECT; '' for none. Default: HTTPS_PROXY and NO_PROXY. */
+  /** Outbound proxy (CONNECT), `http://[user:password@]host:port`; '' for none. Default: HTTPS_PROXY and NO_PROXY. */
   readonly proxy?: string | undefined
-  /** Ends `connect` while it waits for its first session. */
+  /** Aborts `connect` while it waits for its first session. */
   readonly signal?: AbortSignal | undefined
   /** How long `connect` waits for its first session. Default 0: as long as it takes. */
   readonly connectTimeoutMs?: number | undefined
@@ -76,11 +76,11 @@ export interface ClientOptions {
   readonly handshakeTimeoutMs?: number | undefined
   /** Name of this running client, the same in all its sessions. Default: random. */
   readonly instance?: string | undefined
-  /** Audience that the server wants, for explanations alone. Default `sallyport`. */
+  /** Audience that the server expects. Used only to explain refusals. Default `sallyport`. */
   readonly audience?: string | undefined
   readonly backoff?: BackoffOptions | undefined
   readonly limits?: SessionLimitOptions | undefined
-  /** Resolves host names, as the option of `net.connect`. */
+  /** Resolves host names, like the option of `net.connect`. */
   readonly lookup?: LookupFunction | undefined
   readonly logger?: Logger | undefined
   /**

@@ -70,10 +70,10 @@ export class SessionKeeper {
   readonly index: number
   /** The session in service, or on its way there. */
   current: ClientSession | undefined
-  /** Why a dial or a session failed last, in words, and when (ms since 1970). */
+  /** Why the last attempt or session failed, in words, and when (ms since 1970). */
   lastError: string | undefined
   lastErrorMs: number | undefined
-  /** Dials so far. */
+  /** Connection attempts so far. */
   attempts = 0
   readonly #owner: SessionKeeperOwner
   readonly #backoff: Backoff

@@ -5,7 +5,7 @@ import type { Logger } from '../protocol/base/log.ts'
 import { readOwnClaims } from './claims.ts'
 import { describeDuration } from './durations.ts'
 
-/** A token, or what gives one; called again whenever a fresh one is wanted. */
+/** A token, or a function that returns one. It is called again whenever a fresh token is needed. */
 export type TokenSource = string | (() => string | Promise<string>)
 
 /**

@@ -14,7 +14,7 @@ export interface TunnelEvents {
   standing: { epoch: number; active: boolean }
   /** There is no session on this connection: another attempt comes in `inMs`. */
   reconnecting: { connection: number; inMs: number; reason: string }
-  /** The server said no; attempts go on, slowly. `status` is 0 where it ended a session for it. */
+  /** The server refused the client. Attempts continue, slowly. `status` is 0 if the server ended a live session. */
   refused: { connection: number; reason: string; status: number; requestId: string | undefined }
 }
 
@@ -37,9 +37,9 @@ export interface SessionStats {
 /** One connection of a tunnel: it keeps one session in service, and dials again when that ends. */
 export interface ConnectionStats {
   readonly connection: number
-  /** Dials so far. */
+  /** Connection attempts so far. */
   readonly attempts: number
-  /** Why a dial or a session failed last, in words, and when (ms since 1970). */
+  /** Why the last attempt or session failed, in words, and when (ms since 1970). */
   readonly lastError: string | undefined
   readonly lastErrorMs: number | undefined
 }
@@ -64,7 +64,7 @@ export interface TunnelStats {
 
 /** How a tunnel is closed. */
 export interface CloseOptions {
-  /** How long exchanges under way may go on, at most a day; 0: not at all. Default 30000. */
+  /** How long open exchanges may continue, at most a day; 0: not at all. Default 30000. */
   readonly graceMs?: number | undefined
 }
 
@@ -74,7 +74,7 @@ export interface Tunnel extends AsyncDisposable {
   off<Name extends keyof TunnelEvents>(name: Name, listener: (event: TunnelEvents[Name]) => void): void
   /** Settles with the first session. Rejects if the tunnel is closed before. */
   connected(): Promise<void>
-  /** Whether an echo has crossed a session that lives and takes traffic. */
+  /** Whether an echo has crossed a live session that takes traffic. */
   ready(): boolean
   stats(): TunnelStats
   /**
@@ -90,6 +90,6 @@ export interface Tunnel extends AsyncDisposable {
    * waits tries again at once. Throws, and keeps the old ones, if a PEM is not readable.
    */
   setTrust(trust: Pick<ClientOptions, 'ca' | 'tls'>): void
-  /** Takes no new exchanges, lets those under way end, and closes. */
+  /** Takes no new exchanges, lets open ones finish, and closes. */
   close(options?: CloseOptions): Promise<void>
 }

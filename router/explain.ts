@@ -12,7 +12,7 @@ export interface MatchQuestion {
   /** Default `GET`. */
   method?: string | undefined
   headers?: Record<string, string> | undefined
-  /** Address to hold against `allow.callers`; absent: that list is not looked at. */
+  /** The caller's address, to check against `allow.callers`. Absent: that list is ignored. */
   caller?: string | undefined
 }
 
@@ -29,7 +29,7 @@ export interface MatchResult {
   dial: string | undefined
   /** `Host` that the upstream sees. */
   host: string | undefined
-  /** Row of the error table for a refusal, and the status of an answer or refusal. */
+  /** Code of the error for a refusal, and the status of an answer or refusal. */
   code: string | undefined
   status: number | undefined
   /** One sentence for a person. */

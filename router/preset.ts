@@ -4,9 +4,9 @@ import type { Route, RouteTable } from './table.ts'
 
 /** What differs from one GitOps runtime to the next. */
 export interface GitopsRuntimeOptions {
-  /** Namespaces whose event sources get webhooks. None: webhooks are answered 404, and a warning says why. */
+  /** Namespaces whose event sources get webhooks. Without any, webhooks get 404, and a warning says why. */
   namespaces?: readonly string[] | undefined
-  /** Origins of the UI whose pages call App-Proxy. None: no CORS fields on our own answers. */
+  /** Origins of the UI that calls App-Proxy. Without any, our own answers have no CORS fields. */
   corsOrigins?: readonly string[] | undefined
   /** Default `cluster.local`. */
   clusterDomain?: string | undefined

@@ -31,9 +31,9 @@ export interface RouterOptions extends UpstreamsOptions {
 
 /** Whom a router on your own `http.Server` believes, and which requests it takes. */
 export interface AttachOptions {
-  /** CIDRs of peers (ingress, tunnel client) whose `X-Forwarded-*` fields are believed. Default: nobody. */
+  /** Peers (CIDRs) whose `X-Forwarded-*` fields the router believes: the ingress, the tunnel client. Default: nobody. */
   trustedProxies?: readonly string[] | undefined
-  /** Whether requests for this host, with its port if it has one, are the router's. Default: all are. */
+  /** Whether the router takes requests for this host (with its port, if it has one). Default: it takes all. */
   serves?: ((authority: string) => boolean) | undefined
 }
 
@@ -49,15 +49,15 @@ export interface RouterStats {
 /** A route table at work. */
 export interface Router extends AsyncDisposable {
   readonly handler: Handler
-  /** Takes another table for requests from now on; throws `RouteTableError`, and keeps the old one, if it is no good. */
+  /** Uses another table for requests from now on. If it is wrong, throws `RouteTableError` and keeps the old one. */
   reload(routes: RouteTable): void
-  /** Which route a request would take, and why. Forwards nothing. */
+  /** Says which route a request would take, and why. Forwards nothing. */
   match(question: MatchQuestion): MatchResult
   /** CORS policies by path prefix, for answers that are made where the router cannot be reached. */
   cors(): { path: string; cors: CorsPolicy }[]
   stats(): RouterStats
   /**
-   * Serves requests of `httpServer` before its own listeners see them; the function it returns stops that. With
+   * Serves requests of `httpServer` before its own listeners see them. Returns a function that stops that. With
    * `serves` those alone whose host is taken, the rest stays the server's own; else all.
    *
    * @example
@@ -68,7 +68,7 @@ export interface Router extends AsyncDisposable {
    * @throws {TypeError} for a bad `trustedProxies`.
    */
   attach(httpServer: HttpServer, options?: AttachOptions): () => void
-  /** Waits for exchanges under way, at most `graceMs` (default 0), and closes idle connections to upstreams. */
+  /** Lets open exchanges finish within `graceMs` (default 0), and closes idle connections to upstreams. */
   close(options?: { graceMs?: number }): Promise<void>
 }
 

@@ -10,17 +10,17 @@ import { type RoutesWatcher, watchRoutes } from './watch.ts'
 
 /** What {@link serveRouter} takes: the table or its file, the listener, and whom it believes. */
 export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
-  /** A table, or a file that is watched and reloaded. */
+  /** A table, or a file, which is watched and reloaded. */
   routes: RouteTable | { file: string }
   /** Default `127.0.0.1`. */
   host?: string | undefined
   /** Default 8081; 0 takes a free one. */
   port?: number | undefined
-  /** A listening socket that this process was given, in place of host and port. */
+  /** A listening socket that a supervisor passed to this process, instead of host and port. */
   fd?: number | undefined
   /** Absent: plain HTTP. */
   tls?: ListenerOptions['tls']
-  /** CIDRs of peers (ingress, tunnel client) whose `X-Forwarded-*` fields are believed. Default: nobody. */
+  /** Peers (CIDRs) whose `X-Forwarded-*` fields the router believes: the ingress, the tunnel client. Default: nobody. */
   trustedProxies?: readonly string[] | undefined
   /** Default true: by ALPN, and with prior knowledge on a plain listener. */
   http2?: boolean | undefined
@@ -35,11 +35,11 @@ export interface RouterService extends AsyncDisposable {
   readonly router: Router
   readonly listener: Listener
   stats(): RouterStats & { connections: number }
-  /** Reads the routes file again, or takes the table that is given; throws, and keeps the old one, if it is no good. */
+  /** Reads the routes file again, or takes the given table. If it is wrong, throws and keeps the old one. */
   reload(routes?: RouteTable): Promise<void>
   /** New certificates for connections from now on. */
   setTls(tls: NonNullable<ListenerOptions['tls']>): void
-  /** Takes nothing new, and lets exchanges under way end for at most `graceMs` (default 10 s). */
+  /** Takes nothing new, and lets open exchanges finish within `graceMs` (default 10 s). */
   close(options?: { graceMs?: number }): Promise<void>
 }
 

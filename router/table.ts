@@ -13,14 +13,14 @@ export interface RouteTable {
 
 /** One route: which requests it takes, where they go, and on what terms. */
 export interface Route {
-  /** Unique; stands in logs and metrics. */
+  /** Unique name; appears in logs and metrics. */
   name: string
   match: RouteMatch
-  /** `http://`, `https://` or `h2c://` (HTTP/2 without TLS), host and port; `{name}` in the host stands for a capture. */
+  /** `http://`, `https://` or `h2c://` (HTTP/2 without TLS), host and port. `{name}` in the host is a capture. */
   target?: string | undefined
-  /** A fixed answer instead of a target. */
+  /** A fixed response instead of a target. */
   answer?: StaticAnswer | undefined
-  /** Absent: the path goes on as it came. */
+  /** How to change the path. Absent: it stays as it came. */
   rewrite?: { stripPrefix?: string | undefined; replacePrefix?: PrefixReplacement | undefined } | undefined
   /** What the upstream sees as `Host`: the caller's (`keep`, default) or the target's. */
   host?: 'keep' | 'target' | undefined
@@ -33,8 +33,8 @@ export interface Route {
   limits?: { bodyBytes?: number | undefined } | undefined
   tls?: RouteTls | undefined
   /**
-   * The target is a router of ours (`sallyport router`): its `sallyport-error` is passed on, where that of any other
-   * upstream is removed. Default false. An upstream of which it is said wrongly can make up errors of ours.
+   * Passes on `sallyport-error` from the target. Set it only if the target is a `sallyport router`; any other upstream could
+   * fake our errors. Default false.
    */
   trustErrors?: boolean | undefined
   retries?: RouteRetries | undefined
@@ -56,9 +56,9 @@ export interface RouteMatch {
    * end, the bare name does not match. `{name}` captures one segment. Absent: `/`.
    */
   path?: string | undefined
-  /** Absent: any. The longest path decides alone: another method is answered 405. */
+  /** Absent: any. The longest path alone decides: other methods get 405. */
   methods?: string[] | undefined
-  /** Name to exact value; `*` means that the field is there. */
+  /** Name to exact value; `*` means that the field is present. */
   headers?: Record<string, string> | undefined
 }
 
@@ -86,12 +86,12 @@ export interface RouteTimeouts {
 export interface RouteTls {
   /** PEM text, or the path of a PEM file. It alone is trusted then. */
   ca?: string | undefined
-  /** Name asked for and checked, if it is not the target's host. */
+  /** The name to ask for and to check, if it is not the target's host. */
   serverName?: string | undefined
-  /** Takes any certificate, and warns at start. */
+  /** Accepts any certificate, and warns at the start. */
   insecure?: boolean | undefined
   /**
-   * Offers HTTP/2 beside HTTP/1.1 (ALPN), for gRPC; the target chooses. WebSockets stay on HTTP/1.1. Default false.
+   * Offers HTTP/2 besides HTTP/1.1 (ALPN), for gRPC, and the target chooses. WebSockets stay on HTTP/1.1. Default false.
    */
   http2?: boolean | undefined
 }
@@ -99,11 +99,11 @@ export interface RouteTls {
 /** When a request may be sent to the upstream again. */
 export interface RouteRetries {
   /**
-   * How often a request is sent again: if no connection came about, or if the upstream broke before its head and the
-   * method is safe and the body empty. Default 0; a stale idle connection is replaced once in any case.
+   * How often to send a request again if no connection could be made, or if the upstream broke before its head, the method is
+   * safe and the body is empty. Default 0; a stale idle connection is replaced once in any case.
    */
   attempts?: number | undefined
-  /** The route accepts `Idempotency-Key`: a request that has it counts as safe, with a body of up to 64 KiB. */
+  /** The target honours `Idempotency-Key`: a request with that field counts as safe, with a body of up to 64 KiB. */
   idempotencyKey?: boolean | undefined
 }
 

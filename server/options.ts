@@ -23,20 +23,20 @@ export interface PublicOptions {
   /** 0 takes a free port. */
   readonly port: number
   /**
-   * A listening socket that this process was given, in place of host and port. Whoever gave it keeps it while the server
-   * restarts, so that no connection is refused.
+   * A listening socket that a supervisor passed to this process, instead of host and port. The supervisor keeps it while
+   * the server restarts, so that no connection is refused.
    */
   readonly fd?: number | undefined
-  /** Without it, plain HTTP/1.1 and HTTP/2 with prior knowledge: off loopback only with `plaintext`. */
+  /** Without TLS: plain HTTP/1.1, and HTTP/2 with prior knowledge. Addresses other than loopback then need `plaintext`. */
   readonly tls?: TlsFiles | undefined
   readonly plaintext?: boolean | undefined
-  /** Limits of the HTTP ends: heads, bodies that stand still, HTTP/2. The defaults are in `docs/configuration.md`. */
+  /** Limits on heads, stalled bodies and HTTP/2. The defaults are in `docs/security.md`. */
   readonly limits?: Partial<HttpLimits> | undefined
 }
 
 /** The listener for tunnel clients. It needs TLS, unless `plaintext` says that a proxy in front ends it. */
 export interface ControlOptions {
-  /** Default `127.0.0.1`; not used with `hostName` and no port. */
+  /** Default `127.0.0.1`. Ignored with `hostName` and no port. */
   readonly host?: string | undefined
   /**
    * 0 takes a free port. May be absent with `hostName`: then the public listener carries the control endpoint; and
@@ -46,15 +46,15 @@ export interface ControlOptions {
   /** A listening socket in place of host and port; see {@link PublicOptions.fd}. */
   readonly fd?: number | undefined
   readonly tls?: TlsFiles | undefined
-  /** Certificates (PEM, or a file, which is watched) of the authority whose clients are let in: they must present one. */
+  /** Authority of client certificates (PEM, or a file, which is watched). If set, every client must present one. */
   readonly clientCa?: Authorities | undefined
-  /** No TLS, on purpose: behind a proxy that ends it. */
+  /** No TLS, because a proxy in front terminates it. */
   readonly plaintext?: boolean | undefined
-  /** Name by which the control endpoint is reached on the public listener's address (by SNI). */
+  /** Name (SNI) by which clients reach the control endpoint on the public listener. */
   readonly hostName?: string | undefined
   /** Default `TLSv1.3`. */
   readonly tlsMin?: 'TLSv1.2' | 'TLSv1.3' | undefined
-  /** Proxies whose PROXY protocol v2 header is read, and demanded (CIDRs). Default none. */
+  /** Proxies (CIDRs) that must send a PROXY protocol v2 header. Default none. */
   readonly proxyProtocol?: readonly string[] | undefined
 }
 
@@ -65,106 +65,106 @@ export interface AuthOptions {
     | JSONWebKeySet
     | { readonly file: string }
     | { readonly url: string; readonly ca?: string | string[] | undefined; readonly coolDownMs?: number | undefined }
-  /** Exact `iss`, if given. */
+  /** The exact `iss` claim, if given. */
   readonly issuer?: string | undefined
-  /** Exact `aud`. Default `sallyport`. */
+  /** The exact `aud` claim. Default `sallyport`. */
   readonly audience?: string | undefined
   /** Claim that names the runtime. Default `sub`. */
   readonly runtimeClaim?: string | undefined
-  /** Default: EdDSA, ES*, RS*, PS*. HS* and `none` are never taken. */
+  /** Accepted signature algorithms. Default: EdDSA, ES*, RS*, PS*. HS* and `none` are never accepted. */
   readonly algorithms?: readonly string[] | undefined
-  /** Allowed difference of clocks, at most 60. Default 30. */
+  /** Tolerated clock difference, at most 60. Default 30. */
   readonly clockToleranceS?: number | undefined
-  /** What was revoked before this start, and is revoked elsewhere. */
+  /** Where revocations come from: those of earlier runs, and of elsewhere. */
   readonly revocations?: RevocationSources | undefined
-  /** Asked at each handshake, at each `reauth`, and every 5 s for live sessions. An error, or no answer within 5 s, counts as
-   * not revoked for live sessions, and refuses new ones. */
+  /** Called at each handshake, at each `reauth`, and every 5 s for live sessions. An error, or no answer within 5 s, refuses
+   * new sessions and leaves live ones alone. */
   readonly isRevoked?: ((identity: Identity) => boolean | Promise<boolean>) | undefined
 }
 
 /** Bounds of the server; each has a name in `docs/configuration.md`. */
 export interface ServerLimits {
-  /** From the first byte of a client to its `hello`. Default 10,000. */
+  /** Deadline from a client's first byte to its `hello`. Default 10,000. */
   readonly handshakeMs?: number | undefined
-  /** Share of event-loop time that handshakes may take, 0 to 1. Default 0.3. */
+  /** Share of the event loop that handshakes may take, 0 to 1. Default 0.3. */
   readonly handshakeBudget?: number | undefined
-  /** Clients that wait for their handshake; one more replaces one of the network that has most. Default 4,096. */
+  /** Most clients that may wait for their handshake. One more replaces one of the network that holds most. Default 4,096. */
   readonly handshakesWaiting?: number | undefined
-  /** The same for one address (IPv6: one /64). Default 256. */
+  /** The same per address (IPv6: per /64). Default 256. */
   readonly handshakesWaitingPerAddress?: number | undefined
-  /** Handshakes begun whose client has not said hello; one more ends the oldest of the network that has
-   * most. Default 1,024. */
+  /** Most clients in the middle of a handshake. One more ends the oldest of the network that holds most. Default
+   * 1,024. */
   readonly handshakesUnderWay?: number | undefined
-  /** Sessions of all runtimes; here and below each counts until its socket is closed. Default 20,000. */
+  /** Most sessions, over all runtimes. Here and below, a session counts until its socket is closed. Default 20,000. */
   readonly sessions?: number | undefined
-  /** Sessions of one runtime, over all of its instances. Default 64. */
+  /** Most sessions of one runtime, over all of its instances. Default 64. */
   readonly sessionsPerRuntime?: number | undefined
-  /** Sessions of clients at one address. Default 0: no limit. */
+  /** Most sessions of clients at one address. Default 0: no limit. */
   readonly sessionsPerAddress?: number | undefined
-  /** Exchanges of one runtime at a time. Default 10,000; 0: no limit, here and below. */
+  /** Most exchanges of one runtime at a time. Default 10,000; 0 here and below: no limit. */
   readonly exchangesPerRuntime?: number | undefined
-  /** Requests of one runtime per second, and at once. Default 0. */
+  /** Requests per second for one runtime; also the burst. Default 0. */
   readonly requestRatePerRuntime?: number | undefined
-  /** Bytes of bodies of one runtime per second, both directions together. Default 0. */
+  /** Body bytes per second for one runtime, both directions together. Default 0. */
   readonly byteRatePerRuntime?: number | undefined
-  /** Unread bytes of the sessions of one runtime, and as many of what passes between replicas. Default 67,108,864. */
+  /** Most unread bytes of the sessions of one runtime, and as many again between replicas. Default 67,108,864. */
   readonly bufferBytesPerRuntime?: number | undefined
-  /** The same for the callers at one address (IPv6: at one /64), which may be a proxy. Default 0. */
+  /** The same for callers at one address (IPv6: /64), which may be a proxy. Default 0. */
   readonly exchangesPerAddress?: number | undefined
   readonly requestRatePerAddress?: number | undefined
   readonly byteRatePerAddress?: number | undefined
-  /** Request bodies kept to be sent again, per exchange; four times as much until a session has it. Default 65,536. */
+  /** Most body bytes per exchange kept for sending it again; four times as much until a session has it. Default 65,536. */
   readonly replayBytes?: number | undefined
-  /** The same over all exchanges; a quarter of it for one runtime. Default 67,108,864. */
+  /** The same over all exchanges; one runtime may use a quarter. Default 67,108,864. */
   readonly replayTotalBytes?: number | undefined
-  /** From a request to the head of its answer, at the edge; 0: as long as the route allows. Default 0. */
+  /** Deadline at the edge from a request to the head of its response. Default 0: the route's deadline applies. */
   readonly responseHeadMs?: number | undefined
-  /** Unread bytes of one session. Default 33,554,432. */
+  /** Most unread bytes of one session. Default 33,554,432. */
   readonly sessionBufferBytes?: number | undefined
-  /** Unread bytes of all sessions. Default 268,435,456. */
+  /** Most unread bytes of all sessions. Default 268,435,456. */
   readonly processBufferBytes?: number | undefined
   /** Largest receive window of a stream. Default 4,194,304. */
   readonly maxWindowBytes?: number | undefined
-  /** Streams of one session. Default 1,000. */
+  /** Most streams of one session at a time. Default 1,000. */
   readonly streams?: number | undefined
   /** Default 10,000. */
   readonly pingIntervalMs?: number | undefined
   /** Default 15,000. */
   readonly pingTimeoutMs?: number | undefined
-  /** How long a CORS policy outlives its runtime's last session. Default 7 days. */
+  /** How long a CORS policy is kept after its runtime's last session. Default 7 days. */
   readonly corsKeepMs?: number | undefined
 }
 
 /** What {@link createServer} takes: who calls, who dials in, which keys sign their tokens, and the bounds of all of it. */
 export interface ServerOptions {
-  /** `undefined`: no listener of its own; mount it with `server.attach(httpServer)`. */
+  /** Absent: no listener of its own; mount the server with `server.attach(httpServer)`. */
   readonly public?: PublicOptions | undefined
   readonly control: ControlOptions | 'off'
   /** Runtimes are reached as `<runtime>.<domain>`. */
   readonly domains: readonly string[]
   readonly auth: AuthOptions
-  /** CIDRs whose forwarded headers are believed. Default none. */
+  /** Proxies (CIDRs) whose forwarded headers the server believes. Default none. */
   readonly trustedProxies?: readonly string[] | undefined
   /** Origins that may read our own errors where the runtime has published no policy. */
   readonly cors?: { readonly origins: readonly string[] } | undefined
-  /** Path that answers a load balancer on any Host: 200, or 503 while the server is not `ready`. Default off. */
+  /** Path for the health checks of a load balancer, on any Host: 200, or 503 while the server is not `ready`. Default off. */
   readonly healthPath?: string | undefined
   readonly limits?: ServerLimits | undefined
-  /** Requests for a runtime that is known, but has no session at the moment. */
+  /** How requests wait for a runtime that is known but has no session at the moment. */
   readonly hold?: { readonly [K in keyof HoldLimits]?: number | undefined } | undefined
   /** Name of this replica: 1 to 64 of `A-Z a-z 0-9 . _ -`. Default a random one. */
   readonly replica?: string | undefined
   /**
-   * With a `directory`: sessions are told to leave spread over this time; 0: all at once. At most a day. Default 5,000.
-   * A server that is alone tells them at once, since there is no other one to go to.
+   * With a `directory`, spreads the requests to leave over this time; 0: all at once. At most a day. Default 5,000.
+   * A single server asks all clients at once, since there is no other server to go to.
    */
   readonly drainSpreadMs?: number | undefined
-  /** A server that stops serves on for this long, not ready any more, so that a load balancer notices. At most a day.
+  /** How long a stopping server keeps serving while it is not ready, so that load balancers notice. At most a day.
    * Default 0. */
   readonly drainDelayMs?: number | undefined
   /**
-   * Another process of this user may listen on the same public and control addresses (SO_REUSEPORT): the next server, which
-   * starts before this one stops. Default false.
+   * Lets another process of this user listen on the same public and control addresses (SO_REUSEPORT): the next server,
+   * started before this one stops. Default false.
    */
   readonly reusePort?: boolean | undefined
   /** Aborted while the server starts: `createServer` rejects with its reason, and nothing remains. Later it means nothing. */
@@ -178,7 +178,7 @@ export interface ServerOptions {
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /** Milliseconds since 1970. Default `Date.now`. */
   readonly clock?: (() => number) | undefined
-  /** Who holds which runtime. Default: in memory, for one server. A Redis makes several servers one. */
+  /** Who serves which runtime. Default: in memory, for one server. With Redis, several servers act as one. */
   readonly directory?: Directory | RedisOptions | undefined
   /** How this replica and the others reach each other. Needs a `directory` in Redis. */
   readonly peer?: PeerOptions | undefined

@@ -11,19 +11,19 @@ export interface RedisOptions {
    * with commas: `redis://a:6379,b:6379`. With Sentinels `redis+sentinel://a:26379,b:26379/NAME`, or `rediss+sentinel://`.
    */
   readonly url: string
-  /** User of Redis's access control list. */
+  /** Redis user (ACL). */
   readonly user?: string | undefined
-  /** Read at each connect where it is a file. */
+  /** A file is read at each connection. */
   readonly password?: string | { readonly file: string } | undefined
-  /** What Sentinels are asked with, where they demand it: they do not know the users of Redis. */
+  /** Credentials for the Sentinels, if they demand any. They do not know the users of Redis. */
   readonly sentinel?:
     | { readonly user?: string | undefined; readonly password?: string | { readonly file: string } | undefined }
     | undefined
-  /** PEM certificates of the authority that signed Redis's certificate; default those of the system. */
+  /** Authority of Redis's certificate (PEM). Default: those of the system. */
   readonly ca?: string | Buffer | undefined
-  /** How long what a replica knows counts without being confirmed. From 1,000 to 3,600,000; default 5,000. */
+  /** How long a replica may act on what it knows without confirmation. From 1,000 to 3,600,000; default 5,000. */
   readonly leaseMs?: number | undefined
-  /** What keys and the channel begin with. Default `sallyport`. */
+  /** Prefix of the keys and the channel. Default `sallyport`. */
   readonly prefix?: string | undefined
 }
 
@@ -37,7 +37,7 @@ export interface PeerOptions {
   readonly fd?: number | undefined
   /** `host:port` by which the other replicas reach it. Default: where it listens. */
   readonly advertise?: string | undefined
-  /** A certificate for `replica.sallyport.internal`, for both ends of a connection, and the authority of all of them. */
+  /** A certificate for `replica.sallyport.internal`, used at both ends, and the authority that issued all of them. */
   readonly tls: PeerTlsFiles
 }
 

@@ -41,9 +41,9 @@ import type { TlsFiles } from './tls.ts'
 export interface DrainOptions {
   /** What the client is told. */
   readonly reason?: string | undefined
-  /** When it is to open its new session. Default 0. */
+  /** When the client should open its new session. Default 0. */
   readonly afterMs?: number | undefined
-  /** How long what is open may go on from then. Default 30,000. */
+  /** How long open exchanges may continue after that. Default 30,000. */
   readonly graceMs?: number | undefined
 }
 
@@ -160,12 +160,12 @@ export class Server {
     })
   }
 
-  /** Where callers arrive; undefined without a listener of its own. */
+  /** Address for callers; undefined without a listener of its own. */
   get publicAddress(): Address | undefined {
     return this.#doors.publicAddress
   }
 
-  /** Where clients dial in; the same as `publicAddress` when both share one; undefined when it is off. */
+  /** Address for tunnel clients; the same as `publicAddress` if they share one; undefined if it is off. */
   get controlAddress(): Address | undefined {
     return this.#doors.controlAddress
   }
@@ -209,7 +209,7 @@ export class Server {
     throw new TypeError(`${JSON.stringify(text)} is no URL: give one, or a path that begins with a slash`)
   }
 
-  /** An undici Dispatcher whose requests go into `runtime`, whatever their origin says. */
+  /** An undici Dispatcher whose requests all go to `runtime`, whatever their origin. */
   dispatcher(runtime: string, options: CallOptions = {}): Dispatcher {
     return new RuntimeDispatcher(this.#edge.embedded, runtime, options)
   }
@@ -235,7 +235,7 @@ export class Server {
     return unmount
   }
 
-  /** Whether it can serve: it listens, has a key set to judge clients by, may route, and is not closing. */
+  /** Whether it can serve: it listens, has a key set, may route, and is not closing. */
   ready(): boolean {
     return (
       this.#draining === undefined && this.#authenticator.ready && this.#replicas.directory.stats().state !== 'lost'
@@ -299,7 +299,7 @@ export class Server {
     if (this.#replicas.operators !== undefined) this.#replicas.operators.answer = answer
   }
 
-  /** The rules that hold, of whatever origin, each once. */
+  /** All rules in force, from all sources, each once. */
   revocations(): readonly ListedRevocation[] {
     return this.#revocations.list
   }
@@ -313,7 +313,7 @@ export class Server {
     return this.#revocations.remove(id)
   }
 
-  /** Asks the client of a session to open another one and to leave this one. False if there is no such session. */
+  /** Asks the client of a session to open another session and leave this one. False if there is no such session. */
   drainSession(id: string, options: DrainOptions = {}): boolean {
     const session = this.#sessions.find(id)
     if (session !== undefined) drainOne(session, options)
@@ -327,7 +327,7 @@ export class Server {
     return sessions.length
   }
 
-  /** Ends a session at once; its client comes again if it may. False if there is no such session. */
+  /** Ends a session at once; its client reconnects if it may. False if there is no such session. */
   closeSession(id: string, reason = 'closed by hand'): boolean {
     const session = this.#sessions.find(id)
     session?.end(reason, CLOSE.goingAway)

@@ -5,9 +5,9 @@ export interface BackoffOptions {
   readonly firstMs?: number
   /** Upper end of any wait. Default 30000. */
   readonly capMs?: number
-  /** A session that lived this long makes the next failure the first one again. Default 60000. */
+  /** After a session that lived this long, the back-off starts over. Default 60000. */
   readonly resetMs?: number
-  /** Waits after the server refused the token: between half of this and this, doubled up to `capMs`. Default 10000. */
+  /** How long to wait after a refused token: between half of this and this, doubling up to `capMs`. Default 10000. */
   readonly refusedMs?: number
   /**
    * Where two connections have one replica and there may be others: between half of this and this, another is tried; then

@@ -9,7 +9,7 @@ export interface ClientCertificate {
 }
 
 export interface TrustOptions {
-  /** PEM certificates of CAs that are trusted besides the system's. */
+  /** Authorities (PEM) to trust besides those of the system. */
   readonly ca?: string | Buffer | readonly (string | Buffer)[] | undefined
   /** Trust only `ca`, nothing of the system. Default false. */
   readonly caOnly?: boolean | undefined

@@ -7,7 +7,7 @@ import { discarding } from '../base/guard.ts'
 import { getHeader } from './headers.ts'
 import { ALLOWED_METHODS } from './methods.ts'
 
-/** Which pages may read our own answers. It never touches an upstream's. */
+/** Which web pages may read our own answers. It never touches an upstream's. */
 export interface CorsPolicy {
   /** Exact origins (`https://ui.example.com`), or `*`, which never allows credentials. */
   origins: readonly string[]
@@ -15,7 +15,7 @@ export interface CorsPolicy {
   headers?: readonly string[] | undefined
   credentials?: boolean | undefined
   exposeHeaders?: readonly string[] | undefined
-  /** Seconds for which a browser may keep a preflight's answer; default 600. */
+  /** How many seconds a browser may cache a preflight; default 600. */
   maxAge?: number | undefined
 }
 

@@ -1,9 +1,9 @@
 /** What a token says, checked: pure functions over the decoded payload and a clock. */
 import { TokenRefused } from './refusal.ts'
 
-/** Who a client is, as its token names it. */
+/** Who a client is, according to its token. */
 export interface Identity {
-  /** The one runtime whose traffic this client may take: a DNS label. */
+  /** The one runtime that this client may serve: a DNS label. */
   readonly runtime: string
   readonly subject: string | undefined
   readonly issuer: string | undefined
@@ -13,7 +13,7 @@ export interface Identity {
   readonly expiresAt: number
   /** SHA-256 thumbprint of the client certificate that the token is bound to (RFC 8705 section 3.1), base64url. */
   readonly certificateThumbprint: string | undefined
-  /** Addresses that may call the runtime, as the token's issuer says; it wins over what the client announces. */
+  /** Addresses that may call the runtime, according to the token's issuer. It overrides what the client announces. */
   readonly allowCallers: readonly string[] | undefined
 }
 

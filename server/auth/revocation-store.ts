@@ -8,9 +8,9 @@ import { checkRevocation, type Revocation, Revocations } from './revocations.ts'
 
 /** Where revocations are read from, besides the directory and `server.revoke`. */
 export interface RevocationSources {
-  /** Read at the start, watched, and written by `server.revoke`. It must exist; an empty file is an empty list. */
+  /** Read at the start, watched, and written by `server.revoke`. The file must exist, but may be empty. */
   readonly file?: string | undefined
-  /** Asked for every 5 s; https only. */
+  /** Fetched every 5 s; https only. */
   readonly url?: string | undefined
   readonly ca?: UrlRevocationsOptions['ca']
 }
@@ -31,14 +31,14 @@ export interface SharedRevocations {
 
 /** A rule as operators see it. */
 export interface ListedRevocation extends Revocation {
-  /** By which it is removed: the same on all replicas for equal rules. */
+  /** The id to remove it by; equal rules have the same id on all replicas. */
   readonly id: string
   /**
    * `file`: of this replica. `memory`: of this replica, until it stops. `url`: it can only be removed there. `directory`: of
    * all replicas.
    */
   readonly from: ReadonlyArray<'file' | 'memory' | 'url' | 'directory'>
-  /** What stands in the directory is no rule; nobody is let in until it is removed. */
+  /** The entry in the directory is not a rule, and nobody is let in until it is removed. */
   readonly unreadable?: string
 }
 

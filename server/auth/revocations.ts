@@ -1,13 +1,13 @@
 /** Tokens that hold no more although they have not ended. Bounded, and quick to ask however many there are. */
 import type { Identity } from './claims.ts'
 
-/** All members that are given must fit. */
+/** A rule that revokes tokens. A token must match all the members that are given. */
 export interface Revocation {
   readonly tokenId?: string | undefined
   readonly runtime?: string | undefined
-  /** Seconds since 1970: tokens issued before (or without `iat`). */
+  /** Tokens issued before this time (seconds since 1970), and those without `iat`. */
   readonly issuedBefore?: number | undefined
-  /** Seconds since 1970: from then on the rule does not hold, and is forgotten. Default: for ever. */
+  /** When the rule ends and is forgotten (seconds since 1970). Default: never. */
   readonly until?: number | undefined
 }
 

@@ -15,7 +15,7 @@ import {
 
 /** How `server.fetch` and `server.dispatcher` call into a runtime. */
 export interface CallOptions {
-  /** Address that the runtime sees as the caller's, and that `allow.callers` is held against. Default `127.0.0.1`. */
+  /** The caller's address, as the runtime sees it and as `allow.callers` checks it. Default `127.0.0.1`. */
   readonly caller?: string | undefined
 }
 

@@ -40,10 +40,10 @@ export interface PeerStats {
   /** Other replicas that this one is connected to. */
   readonly connected: number
   readonly known: number
-  /** Exchanges that were handed to others, and taken from them, since the start. */
+  /** Exchanges handed to other replicas, and taken from them, since the start. */
   readonly sent: number
   readonly taken: number
-  /** Streams to and from other replicas, and bytes of them that wait here. */
+  /** Streams to and from other replicas, and their bytes that wait here. */
   readonly streams: number
   readonly bufferedBytes: number
 }
