@@ -189,7 +189,7 @@ function compileRewrite(
 ): { cutSegments: number; prefix: string } {
   const { stripPrefix, replacePrefix } = route.rewrite ?? {}
   if (stripPrefix !== undefined && replacePrefix !== undefined) {
-    report(['rewrite'], 'stripPrefix and replacePrefix exclude each other')
+    report(['rewrite'], 'stripPrefix and replacePrefix cannot be used together')
   }
   const key = stripPrefix === undefined ? ['replacePrefix', 'from'] : ['stripPrefix']
   const cut = stripPrefix ?? replacePrefix?.from

@@ -20,7 +20,8 @@ export const revoke: Run = async (args, io) => {
     throw usageError('what is revoked? give --jti ID, --runtime NAME or --issued-before TIME')
   }
   const future = hasSwitch(args, 'future')
-  if (future && rule.issuedBefore !== undefined) throw usageError('--future and --issued-before exclude each other')
+  if (future && rule.issuedBefore !== undefined)
+    throw usageError('--future and --issued-before cannot be used together')
   const answer = asRow(await act(findServer(args, io), '/revoke', { ...rule, future }))
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
   else {

@@ -76,7 +76,7 @@ function isEverywhere(host: string): boolean {
 function checkKeySet(config: ServerConfig): void {
   const given = [config['auth.jwks.file'], config['auth.jwks.url']].filter(value => value !== undefined).length
   demand(given > 0, 'no key set: give --auth.jwks.file or --auth.jwks.url; without one no token can be verified')
-  demand(given === 1, '--auth.jwks.file and --auth.jwks.url exclude each other')
+  demand(given === 1, '--auth.jwks.file and --auth.jwks.url cannot be used together')
 }
 
 function checkControl(config: ServerConfig): void {
@@ -88,13 +88,13 @@ function checkControl(config: ServerConfig): void {
       config['public.tls.cert'] !== undefined,
       '--control.host shares the public TLS listener: give --public.tls.cert',
     )
-    demand(!config['control.plaintext'], '--control.host and --control.plaintext exclude each other')
+    demand(!config['control.plaintext'], '--control.host and --control.plaintext cannot be used together')
   } else {
     demand(config['control.listen'] !== 'off', '--control.listen off needs --control.host: no client could connect')
     demand(
       hasTls !== config['control.plaintext'],
       hasTls
-        ? '--control.plaintext and --control.tls.cert exclude each other'
+        ? '--control.plaintext and --control.tls.cert cannot be used together'
         : 'the control endpoint has no certificate: give --control.tls.cert and --control.tls.key ' +
             '(or --control.plaintext behind a proxy that ends TLS)',
     )
@@ -111,13 +111,13 @@ export function checkClientConfig(config: ClientConfig): void {
   for (const server of servers) checkServerUrl(server)
   const tokens = [config['token.file'], config['token.command']].filter(value => value !== undefined).length
   demand(tokens > 0, 'no token: give --token.file or --token.command')
-  demand(tokens === 1, '--token.file and --token.command exclude each other')
+  demand(tokens === 1, '--token.file and --token.command cannot be used together')
   checkPair(config['tls.cert'], config['tls.key'], 'tls')
   demand(!config['ca-only'] || (config.ca?.length ?? 0) > 0, '--ca-only needs --ca: no certificate would be trusted')
   checkTarget([config.target, config.routes, config.preset], '--target, --routes or --preset gitops-runtime')
   demand(
     !config['target.trust-errors'] || config.target !== undefined,
-    '--target.trust-errors needs --target; a route has trustErrors of its own',
+    '--target.trust-errors needs --target; a route has its own trustErrors',
   )
   checkAdminConfig(config['admin.listen'], config['admin.token.file'])
 }
@@ -143,7 +143,7 @@ export function checkRouterConfig(config: RouterConfig): void {
 function checkTarget(choices: readonly (string | undefined)[], names: string): void {
   const given = choices.filter(choice => choice !== undefined).length
   demand(given > 0, `requests have nowhere to go: give ${names}`)
-  demand(given === 1, `${names}: only one of them`)
+  demand(given === 1, `give only one of ${names}`)
 }
 
 function checkPair(cert: string | undefined, key: string | undefined, prefix: string): void {

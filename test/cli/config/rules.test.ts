@@ -57,7 +57,7 @@ describe('server', () => {
       { ...SERVER, 'auth.jwks.file': undefined },
       'no key set: give --auth.jwks.file or --auth.jwks.url; without one no token can be verified',
     ],
-    [{ ...SERVER, 'auth.jwks.url': 'https://a/b' }, '--auth.jwks.file and --auth.jwks.url exclude each other'],
+    [{ ...SERVER, 'auth.jwks.url': 'https://a/b' }, '--auth.jwks.file and --auth.jwks.url cannot be used together'],
     [
       { ...SERVER, 'public.listen': '0.0.0.0:80' },
       '--public.listen 0.0.0.0:80 is not loopback: give --public.tls.cert and --public.tls.key, or --public.plaintext behind a proxy that ends TLS',
@@ -72,7 +72,7 @@ describe('server', () => {
       { ...SERVER, 'control.tls.cert': undefined, 'control.tls.key': undefined },
       'the control endpoint has no certificate: give --control.tls.cert and --control.tls.key (or --control.plaintext behind a proxy that ends TLS)',
     ],
-    [{ ...SERVER, 'control.plaintext': 'true' }, '--control.plaintext and --control.tls.cert exclude each other'],
+    [{ ...SERVER, 'control.plaintext': 'true' }, '--control.plaintext and --control.tls.cert cannot be used together'],
     [{ ...SERVER, 'control.listen': 'off' }, '--control.listen off needs --control.host: no client could connect'],
     [
       { ...SERVER, 'control.host': 'connect.a.b' },
@@ -143,13 +143,13 @@ describe('client', () => {
       '--server ws://127.0.0.1.evil.example: ws:// sends the token in the clear and is for loopback only; use wss://',
     ],
     [{ ...CLIENT, 'token.file': undefined }, 'no token: give --token.file or --token.command'],
-    [{ ...CLIENT, 'token.command': 'x' }, '--token.file and --token.command exclude each other'],
+    [{ ...CLIENT, 'token.command': 'x' }, '--token.file and --token.command cannot be used together'],
     [{ ...CLIENT, 'ca-only': 'true' }, '--ca-only needs --ca: no certificate would be trusted'],
     [
       { ...CLIENT, target: undefined },
       'requests have nowhere to go: give --target, --routes or --preset gitops-runtime',
     ],
-    [{ ...CLIENT, routes: 'r' }, '--target, --routes or --preset gitops-runtime: only one of them'],
+    [{ ...CLIENT, routes: 'r' }, 'give only one of --target, --routes or --preset gitops-runtime'],
     [{ ...CLIENT, 'tls.cert': 'c' }, '--tls.cert needs --tls.key'],
   ])('%j', async (given, message) => {
     await expect(client(given)).rejects.toMatchObject({ message, exitCode: 3 })
@@ -163,7 +163,7 @@ describe('router', () => {
 
   test.each<[Given, string]>([
     [{}, 'requests have nowhere to go: give --routes or --preset gitops-runtime'],
-    [{ ...ROUTER, preset: 'gitops-runtime' }, '--routes or --preset gitops-runtime: only one of them'],
+    [{ ...ROUTER, preset: 'gitops-runtime' }, 'give only one of --routes or --preset gitops-runtime'],
     [{ ...ROUTER, 'tls.key': 'k' }, '--tls.key needs --tls.cert'],
   ])('%j', async (given, message) => {
     await expect(router(given)).rejects.toMatchObject({ message, exitCode: 3 })
