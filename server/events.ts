@@ -4,11 +4,11 @@ import type { SessionInfo } from './stats.ts'
 
 /** Events of a server, by name; see `server.on`. */
 export interface ServerEvents {
-  /** A client said hello. */
+  /** A client has authenticated and sent `hello`. */
   session: SessionInfo
-  /** Its session may now carry traffic. */
+  /** Its session may carry traffic now. */
   ready: SessionInfo
   sessionEnded: SessionInfo & { readonly reason: string }
-  /** A client was not let in. `detail` is for logs: it is never told to the client. */
+  /** A client was refused. `detail` is for logs; the client never sees it. */
   refused: HandshakeRefusal
 }

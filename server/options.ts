@@ -328,7 +328,10 @@ function checkPublic(options: PublicOptions | undefined): void {
 function checkControl(control: ControlOptions | undefined, edge: PublicOptions | undefined): void {
   if (control === undefined) return
   if (control.plaintext === true) {
-    demand(control.tls === undefined && control.clientCa === undefined, 'control: plaintext and tls cannot be used together')
+    demand(
+      control.tls === undefined && control.clientCa === undefined,
+      'control: plaintext and tls cannot be used together',
+    )
     demand(control.hostName === undefined, 'control.hostName needs TLS: the name is read from the ClientHello')
   } else if (control.port !== undefined || control.hostName !== undefined) {
     demand(control.tls !== undefined, 'control.tls is required (or plaintext, behind a proxy that ends TLS)')

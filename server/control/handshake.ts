@@ -18,10 +18,10 @@ export type RefusalReason =
   | 'queue-full'
   | 'internal'
 
-/** A client that was not let in. */
+/** A client that was refused. */
 export interface HandshakeRefusal {
   readonly reason: RefusalReason
-  /** For our log alone. */
+  /** For our log only. */
   readonly detail: string
   readonly requestId: string
   readonly address: string

@@ -1,10 +1,12 @@
 /**
- * Which replicas hold sessions of a runtime, which of its instances is active, and under which epoch. In memory for one
+ * Which replicas have sessions of a runtime, which of its instances is active, and on which epoch. In memory for one
  * server; in Redis for several.
  *
- * What a directory says of a runtime is a {@link RuntimeState}. Whoever changes one gets the new one back, and all replicas
- * that know the runtime are told.
+ * What a directory knows about a runtime is a {@link RuntimeState}. Whoever changes one gets the new one back, and all
+ * replicas that know the runtime are told.
  */
+
+/** What an instance tells the directory when it has a live session. */
 export interface Registration {
   readonly runtime: string
   /** Id that the client made at its start. */
@@ -13,7 +15,7 @@ export interface Registration {
   readonly lastEpoch: number
 }
 
-/** What a session is told of its instance. */
+/** What a session is told about its instance. */
 export interface Grant {
   readonly epoch: number
   /** Whether the instance is the active one; else it is a standby. */
@@ -79,7 +81,7 @@ export interface Directory {
   readonly replica: string
   listen(listener: DirectoryListener): void
   /**
-   * What is known of the runtime and may be acted on at this moment. `unknown`: the directory has to be asked.
+   * What is known about the runtime and may be acted on now. `unknown`: the directory has to be asked.
    * `undefined`: nobody has heard of the runtime.
    */
   find(runtime: string): RuntimeState | 'unknown' | undefined
