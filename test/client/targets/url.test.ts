@@ -2,7 +2,10 @@ import { expect, test } from 'vitest'
 import { urlTarget } from '../../../client/targets/url.ts'
 import { noLogger } from '../../../protocol/log.ts'
 
-test.each(['ftp://a', 'http://', 'http://a/path', 'a'])('%s is no target, and the error says of what it speaks', url => {
-  expect(() => urlTarget(url, noLogger)).toThrow(TypeError)
-  expect(() => urlTarget(url, noLogger)).toThrow(/^target: \S/)
-})
+test.each(['ftp://a', 'http://', 'http://a/path', 'a'])(
+  '%s is no target, and the error says of what it speaks',
+  url => {
+    expect(() => urlTarget(url, noLogger)).toThrow(TypeError)
+    expect(() => urlTarget(url, noLogger)).toThrow(/^target: \S/)
+  },
+)
