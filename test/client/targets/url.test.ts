@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { urlTarget } from '../../../client/targets/url.ts'
-import { noLogger } from '../../../protocol/log.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
 
 test.each(['ftp://a', 'http://', 'http://a/path', 'a'])(
   '%s is no target, and the error says of what it speaks',
