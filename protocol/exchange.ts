@@ -38,7 +38,7 @@
  * - After `responseHead` with status 101 (only when `request.upgrade` is set) both directions carry raw bytes, and `requestEnd`
  *   and `responseEnd` are TCP's half-close. Before it, the downstream end holds back what the caller sent behind the head.
  */
-import type { ErrorCode, SallyportError } from './base/errors.ts'
+import type { SallyportError } from './base/errors.ts'
 
 /**
  * Header fields, flat: `[name, value, name, value, ...]`. Names are lower case; values are latin1 strings as received,
@@ -110,8 +110,6 @@ export interface ResponseHead {
   headers: HeaderList
   /** As in {@link HttpRequest}; 0 for HEAD, 204, 304 and 101, whatever `content-length` says. */
   bodyBytes: number
-  /** Row of the error table, of an answer that tells of a failure of ours. */
-  code?: ErrorCode | undefined
 }
 
 /** The upstream end, as the downstream end sees it. */

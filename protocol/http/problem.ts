@@ -1,7 +1,7 @@
 /** Failures as answers: `application/problem+json` (RFC 9457), and the CORS fields that let a browser read them. */
 import { Buffer } from 'node:buffer'
 import { randomUUID } from 'node:crypto'
-import { ERRORS, type ErrorSource, type SallyportError } from '../base/errors.ts'
+import { type ErrorCode, ERRORS, type ErrorSource, type SallyportError } from '../base/errors.ts'
 import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../exchange.ts'
 import { discarding } from '../base/guard.ts'
 import { getHeader } from './headers.ts'
@@ -58,7 +58,7 @@ export function problem(
     headers.push('allow', ALLOWED_METHODS)
   }
   for (const text of extra) headers.push(text)
-  return { head: { status: row.status, headers, bodyBytes: body.length, code: error.reason }, body }
+  return { head: { status: row.status, headers, bodyBytes: body.length }, body }
 }
 
 /**
@@ -81,6 +81,15 @@ export function answerProblem(
     response.responseData(body)
   }
   response.responseEnd([])
+}
+
+/**
+ * The row of the error table that an answer tells of: one of ours, since what an upstream says in that field is removed where it
+ * enters.
+ */
+export function toldError(headers: HeaderList): ErrorCode | undefined {
+  const code = getHeader(headers, 'sallyport-error')
+  return code !== undefined && Object.hasOwn(ERRORS, code) ? (code as ErrorCode) : undefined
 }
 
 /** Answers an exchange in our own name and drops its request. */

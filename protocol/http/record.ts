@@ -3,6 +3,7 @@ import { performance } from 'node:perf_hooks'
 import type { SallyportError } from '../base/errors.ts'
 import type { ExchangeNotes, ExchangeRecord, HttpRequest, ResponseHead, ResponseSink } from '../exchange.ts'
 import { type Layer, PassThrough } from '../layer.ts'
+import { toldError } from './problem.ts'
 
 /** Without a listener it is no layer at all. */
 export function record(onExchange: ((record: ExchangeRecord) => void) | undefined): Layer {
@@ -15,6 +16,8 @@ class Recorded extends PassThrough implements ExchangeNotes {
   session: string | undefined
   readonly #onExchange: (record: ExchangeRecord) => void
   readonly #request: HttpRequest
+  /** Those of the first of us on the way: a router behind a client notes for both. */
+  readonly #notes: ExchangeNotes
   readonly #startedAt = performance.now()
   /** As they came: what stands behind may change the request. */
   readonly #method: string
@@ -32,7 +35,7 @@ class Recorded extends PassThrough implements ExchangeNotes {
     this.#host = request.authority
     this.#path = request.path
     this.session = request.session
-    request.notes = this
+    this.#notes = request.notes ??= this
   }
 
   override requestData(chunk: Uint8Array): void {
@@ -41,7 +44,7 @@ class Recorded extends PassThrough implements ExchangeNotes {
   }
 
   override responseHead(head: ResponseHead): void {
-    this.#code = head.code
+    if (head.status >= 400) this.#code = toldError(head.headers)
     super.responseHead(head)
   }
 
@@ -56,8 +59,8 @@ class Recorded extends PassThrough implements ExchangeNotes {
     this.#onExchange({
       requestId: request.requestId,
       runtime: request.runtime,
-      route: this.route,
-      session: this.session,
+      route: this.#notes.route,
+      session: this.#notes.session,
       method: this.#method,
       host: this.#host,
       // The query may hold secrets.

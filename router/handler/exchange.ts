@@ -3,12 +3,12 @@ import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
-import { answerPreflight, answerProblem } from '../../protocol/http/problem.ts'
+import { answerPreflight, answerProblem, toldError } from '../../protocol/http/problem.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
 import type { UpstreamTarget } from '../target.ts'
 import type { ForwardOptions, UpstreamRequest } from '../upstream/types.ts'
 import type { Upstreams } from '../upstream/upstreams.ts'
-import { answerHeaders, toldError } from './headers.ts'
+import { answerHeaders } from './headers.ts'
 
 /** What exchanges of one router share. */
 export interface ExchangeHooks {
@@ -172,7 +172,6 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#status = head.status
     const code = this.#route?.trustErrors === true ? toldError(head.headers) : undefined
     answerHeaders(head.headers, this.#route?.responseRules, code)
-    if (code !== undefined) head.code = code
     try {
       this.#downstream.responseHead(head)
     } catch (error) {

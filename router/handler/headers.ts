@@ -1,8 +1,8 @@
 /** Header fields on their way through a route: the caller's name is ours to say, the route's rules come last (R1, R2). */
-import { type ErrorCode, ERRORS } from '../../protocol/base/errors.ts'
+import type { ErrorCode } from '../../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { getHeader, isForwardedName, removeWhere } from '../../protocol/http/headers.ts'
+import { isForwardedName, removeWhere } from '../../protocol/http/headers.ts'
 import type { CompiledHeaders } from '../compiled.ts'
 
 /** Fields for the upstream. The request's own list is not touched. */
@@ -23,12 +23,6 @@ export function upstreamHeaders(
   if (caller !== undefined) appendForwarded(headers, caller)
   if (rules !== undefined) for (const text of rules.set) headers.push(text)
   return headers
-}
-
-/** The row of the error table that a router of ours tells of; whatever else stands there is nobody's. */
-export function toldError(headers: HeaderList): ErrorCode | undefined {
-  const code = getHeader(headers, OURS)
-  return code !== undefined && Object.hasOwn(ERRORS, code) ? (code as ErrorCode) : undefined
 }
 
 /**
