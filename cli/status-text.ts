@@ -48,7 +48,7 @@ export function sessionColumns(now: number): Columns {
     streams: row => count(row.streams),
     buffered: row => size(row.bufferedBytes),
     from: row => printable(row.address),
-    'token ends': row => until(row.tokenEnds, now),
+    'token expires': row => until(row.tokenEnds, now),
   }
 }
 
@@ -86,7 +86,7 @@ function standing(status: Row): string {
 
 function tokenLine(status: Row, now: number): string[] {
   const ends = until(status.tokenEnds, now)
-  return ends === undefined ? [] : [`token ends ${ends}`]
+  return ends === undefined ? [] : [`token ${ends.endsWith('ago') ? 'expired' : 'expires'} ${ends}`]
 }
 
 function connectionColumns(now: number): Columns {

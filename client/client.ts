@@ -262,7 +262,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   onRefused(connection: number, reason: string, status: number, requestId: string | undefined): void {
-    this.logger.error({ connection, status, requestId, reason }, `not let in: ${reason}`)
+    this.logger.error({ connection, status, requestId, reason }, `the server refused this client: ${reason}`)
     this.#events.emit('refused', { connection, reason, status, requestId })
   }
 
@@ -322,7 +322,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.#first.reject(new SallyportError('runtime-offline', 'the tunnel was closed before its first session'))
     this.#tokens.close()
     this.#network.close()
-    this.logger.info({ ...this.#underWay(), graceMs }, 'draining: no new exchanges; those under way may end')
+    this.logger.info({ ...this.#underWay(), graceMs }, 'draining: no new exchanges; open ones may finish')
     const grace = setTimeout(
       this.guard(() => this.#farewell()),
       graceMs - Math.min(FAREWELL_MS, graceMs / 5),

@@ -202,7 +202,7 @@ export class TokenKeeper {
       return
     }
     const failed = this.#guard((error: unknown) => {
-      this.#logger.warn({ error: messageOf(error) }, 'no fresh token')
+      this.#logger.warn({ error: messageOf(error) }, 'could not get a fresh token')
     })
     this.#fetch()
       .then(() => this.#offerAgain())
@@ -212,7 +212,7 @@ export class TokenKeeper {
   #warn(nowMs: number): void {
     this.#warned = true
     const leftMs = (this.expiresMs ?? nowMs) - nowMs
-    const when = leftMs > 0 ? `ends in ${describeDuration(leftMs)}` : `ended ${describeDuration(-leftMs)} ago`
+    const when = leftMs > 0 ? `expires in ${describeDuration(leftMs)}` : `expired ${describeDuration(-leftMs)} ago`
     this.#logger.warn({ leftMs }, `the token ${when} and was not renewed`)
   }
 }

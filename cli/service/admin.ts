@@ -164,7 +164,7 @@ async function writeFile(
   try {
     return writeRuntimeFile({ component: config.component, pid: process.pid, url, ...secret }, config.environment)
   } catch (error) {
-    config.logger.warn({ err: error }, '`sallyport status` will not find this process by itself')
+    config.logger.warn({ err: error }, '`sallyport status` will not find this process automatically')
     return undefined
   }
 }

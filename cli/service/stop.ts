@@ -45,7 +45,7 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
     }
   })
   const onOther = guard((signal: string) =>
-    logger.info({ signal }, 'nothing is done at this signal: files that change are read by themselves'),
+    logger.info({ signal }, 'this signal does nothing: changed files are reloaded automatically'),
   )
   const ending = hasTerminal ? [...ENDING, 'SIGHUP'] : ENDING
   const others = UNHEEDED.filter(signal => !ending.includes(signal))

@@ -37,7 +37,7 @@ async function readFirst(file: string, mustExist: boolean, logger: Logger): Prom
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || mustExist) {
       throw configurationError(`--token.file ${file}: ${fileProblem(error)}`, error)
     }
-    logger.warn({ file }, 'the token file is not there yet; waiting for it')
+    logger.warn({ file }, 'the token file does not exist yet; waiting for it')
     return undefined
   }
 }

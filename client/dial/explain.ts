@@ -120,8 +120,8 @@ function explainToken(dateMs: number | undefined, context: DialContext): string 
   const leftMs = exp * 1000 - thereMs
   if (leftMs <= 0) {
     if (exp * 1000 > context.nowMs && skew !== undefined)
-      return `${skew}, where your token ended ${describeDuration(-leftMs)} ago`
-    return `your token ended ${describeDuration(-leftMs)} ago`
+      return `${skew}, where your token expired ${describeDuration(-leftMs)} ago`
+    return `your token expired ${describeDuration(-leftMs)} ago`
   }
   if (nbf !== undefined && nbf * 1000 > thereMs) {
     const early = `your token holds only in ${describeDuration(nbf * 1000 - thereMs)}`

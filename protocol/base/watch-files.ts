@@ -39,7 +39,7 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   const watchFolder = (folder: string) => {
     if (closed || watchers.has(folder)) return
     const warn = guard((error: unknown) =>
-      logger.warn({ folder, err: error }, 'the folder cannot be watched; its files are looked at every 5 s'),
+      logger.warn({ folder, err: error }, 'the folder cannot be watched; its files are checked every 5 s'),
     )
     watchers.set(folder, undefined)
     try {

@@ -42,7 +42,7 @@ export function readClaims(payload: Record<string, unknown>, rules: ClaimRules, 
   const exp = numberClaim(payload, 'exp')
   if (exp === undefined) throw new TokenRefused('exp', 'the token has no exp')
   const expiresAt = Math.min(exp, MAX_TIME_S)
-  if (nowS >= expiresAt + rules.clockToleranceS) throw new TokenRefused('expired', 'the token has ended')
+  if (nowS >= expiresAt + rules.clockToleranceS) throw new TokenRefused('expired', 'the token has expired')
   const notBefore = numberClaim(payload, 'nbf')
   if (notBefore !== undefined && nowS < notBefore - rules.clockToleranceS) {
     throw new TokenRefused('nbf', 'the token does not hold yet')

@@ -147,9 +147,9 @@ export class RuntimeSession implements RegisteredSession, Carrier {
         this.#say({ type: 'reauth-refused', requestId: this.id })
       },
       ended: () => {
-        logger.warn(about, 'the token has ended; the session drains')
-        if (this.#state === 'hello') this.end('the token has ended', CLOSE.refused)
-        else this.#departing().begin('the token has ended', EXPIRY_GRACE_MS, CLOSE.refused)
+        logger.warn(about, 'the token has expired; the session drains')
+        if (this.#state === 'hello') this.end('the token has expired', CLOSE.refused)
+        else this.#departing().begin('the token has expired', EXPIRY_GRACE_MS, CLOSE.refused)
       },
     }
   }

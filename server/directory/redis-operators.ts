@@ -160,7 +160,7 @@ export class RedisOperators {
       const answer = await this.answer?.(what!, body ?? {}, from)
       if (answer !== undefined) await this.#say({ id, from: replica, answer })
     } catch (error) {
-      logger.warn({ from, what, err: error }, 'another replica asked in vain')
+      logger.warn({ from, what, err: error }, "could not answer another replica's question")
       const answer = problemOf(`replica ${replica} could not answer: ${(error as Error).message}`.slice(0, MAX_PROBLEM))
       // Who asked is told that it did not answer.
       await this.#say({ id, from: replica, answer }).catch(() => {})

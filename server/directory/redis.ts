@@ -420,7 +420,7 @@ export class RedisDirectory implements Directory {
       if (!isOdd) this.#learn(standing)
       if (isOdd || !this.#isServed(standing)) this.#doubted.add(runtime)
     } catch (error) {
-      this.#logger.warn({ err: error }, 'what came on the channel of the directory cannot be read')
+      this.#logger.warn({ err: error }, "a message on the directory's channel cannot be read")
     }
   }
 

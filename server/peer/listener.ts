@@ -58,9 +58,9 @@ export class PeerListener {
     })
     this.#server.on('connection', connected)
     this.#server.on('secureConnection', secured)
-    const guard = logGuard(options.logger, 'a connection that was not let in could not be ended')
+    const guard = logGuard(options.logger, 'a refused connection could not be closed')
     const refused = guard((error: Error, socket: TLSSocket) => {
-      options.logger.warn({ err: error, peer: socket.remoteAddress }, 'who asked for this replica was not let in')
+      options.logger.warn({ err: error, peer: socket.remoteAddress }, 'TLS handshake of another replica failed')
       socket.destroy()
     })
     this.#server.on('tlsClientError', refused)
@@ -103,7 +103,10 @@ export class PeerListener {
       return
     }
     if (!isReplica(socket)) {
-      this.#options.logger.warn({ peer: socket.remoteAddress }, 'a certificate of no replica was not let in')
+      this.#options.logger.warn(
+        { peer: socket.remoteAddress },
+        "refused a connection: its certificate is not a replica's",
+      )
       socket.destroy()
       return
     }

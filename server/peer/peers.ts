@@ -211,7 +211,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     if (unreachable === this.#unreachable) return
     this.#unreachable = unreachable
     if (unreachable === '') return
-    this.#logger.warn({ replicas: unreachable }, 'replicas say no address at which they can be reached')
+    this.#logger.warn({ replicas: unreachable }, 'replicas announce no address at which they can be reached')
   }
 
   #dial(name: string, address: PeerAddress): PeerLink {
@@ -237,7 +237,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     try {
       this.#witness?.heard(parseRuntimeState(text, this.#now()), teller)
     } catch (error) {
-      this.#logger.warn({ err: error }, 'what another replica told cannot be read')
+      this.#logger.warn({ err: error }, 'a message from another replica cannot be read')
     }
   }
 

@@ -154,7 +154,7 @@ describe('by hand', () => {
     expect(out).toMatch(
       /^revoked on replica \S+: 2 sessions ended; kept over a restart\nthe token token-of-other; take it/,
     )
-    await bad.line(line => line.msg.startsWith('not let in'))
+    await bad.line(line => line.msg.startsWith('the server refused this client'))
     expect((await list(server)).map(({ runtime }) => runtime)).toEqual(['demo', 'demo'])
     expect(good.lines.some(line => line.msg === 'disconnected')).toBe(false)
     expect(readFileSync(file('revoked.json'), 'utf8')).toContain('token-of-other')
@@ -218,7 +218,7 @@ test.each(['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const)('%s ends no service, and op
   const server = startServer('--drain-delay', '1h')
   await server.address('public')
   const saidOf = (one: string) => server.lines.filter(line => line.signal === one).map(({ msg }) => msg)
-  const nothing = 'nothing is done at this signal: files that change are read by themselves'
+  const nothing = 'this signal does nothing: changed files are reloaded automatically'
   server.kill(signal)
   await server.line(() => saidOf(signal).length === 1)
   server.kill('SIGTERM')
@@ -277,7 +277,7 @@ describe.runIf(needs('redis'))('with two replicas', () => {
       const moved = before.map(({ id }) => id)
       await until(async () => (await list(north)).filter(({ id }) => !moved.includes(id)).length === 2)
       await type(south, 'revoke', '--runtime', 'demo', '--future', '--until', '+1d')
-      await client.line(line => line.msg.startsWith('not let in'))
+      await client.line(line => line.msg.startsWith('the server refused this client'))
       await until(async () => (await list(north)).length === 0)
       await until(async () => client.lines.filter(line => line.msg === 'disconnected').length >= 4)
       const [row] = JSON.parse(await type(north, 'revocations', 'list', '--json')).revocations

@@ -124,7 +124,7 @@ describe('server and client', () => {
     rmSync(file('late'), { force: true })
     const server = startServer()
     const client = startClient(await server.address('control'), 'http://127.0.0.1:9', '--token.file', file('late'))
-    await client.line(line => line.msg === 'the token file is not there yet; waiting for it')
+    await client.line(line => line.msg === 'the token file does not exist yet; waiting for it')
     expect((await get(await client.address('admin'), '/readyz')).status).toBe(503)
     await writeToken('late', '1h')
     const { session } = await client.line(line => line.msg === 'connected')
@@ -144,7 +144,7 @@ describe('server and client', () => {
     const server = startServer('--control.tls.client-ca', file('ca.pem'))
     const pair = ['--tls.cert', file('mine.pem'), '--tls.key', file('mine-key.pem')]
     const client = startClient(await server.address('control'), 'http://127.0.0.1:9', ...pair)
-    await client.line(line => line.msg.startsWith('not let in'))
+    await client.line(line => line.msg.startsWith('the server refused this client'))
     writeFileSync(file('mine.pem'), 'nonsense')
     await client.line(line => line.msg === 'the new certificates are bad; the old ones stay')
     use('demo')
@@ -167,7 +167,7 @@ describe('server and client', () => {
     const control = await server.address('control')
     await writeToken()
     const patient = startClient(control, 'http://127.0.0.1:9')
-    const line = await patient.line(line => line.msg.startsWith('not let in'))
+    const line = await patient.line(line => line.msg.startsWith('the server refused this client'))
     expect(line.reason).toMatch(
       /^refused \(401, request [\w-]+\): the server did not accept your token for runtime "demo"/,
     )

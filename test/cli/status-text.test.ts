@@ -44,7 +44,7 @@ test('a server with a session', () => {
       'server 0.1.0: ready, running for 3 min 10 s',
       '  replica a: 1 runtime, 1 session, 3 streams, 1.5 MiB buffered',
       '  handshakes refused: expired 2, bad-token 1',
-      '  SESSION   RUNTIME  INSTANCE  CONN  REPLICA  EPOCH  STATE  TRAFFIC  AGE    ROUND TRIP  STREAMS  BUFFERED  FROM       TOKEN ENDS',
+      '  SESSION   RUNTIME  INSTANCE  CONN  REPLICA  EPOCH  STATE  TRAFFIC  AGE    ROUND TRIP  STREAMS  BUFFERED  FROM       TOKEN EXPIRES',
       '  9066e9d5  demo     pod-1     0     a        4      open   active   3 min  3.1 ms      3        1.5 MiB   192.0.2.1  in 30 min',
       '',
       '  AGO    EVENT              SESSION   REASON',
@@ -70,7 +70,7 @@ test('a client that stands by, with one connection up and one down', () => {
       {
         connection: 1,
         attempts: 3,
-        lastError: 'refused (401): your token ended',
+        lastError: 'refused (401): your token expired',
         lastErrorAt: '2026-11-21T03:59:50.000Z',
       },
     ],
@@ -91,10 +91,10 @@ test('a client that stands by, with one connection up and one down', () => {
     lines(
       'client 0.1.0: ready, running for 1 h',
       '  runtime demo, instance pod-2: standby (another instance gets the traffic), epoch 7',
-      '  token ends 1 min ago',
+      '  token expired 1 min ago',
       '  CONN  SESSION  REPLICA  STATE  AGE     ROUND TRIP  STREAMS  BUFFERED  LAST ERROR',
       '  0     short    b        ready  59 min  87 ms       0        0 B       -',
-      '  1     -        -        none   -       -           -        -         10 s ago: refused (401): your token ended',
+      '  1     -        -        none   -       -           -        -         10 s ago: refused (401): your token expired',
     ),
   )
 })

@@ -120,7 +120,7 @@ describe('TokenKeeper', () => {
     await vi.advanceTimersByTimeAsync(299_000)
     expect(warnings).toEqual([])
     await vi.advanceTimersByTimeAsync(2000)
-    expect(warnings).toEqual(['the token ends in 1 min 40 s and was not renewed'])
+    expect(warnings).toEqual(['the token expires in 1 min 40 s and was not renewed'])
     await vi.advanceTimersByTimeAsync(600_000)
     expect(warnings).toHaveLength(1)
     keeper.close()
@@ -138,7 +138,7 @@ describe('TokenKeeper', () => {
     const calls = source.mock.calls.length
     expect(calls).toBeGreaterThan(10)
     expect(calls).toBeLessThan(60)
-    expect(warnings).toContain('no fresh token')
+    expect(warnings).toContain('could not get a fresh token')
     expect(await keeper.get().catch((error: Error) => error.message)).toBe('no such file')
     keeper.close()
   })

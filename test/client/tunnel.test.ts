@@ -138,7 +138,7 @@ describe('connect', () => {
     open.push(await connecting)
     expect(refused[0]).toEqual({
       connection: 0,
-      reason: expect.stringMatching(/^refused \(401, request 7f3a\): your token ended 3 min 1[01] s ago$/),
+      reason: expect.stringMatching(/^refused \(401, request 7f3a\): your token expired 3 min 1[01] s ago$/),
       status: 401,
       requestId: '7f3a',
     })

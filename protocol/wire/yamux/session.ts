@@ -451,7 +451,7 @@ export class Session {
   #goneAway(code: number): void {
     if (this.#goAwayReceived) return
     this.#goAwayReceived = true
-    if (code !== GoAwayCode.normal) this.#logger.warn({ code }, 'the peer reports an error of ours: go-away')
+    if (code !== GoAwayCode.normal) this.#logger.warn({ code }, 'the peer sent go-away for an error of ours')
     this.#options.onGoAway?.()
   }
 

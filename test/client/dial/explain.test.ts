@@ -67,13 +67,13 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'an ended token',
     answer(401),
     context({ token: token({ ...good, exp: NOW_S - 190 }) }),
-    `${refused401}your token ended 3 min 10 s ago`,
+    `${refused401}your token expired 3 min 10 s ago`,
   ],
   [
     'an ended token and no Date from the server',
     answer(401, { dateMs: undefined, requestId: undefined }),
     context({ token: token({ ...good, exp: NOW_S - 7200 }) }),
-    'refused (401): your token ended 2 h ago',
+    'refused (401): your token expired 2 h ago',
   ],
   [
     'a clock ahead',
@@ -91,7 +91,7 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'a clock behind, and a token that has ended there',
     answer(401, { dateMs: NOW_MS + 300_000 }),
     context({ token: token({ ...good, exp: NOW_S + 60 }) }),
-    `${refused401}your clock is 5 min behind the server's, where your token ended 4 min ago`,
+    `${refused401}your clock is 5 min behind the server's, where your token expired 4 min ago`,
   ],
   [
     'a token for later',

@@ -53,8 +53,8 @@ async function warning(socket: TLSSocket): Promise<string[]> {
 
 const USAGE = ['clientAuth', 'serverAuth'] as const
 const named = (value: string) => ({ usage: USAGE, names: [{ type: 'dns' as const, value }] })
-const NO_REPLICA = 'a certificate of no replica was not let in'
-const NOT_TRUSTED = 'who asked for this replica was not let in'
+const NO_REPLICA = "refused a connection: its certificate is not a replica's"
+const NOT_TRUSTED = 'TLS handshake of another replica failed'
 
 describe('D3 who asks for this replica', () => {
   test('D3 a replica is let in', async () => {
