@@ -51,7 +51,7 @@ export interface Carrier {
 /** The way to sessions that other replicas have. */
 export interface HopFinder<H> {
   /** A hop to a replica that has a session of `instance`; the one that just failed only if there is no other. */
-  pick(standing: RuntimeState, instance: string, not: unknown): H | undefined
+  pick(state: RuntimeState, instance: string, not: unknown): H | undefined
   /** Set by the registry: a replica that did not take an exchange of the runtime may be asked again. */
   onAgain: ((runtime: string) => void) | undefined
 }
@@ -98,7 +98,7 @@ export class Registry<M extends RegisteredSession, H = never> {
   readonly #random: () => number
   /** Runtimes that the directory is being asked about. */
   readonly #asking = new Set<string>()
-  readonly #misses = new UnknownHosts()
+  readonly #unknownHosts = new UnknownHosts()
   #sessions = 0
 
   constructor(options: RegistryOptions<H>) {
@@ -107,7 +107,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     this.#random = options.random ?? Math.random
     if (options.hops !== undefined) options.hops.onAgain = runtime => options.onLive?.(runtime)
     options.directory.listen({
-      changed: standing => this.#apply(standing),
+      changed: state => this.#apply(state),
       regained: () => options.onLive?.(undefined),
       live: () => this.#claims(),
     })
@@ -172,9 +172,9 @@ export class Registry<M extends RegisteredSession, H = never> {
     instance.live.push(member)
     instance.lastEpoch = Math.max(instance.lastEpoch, lastEpoch)
     if (!instance.known) {
-      const standing = await this.#ask(member.runtime, instance)
+      const state = await this.#ask(member.runtime, instance)
       // What the directory knew already is no change that it would tell of.
-      if (!instance.known) this.#apply(standing)
+      if (!instance.known) this.#apply(state)
       return
     }
     member.granted(instance.grant)
@@ -219,20 +219,20 @@ export class Registry<M extends RegisteredSession, H = never> {
    * still active.
    */
   pick(name: string, not?: unknown, instance?: string): M | H | undefined {
-    const standing = this.#directory.find(name)
-    if (standing === undefined || standing === 'unknown') return undefined
-    const { active } = standing
+    const state = this.#directory.find(name)
+    if (state === undefined || state === 'unknown') return undefined
+    const { active } = state
     if (instance !== undefined && instance !== active) return undefined
-    return this.#pickHere(standing, not) ?? this.#options.hops?.pick(standing, active, not)
+    return this.#pickHere(state, not) ?? this.#options.hops?.pick(state, active, not)
   }
 
   /** Whether a session may come at any moment: one is somewhere, one was not long ago, or nobody can know. */
   knows(name: string, forgetMs: number): boolean {
     if (this.countOf(name) > 0) return true
-    const standing = this.#directory.find(name)
-    if (standing === undefined || standing === 'unknown') return standing === 'unknown'
-    if (performance.now() - standing.changedMs < forgetMs) return true
-    for (const { replicas } of standing.instances.values()) if (replicas.length > 0) return true
+    const state = this.#directory.find(name)
+    if (state === undefined || state === 'unknown') return state === 'unknown'
+    if (performance.now() - state.changedMs < forgetMs) return true
+    for (const { replicas } of state.instances.values()) if (replicas.length > 0) return true
     return false
   }
 
@@ -243,13 +243,13 @@ export class Registry<M extends RegisteredSession, H = never> {
   ask(name: string, again: boolean, network?: string): boolean | 'refused' {
     if (!again && this.#directory.find(name) !== 'unknown') return false
     if (this.#asking.has(name)) return true
-    if (this.#asking.size >= MAX_ASKING || !this.#misses.allow(network)) return 'refused'
+    if (this.#asking.size >= MAX_ASKING || !this.#unknownHosts.allow(network)) return 'refused'
     // Once for all who wait: each of them asks, and would be told once for each of the others, round after round.
     this.#asking.add(name)
     const guard = logGuard(this.#options.logger, 'who waits for a runtime could not be told')
     const answered = () => this.#asking.delete(name)
-    const told = guard((standing: unknown) => {
-      if (standing === undefined) this.#misses.count(network)
+    const told = guard((state: unknown) => {
+      if (state === undefined) this.#unknownHosts.count(network)
       this.#options.onLive?.(name)
     })
     this.#directory.refresh(name).finally(answered).then(told, ignore)
@@ -258,9 +258,9 @@ export class Registry<M extends RegisteredSession, H = never> {
 
   /** As `pick`, of this replica alone, on this epoch alone: what another replica asks for. */
   pickOn(name: string, epoch: number): M | undefined {
-    const standing = this.#directory.find(name)
-    if (standing === undefined || standing === 'unknown' || standing.epoch !== epoch) return undefined
-    return this.#pickHere(standing, undefined)
+    const state = this.#directory.find(name)
+    if (state === undefined || state === 'unknown' || state.epoch !== epoch) return undefined
+    return this.#pickHere(state, undefined)
   }
 
   #pickHere({ runtime, active, epoch }: RuntimeState, not: unknown): M | undefined {
@@ -287,19 +287,19 @@ export class Registry<M extends RegisteredSession, H = never> {
    * Tells the sessions of this replica what the directory says of their instances; and the directory, of which instances
    * there are none here.
    */
-  #apply(standing: RuntimeState): void {
-    const { runtime, active } = standing
-    this.#options.record?.('learned', runtime, active, standing.epoch)
+  #apply(state: RuntimeState): void {
+    const { runtime, active } = state
+    this.#options.record?.('learned', runtime, active, state.epoch)
     const here = this.#runtimes.get(runtime)
-    for (const [id, { replicas }] of standing.instances) {
+    for (const [id, { replicas }] of state.instances) {
       const isListed = replicas.includes(this.#directory.replica)
       if (isListed && here?.has(id) !== true) this.#directory.gone(runtime, id)
     }
     for (const instance of here?.values() ?? []) {
       // A directory that lost its memory does not take from an instance what it holds.
-      const epoch = standing.instances.get(instance.id)?.epoch ?? instance.grant.epoch
+      const epoch = state.instances.get(instance.id)?.epoch ?? instance.grant.epoch
       this.#grant(runtime, instance, { epoch, active: active === instance.id })
-      this.#correct(standing, instance)
+      this.#correct(state, instance)
     }
     this.#options.onLive?.(runtime)
   }
@@ -317,11 +317,11 @@ export class Registry<M extends RegisteredSession, H = never> {
   }
 
   /** The directory knows of our sessions what is so; after a loss it is told again. */
-  #correct(standing: RuntimeState, instance: Instance<M>): void {
-    const listed = standing.instances.get(instance.id)?.replicas.includes(this.#directory.replica) ?? false
+  #correct(state: RuntimeState, instance: Instance<M>): void {
+    const listed = state.instances.get(instance.id)?.replicas.includes(this.#directory.replica) ?? false
     if (listed === instance.live.length > 0 || instance.asking !== undefined) return
-    if (listed) this.#directory.gone(standing.runtime, instance.id)
-    else void this.#ask(standing.runtime, instance).catch(() => {})
+    if (listed) this.#directory.gone(state.runtime, instance.id)
+    else void this.#ask(state.runtime, instance).catch(() => {})
   }
 
   #instance(member: M): Instance<M> | undefined {

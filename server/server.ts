@@ -63,7 +63,7 @@ export class Server {
   readonly #quotas: QuotaBook
   readonly #replayBudget: ReplayBudget
   readonly #refused: Record<string, number> = {}
-  readonly #doors: Listeners
+  readonly #listeners: Listeners
   #unmount: Array<() => void> = []
   #draining: Promise<void> | undefined
   #closing: Promise<void> | undefined
@@ -91,7 +91,7 @@ export class Server {
     opened.only({ close: () => server.close({ graceMs: 0 }) })
     await revocations.start()
     opened.check()
-    await server.#doors.open()
+    await server.#listeners.open()
     opened.keep()
     return server
   }
@@ -148,7 +148,7 @@ export class Server {
       layers: settings.layers,
       logger,
     })
-    this.#doors = new Listeners({
+    this.#listeners = new Listeners({
       settings,
       handler: this.#edge.handler,
       onBadRequest: (error, caller) => settings.onExchange?.(recordOfBadRequest(error, caller)),
@@ -162,12 +162,12 @@ export class Server {
 
   /** Address for callers; undefined without a listener of its own. */
   get publicAddress(): Address | undefined {
-    return this.#doors.publicAddress
+    return this.#listeners.publicAddress
   }
 
   /** Address for tunnel clients; the same as `publicAddress` if they share one; undefined if it is off. */
   get controlAddress(): Address | undefined {
-    return this.#doors.controlAddress
+    return this.#listeners.controlAddress
   }
 
   /** A session for an exchange that another replica took. */
@@ -220,7 +220,7 @@ export class Server {
    * where there is no listener for `upgrade`. Returns a function that takes it back, in any order with other ones.
    */
   attach(httpServer: HttpServer): () => void {
-    const { control } = this.#doors
+    const { control } = this.#listeners
     const encrypted = httpServer instanceof TlsServer || this.#settings.control?.plaintext === true
     if (control !== undefined && !encrypted) {
       throw new TypeError('the control endpoint needs TLS: attach to an https.Server, or set control.plaintext')
@@ -256,7 +256,7 @@ export class Server {
       exchanges: totals.exchanges,
       bufferedBytes: this.#sessions.bufferedBytes,
       replayBytes: this.#replayBudget.used,
-      callers: this.#doors.callers,
+      callers: this.#listeners.callers,
       quotaExchanges: this.#quotas.exchanges,
       held: this.#hold.requests,
       heldBytes: this.#hold.bytes,
@@ -264,7 +264,7 @@ export class Server {
       sessionBytesIn: this.#sessions.pastBytesIn + totals.bytesIn,
       sessionBytesOut: this.#sessions.pastBytesOut + totals.bytesOut,
       roundTripsMs: totals.roundTripsMs,
-      handshakesWaiting: this.#doors.control?.waiting ?? 0,
+      handshakesWaiting: this.#listeners.control?.waiting ?? 0,
       handshakesRefused: { ...this.#refused },
       directory: this.#replicas.directory.stats(),
       peers: this.#replicas.peers?.stats(),
@@ -353,7 +353,7 @@ export class Server {
     const alone = directory === undefined && !reusePort
     const endMs = performance.now() + graceMs
     const over = new AbortController()
-    const { closed, callersGone } = this.#doors.stop(graceMs, alone)
+    const { closed, callersGone } = this.#listeners.stop(graceMs, alone)
     if (alone) await closed
     const leftMs = Math.max(0, Math.floor(endMs - performance.now()))
     const callersSilent = Promise.race([callersGone, pause(patienceOf(graceMs), over.signal)])
@@ -372,7 +372,7 @@ export class Server {
    * then the old one stays.
    */
   reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles } = {}): Promise<boolean> {
-    return this.#doors.reload(fresh)
+    return this.#listeners.reload(fresh)
   }
 
   /** Drains, and closes: what is left after `graceMs` (default 30,000) is cut; with 0, all at once. Throws
@@ -388,7 +388,7 @@ export class Server {
     await within(delayMs + graceMs, this.drain({ graceMs }))
     for (const unmount of this.#unmount) unmount()
     this.#sessions.close()
-    await this.#doors.close(graceMs)
+    await this.#listeners.close(graceMs)
     this.#authenticator.close()
     await closeReplicas(this.#replicas)
   }

@@ -31,8 +31,8 @@ export class ConnectionSlots {
   }
 
   /**
-   * Whether one more guest from this address may come in. Somebody else may have to leave for it: the oldest of the
-   * greediest network's idle guests, which had most time to say something; else, where that network has more than the
+   * Whether one more holder from this address may come in. Somebody else may have to leave for it: the oldest of the
+   * greediest network's idle holders, which had most time to say something; else, where that network has more than the
    * newcomer's, its newest one, which has lost least.
    */
   makeRoom(address: string): boolean {
@@ -44,44 +44,44 @@ export class ConnectionSlots {
     return this.#evict(idlest(greediest) ?? newest)
   }
 
-  add(guest: SlotHolder): void {
-    const network = networkOf(guest.address)
-    const guests = this.#networks.get(network)
-    if (guests === undefined) this.#networks.set(network, new Set([guest]))
-    else guests.add(guest)
+  add(holder: SlotHolder): void {
+    const network = networkOf(holder.address)
+    const holders = this.#networks.get(network)
+    if (holders === undefined) this.#networks.set(network, new Set([holder]))
+    else holders.add(holder)
     this.#size++
   }
 
   /** Does nothing for one that has no place any more. */
-  delete(guest: SlotHolder): void {
-    const network = networkOf(guest.address)
-    const guests = this.#networks.get(network)
-    if (guests?.delete(guest) !== true) return
+  delete(holder: SlotHolder): void {
+    const network = networkOf(holder.address)
+    const holders = this.#networks.get(network)
+    if (holders?.delete(holder) !== true) return
     this.#size--
-    if (guests.size === 0) this.#networks.delete(network)
+    if (holders.size === 0) this.#networks.delete(network)
   }
 
-  #evict(guest: SlotHolder | undefined): boolean {
-    if (guest === undefined) return false
-    this.delete(guest)
-    guest.destroy()
+  #evict(holder: SlotHolder | undefined): boolean {
+    if (holder === undefined) return false
+    this.delete(holder)
+    holder.destroy()
     return true
   }
 
   #greediest(own: ReadonlySet<SlotHolder>): ReadonlySet<SlotHolder> {
     let greediest = own
-    for (const guests of this.#networks.values()) if (guests.size > greediest.size) greediest = guests
+    for (const holders of this.#networks.values()) if (holders.size > greediest.size) greediest = holders
     return greediest
   }
 
   *[Symbol.iterator](): Generator<SlotHolder> {
-    for (const guests of this.#networks.values()) yield* guests
+    for (const holders of this.#networks.values()) yield* holders
   }
 }
 
 const NOBODY: ReadonlySet<SlotHolder> = new Set()
 
-function idlest(guests: ReadonlySet<SlotHolder>): SlotHolder | undefined {
-  for (const guest of guests) if (guest.idle) return guest
+function idlest(holders: ReadonlySet<SlotHolder>): SlotHolder | undefined {
+  for (const holder of holders) if (holder.idle) return holder
   return undefined
 }

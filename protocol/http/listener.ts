@@ -102,7 +102,7 @@ class HttpListener implements Listener {
   readonly #reader = new SocketReader()
   readonly #server: Server | TlsServer
   /** Connections under TLS that are in the midst of a handshake, and others of which we do not know yet what they speak. */
-  readonly #newcomers: PendingConnections
+  readonly #pending: PendingConnections
   #closed = false
   readonly #headMs: number
   readonly #http2: boolean
@@ -111,7 +111,7 @@ class HttpListener implements Listener {
     checkDurations('limits', options.limits)
     this.#options = options
     this.#connections = new ConnectionSet(options.maxConnections ?? MAX_CONNECTIONS)
-    this.#newcomers = new PendingConnections(this.#connections)
+    this.#pending = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
     const { handler, trustedProxies } = options
     this.#handler = trustedProxies === undefined ? handler : believing(handler, trustedProxies)
@@ -146,7 +146,7 @@ class HttpListener implements Listener {
     staple(server, tls.ocsp)
     server.on('connection', (socket: Socket) => {
       try {
-        if (this.#admit(socket)) this.#newcomers.add(socket)
+        if (this.#admit(socket)) this.#pending.add(socket)
       } catch (error) {
         this.#failed(socket, error)
       }
@@ -154,7 +154,7 @@ class HttpListener implements Listener {
     server.on('secureConnection', socket => {
       try {
         this.handleSocket(socket)
-        this.#newcomers.settle(socket)
+        this.#pending.settle(socket)
       } catch (error) {
         this.#failed(socket, error)
       }
@@ -200,10 +200,10 @@ class HttpListener implements Listener {
     const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes)
     if (!this.#http2 || first !== undefined) http1(first)
     else if (!('encrypted' in socket)) {
-      this.#newcomers.add(socket)
+      this.#pending.add(socket)
       const settled = (serve: (first?: Buffer) => void) => (first?: Buffer) => {
         serve(first)
-        this.#newcomers.settle(socket)
+        this.#pending.settle(socket)
       }
       const http2 = settled(() => serveHttp2(socket, shared))
       sniffPreface(socket, { ms: this.#headMs, http1: settled(http1), http2, logger })

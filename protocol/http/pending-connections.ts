@@ -17,26 +17,26 @@ export class PendingConnections {
 
   add(socket: Socket): void {
     const key = connectionKey(socket)
-    const newcomer = new PendingConnection(socket)
-    this.#all.set(key, newcomer)
-    this.#connections.add(newcomer)
+    const connection = new PendingConnection(socket)
+    this.#all.set(key, connection)
+    this.#connections.add(connection)
     socket.once(
       'close',
-      newcomer.guard(() => this.#settle(key, newcomer)),
+      connection.guard(() => this.#settle(key, connection)),
     )
   }
 
   /** It speaks HTTP, or TLS has begun to speak for it. */
   settle(socket: Socket): void {
     const key = connectionKey(socket)
-    const newcomer = this.#all.get(key)
-    if (newcomer !== undefined) this.#settle(key, newcomer)
+    const connection = this.#all.get(key)
+    if (connection !== undefined) this.#settle(key, connection)
   }
 
-  #settle(key: string, newcomer: PendingConnection): void {
-    if (this.#all.get(key) === newcomer) this.#all.delete(key)
-    newcomer.stop()
-    this.#connections.delete(newcomer)
+  #settle(key: string, connection: PendingConnection): void {
+    if (this.#all.get(key) === connection) this.#all.delete(key)
+    connection.stop()
+    this.#connections.delete(connection)
   }
 }
 

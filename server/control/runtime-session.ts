@@ -94,7 +94,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   #tiredUntil = ZERO
   readonly #credentials: Credentials
   /** Made when the session begins to leave; most sessions are idle, and many. */
-  #departure: SessionDrain | undefined
+  #sessionDrain: SessionDrain | undefined
   #endReason = ''
 
   constructor(
@@ -155,11 +155,11 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   }
 
   #departing(): SessionDrain {
-    this.#departure ??= new SessionDrain(this.#departureOwner())
-    return this.#departure
+    this.#sessionDrain ??= new SessionDrain(this.#sessionDrainOwner())
+    return this.#sessionDrain
   }
 
-  #departureOwner(): SessionDrainOwner {
+  #sessionDrainOwner(): SessionDrainOwner {
     const session = this
     return {
       get exchanges() {
@@ -214,7 +214,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     const stream = this.#session.open()
     this.#lastStream = stream.id
     // Its handler is set in this turn.
-    if (this.#departure?.leaving) queueMicrotask(hook('leave', () => stream.handler.leave?.(), this.#context.logger))
+    if (this.#sessionDrain?.leaving) queueMicrotask(hook('leave', () => stream.handler.leave?.(), this.#context.logger))
     return stream
   }
 
@@ -259,7 +259,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
         this.#departing().follow(message, this.#lastStream, CLOSE.goingAway)
         return
       case 'drained':
-        this.#departure?.moved()
+        this.#sessionDrain?.moved()
         return
       case 'notice':
         this.#notice(message)
@@ -350,7 +350,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   /** An exchange of this session is over. */
   released(): void {
     this.exchanges--
-    this.#departure?.released()
+    this.#sessionDrain?.released()
   }
 
   #stopOpening(): void {
@@ -387,7 +387,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     if (this.#state === 'closed') return
     this.#state = 'closed'
     this.#settled?.()
-    this.#departure?.stop()
+    this.#sessionDrain?.stop()
     this.#context.onClosed(this, this.#endReason || reason)
   }
 }

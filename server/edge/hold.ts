@@ -56,7 +56,7 @@ export interface HoldOutcomes {
 }
 
 interface Queue {
-  readonly places: Set<Ticket>
+  readonly tickets: Set<Ticket>
   readonly room: HoldRoom
 }
 
@@ -113,14 +113,14 @@ export class Hold {
       this.outcomes.refused++
       return undefined
     }
-    const place = new Ticket(this, { runtime, address, waiter, bytes, forMs, now: this.#now })
+    const ticket = new Ticket(this, { runtime, address, waiter, bytes, forMs, now: this.#now })
     // Who had to leave for it may have been the last one.
-    const queue = this.#queues.get(runtime) ?? { places: new Set(), room }
+    const queue = this.#queues.get(runtime) ?? { tickets: new Set(), room }
     this.#queues.set(runtime, queue)
-    queue.places.add(place)
-    queue.room.add(place)
-    this.#room.add(place)
-    return place
+    queue.tickets.add(ticket)
+    queue.room.add(ticket)
+    this.#room.add(ticket)
+    return ticket
   }
 
   /** Nobody has to leave unless there is room in both then: that of the runtime, and the common one. */
@@ -140,42 +140,42 @@ export class Hold {
     const queues = runtime === undefined ? [...this.#queues.values()] : [this.#queues.get(runtime)]
     for (const queue of queues) {
       // One that goes on may make others leave, and one that comes again waits for the next session.
-      for (const place of [...(queue?.places ?? [])]) if (queue?.places.has(place)) place.wake()
+      for (const ticket of [...(queue?.tickets ?? [])]) if (queue?.tickets.has(ticket)) ticket.wake()
     }
   }
 
   /** A session of the runtime has room again: those who wait go on in turn, as far as it lasts. */
   room(runtime: string): void {
-    for (const place of this.#queues.get(runtime)?.places ?? []) if (!place.wake()) return
+    for (const ticket of this.#queues.get(runtime)?.tickets ?? []) if (!ticket.wake()) return
   }
 
-  /** @internal Takes `bytes` more for a place; false: there is no room, and the place is given up. */
-  add(place: Ticket, bytes: number): boolean {
-    const { address } = place
-    const { room } = this.#queues.get(place.runtime)!
+  /** @internal Takes `bytes` more for a ticket; false: there is no room, and it is given up. */
+  add(ticket: Ticket, bytes: number): boolean {
+    const { address } = ticket
+    const { room } = this.#queues.get(ticket.runtime)!
     if (this.#makeRoom(room, address, 0, bytes)) {
       for (const each of [room, this.#room]) each.bytes += bytes
-      place.bytes += bytes
+      ticket.bytes += bytes
       return true
     }
-    this.leave(place, 'refused')
+    this.leave(ticket, 'refused')
     return false
   }
 
   /** @internal False if it has left already. */
-  leave(place: Ticket, outcome: keyof HoldOutcomes): boolean {
-    const queue = this.#queues.get(place.runtime)
-    if (queue?.places.delete(place) !== true) return false
+  leave(ticket: Ticket, outcome: keyof HoldOutcomes): boolean {
+    const queue = this.#queues.get(ticket.runtime)
+    if (queue?.tickets.delete(ticket) !== true) return false
     this.outcomes[outcome]++
-    queue.room.delete(place)
-    this.#room.delete(place)
-    if (queue.places.size === 0) this.#queues.delete(place.runtime)
+    queue.room.delete(ticket)
+    this.#room.delete(ticket)
+    if (queue.tickets.size === 0) this.#queues.delete(ticket.runtime)
     return true
   }
 }
 
-const expire = stepOf<Ticket>(place => place.expire())
-const refuse = stepOf<Ticket>(place => place.waiter.refuse())
+const expire = stepOf<Ticket>(ticket => ticket.expire())
+const refuse = stepOf<Ticket>(ticket => ticket.waiter.refuse())
 
 interface PlaceOptions {
   readonly runtime: string
@@ -238,7 +238,7 @@ export class Ticket implements Occupant {
     return this.#now() - this.#since
   }
 
-  /** More of the body came; false: it is too much, and the place is lost. */
+  /** More of the body came; false: it is too much, and the ticket is lost. */
   add(bytes: number): boolean {
     const fits = this.#hold.add(this, bytes)
     if (!fits) clearTimeout(this.#timer)

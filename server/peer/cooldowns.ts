@@ -1,6 +1,6 @@
 /**
  * Replicas that did not take an exchange of a runtime though the directory says that they have it. They may not know yet,
- * or may not act on what they know; they are not asked again until the standing has changed, or a moment has passed.
+ * or may not act on what they know; they are not asked again until the state has changed, or a moment has passed.
  */
 import { type Guard, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -21,7 +21,7 @@ export class Cooldowns {
   readonly #onOver: (runtime: string) => void
   readonly #guard: Guard
   /** The oldest first. */
-  readonly #rests = new AgedMap<Rest>()
+  readonly #cooldowns = new AgedMap<Rest>()
   #timer: NodeJS.Timeout | undefined
 
   /** `onOver`: a replica may be asked again. */
@@ -31,23 +31,23 @@ export class Cooldowns {
     this.#onOver = this.#guard(onOver)
   }
 
-  /** `version`: of the standing by which the replica was chosen. */
+  /** `version`: of the state by which the replica was chosen. */
   begin(replica: string, runtime: string, version: number): void {
     const key = keyOf(replica, runtime)
-    this.#rests.delete(key)
-    if (this.#rests.size >= MAX_RESTS) this.#endOldest()
-    this.#rests.put(key, { runtime, version, untilMs: this.#now() + REST_MS })
+    this.#cooldowns.delete(key)
+    if (this.#cooldowns.size >= MAX_RESTS) this.#endOldest()
+    this.#cooldowns.put(key, { runtime, version, untilMs: this.#now() + REST_MS })
     this.#timer ??= this.#later(REST_MS)
   }
 
   has(replica: string, runtime: string, version: number): boolean {
-    const rest = this.#rests.get(keyOf(replica, runtime))
+    const rest = this.#cooldowns.get(keyOf(replica, runtime))
     return rest !== undefined && rest.version === version && this.#now() < rest.untilMs
   }
 
   #endOldest(): void {
-    const { key, value } = this.#rests.oldest!
-    this.#rests.delete(key)
+    const { key, value } = this.#cooldowns.oldest!
+    this.#cooldowns.delete(key)
     // Who is told may begin a rest.
     const told = this.#guard(() => this.#onOver(value.runtime))
     queueMicrotask(told)
@@ -61,13 +61,13 @@ export class Cooldowns {
   #end(): void {
     this.#timer = undefined
     const over = new Set<string>()
-    for (const [key, { runtime, untilMs }] of this.#rests) {
+    for (const [key, { runtime, untilMs }] of this.#cooldowns) {
       const leftMs = untilMs - this.#now()
       if (leftMs > 0) {
         this.#timer = this.#later(leftMs)
         break
       }
-      this.#rests.delete(key)
+      this.#cooldowns.delete(key)
       over.add(runtime)
     }
     for (const runtime of over) this.#onOver(runtime)
@@ -75,7 +75,7 @@ export class Cooldowns {
 
   close(): void {
     clearTimeout(this.#timer)
-    this.#rests.clear()
+    this.#cooldowns.clear()
   }
 }
 

@@ -6,7 +6,7 @@ import type { PeerLink } from './link.ts'
 /** Who made a hop, and counts what becomes of it. */
 export interface HopOwner {
   opened(): void
-  refused(link: PeerLink, standing: RuntimeState): void
+  refused(link: PeerLink, state: RuntimeState): void
 }
 
 /** The way of one exchange to a session of another replica; the edge uses it like a session of its own. */
@@ -17,18 +17,18 @@ export class Hop implements Carrier {
   readonly instance: string
   readonly link: PeerLink
   readonly #owner: HopOwner
-  readonly #standing: RuntimeState
+  readonly #state: RuntimeState
 
-  /** `standing`: by which it was chosen. */
-  constructor(owner: HopOwner, link: PeerLink, standing: RuntimeState, instance: string) {
+  /** `state`: by which it was chosen. */
+  constructor(owner: HopOwner, link: PeerLink, state: RuntimeState, instance: string) {
     this.#owner = owner
     this.link = link
-    this.#standing = standing
+    this.#state = state
     this.instance = instance
   }
 
   get epoch(): number {
-    return this.#standing.epoch
+    return this.#state.epoch
   }
 
   get id(): string {
@@ -57,7 +57,7 @@ export class Hop implements Carrier {
   }
 
   refused(): void {
-    this.#owner.refused(this.link, this.#standing)
+    this.#owner.refused(this.link, this.#state)
   }
 
   released(): void {

@@ -38,7 +38,7 @@ export class PeerListener {
   readonly #options: PeerListenerOptions
   readonly #server: TlsServer
   readonly #handshakes = new ConnectionSet(MAX_HANDSHAKES)
-  readonly #newcomers = new PendingConnections(this.#handshakes)
+  readonly #pending = new PendingConnections(this.#handshakes)
   readonly #guests = new Map<Session, Guest>()
   #closing = false
   /** Exchanges that other replicas handed over, since the start. */
@@ -49,11 +49,11 @@ export class PeerListener {
     const tls = { ...peerTlsOptions(options.tls), requestCert: true, rejectUnauthorized: true }
     this.#server = createServer({ ...tls, ...KEEP_ALIVE, handshakeTimeout: HANDSHAKE_MS })
     const connected = this.#guarded((socket: Socket) => {
-      if (this.#handshakes.makeRoom(canonicalAddress(socket.remoteAddress ?? ''))) this.#newcomers.add(socket)
+      if (this.#handshakes.makeRoom(canonicalAddress(socket.remoteAddress ?? ''))) this.#pending.add(socket)
       else socket.destroy()
     })
     const secured = this.#guarded((socket: TLSSocket) => {
-      this.#newcomers.settle(socket)
+      this.#pending.settle(socket)
       this.#accept(socket)
     })
     this.#server.on('connection', connected)
@@ -163,9 +163,9 @@ export class PeerListener {
   }
 
   /** `all`: what this replica was granted; else what it heard, for those who have no other way to learn it. */
-  tell(standing: () => string, all: boolean): void {
+  tell(state: () => string, all: boolean): void {
     for (const [session, { asks }] of this.#guests) {
-      if (all || asks) say(session, { type: 'standing', standing: standing() })
+      if (all || asks) say(session, { type: 'standing', standing: state() })
     }
   }
 

@@ -75,7 +75,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   readonly #listener: PeerListener
   readonly #budget: BufferBudget
   readonly #runtimeCeilings: RuntimeCeilings
-  readonly #rests: Cooldowns
+  readonly #cooldowns: Cooldowns
   readonly #timer: NodeJS.Timeout
   onAgain: ((runtime: string) => void) | undefined
   #tls: PeerTls
@@ -95,7 +95,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     this.#tls = options.tls
     this.#budget = new BufferBudget(options.bufferBytes)
     this.#runtimeCeilings = new RuntimeCeilings(options.bufferBytesPerRuntime)
-    this.#rests = new Cooldowns(this.#now, options.logger, runtime => this.onAgain?.(runtime))
+    this.#cooldowns = new Cooldowns(this.#now, options.logger, runtime => this.onAgain?.(runtime))
     this.#listener = new PeerListener({
       replica: options.replica,
       tls: options.tls,
@@ -139,17 +139,17 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
 
   // Exchanges.
 
-  pick(standing: RuntimeState, instance: string, not: unknown): Hop | undefined {
-    const { runtime, version } = standing
+  pick(state: RuntimeState, instance: string, not: unknown): Hop | undefined {
+    const { runtime, version } = state
     const failed = not instanceof Hop ? not.link : undefined
     let best: PeerLink | undefined
-    for (const replica of standing.instances.get(instance)?.replicas ?? []) {
+    for (const replica of state.instances.get(instance)?.replicas ?? []) {
       const link = this.#links.get(replica)
-      if (link === undefined || !link.usable || this.#rests.has(replica, runtime, version)) continue
+      if (link === undefined || !link.usable || this.#cooldowns.has(replica, runtime, version)) continue
       // What failed may have been one of its sessions only.
       if (best === undefined || best === failed || (link !== failed && cost(link) < cost(best))) best = link
     }
-    return best && new Hop(this, best, standing, instance)
+    return best && new Hop(this, best, state, instance)
   }
 
   opened(): void {
@@ -157,7 +157,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   }
 
   refused({ name }: PeerLink, { runtime, version }: RuntimeState): void {
-    this.#rests.begin(name, runtime, version)
+    this.#cooldowns.begin(name, runtime, version)
   }
 
   // Witnesses.
@@ -270,14 +270,14 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     return untilMs
   }
 
-  tell(standing: RuntimeState, own: boolean): void {
-    this.#listener.tell(() => formatRuntimeState(standing, this.#now()), own)
+  tell(state: RuntimeState, own: boolean): void {
+    this.#listener.tell(() => formatRuntimeState(state, this.#now()), own)
   }
 
   *#standings(agoMs: number): IterableIterator<string> {
     const now = this.#now()
-    for (const standing of this.#witness?.standings() ?? []) {
-      if (agoMs < 0 || standing.changedMs >= now - agoMs) yield formatRuntimeState(standing, now)
+    for (const state of this.#witness?.standings() ?? []) {
+      if (agoMs < 0 || state.changedMs >= now - agoMs) yield formatRuntimeState(state, now)
     }
   }
 
@@ -304,7 +304,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     if (this.#closed) return
     this.#closed = true
     clearInterval(this.#timer)
-    this.#rests.close()
+    this.#cooldowns.close()
     await this.#listener.close()
     for (const link of this.#links.values()) link.close()
   }
