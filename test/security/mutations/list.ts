@@ -857,7 +857,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'server/registry.ts',
-        "standing === 'unknown' || standing.epoch !== epoch) return undefined",
+        "state === 'unknown' || state.epoch !== epoch) return undefined",
         "standing === 'unknown') return undefined",
       ],
     ],
