@@ -49,14 +49,24 @@ export class Calls {
         socket.end()
         return
       default:
-        resetSocket(socket)
+        leaveByReset(socket)
     }
   }
 
-  /** By a reset: a FIN stands behind what was not read, and is seen when that is, or by TCP's own probes. */
   leave(): void {
-    for (const socket of this.#sockets) resetSocket(socket)
+    for (const socket of this.#sockets) leaveByReset(socket)
   }
+}
+
+/**
+ * Ends a caller's connection by a reset, behind a half-close if one is under way: until that is done, the kernel can only be
+ * asked for an ordinary close. A FIN stands behind what the edge does not read, so that only TCP's own probes find it, which
+ * take longer than a script waits.
+ */
+export function leaveByReset(socket: Socket): void {
+  const isHalfClosing = socket.writableEnded && !socket.writableFinished && !socket.destroyed
+  if (isHalfClosing && socket.writableLength === 0) socket.once('finish', () => resetSocket(socket))
+  else resetSocket(socket)
 }
 
 const MAX_STEPS = 60

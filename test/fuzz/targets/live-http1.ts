@@ -1,8 +1,7 @@
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { resetSocket } from '../../../protocol/base/reset-socket.ts'
 import { DOMAIN } from '../../support/secrets.ts'
-import { type PlayedCaller, playCaller } from '../live/calls.ts'
+import { leaveByReset, type PlayedCaller, playCaller } from '../live/calls.ts'
 import { PATHS } from '../live/upstreams.ts'
 import { liveTarget } from '../live/target.ts'
 import { World } from '../live/world.ts'
@@ -126,16 +125,15 @@ class Caller implements PlayedCaller {
   end(): void {
     const which = this.#script.next() % 16
     if (which < 2) this.#socket.end()
-    else if (which === 2) resetSocket(this.#socket)
+    else if (which === 2) leaveByReset(this.#socket)
   }
 
   async wait(): Promise<void> {
     await sleep(this.#script.pick([0, 0, 0, 1, 2, 5, 30]))
   }
 
-  /** By a reset: a FIN stands behind what was not read, and is seen when that is, or by TCP's own probes. */
   leave(): void {
-    resetSocket(this.#socket)
+    leaveByReset(this.#socket)
   }
 }
 

@@ -1,9 +1,8 @@
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { resetSocket } from '../../../protocol/base/reset-socket.ts'
 import { DOMAIN } from '../../support/secrets.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE, uint32 } from '../../support/http2-frames.ts'
-import { type PlayedCaller, playCaller } from '../live/calls.ts'
+import { leaveByReset, type PlayedCaller, playCaller } from '../live/calls.ts'
 import { PATHS } from '../live/upstreams.ts'
 import { liveTarget } from '../live/target.ts'
 import { World } from '../live/world.ts'
@@ -204,7 +203,7 @@ class Caller implements PlayedCaller {
     const script = this.#script
     const which = script.next() % 32
     if (which === 0) this.#socket.end()
-    else if (which === 1) resetSocket(this.#socket)
+    else if (which === 1) leaveByReset(this.#socket)
     else if (which === 2)
       this.#send(frame(TYPE.goaway, 0, 0, Buffer.concat([uint32(0), uint32(script.pick([0, 2, 13]))])))
     else if (which === 3) this.#send(frame(script.next() % 12, script.next(), this.#aStream().id, script.take(24)))
@@ -215,9 +214,8 @@ class Caller implements PlayedCaller {
     await sleep(this.#script.pick([0, 0, 0, 1, 2, 5, 30]))
   }
 
-  /** By a reset: a FIN stands behind what was not read, and is seen when that is, or by TCP's own probes. */
   leave(): void {
-    resetSocket(this.#socket)
+    leaveByReset(this.#socket)
   }
 }
 
