@@ -7,8 +7,8 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { apiReference } from './docs/api.ts'
-import { readDoors } from './docs/declarations.ts'
 import { decisionMistakes, withDecisionIndex } from './docs/decisions.ts'
+import { readDoors } from './docs/declarations.ts'
 import { brokenReferences } from './docs/references.ts'
 import { withErrorTable, withSettingTables } from './docs/tables.ts'
 
@@ -54,12 +54,17 @@ export function brokenReferencesOf(tree: ReadonlyMap<string, string>): string[] 
   return checked.flatMap(([file, text]) => brokenReferences(file, text, tree))
 }
 
-/** Every file of the checkout that git knows or would add, to its text. */
-export function checkout(): Map<string, string> {
-  const listed = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
-    cwd: ROOT,
-    encoding: 'utf8',
-  })
-  const files = listed.stdout.split('\n').filter(file => file !== '' && existsSync(join(ROOT, file)))
-  return new Map(files.map(file => [file, read(file)]))
+/** Every file of the checkout that git knows or would add, to its text; without git, every file but what is made. */
+export function checkout(root: string = ROOT): Map<string, string> {
+  const options = ['ls-files', '--cached', '--others', '--exclude-standard']
+  const { status, stdout } = spawnSync('git', options, { cwd: root, encoding: 'utf8' })
+  const files = status === 0 ? stdout.split('\n').filter(file => file !== '') : walk(root)
+  return new Map(
+    files.filter(file => existsSync(join(root, file))).map(file => [file, readFileSync(join(root, file), 'utf8')]),
+  )
+}
+
+function walk(root: string): string[] {
+  const exclude = ['**/node_modules/**', 'dist/**', 'coverage/**', 'load-tests/out/**']
+  return globSync('**/*.*', { cwd: root, exclude }).map(file => file.replaceAll('\\', '/'))
 }

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { checkout, generatedPages } from '../../scripts/docs.ts'
 import { apiReference } from '../../scripts/docs/api.ts'
 import type { Declaration, Door } from '../../scripts/docs/declarations.ts'
 import { compileExamples, examplesIn } from '../../scripts/docs/examples.ts'
+import { checkout, generatedPages } from '../../scripts/docs.ts'
 
 const EXAMPLE = '```ts\nopen()\n```'
 

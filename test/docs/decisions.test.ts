@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { decisions } from '../../scripts/docs.ts'
 import { decisionMistakes, withDecisionIndex } from '../../scripts/docs/decisions.ts'
+import { decisions } from '../../scripts/docs.ts'
 
 describe('docs/decisions', () => {
   test('each has the form of a decision', () => {

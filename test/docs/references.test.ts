@@ -1,6 +1,9 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { brokenReferencesOf, checkout } from '../../scripts/docs.ts'
 import { brokenReferences } from '../../scripts/docs/references.ts'
+import { brokenReferencesOf, checkout } from '../../scripts/docs.ts'
 
 const TREE = new Map([
   ['README.md', ''],
@@ -69,4 +72,14 @@ describe('the recipes of CONTRIBUTING.md', () => {
     const wanted = ['limit', 'error code', 'metric', 'subcommand', 'admin endpoint', 'directory store', 'route option']
     expect(titles).toEqual(expect.arrayContaining(wanted))
   })
+})
+
+test('a checkout without git is read as well', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'sallyport-checkout-'))
+  await mkdir(join(folder, 'docs'))
+  await mkdir(join(folder, 'node_modules'))
+  await writeFile(join(folder, 'docs/a.md'), '# A\n')
+  await writeFile(join(folder, 'node_modules/b.md'), '# B\n')
+  expect([...checkout(folder)]).toEqual([['docs/a.md', '# A\n']])
+  await rm(folder, { recursive: true })
 })
