@@ -51,6 +51,7 @@ export interface ClientOptions {
   readonly url: string | URL | readonly (string | URL)[]
   /** A JWT, or a function that returns one. It is called at the start, and whenever a third of the last token's life is left. */
   readonly token: TokenSource
+  /** Where requests go. */
   readonly target: Target
   /** Authorities (PEM) to trust besides those of the system. */
   readonly ca?: string | Buffer | readonly (string | Buffer)[] | undefined
@@ -78,10 +79,13 @@ export interface ClientOptions {
   readonly instance?: string | undefined
   /** Audience that the server expects. Used only to explain refusals. Default `sallyport`. */
   readonly audience?: string | undefined
+  /** How long to wait between attempts. */
   readonly backoff?: BackoffOptions | undefined
+  /** Limits of each session. */
   readonly limits?: SessionLimitOptions | undefined
   /** Resolves host names, like the option of `net.connect`. */
   readonly lookup?: LookupFunction | undefined
+  /** Where log lines go. Default: nowhere. */
   readonly logger?: Logger | undefined
   /**
    * What stands in front of the target, in the order in which a request meets it. A layer that throws costs its exchange; see

@@ -46,12 +46,15 @@ export interface ConnectionStats {
 
 /** The state of a tunnel, for metrics and status pages. */
 export interface TunnelStats {
+  /** Name of this running client. */
   readonly instance: string
   /** Of the token, as the server read it; '' before the first session. */
   readonly runtime: string
+  /** The epoch that it holds; 0 before the first. */
   readonly epoch: number
   /** Whether this instance gets the traffic; false for a standby. */
   readonly active: boolean
+  /** As `Tunnel.ready`. */
   readonly ready: boolean
   readonly sessions: readonly SessionStats[]
   readonly connections: readonly ConnectionStats[]

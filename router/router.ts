@@ -21,9 +21,11 @@ import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './u
 
 /** What {@link createRouter} takes: the table, and bounds on connections to upstreams. */
 export interface RouterOptions extends UpstreamsOptions {
+  /** The route table. */
   routes: RouteTable
   /** Added to the table's own `resolve`, and stronger. */
   resolve?: Record<string, string> | undefined
+  /** Where log lines go. Default: nowhere. */
   logger?: Logger | undefined
   /** Called once per exchange, when it is over. */
   onExchange?: ((record: ExchangeRecord) => void) | undefined
@@ -48,6 +50,7 @@ export interface RouterStats {
 
 /** A route table at work. */
 export interface Router extends AsyncDisposable {
+  /** Takes requests; `connect({ target: router })` uses it. */
   readonly handler: Handler
   /** Uses another table for requests from now on. If it is wrong, throws `RouteTableError` and keeps the old one. */
   reload(routes: RouteTable): void

@@ -31,7 +31,9 @@ export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
 
 /** A router that listens by itself. */
 export interface RouterService extends AsyncDisposable {
+  /** Where it listens. */
   readonly address: { readonly host: string; readonly port: number }
+  /** The router behind the listener. */
   readonly router: Router
   readonly listener: Listener
   stats(): RouterStats & { connections: number }

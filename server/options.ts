@@ -29,6 +29,7 @@ export interface PublicOptions {
   readonly fd?: number | undefined
   /** Without TLS: plain HTTP/1.1, and HTTP/2 with prior knowledge. Addresses other than loopback then need `plaintext`. */
   readonly tls?: TlsFiles | undefined
+  /** Allows plain HTTP on addresses other than loopback, behind a proxy. Default false. */
   readonly plaintext?: boolean | undefined
   /** Limits on heads, stalled bodies and HTTP/2. The defaults are in `docs/security.md`. */
   readonly limits?: Partial<HttpLimits> | undefined
@@ -45,6 +46,7 @@ export interface ControlOptions {
   readonly port?: number | undefined
   /** A listening socket in place of host and port; see {@link PublicOptions.fd}. */
   readonly fd?: number | undefined
+  /** Certificate and key of the control endpoint. */
   readonly tls?: TlsFiles | undefined
   /** Authority of client certificates (PEM, or a file, which is watched). If set, every client must present one. */
   readonly clientCa?: Authorities | undefined
@@ -139,9 +141,11 @@ export interface ServerLimits {
 export interface ServerOptions {
   /** Absent: no listener of its own; mount the server with `server.attach(httpServer)`. */
   readonly public?: PublicOptions | undefined
+  /** The listener for tunnel clients; `off` for none of its own. */
   readonly control: ControlOptions | 'off'
   /** Runtimes are reached as `<runtime>.<domain>`. */
   readonly domains: readonly string[]
+  /** Which tokens let a client in. */
   readonly auth: AuthOptions
   /** Proxies (CIDRs) whose forwarded headers the server believes. Default none. */
   readonly trustedProxies?: readonly string[] | undefined
@@ -149,6 +153,7 @@ export interface ServerOptions {
   readonly cors?: { readonly origins: readonly string[] } | undefined
   /** Path for the health checks of a load balancer, on any Host: 200, or 503 while the server is not `ready`. Default off. */
   readonly healthPath?: string | undefined
+  /** Bounds of the server; each has a default. */
   readonly limits?: ServerLimits | undefined
   /** How requests wait for a runtime that is known but has no session at the moment. */
   readonly hold?: { readonly [K in keyof HoldLimits]?: number | undefined } | undefined
@@ -169,12 +174,14 @@ export interface ServerOptions {
   readonly reusePort?: boolean | undefined
   /** Aborted while the server starts: `createServer` rejects with its reason, and nothing remains. Later it means nothing. */
   readonly signal?: AbortSignal | undefined
+  /** Where log lines go. Default: nowhere. */
   readonly logger?: Logger | undefined
   /**
    * What stands between the edge and the sessions, in the order in which a request meets it: behind host, quota and record, in
    * front of everything that waits or sends again. A layer that throws costs its exchange; see {@link Layer}. Default none.
    */
   readonly layers?: readonly Layer[] | undefined
+  /** Called once for each exchange, when it is over. */
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /** Milliseconds since 1970. Default `Date.now`. */
   readonly clock?: (() => number) | undefined
