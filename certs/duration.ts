@@ -15,30 +15,3 @@ export function parseDurationMs(text: string): number {
   if (!match) throw new TypeError(`${JSON.stringify(text)} is no duration such as 90s, 30m, 1h or 90d`)
   return Number(match[1]) * UNIT_MS[match[2] as keyof typeof UNIT_MS]
 }
-
-/**
- * The two largest units of a duration, for people: `3 min 10 s`, `2 d 4 h`.
- *
- * @example
- * ```ts
- * import { formatDuration } from 'sallyport/certs'
- *
- * formatDuration(190_000) // '3 min 10 s'
- * ```
- */
-export function formatDuration(durationMs: number): string {
-  let rest = Math.max(0, Math.round(durationMs / 1000))
-  const parts: string[] = []
-  for (const [unit, seconds] of [
-    ['d', 86_400],
-    ['h', 3600],
-    ['min', 60],
-    ['s', 1],
-  ] as const) {
-    const count = Math.floor(rest / seconds)
-    rest -= count * seconds
-    if (count > 0) parts.push(`${count} ${unit}`)
-    else if (parts.length > 0) break
-  }
-  return parts.slice(0, 2).join(' ') || '0 s'
-}

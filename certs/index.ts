@@ -14,7 +14,8 @@
  * ```
  */
 export { type AuthorityOptions, type CertificateAndKey, createAuthority } from './authority.ts'
-export { formatDuration, parseDurationMs } from './duration.ts'
+export { formatDuration } from '../protocol/base/durations.ts'
+export { parseDurationMs } from './duration.ts'
 export { FileExistsError, type OutputFile, writeFiles } from './files.ts'
 export { type CertificateReport, inspectCertificates } from './inspect.ts'
 export { createKeys, TOKEN_ALGORITHMS, type TokenAlgorithm, type TokenKeys } from './keys.ts'
@@ -27,6 +28,7 @@ export {
   REPLICA_NAME,
   type ServerCertificateOptions,
 } from './leaf.ts'
-export { checkRuntimeName, type HostName, isRuntimeName, parseHostName, runtimeFromUri, runtimeToUri } from './names.ts'
+export { isRuntimeName } from '../protocol/base/names.ts'
+export { checkRuntimeName, type HostName, parseHostName, runtimeFromUri, runtimeToUri } from './names.ts'
 export { exportPkcs12, type Pkcs12Options } from './pkcs12.ts'
 export { type CreatedToken, createToken, inspectToken, type TokenOptions, type TokenReport } from './tokens.ts'

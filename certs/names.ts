@@ -1,24 +1,9 @@
 import { isIP } from 'node:net'
 import { domainToASCII } from 'node:url'
+import { isRuntimeName } from '../protocol/base/names.ts'
 
-const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
 const HOST_LABEL = /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/
 const RUNTIME_URI = 'urn:sallyport:runtime:'
-
-/**
- * Whether `name` can name a runtime: a DNS label in lower case, at most 63 characters.
- *
- * @example
- * ```ts
- * import { isRuntimeName } from 'sallyport/certs'
- *
- * isRuntimeName('prod-eu1') // true
- * isRuntimeName('Prod') // false
- * ```
- */
-export function isRuntimeName(name: string): boolean {
-  return LABEL.test(name)
-}
 
 /**
  * Returns `name`, or throws a `TypeError` that says what a runtime name is.

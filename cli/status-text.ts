@@ -1,4 +1,4 @@
-import { formatDuration } from '../certs/duration.ts'
+import { formatDuration } from '../protocol/base/durations.ts'
 import {
   ago,
   asRow,

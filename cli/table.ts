@@ -1,5 +1,5 @@
 /** Tables for terminals, and the words in them. */
-import { formatDuration } from '../certs/duration.ts'
+import { formatDuration } from '../protocol/base/durations.ts'
 
 export type Row = Readonly<Record<string, unknown>>
 

@@ -1,6 +1,6 @@
 /** A running client: its connections, their sessions, the token, the target. */
 import { type CorsRule, MAX_DURATION_MS } from '../protocol/wire/control.ts'
-import { checkDuration } from '../protocol/base/durations.ts'
+import { checkDuration, formatDuration } from '../protocol/base/durations.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
 import { Events } from '../protocol/base/events.ts'
 import { detached, type Guard, hook, logGuard, safeLogger } from '../protocol/base/guard.ts'
@@ -13,7 +13,6 @@ import { readOwnClaims } from './claims.ts'
 import { SessionKeeper, type SessionKeeperOwner, type SessionListener } from './session-keeper.ts'
 import type { Dialled } from './dial/dial.ts'
 import { Dialler } from './dial/dialler.ts'
-import { describeDuration } from './durations.ts'
 import { Exchanges } from './exchanges.ts'
 import { NetworkWatch } from './dial/network.ts'
 import { type ClientOptions, checkHello, checkOptions, type ResolvedClientOptions } from './options.ts'
@@ -256,7 +255,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   onReconnecting(connection: number, inMs: number, reason: string): void {
     this.logger.warn(
       { connection, inMs: Math.round(inMs), reason },
-      `no session: ${reason}; next attempt in ${describeDuration(inMs)}`,
+      `no session: ${reason}; next attempt in ${formatDuration(inMs)}`,
     )
     this.#events.emit('reconnecting', { connection, inMs, reason })
   }

@@ -15,7 +15,7 @@
 import { SallyportError } from '../protocol/base/errors.ts'
 import { guardWith } from '../protocol/base/guard.ts'
 import { Client } from './client.ts'
-import { describeDuration } from './durations.ts'
+import { formatDuration } from '../protocol/base/durations.ts'
 import type { ClientOptions } from './options.ts'
 import type { Tunnel } from './tunnel.ts'
 
@@ -99,5 +99,5 @@ export function createTunnel(options: ClientOptions): Tunnel {
 function late(tunnel: Tunnel, afterMs: number): SallyportError {
   const reason = tunnel.stats().connections.find(({ lastError }) => lastError !== undefined)?.lastError
   const why = reason === undefined ? '' : `: ${reason}`
-  return new SallyportError('runtime-offline', `no session within ${describeDuration(afterMs)}${why}`)
+  return new SallyportError('runtime-offline', `no session within ${formatDuration(afterMs)}${why}`)
 }

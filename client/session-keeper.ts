@@ -4,6 +4,7 @@
  */
 import { detached, type Guard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { CLOSE } from '../protocol/wire/transport.ts'
 import type { Backoff } from './dial/backoff.ts'
 import type { Dialled } from './dial/dial.ts'
 import { Unreachable } from './dial/dialler.ts'
@@ -48,10 +49,6 @@ const MAX_PASSED = 3
 const MAX_LEAVING = 8
 /** What is open on a session that is left for another replica may go on for so long. */
 const MOVE_GRACE_MS = 60_000
-/** No Close frame came (RFC 6455 section 7.1.5). */
-const CLOSE_ABNORMAL = 1006
-/** WebSocket close code with which a server ends a session whose token it takes no more. */
-const CLOSE_REFUSED = 4401
 
 /** Another session took the place of the one in service, which ends by itself. */
 interface Move {
@@ -264,12 +261,12 @@ export class SessionKeeper {
         resolve({ kind: 'replace', waitMs: this.#backoff.left(session.livedMs) })
       },
       onClosed: (session, told) => {
-        const cut = closeCode === CLOSE_ABNORMAL && session.farewell === undefined
+        const cut = closeCode === CLOSE.abnormal && session.farewell === undefined
         const reason = cut ? 'the network cut the connection' : told
         if (this.current === session) this.current = undefined
         this.#leaving.delete(session)
         if (served && asked && this.current === undefined) this.#serverGone(session)
-        const refused = closeCode === CLOSE_REFUSED
+        const refused = closeCode === CLOSE.refused
         if (refused) this.#owner.onRefused(this.index, `the server ended the session: ${reason}`, 0, undefined)
         if (served) this.#owner.onDisconnected(session, this.index, reason)
         resolve(

@@ -16,7 +16,7 @@ import {
 import { SallyportError, toSallyportError } from '../protocol/base/errors.ts'
 import { type Guard, guardWith, tellDefect } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import type { Transport } from '../protocol/wire/transport.ts'
+import { CLOSE, type Transport } from '../protocol/wire/transport.ts'
 import { SPEC_WINDOW_BYTES } from '../protocol/wire/yamux/frame.ts'
 import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import { RESETS_OF_STRANGERS } from '../protocol/wire/yamux/limits.ts'
@@ -48,7 +48,6 @@ export interface SessionOwner {
 
 export type SessionState = 'hello' | 'welcome' | 'ready' | 'draining' | 'closed'
 
-const CLOSE = { normal: 1000, protocolError: 1002 } as const
 /** The server must answer hello, and an echo must come back, in this time. */
 const HELLO_MS = 10_000
 /** The server must take the session into service in this time. */
@@ -68,7 +67,6 @@ const CONTROLS_PER_SECOND = 20
  */
 const MAX_EPOCH = 2 ** 40
 const BEFORE_WELCOME: ReadonlySet<string> = new Set(['welcome', 'notice', 'bye'])
-const INITIAL_WINDOW_BYTES = 65_536
 
 export class ClientSession implements SessionView {
   readonly openedMs = Date.now()
@@ -104,7 +102,7 @@ export class ClientSession implements SessionView {
     this.localAddress = localAddress
     this.#owner = owner
     this.#session = new Session(transport, {
-      initialWindowBytes: hello.limits?.windowBytes ?? INITIAL_WINDOW_BYTES,
+      initialWindowBytes: hello.limits?.windowBytes ?? SPEC_WINDOW_BYTES,
       ...RESETS_OF_STRANGERS,
       ...owner.session,
       role: 'client',

@@ -3,7 +3,7 @@ import { isTokenText } from '../protocol/wire/control.ts'
 import { type Guard, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { readOwnClaims } from './claims.ts'
-import { describeDuration } from './durations.ts'
+import { formatDuration, MAX_TIMER_MS } from '../protocol/base/durations.ts'
 
 /** A token, or a function that returns one. It is called again whenever a fresh token is needed. */
 export type TokenSource = string | (() => string | Promise<string>)
@@ -30,7 +30,6 @@ const SOURCE_TIMEOUT_MS = 10_000
 const MIN_RETRY_MS = 500
 const MAX_RETRY_MS = 30_000
 /** Longest delay that a timer takes. */
-const MAX_TIMER_MS = 2 ** 31 - 1
 
 export class TokenKeeper {
   readonly #onFresh: (token: string) => void
@@ -212,7 +211,7 @@ export class TokenKeeper {
   #warn(nowMs: number): void {
     this.#warned = true
     const leftMs = (this.expiresMs ?? nowMs) - nowMs
-    const when = leftMs > 0 ? `expires in ${describeDuration(leftMs)}` : `expired ${describeDuration(-leftMs)} ago`
+    const when = leftMs > 0 ? `expires in ${formatDuration(leftMs)}` : `expired ${formatDuration(-leftMs)} ago`
     this.#logger.warn({ leftMs }, `the token ${when} and was not renewed`)
   }
 }
@@ -224,7 +223,7 @@ function retryMs(leftMs: number): number {
 
 async function withDeadline<Value>(run: () => Promise<Value>): Promise<Value> {
   const { promise, reject } = Promise.withResolvers<never>()
-  const late = new Error(`the source of the token did not answer within ${describeDuration(SOURCE_TIMEOUT_MS)}`)
+  const late = new Error(`the source of the token did not answer within ${formatDuration(SOURCE_TIMEOUT_MS)}`)
   const timer = setTimeout(reject, SOURCE_TIMEOUT_MS, late)
   try {
     return await Promise.race([run(), promise])

@@ -81,10 +81,3 @@ export function segmentOffset(path: string, count: number, end: number): number 
   }
   return offset
 }
-
-const DNS_LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
-
-/** A DNS label as Kubernetes has it: lower case, at most 63 characters. */
-export function isDnsLabel(text: string): boolean {
-  return DNS_LABEL.test(text)
-}

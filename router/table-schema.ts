@@ -1,5 +1,6 @@
 /** Shape of a routes file. What a shape cannot say is checked by `compile.ts`. */
 import { z } from 'zod'
+import { MAX_TIMER_MS } from '../protocol/base/durations.ts'
 import type { RouteTable } from './table.ts'
 
 const headerRules = z.strictObject({
@@ -8,7 +9,7 @@ const headerRules = z.strictObject({
 })
 
 /** Node's timers hold 31 bits. */
-const durationMs = z.int().min(1).max(2_147_483_647)
+const durationMs = z.int().min(1).max(MAX_TIMER_MS)
 
 const match = z.strictObject({
   hosts: z.array(z.string()).min(1).optional(),

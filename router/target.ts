@@ -1,6 +1,6 @@
 /** Where requests go: parsed from configuration, made concrete with captured names, and nothing else (R4). */
 import { isIP } from 'node:net'
-import { isDnsLabel } from './path.ts'
+import { isDnsLabel } from '../protocol/base/names.ts'
 
 export type TargetProtocol = 'http' | 'https' | 'h2c'
 

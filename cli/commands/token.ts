@@ -1,5 +1,5 @@
 import type { JWK } from 'jose'
-import { formatDuration } from '../../certs/duration.ts'
+import { formatDuration } from '../../protocol/base/durations.ts'
 import { checkRuntimeName } from '../../certs/names.ts'
 import { createToken, inspectToken, type TokenOptions, type TokenReport } from '../../certs/tokens.ts'
 import type { Arguments } from '../args.ts'

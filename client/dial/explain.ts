@@ -3,7 +3,7 @@
  * the client explains from what it holds itself: its token, its clock, what the network said. Pure functions.
  */
 import { readOwnClaims } from '../claims.ts'
-import { describeDuration } from '../durations.ts'
+import { formatDuration } from '../../protocol/base/durations.ts'
 
 export type DialPhase = 'connect' | 'proxy' | 'tls' | 'upgrade'
 
@@ -68,7 +68,7 @@ export function explain(failure: DialFailure, context: DialContext): string {
     case 'subprotocol':
       return explainVersion(failure.got, context)
     case 'timeout':
-      return `no answer from ${waitedFor(failure.phase, context)} within ${describeDuration(failure.afterMs)}`
+      return `no answer from ${waitedFor(failure.phase, context)} within ${formatDuration(failure.afterMs)}`
     case 'network':
       return explainNetwork(failure.phase, failure.code, failure.message, context)
   }
@@ -120,11 +120,11 @@ function explainToken(dateMs: number | undefined, context: DialContext): string 
   const leftMs = exp * 1000 - thereMs
   if (leftMs <= 0) {
     if (exp * 1000 > context.nowMs && skew !== undefined)
-      return `${skew}, where your token expired ${describeDuration(-leftMs)} ago`
-    return `your token expired ${describeDuration(-leftMs)} ago`
+      return `${skew}, where your token expired ${formatDuration(-leftMs)} ago`
+    return `your token expired ${formatDuration(-leftMs)} ago`
   }
   if (nbf !== undefined && nbf * 1000 > thereMs) {
-    const early = `your token holds only in ${describeDuration(nbf * 1000 - thereMs)}`
+    const early = `your token holds only in ${formatDuration(nbf * 1000 - thereMs)}`
     return skew === undefined ? early : `${skew}, so that there ${early}`
   }
   if (skew !== undefined) return skew
@@ -136,7 +136,7 @@ function explainToken(dateMs: number | undefined, context: DialContext): string 
 function explainSkew(thereMs: number, nowMs: number): string | undefined {
   const aheadMs = nowMs - thereMs
   if (Math.abs(aheadMs) < SKEW_MS) return undefined
-  return `your clock is ${describeDuration(Math.abs(aheadMs))} ${aheadMs > 0 ? 'ahead of' : 'behind'} the server's`
+  return `your clock is ${formatDuration(Math.abs(aheadMs))} ${aheadMs > 0 ? 'ahead of' : 'behind'} the server's`
 }
 
 function explainAudience(got: readonly string[], wanted: string): string {
@@ -164,9 +164,9 @@ function explainCertificate(failure: CertificateFailure, context: DialContext): 
     case 'ERR_TLS_CERT_ALTNAME_INVALID':
       return `${whose} is for ${listed(failure.names)}, not for ${hostOf(context.server)}`
     case 'CERT_HAS_EXPIRED':
-      return `${whose} ended ${describeDuration(context.nowMs - failure.validToMs)} ago, or your clock is wrong`
+      return `${whose} ended ${formatDuration(context.nowMs - failure.validToMs)} ago, or your clock is wrong`
     case 'CERT_NOT_YET_VALID':
-      return `${whose} holds only in ${describeDuration(failure.validFromMs - context.nowMs)}, or your clock is wrong`
+      return `${whose} holds only in ${formatDuration(failure.validFromMs - context.nowMs)}, or your clock is wrong`
     case 'CERT_REVOKED':
       return `${whose} has been revoked`
     default:

@@ -1,6 +1,7 @@
 /** Which outbound proxy stands between this host and the server, and how to ask it for a connection (CONNECT). */
 import { BlockList, isIP } from 'node:net'
 import type { Duplex } from 'node:stream'
+import { isLoopback } from '../../protocol/base/address.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 
 export interface OutboundProxy {
@@ -54,12 +55,6 @@ export function chooseProxy(server: URL, option: string | undefined, env: Enviro
   if (!text || isLoopback(server.hostname)) return undefined
   if (isExcluded(server, env.NO_PROXY || env.no_proxy || '')) return undefined
   return parseProxy(text)
-}
-
-/** `localhost`, `*.localhost`, 127.0.0.0/8 and ::1. */
-export function isLoopback(hostname: string): boolean {
-  const host = hostname.replace(/^\[|\]$/g, '').toLowerCase()
-  return host === 'localhost' || host.endsWith('.localhost') || /^127(\.\d{1,3}){3}$/.test(host) || host === '::1'
 }
 
 /** `NO_PROXY` as curl reads it: names cover their subdomains, `*` covers all; an entry may hold a port, or be a CIDR. */

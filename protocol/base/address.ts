@@ -123,3 +123,14 @@ function samePrefix(cidr: Cidr, bytes: Uint8Array): boolean {
   const mask = 0xff << (8 - rest)
   return ((cidr.bytes[whole]! ^ bytes[whole]!) & mask & 0xff) === 0
 }
+
+const LOOPBACK = parseCidrs(['127.0.0.0/8', '::1'])
+
+/**
+ * Whether a host is this machine: 127.0.0.0/8 and ::1, however they are written, and `localhost` with the names under it
+ * (RFC 6761). Brackets as in a URL are allowed.
+ */
+export function isLoopback(host: string): boolean {
+  const bare = host.startsWith('[') && host.endsWith(']') ? host.slice(1, -1) : host
+  return /^(?:.+\.)?localhost$/i.test(bare) || cidrsContain(LOOPBACK, bare)
+}

@@ -5,6 +5,9 @@
 import { performance } from 'node:perf_hooks'
 import { type Failing, stepOf } from './guard.ts'
 
+/** How often a connection is looked at for what no event tells: a caller that is not read says nothing of its end. */
+export const LOOK_MS = 2000
+
 export class DeadlineWatch implements Failing {
   static readonly #onDue = stepOf<DeadlineWatch>(watch => watch.#due())
   readonly #check: (now: number) => number

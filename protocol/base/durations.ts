@@ -14,3 +14,30 @@ export function checkDurations(group: string, options: object = {}): void {
     if (name.endsWith('Ms') && value !== undefined) checkDuration(`${group}.${name}`, value)
   }
 }
+
+/**
+ * The two largest units of a duration, for people: `3 min 10 s`, `2 d 4 h`.
+ *
+ * @example
+ * ```ts
+ * import { formatDuration } from 'sallyport/certs'
+ *
+ * formatDuration(190_000) // '3 min 10 s'
+ * ```
+ */
+export function formatDuration(durationMs: number): string {
+  let rest = Math.max(0, Math.round(durationMs / 1000))
+  const parts: string[] = []
+  for (const [unit, seconds] of [
+    ['d', 86_400],
+    ['h', 3600],
+    ['min', 60],
+    ['s', 1],
+  ] as const) {
+    const count = Math.floor(rest / seconds)
+    rest -= count * seconds
+    if (count > 0) parts.push(`${count} ${unit}`)
+    else if (parts.length > 0) break
+  }
+  return parts.slice(0, 2).join(' ') || '0 s'
+}

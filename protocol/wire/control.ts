@@ -3,6 +3,7 @@
  * ignored and counted; a known member that is missing or malformed breaks the session.
  */
 import { Buffer } from 'node:buffer'
+import { isRuntimeName } from '../base/names.ts'
 import { ProtocolError } from '../base/protocol-error.ts'
 
 /** WebSocket subprotocol; it changes only when an old peer could not go on. */
@@ -206,7 +207,7 @@ const duration = int(MAX_DURATION_MS)
 const text = matching(/^[^\p{Cc}\p{Cs}]{0,256}$/u)
 const ID = /^[A-Za-z0-9._-]{1,64}$/
 const id = matching(ID)
-const label = matching(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/)
+const runtimeName: Check = value => typeof value === 'string' && isRuntimeName(value)
 const TOKEN = /^[\x21-\x7e]{1,8192}$/
 const token = matching(TOKEN)
 const word: Check = isWord
@@ -270,7 +271,7 @@ const TABLE: Table = {
     software: must(text),
     session: must(id),
     replica: must(id),
-    runtime: must(label),
+    runtime: must(runtimeName),
     epoch: must(epoch),
     limits: may(limits),
     features: may(list(word, 64)),

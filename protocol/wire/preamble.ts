@@ -11,6 +11,7 @@
 import { isIP } from 'node:net'
 import { BODY_UNKNOWN } from '../exchange.ts'
 import { memoizeLast } from '../base/memoize-last.ts'
+import { isRuntimeName } from '../base/names.ts'
 import { latin1 } from '../base/latin1.ts'
 import { ProtocolError } from '../base/protocol-error.ts'
 import { readVarint, varintSize, varintText } from './varint.ts'
@@ -265,7 +266,7 @@ function isSame(text: string, bytes: Uint8Array, at: number, end: number): boole
 
 const decodeLabel = remembering((bytes, at, end) => {
   const label = latin1(bytes, at, end)
-  if (!/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/.test(label)) throw new ProtocolError('malformed runtime')
+  if (!isRuntimeName(label)) throw new ProtocolError('malformed runtime')
   return label
 })
 

@@ -6,12 +6,9 @@ import type { RawData, WebSocket } from 'ws'
 import * as wsModule from 'ws'
 import { guardWith } from '../base/guard.ts'
 import { resetSocket } from '../base/reset-socket.ts'
-import { HEADROOM_BYTES, type Transport, type TransportHandler } from './transport.ts'
+import { HEADROOM_BYTES, MAX_MESSAGE_BYTES, type Transport, type TransportHandler } from './transport.ts'
 import { type ReaderOwner, WebSocketReader } from './websocket-reader.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
-
-/** The largest binary message that we send or take. */
-export const MAX_MESSAGE_BYTES = 128 * 1024
 
 /** Frames that bring nothing (pings, pongs, messages without a byte): so many at once, and per second in the long run. */
 const EMPTY_BURST = 1000

@@ -1,17 +1,32 @@
 /** Bytes that a sender of {@link Transport.pooled} leaves free in front, for the head of a message. */
 export const HEADROOM_BYTES = 14
 
+/** The largest message with bytes of the yamux stream. */
+export const MAX_MESSAGE_BYTES = 128 * 1024
+
+/** Close codes of WebSocket (RFC 6455 section 7.4), and ours from 4000 on. */
+export const CLOSE = {
+  normal: 1000,
+  goingAway: 1001,
+  protocolError: 1002,
+  /** Nobody sends it: no Close frame came. */
+  abnormal: 1006,
+  tryLater: 1013,
+  /** The token is not in force any more. */
+  refused: 4401,
+} as const
+
 /** What a session needs of its carrier. WebSocket is one; an in-memory pair, for tests and benchmarks, is another. */
 export interface Transport {
   /**
    * Sends bytes of the yamux stream, in order. `chunk` must not change until `sent` is called: then the kernel has it and
    * the buffer may be used again. If the transport breaks, `sent` is not called: nobody knows what is still read of it.
-   * The transport cuts messages as it likes, each at most 128 KiB.
+   * The transport cuts messages as it likes, each at most {@link MAX_MESSAGE_BYTES}.
    */
   bytes(chunk: Uint8Array, sent: () => void): void
   /**
    * As `bytes`, for a buffer of the sender's own which the transport may write into: the bytes from
-   * {@link HEADROOM_BYTES} to `end`, at most 128 KiB. Optional; it saves a copy where messages are masked.
+   * {@link HEADROOM_BYTES} to `end`, at most {@link MAX_MESSAGE_BYTES}. Optional; it saves a copy where messages are masked.
    */
   pooled?(buffer: Buffer, end: number, sent: () => void): void
   /** `bytes` copies what it is given, so a sender had better copy into a buffer for `pooled` itself. */

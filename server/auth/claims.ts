@@ -1,4 +1,5 @@
 /** What a token says, checked: pure functions over the decoded payload and a clock. */
+import { isRuntimeName } from '../../protocol/base/names.ts'
 import { TokenRefused } from './refusal.ts'
 
 /** Who a client is, according to its token. */
@@ -25,16 +26,10 @@ export interface ClaimRules {
   readonly clockToleranceS: number
 }
 
-const DNS_LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
 /** The end of what a Date and our messages can hold, in seconds: a token that says later says never. */
 const MAX_TIME_S = 8_640_000_000_000
 const MAX_ALLOWED_CALLERS = 128
 export const ALLOW_CALLERS_CLAIM = 'sallyport_allow_callers'
-
-/** Whether `text` may name a runtime: a DNS label in lower case, at most 63 characters. */
-export function isRuntimeName(text: string): boolean {
-  return DNS_LABEL.test(text)
-}
 
 /** Checks every claim that matters and returns the identity; throws {@link TokenRefused}, which names the check. */
 export function readClaims(payload: Record<string, unknown>, rules: ClaimRules, nowMs: number): Identity {

@@ -18,7 +18,7 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import type { Cidrs } from '../../protocol/http/forwarded.ts'
 import { type Guard, guardWith, hook } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import type { Transport } from '../../protocol/wire/transport.ts'
+import { CLOSE, type Transport } from '../../protocol/wire/transport.ts'
 import { softwareName } from '../../protocol/base/version.ts'
 import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { ZERO } from '../../protocol/wire/yamux/clock.ts'
@@ -32,9 +32,6 @@ import type { Grant } from '../directory/directory.ts'
 import type { RegisteredSession, Carrier } from '../registry.ts'
 import { Credentials, type CredentialsOwner } from './credentials.ts'
 import { SessionDrain, type SessionDrainOwner, type Stay } from './session-drain.ts'
-
-/** WebSocket close codes (RFC 6455 section 7.4). */
-export const CLOSE = { goingAway: 1001, protocolError: 1002, tryLater: 1013, refused: 4401 } as const
 
 const FEATURES: readonly string[] = []
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */

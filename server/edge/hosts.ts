@@ -2,7 +2,7 @@
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
 import type { Layer } from '../../protocol/layer.ts'
-import { isRuntimeName } from '../auth/claims.ts'
+import { isRuntimeName } from '../../protocol/base/names.ts'
 
 export type HostMatch =
   | { readonly kind: 'runtime'; readonly runtime: string }

@@ -9,12 +9,16 @@
  */
 import type { TLSSocket } from 'node:tls'
 import { type Failing, guardWith, stepOf } from '../../protocol/base/guard.ts'
-import { HEADROOM_BYTES, type Transport, type TransportHandler } from '../../protocol/wire/transport.ts'
+import {
+  HEADROOM_BYTES,
+  MAX_MESSAGE_BYTES,
+  type Transport,
+  type TransportHandler,
+} from '../../protocol/wire/transport.ts'
 import { MAX_RUNTIME_STATE_BYTES } from '../directory/runtime-state.ts'
 
 const HEAD_BYTES = 4
 const KIND = { bytes: 0, control: 1, close: 2 } as const
-const MAX_BYTES = 128 * 1024
 /** A standing, with the quotes of its text escaped, and what is around it. */
 export const MAX_PEER_MESSAGE_BYTES = MAX_RUNTIME_STATE_BYTES + 16 * 1024
 const CLOSE_MS = 2000
@@ -58,8 +62,8 @@ export class PeerTransport implements Transport, Failing {
 
   bytes(chunk: Uint8Array, sent: () => void): void {
     const { length } = chunk
-    for (let at = 0; at < length; at += MAX_BYTES) {
-      const end = Math.min(at + MAX_BYTES, length)
+    for (let at = 0; at < length; at += MAX_MESSAGE_BYTES) {
+      const end = Math.min(at + MAX_MESSAGE_BYTES, length)
       this.#write(headOf(KIND.bytes, end - at))
       this.#write(at === 0 && end === length ? chunk : chunk.subarray(at, end), end === length ? sent : undefined)
     }
@@ -143,7 +147,7 @@ export class PeerTransport implements Transport, Failing {
     this.#head = Buffer.alloc(0)
     this.#kind = head[0]!
     this.#left = head.readUIntBE(1, 3)
-    const most = this.#kind === KIND.bytes ? MAX_BYTES : MAX_PEER_MESSAGE_BYTES
+    const most = this.#kind === KIND.bytes ? MAX_MESSAGE_BYTES : MAX_PEER_MESSAGE_BYTES
     if (this.#left === 0 || this.#left > most || this.#kind > KIND.close) {
       this.#socket.destroy(new Error('a replica sent a malformed message'))
     }

@@ -13,7 +13,7 @@ import { BODY_UNKNOWN, type HttpRequest } from '../../protocol/exchange.ts'
 import { ENTRY, STREAM_KIND, MAX_PREAMBLE_BYTES } from '../../protocol/wire/preamble.ts'
 import type { Transport, TransportHandler } from '../../protocol/wire/transport.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
-import { MAX_MESSAGE_BYTES } from '../../protocol/wire/transport-websocket.ts'
+import { CLOSE, MAX_MESSAGE_BYTES } from '../../protocol/wire/transport.ts'
 import { DEFAULT_SESSION_LIMITS, MAX_WINDOW_BYTES } from '../../protocol/wire/yamux/limits.ts'
 import { Session } from '../../protocol/wire/yamux/session.ts'
 import { RESET_CODES } from '../../protocol/wire/yamux/stream.ts'
@@ -176,6 +176,11 @@ describe('the tables', () => {
     // `session-lost` is what an end says to itself.
     const codes = RESET_CODES.filter(code => code !== 'session-lost')
     expect(table('9. Resets', 'code').map(([code]) => code)).toEqual(codes)
+  })
+
+  test('close codes', () => {
+    const codes = table('10. Ready, epochs and drain', 'close code').flatMap(([code]) => code!.split(', ').map(Number))
+    for (const [name, code] of Object.entries(CLOSE)) if (name !== 'abnormal') expect(codes, name).toContain(code)
   })
 
   test('control messages and their members', () => {

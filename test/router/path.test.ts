@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { decodeSegment, isDnsLabel, isPlainPath, pathEnd, readPath, segmentOffset } from '../../router/path.ts'
+import { decodeSegment, isPlainPath, pathEnd, readPath, segmentOffset } from '../../router/path.ts'
 
 const plain = (path: string) => isPlainPath(path, pathEnd(path))
 const read = (path: string) => readPath(path, pathEnd(path))
@@ -79,15 +79,6 @@ describe('the two readings', () => {
         }
       }),
     )
-  })
-})
-
-describe('a DNS label', () => {
-  it('is lower case, at most 63 characters, and no dash at its ends', () => {
-    for (const name of ['a', 'a-b', '0', 'x'.repeat(63)]) expect(isDnsLabel(name), name).toBe(true)
-    for (const name of ['', 'A', '-a', 'a-', 'a.b', 'a_b', 'a b', 'a\n', 'x'.repeat(64), 'demo/push', '\u0430']) {
-      expect(isDnsLabel(name), name).toBe(false)
-    }
   })
 })
 

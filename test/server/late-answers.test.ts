@@ -2,12 +2,13 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
+import { CLOSE } from '../../protocol/wire/transport.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { Session } from '../../protocol/wire/yamux/session.ts'
 import type { Identity } from '../../server/auth/claims.ts'
 import { TokenRefused } from '../../server/auth/refusal.ts'
-import { CLOSE, RuntimeSession, type RuntimeSessionContext } from '../../server/control/runtime-session.ts'
+import { RuntimeSession, type RuntimeSessionContext } from '../../server/control/runtime-session.ts'
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] })

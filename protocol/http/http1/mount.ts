@@ -29,7 +29,7 @@ import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import type { Logger } from '../../base/log.ts'
 import { answerProblem } from '../problem.ts'
 import { isBroken } from '../../base/tcp.ts'
-import { due, timeLeft, DeadlineWatch } from '../../base/deadline-watch.ts'
+import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 
 type UpgradeListener = (request: IncomingMessage, socket: Duplex, head: Buffer) => void
 
@@ -115,8 +115,6 @@ function callOf(request: IncomingMessage, { limits }: MountOptions): HttpRequest
 }
 
 const AHEAD_BYTES = 64 * 1024
-/** How often a caller with a body is looked at: while it is not read, it says nothing of its end. */
-const LOOK_MS = 2_000
 /** The kernel takes so much at once of an answer whose caller reads. */
 const SMALL_BYTES = 16 * 1024
 

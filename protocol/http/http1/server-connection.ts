@@ -26,7 +26,7 @@ import { type Logger, noLogger } from '../../base/log.ts'
 import type { CorsPolicy } from '../problem.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { isBroken } from '../../base/tcp.ts'
-import { due, DeadlineWatch } from '../../base/deadline-watch.ts'
+import { DeadlineWatch, due, LOOK_MS } from '../../base/deadline-watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { CR, HEAD_END, LF } from './bytes.ts'
 import { DateClock } from './encode.ts'
@@ -67,8 +67,6 @@ export function serveHttp1(socket: Socket | TLSSocket, options: Http1ServerOptio
 
 /** Requests of one connection that are begun in one turn: who sends a thousand at once has to wait for others. */
 const REQUESTS_PER_TURN = 16
-/** How often a caller that we do not hear (we have stopped reading, or it has closed its half) is looked for. */
-const LOOK_MS = 2000
 /** What every answer begins with. */
 const STATUS_LINE = 'HTTP/1.1 '
 /** So long after its FIN, or since we stopped to read, a caller is first asked whether it is there; then after twice the time, and so on. */

@@ -12,7 +12,7 @@ import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { unreadRequest } from '../unread-request.ts'
-import { due, timeLeft, DeadlineWatch } from '../../base/deadline-watch.ts'
+import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { RateLimit } from './rate-limit.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { HEAD_BYTES, Http2ServerExchange, type Http2SessionContext } from './server-exchange.ts'
@@ -22,8 +22,6 @@ import { SharedStrings } from './shared-strings.ts'
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
 
 const MAX_STREAM_ID = 2 ** 31 - 1
-/** How often a session is looked at, at least: for what no event tells. */
-const LOOK_MS = 2_000
 /** A window update of 13 bytes, for the connection and the stream, per KB of ours. */
 const WINDOW_SHARE = 40
 /** What a caller may say to each piece of an answer, however small: a ping of 17 bytes and the same window updates. */

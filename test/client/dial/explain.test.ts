@@ -238,7 +238,7 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'an ended certificate',
     certificate('CERT_HAS_EXPIRED'),
     context(),
-    'the certificate of connect.example.com:8443 ended 3 days ago, or your clock is wrong',
+    'the certificate of connect.example.com:8443 ended 3 d ago, or your clock is wrong',
   ],
   [
     'a certificate for later',

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { chooseProxy, isLoopback, parseProxy } from '../../../client/dial/proxy.ts'
+import { chooseProxy, parseProxy } from '../../../client/dial/proxy.ts'
 
 const SERVER = new URL('wss://connect.example.com')
 const PROXY = 'http://proxy.corp:3128'
@@ -73,15 +73,5 @@ describe('chooseProxy', () => {
   ])('reads NO_PROXY=%s for %s', (list, server, direct) => {
     const proxy = chooseProxy(new URL(server), undefined, { HTTPS_PROXY: PROXY, NO_PROXY: list })
     expect(proxy === undefined).toBe(direct)
-  })
-})
-
-describe('isLoopback', () => {
-  it('knows the names and addresses', () => {
-    for (const host of ['localhost', 'a.localhost', '127.0.0.1', '127.9.9.9', '[::1]'])
-      expect(isLoopback(host)).toBe(true)
-    for (const host of ['localhost.example.com', '128.0.0.1', '127.0.0.1.example.com', '::2']) {
-      expect(isLoopback(host)).toBe(false)
-    }
   })
 })

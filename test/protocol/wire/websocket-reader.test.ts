@@ -3,7 +3,7 @@ import type { Writable } from 'node:stream'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import * as wsModule from 'ws'
-import { MAX_MESSAGE_BYTES } from '../../../protocol/wire/transport-websocket.ts'
+import { MAX_MESSAGE_BYTES } from '../../../protocol/wire/transport.ts'
 import { WebSocketReader } from '../../../protocol/wire/websocket-reader.ts'
 
 type WsReceiver = Writable & { readonly _errored: boolean }
