@@ -15,6 +15,7 @@ export function growTrie(routes: readonly CompiledRoute[]): Pick<CompiledTable, 
     anyHost ??= emptyNode()
     plant(anyHost, route)
   }
+  for (const root of [...hosts.values(), ...wildcards.values(), anyHost]) sortRoutes(root)
   return { hosts, wildcards, anyHost }
 }
 
@@ -43,26 +44,33 @@ function plant(root: PathNode, route: CompiledRoute): void {
     }
   }
   node.routes.push(route)
+}
+
+/** Once for each node, when all routes are planted. */
+function sortRoutes(node: PathNode | undefined): void {
+  if (node === undefined) return
   node.routes.sort(
     (a, b) =>
       b.headers.length - a.headers.length ||
       Number(b.slash) - Number(a.slash) ||
       Number(a.methods === undefined) - Number(b.methods === undefined),
   )
+  for (const child of node.literals?.values() ?? []) sortRoutes(child)
+  sortRoutes(node.capture)
 }
 
 const ANY_HOST = ['']
 
 /** Two routes that take the same requests of a host: one of them would never be reached. */
 export function findTwins(routes: readonly CompiledRoute[], report: ReportProblem): void {
-  const groups = new Map<string, number[]>()
+  const groups = new Map<string, TakenMethods>()
   routes.forEach((route, i) => {
     let twin: number | undefined
     for (const host of route.route.match.hosts ?? ANY_HOST) {
       const key = `${host.toLowerCase()} ${route.group}`
-      const earlier = groups.get(key) ?? []
-      twin ??= earlier.find(j => methodsOverlap(routes[j]!, route))
-      groups.set(key, [...earlier, i])
+      const taken = groups.get(key) ?? new TakenMethods()
+      groups.set(key, taken)
+      twin ??= taken.take(i, route.methods)
     }
     if (twin === undefined) return
     const path = route.route.match.path ?? '/'
@@ -70,9 +78,24 @@ export function findTwins(routes: readonly CompiledRoute[], report: ReportProble
   })
 }
 
-function methodsOverlap(a: CompiledRoute, b: CompiledRoute): boolean {
-  if (a.methods === undefined && b.methods === undefined) return true
-  if (a.methods === undefined || b.methods === undefined) return false
-  for (const method of a.methods) if (b.methods.has(method)) return true
-  return false
+/** Which route of a group has which method; the one without a list has those that no list names. */
+class TakenMethods {
+  readonly #byMethod = new Map<string, number>()
+  #rest: number | undefined
+
+  /** The earliest route that has one of these methods already. */
+  take(route: number, methods: ReadonlySet<string> | undefined): number | undefined {
+    if (methods === undefined) {
+      const earlier = this.#rest
+      this.#rest ??= route
+      return earlier
+    }
+    let twin: number | undefined
+    for (const method of methods) {
+      const earlier = this.#byMethod.get(method)
+      if (earlier === undefined) this.#byMethod.set(method, route)
+      else twin = Math.min(twin ?? earlier, earlier)
+    }
+    return twin
+  }
 }
