@@ -1,5 +1,4 @@
 /** Route table to {@link CompiledTable}: everything is checked here, and every problem is told at once. */
-import { MAX_TIMER_MS } from '../protocol/base/durations.ts'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
@@ -8,6 +7,7 @@ import { compileTls } from './compile-tls.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from './compiled.ts'
 import { decodeSegment } from './path.ts'
 import { type Route, type RouteProblem, type RouteTable, RouteTableError } from './table.ts'
+import { shapeProblems } from './table-schema.ts'
 import {
   captureNames,
   fillTarget,
@@ -20,7 +20,6 @@ import { findTwins, growTrie } from './tries.ts'
 
 const CONNECT_MS = 5_000
 const HEAD_MS = 60_000
-const MAX_ATTEMPTS = 5
 /** More than anybody writes; a table is read into memory whole. */
 const MAX_ROUTES = 10_000
 
@@ -32,8 +31,8 @@ export function compileTable(table: RouteTable): CompiledTable {
   const problems: RouteProblem[] = []
   const warnings: string[] = []
   const report: ReportProblem = (path, message) => problems.push({ path, message })
-  if (!Array.isArray(table.routes))
-    throw new RouteTableError([{ path: ['routes'], message: 'must be a list of routes' }])
+  const misshapen = shapeProblems(table)
+  if (misshapen.length > 0) throw new RouteTableError(misshapen)
   if (table.routes.length > MAX_ROUTES) report(['routes'], `at most ${MAX_ROUTES} routes`)
   const resolve = compileResolve(table.resolve, report)
   const names = new Map<string, number>()
@@ -93,32 +92,16 @@ function compileRoute(
     keepHost: route.host !== 'target',
     requestRules: compileHeaders(route.headers, 'headers', report),
     responseRules: compileHeaders(route.responseHeaders, 'responseHeaders', report),
-    ...compileTimeouts(route, report),
+    connectMs: route.timeouts?.connectMs ?? CONNECT_MS,
+    headMs: route.timeouts?.headMs ?? HEAD_MS,
     bodyBytes: route.limits?.bodyBytes ?? -1,
     tls,
     trustErrors: route.trustErrors ?? false,
-    attempts: compileAttempts(route, report),
+    attempts: route.retries?.attempts ?? 0,
     idempotencyKey: route.retries?.idempotencyKey ?? false,
     cors: compileCors(route, report),
     ...compileAllow(route, names, report),
   }
-}
-
-/** A table that was made by hand has not been through the schema. */
-function compileTimeouts({ timeouts = {} }: Route, report: ReportProblem): Pick<CompiledRoute, 'connectMs' | 'headMs'> {
-  const { connectMs = CONNECT_MS, headMs = HEAD_MS } = timeouts
-  for (const [name, ms] of Object.entries({ connectMs, headMs })) {
-    const holds = Number.isFinite(ms) && ms >= 1 && ms <= MAX_TIMER_MS
-    if (!holds) report(['timeouts', name], `must be from 1 to ${MAX_TIMER_MS}`)
-  }
-  return { connectMs, headMs }
-}
-
-function compileAttempts({ retries = {} }: Route, report: ReportProblem): number {
-  const { attempts = 0 } = retries
-  const holds = Number.isInteger(attempts) && attempts >= 0 && attempts <= MAX_ATTEMPTS
-  if (!holds) report(['retries', 'attempts'], `must be a whole number from 0 to ${MAX_ATTEMPTS}`)
-  return attempts
 }
 
 const HOST = /^(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*$|^\[[0-9a-f:.]+\]$/
@@ -208,7 +191,6 @@ function compileAnswer(route: Route, report: ReportProblem): CompiledAnswer | un
   const answer = route.answer
   if (answer === undefined) return undefined
   const status = answer.status ?? 200
-  if (!Number.isInteger(status) || status < 200 || status > 599) report(['answer', 'status'], 'must be 200 to 599')
   const body = Buffer.from(answer.body ?? '')
   const empty = status === 204 || status === 304
   if (empty && body.length > 0) report(['answer', 'body'], `a ${status} has no body`)

@@ -1,4 +1,4 @@
-/** Everything to one upstream, without a table: the client's `target: URL`. Loads neither zod nor yaml. */
+/** Everything to one upstream, without a table: the client's `target: URL`. Loads no yaml. */
 import type { Handler } from '../protocol/exchange.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'

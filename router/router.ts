@@ -94,7 +94,7 @@ export interface Router extends AsyncDisposable {
 export function createRouter(options: RouterOptions): Router {
   const logger = safeLogger(options.logger)
   const compile = (routes: RouteTable): CompiledTable => {
-    const table = compileTable({ ...routes, resolve: { ...routes.resolve, ...options.resolve } })
+    const table = compileTable(withResolve(routes, options.resolve))
     for (const warning of table.warnings) logger.warn({}, warning)
     return table
   }
@@ -133,6 +133,10 @@ export function createRouter(options: RouterOptions): Router {
     close,
     [Symbol.asyncDispose]: () => close(),
   }
+}
+
+function withResolve(routes: RouteTable, resolve: RouteTable['resolve']): RouteTable {
+  return resolve === undefined ? routes : { ...routes, resolve: { ...routes.resolve, ...resolve } }
 }
 
 class RouterHooks implements ExchangeHooks {

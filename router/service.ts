@@ -71,9 +71,12 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
     handler,
     trustedProxies: trusted,
   }
-  const listener = await listen({ host, port, fd, tls, ...rest })
   const onTable = (table: RouteTable): void => router.reload(table)
-  const watcher = loaded && watchRoutes(loaded.text, { file: loaded.file, parse: loaded.parse, onTable, logger })
+  const watcher = loaded && watchRoutes(loaded.text, loaded.table, { file: loaded.file, parse: loaded.parse, onTable, logger })
+  const listener = await listen({ host, port, fd, tls, ...rest }).catch((error: unknown) => {
+    watcher?.close()
+    throw error
+  })
   const close = async ({ graceMs = 10_000 }: { graceMs?: number } = {}): Promise<void> => {
     watcher?.close()
     await listener.close({ graceMs })

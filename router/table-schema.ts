@@ -1,71 +1,178 @@
-/** Shape of a routes file. What a shape cannot say is checked by `compile.ts`. */
-import { z } from 'zod'
+/**
+ * Shape of a route table, whether it comes from a file or from JavaScript: which keys there are, and what type each value
+ * has. What a shape cannot say is checked by `compile.ts`. Loads no package, since clients hold their routes to it too.
+ */
 import { MAX_TIMER_MS } from '../protocol/base/durations.ts'
-import type { RouteTable } from './table.ts'
+import { nearest } from '../protocol/base/nearest.ts'
+import type { CorsPolicy } from '../protocol/http/problem.ts'
+import type {
+  HeaderRules,
+  PrefixReplacement,
+  Route,
+  RouteMatch,
+  RouteProblem,
+  RouteRetries,
+  RouteTable,
+  RouteTimeouts,
+  RouteTls,
+  StaticAnswer,
+} from './table.ts'
 
-const headerRules = z.strictObject({
-  set: z.record(z.string(), z.string()).optional(),
-  remove: z.array(z.string()).optional(),
-})
+type Path = readonly (string | number)[]
 
+/** One kind of value. */
+export interface Shape {
+  check(value: unknown, path: Path, problems: RouteProblem[]): void
+  /** Of an object: its keys. */
+  readonly keys?: Readonly<Record<string, Shape>>
+  /** Of a list: its items. */
+  readonly items?: Shape
+  /** An object without this key is refused. */
+  readonly required?: boolean
+}
+
+function kind(expected: string, holds: (value: unknown) => boolean): Shape {
+  return {
+    check(value, path, problems) {
+      if (!holds(value)) problems.push({ path, message: `must be ${expected}` })
+    },
+  }
+}
+
+const text = kind('a string', value => typeof value === 'string')
+const flag = kind('a boolean', value => typeof value === 'boolean')
+
+function whole(min: number, max = Number.MAX_SAFE_INTEGER): Shape {
+  return {
+    check(value, path, problems) {
+      const tell = (message: string) => void problems.push({ path, message })
+      if (typeof value !== 'number' || Number.isNaN(value)) tell('must be a number')
+      else if (value < min) tell(`must be at least ${min}`)
+      else if (value > max) tell(`must be at most ${max}`)
+      else if (!Number.isInteger(value)) tell('must be a whole number')
+    },
+  }
+}
+
+function oneOf(...words: string[]): Shape {
+  return kind(`one of ${words.join(', ')}`, value => words.includes(value as string))
+}
+
+function required(shape: Shape): Shape {
+  return { ...shape, required: true }
+}
+
+function list(items: Shape, least = 0): Shape {
+  return {
+    items,
+    check(value, path, problems) {
+      if (!Array.isArray(value)) {
+        problems.push({ path, message: 'must be a list' })
+        return
+      }
+      if (value.length < least) problems.push({ path, message: `must hold at least ${least}` })
+      // By index: holes count as missing.
+      for (let i = 0; i < value.length; i++) items.check(value[i], [...path, i], problems)
+    },
+  }
+}
+
+/** Keys are names that the table's author chose; `__proto__` is one like any other. */
+function mapOf(values: Shape): Shape {
+  return {
+    check(value, path, problems) {
+      if (!isObject(value)) problems.push({ path, message: 'must be a map' })
+      else for (const [key, entry] of Object.entries(value)) values.check(entry, [...path, key], problems)
+    },
+  }
+}
+
+/** Exactly the keys of `T`. A mistyped key is told once: not also as the missing one that was meant. */
+function object<T>(keys: { readonly [K in keyof Required<T>]: Shape }): Shape {
+  const shapes: Readonly<Record<string, Shape>> = keys
+  const known = Object.keys(shapes)
+  return {
+    keys: shapes,
+    check(value, path, problems) {
+      if (!isObject(value)) {
+        problems.push({ path, message: 'must be a map' })
+        return
+      }
+      const meant = new Set<string>()
+      for (const key of Object.keys(value)) {
+        if (Object.hasOwn(shapes, key)) continue
+        const near = nearest(key, known)
+        if (near !== undefined) meant.add(near)
+        const hint = near === undefined ? `known are ${known.join(', ')}` : `did you mean "${near}"?`
+        problems.push({ path: [...path, key], message: `unknown key "${key}"; ${hint}` })
+      }
+      for (const [key, shape] of Object.entries(shapes)) {
+        const given = value[key]
+        if (given !== undefined) shape.check(given, [...path, key], problems)
+        else if (shape.required && !meant.has(key)) problems.push({ path: [...path, key], message: 'is missing' })
+      }
+    },
+  }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** An entry of a map that is undefined counts as none, as an absent key does. */
+function optional(shape: Shape): Shape {
+  return { check: (value, path, problems) => value === undefined || shape.check(value, path, problems) }
+}
+
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/
+const routeName: Shape = {
+  check(value, path, problems) {
+    text.check(value, path, problems)
+    if (typeof value !== 'string' || NAME.test(value)) return
+    problems.push({ path, message: 'must be letters, digits, ".", "_" or "-", at most 63' })
+  },
+}
+
+const texts = list(text)
+const headerRules = object<HeaderRules>({ set: mapOf(text), remove: texts })
 /** Node's timers hold 31 bits. */
-const durationMs = z.int().min(1).max(MAX_TIMER_MS)
+const durationMs = whole(1, MAX_TIMER_MS)
 
-const match = z.strictObject({
-  hosts: z.array(z.string()).min(1).optional(),
-  path: z.string().optional(),
-  methods: z.array(z.string()).optional(),
-  headers: z.record(z.string(), z.string()).optional(),
+const route = object<Route>({
+  name: required(routeName),
+  match: required(
+    object<RouteMatch>({ hosts: list(text, 1), path: text, methods: texts, headers: mapOf(text) }),
+  ),
+  target: text,
+  answer: object<StaticAnswer>({ status: whole(200, 599), body: text, contentType: text }),
+  rewrite: object<NonNullable<Route['rewrite']>>({
+    stripPrefix: text,
+    replacePrefix: object<PrefixReplacement>({ from: required(text), to: required(text) }),
+  }),
+  host: oneOf('keep', 'target'),
+  headers: headerRules,
+  responseHeaders: headerRules,
+  timeouts: object<RouteTimeouts>({ connectMs: durationMs, headMs: durationMs }),
+  limits: object<NonNullable<Route['limits']>>({ bodyBytes: whole(0) }),
+  tls: object<RouteTls>({ ca: text, serverName: text, insecure: flag, http2: flag }),
+  trustErrors: flag,
+  retries: object<RouteRetries>({ attempts: whole(0, 5), idempotencyKey: flag }),
+  cors: object<CorsPolicy>({
+    origins: required(texts),
+    methods: texts,
+    headers: texts,
+    credentials: flag,
+    exposeHeaders: texts,
+    maxAge: whole(0),
+  }),
+  allow: mapOf(optional(texts)),
 })
 
-const cors = z.strictObject({
-  origins: z.array(z.string()),
-  methods: z.array(z.string()).optional(),
-  headers: z.array(z.string()).optional(),
-  credentials: z.boolean().optional(),
-  exposeHeaders: z.array(z.string()).optional(),
-  maxAge: z.int().min(0).optional(),
-})
+export const routeTableShape = object<RouteTable>({ routes: required(list(route)), resolve: mapOf(text) })
 
-const route = z.strictObject({
-  name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/, 'must be letters, digits, ".", "_" or "-", at most 63'),
-  match,
-  target: z.string().optional(),
-  answer: z
-    .strictObject({
-      status: z.int().optional(),
-      body: z.string().optional(),
-      contentType: z.string().optional(),
-    })
-    .optional(),
-  rewrite: z
-    .strictObject({
-      stripPrefix: z.string().optional(),
-      replacePrefix: z.strictObject({ from: z.string(), to: z.string() }).optional(),
-    })
-    .optional(),
-  host: z.enum(['keep', 'target']).optional(),
-  headers: headerRules.optional(),
-  responseHeaders: headerRules.optional(),
-  timeouts: z.strictObject({ connectMs: durationMs.optional(), headMs: durationMs.optional() }).optional(),
-  limits: z.strictObject({ bodyBytes: z.int().min(0).optional() }).optional(),
-  tls: z
-    .strictObject({
-      ca: z.string().optional(),
-      serverName: z.string().optional(),
-      insecure: z.boolean().optional(),
-      http2: z.boolean().optional(),
-    })
-    .optional(),
-  trustErrors: z.boolean().optional(),
-  retries: z
-    .strictObject({ attempts: z.int().min(0).max(5).optional(), idempotencyKey: z.boolean().optional() })
-    .optional(),
-  cors: cors.optional(),
-  allow: z.record(z.string(), z.array(z.string())).optional(),
-})
-
-export const routeTableSchema = z.strictObject({
-  routes: z.array(route),
-  resolve: z.record(z.string(), z.string()).optional(),
-}) satisfies z.ZodType<RouteTable>
+/** Everything in which `table` has not the shape of a table. */
+export function shapeProblems(table: unknown): RouteProblem[] {
+  const problems: RouteProblem[] = []
+  routeTableShape.check(table, [], problems)
+  return problems
+}

@@ -127,10 +127,13 @@ export class RouteTableError extends Error {
   override readonly name = 'RouteTableError'
   readonly code = 'ERR_SALLYPORT_ROUTES'
   readonly problems: readonly RouteProblem[]
+  /** CA files that the table names: it may be good as soon as one of them has changed. */
+  readonly files: readonly string[]
 
-  constructor(problems: readonly RouteProblem[], lines?: readonly string[]) {
+  constructor(problems: readonly RouteProblem[], lines?: readonly string[], files: readonly string[] = []) {
     super((lines ?? problems.map(describe)).join('\n'))
     this.problems = problems
+    this.files = files
   }
 }
 

@@ -1,9 +1,14 @@
-/** Watches a routes file and tells of each change that is a good table; a bad one is logged and left out. */
+/**
+ * Watches a routes file, and the CA files that it names. Tells of each change that is a good table; a bad one is logged and
+ * left out, until one of these files is another.
+ */
+import { readFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { logGuard, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import { watchFiles } from '../protocol/base/watch-files.ts'
-import type { RouteTable } from './table.ts'
+import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
+import { caFilesOf } from './compile-tls.ts'
+import { type RouteTable, RouteTableError } from './table.ts'
 
 export interface WatchRoutesOptions {
   file: string
@@ -21,11 +26,11 @@ export interface RoutesWatcher {
   close(): void
 }
 
-/** `text` is what was read when the first table was made. */
-export function watchRoutes(text: string, options: WatchRoutesOptions): RoutesWatcher {
+/** `text` and `table` are what was read first. */
+export function watchRoutes(text: string, table: RouteTable, options: WatchRoutesOptions): RoutesWatcher {
   const logger = safeLogger(options.logger)
   const guard = logGuard(logger, 'telling of a bad routes file failed')
-  let last = text
+  let last = versionOf(text, caFilesOf(table))
   let closed = false
   /** The read that was begun last: an older one must not end behind a newer, and bring back what it read. */
   let turn: Promise<void> = Promise.resolve()
@@ -36,19 +41,61 @@ export function watchRoutes(text: string, options: WatchRoutesOptions): RoutesWa
   }
   const readNow = async (force: boolean): Promise<void> => {
     const next = await readFile(options.file, 'utf8')
-    if (closed || (next === last && !force)) return
-    last = next
-    options.onTable(options.parse(next, options.file))
+    if (closed || (!force && isSame(last, versionOf(next, last.files)))) return
+    let files: readonly string[] = []
+    try {
+      const read = options.parse(next, options.file)
+      files = caFilesOf(read)
+      options.onTable(read)
+    } catch (error) {
+      if (error instanceof RouteTableError) files = error.files
+      throw error
+    } finally {
+      last = versionOf(next, files)
+      watch(files)
+    }
     logger.info({ file: options.file }, 'routes reloaded')
   }
   const refuse = guard((error: Error): void => {
     logger.error({ file: options.file, problem: error.message }, 'bad routes file; the old routes stay')
     options.onError?.(error)
   })
-  const watch = watchFiles([options.file], logger, () => void take(false).catch(refuse))
+  let watching: FilesWatch | undefined
+  let watched: readonly string[] | undefined
+  const watch = (files: readonly string[]): void => {
+    if (String(files) === String(watched)) return
+    watching?.close()
+    watched = files
+    watching = watchFiles([options.file, ...files], logger, () => void take(false).catch(refuse))
+  }
+  watch(last.files)
   const close = () => {
     closed = true
-    watch.close()
+    watching?.close()
   }
   return { reload: () => take(true), close }
+}
+
+/** What a table is made of: the text of its file, and its CA files with what stands in them. */
+interface Version {
+  readonly text: string
+  readonly files: readonly string[]
+  readonly contents: readonly string[]
+}
+
+function versionOf(text: string, files: readonly string[]): Version {
+  return { text, files, contents: files.map(contentOf) }
+}
+
+function isSame(one: Version, other: Version): boolean {
+  return one.text === other.text && one.contents.every((content, i) => content === other.contents[i])
+}
+
+/** At once, as the compiler reads them: between its read and this one nothing else runs. */
+function contentOf(file: string): string {
+  try {
+    return readFileSync(file, 'latin1')
+  } catch (error) {
+    return String((error as NodeJS.ErrnoException).code)
+  }
 }

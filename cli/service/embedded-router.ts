@@ -42,8 +42,9 @@ export async function embedRouter(config: EmbeddedConfig, logger: Logger): Promi
   const parse = (text: string, name: string) => checkPublishedRules(parseRoutes(text, name), config)
   try {
     const text = await readFile(file, 'utf8')
-    const router = createRouter({ routes: parse(text, file), logger })
-    const watcher = watchRoutes(text, { file, parse, onTable: table => router.reload(table), logger })
+    const table = parse(text, file)
+    const router = createRouter({ routes: table, logger })
+    const watcher = watchRoutes(text, table, { file, parse, onTable: table => router.reload(table), logger })
     const close = () => {
       watcher.close()
       return router.close()

@@ -140,9 +140,13 @@ describe('reload with a table', () => {
     expect(router.match({ url: '/' })).toMatchObject({ outcome: 'forward', route: 'a', target: one.url })
   })
 
-  it.each([[[]], [{}], [{ routes: {} }]])('names what is no table: %j', async given => {
+  it.each([
+    [[], 'must be a map'],
+    [{}, 'routes: is missing'],
+    [{ routes: {} }, 'routes: must be a list'],
+  ])('names what is no table: %j', async (given, why) => {
     const table = given as unknown as { routes: [] }
-    expect(() => createRouter({ routes: table })).toThrow('must be a list of routes')
+    expect(() => createRouter({ routes: table })).toThrow(why)
     await using router = createRouter({ routes: { routes: [] } })
     expect(() => router.reload(table)).toThrow(RouteTableError)
   })

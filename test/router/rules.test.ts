@@ -46,8 +46,8 @@ describe('a table made by hand', () => {
       { answer: { contentType: '\u20ac' } },
       'answer.contentType: is no valid field value',
     ],
-    ['endless retries', { target: 'http://a', retries: { attempts: Number.POSITIVE_INFINITY } }, 'from 0 to 5'],
-    ['half a retry', { target: 'http://a', retries: { attempts: 0.5 } }, 'from 0 to 5'],
+    ['endless retries', { target: 'http://a', retries: { attempts: Number.POSITIVE_INFINITY } }, 'must be at most 5'],
+    ['half a retry', { target: 'http://a', retries: { attempts: 0.5 } }, 'must be a whole number'],
   ])('%s is refused as it is read', (_, route, message) => {
     expect(() => createRouter({ routes: { routes: [{ name: 'a', match: {}, ...route }] } })).toThrow(message)
   })

@@ -23,7 +23,7 @@ afterAll(() => rmSync(folder, { recursive: true }))
 
 function watch(taken: string[]) {
   const parse = (text: string): RouteTable => ({ routes: [{ name: text, match: {}, target: 'http://a' }] })
-  return watchRoutes('', { file, parse, onTable: table => taken.push(table.routes[0]!.name) })
+  return watchRoutes('', { routes: [] }, { file, parse, onTable: table => taken.push(table.routes[0]!.name) })
 }
 
 async function begun(count: number): Promise<void> {

@@ -284,7 +284,7 @@ describe('C7: durations', () => {
   test('C7: routes made by hand have the same bounds as those of a file', () => {
     for (const timeouts of [{ connectMs: 2 ** 31 }, { headMs: Number.POSITIVE_INFINITY }, { connectMs: 0 }]) {
       const routes = [{ name: 'x', match: {}, target: 'http://a', timeouts }]
-      expect(() => createRouter({ routes: { routes } })).toThrow('must be from 1 to 2147483647')
+      expect(() => createRouter({ routes: { routes } })).toThrow(/Ms: must be at (least 1|most 2147483647)$/)
     }
     expect(() => createRouter({ routes: { routes: [] }, idleMs: 2 ** 31 })).toThrow(TypeError)
   })

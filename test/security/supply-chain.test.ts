@@ -65,7 +65,6 @@ const NAMES = [
   'undici',
   'ws',
   'yaml',
-  'zod',
 ]
 
 describe('production dependencies', () => {
@@ -79,7 +78,6 @@ describe('production dependencies', () => {
       'undici',
       'ws',
       'yaml',
-      'zod',
     ])
     expect(Object.keys(manifest.optionalDependencies ?? {})).toEqual(['autocannon', 'bufferutil', 'node-forge'])
   })

@@ -1,0 +1,170 @@
+/** A table given as an object is held to the rules of a file: each key, each kind of value, each place. */
+import { describe, expect, it } from 'vitest'
+import { createRouter, type RouteTable } from '../../router/index.ts'
+import { parseRoutes } from '../../router/table-file.ts'
+import { routeTableShape, type Shape } from '../../router/table-schema.ts'
+
+/** A good table with something at each place where a key may stand. */
+const full = () => ({
+  routes: [
+    {
+      name: 'a',
+      match: { hosts: ['a.test'], path: '/x/{n}', methods: ['GET'], headers: { one: '1' } },
+      target: 'https://b.test',
+      rewrite: { replacePrefix: { from: '/x', to: '/y' } },
+      host: 'keep',
+      headers: { set: { two: '2' }, remove: ['three'] },
+      responseHeaders: { set: { two: '2' }, remove: ['three'] },
+      timeouts: { connectMs: 1, headMs: 1 },
+      limits: { bodyBytes: 1 },
+      tls: { serverName: 'c.test', insecure: true, http2: true },
+      trustErrors: true,
+      retries: { attempts: 1, idempotencyKey: true },
+      cors: {
+        origins: ['https://u.test'],
+        methods: ['GET'],
+        headers: ['x'],
+        credentials: true,
+        exposeHeaders: ['x'],
+        maxAge: 1,
+      },
+      allow: { n: ['1'], callers: ['::/0'] },
+    },
+    { name: 'b', match: { path: '/b' }, answer: { status: 200, body: 'b', contentType: 'text/plain' } },
+  ],
+  resolve: { 'b.test:443': '127.0.0.1:1' },
+})
+
+type Path = (string | number)[]
+type Tree = Record<string | number, unknown>
+
+function at(path: Path): { table: Tree; parent: Tree; key: string | number } {
+  const table: Tree = full()
+  let parent = table
+  for (const part of path.slice(0, -1)) parent = parent[part] as Tree
+  return { table, parent, key: path.at(-1)! }
+}
+
+/** Each place below `value`, with its path. */
+function* places(value: unknown, path: Path = []): Generator<{ path: Path; value: unknown }> {
+  if (path.length > 0) yield { path, value }
+  if (typeof value !== 'object' || value === null) return
+  for (const [key, inner] of Object.entries(value)) {
+    yield* places(inner, [...path, Array.isArray(value) ? Number(key) : key])
+  }
+}
+
+function written(path: Path): string {
+  return path.reduce<string>((text, part) => `${text}${typeof part === 'number' ? `[${part}]` : `.${part}`}`, '').slice(1)
+}
+
+function complaint(table: unknown): string {
+  try {
+    void createRouter({ routes: table as RouteTable }).close()
+    return ''
+  } catch (error) {
+    return (error as Error).message
+  }
+}
+
+const all = [...places(full())]
+const objects = all.filter(({ value }) => typeof value === 'object' && !Array.isArray(value)).map(({ path }) => path)
+const maps = ['match.headers', 'headers.set', 'responseHeaders.set', 'allow', 'resolve']
+const isMap = (path: Path) => maps.some(name => written(path).endsWith(name) && !written(path).endsWith(`${name}s`))
+
+it('the good one is taken, and has every key that the schema knows', () => {
+  expect(complaint(full())).toBe('')
+  const names = new Set(all.map(({ path }) => written(path).replace(/^routes\[\d\]\./, '')))
+  const walk = (shape: Shape, path: string): void => {
+    for (const [key, inner] of Object.entries(shape.keys ?? {})) {
+      const below = path === '' ? key : `${path}.${key}`
+      if (!['rewrite.stripPrefix', 'tls.ca'].includes(below)) expect(names).toContain(below)
+      walk(inner, below)
+    }
+  }
+  walk(routeTableShape.keys!.routes!.items!, '')
+  expect(all.length).toBeGreaterThan(60)
+})
+
+describe('a wrong kind of value is refused at its place', () => {
+  it.each(all.map(({ path, value }) => [written(path), path, value] as const))('%s', (name, path, value) => {
+    const wrong: unknown[] = [null, () => {}, Symbol('x'), 1n]
+    if (typeof value === 'number') wrong.push(Number.NaN, -5, 0.5, Number.POSITIVE_INFINITY, String(value))
+    else if (typeof value === 'boolean') wrong.push(String(value), 0, 'false')
+    else if (typeof value === 'string') wrong.push(1, true, ['x'], { x: 1 })
+    else wrong.push('x', 1, true, Array.isArray(value) ? {} : ['x'])
+    for (const bad of wrong) {
+      const { table, parent, key } = at(path)
+      parent[key] = bad
+      expect(complaint(table), String(bad)).toContain(name)
+    }
+  })
+})
+
+describe('an unknown key is refused by name', () => {
+  it.each([[], ...objects].filter(path => !isMap(path)).map(path => [written(path) || 'the table', path] as const))(
+    '%s',
+    (_, path) => {
+      for (const unknown of ['alow', '__proto__', 'constructor', 'toString']) {
+        const { table, parent } = at([...path, unknown])
+        Object.defineProperty(parent, unknown, { value: 'x', enumerable: true })
+        expect(complaint(table)).toContain(`unknown key "${unknown}"`)
+      }
+    },
+  )
+})
+
+it('of a mistyped key only the mistake is told', () => {
+  const { table, parent } = at(['routes', 0, 'match'])
+  parent.mach = parent.match
+  delete parent.match
+  expect(complaint(table)).toBe('routes[0].mach: unknown key "mach"; did you mean "match"?')
+})
+
+describe('a key __proto__ in a file is a key like any other', () => {
+  const route = (rest: string) => `routes: [{ name: a, match: { path: /x }, target: "http://b", ${rest} }]`
+  it.each([
+    ['of the table', '{ routes: [], __proto__: {} }', 'unknown key "__proto__"'],
+    ['of a route', route('__proto__: {}'), 'unknown key "__proto__"'],
+    ['of allow', route('allow: { __proto__: [] }'), 'allow.__proto__: {__proto__} is no capture'],
+    ['of resolve', '{ routes: [], resolve: { __proto__: x } }', 'resolve.__proto__: the key must be name:port'],
+    ['of fields, with a wrong value', route('headers: { set: { __proto__: [] } }'), 'headers.set.__proto__: must be a string'],
+  ])('%s', (_, text, message) => {
+    expect(() => parseRoutes(text, 'routes.yaml')).toThrow(message)
+  })
+
+  it('of a condition: the condition holds', async () => {
+    const text = 'routes: [{ name: a, match: { headers: { __proto__: "1" } }, target: "http://b" }]'
+    await using router = createRouter({ routes: parseRoutes(text, 'routes.yaml') })
+    expect(router.match({ url: '/' }).outcome).toBe('refuse')
+    expect(router.match({ url: '/', headers: JSON.parse('{ "__proto__": "1" }') }).outcome).toBe('forward')
+  })
+})
+
+it('a large table told apart by methods takes work in proportion to its size', () => {
+  const routes = (count: number) =>
+    Array.from({ length: count }, (_, i) => ({ name: `r${i}`, match: { methods: [`M${i}`] }, target: 'http://b' }))
+  const work = (count: number): number => {
+    const table = { routes: routes(count) }
+    const { sort } = Array.prototype
+    const { has } = Set.prototype
+    let steps = 0
+    // oxlint-disable-next-line no-extend-native -- counted for the length of one call
+    Array.prototype.sort = function (this: unknown[], ...order) {
+      steps += this.length
+      return sort.apply(this, order)
+    }
+    Set.prototype.has = function (value) {
+      steps++
+      return has.call(this, value)
+    }
+    try {
+      void createRouter({ routes: table }).close()
+    } finally {
+      Array.prototype.sort = sort
+      Set.prototype.has = has
+    }
+    return steps
+  }
+  expect(work(1_000)).toBeLessThan(12 * work(100))
+})
