@@ -72,7 +72,8 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
     trustedProxies: trusted,
   }
   const onTable = (table: RouteTable): void => router.reload(table)
-  const watcher = loaded && watchRoutes(loaded.text, loaded.table, { file: loaded.file, parse: loaded.parse, onTable, logger })
+  const watcher =
+    loaded && watchRoutes(loaded.text, loaded.table, { file: loaded.file, parse: loaded.parse, onTable, logger })
   const listener = await listen({ host, port, fd, tls, ...rest }).catch((error: unknown) => {
     watcher?.close()
     throw error

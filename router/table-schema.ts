@@ -140,9 +140,7 @@ const durationMs = whole(1, MAX_TIMER_MS)
 
 const route = object<Route>({
   name: required(routeName),
-  match: required(
-    object<RouteMatch>({ hosts: list(text, 1), path: text, methods: texts, headers: mapOf(text) }),
-  ),
+  match: required(object<RouteMatch>({ hosts: list(text, 1), path: text, methods: texts, headers: mapOf(text) })),
   target: text,
   answer: object<StaticAnswer>({ status: whole(200, 599), body: text, contentType: text }),
   rewrite: object<NonNullable<Route['rewrite']>>({

@@ -55,7 +55,9 @@ function* places(value: unknown, path: Path = []): Generator<{ path: Path; value
 }
 
 function written(path: Path): string {
-  return path.reduce<string>((text, part) => `${text}${typeof part === 'number' ? `[${part}]` : `.${part}`}`, '').slice(1)
+  return path
+    .reduce<string>((text, part) => `${text}${typeof part === 'number' ? `[${part}]` : `.${part}`}`, '')
+    .slice(1)
 }
 
 function complaint(table: unknown): string {
@@ -128,7 +130,11 @@ describe('a key __proto__ in a file is a key like any other', () => {
     ['of a route', route('__proto__: {}'), 'unknown key "__proto__"'],
     ['of allow', route('allow: { __proto__: [] }'), 'allow.__proto__: {__proto__} is no capture'],
     ['of resolve', '{ routes: [], resolve: { __proto__: x } }', 'resolve.__proto__: the key must be name:port'],
-    ['of fields, with a wrong value', route('headers: { set: { __proto__: [] } }'), 'headers.set.__proto__: must be a string'],
+    [
+      'of fields, with a wrong value',
+      route('headers: { set: { __proto__: [] } }'),
+      'headers.set.__proto__: must be a string',
+    ],
   ])('%s', (_, text, message) => {
     expect(() => parseRoutes(text, 'routes.yaml')).toThrow(message)
   })
