@@ -14,6 +14,7 @@ export default defineConfig({
       },
       { extends: true, test: { name: 'heavy', include: HEAVY, maxWorkers: 1, sequence: { groupOrder: 1 } } },
     ],
+    tags: [{ name: 'slow', description: 'takes seconds: left to `npm test -- --all`, CI=true, and a run of its file' }],
     setupFiles: 'test/support/strict-subset.ts',
     pool: 'forks',
     maxWorkers: 2,

@@ -2,10 +2,10 @@
  * `npm test`: installs what suites need and this machine lacks, where it may; runs vitest; names at the end what did
  * not run, and closes with one line of counts.
  *
- *     npm test                     everything this machine can run
- *     npm test -- --all            suites that build for minutes too; anything not run is a failure (also with CI=true)
+ *     npm test                     a few minutes: all but the tests tagged slow, and a part of the suites that load and break
+ *     npm test -- --all            everything; what this machine cannot run is a failure (also with CI=true)
  *     npm run test:long            full sizes and counts, with coverage
- *     npm test -- test/protocol    files whose path holds that text; nothing is installed
+ *     npm test -- test/protocol    everything in the files whose path holds that text; nothing is installed
  */
 import { globSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
@@ -32,11 +32,13 @@ async function main(): Promise<number> {
   const mustRunAll = values.all || process.env.CI === 'true'
   process.env.NODE_ENV = 'test'
   if (values.long) process.env.SALLYPORT_TEST_LONG = '1'
-  if (values.long || mustRunAll) process.env.SALLYPORT_TEST_ALL = '1'
+  const isShort = !values.long && !mustRunAll && positionals.length === 0
+  if (isShort) process.env.SALLYPORT_TEST_SHORT = '1'
   const wanted = neededBy(positionals)
   if (positionals.length === 0) installFor(wanted)
-  const vitest = await runVitest()
+  const vitest = await runVitest(isShort)
   await vitest.close()
+  if (isShort) reportSlow(vitest)
   const missing = wanted.filter(name => whyMissing(name) !== undefined)
   const failures = report(missing, mustRunAll)
   const counts = count(vitest)
@@ -45,13 +47,14 @@ async function main(): Promise<number> {
   return failed > 0 || counts.passed === 0 ? 1 : 0
 }
 
-async function runVitest(): Promise<Vitest> {
+async function runVitest(isShort: boolean): Promise<Vitest> {
   return startVitest('test', positionals, {
     root,
     watch: false,
     run: true,
     reporters: ['default'],
     ...(values['test-name-pattern'] === undefined ? {} : { testNamePattern: values['test-name-pattern'] }),
+    ...(isShort ? { tagsFilter: ['!slow'] } : {}),
     ...(values.long ? { testTimeout: 600_000 } : {}),
     coverage: { enabled: values.long || values.coverage },
   })
@@ -76,6 +79,19 @@ function installFor(wanted: Need[]): void {
   if (packages.length === 0) return
   installPackages([...new Set(packages)])
   lookAgain()
+}
+
+/** Names what a short run leaves out, and how to run it. */
+function reportSlow(vitest: Vitest): void {
+  const left = new Map<string, number>()
+  for (const file of vitest.state.getTestModules()) {
+    for (const { tags } of file.children.allTests()) {
+      if (tags.includes('slow')) left.set(file.relativeModuleId, (left.get(file.relativeModuleId) ?? 0) + 1)
+    }
+  }
+  for (const [file, tests] of left) console.log(`left out: ${file}, ${tests} slow`)
+  console.log('left out: most of what the suites that load, fuzz and break things do')
+  console.log('All of it: npm test -- --all. All of one file: npm test -- <its path>.')
 }
 
 /** Names what did not run, and returns how many of these count as failures. */

@@ -1,6 +1,6 @@
 /** The server under attack: others do not lose anything by it, and nothing of it stays. */
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import { long } from '../support/needs.ts'
+import { long, short } from '../support/needs.ts'
 import { CALLER_ATTACKS } from './attacks/callers.ts'
 import { HANDSHAKE_ATTACKS } from './attacks/handshakes.ts'
 import { HTTP2_ATTACKS } from './attacks/http2.ts'
@@ -12,6 +12,9 @@ const MIB = 1024 * 1024
 /** Full counts take minutes; a normal run does a part of each in each of its rounds. */
 const SHARE = long ? 1 : 0.03
 const ROUNDS = 5
+const ATTACKS = [HTTP2_ATTACKS, HANDSHAKE_ATTACKS, SESSION_ATTACKS, CALLER_ATTACKS].flatMap(attacks =>
+  short ? attacks.slice(0, 1) : attacks,
+)
 /** What the server may hold, whatever comes: 256 MiB of buffers, 64 MiB to be sent again, and itself. */
 const CEILING_BYTES = 512 * MIB
 
@@ -29,11 +32,7 @@ afterAll(async () => {
 })
 
 describe.runIf(process.platform === 'linux')('a well-behaved client beside', () => {
-  it.each(
-    [...HTTP2_ATTACKS, ...HANDSHAKE_ATTACKS, ...SESSION_ATTACKS, ...CALLER_ATTACKS].map(
-      one => [one.name, one] as const,
-    ),
-  )('%s: loses nothing, and the server is afterwards as it was', async (_name, attack) => {
+  it.each(ATTACKS.map(one => [one.name, one] as const))('%s: loses nothing, and the server is afterwards as it was', async (_name, attack) => {
     const result = await measure(world, attack, SHARE, ROUNDS)
     results.push(result)
     expect(result.attacked.lost, 'requests without their answer').toBe(0)

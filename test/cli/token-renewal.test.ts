@@ -1,3 +1,4 @@
+// @module-tag slow
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { createServer } from 'node:http'

@@ -68,7 +68,7 @@ function standing(tunnel: Tunnel, active: boolean): Promise<void> {
 }
 
 describe('under steady traffic, nothing is lost and no POST runs twice', () => {
-  test('in 10 takeovers and 50 renewals of the token', async () => {
+  test('in 10 takeovers and 50 renewals of the token', { tags: ['slow'] }, async () => {
     let current = pair.tunnel
     for (let update = 0; update < 10; update++) {
       const next = await begin()
@@ -114,7 +114,7 @@ describe('under steady traffic, nothing is lost and no POST runs twice', () => {
     await nothingLost()
   })
 
-  test('with a copied deployment that comes and goes: the last that came is active, each time', async () => {
+  test('with a copied deployment that comes and goes: the last that came is active, each time', { tags: ['slow'] }, async () => {
     for (let copy = 0; copy < 3; copy++) {
       const theirs = await begin({ instance: `copy-${copy}` })
       await standing(theirs, true)

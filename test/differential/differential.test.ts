@@ -1,12 +1,12 @@
 /** Requests that the edge accepts mean the same to nginx, Apache and Node behind it. */
 import { randomBytes } from 'node:crypto'
 import { describe, expect, it, vi } from 'vitest'
-import { long, needs } from '../support/needs.ts'
+import { long, needs, short } from '../support/needs.ts'
 import { compareHttp1, compareHttp2, type Options, type Tally } from './compare.ts'
 import { startApache, startNginx, startNode, type Upstream } from './programs.ts'
 
 /** The published count, and what a normal run has time for. */
-const INPUTS = long ? 100_000 : 5_000
+const INPUTS = long ? 100_000 : short ? 1_000 : 5_000
 /** New inputs in the long run; a normal run repeats its own, so that what it finds is the change's. */
 const seed = process.env.SALLYPORT_DIFFERENTIAL_SEED ?? (long ? randomBytes(4).toString('hex') : '399c5835')
 const options: Options = { seed, inputs: INPUTS, workers: 4 }

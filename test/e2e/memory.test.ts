@@ -85,7 +85,7 @@ describe.runIf(process.platform === 'linux')('resident memory', () => {
     expectBelow(growth(before), GROWTH_BYTES)
   })
 
-  it(`${BODY_BYTES / MIB} MiB up: every process grows by less than 64 MiB`, async () => {
+  it(`${BODY_BYTES / MIB} MiB up: every process grows by less than 64 MiB`, { tags: ['slow'] }, async () => {
     const before = await idle()
     const path = upstream.on('up', async request => {
       const hash = createHash('sha256')
@@ -102,7 +102,7 @@ describe.runIf(process.platform === 'linux')('resident memory', () => {
     expectBelow(growth(before), GROWTH_BYTES)
   })
 
-  it(`a reader that stops for ${STOPPED_MS / 1000} s: growth under 16 MiB from there, others go on, and it finishes`, async () => {
+  it(`a reader that stops for ${STOPPED_MS / 1000} s: growth under 16 MiB from there, others go on, and it finishes`, { tags: ['slow'] }, async () => {
     const quick = upstream.on('quick', request => request.answer(200, 'quick'))
     const path = upstream.on('stopped', async request => {
       await request.write(`HTTP/1.1 200 OK\r\ncontent-length: ${BODY_BYTES}\r\n\r\n`)

@@ -1,10 +1,11 @@
-/** The fuzzer itself, and its run: 60 s with a fresh seed, or as long as `SALLYPORT_FUZZ_SECONDS` says. */
+/** The fuzzer itself, and its run: 60 s with a fresh seed, 20 in a short run, or as long as `SALLYPORT_FUZZ_SECONDS` says. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
+import { short } from '../support/needs.ts'
 import { fuzz } from './fuzz.ts'
 import { holds } from './holds.ts'
 import { Random } from './random.ts'
@@ -12,7 +13,7 @@ import { readRegressions, writeRegression } from './regressions.ts'
 import type { Target } from './target.ts'
 import { TARGETS } from './targets/index.ts'
 
-const SECONDS = Number(process.env.SALLYPORT_FUZZ_SECONDS ?? 60)
+const SECONDS = Number(process.env.SALLYPORT_FUZZ_SECONDS ?? (short ? 20 : 60))
 
 const folders: string[] = []
 afterEach(() => {

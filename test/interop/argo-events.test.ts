@@ -1,3 +1,4 @@
+// @module-tag slow
 /** Argo Events' own handlers: the demo's stand-in against the one for GitHub, and all of them behind a pair. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createHmac } from 'node:crypto'
@@ -9,7 +10,7 @@ import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { GO_BUILD_MS, goBuild } from '../support/go.ts'
-import { all, needs } from '../support/needs.ts'
+import { needs } from '../support/needs.ts'
 
 const SECRET = 's3cret'
 const HOOK = '/hooks/github'
@@ -132,7 +133,7 @@ const CASES: Record<string, string> = {
   'a large body that nobody wants': request({ type: 'text/plain', body: 'x'.repeat(300_000), sent: 10 }),
 }
 
-describe.runIf(all && needs('new-go', 'netns'))("Argo Events' event sources", () => {
+describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
   let folder: string
   const processes: ChildProcess[] = []
   const events: string[] = []

@@ -1,3 +1,5 @@
+import { short } from '../support/needs.ts'
 import { testRows } from './row.ts'
 
-testRows('token', 'keys', 'certificate', 'routes')
+testRows('token')
+if (!short) testRows('keys', 'certificate', 'routes')

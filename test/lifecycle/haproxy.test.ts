@@ -1,3 +1,4 @@
+// @module-tag slow
 /** What the table has behind nginx, behind the HAProxy of `deploy/haproxy`. */
 import { long } from '../support/needs.ts'
 import { rowOf, testRow } from './row.ts'

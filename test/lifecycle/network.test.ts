@@ -1,3 +1,4 @@
+// @module-tag slow
 import { testRows } from './row.ts'
 
 testRows('cut', 'black-hole', 'redis')

@@ -1,3 +1,5 @@
 import { testRows } from './row.ts'
+import { short } from '../support/needs.ts'
 
-testRows('server-update', 'server-restart', 'server-restart-kept', 'kill')
+testRows('server-update')
+if (!short) testRows('server-restart', 'server-restart-kept', 'kill')

@@ -65,7 +65,7 @@ const through = () => [
 
 const report = async (): Promise<Report> => JSON.parse(await readFile(join(folder, 'report.json'), 'utf8'))
 
-test('loads the tunnel and the upstream alone in turn, every answer verified', async () => {
+test('loads the tunnel and the upstream alone in turn, every answer verified', { tags: ['slow'], timeout: 60_000 }, async () => {
   const { code, out, notes } = await load([...through(), '--direct', direct, '--duration', '1s', '--rate', '40'])
   expect(code, notes).toBe(0)
   expect(notes.startsWith(`target     https://127.0.0.1:${pair.place.port}/\n`)).toBe(true)
@@ -79,7 +79,7 @@ test('loads the tunnel and the upstream alone in turn, every answer verified', a
   }
   const rate = sections[0]!.measured[0]!.figures.perSecond!.max
   expect(rate).toBeLessThanOrEqual(45)
-}, 60_000)
+})
 
 test('--rate max is a closed loop by autocannon, and needs --yes', async () => {
   const fast = [direct, '--only', 'small', '--duration', '1s', '--rate', 'max']

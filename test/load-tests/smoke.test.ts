@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { processTree } from '../../load-tests/lib/cpu.ts'
 import type { Report } from '../../load-tests/lib/report.ts'
 import { wrongOf } from '../../load-tests/lib/section.ts'
-import { long, needs } from '../support/needs.ts'
+import { long, needs, short } from '../support/needs.ts'
 import { openFile } from './page.ts'
 
 const BENCH = resolve(import.meta.dirname, '../../load-tests/bench.ts')
@@ -57,6 +57,7 @@ function isAlive(pid: number): boolean {
 
 test.runIf(needs('nginx', 'setpriv'))(
   'a run that is killed leaves nothing behind',
+  { tags: ['slow'], timeout: 60_000 },
   async () => {
     const run = spawn(process.execPath, [BENCH, '--smoke', '--only', 'soak', '--minutes', '1'])
     let said = ''
@@ -68,11 +69,10 @@ test.runIf(needs('nginx', 'setpriv'))(
     run.kill('SIGKILL')
     await expect.poll(() => started.filter(isAlive), { timeout: 15_000 }).toEqual([])
   },
-  60_000,
 )
 
 describe.runIf(needs('nginx'))('the smoke run', () => {
-  const names = long ? ALL : USUAL
+  const names = long ? ALL : short ? USUAL.slice(0, 1) : USUAL
   let folder: string
   let ran: Ran
   let report: Report

@@ -5,14 +5,14 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createAuthority, createReplicaCertificate } from '../../certs/index.ts'
 import type { PeerTls } from '../../server/peer/tls.ts'
-import { long, needs } from '../support/needs.ts'
+import { long, needs, short } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
 import { type Entry, judge } from './history.ts'
 import { LEASE_MS, type Run, Schedule } from './schedule.ts'
 
 const SCHEDULES = 200
 /** In the normal run as many as fit. */
-const BUDGET_MS = long ? Number.POSITIVE_INFINITY : 10_000
+const BUDGET_MS = long ? Number.POSITIVE_INFINITY : short ? 4_000 : 10_000
 const LANES = 3
 
 describe('the checker', () => {

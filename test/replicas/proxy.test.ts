@@ -59,6 +59,7 @@ describe.runIf(needs('nginx', 'redis'))('behind nginx:', () => {
   const rows = ROWS.filter(({ name }) => long || name !== 'three-kill')
   test.each(rows.map(row => [row.title, row.allowance, row] as const))(
     '%s: %s',
+    { tags: ['slow'], timeout: long ? 900_000 : 120_000 },
     async (title, _allowance, row) => {
       const seed = Math.floor(Math.random() * 2 ** 32)
       const account = await runTrial(row, SIZE, seeded(seed), new AbortController().signal)
@@ -66,6 +67,5 @@ describe.runIf(needs('nginx', 'redis'))('behind nginx:', () => {
       console.log(`${title}: ${requests} requests, ${JSON.stringify(counts)} ${JSON.stringify([...reasons])}`)
       expect({ seed, problems: row.judge(account) }).toEqual({ seed, problems: [] })
     },
-    long ? 900_000 : 120_000,
   )
 })

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process'
 import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { afterEach, beforeEach, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 
 const ROOT = resolve(import.meta.dirname, '../..')
 const NO_SUCH = 'a-program-that-nobody-has'
@@ -28,12 +28,16 @@ beforeEach(async () => {
 afterEach(() => rm(folder, { recursive: true, force: true }))
 
 /** With a filter, so that nothing is ever installed. */
-async function npmTest(tests: string, env: NodeJS.ProcessEnv = {}, ...flags: string[]) {
+function npmTest(tests: string, env: NodeJS.ProcessEnv = {}, ...flags: string[]) {
+  return npmTestOf(tests, env, ...flags, 'some.test')
+}
+
+async function npmTestOf(tests: string, env: NodeJS.ProcessEnv = {}, ...flags: string[]) {
   await writeFile(join(folder, 'test/some.test.ts'), HEAD + tests)
   const { CI: _, VITEST: __, ...rest } = process.env
   const options = { cwd: folder, env: { ...rest, ...env } }
   return new Promise<{ code: number; lines: string[] }>(resolve => {
-    execFile(process.execPath, ['scripts/test.ts', ...flags, 'some.test'], options, (error, stdout) => {
+    execFile(process.execPath, ['scripts/test.ts', ...flags], options, (error, stdout) => {
       resolve({ code: Number(error?.code ?? 0), lines: stdout.trimEnd().split('\n') })
     })
   })
@@ -80,4 +84,29 @@ it.each([
 ])('with %s, what is not run is a failure', async (_, env, flags) => {
   const { code, lines } = await npmTest(GUARDED, env, ...flags)
   expect([code, lines.at(-1)]).toEqual([1, '1 passed, 1 failed, 1 skipped'])
+})
+
+describe('a test that is tagged slow', () => {
+  const tests = `it('a', () => {})\nit('b', { tags: ['slow'] }, () => {})\nit.runIf(process.env.SALLYPORT_TEST_SHORT)('c', () => {})`
+
+  it('is left out of a run without more, which says so and how to run it', async () => {
+    const { code, lines } = await npmTestOf(tests)
+    expect([code, ...lines.slice(-4)]).toEqual([
+      0,
+      'left out: test/some.test.ts, 1 slow',
+      'left out: most of what the suites that load, fuzz and break things do',
+      'All of it: npm test -- --all. All of one file: npm test -- <its path>.',
+      '2 passed, 0 failed, 1 skipped',
+    ])
+  })
+
+  it.each<[string, NodeJS.ProcessEnv, string[]]>([
+    ['with CI=true', { CI: 'true' }, []],
+    ['with --all', {}, ['--all']],
+    ['in the file that was asked for', {}, ['some.test']],
+  ])('runs %s', async (_, env, flags) => {
+    const { code, lines } = await npmTestOf(tests, env, ...flags)
+    expect([code, lines.at(-1)]).toEqual([0, '2 passed, 0 failed, 1 skipped'])
+    expect(lines.filter(line => line.startsWith('left out'))).toEqual([])
+  })
 })

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** Autobahn's WebSocket cases against an echo, direct and through the tunnel: the verdicts have to be the same. */
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'

@@ -1,10 +1,11 @@
+// @module-tag slow
 /** Connect's conformance suite: its client and server through the pair, against the same two directly. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { GO_BUILD_MS, goBuild } from '../support/go.ts'
-import { all, needs } from '../support/needs.ts'
+import { needs } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'
 
 const FOLDER = join(import.meta.dirname, 'connect')
@@ -19,7 +20,7 @@ const WAYS = {
   },
 } as const
 
-describe.runIf(all && needs('new-go'))("Connect's conformance suite", () => {
+describe.runIf(needs('new-go'))("Connect's conformance suite", () => {
   let programs: string
   beforeAll(async () => {
     programs = await mkdtemp(join(tmpdir(), 'sallyport-connect-'))

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** grpc-go's interop client and server: each case through the pair. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -6,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { GO_BUILD_MS, goBuild } from '../support/go.ts'
-import { all, needs } from '../support/needs.ts'
+import { needs } from '../support/needs.ts'
 import { lastingPort } from '../support/ports.ts'
 import { score } from './program.ts'
 import { startTarget, type Target } from './target.ts'
@@ -35,7 +36,7 @@ const CASES = [
 const BY_LOAD = '{"loadBalancingConfig":[{"test_backend_metrics_load_balancer":{}}]}'
 const CASE_MS = 120_000
 
-describe.runIf(all && needs('new-go'))("grpc-go's interop", () => {
+describe.runIf(needs('new-go'))("grpc-go's interop", () => {
   let folder: string
   let server: ChildProcess
   let port: number

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** slowhttptest against the edge: slow heads, slow bodies, slow readers. A good caller is served all the while. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'

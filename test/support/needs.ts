@@ -110,8 +110,8 @@ export const vectors: string | undefined = findVectors()
 /** Whether the long tests run (`npm run test:long`): full sizes and counts. */
 export const long: boolean = process.env.SALLYPORT_TEST_LONG === '1'
 
-/** Whether the suites run that take minutes to build (`npm test -- --all`, `npm run test:long`, `CI=true`). */
-export const all: boolean = process.env.SALLYPORT_TEST_ALL === '1'
+/** Whether this is `npm test` without more: it answers within minutes, from a part of each suite. */
+export const short: boolean = process.env.SALLYPORT_TEST_SHORT === '1'
 
 function findVectors(): string | undefined {
   const folder = process.env.SALLYPORT_TEST_VECTORS ?? resolve(import.meta.dirname, '../vectors')

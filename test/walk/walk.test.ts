@@ -1,12 +1,11 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { all, long } from '../support/needs.ts'
+import { long, short } from '../support/needs.ts'
 import { makeWalk, tellLeft, walk } from './walk.ts'
 import { World } from './world.ts'
 
-/** As many seeds as a short time allows, or 2,000 with `--all` and in the long run. */
-const CI = process.env.CI === 'true'
+/** As many seeds as a short time allows, or 2,000 in the long run. */
 const SEEDS = 2000
-const BUDGET_MS = CI ? 45_000 : all || long ? Number.POSITIVE_INFINITY : 12_000
+const BUDGET_MS = long ? Number.POSITIVE_INFINITY : short ? 6_000 : 45_000
 const FIRST = 1
 
 let world: World

@@ -41,7 +41,7 @@ test('a change is told soon, and several at once are told once', async () => {
   expect(told).toBe(1)
 })
 
-test('each change is found where there is no watch: of a folder that comes later', async () => {
+test('each change is found where there is no watch: of a folder that comes later', { tags: ['slow'] }, async () => {
   rmSync(folder, { recursive: true })
   start('cert')
   expect(warnings).toBe(1)

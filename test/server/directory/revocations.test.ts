@@ -49,7 +49,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     expect(c.revocations().map(({ id }) => id)).toEqual(a.revocations().map(({ id }) => id))
   })
 
-  test('are written back when Redis has lost them; one made meanwhile says so, holds here, and elsewhere after', async () => {
+  test('are written back when Redis has lost them; one made meanwhile says so, holds here, and elsewhere after', { tags: ['slow'], timeout: 15_000 }, async () => {
     const [a, b] = [await start(), await start()]
     await a.revoke({ tokenId: 'first' })
     await knows(b, 1)
@@ -61,7 +61,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await refused(b, 'second')
     const c = await start()
     await knows(c, 2)
-  }, 15_000)
+  })
 
   async function becomes(ready: boolean, ...all: Server[]): Promise<void> {
     while (all.some(server => server.ready() !== ready)) await new Promise(resolve => setTimeout(resolve, 20))
@@ -173,7 +173,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await becomes(true, a)
   }, 15_000)
 
-  test('A9: taken back on one replica, a rule holds on none, and no replica that missed it writes it back', async () => {
+  test('A9: taken back on one replica, a rule holds on none, and no replica that missed it writes it back', { tags: ['slow'], timeout: 15_000 }, async () => {
     const relay = await Relay.start({ port: redis.port })
     const [a, b] = [await start(), await start(`redis://127.0.0.1:${relay.port}`)]
     await a.revoke({ tokenId: 'mine' })
@@ -191,7 +191,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await a.revoke({ tokenId: 'mine' })
     await knows(b, 1)
     await relay.stop()
-  }, 15_000)
+  })
 
   test('D7: a list that is too long to be read lets nobody in until it is removed; what a replica knew of it stays', async () => {
     await redis.age()

@@ -263,7 +263,7 @@ const EVENTS: Record<string, (scene: Scene) => unknown> = {
 
 const PAIRS = Object.keys(EVENTS).flatMap(first => Object.keys(EVENTS).map(second => [first, second] as const))
 
-test.each(Object.entries(STATES))('%s: any two events', async (_name, reach) => {
+test.each(Object.entries(STATES))('%s: any two events', { tags: ['slow'] }, async (_name, reach) => {
   const scenes = PAIRS.map(async ([first, second], n) => {
     const scene = await Scene.start()
     await reach(scene)
