@@ -32,12 +32,15 @@ afterAll(async () => {
 })
 
 describe.runIf(process.platform === 'linux')('a well-behaved client beside', () => {
-  it.each(ATTACKS.map(one => [one.name, one] as const))('%s: loses nothing, and the server is afterwards as it was', async (_name, attack) => {
-    const result = await measure(world, attack, SHARE, ROUNDS)
-    results.push(result)
-    expect(result.attacked.lost, 'requests without their answer').toBe(0)
-    expect(result.attacked.requests).toBeGreaterThan(0)
-    expect(result.peakBytes, 'resident bytes').toBeLessThan(CEILING_BYTES)
-    expect(excess(result.before, result.after)).toEqual([])
-  })
+  it.each(ATTACKS.map(one => [one.name, one] as const))(
+    '%s: loses nothing, and the server is afterwards as it was',
+    async (_name, attack) => {
+      const result = await measure(world, attack, SHARE, ROUNDS)
+      results.push(result)
+      expect(result.attacked.lost, 'requests without their answer').toBe(0)
+      expect(result.attacked.requests).toBeGreaterThan(0)
+      expect(result.peakBytes, 'resident bytes').toBeLessThan(CEILING_BYTES)
+      expect(excess(result.before, result.after)).toEqual([])
+    },
+  )
 })

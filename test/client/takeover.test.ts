@@ -114,7 +114,9 @@ describe('under steady traffic, nothing is lost and no POST runs twice', () => {
     await nothingLost()
   })
 
-  test('with a copied deployment that comes and goes: the last that came is active, each time', { tags: ['slow'] }, async () => {
+  test('with a copied deployment that comes and goes: the last that came is active, each time', {
+    tags: ['slow'],
+  }, async () => {
     for (let copy = 0; copy < 3; copy++) {
       const theirs = await begin({ instance: `copy-${copy}` })
       await standing(theirs, true)

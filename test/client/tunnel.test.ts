@@ -371,7 +371,9 @@ describe('several replicas', () => {
     expect((await connected).connection).toBe(1)
   })
 
-  it('where all had one, another is tried later, and the old session is left for it without loss', { tags: ['slow'] }, async () => {
+  it('where all had one, another is tried later, and the old session is left for it without loss', {
+    tags: ['slow'],
+  }, async () => {
     const [a, b] = [await fake(), await fake()]
     const answer = Promise.withResolvers<Response>()
     const target = () => answer.promise

@@ -102,7 +102,9 @@ describe.runIf(process.platform === 'linux')('resident memory', () => {
     expectBelow(growth(before), GROWTH_BYTES)
   })
 
-  it(`a reader that stops for ${STOPPED_MS / 1000} s: growth under 16 MiB from there, others go on, and it finishes`, { tags: ['slow'] }, async () => {
+  it(`a reader that stops for ${STOPPED_MS / 1000} s: growth under 16 MiB from there, others go on, and it finishes`, {
+    tags: ['slow'],
+  }, async () => {
     const quick = upstream.on('quick', request => request.answer(200, 'quick'))
     const path = upstream.on('stopped', async request => {
       await request.write(`HTTP/1.1 200 OK\r\ncontent-length: ${BODY_BYTES}\r\n\r\n`)

@@ -65,7 +65,10 @@ const through = () => [
 
 const report = async (): Promise<Report> => JSON.parse(await readFile(join(folder, 'report.json'), 'utf8'))
 
-test('loads the tunnel and the upstream alone in turn, every answer verified', { tags: ['slow'], timeout: 60_000 }, async () => {
+test('loads the tunnel and the upstream alone in turn, every answer verified', {
+  tags: ['slow'],
+  timeout: 60_000,
+}, async () => {
   const { code, out, notes } = await load([...through(), '--direct', direct, '--duration', '1s', '--rate', '40'])
   expect(code, notes).toBe(0)
   expect(notes.startsWith(`target     https://127.0.0.1:${pair.place.port}/\n`)).toBe(true)

@@ -78,7 +78,10 @@ describe('a start', () => {
     20_000,
   )
 
-  test('that waits for a Sentinel that never answers goes on without it', { tags: ['slow'], timeout: 15_000 }, async () => {
+  test('that waits for a Sentinel that never answers goes on without it', {
+    tags: ['slow'],
+    timeout: 15_000,
+  }, async () => {
     const server = await createServer({ ...options, directory: { url: `redis+sentinel://127.0.0.1:${port}/sally` } })
     expect(server.stats().directory.state).toBe('lost')
     await server.close({ graceMs: 0 })

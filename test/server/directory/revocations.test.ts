@@ -49,7 +49,10 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     expect(c.revocations().map(({ id }) => id)).toEqual(a.revocations().map(({ id }) => id))
   })
 
-  test('are written back when Redis has lost them; one made meanwhile says so, holds here, and elsewhere after', { tags: ['slow'], timeout: 15_000 }, async () => {
+  test('are written back when Redis has lost them; one made meanwhile says so, holds here, and elsewhere after', {
+    tags: ['slow'],
+    timeout: 15_000,
+  }, async () => {
     const [a, b] = [await start(), await start()]
     await a.revoke({ tokenId: 'first' })
     await knows(b, 1)
@@ -173,7 +176,10 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await becomes(true, a)
   }, 15_000)
 
-  test('A9: taken back on one replica, a rule holds on none, and no replica that missed it writes it back', { tags: ['slow'], timeout: 15_000 }, async () => {
+  test('A9: taken back on one replica, a rule holds on none, and no replica that missed it writes it back', {
+    tags: ['slow'],
+    timeout: 15_000,
+  }, async () => {
     const relay = await Relay.start({ port: redis.port })
     const [a, b] = [await start(), await start(`redis://127.0.0.1:${relay.port}`)]
     await a.revoke({ tokenId: 'mine' })
