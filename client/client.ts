@@ -202,7 +202,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
       session: this.#options.limits ?? {},
       accept: (stream, view) => this.#exchanges.accept(stream, view),
       onStanding: (epoch, active) => this.#standing(epoch, active),
-      onReauth: (which, accepted, requestId) => this.#reauthenticated(which, connection, accepted, requestId),
+      onReauth: (which, token, accepted, requestId) =>
+        this.#reauthenticated(which, connection, token, accepted, requestId),
       onNotice: (which, notice) => this.#notice(which, notice),
       onWelcome: which => this.#isFor(token, which) && listener.onWelcome(which),
       onReady: which => {
@@ -272,12 +273,18 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.#retry()
   }
 
-  #reauthenticated(session: ClientSession, connection: number, accepted: boolean, requestId: string | undefined): void {
+  #reauthenticated(
+    session: ClientSession,
+    connection: number,
+    token: string,
+    accepted: boolean,
+    requestId: string | undefined,
+  ): void {
     if (accepted) {
       this.logger.info({ session: session.id, expiresMs: this.#tokens.expiresMs }, 'the session has a fresh token')
       return
     }
-    this.#tokens.refused()
+    this.#tokens.refused(token)
     this.onRefused(connection, 'the server did not take the fresh token; the old one stays in force', 401, requestId)
   }
 

@@ -41,7 +41,7 @@ export interface SessionOwner {
   onLeave(session: ClientSession, reason: string): void
   /** The server says something to a person. */
   onNotice(session: ClientSession, notice: Notice): void
-  onReauth(session: ClientSession, accepted: boolean, requestId: string | undefined): void
+  onReauth(session: ClientSession, token: string, accepted: boolean, requestId: string | undefined): void
   /** Once, last. */
   onClosed(session: ClientSession, reason: string): void
 }
@@ -87,7 +87,8 @@ export class ClientSession implements SessionView {
   /** The server's drain is answered. */
   #answered = false
   /** A `reauth` is on its way. */
-  #asked = false
+  /** The token that was sent in band and is not answered yet. */
+  #asked: string | undefined
   #nextToken: string | undefined
   /** The server has answered our drain, or the session has ended. */
   readonly #drained = Promise.withResolvers<void>()
@@ -180,11 +181,11 @@ export class ClientSession implements SessionView {
   /** Sends a fresh token, in band. One at a time: another waits for the answer to the first, and only the last does. */
   reauth(token: string): void {
     if (this.#state === 'hello' || this.#state === 'closed') return
-    if (this.#asked) {
+    if (this.#asked !== undefined) {
       this.#nextToken = token
       return
     }
-    this.#asked = true
+    this.#asked = token
     this.#session.control({ type: 'reauth', token })
   }
 
@@ -342,11 +343,12 @@ export class ClientSession implements SessionView {
   }
 
   #reauthAnswered(accepted: boolean, requestId: string | undefined): void {
-    if (!this.#asked) return
+    const asked = this.#asked
+    if (asked === undefined) return
     const next = this.#nextToken
-    this.#asked = false
+    this.#asked = undefined
     this.#nextToken = undefined
-    this.#owner.onReauth(this, accepted, requestId)
+    this.#owner.onReauth(this, asked, accepted, requestId)
     if (next !== undefined) this.reauth(next)
   }
 

@@ -94,13 +94,14 @@ export class TokenKeeper {
     await this.#fetch()
   }
 
-  /** The server did not take the token at hand. */
-  refused(): void {
+  /** A server did not take this token. What it says of an older one than that at hand is of no interest any more. */
+  refused(token: string): void {
+    if (token !== this.#token) return
     this.#refused = true
     this.#schedule()
   }
 
-  /** The server's clock, from its `Date`: the end of the token is judged by it where the two differ by seconds. */
+  /** The clock of a server that took the token, from its `Date`: the end of the token is judged by it where the two differ by seconds. */
   serverTime(dateMs: number): void {
     const aheadMs = Date.now() - dateMs
     this.#aheadMs = Math.abs(aheadMs) < 5000 ? 0 : aheadMs

@@ -68,6 +68,7 @@ export class Dialler {
         resolver: this.#resolver,
         signal,
       })
+      // Not of one that refuses: any machine on the way may, and its clock would end the tokens of sessions elsewhere.
       if (dialled.dateMs !== undefined) this.#tokens.serverTime(dialled.dateMs)
       return dialled
     } catch (error) {
@@ -100,9 +101,8 @@ export class Dialler {
     const reason = explain(failure, context)
     const silent = failure.kind === 'timeout' && failure.phase === 'connect'
     if (!isRefusal(failure)) return new Unreachable(reason, { silent }, { cause: error })
-    const answer = failure.kind === 'answer' ? failure : { status: 101, requestId: undefined, dateMs: undefined }
-    if (answer.dateMs !== undefined) this.#tokens.serverTime(answer.dateMs)
-    if (answer.status === 401) this.#tokens.refused()
+    const answer = failure.kind === 'answer' ? failure : { status: 101, requestId: undefined }
+    if (answer.status === 401) this.#tokens.refused(context.token)
     return new Unreachable(
       reason,
       { refused: { status: answer.status, requestId: answer.requestId } },
