@@ -32,7 +32,12 @@ function jwt(id: string): string {
 function make(tokens: string[]) {
   let asked = 0
   const token = () => tokens[asked++]!
-  const options = { url: `ws://127.0.0.1:${(server.address() as AddressInfo).port}`, token, proxy: '', target: () => new Response() }
+  const options = {
+    url: `ws://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    token,
+    proxy: '',
+    target: () => new Response(),
+  }
   const keeper = new TokenKeeper({ source: token, onFresh: () => {}, logger: noLogger })
   return { keeper, dialler: new Dialler(options, checkOptions(options, []), keeper), asked: () => asked }
 }
@@ -47,7 +52,8 @@ async function refused(dialler: Dialler, answer: string, meanwhile?: () => void)
   await result
 }
 
-const head = (status: string, date = '') => `HTTP/1.1 ${status}\r\n${date}content-length: 0\r\nconnection: close\r\n\r\n`
+const head = (status: string, date = '') =>
+  `HTTP/1.1 ${status}\r\n${date}content-length: 0\r\nconnection: close\r\n\r\n`
 
 it('a 401 for an old token leaves the one that came during the dial in force', async () => {
   const { keeper, dialler, asked } = make([jwt('1'), jwt('2')])
