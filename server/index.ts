@@ -31,12 +31,13 @@ export type {
   Registration,
   RuntimeState,
 } from './directory/directory.ts'
-export type { Address } from './listeners.ts'
+export type { RedisOptions } from './directory/redis-options.ts'
 export type { CallOptions } from './embed/request.ts'
 export type { ServerEvents } from './events.ts'
+export type { Address } from './listeners.ts'
 export type { AuthOptions, ControlOptions, PublicOptions, ServerLimits, ServerOptions } from './options.ts'
 export type { PeerStats } from './peer/peers.ts'
-export type { PeerOptions, RedisOptions } from './replica-options.ts'
+export type { PeerOptions } from './replica-options.ts'
 export type { DrainOptions, Server } from './server.ts'
 export type { ServerStats, SessionInfo } from './stats.ts'
 export type { TlsFiles } from './tls.ts'

@@ -1,17 +1,18 @@
 /** What makes several servers one: the directory that they share, and the connections between them. */
 import { randomBytes } from 'node:crypto'
-import { readFile } from 'node:fs/promises'
 import type { SharedRevocations } from './auth/revocation-store.ts'
 import type { Directory } from './directory/directory.ts'
 import { MemoryDirectory } from './directory/memory.ts'
-import type { RedisAddress } from './directory/redis-link.ts'
 import type { RedisOperators } from './directory/redis-operators.ts'
+import type { RedisOptions } from './directory/redis-options.ts'
+import { SharedDirectory } from './directory/shared-directory.ts'
+import { storeKindOf } from './directory/stores.ts'
 import type { Opened } from './opened.ts'
 import type { ResolvedServerOptions } from './options.ts'
 import { joinAddress } from './peer/address.ts'
 import { Peers } from './peer/peers.ts'
 import type { SplicedSession } from './peer/splice.ts'
-import type { PeerOptions, RedisOptions } from './replica-options.ts'
+import type { PeerOptions } from './replica-options.ts'
 import { loadTls, TlsKeeper } from './tls.ts'
 
 const DEFAULT_PREFIX = 'sallyport'
@@ -45,19 +46,11 @@ async function openShared(settings: ResolvedServerOptions, options: RedisOptions
   const pick: Replicas['pick'] = (runtime, epoch) => replicas.pick(runtime, epoch)
   const { peer } = settings
   const beside = peer && (await openPeers(settings, peer, { replica, leaseMs, pick }, opened))
-  const { RedisDirectory } = await import('./directory/redis.ts')
-  const { RedisOperators } = await import('./directory/redis-operators.ts')
-  const operators = new RedisOperators({ redis: () => readAddress(options), prefix, replica, logger })
-  const directory = new RedisDirectory({
-    redis: () => readAddress(options),
-    replica,
-    address: beside?.peers.address ?? '',
-    leaseMs,
-    prefix,
-    logger,
-    witnesses: beside?.peers,
-    record,
-  })
+  const kind = storeKindOf(options.url)
+  const member = { replica, address: beside?.peers.address ?? '', leaseMs }
+  const store = await kind.make(options, prefix, member)
+  const operators = await kind.operators?.(options, prefix, replica, logger)
+  const directory = new SharedDirectory({ store, replica, leaseMs, logger, witnesses: beside?.peers, record })
   const replicas: Replicas = {
     directory,
     shared: true,
@@ -67,8 +60,8 @@ async function openShared(settings: ResolvedServerOptions, options: RedisOptions
     pick: () => undefined,
   }
   opened.add(directory)
-  opened.add(operators)
-  await Promise.all([directory.open(), operators.open()])
+  if (operators !== undefined) opened.add(operators)
+  await Promise.all([directory.open(), operators?.open()])
   return replicas
 }
 
@@ -102,29 +95,10 @@ async function openPeers(
 }
 
 /** The revocations of all replicas, where there is a directory of several servers. */
-export async function openSharedRevocations({
-  directory,
-  logger,
-  clock,
-}: ResolvedServerOptions): Promise<SharedRevocations | undefined> {
+export async function openSharedRevocations(settings: ResolvedServerOptions): Promise<SharedRevocations | undefined> {
+  const { directory } = settings
   if (directory === undefined || !('url' in directory)) return undefined
-  const { RedisRevocations } = await import('./directory/redis-revocations.ts')
-  const { prefix = DEFAULT_PREFIX } = directory
-  return new RedisRevocations({ redis: () => readAddress(directory), prefix, logger, now: clock })
-}
-
-async function readAddress({ url, user, password, sentinel, ca }: RedisOptions): Promise<RedisAddress> {
-  return {
-    url,
-    user,
-    password: await readSecret(password),
-    sentinel: sentinel && { user: sentinel.user, password: await readSecret(sentinel.password) },
-    ca,
-  }
-}
-
-async function readSecret(secret: RedisOptions['password']): Promise<string | undefined> {
-  return typeof secret === 'object' ? (await readFile(secret.file, 'utf8')).trim() : secret
+  return storeKindOf(directory.url).revocations?.(directory, directory.prefix ?? DEFAULT_PREFIX, settings)
 }
 
 /** Tells the others that this server stops. */

@@ -93,11 +93,16 @@ export function url(schemes: readonly string[], options: { credentials?: boolean
   })
 }
 
-/** Where Redis is, without credentials; `server/directory/redis-url.ts` says what it means. */
-export const redisUrl = kind<string>('URL', { type: 'string', pattern: '^rediss?(\\+sentinel)?://' }, value => {
-  if (/^rediss?(?:\+sentinel)?:\/\/[^/@?#\s]+(?:\/[^@?#\s]*)?$/.test(value)) return value
-  throw new TypeError('expected a URL with redis://, rediss:// or redis+sentinel://, without credentials')
-})
+/** Hosts that act as one, without credentials: `redis://a:6379,b:6379/0`. */
+export function hostsUrl(schemes: readonly string[]): Kind<string> {
+  const names = schemes.map(scheme => `${scheme}://`).join(', ')
+  const any = schemes.map(scheme => scheme.replaceAll('+', '\\+')).join('|')
+  const form = new RegExp(`^(?:${any})://[^/@?#\\s]+(?:/[^@?#\\s]*)?$`)
+  return kind<string>('URL', { type: 'string', pattern: `^(${any})://` }, value => {
+    if (form.test(value)) return value
+    throw new TypeError(`expected a URL with ${names}, without credentials`)
+  })
+}
 
 /** `https://ui.example.com`, as browsers send it in `Origin`. */
 export const origin = kind<string>('ORIGIN', { type: 'string', format: 'uri' }, value => {

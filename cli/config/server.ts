@@ -1,3 +1,4 @@
+import { STORES } from '../../server/directory/stores.ts'
 import { adminSettings, graceSetting, logSettings, sessionSettings } from './common.ts'
 import * as kinds from './kinds.ts'
 import { optional, setting, type Values } from './setting.ts'
@@ -74,7 +75,7 @@ export const serverSettings = {
     'Proxies whose X-Forwarded-For, -Proto, -Host and X-Request-Id the server believes.',
   ),
   directory: optional(
-    kinds.redisUrl,
+    kinds.hostsUrl(Object.keys(STORES)),
     'Redis (7.0 or newer) that several servers share to act as one: `redis://HOST:PORT`, several hosts with commas, or `redis+sentinel://HOST:PORT/NAME`. Default: the server is on its own.',
   ),
   'directory.user': optional(kinds.text('USER'), 'Redis user (ACL).'),

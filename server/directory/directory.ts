@@ -55,7 +55,8 @@ export interface DirectoryListener {
 
 /** How the directory is doing, as one replica sees it. */
 export interface DirectoryStats {
-  readonly kind: 'memory' | 'redis'
+  /** `memory`, or what several servers share, such as `redis`. */
+  readonly kind: string
   readonly state: DirectoryState
   /** Runtimes that are remembered here. */
   readonly known: number

@@ -10,6 +10,7 @@ import { endClient, makeClient, type RedisClient } from './redis-client.ts'
 import { askSentinels, movedTo } from './redis-location.ts'
 import { type RedisLocation, readPlace } from './redis-url.ts'
 import { CHANGE, RENEW, REVOKE, RIGHTS, type Script } from './scripts.ts'
+import { NoRight, QueueFull } from './store.ts'
 
 export interface RedisAddress {
   /** See `redis-url.ts`. */
@@ -34,12 +35,6 @@ const MAX_PENDING = 10_000
 /** How often a node of a cluster may name another one. */
 const MAX_MOVES = 5
 
-/** The user of Redis lacks rights: trying again is of no use until somebody has given them. */
-export class NoRight extends Error {}
-
-/** As many operations as may wait for Redis do; it answers all the same. */
-export class QueueFull extends Error {}
-
 export class RedisLink {
   readonly #address: RedisAddress
   readonly #place: RedisLocation
@@ -56,7 +51,6 @@ export class RedisLink {
   #isOpen = false
   /** What goes wrong in an event or a timer of the link ends it; its owner makes another one. */
   readonly #guard: Guard = guardWith(error => this.#end(error instanceof Error ? error : new Error(String(error))))
-  roundTripMs = 0
   /** There are standbys: that nobody listens at one address does not mean that nobody is granted anything. */
   several: boolean
 
@@ -71,7 +65,7 @@ export class RedisLink {
     listener: LinkListener,
     signal?: AbortSignal,
   ): Promise<RedisLink> {
-    signal?.throwIfAborted()
+    if (signal?.aborted) throw new Error('closed')
     const link = new RedisLink(address, deadlineMs, listener)
     const late = link.#guard(() => link.#end(new Error('Redis does not answer')))
     const timer = setTimeout(late, deadlineMs)
@@ -205,9 +199,7 @@ export class RedisLink {
     this.#pending.add(operation)
     this.#watch()
     try {
-      const answer = await this.#client!.sendCommand<never>([...command]).catch(onError)
-      this.roundTripMs = performance.now() - operation.sentMs
-      return answer
+      return await this.#client!.sendCommand<never>([...command]).catch(onError)
     } catch (error) {
       // An answer that is an error means that this is not the Redis that the scripts were loaded into, or its rights.
       this.#end(error as Error)

@@ -1,7 +1,8 @@
 /** Replicas without sockets for callers and clients: directory, peers and registry as they are, and sessions that are none. */
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Grant } from '../../server/directory/directory.ts'
-import { RedisDirectory } from '../../server/directory/redis.ts'
+import { RedisStore } from '../../server/directory/redis-store.ts'
+import { SharedDirectory } from '../../server/directory/shared-directory.ts'
 import type { Hop } from '../../server/peer/hop.ts'
 import { Peers } from '../../server/peer/peers.ts'
 import type { PeerTls } from '../../server/peer/tls.ts'
@@ -41,7 +42,7 @@ export interface FakeInstance {
 export class ModelReplica {
   readonly name: string
   readonly registry: Registry<FakeSession, Hop>
-  readonly directory: RedisDirectory
+  readonly directory: SharedDirectory
   readonly peers: Peers
   /** The path to Redis, and the one by which others reach this replica. */
   readonly paths: { readonly redis: Relay; readonly peers: Relay }
@@ -91,16 +92,14 @@ export class ModelReplica {
     ) => {
       if (!this.crashed) history.push({ atMs: performance.now(), replica: name, deed, runtime, instance, epoch })
     }
-    this.directory = new RedisDirectory({
+    const store = new RedisStore({
       redis: async () => ({ url: `redis://127.0.0.1:${paths.redis.port}` }),
       replica: name,
       address: peers.address,
       leaseMs,
       prefix: 'sallyport',
-      logger: noLogger,
-      witnesses: peers,
-      record,
     })
+    this.directory = new SharedDirectory({ store, replica: name, leaseMs, logger: noLogger, witnesses: peers, record })
     this.registry = new Registry<FakeSession, Hop>({ directory: this.directory, logger: noLogger, hops: peers, record })
   }
 

@@ -4,14 +4,17 @@ import { readPlace } from '../../../server/directory/redis-url.ts'
 import { startServer } from '../fixture.ts'
 
 const HOSTS = 'must begin with redis:// or rediss://, and have HOST:PORT or several with commas'
+const SCHEMES = 'redis://, rediss://, redis+sentinel:// or rediss+sentinel://'
 const NAME = 'must end with the name that the Sentinels give: redis+sentinel://a,b/NAME'
 const DATABASE = 'must end with the number of a database, or nothing'
 
 describe('the URL of a directory', () => {
+  test.each(['', 'http://a', 'redis:a'])('is not %j, which names no store', async url => {
+    const reason = `directory.url must begin with ${SCHEMES}`
+    await expect(startServer({ directory: { url } })).rejects.toThrow(new TypeError(reason))
+  })
+
   test.each([
-    ['', HOSTS],
-    ['http://a', HOSTS],
-    ['redis:a', HOSTS],
     ['redis://', HOSTS],
     ['redis://a,,b', HOSTS],
     ['redis://a b', HOSTS],

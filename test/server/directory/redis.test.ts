@@ -5,34 +5,31 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Logger } from '../../../protocol/base/log.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type { Registration, RuntimeState } from '../../../server/directory/directory.ts'
-import { isRefused, RedisDirectory, type RedisDirectoryOptions } from '../../../server/directory/redis.ts'
 import type { RedisAddress } from '../../../server/directory/redis-link.ts'
+import { isRefused, RedisStore } from '../../../server/directory/redis-store.ts'
+import { SharedDirectory, type SharedDirectoryOptions } from '../../../server/directory/shared-directory.ts'
 import { needs } from '../../support/needs.ts'
 import { DIRECTORY_RIGHTS, Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { makeSecrets } from '../../support/secrets.ts'
+
+type ReplicaOptions = Partial<SharedDirectoryOptions> & { readonly prefix?: string }
 
 /** Where the end of a lease is waited for. */
 const QUICK = { leaseMs: 1000 }
 
 /** A directory, with what its registry would do: it remembers what it was told, and what is live. */
 class Replica {
-  readonly directory: RedisDirectory
+  readonly directory: SharedDirectory
   readonly changes: RuntimeState[] = []
   readonly live = new Map<string, Registration>()
   #waiting: (() => void)[] = []
 
-  constructor(redis: RedisAddress, name: string, options: Partial<RedisDirectoryOptions> = {}) {
-    this.directory = new RedisDirectory({
-      redis: async () => redis,
-      replica: name,
-      address: '',
-      // A busy machine is not to be taken for a Redis that does not answer.
-      leaseMs: 8000,
-      prefix: 'sallyport',
-      logger: noLogger,
-      ...options,
-    })
+  constructor(redis: RedisAddress, name: string, options: ReplicaOptions = {}) {
+    // A busy machine is not to be taken for a Redis that does not answer.
+    const { leaseMs = 8000, prefix = 'sallyport', ...rest } = options
+    const store = new RedisStore({ redis: async () => redis, replica: name, address: '', leaseMs, prefix })
+    this.directory = new SharedDirectory({ store, replica: name, leaseMs, logger: noLogger, ...rest })
     this.directory.listen({
       changed: standing => {
         this.changes.push(standing)
@@ -99,7 +96,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     await redis.age()
   })
 
-  async function open(name: string, options: Partial<RedisDirectoryOptions> = {}, url = redis.url): Promise<Replica> {
+  async function open(name: string, options: ReplicaOptions = {}, url = redis.url): Promise<Replica> {
     const replica = new Replica({ url }, name, options)
     replicas.push(replica)
     await replica.directory.open()

@@ -1,0 +1,96 @@
+/**
+ * How long what a replica knows may be acted on, by the local monotonic clock: for a lease after the store confirmed it;
+ * then only as long as it is certain that no other replica was granted anything.
+ */
+import type { DirectoryState } from './directory.ts'
+import type { Renewal, ReplicaLease } from './runtime-state.ts'
+import type { Witnesses } from './witnesses.ts'
+
+export interface LeaseOptions {
+  readonly leaseMs: number
+  readonly now: () => number
+  readonly witnesses: Witnesses
+}
+
+export class Lease {
+  readonly #leaseMs: number
+  readonly #now: () => number
+  readonly #witnesses: Witnesses
+  /** When the last renewal that was answered was sent, and how long it holds. */
+  #contactMs = Number.NEGATIVE_INFINITY
+  #contactUntilMs = Number.NEGATIVE_INFINITY
+  /** When the store began to remember; a young one may not know yet who is there. */
+  #bornMs = Number.POSITIVE_INFINITY
+  /** When the store was away for everybody: then nobody was granted anything. */
+  #absentMs = Number.NEGATIVE_INFINITY
+  #replicas: readonly ReplicaLease[] = []
+
+  constructor({ leaseMs, now, witnesses }: LeaseOptions) {
+    this.#leaseMs = leaseMs
+    this.#now = now
+    this.#witnesses = witnesses
+  }
+
+  get state(): DirectoryState {
+    const now = this.#now()
+    if (now < this.#contactUntilMs) return 'connected'
+    return now < this.#presumedUntilMs() ? 'presumed' : 'lost'
+  }
+
+  /** Young: it was made, or lost its memory, less than a lease ago; who is live may be about to be written back. */
+  get young(): boolean {
+    return this.#now() - this.#bornMs < this.#leaseMs
+  }
+
+  /** Until when what is known by now holds, if changes may be missed from here on. */
+  get validUntilMs(): number {
+    const untilMs = Math.max(this.#contactUntilMs, this.#presumedUntilMs())
+    return Math.min(untilMs, this.#now() + this.#leaseMs)
+  }
+
+  /** Until when it is certain that no other replica was granted anything that we did not hear of. */
+  #presumedUntilMs(): number {
+    const vouchedMs = this.#contactMs > Number.NEGATIVE_INFINITY ? this.#witnesses.vouchedUntilMs() : this.#contactMs
+    return Math.max(this.#absentMs + this.#leaseMs, vouchedMs)
+  }
+
+  /** The store answered a renewal that was sent then. Returns whether that confirms what is known: a young one may not know. */
+  renewed({ ageMs, replicas }: Renewal, sentMs: number): boolean {
+    const isYoung = ageMs < this.#leaseMs
+    if (!isYoung) {
+      this.#contactMs = sentMs
+      this.#contactUntilMs = sentMs + this.#leaseMs
+    }
+    this.#bornMs = this.#now() - ageMs
+    this.#replicas = replicas
+    this.#witnesses.confirmed(isYoung ? undefined : sentMs, replicas)
+    return !isYoung
+  }
+
+  /** Nobody could reach the store at that time. */
+  absent(atMs: number): void {
+    this.#absentMs = atMs
+  }
+
+  /** All replicas that the store remembers. */
+  get replicas(): number {
+    return this.#replicas.length
+  }
+
+  get alive(): number {
+    return this.#replicas.filter(isAlive).length
+  }
+
+  isAlive(replica: string): boolean {
+    return this.#replicas.some(each => each.name === replica && isAlive(each))
+  }
+
+  /** Its lease ended. Of one that nobody knows this is not said. */
+  isDead(replica: string): boolean {
+    return this.#replicas.some(each => each.name === replica && !isAlive(each))
+  }
+}
+
+function isAlive({ leftMs }: ReplicaLease): boolean {
+  return leftMs >= 0
+}

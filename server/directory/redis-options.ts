@@ -1,0 +1,53 @@
+/** What an embedder says of Redis. */
+import { readFile } from 'node:fs/promises'
+import type { RedisAddress } from './redis-link.ts'
+import { readPlace } from './redis-url.ts'
+
+/** A directory in Redis (or what speaks its protocol), 7.0 or newer. */
+export interface RedisOptions {
+  /**
+   * `redis://` or `rediss://`, host, port, and the number of the database. Of a cluster, or a primary and its standbys, several
+   * with commas: `redis://a:6379,b:6379`. With Sentinels `redis+sentinel://a:26379,b:26379/NAME`, or `rediss+sentinel://`.
+   */
+  readonly url: string
+  /** Redis user (ACL). */
+  readonly user?: string | undefined
+  /** A file is read at each connection. */
+  readonly password?: string | { readonly file: string } | undefined
+  /** Credentials for the Sentinels, if they demand any. They do not know the users of Redis. */
+  readonly sentinel?:
+    | { readonly user?: string | undefined; readonly password?: string | { readonly file: string } | undefined }
+    | undefined
+  /** Authority of Redis's certificate (PEM). Default: those of the system. */
+  readonly ca?: string | Buffer | undefined
+  /** How long a replica may act on what it knows without confirmation. From 1,000 to 3,600,000; default 5,000. */
+  readonly leaseMs?: number | undefined
+  /** Prefix of the keys and the channel. Default `sallyport`. */
+  readonly prefix?: string | undefined
+}
+
+/** Throws a TypeError that names the option that is wrong. */
+export function checkRedis({ url, sentinel }: RedisOptions): void {
+  try {
+    readPlace(url)
+  } catch (error) {
+    throw new TypeError(`directory.url ${(error as Error).message}`, { cause: error })
+  }
+  const asksSentinels = /^rediss?\+sentinel:/.test(url)
+  if (sentinel !== undefined && !asksSentinels) throw new TypeError('directory.sentinel needs redis+sentinel://')
+}
+
+/** Passwords in files are read now. */
+export async function readAddress({ url, user, password, sentinel, ca }: RedisOptions): Promise<RedisAddress> {
+  return {
+    url,
+    user,
+    password: await readSecret(password),
+    sentinel: sentinel && { user: sentinel.user, password: await readSecret(sentinel.password) },
+    ca,
+  }
+}
+
+async function readSecret(secret: RedisOptions['password']): Promise<string | undefined> {
+  return typeof secret === 'object' ? (await readFile(secret.file, 'utf8')).trim() : secret
+}

@@ -1,0 +1,302 @@
+/**
+ * The directory of several servers, over a store that they share (`store.ts`). Everything that a replica knows is a copy:
+ * written through the store, told by its notices, and acted on only as long as a lease says that it is whole, by the local
+ * monotonic clock (`lease.ts`).
+ *
+ * When the link to the store breaks, what was known still holds for the rest of the lease; after that only if all other
+ * replicas vouch that they were granted nothing (`witnesses.ts`).
+ */
+import { detached, logGuard, tellDefect } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import {
+  type Directory,
+  type DirectoryListener,
+  type DirectoryState,
+  type DirectoryStats,
+  MAX_TOLD_EPOCH,
+  presentedEpoch,
+  type Registration,
+  type RuntimeState,
+} from './directory.ts'
+import { KnownRuntimes } from './known-runtimes.ts'
+import { Lease } from './lease.ts'
+import { absent, isSame, merge, present } from './presume.ts'
+import type { Recorder } from './recorder.ts'
+import { MAX_RUNTIME_STATE_BYTES, parseRuntimeState, type Renewal } from './runtime-state.ts'
+import { StateLog } from './state-log.ts'
+import { type Change, type DirectoryStore, NoRight, QueueFull, type StoreMember } from './store.ts'
+import { StoreConnection } from './store-connection.ts'
+import { Upkeep } from './upkeep.ts'
+import { NoWitnesses, type Witnesses } from './witnesses.ts'
+
+export interface SharedDirectoryOptions extends Omit<StoreMember, 'address'> {
+  readonly store: DirectoryStore
+  readonly logger: Logger
+  readonly witnesses?: Witnesses | undefined
+  readonly record?: Recorder | undefined
+  /** Milliseconds of a clock that never goes back. Default `performance.now`. */
+  readonly now?: (() => number) | undefined
+}
+
+const ASK_AGAIN_MS = 100
+/** What a change may say of so many instances and replicas as there can be. */
+const MAX_NOTICE_CHARS = 2 * MAX_RUNTIME_STATE_BYTES
+
+export class SharedDirectory implements Directory {
+  readonly replica: string
+  readonly #options: SharedDirectoryOptions
+  readonly #logger: Logger
+  readonly #witnesses: Witnesses
+  readonly #now: () => number
+  readonly #known: KnownRuntimes
+  readonly #lease: Lease
+  readonly #connection: StoreConnection
+  readonly #upkeep: Upkeep
+  readonly #stateLog: StateLog
+  readonly #refreshing = new Map<string, Promise<RuntimeState | 'unknown' | undefined>>()
+  #listener: DirectoryListener | undefined
+  #pausing: Promise<void> | undefined
+  /** Somebody was told that nothing may be acted on. */
+  #missed = false
+
+  constructor(options: SharedDirectoryOptions) {
+    const { replica, leaseMs, logger, store, witnesses = new NoWitnesses(replica) } = options
+    const now = options.now ?? (() => performance.now())
+    this.replica = replica
+    this.#options = options
+    this.#logger = logger
+    this.#witnesses = witnesses
+    this.#now = now
+    this.#known = new KnownRuntimes(now)
+    this.#lease = new Lease({ leaseMs, now, witnesses })
+    this.#stateLog = new StateLog(logger)
+    this.#connection = new StoreConnection(
+      { store, leaseMs, now, logger },
+      {
+        notice: text => this.#notice(text),
+        mayHaveMissed: () => this.#known.renew(this.#lease.validUntilMs),
+        renewed: (renewal, sentMs) => this.#renewed(renewal, sentMs),
+        upkeep: (mayHaveForgotten, isCurrent) => this.#upkeep.run(mayHaveForgotten, isCurrent),
+        absent: atMs => this.#lease.absent(atMs),
+        judge: () => this.#judge(),
+      },
+    )
+    this.#upkeep = new Upkeep(
+      { leaseMs, known: this.#known, lease: this.#lease },
+      {
+        live: () => this.#listener?.live() ?? [],
+        ready: registration => this.ready(registration),
+        gone: (runtime, instance) => this.gone(runtime, instance),
+        refresh: runtime => this.refresh(runtime),
+      },
+    )
+    witnesses.listen({
+      heard: (state, teller) => this.#heard(state, teller),
+      reached: () => this.#listener?.regained(),
+      standings: () => this.#known.all(),
+      changed: () => this.#judge(),
+    })
+  }
+
+  /**
+   * Connects for the first time; later it tries again by itself for ever. Resolves whether or not it succeeded, but rejects
+   * where the user of the store may not do what is needed.
+   */
+  async open(): Promise<void> {
+    await this.#connection.open()
+    const { failure } = this.#connection
+    if (!(failure instanceof NoRight)) return
+    await this.close()
+    throw failure
+  }
+
+  listen(listener: DirectoryListener): void {
+    this.#listener = listener
+  }
+
+  // What is known.
+
+  get state(): DirectoryState {
+    return this.#lease.state
+  }
+
+  /** The store was made, or lost its memory, less than a lease ago. */
+  get young(): boolean {
+    return this.#lease.young
+  }
+
+  find(runtime: string): RuntimeState | 'unknown' | undefined {
+    const { state } = this
+    if (state !== 'lost') return this.#known.find(runtime, state === 'presumed')
+    this.#missed = true
+    return 'unknown'
+  }
+
+  refresh(runtime: string): Promise<RuntimeState | 'unknown' | undefined> {
+    if (!this.#connection.isOpen) return this.#later().then(() => this.find(runtime))
+    let asked = this.#refreshing.get(runtime)
+    if (asked === undefined) {
+      asked = this.#look(runtime).finally(() => this.#refreshing.delete(runtime))
+      this.#refreshing.set(runtime, asked)
+    }
+    return asked
+  }
+
+  async #look(runtime: string): Promise<RuntimeState | 'unknown' | undefined> {
+    this.#known.expect(runtime)
+    try {
+      const state = await this.#change('look', runtime, '', 0)
+      if (state === undefined && !this.young) this.#known.missing(runtime)
+    } catch {
+      // The link broke: what is known is what there is.
+    }
+    if (this.find(runtime) === 'unknown') await this.#later()
+    return this.find(runtime)
+  }
+
+  /** Whoever asked will ask again: not without a pause, and all of them after the same one. */
+  #later(): Promise<void> {
+    this.#pausing ??= pause(ASK_AGAIN_MS).finally(() => {
+      this.#pausing = undefined
+    })
+    return this.#pausing
+  }
+
+  // Changes.
+
+  async ready(registration: Registration): Promise<RuntimeState> {
+    const { runtime, instance, lastEpoch } = registration
+    this.#upkeep.returned(registration)
+    const held = this.#known.last(runtime)?.instances.get(instance)?.epoch ?? 0
+    const presented = Math.max(presentedEpoch(lastEpoch), held)
+    try {
+      return (await this.#change('enter', runtime, instance, presented))!
+    } catch (error) {
+      if (this.#connection.closed) throw error
+      if (error instanceof QueueFull) return this.#later().then(() => this.ready(registration))
+      return this.#presume(present(this.#known.last(runtime), runtime, instance, this.replica, presented))
+    }
+  }
+
+  gone(runtime: string, instance: string): void {
+    const guard = logGuard(this.#logger, 'an instance that left could not be told of')
+    const untold = guard(() => {
+      if (this.#connection.closed || !this.#upkeep.left(runtime, instance)) return
+      const known = this.#known.last(runtime)
+      if (known !== undefined) this.#presume(absent(known, instance, this.replica))
+    })
+    this.#change('leave', runtime, instance, 0).catch(untold)
+  }
+
+  /** Without the store: no new epoch, but what is so is told. */
+  #presume(state: RuntimeState): RuntimeState {
+    this.#learn(state)
+    this.#witnesses.tell(state, true)
+    return state
+  }
+
+  async #change(operation: Change['operation'], runtime: string, instance: string, presented: number) {
+    const before = this.#known.last(runtime)
+    const [seen, seenActive] = [before?.epoch ?? 0, before?.active ?? '']
+    const answer = await this.#connection.change({ operation, runtime, instance, presented, seen, seenActive })
+    if (answer === null) return undefined
+    const state = parseRuntimeState(answer, this.#now())
+    if (state.epoch > seen) this.#witnesses.tell(state, true)
+    // Of what nothing was heard meanwhile the store itself knows best.
+    const certain = before === this.#known.last(runtime)
+    if (certain) this.#upkeep.trust(runtime)
+    this.#learn(state, certain)
+    return this.#known.last(runtime)
+  }
+
+  #learn(state: RuntimeState, certain = false): void {
+    if (this.#known.learn(state, certain)) {
+      this.#witnesses.tell(state, false)
+      this.#listener?.changed(state)
+    } else if (this.#known.outdated(state)) {
+      // It forgot an epoch that we know of; asking reminds it.
+      detached(this.#logger, 'the directory could not be asked', this.refresh(state.runtime))
+    }
+  }
+
+  // What others say.
+
+  /** From another replica. */
+  #heard(state: RuntimeState, teller: string): void {
+    const { runtime, epoch } = state
+    const known = this.#known.last(runtime)
+    if (epoch > MAX_TOLD_EPOCH) return
+    if (!this.#connection.isOpen) {
+      const merged = merge(known, state, teller)
+      if (!isSame(known, merged)) this.#learn(merged)
+    } else if (epoch > (known?.epoch ?? 0) && this.#known.wants(runtime)) this.#learn(state)
+  }
+
+  /** Whoever may publish can say anything: what is told is acted on, and where it is odd the store is asked, soon. */
+  #notice(text: string): void {
+    try {
+      if (text.length > MAX_NOTICE_CHARS) throw new TypeError(`it is ${text.length} characters long`)
+      const state = parseRuntimeState(text, this.#now())
+      const { runtime, epoch } = state
+      if (!this.#known.wants(runtime)) return
+      const isOdd = epoch > MAX_TOLD_EPOCH || this.#known.older(state)
+      if (!isOdd) this.#learn(state)
+      if (isOdd || !this.#isServed(state)) this.#upkeep.doubt(runtime)
+    } catch (error) {
+      this.#logger.warn({ err: error }, "a message on the directory's channel cannot be read")
+    }
+  }
+
+  /** Whether the active instance is at a replica that is alive. */
+  #isServed({ active, instances }: RuntimeState): boolean {
+    const replicas = instances.get(active)?.replicas ?? []
+    return replicas.some(replica => this.#lease.isAlive(replica))
+  }
+
+  #renewed(renewal: Renewal, sentMs: number): void {
+    if (this.#lease.renewed(renewal, sentMs)) this.#options.record?.('renewed', '', '', 0)
+    this.#judge()
+  }
+
+  // What is so.
+
+  /** Says and logs what has become of the directory. */
+  #judge(): void {
+    try {
+      this.#judgeState()
+    } catch (error) {
+      tellDefect(this.#logger, 'what has become of the directory could not be told', error)
+    }
+  }
+
+  #judgeState(): void {
+    const { state, young } = this
+    const { isOpen, failure } = this.#connection
+    this.#witnesses.watch(state !== 'connected' || !isOpen || young)
+    const regained = this.#missed && state !== 'lost'
+    if (regained) this.#missed = false
+    this.#stateLog.say(state, isOpen && young, this.#lease.replicas, failure)
+    if (regained) this.#listener?.regained()
+  }
+
+  stats(): DirectoryStats {
+    const { operations, failures, roundTripMs } = this.#connection
+    return {
+      kind: this.#options.store.kind,
+      state: this.state,
+      known: this.#known.size,
+      replicas: this.#lease.alive,
+      operations,
+      failures,
+      roundTripMs,
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#connection.close()
+  }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise(resolve => setTimeout(resolve, ms).unref())
+}

@@ -1,0 +1,29 @@
+/** Says in the log what has become of the directory, once for each change. */
+import type { Logger } from '../../protocol/base/log.ts'
+import type { DirectoryState } from './directory.ts'
+
+const WORDS: Record<DirectoryState | 'young', string> = {
+  connected: 'the directory is there',
+  young: 'the directory is new, or was emptied; nothing is routed until it is as old as a lease',
+  presumed: 'the directory is not reachable; what was last known holds, and no new instance becomes active',
+  lost: 'neither the directory nor all other replicas are reachable; nothing is routed until one of them is',
+}
+
+export class StateLog {
+  readonly #logger: Logger
+  #said: DirectoryState | 'young' | undefined
+
+  constructor(logger: Logger) {
+    this.#logger = logger
+  }
+
+  /** `isYoung`: the store answers, but may not know yet who is there. `failure`: why there is no link. */
+  say(state: DirectoryState, isYoung: boolean, replicas: number, failure: Error | undefined): void {
+    const said = state === 'lost' && isYoung ? 'young' : state
+    if (said === this.#said) return
+    this.#said = said
+    const level = said === 'lost' ? 'error' : said === 'presumed' ? 'warn' : 'info'
+    const err = level === 'info' ? undefined : failure
+    this.#logger[level]({ state, replicas, err }, WORDS[said])
+  }
+}

@@ -1,0 +1,179 @@
+/**
+ * Keeps a link to the store: opens it again for ever, and renews the lease on it every quarter. The link is one ordered
+ * stream, so an answer to our renewal means that we heard of every change before it.
+ */
+import { detached, logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { parseRenewal, type Renewal } from './runtime-state.ts'
+import type { Change, DirectoryStore, StoreLink } from './store.ts'
+
+export interface ConnectionOptions {
+  readonly store: DirectoryStore
+  readonly leaseMs: number
+  readonly now: () => number
+  readonly logger: Logger
+}
+
+/** Who acts on what the store says. */
+export interface ConnectionOwner {
+  notice(text: string): void
+  /** From here on what was known before is of an earlier connection: changes may have been missed. */
+  mayHaveMissed(): void
+  renewed(renewal: Renewal, sentMs: number): void
+  /** After each renewal. `mayHaveForgotten`: the store, what is so here. Goes on only while `isCurrent`. */
+  upkeep(mayHaveForgotten: boolean, isCurrent: () => boolean): Promise<void>
+  /** The store is away for everybody, since then. */
+  absent(atMs: number): void
+  /** Something of all this happened. */
+  judge(): void
+}
+
+const RETRY_MS = 1000
+/** How long an answer of the store may take. */
+const LEAST_DEADLINE_MS = 250
+const MOST_DEADLINE_MS = 2000
+
+export class StoreConnection {
+  readonly #options: ConnectionOptions
+  readonly #owner: ConnectionOwner
+  readonly #deadlineMs: number
+  #link: StoreLink | undefined
+  #timer: NodeJS.Timeout | undefined
+  /** Aborted when it closes. */
+  readonly #opening = new AbortController()
+  closed = false
+  operations = 0
+  failures = 0
+  /** Why there is no link. */
+  failure: Error | undefined
+  roundTripMs = 0
+
+  constructor(options: ConnectionOptions, owner: ConnectionOwner) {
+    this.#options = options
+    this.#owner = owner
+    this.#deadlineMs = Math.min(MOST_DEADLINE_MS, Math.max(LEAST_DEADLINE_MS, options.leaseMs / 4))
+  }
+
+  get isOpen(): boolean {
+    return this.#link !== undefined
+  }
+
+  /** Resolves after the first attempt, whether or not it succeeded. */
+  async open(): Promise<void> {
+    if (this.closed) return
+    const { store, now, logger } = this.#options
+    const startedMs = now()
+    try {
+      const link = await this.#openLink()
+      if (this.closed) {
+        link.close()
+        return
+      }
+      this.failure = undefined
+      this.#link = link
+      this.#owner.mayHaveMissed()
+      await this.#tick(link)
+    } catch (error) {
+      this.failures++
+      this.failure = error as Error
+      if (store.isAbsent(error)) this.#owner.absent(startedMs)
+      logger.debug({ err: error }, 'the directory is not reachable')
+      this.#again()
+    }
+    this.#owner.judge()
+  }
+
+  async #openLink(): Promise<StoreLink> {
+    let link: StoreLink | undefined
+    const listener = {
+      notice: (text: string) => this.#owner.notice(text),
+      closed: (error: Error) => {
+        if (link !== undefined) this.#lost(link, error)
+      },
+    }
+    link = await this.#options.store.open(listener, this.#deadlineMs, this.#opening.signal)
+    return link
+  }
+
+  #lost(link: StoreLink, error: Error): void {
+    if (this.#link !== link || this.closed) return
+    this.failures++
+    this.failure = error
+    this.#link = undefined
+    this.#options.logger.warn({ err: error }, 'the directory was lost')
+    this.#again()
+    this.#owner.judge()
+  }
+
+  #again(): void {
+    this.#in(RETRY_MS * (0.1 + 0.4 * Math.random()), () => this.open())
+  }
+
+  /** One thing is due at a time; each sees to it by itself that another one follows. */
+  #in(ms: number, step: () => Promise<void>): void {
+    clearTimeout(this.#timer)
+    const { logger } = this.#options
+    const what = 'what is due at the directory could not be done'
+    const guard = logGuard(logger, what)
+    const due = guard(() => detached(logger, what, step()))
+    this.#timer = setTimeout(due, ms).unref()
+  }
+
+  /**
+   * Renews the lease, and does what is due then; again after a quarter of it, as long as there is the link. Whatever goes
+   * wrong, an answer that nobody understands among it, ends the link, and a new one is tried: there is always a timer.
+   */
+  async #tick(link: StoreLink, round = 0): Promise<void> {
+    try {
+      const { lapsed } = await this.#renew(link)
+      if (link !== this.#link || this.closed) return
+      this.#in(this.#options.leaseMs / 4, () => this.#tick(link, round + 1))
+      if (lapsed && round > 0) this.#owner.mayHaveMissed()
+      await this.#owner.upkeep(lapsed || round === 0, () => link === this.#link)
+    } catch (error) {
+      this.#lost(link, error as Error)
+      link.close()
+    }
+  }
+
+  async #renew(link: StoreLink): Promise<Renewal> {
+    const { leaseMs, now } = this.#options
+    clearTimeout(this.#timer)
+    const sentMs = now()
+    const renewal = parseRenewal(await this.#timed(() => link.renew(leaseMs)))
+    if (link === this.#link) this.#owner.renewed(renewal, sentMs)
+    return renewal
+  }
+
+  /** Rejects where there is no link, or another one by the time of the answer. */
+  async change(change: Change): Promise<string | null> {
+    const link = this.#link
+    if (link === undefined) throw new Error('the directory is not reachable')
+    const answer = await this.#timed(() => link.change(change))
+    if (link !== this.#link) throw new Error('the directory was lost meanwhile')
+    return answer
+  }
+
+  async #timed<Answer>(operation: () => Promise<Answer>): Promise<Answer> {
+    const { now } = this.#options
+    this.operations++
+    const sentMs = now()
+    const answer = await operation()
+    this.roundTripMs = now() - sentMs
+    return answer
+  }
+
+  async close(): Promise<void> {
+    if (this.closed) return
+    this.#opening.abort()
+    const link = this.#link
+    try {
+      await link?.renew(0)
+    } catch {
+      // The lease ends by itself.
+    }
+    this.closed = true
+    clearTimeout(this.#timer)
+    link?.close()
+  }
+}

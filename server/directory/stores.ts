@@ -1,0 +1,56 @@
+/**
+ * The stores that several servers can share, by the scheme of the URL. Loaded when they are used, so that a server on its own
+ * pays for none.
+ */
+import type { Logger } from '../../protocol/base/log.ts'
+import type { SharedRevocations } from '../auth/revocation-store.ts'
+import type { RedisOperators } from './redis-operators.ts'
+import { checkRedis, type RedisOptions, readAddress } from './redis-options.ts'
+import type { DirectoryStore, StoreMember } from './store.ts'
+
+/** A row of the table. */
+export interface StoreKind {
+  /** Throws a TypeError that names the option that is wrong. */
+  check(options: RedisOptions): void
+  /** Makes the store; it has not connected. */
+  make(options: RedisOptions, prefix: string, member: StoreMember): Promise<DirectoryStore>
+  /** Through which operators ask all replicas. Absent: they ask each. */
+  operators?(options: RedisOptions, prefix: string, replica: string, logger: Logger): Promise<RedisOperators>
+  /** The revocations that all replicas share. Absent: each has its own. */
+  revocations?(
+    options: RedisOptions,
+    prefix: string,
+    { logger, clock }: { readonly logger: Logger; readonly clock: () => number },
+  ): Promise<SharedRevocations>
+}
+
+const redis: StoreKind = {
+  check: checkRedis,
+  async make(options, prefix, member) {
+    const { RedisStore } = await import('./redis-store.ts')
+    return new RedisStore({ ...member, redis: () => readAddress(options), prefix })
+  },
+  async operators(options, prefix, replica, logger) {
+    const { RedisOperators } = await import('./redis-operators.ts')
+    return new RedisOperators({ redis: () => readAddress(options), prefix, replica, logger })
+  },
+  async revocations(options, prefix, { logger, clock }) {
+    const { RedisRevocations } = await import('./redis-revocations.ts')
+    return new RedisRevocations({ redis: () => readAddress(options), prefix, logger, now: clock })
+  },
+}
+
+export const STORES: Readonly<Record<string, StoreKind>> = {
+  redis,
+  rediss: redis,
+  'redis+sentinel': redis,
+  'rediss+sentinel': redis,
+}
+
+/** Throws a TypeError where no store has that scheme. */
+export function storeKindOf(url: string): StoreKind {
+  const [, scheme = ''] = /^([a-z+]+):\/\//.exec(url) ?? []
+  if (Object.hasOwn(STORES, scheme)) return STORES[scheme]!
+  const schemes = Object.keys(STORES).map(each => `${each}://`)
+  throw new TypeError(`directory.url must begin with ${schemes.slice(0, -1).join(', ')} or ${schemes.at(-1)}`)
+}
