@@ -53,8 +53,12 @@ export class DeadlineWatch implements Failing {
 
 /** Time until `ms` have passed since `since`; 0 once they have. 0 ms: never. */
 export function timeLeft(since: number, ms: number, now: number): number {
-  if (ms === 0) return Number.POSITIVE_INFINITY
-  const left = since + ms - now
+  return ms === 0 ? Number.POSITIVE_INFINITY : timeUntil(since + ms, now)
+}
+
+/** Time until `at`; 0 once it has come. */
+export function timeUntil(at: number, now: number): number {
+  const left = at - now
   // A timer may fire a fraction of a millisecond early.
   return left > 0.5 ? left : 0
 }

@@ -13,7 +13,7 @@ import { createAuthority, createReplicaCertificate } from '../../certs/index.ts'
 import type { Handler, RequestSink } from '../../protocol/exchange.ts'
 import { SocketWriter } from '../../protocol/http/http1/socket-writer.ts'
 import { Unread } from '../../protocol/http/http1/unread.ts'
-import { RateLimit } from '../../protocol/http/http2/rate-limit.ts'
+import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import { Http2ServerExchange } from '../../protocol/http/http2/server-exchange.ts'
 import { StreamWriter } from '../../protocol/http/http2/stream-body.ts'
 import { listen } from '../../protocol/http/listener.ts'
@@ -186,7 +186,7 @@ describe('P1 over HTTP/2', () => {
     expect(await status(other)).toBe(200)
     // One is not counted behind an answer.
     await new Promise<void>(resolve => victim.ping(() => resolve()))
-    const hasThrown = trip(RateLimit.prototype, 'take')
+    const hasThrown = trip(TokenBucket.prototype, 'take')
     const closed = new Promise(resolve => victim.once('close', resolve))
     // The first one behind a piece of an answer is not counted.
     for (let i = 0; i < 2; i++) victim.ping(() => {})

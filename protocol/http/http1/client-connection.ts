@@ -13,13 +13,14 @@ import { noLogger } from '../../base/log.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { ByteCache } from '../../base/byte-cache.ts'
-import { DeadlineWatch } from '../../base/deadline-watch.ts'
+import { DeadlineWatch, timeLeft, timeUntil } from '../../base/deadline-watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { HEAD_END, LF } from './bytes.ts'
 import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
 import { type Head, HeadParser } from './head-parser.ts'
 import { SocketReader } from './socket-reader.ts'
-import { type BodyOwner, lookMs, queuedInHandle, SocketWriter, type WriterOwner } from './socket-writer.ts'
+import { type BodyOwner, SocketWriter, type WriterOwner } from './socket-writer.ts'
+import { lookMs, WriteProgress } from './write-progress.ts'
 import { Unread } from './unread.ts'
 import { webSocketAccept } from './websocket.ts'
 
@@ -78,8 +79,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   #keepAlive = true
   #ended = false
   #sentAt = 0
-  #progressAt = 0
-  #queuedInHandle = 0
+  readonly #progress = new WriteProgress()
 
   /** `socket` is connected (and, for TLS, verified); it belongs to the connection from now on. */
   constructor(socket: Duplex, options: Http1ClientOptions = {}) {
@@ -370,13 +370,13 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
 
   /** @internal */
   writeWaits(): void {
-    this.#progressAt = 0
+    this.#progress.at = 0
     this.#watch.within(lookMs(this.#limits.stalledMs))
   }
 
   /** @internal */
   wrote(): void {
-    if (this.#writer.waiting > 0) this.#progressAt = performance.now()
+    if (this.#writer.waiting > 0) this.#progress.at = performance.now()
   }
 
   readonly #onEnd = (): void => {
@@ -438,30 +438,23 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
 
   #checkHead(exchange: ClientExchange, now: number): number {
     if (exchange.awaitsContinue) {
-      const left = this.#sentAt + this.#limits.expectMs - now
-      if (left > 0.5) return left
+      const left = timeUntil(this.#sentAt + this.#limits.expectMs, now)
+      if (left > 0) return left
       exchange.awaitsContinue = false
       exchange.response.responseInformational(100, [])
     }
     // While a request body is on its way, its upstream has all the time that it needs.
     if (exchange.headTimeoutMs === 0) return Number.POSITIVE_INFINITY
     if (!exchange.requestDone && !exchange.request.upgrade) return exchange.headTimeoutMs
-    const left = this.#sentAt + exchange.headTimeoutMs - now
-    if (left > 0.5) return left
+    const left = timeLeft(this.#sentAt, exchange.headTimeoutMs, now)
+    if (left > 0) return left
     this.#broken(new SallyportError('upstream-timeout', 'no response head in time'))
     return Number.POSITIVE_INFINITY
   }
 
   #checkWrite(exchange: ClientExchange, now: number): number {
-    const queued = queuedInHandle(this.#socket)
-    if (queued !== this.#queuedInHandle || this.#progressAt === 0) {
-      this.#queuedInHandle = queued
-      this.#progressAt = now
-    }
-    const { stalledMs } = this.#limits
-    if (stalledMs === 0) return Number.POSITIVE_INFINITY
-    const left = this.#progressAt + stalledMs - now
-    if (left > 0.5) return Math.min(left, lookMs(stalledMs))
+    const left = this.#progress.left(this.#socket, this.#limits.stalledMs, now)
+    if (left > 0) return left
     this.giveUp(exchange, new SallyportError('upstream-timeout', 'the upstream stopped reading'))
     return Number.POSITIVE_INFINITY
   }

@@ -24,7 +24,7 @@ import { FRAMING, fieldLines, statusLine } from './encode.ts'
 import { addMount } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
-import { lookMs, queuedInHandle } from './socket-writer.ts'
+import { lookMs, WriteProgress } from './write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import type { Logger } from '../../base/log.ts'
 import { answerProblem } from '../problem.ts'
@@ -131,8 +131,7 @@ class MountedResponse implements ResponseSink, Failing {
   #reading = false
   /** Response bytes that were written and have not left. */
   #waiting = 0
-  #progressAt = 0
-  #queuedInHandle = 0
+  readonly #progress = new WriteProgress()
   #over = false
   /** Response bytes taken before the sink was known. */
   #early = 0
@@ -220,13 +219,13 @@ class MountedResponse implements ResponseSink, Failing {
       this.#taken(length)
       return
     }
-    if (this.#waiting === 0) this.#progressAt = performance.now()
+    if (this.#waiting === 0) this.#progress.at = performance.now()
     if (this.#waiting > 0 || length > SMALL_BYTES) this.#watch.within(lookMs(this.#limits.stalledMs))
     this.#waiting += length
     this.#response.write(chunk, () => {
       try {
         this.#waiting -= length
-        if (this.#waiting > 0) this.#progressAt = performance.now()
+        if (this.#waiting > 0) this.#progress.at = performance.now()
         this.#taken(length)
       } catch (error) {
         this.threw(error)
@@ -303,15 +302,9 @@ class MountedResponse implements ResponseSink, Failing {
   /** A caller that takes nothing of its answer. */
   #checkWrite(now: number): number {
     if (this.#waiting === 0) return Number.POSITIVE_INFINITY
-    // An answer that waits behind others in a pipeline has no socket yet.
-    const { socket } = this.#response
-    const queued = socket === null ? 0 : queuedInHandle(socket)
-    if (socket === null || queued !== this.#queuedInHandle) {
-      this.#queuedInHandle = queued
-      this.#progressAt = now
-    }
-    const { stalledMs } = this.#limits
-    return Math.min(lookMs(stalledMs), due(this.#progressAt, stalledMs, now, this.#onStalled))
+    const left = this.#progress.left(this.#response.socket, this.#limits.stalledMs, now)
+    if (left === 0) this.#onStalled()
+    return left || Number.POSITIVE_INFINITY
   }
 
   readonly #onStalled = (): void => {

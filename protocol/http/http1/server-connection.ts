@@ -26,7 +26,7 @@ import { type Logger, noLogger } from '../../base/log.ts'
 import type { CorsPolicy } from '../problem.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { isBroken } from '../../base/tcp.ts'
-import { DeadlineWatch, due, LOOK_MS } from '../../base/deadline-watch.ts'
+import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { CR, HEAD_END, LF } from './bytes.ts'
 import { DateClock } from './encode.ts'
@@ -34,7 +34,8 @@ import { HeadParser } from './head-parser.ts'
 import { type RequestHead, requestHead } from './request-head.ts'
 import { ServerExchange, type ServerWire } from './server-exchange.ts'
 import { SocketReader } from './socket-reader.ts'
-import { type BodyOwner, lookMs, queuedInHandle, SocketWriter, type WriterOwner } from './socket-writer.ts'
+import { type BodyOwner, SocketWriter, type WriterOwner } from './socket-writer.ts'
+import { lookMs, WriteProgress } from './write-progress.ts'
 import { Unread } from './unread.ts'
 import { unreadHead } from './unread-head.ts'
 
@@ -118,8 +119,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   /** Of the head that is under way, whole lines that were looked at. */
   #checkedBytes = 0
   #readAt = 0
-  #progressAt = 0
-  #queuedInHandle = 0
+  readonly #progress = new WriteProgress()
 
   constructor(socket: Socket | TLSSocket, options: Http1ServerOptions, first: Buffer | undefined) {
     this.#socket = socket
@@ -534,13 +534,13 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   /** @internal */
   writeWaits(): void {
-    this.#progressAt = 0
+    this.#progress.at = 0
     this.#watch.within(lookMs(this.#limits.stalledMs))
   }
 
   /** @internal */
   wrote(): void {
-    if (this.#halfClosed || this.#writer.waiting > 0) this.#progressAt = performance.now()
+    if (this.#halfClosed || this.#writer.waiting > 0) this.#progress.at = performance.now()
     if (this.#choked && this.#writer.held <= this.#limits.bufferBytes) {
       this.#choked = false
       this.#fallBehind()
@@ -636,7 +636,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       case 'await':
         if (this.#exchange?.headSent !== true && (this.#halfClosed || this.#paused)) return this.#ask(now)
         if (!this.#halfClosed) return Number.POSITIVE_INFINITY
-        return due(Math.max(this.#since, this.#progressAt), limits.halfCloseMs, now, this.#onGone)
+        return due(Math.max(this.#since, this.#progress.at), limits.halfCloseMs, now, this.#onGone)
       default:
         return Number.POSITIVE_INFINITY
     }
@@ -654,8 +654,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
    */
   #ask(now: number): number {
     if (this.#asked === STATUS_LINE.length || this.#exchange?.headSent === true) return Number.POSITIVE_INFINITY
-    const left = this.#since + ASK_MS * 2 ** this.#asked - now
-    if (left > 0.5) return left
+    const left = timeLeft(this.#since, ASK_MS * 2 ** this.#asked, now)
+    if (left > 0) return left
     this.#writer.text(STATUS_LINE[this.#asked++]!)
     return ASK_MS
   }
@@ -671,13 +671,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   #checkWrite(now: number): number {
     if (this.#writer.waiting === 0) return Number.POSITIVE_INFINITY
-    const queued = queuedInHandle(this.#socket)
-    if (queued !== this.#queuedInHandle || this.#progressAt === 0) {
-      this.#queuedInHandle = queued
-      this.#progressAt = now
-    }
-    const { stalledMs } = this.#limits
-    return Math.min(lookMs(stalledMs), due(this.#progressAt, stalledMs, now, this.#onStalled))
+    const left = this.#progress.left(this.#socket, this.#limits.stalledMs, now)
+    if (left === 0) this.#onStalled()
+    return left || Number.POSITIVE_INFINITY
   }
 
   readonly #onHeadTimeout = (): void => {

@@ -250,17 +250,3 @@ function join(pieces: (string | Uint8Array)[], whole: Buffer): Buffer {
   }
   return whole
 }
-
-/** Bytes that wait in the kernel's or libuv's queue, where the socket tells: a change of it is progress, too. */
-export function queuedInHandle(socket: Duplex): number {
-  const handle = (socket as { _handle?: { writeQueueSize?: number } })._handle
-  return handle?.writeQueueSize ?? 0
-}
-
-/** Nobody tells when the kernel takes a part of a write, so it is looked at that often before a receiver counts as stopped. */
-const LOOKS = 12
-
-/** The time from one look to the next, where `stalledMs` without progress are allowed; 0: for ever. */
-export function lookMs(stalledMs: number): number {
-  return stalledMs === 0 ? Number.POSITIVE_INFINITY : stalledMs / LOOKS
-}

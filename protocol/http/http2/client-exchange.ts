@@ -2,6 +2,7 @@
 import { type ClientHttp2Stream, constants } from 'node:http2'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
+import { timeLeft, timeUntil } from '../../base/deadline-watch.ts'
 import type { Failing } from '../../base/guard.ts'
 import { hasHeader, stripTrailers } from '../headers.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
@@ -331,16 +332,16 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #checkHead(now: number): number {
     if (this.#headReceived || this.#responseDone) return Number.POSITIVE_INFINITY
     if (this.#awaitsContinue) {
-      const left = this.#sentAt + this.#limits.expectMs - now
-      if (left > 0.5) return left
+      const left = timeUntil(this.#sentAt + this.#limits.expectMs, now)
+      if (left > 0) return left
       this.#awaitsContinue = false
       this.#response.responseInformational(100, [])
     }
     if (this.#headTimeoutMs === 0) return Number.POSITIVE_INFINITY
     // While a request body is on its way, its upstream has all the time that it needs.
     if (!this.#requestDone && !this.#request.upgrade) return this.#headTimeoutMs
-    const left = this.#sentAt + this.#headTimeoutMs - now
-    if (left > 0.5) return left
+    const left = timeLeft(this.#sentAt, this.#headTimeoutMs, now)
+    if (left > 0) return left
     this.#owner.close()
     this.#broken(new SallyportError('upstream-timeout', 'no response head in time'))
     return Number.POSITIVE_INFINITY
@@ -349,8 +350,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #checkWrite(now: number): number {
     if (this.#limits.stalledMs === 0) return Number.POSITIVE_INFINITY
     if (this.#writer.waiting === 0) return this.#limits.stalledMs
-    const left = this.#writer.progressAt + this.#limits.stalledMs - now
-    if (left > 0.5) return left
+    const left = timeLeft(this.#writer.progressAt, this.#limits.stalledMs, now)
+    if (left > 0) return left
     this.#broken(new SallyportError('upstream-timeout', 'the upstream stopped reading'))
     return Number.POSITIVE_INFINITY
   }

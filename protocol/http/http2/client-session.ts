@@ -13,7 +13,7 @@ import type { SendOptions } from '../http1/client-connection.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
-import { DeadlineWatch } from '../../base/deadline-watch.ts'
+import { DeadlineWatch, timeLeft } from '../../base/deadline-watch.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { type ExchangeOwner, Http2ClientExchange } from './client-exchange.ts'
 import { outgoingBlock } from './headers.ts'
@@ -216,16 +216,16 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   #checkPing(now: number): number {
     const { http2PingMs, stalledMs } = this.limits
     if (http2PingMs === 0 || this.#session.closed || this.#session.destroyed) return Number.POSITIVE_INFINITY
-    const silentMs = now - this.#pingAt
-    if (http2PingMs - silentMs > 0.5) return http2PingMs - silentMs
+    const untilPing = timeLeft(this.#pingAt, http2PingMs, now)
+    if (untilPing > 0) return untilPing
     if (!this.#pinging) {
       this.#pingAt = now
       this.#pinging = this.#session.ping(this.#onPong)
       return http2PingMs
     }
     this.#closing = true
-    const left = (stalledMs || Number.POSITIVE_INFINITY) - silentMs
-    if (left > 0.5) return left
+    const left = timeLeft(this.#pingAt, stalledMs, now)
+    if (left > 0) return left
     this.#settle(new SallyportError('upstream-timeout', 'the upstream does not answer pings'))
     this.#end(NGHTTP2_CANCEL)
     resetSocket(this.#socket)

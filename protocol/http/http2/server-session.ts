@@ -13,7 +13,7 @@ import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { unreadRequest } from '../unread-request.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
-import { RateLimit } from './rate-limit.ts'
+import { TokenBucket } from '../../base/token-bucket.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { HEAD_BYTES, Http2ServerExchange, type Http2SessionContext } from './server-exchange.ts'
 import { breakStream } from './reset.ts'
@@ -64,8 +64,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
   readonly #context: Http2SessionContext
   readonly #watch: DeadlineWatch
   /** Streams that ended before their response did, and frames that ask for an answer. */
-  readonly #resets: RateLimit
-  readonly #answers: RateLimit
+  readonly #resets: TokenBucket
+  readonly #answers: TokenBucket
   readonly #socket: Socket | TLSSocket
   #idleSince = performance.now()
   /** Bytes that the exchanges which are over account for, and the surplus that was seen at the last look. */
@@ -90,8 +90,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
     }
-    this.#resets = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
-    this.#answers = new RateLimit(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
+    this.#resets = new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
+    this.#answers = new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
     socket.setNoDelay(true)
     // A caller that closes its half of the connection has no use for a session, whatever still waits for it.

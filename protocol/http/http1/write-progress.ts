@@ -1,0 +1,33 @@
+import type { Duplex } from 'node:stream'
+import { timeLeft } from '../../base/deadline-watch.ts'
+
+/** Nobody tells when the kernel takes a part of a write, so it is looked at that often before a receiver counts as stopped. */
+const LOOKS = 12
+
+/** The time from one look to the next, where `stalledMs` without progress are allowed; 0: for ever. */
+export function lookMs(stalledMs: number): number {
+  return stalledMs === 0 ? Number.POSITIVE_INFINITY : stalledMs / LOOKS
+}
+
+/** Whether the receiver of what waits in a socket takes any of it. */
+export class WriteProgress {
+  /** When something was last taken; 0: something waits, and it has not been looked at. */
+  at = 0
+  #queued = 0
+
+  /** Time until the next look; 0 once nothing was taken for `stalledMs`. An answer that waits for its turn has no socket. */
+  left(socket: Duplex | null, stalledMs: number, now: number): number {
+    const queued = socket === null ? 0 : queuedInHandle(socket)
+    if (socket === null || queued !== this.#queued || this.at === 0) {
+      this.#queued = queued
+      this.at = now
+    }
+    return Math.min(lookMs(stalledMs), timeLeft(this.at, stalledMs, now))
+  }
+}
+
+/** Bytes that wait in the kernel's or libuv's queue, where the socket tells: a change of it is progress, too. */
+function queuedInHandle(socket: Duplex): number {
+  const handle = (socket as { _handle?: { writeQueueSize?: number } })._handle
+  return handle?.writeQueueSize ?? 0
+}
