@@ -1,6 +1,6 @@
 /** What a client reads in its own token. Nothing is verified here: that is the server's part. */
 
-export interface Claims {
+interface Claims {
   readonly sub: string | undefined
   readonly aud: readonly string[]
   /** Seconds since 1970, as in the token. */

@@ -38,7 +38,7 @@ export interface SessionView {
   readonly lastStream: number
 }
 
-export interface ExchangesOptions {
+interface ExchangesOptions {
   readonly target: Handler
   readonly seen: SeenExchanges
   /** For failures of targets that are no router; longest path first. */

@@ -160,7 +160,7 @@ function checkServers(url: ClientOptions['url']): URL[] {
 }
 
 /** Reads the address of a control endpoint. Throws TypeError. */
-export function parseServerUrl(text: string): URL {
+function parseServerUrl(text: string): URL {
   const url = URL.parse(text)
   if (url === null) throw new TypeError(`"${text}" is not a URL: write wss://host:port`)
   if (url.protocol === 'https:' || url.protocol === 'http:') {

@@ -18,7 +18,7 @@ export function checkToken(given: unknown): string {
   return token
 }
 
-export interface TokenKeeperOptions {
+interface TokenKeeperOptions {
   readonly source: TokenSource
   /** A token that differs from the one before: live sessions send it in band. */
   readonly onFresh: (token: string) => void

@@ -6,7 +6,7 @@ import type { HeaderList } from '../protocol/exchange.ts'
 import type { CompiledRoute, CompiledTable, PathNode } from './compiled.ts'
 import { decodeSegment, isPlainPath, type PathReadings, pathEnd, readPath } from './path.ts'
 
-export type Match =
+type Match =
   | { readonly kind: 'route'; readonly route: CompiledRoute }
   | { readonly kind: 'none' }
   | { readonly kind: 'method'; readonly route: CompiledRoute; readonly allow: string }
@@ -18,7 +18,7 @@ const TWO_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in tw
 const TWO_NAMES: Match = { kind: 'ambiguous', reason: 'a name that must be on a list can be read in two ways' }
 
 /** What of a request decides. */
-export interface MatchInput {
+interface MatchInput {
   readonly method: string
   readonly authority: string
   readonly path: string
@@ -77,7 +77,7 @@ function matchHosts(table: CompiledTable, request: MatchInput, segments: readonl
 }
 
 /** Host of an authority: lower case, without port and final dot. */
-export function hostWithoutPort(authority: string): string {
+function hostWithoutPort(authority: string): string {
   const lower = authority.toLowerCase()
   const colon = lower.startsWith('[') ? lower.indexOf(':', lower.indexOf(']')) : lower.indexOf(':')
   const host = colon < 0 ? lower : lower.slice(0, colon)

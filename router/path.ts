@@ -16,8 +16,6 @@ export interface PathReadings {
   readonly loose: readonly string[]
 }
 
-export type PathKind = 'plain' | 'other'
-
 const SLASH = 0x2f
 const DOT = 0x2e
 

@@ -2,7 +2,7 @@
 import { isIP } from 'node:net'
 import { isDnsLabel } from '../protocol/base/names.ts'
 
-export type TargetProtocol = 'http' | 'https' | 'h2c'
+type TargetProtocol = 'http' | 'https' | 'h2c'
 
 /** One upstream as the pools know it. */
 export interface UpstreamTarget {
@@ -48,7 +48,7 @@ const SHAPE = /^(https?|h2c):\/\/(\[[0-9A-Fa-f:.]+\]|[^/?#\\@:[\]\s]+)(?::([0-9]
 const HOST_NAME = /^(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?$/
 const CAPTURE = /\{([A-Za-z][A-Za-z0-9]*)\}/
 
-export const DEFAULT_PORTS: Record<TargetProtocol, number> = { http: 80, https: 443, h2c: 80 }
+const DEFAULT_PORTS: Record<TargetProtocol, number> = { http: 80, https: 443, h2c: 80 }
 
 /** Parses `protocol://host:port`. Throws TypeError with what is wrong, without the target itself. */
 export function parseTarget(text: string): TargetTemplate {

@@ -17,7 +17,7 @@ export interface Address {
   readonly port: number
 }
 
-export interface ListenersOptions extends Omit<EndpointOptions, 'control' | 'tls' | 'limits' | 'logger'> {
+interface ListenersOptions extends Omit<EndpointOptions, 'control' | 'tls' | 'limits' | 'logger'> {
   readonly settings: ResolvedServerOptions
   /** Of callers. */
   readonly handler: Handler

@@ -74,7 +74,7 @@ class Instance<M extends RegisteredSession> {
   }
 }
 
-export interface RegistryOptions<H> {
+interface RegistryOptions<H> {
   readonly directory: Directory
   readonly logger: Logger
   /** Absent: there are no other replicas. */

@@ -16,7 +16,7 @@ import type { PeerOptions } from './replica-options.ts'
 import { loadTls, TlsKeeper } from './tls.ts'
 
 const DEFAULT_PREFIX = 'sallyport'
-export const DEFAULT_LEASE_MS = 5000
+const DEFAULT_LEASE_MS = 5000
 
 export interface Replicas {
   readonly directory: Directory

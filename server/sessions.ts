@@ -32,7 +32,7 @@ const TOKEN_CHECK_MS = 1000
 const REVOCATION_CHECK_MS = 5000
 const POOLED_BUFFERS = 256
 
-export interface SessionsOptions {
+interface SessionsOptions {
   readonly settings: ResolvedServerOptions
   readonly authenticator: Authenticator
   readonly registry: Registry<RuntimeSession, Hop>

@@ -10,7 +10,7 @@ import { lookAtFirstBytes } from './socket/first-bytes.ts'
 
 const HELLO_DEADLINE_MS = 5000
 
-export interface SniFrontOptions {
+interface SniFrontOptions {
   /** Server name of the control endpoint, in lower case. */
   readonly controlName: string
   readonly control: (socket: Socket) => void

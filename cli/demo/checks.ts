@@ -5,7 +5,7 @@ import { UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { patternChunks, patternDigest } from './pattern.ts'
 
 /** What a check needs besides the road. */
-export interface CheckContext {
+interface CheckContext {
   readonly road: AccessPath
   /** The secret that GitHub and the event source share. */
   readonly secret: string
@@ -13,7 +13,7 @@ export interface CheckContext {
 }
 
 /** Does one kind of traffic; returns a few words on what was seen, throws if it was not right. */
-export type Check = (context: CheckContext) => Promise<string>
+type Check = (context: CheckContext) => Promise<string>
 
 const LARGE_BYTES = 16 * 1024 * 1024
 const API = '/app-proxy/api'

@@ -22,7 +22,7 @@ export interface Answer {
   readonly body: Buffer
 }
 
-export interface Ask {
+interface Ask {
   readonly method?: string
   readonly headers?: Record<string, string>
   readonly body?: string | Buffer | Iterable<Buffer>

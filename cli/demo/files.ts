@@ -5,7 +5,7 @@ import { createAuthority, createKeys, createServerCertificate, createToken, writ
 
 export const DOMAIN = 'tunnels.localhost'
 /** The runtime behind the request-routing service, and the one with its router embedded in the client. */
-export const RUNTIMES = { service: 'demo', embedded: 'embedded' } as const
+const RUNTIMES = { service: 'demo', embedded: 'embedded' } as const
 export const HOSTS = {
   tunnel: `${RUNTIMES.service}.${DOMAIN}`,
   embedded: `${RUNTIMES.embedded}.${DOMAIN}`,

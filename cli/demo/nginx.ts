@@ -1,7 +1,7 @@
 import { accessSync, constants } from 'node:fs'
 import { delimiter, join } from 'node:path'
 
-export interface NginxOptions {
+interface NginxOptions {
   /** Folder for its temporary files, which only it uses. */
   readonly folder: string
   readonly port: number

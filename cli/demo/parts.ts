@@ -7,7 +7,7 @@ const STOP_MS = 5_000
 const KEPT_LINES = 40
 
 /** One log line of a part, parsed; a line that is no JSON is its `msg`. */
-export interface LogLine {
+interface LogLine {
   readonly msg: string
   readonly name?: string
   readonly address?: string

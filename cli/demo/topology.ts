@@ -15,7 +15,7 @@ const COMMAND = [
 ]
 
 /** One listener of the demo, as the table shows it. */
-export interface Listening {
+interface Listening {
   readonly part: string
   readonly what: string
   readonly address: string

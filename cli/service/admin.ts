@@ -12,7 +12,7 @@ import { packageVersion } from '../../protocol/base/version.ts'
 import type { GivenSockets } from './given-sockets.ts'
 import { explainListenError } from './listen-error.ts'
 
-export interface AdminConfig {
+interface AdminConfig {
   component: 'server' | 'client' | 'router'
   admin: Address | 'off'
   /** Whether the address was given, not a default. */
@@ -31,7 +31,7 @@ export interface AdminView extends Pick<AdminSource, 'ready' | 'status' | 'views
   snapshot(): Snapshot
 }
 
-export interface Admin {
+interface Admin {
   readonly metrics: Metrics
   /** From now on `/readyz` and `/status` show the component. */
   show(view: AdminView): void

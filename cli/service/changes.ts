@@ -1,6 +1,6 @@
 /** What happened to a component's sessions: counted for the metrics, and the last of it kept for the status. */
 
-export interface Change {
+interface Change {
   /** ISO 8601. */
   readonly at: string
   readonly event: string

@@ -7,7 +7,7 @@ import { loadTls } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 import { watchText } from './watch.ts'
 
-export type ClientTrust = Pick<ClientOptions, 'ca' | 'tls'>
+type ClientTrust = Pick<ClientOptions, 'ca' | 'tls'>
 
 /** The authorities and the client certificate that the configuration names. Rejects if a file is no good. */
 export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {

@@ -3,7 +3,7 @@ import { logGuard } from '../../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import { BufferedStderr } from './buffered-stderr.ts'
 
-export interface LogOptions {
+interface LogOptions {
   component: string
   level: 'debug' | 'info' | 'warn' | 'error'
   format: 'auto' | 'json' | 'text'

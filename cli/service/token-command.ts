@@ -5,7 +5,7 @@ const DEADLINE_MS = 10_000
 const MAX_BYTES = 16_384
 
 /** Why the command gave no token. Says nothing of what it printed. */
-export class TokenCommandError extends Error {
+class TokenCommandError extends Error {
   override readonly name = 'TokenCommandError'
 }
 

@@ -7,7 +7,7 @@ import { checkTokenCommand } from './files.ts'
 import { runTokenCommand } from './token-command.ts'
 import { watchText } from './watch.ts'
 
-export interface OpenTokenSource {
+interface OpenTokenSource {
   /** For the tunnel: called at the start, and again when a third of the life of the last token is left. */
   source(): Promise<string>
   /** From now on tells of each new token in the file. */

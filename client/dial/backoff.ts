@@ -16,7 +16,7 @@ export interface BackoffOptions {
   readonly moveMs?: number
 }
 
-export interface BackoffLimits extends Required<BackoffOptions> {}
+interface BackoffLimits extends Required<BackoffOptions> {}
 
 const DEFAULTS: BackoffLimits = { firstMs: 1000, capMs: 30_000, resetMs: 60_000, refusedMs: 10_000, moveMs: 20_000 }
 

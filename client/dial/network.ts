@@ -2,7 +2,7 @@
 import { networkInterfaces } from 'node:os'
 import type { Guard } from '../../protocol/base/guard.ts'
 
-export interface NetworkWatchOptions {
+interface NetworkWatchOptions {
   readonly guard: Guard
   /** `lost`: addresses that the machine had, and has no more. */
   readonly onChange: (reason: string, lost: ReadonlySet<string>) => void

@@ -8,7 +8,7 @@ export interface ClientCertificate {
   readonly key: string | Buffer
 }
 
-export interface TrustOptions {
+interface TrustOptions {
   /** Authorities (PEM) to trust besides those of the system. */
   readonly ca?: string | Buffer | readonly (string | Buffer)[] | undefined
   /** Trust only `ca`, nothing of the system. Default false. */

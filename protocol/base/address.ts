@@ -3,7 +3,7 @@ import { Buffer } from 'node:buffer'
 import { isIPv4, isIPv6 } from 'node:net'
 
 /** 4 or 16 bytes; an IPv4-mapped IPv6 address is 4. A zone (`%eth0`) is dropped. Undefined if it is no address. */
-export function parseAddress(text: string): Uint8Array | undefined {
+function parseAddress(text: string): Uint8Array | undefined {
   if (isIPv4(text)) return parseIPv4(text)
   const zone = text.indexOf('%')
   const plain = zone < 0 ? text : text.slice(0, zone)

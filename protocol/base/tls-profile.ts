@@ -2,7 +2,7 @@
 import { constants } from 'node:crypto'
 import type { SecureContextOptions } from 'node:tls'
 
-export type TlsProfile = Required<
+type TlsProfile = Required<
   Pick<SecureContextOptions, 'minVersion' | 'ciphers' | 'ecdhCurve' | 'honorCipherOrder' | 'secureOptions'>
 >
 

@@ -133,10 +133,6 @@ export function removeHeader(headers: HeaderList, name: string): void {
   if (hasHeader(headers, name)) removeWhere(headers, other => other === name)
 }
 
-export function appendHeader(headers: HeaderList, name: string, value: string): void {
-  headers.push(name, value)
-}
-
 /** Replaces the field where it first stands, or appends it. */
 export function setHeader(headers: HeaderList, name: string, value: string): void {
   for (let i = 0; i < headers.length; i += 2) {

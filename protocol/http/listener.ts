@@ -72,7 +72,7 @@ export interface Listener {
   close(options?: ListenerCloseOptions): Promise<void>
 }
 
-export interface ListenerCloseOptions {
+interface ListenerCloseOptions {
   readonly graceMs?: number
   /**
    * There is nobody else to turn to: new connections are taken until those that there are have ended, and no other one

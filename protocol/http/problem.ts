@@ -27,7 +27,7 @@ export function isUnder(prefix: string, path: string): boolean {
 }
 
 /** What of a request an answer of our own depends on. */
-export interface AnsweredRequest {
+interface AnsweredRequest {
   readonly method: string
   readonly requestId: string
   readonly headers: HeaderList
@@ -108,12 +108,12 @@ function originOf(request: AnsweredRequest): string | undefined {
 }
 
 /** Whether the policy lets pages of this origin read the answer. */
-export function corsAllows(cors: CorsPolicy, origin: string | undefined): origin is string {
+function corsAllows(cors: CorsPolicy, origin: string | undefined): origin is string {
   return origin !== undefined && (cors.origins.includes(origin) || cors.origins.includes('*'))
 }
 
 /** Fields of an answer to a page of `origin`. `vary` is always among them: the answer depends on the origin. */
-export function corsHeaders(cors: CorsPolicy, origin: string | undefined): HeaderList {
+function corsHeaders(cors: CorsPolicy, origin: string | undefined): HeaderList {
   const headers: HeaderList = ['vary', 'origin']
   if (!corsAllows(cors, origin)) return headers
   headers.push('access-control-allow-origin', origin)

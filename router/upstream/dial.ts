@@ -15,7 +15,7 @@ import { type UpstreamDialPhase, dialError } from './errors.ts'
 import { namesFor } from './name-lookups.ts'
 
 /** Told once: either the error or the socket. */
-export type UpstreamSocket = (error: SallyportError | undefined, socket: Socket | undefined) => void
+type UpstreamSocket = (error: SallyportError | undefined, socket: Socket | undefined) => void
 
 const KEEP_ALIVE_MS = 30_000
 

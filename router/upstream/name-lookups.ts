@@ -24,7 +24,7 @@ interface Question {
 }
 
 /** What one connection has of the lookups: `lookup` is for `net` and `tls`; `leave` gives up what it asked. */
-export interface NameLookup {
+interface NameLookup {
   readonly lookup: LookupFunction
   leave(): void
 }

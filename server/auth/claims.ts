@@ -29,7 +29,7 @@ export interface ClaimRules {
 /** The end of what a Date and our messages can hold, in seconds: a token that says later says never. */
 const MAX_TIME_S = 8_640_000_000_000
 const MAX_ALLOWED_CALLERS = 128
-export const ALLOW_CALLERS_CLAIM = 'sallyport_allow_callers'
+const ALLOW_CALLERS_CLAIM = 'sallyport_allow_callers'
 
 /** Checks every claim that matters and returns the identity; throws {@link TokenRefused}, which names the check. */
 export function readClaims(payload: Record<string, unknown>, rules: ClaimRules, nowMs: number): Identity {

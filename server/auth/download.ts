@@ -3,7 +3,7 @@ import { Agent, request } from 'undici'
 
 const DEADLINE_MS = 5000
 
-export interface DownloadOptions {
+interface DownloadOptions {
   readonly url: string
   /** Certificates that are trusted besides the system's, for this URL alone. */
   readonly ca?: string | string[] | undefined

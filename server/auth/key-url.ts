@@ -6,7 +6,7 @@ import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './k
 
 const RETRY_MS = 5000
 
-export interface UrlKeysOptions {
+interface UrlKeysOptions {
   readonly url: string
   /** Certificates that are trusted besides the system's, for this URL alone. */
   readonly ca?: string | string[] | undefined

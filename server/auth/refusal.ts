@@ -1,5 +1,5 @@
 /** Why a token was refused: for our log alone. On the wire every refusal is the same 401 (J8). */
-export type TokenCheck =
+type TokenCheck =
   | 'missing'
   | 'length'
   | 'form'

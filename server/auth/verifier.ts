@@ -21,7 +21,7 @@ export const DEFAULT_ALGORITHMS = [
   'PS512',
 ]
 
-export interface VerifierOptions extends ClaimRules {
+interface VerifierOptions extends ClaimRules {
   readonly keys: KeySource
   readonly algorithms: readonly string[]
   readonly now: () => number

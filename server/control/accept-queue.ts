@@ -14,7 +14,7 @@ import { readProxyHeader } from '../socket/proxy-protocol.ts'
 import { Admission } from './admission.ts'
 import { WaitingSocket } from './waiting-socket.ts'
 
-export interface AcceptQueueOptions {
+interface AcceptQueueOptions {
   readonly limits: ResolvedLimits
   /** Proxies whose PROXY header is demanded. */
   readonly proxies: Cidrs
@@ -26,7 +26,7 @@ export interface AcceptQueueOptions {
 }
 
 /** A handshake under way. The oldest had most time: whoever means it needs some round trips. */
-export interface PendingUpgrade extends SlotHolder {
+interface PendingUpgrade extends SlotHolder {
   /** It took so much of the event loop's time. */
   charge(costMs: number): void
   /** Its deadline has no meaning any more. */

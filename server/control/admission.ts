@@ -9,7 +9,7 @@ import { networkOf } from '../../protocol/base/address.ts'
 import type { Guard } from '../../protocol/base/guard.ts'
 import { type SlotHolder, ConnectionSlots } from '../../protocol/base/connection-slots.ts'
 
-export interface AdmissionOptions {
+interface AdmissionOptions {
   /** Share of the event loop's time, 0 to 1. */
   readonly share: number
   readonly maxWaiting: number

@@ -56,7 +56,7 @@ const TITLES: Record<number, string> = {
 }
 
 /** The bearer token of a well-formed request, or why it is refused. */
-export type HandshakeCheck = { readonly token: string } | { readonly refusal: RefusalReason; readonly detail: string }
+type HandshakeCheck = { readonly token: string } | { readonly refusal: RefusalReason; readonly detail: string }
 
 export function checkHandshake(request: IncomingMessage): HandshakeCheck {
   const url = request.url ?? ''
@@ -90,10 +90,6 @@ function bearerOf(request: IncomingMessage): HandshakeCheck {
   }
   const token = value === undefined ? undefined : /^Bearer +([^\s,]+) *$/i.exec(value)?.[1]
   return token === undefined ? { refusal: 'token', detail: 'no bearer token' } : { token }
-}
-
-export function statusOf(reason: RefusalReason): number {
-  return STATUS[reason]
 }
 
 /** Head and body of a refusal. It says the same for every token that was not accepted. */

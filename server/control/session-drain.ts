@@ -13,7 +13,7 @@ import type { Guard } from '../../protocol/base/guard.ts'
 const MOVE_MS = 5000
 /** Before a session ends, WebSockets that are told to close have so long to answer. */
 const FAREWELL_MS = 1000
-export const MAX_REASON = 120
+const MAX_REASON = 120
 
 /** Until when a session that is to end takes exchanges. */
 export interface Stay {

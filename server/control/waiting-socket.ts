@@ -11,7 +11,7 @@ import type { Candidate } from './admission.ts'
 /** More than a ClientHello, or a request without TLS, ever has. */
 const MAX_BYTES = 16 * 1024
 
-export interface WaitingOptions {
+interface WaitingOptions {
   readonly address: string
   /** Within this time its ClientHello, or without TLS its first bytes, have come, or it is closed. */
   readonly silentMs: number

@@ -14,7 +14,7 @@ import type { Policies } from './policies.ts'
 import { quota } from './quota.ts'
 import type { QuotaBook } from './quotas.ts'
 
-export interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
+interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
   readonly carriers: Carriers
   readonly hosts: Hosts
   readonly policies: Policies

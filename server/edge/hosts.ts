@@ -4,7 +4,7 @@ import type { Refuse } from '../../protocol/http/problem.ts'
 import type { Layer } from '../../protocol/layer.ts'
 import { isRuntimeName } from '../../protocol/base/names.ts'
 
-export type HostMatch =
+type HostMatch =
   | { readonly kind: 'runtime'; readonly runtime: string }
   /** The control endpoint's own name, which is served on its own connections only. */
   | { readonly kind: 'control' }

@@ -6,7 +6,7 @@ import { AgedMap } from '../aged-map.ts'
 import { type CorsPolicy, isUnder } from '../../protocol/http/problem.ts'
 
 /** A policy and the paths it is for: a prefix of whole segments. */
-export interface PathPolicy {
+interface PathPolicy {
   readonly path: string
   readonly policy: CorsPolicy
 }

@@ -9,7 +9,7 @@ import { AgedMap } from '../aged-map.ts'
 import type { ResolvedLimits } from '../options.ts'
 
 /** 0: no limit. */
-export interface QuotaLimits {
+interface QuotaLimits {
   /** Exchanges at a time. */
   readonly exchanges: number
   /** Requests per second in the long run, and at once. */

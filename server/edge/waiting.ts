@@ -9,7 +9,7 @@ import type { Hold, HoldOutcomes, Ticket, Waiter } from './hold.ts'
 const ASK_MS = 2000
 
 /** Who waits. */
-export interface WaitingOwner {
+interface WaitingOwner {
   readonly request: HttpRequest
   /** A session may have come: false if it waits on. */
   resume(): boolean

@@ -33,7 +33,7 @@ function flatten(headers: Dispatcher.DispatchOptions['headers']): HeaderList {
   return list
 }
 
-export interface Body {
+interface Body {
   readonly source: BodySource
   readonly bytes: number
   readonly contentType?: string

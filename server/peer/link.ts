@@ -10,7 +10,7 @@ import { type PeerMessage, parsePeerMessage } from './messages.ts'
 import { isReplica, PEER_NAME, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
 
-export interface LinkOptions {
+interface LinkOptions {
   /** Name of this replica, and where it is reached. */
   readonly replica: string
   readonly address: () => string

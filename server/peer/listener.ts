@@ -16,7 +16,7 @@ import { type SplicedSession, splice } from './splice.ts'
 import { isReplica, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
 
-export interface PeerListenerOptions {
+interface PeerListenerOptions {
   readonly replica: string
   readonly tls: PeerTls
   readonly session: Partial<SessionOptions>

@@ -21,7 +21,7 @@ import type { SplicedSession } from './splice.ts'
 import type { PeerTls } from './tls.ts'
 import { MAX_PEER_MESSAGE_BYTES } from './transport.ts'
 
-export interface PeersOptions {
+interface PeersOptions {
   /** Name of this replica, the same as in the directory. */
   readonly replica: string
   readonly tls: PeerTls

@@ -26,7 +26,7 @@ export interface SplicedSession {
   released(): void
 }
 
-export interface SpliceOwner {
+interface SpliceOwner {
   /** A session on this epoch, if this replica may serve the runtime on it. */
   pick(runtime: string, epoch: number): SplicedSession | undefined
   /** The session behind a stream leaves. */

@@ -11,7 +11,7 @@ export const MAX_CLIENT_HELLO_BYTES = 16 * 1024
 /** Nor is one in more records than this, all of which are looked at each time that a byte comes. */
 const MAX_RECORDS = 32
 
-export type HelloResult =
+type HelloResult =
   | { readonly done: false }
   /** `name`: in lower case; undefined if there is none, or if the bytes are no ClientHello at all. */
   | { readonly done: true; readonly name: string | undefined }

@@ -5,7 +5,7 @@ import { guardWith, tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { ConnectionSlots } from '../../protocol/base/connection-slots.ts'
 
-export interface FirstBytesOptions {
+interface FirstBytesOptions {
   /** Of those whose first bytes have not come. */
   readonly places: ConnectionSlots
   readonly deadlineMs: number

@@ -10,7 +10,7 @@ const HEAD_BYTES = 16
 /** Addresses and TLVs over this are refused. */
 const MAX_BODY_BYTES = 2048
 
-export type ProxyResult =
+type ProxyResult =
   | { readonly done: false }
   /** `length` bytes belong to the header; `address` is absent for the proxy's own health checks (command LOCAL). */
   | { readonly done: true; readonly length: number; readonly address: string | undefined }

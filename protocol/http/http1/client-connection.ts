@@ -26,7 +26,7 @@ import { webSocketAccept } from './websocket.ts'
 
 export type { OutgoingRequest } from './client-exchange.ts'
 
-export interface Http1ClientOptions {
+interface Http1ClientOptions {
   limits?: Partial<HttpLimits> | undefined
   /** Shared by the connections of a pool. */
   reader?: SocketReader | undefined

@@ -33,7 +33,7 @@ import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch
 
 type UpgradeListener = (request: IncomingMessage, socket: Duplex, head: Buffer) => void
 
-export interface MountOptions {
+interface MountOptions {
   readonly handler: Handler
   /** Whether we answer for this host. */
   readonly serves: (authority: string) => boolean

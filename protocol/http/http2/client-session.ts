@@ -32,7 +32,7 @@ const RESET_BURST = 200
 const RESETS_PER_SECOND = 10
 const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
 
-export interface Http2ClientOptions {
+interface Http2ClientOptions {
   limits?: Partial<HttpLimits> | undefined
   /** What requests say; default `http`. */
   scheme?: 'http' | 'https' | undefined

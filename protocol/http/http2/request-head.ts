@@ -5,7 +5,7 @@ import { hasHeader, isAuthority, isPath, isToken, removeHeader, withoutEmptyPort
 import type { HttpLimits } from '../limits.ts'
 import { type ReceivedHead, receivedHead } from './headers.ts'
 
-export interface Http2Peer {
+interface Http2Peer {
   readonly address: string
   readonly encrypted: boolean
 }

@@ -45,7 +45,7 @@ interface Arrival {
   exchange: Http2ServerExchange | undefined
 }
 
-export type Http2ServerOptions = Omit<Http1ServerOptions, 'dates'>
+type Http2ServerOptions = Omit<Http1ServerOptions, 'dates'>
 
 /** Serves HTTP/2 on a socket whose preface has not been read (or was put back). */
 export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptions): ManagedConnection {

@@ -12,7 +12,7 @@ import { fieldsText } from './fields.ts'
 export const FRAMING = { request: 2, response: 3 } as const
 
 /** Ends a field section or the content. */
-export const TERMINATOR = '\0'
+const TERMINATOR = '\0'
 
 const REQUEST = varintText(FRAMING.request)
 const SCHEMES = { http: '\x04http', https: '\x05https' } as const

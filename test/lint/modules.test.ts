@@ -1,0 +1,59 @@
+import { readFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { expect, test } from 'vitest'
+import { checkout } from '../../scripts/docs.ts'
+import { importCircles, type Module, readModule, unusedExports } from './modules.ts'
+
+const ROOT = resolve(import.meta.dirname, '../..')
+const OURS = /^(?:server|client|router|protocol|cli|admin|certs)\/|^index\.ts$/
+
+function modulesOf(files: Readonly<Record<string, string>>): Map<string, Module> {
+  return new Map(Object.entries(files).map(([file, text]) => [file, readModule(file, text)]))
+}
+
+const all = modulesOf(Object.fromEntries([...checkout()].filter(([file]) => file.endsWith('.ts'))))
+const ours = new Map([...all].filter(([file]) => OURS.test(file)))
+
+/** Rooms that are being rebuilt. */
+const NOT_YET = /^(?:cli\/config|server\/directory)\//
+
+/** What others may import: see `exports` in package.json. */
+function entries(): Set<string> {
+  const { exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+    exports: Record<string, { types?: string }>
+  }
+  const types = Object.values(exports).flatMap(({ types }) => (types === undefined ? [] : [types]))
+  return new Set(types.map(path => path.replace('./dist/', '').replace(/\.d\.ts$/, '.ts')))
+}
+
+test('no file imports itself through others, but for types of its own folder', () => {
+  expect(ours.size).toBeGreaterThan(250)
+  expect(importCircles(ours)).toEqual([])
+})
+
+test('a circle is seen', () => {
+  const files = {
+    'a/a.ts': "import { b } from './b.ts'",
+    'a/b.ts': "import type { C } from '../c/c.ts'",
+    'c/c.ts': "export * from '../a/a.ts'",
+  }
+  expect(importCircles(modulesOf(files))).toEqual(['a/a.ts > a/b.ts > c/c.ts > a/a.ts'])
+  const types = { 'a/a.ts': "import type { B } from './b.ts'", 'a/b.ts': "import { a } from './a.ts'" }
+  expect(importCircles(modulesOf(types))).toEqual([])
+})
+
+test('what a file exports, another one imports', () => {
+  const open = entries()
+  expect(open.size).toBe(6)
+  const unused = unusedExports(all, open).filter(name => OURS.test(name) && !NOT_YET.test(name))
+  expect(unused).toEqual([])
+})
+
+test('an export that nobody imports is seen', () => {
+  const files = {
+    'a.ts': 'export const used = 1\nexport function passed() {}\nexport class Left {}\n/** export const no = 1 */',
+    'b.ts': "import { type used as x } from './a.ts'\nexport { passed } from './a.ts'",
+    'c.ts': "const b = await import('./b.ts')\nexport { b, b as d }",
+  }
+  expect(unusedExports(modulesOf(files), new Set(['c.ts']))).toEqual(['a.ts Left'])
+})
