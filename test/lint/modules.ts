@@ -40,7 +40,13 @@ export function readModule(file: string, text = readFileSync(file, 'utf8')): Mod
     imports,
     exports: [
       ...[...code.matchAll(DECLARED)].map(([, name]) => name!),
-      ...listed.map(item => item.replace(/^type /, '').split(' as ').at(-1)!),
+      ...listed.map(
+        item =>
+          item
+            .replace(/^type /, '')
+            .split(' as ')
+            .at(-1)!,
+      ),
     ],
   }
 }
