@@ -29,7 +29,7 @@ import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import type { Logger } from '../../base/log.ts'
 import { answerProblem } from '../problem.ts'
 import { isBroken } from '../../base/tcp.ts'
-import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
+import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 
 type UpgradeListener = (request: IncomingMessage, socket: Duplex, head: Buffer) => void
 
