@@ -111,7 +111,7 @@ describe('in a checkout', () => {
       expect(loaded.some(line => line.endsWith('/cli/run.ts'))).toBe(true)
       // Two files of at most forty lines that import nothing of ours: for "did you mean", and the version.
       const heavy = loaded
-        .filter(line => !line.endsWith('/router/nearest.ts') && !line.endsWith('/protocol/version.ts'))
+        .filter(line => !line.endsWith('/protocol/base/nearest.ts') && !line.endsWith('/protocol/base/version.ts'))
         .filter(line =>
           /node_modules|\/(server|client|router|protocol|certs|admin)\//.test(line.replace(/.*\/cli\//, '')),
         )

@@ -137,15 +137,17 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     })
 
     test('what a replica left behind that died is removed, and a standby elsewhere takes over', async () => {
-      const a = await open('a', QUICK)
+      const a = await open('a')
       const relay = await Relay.start({ port: redis.port })
       const b = await open('b', QUICK, `redis://127.0.0.1:${relay.port}`)
       await a.join('one')
       await b.join('two')
-      await a.until(() => a.active === 'two 2')
+      await a.until(() => a.standing?.active === 'two')
+      const { epoch } = a.standing!
       relay.silent = true
-      await a.until(() => a.active === 'one 3')
-      expect(a.standing!.instances.get('two')!.replicas).toEqual([])
+      // On a busy machine the lease of b may have ended before, once or more: each time is an epoch.
+      await a.until(() => a.standing?.active === 'one' && a.standing.instances.get('two')?.replicas.length === 0)
+      expect(a.standing!.epoch).toBeGreaterThan(epoch)
       await relay.stop()
     })
 
