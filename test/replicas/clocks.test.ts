@@ -141,21 +141,17 @@ describe.runIf(needs('redis'))('D6: a clock steps', () => {
     30_000,
   )
 
-  test.each(hours)(
-    'that of the replicas, %s',
-    { tags: ['slow'], timeout: 30_000 },
-    async (_name, seconds) => {
-      await start()
-      const now = Date.now
-      vi.spyOn(Date, 'now').mockImplementation(() => now() + seconds * 1000)
-      await renewed()
-      for (const server of [near, far]) {
-        expect(server.stats().directory).toMatchObject({ state: 'connected', replicas: 2 })
-      }
-      vi.restoreAllMocks()
-      await lives()
-    },
-  )
+  test.each(hours)('that of the replicas, %s', { tags: ['slow'], timeout: 30_000 }, async (_name, seconds) => {
+    await start()
+    const now = Date.now
+    vi.spyOn(Date, 'now').mockImplementation(() => now() + seconds * 1000)
+    await renewed()
+    for (const server of [near, far]) {
+      expect(server.stats().directory).toMatchObject({ state: 'connected', replicas: 2 })
+    }
+    vi.restoreAllMocks()
+    await lives()
+  })
 
   test.each(hours)(
     'a replica that died is missed after a lease, though the clock stepped %s',

@@ -89,7 +89,10 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     return [first, standby, other]
   }
 
-  test('a cluster: any node leads to the one that has the keys, before a failover and after', { tags: ['slow'], timeout: 90_000 }, async () => {
+  test('a cluster: any node leads to the one that has the keys, before a failover and after', {
+    tags: ['slow'],
+    timeout: 90_000,
+  }, async () => {
     const [first, standby, other] = await cluster()
     await start(other.url)
     await start(`redis://127.0.0.1:1,127.0.0.1:${standby.port},127.0.0.1:${other.port}`)
@@ -205,7 +208,10 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     expect(said.join('\n')).toContain(words)
   })
 
-  test('a standby alone is told so; beside its primary it is passed over', { tags: ['slow'], timeout: 40_000 }, async () => {
+  test('a standby alone is told so; beside its primary it is passed over', {
+    tags: ['slow'],
+    timeout: 40_000,
+  }, async () => {
     const primary = await node()
     const standby = await node(`replicaof 127.0.0.1 ${primary.port}`)
     await until(async () => /master_link_status:up/.test(String(await standby.command('INFO', 'replication'))))
