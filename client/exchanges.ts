@@ -67,11 +67,11 @@ export class Exchanges {
   constructor(options: ExchangesOptions) {
     const { target, layers, logger } = options
     this.#options = options
-    const inner = shielded(layers, target, logger)
     // A target is the service behind us: where it throws, it has broken.
-    const guarded: Handler = (request, response) => callHandler(inner, request, response, logger, 'upstream-broken')
+    const guarded: Handler = (request, response) => callHandler(target, request, response, logger, 'upstream-broken')
+    const inward = shielded(layers, guarded, logger)
     const live: Layer = next => (request, response) => new LiveExchange(this, request, response).pass(next, request)
-    this.#handler = compose([record(options.onExchange), live], guarded)
+    this.#handler = compose([record(options.onExchange), live], inward)
   }
 
   /** Takes a stream that the server opened. */

@@ -5,6 +5,7 @@
  */
 import type { SallyportError } from './base/errors.ts'
 import { discarding } from './base/guard.ts'
+import { Early } from './early.ts'
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from './exchange.ts'
 
 /** Given what comes behind it, a layer is a handler itself. Called once, when the parts are put together. */
@@ -46,6 +47,8 @@ export function compose(layers: readonly Layer[], handler: Handler): Handler {
 export class PassThrough implements RequestSink, ResponseSink {
   readonly #response: ResponseSink
   #request: RequestSink | undefined
+  /** What is said to the next end before there is one. */
+  #early: Early | undefined
   #status = 0
   #requestEnded = false
   #responseEnded = false
@@ -56,10 +59,22 @@ export class PassThrough implements RequestSink, ResponseSink {
     this.#response = response
   }
 
-  /** Hands the exchange on. The next handler may answer before it returns. */
+  /**
+   * Hands the exchange on, once; a layer that has to ask somebody first does so later. What comes of the request until
+   * then waits; if the caller leaves, the request goes no further. The next handler may answer before it returns.
+   */
   pass(next: Handler, request: HttpRequest): this {
-    this.#request = next(request, this)
+    if (this.#early?.error !== undefined) return this
+    const sink = next(request, this)
+    this.#early?.handTo(sink)
+    this.#request ??= sink
     return this
+  }
+
+  get #next(): RequestSink {
+    if (this.#request !== undefined) return this.#request
+    this.#early ??= new Early()
+    return this.#early
   }
 
   /** Status of the response's head, or of the error that came in its place; 0 before. */
@@ -90,22 +105,22 @@ export class PassThrough implements RequestSink, ResponseSink {
   }
 
   requestData(chunk: Uint8Array): void {
-    this.#request!.requestData(chunk)
+    this.#next.requestData(chunk)
   }
 
   requestEnd(trailers: HeaderList): void {
     this.#requestEnded = true
-    this.#request!.requestEnd(trailers)
+    this.#next.requestEnd(trailers)
     if (this.#responseEnded) this.#end(undefined, false)
   }
 
   requestAbort(error: SallyportError): void {
     this.#end(error, this.#status !== 0 && !this.#responseEnded)
-    this.#request!.requestAbort(error)
+    this.#next.requestAbort(error)
   }
 
   responseConsumed(bytes: number): void {
-    this.#request!.responseConsumed(bytes)
+    this.#next.responseConsumed(bytes)
   }
 
   acknowledged(): void {

@@ -1,61 +1,94 @@
 /** Layers of an embedder, between two of ours: what one of them throws costs its exchange, and reaches neither end. */
 import { SallyportError } from './base/errors.ts'
-import { callHandler, tellDefect } from './base/guard.ts'
+import { callHandler, discarding, tellDefect } from './base/guard.ts'
 import type { Logger } from './base/log.ts'
-import type { ExchangeNotes, Handler, HeaderList, ResponseHead, ResponseSink } from './exchange.ts'
+import type { ExchangeNotes, Handler, HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from './exchange.ts'
 import { compose, type Layer, PassThrough } from './layer.ts'
 
-/** `handler` behind `layers`; without any it is `handler` itself. */
+/** `handler`, which does not throw, behind `layers`; without any it is `handler` itself. */
 export function shielded(layers: readonly Layer[], handler: Handler, logger: Logger): Handler {
   if (layers.length === 0) return handler
   const fronts = new WeakMap<ExchangeNotes, Front>()
   const inner: Handler = (request, response) => {
     const front = request.notes === undefined ? undefined : fronts.get(request.notes)
-    return new Back(response, logger, front).pass(handler, request)
+    return new Back(response, logger, front).begin(handler, request)
   }
-  const layered = compose(layers, inner)
-  const guarded: Handler = (request, response) => callHandler(layered, request, response, logger)
+  // Each by itself: one that is called late is called by another one's promise, where nobody would catch it.
+  const guarded = layers.map((layer): Layer => next => {
+    const layered = layer(next)
+    return (request, response) => callHandler(layered, request, response, logger)
+  })
+  const layered = compose(guarded, inner)
   return (request, response) => {
     const front = new Front(response, logger)
     request.notes ??= { route: undefined, session: undefined }
     fronts.set(request.notes, front)
-    return front.pass(guarded, request)
+    return front.pass(layered, request)
   }
+}
+
+function threw(cause: unknown): SallyportError {
+  return new SallyportError('internal', 'a layer threw', { cause })
 }
 
 /** In front of the layers: calls into them with what the caller says. */
 class Front extends PassThrough {
   readonly #logger: Logger
+  /** Those that are under way. */
+  readonly #backs = new Set<Back>()
+  /** Why nobody waits for an answer of the layers any more: the caller has left, or they failed. */
+  gone: SallyportError | undefined
 
   constructor(response: ResponseSink, logger: Logger) {
     super(response)
     this.#logger = logger
   }
 
+  joined(back: Back): void {
+    this.#backs.add(back)
+  }
+
+  left(back: Back): void {
+    this.#backs.delete(back)
+  }
+
   #guard(step: () => void): void {
     try {
       step()
     } catch (error) {
-      tellDefect(this.#logger, 'a layer threw', error)
+      this.#tell(error)
       this.fail(error)
     }
   }
 
+  #tell(error: unknown): void {
+    tellDefect(this.#logger, 'a layer threw', error)
+  }
+
+  /** A layer threw: everything behind it ends, whatever it still does. */
   fail(cause: unknown): void {
-    if (this.isOver) return
-    const error = new SallyportError('internal', 'a layer threw', { cause })
-    this.leave(error)
-    this.responseAbort(error)
+    if (this.gone !== undefined) return
+    const wasOver = this.isOver
+    const error = threw(cause)
+    this.#leave(error)
+    this.#stop(error)
+    if (!wasOver) this.responseAbort(error)
   }
 
   /** Nothing more is asked of the layers but to end. */
-  leave(error: SallyportError): void {
+  #leave(error: SallyportError): void {
+    this.gone = error
     try {
       super.requestAbort(error)
     } catch (again) {
-      tellDefect(this.#logger, 'a layer threw', again)
+      this.#tell(again)
+      this.#stop(error)
     }
     this.detach()
+  }
+
+  #stop(error: SallyportError): void {
+    for (const back of this.#backs) back.stop(error)
   }
 
   override requestData(chunk: Uint8Array): void {
@@ -67,17 +100,39 @@ class Front extends PassThrough {
   }
 
   override requestAbort(error: SallyportError): void {
-    this.leave(error)
+    if (this.gone === undefined) this.#leave(error)
   }
 
   override responseConsumed(bytes: number): void {
     this.#guard(() => super.responseConsumed(bytes))
+  }
+
+  override responseHead(head: ResponseHead): void {
+    if (this.gone !== undefined) this.#stop(this.gone)
+    else if (this.status === 0) super.responseHead(head)
+    else {
+      const error = new Error('a layer answered twice')
+      this.#tell(error)
+      this.fail(error)
+    }
+  }
+
+  override responseAbort(error: SallyportError): void {
+    this.gone ??= error
+    super.responseAbort(error)
+  }
+
+  /** For nobody there is no credit to come. */
+  override responseData(chunk: Uint8Array): void {
+    if (this.gone === undefined) super.responseData(chunk)
+    else this.#stop(this.gone)
   }
 }
 
 /** Behind the layers: calls into them with what the sessions or the target say. */
 class Back extends PassThrough {
   readonly #logger: Logger
+  /** Undefined where a layer made a request of its own. */
   readonly #front: Front | undefined
 
   constructor(response: ResponseSink, logger: Logger, front: Front | undefined) {
@@ -86,15 +141,57 @@ class Back extends PassThrough {
     this.#front = front
   }
 
+  /** An exchange that nobody waits for is not begun. */
+  begin(handler: Handler, request: HttpRequest): RequestSink {
+    const gone = this.#front?.gone
+    if (gone === undefined) {
+      this.#front?.joined(this)
+      return this.pass(handler, request)
+    }
+    this.responseAbort(gone)
+    return discarding(this)
+  }
+
+  protected override over(): void {
+    this.#front?.left(this)
+  }
+
   #guard(step: () => void): void {
     try {
       step()
     } catch (error) {
-      tellDefect(this.#logger, 'a layer threw', error)
-      this.requestAbort(new SallyportError('internal', 'a layer threw', { cause: error }))
-      this.detach()
-      this.#front?.fail(error)
+      this.#tell(error)
+      this.#fail(error)
     }
+  }
+
+  #tell(error: unknown): void {
+    tellDefect(this.#logger, 'a layer threw', error)
+  }
+
+  #fail(cause: unknown): void {
+    const error = threw(cause)
+    this.stop(error)
+    if (this.#front !== undefined) this.#front.fail(cause)
+    else this.#abortLayers(error)
+  }
+
+  #abortLayers(error: SallyportError): void {
+    try {
+      super.responseAbort(error)
+    } catch (again) {
+      this.#tell(again)
+    }
+  }
+
+  /** What is behind ends, once. */
+  stop(error: SallyportError): void {
+    try {
+      super.requestAbort(error)
+    } catch (thrown) {
+      this.#tell(thrown)
+    }
+    this.detach()
   }
 
   override responseInformational(status: number, headers: HeaderList): void {

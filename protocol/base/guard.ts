@@ -155,8 +155,9 @@ export function callHandler(
 ): RequestSink {
   try {
     const sink = handler(request, response)
-    if (typeof sink?.requestData !== 'function') throw new TypeError('a handler returned no sink')
-    return sink
+    if (typeof sink?.requestData === 'function') return sink
+    followed(sink, error => tellDefect(logger, 'a handler threw', error))
+    throw new TypeError('a handler returned no sink')
   } catch (error) {
     const known =
       error instanceof SallyportError ? error : new SallyportError(reason, 'a handler threw', { cause: error })

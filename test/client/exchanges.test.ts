@@ -140,8 +140,12 @@ describe('an exchange', () => {
     }
   })
 
-  it('through a router is recorded with its route, one that is answered at once too', async () => {
+  it.each([
+    ['', undefined],
+    [', which records it as well', () => {}],
+  ])('through a router%s, is recorded with its route, one that is answered at once too', async (_, onExchange) => {
     const router = createRouter({
+      onExchange,
       routes: {
         routes: [
           { name: 'gone', match: { path: '/gone' }, target: 'http://127.0.0.1:9' },

@@ -22,9 +22,9 @@ test('the edge has the layers of the picture, in that order', () => {
 
 test('the client has the layers of the picture, in that order', () => {
   const text = read('client/exchanges.ts')
-  const [, composed = ''] = /compose\(\[(.*)\], guarded\)/.exec(text)!
+  const [, composed = ''] = /compose\(\[(.*)\], inward\)/.exec(text)!
   const names = composed.split(', ').map(name => /^\w+/.exec(name)![0])
-  expect(text).toContain('shielded(layers, target')
+  expect(text).toContain('shielded(layers, guarded')
   expect(['admit', ...names, '(yours)', 'target']).toEqual(rows[1]!.layers)
 })
 

@@ -95,6 +95,57 @@ describe('a pass-through', () => {
   })
 })
 
+describe('what a pass-through is told before the next end is there', () => {
+  const SAID = ['requestData', 'requestEnd', 'responseConsumed', 'requestAbort'] as const
+  const TOLD = ['requestData 4', 'requestEnd', 'responseConsumed 4', 'requestAbort cancelled']
+
+  test.each(SAID.map((name, i) => [name, TOLD[i]!] as const))('comes to it later: %s', (name, told) => {
+    const { events, front, next } = ends()
+    const passing = new PassThrough(front)
+    STEPS[name](passing)
+    passing.pass(next, EXCHANGE)
+    // Nothing is begun for a caller that has left.
+    expect(events).toEqual(name === 'requestAbort' ? [] : [told])
+  })
+
+  test.each([
+    [SAID.slice(0, 3), TOLD.slice(0, 3)],
+    // Who has left waits for nothing.
+    [SAID, ['responseConsumed 4', 'requestAbort cancelled']],
+  ])('comes to it once it has returned, where it answers before that: %j', (names, told) => {
+    const { events, front, next } = ends()
+    const passing = new PassThrough(front)
+    passing.pass((request, response) => {
+      for (const name of names) STEPS[name](passing)
+      expect(events).toEqual([])
+      return next(request, response)
+    }, EXCHANGE)
+    expect(events).toEqual(told)
+  })
+
+  test('comes in order, with what is said meanwhile', () => {
+    const { front, back } = ends()
+    const got: string[] = []
+    const passing = new PassThrough(front)
+    const say = (text: string) => passing.requestData(Buffer.from(text))
+    say('a')
+    say('B'.repeat(2000))
+    say('c')
+    const sink: RequestSink = {
+      ...back,
+      requestData: chunk => {
+        got.push(Buffer.from(chunk).toString())
+        if (got.length === 3) say('d')
+        if (got.length === 4) passing.requestEnd([])
+      },
+      requestEnd: () => void got.push('end'),
+    }
+    passing.pass(() => sink, EXCHANGE)
+    say('e')
+    expect(got).toEqual(['a', 'B'.repeat(2000), 'c', 'd', 'end', 'e'])
+  })
+})
+
 test('layers are met in their order', () => {
   const met: string[] = []
   const named =

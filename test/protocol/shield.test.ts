@@ -1,7 +1,7 @@
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { noLogger } from '../../protocol/base/log.ts'
-import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Layer, PassThrough } from '../../protocol/layer.ts'
 import { shielded } from '../../protocol/shield.ts'
 import { EXCHANGE, ends } from '../support/ends.ts'
@@ -23,24 +23,39 @@ const RESPONSE: Record<string, (sink: ResponseSink) => void> = {
   unwanted: sink => sink.unwanted!(),
 }
 
+/** How a layer hands its request on. */
+const REQUESTS = {
+  'as it is': (request: HttpRequest) => request,
+  'as a copy': (request: HttpRequest) => ({ ...request }),
+  'as one of its own': (request: HttpRequest) => ({ ...request, notes: undefined }),
+}
+type Given = keyof typeof REQUESTS
+
 /** A layer whose object throws in one of its methods. */
-function throwing(method: string, copies: boolean): Layer {
+function throwing(method: string, given: Given): Layer {
   return next => (request, response) => {
-    const passing = new PassThrough(response).pass(next, copies ? { ...request } : request)
+    const passing = new PassThrough(response)
     Object.defineProperty(passing, method, {
       value: () => {
         throw new Error('planned')
       },
     })
-    return passing
+    return passing.pass(next, REQUESTS[given](request))
   }
 }
 
-function begin(layer: Layer) {
+/** `early`: what the end behind says before it returns. */
+function begin(layers: Layer | readonly Layer[], early?: (sink: ResponseSink) => void) {
   const defects: unknown[] = []
   const both = ends()
   const logger = { ...noLogger, error: (fields: object) => void defects.push(fields) }
-  const sink = shielded([layer], both.next, logger)({ ...EXCHANGE }, both.front)
+  const next: Handler = (request, response) => {
+    const sink = both.next(request, response)
+    early?.(response)
+    return sink
+  }
+  const list = typeof layers === 'function' ? [layers] : layers
+  const sink = shielded(list, next, logger)({ ...EXCHANGE }, both.front)
   return {
     ...both,
     get response() {
@@ -51,21 +66,108 @@ function begin(layer: Layer) {
   }
 }
 
-const CASES = [...Object.keys(REQUEST), ...Object.keys(RESPONSE)].flatMap(name => [
-  [name, false] as const,
-  [name, true] as const,
-])
+const said = (events: readonly string[], what: string) => events.filter(event => event.startsWith(what))
 
-test.each(CASES)('a layer that throws in %s (its request a copy: %s) costs its exchange', (name, copies) => {
-  const played = begin(throwing(name, copies))
+const CASES = [...Object.keys(REQUEST), ...Object.keys(RESPONSE)].flatMap(name =>
+  (Object.keys(REQUESTS) as Given[]).map(given => [name, given] as const),
+)
+
+test.each(CASES)('a layer that throws in %s (its request handed on %s) costs its exchange', (name, given) => {
+  const played = begin(throwing(name, given))
   if (name in REQUEST) REQUEST[name]!(played.sink)
   else RESPONSE[name]!(played.response)
-  expect(played.defects).toHaveLength(1)
-  if (name === 'requestAbort') expect(played.events).toEqual([])
-  else {
-    expect(played.events.filter(event => event === 'responseAbort internal')).toHaveLength(1)
-    expect(played.events.filter(event => event.startsWith('requestAbort'))).toHaveLength(1)
+  const reason = name === 'requestAbort' ? 'cancelled' : 'internal'
+  // Who makes a request of its own breaks the line by which the end behind would hear of it.
+  if (name in RESPONSE || given !== 'as one of its own') {
+    expect(said(played.events, 'requestAbort')).toEqual([`requestAbort ${reason}`])
   }
+  if (name === 'requestAbort') expect(said(played.events, 'response')).toEqual([])
+  else if (name === 'responseAbort' && given === 'as one of its own') expect(played.events).not.toContain('responseEnd')
+  else expect(said(played.events, 'responseAbort')).toEqual(['responseAbort internal'])
+  expect(played.defects.length).toBeGreaterThan(0)
+})
+
+test.each(
+  CASES.filter(([name]) => name in RESPONSE),
+)('a layer that throws in %s (its request handed on %s) of an answer that comes at once costs its exchange', (name, given) => {
+  const played = begin(throwing(name, given), RESPONSE[name])
+  expect(said(played.events, 'requestAbort')).toEqual(['requestAbort internal'])
+  if (name !== 'responseAbort' || given !== 'as one of its own') {
+    expect(said(played.events, 'responseAbort')).toEqual(['responseAbort internal'])
+  }
+  played.sink.requestData(Buffer.from('x'))
+  expect(played.events).not.toContain('requestData 1')
+})
+
+test('a layer that throws when it hears that all is over keeps the end behind from nothing', () => {
+  class Failing extends PassThrough {
+    protected override over(): void {
+      throw new Error('planned')
+    }
+  }
+  const played = begin(next => (request, response) => new Failing(response).pass(next, request))
+  played.sink.requestAbort(new SallyportError('cancelled'))
+  expect(played.events).toEqual(['requestAbort cancelled'])
+})
+
+describe('a layer that hands on late', () => {
+  const sink = (): RequestSink => ({ requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} })
+  function later() {
+    let go = () => {}
+    const layer: Layer = next => (request, response) => {
+      go = () => void next(request, response)
+      return sink()
+    }
+    return { layer, go: () => go() }
+  }
+
+  test('begins nothing for a caller that has left', () => {
+    const { layer, go } = later()
+    const played = begin(layer)
+    played.sink.requestAbort(new SallyportError('cancelled'))
+    go()
+    expect(played.request).toBeUndefined()
+  })
+
+  test('meets no exception of the layers behind it', () => {
+    const { layer, go } = later()
+    const failing: Layer = () => () => {
+      throw new Error('planned')
+    }
+    const played = begin([layer, failing])
+    go()
+    expect(played.events).toEqual(['responseAbort internal'])
+  })
+
+  test.each(['responseHead', 'responseData'])('and does not hear that the caller left ends at %s', name => {
+    const { layer, go } = later()
+    const played = begin(layer)
+    go()
+    played.sink.requestAbort(new SallyportError('cancelled'))
+    RESPONSE[name]!(played.response)
+    expect(played.events).toEqual(['requestAbort cancelled'])
+  })
+})
+
+test('a layer that answers, and hands on all the same, has answered once', () => {
+  const played = begin(next => (request, response) => {
+    response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
+    response.responseEnd([])
+    return next(request, response)
+  })
+  RESPONSE['responseHead']!(played.response)
+  expect(played.events).toEqual(['head 204', 'responseEnd', 'requestAbort internal'])
+  expect(played.defects).toHaveLength(1)
+})
+
+test('a layer that is an async function is answered for, and what its promise rejects with is told', async () => {
+  const layer = () => async () => {
+    throw new Error('planned')
+  }
+  const played = begin(layer as unknown as Layer)
+  await Promise.resolve()
+  expect(played.events).toEqual(['responseAbort internal'])
+  expect(played.defects).toMatchObject([{ error: /no sink/ }, { error: /planned/ }].map(({ error }) => ({ error: expect.stringMatching(error) })))
 })
 
 test('a layer that throws as a handler is answered for', () => {
