@@ -2,7 +2,15 @@
 import { SallyportError } from './base/errors.ts'
 import { callHandler, discarding, tellDefect } from './base/guard.ts'
 import type { Logger } from './base/log.ts'
-import type { ExchangeNotes, Handler, HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from './exchange.ts'
+import type {
+  ExchangeNotes,
+  Handler,
+  HeaderList,
+  HttpRequest,
+  RequestSink,
+  ResponseHead,
+  ResponseSink,
+} from './exchange.ts'
 import { compose, type Layer, PassThrough } from './layer.ts'
 
 /** `handler`, which does not throw, behind `layers`; without any it is `handler` itself. */
@@ -14,10 +22,13 @@ export function shielded(layers: readonly Layer[], handler: Handler, logger: Log
     return new Back(response, logger, front).begin(handler, request)
   }
   // Each by itself: one that is called late is called by another one's promise, where nobody would catch it.
-  const guarded = layers.map((layer): Layer => next => {
-    const layered = layer(next)
-    return (request, response) => callHandler(layered, request, response, logger)
-  })
+  const guarded = layers.map(
+    (layer): Layer =>
+      next => {
+        const layered = layer(next)
+        return (request, response) => callHandler(layered, request, response, logger)
+      },
+  )
   const layered = compose(guarded, inner)
   return (request, response) => {
     const front = new Front(response, logger)
