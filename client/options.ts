@@ -4,7 +4,7 @@ import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
 import { type CorsRule, type Hello, MAX_CONTROL_BYTES, MINOR_VERSION, parseControl } from '../protocol/wire/control.ts'
 import { isLoopback } from '../protocol/base/address.ts'
-import { checkDuration, checkDurations } from '../protocol/base/durations.ts'
+import { type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
@@ -12,10 +12,10 @@ import type { Logger } from '../protocol/base/log.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { Layer } from '../protocol/layer.ts'
 import { softwareName } from '../protocol/base/version.ts'
-import { DEFAULT_SESSION_LIMITS, resolveSessionLimits } from '../protocol/wire/yamux/limits.ts'
-import type { SessionOptions } from '../protocol/wire/yamux/session.ts'
-import type { BackoffOptions } from './dial/backoff.ts'
+import { DEFAULT_SESSION_LIMITS } from '../protocol/wire/yamux/limits.ts'
+import { BACKOFF_LIMITS, type BackoffOptions } from './dial/backoff.ts'
 import { parseProxy } from './dial/proxy.ts'
+import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS, type SessionLimitOptions } from './limits.ts'
 import type { FetchHandler } from './targets/function.ts'
 import { type TokenSource, checkToken } from './token.ts'
 import type { ClientCertificate } from './dial/trust.ts'
@@ -34,20 +34,8 @@ export interface HandlerTarget {
  */
 export type Target = string | URL | HandlerTarget | HttpServer | FetchHandler
 
-/** Limits of each session; see the defaults in protocol/wire/yamux/limits.ts. */
-export type SessionLimitOptions = Pick<
-  SessionOptions,
-  | 'initialWindowBytes'
-  | 'maxWindowBytes'
-  | 'maxStreams'
-  | 'sessionBufferBytes'
-  | 'pingIntervalMs'
-  | 'pingTimeoutMs'
-  | 'writeDeadlineMs'
->
-
 /** What {@link connect} takes: which server, which token, and where requests go. */
-export interface ClientOptions {
+export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
   /** `wss://host[:port]` of the control endpoint; several are replicas. `ws://` is only for loopback. */
   readonly url: string | URL | readonly (string | URL)[]
   /** A JWT, or a function that returns one. It is called at the start, and whenever a third of the last token's life is left. */
@@ -62,8 +50,6 @@ export interface ClientOptions {
   readonly tls?: ClientCertificate | undefined
   /** `TLSv1.2` only for middleboxes that cannot pass 1.3. */
   readonly tlsMin?: 'TLSv1.2' | 'TLSv1.3' | undefined
-  /** Number of sessions to keep up, 1 to 16. Default 2. */
-  readonly connections?: number | undefined
   /** CIDRs that may call; the server enforces it. Absent: all, empty: none. */
   readonly allowCallers?: readonly string[] | undefined
   /** Which web pages may read our error answers, by path, even while the runtime is offline. A router brings its own rules. */
@@ -72,10 +58,6 @@ export interface ClientOptions {
   readonly proxy?: string | undefined
   /** Aborts `connect` while it waits for its first session. */
   readonly signal?: AbortSignal | undefined
-  /** How long `connect` waits for its first session. Default 0: as long as it takes. */
-  readonly connectTimeoutMs?: number | undefined
-  /** Deadline of one attempt. Default 10000. */
-  readonly handshakeTimeoutMs?: number | undefined
   /** Name of this running client, the same in all its sessions. Default: random. */
   readonly instance?: string | undefined
   /** Audience that the server expects. Used only to explain refusals. Default `sallyport`. */
@@ -104,11 +86,8 @@ export interface ClientOptions {
 }
 
 /** The options with their defaults, checked. */
-export interface ResolvedClientOptions {
+export interface ResolvedClientOptions extends LimitValues<typeof CONNECT_LIMITS> {
   readonly servers: readonly URL[]
-  readonly connections: number
-  readonly connectTimeoutMs: number
-  readonly handshakeTimeoutMs: number
   readonly audience: string
   readonly logger: Logger
   readonly random: () => number
@@ -118,22 +97,17 @@ export interface ResolvedClientOptions {
 }
 
 const WINDOW_BYTES = 65_536
-const MAX_CONNECTIONS = 16
 
 /** Throws TypeError. `targetCors` is what the target itself says of its failures. */
 export function checkOptions(options: ClientOptions, targetCors: readonly CorsRule[]): ResolvedClientOptions {
-  const { token, proxy, connections = 2, connectTimeoutMs = 0, handshakeTimeoutMs = 10_000 } = options
+  const { token, proxy } = options
   if (typeof token !== 'function' && (typeof token !== 'string' || token.trim() === '')) {
     throw new TypeError('token is missing: give a JWT, or a function that returns one')
   }
   if (typeof token === 'string') checkToken(token)
-  if (!Number.isInteger(connections) || connections < 1 || connections > MAX_CONNECTIONS) {
-    throw new TypeError(`connections must be a whole number from 1 to ${MAX_CONNECTIONS}, not ${connections}`)
-  }
-  checkDuration('connectTimeoutMs', connectTimeoutMs, 0)
-  checkDuration('handshakeTimeoutMs', handshakeTimeoutMs, 1)
-  checkDurations('backoff', options.backoff)
-  resolveSessionLimits(options.limits ?? {})
+  const times = resolveLimits(CONNECT_LIMITS, options)
+  resolveLimits(BACKOFF_LIMITS, options.backoff, 'backoff')
+  resolveLimits(CLIENT_SESSION_LIMITS, options.limits, 'limits')
   if (proxy !== undefined && proxy !== '') parseProxy(proxy)
   if (options.caOnly === true && options.ca === undefined)
     throw new TypeError('caOnly needs ca: nothing would be trusted')
@@ -142,9 +116,7 @@ export function checkOptions(options: ClientOptions, targetCors: readonly CorsRu
   checkHello(options, options.cors ?? targetCors)
   return {
     servers: checkServers(options.url),
-    connections,
-    connectTimeoutMs,
-    handshakeTimeoutMs,
+    ...times,
     audience: options.audience ?? 'sallyport',
     logger: safeLogger(options.logger),
     random: options.random ?? Math.random,
@@ -204,7 +176,12 @@ function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
  */
 export function checkHello(options: HelloOptions, cors: readonly object[]): void {
   const hello = makeHello(options)
-  const text = JSON.stringify({ ...hello, cors, lastEpoch: Number.MAX_SAFE_INTEGER, connection: MAX_CONNECTIONS })
+  const text = JSON.stringify({
+    ...hello,
+    cors,
+    lastEpoch: Number.MAX_SAFE_INTEGER,
+    connection: Number(CONNECT_LIMITS.connections.most),
+  })
   if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) throw new TypeError('cors and allowCallers together are too long')
   try {
     parseControl(text)

@@ -1,10 +1,11 @@
 /** What {@link createServer} takes: types, defaults, and the checks that fail with a TypeError before anything listens. */
 import type { JSONWebKeySet } from 'jose'
 import { checkDuration, checkDurations } from '../protocol/base/durations.ts'
+import { checkSocket, type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
+import { HTTP_LIMITS, type HttpLimitOptions } from '../protocol/http/limits.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
-import type { HttpLimits } from '../protocol/http/limits.ts'
 import type { Layer } from '../protocol/layer.ts'
 import { isId, MAX_DURATION_MS } from '../protocol/wire/control.ts'
 import type { Identity } from './auth/claims.ts'
@@ -13,7 +14,15 @@ import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
 import type { Directory } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
 import type { RedisOptions } from './directory/redis-options.ts'
-import { DEFAULT_HOLD, type HoldLimits } from './edge/hold.ts'
+import {
+  DRAIN_TIMES,
+  HOLD_LIMITS,
+  type HoldLimits,
+  type HoldOptions,
+  type ResolvedLimits,
+  SERVER_LIMITS,
+  type ServerLimits,
+} from './limits.ts'
 import { checkReplicas, type PeerOptions } from './replica-options.ts'
 import type { Authorities, TlsFiles } from './tls.ts'
 
@@ -33,7 +42,7 @@ export interface PublicOptions {
   /** Allows plain HTTP on addresses other than loopback, behind a proxy. Default false. */
   readonly plaintext?: boolean | undefined
   /** Limits on heads, stalled bodies and HTTP/2. The defaults are in `docs/security.md`. */
-  readonly limits?: Partial<HttpLimits> | undefined
+  readonly limits?: HttpLimitOptions | undefined
 }
 
 /** The listener for tunnel clients. It needs TLS, unless `plaintext` says that a proxy in front ends it. */
@@ -85,61 +94,8 @@ export interface AuthOptions {
   readonly isRevoked?: ((identity: Identity) => boolean | Promise<boolean>) | undefined
 }
 
-/** Bounds of the server; each has a name in `docs/configuration.md`. */
-export interface ServerLimits {
-  /** Deadline from a client's first byte to its `hello`. Default 10,000. */
-  readonly handshakeMs?: number | undefined
-  /** Share of the event loop that handshakes may take, 0 to 1. Default 0.3. */
-  readonly handshakeBudget?: number | undefined
-  /** Most clients that may wait for their handshake. One more replaces one of the network that holds most. Default 4,096. */
-  readonly handshakesWaiting?: number | undefined
-  /** The same per address (IPv6: per /64). Default 256. */
-  readonly handshakesWaitingPerAddress?: number | undefined
-  /** Most clients in the middle of a handshake. One more ends the oldest of the network that holds most. Default
-   * 1,024. */
-  readonly handshakesUnderWay?: number | undefined
-  /** Most sessions, over all runtimes. Here and below, a session counts until its socket is closed. Default 20,000. */
-  readonly sessions?: number | undefined
-  /** Most sessions of one runtime, over all of its instances. Default 64. */
-  readonly sessionsPerRuntime?: number | undefined
-  /** Most sessions of clients at one address. Default 0: no limit. */
-  readonly sessionsPerAddress?: number | undefined
-  /** Most exchanges of one runtime at a time. Default 10,000; 0 here and below: no limit. */
-  readonly exchangesPerRuntime?: number | undefined
-  /** Requests per second for one runtime; also the burst. Default 0. */
-  readonly requestRatePerRuntime?: number | undefined
-  /** Body bytes per second for one runtime, both directions together. Default 0. */
-  readonly byteRatePerRuntime?: number | undefined
-  /** Most unread bytes of the sessions of one runtime, and as many again between replicas. Default 67,108,864. */
-  readonly bufferBytesPerRuntime?: number | undefined
-  /** The same for callers at one address (IPv6: /64), which may be a proxy. Default 0. */
-  readonly exchangesPerAddress?: number | undefined
-  readonly requestRatePerAddress?: number | undefined
-  readonly byteRatePerAddress?: number | undefined
-  /** Most body bytes per exchange kept for sending it again; four times as much until a session has it. Default 65,536. */
-  readonly replayBytes?: number | undefined
-  /** The same over all exchanges; one runtime may use a quarter. Default 67,108,864. */
-  readonly replayTotalBytes?: number | undefined
-  /** Deadline at the edge from a request to the head of its response. Default 0: the route's deadline applies. */
-  readonly responseHeadMs?: number | undefined
-  /** Most unread bytes of one session. Default 33,554,432. */
-  readonly sessionBufferBytes?: number | undefined
-  /** Most unread bytes of all sessions. Default 268,435,456. */
-  readonly processBufferBytes?: number | undefined
-  /** Largest receive window of a stream. Default 4,194,304. */
-  readonly maxWindowBytes?: number | undefined
-  /** Most streams of one session at a time. Default 1,000. */
-  readonly streams?: number | undefined
-  /** Default 10,000. */
-  readonly pingIntervalMs?: number | undefined
-  /** Default 15,000. */
-  readonly pingTimeoutMs?: number | undefined
-  /** How long a CORS policy is kept after its runtime's last session. Default 7 days. */
-  readonly corsKeepMs?: number | undefined
-}
-
 /** What {@link createServer} takes: who calls, who dials in, which keys sign their tokens, and the bounds of all of it. */
-export interface ServerOptions {
+export interface ServerOptions extends LimitOptions<typeof DRAIN_TIMES> {
   /** Absent: no listener of its own; mount the server with `server.attach(httpServer)`. */
   readonly public?: PublicOptions | undefined
   /** The listener for tunnel clients; `off` for none of its own. */
@@ -157,17 +113,9 @@ export interface ServerOptions {
   /** Bounds of the server; each has a default. */
   readonly limits?: ServerLimits | undefined
   /** How requests wait for a runtime that is known but has no session at the moment. */
-  readonly hold?: { readonly [K in keyof HoldLimits]?: number | undefined } | undefined
+  readonly hold?: HoldOptions | undefined
   /** Name of this replica: 1 to 64 of `A-Z a-z 0-9 . _ -`. Default a random one. */
   readonly replica?: string | undefined
-  /**
-   * With a `directory`, spreads the requests to leave over this time; 0: all at once. At most a day. Default 5,000.
-   * A single server asks all clients at once, since there is no other server to go to.
-   */
-  readonly drainSpreadMs?: number | undefined
-  /** How long a stopping server keeps serving while it is not ready, so that load balancers notice. At most a day.
-   * Default 0. */
-  readonly drainDelayMs?: number | undefined
   /**
    * Lets another process of this user listen on the same public and control addresses (SO_REUSEPORT): the next server,
    * started before this one stops. Default false.
@@ -194,10 +142,8 @@ export interface ServerOptions {
   readonly record?: Recorder | undefined
 }
 
-export type ResolvedLimits = { readonly [K in keyof ServerLimits]-?: number }
-
 /** Options with every default in its place. */
-export interface ResolvedServerOptions {
+export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
   readonly public: PublicOptions | undefined
   readonly control: ControlOptions | undefined
   readonly domains: readonly string[]
@@ -213,8 +159,6 @@ export interface ResolvedServerOptions {
   readonly limits: ResolvedLimits
   readonly hold: HoldLimits
   readonly replica: string
-  readonly drainSpreadMs: number
-  readonly drainDelayMs: number
   readonly reusePort: boolean
   readonly signal: AbortSignal | undefined
   readonly logger: Logger
@@ -224,34 +168,6 @@ export interface ResolvedServerOptions {
   readonly directory: Directory | RedisOptions | undefined
   readonly peer: PeerOptions | undefined
   readonly record: Recorder | undefined
-}
-
-export const DEFAULT_SERVER_LIMITS: ResolvedLimits = {
-  handshakeMs: 10_000,
-  handshakeBudget: 0.3,
-  handshakesWaiting: 4096,
-  handshakesWaitingPerAddress: 256,
-  handshakesUnderWay: 1024,
-  sessions: 20_000,
-  sessionsPerRuntime: 64,
-  sessionsPerAddress: 0,
-  exchangesPerRuntime: 10_000,
-  requestRatePerRuntime: 0,
-  byteRatePerRuntime: 0,
-  bufferBytesPerRuntime: 67_108_864,
-  exchangesPerAddress: 0,
-  requestRatePerAddress: 0,
-  byteRatePerAddress: 0,
-  replayBytes: 65_536,
-  replayTotalBytes: 67_108_864,
-  responseHeadMs: 0,
-  sessionBufferBytes: 33_554_432,
-  processBufferBytes: 268_435_456,
-  maxWindowBytes: 4_194_304,
-  streams: 1000,
-  pingIntervalMs: 10_000,
-  pingTimeoutMs: 15_000,
-  corsKeepMs: 604_800_000,
 }
 
 const LOOPBACK = /^(?:127\.\d+\.\d+\.\d+|::1|localhost)$/
@@ -268,8 +184,6 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
   const { replica } = options
   demand(replica === undefined || isId(replica), 'replica must be 1 to 64 letters, digits, ".", "_" or "-"')
-  const limits = withDefaults('limits', DEFAULT_SERVER_LIMITS, options.limits)
-  checkDuration('limits.handshakeMs', limits.handshakeMs, 1)
   return {
     public: options.public,
     control,
@@ -284,11 +198,10 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
     trustedProxies: options.trustedProxies ?? [],
     cors: options.cors,
     healthPath: options.healthPath,
-    limits,
-    hold: withDefaults('hold', DEFAULT_HOLD, options.hold),
+    limits: resolveLimits(SERVER_LIMITS, options.limits, 'limits'),
+    hold: resolveLimits(HOLD_LIMITS, options.hold, 'hold'),
     replica: replica ?? `replica-${Math.random().toString(36).slice(2, 10)}`,
-    drainSpreadMs: checkGrace('drainSpreadMs', options.drainSpreadMs ?? 5000),
-    drainDelayMs: checkGrace('drainDelayMs', options.drainDelayMs ?? 0),
+    ...resolveLimits(DRAIN_TIMES, options),
     reusePort: options.reusePort ?? false,
     signal: options.signal,
     logger: safeLogger(options.logger),
@@ -329,12 +242,14 @@ function checkAuth(auth: AuthOptions | undefined): void {
 function checkPublic(options: PublicOptions | undefined): void {
   if (options === undefined) return
   const safe = options.tls !== undefined || options.plaintext === true || LOOPBACK.test(options.host ?? '127.0.0.1')
-  checkDurations('public.limits', options.limits)
+  checkSocket(options, 'public.')
+  resolveLimits(HTTP_LIMITS, options.limits, 'public.limits')
   demand(safe, 'public: without tls it listens on loopback only, unless plaintext is set')
 }
 
 function checkControl(control: ControlOptions | undefined, edge: PublicOptions | undefined): void {
   if (control === undefined) return
+  checkSocket(control, 'control.')
   if (control.plaintext === true) {
     demand(
       control.tls === undefined && control.clientCa === undefined,
@@ -352,23 +267,6 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
   } else {
     demand(control.port !== undefined || edge === undefined, 'control.port is required')
   }
-}
-
-/** All numbers of a group of options, none of them negative, and no duration longer than a timer. */
-function withDefaults<T extends object>(
-  group: string,
-  defaults: T,
-  given: { readonly [K in keyof T]?: number | undefined } | undefined,
-): T {
-  checkDurations(group, given)
-  const resolved: Record<string, number> = { ...(defaults as Record<string, number>) }
-  for (const [name, value] of Object.entries<number | undefined>(given ?? {})) {
-    demand(Object.hasOwn(defaults, name), `${group}.${name} is unknown`)
-    if (value === undefined) continue
-    demand(Number.isFinite(value) && value >= 0, `${group}.${name} must be a number, not negative`)
-    resolved[name] = value
-  }
-  return resolved as T
 }
 
 function demand(condition: boolean, message: string): asserts condition {

@@ -1,7 +1,9 @@
 /** What {@link createServer} takes about other replicas. */
+import { checkLimit, checkSocket } from '../protocol/base/limit.ts'
 import type { Directory } from './directory/directory.ts'
 import type { RedisOptions } from './directory/redis-options.ts'
 import { storeKindOf } from './directory/stores.ts'
+import { LEASE } from './limits.ts'
 import { readPeerAddress } from './peer/address.ts'
 import type { PeerTlsFiles } from './peer/tls.ts'
 
@@ -26,11 +28,11 @@ export function checkReplicas(directory: Directory | RedisOptions | undefined, p
   const shared = directory !== undefined && 'url' in directory ? directory : undefined
   if (shared !== undefined) {
     storeKindOf(shared.url).check(shared)
-    const { leaseMs = 5000 } = shared
-    demand(leaseMs >= 1000 && leaseMs <= 3_600_000, 'directory.leaseMs must be from 1,000 to 3,600,000')
+    checkLimit('directory.leaseMs', LEASE.leaseMs, shared.leaseMs)
     demand(/^[a-z0-9:._-]{1,64}$/i.test(shared.prefix ?? 'sallyport'), 'directory.prefix is no plain name')
   }
   if (peer === undefined) return
+  checkSocket(peer, 'peer.')
   demand(shared !== undefined, 'peer needs a directory in Redis: without one there are no other replicas')
   demand(peer.tls !== undefined, 'peer.tls is required')
   const isDialled = peer.advertise === undefined || readPeerAddress(peer.advertise) !== undefined

@@ -1,10 +1,12 @@
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
+import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { createForwarder } from '../../router/forward.ts'
 import type { Run } from '../command.ts'
 import type { ClientConfig, clientSettings } from '../config/client.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import type { Loaded } from '../config/load.ts'
+import { limitOptions } from '../config/setting.ts'
 import { checkClientConfig } from '../config/rules.ts'
 import { EXIT } from '../failure.ts'
 import { Changes } from '../service/changes.ts'
@@ -76,16 +78,10 @@ function tunnelOptions(config: ClientConfig): Omit<ClientOptions, 'token' | 'tar
     caOnly: config['ca-only'],
     tlsMin: config['tls.min'] === '1.2' ? 'TLSv1.2' : 'TLSv1.3',
     audience: config.audience,
-    connections: config.connections,
+    ...limitOptions(CONNECT_LIMITS, config),
     allowCallers: config['allow.callers'],
     proxy: config.proxy,
-    limits: {
-      maxStreams: config['limits.streams'],
-      maxWindowBytes: config['limits.window'],
-      sessionBufferBytes: config['limits.session-buffer'],
-      pingIntervalMs: config['ping.interval'],
-      pingTimeoutMs: config['ping.timeout'],
-    },
+    limits: limitOptions(CLIENT_SESSION_LIMITS, config),
   }
 }
 

@@ -1,10 +1,12 @@
-import { createServer, type Server, type ServerLimits, type ServerOptions } from '../../server/index.ts'
+import { createServer, type Server, type ServerOptions } from '../../server/index.ts'
+import { DRAIN_TIMES, HOLD_LIMITS, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import type { TlsFiles } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import { type Address, formatAddress } from '../config/kinds.ts'
 import { checkPublicConfig, checkServerConfig } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
+import { limitOptions } from '../config/setting.ts'
 import { readInput } from '../options.ts'
 import { Changes } from '../service/changes.ts'
 import { checkServerFiles } from '../service/files.ts'
@@ -113,22 +115,13 @@ function serverOptions(config: ServerConfig, { logger, onExchange, sockets, stop
     },
     trustedProxies: config['trusted-proxies'],
     cors: config['public.cors.origins'] && { origins: config['public.cors.origins'] },
-    limits: limits(config),
-    hold: {
-      holdMs: config['hold.time'],
-      forgetMs: config['hold.forget'],
-      startupMs: config['hold.startup'],
-      requestsPerRuntime: config['hold.requests-per-runtime'],
-      bytesPerRuntime: config['hold.bytes-per-runtime'],
-      requests: config['hold.requests'],
-      bytes: config['hold.bytes'],
-    },
+    limits: limitOptions(SERVER_LIMITS, config),
+    hold: limitOptions(HOLD_LIMITS, config),
+    ...limitOptions(DRAIN_TIMES, config),
     directory: directory(config),
     peer: peer(config, sockets),
     replica: config.replica,
     healthPath: config['public.health-path'],
-    drainSpreadMs: config['drain-spread'],
-    drainDelayMs: config['drain-delay'],
     reusePort: config['reuse-address'],
     signal: stopping,
     logger,
@@ -147,7 +140,7 @@ function directory(config: ServerConfig): ServerOptions['directory'] {
     password: secret(config['directory.password.file']),
     sentinel: user === undefined && password === undefined ? undefined : { user, password },
     ca: authorities(config['directory.tls.ca'], 'the authorities of the directory'),
-    leaseMs: config['directory.lease'],
+    ...limitOptions(LEASE, config),
     prefix: config['directory.prefix'],
   }
 }
@@ -162,36 +155,6 @@ function peer(config: ServerConfig, sockets: GivenSockets): ServerOptions['peer'
     fd: sockets.get('peer'),
     advertise: advertise && formatAddress(advertise),
     tls: { ...files, ca: readInput(config['peer.tls.ca']!, 'the authority of the replicas') },
-  }
-}
-
-function limits(config: ServerConfig): ServerLimits {
-  return {
-    handshakeMs: config['limits.handshake'],
-    handshakeBudget: config['limits.handshake-budget'],
-    handshakesWaiting: config['limits.handshakes-waiting'],
-    handshakesWaitingPerAddress: config['limits.handshakes-waiting-per-address'],
-    handshakesUnderWay: config['limits.handshakes-under-way'],
-    sessions: config['limits.sessions'],
-    sessionsPerRuntime: config['limits.sessions-per-runtime'],
-    sessionsPerAddress: config['limits.sessions-per-address'],
-    exchangesPerRuntime: config['limits.exchanges-per-runtime'],
-    requestRatePerRuntime: config['limits.request-rate-per-runtime'],
-    byteRatePerRuntime: config['limits.byte-rate-per-runtime'],
-    bufferBytesPerRuntime: config['limits.buffer-per-runtime'],
-    exchangesPerAddress: config['limits.exchanges-per-address'],
-    requestRatePerAddress: config['limits.request-rate-per-address'],
-    byteRatePerAddress: config['limits.byte-rate-per-address'],
-    streams: config['limits.streams'],
-    maxWindowBytes: config['limits.window'],
-    sessionBufferBytes: config['limits.session-buffer'],
-    processBufferBytes: config['limits.process-buffer'],
-    replayBytes: config['limits.replay'],
-    replayTotalBytes: config['limits.replay-total'],
-    responseHeadMs: config['limits.response-head'],
-    corsKeepMs: config['limits.cors-keep'],
-    pingIntervalMs: config['ping.interval'],
-    pingTimeoutMs: config['ping.timeout'],
   }
 }
 

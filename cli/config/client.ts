@@ -1,6 +1,7 @@
-import { adminSettings, graceSetting, logSettings, routeSettings, sessionSettings } from './common.ts'
+import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
+import { adminSettings, graceSetting, logSettings, routeSettings } from './common.ts'
 import * as kinds from './kinds.ts'
-import { optional, setting, type Values } from './setting.ts'
+import { limitSettings, optional, setting, type Values } from './setting.ts'
 
 /** Settings of `sallyport client`. */
 export const clientSettings = {
@@ -37,7 +38,7 @@ export const clientSettings = {
     'Passes on `sallyport-error` from the target. Set this only if the target is a `sallyport router`.',
   ),
   ...routeSettings,
-  connections: setting(kinds.integer(1, 16), '2', 'Number of sessions to keep up.'),
+  ...limitSettings(CONNECT_LIMITS),
   'allow.callers': optional(kinds.list(kinds.cidr), 'Addresses that may call this runtime. Absent: all. Empty: none.'),
   proxy: optional(
     kinds.url(['http:', 'https:'], { credentials: true }),
@@ -46,7 +47,7 @@ export const clientSettings = {
   ),
   'exit-on-refusal': setting(kinds.toggle, 'false', 'Exits with code 4 when the server refuses the token.'),
   ...graceSetting,
-  ...sessionSettings,
+  ...limitSettings(CLIENT_SESSION_LIMITS),
   ...adminSettings(9091),
   ...logSettings,
 }

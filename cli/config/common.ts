@@ -64,24 +64,3 @@ export const graceSetting = {
     'How long a graceful stop waits for exchanges in flight; at most 24h. A second signal stops at once.',
   ),
 }
-
-/** Bounds of one session, the same at both ends. */
-export const sessionSettings = {
-  'limits.streams': setting(kinds.integer(1, 100_000), '1000', 'Most streams of one session at a time.'),
-  'limits.window': setting(
-    kinds.bytesFrom('1KiB', '16MiB'),
-    '4MiB',
-    'Largest receive window of a stream; at most 16MiB.',
-  ),
-  'limits.session-buffer': setting(kinds.bytesFrom('1KiB', '65536GiB'), '32MiB', 'Most unread bytes of one session.'),
-  'ping.interval': setting(
-    kinds.durationFrom('1s', '20s'),
-    '10s',
-    'How often the server pings a session. A client pings when that is overdue. Middleboxes cut connections that are quiet for longer.',
-  ),
-  'ping.timeout': setting(
-    kinds.durationFrom('1s', '10m'),
-    '15s',
-    'A session is dead if nothing arrived on it for this long. Pings are sent at least every two thirds of it.',
-  ),
-}

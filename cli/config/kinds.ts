@@ -1,4 +1,6 @@
 import { isIP } from 'node:net'
+import { type Limit, rangeOf } from '../../protocol/base/limit.ts'
+import { readBytes, readDuration } from '../../protocol/base/units.ts'
 
 /**
  * The kinds of value that a setting can have. Each reads what a flag, an environment variable (text) or a YAML file
@@ -137,13 +139,7 @@ export const share = kind<number>('SHARE', { type: 'number', minimum: 0, maximum
   throw new TypeError('expected a number from 0 to 1')
 })
 
-const BYTE_UNITS: Record<string, number> = { '': 1, b: 1, kib: 1024, mib: 1024 ** 2, gib: 1024 ** 3 }
-
-const anySize = kind<number>('SIZE', { type: ['integer', 'string'], pattern: '^[0-9]+ ?([KMG]iB)?$' }, value => {
-  const match = /^(\d{1,12}) ?([kmg]ib|b)?$/i.exec(value)
-  if (!match) throw new TypeError('expected a size in bytes, or such as 64KiB or 4MiB')
-  return Number(match[1]) * BYTE_UNITS[(match[2] ?? '').toLowerCase()]!
-})
+const anySize = kind<number>('SIZE', { type: ['integer', 'string'], pattern: '^[0-9]+ ?([KMG]iB)?$' }, readBytes)
 
 /** Bytes from `least` to `most`, both as one would write them: `65536`, `64KiB`, `4MiB`. */
 export function bytesFrom(least: string, most: string): Kind<number> {
@@ -155,17 +151,7 @@ export function bytesFrom(least: string, most: string): Kind<number> {
   })
 }
 
-/** More than a machine has. */
-export const bytes = bytesFrom('0', '65536GiB')
-
-const DURATION_UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
-
-/** Milliseconds of `500ms`, `90s`, `30m`, `1h`, `90d`. */
-const anyDuration = kind<number>('TIME', { type: 'string', pattern: '^[0-9]+(ms|s|m|h|d)$' }, value => {
-  const match = /^(\d{1,9})(ms|s|m|h|d)$/.exec(value)
-  if (!match) throw new TypeError('expected a duration, such as 90s, 30m or 1h')
-  return Number(match[1]) * DURATION_UNITS[match[2]!]!
-})
+const anyDuration = kind<number>('TIME', { type: 'string', pattern: '^[0-9]+(ms|s|m|h|d)$' }, readDuration)
 
 /** A duration from `least` to `most`, both as one would write them. */
 export function durationFrom(least: string, most: string): Kind<number> {
@@ -182,6 +168,14 @@ export const duration = durationFrom('0s', '24d')
 
 /** What clients are told: a message holds a day. */
 export const grace = durationFrom('0s', '24h')
+
+/** What a limit may be. */
+export function limit(declared: Limit): Kind<number> {
+  const { least, most } = rangeOf(declared)
+  if (declared.kind === 'duration') return durationFrom(least, most)
+  if (declared.kind === 'bytes') return bytesFrom(least, most)
+  return declared.kind === 'share' ? share : integer(Number(least), Number(most))
+}
 
 /** What names a replica, also to clients. */
 export const id = kind<string>(

@@ -49,7 +49,6 @@ function checkReplicas(config: ServerConfig): void {
     config['directory.tls.ca'] === undefined || /^rediss[:+]/.test(directory ?? ''),
     '--directory.tls.ca needs rediss:// or rediss+sentinel://',
   )
-  demand(config['directory.lease'] >= 1000, '--directory.lease must be at least 1s')
   const listen = config['peer.listen']
   for (const name of ['peer.advertise', 'peer.tls.cert', 'peer.tls.key', 'peer.tls.ca'] as const) {
     demand(listen !== undefined || config[name] === undefined, `--${name} needs --peer.listen`)

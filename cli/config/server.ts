@@ -1,7 +1,8 @@
 import { STORES } from '../../server/directory/stores.ts'
-import { adminSettings, graceSetting, logSettings, sessionSettings } from './common.ts'
+import { DRAIN_TIMES, HOLD_LIMITS, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
+import { adminSettings, graceSetting, logSettings } from './common.ts'
 import * as kinds from './kinds.ts'
-import { optional, setting, type Values } from './setting.ts'
+import { limitSettings, optional, setting, type Values } from './setting.ts'
 
 /** Settings of `sallyport server`. */
 export const serverSettings = {
@@ -89,11 +90,7 @@ export const serverSettings = {
     kinds.file,
     'Authorities (PEM) for `rediss://` and `rediss+sentinel://`. Default: those of the system.',
   ),
-  'directory.lease': setting(
-    kinds.duration,
-    '5s',
-    'How long a replica may act on what it knows without confirmation by the directory; at least 1s.',
-  ),
+  ...limitSettings(LEASE),
   'directory.prefix': setting(kinds.text('NAME'), 'sallyport', 'Prefix of the keys and the channel in Redis.'),
   'peer.listen': optional(
     kinds.address,
@@ -110,118 +107,15 @@ export const serverSettings = {
   'peer.tls.key': optional(kinds.file, 'Private key of that certificate (PEM).'),
   'peer.tls.ca': optional(kinds.file, 'Authority (PEM) that issues certificates to the replicas, and to nobody else.'),
   replica: optional(kinds.id, 'Name of this server in logs and for clients. Default: random.'),
-  'drain-spread': setting(
-    kinds.grace,
-    '5s',
-    'Spreads the requests to leave over this time when a server with a directory stops. `0s`: all clients at once, as without a directory.',
-  ),
+  ...limitSettings(DRAIN_TIMES),
   'reuse-address': setting(
     kinds.toggle,
     'false',
     'Lets the next server listen on the same public, control and health addresses before this one stops. Both need this flag and the same user.',
   ),
-  'drain-delay': setting(
-    kinds.grace,
-    '0s',
-    'How long a stopping server keeps serving with `/readyz` at 503, so that load balancers notice.',
-  ),
   ...graceSetting,
-  'hold.time': setting(
-    kinds.duration,
-    '5s',
-    'How long a request waits for a session of its runtime, if the runtime is known. `0s`: requests do not wait.',
-  ),
-  'hold.forget': setting(kinds.duration, '60s', 'How long a runtime stays known after its last session ended.'),
-  'hold.startup': setting(kinds.duration, '10s', "How long every runtime counts as known after the server's start."),
-  'hold.requests-per-runtime': setting(
-    kinds.integer(0, 1_000_000),
-    '256',
-    'Most requests that may wait for one runtime.',
-  ),
-  'hold.bytes-per-runtime': setting(
-    kinds.bytes,
-    '4MiB',
-    'Most body bytes kept for requests that wait for one runtime.',
-  ),
-  'hold.requests': setting(kinds.integer(0, 1_000_000), '4096', 'Most requests that may wait, over all runtimes.'),
-  'hold.bytes': setting(kinds.bytes, '64MiB', 'Most body bytes kept for waiting requests, over all runtimes.'),
-  'limits.handshake': setting(
-    kinds.durationFrom('100ms', '10m'),
-    '10s',
-    "Deadline from a client's first byte to its `hello`.",
-  ),
-  'limits.handshake-budget': setting(kinds.share, '0.3', 'Share of the event loop that handshakes may take.'),
-  'limits.handshakes-waiting': setting(
-    kinds.integer(1, 1_000_000),
-    '4096',
-    'Most clients that may wait for their handshake. One more replaces one of the network that holds most.',
-  ),
-  'limits.handshakes-waiting-per-address': setting(
-    kinds.integer(1, 1_000_000),
-    '256',
-    'The same per address (IPv6: per /64).',
-  ),
-  'limits.handshakes-under-way': setting(
-    kinds.integer(8, 1_000_000),
-    '1024',
-    'Most clients in the middle of a handshake. One more ends the oldest of the network that holds most.',
-  ),
-  'limits.sessions': setting(
-    kinds.integer(1, 1_000_000),
-    '20000',
-    'Most sessions, over all runtimes. A session counts until its socket is closed.',
-  ),
-  'limits.sessions-per-runtime': setting(kinds.integer(1, 10_000), '64', 'Most sessions of one runtime.'),
-  'limits.sessions-per-address': setting(
-    kinds.integer(0, 1_000_000),
-    '0',
-    'Most sessions of clients at one address (IPv6: /64). 0 here and below: no limit.',
-  ),
-  'limits.exchanges-per-runtime': setting(
-    kinds.integer(0, 1_000_000),
-    '10000',
-    'Most exchanges of one runtime at a time.',
-  ),
-  'limits.request-rate-per-runtime': setting(
-    kinds.integer(0, 1_000_000),
-    '0',
-    'Requests per second for one runtime; also the burst. Beyond that: 429.',
-  ),
-  'limits.byte-rate-per-runtime': setting(
-    kinds.bytes,
-    '0',
-    'Body bytes per second for one runtime, both directions together. Beyond that it is slowed, and new requests get 429.',
-  ),
-  'limits.buffer-per-runtime': setting(kinds.bytes, '64MiB', 'Most unread bytes of the sessions of one runtime.'),
-  'limits.exchanges-per-address': setting(
-    kinds.integer(0, 1_000_000),
-    '0',
-    'Most exchanges at a time from one address (IPv6: /64), which may be a proxy.',
-  ),
-  'limits.request-rate-per-address': setting(
-    kinds.integer(0, 1_000_000),
-    '0',
-    'Requests per second from one address; also the burst.',
-  ),
-  'limits.byte-rate-per-address': setting(
-    kinds.bytes,
-    '0',
-    'Body bytes per second from one address, both directions together.',
-  ),
-  'limits.process-buffer': setting(kinds.bytes, '256MiB', 'Most unread bytes of all sessions.'),
-  'limits.replay': setting(
-    kinds.bytes,
-    '64KiB',
-    'Most body bytes per exchange kept for sending it again; four times as much until a session has it.',
-  ),
-  'limits.replay-total': setting(kinds.bytes, '64MiB', 'The same, over all exchanges.'),
-  'limits.response-head': setting(
-    kinds.duration,
-    '0s',
-    "Deadline from a request to the head of its response, including the wait for a session. `0s`: the route's deadline applies.",
-  ),
-  'limits.cors-keep': setting(kinds.duration, '7d', "How long a runtime's CORS policy is kept after its last session."),
-  ...sessionSettings,
+  ...limitSettings(HOLD_LIMITS),
+  ...limitSettings(SERVER_LIMITS),
   ...adminSettings(9090),
   ...logSettings,
 }

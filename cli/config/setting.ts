@@ -1,11 +1,12 @@
-import type { Kind } from './kinds.ts'
+import { aboutOf, type Limit, type Limits } from '../../protocol/base/limit.ts'
+import * as kinds from './kinds.ts'
 
 /**
  * One setting of a component. Its key in the component's table is its name everywhere: the flag `--auth.jwks.url`, the
  * variable `SALLYPORT_AUTH_JWKS_URL`, the YAML path `auth.jwks.url`.
  */
 export interface Setting<T = unknown> {
-  readonly kind: Kind<T>
+  readonly kind: kinds.Kind<T>
   /** As one would write it on the command line; absent: the setting is absent unless given. */
   readonly default?: string
   /** One sentence or two, for `--help` and for docs/configuration.md. */
@@ -19,13 +20,34 @@ export type Settings = Readonly<Record<string, Setting>>
 type WithDefault<T> = Setting<T> & { readonly default: string }
 
 /** A setting that may be absent. */
-export function optional<T>(kind: Kind<T>, about: string, more: { secret?: boolean } = {}): Setting<T> {
+export function optional<T>(kind: kinds.Kind<T>, about: string, more: { secret?: boolean } = {}): Setting<T> {
   return { kind, about, ...more }
 }
 
 /** A setting that always has a value. */
-export function setting<T>(kind: Kind<T>, fallback: string, about: string): WithDefault<T> {
+export function setting<T>(kind: kinds.Kind<T>, fallback: string, about: string): WithDefault<T> {
   return { kind, default: fallback, about }
+}
+
+type FlagOf<L extends Limit> = L extends { readonly flag: infer F extends string } ? F : never
+
+type LimitSettings<S extends Limits> = { readonly [K in keyof S as FlagOf<S[K]>]: WithDefault<number> }
+
+/** The settings of those limits that have a flag. */
+export function limitSettings<S extends Limits>(schema: S): LimitSettings<S> {
+  const entries = Object.values(schema).flatMap(limit =>
+    limit.flag === undefined ? [] : [[limit.flag, setting(kinds.limit(limit), limit.default, aboutOf(limit))]],
+  )
+  return Object.fromEntries(entries)
+}
+
+/** The library's options that those settings are. */
+export function limitOptions<S extends Limits>(
+  schema: S,
+  config: { readonly [name in FlagOf<S[keyof S]>]: number },
+): { readonly [K in keyof S as FlagOf<S[K]> extends never ? never : K]: number } {
+  const entries = Object.entries(schema).filter(([, { flag }]) => flag !== undefined)
+  return Object.fromEntries(entries.map(([name, { flag }]) => [name, config[flag as keyof typeof config]])) as never
 }
 
 /** The values of a component's settings: those without a default may be `undefined`. */

@@ -1,24 +1,30 @@
 /** How long to wait before the next attempt to connect: full jitter, so that a thousand clients do not return at once. */
+import { type LimitOptions, type Limits, type LimitValues, resolveLimits } from '../../protocol/base/limit.ts'
 
-export interface BackoffOptions {
-  /** Upper end of the first wait; it doubles with each failure. Default 1000. */
-  readonly firstMs?: number
-  /** Upper end of any wait. Default 30000. */
-  readonly capMs?: number
-  /** After a session that lived this long, the back-off starts over. Default 60000. */
-  readonly resetMs?: number
-  /** How long to wait after a refused token: between half of this and this, doubling up to `capMs`. Default 10000. */
-  readonly refusedMs?: number
-  /**
-   * Where two connections have one replica and there may be others: between half of this and this, another is tried; then
-   * twice that, up to 10 min. Default 20000.
-   */
-  readonly moveMs?: number
-}
+export const BACKOFF_LIMITS = {
+  firstMs: { kind: 'duration', default: '1s', about: 'Upper end of the first wait; it doubles with each failure.' },
+  capMs: { kind: 'duration', default: '30s', about: 'Upper end of any wait.' },
+  resetMs: {
+    kind: 'duration',
+    default: '60s',
+    zero: 'behind any session',
+    about: 'The back-off starts over after a session that lived this long.',
+  },
+  refusedMs: {
+    kind: 'duration',
+    default: '10s',
+    about: 'How long to wait after a refused token: between half of this and this, doubling up to `capMs`.',
+  },
+  moveMs: {
+    kind: 'duration',
+    default: '20s',
+    about:
+      'Where two connections have one replica and there may be others: between half of this and this, another is tried; then twice that, up to 10 min.',
+  },
+} as const satisfies Limits
 
-interface BackoffLimits extends Required<BackoffOptions> {}
-
-const DEFAULTS: BackoffLimits = { firstMs: 1000, capMs: 30_000, resetMs: 60_000, refusedMs: 10_000, moveMs: 20_000 }
+/** How long a client waits between attempts. */
+export type BackoffOptions = LimitOptions<typeof BACKOFF_LIMITS>
 
 /** Where sessions die sooner than this again and again, the server lets clients in only to drop them: slow down. */
 const SHORT_MS = 1000
@@ -27,7 +33,7 @@ const MOVE_CAP_MS = 600_000
 
 /** The waits of one connection, in turn. Holds no timer. */
 export class Backoff {
-  readonly #limits: BackoffLimits
+  readonly #limits: LimitValues<typeof BACKOFF_LIMITS>
   readonly #source: () => number
   #failures = 0
   #refusals = 0
@@ -35,7 +41,7 @@ export class Backoff {
   #moves = 0
 
   constructor(options: BackoffOptions = {}, random: () => number = Math.random) {
-    this.#limits = { ...DEFAULTS, ...options }
+    this.#limits = resolveLimits(BACKOFF_LIMITS, options, 'backoff')
     this.#source = random
   }
 

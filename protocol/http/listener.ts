@@ -3,7 +3,8 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket, type TlsOptions, type Server as TlsServer } from 'node:tls'
 import { type Cidrs, canonicalAddress } from '../base/address.ts'
 import { ConnectionSet } from './connection-set.ts'
-import { checkDuration, checkDurations } from '../base/durations.ts'
+import { checkDuration } from '../base/durations.ts'
+import { checkSocket, type LimitOptions, resolveLimits } from '../base/limit.ts'
 import type { SallyportError } from '../base/errors.ts'
 import type { Handler, HttpRequest } from '../exchange.ts'
 import { believing } from './forwarded.ts'
@@ -14,7 +15,7 @@ import { SocketReader } from './http1/socket-reader.ts'
 import { sniffPreface } from './http2/preface.ts'
 import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
-import { DEFAULT_HTTP_LIMITS, type HttpLimits } from './limits.ts'
+import { HTTP_LIMITS, type HttpLimitOptions, type HttpLimits, LISTENER_LIMITS } from './limits.ts'
 import { allAccepted, type BoundAddress, listenOn, type ListenAddress } from './listen-on.ts'
 import { type Logger, noLogger } from '../base/log.ts'
 import { PendingConnections } from './pending-connections.ts'
@@ -23,8 +24,6 @@ import { KEEP_ALIVE } from '../base/tcp.ts'
 import { INTERMEDIATE } from '../base/tls-profile.ts'
 
 const HANDSHAKE_MS = 10_000
-const MAX_CONNECTIONS = 10_000
-
 type TlsBasics = Pick<TlsOptions, 'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized' | 'minVersion'>
 
 /** Certificate and key in PEM, and what else `node:tls` takes. */
@@ -34,7 +33,7 @@ export interface TlsMaterial extends TlsBasics {
 }
 
 /** Without a port the listener only serves what `handleSocket` is given. */
-export interface ListenerOptions extends Partial<ListenAddress> {
+export interface ListenerOptions extends Partial<ListenAddress>, LimitOptions<typeof LISTENER_LIMITS> {
   /** Absent: plain HTTP. */
   tls?: TlsMaterial | undefined
   handler: Handler
@@ -45,9 +44,7 @@ export interface ListenerOptions extends Partial<ListenAddress> {
    * peer can crash ({@link survivesResets}) false.
    */
   http2?: boolean | undefined
-  limits?: Partial<HttpLimits> | undefined
-  /** Default 10,000. One more ends an idle one of the network that has most, or is closed as it comes ({@link Places}). */
-  maxConnections?: number | undefined
+  limits?: HttpLimitOptions | undefined
   logger?: Logger | undefined
   /** Called for each accepted connection; false closes it at once. */
   onConnection?: ((socket: Socket) => boolean | undefined) | undefined
@@ -104,20 +101,20 @@ class HttpListener implements Listener {
   /** Connections under TLS that are in the midst of a handshake, and others of which we do not know yet what they speak. */
   readonly #pending: PendingConnections
   #closed = false
-  readonly #headMs: number
+  readonly #limits: HttpLimits
   readonly #http2: boolean
 
   constructor(options: ListenerOptions) {
-    checkDurations('limits', options.limits)
+    checkSocket(options)
+    this.#limits = resolveLimits(HTTP_LIMITS, options.limits, 'limits')
     this.#options = options
-    this.#connections = new ConnectionSet(options.maxConnections ?? MAX_CONNECTIONS)
+    this.#connections = new ConnectionSet(resolveLimits(LISTENER_LIMITS, options).maxConnections)
     this.#pending = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
     const { handler, trustedProxies } = options
     this.#handler = trustedProxies === undefined ? handler : believing(handler, trustedProxies)
     this.#logger = safeLogger(options.logger)
     this.#onBadRequest = hook('onBadRequest', options.onBadRequest, this.#logger)
-    this.#headMs = options.limits?.headMs ?? DEFAULT_HTTP_LIMITS.headMs
     if (!this.#http2 && options.http2 === undefined) {
       this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could end this version of Node')
     }
@@ -194,7 +191,8 @@ class HttpListener implements Listener {
   }
 
   handleSocket(socket: Socket | TLSSocket, first?: Buffer): void {
-    const { limits, corsOf } = this.#options
+    const { corsOf } = this.#options
+    const limits = this.#limits
     const [logger, onBadRequest] = [this.#logger, this.#onBadRequest]
     const shared = { handler: this.#handler, limits, logger, onBadRequest, corsOf, connections: this.#connections }
     const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes)
@@ -206,7 +204,7 @@ class HttpListener implements Listener {
         this.#pending.settle(socket)
       }
       const http2 = settled(() => serveHttp2(socket, shared))
-      sniffPreface(socket, { ms: this.#headMs, http1: settled(http1), http2, logger })
+      sniffPreface(socket, { ms: limits.headMs, http1: settled(http1), http2, logger })
     } else if (socket.alpnProtocol === 'h2') serveHttp2(socket, shared)
     else http1()
   }

@@ -1,6 +1,6 @@
 /** All upstreams of a router or forwarder: one pool per target and TLS identity (R5), within one budget. */
 import { performance } from 'node:perf_hooks'
-import { checkDuration } from '../../protocol/base/durations.ts'
+import { type LimitOptions, type Limits, resolveLimits } from '../../protocol/base/limit.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Guard, logGuard, safeLogger } from '../../protocol/base/guard.ts'
@@ -15,13 +15,19 @@ import { NegotiatedPool } from './negotiated-pool.ts'
 import { ConnectionBudget, type Pool, type Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
-export interface UpstreamsOptions {
-  /** Default 2,048 connections to one target. */
-  maxConnectionsPerTarget?: number | undefined
-  /** Default 8,192 connections in all. */
-  maxConnections?: number | undefined
-  /** How long an idle connection is used again; default 4,000, and never longer than its `Keep-Alive: timeout` less 1 s. */
-  idleMs?: number | undefined
+export const UPSTREAM_LIMITS = {
+  maxConnectionsPerTarget: { kind: 'count', default: '2048', about: 'Most connections to one target.' },
+  maxConnections: { kind: 'count', default: '8192', about: 'Most connections to upstreams in all.' },
+  idleMs: {
+    kind: 'duration',
+    default: '4s',
+    zero: 'none is used again',
+    about: 'How long an idle connection is used again; never longer than its `Keep-Alive: timeout` less 1 s.',
+  },
+} as const satisfies Limits
+
+/** Bounds on connections to upstreams. */
+export interface UpstreamsOptions extends LimitOptions<typeof UPSTREAM_LIMITS> {
   logger?: Logger | undefined
 }
 
@@ -62,8 +68,9 @@ class PooledUpstreams implements Upstreams, Pools {
   #closed = false
 
   constructor(options: UpstreamsOptions) {
-    this.#budget = new ConnectionBudget(options.maxConnectionsPerTarget ?? 2_048, options.maxConnections ?? 8_192)
-    this.#idleMs = checkDuration('idleMs', options.idleMs ?? 4_000)
+    const limits = resolveLimits(UPSTREAM_LIMITS, options)
+    this.#budget = new ConnectionBudget(limits.maxConnectionsPerTarget, limits.maxConnections)
+    this.#idleMs = limits.idleMs
     this.#guard = logGuard(safeLogger(options.logger), 'sweeping connections to upstreams failed')
   }
 

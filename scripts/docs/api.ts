@@ -1,5 +1,6 @@
 /** The API reference, docs/api/: a page for each public door, from the docstrings of what it exports. */
 import type { Declaration, Door } from './declarations.ts'
+import { withLimits } from './limits.ts'
 
 const INTRODUCTION = `# API reference
 
@@ -28,7 +29,7 @@ function pageOf(door: Door, doors: readonly Door[]): string {
 }
 
 function sectionOf({ name, file, doc, code }: Declaration): string {
-  const shown = code.replace(/^export (?:declare )?/, '')
+  const shown = withLimits(code.replace(/^export (?:declare )?/, ''))
   return `## ${name}\n\n${asMarkdown(doc)}\n\nDeclared in \`${file}\`.\n\n\`\`\`ts\n${withoutLinks(shown)}\n\`\`\`\n`
 }
 

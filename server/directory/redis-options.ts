@@ -1,10 +1,12 @@
 /** What an embedder says of Redis. */
+import type { LimitOptions } from '../../protocol/base/limit.ts'
+import type { LEASE } from '../limits.ts'
 import { readFile } from 'node:fs/promises'
 import type { RedisAddress } from './redis-link.ts'
 import { readPlace } from './redis-url.ts'
 
 /** A directory in Redis (or what speaks its protocol), 7.0 or newer. */
-export interface RedisOptions {
+export interface RedisOptions extends LimitOptions<typeof LEASE> {
   /**
    * `redis://` or `rediss://`, host, port, and the number of the database. Of a cluster, or a primary and its standbys, several
    * with commas: `redis://a:6379,b:6379`. With Sentinels `redis+sentinel://a:26379,b:26379/NAME`, or `rediss+sentinel://`.
@@ -20,8 +22,6 @@ export interface RedisOptions {
     | undefined
   /** Authority of Redis's certificate (PEM). Default: those of the system. */
   readonly ca?: string | Buffer | undefined
-  /** How long a replica may act on what it knows without confirmation. From 1,000 to 3,600,000; default 5,000. */
-  readonly leaseMs?: number | undefined
   /** Prefix of the keys and the channel. Default `sallyport`. */
   readonly prefix?: string | undefined
 }

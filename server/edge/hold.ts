@@ -4,34 +4,8 @@
  */
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { AgedMap } from '../aged-map.ts'
+import type { HoldLimits } from '../limits.ts'
 import { HoldRoom, type Occupant } from './hold-room.ts'
-
-export interface HoldLimits {
-  /** How long a request waits for a session. Default 5,000; 0: not at all. */
-  readonly holdMs: number
-  /** How long a runtime is known after its last session ended. Default 60,000. */
-  readonly forgetMs: number
-  /** How long after the server's start every runtime counts as known. Default 10,000. */
-  readonly startupMs: number
-  /** Requests that wait for one runtime. Default 256. */
-  readonly requestsPerRuntime: number
-  /** Bytes of their bodies. Default 4 MiB. */
-  readonly bytesPerRuntime: number
-  /** Requests that wait, over all runtimes. Default 4,096. */
-  readonly requests: number
-  /** Bytes of their bodies. Default 64 MiB. */
-  readonly bytes: number
-}
-
-export const DEFAULT_HOLD: HoldLimits = {
-  holdMs: 5000,
-  forgetMs: 60_000,
-  startupMs: 10_000,
-  requestsPerRuntime: 256,
-  bytesPerRuntime: 4 * 1024 * 1024,
-  requests: 4096,
-  bytes: 64 * 1024 * 1024,
-}
 
 /** A request that can wait. */
 export interface Waiter extends Failing {

@@ -6,7 +6,7 @@ import { performance } from 'node:perf_hooks'
 import { networkOf } from '../../protocol/base/address.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import { AgedMap } from '../aged-map.ts'
-import type { ResolvedLimits } from '../options.ts'
+import type { ResolvedLimits } from '../limits.ts'
 
 /** 0: no limit. */
 interface QuotaLimits {

@@ -190,7 +190,7 @@ describe('connect', () => {
     ['no token', { token: '' }, 'token is missing: give a JWT, or a function that returns one'],
     ['two tokens', { token: 'a b' }, 'the token is too long, or holds characters that no token has'],
     ['connections', { connections: 0 }, 'connections must be a whole number from 1 to 16, not 0'],
-    ['a timeout', { connectTimeoutMs: -1 }, 'connectTimeoutMs must be from 0 to 2147483647 ms, not -1'],
+    ['a timeout', { connectTimeoutMs: -1 }, 'connectTimeoutMs must be from 0 to 2073600000 ms, not -1'],
     ['caOnly', { caOnly: true }, 'caOnly needs ca: nothing would be trusted'],
     ['the proxy', { proxy: 'socks5://p' }, 'the proxy has the scheme "socks5"; only http and https are supported'],
     ['the instance', { instance: 'a b' }, 'an option does not hold: control message hello: malformed instance'],

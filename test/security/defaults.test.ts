@@ -11,7 +11,7 @@ import { DEFAULT_SESSION_LIMITS as SESSION } from '../../protocol/wire/yamux/lim
 import { MAX_NAMES_WAITING } from '../../router/upstream/name-lookups.ts'
 import { MAX_KEY_SET_BYTES } from '../../server/auth/key-source.ts'
 import { MAX_TOKEN_BYTES } from '../../server/auth/verifier.ts'
-import { DEFAULT_SERVER_LIMITS as SERVER } from '../../server/options.ts'
+import { DEFAULT_SERVER_LIMITS as SERVER } from '../../server/limits.ts'
 import { call, ok, type RawPeer, recorder, type Seen } from '../protocol/http/http1/raw.ts'
 import { FakeClock, pattern, sessionWithRawPeer } from '../protocol/wire/yamux/support.ts'
 import { END_HEADERS, END_STREAM, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'

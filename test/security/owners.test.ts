@@ -204,7 +204,7 @@ describe('P1 a session of yamux', () => {
   ])('%s', async (_, arm) => {
     const pairs = [0, 1].map(() => {
       const [left, right] = memoryPair()
-      const limits = { pingIntervalMs: 200, pingTimeoutMs: 10_000 }
+      const limits = { pingIntervalMs: 1000, pingTimeoutMs: 10_000 }
       return [new Session(left, { role: 'client', ...limits }), new Session(right, { role: 'server', ...limits })]
     })
     open.push(() => {

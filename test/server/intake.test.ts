@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
 import { AcceptQueue } from '../../server/control/accept-queue.ts'
-import { DEFAULT_SERVER_LIMITS } from '../../server/options.ts'
+import { DEFAULT_SERVER_LIMITS } from '../../server/limits.ts'
 
 test('an upgrade on a server of an embedder ends with the intake, which would have been its deadline', async () => {
   const embedder = createServer().listen(0, '127.0.0.1')

@@ -6,7 +6,7 @@ import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exch
 import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { quota } from '../../server/edge/quota.ts'
 import { QuotaBook, type Usage } from '../../server/edge/quotas.ts'
-import { DEFAULT_SERVER_LIMITS, type ResolvedLimits } from '../../server/options.ts'
+import { DEFAULT_SERVER_LIMITS, type ResolvedLimits } from '../../server/limits.ts'
 import { RuntimeBudgets } from '../../server/runtime-budgets.ts'
 import type { Server } from '../../server/server.ts'
 import { answer, call, DOMAIN, dial, hanging, openWebSocket, startServer } from './fixture.ts'

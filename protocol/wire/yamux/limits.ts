@@ -1,50 +1,84 @@
-import { checkDuration } from '../../base/durations.ts'
-import { SPEC_WINDOW_BYTES } from './frame.ts'
+/** Bounds of one session. Those with a flag are settings of both ends. */
+import { defaultsOf, type LimitOptions, type Limits, type LimitValues, resolveLimits } from '../../base/limit.ts'
+import { readBytes } from '../../base/units.ts'
+
+export const SESSION_LIMITS = {
+  maxStreams: {
+    kind: 'count',
+    flag: 'limits.streams',
+    default: '1000',
+    most: '100000',
+    about: 'Most streams of one session at a time.',
+  },
+  maxWindowBytes: {
+    kind: 'bytes',
+    flag: 'limits.window',
+    default: '4MiB',
+    least: '1KiB',
+    most: '16MiB',
+    about: 'Largest receive window of a stream; at most 16MiB.',
+  },
+  sessionBufferBytes: {
+    kind: 'bytes',
+    flag: 'limits.session-buffer',
+    default: '32MiB',
+    least: '1KiB',
+    about: 'Most unread bytes of one session.',
+  },
+  pingIntervalMs: {
+    kind: 'duration',
+    flag: 'ping.interval',
+    default: '10s',
+    least: '1s',
+    most: '20s',
+    about:
+      'How often the server pings a session. A client pings when that is overdue. Middleboxes cut connections that are quiet for longer.',
+  },
+  pingTimeoutMs: {
+    kind: 'duration',
+    flag: 'ping.timeout',
+    default: '15s',
+    least: '1s',
+    most: '10m',
+    about: 'A session is dead if nothing arrived on it for this long. Pings are sent at least every two thirds of it.',
+  },
+  initialWindowBytes: {
+    kind: 'bytes',
+    default: '256KiB',
+    least: '4KiB',
+    most: '256KiB',
+    about: "Window of a new stream, until the other end's limits are known.",
+  },
+  backlog: {
+    kind: 'count',
+    default: '256',
+    about: 'Most streams that one end opened and the other has not acknowledged.',
+  },
+  controlBytes: { kind: 'bytes', default: '16KiB', about: 'The longest control message, in either direction.' },
+  writeDeadlineMs: {
+    kind: 'duration',
+    default: '10s',
+    about: 'A session is dead if its transport took nothing for this long.',
+  },
+  openDeadlineMs: {
+    kind: 'duration',
+    default: '10s',
+    about: 'A stream that the peer has not acknowledged after this long is reset.',
+  },
+  resetBurst: {
+    kind: 'count',
+    default: '5000',
+    about: 'Most streams at once that the peer opens and resets, or opens in vain.',
+  },
+  resetsPerSecond: { kind: 'count', default: '1000', about: 'The same per second, in the long run.' },
+} as const satisfies Limits
 
 /** The most that `maxWindowBytes` may be. */
-export const MAX_WINDOW_BYTES = 16 * 1024 * 1024
+export const MAX_WINDOW_BYTES = readBytes(SESSION_LIMITS.maxWindowBytes.most)
 
-export interface SessionLimits {
-  /** Window of a new stream until {@link Session.setPeerLimits} says otherwise. Default 256 KiB, the spec's. */
-  readonly initialWindowBytes: number
-  /** Up to here a stream's window grows. Default 4 MiB, at most 16 MiB. */
-  readonly maxWindowBytes: number
-  /** Streams at one time, both ends' together. Default 1,000. */
-  readonly maxStreams: number
-  /** Streams that one end opened and the other has not acknowledged. Default 256. */
-  readonly backlog: number
-  /** Ceiling on bytes held for receivers, over all streams. Default 32 MiB. */
-  readonly sessionBufferBytes: number
-  /** The longest control message, in either direction. Default 16 KiB. */
-  readonly controlBytes: number
-  /** Default 10 s; at most two thirds of the time-out. */
-  readonly pingIntervalMs: number
-  /** Nothing at all arrived for so long, and a ping waits for its answer: the session is dead. Default 15 s. */
-  readonly pingTimeoutMs: number
-  /** The transport took nothing for so long: the session is dead. Default 10 s. */
-  readonly writeDeadlineMs: number
-  /** A stream that the peer has not acknowledged after so long is reset. Default 10 s. */
-  readonly openDeadlineMs: number
-  /** Streams that the peer opens and resets, or opens in vain: so many at once. Default 5,000. */
-  readonly resetBurst: number
-  /** ... and so many a second in the long run. Default 1,000. */
-  readonly resetsPerSecond: number
-}
+export type SessionLimits = LimitValues<typeof SESSION_LIMITS>
 
-export const DEFAULT_SESSION_LIMITS: SessionLimits = {
-  initialWindowBytes: SPEC_WINDOW_BYTES,
-  maxWindowBytes: 4 * 1024 * 1024,
-  maxStreams: 1_000,
-  backlog: 256,
-  sessionBufferBytes: 32 * 1024 * 1024,
-  controlBytes: 16 * 1024,
-  pingIntervalMs: 10_000,
-  pingTimeoutMs: 15_000,
-  writeDeadlineMs: 10_000,
-  openDeadlineMs: 10_000,
-  resetBurst: 5_000,
-  resetsPerSecond: 1_000,
-}
+export const DEFAULT_SESSION_LIMITS: SessionLimits = defaultsOf(SESSION_LIMITS)
 
 /**
  * For a peer that is trusted, and that resets a stream because a stranger has gone: whoever begins requests and cancels
@@ -53,23 +87,22 @@ export const DEFAULT_SESSION_LIMITS: SessionLimits = {
 export const RESETS_OF_STRANGERS = { resetBurst: 1_000_000, resetsPerSecond: 100_000 } as const
 
 /** `given` with the defaults for what is absent; a value out of range is a `TypeError`. */
-export function resolveSessionLimits(given: { [K in keyof SessionLimits]?: number | undefined }): SessionLimits {
-  const limits: { -readonly [K in keyof SessionLimits]: number } = { ...DEFAULT_SESSION_LIMITS }
-  for (const name of Object.keys(limits) as (keyof SessionLimits)[]) {
-    const value = given[name]
-    if (value === undefined) continue
-    if (!Number.isFinite(value) || value <= 0) throw new TypeError(`${name} must be a number above 0`)
-    if (name.endsWith('Ms')) checkDuration(name, value)
-    limits[name] = value
+export function resolveSessionLimits(given: LimitOptions<typeof SESSION_LIMITS>): SessionLimits {
+  const limits = resolveLimits(SESSION_LIMITS, given)
+  return {
+    ...limits,
+    pingIntervalMs: Math.min(limits.pingIntervalMs, (limits.pingTimeoutMs * 2) / 3),
+    maxWindowBytes: Math.max(limits.maxWindowBytes, limits.initialWindowBytes),
   }
-  if (limits.maxWindowBytes > MAX_WINDOW_BYTES) throw new TypeError(`maxWindowBytes is at most ${MAX_WINDOW_BYTES}`)
-  limits.initialWindowBytes = clampWindow(limits.initialWindowBytes)
-  limits.pingIntervalMs = Math.min(limits.pingIntervalMs, (limits.pingTimeoutMs * 2) / 3)
-  limits.maxWindowBytes = Math.max(limits.maxWindowBytes, limits.initialWindowBytes)
-  return limits
 }
+
+const FIRST_WINDOW = SESSION_LIMITS.initialWindowBytes
+const [LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES] = [FIRST_WINDOW.least, FIRST_WINDOW.most].map(readBytes) as [
+  number,
+  number,
+]
 
 /** A first window that both ends can count on: 4 KiB to the spec's 256 KiB. */
 export function clampWindow(bytes: number): number {
-  return Math.min(SPEC_WINDOW_BYTES, Math.max(4 * 1024, Math.floor(bytes)))
+  return Math.min(MOST_WINDOW_BYTES, Math.max(LEAST_WINDOW_BYTES, Math.floor(bytes)))
 }

@@ -13,7 +13,8 @@ import { Flag, FrameType, GoAwayCode } from './frame.ts'
 import { Held, type HeldOwner } from './held.ts'
 import { Incoming, type IncomingOwner } from './incoming.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
-import { clampWindow, resolveSessionLimits, type SessionLimits } from './limits.ts'
+import type { LimitOptions } from '../../base/limit.ts'
+import { clampWindow, resolveSessionLimits, type SESSION_LIMITS, type SessionLimits } from './limits.ts'
 import { Outgoing, type OutgoingOwner } from './outgoing.ts'
 import { Pings } from './pings.ts'
 import { BufferPool } from './pool.ts'
@@ -24,7 +25,7 @@ import { StreamChain } from './stream-chain.ts'
 import { StreamTable } from './stream-table.ts'
 
 /** What a {@link Session} needs to know of its end, whom it calls, and its bounds. */
-export interface SessionOptions extends Partial<{ [K in keyof SessionLimits]: number | undefined }> {
+export interface SessionOptions extends LimitOptions<typeof SESSION_LIMITS> {
   /** The tunnel client is `client` (odd ids), the tunnel server `server` (even ids). */
   readonly role: 'client' | 'server'
   /** A stream that the peer opened; set `stream.handler` before returning. Absent: such streams are refused. */

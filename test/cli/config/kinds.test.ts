@@ -46,7 +46,7 @@ describe.each<[string, kinds.Kind<unknown>, [unknown, unknown][], unknown[]]>([
   ],
   [
     'bytes',
-    kinds.bytes,
+    kinds.bytesFrom('0', '65536GiB'),
     [
       ['65536', 65_536],
       ['64KiB', 65_536],

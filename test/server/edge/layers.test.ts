@@ -9,7 +9,7 @@ import { health } from '../../../server/edge/health.ts'
 import { byHost, Hosts } from '../../../server/edge/hosts.ts'
 import { quota } from '../../../server/edge/quota.ts'
 import { QuotaBook } from '../../../server/edge/quotas.ts'
-import { DEFAULT_SERVER_LIMITS } from '../../../server/options.ts'
+import { DEFAULT_SERVER_LIMITS } from '../../../server/limits.ts'
 import { EXCHANGE, ends } from '../../support/ends.ts'
 
 const refuse = refusing(() => undefined)

@@ -236,7 +236,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     'an upgrade whose client ends its half and then resets: the other replica, which %s, hears of it behind the answer',
     async how => {
       vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-      const spliced = start({ session: { initialWindowBytes: 512 * KIB } })
+      const spliced = start({ session: { initialWindowBytes: 256 * KIB } })
       await until(() => spliced.clients.length === 1)
       spliced.near.stream.reset('cancelled')
       const near = spliced.open('demo', STREAM_KIND.upgrade)

@@ -1,0 +1,245 @@
+/** Bounds of the server, each with its option, its flag and its meaning. */
+import { defaultsOf, type LimitOptions, type Limits, type LimitValues } from '../protocol/base/limit.ts'
+import { SESSION_LIMITS } from '../protocol/wire/yamux/limits.ts'
+
+export const SERVER_LIMITS = {
+  handshakeMs: {
+    kind: 'duration',
+    flag: 'limits.handshake',
+    default: '10s',
+    least: '100ms',
+    most: '10m',
+    about: "Deadline from a client's first byte to its `hello`.",
+  },
+  handshakeBudget: {
+    kind: 'share',
+    flag: 'limits.handshake-budget',
+    default: '0.3',
+    zero: 'as 0.01, so that somebody gets in',
+    about: 'Share of the event loop that handshakes may take.',
+  },
+  handshakesWaiting: {
+    kind: 'count',
+    flag: 'limits.handshakes-waiting',
+    default: '4096',
+    about: 'Most clients that may wait for their handshake. One more replaces one of the network that holds most.',
+  },
+  handshakesWaitingPerAddress: {
+    kind: 'count',
+    flag: 'limits.handshakes-waiting-per-address',
+    default: '256',
+    about: 'The same per address (IPv6: per /64).',
+  },
+  handshakesUnderWay: {
+    kind: 'count',
+    flag: 'limits.handshakes-under-way',
+    default: '1024',
+    least: '8',
+    about: 'Most clients in the middle of a handshake. One more ends the oldest of the network that holds most.',
+  },
+  sessions: {
+    kind: 'count',
+    flag: 'limits.sessions',
+    default: '20000',
+    about: 'Most sessions, over all runtimes. A session counts until its socket is closed.',
+  },
+  sessionsPerRuntime: {
+    kind: 'count',
+    flag: 'limits.sessions-per-runtime',
+    default: '64',
+    most: '10000',
+    about: 'Most sessions of one runtime.',
+  },
+  sessionsPerAddress: {
+    kind: 'count',
+    flag: 'limits.sessions-per-address',
+    default: '0',
+    zero: 'no limit',
+    about: 'Most sessions of clients at one address (IPv6: /64).',
+  },
+  exchangesPerRuntime: {
+    kind: 'count',
+    flag: 'limits.exchanges-per-runtime',
+    default: '10000',
+    zero: 'no limit',
+    about: 'Most exchanges of one runtime at a time.',
+  },
+  requestRatePerRuntime: {
+    kind: 'count',
+    flag: 'limits.request-rate-per-runtime',
+    default: '0',
+    zero: 'no limit',
+    about: 'Requests per second for one runtime; also the burst. Beyond that: 429.',
+  },
+  byteRatePerRuntime: {
+    kind: 'bytes',
+    flag: 'limits.byte-rate-per-runtime',
+    default: '0',
+    zero: 'no limit',
+    about:
+      'Body bytes per second for one runtime, both directions together. Beyond that it is slowed, and new requests get 429.',
+  },
+  bufferBytesPerRuntime: {
+    kind: 'bytes',
+    flag: 'limits.buffer-per-runtime',
+    default: '64MiB',
+    zero: 'only the bound of the process holds',
+    about: 'Most unread bytes of the sessions of one runtime, and as many of what passes between replicas.',
+  },
+  exchangesPerAddress: {
+    kind: 'count',
+    flag: 'limits.exchanges-per-address',
+    default: '0',
+    zero: 'no limit',
+    about: 'Most exchanges at a time from one address (IPv6: /64), which may be a proxy.',
+  },
+  requestRatePerAddress: {
+    kind: 'count',
+    flag: 'limits.request-rate-per-address',
+    default: '0',
+    zero: 'no limit',
+    about: 'Requests per second from one address; also the burst.',
+  },
+  byteRatePerAddress: {
+    kind: 'bytes',
+    flag: 'limits.byte-rate-per-address',
+    default: '0',
+    zero: 'no limit',
+    about: 'Body bytes per second from one address, both directions together.',
+  },
+  processBufferBytes: {
+    kind: 'bytes',
+    flag: 'limits.process-buffer',
+    default: '256MiB',
+    least: '1KiB',
+    about: 'Most unread bytes of all sessions.',
+  },
+  replayBytes: {
+    kind: 'bytes',
+    flag: 'limits.replay',
+    default: '64KiB',
+    zero: 'only requests without a body are sent again',
+    about: 'Most body bytes per exchange kept for sending it again; four times as much until a session has it.',
+  },
+  replayTotalBytes: {
+    kind: 'bytes',
+    flag: 'limits.replay-total',
+    default: '64MiB',
+    zero: 'only requests without a body are sent again',
+    about: 'The same, over all exchanges; a quarter of it for one runtime.',
+  },
+  responseHeadMs: {
+    kind: 'duration',
+    flag: 'limits.response-head',
+    default: '0s',
+    zero: "the route's deadline applies",
+    about: 'Deadline from a request to the head of its response, including the wait for a session.',
+  },
+  corsKeepMs: {
+    kind: 'duration',
+    flag: 'limits.cors-keep',
+    default: '7d',
+    zero: 'it goes with the session',
+    about: "How long a runtime's CORS policy is kept after its last session.",
+  },
+  streams: SESSION_LIMITS.maxStreams,
+  maxWindowBytes: SESSION_LIMITS.maxWindowBytes,
+  sessionBufferBytes: SESSION_LIMITS.sessionBufferBytes,
+  pingIntervalMs: SESSION_LIMITS.pingIntervalMs,
+  pingTimeoutMs: SESSION_LIMITS.pingTimeoutMs,
+} as const satisfies Limits
+
+/** Bounds of the server. */
+export type ServerLimits = LimitOptions<typeof SERVER_LIMITS>
+export type ResolvedLimits = LimitValues<typeof SERVER_LIMITS>
+
+export const DEFAULT_SERVER_LIMITS: ResolvedLimits = defaultsOf(SERVER_LIMITS)
+
+export const HOLD_LIMITS = {
+  holdMs: {
+    kind: 'duration',
+    flag: 'hold.time',
+    default: '5s',
+    zero: 'requests do not wait',
+    about: 'How long a request waits for a session of its runtime, if the runtime is known.',
+  },
+  forgetMs: {
+    kind: 'duration',
+    flag: 'hold.forget',
+    default: '60s',
+    zero: 'it is forgotten at once',
+    about: 'How long a runtime stays known after its last session ended.',
+  },
+  startupMs: {
+    kind: 'duration',
+    flag: 'hold.startup',
+    default: '10s',
+    zero: 'only those that were seen are known',
+    about: "How long every runtime counts as known after the server's start.",
+  },
+  requestsPerRuntime: {
+    kind: 'count',
+    flag: 'hold.requests-per-runtime',
+    default: '256',
+    zero: 'requests do not wait',
+    about: 'Most requests that may wait for one runtime.',
+  },
+  bytesPerRuntime: {
+    kind: 'bytes',
+    flag: 'hold.bytes-per-runtime',
+    default: '4MiB',
+    zero: 'only requests without a body wait',
+    about: 'Most body bytes kept for requests that wait for one runtime.',
+  },
+  requests: {
+    kind: 'count',
+    flag: 'hold.requests',
+    default: '4096',
+    zero: 'requests do not wait',
+    about: 'Most requests that may wait, over all runtimes.',
+  },
+  bytes: {
+    kind: 'bytes',
+    flag: 'hold.bytes',
+    default: '64MiB',
+    zero: 'only requests without a body wait',
+    about: 'Most body bytes kept for waiting requests, over all runtimes.',
+  },
+} as const satisfies Limits
+
+/** How requests wait for a runtime that is known but has no session at the moment. */
+export type HoldOptions = LimitOptions<typeof HOLD_LIMITS>
+export type HoldLimits = LimitValues<typeof HOLD_LIMITS>
+
+export const DEFAULT_HOLD: HoldLimits = defaultsOf(HOLD_LIMITS)
+
+/** How a server leaves. A message to a client holds a day. */
+export const DRAIN_TIMES = {
+  drainSpreadMs: {
+    kind: 'duration',
+    flag: 'drain-spread',
+    default: '5s',
+    most: '24h',
+    zero: 'all clients at once, as without a directory',
+    about: 'Spreads the requests to leave over this time when a server with a directory stops.',
+  },
+  drainDelayMs: {
+    kind: 'duration',
+    flag: 'drain-delay',
+    default: '0s',
+    most: '24h',
+    zero: 'not at all',
+    about: 'How long a stopping server keeps serving with `/readyz` at 503, so that load balancers notice.',
+  },
+} as const satisfies Limits
+
+export const LEASE = {
+  leaseMs: {
+    kind: 'duration',
+    flag: 'directory.lease',
+    default: '5s',
+    least: '1s',
+    most: '1h',
+    about: 'How long a replica may act on what it knows without confirmation by the directory; at least 1s.',
+  },
+} as const satisfies Limits

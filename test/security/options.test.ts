@@ -1,0 +1,133 @@
+/** C7: every number that an embedder gives has a documented meaning, or is a TypeError that names it; nothing listens. */
+import { afterEach, describe, expect, test } from 'vitest'
+import { type ClientOptions, createTunnel } from '../../client/index.ts'
+import { BACKOFF_LIMITS } from '../../client/dial/backoff.ts'
+import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
+import { DESCRIPTOR, type Limit, type Limits, PORT, rangeOf, readLimit } from '../../protocol/base/limit.ts'
+import { HTTP_LIMITS, LISTENER_LIMITS } from '../../protocol/http/limits.ts'
+import { listen } from '../../protocol/http/listener.ts'
+import { createRouter, serveRouter } from '../../router/index.ts'
+import { UPSTREAM_LIMITS } from '../../router/upstream/upstreams.ts'
+import { DRAIN_TIMES, HOLD_LIMITS, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
+import { resolveOptions, type ServerOptions } from '../../server/options.ts'
+
+const open: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close()
+})
+
+type Take = (value: number) => unknown
+const TOLERANCE: Limit = { kind: 'share', default: '30', most: '60', zero: 'none', about: 'Seconds.' }
+const COOL_DOWN: Limit = { kind: 'duration', default: '10s', zero: 'none', about: 'Between two fetches.' }
+
+const tls = { cert: '', key: '' }
+const server = (more: Partial<ServerOptions>) =>
+  resolveOptions({
+    public: { port: 0 },
+    control: { port: 0, tls },
+    domains: ['example.com'],
+    auth: { jwks: { keys: [] } },
+    ...more,
+  })
+const redis = { url: 'redis://127.0.0.1' }
+const peerTls = { cert: '', key: '', ca: '' }
+
+const client = (more: Partial<ClientOptions>) => {
+  const options = { url: 'wss://127.0.0.1:1', token: 'a.b.c', proxy: '', target: () => new Response() }
+  const tunnel = createTunnel({ ...options, ...more })
+  open.push(() => tunnel.close({ graceMs: 0 }))
+}
+
+const routes = { routes: [] }
+const router = (more: object) => {
+  const made = createRouter({ routes, ...more })
+  open.push(() => made.close())
+}
+
+/** Tables of options, and what takes one of them. */
+const GROUPS: [string, Limits, (name: string, value: number) => unknown][] = [
+  ['createServer limits.', SERVER_LIMITS, (name, value) => server({ limits: { [name]: value } })],
+  ['createServer hold.', HOLD_LIMITS, (name, value) => server({ hold: { [name]: value } })],
+  ['createServer ', DRAIN_TIMES, (name, value) => server({ [name]: value })],
+  ['createServer directory.', LEASE, (name, value) => server({ directory: { ...redis, [name]: value } })],
+  [
+    'createServer public.limits.',
+    HTTP_LIMITS,
+    (name, value) => server({ public: { port: 0, limits: { [name]: value } } }),
+  ],
+  ['connect ', CONNECT_LIMITS, (name, value) => client({ [name]: value })],
+  ['connect limits.', CLIENT_SESSION_LIMITS, (name, value) => client({ limits: { [name]: value } })],
+  ['connect backoff.', BACKOFF_LIMITS, (name, value) => client({ backoff: { [name]: value } })],
+  ['createRouter ', UPSTREAM_LIMITS, (name, value) => router({ [name]: value })],
+]
+
+/** What stands alone. */
+const SINGLE: [string, Limit, Take][] = [
+  ['createServer public.port', PORT, port => server({ public: { port } })],
+  ['createServer public.fd', DESCRIPTOR, fd => server({ public: { port: 0, fd } })],
+  ['createServer control.port', PORT, port => server({ control: { port, tls } })],
+  ['createServer control.fd', DESCRIPTOR, fd => server({ control: { port: 0, fd, tls } })],
+  ['createServer peer.port', PORT, port => server({ directory: redis, peer: { port, tls: peerTls } })],
+  ['createServer peer.fd', DESCRIPTOR, fd => server({ directory: redis, peer: { port: 0, fd, tls: peerTls } })],
+  ['createServer auth.clockToleranceS', TOLERANCE, s => server({ auth: { jwks: { keys: [] }, clockToleranceS: s } })],
+  [
+    'createServer auth.jwks.coolDownMs',
+    COOL_DOWN,
+    coolDownMs => server({ auth: { jwks: { url: 'https://a.example', coolDownMs } } }),
+  ],
+]
+
+const VALUES = [0, 1, -1, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 53]
+const isIn = (limit: Limit, value: number) => {
+  const { least, most } = rangeOf(limit)
+  return value >= readLimit(limit, least) && value <= readLimit(limit, most)
+}
+
+const rows = [
+  ...GROUPS.flatMap(([where, schema, take]) =>
+    Object.entries(schema).map(([name, limit]): [string, Limit, Take] => [
+      where + name,
+      limit,
+      value => take(name, value),
+    ]),
+  ),
+  ...SINGLE,
+]
+
+describe.each(rows)('%s', (where, limit, take) => {
+  const name = where.split(' ')[1]!
+  test.each(VALUES)('%s', value => {
+    if (isIn(limit, value)) expect(() => take(value)).not.toThrow()
+    else expect(() => take(value)).toThrow(new RegExp(`^${name} must be .*from `))
+  })
+
+  test('0 means something, or is refused', () => {
+    expect(isIn(limit, 0)).toBe(limit.zero !== undefined)
+  })
+})
+
+/** These listen where the number is good: of each, the bad ones alone. */
+describe.each([
+  ...Object.entries({ ...HTTP_LIMITS }).map(([name, limit]): [string, Limit, object] => [`limits.${name}`, limit, {}]),
+  ...Object.entries({ ...LISTENER_LIMITS, ...UPSTREAM_LIMITS }).map(([name, limit]): [string, Limit, object] => [
+    name,
+    limit,
+    {},
+  ]),
+  ['port', PORT, {}],
+  ['fd', DESCRIPTOR, {}],
+] as [string, Limit, object][])('serveRouter %s', (name, limit) => {
+  test.each(VALUES.filter(value => !isIn(limit, value)))('%s', async value => {
+    const [group, member] = name.split('.') as [string, string?]
+    const more = { [group]: member === undefined ? value : { [member]: value } }
+    const refusal = expect.objectContaining({ name: 'TypeError', message: expect.stringContaining(`${name} must be `) })
+    await expect(serveRouter({ routes, port: 0, ...more })).rejects.toEqual(refusal)
+  })
+})
+
+test('a listener by itself says which limit it does not know', async () => {
+  const limits = { headMS: 1 } as object
+  await expect(listen({ port: 0, handler: () => undefined as never, limits })).rejects.toThrow(
+    'limits.headMS is unknown',
+  )
+})
