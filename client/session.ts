@@ -250,10 +250,7 @@ export class ClientSession implements SessionView {
       const message = parseControl(text)
       if (message !== undefined) this.#dispatch(message)
     } catch (error) {
-      this.#owner.logger.warn(
-        { session: this.id, error: toSallyportError(error).message },
-        'the server broke the protocol',
-      )
+      this.#owner.logger.warn({ session: this.id, err: toSallyportError(error) }, 'the server broke the protocol')
       this.#broken('protocol error')
     }
   }

@@ -202,7 +202,8 @@ export class TokenKeeper {
       return
     }
     const failed = this.#guard((error: unknown) => {
-      this.#logger.warn({ error: messageOf(error) }, 'could not get a fresh token')
+      // No more of it than that: an error of whatever asked for the token may hold its own credentials.
+      this.#logger.warn({ err: { message: messageOf(error) } }, 'could not get a fresh token')
     })
     this.#fetch()
       .then(() => this.#offerAgain())

@@ -57,7 +57,7 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
     logger.info({ file: options.file }, 'routes reloaded')
   }
   const refuse = guard((error: Error): void => {
-    logger.error({ file: options.file, problem: error.message }, 'bad routes file; the old routes stay')
+    logger.error({ file: options.file, err: error }, 'bad routes file; the old routes stay')
     options.onError?.(error)
   })
   let watching: FilesWatch | undefined

@@ -180,7 +180,7 @@ export class Server {
   #onRefused(refusal: HandshakeRefusal): void {
     this.#refused[refusal.reason] = (this.#refused[refusal.reason] ?? 0) + 1
     const { reason, detail, requestId, address } = refusal
-    this.#settings.logger.warn({ reason, detail, requestId, address }, 'handshake refused')
+    this.#settings.logger.warn({ reason, err: { message: detail }, requestId, address }, 'handshake refused')
     this.#events.emit('refused', refusal)
   }
 

@@ -142,7 +142,8 @@ class SafeLogger implements Logger {
 
 /** Logs what is a defect of ours or of an embedder, with the place where it happened. */
 export function tellDefect(logger: Logger, what: string, error: unknown): void {
-  logger.error({ error: error instanceof Error ? error.stack : String(error) }, what)
+  const { message, stack } = error instanceof Error ? error : { message: String(error), stack: undefined }
+  logger.error({ err: { message, stack } }, what)
 }
 
 /** A handler never throws; one that does nevertheless, or gives no sink, costs its own exchange, for `reason`. */

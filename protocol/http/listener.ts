@@ -158,7 +158,7 @@ class HttpListener implements Listener {
     })
     const guard = logGuard(this.#logger, 'a handshake could not be given up')
     const failed = guard((error: Error, socket: TLSSocket) => {
-      this.#logger.debug({ detail: error.message }, 'TLS handshake failed')
+      this.#logger.debug({ err: error }, 'TLS handshake failed')
       socket.destroy()
     })
     server.on('tlsClientError', failed)

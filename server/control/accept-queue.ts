@@ -91,7 +91,7 @@ export class AcceptQueue {
         const result = readProxyHeader(bytes)
         if (!result.done) return -1
         if ('error' in result) {
-          this.#options.logger.warn({ peer, error: result.error }, 'a proxy sent a bad PROXY header')
+          this.#options.logger.warn({ peer, err: { message: result.error } }, 'a proxy sent a bad PROXY header')
           socket.destroy()
           return -1
         }

@@ -115,7 +115,7 @@ describe('C7: routes that hello cannot carry', () => {
     const file = join(folder, 'routes.yaml')
     writeFileSync(file, one(UI))
     const problems: string[] = []
-    const logger = { ...noLogger, error: (fields: { problem?: string }) => problems.push(String(fields.problem)) }
+    const logger = { ...noLogger, error: (fields: { err?: Error }) => problems.push(String(fields.err?.message)) }
     // Who may call and the rules share the room of one message.
     const callers = Array.from(
       { length: 250 },

@@ -485,7 +485,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#unread.clear()
     this.#body.stop()
     this.#onBadRequest?.(error, this.address)
-    this.#logger.debug({ peer: this.address, code: error.reason, detail: error.message }, 'request refused')
+    this.#logger.debug({ peer: this.address, code: error.reason, err: error }, 'request refused')
     const exchange = this.#exchange
     if (exchange !== undefined && !exchange.ended) {
       exchange.takeSink()?.requestAbort(error)
@@ -556,7 +556,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   readonly #onError = (error: Error): void => {
-    this.#logger.debug({ peer: this.address, detail: error.message }, 'downstream connection broke')
+    this.#logger.debug({ peer: this.address, err: error }, 'downstream connection broke')
   }
 
   readonly #onClose = (): void => {

@@ -108,7 +108,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
         this.threw(error)
       }
     })
-    const onError = guard((error: Error) => this.#log(error.message))
+    const onError = guard((error: Error) => this.#log(error))
     const onAnswered = guard(this.#onAnswered)
     session.on('error', onError)
     session.on('close', guard(this.#onClose))
@@ -119,8 +119,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#watch.within(LOOK_MS)
   }
 
-  #log(detail: string): void {
-    this.#context.logger.debug({ peer: this.#peer.address, detail }, 'HTTP/2 session')
+  #log(err: { readonly message: string }): void {
+    this.#context.logger.debug({ peer: this.#peer.address, err }, 'HTTP/2 session')
   }
 
   /** Begun once all that was read has been: a stream whose reset came with it costs no exchange. */
@@ -227,7 +227,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
   /** Answers what must not be forwarded. */
   #refuse(stream: ServerHttp2Stream, raw: string[], error: SallyportError): void {
     this.#options.onBadRequest?.(error, this.#peer.address)
-    this.#log(error.message)
+    this.#log(error)
     const exchange = new Http2ServerExchange(stream, refusedRequest(raw), this.#context)
     this.#track(stream, exchange)
     exchange.responseAbort(error)
@@ -247,7 +247,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
 
   #calm(why: string): void {
     if (this.#closed || this.#session.destroyed) return
-    this.#log(why)
+    this.#log({ message: why })
     this.#session.goaway(NGHTTP2_ENHANCE_YOUR_CALM)
     this.#session.destroy(undefined, NGHTTP2_ENHANCE_YOUR_CALM)
   }
@@ -346,7 +346,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     const left = timeLeft(this.#pingAt, this.#pinging ? stalledMs : http2PingMs, now)
     if (left > 0) return left
     if (this.#pinging) {
-      this.#log('the caller does not answer pings')
+      this.#log({ message: 'the caller does not answer pings' })
       resetSocket(this.#socket)
       this.destroy()
       return Number.POSITIVE_INFINITY

@@ -10,7 +10,7 @@ import { RESPONSE_START, responseHeadText } from '../bhttp/encode.ts'
 import { contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../exchange.ts'
-import { endFor, type Failing, stepOf } from '../../base/guard.ts'
+import { endFor, type Failing, stepOf, tellDefect } from '../../base/guard.ts'
 import { getHeader, isAuthority, isPath, isToken, remembering } from '../../http/headers.ts'
 import { exchangeIdText } from '../../base/ids.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
@@ -284,9 +284,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
 
   #fail(error: unknown): void {
     if (this.#over) return
-    if (!(error instanceof SallyportError)) {
-      this.#logger.error({ error: error instanceof Error ? error.stack : String(error) }, 'an exchange handler threw')
-    }
+    if (!(error instanceof SallyportError)) tellDefect(this.#logger, 'an exchange handler threw', error)
     const known = toSallyportError(error)
     const sink = this.#sink
     if (sink === undefined && !this.#begun && !this.#raw && known instanceof ProtocolError) {

@@ -1,6 +1,6 @@
 import { Buffer } from 'node:buffer'
 import { SallyportError } from '../../base/errors.ts'
-import { hook } from '../../base/guard.ts'
+import { hook, tellDefect } from '../../base/guard.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import type { Transport, TransportHandler } from '../transport.ts'
 import { CreditAdvance } from './advance.ts'
@@ -507,7 +507,7 @@ export class Session {
 
   /** A handler threw: our own fault, and the end of this session alone. */
   #failed(error: unknown): void {
-    this.#logger.error({ error: error instanceof Error ? error.stack : String(error) }, 'yamux: internal error')
+    tellDefect(this.#logger, 'yamux: internal error', error)
     this.destroy(new SallyportError('internal', 'yamux: internal error', { cause: error }))
   }
 
@@ -555,7 +555,7 @@ export class Session {
     try {
       tell()
     } catch (thrown) {
-      this.#logger.error({ error: String(thrown) }, 'yamux: a handler threw')
+      tellDefect(this.#logger, 'yamux: a handler threw', thrown)
     }
   }
 

@@ -110,7 +110,7 @@ describe('a request that cannot be read is refused unprocessed', () => {
       ended: 'upstream-broken',
     })
     expect(client.closed).toBe(false)
-    expect(logged).toEqual([{ error: expect.stringContaining('a bug') }])
+    expect(logged).toEqual([{ err: { message: 'a bug', stack: expect.stringContaining('at ') } }])
   })
 })
 
@@ -124,7 +124,7 @@ test('a handler that refuses what it has begun to answer resets its stream, and 
   const { server, client } = tunnel(late, {}, logger)
   expect(await speak(server, preamble() + head() + messageEndText([]))).toMatchObject({ ended: 'upstream-broken' })
   expect(client.closed).toBe(false)
-  expect(logged).toEqual([{ error: expect.stringContaining('refused after an answer had begun') }])
+  expect(logged).toEqual([{ err: expect.objectContaining({ message: expect.stringContaining('refused after an answer had begun') }) }])
 })
 
 describe('a request body that breaks the format', () => {
