@@ -54,7 +54,10 @@ function fileSource(file: string, first: string | undefined, logger: Logger): Op
         if (text.trim() !== '') onToken(text.trim())
       }
       const onGone = (error: unknown) =>
-        logger.warn({ file, err: { message: fileProblem(error) } }, 'the token file cannot be read; the old token stays')
+        logger.warn(
+          { file, err: { message: fileProblem(error) } },
+          'the token file cannot be read; the old token stays',
+        )
       watching = watchText(file, first, onText, onGone)
     },
     close: () => watching?.close(),

@@ -116,7 +116,9 @@ describe('a routes file that changes', () => {
     running = await serveRouter({ port: 0, routes: { file }, logger })
     const refused = until('bad routes file; the old routes stay')
     await writeFile(file, yaml(two.url).replace('match', 'mtach'))
-    expect(await refused).toMatchObject({ err: { message: `${file}:2:18: unknown key "mtach"; did you mean "match"?` } })
+    expect(await refused).toMatchObject({
+      err: { message: `${file}:2:18: unknown key "mtach"; did you mean "match"?` },
+    })
     expect(await body()).toBe('ok')
     await expect(running.reload()).rejects.toThrow('unknown key "mtach"')
     const reloaded = until('routes reloaded')

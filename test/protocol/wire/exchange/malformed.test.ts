@@ -124,7 +124,9 @@ test('a handler that refuses what it has begun to answer resets its stream, and 
   const { server, client } = tunnel(late, {}, logger)
   expect(await speak(server, preamble() + head() + messageEndText([]))).toMatchObject({ ended: 'upstream-broken' })
   expect(client.closed).toBe(false)
-  expect(logged).toEqual([{ err: expect.objectContaining({ message: expect.stringContaining('refused after an answer had begun') }) }])
+  expect(logged).toEqual([
+    { err: expect.objectContaining({ message: expect.stringContaining('refused after an answer had begun') }) },
+  ])
 })
 
 describe('a request body that breaks the format', () => {
