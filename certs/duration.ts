@@ -1,4 +1,4 @@
-const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
+import { readDuration } from '../protocol/base/units.ts'
 
 /**
  * Milliseconds of `90s`, `30m`, `1h`, `90d` or `250ms`; throws a `TypeError` for anything else.
@@ -11,7 +11,9 @@ const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 } as co
  * ```
  */
 export function parseDurationMs(text: string): number {
-  const match = /^(\d{1,9})(ms|s|m|h|d)$/.exec(text)
-  if (!match) throw new TypeError(`${JSON.stringify(text)} is no duration such as 90s, 30m, 1h or 90d`)
-  return Number(match[1]) * UNIT_MS[match[2] as keyof typeof UNIT_MS]
+  try {
+    return readDuration(text)
+  } catch {
+    throw new TypeError(`${JSON.stringify(text)} is no duration such as 90s, 30m, 1h or 90d`)
+  }
 }
