@@ -86,7 +86,6 @@ export class ClientSession implements SessionView {
   #left = false
   /** The server's drain is answered. */
   #answered = false
-  /** A `reauth` is on its way. */
   /** The token that was sent in band and is not answered yet. */
   #asked: string | undefined
   #nextToken: string | undefined

@@ -17,6 +17,7 @@ import { DeadlineWatch, timeLeft, timeUntil } from '../../base/deadline-watch.ts
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { HEAD_END, LF } from './bytes.ts'
 import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
+import { outliveFailedWrites } from './failed-writes.ts'
 import { type Head, HeadParser } from './head-parser.ts'
 import { SocketReader } from './socket-reader.ts'
 import { type BodyOwner, SocketWriter, type WriterOwner } from './socket-writer.ts'
@@ -78,6 +79,10 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   /** The upstream allows another exchange after this one. */
   #keepAlive = true
   #ended = false
+  /** From the first body on: a head alone is written before anybody can have answered it. */
+  #outlivesFailedWrites = false
+  /** The peer takes nothing any more; what it said before is still read. */
+  #writeFailed: SallyportError | undefined
   #sentAt = 0
   readonly #progress = new WriteProgress()
 
@@ -133,6 +138,13 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     this.responseStarted = false
     this.exchanges++
     this.#sentAt = performance.now()
+    if (request.bodyBytes !== 0 && !this.#outlivesFailedWrites) {
+      this.#outlivesFailedWrites = true
+      outliveFailedWrites(
+        this.#socket,
+        guardWith(error => this.threw(error))(this.#onWriteFailed),
+      )
+    }
     try {
       exchange.start()
     } catch (error) {
@@ -240,7 +252,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
       !untilClose &&
       (head.minor === 1 || head.keepAlive) &&
       !exchange.request.upgrade &&
-      !exchange.awaitsContinue
+      !exchange.awaitsContinue &&
+      this.#writeFailed === undefined
     this.keepAliveMs = keepAliveTimeout(head.keepAliveParameters)
     exchange.headReceived = true
     if (exchange.awaitsContinue) {
@@ -387,8 +400,25 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
       exchange.response.responseEnd([])
       return
     }
-    if (this.#state === 'body' && this.#body.closed()) return
-    this.#broken(broken('the upstream closed the connection'))
+    // Behind a reset, the end says nothing of whether a body without a length is whole.
+    if (this.#state === 'body' && this.#writeFailed === undefined && this.#body.closed()) return
+    this.#broken(this.#writeFailed ?? broken('the upstream closed the connection'))
+  }
+
+  /** A reset, as by a server that has answered without reading all of the body and closed: its answer may stand in the kernel. */
+  readonly #onWriteFailed = (error: Error): void => {
+    if (this.#writeFailed !== undefined || this.#state === 'closed') return
+    const exchange = this.#exchange
+    this.#writeFailed = new SallyportError('upstream-broken', error.message, { cause: error })
+    this.#keepAlive = false
+    if (exchange === undefined || this.#state === 'raw') {
+      this.#broken(this.#writeFailed)
+      return
+    }
+    exchange.awaitsContinue = false
+    exchange.requestDone = true
+    this.#sentAt = performance.now()
+    this.#watch.within(exchange.headTimeoutMs || HEAD_TIMEOUT_MS, this.#sentAt)
   }
 
   readonly #onError = (error: Error): void => {
