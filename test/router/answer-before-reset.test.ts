@@ -36,12 +36,17 @@ async function serve(protocol: string, answer: string, end: (socket: Socket) => 
       else socket.write(answer, () => end(socket))
     })
   }
-  upstream = protocol === 'https' ? createTlsServer({ ...secrets.server, allowHalfOpen: true }, take) : createServer({ allowHalfOpen: true }, take)
+  upstream =
+    protocol === 'https'
+      ? createTlsServer({ ...secrets.server, allowHalfOpen: true }, take)
+      : createServer({ allowHalfOpen: true }, take)
   upstream.listen(0, '127.0.0.1')
   await once(upstream, 'listening')
   const target = `${protocol}://localhost:${(upstream.address() as AddressInfo).port}`
   const tls = protocol === 'https' ? { tls: { ca: secrets.ca } } : {}
-  const resolve = { [target.slice(target.indexOf('localhost'))]: `127.0.0.1:${(upstream.address() as AddressInfo).port}` }
+  const resolve = {
+    [target.slice(target.indexOf('localhost'))]: `127.0.0.1:${(upstream.address() as AddressInfo).port}`,
+  }
   service = await serveRouter({ port: 0, routes: { routes: [{ name: 'all', match: {}, target, ...tls }], resolve } })
 }
 

@@ -140,10 +140,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     this.#sentAt = performance.now()
     if (request.bodyBytes !== 0 && !this.#outlivesFailedWrites) {
       this.#outlivesFailedWrites = true
-      outliveFailedWrites(
-        this.#socket,
-        guardWith(error => this.threw(error))(this.#onWriteFailed),
-      )
+      outliveFailedWrites(this.#socket, guardWith(error => this.threw(error))(this.#onWriteFailed))
     }
     try {
       exchange.start()
