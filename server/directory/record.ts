@@ -5,6 +5,7 @@
  * back to the epoch that it had; but if a standby is live then, that one takes over with a new epoch.
  */
 import { MAX_INSTANCES, type RuntimeState } from './directory.ts'
+import type { Change } from './store.ts'
 
 export interface RuntimeRecord {
   epoch: number
@@ -36,6 +37,23 @@ export interface Now {
 
 export function newRecord(): RuntimeRecord {
   return { epoch: 0, active: '', lostUntilMs: 0, version: 0, instances: new Map() }
+}
+
+/** All that a store does with a change. What replicas that are dead left behind is removed; `replica` is alive. */
+export function applyChange(
+  record: RuntimeRecord,
+  { operation, instance, presented, seen, seenActive }: Change,
+  replica: string,
+  isAlive: (replica: string) => boolean,
+  now: Now,
+): void {
+  for (const { replicas } of record.instances.values()) {
+    for (const each of replicas) if (each !== replica && !isAlive(each)) replicas.delete(each)
+  }
+  if (operation === 'enter') return enter(record, { instance, replica, presented, seen, seenActive }, now)
+  remember(record, seen, seenActive, now)
+  if (operation === 'leave') record.instances.get(instance)?.replicas.delete(replica)
+  settle(record, now)
 }
 
 export function enter(record: RuntimeRecord, entrance: Entrance, now: Now): void {

@@ -1,22 +1,27 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { EPOCHS_END, MAX_INSTANCES } from '../../../server/directory/directory.ts'
-import { enter, leave, type Now, newRecord, type RuntimeRecord, standingOf } from '../../../server/directory/record.ts'
+import { applyChange, enter, leave, type Now, newRecord, type RuntimeRecord, standingOf } from '../../../server/directory/record.ts'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { CHANGE, RENEW } from '../../../server/directory/scripts.ts'
 import { formatRuntimeState, parseRuntimeState } from '../../../server/directory/runtime-state.ts'
+import type { Change } from '../../../server/directory/store.ts'
 import { MAX_PEER_MESSAGE_BYTES } from '../../../server/peer/transport.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
 
 type Step =
   | { what: 'enter'; instance: string; replica: string; presented: number; seen: number; seenActive: string }
-  | { what: 'leave'; instance: string; replica: string }
+  | { what: 'leave'; instance: string; replica: string; seen: number; seenActive: string }
   /** A replica that is found dead, by whoever changes something next. */
   | { what: 'dies'; replica: string }
 
 const instance = fc.constantFrom('a', 'b', 'c', 'd')
 const replica = fc.constantFrom('r1', 'r2', 'r3')
+const seen = {
+  seen: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, fc.nat(12)),
+  seenActive: fc.oneof(fc.constant(''), instance),
+}
 const steps: fc.Arbitrary<Step[]> = fc.array(
   fc.oneof(
     fc.record({
@@ -24,10 +29,9 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
       instance,
       replica,
       presented: fc.oneof(fc.constant(0), fc.nat(12)),
-      seen: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, fc.nat(12)),
-      seenActive: fc.oneof(fc.constant(''), instance),
+      ...seen,
     }),
-    fc.record({ what: fc.constant('leave' as const), instance, replica }),
+    fc.record({ what: fc.constant('leave' as const), instance, replica, ...seen }),
     fc.record({ what: fc.constant('dies' as const), replica }),
   ),
   { maxLength: 25 },
@@ -58,6 +62,13 @@ function apply(record: RuntimeRecord, step: Step, now: Now): void {
   if (step.what === 'enter') enter(record, step, now)
   else if (step.what === 'leave') leave(record, step.instance, step.replica, now)
   else for (const name of record.instances.keys()) leave(record, name, step.replica, now)
+}
+
+function changeOf(step: Step): Change {
+  const change = { runtime: 'demo', instance: '', presented: 0, seen: 0, seenActive: '' }
+  if (step.what === 'dies') return { ...change, operation: 'look' }
+  const { what, replica: _, ...rest } = step
+  return { ...change, ...rest, operation: what }
 }
 
 describe('the rules of epochs', () => {
@@ -196,21 +207,21 @@ describe.runIf(needs('redis'))('the same rules in Redis', () => {
         const [key, replicas] = [`sallyport:record:${runs}`, `sallyport:replicas:${runs++}`]
         const renew = (name: string, forMs: number) => link.run(RENEW, replicas, [name, '', String(forMs), '0'])
         if (born !== undefined) await redis.command('HSET', replicas, '@born', born)
+        const dead = new Set<string>()
         for (const step of list) {
           // Death shows when somebody looks.
           await renew(step.replica, step.what === 'dies' ? 0 : 1e6)
-          const operation = step.what === 'dies' ? 'look' : step.what
-          const args = step.what === 'enter' ? [step.presented, step.seen, step.seenActive] : [0, 0, '']
-          const who = step.what === 'dies' ? ['', ''] : [step.instance, step.replica]
+          if (step.what === 'dies') dead.add(step.replica)
+          else dead.delete(step.replica)
+          const change = changeOf(step)
+          const { operation, instance, presented, seen, seenActive } = change
+          const by = step.what === 'dies' ? '' : step.replica
+          const numbers = [String(presented), String(seen), seenActive, String(leaseMs)]
           const kept = ['1000000', '1000000', String(MAX_INSTANCES)]
-          const told = [operation, 'demo', ...who, ...args.map(String), String(leaseMs), ...kept, 'none']
+          const told = [operation, 'demo', instance, by, ...numbers, ...kept, 'none']
           const answer = await link.run(CHANGE, [key, replicas], told)
           if (answer === null) continue
-          const now = at(leaseMs, young)
-          if (step.what === 'dies') {
-            for (const { replicas } of record.instances.values()) replicas.delete(step.replica)
-            leave(record, '', '', now)
-          } else apply(record, step, now)
+          applyChange(record, change, by, name => !dead.has(name), at(leaseMs, young))
           expect(shapeOf(answer)).toEqual(shape(record))
         }
       }),

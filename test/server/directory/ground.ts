@@ -1,0 +1,113 @@
+/** What the suite of the directory's algorithm runs on: a store and its clock. In memory with a fake clock, or a real Redis. */
+import { vi } from 'vitest'
+import { noLogger } from '../../../protocol/base/log.ts'
+import type { Registration, RuntimeState } from '../../../server/directory/directory.ts'
+import { RedisStore } from '../../../server/directory/redis-store.ts'
+import { SharedDirectory, type SharedDirectoryOptions } from '../../../server/directory/shared-directory.ts'
+import type { DirectoryStore, StoreMember } from '../../../server/directory/store.ts'
+import { FaultyStore } from '../../support/faulty-store.ts'
+import { MemoryStore } from '../../support/memory-store.ts'
+import { Redis } from '../../support/redis.ts'
+import { setClock } from '../../support/redis-clock.ts'
+
+export interface Ground {
+  readonly leaseMs: number
+  storeFor(member: StoreMember): DirectoryStore
+  /** The store loses all that it knows. */
+  forget(): Promise<void>
+  /** It is not young any more. */
+  age(): Promise<void>
+  setClock(seconds: number): Promise<void>
+  /** A little time passes. */
+  pass(): Promise<void>
+  stop(): Promise<void>
+}
+
+export async function inMemory(): Promise<Ground> {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+  const store = new MemoryStore()
+  return {
+    leaseMs: 1000,
+    storeFor: member => store.for(member),
+    forget: async () => store.forget(),
+    age: async () => store.age(),
+    setClock: async seconds => {
+      store.skewMs = seconds * 1000
+    },
+    pass: async () => void (await vi.advanceTimersByTimeAsync(7)),
+    stop: async () => void vi.useRealTimers(),
+  }
+}
+
+/** The time of its scripts has to be mocked by `skewed`. */
+export async function inRedis(): Promise<Ground> {
+  const redis = await Redis.start()
+  return {
+    // A busy machine is not to be taken for a Redis that does not answer.
+    leaseMs: 3000,
+    storeFor: member => new RedisStore({ ...member, redis: async () => ({ url: redis.url }), prefix: 'sallyport' }),
+    forget: async () => void (await redis.command('FLUSHALL')),
+    age: () => redis.age(),
+    setClock: seconds => setClock(redis, seconds),
+    pass: () => new Promise(resolve => setTimeout(resolve, 10)),
+    stop: () => redis.stop(),
+  }
+}
+
+type ReplicaOptions = Pick<SharedDirectoryOptions, 'record' | 'witnesses'>
+
+/** A directory on a path that fails, and what its registry would do: it remembers what it was told, and what is live. */
+export class Replica {
+  readonly directory: SharedDirectory
+  readonly path: FaultyStore
+  readonly changes: RuntimeState[] = []
+  readonly #live = new Map<string, Registration>()
+
+  constructor(ground: Ground, replica: string, options: ReplicaOptions = {}) {
+    const { leaseMs } = ground
+    this.path = new FaultyStore(ground.storeFor({ replica, address: '', leaseMs }))
+    this.directory = new SharedDirectory({ store: this.path, replica, leaseMs, logger: noLogger, ...options })
+    this.directory.listen({
+      changed: state => {
+        this.changes.push(state)
+        for (const [name, one] of this.#live) {
+          this.#live.set(name, { ...one, lastEpoch: state.instances.get(name)?.epoch ?? one.lastEpoch })
+        }
+        options.record?.('learned', state.runtime, state.active, state.epoch)
+      },
+      regained: () => {},
+      live: () => this.#live.values(),
+    })
+  }
+
+  has(instance: string): boolean {
+    return this.#live.has(instance)
+  }
+
+  join(instance: string, lastEpoch = 0): Promise<RuntimeState> {
+    const registration = { runtime: 'demo', instance, lastEpoch }
+    this.#live.set(instance, registration)
+    return this.directory.ready(registration)
+  }
+
+  leave(instance: string): void {
+    this.#live.delete(instance)
+    this.directory.gone('demo', instance)
+  }
+
+  /** What may be acted on; as the edge does, what is not known is asked for. */
+  get state(): RuntimeState | undefined {
+    const found = this.directory.find('demo')
+    if (found === 'unknown') void this.directory.refresh('demo')
+    return found === 'unknown' ? undefined : found
+  }
+
+  /** Who is active, and under which epoch. */
+  get active(): string {
+    return `${this.state?.active} ${this.state?.epoch}`
+  }
+
+  replicasOf(instance: string): string {
+    return [...(this.state?.instances.get(instance)?.replicas ?? [])].sort().join()
+  }
+}
