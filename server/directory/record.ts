@@ -50,7 +50,10 @@ export function applyChange(
   for (const { replicas } of record.instances.values()) {
     for (const each of replicas) if (each !== replica && !isAlive(each)) replicas.delete(each)
   }
-  if (operation === 'enter') return enter(record, { instance, replica, presented, seen, seenActive }, now)
+  if (operation === 'enter') {
+    enter(record, { instance, replica, presented, seen, seenActive }, now)
+    return
+  }
   remember(record, seen, seenActive, now)
   if (operation === 'leave') record.instances.get(instance)?.replicas.delete(replica)
   settle(record, now)

@@ -1,7 +1,15 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { EPOCHS_END, MAX_INSTANCES } from '../../../server/directory/directory.ts'
-import { applyChange, enter, leave, type Now, newRecord, type RuntimeRecord, standingOf } from '../../../server/directory/record.ts'
+import {
+  applyChange,
+  enter,
+  leave,
+  type Now,
+  newRecord,
+  type RuntimeRecord,
+  standingOf,
+} from '../../../server/directory/record.ts'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { CHANGE, RENEW } from '../../../server/directory/scripts.ts'
 import { formatRuntimeState, parseRuntimeState } from '../../../server/directory/runtime-state.ts'

@@ -10,162 +10,163 @@ vi.mock('../../../server/directory/scripts.ts', async original => skewed(await o
 
 const HOUR_S = 3600
 
-describe.each([
-  ['in memory', inMemory],
-  ...(needs('redis') ? [['in Redis', inRedis] as const] : []),
-] as const)('a directory over a store %s', { timeout: 60_000 }, (_name, makeGround) => {
-  let ground: Ground
-  let a: Replica
-  let b: Replica
-  beforeEach(async () => {
-    ground = await makeGround()
-    await ground.age()
-    a = new Replica(ground, 'a')
-    b = new Replica(ground, 'b')
-    await Promise.all([a, b].map(({ directory }) => directory.open()))
-    await until(() => [a, b].every(each => each.directory.stats().replicas === 2))
-  })
-  afterEach(async () => {
-    for (const { path } of [a, b]) path.cut()
-    await Promise.all([a, b].map(({ directory }) => directory.close()))
-    await ground.stop()
-  })
-
-  async function until(holds: () => boolean): Promise<void> {
-    while (!holds()) await ground.pass()
-  }
-
-  /** Resolves with it, while time passes. */
-  async function done<Result>(promise: Promise<Result>): Promise<Result> {
-    let isDone = false
-    const settled = promise.finally(() => {
-      isDone = true
+describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRedis] as const] : [])] as const)(
+  'a directory over a store %s',
+  { timeout: 60_000 },
+  (_name, makeGround) => {
+    let ground: Ground
+    let a: Replica
+    let b: Replica
+    beforeEach(async () => {
+      ground = await makeGround()
+      await ground.age()
+      a = new Replica(ground, 'a')
+      b = new Replica(ground, 'b')
+      await Promise.all([a, b].map(({ directory }) => directory.open()))
+      await until(() => [a, b].every(each => each.directory.stats().replicas === 2))
     })
-    settled.catch(() => {})
-    await until(() => isDone)
-    return settled
-  }
-
-  /** One is active at `a`, two stands by at `b` or took over there. */
-  async function joinBoth(): Promise<void> {
-    await done(b.join('one'))
-    await done(a.join('two'))
-    await until(() => [a, b].every(each => each.active === 'two 2'))
-  }
-
-  test('an answer that is lost grants nothing twice', async () => {
-    a.path.losesAnswers = true
-    const presumed = await done(a.join('one'))
-    expect([presumed.epoch, presumed.active]).toEqual([0, ''])
-    a.path.losesAnswers = false
-    await until(() => a.active === 'one 1')
-    await until(() => b.active === 'one 1')
-    expect(Math.max(...[a, b].flatMap(each => each.changes.map(({ epoch }) => epoch)))).toBe(1)
-  })
-
-  test('an answer that is lost leaves no instance behind that left', async () => {
-    await joinBoth()
-    a.path.losesAnswers = true
-    a.leave('two')
-    await until(() => a.directory.stats().failures > 0)
-    a.path.losesAnswers = false
-    await until(() => [a, b].every(each => each.active === 'one 3' && each.replicasOf('two') === ''))
-  })
-
-  test('notices that come twice, and in another order, set nobody back', async () => {
-    b.path.repeats = true
-    b.path.reorders = true
-    await done(b.directory.refresh('demo'))
-    for (const instance of ['one', 'two', 'three', 'two', 'four']) {
-      if (a.has(instance)) a.leave(instance)
-      else void a.join(instance)
-    }
-    await until(() => a.active === 'four 4' && a.replicasOf('two') === '')
-    await until(() => b.active === 'four 4' && b.replicasOf('two') === '')
-    const epochs = b.changes.map(({ epoch }) => epoch)
-    expect(epochs).toEqual(epochs.toSorted((x, y) => x - y))
-  })
-
-  test('cut off, a replica stops before a standby elsewhere takes over, and goes on when it is back', async () => {
-    await joinBoth()
-    a.path.silent = true
-    await until(() => b.active === 'one 3')
-    expect([a.directory.state, a.directory.find('demo')]).toEqual(['lost', 'unknown'])
-    a.path.silent = false
-    await until(() => a.active === 'one 3')
-    await until(() => [a, b].every(each => each.replicasOf('two') === 'a'))
-  })
-
-  test('what left while a replica was cut off is told when it is back', async () => {
-    await done(a.join('one'))
-    await done(b.directory.refresh('demo'))
-    a.path.silent = true
-    a.leave('one')
-    await until(() => a.directory.state === 'lost')
-    a.path.silent = false
-    await until(() => [a, b].every(each => each.active === 'one 1' && each.replicasOf('one') === ''))
-  })
-
-  test('a link that breaks and comes back at once costs nobody what is known', async () => {
-    await joinBoth()
-    const before = a.directory.stats().failures
-    a.path.cut()
-    expect(a.directory.stats().failures).toBe(before + 1)
-    expect(a.active).toBe('two 2')
-    await done(b.join('three'))
-    await until(() => a.active === 'three 3')
-  })
-
-  test('away for all, it is presumed what was last known, and nothing is granted', async () => {
-    await joinBoth()
-    for (const { path } of [a, b]) {
-      path.absent = true
-      path.cut()
-    }
-    await until(() => [a, b].every(each => each.directory.state === 'presumed'))
-    expect([a.active, b.active]).toEqual(['two 2', 'two 2'])
-    expect(await done(b.join('three'))).toMatchObject({ epoch: 2, active: 'two' })
-    for (const { path } of [a, b]) path.absent = false
-    await until(() => [a, b].every(each => each.active === 'three 3'))
-  })
-
-  test('that forgot everything is told again, and grants nothing before', async () => {
-    await joinBoth()
-    await ground.forget()
-    const early = await done(a.join('three'))
-    expect([early.epoch, early.active]).toEqual([2, 'two'])
-    await until(() => [a, b].every(each => each.active === 'three 3'))
-    await until(() => [a, b].every(each => each.replicasOf('one') === 'b' && each.replicasOf('two') === 'a'))
-  })
-
-  test('that forgot everything is told of every session before it is a lease old', async () => {
-    const names = Array.from({ length: 12 }, (_, i) => `i${i}`)
-    for (const name of names) await done(a.join(name))
-    await ground.forget()
-    await until(() => a.directory.young)
-    await until(() => !a.directory.young)
-    const found = await done(b.directory.refresh('demo'))
-    const { instances } = found as RuntimeState
-    expect(names.filter(name => instances.get(name)?.replicas.join() !== 'a')).toEqual([])
-  })
-
-  test.each([
-    ['an hour back', -HOUR_S],
-    ['an hour on', HOUR_S],
-  ])('the clock of the store steps %s: no lease ends, and nothing is granted', async (_name, seconds) => {
-    await joinBoth()
-    await ground.setClock(seconds)
-    const before = [a, b].map(each => each.directory.stats().operations)
-    await until(() => {
-      expect([a, b].map(each => [each.directory.state, each.directory.stats().replicas])).toEqual([
-        ['connected', 2],
-        ['connected', 2],
-      ])
-      return [a, b].every((each, i) => each.directory.stats().operations > before[i]! + 5)
+    afterEach(async () => {
+      for (const { path } of [a, b]) path.cut()
+      await Promise.all([a, b].map(({ directory }) => directory.close()))
+      await ground.stop()
     })
-    expect([a.active, b.active]).toEqual(['two 2', 'two 2'])
-    // And who dies then is missed after a lease.
-    a.path.silent = true
-    await until(() => b.active === 'one 3')
-  })
-})
+
+    async function until(holds: () => boolean): Promise<void> {
+      while (!holds()) await ground.pass()
+    }
+
+    /** Resolves with it, while time passes. */
+    async function done<Result>(promise: Promise<Result>): Promise<Result> {
+      let isDone = false
+      const settled = promise.finally(() => {
+        isDone = true
+      })
+      settled.catch(() => {})
+      await until(() => isDone)
+      return settled
+    }
+
+    /** One is active at `a`, two stands by at `b` or took over there. */
+    async function joinBoth(): Promise<void> {
+      await done(b.join('one'))
+      await done(a.join('two'))
+      await until(() => [a, b].every(each => each.active === 'two 2'))
+    }
+
+    test('an answer that is lost grants nothing twice', async () => {
+      a.path.losesAnswers = true
+      const presumed = await done(a.join('one'))
+      expect([presumed.epoch, presumed.active]).toEqual([0, ''])
+      a.path.losesAnswers = false
+      await until(() => a.active === 'one 1')
+      await until(() => b.active === 'one 1')
+      expect(Math.max(...[a, b].flatMap(each => each.changes.map(({ epoch }) => epoch)))).toBe(1)
+    })
+
+    test('an answer that is lost leaves no instance behind that left', async () => {
+      await joinBoth()
+      a.path.losesAnswers = true
+      a.leave('two')
+      await until(() => a.directory.stats().failures > 0)
+      a.path.losesAnswers = false
+      await until(() => [a, b].every(each => each.active === 'one 3' && each.replicasOf('two') === ''))
+    })
+
+    test('notices that come twice, and in another order, set nobody back', async () => {
+      b.path.repeats = true
+      b.path.reorders = true
+      await done(b.directory.refresh('demo'))
+      for (const instance of ['one', 'two', 'three', 'two', 'four']) {
+        if (a.has(instance)) a.leave(instance)
+        else void a.join(instance)
+      }
+      await until(() => a.active === 'four 4' && a.replicasOf('two') === '')
+      await until(() => b.active === 'four 4' && b.replicasOf('two') === '')
+      const epochs = b.changes.map(({ epoch }) => epoch)
+      expect(epochs).toEqual(epochs.toSorted((x, y) => x - y))
+    })
+
+    test('cut off, a replica stops before a standby elsewhere takes over, and goes on when it is back', async () => {
+      await joinBoth()
+      a.path.silent = true
+      await until(() => b.active === 'one 3')
+      expect([a.directory.state, a.directory.find('demo')]).toEqual(['lost', 'unknown'])
+      a.path.silent = false
+      await until(() => a.active === 'one 3')
+      await until(() => [a, b].every(each => each.replicasOf('two') === 'a'))
+    })
+
+    test('what left while a replica was cut off is told when it is back', async () => {
+      await done(a.join('one'))
+      await done(b.directory.refresh('demo'))
+      a.path.silent = true
+      a.leave('one')
+      await until(() => a.directory.state === 'lost')
+      a.path.silent = false
+      await until(() => [a, b].every(each => each.active === 'one 1' && each.replicasOf('one') === ''))
+    })
+
+    test('a link that breaks and comes back at once costs nobody what is known', async () => {
+      await joinBoth()
+      const before = a.directory.stats().failures
+      a.path.cut()
+      expect(a.directory.stats().failures).toBe(before + 1)
+      expect(a.active).toBe('two 2')
+      await done(b.join('three'))
+      await until(() => a.active === 'three 3')
+    })
+
+    test('away for all, it is presumed what was last known, and nothing is granted', async () => {
+      await joinBoth()
+      for (const { path } of [a, b]) {
+        path.absent = true
+        path.cut()
+      }
+      await until(() => [a, b].every(each => each.directory.state === 'presumed'))
+      expect([a.active, b.active]).toEqual(['two 2', 'two 2'])
+      expect(await done(b.join('three'))).toMatchObject({ epoch: 2, active: 'two' })
+      for (const { path } of [a, b]) path.absent = false
+      await until(() => [a, b].every(each => each.active === 'three 3'))
+    })
+
+    test('that forgot everything is told again, and grants nothing before', async () => {
+      await joinBoth()
+      await ground.forget()
+      const early = await done(a.join('three'))
+      expect([early.epoch, early.active]).toEqual([2, 'two'])
+      await until(() => [a, b].every(each => each.active === 'three 3'))
+      await until(() => [a, b].every(each => each.replicasOf('one') === 'b' && each.replicasOf('two') === 'a'))
+    })
+
+    test('that forgot everything is told of every session before it is a lease old', async () => {
+      const names = Array.from({ length: 12 }, (_, i) => `i${i}`)
+      for (const name of names) await done(a.join(name))
+      await ground.forget()
+      await until(() => a.directory.young)
+      await until(() => !a.directory.young)
+      const found = await done(b.directory.refresh('demo'))
+      const { instances } = found as RuntimeState
+      expect(names.filter(name => instances.get(name)?.replicas.join() !== 'a')).toEqual([])
+    })
+
+    test.each([
+      ['an hour back', -HOUR_S],
+      ['an hour on', HOUR_S],
+    ])('the clock of the store steps %s: no lease ends, and nothing is granted', async (_name, seconds) => {
+      await joinBoth()
+      await ground.setClock(seconds)
+      const before = [a, b].map(each => each.directory.stats().operations)
+      await until(() => {
+        expect([a, b].map(each => [each.directory.state, each.directory.stats().replicas])).toEqual([
+          ['connected', 2],
+          ['connected', 2],
+        ])
+        return [a, b].every((each, i) => each.directory.stats().operations > before[i]! + 5)
+      })
+      expect([a.active, b.active]).toEqual(['two 2', 'two 2'])
+      // And who dies then is missed after a lease.
+      a.path.silent = true
+      await until(() => b.active === 'one 3')
+    })
+  },
+)
