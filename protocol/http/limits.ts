@@ -50,12 +50,7 @@ export const HTTP_LIMITS = {
     default: '64KiB',
     about: 'Bytes of one body that may wait for their receiver before we stop reading.',
   },
-  informational: {
-    kind: 'count',
-    default: '32',
-    zero: 'none',
-    about: 'Informational responses of one exchange.',
-  },
+  informational: { kind: 'count', default: '32', zero: 'none', about: 'Informational responses of one exchange.' },
   expectMs: {
     kind: 'duration',
     default: '1s',

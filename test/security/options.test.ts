@@ -94,7 +94,7 @@ const rows = [
   ...SINGLE,
 ]
 
-describe.each(rows)('%s', (where, limit, take) => {
+describe.each(rows)('C7: %s', (where, limit, take) => {
   const name = where.split(' ')[1]!
   test.each(VALUES)('%s', value => {
     if (isIn(limit, value)) expect(() => take(value)).not.toThrow()
@@ -116,7 +116,7 @@ describe.each([
   ]),
   ['port', PORT, {}],
   ['fd', DESCRIPTOR, {}],
-] as [string, Limit, object][])('serveRouter %s', (name, limit) => {
+] as [string, Limit, object][])('C7: serveRouter %s', (name, limit) => {
   test.each(VALUES.filter(value => !isIn(limit, value)))('%s', async value => {
     const [group, member] = name.split('.') as [string, string?]
     const more = { [group]: member === undefined ? value : { [member]: value } }
@@ -125,7 +125,7 @@ describe.each([
   })
 })
 
-test('a listener by itself says which limit it does not know', async () => {
+test('C7: a listener by itself says which limit it does not know', async () => {
   const limits = { headMS: 1 } as object
   await expect(listen({ port: 0, handler: () => undefined as never, limits })).rejects.toThrow(
     'limits.headMS is unknown',
