@@ -7,6 +7,7 @@ import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
 import { type LogLine, Running } from './process.ts'
 import { sallyport } from './run.ts'
+import { until } from '../support/until.ts'
 
 // Each starts several processes, and other suites may run beside.
 vi.setConfig({ testTimeout: 60_000 })
@@ -85,10 +86,6 @@ async function audits(server: Running, action: string) {
 }
 
 /** Resolves once `holds`. */
-async function until(holds: () => Promise<boolean>): Promise<void> {
-  while (!(await holds())) await new Promise(resolve => setTimeout(resolve, 50))
-}
-
 interface Listed {
   readonly id: string
   readonly replica: string

@@ -7,7 +7,8 @@ import { Client, Server } from 'yamux-js'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { Flag, FrameType } from '../../protocol/wire/yamux/frame.ts'
 import { Session } from '../../protocol/wire/yamux/session.ts'
-import { echo, FrameReader, frame, pattern, turns, until } from '../protocol/wire/yamux/support.ts'
+import { echo, FrameReader, frame, pattern, turns } from '../protocol/wire/yamux/support.ts'
+import { until } from '../support/until.ts'
 
 const QUIET = { enableKeepAlive: false }
 const KIB = 1024

@@ -7,7 +7,8 @@ import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial } from '../server/fixture.ts'
 import { long, needs } from '../support/needs.ts'
 import { Relay } from '../support/relay.ts'
-import { LEASE_MS, peerOptions, Replicas, until } from './fixture.ts'
+import { LEASE_MS, peerOptions, Replicas } from './fixture.ts'
+import { until } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 /** How long a fault lasts: some leases, and in the long run a minute. */

@@ -4,6 +4,7 @@ import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
 import { makeWorld, startServer } from '../server/fixture.ts'
 import { Redis } from '../support/redis.ts'
+import { until } from '../support/until.ts'
 
 export const LEASE_MS = 1000
 
@@ -50,9 +51,4 @@ export class Replicas {
     await this.closeServers()
     await this.redis.stop()
   }
-}
-
-/** Resolves once `holds`. */
-export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await holds())) await new Promise(resolve => setTimeout(resolve, 10))
 }

@@ -15,7 +15,8 @@ import { PeerTransport } from '../../server/peer/transport.ts'
 import type { Server } from '../../server/server.ts'
 import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
-import { peerOptions, Replicas, until } from './fixture.ts'
+import { peerOptions, Replicas } from './fixture.ts'
+import { until } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 

@@ -10,7 +10,8 @@ import { always, call, DOMAIN, dial, openWebSocket, startServer, token } from '.
 import { needs } from '../support/needs.ts'
 import { freePort } from '../support/proxy-program.ts'
 import { Redis } from '../support/redis.ts'
-import { LEASE_MS, peerOptions, until } from './fixture.ts'
+import { LEASE_MS, peerOptions } from './fixture.ts'
+import { until } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 

@@ -5,6 +5,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { answer, call, DOMAIN, dial, ignoring, startServer } from '../server/fixture.ts'
+import { until } from '../support/until.ts'
 
 const KIB = 1024
 const HOST = `demo.${DOMAIN}`
@@ -43,14 +44,6 @@ async function asks(session: ClientHttp2Session, count: number, host = HOST, end
     await new Promise(resolve => request.once('response', resolve).once('close', resolve))
   })
   await Promise.all(heads)
-}
-
-async function until(holds: () => boolean): Promise<void> {
-  const end = Date.now() + 20_000
-  while (!holds()) {
-    if (Date.now() > end) throw new Error(`never came: ${holds}`)
-    await new Promise(resolve => setTimeout(resolve, 5))
-  }
 }
 
 async function isWhole(host: string): Promise<void> {

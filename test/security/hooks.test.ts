@@ -2,7 +2,7 @@
 import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createServer as createHttp2Server } from 'node:http2'
 import type { AddressInfo, Server } from 'node:net'
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { ClientOptions, Handler, HandlerTarget, Tunnel } from '../../client/index.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { createRouter, serveRouter } from '../../router/index.ts'
@@ -10,6 +10,7 @@ import type { ServerOptions } from '../../server/index.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { type Pair, startPair } from '../support/pair.ts'
 import { makeSecrets, type Secrets } from '../support/secrets.ts'
+import { until } from '../support/until.ts'
 
 const throwing = (..._any: unknown[]): never => {
   throw new Error('thrown on purpose')
@@ -19,9 +20,6 @@ const WAYS = [
   ['throws', throwing],
   ['rejects', rejecting],
 ] as const
-
-const waitFor = (condition: () => boolean, what: string) =>
-  vi.waitFor(() => expect(condition(), what).toBe(true), { timeout: 20_000, interval: 20 })
 
 let secrets: Secrets
 let pair: Pair | undefined
@@ -81,14 +79,14 @@ async function served(from: Pair, runtime = 'demo'): Promise<number> {
   }
 }
 
-const atRest = (tunnel: Tunnel) => waitFor(() => tunnel.stats().exchanges.live === 0, 'the exchange is over')
+const atRest = (tunnel: Tunnel) => until(() => tunnel.stats().exchanges.live === 0, 'the exchange is over')
 
 /** A caller who leaves while the exchange is under way. */
 async function leaves(from: Pair, method = 'GET'): Promise<void> {
   const before = from.tunnel.stats().exchanges.total
   const caller = await Http1Caller.connect(from.place)
   void caller.ask({ method, path: '/slow' }).catch(() => {})
-  await waitFor(() => from.tunnel.stats().exchanges.total > before, 'the exchange has begun')
+  await until(() => from.tunnel.stats().exchanges.total > before, 'the exchange has begun')
   caller.close()
   await atRest(from.tunnel)
 }
@@ -102,7 +100,7 @@ describe('P1 hooks of embedders', () => {
     await leaves(all, 'POST')
     expect(all.server.stats().sessionsEnded).toBe(0)
     expect(all.server.drainRuntime('demo')).toBe(2)
-    await waitFor(() => all.server.stats().sessionsEnded === 2 && all.tunnel.ready(), 'the sessions were replaced')
+    await until(() => all.server.stats().sessionsEnded === 2 && all.tunnel.ready(), 'the sessions were replaced')
     expect(await served(all)).toBe(200)
   })
 
@@ -112,10 +110,10 @@ describe('P1 hooks of embedders', () => {
     broken = true
     await expect(all.tunnel.refreshToken()).rejects.toThrow('thrown on purpose')
     for (const { id } of all.server.sessions()) all.server.closeSession(id)
-    await waitFor(() => all.tunnel.stats().connections.some(({ lastError }) => lastError !== undefined), 'told')
+    await until(() => all.tunnel.stats().connections.some(({ lastError }) => lastError !== undefined), 'told')
     broken = false
     all.tunnel.setToken(await secrets.token('demo'))
-    await waitFor(() => all.tunnel.ready(), 'the client is back')
+    await until(() => all.tunnel.ready(), 'the client is back')
     expect(await served(all)).toBe(200)
   })
 
@@ -140,7 +138,7 @@ describe('P1 hooks of embedders', () => {
     const before = all.server.sessions().map(({ id }) => id)
     for (const id of before) all.server.closeSession(id)
     const fresh = () => all.server.sessions().filter(({ id, active }) => active && !before.includes(id))
-    await waitFor(() => fresh().length === before.length, 'both connections are back')
+    await until(() => fresh().length === before.length, 'both connections are back')
   })
 })
 
@@ -289,7 +287,7 @@ describe('P1 ends that embedders put in front of a router', () => {
         const before = router.stats().total
         const caller = await Http1Caller.connect(all.place)
         void caller.ask({ method: 'POST', path, body: 'body'.repeat(50_000) }).catch(() => {})
-        await waitFor(() => router.stats().total > before && router.stats().active === 0, 'the router is at rest')
+        await until(() => router.stats().total > before && router.stats().active === 0, 'the router is at rest')
         caller.close()
         await atRest(all.tunnel)
       }
@@ -314,9 +312,9 @@ describe('P1 hooks of a router service', () => {
     const caller = await Http1Caller.connect(place)
     expect((await caller.ask({ path: '/' })).status).toBe(200)
     void caller.ask({ path: '/slow' }).catch(() => {})
-    await waitFor(() => service.stats().active === 1, 'the request has begun')
+    await until(() => service.stats().active === 1, 'the request has begun')
     caller.close()
-    await waitFor(() => service.stats().active === 0, 'the request is over')
+    await until(() => service.stats().active === 0, 'the request is over')
     await service.close({ graceMs: 0 })
     upstream.closeAllConnections()
     upstream.close()

@@ -35,6 +35,7 @@ import { dial, startServer, token } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
 import { makeSecrets } from '../support/secrets.ts'
+import { until } from '../support/until.ts'
 
 const uncaught: unknown[] = []
 const note = (error: unknown) => uncaught.push(error)
@@ -63,9 +64,6 @@ function trip<Of extends object>(prototype: Of, step: keyof Of & string): () => 
   spy.mockImplementationOnce(boom)
   return () => spy.mock.results.some(({ type }) => type === 'throw')
 }
-
-const eventually = (condition: () => boolean, what: string) =>
-  vi.waitFor(() => expect(condition(), what).toBe(true), { timeout: 20_000, interval: 10 })
 
 const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
 
@@ -175,7 +173,7 @@ describe('P1 over HTTP/2', () => {
     stream.end('body')
     stream.resume()
     await new Promise(resolve => stream.once('close', resolve))
-    await eventually(hasThrown, 'the step threw')
+    await until(hasThrown, 'the step threw')
     expect(await status(session)).toBe(200)
   })
 
@@ -213,7 +211,7 @@ describe('P1 a session of yamux', () => {
     const hasThrown = arm()
     for (const [session] of pairs) session!.ping(() => {})
     const ended = () => pairs.filter(sessions => sessions.every(({ closed }) => closed)).length
-    await eventually(() => ended() === 1, 'one has ended')
+    await until(() => ended() === 1, 'one has ended')
     expect(hasThrown()).toBe(true)
     const [other] = pairs.find(sessions => sessions.every(({ closed }) => !closed))!
     await new Promise(resolve => other!.ping(resolve))
@@ -226,7 +224,7 @@ test('P1 a session of yamux as it writes early, for the many streams of one turn
   open.push(() => session.close('the test is over'))
   const hasThrown = trip(Outgoing.prototype, 'flush')
   for (let i = 0; i < 8; i++) session.open().write(Buffer.from('x'))
-  await eventually(() => session.closed && peer.closed, 'it has ended')
+  await until(() => session.closed && peer.closed, 'it has ended')
   expect(hasThrown()).toBe(true)
 })
 
@@ -281,12 +279,12 @@ test('P1 a link to another replica', async () => {
     return link
   }
   const other = linkOf('other~1', () => {})
-  await eventually(() => other.up, 'the other link is up')
+  await until(() => other.up, 'the other link is up')
   // Once at this end, and once at the other one; each time another connection follows.
   onReplica.mockImplementationOnce(boom)
   const onUp = vi.fn().mockImplementationOnce(boom)
   const victim = linkOf('victim~1', onUp)
-  await eventually(() => onUp.mock.calls.length > 1 && victim.up, 'the link is up again')
+  await until(() => onUp.mock.calls.length > 1 && victim.up, 'the link is up again')
   expect(onReplica.mock.calls.length).toBeGreaterThan(2)
   expect(lost.filter(line => line.startsWith('other'))).toEqual([])
   expect(other.up).toBe(true)
@@ -305,7 +303,7 @@ test.runIf(needs('redis'))('P1 a link to the directory', async () => {
   await other.publish(place.channel, 'one')
   expect((await closed.promise).message).toBe('thrown on purpose')
   await other.publish(place.channel, 'two')
-  await eventually(() => heard.length === 2, 'the other link hears')
+  await until(() => heard.length === 2, 'the other link hears')
   vi.spyOn(others, 'closed').mockImplementation((() => {}) as never)
   other.close()
 })
@@ -336,9 +334,9 @@ describe('P1 timers', () => {
     other.within(1)
     open.push(() => other.stop())
     new DeadlineWatch(boom, { threw }).within(1)
-    await eventually(() => threw.mock.calls.length === 1, 'the owner was told')
+    await until(() => threw.mock.calls.length === 1, 'the owner was told')
     const before = checks.mock.calls.length
-    await eventually(() => checks.mock.calls.length > before + 1, 'the other goes on')
+    await until(() => checks.mock.calls.length > before + 1, 'the other goes on')
   })
 
   test('the clock of the sessions calls all the same who comes after', async () => {
@@ -347,7 +345,7 @@ describe('P1 timers', () => {
     const after = vi.fn()
     clock.setTimeout(boom, 20)
     clock.setTimeout(after, 20)
-    await eventually(() => after.mock.calls.length === 1, 'the second was called')
+    await until(() => after.mock.calls.length === 1, 'the second was called')
     expect(error).toHaveBeenCalledOnce()
   })
 
@@ -359,8 +357,8 @@ describe('P1 timers', () => {
     open.push(() => rm(file))
     const watch = watchFiles([file], { ...noLogger, error }, changed)
     open.push(() => watch.close())
-    await eventually(() => error.mock.calls.length === 1, 'the log was told')
+    await until(() => error.mock.calls.length === 1, 'the log was told')
     await writeFile(file, 'two, and longer')
-    await eventually(() => changed.mock.calls.length > 1, 'it was told again')
+    await until(() => changed.mock.calls.length > 1, 'it was told again')
   })
 })

@@ -9,6 +9,7 @@ import { fillTarget, parseTarget } from '../../router/target.ts'
 import type { UpstreamRequest } from '../../router/upstream/types.ts'
 import { createUpstreams, type Upstreams } from '../../router/upstream/upstreams.ts'
 import { Http2Upstream, type UpstreamStream } from '../support/http2-upstream.ts'
+import { until } from '../support/until.ts'
 
 /** Hears an answer; takes of it what it is told to. */
 class Answer implements ResponseSink {
@@ -49,14 +50,6 @@ class Answer implements ResponseSink {
     const bytes = this.#untaken
     this.#untaken = 0
     if (bytes > 0) this.sink?.responseConsumed(bytes)
-  }
-}
-
-async function until(isSo: () => boolean, what: string): Promise<void> {
-  const deadline = Date.now() + 15_000
-  while (!isSo()) {
-    if (Date.now() > deadline) throw new Error(`never: ${what}`)
-    await new Promise(resolve => setTimeout(resolve, 1))
   }
 }
 

@@ -14,8 +14,8 @@ import {
   sessionPair,
   sessionWithRawPeer,
   turns,
-  until,
 } from '../protocol/wire/yamux/support.ts'
+import { until } from '../support/until.ts'
 
 const KIB = 1024
 

@@ -12,6 +12,7 @@ import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
 import { Relay } from '../support/relay.ts'
 import { WalkUpstream } from './upstream.ts'
+import { until } from '../support/until.ts'
 
 export const RUNTIME = 'demo'
 export const HOST = `${RUNTIME}.${DOMAIN}`
@@ -146,7 +147,7 @@ export class World {
     if (this.#hostile?.session.closed !== false)
       this.#hostile = await dial(this.near, { runtime: 'hostile', handler: takesNothing })
     const known = () => this.far === undefined || (this.far.stats().peers?.connected ?? 0) > 0
-    await holds(() => this.tunnels[0]!.stats().sessions.length === 2 && this.tunnels[0]!.ready() && known())
+    await until(() => this.tunnels[0]!.stats().sessions.length === 2 && this.tunnels[0]!.ready() && known())
   }
 
   /** The session of a flood that is under way has ended. */
@@ -214,13 +215,4 @@ const NUMBERS = [
 function takesNothing(_preamble: unknown, _request: unknown, response: ResponseSink): RequestSink {
   const timer = setTimeout(() => answer(response, 200, 'taken'), 40)
   return { requestData() {}, requestEnd() {}, requestAbort: () => clearTimeout(timer), responseConsumed() {} }
-}
-
-/** Resolves once it holds; rejects after `ms`. */
-export async function holds(it: () => boolean, ms = 60_000): Promise<void> {
-  const end = performance.now() + ms
-  while (!it()) {
-    if (performance.now() > end) throw new Error(`never came: ${it}`)
-    await new Promise(resolve => setTimeout(resolve, 2))
-  }
 }

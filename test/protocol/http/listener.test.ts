@@ -11,6 +11,7 @@ import { parseCidrs } from '../../../protocol/http/forwarded.ts'
 import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 import { call, ok, RawPeer, recorder } from './http1/raw.ts'
+import { until } from '../../support/until.ts'
 
 const secrets = await makeSecrets()
 const open: (() => unknown)[] = []
@@ -73,9 +74,9 @@ describe('TLS', () => {
     })
     session.on('error', () => {})
     session.request({ ':path': '/' }).on('error', () => {})
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     session.destroy()
-    await eventually(() => seen[0]!.aborted === 'cancelled')
+    await until(() => seen[0]!.aborted === 'cancelled')
   })
 
   test('a caller that stops reading its TLS connection is reset, so that the kernel holds nothing for it', async () => {
@@ -88,7 +89,7 @@ describe('TLS', () => {
     const broken = once(socket, 'error')
     socket.pause()
     socket.write(GET)
-    await eventually(() => seen[0]?.aborted === 'cancelled')
+    await until(() => seen[0]?.aborted === 'cancelled')
     socket.resume()
     expect(await broken).toMatchObject([{ code: 'ECONNRESET' }])
   })
@@ -144,7 +145,7 @@ describe('plain', () => {
     peer.send(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]))
     // GET / over http, all from the static table.
     peer.send(Buffer.from([0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x84, 0x86, 0x41, 0x01, 0x61]))
-    await eventually(() => seen.length === 1 || peer.closed)
+    await until(() => seen.length === 1 || peer.closed)
     expect(seen[0]?.request).toMatchObject({ method: 'GET', path: '/', encrypted: false, peerAddress: '127.0.0.1' })
   })
 
@@ -192,7 +193,7 @@ describe('plain', () => {
     second.send(GET)
     await second.saying('ok')
     second.send('GET /waits HTTP/1.1\r\nHost: x\r\n\r\n')
-    await eventually(() => seen.length === 3)
+    await until(() => seen.length === 3)
     expect(await (await call(bounded.address.port)).close()).toBe('')
     const closed = await start(handler, { onConnection: () => false })
     expect(await (await call(closed.address.port)).close()).toBe('')
@@ -292,7 +293,7 @@ describe('plain', () => {
     await tls(listener, { ALPNProtocols: [alpn] })
     const raw = connectTcp({ host: '127.0.0.1', port: listener.address.port })
     open.push(() => raw.destroy())
-    await eventually(() => listener.connections >= 3)
+    await until(() => listener.connections >= 3)
     await new Promise<void>(resolve => setImmediate(setImmediate, resolve))
     expect(listener.connections).toBe(3)
   })
@@ -300,7 +301,7 @@ describe('plain', () => {
   test('closing, it gives up a connection that stays silent', async () => {
     const listener = await start(recorder(() => {}).handler)
     const raw = connectTcp({ host: '127.0.0.1', port: listener.address.port })
-    await eventually(() => listener.connections === 1)
+    await until(() => listener.connections === 1)
     await Promise.all([once(raw.resume(), 'close'), listener.close({ graceMs: 400 })])
     expect(listener.connections).toBe(0)
   })
@@ -330,7 +331,3 @@ describe('plain', () => {
     await expect(listen({ port: listener.address.port, handler })).rejects.toMatchObject({ code: 'EADDRINUSE' })
   })
 })
-
-async function eventually(done: () => boolean): Promise<void> {
-  while (!done()) await new Promise(resolve => setImmediate(resolve))
-}

@@ -6,7 +6,8 @@ import type { Transport } from '../../../protocol/wire/transport.ts'
 import { MAX_MESSAGE_BYTES } from '../../../protocol/wire/transport.ts'
 import { webSocketTransport } from '../../../protocol/wire/transport-websocket.ts'
 import { Session } from '../../../protocol/wire/yamux/session.ts'
-import { echo, pattern, Recorder, until } from './yamux/support.ts'
+import { echo, pattern, Recorder } from './yamux/support.ts'
+import { until } from '../../support/until.ts'
 
 const WS_LIMITS = { maxPayload: MAX_MESSAGE_BYTES, maxFragments: 16, perMessageDeflate: false }
 const endings: (() => void)[] = []

@@ -11,7 +11,7 @@ import { PeerListener } from '../../../server/peer/listener.ts'
 import type { PeerTls } from '../../../server/peer/tls.ts'
 import type { SplicedSession } from '../../../server/peer/splice.ts'
 import { Recorder, sessionPair } from '../../protocol/wire/yamux/support.ts'
-import { until } from '../../replicas/fixture.ts'
+import { until } from '../../support/until.ts'
 import { freePort } from '../../support/proxy-program.ts'
 import { makeWorld } from '../fixture.ts'
 

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { createReplicaCertificate } from '../../../certs/index.ts'
 import type { Hop } from '../../../server/peer/hop.ts'
-import { until } from '../../replicas/fixture.ts'
+import { until } from '../../support/until.ts'
 import { ModelReplica, RUNTIME } from '../../replicas/model.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'

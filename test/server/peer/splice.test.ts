@@ -11,7 +11,8 @@ import { BufferBudget } from '../../../protocol/wire/yamux/budget.ts'
 import { Session, type SessionOptions } from '../../../protocol/wire/yamux/session.ts'
 import { type MemoryTransport, memoryPair } from '../../../protocol/wire/transport-memory.ts'
 import { type SplicedSession, splice } from '../../../server/peer/splice.ts'
-import { pattern, Recorder, turns, until } from '../../protocol/wire/yamux/support.ts'
+import { pattern, Recorder, turns } from '../../protocol/wire/yamux/support.ts'
+import { until } from '../../support/until.ts'
 
 const KIB = 1024
 

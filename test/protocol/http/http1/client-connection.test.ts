@@ -8,6 +8,7 @@ import { type Head, HeadParser } from '../../../../protocol/http/http1/head-pars
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { ByteCache } from '../../../../protocol/base/byte-cache.ts'
 import { type RawPeer, RawUpstream } from './raw.ts'
+import { until } from '../../../support/until.ts'
 
 class Response implements ResponseSink {
   heads: ResponseHead[] = []
@@ -79,10 +80,6 @@ async function turns(count = 20): Promise<void> {
   for (let turn = 0; turn < count; turn++) await new Promise(resolve => setImmediate(resolve))
 }
 
-async function eventually(done: () => boolean): Promise<void> {
-  while (!done()) await new Promise(resolve => setImmediate(resolve))
-}
-
 /** Sends a GET, lets the upstream answer with `text`, and returns what came of it. */
 async function answered(text: string, over: Partial<OutgoingRequest> = {}, end = false) {
   const { connection, peer, idle } = await start()
@@ -106,7 +103,7 @@ describe('requests', () => {
     )
     sink.requestData(Buffer.from('abc'))
     await peer.saying('3\r\nabc\r\n')
-    await eventually(() => response.taken === 3)
+    await until(() => response.taken === 3)
     sink.requestEnd(['t', '1'])
     await peer.saying('0\r\nt: 1\r\n\r\n')
   })
@@ -198,7 +195,7 @@ describe('requests', () => {
     await turns(50)
     expect(response.taken).toBeLessThan(32 * chunk.length)
     peer.socket.resume()
-    await eventually(() => response.taken === 32 * chunk.length)
+    await until(() => response.taken === 32 * chunk.length)
   })
 })
 
@@ -218,7 +215,7 @@ describe('responses', () => {
       await response.over()
       expect(response).toMatchObject({ body: 'abc', trailers: ['t', '1'], error: undefined })
       expect(response.heads).toEqual([{ status: 200, headers: ['x-a', '1', 'set-cookie', 'b'], bodyBytes: -1 }])
-      await eventually(() => idle.length === at)
+      await until(() => idle.length === at)
     }
     expect([connection.keepAliveMs, connection.exchanges]).toEqual([7000, whole.length - 1])
   })
@@ -258,7 +255,7 @@ describe('responses', () => {
       expect(response.heads).toEqual([{ status: 200, headers, bodyBytes: body.length }])
       expect(response.informed.length).toBe(text.startsWith(hints) ? 1 : 0)
       response.heads[0]!.headers.push('mine', 'alone')
-      await eventually(() => connection.idle)
+      await until(() => connection.idle)
     }
   })
 
@@ -358,7 +355,7 @@ describe('responses', () => {
     await peer.saying('\r\n\r\n')
     peer.send('HTTP/1.1 200 OK\r\nContent-Length: 33554432\r\n\r\n')
     peer.send(Buffer.alloc(33554432))
-    await eventually(() => bytes > 65536)
+    await until(() => bytes > 65536)
     await turns(50)
     expect(bytes).toBeLessThan(300_000)
     response.onConsume = length => sink.responseConsumed(length)
@@ -377,7 +374,7 @@ describe('E8: expectations', () => {
     const sink = connection.send(expecting, response)
     expect(await peer.saying('\r\n\r\n')).toContain('expect: 100-continue\r\n')
     peer.send('HTTP/1.1 100 Continue\r\n\r\n')
-    await eventually(() => response.informed.length === 1)
+    await until(() => response.informed.length === 1)
     sink.requestData(Buffer.from('hi'))
     sink.requestEnd([])
     await peer.saying('hi')
@@ -391,7 +388,7 @@ describe('E8: expectations', () => {
     const response = new Response()
     connection.send(expecting, response)
     await peer.saying('\r\n\r\n')
-    await eventually(() => response.informed.length === 1)
+    await until(() => response.informed.length === 1)
     expect(response.informed).toEqual([[100, []]])
   })
 
@@ -429,7 +426,7 @@ describe('upgrade', () => {
     const { peer, response, sink } = await upgrading((to, key) =>
       to.send(`${switching}${key}\r\nSec-WebSocket-Protocol: p\r\n\r\nfirst`),
     )
-    await eventually(() => response.body === 'first')
+    await until(() => response.body === 'first')
     expect(response.heads).toEqual([{ status: 101, headers: ['sec-websocket-protocol', 'p'], bodyBytes: 0 }])
     sink.requestData(Buffer.from('up'))
     sink.requestEnd([])
@@ -474,7 +471,7 @@ describe('deadlines', () => {
     other.connection.send(request(), quiet, { headTimeoutMs: 20 })
     await other.peer.saying('\r\n\r\n')
     other.peer.send('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no')
-    await eventually(() => quiet.body === 'o')
+    await until(() => quiet.body === 'o')
     await new Promise(resolve => setTimeout(resolve, 40))
     other.peer.send('k')
     await quiet.over()

@@ -7,6 +7,7 @@ import { HeadParser } from '../../../../protocol/http/http1/head-parser.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../../../protocol/http/listener.ts'
 import { call, ok, recorder } from './raw.ts'
+import { until } from '../../../support/until.ts'
 
 const open: Listener[] = []
 afterEach(async () => {
@@ -22,10 +23,6 @@ async function serve(handler: Handler, limits?: Partial<HttpLimits>) {
 const get = (path = '/', more = '') => `GET ${path} HTTP/1.1\r\nHost: a\r\n${more}\r\n`
 
 /** Resolves when `done` holds, looked at after each turn of the event loop. */
-async function eventually(done: () => boolean): Promise<void> {
-  while (!done()) await new Promise(resolve => setImmediate(resolve))
-}
-
 describe('requests', () => {
   test('a head is the same at every split point', async () => {
     const { handler, seen } = recorder(({ response }) => ok(response))
@@ -36,7 +33,7 @@ describe('requests', () => {
       await new Promise(resolve => setImmediate(resolve))
       caller.send(text.slice(at))
       await caller.saying('HTTP/1.1 200', at)
-      await eventually(() => seen.length === at)
+      await until(() => seen.length === at)
     }
     expect(new Set(seen.map(({ request }) => `${request.method} ${request.path} ${request.headers}`)).size).toBe(1)
   })
@@ -49,14 +46,14 @@ describe('requests', () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(before)
-    if (before !== '') await eventually(() => seen.length === 1)
+    if (before !== '') await until(() => seen.length === 1)
     const looks = vi.spyOn(HeadParser.prototype, 'fields')
     onTestFinished(() => looks.mockRestore())
     for (const byte of text) {
       caller.send(byte)
       await new Promise(resolve => setImmediate(resolve))
     }
-    await eventually(() => seen[0]?.trailers !== undefined)
+    await until(() => seen[0]?.trailers !== undefined)
     expect(looks.mock.calls.length).toBeLessThanOrEqual(lines)
   })
 
@@ -70,7 +67,7 @@ describe('requests', () => {
       await caller.saying('HTTP/1.1 200', n)
       // A timer of 1 ms would fire meanwhile, and the next request would need another.
       const at = performance.now()
-      await eventually(() => performance.now() - at > 5)
+      await until(() => performance.now() - at > 5)
     }
     expect(seen).toHaveLength(20)
     expect(timers.mock.calls.length).toBeLessThan(5)
@@ -81,7 +78,7 @@ describe('requests', () => {
     const { caller } = await serve(handler)
     caller.send(get('/one') + get('/two') + get('/six'))
     for (const n of [1, 2, 3]) {
-      await eventually(() => seen.length >= n)
+      await until(() => seen.length >= n)
       expect(seen.length).toBe(n)
       ok(seen[n - 1]!.response, seen[n - 1]!.request.path)
     }
@@ -103,11 +100,11 @@ describe('requests', () => {
     const { caller } = await serve(handler)
     const paths = Array.from({ length: 1000 }, (_, n) => `/${n}`)
     caller.send(paths.map(path => get(path)).join(''))
-    await eventually(() => perTurn.reduce((sum, count) => sum + count, 0) === paths.length)
+    await until(() => perTurn.reduce((sum, count) => sum + count, 0) === paths.length)
     expect(seen.map(({ request }) => request.path)).toEqual(paths)
     expect(Math.max(...perTurn)).toBe(16)
     caller.socket.end()
-    await eventually(() => caller.closed)
+    await until(() => caller.closed)
     expect(caller.text.match(/HTTP\/1\.1 200 /g)).toHaveLength(paths.length)
   })
 
@@ -115,12 +112,12 @@ describe('requests', () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(get().repeat(1_000_000))
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     // The kernel takes some megabytes, then the caller's own writes wait.
-    await eventually(() => caller.socket.writableLength > 0)
+    await until(() => caller.socket.writableLength > 0)
     expect(seen.length).toBe(1)
     ok(seen[0]!.response)
-    await eventually(() => seen.length === 2)
+    await until(() => seen.length === 2)
   })
 
   test('chunked body with trailers, and a chunked answer with trailers', async () => {
@@ -128,7 +125,7 @@ describe('requests', () => {
     const { caller } = await serve(handler)
     caller.send(get('/').replace('GET', 'FOO').replace('\r\n\r\n', '\r\nTransfer-Encoding: chunked\r\n\r\n'))
     caller.send('3\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n')
-    await eventually(() => seen[0]?.trailers !== undefined)
+    await until(() => seen[0]?.trailers !== undefined)
     expect(seen[0]).toMatchObject({ body: 'abc', trailers: ['x-sum', '1'] })
     const { response } = seen[0]!
     response.responseHead({ status: 299, headers: ['x', '1', 'set-cookie', 'a', 'x', '2'], bodyBytes: -1 })
@@ -158,7 +155,7 @@ describe('requests', () => {
     const size = 64 * 1024 * 1024
     caller.send(`PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: ${size}\r\n\r\n`)
     caller.send(Buffer.alloc(size))
-    await eventually(() => taken > 64 * 1024)
+    await until(() => taken > 64 * 1024)
     const held = taken
     for (let turn = 0; turn < 100; turn++) await new Promise(resolve => setImmediate(resolve))
     expect(taken).toBe(held)
@@ -182,11 +179,11 @@ describe('requests', () => {
     })
     caller.socket.pause()
     caller.send(get())
-    await eventually(() => consumed > 0)
+    await until(() => consumed > 0)
     for (let turn = 0; turn < 50; turn++) await new Promise(resolve => setImmediate(resolve))
     expect(consumed).toBeLessThan(10_000_000)
     caller.socket.resume()
-    await eventually(() => consumed === 10_000_000)
+    await until(() => consumed === 10_000_000)
   })
 })
 
@@ -216,7 +213,7 @@ describe('answers', () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(get())
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     seen[0]!.response.responseInformational(100, [])
     seen[0]!.response.responseInformational(103, ['link', '</a>'])
     await caller.saying('\r\n\r\n')
@@ -267,7 +264,7 @@ describe('answers', () => {
     )
     const { caller } = await serve(handler)
     caller.send(get())
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     seen[0]!.response.responseData(Buffer.from(body))
     seen[0]!.response.responseEnd([])
     await caller.end()
@@ -293,7 +290,7 @@ describe('answers', () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(get())
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     answer(seen[0]!.response)
     expect(await caller.saying('}')).toMatch(/^HTTP\/1.1 50[02] /)
     expect(caller.text).not.toContain('b: c')
@@ -375,7 +372,7 @@ describe('E4: an answer before the end of the request', () => {
     caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n')
     const drip = what === 'goes on sending' ? setInterval(() => caller.send('x'), 10) : undefined
     await caller.end()
-    await eventually(() => listener.connections === 0)
+    await until(() => listener.connections === 0)
     clearInterval(drip)
     expect(caller.text).toMatch(/^HTTP\/1.1 413.*connection: close/s)
   })
@@ -395,11 +392,11 @@ describe('E8: expectations', () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(post)
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     seen[0]!.response.responseInformational(100, [])
     expect(await caller.saying('\r\n\r\n')).toBe('HTTP/1.1 100 Continue\r\n\r\n')
     caller.send('hi')
-    await eventually(() => seen[0]!.trailers !== undefined)
+    await until(() => seen[0]!.trailers !== undefined)
     ok(seen[0]!.response)
     expect(await caller.saying('ok')).not.toContain('close')
   })
@@ -432,7 +429,7 @@ describe('upgrade', () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(`${handshake}early`)
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     caller.send(' bird')
     for (let turn = 0; turn < 20; turn++) await new Promise(resolve => setImmediate(resolve))
     expect(seen[0]).toMatchObject({ body: '', trailers: undefined, request: { upgrade: true, method: 'GET' } })
@@ -442,9 +439,9 @@ describe('upgrade', () => {
     const accept = createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64')
     expect(text).toContain(`sec-websocket-accept: ${accept}\r\n`)
     expect(text).toContain('sec-websocket-protocol: p\r\n')
-    await eventually(() => seen[0]!.body === 'early bird')
+    await until(() => seen[0]!.body === 'early bird')
     caller.socket.end('last')
-    await eventually(() => seen[0]!.trailers !== undefined)
+    await until(() => seen[0]!.trailers !== undefined)
     expect(seen[0]!.body).toBe('early birdlast')
     response.responseData(Buffer.from('still here'))
     response.responseEnd([])
@@ -488,9 +485,9 @@ describe('ends', () => {
       const { handler, seen } = recorder(() => {})
       const { caller } = await serve(handler, { halfCloseMs: 20 })
       caller.send(get())
-      await eventually(() => seen.length === 1)
+      await until(() => seen.length === 1)
       caller.socket[how]()
-      await eventually(() => seen[0]!.aborted !== undefined)
+      await until(() => seen[0]!.aborted !== undefined)
       expect(seen[0]!.aborted).toBe('cancelled')
     }
   })
@@ -499,7 +496,7 @@ describe('ends', () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.socket.end(get())
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     for (let turn = 0; turn < 20; turn++) await new Promise(resolve => setImmediate(resolve))
     ok(seen[0]!.response)
     expect(await caller.close()).toMatch(/connection: close\r\n\r\nok$/)
@@ -513,7 +510,7 @@ describe('ends', () => {
     seen[0]!.response.responseInformational(103, ['link', '</a>'])
     await caller.saying('H', 2)
     ok(seen[0]!.response, 'one')
-    await eventually(() => seen.length === 2)
+    await until(() => seen.length === 2)
     await caller.saying('H', 3)
     ok(seen[1]!.response, 'two')
     const text = await caller.close()
@@ -538,7 +535,7 @@ describe('ends', () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.socket.end('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc')
-    await eventually(() => seen[0]?.aborted !== undefined)
+    await until(() => seen[0]?.aborted !== undefined)
     expect(seen[0]).toMatchObject({ body: 'abc', trailers: undefined })
   })
 
@@ -547,7 +544,7 @@ describe('ends', () => {
     const { caller, listener } = await serve(handler)
     const idle = await call(listener.address.port)
     caller.send(get())
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     const closed = listener.close({ graceMs: 10_000 })
     await idle.close()
     ok(seen[0]!.response)
@@ -603,7 +600,7 @@ describe('ends', () => {
     const { handler, seen } = recorder(() => {})
     const { caller, listener } = await serve(handler)
     caller.send(get())
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     await listener.close({ graceMs: 10 })
     await caller.end()
     expect(seen[0]!.aborted).toBe('cancelled')
@@ -646,7 +643,7 @@ describe('deadlines', () => {
     caller.send(get('/quick'))
     await caller.end()
     caller.socket.end()
-    await eventually(() => seen.length === 2)
+    await until(() => seen.length === 2)
     expect(quiet.closed).toBe(false)
     ok(seen.find(({ request }) => request.path === '/quiet')!.response, 'late')
     await quiet.saying('late')
@@ -661,7 +658,7 @@ describe('deadlines', () => {
     const broken = once(caller.socket, 'error')
     caller.socket.pause()
     caller.send(get())
-    await eventually(() => seen[0]?.aborted !== undefined)
+    await until(() => seen[0]?.aborted !== undefined)
     expect(seen[0]!.aborted).toBe('cancelled')
     caller.socket.resume()
     expect(await broken).toMatchObject([{ code: 'ECONNRESET' }])

@@ -8,6 +8,7 @@ import type { OutgoingRequest } from '../../../../protocol/http/http1/client-exc
 import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { Http2Upstream, type UpstreamStream } from '../../../support/http2-upstream.ts'
+import { until } from '../../../support/until.ts'
 
 class Response implements ResponseSink {
   heads: ResponseHead[] = []
@@ -90,10 +91,6 @@ function answerEmpty(stream: ServerHttp2Stream): void {
   stream.respond({ ':status': 200 }, { endStream: true })
 }
 
-async function eventually(done: () => boolean): Promise<void> {
-  while (!done()) await new Promise(resolve => setImmediate(resolve))
-}
-
 describe('h2c upstream', () => {
   test('a bidirectional call with trailers both ways', async () => {
     let trailers: unknown
@@ -109,17 +106,17 @@ describe('h2c upstream', () => {
     })
     const response = new Response()
     const sink = session.send(request(), response)
-    await eventually(() => response.heads.length === 1)
+    await until(() => response.heads.length === 1)
     expect(response.heads[0]).toMatchObject({ status: 200, bodyBytes: -1 })
     for (const word of ['one', 'two']) {
       sink.requestData(Buffer.from(word))
-      await eventually(() => response.body.endsWith(word))
+      await until(() => response.body.endsWith(word))
     }
     sink.requestEnd(['x-sum', '9'])
     await response.over()
     expect(response).toMatchObject({ trailers: ['grpc-status', '0'], taken: 6, error: undefined })
     expect(trailers).toMatchObject({ 'x-sum': '9' })
-    await eventually(() => counts().idle === 1)
+    await until(() => counts().idle === 1)
     expect([session.streams, session.available]).toEqual([0, true])
   })
 
@@ -131,7 +128,7 @@ describe('h2c upstream', () => {
       session.send(request({ method, headers: ['expect', '100-continue'] }), response)
       await response.over()
       expect(response).toMatchObject({ heads: [{ status: 200 }], error: undefined })
-      await eventually(() => counts().idle === 1)
+      await until(() => counts().idle === 1)
       expect(session.streams).toBe(0)
     },
   )
@@ -171,7 +168,7 @@ describe('h2c upstream', () => {
     })
     const response = new Response()
     const sink = session.send(request({ headers: ['expect', '100-continue'] }), response)
-    await eventually(() => response.informed.length === 1)
+    await until(() => response.informed.length === 1)
     sink.requestData(Buffer.from('x'))
     sink.requestEnd([])
     await response.over()
@@ -198,7 +195,7 @@ describe('h2c upstream', () => {
     session.send(request(), response)
     await response.over()
     expect(response.error).toBe('upstream-broken')
-    await eventually(() => counts().closed === 1)
+    await until(() => counts().closed === 1)
     expect(session.available).toBe(false)
   })
 
@@ -208,9 +205,9 @@ describe('h2c upstream', () => {
     const response = new Response()
     const sink = session.send(request(), response)
     sink.requestData(Buffer.from('x'))
-    await eventually(() => response.taken === 1)
+    await until(() => response.taken === 1)
     sink.requestAbort(new SallyportError('cancelled'))
-    await eventually(() => rst === 8)
+    await until(() => rst === 8)
     expect(response.error).toBeUndefined()
   })
 
@@ -248,7 +245,7 @@ describe('h2c upstream', () => {
     // Whether it may is known once the upstream's settings have come.
     const first = new Response()
     session.send(request({ method: 'GET', bodyBytes: 0, upgrade: true, headers: [] }), first)
-    await eventually(() => first.heads.length === 1 || first.error !== undefined)
+    await until(() => first.heads.length === 1 || first.error !== undefined)
     expect(first).toMatchObject({ error: undefined, heads: [{ status: 101, bodyBytes: 0 }] })
   })
 
@@ -263,7 +260,7 @@ describe('h2c upstream', () => {
       sink.requestData(Buffer.alloc(bytes))
       sink.requestEnd([])
       await response.over()
-      await eventually(() => response.taken === bytes)
+      await until(() => response.taken === bytes)
     }
   })
 
@@ -275,7 +272,7 @@ describe('h2c upstream', () => {
     const response = new Response()
     const sink = session.send(request(), response)
     for (let i = 0; i < 128; i++) sink.requestData(Buffer.alloc(65536))
-    await eventually(() => response.body.length > 60_000)
+    await until(() => response.body.length > 60_000)
     for (let turn = 0; turn < 100; turn++) await new Promise(resolve => setImmediate(resolve))
     expect(response.body.length).toBeLessThan(400_000)
     expect(response.taken).toBeLessThan(8 * 1024 * 1024)
@@ -304,7 +301,7 @@ describe('an answer that breaks the rules', () => {
     )
     const response = new Response()
     session.send(request(), response)
-    await eventually(() => upstream.streams.length === 1)
+    await until(() => upstream.streams.length === 1)
     say(upstream.streams[0]!)
     await response.over()
     expect(response.error).toBe('upstream-broken')
@@ -338,26 +335,26 @@ describe('pings to an upstream with open streams', () => {
     )
     const response = new Response()
     session.send(request(), response)
-    await eventually(() => upstream.streams.length === 1)
+    await until(() => upstream.streams.length === 1)
     upstream.streams[0]!.head(200)
-    await eventually(() => response.heads.length === 1)
+    await until(() => response.heads.length === 1)
     return { session, response, connection: upstream.connections[0]! }
   }
 
   test('answered: a quiet stream stays', async () => {
     const { session, response, connection } = await quiet({ http2PingMs: 50, stalledMs: 10_000 })
-    await eventually(() => connection.pings > 3)
+    await until(() => connection.pings > 3)
     expect([response.error, session.available]).toEqual([undefined, true])
   })
 
   test('unanswered: no new exchanges, and the end when it was silent for long enough', async () => {
     const { session, response, connection } = await quiet({ http2PingMs: 50, stalledMs: 2_000 })
     connection.silent = true
-    await eventually(() => !session.available)
+    await until(() => !session.available)
     expect(response.error).toBeUndefined()
     await response.over()
     expect(response.error).toBe('upstream-timeout')
-    await eventually(() => session.streams === 0)
+    await until(() => session.streams === 0)
   })
 })
 
@@ -384,7 +381,7 @@ describe('P1 a response sink that throws', () => {
       session.send(request({ path: '/good', bodyBytes: 0 }), good)
       await good.over()
       expect(good).toMatchObject({ body: 'xy', error: undefined })
-      await eventually(() => session.streams === 0)
+      await until(() => session.streams === 0)
       expect([thrown, session.available]).toEqual([1, true])
     },
   )

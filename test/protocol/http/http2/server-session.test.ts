@@ -6,6 +6,7 @@ import type { Handler, ResponseSink } from '../../../../protocol/exchange.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
 import { ok, recorder } from '../http1/raw.ts'
+import { until } from '../../../support/until.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -54,10 +55,6 @@ async function answer(stream: ClientHttp2Stream): Promise<Answer> {
   return result
 }
 
-async function eventually(done: () => boolean): Promise<void> {
-  while (!done()) await new Promise(resolve => setImmediate(resolve))
-}
-
 function ask(session: ClientHttp2Session, headers: Record<string, string | string[]>, end = true): ClientHttp2Stream {
   const all = { ':path': '/', ':authority': 'a.example', ...headers }
   return session.request(all, { endStream: end })
@@ -80,7 +77,7 @@ describe('requests', () => {
     )
     stream.on('wantTrailers', () => stream.sendTrailers({ 'x-sum': '9', host: 'evil' }))
     stream.end('abc')
-    await eventually(() => seen[0]?.trailers !== undefined)
+    await until(() => seen[0]?.trailers !== undefined)
     const [{ request, body, trailers }] = seen as [(typeof seen)[0]]
     expect(request).toMatchObject({
       method: 'FOO',
@@ -145,7 +142,7 @@ describe('requests', () => {
     })
     const { session } = await serve(handler)
     expect((await answer(ask(session, {}))).rst).toBe(constants.NGHTTP2_INTERNAL_ERROR)
-    await eventually(() => seen[0]?.aborted === 'upstream-broken')
+    await until(() => seen[0]?.aborted === 'upstream-broken')
   })
 
   test('a gRPC answer of a head alone ends with it', async () => {
@@ -210,13 +207,13 @@ describe('requests', () => {
     const { session } = await serve(handler)
     const stream = ask(session, {})
     stream.on('error', () => {})
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     stream.close(constants.NGHTTP2_CANCEL)
-    await eventually(() => seen[0]!.aborted === 'cancelled')
+    await until(() => seen[0]!.aborted === 'cancelled')
     ask(session, {}).on('error', () => {})
-    await eventually(() => seen.length === 2)
+    await until(() => seen.length === 2)
     session.destroy()
-    await eventually(() => seen[1]!.aborted === 'cancelled')
+    await until(() => seen[1]!.aborted === 'cancelled')
   })
 
   test('E4: an early answer: the rest of the body is not wanted', async () => {
@@ -234,7 +231,7 @@ describe('requests', () => {
     const stream = ask(session, { ':method': 'POST', expect: '100-continue' }, false)
     await once(stream, 'continue')
     stream.end('x')
-    await eventually(() => seen[0]?.trailers !== undefined)
+    await until(() => seen[0]?.trailers !== undefined)
     expect(seen[0]!.request.headers).toContain('100-continue')
     ok(seen[0]!.response)
     await answer(stream)
@@ -256,7 +253,7 @@ describe('requests', () => {
     const stream = ask(session, { ':method': 'POST' }, false)
     stream.write(Buffer.alloc(4 * 1024 * 1024))
     await once(stream, 'response')
-    await eventually(() => taken > 65536 && consumed > 0)
+    await until(() => taken > 65536 && consumed > 0)
     for (let turn = 0; turn < 100; turn++) await new Promise(resolve => setImmediate(resolve))
     expect(taken).toBeLessThan(400_000)
     expect(consumed).toBeLessThan(400_000)
@@ -273,15 +270,15 @@ describe('extended CONNECT', () => {
     expect(session.remoteSettings.enableConnectProtocol).toBe(true)
     const stream = ask(session, { ...webSocket, ':scheme': 'http', 'sec-websocket-protocol': 'p' }, false)
     stream.write('early')
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     for (let turn = 0; turn < 20; turn++) await new Promise(resolve => setImmediate(resolve))
     expect(seen[0]).toMatchObject({ body: '', request: { method: 'GET', upgrade: true, bodyBytes: 0 } })
     expect(seen[0]!.request.headers).toEqual(['sec-websocket-protocol', 'p'])
     seen[0]!.response.responseHead({ status: 101, headers: ['sec-websocket-protocol', 'p'], bodyBytes: 0 })
     const result = answer(stream)
-    await eventually(() => seen[0]!.body === 'early')
+    await until(() => seen[0]!.body === 'early')
     stream.end('last')
-    await eventually(() => seen[0]!.trailers !== undefined)
+    await until(() => seen[0]!.trailers !== undefined)
     seen[0]!.response.responseData(Buffer.from('down'))
     seen[0]!.response.responseEnd([])
     expect(await result).toMatchObject({ status: 200, body: 'down', rst: 0 })
@@ -297,7 +294,7 @@ describe('extended CONNECT', () => {
     const { session } = await serve(handler, { stalledMs: 200 })
     const stream = ask(session, { ...webSocket, ':scheme': 'http' }, false)
     const beside = ask(session, {}, false)
-    await eventually(() => seen.length === 2)
+    await until(() => seen.length === 2)
     expect(await answer(stream)).toMatchObject({ status: 200, rst: constants.NGHTTP2_CANCEL })
     expect([seen[0]!.aborted, seen[0]!.trailers]).toEqual(['cancelled', undefined])
     // Another one of the session is not hurt.
@@ -389,7 +386,7 @@ describe('H4: what must not be forwarded', () => {
       stream.end(body)
       const result = await answer(stream)
       expect(result.status === 400 || result.rst !== 0).toBe(true)
-      await eventually(() => seen[0] === undefined || seen[0].aborted !== undefined)
+      await until(() => seen[0] === undefined || seen[0].aborted !== undefined)
       expect(seen[0]?.trailers).toBeUndefined()
     }
   })
@@ -399,9 +396,9 @@ describe('H4: what must not be forwarded', () => {
     const { session } = await serve(handler)
     expect(session.remoteSettings).toMatchObject({ maxConcurrentStreams: 100, initialWindowSize: 65536 })
     for (let i = 0; i < 101; i++) ask(session, {}).on('error', () => {})
-    await eventually(() => seen.length === 100)
+    await until(() => seen.length === 100)
     ok(seen[0]!.response)
-    await eventually(() => seen.length === 101)
+    await until(() => seen.length === 101)
   })
 })
 
@@ -410,7 +407,7 @@ describe('ends', () => {
     const { handler, seen } = recorder(() => {})
     const { session, listener } = await serve(handler)
     const result = answer(ask(session, {}))
-    await eventually(() => seen.length === 1)
+    await until(() => seen.length === 1)
     const goaway = once(session, 'goaway')
     const closed = listener.close({ graceMs: 10_000 })
     await goaway

@@ -9,7 +9,8 @@ import { STREAM_KIND, preambleText } from '../../../../protocol/wire/preamble.ts
 import { BufferBudget } from '../../../../protocol/wire/yamux/budget.ts'
 import type { Session } from '../../../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
-import { sessionPair, until } from '../yamux/support.ts'
+import { sessionPair } from '../yamux/support.ts'
+import { until } from '../../../support/until.ts'
 
 const LONG = Array.from({ length: 4 }, (_, i) => [`x-${i}`, 'v'.repeat(7_000)]).flat()
 const CALLER = { address: '192.0.2.1', scheme: 'http', host: 'demo.example.com' } as const

@@ -4,7 +4,8 @@ import { FrameType } from '../../../../protocol/wire/yamux/frame.ts'
 import { RuntimeCeilings } from '../../../../protocol/wire/yamux/runtime-ceilings.ts'
 import type { SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
-import { frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns, until } from './support.ts'
+import { frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
+import { until } from '../../../support/until.ts'
 
 const KIB = 1024
 

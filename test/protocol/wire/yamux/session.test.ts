@@ -2,7 +2,8 @@ import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { Flag, FrameType, GoAwayCode, HEADER_BYTES } from '../../../../protocol/wire/yamux/frame.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
-import { FakeClock, frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns, until } from './support.ts'
+import { FakeClock, frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
+import { until } from '../../../support/until.ts'
 
 const KIB = 1024
 

@@ -71,15 +71,6 @@ export async function turns(count = 6): Promise<void> {
   for (let i = 0; i < count; i++) await new Promise(resolve => setImmediate(resolve))
 }
 
-/** Waits, turn by turn of the event loop, until `done`; fails after very many. */
-export async function until(done: () => boolean, what = 'the condition'): Promise<void> {
-  for (let i = 0; i < 200_000; i++) {
-    if (done()) return
-    await new Promise(resolve => setImmediate(resolve))
-  }
-  throw new Error(`never came: ${what}`)
-}
-
 export interface Frame {
   readonly type: FrameType
   readonly flags: number

@@ -5,7 +5,8 @@ import { BufferPool } from '../../../../protocol/wire/yamux/pool.ts'
 import { Session } from '../../../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 import { linkPair } from './link.ts'
-import { echo, FakeClock, frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns, until } from './support.ts'
+import { echo, FakeClock, frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
+import { until } from '../../../support/until.ts'
 
 const KIB = 1024
 const MIB = 1024 * KIB
