@@ -34,7 +34,7 @@ function npmTest(tests: string, env: NodeJS.ProcessEnv = {}, ...flags: string[])
 
 async function npmTestOf(tests: string, env: NodeJS.ProcessEnv = {}, ...flags: string[]) {
   await writeFile(join(folder, 'test/some.test.ts'), HEAD + tests)
-  const { CI: _, VITEST: __, ...rest } = process.env
+  const { CI: _, VITEST: __, SALLYPORT_TEST_SHORT: ___, ...rest } = process.env
   const options = { cwd: folder, env: { ...rest, ...env } }
   return new Promise<{ code: number; lines: string[] }>(resolve => {
     execFile(process.execPath, ['scripts/test.ts', ...flags], options, (error, stdout) => {
