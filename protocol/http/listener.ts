@@ -150,7 +150,8 @@ class HttpListener implements Listener {
     })
     server.on('secureConnection', socket => {
       try {
-        this.handleSocket(socket)
+        if (hasGone(socket)) socket.destroy()
+        else this.handleSocket(socket)
         this.#pending.settle(socket)
       } catch (error) {
         this.#failed(socket, error)
@@ -172,7 +173,7 @@ class HttpListener implements Listener {
   }
 
   #admit(socket: Socket): boolean {
-    const welcome = !this.#closed && this.#options.onConnection?.(socket) !== false
+    const welcome = !this.#closed && !hasGone(socket) && this.#options.onConnection?.(socket) !== false
     if (welcome && this.#connections.makeRoom(canonicalAddress(socket.remoteAddress ?? ''))) return true
     socket.destroy()
     return false
@@ -242,4 +243,9 @@ function staple(server: TlsServer, response: Buffer | undefined): void {
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {
   return { ...INTERMEDIATE, ...tls }
+}
+
+/** A caller who has reset the connection already has no address any more; there is nobody to serve. */
+function hasGone(socket: Socket): boolean {
+  return socket.remoteAddress === undefined
 }

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
+import { discarding } from '../../../protocol/base/guard.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
 import { parseCidrs } from '../../../protocol/http/forwarded.ts'
 import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
@@ -330,4 +331,29 @@ describe('plain', () => {
     const listener = await start(handler)
     await expect(listen({ port: listener.address.port, handler })).rejects.toMatchObject({ code: 'EADDRINUSE' })
   })
+})
+
+test('E16 a caller who has reset its connection before anything was read of it is served no more', async () => {
+  const seen: string[] = []
+  const listener = await start((request, response) => {
+    seen.push(request.peerAddress)
+    ok(response)
+    return discarding(response)
+  })
+  const asked = 50
+  let over = 0
+  for (let i = 0; i < asked; i++) {
+    const socket = connectTcp(listener.address.port, '127.0.0.1', () => {
+      socket.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n', () => {
+        socket.resetAndDestroy()
+        over++
+      })
+    })
+  }
+  await until(() => over === asked)
+  const last = connectTcp(listener.address.port, '127.0.0.1')
+  last.write('GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')
+  last.resume()
+  await once(last, 'close')
+  expect(new Set(seen)).toEqual(new Set(['127.0.0.1']))
 })
