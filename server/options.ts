@@ -1,5 +1,6 @@
 /** What {@link createServer} takes: types, defaults, and the checks that fail with a TypeError before anything listens. */
 import type { JSONWebKeySet } from 'jose'
+import { isLoopback } from '../protocol/base/address.ts'
 import { checkDuration, checkDurations } from '../protocol/base/durations.ts'
 import { checkSocket, type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import { HTTP_LIMITS, type HttpLimitOptions } from '../protocol/http/limits.ts'
@@ -170,7 +171,6 @@ export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
   readonly record: Recorder | undefined
 }
 
-const LOOPBACK = /^(?:127\.\d+\.\d+\.\d+|::1|localhost)$/
 const DOMAIN = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/i
 
 /** Fills in defaults; throws a TypeError that names the option that is wrong. */
@@ -241,7 +241,7 @@ function checkAuth(auth: AuthOptions | undefined): void {
 
 function checkPublic(options: PublicOptions | undefined): void {
   if (options === undefined) return
-  const safe = options.tls !== undefined || options.plaintext === true || LOOPBACK.test(options.host ?? '127.0.0.1')
+  const safe = options.tls !== undefined || options.plaintext === true || isLoopback(options.host ?? '127.0.0.1')
   checkSocket(options, 'public.')
   resolveLimits(HTTP_LIMITS, options.limits, 'public.limits')
   demand(safe, 'public: without tls it listens on loopback only, unless plaintext is set')

@@ -8,7 +8,7 @@ const SERVICE_URL = /^(tcp|udp|sctp):\/\//
 /** Variables that have a meaning besides the settings. */
 const OTHER_NAMES = ['SALLYPORT_CONFIG']
 
-export interface EnvironmentValues {
+interface EnvironmentValues {
   /** Text by the setting's name. */
   readonly values: ReadonlyMap<string, string>
   readonly warnings: readonly string[]

@@ -4,7 +4,7 @@ import { environmentName, type Setting, type Settings, type Values } from './set
 import { readConfigFile } from './yaml-file.ts'
 
 /** Where a value came from, as `config print` shows it. */
-export interface Origin {
+interface Origin {
   readonly source: 'flag' | 'environment' | 'file' | 'default'
   /** `--domain`, `SALLYPORT_DOMAIN`, `server.yaml:3:1`; empty for a default. */
   readonly where: string
@@ -19,7 +19,7 @@ export interface Loaded<S extends Settings> {
   readonly warnings: readonly string[]
 }
 
-export interface LoadSources {
+interface LoadSources {
   readonly flags: ReadonlyMap<string, readonly string[]>
   readonly environment: Readonly<Record<string, string | undefined>>
   /** `--config`; `SALLYPORT_CONFIG` is the next. */

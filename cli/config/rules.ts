@@ -1,5 +1,4 @@
-import { isIP } from 'node:net'
-import { canonicalAddress } from '../../protocol/base/address.ts'
+import { canonicalAddress, isLoopback } from '../../protocol/base/address.ts'
 import { configurationError } from '../failure.ts'
 import type { ClientConfig } from './client.ts'
 import { type Address, formatAddress } from './kinds.ts'
@@ -7,11 +6,6 @@ import type { RouterConfig } from './router.ts'
 import type { ServerConfig } from './server.ts'
 
 /** Rules between settings, per component. Each throws the first that is broken; none touches a file or the network. */
-
-/** `127.0.0.0/8`, `::1` and `localhost`. */
-export function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'))
-}
 
 export function checkServerConfig(config: ServerConfig): void {
   demand((config.domain?.length ?? 0) > 0, '--domain is missing: runtimes are reached as <runtime>.<domain>')

@@ -5,7 +5,7 @@ import { suggestion } from '../suggest.ts'
 import type { Settings } from './setting.ts'
 
 /** What a configuration file says, by the setting's name, with the place for messages. */
-export type FileValues = ReadonlyMap<string, { readonly value: unknown; readonly where: string }>
+type FileValues = ReadonlyMap<string, { readonly value: unknown; readonly where: string }>
 
 /**
  * Reads a YAML configuration file. Mappings nest along the dots of the names (`public: { tls: { cert: ... } }`), and a

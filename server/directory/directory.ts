@@ -102,7 +102,7 @@ export interface Directory {
 /** Instances of one runtime that are remembered; of those that left, the ones with the lowest epochs go first. */
 export const MAX_INSTANCES = 32
 /** An epoch that a client presents over this is taken as none. */
-export const MAX_EPOCH = 2 ** 48
+const MAX_EPOCH = 2 ** 48
 /** Nobody counts that far. Who tells of a later one is not believed: from here on there is room to count on. */
 export const MAX_TOLD_EPOCH = 2 * MAX_EPOCH
 /** What the directory says from here on cannot have come from counting; `scripts.ts` has the same number. */

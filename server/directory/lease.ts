@@ -6,7 +6,7 @@ import type { DirectoryState } from './directory.ts'
 import type { Renewal, ReplicaLease } from './runtime-state.ts'
 import type { Witnesses } from './witnesses.ts'
 
-export interface LeaseOptions {
+interface LeaseOptions {
   readonly leaseMs: number
   readonly now: () => number
   readonly witnesses: Witnesses

@@ -17,7 +17,7 @@ export interface RuntimeRecord {
 }
 
 /** A replica has live sessions of an instance. */
-export interface Entrance {
+interface Entrance {
   readonly instance: string
   readonly replica: string
   /** Epoch that the instance last held; 0 for none. */
@@ -80,7 +80,7 @@ export function leave(record: RuntimeRecord, instance: string, replica: string, 
 }
 
 /** If the active instance has no live session, the one with the highest epoch that has one takes over. */
-export function settle(record: RuntimeRecord, now: Now): void {
+function settle(record: RuntimeRecord, now: Now): void {
   if ((record.instances.get(record.active)?.replicas.size ?? 0) > 0 || now.nowMs < record.lostUntilMs) return
   let next: string | undefined
   for (const [name, { epoch, replicas }] of record.instances) {

@@ -23,7 +23,7 @@ export interface RedisAddress {
   readonly ca?: string | Buffer | undefined
 }
 
-export interface LinkListener {
+interface LinkListener {
   message(text: string): void
   /** Once, last. */
   closed(error: Error): void

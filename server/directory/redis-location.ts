@@ -3,7 +3,7 @@ import { endClient, type RedisClient } from './redis-client.ts'
 import type { RedisLocation } from './redis-url.ts'
 
 /** Makes a client for one `host:port`; it has not connected. */
-export type ClientFor = (host: string) => RedisClient
+type ClientFor = (host: string) => RedisClient
 
 /** Asks all Sentinels at once who the primary is, and takes what the first one says that knows. Resolves to `host:port`. */
 export async function askSentinels({ hosts, sentinel }: RedisLocation, clientFor: ClientFor): Promise<string> {

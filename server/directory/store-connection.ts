@@ -7,7 +7,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { parseRenewal, type Renewal } from './runtime-state.ts'
 import type { Change, DirectoryStore, StoreLink } from './store.ts'
 
-export interface ConnectionOptions {
+interface ConnectionOptions {
   readonly store: DirectoryStore
   readonly leaseMs: number
   readonly now: () => number
@@ -15,7 +15,7 @@ export interface ConnectionOptions {
 }
 
 /** Who acts on what the store says. */
-export interface ConnectionOwner {
+interface ConnectionOwner {
   notice(text: string): void
   /** From here on what was known before is of an earlier connection: changes may have been missed. */
   mayHaveMissed(): void

@@ -9,7 +9,7 @@ import { checkRedis, type RedisOptions, readAddress } from './redis-options.ts'
 import type { DirectoryStore, StoreMember } from './store.ts'
 
 /** A row of the table. */
-export interface StoreKind {
+interface StoreKind {
   /** Throws a TypeError that names the option that is wrong. */
   check(options: RedisOptions): void
   /** Makes the store; it has not connected. */

@@ -6,14 +6,14 @@ import type { Registration } from './directory.ts'
 import type { KnownRuntimes } from './known-runtimes.ts'
 import type { Lease } from './lease.ts'
 
-export interface UpkeepOptions {
+interface UpkeepOptions {
   readonly leaseMs: number
   readonly known: KnownRuntimes
   readonly lease: Lease
 }
 
 /** What it does at the directory. */
-export interface Told {
+interface Told {
   /** The sessions that are live here. */
   live(): Iterable<Registration>
   ready(registration: Registration): Promise<unknown>

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { COMPONENTS, everySettingName } from '../../../cli/config/components.ts'
 import { loadConfig } from '../../../cli/config/load.ts'
-import { checkClientConfig, checkRouterConfig, checkServerConfig, isLoopback } from '../../../cli/config/rules.ts'
+import { checkClientConfig, checkRouterConfig, checkServerConfig } from '../../../cli/config/rules.ts'
 
 const everyName = everySettingName()
 
@@ -168,17 +168,4 @@ describe('router', () => {
   ])('%j', async (given, message) => {
     await expect(router(given)).rejects.toMatchObject({ message, exitCode: 3 })
   })
-})
-
-test.each([
-  ['127.0.0.1', true],
-  ['127.8.8.8', true],
-  ['::1', true],
-  ['localhost', true],
-  ['0.0.0.0', false],
-  ['::', false],
-  ['10.0.0.1', false],
-  ['127.0.0.1.example', false],
-])('loopback: %s is %s', (host, expected) => {
-  expect(isLoopback(host)).toBe(expected)
 })
