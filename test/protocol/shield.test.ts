@@ -156,7 +156,7 @@ test('a layer that answers, and hands on all the same, has answered once', () =>
     response.responseEnd([])
     return next(request, response)
   })
-  RESPONSE['responseHead']!(played.response)
+  RESPONSE.responseHead!(played.response)
   expect(played.events).toEqual(['head 204', 'responseEnd', 'requestAbort internal'])
   expect(played.defects).toHaveLength(1)
 })
