@@ -45,7 +45,9 @@ const flag = kind('a boolean', value => typeof value === 'boolean')
 function whole(min: number, max = Number.MAX_SAFE_INTEGER): Shape {
   return {
     check(value, path, problems) {
-      const tell = (message: string) => void problems.push({ path, message })
+      const tell = (message: string) => {
+        problems.push({ path, message })
+      }
       if (typeof value !== 'number' || Number.isNaN(value)) tell('must be a number')
       else if (value < min) tell(`must be at least ${min}`)
       else if (value > max) tell(`must be at most ${max}`)

@@ -7,7 +7,7 @@ export const SESSION_LIMITS = {
     kind: 'count',
     flag: 'limits.streams',
     default: '1000',
-    most: '100000',
+    most: '1000000',
     about: 'Most streams of one session at a time.',
   },
   maxWindowBytes: {
