@@ -290,8 +290,8 @@ class Relay {
   }
 }
 
-/** What only a defect of ours writes to a log. */
-const FAULT = /threw|internal|unexpected|TypeError|RangeError|ERR_HTTP2/
+/** What only a defect of ours writes to a log. The three codes of Node's HTTP/2 are a peer's. */
+const FAULT = /threw|internal|unexpected|TypeError|RangeError|ERR_HTTP2_(?!(?:STREAM_|SESSION_)?ERROR)/
 
 function faultLogger(faults: string[]): Logger {
   const look = (fields: object, message: string) => {
