@@ -14,9 +14,8 @@ const LONG_PAUSE_MS = 1000
 const GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'ECONNRESET', 'ENOTCONN', 'EBADF'])
 /** How long the process may wait at its end for a reader to take what is left. */
 const LAST_MS = 500
+/** How long what is in flight may take to stand before the rest. */
 const MOMENT_MS = 10
-/** Nobody wakes who waits on it. */
-const NEVER = new Int32Array(new SharedArrayBuffer(4))
 
 export class BufferedStderr {
   #lines: string[] = []
@@ -98,8 +97,8 @@ export class BufferedStderr {
   /** For the end of the process: writes what is left, as long as somebody takes it. */
   flushSync(): void {
     const deadline = performance.now() + LAST_MS
-    // What is in flight is the system's already. It gets a moment to stand before the rest.
-    if (this.#inFlight && this.#lines.length > 0) Atomics.wait(NEVER, 0, 0, MOMENT_MS)
+    // What is in flight is the system's already.
+    if (this.#inFlight && this.#lines.length > 0) pause(MOMENT_MS)
     let text = this.#inFlight ? undefined : this.#text
     for (text ??= this.#take(); text !== undefined; text = this.#take()) {
       while (text.length > 0) {
@@ -111,4 +110,9 @@ export class BufferedStderr {
       }
     }
   }
+}
+
+/** There is no event loop any more that a timer could wait in. */
+function pause(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
 }

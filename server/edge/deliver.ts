@@ -215,7 +215,7 @@ export class Delivery implements RequestSink {
   /** The peer has the stream. If it refused the exchange at once, that is heard in this turn. */
   acknowledged(attempt: Attempt): void {
     if (this.#replay.long) setImmediate(taken, attempt)
-    else this.#replay.taken = true
+    else this.taken()
   }
 
   taken(): void {
