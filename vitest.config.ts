@@ -1,5 +1,8 @@
 import { defineConfig } from 'vitest/config'
 
+// No test runs by the settings of the shell that started it, nor does a process that it starts.
+for (const name of Object.keys(process.env)) if (name.startsWith('SALLYPORT_')) delete process.env[name]
+
 /** Suites that load, fuzz or break things: one at a time and after the others, so that they disturb nobody. */
 const HEAVY = ['abuse', 'chaos', 'differential', 'fuzz', 'lifecycle', 'load-tests', 'replicas', 'suites', 'walk'].map(
   folder => `test/${folder}/**/*.test.ts`,

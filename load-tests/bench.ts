@@ -91,7 +91,7 @@ async function main(): Promise<number> {
   } catch (error) {
     return print(`${(error as Error).message}\n`, 2)
   }
-  const profile = values.profile === true || process.env.SALLYPORT_BENCH_PROFILE !== undefined
+  const profile = values.profile === true || process.env.BENCH_PROFILE !== undefined
   return runBench({ mode, scenarios: chosen, peers, generator, minutes, out: values.out, profile })
 }
 
@@ -113,7 +113,7 @@ async function runBench(options: Options): Promise<number> {
     commit: commit(),
     command: `npm run bench -- ${process.argv.slice(2).join(' ')}`,
   }
-  const profileTo = options.profile ? (process.env.SALLYPORT_BENCH_PROFILE ?? `${out}/profiles`) : undefined
+  const profileTo = options.profile ? (process.env.BENCH_PROFILE ?? `${out}/profiles`) : undefined
   if (profileTo !== undefined) mkdirSync(profileTo, { recursive: true })
   const secrets = await makeSecrets()
   const upstream = await startUpstream(mode === 'full' ? [MIB_4, MIB_100, GIB] : [MIB_4, MIB_100])

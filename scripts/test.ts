@@ -31,9 +31,9 @@ process.exit(await main())
 async function main(): Promise<number> {
   const mustRunAll = values.all || process.env.CI === 'true'
   process.env.NODE_ENV = 'test'
-  if (values.long) process.env.SALLYPORT_TEST_LONG = '1'
+  if (values.long) process.env.TEST_LONG = '1'
   const isShort = !values.long && !mustRunAll && positionals.length === 0
-  if (isShort) process.env.SALLYPORT_TEST_SHORT = '1'
+  if (isShort) process.env.TEST_SHORT = '1'
   const wanted = neededBy(positionals)
   if (positionals.length === 0) installFor(wanted)
   const vitest = await runVitest(isShort)

@@ -1,12 +1,12 @@
 /**
  * Loaded into a process before it: on SIGUSR2 it collects all garbage, and writes how many bytes are left, on V8's heap and in
- * buffers outside of it, to `kept-PID` in the folder that SALLYPORT_BENCH_KEPT names.
+ * buffers outside of it, to `kept-PID` in the folder that BENCH_KEPT names.
  */
 import { renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { liveBytes } from '../lib/garbage.ts'
 
-const file = join(process.env.SALLYPORT_BENCH_KEPT!, `kept-${process.pid}`)
+const file = join(process.env.BENCH_KEPT!, `kept-${process.pid}`)
 
 process.on('SIGUSR2', async () => {
   writeFileSync(`${file}.new`, String(await liveBytes()))

@@ -1,11 +1,11 @@
 /**
  * Loaded into a server before it: writes how late its event loop was, in ms, to the file that
- * SALLYPORT_BENCH_LOOP_DELAY names, twice a second.
+ * BENCH_LOOP_DELAY names, twice a second.
  */
 import { writeFileSync } from 'node:fs'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 
-const file = process.env.SALLYPORT_BENCH_LOOP_DELAY!
+const file = process.env.BENCH_LOOP_DELAY!
 const histogram = monitorEventLoopDelay({ resolution: 5 })
 histogram.enable()
 

@@ -53,11 +53,11 @@ export const soak: Scenario = {
 async function withKeptMemory<T>({ secrets }: Bench, start: () => Promise<T>): Promise<T> {
   const { NODE_OPTIONS } = process.env
   process.env.NODE_OPTIONS = `${NODE_OPTIONS ?? ''} --import=${KEPT_MEMORY}`
-  process.env.SALLYPORT_BENCH_KEPT = secrets.folder
+  process.env.BENCH_KEPT = secrets.folder
   try {
     return await start()
   } finally {
-    delete process.env.SALLYPORT_BENCH_KEPT
+    delete process.env.BENCH_KEPT
     if (NODE_OPTIONS === undefined) delete process.env.NODE_OPTIONS
     else process.env.NODE_OPTIONS = NODE_OPTIONS
   }

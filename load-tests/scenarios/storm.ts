@@ -54,7 +54,7 @@ class RestartingServer {
   constructor(bench: Bench) {
     this.#bench = bench
     this.delayFile = join(bench.secrets.folder, 'loop-delay.json')
-    process.env.SALLYPORT_BENCH_LOOP_DELAY = this.delayFile
+    process.env.BENCH_LOOP_DELAY = this.delayFile
   }
 
   /** On the same ports each time. */
@@ -72,7 +72,7 @@ class RestartingServer {
 
   async stop(): Promise<void> {
     await this.#part?.stop()
-    delete process.env.SALLYPORT_BENCH_LOOP_DELAY
+    delete process.env.BENCH_LOOP_DELAY
   }
 
   delays(): { p99: number; max: number } {

@@ -1,10 +1,9 @@
 /**
- * Random faults with a fresh seed: two minutes, ten in the long run, none in a short one. `npm run chaos -- --minutes N --seed S`
- * repeats it.
+ * Random faults: two minutes, ten in the long run, none in a short one. `npm run chaos -- --minutes N --seed S` repeats it.
  */
-import { randomInt } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { long, needs } from '../support/needs.ts'
+import { firstSeed } from '../support/seed.ts'
 import { seeded } from './random.ts'
 import { runSchedule } from './schedule.ts'
 
@@ -12,7 +11,7 @@ const MINUTES = long ? 10 : 2
 const MOST_MS = (MINUTES + 5) * 60_000
 
 describe.runIf(needs('nginx', 'redis'))('a random schedule of faults', () => {
-  const seed = randomInt(2 ** 32)
+  const seed = firstSeed()
   it(`holds every invariant for ${MINUTES} minutes`, { timeout: MOST_MS, tags: ['slow'] }, async () => {
     const log: string[] = [`seed ${seed}`]
     const { signal } = new AbortController()

@@ -12,7 +12,7 @@ import { inspectToken } from '../../certs/index.ts'
 import { Running } from './process.ts'
 import { sallyport } from './run.ts'
 
-const IS_LONG = process.env.SALLYPORT_TEST_LONG === '1'
+const IS_LONG = process.env.TEST_LONG === '1'
 const TTL_S = IS_LONG ? 20 : 6
 const PACE_MS = 10
 const TRAFFIC_MS = IS_LONG ? 120_000 : 14_000

@@ -1,12 +1,13 @@
 /**
  * Leases and epochs, by what replicas did: random schedules with faults, and a checker that says whether the history was
- * legal. `SALLYPORT_SEED` begins with a given seed.
+ * legal. `TEST_SEED` begins with a given seed.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createAuthority, createReplicaCertificate } from '../../certs/index.ts'
 import type { PeerTls } from '../../server/peer/tls.ts'
 import { long, needs, short } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
+import { firstSeed } from '../support/seed.ts'
 import { type Entry, judge } from './history.ts'
 import { LEASE_MS, type Run, Schedule } from './schedule.ts'
 
@@ -57,7 +58,7 @@ describe.runIf(needs('redis'))('leases and epochs', () => {
   test(
     'hold in random schedules with faults',
     async () => {
-      const first = Number(process.env.SALLYPORT_SEED ?? Math.floor(Math.random() * 1e9))
+      const first = firstSeed()
       const untilMs = performance.now() + BUDGET_MS
       let next = 0
       let routed = 0
@@ -79,7 +80,7 @@ describe.runIf(needs('redis'))('leases and epochs', () => {
         `${next} schedules from seed ${first}: ${routed} streams opened, ${failures.length} histories illegal`,
       )
       for (const { seed, run, wrong } of failures.slice(0, 3)) {
-        console.log(`SALLYPORT_SEED=${seed}: ${wrong.length} times, ${wrong[0]}\n  ${run.steps.join('\n  ')}`)
+        console.log(`TEST_SEED=${seed}: ${wrong.length} times, ${wrong[0]}\n  ${run.steps.join('\n  ')}`)
       }
       expect(failures.map(({ seed }) => seed)).toEqual([])
       expect(routed).toBeGreaterThan(next)

@@ -34,7 +34,7 @@ function npmTest(tests: string, env: NodeJS.ProcessEnv = {}, ...flags: string[])
 
 async function npmTestOf(tests: string, env: NodeJS.ProcessEnv = {}, ...flags: string[]) {
   await writeFile(join(folder, 'test/some.test.ts'), HEAD + tests)
-  const { CI: _, VITEST: __, SALLYPORT_TEST_SHORT: ___, ...rest } = process.env
+  const { CI: _, VITEST: __, TEST_SHORT: ___, ...rest } = process.env
   const options = { cwd: folder, env: { ...rest, ...env } }
   return new Promise<{ code: number; lines: string[] }>(resolve => {
     execFile(process.execPath, ['scripts/test.ts', ...flags], options, (error, stdout) => {
@@ -87,7 +87,7 @@ it.each([
 })
 
 describe('a test that is tagged slow', () => {
-  const tests = `it('a', () => {})\nit('b', { tags: ['slow'] }, () => {})\nit.runIf(process.env.SALLYPORT_TEST_SHORT)('c', () => {})`
+  const tests = `it('a', () => {})\nit('b', { tags: ['slow'] }, () => {})\nit.runIf(process.env.TEST_SHORT)('c', () => {})`
 
   it('is left out of a run without more, which says so and how to run it', async () => {
     const { code, lines } = await npmTestOf(tests)

@@ -66,7 +66,7 @@ export const NEEDS = {
   vectors: {
     missing: () => (vectors === undefined ? 'the published test vectors are not part of a clone' : undefined),
     packages: [],
-    remedy: 'set SALLYPORT_TEST_VECTORS to their folder',
+    remedy: 'set TEST_VECTORS to their folder',
     optional: true,
   },
 } as const satisfies Record<string, NeedRow>
@@ -108,13 +108,13 @@ export function program(name: string): string {
 export const vectors: string | undefined = findVectors()
 
 /** Whether the long tests run (`npm run test:long`): full sizes and counts. */
-export const long: boolean = process.env.SALLYPORT_TEST_LONG === '1'
+export const long: boolean = process.env.TEST_LONG === '1'
 
 /** Whether this is `npm test` without more: it answers within minutes, from a part of each suite. */
-export const short: boolean = process.env.SALLYPORT_TEST_SHORT === '1'
+export const short: boolean = process.env.TEST_SHORT === '1'
 
 function findVectors(): string | undefined {
-  const folder = process.env.SALLYPORT_TEST_VECTORS ?? resolve(import.meta.dirname, '../vectors')
+  const folder = process.env.TEST_VECTORS ?? resolve(import.meta.dirname, '../vectors')
   return existsSync(join(folder, 'wycheproof')) ? folder : undefined
 }
 

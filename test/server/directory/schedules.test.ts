@@ -1,12 +1,13 @@
 /**
  * The directory's algorithm in random schedules of faults, on a store in memory and a fake clock: the checker of the
- * replicas' model judges every stream. `SALLYPORT_SEED` begins with a given seed.
+ * replicas' model judges every stream. `TEST_SEED` begins with a given seed.
  */
 import { afterEach, expect, test } from 'vitest'
 import { NoWitnesses } from '../../../server/directory/witnesses.ts'
 import { type Entry, judge } from '../../replicas/history.ts'
 import { randomOf } from '../../replicas/schedule.ts'
 import { long } from '../../support/needs.ts'
+import { firstSeed } from '../../support/seed.ts'
 import { type Ground, inMemory, Replica } from './ground.ts'
 
 const SCHEDULES = long ? 1000 : 40
@@ -150,7 +151,7 @@ let ground: Ground
 afterEach(() => ground.stop())
 
 test('no schedule of faults lets a stream open on an epoch that is over', { timeout: 600_000 }, async () => {
-  const first = Number(process.env.SALLYPORT_SEED ?? Math.floor(Math.random() * 1e9))
+  const first = firstSeed()
   const wrong: string[] = []
   let routed = 0
   for (let seed = first; seed < first + SCHEDULES && wrong.length === 0; seed++) {
@@ -161,7 +162,7 @@ test('no schedule of faults lets a stream open on an epoch that is over', { time
     routed += history.filter(({ deed }) => deed === 'routed').length
     const said = judge(history, ground.leaseMs)
     if (!agreed) said.push('the replicas did not come to agree')
-    if (said.length > 0) wrong.push(`SALLYPORT_SEED=${seed}: ${said[0]}\n  ${steps.join('\n  ')}`)
+    if (said.length > 0) wrong.push(`TEST_SEED=${seed}: ${said[0]}\n  ${steps.join('\n  ')}`)
     await schedule.close()
     await ground.stop()
   }
