@@ -44,6 +44,7 @@ function upstreamRequest(
     headers: upstreamHeaders(request, route.requestRules, maySpeakHttp2(target)),
     bodyBytes: request.bodyBytes,
     upgrade: request.upgrade,
+    caller: request.caller?.address ?? request.peerAddress,
     idempotent: route.idempotencyKey && hasHeader(request.headers, 'idempotency-key'),
   }
 }

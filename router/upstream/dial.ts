@@ -19,15 +19,16 @@ type UpstreamSocket = (error: SallyportError | undefined, socket: Socket | undef
 
 const KEEP_ALIVE_MS = 30_000
 
-/** Starts a connection. The function that is returned gives it up; `done` is not called then. */
+/** Starts a connection on behalf of `caller`. The function that is returned gives it up; `done` is not called then. */
 export function dialUpstream(
   target: UpstreamTarget,
+  caller: string,
   connectMs: number,
   contexts: SecureContexts,
   done: UpstreamSocket,
 ): () => void {
   let phase: UpstreamDialPhase = 'connect'
-  const name = namesFor(target).forConnection()
+  const name = namesFor(target).forConnection(caller)
   const lookup = target.captured ? elsewhere(name.lookup) : name.lookup
   const socket = target.protocol === 'https' ? openTls(target, contexts, lookup) : openTcp(target, lookup)
   const guard = guardWith(error => {

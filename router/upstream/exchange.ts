@@ -65,7 +65,8 @@ export class UpstreamExchange implements RequestSink, Failing {
   }
 
   #connect(): void {
-    this.#giveUp = this.#pools.poolFor(this.#target).open(this.#options.connectMs, (error, connection) => {
+    const { caller } = this.#request
+    this.#giveUp = this.#pools.poolFor(this.#target).open(caller, this.#options.connectMs, (error, connection) => {
       this.#giveUp = undefined
       if (connection !== undefined) this.#send(connection, false)
       else if (!this.#retryLater(error!)) this.#fail(error!)

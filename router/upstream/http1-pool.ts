@@ -58,7 +58,7 @@ export class Http1Pool implements Pool {
     }
   }
 
-  open(connectMs: number, done: Opened): () => void {
+  open(caller: string, connectMs: number, done: Opened): () => void {
     const refused = this.#budget.refuse(this.size)
     if (refused !== undefined || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
@@ -66,7 +66,7 @@ export class Http1Pool implements Pool {
     }
     this.#budget.used++
     this.#dialling++
-    const giveUp = dialUpstream(this.#target, connectMs, this.#contexts, (error, socket) => {
+    const giveUp = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
       this.#dialling--
       if (socket === undefined) {
         this.#budget.used--

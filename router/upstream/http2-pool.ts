@@ -3,6 +3,7 @@
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import { performance } from 'node:perf_hooks'
+import { networkOf } from '../../protocol/base/address.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../protocol/http/http2/client-session.ts'
@@ -15,10 +16,17 @@ import type { UpstreamRequest } from './types.ts'
 
 /** One who waits for a session, and how it gives up what it waits for instead. */
 interface Waiter {
+  readonly caller: string
   readonly connectMs: number
   readonly done: Opened
   elsewhere: (() => void) | undefined
   gone: boolean
+}
+
+/** A session that is being opened. */
+interface Dial {
+  readonly waiting: Set<Waiter>
+  readonly giveUp: () => void
 }
 
 export class Http2Pool implements Pool {
@@ -29,9 +37,8 @@ export class Http2Pool implements Pool {
   /** Takes the connection where its target chooses HTTP/1.1. */
   readonly #http1: Http1Pool | undefined
   readonly #sessions = new Set<PooledSession>()
-  /** Who waits for the one session that is being opened. */
-  readonly #waiting = new Set<Waiter>()
-  #giveUpDial: (() => void) | undefined
+  /** One for all who wait; to a captured name one for each network, as their lookups may not take equally long. */
+  readonly #dials = new Map<string, Dial>()
   #closed = false
 
   constructor(
@@ -49,7 +56,7 @@ export class Http2Pool implements Pool {
   }
 
   get size(): number {
-    return this.#sessions.size + (this.#giveUpDial === undefined ? 0 : 1)
+    return this.#sessions.size + this.#dials.size
   }
 
   get idle(): number {
@@ -68,35 +75,46 @@ export class Http2Pool implements Pool {
     return undefined
   }
 
-  open(connectMs: number, done: Opened): () => void {
-    const refused = this.#giveUpDial === undefined ? this.#budget.refuse(this.size) : undefined
+  open(caller: string, connectMs: number, done: Opened): () => void {
+    const key = this.#target.captured ? networkOf(caller) : ''
+    const dial = this.#dials.get(key)
+    const refused = dial === undefined ? this.#budget.refuse(this.size) : undefined
     if (refused !== undefined || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return () => {}
     }
-    const waiter: Waiter = { connectMs, done, elsewhere: undefined, gone: false }
-    this.#waiting.add(waiter)
-    if (this.#giveUpDial === undefined) this.#dial(connectMs)
+    const waiter: Waiter = { caller, connectMs, done, elsewhere: undefined, gone: false }
+    const { waiting, giveUp } = dial ?? this.#dial(key, caller, connectMs)
+    waiting.add(waiter)
     return () => {
       waiter.gone = true
       waiter.elsewhere?.()
-      if (this.#waiting.delete(waiter) && this.#waiting.size === 0) this.#giveUp()
+      if (waiting.delete(waiter) && waiting.size === 0) giveUp()
     }
   }
 
-  #dial(connectMs: number): void {
+  #dial(key: string, caller: string, connectMs: number): Dial {
+    const waiting = new Set<Waiter>()
     this.#budget.used++
-    this.#giveUpDial = dialUpstream(this.#target, connectMs, this.#contexts, (error, socket) => {
-      this.#giveUpDial = undefined
-      const waiting = [...this.#waiting]
-      this.#waiting.clear()
+    const giveUpDial = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
+      this.#dials.delete(key)
+      const waiters = [...waiting]
+      waiting.clear()
       if (socket === undefined) {
         this.#budget.used--
-        for (const { done } of waiting) done(error, undefined)
+        for (const { done } of waiters) done(error, undefined)
       } else if (this.#http1 !== undefined && (socket as TLSSocket).alpnProtocol !== 'h2') {
-        handOver(this.#http1, socket, waiting)
-      } else this.#share(this.#adopt(socket), waiting)
+        handOver(this.#http1, socket, waiters)
+      } else this.#share(this.#adopt(socket), waiters)
     })
+    const giveUp = () => {
+      this.#dials.delete(key)
+      this.#budget.used--
+      giveUpDial()
+    }
+    const dial = { waiting, giveUp }
+    this.#dials.set(key, dial)
+    return dial
   }
 
   /** Those for whom the new session has no room open another. */
@@ -104,15 +122,8 @@ export class Http2Pool implements Pool {
     for (const waiter of waiting) {
       if (waiter.gone) continue
       if (session.wire.available) waiter.done(undefined, session)
-      else waiter.elsewhere = this.open(waiter.connectMs, waiter.done)
+      else waiter.elsewhere = this.open(waiter.caller, waiter.connectMs, waiter.done)
     }
-  }
-
-  #giveUp(): void {
-    if (this.#giveUpDial === undefined) return
-    this.#giveUpDial()
-    this.#giveUpDial = undefined
-    this.#budget.used--
   }
 
   #adopt(socket: Socket): PooledSession {
@@ -147,7 +158,7 @@ function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]):
   const connection = http1.adopt(socket)
   for (const [i, waiter] of waiting.entries()) {
     if (i === 0) waiter.done(undefined, connection)
-    else if (!waiter.gone) waiter.elsewhere = http1.open(waiter.connectMs, waiter.done)
+    else if (!waiter.gone) waiter.elsewhere = http1.open(waiter.caller, waiter.connectMs, waiter.done)
   }
 }
 

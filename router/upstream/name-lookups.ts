@@ -1,10 +1,11 @@
 /**
  * Name resolution for new connections. `getaddrinfo` runs on threads that the whole process shares, and a lookup that has
  * one cannot be taken back. So a name is asked for once for all who wait for it, and names that callers can make up never
- * hold all of these threads.
+ * hold all of these threads. Those wait in a line that is shared by network, so that nobody's names keep others waiting.
  */
 import dns from 'node:dns'
 import type { LookupFunction } from 'node:net'
+import { networkOf } from '../../protocol/base/address.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 
@@ -20,7 +21,8 @@ const MAX_RESOLVED = 1_024
 interface Question {
   readonly name: string
   readonly options: Options
-  readonly askers: Set<Answer>
+  /** By network. */
+  readonly askers: Map<string, Set<Answer>>
 }
 
 /** What one connection has of the lookups: `lookup` is for `net` and `tls`; `leave` gives up what it asked. */
@@ -34,8 +36,8 @@ export class NameLookups {
   readonly #atOnce: number
   readonly #underWay = new Map<string, Question>()
   /** Those that wait: names that resolved before have their turn first. */
-  readonly #known = new Map<string, Question>()
-  readonly #unknown = new Map<string, Question>()
+  readonly #known = new Line()
+  readonly #unknown = new Line()
   readonly #resolved = new Set<string>()
 
   /** At most `atOnce` names are asked for at a time; the others wait. */
@@ -49,44 +51,40 @@ export class NameLookups {
     return this.#underWay.size + this.#known.size + this.#unknown.size
   }
 
-  forConnection(): NameLookup {
+  /** `caller`: the address of who asks. */
+  forConnection(caller: string): NameLookup {
     let leave: (() => void) | undefined
     return {
       lookup: (name, options, answer) => {
-        leave = this.#ask(name, options, answer)
+        leave = this.#ask(name, options, networkOf(caller), answer)
       },
       leave: () => leave?.(),
     }
   }
 
   /** The function returned gives it up; `answer` is not called then. */
-  #ask(name: string, options: Options, answer: Answer): (() => void) | undefined {
-    const queue = this.#resolved.has(name) ? this.#known : this.#unknown
-    let question = this.#underWay.get(name) ?? this.#known.get(name) ?? this.#unknown.get(name)
+  #ask(name: string, options: Options, network: string, answer: Answer): () => void {
+    const asked = this.#underWay.get(name)
+    const line = this.#known.has(name) || this.#resolved.has(name) ? this.#known : this.#unknown
+    const question = asked ?? line.enter(name, options, network)
     if (question === undefined) {
-      if (queue.size >= MAX_NAMES_WAITING) {
-        answer(new SallyportError('overloaded', `${MAX_NAMES_WAITING} names wait to be resolved`), '')
-        return undefined
-      }
-      question = { name, options, askers: new Set() }
-      queue.set(name, question)
+      answer(overloaded(), '')
+      return () => {}
     }
-    const { askers } = question
-    askers.add(answer)
+    const askers = question.askers.get(network) ?? new Set()
+    question.askers.set(network, askers.add(answer))
     this.#askNext()
     return () => {
       if (!askers.delete(answer) || askers.size > 0) return
-      this.#known.delete(name)
-      this.#unknown.delete(name)
+      question.askers.delete(network)
+      line.leave(question, network)
     }
   }
 
   #askNext(): void {
     while (this.#underWay.size < this.#atOnce) {
-      const queue = this.#known.size > 0 ? this.#known : this.#unknown
-      const [question] = queue.values()
+      const question = this.#known.next() ?? this.#unknown.next()
       if (question === undefined) return
-      queue.delete(question.name)
       this.#underWay.set(question.name, question)
       const guard = guardWith(error => tell(question, error as Error, ''))
       this.#resolve(
@@ -112,10 +110,90 @@ export class NameLookups {
   }
 }
 
-/** Each asker hears once: who is told has left. */
+/**
+ * Names that wait. Networks take turns; where all places are taken, the one that has most of them loses its newest to one that
+ * has fewer.
+ */
+class Line {
+  readonly #names = new Map<string, Question>()
+  /** In the order of their turns, each with its names in the order in which they came. */
+  readonly #networks = new Map<string, Set<Question>>()
+
+  get size(): number {
+    return this.#names.size
+  }
+
+  has(name: string): boolean {
+    return this.#names.has(name)
+  }
+
+  /** The question for `name`, in which `network` has a part from now on; undefined if there is no place for it. */
+  enter(name: string, options: Options, network: string): Question | undefined {
+    let question = this.#names.get(name)
+    if (question === undefined) {
+      if (this.size >= MAX_NAMES_WAITING && !this.#makeRoom(network)) return undefined
+      question = { name, options, askers: new Map() }
+      this.#names.set(name, question)
+    }
+    const questions = this.#networks.get(network) ?? new Set()
+    this.#networks.set(network, questions.add(question))
+    return question
+  }
+
+  /** Nobody in `network` waits for it any more. Does nothing if it has had its turn. */
+  leave(question: Question, network: string): void {
+    const questions = this.#networks.get(network)
+    if (questions?.delete(question) !== true) return
+    if (questions.size === 0) this.#networks.delete(network)
+    if (question.askers.size === 0) this.#names.delete(question.name)
+  }
+
+  /** Takes out the one whose turn it is. */
+  next(): Question | undefined {
+    const [turn] = this.#networks
+    if (turn === undefined) return undefined
+    const [network, questions] = turn
+    const [question] = questions
+    this.#networks.delete(network)
+    this.#networks.set(network, questions)
+    for (const asking of question!.askers.keys()) this.leave(question!, asking)
+    this.#names.delete(question!.name)
+    return question
+  }
+
+  #makeRoom(network: string): boolean {
+    const own = this.#networks.get(network)?.size ?? 0
+    while (this.size >= MAX_NAMES_WAITING) {
+      let greediest: [network: string, questions: Set<Question>] | undefined
+      for (const each of this.#networks) {
+        if (each[1].size > (greediest?.[1].size ?? own + 1)) greediest = each
+      }
+      if (greediest === undefined) return false
+      this.#refuse([...greediest[1]].at(-1)!, greediest[0])
+    }
+    return true
+  }
+
+  #refuse(question: Question, network: string): void {
+    const askers = question.askers.get(network)
+    question.askers.delete(network)
+    this.leave(question, network)
+    tellAll(askers, overloaded(), '')
+  }
+}
+
+function overloaded(): SallyportError {
+  return new SallyportError('overloaded', `${MAX_NAMES_WAITING} names wait to be resolved`)
+}
+
 function tell({ askers }: Question, ...answer: Parameters<Answer>): void {
-  for (const asker of askers) {
-    askers.delete(asker)
+  for (const each of askers.values()) tellAll(each, ...answer)
+}
+
+/** Each asker hears once: who is told has left. */
+function tellAll(askers: Set<Answer> | undefined, ...answer: Parameters<Answer>): void {
+  for (const asker of askers ?? []) {
+    askers!.delete(asker)
     asker(...answer)
   }
 }

@@ -26,8 +26,8 @@ export class NegotiatedPool implements Pool {
   }
 
   /** What a target chose holds as long as it has connections: over HTTP/1.1 nobody waits for another's. */
-  open(connectMs: number, done: Opened): () => void {
-    return this.#http1.size > 0 ? this.#http1.open(connectMs, done) : this.#http2.open(connectMs, done)
+  open(caller: string, connectMs: number, done: Opened): () => void {
+    return (this.#http1.size > 0 ? this.#http1 : this.#http2).open(caller, connectMs, done)
   }
 
   sweep(now: number): boolean {

@@ -18,8 +18,8 @@ export type Opened = (error: SallyportError | undefined, connection: PooledUpstr
 export interface Pool {
   /** A connection that can be used at once. */
   take(): PooledUpstream | undefined
-  /** A new one (or, where connections are shared, one that is on its way). The function returned gives it up. */
-  open(connectMs: number, done: Opened): () => void
+  /** A new one for `caller` (or, where connections are shared, one that is on its way). The function returned gives it up. */
+  open(caller: string, connectMs: number, done: Opened): () => void
   /** Open connections, idle ones included. */
   readonly size: number
   readonly idle: number

@@ -9,6 +9,8 @@ export interface UpstreamRequest {
   readonly headers: HeaderList
   readonly bodyBytes: number
   readonly upgrade: boolean
+  /** Address of the caller. */
+  readonly caller: string
   /** The route accepts `Idempotency-Key`, and the request has one. */
   readonly idempotent: boolean
 }

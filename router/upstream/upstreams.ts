@@ -141,7 +141,7 @@ function refusing(why: string): Pool {
     size: 0,
     idle: 0,
     take: () => undefined,
-    open: (_, done) => {
+    open: (_caller, _connectMs, done) => {
       done(new SallyportError('overloaded', why), undefined)
       return () => {}
     },

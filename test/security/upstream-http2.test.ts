@@ -60,6 +60,7 @@ const post: UpstreamRequest = {
   headers: [],
   bodyBytes: 0,
   upgrade: false,
+  caller: '',
   idempotent: false,
 }
 /** More than the windows of a stream, so that it pauses. */

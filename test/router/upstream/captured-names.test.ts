@@ -5,8 +5,11 @@ import { createServer } from 'node:http'
 import { once } from 'node:events'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { afterEach, expect, it, vi } from 'vitest'
+import { SallyportError } from '../../../protocol/base/errors.ts'
+import type { RequestSink } from '../../../protocol/exchange.ts'
 import { createRouter } from '../../../router/router.ts'
 import { capturedNames } from '../../../router/upstream/name-lookups.ts'
+import { ends, EXCHANGE } from '../../support/ends.ts'
 import { get, RawUpstream } from '../support.ts'
 
 const NAMES = 1_000
@@ -128,3 +131,32 @@ it('beyond the bound a request is answered overloaded', { timeout: 120_000 }, as
   threads.letGo()
   expect(capturedNames.size).toBe(0)
 })
+
+it.each(['http', 'h2c'])(
+  '1,000 names of one caller wait: that of another one has its turn (%s)',
+  { timeout: 120_000 },
+  async protocol => {
+    const threads = twoThreads(/hooks/)
+    const target = `${protocol}://{name}.hooks.test`
+    const router = createRouter({ routes: { routes: [{ name: 'hooks', match: { path: '/{name}' }, target }] } })
+    closing.push(() => router.close())
+    const waiting = new Map<string, RequestSink>()
+    const ask = (name: string, address: string) => {
+      const { front, events } = ends()
+      const caller = { address, scheme: 'http', host: 'a' } as const
+      waiting.set(`${name} ${address}`, router.handler({ ...EXCHANGE, path: `/${name}`, caller }, front))
+      return events
+    }
+    for (let i = 0; i < NAMES; i++) ask(`x${i}`, '192.0.2.1')
+    // He knows what the other one will ask for, and was there first.
+    ask('wanted', '192.0.2.1')
+    const events = ask('wanted', '192.0.2.2')
+    for (let i = 0; i < 3; i++) threads.letGo()
+    expect(threads.asked.slice(0, 3)).toEqual(['x0.hooks.test', 'x1.hooks.test', 'wanted.hooks.test'])
+    await vi.waitFor(() => expect(events).toContain('head 502'), soon)
+    for (const sink of waiting.values()) sink.requestAbort(new SallyportError('cancelled'))
+    threads.letGo()
+    expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } })
+    expect(capturedNames.size).toBe(0)
+  },
+)

@@ -12,6 +12,7 @@ test('a socket that is handed over keeps nothing of its dial, and a late error e
     new Promise<Socket>((resolve, reject) => {
       dialUpstream(
         makeTarget('http', '127.0.0.1', port, new Map(), undefined),
+        '192.0.2.1',
         1000,
         new SecureContexts(),
         (error, socket) => (socket === undefined ? reject(error) : resolve(socket)),

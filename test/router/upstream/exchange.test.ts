@@ -37,7 +37,7 @@ class PlayedPool implements Pool {
     return this.ready.shift()
   }
 
-  open(_: number, done: Opened): () => void {
+  open(_caller: string, _connectMs: number, done: Opened): () => void {
     this.asked.push(done)
     return () => this.givenUp++
   }
@@ -65,7 +65,7 @@ function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOp
     requestConsumed: bytes => heard.push(`+${bytes}`),
   }
   const whole = {
-    ...{ method: 'GET', authority: 'a', path: '/', headers: [], bodyBytes: 0, upgrade: false, idempotent: false },
+    ...{ method: 'GET', authority: 'a', path: '/', headers: [], bodyBytes: 0, upgrade: false, caller: '', idempotent: false },
     ...request,
   }
   const exchange = new UpstreamExchange(

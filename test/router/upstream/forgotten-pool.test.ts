@@ -16,6 +16,7 @@ const request = {
   headers: [],
   bodyBytes: 0,
   upgrade: false,
+  caller: '192.0.2.1',
   idempotent: false,
 }
 let upstreams: Upstreams | undefined

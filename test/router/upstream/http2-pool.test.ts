@@ -37,6 +37,7 @@ const request = {
   headers: [],
   bodyBytes: 0,
   upgrade: false,
+  caller: '192.0.2.1',
   idempotent: false,
 }
 
@@ -49,7 +50,7 @@ function waitTogether(then: (giveUps: (() => void)[]) => void): { got: number[];
     connection?.send(request, silent, 60_000)
     if (got.length === 1) then(giveUps)
   }
-  for (let i = 0; i <= PER_SESSION; i++) giveUps.push(pool.open(10_000, use(i)))
+  for (let i = 0; i <= PER_SESSION; i++) giveUps.push(pool.open('192.0.2.1', 10_000, use(i)))
   return { got, giveUps }
 }
 

@@ -21,7 +21,7 @@ function played(atOnce: number) {
   const leaving = new Map<string, () => void>()
   const steps: Record<string, (name: string, who: string) => void> = {
     want(name, who) {
-      const { lookup, leave } = names.forConnection()
+      const { lookup, leave } = names.forConnection(who.split('@')[1] ?? '192.0.2.1')
       leaving.set(who, leave)
       lookup(name, options, (error, address) => {
         log.push(`${who}: ${error === null ? address : ((error as { reason?: string }).reason ?? error.code)}`)
@@ -31,7 +31,7 @@ function played(atOnce: number) {
     found: name => underWay.get(name)!(undefined),
     missing: name => underWay.get(name)!('ENOTFOUND'),
   }
-  /** `want a 1`: connection 1 wants name a. `leave a 1`. `found a`, `missing a`: the lookup under way ends. */
+  /** `want a 1`: connection 1 wants name a (`1@address`: of another caller). `leave a 1`. `found a`, `missing a`: the lookup under way ends. */
   const play = (script: string) => {
     for (const line of script.split(', ')) {
       const [step, name, who] = line.split(' ') as [string, string, string]
@@ -112,6 +112,36 @@ describe('lookups of names', () => {
       'want a 1, found a, want b 2, want a 3, leave a 1, found b, found a',
       'ask a, 1: address of a, ask b, ask a, 2: address of b, 3: address of a',
     ],
+    [
+      'networks take turns, however many names one of them wants',
+      1,
+      'want a 1, want b 2, want c 3, want d 4, want x 5@192.0.2.2, missing a, missing b, missing x, missing c, missing d',
+      'ask a, ask b, 1: ENOTFOUND, ask x, 2: ENOTFOUND, ask c, 5@192.0.2.2: ENOTFOUND, ask d, 3: ENOTFOUND, 4: ENOTFOUND',
+    ],
+    [
+      'among names that resolved before, too',
+      1,
+      'want k 0, found k, want l 0, found l, want m 0, found m, want a 1, want k 2, want l 3, want m 4@192.0.2.2, missing a, found k, found m, found l',
+      'ask k, 0: address of k, ask l, 0: address of l, ask m, 0: address of m, ask a, ask k, 1: ENOTFOUND, ask m, 2: address of k, ask l, 4@192.0.2.2: address of m, 3: address of l',
+    ],
+    [
+      'a name that two networks want has its turn with the earlier one, and once',
+      1,
+      'want a 1, want b 2, want c 3, want c 4@192.0.2.2, missing a, missing b, found c',
+      'ask a, ask b, 1: ENOTFOUND, ask c, 2: ENOTFOUND, 3: address of c, 4@192.0.2.2: address of c',
+    ],
+    [
+      'who leaves takes the turn of its own network along, and of no other',
+      1,
+      'want a 1, want b 2, want c 3, want c 4@192.0.2.2, leave c 4@192.0.2.2, missing a, missing b, found c',
+      'ask a, ask b, 1: ENOTFOUND, ask c, 2: ENOTFOUND, 3: address of c',
+    ],
+    [
+      'an IPv6 /64 is one network',
+      1,
+      'want a 1, want b 2@2001:db8::1, want c 3@2001:db8::2, want d 4, missing a, missing b, missing d, missing c',
+      'ask a, ask b, 1: ENOTFOUND, ask d, 2@2001:db8::1: ENOTFOUND, ask c, 4: ENOTFOUND, 3@2001:db8::2: ENOTFOUND',
+    ],
   ] as [string, number, string, string][])('%s', (_, atOnce, script, told) => {
     const { names, log, play } = played(atOnce)
     play(script)
@@ -138,6 +168,37 @@ describe('lookups of names', () => {
       '4: address of known',
     ])
     expect(names.size).toBe(0)
+  })
+
+  it('where 1,024 wait, who wants most loses its newest to one who wants less', () => {
+    const { names, log, play } = played(1)
+    play('want slow 0')
+    for (let i = 0; i < 512; i++) play(`want x${i} x${i}, want y${i} y${i}@192.0.2.2`)
+    log.length = 0
+    play('want z 1@192.0.2.3, want x600 2')
+    // All are shared, also with whoever has asked for most.
+    expect(log).toEqual(['x511: overloaded', '2: overloaded'])
+    play('want y511 3@192.0.2.3')
+    expect(names.size).toBe(1_025)
+    log.length = 0
+    play('missing slow, missing x0, missing y0, missing z')
+    expect(log.filter(line => line.startsWith('ask'))).toEqual(['ask x0', 'ask y0', 'ask z', 'ask x1'])
+  })
+
+  it('of a name that two networks want, one loses it and the other does not', () => {
+    const { log, play } = played(1)
+    play('want slow 0')
+    for (let i = 0; i < 1_024; i++) play(`want x${i} x${i}`)
+    play('want x1023 1@192.0.2.2')
+    log.length = 0
+    play('want a 2@192.0.2.3, missing slow, missing x0, found x1023')
+    expect(log.filter(line => !line.startsWith('ask'))).toEqual([
+      'x1023: overloaded',
+      'x1022: overloaded',
+      '0: ENOTFOUND',
+      'x0: ENOTFOUND',
+      '1@192.0.2.2: address of x1023',
+    ])
   })
 
   it('of 1,025 names that resolved the oldest is forgotten', () => {

@@ -826,6 +826,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: CAPTURED_NAMES,
   },
   {
+    defence: 'networks take turns with the names that they make up',
+    edits: [['router/upstream/name-lookups.ts', "networkOf(caller), answer)", "'', answer)"]],
+    tests: CAPTURED_NAMES,
+  },
+  {
     defence: "upstreams' certificates are checked",
     edits: [['router/upstream/dial.ts', 'rejectUnauthorized: !identity.insecure,', 'rejectUnauthorized: false,']],
     tests: ROUTER,
