@@ -65,7 +65,16 @@ function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOp
     requestConsumed: bytes => heard.push(`+${bytes}`),
   }
   const whole = {
-    ...{ method: 'GET', authority: 'a', path: '/', headers: [], bodyBytes: 0, upgrade: false, caller: '', idempotent: false },
+    ...{
+      method: 'GET',
+      authority: 'a',
+      path: '/',
+      headers: [],
+      bodyBytes: 0,
+      upgrade: false,
+      caller: '',
+      idempotent: false,
+    },
     ...request,
   }
   const exchange = new UpstreamExchange(

@@ -35,7 +35,16 @@ afterEach(() => {
 function send(heard: Partial<ResponseSink>, path: string): RequestSink {
   const { port } = server.address() as AddressInfo
   const target = fillTarget(parseTarget(`h2c://127.0.0.1:${port}`), {}, new Map(), undefined)!
-  const request = { method: 'GET', authority: 'a', path, headers: [], bodyBytes: 0, upgrade: false, caller: '', idempotent: false }
+  const request = {
+    method: 'GET',
+    authority: 'a',
+    path,
+    headers: [],
+    bodyBytes: 0,
+    upgrade: false,
+    caller: '',
+    idempotent: false,
+  }
   const options = { connectMs: 10_000, headMs: 60_000, attempts: 0 }
   const response: ResponseSink = {
     responseInformational() {},

@@ -827,7 +827,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'networks take turns with the names that they make up',
-    edits: [['router/upstream/name-lookups.ts', "networkOf(caller), answer)", "'', answer)"]],
+    edits: [['router/upstream/name-lookups.ts', 'networkOf(caller), answer)', "'', answer)"]],
     tests: CAPTURED_NAMES,
   },
   {
