@@ -266,6 +266,33 @@ const LIFECYCLE: readonly Command[] = [
   },
 ]
 
+const WEBHOOKS: readonly Command[] = [
+  {
+    name: 'webhook send',
+    about: 'Sends a webhook that is signed as its sender would sign it, and prints the answer.',
+    example:
+      'sallyport webhook send --scheme github --secret-file secret https://demo.tunnels.example.com/webhooks/a/b',
+    positionals: ['URL'],
+    flags: {
+      scheme: flag(
+        'NAME',
+        'github (default), gitea, forgejo, bitbucket, gitlab, gitlab-signing, standard-webhooks, slack, stripe, hmac or bearer.',
+      ),
+      'secret-file': flag('FILE', 'The secret that sender and receiver share. A line break at its end is left out.'),
+      body: flag('FILE', 'What to send, byte for byte. Default: a small JSON object.'),
+      id: flag('ID', 'Id of the delivery, where the sender has one. Default: a random one.'),
+      header: { ...flag('"NAME: VALUE"', 'A header field besides, or instead; may repeat.'), list: true },
+      'hmac.header': flag('NAME', 'For hmac: the field of the signature.'),
+      'hmac.prefix': flag('TEXT', 'For hmac: what stands before the digest, such as sha256=.'),
+      'hmac.encoding': flag('hex|base64', 'For hmac: how the digest is written; default hex.'),
+      'hmac.hash': flag('sha256|sha512', 'For hmac: default sha256.'),
+      ca: flag('FILE', 'Authorities (PEM) to check the URL with. Default: those of the system.'),
+      ...json,
+    },
+    load: async () => (await import('./commands/webhook.ts')).webhookSend,
+  },
+]
+
 const OTHERS: readonly Command[] = [
   {
     name: 'status',
@@ -337,6 +364,7 @@ export const COMMANDS: readonly Command[] = [
   ROUTES,
   ...CONFIGS,
   ...LIFECYCLE,
+  ...WEBHOOKS,
   ...OTHERS,
 ]
 

@@ -26,6 +26,13 @@ export function optionalCount(args: Arguments, name: string): number | undefined
   return Number(text)
 }
 
+/** Name, in lower case, and value of what `--header` says. */
+export function parseHeader(text: string): [string, string] {
+  const colon = text.indexOf(':')
+  if (colon < 1) throw usageError(`--header ${JSON.stringify(text)}: expected "NAME: VALUE"`)
+  return [text.slice(0, colon).trim().toLowerCase(), text.slice(colon + 1).trim()]
+}
+
 /** Text of a file that the user named; `what` says which, for the message. */
 export function readInput(path: string, what: string): string {
   try {

@@ -24,6 +24,7 @@ export {
   type Drain,
   type Drained,
   type Hello,
+  type InboxRule,
   MAX_CONTROL_BYTES,
   MINOR_VERSION,
   type Notice,

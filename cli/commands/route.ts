@@ -6,7 +6,7 @@ import { COMPONENTS } from '../config/components.ts'
 import { loadConfig } from '../config/load.ts'
 import type { RouterConfig } from '../config/router.ts'
 import { EXIT, usageError } from '../failure.ts'
-import { hasSwitch, optionalFlag } from '../options.ts'
+import { hasSwitch, optionalFlag, parseHeader } from '../options.ts'
 import { loadRoutes } from '../service/routes.ts'
 
 /** `sallyport route test`: exit code 0 if a route takes the URL, else 1. */
@@ -30,12 +30,6 @@ async function routeConfig(args: Arguments): Promise<RouterConfig> {
   const flags = new Map([...args.flags].filter(([name]) => Object.hasOwn(COMPONENTS.router, name)))
   const sources = { flags, environment: {}, configFile: undefined, everyName: [] }
   return (await loadConfig(COMPONENTS.router, sources)).values
-}
-
-function parseHeader(text: string): [string, string] {
-  const colon = text.indexOf(':')
-  if (colon < 1) throw usageError(`--header ${JSON.stringify(text)}: expected "NAME: VALUE"`)
-  return [text.slice(0, colon).trim().toLowerCase(), text.slice(colon + 1).trim()]
 }
 
 function describe(result: MatchResult): string {

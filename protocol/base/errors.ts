@@ -88,6 +88,12 @@ export const ERRORS = {
     retryable: false,
     title: 'The request did not arrive in time.',
   },
+  'webhook-signature': {
+    status: 401,
+    source: 'downstream',
+    retryable: false,
+    title: 'The signature of the webhook is missing or wrong.',
+  },
   'too-many-requests': { status: 429, source: 'downstream', retryable: true, title: 'Too many requests.' },
   'method-not-allowed': {
     status: 405,

@@ -5,6 +5,7 @@
 import { Buffer } from 'node:buffer'
 import { isRuntimeName } from '../base/names.ts'
 import { ProtocolError } from '../base/protocol-error.ts'
+import type { AnnouncedWebhook } from '../webhook/verify.ts'
 
 /** WebSocket subprotocol; it changes only when an old peer could not go on. */
 export const SUBPROTOCOL = 'sallyport.v1'
@@ -44,6 +45,43 @@ export interface CorsRule {
   maxAge?: number
 }
 
+/** What `hello` can carry of the inbox. Checked where a table is read, like {@link CORS_LIMITS}. */
+export const INBOX_LIMITS = {
+  rules: 64,
+  hosts: 16,
+  methods: 32,
+  /** Longest patience with an answer, in ms. */
+  answerWithinMs: 60_000,
+  /** Shortest and longest time that a webhook is tried, in ms: 1 s to 30 days. */
+  minAgeMs: 1000,
+  maxAgeMs: 30 * 86_400_000,
+  /** Of one rule. */
+  secrets: 4,
+  /** Of one secret as base64. */
+  secretChars: 6000,
+} as const
+
+/** Which requests of a runtime the edge may keep when they cannot be delivered at once, and on what terms. */
+export interface InboxRule {
+  /** Name of the route. */
+  route: string
+  /** Exact names, or `*.example.com` for exactly one label more; absent: any. */
+  hosts?: string[]
+  /** Prefix of whole segments, of which `{name}` stands for any one. The longest path that fits decides. */
+  path: string
+  /** Absent: every method. */
+  methods?: string[]
+  /** `off`: a route without an inbox, below the path of one that has it. */
+  mode: 'fallback' | 'always' | 'off'
+  answerWithinMs?: number
+  maxAgeMs?: number
+  lane?: 'path' | 'route' | 'none'
+  /** Late deliveries may carry a signature that covers the time of sending: the client checks or renews it. */
+  timestamps?: boolean
+  /** How the edge checks signatures; absent: it does not. */
+  verify?: AnnouncedWebhook
+}
+
 /** What `hello` asks for and `welcome` grants: window and number of streams. */
 export interface PeerLimits {
   /**
@@ -74,6 +112,8 @@ export interface Hello {
   cors?: CorsRule[]
   /** CIDRs that may call the runtime; absent: all, empty: none. */
   allowCallers?: string[]
+  /** What may be kept for the runtime while it cannot be reached; absent: nothing. */
+  inbox?: InboxRule[]
 }
 
 /** Server to client, the answer. */
@@ -249,6 +289,33 @@ const corsRule = shape({
   credentials: may(flag),
   maxAge: may(int(CORS_LIMITS.maxAge)),
 })
+const oneOf =
+  (...words: string[]): Check =>
+  value =>
+    words.includes(value as string)
+const secret = matching(new RegExp(`^[A-Za-z0-9+/]{1,${INBOX_LIMITS.secretChars}}={0,2}$`))
+/** The server knows which schemes there are: of one that it does not know, it keeps nothing. */
+const announcedWebhook = shape({
+  scheme: must(word),
+  secrets: must(list(secret, INBOX_LIMITS.secrets)),
+  toleranceMs: may(duration),
+  header: may(word),
+  prefix: may(value => value === '' || isWord(value)),
+  encoding: may(oneOf('hex', 'base64')),
+  hash: may(oneOf('sha256', 'sha512')),
+})
+const inboxRule = shape({
+  route: must(word),
+  hosts: may(list(word, INBOX_LIMITS.hosts)),
+  path: must(path => isWord(path) && path.startsWith('/')),
+  methods: may(list(word, INBOX_LIMITS.methods)),
+  mode: must(oneOf('fallback', 'always', 'off')),
+  answerWithinMs: may(int(INBOX_LIMITS.answerWithinMs, 1)),
+  maxAgeMs: may(int(INBOX_LIMITS.maxAgeMs, INBOX_LIMITS.minAgeMs)),
+  lane: may(oneOf('path', 'route', 'none')),
+  timestamps: may(flag),
+  verify: may(announcedWebhook),
+})
 
 type Members<Message> = { readonly [Name in Exclude<keyof Message, 'type'>]-?: Member }
 type Table = { readonly [Type in ControlMessage['type']]: Members<Extract<ControlMessage, { type: Type }>> }
@@ -265,6 +332,7 @@ const TABLE: Table = {
     features: may(list(word, 64)),
     cors: may(list(corsRule, CORS_LIMITS.rules)),
     allowCallers: may(list(word, 256)),
+    inbox: may(list(inboxRule, INBOX_LIMITS.rules)),
   },
   welcome: {
     minor: must(int(65_535)),

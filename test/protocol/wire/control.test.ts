@@ -1,6 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type ControlMessage, commonFeatures, MAX_CONTROL_BYTES, parseControl } from '../../../protocol/wire/control.ts'
+import {
+  type ControlMessage,
+  commonFeatures,
+  INBOX_LIMITS,
+  MAX_CONTROL_BYTES,
+  parseControl,
+} from '../../../protocol/wire/control.ts'
 import { ProtocolError } from '../../../protocol/base/protocol-error.ts'
 
 const samples: ControlMessage[] = [
@@ -16,6 +22,7 @@ const samples: ControlMessage[] = [
     features: ['a', 'b'],
     cors: [{ path: '/app-proxy', origins: ['https://ui.example.com'], credentials: true, maxAge: 600 }],
     allowCallers: [],
+    inbox: [{ route: 'hooks', path: '/webhooks/{name}', methods: ['POST'], mode: 'fallback', maxAgeMs: 3_600_000 }],
   },
   {
     type: 'welcome',
@@ -101,6 +108,43 @@ describe('control messages', () => {
     expect(parseControl(withRule({ path: '/app', origins: [], later: 1 }))?.type).toBe('hello')
     expect(() => parseControl(JSON.stringify({ ...hello, limits: { windowBytes: 1 } }))).toThrow(ProtocolError)
     expect(() => parseControl(JSON.stringify({ ...hello, features: Array(65).fill('a') }))).toThrow(ProtocolError)
+  })
+
+  test('rules of an inbox', () => {
+    const rule = { route: 'hooks', path: '/hooks', mode: 'always' }
+    const withRule = (more: object) => () =>
+      parseControl(JSON.stringify({ ...samples[0], inbox: [{ ...rule, ...more }] }))
+    const verify = { scheme: 'github', secrets: ['c2VjcmV0'] }
+    const good = {
+      hosts: ['a.example'],
+      answerWithinMs: 60_000,
+      maxAgeMs: 2_592_000_000,
+      lane: 'none',
+      timestamps: true,
+    }
+    expect(withRule({ ...good, verify })).not.toThrow()
+    expect(withRule({ verify: { ...verify, toleranceMs: 1, header: 'a', prefix: '', hash: 'sha512' } })).not.toThrow()
+    for (const bad of [
+      ...[
+        { mode: 'some' },
+        { path: 'hooks' },
+        { route: '' },
+        { lane: 'all' },
+        { maxAgeMs: 999 },
+        { answerWithinMs: 0 },
+      ],
+      ...[
+        { maxAgeMs: 2_592_000_001 },
+        { answerWithinMs: 60_001 },
+        { methods: 'POST' },
+        { timestamps: 1 },
+        { hosts: [''] },
+      ],
+      ...[{ verify: { ...verify, secrets: ['!'] } }, { verify: { ...verify, secrets: Array(INBOX_LIMITS.secrets + 1).fill('YQ==') } }],
+      ...[{ verify: { secrets: [] } }, { verify: { ...verify, hash: 'md5' } }],
+    ]) {
+      expect(withRule(bad), JSON.stringify(bad)).toThrow(ProtocolError)
+    }
   })
 
   test('a message is at most 16 KiB, in bytes', () => {

@@ -1,0 +1,34 @@
+/** Signs a webhook as its sender would. */
+import { createHmac, sign } from 'node:crypto'
+import type { HeaderList } from '../exchange.ts'
+import { schemeOf, schemeProblem, type Signing, type WebhookScheme } from './scheme.ts'
+import type { WebhookSecret } from './secret.ts'
+
+/** Signs with one secret. */
+interface Signer {
+  /** Fields that it writes, or that a new signature makes wrong: those of a request are removed first. */
+  readonly fields: ReadonlySet<string>
+  /** The fields of the signature. `body` is the whole of it, in its parts; `signing.id` has no dot. */
+  sign(body: readonly Uint8Array[], signing: Signing): HeaderList
+}
+
+/** @throws {TypeError} if the options contradict each other, or the secret only verifies. */
+export function createSigner(options: WebhookScheme, secret: WebhookSecret): Signer {
+  const wrong = schemeProblem(options)
+  if (wrong !== undefined) throw new TypeError(`${wrong.member}: ${wrong.message}`)
+  const scheme = schemeOf(options.scheme)
+  const { bytes, privateKey } = secret
+  if (bytes === undefined && privateKey === undefined) throw new TypeError('a public key signs nothing')
+  const prove = (body: readonly Uint8Array[], prefix: string): Buffer => {
+    if (privateKey !== undefined) return sign(null, Buffer.concat([Buffer.from(prefix, 'latin1'), ...body]), privateKey)
+    if (scheme.token === true) return bytes!
+    const hmac = createHmac(options.hash ?? 'sha256', bytes!).update(prefix, 'latin1')
+    for (const chunk of body) hmac.update(chunk)
+    return hmac.digest()
+  }
+  return {
+    fields: new Set(scheme.fields(options)),
+    sign: (body, signing) =>
+      scheme.write(prove(body, scheme.prefix(signing)), signing, options, privateKey !== undefined),
+  }
+}

@@ -1,0 +1,147 @@
+/**
+ * Whether a webhook was signed with a secret that we know. The body is hashed as it arrives, in the bytes in which it arrives:
+ *
+ *     begin(headers, arrivalMs) ──▶ update(chunk) ... ──▶ verdict()
+ *            └─ refusal: the head alone says no
+ */
+import { createHash, createHmac, type Hmac, type KeyObject, timingSafeEqual, verify } from 'node:crypto'
+import type { HeaderList } from '../exchange.ts'
+import { type Claim, schemeOf, schemeProblem, type WebhookScheme } from './scheme.ts'
+import { readSecret, type WebhookSecret } from './secret.ts'
+
+/** A rotation needs two: more would let strangers make us hash each body as often. */
+export const MAX_SECRETS = 4
+const TOLERANCE_MS = 300_000
+/** Ed25519 wants the message whole: of a larger body it is not checked. */
+const MAX_SIGNED_BYTES = 1024 * 1024
+
+/** Checks the webhooks of one scheme. */
+interface Verifier {
+  /** `arrivalMs`: when the request reached us first, ms since 1970; signed timestamps are held against it. */
+  begin(headers: HeaderList, arrivalMs: number): Verification
+}
+
+/** One webhook under way. */
+interface Verification {
+  /** Why not, if the head says so already: then nothing of the body is needed. */
+  readonly refusal: string | undefined
+  update(chunk: Uint8Array): void
+  /** Once, behind the last byte: undefined if the signature is good, else why not, in words that tell nothing of a secret. */
+  verdict(): string | undefined
+}
+
+/**
+ * Any of `secrets` may have signed, so that they can be rotated.
+ *
+ * @throws {TypeError} if the options contradict each other, or there is no secret, or too many.
+ */
+export function createVerifier(options: WebhookScheme, secrets: readonly WebhookSecret[]): Verifier {
+  const wrong = schemeProblem(options)
+  if (wrong !== undefined) throw new TypeError(`${wrong.member}: ${wrong.message}`)
+  if (secrets.length === 0 || secrets.length > MAX_SECRETS) throw new TypeError(`from 1 to ${MAX_SECRETS} secrets`)
+  const scheme = schemeOf(options.scheme)
+  const toleranceMs = options.toleranceMs ?? TOLERANCE_MS
+  return {
+    begin(headers, arrivalMs) {
+      const claim = scheme.read(headers, options)
+      if (typeof claim === 'string') return new Refused(claim)
+      const late = lateness(claim.timestamp, arrivalMs, toleranceMs)
+      if (late !== undefined) return new Refused(late)
+      if (claim.token !== undefined) return new Refused(isToken(claim.token, secrets) ? undefined : NO_MATCH)
+      return new Signed(claim, secrets, options.hash ?? 'sha256')
+    },
+  }
+}
+
+/** A scheme with its secrets, each as base64 of the bytes of its file: how a client tells its server. */
+export interface AnnouncedWebhook extends WebhookScheme {
+  secrets: readonly string[]
+}
+
+/** @throws {TypeError} as {@link createVerifier}, and for a secret that is none of the scheme's. */
+export function announcedVerifier(announced: AnnouncedWebhook): Verifier {
+  return createVerifier(
+    announced,
+    announced.secrets.map(secret => readSecret(announced, Buffer.from(secret, 'base64'))),
+  )
+}
+
+const NO_MATCH = 'signed with another secret, or changed on the way'
+
+function lateness(timestamp: number | undefined, arrivalMs: number, toleranceMs: number): string | undefined {
+  if (timestamp === undefined) return undefined
+  const ageMs = arrivalMs - timestamp * 1000
+  if (Math.abs(ageMs) <= toleranceMs) return undefined
+  return `the timestamp is ${Math.abs(Math.round(ageMs / 1000))} s ${ageMs > 0 ? 'old' : 'ahead'}`
+}
+
+/** Digests are compared, so that not even the length of a secret shows. */
+function isToken(token: string, secrets: readonly WebhookSecret[]): boolean {
+  const given = createHash('sha256').update(token, 'latin1').digest()
+  let fits = false
+  for (const { bytes } of secrets) {
+    if (bytes !== undefined && timingSafeEqual(createHash('sha256').update(bytes).digest(), given)) fits = true
+  }
+  return fits
+}
+
+/** The head alone decides: a "no", or a token that fits. */
+class Refused implements Verification {
+  readonly refusal: string | undefined
+
+  constructor(refusal: string | undefined) {
+    this.refusal = refusal
+  }
+
+  update(): void {}
+
+  verdict(): string | undefined {
+    return this.refusal
+  }
+}
+
+class Signed implements Verification {
+  readonly refusal = undefined
+  readonly #claim: Claim
+  readonly #hmacs: Hmac[] = []
+  readonly #publicKeys: KeyObject[] = []
+  /** The message for Ed25519; undefined if nothing needs it. */
+  #message: Uint8Array[] | undefined
+  #messageBytes = 0
+
+  constructor(claim: Claim, secrets: readonly WebhookSecret[], hash: string) {
+    this.#claim = claim
+    for (const { bytes, publicKey } of secrets) {
+      if (bytes !== undefined && claim.macs.length > 0) {
+        this.#hmacs.push(createHmac(hash, bytes).update(claim.prefix, 'latin1'))
+      }
+      if (publicKey !== undefined && claim.signatures.length > 0) this.#publicKeys.push(publicKey)
+    }
+    if (this.#publicKeys.length > 0) this.#message = [Buffer.from(claim.prefix, 'latin1')]
+  }
+
+  update(chunk: Uint8Array): void {
+    for (const hmac of this.#hmacs) hmac.update(chunk)
+    if (this.#message === undefined) return
+    this.#messageBytes += chunk.length
+    if (this.#messageBytes <= MAX_SIGNED_BYTES) this.#message.push(chunk)
+    else this.#message = undefined
+  }
+
+  verdict(): string | undefined {
+    let fits = false
+    for (const hmac of this.#hmacs) {
+      const digest = hmac.digest()
+      for (const mac of this.#claim.macs) if (timingSafeEqual(mac, digest)) fits = true
+    }
+    if (fits || this.#hasSigned()) return undefined
+    const tooLarge = this.#publicKeys.length > 0 && this.#message === undefined
+    return tooLarge ? `a body with an Ed25519 signature may have ${MAX_SIGNED_BYTES} bytes` : NO_MATCH
+  }
+
+  #hasSigned(): boolean {
+    if (this.#message === undefined) return false
+    const message = Buffer.concat(this.#message)
+    return this.#publicKeys.some(key => this.#claim.signatures.some(one => verify(null, message, key, one)))
+  }
+}

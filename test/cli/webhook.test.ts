@@ -1,0 +1,150 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer, type IncomingMessage } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Webhook } from 'standardwebhooks'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { HeaderList } from '../../protocol/exchange.ts'
+import { type SchemeName, SCHEMES } from '../../protocol/webhook/scheme.ts'
+import { readSecret } from '../../protocol/webhook/secret.ts'
+import { createVerifier } from '../../protocol/webhook/verify.ts'
+import { sallyport } from './run.ts'
+
+interface Seen {
+  readonly request: IncomingMessage
+  readonly body: Buffer
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'sallyport-webhook-'))
+const seen: Seen[] = []
+let status = 200
+const server = createServer((request, response) => {
+  const chunks: Buffer[] = []
+  request.on('data', chunk => chunks.push(chunk))
+  request.on('end', () => {
+    seen.push({ request, body: Buffer.concat(chunks) })
+    const fields =
+      status === 202
+        ? { 'sallyport-inbox-id': 'i-1' }
+        : status === 401
+          ? { 'sallyport-error': 'webhook-signature' }
+          : {}
+    response.writeHead(status, fields).end('done\u0007\n')
+  })
+})
+let origin: string
+
+beforeAll(async () => {
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  origin = `http://demo.localhost:${(server.address() as AddressInfo).port}`
+})
+afterAll(() => {
+  server.close()
+  rmSync(folder, { recursive: true })
+})
+
+function file(name: string, content: string | Buffer): string {
+  const path = join(folder, name)
+  writeFileSync(path, content)
+  return path
+}
+
+const STANDARD = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'
+
+async function sendOne(...args: string[]) {
+  const ran = await sallyport(['webhook', 'send', ...args, `${origin}/hooks/a?b=1`])
+  return { ran, last: seen.at(-1)! }
+}
+
+test.each(Object.keys(SCHEMES) as SchemeName[])('%s: what arrives is signed', async scheme => {
+  const text = /standard|signing/.test(scheme) ? STANDARD : 's3cret'
+  const hmac = scheme === 'hmac' ? ['--hmac.header', 'X-Sig', '--hmac.prefix', 'v=', '--hmac.encoding', 'base64'] : []
+  const body = Buffer.from([123, 0, 255, 125])
+  const { ran, last } = await sendOne(
+    ...['--scheme', scheme, '--secret-file', file('secret', `${text}\n`), '--body', file('body', body), ...hmac],
+  )
+  expect(ran).toMatchObject({ code: 0, notes: '' })
+  expect(ran.out).toMatch(/^200 in \d+ ms\ndone\?\n$/)
+  expect(last.body).toEqual(body)
+  expect(last.request.url).toBe('/hooks/a?b=1')
+  const options = { scheme, ...(scheme === 'hmac' && ({ header: 'x-sig', prefix: 'v=', encoding: 'base64' } as const)) }
+  const headers: HeaderList = last.request.rawHeaders.map((part, i) => (i % 2 === 0 ? part.toLowerCase() : part))
+  const verification = createVerifier(options, [readSecret(options, Buffer.from(text))]).begin(headers, Date.now())
+  verification.update(last.body)
+  expect(verification.refusal ?? verification.verdict()).toBeUndefined()
+})
+
+test('the defaults are those of GitHub, and the library of Standard Webhooks takes ours', async () => {
+  const { last } = await sendOne('--secret-file', file('secret', 's3cret'))
+  expect(last.request.headers).toMatchObject({ 'content-type': 'application/json', 'x-github-event': 'push' })
+  expect(last.request.headers['x-github-delivery']).toMatch(/^[0-9a-f-]{36}$/)
+  expect(JSON.parse(last.body.toString())).toHaveProperty('message')
+  const standard = await sendOne('--scheme', 'standard-webhooks', '--secret-file', file('s', STANDARD), '--id', 'msg_1')
+  const fields = standard.last.request.headers as Record<string, string>
+  expect(fields['webhook-id']).toBe('msg_1')
+  expect(() => new Webhook(STANDARD).verify(standard.last.body.toString(), fields)).not.toThrow()
+})
+
+test('other fields can be given, and the answer is told', async () => {
+  const secret = ['--secret-file', file('secret', 's3cret')]
+  const header = ['--header', 'X-GitHub-Event: ping', '--header', 'x-more: 1']
+  const { last } = await sendOne(...secret, ...header)
+  expect(last.request.headers).toMatchObject({ 'x-github-event': 'ping', 'x-more': '1' })
+  status = 202
+  expect((await sendOne(...secret)).ran).toMatchObject({
+    code: 0,
+    out: expect.stringMatching(/^202 in \d+ ms, kept in the inbox as i-1\n/),
+  })
+  status = 401
+  const refused = await sendOne(...secret, '--json')
+  expect(refused.ran.code).toBe(1)
+  expect(JSON.parse(refused.ran.out)).toMatchObject({ status: 401, error: 'webhook-signature' })
+  status = 200
+})
+
+test.each([
+  [['--scheme', 'gthub'], 2, /--scheme gthub: expected one of github, gitea/],
+  [['--scheme', 'hmac'], 2, /header: is missing/],
+  [['--scheme', 'hmac', '--hmac.header', 'x', '--hmac.encoding', 'b64'], 2, /expected hex or base64/],
+  [['--scheme', 'hmac', '--hmac.header', 'x', '--hmac.hash', 'md5'], 2, /expected sha256 or sha512/],
+  [
+    ['--scheme', 'standard-webhooks', '--secret-file', file('text', 'whsec_!')],
+    3,
+    /text: is no secret of Standard Webhooks/,
+  ],
+  [['--id', 'a.b'], 2, /--id a\.b: expected letters/],
+  [['--header', 'x'], 2, /expected "NAME: VALUE"/],
+  [['--body', '/nowhere'], 3, /cannot read the body \/nowhere: no such file/],
+] as const)('%j', async (args, code, message) => {
+  const before = seen.length
+  const { ran } = await sendOne(
+    ...(args.some(arg => arg === '--secret-file') ? [] : ['--secret-file', file('secret', 's3cret')]),
+    ...args,
+  )
+  expect(ran.notes).toMatch(message)
+  expect(ran.code).toBe(code)
+  expect(seen.length).toBe(before)
+})
+
+test('what cannot be sent', async () => {
+  const secret = ['--secret-file', file('secret', 's3cret')]
+  const run = (...args: string[]) => sallyport(['webhook', 'send', ...args])
+  expect(await run('https://x')).toMatchObject({ code: 2, notes: expect.stringContaining('--secret-file is missing') })
+  expect(await run(...secret, 'ftp://x')).toMatchObject({
+    code: 2,
+    notes: expect.stringContaining('expected an http(s) URL'),
+  })
+  expect(await run(...secret, 'http://a:b@x')).toMatchObject({
+    code: 2,
+    notes: expect.stringContaining('no password in a URL'),
+  })
+  expect(await run(...secret, 'http://127.0.0.1:1/')).toMatchObject({
+    code: 1,
+    notes: expect.stringContaining('http://127.0.0.1:1 does not answer (ECONNREFUSED)'),
+  })
+  expect(await run('--secret-file', file('empty', '\n'), 'http://x')).toMatchObject({
+    code: 3,
+    notes: expect.stringMatching(/empty: is empty/),
+  })
+})
