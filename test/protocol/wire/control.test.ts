@@ -140,7 +140,10 @@ describe('control messages', () => {
         { timestamps: 1 },
         { hosts: [''] },
       ],
-      ...[{ verify: { ...verify, secrets: ['!'] } }, { verify: { ...verify, secrets: Array(INBOX_LIMITS.secrets + 1).fill('YQ==') } }],
+      ...[
+        { verify: { ...verify, secrets: ['!'] } },
+        { verify: { ...verify, secrets: Array(INBOX_LIMITS.secrets + 1).fill('YQ==') } },
+      ],
       ...[{ verify: { secrets: [] } }, { verify: { ...verify, hash: 'md5' } }],
     ]) {
       expect(withRule(bad), JSON.stringify(bad)).toThrow(ProtocolError)
