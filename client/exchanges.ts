@@ -23,9 +23,9 @@ import { record } from '../protocol/http/record.ts'
 import { compose, type Layer, PassThrough } from '../protocol/layer.ts'
 import { shielded } from '../protocol/shield.ts'
 import { acceptExchange, type ExchangeHandler } from '../protocol/wire/exchange/accept.ts'
-import { Refusal } from '../protocol/wire/exchange/refusal.ts'
 import type { Preamble } from '../protocol/wire/preamble.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
+import type { RefusalCode } from '../protocol/wire/exchange/refusal.ts'
 import type { SeenExchanges } from './seen-exchanges.ts'
 
 /** The session that an exchange came by. */
@@ -77,8 +77,8 @@ export class Exchanges {
   /** Takes a stream that the server opened. */
   accept(stream: Stream, session: SessionView): void {
     const admit: ExchangeHandler = (preamble, request, response) => {
-      if (preamble.runtime !== session.runtime || preamble.epoch < session.epoch) return new Refusal('not-here')
-      if (stream.id > session.lastStream) return new Refusal('draining')
+      if (preamble.runtime !== session.runtime || preamble.epoch < session.epoch) return 'not-here'
+      if (stream.id > session.lastStream) return 'draining'
       return this.#begin(preamble, request, response, session)
     }
     acceptExchange(stream, admit, this.#options.logger)
@@ -89,9 +89,9 @@ export class Exchanges {
     request: HttpRequest,
     response: ResponseSink,
     session: SessionView,
-  ): RequestSink | Refusal {
+  ): RequestSink | RefusalCode {
     const refusal = isSafe(request.method) ? undefined : this.#options.seen.begin(preamble.exchangeId, preamble.attempt)
-    if (refusal !== undefined) return new Refusal(refusal)
+    if (refusal !== undefined) return refusal
     request.runtime = session.runtime
     request.session = session.id
     this.live++

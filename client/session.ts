@@ -20,7 +20,8 @@ import { CLOSE, type Transport } from '../protocol/wire/transport.ts'
 import { SPEC_WINDOW_BYTES } from '../protocol/wire/yamux/frame.ts'
 import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import { RESETS_OF_STRANGERS } from '../protocol/wire/yamux/limits.ts'
-import { Session, type SessionOptions } from '../protocol/wire/yamux/session.ts'
+import type { Session, SessionOptions } from '../protocol/wire/yamux/session.ts'
+import { createSession } from '../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { SessionView } from './exchanges.ts'
 import type { SessionStats } from './tunnel.ts'
@@ -101,7 +102,7 @@ export class ClientSession implements SessionView {
   constructor(transport: Transport, localAddress: string | undefined, hello: Hello, owner: SessionOwner) {
     this.localAddress = localAddress
     this.#owner = owner
-    this.#session = new Session(transport, {
+    this.#session = createSession(transport, {
       initialWindowBytes: hello.limits?.windowBytes ?? SPEC_WINDOW_BYTES,
       ...RESETS_OF_STRANGERS,
       ...owner.session,

@@ -14,7 +14,8 @@ import type { Transport } from '../protocol/wire/transport.ts'
 import { memoryPair } from '../protocol/wire/transport-memory.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
 import { BufferPool } from '../protocol/wire/yamux/pool.ts'
-import { Session } from '../protocol/wire/yamux/session.ts'
+import type { Session } from '../protocol/wire/yamux/session.ts'
+import { createSession } from '../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
 
 const HEAD = Buffer.alloc(300, 'h')
@@ -39,8 +40,8 @@ async function webSocketPair(): Promise<[Transport, Transport, () => void]> {
 async function sessions(onStream: (stream: Stream) => void, up = false): Promise<[Session, () => void]> {
   const [left, right, end] = kind === 'ws' ? await webSocketPair() : [...memoryPair(), () => {}]
   const pool = new BufferPool()
-  const server = new Session(up ? right : left, { role: 'server', pool })
-  const client = new Session(up ? left : right, { role: 'client', onStream, pool })
+  const server = createSession(up ? right : left, { role: 'server', pool })
+  const client = createSession(up ? left : right, { role: 'client', onStream, pool })
   for (const session of [server, client]) session.setPeerLimits({ windowBytes: 64 * 1024 })
   return [
     server,

@@ -4,10 +4,10 @@
  *
  * @example
  * ```ts
- * import { acceptExchange, type ExchangeHandler, parseControl, Session, type Transport } from 'sallyport/protocol'
+ * import { acceptExchange, createSession, type ExchangeHandler, parseControl, type Transport } from 'sallyport/protocol'
  *
  * function serve(transport: Transport, answer: ExchangeHandler) {
- *   return new Session(transport, {
+ *   return createSession(transport, {
  *     role: 'client',
  *     onControl: text => console.log(parseControl(text)?.type),
  *     onStream: stream => acceptExchange(stream, answer),
@@ -42,7 +42,7 @@ export {
 export { ERRORS, type ErrorCode, type ErrorSource, SallyportError, toSallyportError } from './base/errors.ts'
 export { acceptExchange, type ExchangeHandler } from './wire/exchange/accept.ts'
 export { type OpenOptions, openExchange } from './wire/exchange/open.ts'
-export { REFUSALS, Refusal, type RefusalCode, RefusedError } from './wire/exchange/refusal.ts'
+export { REFUSALS, type RefusalCode, RefusedError } from './wire/exchange/refusal.ts'
 export {
   BODY_UNKNOWN,
   type Caller,
@@ -63,6 +63,7 @@ export { ProtocolError } from './base/protocol-error.ts'
 export { MAX_MESSAGE_BYTES, type Transport, type TransportHandler } from './wire/transport.ts'
 export { memoryPair } from './wire/transport-memory.ts'
 export { type OpenWebSocket, webSocketTransport } from './wire/transport-websocket.ts'
-export { BufferBudget } from './wire/yamux/budget.ts'
-export { Session, type SessionOptions } from './wire/yamux/session.ts'
+export { type BufferBudget, createBufferBudget } from './wire/yamux/budget.ts'
+export type { Session, SessionOptions } from './wire/yamux/session.ts'
+export { createSession } from './wire/yamux/yamux-session.ts'
 export { RESET_CODES, type ResetCode, type Stream, type StreamHandler } from './wire/yamux/stream.ts'

@@ -1,5 +1,5 @@
 /** The ceilings on buffered bytes: one of the process, and below it one of each runtime whose sessions hold any or may. */
-import { BufferBudget } from '../protocol/wire/yamux/budget.ts'
+import { type BufferBudget, createBufferBudget } from '../protocol/wire/yamux/budget.ts'
 
 export class RuntimeBudgets {
   readonly #process: BufferBudget
@@ -7,7 +7,7 @@ export class RuntimeBudgets {
   readonly #all = new Map<string, BufferBudget>()
 
   constructor(processBytes: number, runtimeBytes: number) {
-    this.#process = new BufferBudget(processBytes)
+    this.#process = createBufferBudget(processBytes)
     this.#runtimeBytes = runtimeBytes
   }
 
@@ -25,7 +25,7 @@ export class RuntimeBudgets {
   of(runtime: string): BufferBudget {
     let budget = this.#all.get(runtime)
     if (budget === undefined) {
-      budget = new BufferBudget(this.#runtimeBytes, this.#process, () => this.#all.delete(runtime))
+      budget = createBufferBudget(this.#runtimeBytes, this.#process, () => this.#all.delete(runtime))
       this.#all.set(runtime, budget)
     }
     return budget

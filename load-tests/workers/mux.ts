@@ -6,7 +6,8 @@ import type { Duplex } from 'node:stream'
 import { Client, Server } from 'yamux-js'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { BufferPool } from '../../protocol/wire/yamux/pool.ts'
-import { Session } from '../../protocol/wire/yamux/session.ts'
+import type { Session } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import { drained } from '../lib/drained.ts'
 import { serveTasks } from '../lib/worker.ts'
@@ -54,8 +55,8 @@ const RUNS: Record<`${MuxTask['implementation']}/${MuxTask['load']}`, Run> = {
 async function withSessions<T>(onStream: (stream: Stream) => void, work: (session: Session) => Promise<T>): Promise<T> {
   const [left, right] = memoryPair()
   const pool = new BufferPool()
-  const server = new Session(left, { role: 'server', pool })
-  const client = new Session(right, { role: 'client', onStream, pool })
+  const server = createSession(left, { role: 'server', pool })
+  const client = createSession(right, { role: 'client', onStream, pool })
   for (const session of [server, client]) session.setPeerLimits({ windowBytes: 64 * 1024 })
   try {
     return await work(server)

@@ -104,11 +104,11 @@ export class MemoryTransport implements Transport {
  *
  * @example
  * ```ts
- * import { memoryPair, Session } from 'sallyport/protocol'
+ * import { createSession, memoryPair } from 'sallyport/protocol'
  *
  * const [a, b] = memoryPair()
- * const server = new Session(a, { role: 'server' })
- * const client = new Session(b, { role: 'client' })
+ * const server = createSession(a, { role: 'server' })
+ * const client = createSession(b, { role: 'client' })
  * ```
  */
 export function memoryPair(): [MemoryTransport, MemoryTransport] {

@@ -36,19 +36,18 @@ export interface OpenWebSocket extends EventEmitter {
 
 /**
  * A WebSocket as a {@link Transport}. Its owner makes it with `maxPayload` {@link MAX_MESSAGE_BYTES}, `maxFragments`
- * 16
- * and `perMessageDeflate` off. It must be open. Nothing throws: a broken socket shows as `closed`.
+ * 16 and `perMessageDeflate` off. It must be open. Nothing throws: a broken socket shows as `closed`.
  *
  * @example
  * ```ts
- * import { MAX_MESSAGE_BYTES, Session, SUBPROTOCOL, webSocketTransport } from 'sallyport/protocol'
+ * import { createSession, MAX_MESSAGE_BYTES, SUBPROTOCOL, webSocketTransport } from 'sallyport/protocol'
  * import { WebSocket } from 'ws'
  *
  * const ws = new WebSocket('wss://connect.example.com', [SUBPROTOCOL], {
  *   maxPayload: MAX_MESSAGE_BYTES,
  *   perMessageDeflate: false,
  * })
- * ws.once('open', () => new Session(webSocketTransport(ws), { role: 'client' }))
+ * ws.once('open', () => createSession(webSocketTransport(ws), { role: 'client' }))
  * ```
  */
 export function webSocketTransport(ws: OpenWebSocket): Transport {

@@ -24,7 +24,8 @@ import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { ZERO } from '../../protocol/wire/yamux/clock.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import { clampWindow } from '../../protocol/wire/yamux/limits.ts'
-import { Session, type SessionOptions } from '../../protocol/wire/yamux/session.ts'
+import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import type { Identity } from '../auth/claims.ts'
 import { TokenRefused } from '../auth/refusal.ts'
@@ -115,7 +116,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.#settled = client.settled
     this.connectedAt = context.now()
     this.#credentials = new Credentials(this.#credentialsOwner(), client.identity)
-    this.#session = new Session(transport, {
+    this.#session = createSession(transport, {
       ...context.session,
       processBudget: client.budget,
       role: 'server',

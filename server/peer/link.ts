@@ -3,7 +3,8 @@ import { connect, type TLSSocket } from 'node:tls'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { endFor, guardWith } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { Session, type SessionOptions } from '../../protocol/wire/yamux/session.ts'
+import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import { joinAddress, type PeerAddress } from './address.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
@@ -143,7 +144,7 @@ export class PeerLink {
   }
 
   #begin(socket: TLSSocket): void {
-    const session: Session = new Session(new PeerTransport(socket), {
+    const session: Session = createSession(new PeerTransport(socket), {
       ...this.#options.session,
       role: 'client',
       logger: this.#options.logger,

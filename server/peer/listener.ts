@@ -9,7 +9,8 @@ import { endFor, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { PendingConnections } from '../../protocol/http/pending-connections.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
-import { Session, type SessionOptions } from '../../protocol/wire/yamux/session.ts'
+import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
 import { type SplicedSession, splice } from './splice.ts'
@@ -111,7 +112,7 @@ export class PeerListener {
       return
     }
     socket.setNoDelay(true)
-    const session: Session = new Session(new PeerTransport(socket), {
+    const session: Session = createSession(new PeerTransport(socket), {
       ...this.#options.session,
       role: 'server',
       logger: this.#options.logger,

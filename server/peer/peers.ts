@@ -5,7 +5,7 @@
 import type { ListenAddress } from '../../protocol/http/listen-on.ts'
 import { logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
+import { type BufferBudget, createBufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { RESETS_OF_STRANGERS } from '../../protocol/wire/yamux/limits.ts'
 import { RuntimeCeilings } from '../../protocol/wire/yamux/runtime-ceilings.ts'
 import type { RuntimeState } from '../directory/directory.ts'
@@ -93,7 +93,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     this.#logger = options.logger
     this.#now = options.now ?? (() => performance.now())
     this.#tls = options.tls
-    this.#budget = new BufferBudget(options.bufferBytes)
+    this.#budget = createBufferBudget(options.bufferBytes)
     this.#runtimeCeilings = new RuntimeCeilings(options.bufferBytesPerRuntime)
     this.#cooldowns = new Cooldowns(this.#now, options.logger, runtime => this.onAgain?.(runtime))
     this.#listener = new PeerListener({

@@ -8,7 +8,8 @@ import { openExchange } from '../../protocol/wire/exchange/open.ts'
 import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { newExchangeId } from '../../protocol/base/ids.ts'
 import { webSocketTransport } from '../../protocol/wire/transport-websocket.ts'
-import { Session } from '../../protocol/wire/yamux/session.ts'
+import type { Session } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 
 type Typed<Type> = Extract<ControlMessage, { type: Type }>
 
@@ -93,7 +94,7 @@ export class FakeSession {
   constructor(webSocket: WebSocket) {
     this.webSocket = webSocket
     this.closed = new Promise(resolve => webSocket.once('close', resolve))
-    this.yamux = new Session(webSocketTransport(webSocket), {
+    this.yamux = createSession(webSocketTransport(webSocket), {
       role: 'server',
       onControl: text => this.#received(parseControl(text)!),
     })

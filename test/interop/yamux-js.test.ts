@@ -6,7 +6,7 @@ import { describe, expect, test } from 'vitest'
 import { Client, Server } from 'yamux-js'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { Flag, FrameType } from '../../protocol/wire/yamux/frame.ts'
-import { Session } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { echo, FrameReader, frame, pattern, turns } from '../protocol/wire/yamux/support.ts'
 import { until } from '../support/until.ts'
 
@@ -18,7 +18,7 @@ type Theirs = ReturnType<InstanceType<typeof Client>['open']>
 
 test('100 streams in turn, each echoing 1 KB in one frame', async () => {
   const [ours, theirs] = memoryPair()
-  const session = new Session(ours, { role: 'server', onStream: echo })
+  const session = createSession(ours, { role: 'server', onStream: echo })
   const client = new Client(QUIET)
   client.on('data', (chunk: Buffer) => theirs.bytes(chunk, () => {}))
   theirs.handler = { bytes: chunk => client.write(chunk), control: () => {}, closed: () => {} }

@@ -8,14 +8,14 @@ import { CONNECT_PATH, controlMembers, MAX_CONTROL_BYTES, SUBPROTOCOL } from '..
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { acceptExchange } from '../../protocol/wire/exchange/accept.ts'
 import { EARLY_ANSWER_MS } from '../../protocol/wire/exchange/answer.ts'
-import { REFUSALS, Refusal } from '../../protocol/wire/exchange/refusal.ts'
+import { REFUSALS } from '../../protocol/wire/exchange/refusal.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../protocol/exchange.ts'
 import { ENTRY, STREAM_KIND, MAX_PREAMBLE_BYTES } from '../../protocol/wire/preamble.ts'
 import type { Transport, TransportHandler } from '../../protocol/wire/transport.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { CLOSE, MAX_MESSAGE_BYTES } from '../../protocol/wire/transport.ts'
 import { DEFAULT_SESSION_LIMITS, MAX_WINDOW_BYTES } from '../../protocol/wire/yamux/limits.ts'
-import { Session } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { RESET_CODES } from '../../protocol/wire/yamux/stream.ts'
 import { openOptions, request, send, upstreams } from './wire/exchange/support.ts'
 
@@ -97,12 +97,12 @@ describe('the examples', () => {
   const [left, right] = memoryPair()
   const [fromServer, fromClient] = [new Tap(left), new Tap(right)]
   let refusing = false
-  const server = new Session(fromServer, { role: 'server' })
-  new Session(fromClient, {
+  const server = createSession(fromServer, { role: 'server' })
+  createSession(fromClient, {
     role: 'client',
     onStream: stream =>
       acceptExchange(stream, (preamble, received, response) =>
-        refusing ? new Refusal('overloaded') : handler(preamble, received, response),
+        refusing ? 'overloaded' : handler(preamble, received, response),
       ),
   })
   const exchangeId = String.fromCharCode(...Array(16).keys())

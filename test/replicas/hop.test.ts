@@ -7,9 +7,10 @@ import { WebSocket } from 'ws'
 import { createServerCertificate } from '../../certs/index.ts'
 import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { openExchange } from '../../protocol/wire/exchange/open.ts'
-import { Refusal, type RefusedError } from '../../protocol/wire/exchange/refusal.ts'
+import type { RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import type { HttpRequest, RequestSink } from '../../protocol/exchange.ts'
-import { Session, type SessionOptions } from '../../protocol/wire/yamux/session.ts'
+import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
 import { PeerTransport } from '../../server/peer/transport.ts'
 import type { Server } from '../../server/server.ts'
@@ -188,7 +189,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     let refusals = 0
     const refuse = () => {
       refusals++
-      return new Refusal('draining')
+      return 'draining' as const
     }
     const first = await dial(far, { handler: refuse, hello: { instance: 'one' } })
     await dial(far, { hello: { instance: 'one', connection: 1 } })
@@ -292,7 +293,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
         servername: PEER_NAME,
       })
       await once(socket, 'secureConnect')
-      return new Session(new PeerTransport(socket), { role: 'client', ...options })
+      return createSession(new PeerTransport(socket), { role: 'client', ...options })
     }
 
     async function peerAddress(server: Server): Promise<string> {
@@ -399,11 +400,11 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       const replica = createTlsServer({ ...peerTlsOptions(tls as never), requestCert: true })
       let refusals = 2
       replica.on('secureConnection', socket => {
-        const session: Session = new Session(new PeerTransport(socket), {
+        const session: Session = createSession(new PeerTransport(socket), {
           role: 'server',
           onStream: stream =>
             acceptExchange(stream, (_preamble, _request, response) => {
-              if (refusals-- > 0) return new Refusal('not-here')
+              if (refusals-- > 0) return 'not-here'
               response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
               response.responseEnd([])
               return ignoring(response)

@@ -24,7 +24,7 @@ import { watchFiles } from '../../protocol/base/watch-files.ts'
 import { FrameDecoder } from '../../protocol/wire/yamux/decoder.ts'
 import { Outgoing } from '../../protocol/wire/yamux/outgoing.ts'
 import { Pings } from '../../protocol/wire/yamux/pings.ts'
-import { Session } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { TickClock } from '../../protocol/wire/yamux/tick-clock.ts'
 import { Credentials } from '../../server/control/credentials.ts'
 import { RedisLink } from '../../server/directory/redis-link.ts'
@@ -203,7 +203,7 @@ describe('P1 a session of yamux', () => {
     const pairs = [0, 1].map(() => {
       const [left, right] = memoryPair()
       const limits = { pingIntervalMs: 1000, pingTimeoutMs: 10_000 }
-      return [new Session(left, { role: 'client', ...limits }), new Session(right, { role: 'server', ...limits })]
+      return [createSession(left, { role: 'client', ...limits }), createSession(right, { role: 'server', ...limits })]
     })
     open.push(() => {
       for (const session of pairs.flat()) session.close('the test is over')
@@ -220,7 +220,7 @@ describe('P1 a session of yamux', () => {
 
 test('P1 a session of yamux as it writes early, for the many streams of one turn', async () => {
   const [left, right] = memoryPair()
-  const [session, peer] = [new Session(left, { role: 'client' }), new Session(right, { role: 'server' })]
+  const [session, peer] = [createSession(left, { role: 'client' }), createSession(right, { role: 'server' })]
   open.push(() => session.close('the test is over'))
   const hasThrown = trip(Outgoing.prototype, 'flush')
   for (let i = 0; i < 8; i++) session.open().write(Buffer.from('x'))

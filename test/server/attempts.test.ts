@@ -3,7 +3,6 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
-import { Refusal } from '../../protocol/wire/exchange/refusal.ts'
 import {
   BODY_UNKNOWN,
   type ExchangeRecord,
@@ -12,7 +11,7 @@ import {
   type ResponseSink,
 } from '../../protocol/exchange.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
-import { Session } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { RuntimeSession } from '../../server/control/runtime-session.ts'
 import { answerProblem } from '../../protocol/http/problem.ts'
 import { record } from '../../protocol/http/record.ts'
@@ -37,8 +36,8 @@ interface Plan {
 /** What the client's end of one session does with an exchange. */
 function behave(behaviour: Behaviour, die: () => void, began: () => void): ExchangeHandler {
   return (_preamble, request, response) => {
-    if (behaviour === 'refuse') return new Refusal('draining')
-    if (behaviour === 'already-begun') return new Refusal('already-begun')
+    if (behaviour === 'refuse') return 'draining'
+    if (behaviour === 'already-begun') return 'already-begun'
     began()
     if (behaviour === 'lose') {
       die()
@@ -72,9 +71,9 @@ function behave(behaviour: Behaviour, die: () => void, began: () => void): Excha
 /** As much of a session as an exchange needs, over a pair in memory. */
 function fakeSession(behaviour: Behaviour, instance: string, began: () => void) {
   const [here, there] = memoryPair()
-  const session = new Session(here, { role: 'server' })
+  const session = createSession(here, { role: 'server' })
   const die = () => there.terminate()
-  new Session(there, {
+  createSession(there, {
     role: 'client',
     onStream: stream => acceptExchange(stream, behave(behaviour, die, began)),
   })

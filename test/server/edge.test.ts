@@ -4,7 +4,6 @@ import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
-import { Refusal } from '../../protocol/wire/exchange/refusal.ts'
 import type { ExchangeRecord, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { Server } from '../../server/server.ts'
 import {
@@ -181,7 +180,7 @@ describe('sent again or not', () => {
     let refusals = 0
     const refuse: ExchangeHandler = () => {
       refusals++
-      return new Refusal('draining')
+      return 'draining'
     }
     await dial(server, { handler: refuse, hello: { connection: 0 } })
     await dial(server, { hello: { connection: 1 } })
@@ -210,7 +209,7 @@ describe('sent again or not', () => {
     const seen: number[] = []
     const begun: ExchangeHandler = preamble => {
       seen.push(preamble.attempt)
-      return new Refusal('already-begun')
+      return 'already-begun'
     }
     await dial(server, { handler: begun, hello: { connection: 1 } })
     first.ws.terminate()
@@ -225,7 +224,7 @@ describe('sent again or not', () => {
     const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
     const calling = call(server, HOST, '/', post)
     await victim.begun
-    await dial(server, { handler: () => new Refusal('draining'), hello: { instance: 'one', connection: 1 } })
+    await dial(server, { handler: () => 'draining', hello: { instance: 'one', connection: 1 } })
     first.ws.terminate()
     const answer = await calling
     expect([answer.status, answer.headers['retry-after']]).toEqual([502, undefined])
@@ -266,7 +265,7 @@ describe('sent again or not', () => {
   test('a body over the bound goes to another session if the first refuses it', async () => {
     await start()
     let refusals = 1
-    const handler: ExchangeHandler = (...args) => (refusals-- > 0 ? new Refusal('draining') : echo(...args))
+    const handler: ExchangeHandler = (...args) => (refusals-- > 0 ? 'draining' : echo(...args))
     await dial(server, { handler })
     await dial(server, { handler, hello: { connection: 1 } })
     const body = 'z'.repeat(200_000)

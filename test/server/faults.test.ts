@@ -1,6 +1,6 @@
 /** Our own code fails, in one session or one exchange: nobody else notices, least of all the process. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { Session } from '../../protocol/wire/yamux/session.ts'
+import { YamuxSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { Credentials } from '../../server/control/credentials.ts'
 import { SessionDrain } from '../../server/control/session-drain.ts'
 import { Policies } from '../../server/edge/policies.ts'
@@ -76,7 +76,7 @@ describe('a defect in', () => {
   test('the answer to a refused token', async () => {
     await start()
     const client = await evil()
-    defectIn(Session, 'control', ((message: { type: string }) => message.type === 'reauth-refused') as never)
+    defectIn(YamuxSession, 'control', ((message: { type: string }) => message.type === 'reauth-refused') as never)
     client.session.control({ type: 'reauth', token: 'nonsense' })
     expect((await client.closed).code).toBeGreaterThan(1001)
   })

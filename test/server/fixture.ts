@@ -21,7 +21,8 @@ import {
 import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { webSocketTransport } from '../../protocol/wire/transport-websocket.ts'
-import { Session } from '../../protocol/wire/yamux/session.ts'
+import type { Session } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { createServer } from '../../server/index.ts'
 import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
@@ -148,7 +149,7 @@ export async function dial(server: Server, options: DialOptions = {}): Promise<T
     onClosed = resolve
   })
   ws.once('close', (code, reason) => onClosed({ code, reason: reason.toString() }))
-  const session = new Session(webSocketTransport(ws), {
+  const session = createSession(webSocketTransport(ws), {
     role: 'client',
     onStream: stream => acceptExchange(stream, options.handler ?? echo),
     onControl: text => {

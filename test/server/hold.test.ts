@@ -3,7 +3,6 @@ import { connect } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
-import { Refusal } from '../../protocol/wire/exchange/refusal.ts'
 import type { ExchangeRecord, ResponseSink } from '../../protocol/exchange.ts'
 import { Hold, type Ticket } from '../../server/edge/hold.ts'
 import { DEFAULT_HOLD } from '../../server/limits.ts'
@@ -146,7 +145,7 @@ describe('a request waits', () => {
     expect([server.stats().held, other.count()]).toEqual([1, 0])
     // While the other one is active its own gets no streams.
     second.ws.terminate()
-    await dial(server, { handler: () => new Refusal('already-begun'), hello: { instance: 'one' } })
+    await dial(server, { handler: () => 'already-begun', hello: { instance: 'one' } })
     expect((await calling).headers['sallyport-error']).toBe('session-lost')
     expect(other.count()).toBe(0)
   })

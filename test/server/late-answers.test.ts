@@ -4,8 +4,8 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
 import { CLOSE } from '../../protocol/wire/transport.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
-import { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
-import { Session } from '../../protocol/wire/yamux/session.ts'
+import { createBufferBudget } from '../../protocol/wire/yamux/budget.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { Identity } from '../../server/auth/claims.ts'
 import { TokenRefused } from '../../server/auth/refusal.ts'
 import { RuntimeSession, type RuntimeSessionContext } from '../../server/control/runtime-session.ts'
@@ -50,10 +50,10 @@ async function renewing() {
     identity,
     address: '127.0.0.1',
     thumbprint: undefined,
-    budget: new BufferBudget(),
+    budget: createBufferBudget(),
     settled() {},
   })
-  const client = new Session(theirs, { role: 'client' })
+  const client = createSession(theirs, { role: 'client' })
   const hello = { minor: 0, software: 'test/1', instance: 'i', startedMs: 0, lastEpoch: 0, connection: 0 }
   client.control({ type: 'hello', ...hello })
   client.control({ type: 'reauth', token: 'fresh' })

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Transport, TransportHandler } from '../../protocol/wire/transport.ts'
-import { Session } from '../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../protocol/wire/yamux/stream.ts'
 import { GO_BUILD_MS, goBuild } from '../support/go.ts'
 import { needs } from '../support/needs.ts'
@@ -194,7 +194,7 @@ describe.runIf(needs('go'))('hashicorp/yamux', () => {
     const end = first.indexOf(10)
     const held: Commanded[] = []
     const transport = new SocketTransport(socket)
-    new Session(transport, {
+    createSession(transport, {
       role: first.toString('latin1', 0, end) as 'client' | 'server',
       onStream: stream => new Commanded(stream, held),
       onClose: error => {

@@ -19,19 +19,19 @@ import { ProtocolError } from '../../base/protocol-error.ts'
 import { varintText } from '../varint.ts'
 import type { ResetCode, Stream, StreamHandler } from '../yamux/stream.ts'
 import { ANSWER, checkUpgradeFields, EARLY_ANSWER_MS } from './answer.ts'
-import { REFUSALS, Refusal, type RefusalCode } from './refusal.ts'
+import { REFUSALS, type RefusalCode } from './refusal.ts'
 import { errorOfResetRequest, resetCodeOf } from './reset.ts'
 import { MessageWriter } from './writer.ts'
 
 /**
- * Takes an exchange. Returns where the request's body goes, or a {@link Refusal} if nothing of it was or will be
+ * Takes an exchange. Returns where the request's body goes, or the {@link RefusalCode} if nothing of it was or will be
  * forwarded.
  */
 export type ExchangeHandler = (
   preamble: Preamble,
   request: HttpRequest,
   response: ResponseSink,
-) => RequestSink | Refusal
+) => RequestSink | RefusalCode
 
 /**
  * Reads one exchange from `stream`, which the peer just opened, and hands it to `onExchange` when its head is whole.
@@ -39,10 +39,10 @@ export type ExchangeHandler = (
  *
  * @example
  * ```ts
- * import { acceptExchange, discarding, memoryPair, Session } from 'sallyport/protocol'
+ * import { acceptExchange, createSession, discarding, memoryPair } from 'sallyport/protocol'
  *
  * const [transport] = memoryPair()
- * new Session(transport, {
+ * createSession(transport, {
  *   role: 'client',
  *   onStream: stream =>
  *     acceptExchange(stream, (_preamble, _request, response) => {
@@ -154,8 +154,8 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
 
   #handOver(preamble: Preamble, request: HttpRequest): void {
     const sink = this.#onExchange(preamble, request, this)
-    if (sink instanceof Refusal) {
-      if (!this.#over) this.#refuse(sink.code)
+    if (typeof sink === 'string') {
+      if (!this.#over) this.#refuse(sink)
       return
     }
     this.#sink = sink

@@ -28,15 +28,6 @@ export function refusalOf(value: number): RefusalCode {
   return CODES.get(value) ?? 'not-here'
 }
 
-/** Returned instead of a request sink: the exchange goes back unprocessed. */
-export class Refusal {
-  readonly code: RefusalCode
-
-  constructor(code: RefusalCode) {
-    this.code = code
-  }
-}
-
 const REASONS: Record<RefusalCode, ErrorCode> = {
   malformed: 'internal',
   unsupported: 'internal',

@@ -14,19 +14,50 @@ export const SHED_SHARE = 1 / 16
  * The ceiling on bytes that all sessions of a process, or of a group of them, hold for receivers that have not taken them
  * yet. Whoever fills it pays: at the ceiling the greediest member sheds, be it a session or a group of them.
  */
-export class BufferBudget implements BudgetMember {
+export interface BufferBudget extends BudgetMember {
+  readonly limitBytes: number
+  /** From three quarters of the ceiling on, or of one above it. */
+  readonly pressed: boolean
+  join(member: BudgetMember): void
+  /** The member holds nothing, and will not again. */
+  leave(member: BudgetMember): void
+  release(bytes: number): void
+  take(bytes: number): void
+  /** Sheds until the ceiling holds, and those above it. */
+  enforce(): void
+}
+
+/**
+ * A ceiling of `limitBytes`, 256 MiB by default, that is shared by the sessions it is given to.
+ *
+ * @param parent the ceiling that this group and others are under together
+ * @param onEmpty its last member has left
+ *
+ * @example
+ * ```ts
+ * import { createBufferBudget, createSession, memoryPair } from 'sallyport/protocol'
+ *
+ * const processBudget = createBufferBudget(64 * 1024 * 1024)
+ * const [here, there] = memoryPair()
+ * const sessions = [here, there].map(transport => createSession(transport, { role: 'client', processBudget }))
+ * ```
+ */
+export function createBufferBudget(
+  limitBytes: number = 256 * 1024 * 1024,
+  parent?: BufferBudget,
+  onEmpty?: () => void,
+): BufferBudget {
+  return new SharedBudget(limitBytes, parent, onEmpty)
+}
+
+class SharedBudget implements BufferBudget {
   readonly limitBytes: number
   readonly #parent: BufferBudget | undefined
   readonly #onEmpty: (() => void) | undefined
   readonly #members = new Set<BudgetMember>()
   #usedBytes = 0
 
-  /**
-   * @param limitBytes default 256 MiB
-   * @param parent the ceiling that this group and others are under together
-   * @param onEmpty its last member has left
-   */
-  constructor(limitBytes = 256 * 1024 * 1024, parent?: BufferBudget, onEmpty?: () => void) {
+  constructor(limitBytes: number, parent: BufferBudget | undefined, onEmpty: (() => void) | undefined) {
     this.limitBytes = limitBytes
     this.#parent = parent
     this.#onEmpty = onEmpty
@@ -45,7 +76,6 @@ export class BufferBudget implements BudgetMember {
     this.#members.add(member)
   }
 
-  /** The member holds nothing, and will not again. */
   leave(member: BudgetMember): void {
     if (!this.#members.delete(member) || this.#members.size > 0) return
     this.#parent?.leave(this)
@@ -62,7 +92,6 @@ export class BufferBudget implements BudgetMember {
     this.#parent?.take(bytes)
   }
 
-  /** Sheds until the ceiling holds, and those above it. */
   enforce(): void {
     const { limitBytes } = this
     if (this.#usedBytes > limitBytes) this.shed(this.#usedBytes - limitBytes * (1 - SHED_SHARE))

@@ -2,7 +2,7 @@ import { type Clock, DeadlineTimer, Delay, type TimerOwner } from './clock.ts'
 import type { SessionLimits } from './limits.ts'
 import type { Outgoing } from './outgoing.ts'
 import type { Pings } from './pings.ts'
-import type { Stream } from './stream.ts'
+import type { YamuxStream } from './yamux-stream.ts'
 import type { StreamChain } from './stream-chain.ts'
 
 export interface DeadlineOwner {
@@ -11,7 +11,7 @@ export interface DeadlineOwner {
   /** Asks whether the peer is there. */
   knock(): void
   /** The peer did not acknowledge the stream in time. */
-  expired(stream: Stream): void
+  expired(stream: YamuxStream): void
   /** The peer owes something for too long: the session is over. */
   lost(reason: string): void
   failed(error: unknown): void

@@ -1,13 +1,13 @@
 import { type BudgetMember, type BufferBudget, PRESSURE, SHED_SHARE } from './budget.ts'
 import type { RuntimeCeilings } from './runtime-ceilings.ts'
 import { Shares } from './shares.ts'
-import type { Stream } from './stream.ts'
+import type { YamuxStream } from './yamux-stream.ts'
 import { StreamChain } from './stream-chain.ts'
 
 export interface HeldOwner {
-  open(): Iterable<Stream>
+  open(): Iterable<YamuxStream>
   /** Resets the stream, if it is open, and tells its handler that its bytes are dropped. */
-  shedStream(stream: Stream): void
+  shedStream(stream: YamuxStream): void
 }
 
 /**
@@ -39,37 +39,37 @@ export class Held implements BudgetMember {
     return this.#over.size
   }
 
-  pressed(stream: Stream): boolean {
+  pressed(stream: YamuxStream): boolean {
     if (this.#budget.pressed || this.usedBytes >= this.#limitBytes * PRESSURE) return true
     return this.#runtimes?.pressed(stream.runtime) === true
   }
 
-  #add(stream: Stream, bytes: number): void {
+  #add(stream: YamuxStream, bytes: number): void {
     this.usedBytes += bytes
     this.#budget.take(bytes)
     this.#runtimes?.add(stream.runtime, bytes)
   }
 
   /** Before the stream is another runtime's, which takes over what it holds. */
-  handOver(stream: Stream, runtime: string): void {
+  handOver(stream: YamuxStream, runtime: string): void {
     this.#runtimes?.add(stream.runtime, -stream.unreadBytes)
     this.#runtimes?.add(runtime, stream.unreadBytes)
   }
 
-  take(stream: Stream, bytes: number): void {
+  take(stream: YamuxStream, bytes: number): void {
     stream.receive.unreadBytes += bytes
     this.#add(stream, bytes)
   }
 
   /** What the receiver keeps of what it has consumed is so much from now on. */
-  keep(stream: Stream, bytes: number): void {
+  keep(stream: YamuxStream, bytes: number): void {
     const more = bytes - stream.keptBytes
     stream.keptBytes = bytes
     this.#add(stream, more)
   }
 
   /** At most what the stream holds; returns how many that is. */
-  release(stream: Stream, bytes: number): number {
+  release(stream: YamuxStream, bytes: number): number {
     const taken = stream.receive.consume(bytes)
     if (taken === 0) return 0
     this.#add(stream, -taken)
@@ -79,18 +79,18 @@ export class Held implements BudgetMember {
   }
 
   /** Whatever the stream brought is dropped. */
-  drop(stream: Stream): void {
+  drop(stream: YamuxStream): void {
     this.release(stream, stream.unreadBytes)
   }
 
   /** The stream is over: what it brought may wait for long yet, but for parts of a whole that will not come. */
-  streamOver(stream: Stream): void {
+  streamOver(stream: YamuxStream): void {
     if (stream.keptBytes > 0) this.keep(stream, 0)
     if (stream.unreadBytes > 0) this.#over.add(stream)
   }
 
   /** Sheds until the ceilings hold. */
-  enforce({ runtime }: Stream): void {
+  enforce({ runtime }: YamuxStream): void {
     const excess = this.#runtimes?.excess(runtime) ?? 0
     if (excess > 0) this.shed(excess, runtime)
     const limitBytes = this.#limitBytes
@@ -101,7 +101,7 @@ export class Held implements BudgetMember {
   shed(bytes: number, runtime?: string): number {
     const before = this.usedBytes
     const shares = new Shares()
-    const add = (stream: Stream) => {
+    const add = (stream: YamuxStream) => {
       if (runtime === undefined || stream.runtime === runtime) shares.add(stream)
     }
     for (const stream of this.#owner.open()) add(stream)

@@ -1,20 +1,20 @@
 import type { FrameSink } from './decoder.ts'
 import { ALL_FLAGS, Flag, FrameType } from './frame.ts'
 import { MAX_WINDOW_BYTES } from './limits.ts'
-import type { Stream } from './stream.ts'
+import type { YamuxStream } from './yamux-stream.ts'
 
 /** What frames of the peer ask of their session. */
 export interface IncomingOwner {
-  find(id: number): Stream | undefined
+  find(id: number): YamuxStream | undefined
   /** Whether `id` has belonged to a stream, of either end. */
   wasUsed(id: number): boolean
   /** The peer opens `id`; undefined if it was refused, or if the session failed over it. */
-  opened(id: number): Stream | undefined
-  acknowledged(stream: Stream): void
-  credited(stream: Stream, bytes: number): void
-  received(stream: Stream, chunk: Uint8Array): void
-  finReceived(stream: Stream): void
-  resetReceived(stream: Stream): void
+  opened(id: number): YamuxStream | undefined
+  acknowledged(stream: YamuxStream): void
+  credited(stream: YamuxStream, bytes: number): void
+  received(stream: YamuxStream, chunk: Uint8Array): void
+  finReceived(stream: YamuxStream): void
+  resetReceived(stream: YamuxStream): void
   pinged(value: number): void
   ponged(value: number): void
   goneAway(code: number): void
@@ -30,7 +30,7 @@ const MAX_CREDIT_BYTES = 0xffff_ffff
 /** Checks each frame against the state of its stream and the session, before anything acts on it. */
 export class Incoming implements FrameSink {
   readonly #owner: IncomingOwner
-  #stream: Stream | undefined
+  #stream: YamuxStream | undefined
   #fin = false
 
   constructor(owner: IncomingOwner) {
@@ -88,7 +88,7 @@ export class Incoming implements FrameSink {
     else if (type === FrameType.data && length > MAX_WINDOW_BYTES) this.#owner.violated('window exceeded')
   }
 
-  #dataFrame(stream: Stream, flags: number, length: number): void {
+  #dataFrame(stream: YamuxStream, flags: number, length: number): void {
     if (length > stream.receive.openBytes) this.#owner.violated('window exceeded')
     else if (length > 0 && stream.finReceived) this.#owner.violated('data after FIN')
     else {
@@ -98,7 +98,7 @@ export class Incoming implements FrameSink {
     }
   }
 
-  #windowUpdate(stream: Stream, flags: number, length: number): void {
+  #windowUpdate(stream: YamuxStream, flags: number, length: number): void {
     if (stream.sendWindowBytes + length > MAX_CREDIT_BYTES) {
       this.#owner.violated('window overflow')
       return

@@ -6,7 +6,7 @@ import { Delivery, type DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, HEADER_BYTES, writeHeader } from './frame.ts'
 import { type BufferPool, POOL_BUFFER_BYTES } from './pool.ts'
 import { LARGE_CHUNK_BYTES } from './send-queue.ts'
-import type { Stream } from './stream.ts'
+import type { YamuxStream } from './yamux-stream.ts'
 
 /** The most that one frame carries: alone, and while other streams wait. */
 const ALONE_BYTES = 64 * 1024
@@ -36,9 +36,9 @@ const LEAST_ROOM_BYTES = 4 * 1024
 export interface OutgoingOwner {
   /** A ping is to leave behind what was sent so far. */
   placePing(mark: DeliveryMark): void
-  finSent(stream: Stream): void
+  finSent(stream: YamuxStream): void
   /** The credit that the stream's receiver owes its peer. */
-  takeCredit(stream: Stream): number
+  takeCredit(stream: YamuxStream): number
   /** The peer makes us answer more than it reads. */
   clogged(): void
   /** The transport has something to take from now on. */
@@ -48,17 +48,17 @@ export interface OutgoingOwner {
 
 /** A first-in, first-out list of streams, linked through the streams themselves. */
 class StreamList {
-  first: Stream | undefined
-  #last: Stream | undefined
+  first: YamuxStream | undefined
+  #last: YamuxStream | undefined
 
-  push(stream: Stream): void {
+  push(stream: YamuxStream): void {
     stream.next = undefined
     if (this.#last === undefined) this.first = stream
     else this.#last.next = stream
     this.#last = stream
   }
 
-  shift(): Stream | undefined {
+  shift(): YamuxStream | undefined {
     const stream = this.first
     if (stream === undefined) return undefined
     this.first = stream.next
@@ -82,11 +82,11 @@ export class Outgoing {
   readonly #bulk = new StreamList()
   /** How many came to `#fresh` since the last flush. */
   #freshStreams = 0
-  readonly #acks: Stream[] = []
+  readonly #acks: YamuxStream[] = []
   /** Streams whose receivers have taken enough for a credit. */
-  readonly #credits: Stream[] = []
+  readonly #credits: YamuxStream[] = []
   /** Streams whose SYN has not left, in the order of their ids. */
-  readonly #unborn: Stream[] = []
+  readonly #unborn: YamuxStream[] = []
   #buffer: Buffer | undefined
   #used = 0
   #round = 0
@@ -116,13 +116,13 @@ export class Outgoing {
   }
 
   /** A stream of ours, whose SYN leaves with its first frame, or before that of a later stream. */
-  opened(stream: Stream): void {
+  opened(stream: YamuxStream): void {
     while (this.#unborn[0]?.closed) this.#unborn.shift()
     this.#unborn.push(stream)
   }
 
   /** Queues the stream, unless it waits already or may not send now. */
-  wants(stream: Stream): void {
+  wants(stream: YamuxStream): void {
     if (stream.listed || !canSend(stream)) return
     stream.listed = true
     if (stream.lastRound < this.#round - 1) {
@@ -145,13 +145,13 @@ export class Outgoing {
   }
 
   /** ACK of a stream: it waits a moment for a frame to ride on. True if too many wait already. */
-  acknowledgeSoon(stream: Stream): boolean {
+  acknowledgeSoon(stream: YamuxStream): boolean {
     this.#acks.push(stream)
     return this.#acks.length >= 64
   }
 
   /** The stream's credit leaves at the end of this turn, with all that is owed by then. */
-  credit(stream: Stream): void {
+  credit(stream: YamuxStream): void {
     if (stream.creditListed || this.#stopped) return
     stream.creditListed = true
     this.#credits.push(stream)
@@ -274,12 +274,12 @@ export class Outgoing {
     return true
   }
 
-  #take(bodies: boolean): Stream | undefined {
+  #take(bodies: boolean): YamuxStream | undefined {
     return this.#fresh.shift() ?? (bodies ? this.#bulk.shift() : undefined)
   }
 
   /** One frame of the stream, or what it says without payload; then it goes to the end of the line. */
-  #send(stream: Stream, roomBytes: number): void {
+  #send(stream: YamuxStream, roomBytes: number): void {
     stream.listed = false
     if (stream.closed) return
     stream.lastRound = this.#round
@@ -292,7 +292,7 @@ export class Outgoing {
     if (sent > 0) stream.handler.consumed(sent)
   }
 
-  #sendData(stream: Stream, roomBytes: number): number {
+  #sendData(stream: YamuxStream, roomBytes: number): number {
     const { queue } = stream
     const most = Math.min(queue.bytes, stream.sendWindowBytes, roomBytes)
     if (most <= 0) return 0
@@ -314,7 +314,7 @@ export class Outgoing {
     return bytes
   }
 
-  #sendFin(stream: Stream): void {
+  #sendFin(stream: YamuxStream): void {
     // FIN is its own frame, and so is SYN then: Go's implementation can lose data that shares a frame with FIN.
     const flags = this.#takeFlags(stream)
     if (flags & Flag.syn) this.#header(FrameType.windowUpdate, flags, stream.id, 0)
@@ -323,7 +323,7 @@ export class Outgoing {
     this.#owner.finSent(stream)
   }
 
-  #takeFlags(stream: Stream): number {
+  #takeFlags(stream: YamuxStream): number {
     if (stream.synDue) this.#bearOlder(stream)
     const flags = (stream.synDue ? Flag.syn : 0) | (stream.ackDue ? Flag.ack : 0)
     stream.synDue = false
@@ -332,7 +332,7 @@ export class Outgoing {
   }
 
   /** Ids must rise on the wire: streams opened before this one, and still silent, send their SYN alone. */
-  #bearOlder(stream: Stream): void {
+  #bearOlder(stream: YamuxStream): void {
     for (;;) {
       const older = this.#unborn.shift()
       if (older === undefined || older === stream) return
@@ -447,7 +447,7 @@ export class Outgoing {
   }
 }
 
-function canSend(stream: Stream): boolean {
+function canSend(stream: YamuxStream): boolean {
   if (stream.closed) return false
   if (stream.queue.bytes > 0) return stream.sendWindowBytes > 0
   return stream.ended && !stream.finSent

@@ -1,18 +1,18 @@
 import { networkOf } from '../../base/address.ts'
-import type { Stream } from './stream.ts'
+import type { YamuxStream } from './yamux-stream.ts'
 
 class Share {
   bytes = 0
-  readonly #streams: Stream[] = []
+  readonly #streams: YamuxStream[] = []
   #sorted = false
 
-  add(stream: Stream): void {
+  add(stream: YamuxStream): void {
     this.bytes += stream.unreadBytes
     this.#streams.push(stream)
   }
 
   /** Bytes of a stream that is over wait for a slow caller alone: they go first. */
-  take(): Stream | undefined {
+  take(): YamuxStream | undefined {
     if (!this.#sorted) {
       this.#sorted = true
       this.#streams.sort((a, b) => Number(a.closed) - Number(b.closed) || a.unreadBytes - b.unreadBytes)
@@ -30,7 +30,7 @@ class Share {
 export class Shares {
   readonly #runtimes = new Map<string, Map<string, Share>>()
 
-  add(stream: Stream): void {
+  add(stream: YamuxStream): void {
     if (stream.unreadBytes === 0) return
     let callers = this.#runtimes.get(stream.runtime)
     if (callers === undefined) {
@@ -47,7 +47,7 @@ export class Shares {
   }
 
   /** The stream to be reset next; it is not named again. */
-  take(): Stream | undefined {
+  take(): YamuxStream | undefined {
     const callers = greediest(this.#runtimes.values(), bytesOf)
     return callers && greediest(callers.values(), share => share.bytes)?.take()
   }

@@ -1,4 +1,4 @@
-import type { Stream } from './stream.ts'
+import type { YamuxStream } from './yamux-stream.ts'
 
 /**
  * Streams of a session, oldest first: a list linked through the streams themselves. A stream stands in one at a time: in
@@ -6,10 +6,10 @@ import type { Stream } from './stream.ts'
  */
 export class StreamChain {
   size = 0
-  oldest: Stream | undefined
-  #newest: Stream | undefined
+  oldest: YamuxStream | undefined
+  #newest: YamuxStream | undefined
 
-  add(stream: Stream): void {
+  add(stream: YamuxStream): void {
     this.size++
     stream.older = this.#newest
     if (this.#newest === undefined) this.oldest = stream
@@ -18,7 +18,7 @@ export class StreamChain {
   }
 
   /** Ignored if the stream stands in no list. */
-  delete(stream: Stream): void {
+  delete(stream: YamuxStream): void {
     const { older, newer } = stream
     if (older === undefined && this.oldest !== stream) return
     this.size--
@@ -30,7 +30,7 @@ export class StreamChain {
     stream.newer = undefined
   }
 
-  *[Symbol.iterator](): IterableIterator<Stream> {
+  *[Symbol.iterator](): IterableIterator<YamuxStream> {
     for (let stream = this.oldest; stream !== undefined; stream = stream.newer) yield stream
   }
 }

@@ -1,4 +1,4 @@
-import type { Stream } from './stream.ts'
+import type { YamuxStream } from './yamux-stream.ts'
 
 const LEAST_SLOTS = 16
 /** A larger table is not kept once it is empty. */
@@ -11,14 +11,14 @@ const KEPT_SLOTS = 256
  */
 export class StreamTable {
   size = 0
-  #slots: (Stream | undefined)[] = emptySlots(LEAST_SLOTS)
+  #slots: (YamuxStream | undefined)[] = emptySlots(LEAST_SLOTS)
 
-  get(id: number): Stream | undefined {
+  get(id: number): YamuxStream | undefined {
     return this.#slots[this.#find(id)]
   }
 
   /** The stream's id must not be in the table. */
-  add(stream: Stream): void {
+  add(stream: YamuxStream): void {
     this.size++
     if (this.size * 2 > this.#slots.length) this.#resize(this.#slots.length * 2)
     this.#slots[this.#find(stream.id)] = stream
@@ -47,7 +47,7 @@ export class StreamTable {
   }
 
   /** A copy: streams may come and go while it is walked through. */
-  all(): Stream[] {
+  all(): YamuxStream[] {
     return this.#slots.filter(stream => stream !== undefined)
   }
 
@@ -67,6 +67,6 @@ export class StreamTable {
   }
 }
 
-function emptySlots(count: number): (Stream | undefined)[] {
+function emptySlots(count: number): (YamuxStream | undefined)[] {
   return new Array(count).fill(undefined)
 }

@@ -1,12 +1,12 @@
 import { acceptExchange } from '../../../protocol/wire/exchange/accept.ts'
 import { openExchange } from '../../../protocol/wire/exchange/open.ts'
-import { Refusal } from '../../../protocol/wire/exchange/refusal.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../protocol/exchange.ts'
 import { getHeader, isAuthority, isPath, isToken } from '../../../protocol/http/headers.ts'
 import type { Logger } from '../../../protocol/base/log.ts'
 import { memoryPair } from '../../../protocol/wire/transport-memory.ts'
 import { Flag, FrameType } from '../../../protocol/wire/yamux/frame.ts'
-import { Session } from '../../../protocol/wire/yamux/session.ts'
+import type { RefusalCode } from '../../../protocol/wire/exchange/refusal.ts'
+import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
 import { openOptions, request } from '../../protocol/wire/exchange/support.ts'
 import { FakeClock, frame, RawPeer, turns } from '../../protocol/wire/yamux/support.ts'
 import { canonicalHeaders, holds, same } from '../holds.ts'
@@ -51,7 +51,7 @@ async function play(side: Side, pieces: readonly Buffer[]): Promise<unknown> {
   const faults: unknown[] = []
   const logger: Logger = { debug: ignore, info: ignore, warn: ignore, error: (...said) => void faults.push(said) }
   const clock = new FakeClock()
-  const session = new Session(ours, {
+  const session = createSession(ours, {
     role: side === 'accept' ? 'client' : 'server',
     clock,
     logger,
@@ -84,14 +84,18 @@ function asked(side: Side) {
 }
 
 function handler(told: Told) {
-  return (_preamble: unknown, received: ReturnType<typeof request>, response: ResponseSink): RequestSink | Refusal => {
+  return (
+    _preamble: unknown,
+    received: ReturnType<typeof request>,
+    response: ResponseSink,
+  ): RequestSink | RefusalCode => {
     holds(isToken(received.method) && received.method !== 'CONNECT', 'a method')
     holds(isPath(received.path) && isAuthority(received.authority), 'path and authority')
     canonicalHeaders(received.headers)
     const length = getHeader(received.headers, 'content-length')
     holds(length === undefined || Number(length) === received.bodyBytes, 'one length of the body')
     told.say('request', received.method, received.authority, received.path, received.headers, received.bodyBytes)
-    if (received.method === 'FOO') return new Refusal('overloaded')
+    if (received.method === 'FOO') return 'overloaded'
     if (received.upgrade) response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
     return {
       requestData: chunk => {

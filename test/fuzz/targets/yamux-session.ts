@@ -1,7 +1,8 @@
 import { memoryPair } from '../../../protocol/wire/transport-memory.ts'
-import { BufferBudget } from '../../../protocol/wire/yamux/budget.ts'
+import { createBufferBudget } from '../../../protocol/wire/yamux/budget.ts'
 import { Flag, FrameType } from '../../../protocol/wire/yamux/frame.ts'
-import { Session } from '../../../protocol/wire/yamux/session.ts'
+import type { Session } from '../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream, StreamHandler } from '../../../protocol/wire/yamux/stream.ts'
 import { FakeClock, type Frame, frame, RawPeer, turns } from '../../protocol/wire/yamux/support.ts'
 import { holds, same } from '../holds.ts'
@@ -97,7 +98,7 @@ const LENGTHS = [0, 1, 5, 100, 1000, 4096, 4097, 65_536, 262_145, 0x1_000_001, 0
 
 class Play {
   readonly #clock = new FakeClock()
-  readonly #budget = new BufferBudget(SESSION_BUFFER_BYTES)
+  readonly #budget = createBufferBudget(SESSION_BUFFER_BYTES)
   readonly #watchers: Watcher[] = []
   readonly #conduct = new Conduct()
   readonly #peer: RawPeer
@@ -110,7 +111,7 @@ class Play {
     this.#script = new Script(input)
     const [ours, theirs] = memoryPair()
     this.#peer = new RawPeer(theirs)
-    this.#session = new Session(ours, {
+    this.#session = createSession(ours, {
       role: this.#script.next() & 1 ? 'client' : 'server',
       clock: this.#clock,
       processBudget: this.#budget,

@@ -5,7 +5,7 @@ import { WebSocket, WebSocketServer } from 'ws'
 import type { Transport } from '../../../protocol/wire/transport.ts'
 import { MAX_MESSAGE_BYTES } from '../../../protocol/wire/transport.ts'
 import { webSocketTransport } from '../../../protocol/wire/transport-websocket.ts'
-import { Session } from '../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
 import { echo, pattern, Recorder } from './yamux/support.ts'
 import { until } from '../../support/until.ts'
 
@@ -143,7 +143,7 @@ describe('WebSocket transport', () => {
   test('W4 a control message above 16 KiB ends the session', async () => {
     const [server, client] = await webSockets()
     const reasons: string[] = []
-    new Session(webSocketTransport(server), { role: 'server', onClose: (_, reason) => reasons.push(reason) })
+    createSession(webSocketTransport(server), { role: 'server', onClose: (_, reason) => reasons.push(reason) })
     const code = new Promise(resolve => client.once('close', resolve))
     client.send('é'.repeat(8 * 1024 + 1))
     expect(await code).toBe(1002)
@@ -152,8 +152,8 @@ describe('WebSocket transport', () => {
 
   test('sessions echo 100 streams over a real socket', async () => {
     const [left, right] = await webSockets()
-    const server = new Session(webSocketTransport(left), { role: 'server' })
-    new Session(webSocketTransport(right), { role: 'client', onStream: echo })
+    const server = createSession(webSocketTransport(left), { role: 'server' })
+    createSession(webSocketTransport(right), { role: 'client', onStream: echo })
     const body = pattern(200_000)
     const recorders = Array.from({ length: 100 }, () => {
       const recorder = new Recorder(server.open())

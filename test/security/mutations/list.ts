@@ -436,7 +436,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: '`reset` messages are counted',
     edits: [
       [
-        'protocol/wire/yamux/session.ts',
+        'protocol/wire/yamux/yamux-session.ts',
         'if (stream === undefined || stream.resetCode !== undefined) this.#countReset()',
         'if (stream === undefined) return true',
       ],
@@ -669,7 +669,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'parity and order of ids',
     edits: [
       [
-        'protocol/wire/yamux/session.ts',
+        'protocol/wire/yamux/yamux-session.ts',
         'if ((id & 1) === (this.#nextId & 1) || id <= this.#lastPeerId) {',
         'if (false) {',
       ],
@@ -680,7 +680,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'streams of a session',
     edits: [
       [
-        'protocol/wire/yamux/session.ts',
+        'protocol/wire/yamux/yamux-session.ts',
         'this.#goAwaySent || this.#streams.size >= this.#limits.maxStreams',
         'this.#goAwaySent',
       ],

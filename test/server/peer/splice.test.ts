@@ -7,8 +7,9 @@ import { STREAM_KIND, type StreamKind, type Preamble, preambleText } from '../..
 import type { Stream } from '../../../protocol/wire/yamux/stream.ts'
 import { REFUSALS } from '../../../protocol/wire/exchange/refusal.ts'
 import { parseCidrs } from '../../../protocol/http/forwarded.ts'
-import { BufferBudget } from '../../../protocol/wire/yamux/budget.ts'
-import { Session, type SessionOptions } from '../../../protocol/wire/yamux/session.ts'
+import { createBufferBudget } from '../../../protocol/wire/yamux/budget.ts'
+import type { Session, SessionOptions } from '../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
 import { type MemoryTransport, memoryPair } from '../../../protocol/wire/transport-memory.ts'
 import { type SplicedSession, splice } from '../../../server/peer/splice.ts'
 import { pattern, Recorder, turns } from '../../protocol/wire/yamux/support.ts'
@@ -63,8 +64,8 @@ function start(settings: Settings = {}): Spliced {
   const [nearEnd, linkTransport] = memoryPair()
   const [sessionTransport, clientEnd] = memoryPair()
   const spliced: { far: Recorder | undefined; clients: Recorder[] } = { far: undefined, clients: [] }
-  const session = new Session(sessionTransport, { role: 'server', ...settings.session })
-  const client = new Session(clientEnd, {
+  const session = createSession(sessionTransport, { role: 'server', ...settings.session })
+  const client = createSession(clientEnd, {
     role: 'client',
     onStream: stream => {
       const recorder = new Recorder(stream, false)
@@ -79,7 +80,7 @@ function start(settings: Settings = {}): Spliced {
     released: () => owner.exchanges--,
     ...settings.owner,
   }
-  const link = new Session(linkTransport, {
+  const link = createSession(linkTransport, {
     role: 'server',
     ...settings.link,
     onStream: stream =>
@@ -88,7 +89,7 @@ function start(settings: Settings = {}): Spliced {
         leave() {},
       }),
   })
-  const nearLink = new Session(nearEnd, { role: 'client' })
+  const nearLink = createSession(nearEnd, { role: 'client' })
   open.push(session, client, link, nearLink)
   const openOne = (runtime = 'demo', kind: StreamKind = STREAM_KIND.exchange) => {
     const recorder = new Recorder(nearLink.open(), false)
@@ -278,7 +279,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
   })
 
   test('an answer that waits for the other replica is counted until it has left, whatever becomes of the session', async () => {
-    const budget = new BufferBudget()
+    const budget = createBufferBudget()
     const spliced = start({ session: { processBudget: budget } })
     await until(() => spliced.far !== undefined)
     spliced.near.stream.end()

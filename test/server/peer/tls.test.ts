@@ -9,7 +9,7 @@ import {
   REPLICA_NAME,
 } from '../../../certs/index.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
-import { Session } from '../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
 import { PeerListener } from '../../../server/peer/listener.ts'
 import { PEER_NAME, peerTlsOptions } from '../../../server/peer/tls.ts'
 import { PeerTransport } from '../../../server/peer/transport.ts'
@@ -61,7 +61,7 @@ describe('D3 who asks for this replica', () => {
     const socket = dial(await createReplicaCertificate(authority))
     await once(socket, 'secureConnect')
     const { promise, resolve } = Promise.withResolvers<string>()
-    const session = new Session(new PeerTransport(socket), { role: 'client', onControl: resolve })
+    const session = createSession(new PeerTransport(socket), { role: 'client', onControl: resolve })
     expect(JSON.parse(await promise)).toMatchObject({ type: 'replica', name: 'this~1' })
     session.close('done')
     expect(warnings).toEqual([])

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
-import { Refusal, RefusedError } from '../../../../protocol/wire/exchange/refusal.ts'
+import { RefusedError } from '../../../../protocol/wire/exchange/refusal.ts'
 import { BODY_UNKNOWN } from '../../../../protocol/exchange.ts'
 import { post, request, send, tunnel, upstreams } from './support.ts'
 
@@ -187,7 +187,7 @@ describe('an exchange over a session', () => {
 
 describe('a refused exchange', () => {
   test.each(['not-here', 'already-begun', 'draining', 'overloaded', 'too-late'] as const)('%s', async code => {
-    const { server } = tunnel(() => new Refusal(code))
+    const { server } = tunnel(() => code)
     const caller = send(server)
     await caller.over()
     expect(caller.error).toBeInstanceOf(RefusedError)
@@ -197,7 +197,7 @@ describe('a refused exchange', () => {
   })
 
   test('its body is discarded, and the stream ends', async () => {
-    const { server, client } = tunnel(() => new Refusal('overloaded'))
+    const { server, client } = tunnel(() => 'overloaded')
     const caller = send(server, post())
     caller.sink.requestData(Buffer.alloc(50_000))
     await caller.over()

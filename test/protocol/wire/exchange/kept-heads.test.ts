@@ -6,7 +6,7 @@ import { acceptExchange } from '../../../../protocol/wire/exchange/accept.ts'
 import { openExchange } from '../../../../protocol/wire/exchange/open.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
 import { STREAM_KIND, preambleText } from '../../../../protocol/wire/preamble.ts'
-import { BufferBudget } from '../../../../protocol/wire/yamux/budget.ts'
+import { type BufferBudget, createBufferBudget } from '../../../../protocol/wire/yamux/budget.ts'
 import type { Session } from '../../../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 import { sessionPair } from '../yamux/support.ts'
@@ -46,7 +46,7 @@ interface Playing {
 }
 
 async function response(): Promise<Playing> {
-  const budget = new BufferBudget()
+  const budget = createBufferBudget()
   const outcomes: string[] = []
   const streams: Stream[] = []
   const { server, client } = sessionPair({ processBudget: budget }, { onStream: stream => void streams.push(stream) })
@@ -63,7 +63,7 @@ async function response(): Promise<Playing> {
 }
 
 async function request(): Promise<Playing> {
-  const budget = new BufferBudget()
+  const budget = createBufferBudget()
   const outcomes: string[] = []
   const taken: RequestSink = { ...noRequest, requestAbort: ({ reason }) => void outcomes.push(reason) }
   const { server, client } = sessionPair(
@@ -115,7 +115,7 @@ describe.each([
 })
 
 test('B1 the head of a response goes where a ceiling is reached', async () => {
-  const budget = new BufferBudget(256 * 1024)
+  const budget = createBufferBudget(256 * 1024)
   const outcomes: string[] = []
   const head = `\x01${RESPONSE_START}${responseHeadText(200, LONG)}`
   const { server } = sessionPair({ processBudget: budget }, { onStream: stream => stream.write(head.slice(0, -1)) })

@@ -8,11 +8,12 @@ import {
   responseHeadText,
 } from '../../../../protocol/wire/bhttp/encode.ts'
 import type { ExchangeHandler } from '../../../../protocol/wire/exchange/accept.ts'
-import { REFUSALS, Refusal } from '../../../../protocol/wire/exchange/refusal.ts'
+import { REFUSALS } from '../../../../protocol/wire/exchange/refusal.ts'
 import { noLogger } from '../../../../protocol/base/log.ts'
 import { type Preamble, preambleText } from '../../../../protocol/wire/preamble.ts'
 import { memoryPair } from '../../../../protocol/wire/transport-memory.ts'
-import { Session } from '../../../../protocol/wire/yamux/session.ts'
+import type { Session } from '../../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 import { request, send, tunnel, upstreams } from './support.ts'
 
@@ -119,7 +120,7 @@ test('a handler that refuses what it has begun to answer resets its stream, and 
   const logger = { ...noLogger, error: (fields: object) => logged.push(fields) }
   const late: ExchangeHandler = (_preamble, _received, response) => {
     response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
-    return new Refusal('overloaded')
+    return 'overloaded'
   }
   const { server, client } = tunnel(late, {}, logger)
   expect(await speak(server, preamble() + head() + messageEndText([]))).toMatchObject({ ended: 'upstream-broken' })
@@ -154,7 +155,7 @@ describe('a response that breaks the format', () => {
   /** A peer that answers with these bytes. */
   function answering(text: string, end = true): Session {
     const [left, right] = memoryPair()
-    new Session(right, {
+    createSession(right, {
       role: 'client',
       onStream: (stream: Stream) => {
         stream.handler = { data: chunk => stream.consumed(chunk.length), end() {}, reset() {}, consumed() {} }
@@ -162,7 +163,7 @@ describe('a response that breaks the format', () => {
         if (end) stream.end()
       },
     })
-    return new Session(left, { role: 'server' })
+    return createSession(left, { role: 'server' })
   }
   const ok = `\x01${RESPONSE_START}${responseHeadText(200, [])}`
 

@@ -11,15 +11,16 @@ import {
 } from '../../../../protocol/exchange.ts'
 import type { Logger } from '../../../../protocol/base/log.ts'
 import { memoryPair } from '../../../../protocol/wire/transport-memory.ts'
-import { Session, type SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
+import type { Session, SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 
 /** Two sessions over memory; exchanges that the server's end opens go to `onExchange`. */
 export function tunnel(onExchange: ExchangeHandler, options: Partial<SessionOptions> = {}, logger?: Logger) {
   const [left, right] = memoryPair()
   const accepted: Stream[] = []
-  const server = new Session(left, { ...options, role: 'server' })
-  const client = new Session(right, {
+  const server = createSession(left, { ...options, role: 'server' })
+  const client = createSession(right, {
     ...options,
     role: 'client',
     onStream: stream => {

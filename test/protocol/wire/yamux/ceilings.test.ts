@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { BufferBudget } from '../../../../protocol/wire/yamux/budget.ts'
+import { createBufferBudget } from '../../../../protocol/wire/yamux/budget.ts'
 import { FrameType } from '../../../../protocol/wire/yamux/frame.ts'
 import { RuntimeCeilings } from '../../../../protocol/wire/yamux/runtime-ceilings.ts'
 import type { SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
@@ -44,7 +44,7 @@ describe('ceilings', () => {
   })
 
   test('at the ceiling of a process the greediest stream of the greediest session is reset', async () => {
-    const processBudget = new BufferBudget(300 * KIB)
+    const processBudget = createBufferBudget(300 * KIB)
     const small = await fill([60 * KIB, 50 * KIB], { processBudget })
     const large = await fill([30 * KIB, 200 * KIB, 20 * KIB], { processBudget })
     expect(small.senders.map(({ resetWith }) => resetWith)).toEqual([undefined, undefined])
@@ -56,7 +56,7 @@ describe('ceilings', () => {
   })
 
   test('bytes of a stream that ended leave the budget when they are consumed, also behind the end of the session', async () => {
-    const processBudget = new BufferBudget()
+    const processBudget = createBufferBudget()
     const accepted: Recorder[] = []
     const { peer, session } = sessionWithRawPeer({
       role: 'client',

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { memoryPair } from '../../../../protocol/wire/transport-memory.ts'
-import { Session } from '../../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import { FrameReader, RawPeer, Recorder, turns } from './support.ts'
 
 interface Line {
@@ -79,7 +79,7 @@ test.each([1, 7, 13, 100_000])(
     const [ours, theirs] = memoryPair()
     const peer = new RawPeer(theirs)
     peer.answersPings = false
-    const client = new Session(ours, {
+    const client = createSession(ours, {
       role: 'client',
       onControl: text => saw.push(`text ${text}`),
       onClose: (_, reason) => saw.push(`closed: ${reason}`),

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { Transport } from '../../../../protocol/wire/transport.ts'
 import { memoryPair } from '../../../../protocol/wire/transport-memory.ts'
-import { Session } from '../../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../../../protocol/wire/yamux/stream.ts'
 import { cutArrivals, FrameReader, pattern } from './support.ts'
 
@@ -118,8 +118,8 @@ describe('two sessions', () => {
           ends.push([new End(stream, other), own])
         }
         const options = { initialWindowBytes: windowBytes, maxWindowBytes, onStream: accept }
-        const server = new Session(left, { role: 'server', ...options })
-        const client = new Session(right, { role: 'client', ...options })
+        const server = createSession(left, { role: 'server', ...options })
+        const client = createSession(right, { role: 'client', ...options })
         const judge = new WindowJudge(windowBytes)
         judge.watch(left, 'server', 'client')
         judge.watch(right, 'client', 'server')

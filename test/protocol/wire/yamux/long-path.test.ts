@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { CreditAdvance } from '../../../../protocol/wire/yamux/advance.ts'
 import { ReceiveWindow } from '../../../../protocol/wire/yamux/receive-window.ts'
-import { Session } from '../../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 import { linkPair } from './link.ts'
 import { FakeClock, Recorder } from './support.ts'
@@ -14,8 +14,8 @@ const RTT_MS = 50
 function longPath(bodyBytes: number) {
   const clock = new FakeClock()
   const [left, right] = linkPair({ clock, bytesPerMs: 25_000, rttMs: RTT_MS })
-  const server = new Session(left, { role: 'server', clock })
-  const client = new Session(right, {
+  const server = createSession(left, { role: 'server', clock })
+  const client = createSession(right, {
     role: 'client',
     clock,
     onStream: stream => answer(stream, bodyBytes),

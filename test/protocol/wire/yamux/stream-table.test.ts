@@ -1,10 +1,10 @@
 import * as fc from 'fast-check'
 import { expect, it } from 'vitest'
-import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 import { StreamTable } from '../../../../protocol/wire/yamux/stream-table.ts'
 import { StreamChain } from '../../../../protocol/wire/yamux/stream-chain.ts'
+import type { YamuxStream } from '../../../../protocol/wire/yamux/yamux-stream.ts'
 
-const streamOf = (id: number): Stream => ({ id, older: undefined, newer: undefined }) as unknown as Stream
+const streamOf = (id: number): YamuxStream => ({ id, older: undefined, newer: undefined }) as unknown as YamuxStream
 
 /** Ids that fall together: neighbours, and those that are the table's size apart. */
 const ids = fc.nat(400).map(n => 2 + 2 * n)
@@ -14,7 +14,7 @@ it('holds what a Map would hold', () => {
   fc.assert(
     fc.property(steps, list => {
       const table = new StreamTable()
-      const model = new Map<number, Stream>()
+      const model = new Map<number, YamuxStream>()
       for (const [adds, id] of list) {
         if (!adds) {
           table.delete(id)

@@ -3,8 +3,10 @@ import { type MemoryTransport, memoryPair } from '../../../../protocol/wire/tran
 import type { Clock } from '../../../../protocol/wire/yamux/clock.ts'
 import { FrameDecoder } from '../../../../protocol/wire/yamux/decoder.ts'
 import { Flag, type FrameType, HEADER_BYTES, writeHeader } from '../../../../protocol/wire/yamux/frame.ts'
-import { Session, type SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
+import type { Session, SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../../../protocol/wire/yamux/stream.ts'
+import type { YamuxStream } from '../../../../protocol/wire/yamux/yamux-stream.ts'
 
 interface FakeTimer {
   at: number
@@ -174,11 +176,11 @@ export class Recorder implements StreamHandler {
   sentBytes = 0
   ended = false
   resetWith: ResetCode | undefined
-  readonly stream: Stream
+  readonly stream: YamuxStream
   consumes: boolean
 
   constructor(stream: Stream, consumes = true) {
-    this.stream = stream
+    this.stream = stream as YamuxStream
     this.consumes = consumes
     stream.handler = this
   }
@@ -221,7 +223,7 @@ export function sessionWithRawPeer(options: SessionOptions): {
   const [ours, theirs] = memoryPair()
   const peer = new RawPeer(theirs)
   const closings: Closing[] = []
-  const session = new Session(ours, {
+  const session = createSession(ours, {
     ...options,
     onClose: (error, reason) => {
       closings.push({ error, reason })
@@ -238,8 +240,8 @@ export function sessionPair(
 ): { server: Session; client: Session; serverTransport: MemoryTransport; clientTransport: MemoryTransport } {
   const [serverTransport, clientTransport] = memoryPair()
   return {
-    server: new Session(serverTransport, { role: 'server', ...server }),
-    client: new Session(clientTransport, { role: 'client', onStream: echo, ...client }),
+    server: createSession(serverTransport, { role: 'server', ...server }),
+    client: createSession(clientTransport, { role: 'client', onStream: echo, ...client }),
     serverTransport,
     clientTransport,
   }

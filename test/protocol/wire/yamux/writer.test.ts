@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { Transport } from '../../../../protocol/wire/transport.ts'
 import { Flag, FrameType, HEADER_BYTES } from '../../../../protocol/wire/yamux/frame.ts'
 import { BufferPool } from '../../../../protocol/wire/yamux/pool.ts'
-import { Session } from '../../../../protocol/wire/yamux/session.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 import { linkPair } from './link.ts'
 import { echo, FakeClock, frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
@@ -83,7 +83,7 @@ describe('writer', () => {
       close: () => {},
       terminate: () => {},
     }
-    const session = new Session(transport, { role: 'server' })
+    const session = createSession(transport, { role: 'server' })
     const body = pattern(100 * KIB)
     session.open().write(body)
     await until(() => written.length >= 3)
@@ -115,7 +115,7 @@ describe('writer', () => {
       close: () => {},
       terminate: () => {},
     }
-    const session = new Session(transport, { role: 'server', pool: new WatchedPool() })
+    const session = createSession(transport, { role: 'server', pool: new WatchedPool() })
     for (let i = 0; i < 10; i++) {
       session.open().write(pattern(500, i))
       await turns(2)
@@ -184,8 +184,8 @@ describe('writer', () => {
   test('one stream fills 100 Mbit/s at 50 ms: its window and the limit grow', async () => {
     const clock = new FakeClock()
     const [left, right] = linkPair({ clock, bytesPerMs: 12_500, rttMs: 50 })
-    const server = new Session(left, { role: 'server', clock })
-    const client = new Session(right, { role: 'client', clock, onStream: stream => new Recorder(stream) })
+    const server = createSession(left, { role: 'server', clock })
+    const client = createSession(right, { role: 'client', clock, onStream: stream => new Recorder(stream) })
     for (const session of [server, client]) session.setPeerLimits({ windowBytes: 64 * KIB })
     greedy(server.open())
     await clock.advance(2_000)
@@ -216,8 +216,8 @@ describe('writer', () => {
         })
       },
     }
-    const server = new Session(transport, { role: 'server', clock })
-    const client = new Session(right, { role: 'client', clock, onStream: stream => new Recorder(stream) })
+    const server = createSession(transport, { role: 'server', clock })
+    const client = createSession(right, { role: 'client', clock, onStream: stream => new Recorder(stream) })
     for (let i = 0; i < 4; i++) greedy(server.open())
     await clock.advance(4_000)
     expect(server.bytesOut - client.bytesIn).toBeGreaterThan(4 * MIB)
@@ -230,8 +230,8 @@ describe('writer', () => {
   test('a small exchange beside bulk on a slow path waits for what is under way, not for what the kernel swallows', async () => {
     const clock = new FakeClock()
     const [left, right] = linkPair({ clock, bytesPerMs: 1_250, rttMs: 40 })
-    const server = new Session(left, { role: 'server', clock })
-    const client = new Session(right, {
+    const server = createSession(left, { role: 'server', clock })
+    const client = createSession(right, {
       role: 'client',
       clock,
       onStream: stream => (stream.id === 2 ? new Recorder(stream) : echo(stream)),
