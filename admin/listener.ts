@@ -2,8 +2,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net'
 import { canonicalAddress } from '../protocol/base/address.ts'
 import { type BoundAddress, listenOn, type ListenAddress } from '../protocol/http/listen-on.ts'
-import { detached, endFor, logGuard } from '../protocol/base/guard.ts'
-import { type Logger, noLogger } from '../protocol/base/log.ts'
+import { detached, endFor, logGuard, safeLogger } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
 import { type SlotHolder, ConnectionSlots } from '../protocol/base/connection-slots.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
@@ -105,7 +105,7 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
   const places = new ConnectionSlots(MAX_CONNECTIONS)
   const visitors = new WeakMap<Socket, Visitor>()
   server.keepAliveTimeout = 30_000
-  const logger = options.logger ?? noLogger
+  const logger = safeLogger(options.logger)
   const guard = logGuard(logger, 'a connection to the admin listener failed')
   const connected = guard((socket: Socket) => {
     const visitor = new Visitor(socket)

@@ -12,7 +12,7 @@ export const logSettings = {
   'log.access': setting(
     kinds.oneOf('errors', 'all', 'off'),
     'errors',
-    'Which exchanges to log: those that ended with a 5xx or were cut, all, or none.',
+    'Which exchanges to log: those that ended with a 5xx or were cut (at most 100 in 10 s), all, or none.',
   ),
 }
 

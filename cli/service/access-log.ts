@@ -1,14 +1,17 @@
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { PacedLogger } from '../../protocol/base/paced-logger.ts'
 
-/** Logs exchanges that are over: those that failed with 5xx or were cut, all, or none. */
+/** Logs exchanges that are over: those that failed with 5xx or were cut, as often as may be; all; or none. */
 export function accessLog(logger: Logger, mode: 'errors' | 'all' | 'off'): (exchange: ExchangeRecord) => void {
   if (mode === 'off') return () => {}
+  // Whoever asks for a name that nobody serves fails as often as he likes; whoever wants all exchanges gets all.
+  const log = mode === 'errors' ? new PacedLogger(logger) : logger
   return exchange => {
     const failed = exchange.status >= 500 || exchange.cut
     if (!failed && mode === 'errors') return
     const fields = { ...exchange, durationMs: Math.round(exchange.durationMs * 10) / 10 }
-    if (failed) logger.warn(fields, 'exchange')
-    else logger.info(fields, 'exchange')
+    if (failed) log.warn(fields, 'exchange')
+    else log.info(fields, 'exchange')
   }
 }

@@ -18,6 +18,7 @@
 import { type ErrorCode, SallyportError } from './errors.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../exchange.ts'
 import { type Logger, noLogger } from './log.ts'
+import { PacedLogger } from './paced-logger.ts'
 
 /** Wraps what Node calls: what it throws ends the guard's owner. One wrapper per listener, none per event. */
 export type Guard = <Args extends readonly [a?: unknown, b?: unknown, c?: unknown]>(
@@ -120,10 +121,13 @@ export function followed(result: unknown, failed: (error: unknown) => void): voi
   if ('then' in result && typeof result.then === 'function') result.then(undefined, failed)
 }
 
-/** An embedder's logger: what it throws reaches nobody, since there is nobody left to tell. */
+/**
+ * An embedder's logger: what it throws reaches nobody, since there is nobody left to tell; and no line comes more often than
+ * {@link PacedLogger} has it.
+ */
 export function safeLogger(logger: Logger | undefined): Logger {
-  if (logger === undefined || logger === noLogger || logger instanceof SafeLogger) return logger ?? noLogger
-  return new SafeLogger(logger)
+  if (logger === undefined || logger === noLogger || logger instanceof PacedLogger) return logger ?? noLogger
+  return new PacedLogger(new SafeLogger(logger))
 }
 
 class SafeLogger implements Logger {

@@ -107,9 +107,9 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   }
 
   #logFailure(error: SallyportError): void {
-    const fields = { route: this.#route?.name, requestId: this.#request.requestId, code: error.reason }
-    if (isUpstreams(error)) this.#hooks.logger.warn(fields, error.message)
-    else this.#hooks.logger.debug(fields, error.message)
+    const fields = { route: this.#route?.name, requestId: this.#request.requestId, code: error.reason, err: error }
+    if (isUpstreams(error)) this.#hooks.logger.warn(fields, 'an upstream failed')
+    else this.#hooks.logger.debug(fields, 'a request failed')
   }
 
   /** What waits of the request, and what still comes, is dropped, and credit for it given. */
