@@ -1,5 +1,6 @@
 import { Buffer } from 'node:buffer'
 import { writeLatin1 } from './latin1.ts'
+import { ownBytes } from './own-bytes.ts'
 
 /** Pieces from here on are kept as they are: they cost little more than their bytes. */
 export const SMALL_PIECE_BYTES = 1024
@@ -46,5 +47,45 @@ export class Gathered {
   /** Copies the bytes from `begin` to `end` into `target` at `at`. */
   copy(target: Uint8Array, at: number, begin: number, end: number): void {
     target.set(this.#buffer.subarray(begin, end), at)
+  }
+}
+
+/** Chunks that wait, in their order: small ones are gathered, and none keeps much more memory than its own. */
+export class GatheredChunks implements Iterable<Uint8Array> {
+  readonly #chunks: (Uint8Array | Gathered)[] = []
+  /** The last of them, if it takes more small ones. */
+  #open: Gathered | undefined
+  /** Of all that was added. */
+  bytes = 0
+
+  add(chunk: Uint8Array): void {
+    if (chunk.length >= SMALL_PIECE_BYTES) {
+      this.#close()
+      this.#chunks.push(ownBytes(chunk))
+    } else if (this.#open?.add(chunk) !== true) {
+      this.#close()
+      this.#open = new Gathered(chunk, this.bytes)
+      this.#chunks.push(this.#open)
+    }
+    this.bytes += chunk.length
+  }
+
+  #close(): void {
+    this.#open?.close()
+    this.#open = undefined
+  }
+
+  clear(): void {
+    this.#chunks.length = 0
+    this.#open = undefined
+  }
+
+  /** What is added meanwhile comes as well. */
+  *[Symbol.iterator](): Generator<Uint8Array, void> {
+    for (const chunk of this.#chunks) {
+      // What was handed over takes no more.
+      this.#open = undefined
+      yield chunk instanceof Gathered ? chunk.bytes : chunk
+    }
   }
 }

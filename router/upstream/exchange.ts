@@ -3,6 +3,7 @@
  * The deadline of the head is the connection's.
  */
 import { type SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
+import { GatheredChunks } from '../../protocol/base/gathered.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
@@ -28,10 +29,9 @@ export class UpstreamExchange implements RequestSink, Failing {
   /** Gives up what is waited for: a connection, or a pause. */
   #giveUp: (() => void) | undefined
   /** Body that came before there was a connection; bounded by the downstream end's own limit. */
-  #early: Uint8Array[] | undefined
+  #early: GatheredChunks | undefined
   /** Body kept for sending again; undefined if it may not be. */
-  #kept: Uint8Array[] | undefined
-  #keptBytes = 0
+  #kept: GatheredChunks | undefined
   /** Kept bytes for which credit was given: those of a second sending count once only. */
   #credited = 0
   #skipCredit = 0
@@ -55,7 +55,7 @@ export class UpstreamExchange implements RequestSink, Failing {
     this.#response = response
     this.#retriesLeft = options.attempts
     const keeps = request.idempotent && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= KEEP_BYTES
-    this.#kept = keeps ? [] : undefined
+    this.#kept = keeps ? new GatheredChunks() : undefined
   }
 
   start(): void {
@@ -90,16 +90,15 @@ export class UpstreamExchange implements RequestSink, Failing {
       this.#response.requestConsumed(chunk.length)
       return
     }
-    if (this.#kept !== undefined) this.#keep(chunk)
-    else if (this.#sink === undefined) this.#early = push(this.#early, chunk)
+    if (this.#kept !== undefined) this.#keep(this.#kept, chunk)
+    else if (this.#sink === undefined) (this.#early ??= new GatheredChunks()).add(chunk)
     this.#sink?.requestData(chunk)
   }
 
-  #keep(chunk: Uint8Array): void {
-    this.#keptBytes += chunk.length
-    this.#kept!.push(chunk)
-    if (this.#keptBytes <= KEEP_BYTES) return
-    if (this.#sink === undefined) this.#early = this.#kept
+  #keep(kept: GatheredChunks, chunk: Uint8Array): void {
+    kept.add(chunk)
+    if (kept.bytes <= KEEP_BYTES) return
+    if (this.#sink === undefined) this.#early = kept
     this.#kept = undefined
   }
 
@@ -245,10 +244,4 @@ class Attempt implements ResponseSink {
   requestConsumed(bytes: number): void {
     if (this.#exchange.hears(this)) this.#exchange.bodyTaken(bytes)
   }
-}
-
-function push(list: Uint8Array[] | undefined, chunk: Uint8Array): Uint8Array[] {
-  if (list === undefined) return [chunk]
-  list.push(chunk)
-  return list
 }
