@@ -1,4 +1,4 @@
-/** Layers of an embedder, between two of ours: what one of them throws costs its exchange, and reaches neither end. */
+/** Layers of an embedder, between two of ours: what one of them throws costs its exchange, and reaches neither end nor another layer. */
 import { SallyportError } from './base/errors.ts'
 import { callHandler, discarding, tellDefect } from './base/guard.ts'
 import type { Logger } from './base/log.ts'
@@ -13,28 +13,29 @@ import type {
 } from './exchange.ts'
 import { compose, type Layer, PassThrough } from './layer.ts'
 
-/** `handler`, which does not throw, behind `layers`; without any it is `handler` itself. */
+/**
+ * `handler`, which does not throw, behind `layers`; without any it is `handler` itself. Each layer has a shield of its own: one that
+ * is late calls the others out of a promise or timer of its own, where nobody would catch what they throw.
+ */
 export function shielded(layers: readonly Layer[], handler: Handler, logger: Logger): Handler {
-  if (layers.length === 0) return handler
+  return compose(
+    layers.map((layer): Layer => next => shieldedOne(layer, next, logger)),
+    handler,
+  )
+}
+
+function shieldedOne(layer: Layer, handler: Handler, logger: Logger): Handler {
   const fronts = new WeakMap<ExchangeNotes, Front>()
-  const inner: Handler = (request, response) => {
+  const layered = layer((request, response) => {
     const front = request.notes === undefined ? undefined : fronts.get(request.notes)
     return new Back(response, logger, front).begin(handler, request)
-  }
-  // Each by itself: one that is called late is called by another one's promise, where nobody would catch it.
-  const guarded = layers.map(
-    (layer): Layer =>
-      next => {
-        const layered = layer(next)
-        return (request, response) => callHandler(layered, request, response, logger)
-      },
-  )
-  const layered = compose(guarded, inner)
+  })
+  const guarded: Handler = (request, response) => callHandler(layered, request, response, logger)
   return (request, response) => {
     const front = new Front(response, logger)
     request.notes ??= { route: undefined, session: undefined }
     fronts.set(request.notes, front)
-    return front.pass(layered, request)
+    return front.pass(guarded, request)
   }
 }
 
@@ -42,7 +43,7 @@ function threw(cause: unknown): SallyportError {
   return new SallyportError('internal', 'a layer threw', { cause })
 }
 
-/** In front of the layers: calls into them with what the caller says. */
+/** In front of a layer: calls into it with what the caller says. */
 class Front extends PassThrough {
   readonly #logger: Logger
   /** Those that are under way. */
@@ -140,7 +141,7 @@ class Front extends PassThrough {
   }
 }
 
-/** Behind the layers: calls into them with what the sessions or the target say. */
+/** Behind a layer: calls into it with what the sessions or the target say. */
 class Back extends PassThrough {
   readonly #logger: Logger
   /** Undefined where a layer made a request of its own. */

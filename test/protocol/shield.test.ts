@@ -150,6 +150,36 @@ describe('a layer that hands on late', () => {
   })
 })
 
+describe('a layer that calls the others out of a timer of its own meets no exception of theirs', () => {
+  test.each(Object.keys(REQUEST))('with what the caller said: %s', name => {
+    let go = () => {}
+    const late: Layer = next => (request, response) => {
+      const passing = new PassThrough(response)
+      go = () => void passing.pass(next, request)
+      return passing
+    }
+    const played = begin([late, throwing(name, 'as it is')])
+    const steps = [() => REQUEST[name]!(played.sink), go]
+    // Who leaves before it is handed on meets no other layer.
+    for (const step of name === 'requestAbort' ? steps.reverse() : steps) step()
+    expect(said(played.events, 'responseAbort')).toEqual(name === 'requestAbort' ? [] : ['responseAbort internal'])
+    expect(said(played.events, 'requestAbort')).toHaveLength(1)
+    expect(played.defects.length).toBeGreaterThan(0)
+  })
+
+  test.each(Object.keys(RESPONSE))('with an answer: %s', name => {
+    let answer = () => {}
+    const answering: Layer = () => (_request, response) => {
+      answer = () => RESPONSE[name]!(response)
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    }
+    const played = begin([throwing(name, 'as it is'), answering])
+    answer()
+    expect(said(played.events, 'responseAbort')).toEqual(['responseAbort internal'])
+    expect(played.defects.length).toBeGreaterThan(0)
+  })
+})
+
 test('a layer that answers, and hands on all the same, has answered once', () => {
   const played = begin(next => (request, response) => {
     response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
