@@ -19,7 +19,11 @@ import { compose, type Layer, PassThrough } from './layer.ts'
  */
 export function shielded(layers: readonly Layer[], handler: Handler, logger: Logger): Handler {
   return compose(
-    layers.map((layer): Layer => next => shieldedOne(layer, next, logger)),
+    layers.map(
+      (layer): Layer =>
+        next =>
+          shieldedOne(layer, next, logger),
+    ),
     handler,
   )
 }
