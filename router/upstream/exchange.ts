@@ -91,7 +91,10 @@ export class UpstreamExchange implements RequestSink, Failing {
       return
     }
     if (this.#kept !== undefined) this.#keep(this.#kept, chunk)
-    else if (this.#sink === undefined) (this.#early ??= new GatheredChunks()).add(chunk)
+    else if (this.#sink === undefined) {
+      this.#early ??= new GatheredChunks()
+      this.#early.add(chunk)
+    }
     this.#sink?.requestData(chunk)
   }
 
