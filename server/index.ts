@@ -15,10 +15,12 @@
  * ```
  */
 import { resolveOptions, type ServerOptions } from './options.ts'
-import { Server } from './server.ts'
+import type { Server } from './server.ts'
+import { TunnelServer } from './tunnel-server.ts'
 
 export { SallyportError } from '../protocol/base/errors.ts'
 export type { ExchangeRecord } from '../protocol/exchange.ts'
+export type { HttpLimitOptions } from '../protocol/http/limits.ts'
 export type { Layer } from '../protocol/layer.ts'
 export type { Identity } from './auth/claims.ts'
 export type { ListedRevocation, RevocationSources } from './auth/revocation-store.ts'
@@ -34,10 +36,9 @@ export type {
 export type { RedisOptions } from './directory/redis-options.ts'
 export type { CallOptions } from './embed/request.ts'
 export type { ServerEvents } from './events.ts'
+export type { HoldOptions, ServerLimits } from './limits.ts'
 export type { Address } from './listeners.ts'
 export type { AuthOptions, ControlOptions, PublicOptions, ServerOptions } from './options.ts'
-export type { HoldOptions, ServerLimits } from './limits.ts'
-export type { HttpLimitOptions } from '../protocol/http/limits.ts'
 export type { PeerStats } from './peer/peers.ts'
 export type { PeerOptions } from './replica-options.ts'
 export type { DrainOptions, Server } from './server.ts'
@@ -62,5 +63,5 @@ export type { TlsFiles } from './tls.ts'
  * ```
  */
 export async function createServer(options: ServerOptions): Promise<Server> {
-  return Server.start(resolveOptions(options))
+  return TunnelServer.start(resolveOptions(options))
 }

@@ -1,41 +1,12 @@
-/** The tunnel server: the parts, put together. */
+/** The handle of a running server, and how its sessions are asked to leave. */
 import type { Server as HttpServer } from 'node:http'
-import { setTimeout } from 'node:timers/promises'
-import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
-import { patienceOf } from '../protocol/http/connection-set.ts'
-import { CONNECT_PATH } from '../protocol/wire/control.ts'
-import { Events } from '../protocol/base/events.ts'
-import { recordOfBadRequest } from '../protocol/http/record.ts'
-import { parseCidrs } from '../protocol/http/forwarded.ts'
-import { detached } from '../protocol/base/guard.ts'
-import { Authenticator, openKeys } from './auth/authenticator.ts'
-import { type ListedRevocation, RevocationStore } from './auth/revocation-store.ts'
+import type { ListedRevocation } from './auth/revocation-store.ts'
 import type { Revocation } from './auth/revocations.ts'
-import { untilFarewell } from './control/session-drain.ts'
-import type { HandshakeRefusal } from './control/handshake.ts'
-import type { RuntimeSession } from './control/runtime-session.ts'
-import { CLOSE } from '../protocol/wire/transport.ts'
-import { type Address, Listeners } from './listeners.ts'
-import { Carriers } from './edge/carriers.ts'
-import { createEdge, type Edge } from './edge/edge.ts'
-import { Hold } from './edge/hold.ts'
-import { Hosts } from './edge/hosts.ts'
-import { Policies } from './edge/policies.ts'
-import { QuotaBook } from './edge/quotas.ts'
-import { ReplayBudget } from './edge/replay.ts'
-import { RuntimeDispatcher } from './embed/dispatcher.ts'
-import { fetchRuntime } from './embed/fetch.ts'
-import { mount } from '../protocol/http/http1/mount.ts'
 import type { CallOptions } from './embed/request.ts'
 import type { ServerEvents } from './events.ts'
-import { Opened } from './opened.ts'
-import { checkGrace, type ResolvedServerOptions } from './options.ts'
-import type { Hop } from './peer/hop.ts'
-import { Registry } from './registry.ts'
-import { closeReplicas, openReplicas, openSharedRevocations, type Replicas } from './replicas.ts'
-import { Sessions } from './sessions.ts'
-import { describeSession, type ServerStats, type SessionInfo, sumSessions } from './stats.ts'
+import type { Address } from './listeners.ts'
+import type { ServerStats, SessionInfo } from './stats.ts'
 import type { TlsFiles } from './tls.ts'
 
 /** How a session is asked to leave. */
@@ -48,371 +19,76 @@ export interface DrainOptions {
   readonly graceMs?: number | undefined
 }
 
-const DEFAULT_GRACE_MS = 30_000
 /** A running tunnel server. Made by `createServer`. */
-export class Server {
-  readonly #settings: ResolvedServerOptions
-  readonly #replicas: Replicas
-  readonly #events: Events<ServerEvents>
-  readonly #authenticator: Authenticator
-  readonly #revocations: RevocationStore
-  readonly #registry: Registry<RuntimeSession, Hop>
-  readonly #sessions: Sessions
-  readonly #hosts: Hosts
-  readonly #edge: Edge
-  readonly #hold: Hold
-  readonly #quotas: QuotaBook
-  readonly #replayBudget: ReplayBudget
-  readonly #refused: Record<string, number> = {}
-  readonly #listeners: Listeners
-  #unmount: Array<() => void> = []
-  #draining: Promise<void> | undefined
-  #closing: Promise<void> | undefined
-  /** @internal Use `createServer`. */
-  static async start(settings: ResolvedServerOptions): Promise<Server> {
-    const opened = new Opened(settings.signal, settings.logger)
-    try {
-      return await Server.#open(settings, opened)
-    } catch (error) {
-      await opened.close()
-      opened.check()
-      throw error
-    }
-  }
-
-  static async #open(settings: ResolvedServerOptions, opened: Opened): Promise<Server> {
-    const { auth, logger, clock } = settings
-    const shared = await openSharedRevocations(settings)
-    const revocations = opened.add(new RevocationStore(auth.revocations ?? {}, shared, logger, clock))
-    const authenticator = new Authenticator(settings, await openKeys(settings, opened), revocations)
-    opened.check()
-    const replicas = await openReplicas(settings, opened)
-    opened.check()
-    const server = new Server(settings, authenticator, revocations, replicas)
-    opened.only({ close: () => server.close({ graceMs: 0 }) })
-    await revocations.start()
-    opened.check()
-    await server.#listeners.open()
-    opened.keep()
-    return server
-  }
-
-  private constructor(
-    settings: ResolvedServerOptions,
-    authenticator: Authenticator,
-    revocations: RevocationStore,
-    replicas: Replicas,
-  ) {
-    const { logger, limits } = settings
-    const cors = settings.cors === undefined ? undefined : { origins: settings.cors.origins }
-    const policies = new Policies(cors, limits.corsKeepMs, () => performance.now())
-    this.#settings = settings
-    this.#replicas = replicas
-    this.#authenticator = authenticator
-    this.#revocations = revocations
-    this.#events = new Events(logger)
-    // A shared directory knows who was there before this start.
-    const hold = new Hold(replicas.shared ? { ...settings.hold, startupMs: 0 } : settings.hold)
-    this.#hold = hold
-    this.#quotas = new QuotaBook(limits)
-    this.#replayBudget = new ReplayBudget(limits.replayBytes, limits.replayTotalBytes)
-    this.#registry = new Registry({
-      directory: replicas.directory,
-      hops: replicas.peers,
-      logger,
-      record: settings.record,
-      onLive: runtime => hold.wake(runtime),
-    })
-    replicas.pick = (runtime, epoch) => this.#handOver(runtime, epoch)
-    this.#sessions = new Sessions({
-      settings,
-      authenticator,
-      registry: this.#registry,
-      policies,
-      hold,
-      events: this.#events,
-    })
-    revocations.onChange = () => this.#sessions.judge()
-    this.#hosts = new Hosts(settings.domains, settings.control?.hostName?.toLowerCase())
-    this.#edge = createEdge({
-      hosts: this.#hosts,
-      carriers: new Carriers(this.#registry, hold),
-      policies,
-      trustedProxies: parseCidrs(settings.trustedProxies),
-      healthPath: settings.healthPath,
-      ready: () => this.ready(),
-      replayBudget: this.#replayBudget,
-      hold,
-      quotas: this.#quotas,
-      responseHeadMs: limits.responseHeadMs,
-      onExchange: settings.onExchange,
-      layers: settings.layers,
-      logger,
-    })
-    this.#listeners = new Listeners({
-      settings,
-      handler: this.#edge.handler,
-      onBadRequest: (error, caller) => settings.onExchange?.(recordOfBadRequest(error, caller)),
-      corsOf: this.#edge.corsOf,
-      authenticate: (token, certificate) => authenticator.authenticate(token, certificate),
-      gate: (identity, address) => this.#sessions.gate(identity, address),
-      onArrival: arrival => this.#sessions.arrive(arrival),
-      onRefused: refusal => this.#onRefused(refusal),
-    })
-  }
-
+export interface Server {
   /** Address for callers; undefined without a listener of its own. */
-  get publicAddress(): Address | undefined {
-    return this.#listeners.publicAddress
-  }
-
+  readonly publicAddress: Address | undefined
   /** Address for tunnel clients; the same as `publicAddress` if they share one; undefined if it is off. */
-  get controlAddress(): Address | undefined {
-    return this.#listeners.controlAddress
-  }
-
-  /** A session for an exchange that another replica took. */
-  #handOver(runtime: string, epoch: number): RuntimeSession | undefined {
-    const session = this.#registry.pickOn(runtime, epoch)
-    return session?.usable === true ? session : undefined
-  }
-
-  #onRefused(refusal: HandshakeRefusal): void {
-    this.#refused[refusal.reason] = (this.#refused[refusal.reason] ?? 0) + 1
-    const { reason, detail, requestId, address } = refusal
-    this.#settings.logger.warn({ reason, err: { message: detail }, requestId, address }, 'handshake refused')
-    this.#events.emit('refused', refusal)
-  }
-
-  on<Name extends keyof ServerEvents>(name: Name, listener: (event: ServerEvents[Name]) => void): this {
-    this.#events.on(name, listener)
-    return this
-  }
-
-  off<Name extends keyof ServerEvents>(name: Name, listener: (event: ServerEvents[Name]) => void): this {
-    this.#events.off(name, listener)
-    return this
-  }
-
+  readonly controlAddress: Address | undefined
+  /** See {@link ServerEvents}. A listener that throws is logged, and ends nothing. */
+  on<Name extends keyof ServerEvents>(name: Name, listener: (event: ServerEvents[Name]) => void): this
+  off<Name extends keyof ServerEvents>(name: Name, listener: (event: ServerEvents[Name]) => void): this
   /**
    * Calls into a runtime, at a URL whose host the runtime sees, or at a path (`/x`). Redirects are not followed; our own
    * refusals are answers too (see the header `sallyport-error`). Rejects only with TypeError for what is no request, when
    * an answer broke off before its head, or on an aborted signal.
    */
-  async fetch(runtime: string, request: Request | string | URL, options: CallOptions = {}): Promise<Response> {
-    const made = typeof request === 'string' ? new Request(this.#urlOf(runtime, request)) : request
-    return fetchRuntime(this.#edge.embedded, runtime, made instanceof URL ? new Request(made) : made, options)
-  }
-
-  #urlOf(runtime: string, text: string): string {
-    const url = text.startsWith('/') ? `https://${runtime}.${this.#settings.domains[0] ?? 'invalid'}${text}` : text
-    if (URL.canParse(url)) return url
-    throw new TypeError(`${JSON.stringify(text)} is no URL: give one, or a path that begins with a slash`)
-  }
-
+  fetch(runtime: string, request: Request | string | URL, options?: CallOptions): Promise<Response>
   /** An undici Dispatcher whose requests all go to `runtime`, whatever their origin. */
-  dispatcher(runtime: string, options: CallOptions = {}): Dispatcher {
-    return new RuntimeDispatcher(this.#edge.embedded, runtime, options)
-  }
-
+  dispatcher(runtime: string, options?: CallOptions): Dispatcher
   /**
    * Serves our hosts, and the control endpoint's path where `control` is not off, on a server of the embedder's. What
    * is not ours goes to the listeners that the server has now; before Node 24.9, what offers an upgrade (`h2c`) is closed
    * where there is no listener for `upgrade`. Returns a function that takes it back, in any order with other ones.
    */
-  attach(httpServer: HttpServer): () => void {
-    const { control } = this.#listeners
-    const encrypted = httpServer instanceof TlsServer || this.#settings.control?.plaintext === true
-    if (control !== undefined && !encrypted) {
-      throw new TypeError('the control endpoint needs TLS: attach to an https.Server, or set control.plaintext')
-    }
-    const unmount = mount(httpServer, {
-      handler: this.#edge.handler,
-      logger: this.#settings.logger,
-      serves: authority => this.#hosts.match(authority).kind !== 'unknown',
-      control: control && { path: CONNECT_PATH, upgrade: (...args) => control.upgrade(...args) },
-    })
-    this.#unmount.push(unmount)
-    return unmount
-  }
-
+  attach(httpServer: HttpServer): () => void
   /** Whether it can serve: it listens, has a key set, may route, and is not closing. */
-  ready(): boolean {
-    return (
-      this.#draining === undefined && this.#authenticator.ready && this.#replicas.directory.stats().state !== 'lost'
-    )
-  }
-
-  sessions(): SessionInfo[] {
-    return [...this.#registry.members()].map(session => describeSession(session, this.#settings.replica))
-  }
-
-  stats(): ServerStats {
-    const totals = sumSessions(this.#sessions.all)
-    return {
-      replica: this.#settings.replica,
-      runtimes: this.#registry.runtimes,
-      sessions: this.#registry.sessions,
-      streams: totals.streams,
-      exchanges: totals.exchanges,
-      bufferedBytes: this.#sessions.bufferedBytes,
-      replayBytes: this.#replayBudget.used,
-      callers: this.#listeners.callers,
-      quotaExchanges: this.#quotas.exchanges,
-      held: this.#hold.requests,
-      heldBytes: this.#hold.bytes,
-      heldOutcomes: { ...this.#hold.outcomes },
-      sessionBytesIn: this.#sessions.pastBytesIn + totals.bytesIn,
-      sessionBytesOut: this.#sessions.pastBytesOut + totals.bytesOut,
-      roundTripsMs: totals.roundTripsMs,
-      handshakesWaiting: this.#listeners.control?.waiting ?? 0,
-      handshakesRefused: { ...this.#refused },
-      directory: this.#replicas.directory.stats(),
-      peers: this.#replicas.peers?.stats(),
-      sessionsOpened: this.#sessions.opened,
-      sessionsEnded: this.#sessions.ended,
-    }
-  }
-
+  ready(): boolean
+  /** Every live session, of all runtimes. */
+  sessions(): SessionInfo[]
+  /** Counters since the start, and what is so now. */
+  stats(): ServerStats
   /**
    * Refuses tokens that `rule` covers from now on, and ends their sessions at once: `ended` of them. A rule that names a
    * runtime alone covers what is issued later, too. Resolves once the rule is written to `auth.revocations.file` and the
    * directory; `kept` is false where there is neither, and the rule ends with the process. Rejects if one of them could not
    * be written, or is full; the rule holds here all the same.
    */
-  async revoke(rule: Revocation): Promise<{ ended: number; kept: boolean }> {
-    const before = this.#sessions.revoked
-    const adding = this.#revocations.add(rule)
-    const ended = this.#sessions.revoked - before
-    return { ended, kept: await adding }
-  }
-
+  revoke(rule: Revocation): Promise<{ ended: number; kept: boolean }>
   /**
    * Asks all other replicas that share the directory, where there is one; resolves to what those say that answer in time,
    * and `{ problem }`, a text, where one could not answer, or some did not. Rejects if they cannot be asked.
    */
-  async askOthers(what: string, body: object = {}): Promise<unknown[]> {
-    return (await this.#replicas.operators?.ask(what, body)) ?? []
-  }
-
+  askOthers(what: string, body?: object): Promise<unknown[]>
   /** What this server does, and says, when another replica asks. */
-  answerOthers(answer: (what: string, body: object, by: string) => Promise<unknown>): void {
-    if (this.#replicas.operators !== undefined) this.#replicas.operators.answer = answer
-  }
-
+  answerOthers(answer: (what: string, body: object, by: string) => Promise<unknown>): void
   /** All rules in force, from all sources, each once. */
-  revocations(): readonly ListedRevocation[] {
-    return this.#revocations.list
-  }
-
+  revocations(): readonly ListedRevocation[]
   /**
    * Takes a rule of `revocations()` back, from memory, `auth.revocations.file` and the directory; its tokens are let in
    * again as far as nothing else is against it. Resolves to false if there is no such rule; rejects if a place could not be
    * written, or the rule is one of `auth.revocations.url`.
    */
-  removeRevocation(id: string): Promise<boolean> {
-    return this.#revocations.remove(id)
-  }
-
+  removeRevocation(id: string): Promise<boolean>
   /** Asks the client of a session to open another session and leave this one. False if there is no such session. */
-  drainSession(id: string, options: DrainOptions = {}): boolean {
-    const session = this.#sessions.find(id)
-    if (session !== undefined) drainOne(session, options)
-    return session !== undefined
-  }
-
+  drainSession(id: string, options?: DrainOptions): boolean
   /** The same for all sessions of a runtime. Returns how many were asked. */
-  drainRuntime(runtime: string, options: DrainOptions = {}): number {
-    const sessions = [...this.#sessions.of(runtime)]
-    for (const session of sessions) drainOne(session, options)
-    return sessions.length
-  }
-
+  drainRuntime(runtime: string, options?: DrainOptions): number
   /** Ends a session at once; its client reconnects if it may. False if there is no such session. */
-  closeSession(id: string, reason = 'closed by hand'): boolean {
-    const session = this.#sessions.find(id)
-    session?.end(reason, CLOSE.goingAway)
-    return session !== undefined
-  }
-
+  closeSession(id: string, reason?: string): boolean
   /**
    * As `close` begins: not ready any more, and after `drainDelayMs` takes no new connections, asks the clients to leave, and
    * resolves when all of them and all callers have gone, at the latest after `graceMs` more (default 30,000). Callers who
    * keep their connections are told that these end; every request that still comes on them is answered.
    */
-  drain({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number | undefined } = {}): Promise<void> {
-    checkGrace('graceMs', graceMs)
-    this.#draining ??= this.#drain(graceMs)
-    return this.#draining
-  }
-
-  async #drain(graceMs: number): Promise<void> {
-    const { drainDelayMs } = this.#settings
-    if (graceMs > 0 && drainDelayMs > 0) await pause(drainDelayMs)
-    const { directory, reusePort } = this.#settings
-    // With nobody else to turn to, callers are served until we end, and clients are kept for that.
-    const alone = directory === undefined && !reusePort
-    const endMs = performance.now() + graceMs
-    const over = new AbortController()
-    const { closed, callersGone } = this.#listeners.stop(graceMs, alone)
-    if (alone) await closed
-    const leftMs = Math.max(0, Math.floor(endMs - performance.now()))
-    const callersSilent = Promise.race([callersGone, pause(patienceOf(graceMs), over.signal)])
-    // What other replicas hand over until the sessions take no more needs time to end.
-    const until = this.#replicas.peers === undefined ? callersGone : callersSilent
-    const { logger } = this.#settings
-    const farewell = pause(untilFarewell(leftMs), over.signal).then(() => this.#replicas.peers?.leave())
-    detached(logger, 'the other replicas could not be told', farewell)
-    const stay = { until, elsewhere: directory !== undefined }
-    await Promise.all([callersGone, this.#sessions.drain('the server stops', leftMs, stay)])
-    over.abort()
-  }
-
+  drain(options?: { readonly graceMs?: number | undefined }): Promise<void>
   /**
    * Reads the certificates again, or takes new ones, for connections from now on. Resolves to false if any was bad:
    * then the old one stays.
    */
-  reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles } = {}): Promise<boolean> {
-    return this.#listeners.reload(fresh)
-  }
-
-  /** Drains, and closes: what is left after `graceMs` (default 30,000) is cut; with 0, all at once. Throws
-   * TypeError for more than a day. */
-  close({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number } = {}): Promise<void> {
-    checkGrace('graceMs', graceMs)
-    this.#closing ??= this.#close(graceMs)
-    return this.#closing
-  }
-
-  async #close(graceMs: number): Promise<void> {
-    const delayMs = graceMs > 0 ? this.#settings.drainDelayMs : 0
-    await within(delayMs + graceMs, this.drain({ graceMs }))
-    for (const unmount of this.#unmount) unmount()
-    this.#sessions.close()
-    await this.#listeners.close(graceMs)
-    this.#authenticator.close()
-    await closeReplicas(this.#replicas)
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close()
-  }
-}
-
-function drainOne(session: RuntimeSession, options: DrainOptions): void {
-  const { reason = 'asked to leave', afterMs = 0, graceMs = DEFAULT_GRACE_MS } = options
-  checkGrace('afterMs', afterMs)
-  checkGrace('afterMs + graceMs', afterMs + checkGrace('graceMs', graceMs))
-  session.drain(reason, afterMs, afterMs + graceMs)
-}
-
-/** Waits for `done`, which may have begun with a longer grace, for `ms` at most. */
-async function within(ms: number, done: Promise<void>): Promise<void> {
-  const late = new AbortController()
-  await Promise.race([done, pause(ms, late.signal)])
-  late.abort()
-}
-
-async function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  await setTimeout(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
+  reload(fresh?: { publicTls?: TlsFiles; controlTls?: TlsFiles }): Promise<boolean>
+  /** Drains, and closes: what is left after `graceMs` (default 30,000) is cut; with 0, all at once. Throws TypeError for more than a day. */
+  close(options?: { readonly graceMs?: number | undefined }): Promise<void>
+  /** As `close()`. */
+  [Symbol.asyncDispose](): Promise<void>
 }
