@@ -26,6 +26,7 @@ export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
   http2?: boolean | undefined
   /** By default heads of up to 128 fields and 32 KiB: those that the edge takes, and what is added to them on the way. */
   limits?: ListenerOptions['limits']
+  /** Most connections of callers; see `ListenerOptions`. Those to upstreams are bounded by `maxUpstreamConnections`. */
   maxConnections?: number | undefined
 }
 

@@ -17,7 +17,7 @@ import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
 export const UPSTREAM_LIMITS = {
   maxConnectionsPerTarget: { kind: 'count', default: '2048', about: 'Most connections to one target.' },
-  maxConnections: { kind: 'count', default: '8192', about: 'Most connections to upstreams in all.' },
+  maxUpstreamConnections: { kind: 'count', default: '8192', about: 'Most connections to all targets together.' },
   idleMs: {
     kind: 'duration',
     default: '4s',
@@ -69,7 +69,7 @@ class PooledUpstreams implements Upstreams, Pools {
 
   constructor(options: UpstreamsOptions) {
     const limits = resolveLimits(UPSTREAM_LIMITS, options)
-    this.#budget = new ConnectionBudget(limits.maxConnectionsPerTarget, limits.maxConnections)
+    this.#budget = new ConnectionBudget(limits.maxConnectionsPerTarget, limits.maxUpstreamConnections)
     this.#idleMs = limits.idleMs
     this.#guard = logGuard(safeLogger(options.logger), 'sweeping connections to upstreams failed')
   }

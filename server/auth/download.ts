@@ -14,12 +14,18 @@ interface DownloadOptions {
 export class Download {
   readonly #options: DownloadOptions
   readonly #agent: Agent
+  /** Aborted when it closes: the agent leaves a socket that is connecting to its deadline. */
+  readonly #closing = new AbortController()
   #tag: string | undefined
 
   constructor(options: DownloadOptions) {
     this.#options = options
     this.#agent = new Agent({
-      connect: { timeout: DEADLINE_MS, ...(options.ca === undefined ? {} : { ca: options.ca }) },
+      connect: {
+        timeout: DEADLINE_MS,
+        signal: this.#closing.signal,
+        ...(options.ca === undefined ? {} : { ca: options.ca }),
+      },
       headersTimeout: DEADLINE_MS,
       bodyTimeout: DEADLINE_MS,
       connections: 1,
@@ -66,6 +72,7 @@ export class Download {
   }
 
   close(): void {
+    this.#closing.abort()
     void this.#agent.destroy().catch(() => {})
   }
 }

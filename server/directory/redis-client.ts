@@ -1,32 +1,24 @@
 /**
- * A client of one node that can be ended at any time. The library's own forgets that it was destroyed while it was connecting:
- * it gets a socket all the same, and keeps it.
+ * A client of one node that can be ended at any time. The library's own leaves a socket that is connecting to its deadline, and
+ * keeps one that connects after its end.
  */
 import { createClient, type RedisClientOptions } from '@redis/client'
-import type { Guard } from '../../protocol/base/guard.ts'
 
 export type RedisClient = ReturnType<typeof createClient>
 
-const withSocket = new WeakSet<RedisClient>()
-const ended = new WeakSet<RedisClient>()
+const endings = new WeakMap<RedisClient, AbortController>()
 
 /** It has not connected yet. */
-export function makeClient(options: RedisClientOptions, guard: Guard): RedisClient {
-  const client = createClient(options) as RedisClient
-  const connected = guard(() => {
-    withSocket.add(client)
-    if (ended.has(client)) destroy(client)
-  })
-  client.once('connect', connected)
+export function makeClient(options: RedisClientOptions): RedisClient {
+  const ending = new AbortController()
+  const socket = { ...options.socket, signal: ending.signal } as NonNullable<RedisClientOptions['socket']>
+  const client = createClient({ ...options, socket }) as RedisClient
+  endings.set(client, ending)
   return client
 }
 
 export function endClient(client: RedisClient): void {
-  ended.add(client)
-  if (withSocket.has(client)) destroy(client)
-}
-
-function destroy(client: RedisClient): void {
+  endings.get(client)!.abort()
   try {
     client.destroy()
   } catch {

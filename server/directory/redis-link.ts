@@ -102,22 +102,19 @@ export class RedisLink {
     const { user, password } = isRedis ? this.#address : (this.#address.sentinel ?? {})
     const base = { connectTimeout: this.#deadlineMs, reconnectStrategy: false as const, noDelay: true }
     const login = isRedis && credentials !== undefined ? `${credentials}@` : ''
-    const client = makeClient(
-      {
-        url: `redis${tls ? 's' : ''}://${login}${host}`,
-        RESP: 3,
-        disableOfflineQueue: true,
-        disableClientInfo: true,
-        maintNotifications: 'disabled',
-        commandsQueueMaxLength: MAX_PENDING + 10,
-        commandOptions: { timeout: 0 },
-        socket: tls ? { ...base, tls: true, ...(ca === undefined ? {} : { ca }) } : base,
-        ...(isRedis && database > 0 ? { database } : {}),
-        ...(user === undefined ? {} : { username: user }),
-        ...(password === undefined ? {} : { password }),
-      },
-      this.#guard,
-    )
+    const client = makeClient({
+      url: `redis${tls ? 's' : ''}://${login}${host}`,
+      RESP: 3,
+      disableOfflineQueue: true,
+      disableClientInfo: true,
+      maintNotifications: 'disabled',
+      commandsQueueMaxLength: MAX_PENDING + 10,
+      commandOptions: { timeout: 0 },
+      socket: tls ? { ...base, tls: true, ...(ca === undefined ? {} : { ca }) } : base,
+      ...(isRedis && database > 0 ? { database } : {}),
+      ...(user === undefined ? {} : { username: user }),
+      ...(password === undefined ? {} : { password }),
+    })
     this.#clients.add(client)
     return client
   }

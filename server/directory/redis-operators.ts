@@ -169,7 +169,7 @@ export class RedisOperators {
 
   close(): void {
     this.#closed = true
-    this.#opening.abort()
+    this.#opening.abort(new Error('closed'))
     clearTimeout(this.#timer)
     this.#link?.close()
   }

@@ -247,7 +247,7 @@ export class RedisRevocations implements SharedRevocations {
 
   close(): void {
     this.#closed = true
-    this.#opening.abort()
+    this.#opening.abort(new Error('closed'))
     clearTimeout(this.#timer)
     this.#link?.close()
   }

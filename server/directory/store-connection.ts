@@ -165,7 +165,7 @@ export class StoreConnection {
 
   async close(): Promise<void> {
     if (this.closed) return
-    this.#opening.abort()
+    this.#opening.abort(new Error('closed'))
     const link = this.#link
     try {
       await link?.renew(0)

@@ -131,3 +131,8 @@ test('C7: a listener by itself says which limit it does not know', async () => {
     'limits.headMS is unknown',
   )
 })
+
+test('C7: serveRouter takes limits of callers and of upstreams side by side, and no name means both', () => {
+  const both = Object.keys(LISTENER_LIMITS).filter(name => Object.hasOwn(UPSTREAM_LIMITS, name))
+  expect(both).toEqual([])
+})
