@@ -4,7 +4,7 @@ import { createServer, type Server } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
-import { createRouter, type Router } from '../../router/index.ts'
+import { createRouter, type Router, serveRouter } from '../../router/index.ts'
 import { get, RawUpstream, rawCall } from './support.ts'
 
 let upstream: RawUpstream
@@ -36,6 +36,24 @@ afterEach(async () => {
 })
 
 const call = (head: string, body = '') => rawCall(port, `${head}\r\nconnection: close\r\n\r\n${body}`)
+
+/** The lines of an answer, sorted, without those that differ from one to the next; and how its connection ended. */
+async function heard(port: number, request: string) {
+  const socket = connect(port, '127.0.0.1').on('error', () => {})
+  let text = ''
+  socket.on('data', chunk => {
+    text += chunk.toString('latin1')
+  })
+  let ended = 'reset'
+  socket.once('end', () => {
+    ended = 'closed'
+  })
+  socket.write(request)
+  await new Promise(resolve => socket.once('close', resolve))
+  const lines = text.toLowerCase().split('\r\n')
+  const told = lines.filter(line => !/^(?:(?:date|x-request-id|connection|trailer): |\{)/.test(line)).sort()
+  return { told, ended }
+}
 
 describe('a router that is attached', () => {
   it('serves, until it is taken out', async () => {
@@ -94,6 +112,44 @@ describe('a router that is attached', () => {
     while (!text.endsWith('hello')) await once(socket, 'data')
     expect(text).toMatch(/^HTTP\/1\.1 101 [\s\S]*sec-websocket-accept: ICX\+Yqv66kxgM0FcWaLWlFLwTAI=\r\n/)
     socket.destroy()
+  })
+
+  const chunked = 'transfer-encoding: chunked'
+  it.each([
+    ['a length', 'HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc'],
+    ['chunks', `HTTP/1.1 200 OK\r\n${chunked}\r\n\r\n3\r\nabc\r\n0\r\n\r\n`],
+    ['trailers', `HTTP/1.1 200 OK\r\n${chunked}\r\ntrailer: x-t\r\n\r\n3\r\nabc\r\n0\r\nx-t: 1\r\n\r\n`],
+    ['trailers announced behind a length', 'HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntrailer: x-t\r\n\r\nabc'],
+    ['a part', 'HTTP/1.1 206 Partial Content\r\ncontent-range: bytes 0-2/9\r\ncontent-length: 3\r\n\r\nabc'],
+    ['204', 'HTTP/1.1 204 No Content\r\n\r\n'],
+    ['204 with a length', 'HTTP/1.1 204 No Content\r\ncontent-length: 3\r\n\r\n'],
+    ['204 with trailers announced', `HTTP/1.1 204 No Content\r\n${chunked}\r\ntrailer: x-t\r\n\r\n`],
+    ['304 with a length', 'HTTP/1.1 304 Not Modified\r\netag: "a"\r\ncontent-length: 3\r\n\r\n'],
+    ['304 with trailers announced', 'HTTP/1.1 304 Not Modified\r\ntrailer: x-t\r\n\r\n'],
+    ['hints', 'HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc'],
+    ['a length that it does not keep', 'HTTP/1.1 200 OK\r\ncontent-length: 30\r\n\r\nabc', 'cut'],
+    ['chunks that break off', `HTTP/1.1 200 OK\r\n${chunked}\r\n\r\n3\r\nabc\r\n`, 'cut'],
+    ['no valid answer', 'HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n'],
+  ])('answers as a listener of ours does: %s', async (_, text, cut = '') => {
+    answer = text
+    router.attach(host)
+    const routes = { routes: [{ name: 'up', match: { path: '/up' }, target: upstream.url }] }
+    await using service = await serveRouter({ routes, port: 0 })
+    const ask = async (port: number, line: string) => {
+      const asked = upstream.sockets.length
+      const reply = heard(port, `${line}\r\nhost: a\r\nconnection: close\r\n\r\n`)
+      if (cut !== '') {
+        await upstream.until(() => upstream.received[asked]?.endsWith('\r\n\r\n') === true)
+        upstream.sockets[asked]!.destroy()
+      }
+      return reply
+    }
+    for (const method of ['GET', 'HEAD']) {
+      for (const version of ['1.0', '1.1']) {
+        const line = `${method} /up HTTP/${version}`
+        expect(await ask(port, line), line).toEqual(await ask(service.address.port, line))
+      }
+    }
   })
 
   it.each([

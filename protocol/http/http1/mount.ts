@@ -133,6 +133,8 @@ class MountedResponse implements ResponseSink, Failing {
   #waiting = 0
   readonly #progress = new WriteProgress()
   #over = false
+  /** Only the close ends the body of the answer. */
+  #untilClose = false
   /** Response bytes taken before the sink was known. */
   #early = 0
   #failure: SallyportError | undefined
@@ -196,7 +198,13 @@ class MountedResponse implements ResponseSink, Failing {
     if (this.#over) return
     this.#send(() => {
       if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
-      this.#response.writeHead(status, headers)
+      const chunked = bodyBytes === BODY_UNKNOWN && this.#request.httpVersion !== '1.0'
+      this.#untilClose = bodyBytes === BODY_UNKNOWN && !chunked
+      const fields = headers.slice()
+      if (status === 204) removeHeader(fields, 'content-length')
+      // Node refuses it where no trailers can follow.
+      if (!chunked) removeHeader(fields, 'trailer')
+      this.#response.writeHead(status, fields)
       if (bodyBytes === BODY_UNKNOWN) this.#response.flushHeaders()
     })
   }
@@ -256,12 +264,21 @@ class MountedResponse implements ResponseSink, Failing {
   responseAbort(error: SallyportError): void {
     if (this.#over) return
     this.#over = true
-    if (this.#response.headersSent) this.#response.destroy()
+    if (this.#response.headersSent) this.#cut()
     else answerProblem(this.#fresh(), { method: this.#request.method ?? 'GET', requestId: '', headers: [] }, error)
+  }
+
+  /** A close alone would look like a proper end to a caller that reads until the close. */
+  #cut(): void {
+    const { socket } = this.#request
+    if (this.#untilClose && !('encrypted' in socket)) resetSocket(socket)
+    this.#response.destroy()
   }
 
   #fresh(): ResponseSink {
     this.#over = false
+    // Else that of the head which could not be sent would stay.
+    this.#response.statusMessage = ''
     return this
   }
 
