@@ -80,10 +80,10 @@ function headOf(request: IncomingMessage): Buffer {
   return Buffer.from(`${text}\r\n`, 'latin1')
 }
 
-/** The connection becomes ours for good. */
+/** The connection becomes ours for good: what may follow on it could be for others. */
 function serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, options: MountOptions): void {
   const { handler, limits, logger } = options
-  serveHttp1(socket as Socket, { handler, limits, logger }, Buffer.concat([headOf(request), head]))
+  serveHttp1(socket as Socket, { handler, limits, logger, oneRequest: true }, Buffer.concat([headOf(request), head]))
 }
 
 function serveRequest(request: IncomingMessage, response: ServerResponse, options: MountOptions): void {

@@ -4,6 +4,7 @@
  */
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
+import { listTokens } from '../headers.ts'
 
 export interface Mounted {
   serves(request: IncomingMessage): boolean
@@ -104,7 +105,8 @@ class Mounts {
 
   /** An offer that nobody takes up leaves a request what it is. */
   readonly #isUpgrade = (request: IncomingMessage): boolean => {
-    if (this.#mounted.some(one => one.upgrades(request))) return !hasBody(request) && !isBusy(request)
+    if (this.#mounted.some(one => one.upgrades(request)))
+      return isWebSocket(request) && !hasBody(request) && !isBusy(request)
     return this.#theirs.upgrade.length > 0 && this.#shouldUpgrade!.call(this.#server, request)
   }
 
@@ -131,6 +133,11 @@ class Mounts {
   #pass(event: Event, ...args: unknown[]): void {
     for (const listener of this.#theirs[event]) listener.apply(this.#server, args)
   }
+}
+
+/** Nothing else is taken up. */
+function isWebSocket({ headers }: IncomingMessage): boolean {
+  return listTokens(headers.upgrade ?? '').includes('websocket')
 }
 
 /** A body that comes with an offer to upgrade is read by Node, which leaves to others what stands behind it. */

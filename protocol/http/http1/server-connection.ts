@@ -50,6 +50,8 @@ export interface Http1ServerOptions {
   /** The set that the connection joins while it lives. */
   connections?: ConnectionSet | undefined
   dates?: DateClock | undefined
+  /** It closes behind the first answer. */
+  oneRequest?: boolean | undefined
   /** Shared by the connections of a listener. */
   reader?: SocketReader | undefined
   /** Called for each request that was refused before the handler saw it. */
@@ -101,7 +103,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   /** ... for the writer. */
   #choked = false
   #paused = false
-  #closing = false
+  #closing: boolean
   /** So long after it was asked to close an idle connection is still heard: a request may be on its way. */
   #patienceMs = 0
   #closingSince = 0
@@ -130,6 +132,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#dates = options.dates ?? new DateClock()
     this.#onBadRequest = options.onBadRequest
     this.#corsOf = options.corsOf
+    this.#closing = options.oneRequest ?? false
     this.#encrypted = options.encrypted ?? 'encrypted' in socket
     this.address = canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? '')
     this.#writer = new SocketWriter(socket, this)

@@ -148,9 +148,10 @@ describe('what is expected or offered', () => {
     const post = (to: string) =>
       rawCall(port, ['POST / HTTP/1.1', `host: ${to}`, ...body].join('\r\n').concat('\r\n\r\nhello'))
     expect(await post('theirs')).toMatch(/app$/)
-    // Of ours, too, since Node reads the body.
+    // Of ours, too, since Node reads the body, or since we take up nothing but WebSockets.
     expect(await post('ours')).toMatch(/ours$/)
-    expect(seen).toEqual(['app', 'app', 'ours'])
+    expect(await ask('ours', ...offer)).toMatch(/ours$/)
+    expect(seen).toEqual(['app', 'app', 'ours', 'ours'])
   })
 
   test('an offer behind a request that has no answer yet does not overtake it', async () => {
