@@ -70,13 +70,16 @@ describe('a router that is attached', () => {
     expect(await call('GET /up HTTP/1.1\r\nhost: theirs.example')).toMatch(/the app$/)
   })
 
-  it.each(['h2c', 'websocket'])('leaves them to the server behind an offer of %s on the same connection', async offer => {
-    router.attach(host, { serves: authority => authority === 'ours.example' })
-    const first = `GET /up HTTP/1.1\r\nhost: ours.example\r\nconnection: upgrade\r\nupgrade: ${offer}\r\n\r\n`
-    const reply = await call(`${first}GET /up HTTP/1.1\r\nhost: theirs.example`)
-    expect(reply).toMatch(/\r\n\r\nok(?:HTTP|$)/)
-    expect(upstream.received.join('')).not.toContain('theirs.example')
-  })
+  it.each(['h2c', 'websocket'])(
+    'leaves them to the server behind an offer of %s on the same connection',
+    async offer => {
+      router.attach(host, { serves: authority => authority === 'ours.example' })
+      const first = `GET /up HTTP/1.1\r\nhost: ours.example\r\nconnection: upgrade\r\nupgrade: ${offer}\r\n\r\n`
+      const reply = await call(`${first}GET /up HTTP/1.1\r\nhost: theirs.example`)
+      expect(reply).toMatch(/\r\n\r\nok(?:HTTP|$)/)
+      expect(upstream.received.join('')).not.toContain('theirs.example')
+    },
+  )
 
   it('leaves a request to the server where `serves` throws', async () => {
     const serves = () => {
