@@ -14,12 +14,8 @@ import { memoizeLast } from '../base/memoize-last.ts'
 import { isRuntimeName } from '../base/names.ts'
 import { latin1 } from '../base/latin1.ts'
 import { ProtocolError } from '../base/protocol-error.ts'
+import { type StreamKind, streamRules } from './stream-kinds.ts'
 import { readVarint, varintSize, varintText } from './varint.ts'
-
-/** What a stream carries: its first byte. */
-export const STREAM_KIND = { exchange: 1, upgrade: 2, raw: 3 } as const
-/** A value of {@link STREAM_KIND}. */
-export type StreamKind = (typeof STREAM_KIND)[keyof typeof STREAM_KIND]
 
 /** Ids of the entries; SPEC.md has the same table. */
 export const ENTRY = {
@@ -160,7 +156,7 @@ function bits(...types: number[]): number {
  */
 export function decodePreamble(bytes: Uint8Array, at: number, end: number): Preamble {
   const kind = readVarint(bytes, at)
-  if (kind < STREAM_KIND.exchange || kind > STREAM_KIND.raw) throw new UnsupportedError(`stream of kind ${kind}`)
+  if (streamRules(kind) === undefined) throw new UnsupportedError(`stream of kind ${kind}`)
   const preamble: Preamble = {
     kind: kind as StreamKind,
     exchangeId: '',

@@ -9,11 +9,11 @@ import { REFUSALS, type RefusalCode } from '../../protocol/wire/exchange/refusal
 import { type Cidrs, cidrsContain } from '../../protocol/http/forwarded.ts'
 import {
   decodePreamble,
-  STREAM_KIND,
   MAX_PREAMBLE_BYTES,
   type Preamble,
   preambleEnd,
 } from '../../protocol/wire/preamble.ts'
+import { STREAM_RULES } from '../../protocol/wire/stream-kinds.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { varintText } from '../../protocol/wire/varint.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../protocol/wire/yamux/stream.ts'
@@ -52,7 +52,7 @@ class Splice implements StreamHandler, Failing {
   /** What came of a preamble that is not whole yet. */
   #begun: Uint8Array | undefined
   #refused = false
-  #upgrade = false
+  #switches = false
   /** The answer came whole: what becomes of the session cuts nothing of it. */
   #answered = false
   #timer: NodeJS.Timeout | undefined
@@ -123,7 +123,7 @@ class Splice implements StreamHandler, Failing {
     this.#session = session
     session.exchanges++
     this.#to.handler = this.#back()
-    this.#upgrade = kind === STREAM_KIND.upgrade
+    this.#switches = STREAM_RULES[kind].switches
     return undefined
   }
 
@@ -175,7 +175,7 @@ class Splice implements StreamHandler, Failing {
     if (!this.#answered || this.#from.queuedBytes > 0) return
     this.#release()
     // Nobody waits for what the client has not taken of the request.
-    if (this.#upgrade || this.#to!.queuedBytes === 0) return
+    if (this.#switches || this.#to!.queuedBytes === 0) return
     this.#to!.reset('cancelled')
     this.#from.discard()
   }

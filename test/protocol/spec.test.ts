@@ -2,21 +2,22 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { BODY_UNKNOWN, type HttpRequest } from '../../protocol/exchange.ts'
 import { MAX_INFORMATIONAL } from '../../protocol/wire/bhttp/decoder.ts'
 import { MAX_FIELDS, MAX_HEAD_BYTES } from '../../protocol/wire/bhttp/fields.ts'
 import { CONNECT_PATH, controlMembers, MAX_CONTROL_BYTES, SUBPROTOCOL } from '../../protocol/wire/control.ts'
-import { SallyportError } from '../../protocol/base/errors.ts'
 import { acceptExchange } from '../../protocol/wire/exchange/accept.ts'
 import { EARLY_ANSWER_MS } from '../../protocol/wire/exchange/answer.ts'
 import { REFUSALS } from '../../protocol/wire/exchange/refusal.ts'
-import { BODY_UNKNOWN, type HttpRequest } from '../../protocol/exchange.ts'
-import { ENTRY, STREAM_KIND, MAX_PREAMBLE_BYTES } from '../../protocol/wire/preamble.ts'
+import { ENTRY, MAX_PREAMBLE_BYTES } from '../../protocol/wire/preamble.ts'
+import { STREAM_KIND, STREAM_RULES, type StreamKind } from '../../protocol/wire/stream-kinds.ts'
 import type { Transport, TransportHandler } from '../../protocol/wire/transport.ts'
-import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { CLOSE, MAX_MESSAGE_BYTES } from '../../protocol/wire/transport.ts'
+import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { DEFAULT_SESSION_LIMITS, MAX_WINDOW_BYTES } from '../../protocol/wire/yamux/limits.ts'
-import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { RESET_CODES } from '../../protocol/wire/yamux/stream.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { openOptions, request, send, upstreams } from './wire/exchange/support.ts'
 
 const read = (path: string) => readFileSync(join(import.meta.dirname, '../..', path), 'utf8')
@@ -164,7 +165,18 @@ describe('the tables', () => {
   test('preamble', () => {
     const rows = table('5. Preamble', 'type').map(([type, name]) => [name, Number(type)])
     expect(Object.fromEntries(rows)).toEqual(ENTRY)
-    expect(table('5. Preamble', 'kind').map(([kind]) => Number(kind))).toEqual(Object.values(STREAM_KIND))
+  })
+
+  test('kinds of streams', () => {
+    const rows = table('5. Preamble', 'kind')
+    expect(Object.fromEntries(rows.map(([kind, name]) => [name, Number(kind)]))).toEqual(STREAM_KIND)
+    for (const [kind, , , request, switched] of rows) {
+      const { answered, method, body, switches } = STREAM_RULES[Number(kind) as StreamKind]
+      const allowed = `${method ?? 'any method but CONNECT'}${body ? ', with or without a body' : ' without a body'}`
+      expect([request, switched]).toEqual(
+        answered ? [allowed, switches ? 'raw bytes' : 'not allowed'] : ['reserved: refused as unsupported', ''],
+      )
+    }
   })
 
   test('refusals', () => {

@@ -14,7 +14,8 @@ import { endFor, type Failing, stepOf, tellDefect } from '../../base/guard.ts'
 import { getHeader, isAuthority, isPath, isToken, remembering } from '../../http/headers.ts'
 import { exchangeIdText } from '../../base/ids.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
-import { decodePreamble, STREAM_KIND, type Preamble, preambleEnd, UnsupportedError } from '../preamble.ts'
+import { decodePreamble, type Preamble, preambleEnd, UnsupportedError } from '../preamble.ts'
+import { STREAM_KIND, STREAM_RULES, type StreamRules } from '../stream-kinds.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
 import { varintText } from '../varint.ts'
 import type { ResetCode, Stream, StreamHandler } from '../yamux/stream.ts'
@@ -71,6 +72,8 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   readonly #writer: MessageWriter
   readonly #decoder: MessageDecoder
   #preamble: Preamble | undefined
+  /** Of its kind; those of an exchange until the preamble has come. */
+  #rules: StreamRules = STREAM_RULES[STREAM_KIND.exchange]
   #sink: RequestSink | undefined
   /** Something of the response has been written. */
   #begun = false
@@ -112,7 +115,8 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     const next = preambleEnd(bytes, at, end)
     if (next < 0) return -1
     const preamble = decodePreamble(bytes, at, next)
-    if (preamble.kind === STREAM_KIND.raw) throw new UnsupportedError('a stream of raw bytes')
+    this.#rules = STREAM_RULES[preamble.kind]
+    if (!this.#rules.answered) throw new UnsupportedError(`a stream of kind ${preamble.kind}`)
     this.#preamble = preamble
     return next
   }
@@ -120,25 +124,20 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   request(method: string, scheme: string, authority: string, path: string, headers: HeaderList): number {
     const preamble = this.#preamble!
     this.#stream.paidBy(preamble.runtime, preamble.callerAddress)
-    const upgrade = preamble.kind === STREAM_KIND.upgrade
     if (!isMethod(method) || method === 'CONNECT') throw new ProtocolError('malformed method')
     if (scheme !== preamble.callerScheme) throw new ProtocolError('the scheme is not that of the preamble')
     if (!isHost(authority)) throw new ProtocolError('malformed authority')
     if (!isPath(path)) throw new ProtocolError('malformed path')
     const announced = contentLength(headers)
     if (announced !== -1 && announced !== preamble.bodyBytes) throw new ProtocolError('two lengths of the body')
-    if (upgrade) {
-      if (preamble.bodyBytes !== 0 || method !== 'GET') throw new ProtocolError('malformed upgrade')
-      checkUpgradeFields(headers)
-      this.#decoder.raw()
-    }
+    this.#checkKind(method, preamble.bodyBytes, headers)
     this.#handOver(preamble, {
       method,
       authority,
       path,
       headers,
       bodyBytes: preamble.bodyBytes,
-      upgrade,
+      upgrade: this.#rules.switches,
       peerAddress: preamble.callerAddress,
       encrypted: scheme === 'https',
       caller: {
@@ -152,6 +151,14 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     return preamble.bodyBytes
   }
 
+  #checkKind(method: string, bodyBytes: number, headers: HeaderList): void {
+    const { method: only = method, body, switches } = this.#rules
+    if (method !== only || (bodyBytes !== 0 && !body)) throw new ProtocolError('a request that its kind does not allow')
+    if (!switches) return
+    checkUpgradeFields(headers)
+    this.#decoder.raw()
+  }
+
   #handOver(preamble: Preamble, request: HttpRequest): void {
     const sink = this.#onExchange(preamble, request, this)
     if (typeof sink === 'string') {
@@ -163,7 +170,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   }
 
   content(chunk: Uint8Array): void {
-    if (this.#preamble!.kind === STREAM_KIND.upgrade && !this.#raw) throw new ProtocolError('bytes before the 101')
+    if (this.#rules.switches && !this.#raw) throw new ProtocolError('bytes before the 101')
     this.#sink!.requestData(chunk)
   }
 
@@ -171,7 +178,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     this.#requestEnded = true
     clearTimeout(this.#earlyTimer)
     if (this.#over) return
-    if (this.#preamble?.kind === STREAM_KIND.upgrade && this.#sink) {
+    if (this.#rules.switches && this.#sink) {
       if (this.#raw) this.#sink.requestEnd([])
     } else if (this.#decoder.complete) {
       this.#sink!.requestEnd(this.#decoder.trailers)
@@ -194,7 +201,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   // The response's way out.
 
   responseInformational(status: number, headers: HeaderList): void {
-    if (this.#over || this.#headSent || this.#preamble!.kind === STREAM_KIND.upgrade) return
+    if (this.#over || this.#headSent || this.#rules.switches) return
     this.#begin()
     this.#writer.text(responseHeadText(status, headers))
   }
@@ -221,7 +228,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   }
 
   #switch(text: string): void {
-    if (this.#preamble!.kind !== STREAM_KIND.upgrade) {
+    if (!this.#rules.switches) {
       this.#fail(new SallyportError('upstream-broken', 'a 101 that nobody asked for'))
       return
     }

@@ -1,6 +1,7 @@
 /** What a peer that knows the wire, but keeps none of its rules, may say in a session. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
+import { newExchangeId } from '../../../protocol/base/ids.ts'
 import {
   messageEndText,
   RESPONSE_START,
@@ -8,8 +9,8 @@ import {
   responseHeadText,
 } from '../../../protocol/wire/bhttp/encode.ts'
 import { ANSWER } from '../../../protocol/wire/exchange/answer.ts'
-import { newExchangeId } from '../../../protocol/base/ids.ts'
-import { STREAM_KIND, preambleText } from '../../../protocol/wire/preamble.ts'
+import { preambleText } from '../../../protocol/wire/preamble.ts'
+import { STREAM_KIND } from '../../../protocol/wire/stream-kinds.ts'
 import { varintText } from '../../../protocol/wire/varint.ts'
 import { Flag, FrameType } from '../../../protocol/wire/yamux/frame.ts'
 import { FrameReader, frame } from '../../protocol/wire/yamux/support.ts'

@@ -1,16 +1,17 @@
 /** B1: a head that has not wholly come counts, though its credit has gone back. */
 import { describe, expect, test } from 'vitest'
-import { RESPONSE_START, requestHeadText, responseHeadText } from '../../../../protocol/wire/bhttp/encode.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
+import type { HttpRequest, RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
+import { RESPONSE_START, requestHeadText, responseHeadText } from '../../../../protocol/wire/bhttp/encode.ts'
 import { acceptExchange } from '../../../../protocol/wire/exchange/accept.ts'
 import { openExchange } from '../../../../protocol/wire/exchange/open.ts'
-import type { HttpRequest, RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
-import { STREAM_KIND, preambleText } from '../../../../protocol/wire/preamble.ts'
+import { preambleText } from '../../../../protocol/wire/preamble.ts'
+import { STREAM_KIND } from '../../../../protocol/wire/stream-kinds.ts'
 import { type BufferBudget, createBufferBudget } from '../../../../protocol/wire/yamux/budget.ts'
 import type { Session } from '../../../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
-import { sessionPair } from '../yamux/support.ts'
 import { until } from '../../../support/until.ts'
+import { sessionPair } from '../yamux/support.ts'
 
 const LONG = Array.from({ length: 4 }, (_, i) => [`x-${i}`, 'v'.repeat(7_000)]).flat()
 const CALLER = { address: '192.0.2.1', scheme: 'http', host: 'demo.example.com' } as const

@@ -1,6 +1,7 @@
 /** What a hostile peer can put on a stream: it ends that stream, and the session goes on. */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { noLogger } from '../../../../protocol/base/log.ts'
 import {
   messageEndText,
   RESPONSE_START,
@@ -9,12 +10,11 @@ import {
 } from '../../../../protocol/wire/bhttp/encode.ts'
 import type { ExchangeHandler } from '../../../../protocol/wire/exchange/accept.ts'
 import { REFUSALS } from '../../../../protocol/wire/exchange/refusal.ts'
-import { noLogger } from '../../../../protocol/base/log.ts'
 import { type Preamble, preambleText } from '../../../../protocol/wire/preamble.ts'
 import { memoryPair } from '../../../../protocol/wire/transport-memory.ts'
 import type { Session } from '../../../../protocol/wire/yamux/session.ts'
-import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import { request, send, tunnel, upstreams } from './support.ts'
 
 const bytes = (text: string) => Buffer.from(text, 'latin1')

@@ -1,6 +1,5 @@
 import type { SallyportError } from '../../../../protocol/base/errors.ts'
-import { acceptExchange, type ExchangeHandler } from '../../../../protocol/wire/exchange/accept.ts'
-import { type OpenOptions, openExchange } from '../../../../protocol/wire/exchange/open.ts'
+import type { Logger } from '../../../../protocol/base/log.ts'
 import {
   BODY_UNKNOWN,
   type HeaderList,
@@ -9,11 +8,12 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../../../protocol/exchange.ts'
-import type { Logger } from '../../../../protocol/base/log.ts'
+import { acceptExchange, type ExchangeHandler } from '../../../../protocol/wire/exchange/accept.ts'
+import { type OpenOptions, openExchange } from '../../../../protocol/wire/exchange/open.ts'
 import { memoryPair } from '../../../../protocol/wire/transport-memory.ts'
 import type { Session, SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
-import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 
 /** Two sessions over memory; exchanges that the server's end opens go to `onExchange`. */
 export function tunnel(onExchange: ExchangeHandler, options: Partial<SessionOptions> = {}, logger?: Logger) {

@@ -1,0 +1,33 @@
+/**
+ * What a stream may carry. Streams of every kind begin with a preamble, are opened by the server (or by another replica, which
+ * hands them to the server with the session), are answered by the client, and count against `maxStreams` and `backlog` of
+ * `SESSION_LIMITS`. What a kind has of its own stands in its row. SPEC.md has the same table.
+ */
+
+/** What a stream carries: its first byte. */
+export const STREAM_KIND = { exchange: 1, upgrade: 2, raw: 3 } as const
+/** A value of {@link STREAM_KIND}. */
+export type StreamKind = (typeof STREAM_KIND)[keyof typeof STREAM_KIND]
+
+export interface StreamRules {
+  /** False: whoever is asked for one refuses it as `unsupported`. */
+  readonly answered: boolean
+  /** The only method that its request may have. Absent: any but CONNECT. */
+  readonly method?: string
+  /** Whether its request has a body. */
+  readonly body: boolean
+  /** Whether it switches to raw bytes with a 101; from there on its directions end each by itself. */
+  readonly switches: boolean
+}
+
+/** A row for each kind. */
+export const STREAM_RULES: Readonly<Record<StreamKind, StreamRules>> = {
+  [STREAM_KIND.exchange]: { answered: true, body: true, switches: false },
+  [STREAM_KIND.upgrade]: { answered: true, method: 'GET', body: false, switches: true },
+  [STREAM_KIND.raw]: { answered: false, body: false, switches: false },
+}
+
+/** The rules of the kind with this number; undefined if there is none. */
+export function streamRules(kind: number): StreamRules | undefined {
+  return STREAM_RULES[kind as StreamKind]
+}
