@@ -1,5 +1,5 @@
 /** A running client: its connections, their sessions, the token, the target. */
-import { type CorsRule, MAX_DURATION_MS } from '../protocol/wire/control.ts'
+import { MAX_DURATION_MS } from '../protocol/wire/control.ts'
 import { checkDuration, formatDuration } from '../protocol/base/durations.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
 import { Events } from '../protocol/base/events.ts'
@@ -15,7 +15,7 @@ import type { Dialled } from './dial/dial.ts'
 import { Dialler } from './dial/dialler.ts'
 import { Exchanges } from './exchanges.ts'
 import { NetworkWatch } from './dial/network.ts'
-import { type ClientOptions, checkHello, checkOptions, type ResolvedClientOptions } from './options.ts'
+import { type Announcement, type ClientOptions, checkHello, checkOptions, type ResolvedClientOptions } from './options.ts'
 import { ClientSession } from './session.ts'
 import { OpenWebSockets } from './dial/open-websockets.ts'
 import { type OpenTarget, openTarget } from './targets/index.ts'
@@ -52,8 +52,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   #runtime = ''
   #epoch = 0
   #active = false
-  /** What hello said last of CORS. */
-  #published: readonly CorsRule[] = []
+  /** What hello said last of the target. */
+  #published: Announcement = { cors: [] }
   /** Connections that had a session in service. */
   readonly #served = new Set<number>()
   #reconnects = 0
@@ -63,7 +63,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   constructor(options: ClientOptions) {
     this.#options = options
     this.#target = openTarget(options.target, safeLogger(options.logger))
-    this.#settings = checkOptions(options, this.#target.cors())
+    this.#settings = checkOptions(options, this.#announcement())
     this.#events = new Events(this.logger)
     this.guard = logGuard(this.logger, 'the client failed')
     this.#sockets = new OpenWebSockets(this.guard)
@@ -182,21 +182,26 @@ export class Client implements Tunnel, SessionKeeperOwner {
     return false
   }
 
-  /** What hello says of CORS. A target that has been changed since may say what no hello can carry: then what it said last. */
-  #rules(): CorsRule[] {
+  #announcement(): Announcement {
+    const { cors } = this.#options
+    return { ...this.#target.announcement(), ...(cors !== undefined && { cors: [...cors] }) }
+  }
+
+  /** What hello says of the target. One that has been changed since may say what no hello can carry: then what it said last. */
+  #publish(): Announcement {
     try {
-      const rules = this.#options.cors ?? this.#target.cors()
-      checkHello(this.#options, rules)
-      this.#published = rules
+      const said = this.#announcement()
+      checkHello(this.#options, said)
+      this.#published = said
     } catch (error) {
       this.logger.error({ err: error }, 'the rules of the target cannot be published; the old ones stay')
     }
-    return [...this.#published]
+    return this.#published
   }
 
   openSession({ socket, localAddress, token }: Dialled, connection: number, listener: SessionListener): ClientSession {
     this.#sockets.add(socket)
-    const hello = { ...this.#settings.hello, cors: this.#rules(), lastEpoch: this.#epoch, connection }
+    const hello = { ...this.#settings.hello, ...this.#publish(), lastEpoch: this.#epoch, connection }
     const session: ClientSession = new ClientSession(webSocketTransport(socket), localAddress, hello, {
       logger: this.logger,
       session: this.#options.limits ?? {},

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
-import { type CorsRule, type Hello, MAX_CONTROL_BYTES, MINOR_VERSION, parseControl } from '../protocol/wire/control.ts'
+import { type CorsRule, type Hello, type InboxRule, MAX_CONTROL_BYTES, MINOR_VERSION, parseControl } from '../protocol/wire/control.ts'
 import { isLoopback } from '../protocol/base/address.ts'
 import { type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
@@ -26,6 +26,8 @@ export interface HandlerTarget {
   readonly handler: Handler
   /** Which web pages may read the error answers that the server itself makes. */
   cors?(): readonly { readonly path: string; readonly cors: CorsPolicy }[]
+  /** Which webhooks the server may keep while they cannot be delivered. */
+  inbox?(): readonly InboxRule[]
 }
 
 /**
@@ -85,6 +87,13 @@ export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
   readonly random?: (() => number) | undefined
 }
 
+/** What a target has to say to the server, in each hello. */
+export interface Announcement {
+  readonly cors: CorsRule[]
+  /** Absent: no inbox. */
+  readonly inbox?: InboxRule[]
+}
+
 /** The options with their defaults, checked. */
 export interface ResolvedClientOptions extends LimitValues<typeof CONNECT_LIMITS> {
   readonly servers: readonly URL[]
@@ -93,13 +102,13 @@ export interface ResolvedClientOptions extends LimitValues<typeof CONNECT_LIMITS
   readonly random: () => number
   readonly cors: readonly CorsRule[]
   /** Without what changes from session to session. */
-  readonly hello: Omit<Hello, 'lastEpoch' | 'connection' | 'cors'>
+  readonly hello: Omit<Hello, 'lastEpoch' | 'connection' | 'cors' | 'inbox'>
 }
 
 const WINDOW_BYTES = 65_536
 
-/** Throws TypeError. `targetCors` is what the target itself says of its failures. */
-export function checkOptions(options: ClientOptions, targetCors: readonly CorsRule[]): ResolvedClientOptions {
+/** Throws TypeError. `said` is what the target has to say to the server. */
+export function checkOptions(options: ClientOptions, said: Announcement): ResolvedClientOptions {
   const { token, proxy } = options
   if (typeof token !== 'function' && (typeof token !== 'string' || token.trim() === '')) {
     throw new TypeError('token is missing: give a JWT, or a function that returns one')
@@ -113,7 +122,7 @@ export function checkOptions(options: ClientOptions, targetCors: readonly CorsRu
     throw new TypeError('caOnly needs ca: nothing would be trusted')
   if (options.allowCallers !== undefined) parseCidrs(options.allowCallers)
   const cors = [...(options.cors ?? [])].sort((a, b) => b.path.length - a.path.length)
-  checkHello(options, options.cors ?? targetCors)
+  checkHello(options, said)
   return {
     servers: checkServers(options.url),
     ...times,
@@ -171,18 +180,21 @@ function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
 }
 
 /**
- * Throws TypeError if the server could not read a hello with these options and rules: the codec itself says so. To be
+ * Throws TypeError if the server could not read a hello with these options and this announcement: the codec itself says so. To be
  * asked before a target takes other rules.
  */
-export function checkHello(options: HelloOptions, cors: readonly object[]): void {
+export function checkHello(
+  options: HelloOptions,
+  said: { readonly cors: readonly object[]; readonly inbox?: readonly object[] },
+): void {
   const hello = makeHello(options)
   const text = JSON.stringify({
     ...hello,
-    cors,
+    ...said,
     lastEpoch: Number.MAX_SAFE_INTEGER,
     connection: Number(CONNECT_LIMITS.connections.most),
   })
-  if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) throw new TypeError('cors and allowCallers together are too long')
+  if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) throw new TypeError('cors, inbox and allowCallers together are too long')
   try {
     parseControl(text)
   } catch (cause) {

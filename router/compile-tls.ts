@@ -2,7 +2,7 @@
 import { createHash, X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import type { ReportProblem } from './compile.ts'
-import type { Route, RouteTable } from './table.ts'
+import type { Route } from './table.ts'
 import type { TlsIdentity } from './target.ts'
 
 export function compileTls(route: Route, warnings: string[], report: ReportProblem): TlsIdentity | undefined {
@@ -25,13 +25,6 @@ export function compileTls(route: Route, warnings: string[], report: ReportProbl
 function tlsIdentity(parts: Omit<TlsIdentity, 'key'>): TlsIdentity {
   const text = JSON.stringify([parts.ca, parts.serverName, parts.insecure])
   return { key: createHash('sha256').update(text).digest('base64url'), ...parts }
-}
-
-/** Each CA file that the table's routes name, once. */
-export function caFilesOf(table: RouteTable): string[] {
-  const files = new Set<string>()
-  for (const { tls } of table.routes) if (tls?.ca !== undefined && !isPemText(tls.ca)) files.add(tls.ca)
-  return [...files]
 }
 
 /** A CA is given as a file or as its text. */

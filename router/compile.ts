@@ -3,7 +3,9 @@ import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
 import { compileHeaders } from './compile-headers.ts'
+import { announceInbox, checkInbox } from './compile-inbox.ts'
 import { compileTls } from './compile-tls.ts'
+import { compileWebhook } from './compile-webhook.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from './compiled.ts'
 import { decodeSegment } from './path.ts'
 import { type Route, type RouteProblem, type RouteTable, RouteTableError } from './table.ts'
@@ -26,7 +28,7 @@ const MAX_ROUTES = 10_000
 /** Where a problem is noted, with the place it is about. */
 export type ReportProblem = (path: readonly (string | number)[], message: string) => void
 
-/** Throws {@link RouteTableError} with all problems. Reads the CA files that routes name. */
+/** Throws {@link RouteTableError} with all problems. Reads the CA and secret files that routes name. */
 export function compileTable(table: RouteTable): CompiledTable {
   const problems: RouteProblem[] = []
   const warnings: string[] = []
@@ -44,8 +46,9 @@ export function compileTable(table: RouteTable): CompiledTable {
   })
   findTwins(routes, report)
   checkPublished(table.routes, report)
+  const inbox = problems.length > 0 ? [] : announceInbox(routes, report)
   if (problems.length > 0) throw new RouteTableError(problems)
-  return { routes, ...growTrie(routes), resolve, warnings }
+  return { routes, ...growTrie(routes), resolve, inbox, warnings }
 }
 
 function compileResolve(given: RouteTable['resolve'], report: ReportProblem): Map<string, string> {
@@ -73,6 +76,7 @@ function compileRoute(
   }
   const fixed = template !== undefined && template.parts.length === 1
   const methods = compileMethods(route, report)
+  checkInbox(route, warnings, report)
   const headers = compileMatchHeaders(route, report)
   const hosts = (route.match.hosts ?? []).map(host => host.toLowerCase())
   hosts.forEach((host, i) => {
@@ -100,6 +104,7 @@ function compileRoute(
     attempts: route.retries?.attempts ?? 0,
     idempotencyKey: route.retries?.idempotencyKey ?? false,
     cors: compileCors(route, report),
+    ...compileWebhook(route, warnings, report),
     ...compileAllow(route, names, report),
   }
 }

@@ -1,6 +1,9 @@
 /** What the hot path reads: everything that can be known before a request comes, worked out once per table. */
 import type { Cidrs } from '../protocol/http/forwarded.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
+import type { Signer } from '../protocol/webhook/sign.ts'
+import type { Verifier } from '../protocol/webhook/verify.ts'
+import type { InboxRule } from '../protocol/wire/control.ts'
 import type { Route } from './table.ts'
 import type { UpstreamTarget, TargetTemplate, TlsIdentity } from './target.ts'
 
@@ -39,6 +42,8 @@ export interface CompiledRoute {
   readonly attempts: number
   readonly idempotencyKey: boolean
   readonly cors: CorsPolicy | undefined
+  readonly verifier: Verifier | undefined
+  readonly signer: Signer | undefined
   /** Undefined: all. */
   readonly callers: Cidrs | undefined
   /** Allowed values by capture. */
@@ -72,6 +77,8 @@ export interface CompiledTable {
   readonly wildcards: ReadonlyMap<string, PathNode>
   readonly anyHost: PathNode | undefined
   readonly resolve: ReadonlyMap<string, string>
+  /** What a client tells its server. */
+  readonly inbox: readonly InboxRule[]
   /** Things that are allowed and unwise; logged at start and reload. */
   readonly warnings: readonly string[]
 }

@@ -8,6 +8,7 @@ import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
+import type { InboxRule } from '../protocol/wire/control.ts'
 import { record } from '../protocol/http/record.ts'
 import { compose } from '../protocol/layer.ts'
 import { compileTable } from './compile.ts'
@@ -58,6 +59,8 @@ export interface Router extends AsyncDisposable {
   match(question: MatchQuestion): MatchResult
   /** CORS policies by path prefix, for answers that are made where the router cannot be reached. */
   cors(): { path: string; cors: CorsPolicy }[]
+  /** Which webhooks may be kept where the router cannot be reached. */
+  inbox(): readonly InboxRule[]
   stats(): RouterStats
   /**
    * Serves requests of `httpServer` before its own listeners see them. Returns a function that stops that. With
@@ -116,6 +119,7 @@ export function createRouter(options: RouterOptions): Router {
       table = compile(routes)
     },
     match: question => explainMatch(table, question),
+    inbox: () => table.inbox,
     cors: () => publishedRules(table.routes.map(({ route }) => route)),
     stats: () => ({
       active: hooks.active,

@@ -4,6 +4,7 @@ import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
+import { compileTable } from './compile.ts'
 import { createRouter, type Router, type RouterOptions, type RouterStats } from './router.ts'
 import { type RouteTable, RouteTableError } from './table.ts'
 import { type RoutesWatcher, watchRoutes } from './watch.ts'
@@ -61,7 +62,9 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
   const logger = safeLogger(options.logger)
   const trusted = parseCidrs(options.trustedProxies ?? [])
   const loaded = 'file' in options.routes ? await loadFile(options.routes.file) : undefined
-  const router = createRouter({ ...options, routes: loaded?.table ?? (options.routes as RouteTable) })
+  const table = loaded?.table ?? (options.routes as RouteTable)
+  refuseInbox(table)
+  const router = createRouter({ ...options, routes: table })
   const { host = '127.0.0.1', port = 8081, fd, tls, http2, limits, maxConnections } = options
   const { handler } = router
   const rest = {
@@ -72,7 +75,7 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
     handler,
     trustedProxies: trusted,
   }
-  const onTable = (table: RouteTable): void => router.reload(table)
+  const onTable = (table: RouteTable): void => take(router, table)
   const watcher =
     loaded && watchRoutes(loaded.text, loaded.table, { file: loaded.file, parse: loaded.parse, onTable, logger })
   const listener = await listen({ host, port, fd, tls, ...rest }).catch((error: unknown) => {
@@ -97,9 +100,24 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
 }
 
 async function reload(router: Router, watcher: RoutesWatcher | undefined, routes?: RouteTable): Promise<void> {
-  if (routes !== undefined) router.reload(routes)
+  if (routes !== undefined) take(router, routes)
   else if (watcher === undefined) throw new TypeError('this router has no routes file: reload takes a table')
   else await watcher.reload()
+}
+
+function take(router: Router, table: RouteTable): void {
+  refuseInbox(table)
+  router.reload(table)
+}
+
+/** Nobody would keep anything: the server learns of an inbox from its client. */
+function refuseInbox({ routes }: RouteTable): void {
+  const problems = routes.flatMap((route, i) =>
+    route.inbox === undefined
+      ? []
+      : [{ path: ['routes', i, 'inbox'], message: 'only a client has an inbox; verify alone works here' }],
+  )
+  if (problems.length > 0) throw new RouteTableError(problems)
 }
 
 interface LoadedFile {
@@ -119,5 +137,10 @@ async function loadFile(file: string): Promise<LoadedFile> {
     const message = `cannot read ${file} (${(error as NodeJS.ErrnoException).code})`
     throw new RouteTableError([{ path: [], message }])
   }
-  return { file, text, table: parseRoutes(text, file), parse: parseRoutes }
+  const parse = (text: string, file: string): RouteTable =>
+    parseRoutes(text, file, table => {
+      compileTable(table)
+      refuseInbox(table)
+    })
+  return { file, text, table: parse(text, file), parse }
 }

@@ -1,9 +1,9 @@
 /** Routes files: YAML to a checked {@link RouteTable}, with line, column and the nearest known key in every complaint. */
 import { readFile } from 'node:fs/promises'
-import { dirname, resolve } from 'node:path'
+import { dirname } from 'node:path'
 import { type Document, LineCounter, parseDocument } from 'yaml'
 import { compileTable } from './compile.ts'
-import { caFilesOf, isPemText } from './compile-tls.ts'
+import { filesOf, placeFiles } from './files.ts'
 import { formatPath, type RouteProblem, type RouteTable, RouteTableError } from './table.ts'
 import { shapeProblems } from './table-schema.ts'
 
@@ -22,10 +22,14 @@ export async function readRoutes(file: string): Promise<RouteTable> {
 }
 
 /**
- * Parses the text of a routes file and checks it wholly, CA files included (their paths count from the file's folder).
+ * Parses the text of a routes file and checks it wholly, with the files that it names (their paths count from the file's folder).
  * Throws {@link RouteTableError} with one line `file:line:column: message` for each problem.
  */
-export function parseRoutes(yamlText: string, fileName: string): RouteTable {
+export function parseRoutes(
+  yamlText: string,
+  fileName: string,
+  check: (table: RouteTable) => void = compileTable,
+): RouteTable {
   if (yamlText.length > MAX_FILE_BYTES) throw new RouteTableError([{ path: [], message: `${fileName} is too large` }])
   const lines = new LineCounter()
   const document = parseDocument(yamlText, { lineCounter: lines, prettyErrors: false, merge: false })
@@ -49,11 +53,12 @@ export function parseRoutes(yamlText: string, fileName: string): RouteTable {
   const given: unknown = document.toJS({ maxAliasCount: 100 }) ?? {}
   const misshapen = shapeProblems(given)
   if (misshapen.length > 0) throw tell(misshapen)
-  const table = withAbsoluteCa(given as RouteTable, dirname(fileName))
+  const table = given as RouteTable
+  placeFiles(table, dirname(fileName))
   try {
-    compileTable(table)
+    check(table)
   } catch (error) {
-    throw error instanceof RouteTableError ? tell(error.problems, caFilesOf(table)) : error
+    throw error instanceof RouteTableError ? tell(error.problems, filesOf(table)) : error
   }
   return table
 }
@@ -63,13 +68,6 @@ function withPlace(problem: RouteProblem): string {
   const inRoute = problem.path[0] === 'routes' && problem.path.length > 1
   const place = inRoute ? problem.path.slice(2) : problem.path
   return place.length === 0 ? problem.message : `${formatPath(place)}: ${problem.message}`
-}
-
-function withAbsoluteCa(table: RouteTable, folder: string): RouteTable {
-  for (const route of table.routes) {
-    if (route.tls?.ca !== undefined && !isPemText(route.tls.ca)) route.tls.ca = resolve(folder, route.tls.ca)
-  }
-  return table
 }
 
 /** Where the key (or, failing that, the nearest enclosing one) stands in the text. */

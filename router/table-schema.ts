@@ -4,17 +4,23 @@
  */
 import { MAX_TIMER_MS } from '../protocol/base/durations.ts'
 import { nearest } from '../protocol/base/nearest.ts'
+import { readDuration } from '../protocol/base/units.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
+import { SCHEMES } from '../protocol/webhook/scheme.ts'
 import type {
   HeaderRules,
   PrefixReplacement,
   Route,
+  RouteInbox,
   RouteMatch,
   RouteProblem,
+  RouteResign,
   RouteRetries,
   RouteTable,
   RouteTimeouts,
   RouteTls,
+  RouteVerify,
+  SecretFile,
   StaticAnswer,
 } from './table.ts'
 
@@ -140,6 +146,31 @@ const headerRules = object<HeaderRules>({ set: mapOf(text), remove: texts })
 /** Node's timers hold 31 bits. */
 const durationMs = whole(1, MAX_TIMER_MS)
 
+/** As in the settings: `90s`, `30m`, `1h`. */
+const duration: Shape = {
+  check(value, path, problems) {
+    try {
+      readDuration(typeof value === 'string' ? value : '')
+    } catch (error) {
+      problems.push({ path, message: (error as TypeError).message })
+    }
+  },
+}
+const secretFile = object<SecretFile>({ file: required(text) })
+const signature = {
+  scheme: required(oneOf(...Object.keys(SCHEMES))),
+  header: text,
+  prefix: text,
+  encoding: oneOf('hex', 'base64'),
+  hash: oneOf('sha256', 'sha512'),
+}
+const verify = object<RouteVerify>({
+  ...signature,
+  secrets: required(list(secretFile, 1)),
+  at: oneOf('router', 'edge'),
+  tolerance: duration,
+})
+
 const route = object<Route>({
   name: required(routeName),
   match: required(object<RouteMatch>({ hosts: list(text, 1), path: text, methods: texts, headers: mapOf(text) })),
@@ -166,6 +197,15 @@ const route = object<Route>({
     maxAge: whole(0),
   }),
   allow: mapOf(optional(texts)),
+  verify,
+  inbox: object<RouteInbox>({
+    mode: oneOf('fallback', 'always'),
+    answerWithin: duration,
+    maxAge: duration,
+    lane: oneOf('path', 'route', 'none'),
+    verify,
+    resign: object<RouteResign>({ ...signature, secret: required(secretFile) }),
+  }),
 })
 
 export const routeTableShape = object<RouteTable>({ routes: required(list(route)), resolve: mapOf(text) })

@@ -3,6 +3,7 @@
  */
 
 import type { CorsPolicy } from '../protocol/http/problem.ts'
+import type { SchemeName } from '../protocol/webhook/scheme.ts'
 
 /** A route table, as a routes file holds it; docs/routes.md describes each key. */
 export interface RouteTable {
@@ -45,6 +46,61 @@ export interface Route {
    * its list holds the values that are taken; an empty list takes none.
    */
   allow?: Record<string, string[] | undefined> | undefined
+  /** Takes signed webhooks alone: anything else gets 401, and the target never has it whole. */
+  verify?: RouteVerify | undefined
+  /** Of a client's routes: lets its server keep webhooks that cannot be delivered at once. Absent: it keeps none. */
+  inbox?: RouteInbox | undefined
+}
+
+/** How a webhook is signed; `docs/webhooks.md` has the schemes. */
+export interface RouteSignature {
+  scheme: SchemeName
+  /** Of `hmac` alone: the field that carries the signature. */
+  header?: string | undefined
+  /** Of `hmac` alone: what stands before the digest, such as `sha256=`. Default: nothing. */
+  prefix?: string | undefined
+  /** Of `hmac` alone: how the digest is written. Default `hex`. */
+  encoding?: 'hex' | 'base64' | undefined
+  /** Of `hmac` alone. Default `sha256`. */
+  hash?: 'sha256' | 'sha512' | undefined
+}
+
+/** Where a secret stands. One line break at its end is left out; the file is read again when it changes. */
+export interface SecretFile {
+  file: string
+}
+
+/** Which signatures a route takes. */
+export interface RouteVerify extends RouteSignature {
+  /** Any of them fits, up to four, so that they can be rotated. */
+  secrets: SecretFile[]
+  /**
+   * `router` (default): the secrets never leave the client. `edge`, in an inbox alone: the server gets them as well, and refuses
+   * forgeries itself, so that strangers fill no inbox while the client is away.
+   */
+  at?: 'router' | 'edge' | undefined
+  /** How far a signed time may be from the time of arrival, such as `5m`, the default. */
+  tolerance?: string | undefined
+}
+
+/** A new signature for what goes on to the target. */
+export interface RouteResign extends RouteSignature {
+  secret: SecretFile
+}
+
+/** On what terms the server keeps webhooks. Durations are written as `8s`, `72h` or `30d`. */
+export interface RouteInbox {
+  /** `fallback` (default): what cannot be delivered at once. `always`: everything, and senders never wait for the target. */
+  mode?: 'fallback' | 'always' | undefined
+  /** How long a sender waits for the target's answer before the webhook is kept. Default: the server's, 8 s. */
+  answerWithin?: string | undefined
+  /** How long delivery is tried; at most `30d`. Default: the server's, 72 h. */
+  maxAge?: string | undefined
+  /** What stays in order: the webhooks of one path (default), of the whole route, or none. */
+  lane?: 'path' | 'route' | 'none' | undefined
+  verify?: RouteVerify | undefined
+  /** Signs each webhook anew on its way to the target. Needs `verify`. */
+  resign?: RouteResign | undefined
 }
 
 /** Which requests a route takes. All conditions must hold. */
@@ -127,7 +183,7 @@ export class RouteTableError extends Error {
   override readonly name = 'RouteTableError'
   readonly code = 'ERR_SALLYPORT_ROUTES'
   readonly problems: readonly RouteProblem[]
-  /** CA files that the table names: it may be good as soon as one of them has changed. */
+  /** CA and secret files that the table names: it may be good as soon as one of them has changed. */
   readonly files: readonly string[]
 
   constructor(problems: readonly RouteProblem[], lines?: readonly string[], files: readonly string[] = []) {

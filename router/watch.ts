@@ -1,5 +1,5 @@
 /**
- * Watches a routes file, and the CA files that it names. Tells of each change that is a good table; a bad one is logged and
+ * Watches a routes file, and the CA and secret files that it names. Tells of each change that is a good table; a bad one is logged and
  * left out, until one of these files is another.
  */
 import { readFileSync } from 'node:fs'
@@ -7,7 +7,7 @@ import { readFile } from 'node:fs/promises'
 import { logGuard, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
-import { caFilesOf } from './compile-tls.ts'
+import { filesOf } from './files.ts'
 import { type RouteTable, RouteTableError } from './table.ts'
 
 export interface WatchRoutesOptions {
@@ -30,7 +30,7 @@ export interface RoutesWatcher {
 export function watchRoutes(text: string, table: RouteTable, options: WatchRoutesOptions): RoutesWatcher {
   const logger = safeLogger(options.logger)
   const guard = logGuard(logger, 'telling of a bad routes file failed')
-  let last = versionOf(text, caFilesOf(table))
+  let last = versionOf(text, filesOf(table))
   let closed = false
   /** The read that was begun last: an older one must not end behind a newer, and bring back what it read. */
   let turn: Promise<void> = Promise.resolve()
@@ -45,7 +45,7 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
     let files: readonly string[] = []
     try {
       const read = options.parse(next, options.file)
-      files = caFilesOf(read)
+      files = filesOf(read)
       options.onTable(read)
     } catch (error) {
       if (error instanceof RouteTableError) files = error.files
@@ -76,7 +76,7 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
   return { reload: () => take(true), close }
 }
 
-/** What a table is made of: the text of its file, and its CA files with what stands in them. */
+/** What a table is made of: the text of its file, and the files that it names with what stands in them. */
 interface Version {
   readonly text: string
   readonly files: readonly string[]

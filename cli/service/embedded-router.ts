@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import type { HandlerTarget } from '../../client/index.ts'
 import { checkHello } from '../../client/options.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { compileTable } from '../../router/compile.ts'
 import { publishedRules } from '../../router/compile-cors.ts'
 import { createRouter } from '../../router/router.ts'
 import type { RouteTable } from '../../router/table.ts'
@@ -23,7 +24,7 @@ export interface EmbeddedConfig extends RouteConfig {
 export function checkPublishedRules(table: RouteTable, config: EmbeddedConfig): RouteTable {
   const rules = publishedRules(table.routes).map(({ path, cors }) => ({ path, ...cors }))
   try {
-    checkHello({ allowCallers: config['allow.callers'] }, rules)
+    checkHello({ allowCallers: config['allow.callers'] }, { cors: rules, inbox: compileTable(table).inbox })
   } catch (error) {
     throw configurationError(`${config.routes ?? '--preset.cors-origin'}: ${(error as Error).message}`, error)
   }

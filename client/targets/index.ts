@@ -3,15 +3,15 @@ import { Server as HttpServer } from 'node:http'
 import type { CorsRule } from '../../protocol/wire/control.ts'
 import type { Handler } from '../../protocol/exchange.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import type { HandlerTarget, Target } from '../options.ts'
+import type { Announcement, HandlerTarget, Target } from '../options.ts'
 import { functionTarget } from './function.ts'
 import { nodeServerTarget } from './node-server.ts'
 import { urlTarget } from './url.ts'
 
 export interface OpenTarget {
   readonly handler: Handler
-  /** How the target wants its failures shown to browsers. */
-  cors(): readonly CorsRule[]
+  /** How the target wants its failures shown to browsers, and what may be kept for it. */
+  announcement(): Announcement
   /** Gives back what it holds; exchanges under way are over by then. */
   close(): void
 }
@@ -20,13 +20,20 @@ export interface OpenTarget {
 export function openTarget(target: Target, logger: Logger): OpenTarget {
   if (typeof target === 'string' || target instanceof URL) return urlTarget(target, logger)
   if (target instanceof HttpServer) return nodeServerTarget(target, logger)
-  if (typeof target === 'function') return { handler: functionTarget(target, logger), cors: () => [], close() {} }
-  if (isHandlerTarget(target)) return { handler: target.handler, cors: () => corsOf(target), close() {} }
+  if (typeof target === 'function') {
+    return { handler: functionTarget(target, logger), announcement: () => ({ cors: [] }), close() {} }
+  }
+  if (isHandlerTarget(target)) return { handler: target.handler, announcement: () => announcementOf(target), close() {} }
   throw new TypeError('target must be a URL, a router, an http.Server, or a function that takes a Request')
 }
 
 function isHandlerTarget(target: unknown): target is HandlerTarget {
   return typeof target === 'object' && target !== null && 'handler' in target && typeof target.handler === 'function'
+}
+
+function announcementOf(target: HandlerTarget): Announcement {
+  const inbox = target.inbox?.() ?? []
+  return { cors: corsOf(target), ...(inbox.length > 0 && { inbox: [...inbox] }) }
 }
 
 function corsOf(target: HandlerTarget): CorsRule[] {

@@ -28,7 +28,7 @@ export function nodeServerTarget(server: HttpServer, logger: Logger = noLogger):
   const connections = new Connections(server, logger)
   return {
     handler: (request, response) => connections.forward(request, response),
-    cors: () => [],
+    announcement: () => ({ cors: [] }),
     close: () => connections.close(),
   }
 }

@@ -7,7 +7,7 @@ import type { OpenTarget } from './index.ts'
 export function urlTarget(url: string | URL, logger: Logger): OpenTarget {
   try {
     const { handler, close } = createForwarder(url, { logger })
-    return { handler, cors: () => [], close }
+    return { handler, announcement: () => ({ cors: [] }), close }
   } catch (cause) {
     throw new TypeError(`target: ${(cause as Error).message}`, { cause })
   }

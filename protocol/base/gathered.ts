@@ -55,7 +55,7 @@ export class GatheredChunks implements Iterable<Uint8Array> {
   readonly #chunks: (Uint8Array | Gathered)[] = []
   /** The last of them, if it takes more small ones. */
   #open: Gathered | undefined
-  /** Of all that was added. */
+  /** Of all that was added, and not taken by `shift`. */
   bytes = 0
 
   add(chunk: Uint8Array): void {
@@ -78,6 +78,17 @@ export class GatheredChunks implements Iterable<Uint8Array> {
   clear(): void {
     this.#chunks.length = 0
     this.#open = undefined
+    this.bytes = 0
+  }
+
+  /** Takes the oldest bytes; undefined if fewer than `least` would be left, or there are none. */
+  shift(least = 0): Uint8Array | undefined {
+    const first = this.#chunks[0]
+    if (first === undefined || this.bytes - first.length < least) return undefined
+    if (first === this.#open) this.#open = undefined
+    this.#chunks.shift()
+    this.bytes -= first.length
+    return first instanceof Gathered ? first.bytes : first
   }
 
   /** What is added meanwhile comes as well. */

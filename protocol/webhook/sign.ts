@@ -5,7 +5,7 @@ import { schemeOf, schemeProblem, type Signing, type WebhookScheme } from './sch
 import type { WebhookSecret } from './secret.ts'
 
 /** Signs with one secret. */
-interface Signer {
+export interface Signer {
   /** Fields that it writes, or that a new signature makes wrong: those of a request are removed first. */
   readonly fields: ReadonlySet<string>
   /** The fields of the signature. `body` is the whole of it, in its parts; `signing.id` has no dot. */

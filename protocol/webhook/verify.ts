@@ -16,13 +16,13 @@ const TOLERANCE_MS = 300_000
 const MAX_SIGNED_BYTES = 1024 * 1024
 
 /** Checks the webhooks of one scheme. */
-interface Verifier {
+export interface Verifier {
   /** `arrivalMs`: when the request reached us first, ms since 1970; signed timestamps are held against it. */
   begin(headers: HeaderList, arrivalMs: number): Verification
 }
 
 /** One webhook under way. */
-interface Verification {
+export interface Verification {
   /** Why not, if the head says so already: then nothing of the body is needed. */
   readonly refusal: string | undefined
   update(chunk: Uint8Array): void

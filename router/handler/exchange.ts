@@ -2,12 +2,9 @@
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { answerPreflight, answerProblem, toldError } from '../../protocol/http/problem.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
-import type { UpstreamTarget } from '../target.ts'
-import type { ForwardOptions, UpstreamRequest } from '../upstream/types.ts'
-import type { Upstreams } from '../upstream/upstreams.ts'
 import { answerHeaders } from './headers.ts'
 
 /** What exchanges of one router share. */
@@ -46,8 +43,8 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   }
 
   /** Begins the upstream end. It may fail before it returns; after a response it discards the request. */
-  forward(upstreams: Upstreams, target: UpstreamTarget, request: UpstreamRequest, options: ForwardOptions): void {
-    const upstream = upstreams.forward(target, request, options, this)
+  forward(next: Handler): void {
+    const upstream = next(this.#request, this)
     if (!this.#failed) this.#upstream = upstream
   }
 
@@ -109,6 +106,8 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   #logFailure(error: SallyportError): void {
     const fields = { route: this.#route?.name, requestId: this.#request.requestId, code: error.reason, err: error }
     if (isUpstreams(error)) this.#hooks.logger.warn(fields, 'an upstream failed')
+    // Whoever sets up a webhook looks for the reason, and nobody but the log has it.
+    else if (error.reason === 'webhook-signature') this.#hooks.logger.info(fields, 'a webhook was refused')
     else this.#hooks.logger.debug(fields, 'a request failed')
   }
 

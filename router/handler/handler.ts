@@ -1,6 +1,7 @@
 /** The way of a request through the router: decide, then forward, answer or refuse. */
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { hasHeader } from '../../protocol/http/headers.ts'
+import type { Verifier } from '../../protocol/webhook/verify.ts'
 import type { CompiledRoute, CompiledTable } from '../compiled.ts'
 import { maySpeakHttp2, type UpstreamTarget } from '../target.ts'
 import type { UpstreamRequest } from '../upstream/types.ts'
@@ -8,14 +9,17 @@ import type { Upstreams } from '../upstream/upstreams.ts'
 import { type Decision, decide } from './decide.ts'
 import { type ExchangeHooks, RoutedExchange } from './exchange.ts'
 import { upstreamHeaders } from './headers.ts'
+import { resigning, SigningRoom } from './resigned.ts'
+import { verifying } from './verified.ts'
 
 /** `table` is asked once per request, so that a reload holds for the next one and never for one under way. */
 export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, hooks: ExchangeHooks): Handler {
+  const room = new SigningRoom()
   return (request, response) => {
     const decision = decide(table(), request)
     const exchange = new RoutedExchange(hooks, request, response, decision.route)
     try {
-      begin(exchange, decision, request, upstreams)
+      begin(exchange, decision, upstreams, room)
     } catch (error) {
       exchange.threw(error)
     }
@@ -23,12 +27,19 @@ export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, h
   }
 }
 
-function begin(exchange: RoutedExchange, decision: Decision, request: HttpRequest, upstreams: Upstreams): void {
+function begin(exchange: RoutedExchange, decision: Decision, upstreams: Upstreams, room: SigningRoom): void {
   if (decision.kind === 'forward') {
     const { route, target, path } = decision
-    exchange.forward(upstreams, target, upstreamRequest(request, route, target, path), route)
+    const forward: Handler = (request, response) =>
+      upstreams.forward(target, upstreamRequest(request, route, target, path), route, response)
+    exchange.forward(route.verifier === undefined ? forward : signed(route, route.verifier, forward, room))
   } else if (decision.kind === 'answer') exchange.answer(decision.answer)
   else exchange.fail(decision.error, decision.allow)
+}
+
+/** Between a route that takes signed webhooks alone and its upstream. */
+function signed({ signer }: CompiledRoute, verifier: Verifier, forward: Handler, room: SigningRoom): Handler {
+  return verifying(verifier, signer === undefined ? forward : resigning(signer, room, forward))
 }
 
 function upstreamRequest(

@@ -4,6 +4,7 @@ import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { isForwardedName, removeWhere } from '../../protocol/http/headers.ts'
 import type { CompiledHeaders } from '../compiled.ts'
+import { isInboxField } from './inbox-fields.ts'
 
 /** Fields for the upstream. The request's own list is not touched. */
 export function upstreamHeaders(
@@ -15,7 +16,7 @@ export function upstreamHeaders(
   const from = request.headers
   for (let i = 0; i < from.length; i += 2) {
     const name = from[i]!
-    if (isForwardedName(name) || (name === 'te' && !takesTe)) continue
+    if (isForwardedName(name) ? !isInboxField(request, name) : name === 'te' && !takesTe) continue
     if (rules?.remove.has(name) === true) continue
     headers.push(name, from[i + 1]!)
   }

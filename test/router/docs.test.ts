@@ -21,10 +21,10 @@ it('every key of the schema is described', () => {
   const route = routeTableShape.keys!.routes!.items!.keys!
   const keys = ['resolve']
   for (const [name, { keys: inner = {} }] of Object.entries(route)) {
-    const grouped = ['match', 'rewrite', 'timeouts', 'limits', 'tls', 'retries'].includes(name)
+    const grouped = ['match', 'rewrite', 'timeouts', 'limits', 'tls', 'retries', 'inbox'].includes(name)
     if (grouped) keys.push(...Object.keys(inner).map(key => `${name}.${key}`))
     else if (name !== 'allow') keys.push(name)
-    if (!['cors', 'answer'].includes(name)) continue
+    if (!['cors', 'answer', 'verify'].includes(name)) continue
     expect(Object.keys(inner).length).toBeGreaterThan(2)
     for (const key of Object.keys(inner)) expect(doc, `${name}: ${key}`).toContain(`\`${key}\``)
   }

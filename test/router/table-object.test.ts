@@ -1,8 +1,24 @@
 /** A table given as an object is held to the rules of a file: each key, each kind of value, each place. */
-import { describe, expect, it } from 'vitest'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
 import { createRouter, type RouteTable } from '../../router/index.ts'
 import { parseRoutes } from '../../router/table-file.ts'
 import { routeTableShape, type Shape } from '../../router/table-schema.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'sallyport-table-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+const SECRET = join(folder, 'secret')
+writeFileSync(SECRET, 's3cret\n')
+const signature = { scheme: 'hmac', header: 'x-sig', prefix: 'v=', encoding: 'hex', hash: 'sha256' }
+const hmac = { ...signature, secrets: [{ file: SECRET }] }
+const hook = (name: string, more: object) => ({
+  name,
+  match: { path: `/${name}`, methods: ['POST'] },
+  target: 'http://b.test',
+  ...structuredClone(more),
+})
 
 /** A good table with something at each place where a key may stand. */
 const full = () => ({
@@ -30,6 +46,19 @@ const full = () => ({
       },
       allow: { n: ['1'], callers: ['::/0'] },
     },
+    hook('c', { verify: { ...hmac, at: 'router' } }),
+    hook('d', { verify: { scheme: 'slack', secrets: [{ file: SECRET }], tolerance: '1m' } }),
+    hook('e', {
+      inbox: {
+        mode: 'always',
+        answerWithin: '1s',
+        maxAge: '1h',
+        lane: 'path',
+        verify: { ...hmac, at: 'edge' },
+        resign: { ...signature, secret: { file: SECRET } },
+      },
+    }),
+    hook('f', { inbox: { verify: { scheme: 'slack', secrets: [{ file: SECRET }], tolerance: '1m' } } }),
     { name: 'b', match: { path: '/b' }, answer: { status: 200, body: 'b', contentType: 'text/plain' } },
   ],
   resolve: { 'b.test:443': '127.0.0.1:1' },

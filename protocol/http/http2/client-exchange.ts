@@ -159,10 +159,11 @@ export class Http2ClientExchange implements RequestSink, Failing {
     }
   }
 
-  requestAbort(_error: SallyportError): void {
+  requestAbort(error: SallyportError): void {
     this.#requestDone = true
     this.#responseDone = true
-    this.#cancel()
+    // To a server of Node's, a cancelled body looks like one that ended.
+    this.#cancel(error.reason === 'webhook-signature' ? breakStream : cancelStream)
   }
 
   // Response
@@ -305,10 +306,10 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#broken(broken(`the upstream reset the stream (${this.#stream.rstCode})`))
   }
 
-  #cancel(): void {
+  #cancel(reset = cancelStream): void {
     if (this.#stream.destroyed) return
     this.#owner.resets()
-    cancelStream(this.#stream)
+    reset(this.#stream)
   }
 
   /** Called where our own code, or that of the downstream end, is at fault. */

@@ -39,7 +39,7 @@ function make(tokens: string[]) {
     target: () => new Response(),
   }
   const keeper = new TokenKeeper({ source: token, onFresh: () => {}, logger: noLogger })
-  return { keeper, dialler: new Dialler(options, checkOptions(options, []), keeper), asked: () => asked }
+  return { keeper, dialler: new Dialler(options, checkOptions(options, { cors: [] }), keeper), asked: () => asked }
 }
 
 async function refused(dialler: Dialler, answer: string, meanwhile?: () => void): Promise<void> {

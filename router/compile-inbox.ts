@@ -1,0 +1,122 @@
+/**
+ * What of a table a client announces of its inbox. The server decides by it which requests it keeps, so whatever `hello` cannot carry
+ * is refused here, where file and line are known.
+ */
+import { Buffer } from 'node:buffer'
+import { readFileSync } from 'node:fs'
+import { readDuration } from '../protocol/base/units.ts'
+import { schemeOf } from '../protocol/webhook/scheme.ts'
+import { INBOX_LIMITS, type InboxRule, isWord } from '../protocol/wire/control.ts'
+import { schemeOptions } from './compile-webhook.ts'
+import type { ReportProblem } from './compile.ts'
+import type { CompiledRoute } from './compiled.ts'
+import type { Route, RouteInbox } from './table.ts'
+
+/** Methods whose requests have a body by their meaning. */
+const WITH_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
+/** GitHub and GitLab give up after 10 s, and Slack after 3 s: an answer needs some of it to get there. */
+const PATIENCE_MS = 9_000
+const SLACK_PATIENCE_MS = 2_500
+/** Of all rules as JSON: the rest of `hello` needs room. */
+const MAX_BYTES = 8 * 1024
+
+export function checkInbox(route: Route, warnings: string[], report: ReportProblem): void {
+  const { inbox } = route
+  if (inbox === undefined) return
+  const tell: ReportProblem = (path, message) => report(['inbox', ...path], message)
+  if (route.target === undefined) tell([], 'only a route with a target has one')
+  const bodiless = (route.match.methods ?? ['GET']).filter(method => !WITH_BODY.has(method))
+  if (bodiless.length > 0) {
+    tell([], `is for webhooks: match.methods must be given, as POST, PUT or PATCH, which have a body; not ${bodiless.join(', ')}`)
+  }
+  if (route.match.headers !== undefined) tell([], 'the server cannot look at match.headers: leave one of them out')
+  const { minAgeMs, maxAgeMs, answerWithinMs } = INBOX_LIMITS
+  checkRange(inbox, 'maxAge', minAgeMs, maxAgeMs, 'from 1s to 30d', tell)
+  checkRange(inbox, 'answerWithin', 1, answerWithinMs, 'from 1ms to 60s', tell)
+  const isSlack = (inbox.verify ?? route.verify)?.scheme === 'slack'
+  const patienceMs = isSlack ? SLACK_PATIENCE_MS : PATIENCE_MS
+  if (inbox.answerWithin !== undefined && readDuration(inbox.answerWithin) > patienceMs) {
+    const who = isSlack ? 'Slack gives up after 3 s' : 'GitHub and GitLab give up after 10 s'
+    warnings.push(`route "${route.name}": inbox.answerWithin is ${inbox.answerWithin}, and ${who}`)
+  }
+  const { match } = route
+  const words = [match.path ?? '/', ...(match.hosts ?? []), ...(match.methods ?? [])]
+  if (!words.every(isWord)) report(['match'], 'with an inbox at most 256 characters a word')
+  if ((match.hosts?.length ?? 0) > INBOX_LIMITS.hosts) report(['match', 'hosts'], `with an inbox at most ${INBOX_LIMITS.hosts}`)
+}
+
+function checkRange(
+  inbox: RouteInbox,
+  name: 'maxAge' | 'answerWithin',
+  least: number,
+  most: number,
+  range: string,
+  report: ReportProblem,
+): void {
+  const text = inbox[name]
+  if (text === undefined) return
+  const ms = readDuration(text)
+  if (ms < least || ms > most) report([name], `must be ${range}`)
+}
+
+function conditions({ name, match }: Route): Pick<InboxRule, 'route' | 'hosts' | 'path' | 'methods'> {
+  return {
+    route: name,
+    path: match.path ?? '/',
+    ...(match.hosts !== undefined && { hosts: match.hosts.map(host => host.toLowerCase()) }),
+    ...(match.methods !== undefined && { methods: [...match.methods] }),
+  }
+}
+
+function inboxRule(route: Route, inbox: RouteInbox): InboxRule {
+  const verify = inbox.verify ?? route.verify
+  const { mode = 'fallback', lane, maxAge } = inbox
+  // Slack waits less than the server does by itself.
+  const answerWithin = inbox.answerWithin ?? (verify?.scheme === 'slack' ? '2s' : undefined)
+  return {
+    ...conditions(route),
+    mode,
+    ...(answerWithin !== undefined && { answerWithinMs: readDuration(answerWithin) }),
+    ...(maxAge !== undefined && { maxAgeMs: readDuration(maxAge) }),
+    ...(lane !== undefined && { lane }),
+    ...(verify !== undefined && schemeOf(verify.scheme).timestamped && { timestamps: true }),
+    ...(inbox.verify?.at === 'edge' && {
+      verify: {
+        ...schemeOptions(inbox.verify),
+        secrets: inbox.verify.secrets.map(({ file }) => readFileSync(file, 'base64')),
+      },
+    }),
+  }
+}
+
+/** Whether `one` takes requests that the shorter path of `other` would take too. */
+function isBelow(one: CompiledRoute, other: CompiledRoute): boolean {
+  if (one.segments.length <= other.segments.length) return false
+  return other.segments.every((segment, i) => segment === undefined || segment === (one.segments[i] ?? segment))
+}
+
+/**
+ * What a client with these routes tells its server: the routes with an inbox, and those below their paths that have none. Reads
+ * the secrets that are checked at the edge.
+ */
+export function announceInbox(routes: readonly CompiledRoute[], report: ReportProblem): InboxRule[] {
+  const kept = routes.filter(({ route }) => route.inbox !== undefined)
+  const rules: InboxRule[] = []
+  let bytes = 0
+  for (const [i, one] of routes.entries()) {
+    const { inbox } = one.route
+    if (inbox === undefined && !kept.some(other => isBelow(one, other))) continue
+    // The longest path alone decides: of a route below, its methods do not matter.
+    const rule: InboxRule =
+      inbox === undefined
+        ? { ...conditions({ ...one.route, match: { ...one.route.match, methods: undefined } }), mode: 'off' }
+        : inboxRule(one.route, inbox)
+    rules.push(rule)
+    bytes += Buffer.byteLength(JSON.stringify(rule)) + 1
+    if (rules.length <= INBOX_LIMITS.rules && bytes <= MAX_BYTES) continue
+    const most = bytes > MAX_BYTES ? `${MAX_BYTES} bytes as JSON` : `${INBOX_LIMITS.rules} routes`
+    report(['routes', i], `the server takes at most ${most} of routes with an inbox, and of routes below their paths`)
+    break
+  }
+  return rules
+}

@@ -1,0 +1,431 @@
+/** Routes that take signed webhooks alone: what their upstream sees of a forgery, and what it gets of the rest. */
+import { createHash, createHmac, randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import { createServer as createHttp2, type ServerHttp2Stream } from 'node:http2'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, describe, expect, it } from 'vitest'
+import { BODY_UNKNOWN, type HttpRequest } from '../../protocol/exchange.ts'
+import { getHeader } from '../../protocol/http/headers.ts'
+import { readSecret } from '../../protocol/webhook/secret.ts'
+import { createVerifier } from '../../protocol/webhook/verify.ts'
+import { resigning, SigningRoom } from '../../router/handler/resigned.ts'
+import { verifying } from '../../router/handler/verified.ts'
+import { createSigner } from '../../protocol/webhook/sign.ts'
+import { createRouter, type Route, type RouterService, serveRouter } from '../../router/index.ts'
+import { EXCHANGE, type Ends, ends } from '../support/ends.ts'
+import { OK, RawUpstream, rawCall, recordingLogger } from './support.ts'
+
+const KIB = 1024
+const MIB = 1024 * KIB
+const folder = mkdtempSync(join(tmpdir(), 'sallyport-verified-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+const SECRET = join(folder, 'secret')
+writeFileSync(SECRET, 's3cret\n')
+
+const stops: (() => unknown)[] = []
+afterEach(async () => {
+  for (const stop of stops.splice(0).reverse()) await stop()
+})
+
+const sign = (body: string | Buffer, secret = 's3cret') =>
+  `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`
+
+async function serve(target: string, more: Partial<Route> = {}): Promise<RouterService> {
+  const verify = { scheme: 'github' as const, secrets: [{ file: SECRET }] }
+  const service = await serveRouter({ port: 0, routes: { routes: [{ name: 'a', match: {}, target, verify, ...more }] } })
+  stops.push(() => service.close({ graceMs: 0 }))
+  return service
+}
+
+async function raw(onData?: Parameters<typeof RawUpstream.start>[0]): Promise<RawUpstream> {
+  const upstream = await RawUpstream.start(onData)
+  stops.push(() => upstream.stop())
+  return upstream
+}
+
+function post(body: string | Buffer, signature: string | undefined, ...fields: string[]): Buffer {
+  const head = [
+    'POST /hook HTTP/1.1',
+    'host: a',
+    'connection: close',
+    ...(signature === undefined ? [] : [`x-hub-signature-256: ${signature}`]),
+    ...(fields.some(field => field.startsWith('transfer-encoding')) ? [] : [`content-length: ${body.length}`]),
+    ...fields,
+  ]
+  return Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`), Buffer.from(body)])
+}
+
+function chunked(body: Buffer, size: number): Buffer {
+  const parts: Buffer[] = []
+  for (let at = 0; at < body.length; at += size) {
+    const part = body.subarray(at, at + size)
+    parts.push(Buffer.from(`${part.length.toString(16)}\r\n`), part, Buffer.from('\r\n'))
+  }
+  return Buffer.concat([...parts, Buffer.from('0\r\n\r\n')])
+}
+
+/** Answers with a digest of the body once it is whole, and says of each request how it ended. */
+async function digesting(): Promise<{ url: string; outcomes: string[]; ended: () => Promise<void> }> {
+  const outcomes: string[] = []
+  let wake = () => {}
+  const server = createServer((request, response) => {
+    const hash = createHash('sha256')
+    let bytes = 0
+    request.on('data', chunk => {
+      hash.update(chunk)
+      bytes += chunk.length
+    })
+    request.on('end', () => {
+      outcomes.push(`whole ${bytes}`)
+      response.end(hash.digest('hex'))
+      wake()
+    })
+    request.on('error', () => {
+      outcomes.push(`broken ${bytes}`)
+      wake()
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  stops.push(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const ended = async () => {
+    if (outcomes.length === 0) await new Promise<void>(resolve => (wake = resolve))
+  }
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, outcomes, ended }
+}
+
+const hex = (body: Buffer) => createHash('sha256').update(body).digest('hex')
+
+describe('over HTTP/1.1', () => {
+  it.each([0, 1, 1000, 64 * KIB, 64 * KIB + 1, 300 * KIB, 25 * MIB])('a signed body of %i bytes arrives', async bytes => {
+    const upstream = await digesting()
+    const { address } = await serve(upstream.url)
+    const body = randomBytes(bytes)
+    expect(await rawCall(address.port, post(body, sign(body)))).toMatch(new RegExp(`200 OK[^]*${hex(body)}`))
+    const lumps = post(chunked(body, 1 + Math.ceil(bytes / 50)), sign(body), 'transfer-encoding: chunked')
+    expect(await rawCall(address.port, lumps)).toMatch(new RegExp(`200 OK[^]*${hex(body)}`))
+    expect(upstream.outcomes).toEqual([`whole ${bytes}`, `whole ${bytes}`])
+  })
+
+  it.each([
+    ['no signature', undefined],
+    ['one of another secret', sign('{"a":1}', 'other')],
+    ['one of another body', sign('{"a":2}')],
+    ['a malformed one', 'sha256=00'],
+  ])('%s: 401, and the upstream sees nothing', async (_, signature) => {
+    const upstream = await raw()
+    const { address, router } = await serve(upstream.url)
+    const answer = await rawCall(address.port, post('{"a":1}', signature))
+    expect(answer).toMatch(/^HTTP\/1\.1 401 [^]*sallyport-error: webhook-signature\r\n/)
+    expect(answer).toContain('The signature of the webhook is missing or wrong.')
+    expect(answer).not.toMatch(/x-hub|another|malformed/)
+    expect(upstream.received).toEqual([])
+    expect(router.stats().active).toBe(0)
+  })
+
+  it('why stands in the log', async () => {
+    const { logger, lines, fields } = recordingLogger()
+    const routes = { routes: [{ name: 'a', match: {}, target: 'http://127.0.0.1:1', verify: { scheme: 'github' as const, secrets: [{ file: SECRET }] } }] }
+    const service = await serveRouter({ port: 0, routes, logger })
+    stops.push(() => service.close({ graceMs: 0 }))
+    await rawCall(service.address.port, post('{}', undefined))
+    await rawCall(service.address.port, post('{}', sign('x')))
+    expect(lines).toEqual(Array(2).fill('info a webhook was refused'))
+    const reasons = fields.map(field => (field as { err: Error }).err.message)
+    expect(reasons).toEqual(['x-hub-signature-256 is missing', 'signed with another secret, or changed on the way'])
+    expect(fields[0]).toMatchObject({ route: 'a', code: 'webhook-signature', requestId: expect.any(String) })
+  })
+
+  it('whatever the method, and of a WebSocket too', async () => {
+    const upstream = await raw()
+    const { address } = await serve(upstream.url)
+    for (const head of [
+      'GET / HTTP/1.1',
+      'OPTIONS / HTTP/1.1\r\norigin: https://u.test\r\naccess-control-request-method: POST',
+      'GET / HTTP/1.1\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nx-hub-signature-256: ' + sign(''),
+    ]) {
+      const connection = head.includes('websocket') ? 'upgrade' : 'close'
+      const answer = await rawCall(address.port, `${head}\r\nhost: a\r\nconnection: ${connection}\r\n\r\n`)
+      expect(answer).toMatch(/^HTTP\/1\.1 401 /)
+    }
+    expect(upstream.received).toEqual([])
+    const body = await rawCall(address.port, `GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-hub-signature-256: ${sign('')}\r\n\r\n`)
+    expect(body).toMatch(/^HTTP\/1\.1 200 /)
+  })
+
+  it.each(['length', 'chunks'])('a large forgery, with %s, never ends at the upstream', async how => {
+    const upstream = await digesting()
+    const { address } = await serve(upstream.url)
+    const body = randomBytes(MIB)
+    body[body.length - 1] = 0
+    const signature = sign(body)
+    body[body.length - 1] = 1
+    const bytes = how === 'length' ? post(body, signature) : post(chunked(body, 5000), signature, 'transfer-encoding: chunked')
+    expect(await rawCall(address.port, bytes)).toMatch(/^HTTP\/1\.1 401 /)
+    await upstream.ended()
+    expect(upstream.outcomes).toHaveLength(1)
+    expect(upstream.outcomes[0]).toMatch(/^broken /)
+    const seen = Number(upstream.outcomes[0]!.split(' ')[1])
+    expect(seen).toBeLessThanOrEqual(MIB - 64 * KIB)
+  })
+
+  it('an upstream that answers before the end is heard, and still never has a forgery whole', async () => {
+    const upstream = await raw((socket, text) => text.length < 100 * KIB || socket.writableLength > 0 || socket.write(OK))
+    const { address } = await serve(upstream.url)
+    const body = Buffer.alloc(MIB, 'x')
+    const answer = await rawCall(address.port, post(body, sign('y')))
+    expect(answer).toMatch(/^HTTP\/1\.1 200 /)
+    expect(upstream.received[0]!.length).toBeLessThan(MIB)
+  })
+
+  it('a caller that waits for 100 is asked by us, and its upstream has nothing to wait for', async () => {
+    const upstream = await raw((socket, text) => text.endsWith('{"a":1}') && socket.write(OK))
+    const { address } = await serve(upstream.url)
+    const answer = await rawCall(address.port, post('{"a":1}', sign('{"a":1}'), 'expect: 100-continue'))
+    expect(answer).toMatch(/^HTTP\/1\.1 100 Continue\r\n[^]*HTTP\/1\.1 200 OK/)
+    expect(answer.match(/ 100 /g)).toHaveLength(1)
+    expect(upstream.received[0]).not.toContain('expect')
+    // Nobody asks for a body that cannot be good.
+    expect(await rawCall(address.port, post('', 'x', 'expect: 100-continue'))).toMatch(/^HTTP\/1\.1 401 /)
+  })
+
+  it('limits and failures behind it stay what they are', async () => {
+    const body = Buffer.alloc(200 * KIB)
+    const { address } = await serve('http://127.0.0.1:1', { limits: { bodyBytes: 100 * KIB } })
+    expect(await rawCall(address.port, post(body, sign(body)))).toMatch(/^HTTP\/1\.1 413 /)
+    const lumps = post(chunked(body, 5000), sign(body), 'transfer-encoding: chunked')
+    expect(await rawCall(address.port, lumps)).toMatch(/^HTTP\/1\.1 413 |^HTTP\/1\.1 502 /)
+    expect(await rawCall(address.port, post('{}', sign('{}')))).toMatch(/^HTTP\/1\.1 502 [^]*upstream-refused/)
+  })
+
+  it('a secret is rotated by its file', async () => {
+    const upstream = await raw()
+    const secret = join(folder, 'rotated')
+    const file = join(folder, 'routes.yaml')
+    writeFileSync(secret, 'old')
+    writeFileSync(
+      file,
+      `routes:\n  - name: a\n    match: { methods: [POST] }\n    target: ${upstream.url}\n    verify: { scheme: github, secrets: [{ file: rotated }] }\n`,
+    )
+    const { logger, lines } = recordingLogger()
+    const service = await serveRouter({ port: 0, routes: { file }, logger })
+    stops.push(() => service.close({ graceMs: 0 }))
+    const status = async (key: string) => (await rawCall(service.address.port, post('', sign('', key)))).slice(9, 12)
+    expect([await status('old'), await status('new')]).toEqual(['200', '401'])
+    const put = (text: string) => {
+      writeFileSync(`${secret}.next`, text)
+      renameSync(`${secret}.next`, secret)
+    }
+    put('\n')
+    await expect.poll(() => lines.filter(line => line === 'error bad routes file; the old routes stay').length).toBe(1)
+    expect([await status('old'), await status('new')]).toEqual(['200', '401'])
+    put('new\n')
+    await expect.poll(() => status('new')).toBe('200')
+    expect(await status('old')).toBe('401')
+  })
+})
+
+it('over HTTP/2 a large forgery is reset', async () => {
+  const outcomes: string[] = []
+  const server = createHttp2()
+  server.on('stream', (stream: ServerHttp2Stream) => {
+    let bytes = 0
+    stream.on('data', chunk => (bytes += chunk.length)).on('error', () => {})
+    let ended = ''
+    stream.on('end', () => {
+      ended = ' ended'
+      if (!stream.destroyed) stream.respond({ ':status': 200 }, { endStream: true })
+    })
+    stream.on('close', () => outcomes.push(`${stream.rstCode}${ended} ${bytes < MIB ? 'part' : 'whole'}`))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  stops.push(() => server.close())
+  const { address } = await serve(`h2c://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  const body = randomBytes(MIB)
+  expect(await rawCall(address.port, post(body, sign(body)))).toMatch(/^HTTP\/1\.1 200 /)
+  expect(await rawCall(address.port, post(body, sign('')))).toMatch(/^HTTP\/1\.1 401 /)
+  // 2: with CANCEL, a server of Node's would take the part for the whole.
+  await expect.poll(() => outcomes).toEqual(['0 ended whole', '2 part'])
+})
+
+describe('as a layer', () => {
+  const secret = readSecret({ scheme: 'github' }, Buffer.from('s3cret'))
+  const verifier = createVerifier({ scheme: 'github' }, [secret])
+
+  function begin(body: Buffer, signature = sign(body)) {
+    const both = ends()
+    const request: HttpRequest = { ...EXCHANGE, method: 'POST', bodyBytes: BODY_UNKNOWN, headers: ['x-hub-signature-256', signature] }
+    return { both, sink: verifying(verifier, both.next)(request, both.front) }
+  }
+
+  const sum = ({ events }: Ends, what: string) =>
+    events.filter(event => event.startsWith(`${what} `)).reduce((total, event) => total + Number(event.split(' ')[1]), 0)
+
+  it.each([1, 100, 1000, 5000, 100_000])('in parts of %i bytes, 64 KiB wait, and each byte has credit once', size => {
+    const body = randomBytes(300_000)
+    const { both, sink } = begin(body)
+    let sent = 0
+    for (; sent < body.length; sent += size) {
+      sink.requestData(body.subarray(sent, sent + size))
+      const passed = sum(both, 'requestData')
+      const received = Math.min(sent + size, body.length)
+      expect(received - passed).toBeGreaterThanOrEqual(Math.min(received, 64 * KIB))
+      expect(received - passed).toBeLessThan(64 * KIB + Math.max(size, 4 * KIB))
+      // The upstream takes half of it at once.
+      const taken = sum(both, 'taken')
+      if (passed > taken + 1) {
+        both.events.push(`taken ${Math.floor((passed - taken) / 2)}`)
+        both.response.requestConsumed(Math.floor((passed - taken) / 2))
+      }
+      expect(sum(both, 'requestConsumed')).toBe(Math.min(received, 64 * KIB + sum(both, 'taken')))
+      both.events.splice(0, both.events.length, `requestData ${passed}`, `taken ${sum(both, 'taken')}`, `requestConsumed ${sum(both, 'requestConsumed')}`)
+    }
+    sink.requestEnd([])
+    expect(sum(both, 'requestData')).toBe(body.length)
+    expect(both.events.at(-1)).toBe('requestEnd')
+    both.response.requestConsumed(body.length - sum(both, 'taken'))
+    expect(sum(both, 'requestConsumed')).toBe(body.length)
+  })
+
+  it('a caller that leaves: nothing is begun, or it is ended', () => {
+    const early = begin(Buffer.alloc(10))
+    early.sink.requestData(Buffer.alloc(10))
+    early.sink.requestAbort({ reason: 'cancelled' } as never)
+    expect(early.both.request).toBeUndefined()
+    const late = begin(Buffer.alloc(10))
+    late.sink.requestData(Buffer.alloc(100_000))
+    late.sink.requestData(Buffer.alloc(100_000))
+    late.sink.requestAbort({ reason: 'cancelled' } as never)
+    expect(late.both.events.at(-1)).toBe('requestAbort cancelled')
+  })
+
+  it('a forgery: the upstream is told once, and what comes afterwards is dropped', () => {
+    const { both, sink } = begin(Buffer.alloc(1))
+    sink.requestData(Buffer.alloc(100_000))
+    sink.requestData(Buffer.alloc(100_000))
+    sink.requestEnd([])
+    expect(both.events.slice(-2)).toEqual(['requestAbort webhook-signature', 'responseAbort webhook-signature'])
+    sink.responseConsumed(1)
+    sink.requestAbort({ reason: 'cancelled' } as never)
+    expect(both.events.slice(-2)).toEqual(['requestAbort webhook-signature', 'responseAbort webhook-signature'])
+  })
+})
+
+describe('a delivery out of the inbox', () => {
+  const standard = { scheme: 'standard-webhooks' } as const
+  const secret = readSecret(standard, Buffer.from('whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'))
+  const signer = createSigner(standard, secret)
+  const verifier = createVerifier(standard, [secret])
+  const body = Buffer.from('{"a":1}')
+  const sentMs = Date.now() - 3_600_000
+
+  function late(more: Partial<HttpRequest> = {}): HttpRequest {
+    const signed = signer.sign([body], { id: 'msg_1', timestamp: Math.floor(sentMs / 1000) })
+    const inbox = ['sallyport-inbox-id', 'i-1', 'sallyport-inbox-attempt', '2']
+    const received = ['sallyport-inbox-received', new Date(sentMs + 1500).toISOString()]
+    const headers = [...signed, ...inbox, ...received]
+    return { ...EXCHANGE, method: 'POST', bodyBytes: body.length, session: 's-1', headers, ...more }
+  }
+
+  function run(request: HttpRequest) {
+    const both = ends()
+    const sink = verifying(verifier, both.next)(request, both.front)
+    sink.requestData(body)
+    sink.requestEnd([])
+    return both
+  }
+
+  it('its signed time counts from when it arrived at the server', () => {
+    expect(run(late()).events).toContain('requestEnd')
+    const headers = late().headers.map(text => (text.endsWith('Z') ? new Date().toISOString() : text))
+    expect(run(late({ headers })).events).toContain('responseAbort webhook-signature')
+  })
+
+  it('without a session nobody is believed', () => {
+    expect(run(late({ session: undefined })).events).toContain('responseAbort webhook-signature')
+  })
+
+  it('its fields reach the upstream, those of others do not', async () => {
+    const upstream = await raw((socket, text) => text.endsWith('{"a":1}') && socket.write(OK))
+    const router = createRouter({ routes: { routes: [{ name: 'a', match: {}, target: upstream.url }] } })
+    for (const session of ['s-1', undefined]) {
+      const both = ends()
+      const answered = new Promise<void>(resolve => {
+        const { responseEnd } = both.front
+        both.front.responseEnd = trailers => {
+          responseEnd(trailers)
+          resolve()
+        }
+      })
+      const sink = router.handler(late({ session, headers: [...late().headers, 'sallyport-other', '1'] }), both.front)
+      sink.requestData(body)
+      sink.requestEnd([])
+      await answered
+    }
+    const [first, second] = upstream.received.join('').split('{"a":1}')
+    for (const name of ['id: i-1', 'attempt: 2', 'received: 2']) {
+      expect(first).toContain(`sallyport-inbox-${name}`)
+      expect(second).not.toContain(`sallyport-inbox-${name}`)
+    }
+    expect(upstream.received.join('')).not.toContain('sallyport-other')
+    await router.close()
+  })
+
+  it('is signed anew, at each attempt', () => {
+    const fresh = createSigner({ scheme: 'stripe' }, readSecret({ scheme: 'stripe' }, Buffer.from('other')))
+    for (const next of [signer, fresh]) {
+      const both = ends()
+      const room = new SigningRoom()
+      const sink = verifying(verifier, resigning(next, room, both.next))(late(), both.front)
+      sink.requestData(body.subarray(0, 3))
+      sink.requestData(body.subarray(3))
+      expect(both.request).toBeUndefined()
+      sink.requestEnd([])
+      expect(both.events.filter(event => event.startsWith('request'))).toEqual([
+        ...['requestConsumed 3', 'requestConsumed 4', 'requestData 7', 'requestEnd'],
+      ])
+      const { headers } = both.request!
+      const options = { scheme: next === fresh ? ('stripe' as const) : standard.scheme }
+      const text = next === fresh ? 'other' : 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'
+      const again = createVerifier(options, [readSecret(options, Buffer.from(text))]).begin(headers, Date.now())
+      again.update(body)
+      expect(again.refusal ?? again.verdict()).toBeUndefined()
+      expect(getHeader(headers, 'sallyport-inbox-id')).toBe('i-1')
+      expect(headers.filter(name => name === 'webhook-signature')).toHaveLength(1)
+      expect(getHeader(headers, 'webhook-id')).toBe('msg_1')
+      both.response.requestConsumed(7)
+      both.response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
+      both.response.responseEnd([])
+      expect(room.take(32 * MIB)).toBe(true)
+    }
+  })
+
+  it('bodies that wait for a signature have a bound, and give it back', () => {
+    const room = new SigningRoom()
+    const start = () => {
+      const both = ends()
+      return { both, sink: resigning(signer, room, both.next)({ ...late(), bodyBytes: BODY_UNKNOWN }, both.front) }
+    }
+    const large = start()
+    for (let sent = 0; sent < 25; sent++) large.sink.requestData(Buffer.alloc(MIB))
+    const second = start()
+    for (let sent = 0; sent < 8; sent++) second.sink.requestData(Buffer.alloc(MIB))
+    expect(second.both.events.at(-1)).toBe('responseAbort overloaded')
+    large.sink.requestData(Buffer.alloc(1))
+    expect(large.both.events.at(-1)).toBe('responseAbort body-too-large')
+    expect(room.take(32 * MIB)).toBe(true)
+    room.give(32 * MIB)
+    const third = start()
+    third.sink.requestData(Buffer.alloc(MIB))
+    third.sink.requestAbort({ reason: 'cancelled' } as never)
+    expect(room.take(32 * MIB)).toBe(true)
+  })
+})
