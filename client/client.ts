@@ -15,7 +15,13 @@ import type { Dialled } from './dial/dial.ts'
 import { Dialler } from './dial/dialler.ts'
 import { Exchanges } from './exchanges.ts'
 import { NetworkWatch } from './dial/network.ts'
-import { type Announcement, type ClientOptions, checkHello, checkOptions, type ResolvedClientOptions } from './options.ts'
+import {
+  type Announcement,
+  type ClientOptions,
+  checkHello,
+  checkOptions,
+  type ResolvedClientOptions,
+} from './options.ts'
 import { ClientSession } from './session.ts'
 import { OpenWebSockets } from './dial/open-websockets.ts'
 import { type OpenTarget, openTarget } from './targets/index.ts'

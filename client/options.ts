@@ -2,7 +2,14 @@
 import { randomUUID } from 'node:crypto'
 import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
-import { type CorsRule, type Hello, type InboxRule, MAX_CONTROL_BYTES, MINOR_VERSION, parseControl } from '../protocol/wire/control.ts'
+import {
+  type CorsRule,
+  type Hello,
+  type InboxRule,
+  MAX_CONTROL_BYTES,
+  MINOR_VERSION,
+  parseControl,
+} from '../protocol/wire/control.ts'
 import { isLoopback } from '../protocol/base/address.ts'
 import { type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
@@ -194,7 +201,8 @@ export function checkHello(
     lastEpoch: Number.MAX_SAFE_INTEGER,
     connection: Number(CONNECT_LIMITS.connections.most),
   })
-  if (Buffer.byteLength(text) > MAX_CONTROL_BYTES) throw new TypeError('cors, inbox and allowCallers together are too long')
+  if (Buffer.byteLength(text) > MAX_CONTROL_BYTES)
+    throw new TypeError('cors, inbox and allowCallers together are too long')
   try {
     parseControl(text)
   } catch (cause) {

@@ -27,7 +27,10 @@ export function checkInbox(route: Route, warnings: string[], report: ReportProbl
   if (route.target === undefined) tell([], 'only a route with a target has one')
   const bodiless = (route.match.methods ?? ['GET']).filter(method => !WITH_BODY.has(method))
   if (bodiless.length > 0) {
-    tell([], `is for webhooks: match.methods must be given, as POST, PUT or PATCH, which have a body; not ${bodiless.join(', ')}`)
+    tell(
+      [],
+      `is for webhooks: match.methods must be given, as POST, PUT or PATCH, which have a body; not ${bodiless.join(', ')}`,
+    )
   }
   if (route.match.headers !== undefined) tell([], 'the server cannot look at match.headers: leave one of them out')
   const { minAgeMs, maxAgeMs, answerWithinMs } = INBOX_LIMITS
@@ -42,7 +45,8 @@ export function checkInbox(route: Route, warnings: string[], report: ReportProbl
   const { match } = route
   const words = [match.path ?? '/', ...(match.hosts ?? []), ...(match.methods ?? [])]
   if (!words.every(isWord)) report(['match'], 'with an inbox at most 256 characters a word')
-  if ((match.hosts?.length ?? 0) > INBOX_LIMITS.hosts) report(['match', 'hosts'], `with an inbox at most ${INBOX_LIMITS.hosts}`)
+  if ((match.hosts?.length ?? 0) > INBOX_LIMITS.hosts)
+    report(['match', 'hosts'], `with an inbox at most ${INBOX_LIMITS.hosts}`)
 }
 
 function checkRange(

@@ -23,7 +23,8 @@ export function openTarget(target: Target, logger: Logger): OpenTarget {
   if (typeof target === 'function') {
     return { handler: functionTarget(target, logger), announcement: () => ({ cors: [] }), close() {} }
   }
-  if (isHandlerTarget(target)) return { handler: target.handler, announcement: () => announcementOf(target), close() {} }
+  if (isHandlerTarget(target))
+    return { handler: target.handler, announcement: () => announcementOf(target), close() {} }
   throw new TypeError('target must be a URL, a router, an http.Server, or a function that takes a Request')
 }
 

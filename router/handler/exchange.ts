@@ -2,7 +2,14 @@
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import type {
+  Handler,
+  HeaderList,
+  HttpRequest,
+  RequestSink,
+  ResponseHead,
+  ResponseSink,
+} from '../../protocol/exchange.ts'
 import { answerPreflight, answerProblem, toldError } from '../../protocol/http/problem.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
 import { answerHeaders } from './headers.ts'

@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEvents } from '../../client/index.ts'
 import { FakeServer } from './fake-server.ts'
+import { createRouter } from '../../router/index.ts'
 
 const open: (Tunnel | FakeServer)[] = []
 
@@ -82,6 +83,20 @@ describe('connect', () => {
       expect(message).toMatchObject({ instance: 'pod-1', lastEpoch: 0, allowCallers: ['10.0.0.0/8'], cors })
       expect(message.limits?.windowBytes).toBe(65_536)
     }
+  })
+
+  it("says in hello what may be kept for its target, as the target's table is then", async () => {
+    const server = await fake()
+    const route = { match: { path: '/hooks', methods: ['POST'] }, target: 'http://127.0.0.1:1' }
+    const router = createRouter({ routes: { routes: [{ ...route, name: 'first', inbox: { maxAge: '1h' } }] } })
+    start(optionsFor(server, { target: router, instance: 'pod-1' }))
+    const first = await server.next()
+    expect((await first.receive('hello')).inbox).toEqual([
+      { route: 'first', path: '/hooks', methods: ['POST'], mode: 'fallback', maxAgeMs: 3_600_000 },
+    ])
+    router.reload({ routes: [{ ...route, name: 'second' }] })
+    first.webSocket.terminate()
+    expect(await (await server.next()).receive('hello')).not.toHaveProperty('inbox')
   })
 
   it('waits for a server that is not there yet, and says why', async () => {

@@ -49,7 +49,8 @@ function announced(text: string) {
   return { rules: JSON.parse(JSON.stringify(rules)), lines }
 }
 
-const LATE = 'signatures of slack cover the time; a target that checks it refuses late deliveries, unless inbox.resign signs them anew'
+const LATE =
+  'signatures of slack cover the time; a target that checks it refuses late deliveries, unless inbox.resign signs them anew'
 
 describe('bad input, with file and line', () => {
   it.each([
@@ -57,16 +58,37 @@ describe('bad input, with file and line', () => {
     ['verify: { scheme: github }', '5:5: verify.secrets: is missing'],
     ['verify: { scheme: github, secrets: [] }', '5:31: verify.secrets: must hold at least 1'],
     ['verify: { scheme: github, secrets: [secret] }', '5:41: verify.secrets[0]: must be a map'],
-    ['verify: { scheme: github, secrets: [{ file: nowhere }] }', '5:43: verify.secrets[0].file: cannot read nowhere (ENOENT)'],
-    ['verify: { scheme: github, secrets: [{ file: directory }] }', '5:43: verify.secrets[0].file: cannot read directory (EISDIR)'],
+    [
+      'verify: { scheme: github, secrets: [{ file: nowhere }] }',
+      '5:43: verify.secrets[0].file: cannot read nowhere (ENOENT)',
+    ],
+    [
+      'verify: { scheme: github, secrets: [{ file: directory }] }',
+      '5:43: verify.secrets[0].file: cannot read directory (EISDIR)',
+    ],
     ['verify: { scheme: github, secrets: [{ file: empty }] }', '5:43: verify.secrets[0].file: empty is empty'],
-    ['verify: { scheme: standard-webhooks, secrets: [{ file: empty }] }', '5:54: verify.secrets[0].file: empty is empty'],
+    [
+      'verify: { scheme: standard-webhooks, secrets: [{ file: empty }] }',
+      '5:54: verify.secrets[0].file: empty is empty',
+    ],
     ['verify: { scheme: github, secret: secret }', '5:31: unknown key "secret"; did you mean "secrets"?'],
-    ['verify: { scheme: github, secrets: [{ file: secret }], at: edge }', '5:60: verify.at: only an inbox is checked at the edge: see inbox.verify'],
-    ['verify: { scheme: github, secrets: [{ file: secret }], tolerance: 5m }', '5:60: verify.tolerance: the scheme github signs no timestamp'],
-    ['verify: { scheme: slack, secrets: [{ file: secret }], tolerance: 5 minutes }', '5:59: verify.tolerance: expected a duration, such as 90s, 30m or 1h'],
+    [
+      'verify: { scheme: github, secrets: [{ file: secret }], at: edge }',
+      '5:60: verify.at: only an inbox is checked at the edge: see inbox.verify',
+    ],
+    [
+      'verify: { scheme: github, secrets: [{ file: secret }], tolerance: 5m }',
+      '5:60: verify.tolerance: the scheme github signs no timestamp',
+    ],
+    [
+      'verify: { scheme: slack, secrets: [{ file: secret }], tolerance: 5 minutes }',
+      '5:59: verify.tolerance: expected a duration, such as 90s, 30m or 1h',
+    ],
     ['verify: { scheme: hmac, secrets: [{ file: secret }] }', '5:5: verify.header: is missing'],
-    [`verify: { scheme: github, secrets: [${Array(5).fill('{ file: secret }').join(', ')}] }`, '5:31: verify.secrets: at most 4'],
+    [
+      `verify: { scheme: github, secrets: [${Array(5).fill('{ file: secret }').join(', ')}] }`,
+      '5:31: verify.secrets: at most 4',
+    ],
     ['inbox: { mode: sometimes }', '5:14: inbox.mode: must be one of fallback, always'],
     ['inbox: { maxAge: 31d }', '5:14: inbox.maxAge: must be from 1s to 30d'],
     ['inbox: { maxAge: 999ms }', '5:14: inbox.maxAge: must be from 1s to 30d'],
@@ -75,7 +97,10 @@ describe('bad input, with file and line', () => {
     ['inbox: { answerWithin: 0s }', '5:14: inbox.answerWithin: must be from 1ms to 60s'],
     ['inbox: { lane: host }', '5:14: inbox.lane: must be one of path, route, none'],
     ['inbox: { verify: { scheme: paypal, secrets: [{ file: secret }] } }', '5:24: inbox.verify.scheme: must be one of'],
-    ['inbox: { verify: { scheme: github, secrets: [{ file: nowhere }], at: edge } }', 'inbox.verify.secrets[0].file: cannot read nowhere'],
+    [
+      'inbox: { verify: { scheme: github, secrets: [{ file: nowhere }], at: edge } }',
+      'inbox.verify.secrets[0].file: cannot read nowhere',
+    ],
     ['inbox: { resign: { scheme: github, secret: { file: secret } } }', '5:14: inbox.resign: needs verify'],
     [
       'inbox: { verify: { scheme: github, secrets: [{ file: secret }] }, resign: { scheme: standard-webhooks, secret: { file: public } } }',
@@ -102,11 +127,15 @@ describe('bad input, with file and line', () => {
     expect(complaint(hook(verify, `inbox: { ${verify} }`))).toBe(
       'routes.yaml:5:5: verify: inbox.verify says it already; one of the two is enough',
     )
-    expect(complaint(hook(verify).replace('target: http://127.0.0.1:1', 'answer: {}'))).toContain('a fixed answer needs no signature')
+    expect(complaint(hook(verify).replace('target: http://127.0.0.1:1', 'answer: {}'))).toContain(
+      'a fixed answer needs no signature',
+    )
   })
 
   it('all problems are told at once', () => {
-    const lines = complaint(hook('inbox: { maxAge: 31d, answerWithin: 61s, verify: { scheme: github, secrets: [{ file: empty }] } }'))
+    const lines = complaint(
+      hook('inbox: { maxAge: 31d, answerWithin: 61s, verify: { scheme: github, secrets: [{ file: empty }] } }'),
+    )
     expect(lines.split('\n')).toHaveLength(3)
   })
 
@@ -120,8 +149,12 @@ describe('bad input, with file and line', () => {
       })),
     })
     expect(createRouter({ routes: routes(64) }).inbox()).toHaveLength(64)
-    expect(() => createRouter({ routes: routes(65) })).toThrow('routes[64]: the server takes at most 64 routes of routes with an inbox')
-    expect(() => createRouter({ routes: routes(60, 'x'.repeat(200)) })).toThrow('the server takes at most 8192 bytes as JSON')
+    expect(() => createRouter({ routes: routes(65) })).toThrow(
+      'routes[64]: the server takes at most 64 routes of routes with an inbox',
+    )
+    expect(() => createRouter({ routes: routes(60, 'x'.repeat(200)) })).toThrow(
+      'the server takes at most 8192 bytes as JSON',
+    )
     expect(() => createRouter({ routes: routes(1, 'x'.repeat(256)) })).toThrow('with an inbox at most 256 characters')
   })
 })
