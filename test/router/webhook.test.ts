@@ -113,9 +113,9 @@ describe('over HTTP/1.1', () => {
       const upstream = await digesting()
       const { address } = await serve(upstream.url)
       const body = randomBytes(bytes)
-      expect(await rawCall(address.port, post(body, sign(body)))).toMatch(new RegExp(`200 OK[\s\S]*${hex(body)}`))
+      expect(await rawCall(address.port, post(body, sign(body)))).toMatch(new RegExp(`200 OK[\\s\\S]*${hex(body)}`))
       const lumps = post(chunked(body, 1 + Math.ceil(bytes / 50)), sign(body), 'transfer-encoding: chunked')
-      expect(await rawCall(address.port, lumps)).toMatch(new RegExp(`200 OK[\s\S]*${hex(body)}`))
+      expect(await rawCall(address.port, lumps)).toMatch(new RegExp(`200 OK[\\s\\S]*${hex(body)}`))
       expect(upstream.outcomes).toEqual([`whole ${bytes}`, `whole ${bytes}`])
     },
   )
