@@ -4,6 +4,8 @@ import { parseDurationMs } from './duration.ts'
 import { TOKEN_ALGORITHMS } from './keys.ts'
 import { checkRuntimeName } from './names.ts'
 
+const MAX_TTL_MS = 36_500 * 86_400_000
+
 /** What a token says, and which key signs it. */
 export interface TokenOptions {
   /** `privateJwk` of `createKeys`, or any private JWK with `alg`. */
@@ -46,7 +48,8 @@ export async function createToken(options: TokenOptions): Promise<CreatedToken> 
   const { key, audience = 'sallyport', issuer, id = randomUUID(), certificate, now = Date.now() } = options
   const runtime = checkRuntimeName(options.runtime)
   const ttlMs = typeof options.ttl === 'number' ? options.ttl : parseDurationMs(options.ttl ?? '1h')
-  if (ttlMs < 1000) throw new TypeError('a token must hold for at least one second')
+  if (!(ttlMs >= 1000)) throw new TypeError('a token must hold for at least one second')
+  if (ttlMs > MAX_TTL_MS) throw new TypeError('a token may hold for at most 36500d')
   const alg = checkSigningKey(key)
   const issuedAt = Math.floor(now / 1000)
   const expiresAt = issuedAt + Math.floor(ttlMs / 1000)

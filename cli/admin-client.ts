@@ -5,13 +5,16 @@ import type { Arguments } from './args.ts'
 import type { Io } from './command.ts'
 import { configurationError, EXIT, Failure, fileProblem, usageError } from './failure.ts'
 import { optionalFlag, readInput } from './options.ts'
+import { plainText } from './plain-text.ts'
+import { asRow } from './table.ts'
 
 const DEADLINE_MS = 15_000
 
 /** Where a component listens, and the token that opens it. */
 export interface Endpoint {
   readonly url: string
-  readonly token: string | undefined
+  /** Throws a {@link Failure} if it cannot be read. */
+  readonly token: () => string | undefined
 }
 
 /** The one of `--admin`, or every component of this user on this machine; with `component` only those. */
@@ -23,7 +26,7 @@ export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['
   if (admin !== undefined) {
     const url = parseUrl(admin)
     const file = files.find(candidate => candidate.url === url)
-    return [{ url, token: given ?? (file && ownToken(file)) }]
+    return [{ url, token: () => given ?? (file && ownToken(file)) }]
   }
   const found = files.filter(file => component === undefined || file.component === component)
   if (found.length === 0) {
@@ -33,7 +36,7 @@ export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['
   if (given !== undefined && found.some(file => file.writtenBy !== undefined)) {
     throw usageError('--admin.token.file needs --admin URL here: the address that was found is of another user')
   }
-  return found.map(file => ({ url: file.url, token: given ?? ownToken(file) }))
+  return found.map(file => ({ url: file.url, token: () => given ?? ownToken(file) }))
 }
 
 /** The server of `--admin`, or the only one on this machine. */
@@ -72,19 +75,24 @@ export async function view(endpoint: Endpoint, path: string): Promise<unknown> {
   return await ask(endpoint, path, {})
 }
 
-/** Asks for an action. */
+/** Asks for an action, of which each replica says what it did. */
 export async function act(endpoint: Endpoint, path: string, body: object): Promise<unknown> {
   const headers = { 'content-type': 'application/json', 'x-sallyport-operator': operator() }
-  return await ask(endpoint, path, { method: 'POST', headers, body: JSON.stringify(body) })
+  const answer = await ask(endpoint, path, { method: 'POST', headers, body: JSON.stringify(body) })
+  if (Array.isArray(asRow(answer).replicas)) return answer
+  throw new Failure(EXIT.runtime, `${endpoint.url} does not say that it did anything: it is no server`)
 }
 
 async function ask({ url, token }: Endpoint, path: string, init: RequestInit): Promise<unknown> {
-  const authorization: Record<string, string> = token === undefined ? {} : { authorization: `Bearer ${token}` }
+  const bearer = token()
+  const authorization: Record<string, string> = bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }
   const headers = { ...init.headers, ...authorization }
   let response: Response
+  let text: string
   try {
     const signal = AbortSignal.timeout(DEADLINE_MS)
     response = await fetch(`${url}${path}`, { ...init, headers, redirect: 'error', signal })
+    text = await response.text()
   } catch (error) {
     const cause = (error as Error).cause as NodeJS.ErrnoException | undefined
     throw new Failure(EXIT.runtime, `${url} does not answer (${cause?.code ?? (error as Error).message})`)
@@ -94,9 +102,16 @@ async function ask({ url, token }: Endpoint, path: string, init: RequestInit): P
   }
   if (response.status === 404)
     throw new Failure(EXIT.runtime, `${url} has no ${path}: it is no server, or an older one`)
-  if (response.ok) return await response.json()
-  const said = (await response.text()).trim().slice(0, 200)
-  throw new Failure(EXIT.runtime, `${url} answered ${response.status}: ${said}`)
+  if (response.ok) return parseAnswer(url, text)
+  throw new Failure(EXIT.runtime, `${url} answered ${response.status}: ${plainText(text.trim().slice(0, 200))}`)
+}
+
+function parseAnswer(url: string, text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new Failure(EXIT.runtime, `${url} does not answer in JSON: it is no admin listener of Sallyport`)
+  }
 }
 
 /** For the audit line of the component. */

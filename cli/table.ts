@@ -1,5 +1,6 @@
 /** Tables for terminals, and the words in them. */
 import { formatDuration } from '../protocol/base/durations.ts'
+import { plainText } from './plain-text.ts'
 
 export type Row = Readonly<Record<string, unknown>>
 
@@ -26,7 +27,7 @@ export function table(rows: readonly Row[], columns: Columns): string[] {
 /** What a peer told of itself must not steer the terminal. */
 export function printable(value: unknown): string {
   if (value === undefined || value === null || value === '') return NOTHING
-  return String(value).replaceAll(/[^\x20-\x7e\u00a0-\uffff]/g, '?')
+  return plainText(String(value))
 }
 
 /** The first part of a UUID, which is enough to tell one from another. */

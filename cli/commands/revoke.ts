@@ -15,6 +15,9 @@ export const revoke: Run = async (args, io) => {
     issuedBefore: time(args, 'issued-before'),
     until: time(args, 'until'),
   }
+  if (rule.until !== undefined && rule.until * 1000 <= Date.now()) {
+    throw usageError(`--until ${optionalFlag(args, 'until')} is over: the rule would refuse nobody`)
+  }
   const { until: _, ...what } = rule
   if (Object.values(what).every(value => value === undefined)) {
     throw usageError('what is revoked? give --jti ID, --runtime NAME or --issued-before TIME')

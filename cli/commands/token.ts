@@ -7,6 +7,7 @@ import type { Run } from '../command.ts'
 import { configurationError, EXIT } from '../failure.ts'
 import { checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
+import { plainText } from '../plain-text.ts'
 
 /** `sallyport token create` */
 export const tokenCreate: Run = async (args, io) => {
@@ -63,15 +64,10 @@ function describe({ header, claims, issuedAt, expiresAt, problems }: TokenReport
     ['ends', expiresAt === undefined ? '-' : `${new Date(expiresAt).toISOString()} (${distance(expiresAt)})`],
     ...problems.map(problem => ['problem', problem] as [string, string]),
   ]
-  return rows.map(([name, value]) => `${name.padEnd(8)} ${printable(value)}\n`).join('')
+  return rows.map(([name, value]) => `${name.padEnd(8)} ${plainText(value)}\n`).join('')
 }
 
 function distance(time: number): string {
   const leftMs = time - Date.now()
   return leftMs >= 0 ? `in ${formatDuration(leftMs)}` : `${formatDuration(-leftMs)} ago`
-}
-
-/** What somebody else wrote must not steer the terminal. */
-function printable(text: string): string {
-  return text.replaceAll(/[^\x20-\x7e\u00a0-\uffff]/g, '?')
 }

@@ -69,7 +69,12 @@ function readValue(setting: Setting, origin: Origin): unknown {
 }
 
 function badValue(setting: Setting, origin: Origin, error: Error): Failure {
-  const shown = setting.secret ? '' : ` ${JSON.stringify(origin.raw)}`
+  const shown = setting.secret ? '' : ` ${withoutCredentials(JSON.stringify(origin.raw))}`
   const message = `${origin.where}:${shown ? `${shown} is not valid,` : ''} ${error.message}`
   return origin.source === 'flag' ? usageError(message) : configurationError(message, error)
+}
+
+/** Where a URL may have none, somebody may have written them all the same. */
+function withoutCredentials(text: string): string {
+  return text.replaceAll(/\/\/[^\s"]*@/g, '//***@')
 }

@@ -45,7 +45,18 @@ export async function readConfigFile(path: string, settings: Settings): Promise<
     if (!isSetting(name))
       throw configurationError(`${where}: ${isPrefix(name) ? needsMapping(name) : unknownKey(name)}`)
     if (found.has(name)) throw configurationError(`${where}: ${name} is given twice`)
-    if (value !== null) found.set(name, { value: value.toJS(document), where })
+    if (value !== null) found.set(name, { value: plain(value, where), where })
+  }
+
+  /** An alias may lead to nothing, or to itself. */
+  function plain(value: Node, where: string): unknown {
+    try {
+      const meant: unknown = value.toJS(document)
+      JSON.stringify(meant)
+      return meant
+    } catch (error) {
+      throw configurationError(`${where}: ${(error as Error).message.split('\n', 1)[0]}`, error)
+    }
   }
 
   function isSetting(name: string): boolean {

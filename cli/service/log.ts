@@ -1,6 +1,7 @@
 import type { DestinationStream } from 'pino'
 import { logGuard } from '../../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
+import { plainText } from '../plain-text.ts'
 import { BufferedStderr } from './buffered-stderr.ts'
 
 interface LogOptions {
@@ -58,15 +59,10 @@ function describeError(error: unknown): unknown {
 function toText(line: string): string {
   const { time, level, msg, component: _, ...fields } = JSON.parse(line) as Record<string, unknown>
   const rest = Object.entries(fields).map(([name, value]) => ` ${name}=${fieldText(value)}`)
-  return `${String(time).slice(11, 19)} ${String(level).padEnd(5)} ${printable(String(msg))}${rest.join('')}\n`
+  return `${String(time).slice(11, 19)} ${String(level).padEnd(5)} ${plainText(String(msg))}${rest.join('')}\n`
 }
 
 function fieldText(value: unknown): string {
-  const text = typeof value === 'string' ? printable(value) : JSON.stringify(value)
+  const text = plainText(typeof value === 'string' ? value : String(JSON.stringify(value)))
   return text === '' || /[\s"=]/.test(text) ? JSON.stringify(text) : text
-}
-
-/** What a caller or a peer wrote must not steer the terminal. */
-function printable(text: string): string {
-  return text.replaceAll(/[^\x20-\x7e\u00a0-\uffff]/g, '?')
 }

@@ -10,7 +10,7 @@ import { keepCompiledCode } from './compiled-code.ts'
 import { createLogger } from './log.ts'
 import { collectReadBuffers } from './read-buffers.ts'
 import { demandListeners, forgetSockets, type GivenSockets, givenSockets } from './given-sockets.ts'
-import { awaitStop, unlessNow } from './stop.ts'
+import { awaitStop, unlessGivenUp, unlessNow } from './stop.ts'
 
 /** Settings that `runService` itself reads. */
 interface CommonConfig {
@@ -58,7 +58,7 @@ export async function runService(
   const logger = await createLogger({ component, level, format })
   for (const warning of warnings) logger.warn({}, warning)
   const stop = awaitStop(logger)
-  const admin = await startAdmin({
+  const opening = startAdmin({
     component,
     admin: values['admin.listen'],
     isGiven: origins.get('admin.listen')?.source !== 'default',
@@ -69,6 +69,8 @@ export async function runService(
     environment: io.environment,
     logger,
   })
+  const admin = await unlessGivenUp(opening, stop, logger)
+  if (admin === undefined) return notStarted(logger)
   const log = accessLog(logger, access)
   keepCompiledCode(logger)
   const stopCollecting = collectReadBuffers(logger)
@@ -77,13 +79,9 @@ export async function runService(
       admin.metrics.record(exchange)
       log(exchange)
     }
-    const service = await start({ logger, onExchange, sockets, stopping: stop.first }).catch(error =>
-      stop.first.aborted ? undefined : misuse(error),
-    )
-    if (service === undefined) {
-      logger.info({}, 'stopped before it had started')
-      return EXIT.ok
-    }
+    const starting = start({ logger, onExchange, sockets, stopping: stop.first }).catch(misuse)
+    const service = await unlessGivenUp(starting, stop, logger)
+    if (service === undefined) return notStarted(logger)
     admin.show(service)
     const ended = await Promise.race([stop.stopped.then(() => EXIT.ok), service.ended ?? new Promise<never>(() => {})])
     admin.stopping()
@@ -96,6 +94,11 @@ export async function runService(
     await admin.close()
     stop.close()
   }
+}
+
+function notStarted(logger: Logger): number {
+  logger.info({}, 'stopped before it had started')
+  return EXIT.ok
 }
 
 /** The library says with a TypeError which option cannot hold. */

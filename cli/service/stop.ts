@@ -1,3 +1,4 @@
+import { setTimeout as pause } from 'node:timers/promises'
 import { isatty } from 'node:tty'
 import { logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -17,6 +18,8 @@ export interface StopSignal {
   readonly first: AbortSignal
   /** Aborted at the second. */
   readonly now: AbortSignal
+  /** Lets the first signal end the process, as it does where nobody listens for it. */
+  die(): void
   close(): void
 }
 
@@ -51,14 +54,54 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   const others = UNHEEDED.filter(signal => !ending.includes(signal))
   for (const signal of ending) process.on(signal, onSignal)
   for (const signal of others) process.on(signal, onOther)
-  return {
-    stopped,
-    first: begun.signal,
-    now: now.signal,
-    close() {
-      for (const signal of ending) process.off(signal, onSignal)
-      for (const signal of others) process.off(signal, onOther)
-    },
+  const close = () => {
+    for (const signal of ending) process.off(signal, onSignal)
+    for (const signal of others) process.off(signal, onOther)
+  }
+  const die = () => {
+    close()
+    process.kill(process.pid, first?.signal)
+  }
+  return { stopped, first: begun.signal, now: now.signal, die, close }
+}
+
+/** How long what is given up may take to end: the directory is told, and has 2 s to answer. */
+const GIVE_UP_MS = 3000
+/** How long the log may take to say so. */
+const LAST_WORDS_MS = 50
+
+/**
+ * What `starting` gives, or undefined if it failed after the first signal. If it does not end soon after that, or a second one
+ * comes, the signal ends the process: it waits for a file or a name, and `process.exit` would wait for these as well.
+ */
+export async function unlessGivenUp<T>(starting: Promise<T>, stop: StopSignal, logger: Logger): Promise<T | undefined> {
+  const { promise: late, resolve } = Promise.withResolvers<void>()
+  const guard = logGuard(logger, 'a signal was not heeded')
+  let timer: NodeJS.Timeout | undefined
+  const onFirst = guard(() => {
+    timer = setTimeout(resolve, GIVE_UP_MS)
+  })
+  const onSecond = guard(() => resolve())
+  stop.first.addEventListener('abort', onFirst)
+  stop.now.addEventListener('abort', onSecond)
+  if (stop.first.aborted) onFirst()
+  if (stop.now.aborted) onSecond()
+  const ended = starting.catch(error => {
+    if (!stop.first.aborted) throw error
+    return undefined
+  })
+  const died = late.then(async () => {
+    logger.warn({}, 'the start does not end: the signal ends the process')
+    await pause(LAST_WORDS_MS)
+    stop.die()
+    return undefined
+  })
+  try {
+    return await Promise.race([ended, died])
+  } finally {
+    clearTimeout(timer)
+    stop.first.removeEventListener('abort', onFirst)
+    stop.now.removeEventListener('abort', onSecond)
   }
 }
 

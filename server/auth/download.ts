@@ -32,6 +32,12 @@ export class Download {
     })
   }
 
+  /** For the log: a query may hold a secret. */
+  get place(): string {
+    const { origin, pathname } = new URL(this.#options.url)
+    return `${origin}${pathname}`
+  }
+
   /** The document's text; undefined if the server says that it is the one that was got before. */
   async get(): Promise<string | undefined> {
     const { url, accept } = this.#options

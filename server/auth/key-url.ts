@@ -32,7 +32,6 @@ export async function urlKeys(
 
 class UrlKeys implements KeySource {
   current: KeySet | undefined
-  readonly #url: string
   readonly #coolDownMs: number
   readonly #refreshMs: number
   readonly #logger: Logger
@@ -44,7 +43,6 @@ class UrlKeys implements KeySource {
   #closed = false
 
   constructor(options: UrlKeysOptions, logger: Logger, now: () => number) {
-    this.#url = options.url
     this.#coolDownMs = options.coolDownMs ?? 30_000
     this.#refreshMs = options.refreshMs ?? 600_000
     this.#logger = logger
@@ -99,7 +97,7 @@ class UrlKeys implements KeySource {
       if (this.#closed) return false
       this.#download.forget()
       const kept = this.current === undefined ? 'there is none yet' : 'the last good one stays'
-      this.#logger.error({ url: this.#url, err: error }, `the key set could not be fetched; ${kept}`)
+      this.#logger.error({ url: this.#download.place, err: error }, `the key set could not be fetched; ${kept}`)
       return false
     }
   }

@@ -15,7 +15,6 @@ export interface UrlRevocationsOptions {
 }
 
 export class RevocationUrl {
-  readonly #url: string
   readonly #download: Download
   readonly #logger: Logger
   readonly #onList: (rules: readonly Revocation[]) => void
@@ -26,7 +25,6 @@ export class RevocationUrl {
   ready = false
 
   constructor(options: UrlRevocationsOptions, logger: Logger, onList: (rules: readonly Revocation[]) => void) {
-    this.#url = options.url
     this.#logger = logger
     this.#onList = onList
     this.#download = new Download({ ...options, accept: 'application/json', maxBytes: MAX_LIST_BYTES })
@@ -53,7 +51,7 @@ export class RevocationUrl {
       if (this.#failed || this.#closed) return
       this.#failed = true
       const kept = this.ready ? 'the last good ones stay' : 'there are none yet'
-      this.#logger.error({ url: this.#url, err: error }, `revocations could not be fetched; ${kept}`)
+      this.#logger.error({ url: this.#download.place, err: error }, `revocations could not be fetched; ${kept}`)
     }
   }
 

@@ -1,6 +1,4 @@
-import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createLocalJWKSet, jwtVerify } from 'jose'
@@ -188,14 +186,4 @@ describe('config', () => {
       expect(schema.properties.admin.properties.token.properties.file.description).toContain('bearer token')
     },
   )
-})
-
-test('status of a listener that is not there', async () => {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  await new Promise(resolve => server.close(resolve))
-  const { code, notes } = await sallyport(['status', '--admin', `127.0.0.1:${port}`])
-  expect(code).toBe(1)
-  expect(notes).toBe(`sallyport: http://127.0.0.1:${port} does not answer (ECONNREFUSED)\n`)
 })

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
@@ -326,4 +327,15 @@ test('the admin token of a file is the one that holds, off loopback and by any n
   expect((await get(await router.address('health'), '/readyz', { host: '10.42.0.3:8086' })).status).toBe(200)
   const status = await sallyport(['status'], { environment: { RUNTIME_DIRECTORY: file('run') } })
   expect(status.out).toMatch(/^router \d.*: ready, running for \d+ s$/m)
+})
+
+test('a start that waits for a file ends by the signal', async () => {
+  const pipe = file('pipe')
+  execFileSync('mkfifo', [pipe])
+  const client = startClient('127.0.0.1:1', 'http://127.0.0.1:1', '--token.file', pipe)
+  await client.address('admin')
+  client.kill('SIGTERM')
+  await client.line(line => line.msg === 'stopping')
+  expect(await client.end('SIGTERM')).toBe('SIGTERM')
+  await client.line(line => String(line.msg).startsWith('the start does not end'))
 })

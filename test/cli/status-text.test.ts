@@ -142,3 +142,8 @@ test.each([
 ])('nonsense is no crash: %j', answer => {
   expect(describeStatus(answer, { now: NOW })).toContain('NOT READY')
 })
+
+test('what a peer wrote can neither steer the terminal nor turn the text around', () => {
+  const told = describeStatus({ component: 'server\u001b[31m\u009b31m\u007f\u202ereplica', version: 'zürich 日本' })
+  expect(told).toMatch(/^server\?\[31m\?31m\?\?replica zürich 日本: /)
+})

@@ -51,7 +51,7 @@ describe('deploy/kubernetes/client/renew-token.mjs', () => {
     rmSync(folder, { recursive: true })
   })
 
-  const renew = (answers: number[]) => {
+  const renew = (answers: number[], more: Record<string, string | undefined> = {}) => {
     calls.length = 0
     statuses = answers
     return run(process.execPath, [join(ROOT, 'deploy/kubernetes/client/renew-token.mjs')], {
@@ -69,6 +69,7 @@ describe('deploy/kubernetes/client/renew-token.mjs', () => {
           AUDIENCE: 'sallyport',
           API: `http://127.0.0.1:${(api.address() as AddressInfo).port}`,
         },
+        ...more,
       },
     })
   }
@@ -95,5 +96,10 @@ describe('deploy/kubernetes/client/renew-token.mjs', () => {
 
   it('fails with the status where the API refuses', async () => {
     await expect(renew([403])).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining('answered 403') })
+  })
+
+  it('finds an API with an IPv6 address', async () => {
+    const cluster = { API: undefined, KUBERNETES_SERVICE_HOST: '::1', KUBERNETES_SERVICE_PORT_HTTPS: '9' }
+    await expect(renew([], cluster)).rejects.toMatchObject({ stderr: expect.not.stringContaining('Invalid URL') })
   })
 })

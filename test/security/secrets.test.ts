@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
+import { createServer as createTunnelServer } from '../../server/index.ts'
 import { Running } from '../cli/process.ts'
 import { sallyport } from '../cli/run.ts'
 
@@ -194,6 +195,21 @@ describe('A5 planted secrets', () => {
       expect(out + notes).not.toBe('')
       expectClean(args.join(' '), out + notes, [token])
     }
+  })
+
+  test('A5: nor a line about a URL that does not answer, whose query may be a signature', async () => {
+    const lines: object[] = []
+    const note = (fields: object, message: string) => void lines.push({ ...fields, message })
+    const url = `https://127.0.0.1:1/list?sig=${PLANTED.query}`
+    const server = await createTunnelServer({
+      control: 'off',
+      domains: ['tunnels.localhost'],
+      auth: { jwks: { url }, revocations: { url } },
+      logger: { debug: note, info: note, warn: note, error: note },
+    })
+    await server.close({ graceMs: 0 })
+    expect(JSON.stringify(lines)).toMatch(/key set could not be fetched.*revocations could not be fetched/)
+    expectClean('the log', JSON.stringify(lines), [])
   })
 
   test('A5: nor what a process says that crashes', async () => {

@@ -14,7 +14,8 @@ const token = execFileSync(
 ).trim()
 
 const account = env.ACCOUNT_DIR ?? '/var/run/secrets/kubernetes.io/serviceaccount'
-const api = env.API ?? `https://${env.KUBERNETES_SERVICE_HOST}:${env.KUBERNETES_SERVICE_PORT_HTTPS}`
+const host = env.KUBERNETES_SERVICE_HOST ?? ''
+const api = env.API ?? `https://${host.includes(':') ? `[${host}]` : host}:${env.KUBERNETES_SERVICE_PORT_HTTPS}`
 const answer = await fetch(`${api}/api/v1/namespaces/${env.NAMESPACE}/secrets/sallyport-token`, {
   method: 'PATCH',
   headers: {

@@ -170,3 +170,36 @@ describe('file', () => {
     })
   })
 })
+
+describe('what a value that is refused says', () => {
+  const refused = Object.values(COMPONENTS).flatMap(settings =>
+    Object.entries(settings as Settings).filter(([, { kind }]) => {
+      try {
+        kind.read('other://user:planted@host/')
+        return false
+      } catch {
+        return true
+      }
+    }),
+  )
+  test.each([...new Map(refused)])('of %s leaves out credentials', async (name, setting) => {
+    const settings = { [name]: setting }
+    const url = 'other://user:planted@host/'
+    for (const given of [
+      { flags: { [name]: [url] } },
+      { environment: { [environmentName(name)]: url } },
+      { yaml: `${name}: ["${url}", "redis://:planted@a,b"]` },
+    ]) {
+      const { message } = await load(given, settings).catch(error => error)
+      expect(message).toContain('expected')
+      expect(message).not.toContain('planted')
+    }
+  })
+})
+
+test.each(['*nothing', '&a [*a]'])('an alias that leads nowhere is told with its place: %s', async alias => {
+  await expect(load({ yaml: `domain: ${alias}` })).rejects.toMatchObject({
+    exitCode: 3,
+    message: expect.stringMatching(/x\.yaml:1:1: [^\n]*$/),
+  })
+})

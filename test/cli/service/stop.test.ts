@@ -1,5 +1,5 @@
-import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { awaitStop, type StopSignal, unlessNow } from '../../../cli/service/stop.ts'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { awaitStop, type StopSignal, unlessGivenUp, unlessNow } from '../../../cli/service/stop.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 
 let stop: StopSignal
@@ -53,4 +53,53 @@ test('closing is waited for, unless a second signal comes', async () => {
   const waiting = unlessNow(new Promise(() => {}), stop.now)
   process.emit('SIGTERM', 'SIGTERM')
   await expect(waiting).resolves.toBeUndefined()
+})
+
+describe('a start', () => {
+  const never = new Promise<string>(() => {})
+  const die = vi.fn(() => {})
+  const watched = (starting: Promise<string>) => unlessGivenUp(starting, { ...stop, die }, noLogger)
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['performance', 'setTimeout', 'clearTimeout'] })
+    die.mockClear()
+  })
+
+  test('that nobody gives up succeeds, or fails', async () => {
+    await expect(watched(Promise.resolve('service'))).resolves.toBe('service')
+    await expect(watched(Promise.reject(new Error('bad')))).rejects.toThrow('bad')
+    expect(vi.getTimerCount()).toBe(0)
+  })
+
+  test('that fails after the first signal was given up', async () => {
+    const { promise, reject } = Promise.withResolvers<string>()
+    const watching = watched(promise)
+    process.emit('SIGTERM', 'SIGTERM')
+    reject(new Error('given up'))
+    await expect(watching).resolves.toBeUndefined()
+    expect([die.mock.calls.length, vi.getTimerCount()]).toEqual([0, 0])
+  })
+
+  test.each(['during the start', 'before it'])(
+    'that does not end is ended by the signal, which came %s',
+    async when => {
+      if (when === 'before it') process.emit('SIGTERM', 'SIGTERM')
+      const watching = watched(never)
+      if (when !== 'before it') process.emit('SIGTERM', 'SIGTERM')
+      await vi.advanceTimersByTimeAsync(2900)
+      expect(die).not.toHaveBeenCalled()
+      await vi.advanceTimersByTimeAsync(100)
+      vi.useRealTimers()
+      await expect(watching).resolves.toBeUndefined()
+      expect(die).toHaveBeenCalledOnce()
+    },
+  )
+
+  test('is not waited for after a second signal', async () => {
+    const watching = watched(never)
+    process.emit('SIGTERM', 'SIGTERM')
+    process.emit('SIGTERM', 'SIGTERM')
+    vi.useRealTimers()
+    await expect(watching).resolves.toBeUndefined()
+    expect(die).toHaveBeenCalledOnce()
+  })
 })

@@ -1,0 +1,86 @@
+/** What operators' commands make of components that do not answer, or answer strangely. */
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer as createHttpServer, type Server } from 'node:http'
+import { type AddressInfo, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { sallyport } from './run.ts'
+
+test('status of a listener that is not there', async () => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  await new Promise(resolve => server.close(resolve))
+  const { code, notes } = await sallyport(['status', '--admin', `127.0.0.1:${port}`])
+  expect(code).toBe(1)
+  expect(notes).toBe(`sallyport: http://127.0.0.1:${port} does not answer (ECONNREFUSED)\n`)
+})
+
+describe('of several components', () => {
+  let folder: string
+  const listeners: Server[] = []
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'sallyport-status-'))
+  })
+  afterEach(() => {
+    for (const listener of listeners.splice(0)) listener.close().closeAllConnections()
+    rmSync(folder, { recursive: true })
+  })
+
+  /** One that is found as those of this user are. */
+  async function found(number: number, answer: string | undefined): Promise<string> {
+    const listener = createHttpServer((_request, response) => void (answer !== undefined && response.end(answer)))
+    listeners.push(listener)
+    await once(listener.listen(0, '127.0.0.1'), 'listening')
+    const url = `http://127.0.0.1:${(listener.address() as AddressInfo).port}`
+    const file = { component: 'client', pid: process.pid, url }
+    writeFileSync(join(folder, `client-${number}.json`), JSON.stringify(file), { mode: 0o600 })
+    return url
+  }
+  const status = (...more: string[]) =>
+    sallyport(['status', ...more], { environment: { RUNTIME_DIRECTORY: folder, XDG_RUNTIME_DIR: folder } })
+  const GOOD = JSON.stringify({ component: 'client', version: '1', ready: true, startedAt: new Date().toISOString() })
+
+  test('status shows those that answer, and says which do not', async () => {
+    const strange = await found(1, '<html>')
+    await found(2, GOOD)
+    const unread = 'http://127.0.0.1:9'
+    const file = { component: 'client', pid: process.pid, url: unread, tokenFile: join(folder, 'none') }
+    writeFileSync(join(folder, 'client-3.json'), JSON.stringify(file), { mode: 0o600 })
+    const { code, out, notes } = await status()
+    expect(out).toMatch(/^client 1: ready/)
+    expect(notes).toContain(`${strange} does not answer in JSON`)
+    expect(notes).toContain(`no token for ${unread}: no such file`)
+    expect(code).toBe(3)
+    expect(JSON.parse((await status('--json')).out)).toEqual([JSON.parse(GOOD)])
+  })
+
+  test('status waits for a silent one no longer than its deadline, and for all at once', async () => {
+    const timeout = vi.spyOn(AbortSignal, 'timeout').mockImplementation(() => AbortSignal.abort(new Error('too late')))
+    await found(1, undefined)
+    await found(2, undefined)
+    const { code, out, notes } = await status()
+    timeout.mockRestore()
+    expect([code, out]).toEqual([1, ''])
+    expect(notes.match(/does not answer \(too late\)/g)).toHaveLength(2)
+  })
+})
+
+test.each([['drain'], ['revoke', '--jti', 'x'], ['sessions', 'close', '--runtime', 'x']])(
+  '%s %s of what is no server fails',
+  async (...words) => {
+    const listener = createHttpServer((_request, response) => response.end('{"ok":true}'))
+    await once(listener.listen(0, '127.0.0.1'), 'listening')
+    const url = `http://127.0.0.1:${(listener.address() as AddressInfo).port}`
+    const { code, notes } = await sallyport([...words, '--admin', url])
+    listener.close().closeAllConnections()
+    expect([code, notes]).toEqual([1, `sallyport: ${url} does not say that it did anything: it is no server\n`])
+  },
+)
+
+test('a rule that is over is refused', async () => {
+  const { code, notes } = await sallyport(['revoke', '--jti', 'x', '--until', '2020-01-01'])
+  expect([code, notes]).toEqual([2, 'sallyport: --until 2020-01-01 is over: the rule would refuse nobody\n'])
+})
