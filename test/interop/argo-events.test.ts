@@ -4,13 +4,19 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { createHmac } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { connect, type NetConnectOpts, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer, type NetConnectOpts, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { readSecret } from '../../protocol/webhook/secret.ts'
+import { createSigner } from '../../protocol/webhook/sign.ts'
+import { createRouter } from '../../router/index.ts'
+import type { Place } from '../support/caller.ts'
+import { Http1Caller } from '../support/caller-http1.ts'
 import { GO_BUILD_MS, goBuild } from '../support/go.ts'
 import { needs } from '../support/needs.ts'
+import { type Pair, startPair } from '../support/pair.ts'
 
 const SECRET = 's3cret'
 const HOOK = '/hooks/github'
@@ -187,6 +193,72 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
       clearInterval(sending)
       expect(performance.now() - startedMs).toBeGreaterThan(400)
     }
+  })
+
+  describe.each([
+    ['webhook', 'bearer', 'success', 401, 'Invalid Auth token'],
+    ['github', 'github', 'success', 400, 'payload signature check failed'],
+    ['gitlab', 'gitlab', 'success', 400, 'token mismatch'],
+    // It says so once for the event and once for the request.
+    ['bitbucketserver', 'bitbucket', 'successsuccess', 400, 'failed to validate bitbucketserver webhook request'],
+  ] as const)('%s, behind a pair', (kind, scheme, success, status, complaint) => {
+    /** The body is written in a way that nobody would write it who had parsed it. */
+    const deliver = async (id: string, secret: string, place: Place, route: string) => {
+      const body = Buffer.from(`{ "a" : "\\u00e4\u00e4", "n": 1.0, "id":"${id}" }\n`)
+      const signer = createSigner({ scheme }, readSecret({ scheme }, Buffer.from(secret)))
+      const signed = signer.sign([body], { id: 'd-1', timestamp: 0 })
+      const extra = kind === 'github' ? ['x-github-event', 'push'] : []
+      const fields = ['content-type', 'application/json', ...extra, ...signed]
+      const caller = await Http1Caller.connect(place)
+      try {
+        return await caller.ask({ method: 'POST', path: `/${route}/hooks/${kind}`, fields, body })
+      } finally {
+        caller.close()
+      }
+    }
+    const recorded = (id: string) => events.filter(event => event.startsWith(`${kind}\t`) && event.includes(`"${id}"`))
+    let relay: Server
+    let pair: Pair
+
+    beforeAll(async () => {
+      relay = createServer(socket => {
+        const inner = connect(join(folder, `argo-events-root/${kind}.sock`))
+        socket.on('error', () => inner.destroy()).pipe(inner)
+        inner.on('error', () => socket.destroy()).pipe(socket)
+      })
+      await new Promise<void>(resolve => relay.listen(0, '127.0.0.1', resolve))
+      const target = `http://127.0.0.1:${(relay.address() as AddressInfo).port}`
+      const secrets = [{ file: join(folder, 'argo-events-root/argo-events/secrets/hook/secret') }]
+      const checked = { name: 'checked', match: { path: '/checked' }, rewrite: { stripPrefix: '/checked' }, target }
+      const routes = [
+        { ...checked, verify: { scheme, secrets } },
+        { name: 'open', match: { path: '/open' }, rewrite: { stripPrefix: '/open' }, target },
+      ]
+      pair = await startPair({ target: createRouter({ routes: { routes } }) })
+    })
+    afterAll(async () => {
+      await pair.stop()
+      relay.close()
+    })
+
+    test.each(['checked', 'open'])('what our signer signs is taken, and recorded once: %s', async route => {
+      const answer = await deliver(`good-${route}`, SECRET, pair.place, route)
+      expect([answer.status, answer.content.toString()]).toEqual([200, success])
+      await expect.poll(() => recorded(`good-${route}`)).toHaveLength(1)
+      const { body } = JSON.parse(recorded(`good-${route}`)[0]!.split('\t')[1]!)
+      expect(body).toMatchObject({ a: '\u00e4\u00e4', n: 1, id: `good-${route}` })
+    })
+
+    test('a forgery is refused by the handler, or by us before it', async () => {
+      const theirs = await deliver('forged', 'other', pair.place, 'open')
+      expect(theirs.status).toBe(status)
+      expect(theirs.content.toString()).toContain(complaint)
+      const ours = await deliver('forged', 'other', pair.place, 'checked')
+      expect([ours.status, JSON.parse(ours.content.toString()).code]).toEqual([401, 'webhook-signature'])
+      await deliver('behind', SECRET, pair.place, 'open')
+      await expect.poll(() => recorded('behind')).toHaveLength(1)
+      expect(recorded('forged')).toEqual([])
+    })
   })
 
   test('events go to the bus one at a time', async () => {

@@ -35,9 +35,13 @@ const firstPort = 12000
 
 var kinds = []string{"webhook", "github", "gitlab", "bitbucketserver"}
 
+// Nobody answers there. GitLab's and Bitbucket's sources check signatures only if they may create the hooks as well; that they
+// cannot reach the sender is logged alone.
+const nowhere = "http://127.0.0.1:9"
+
 // Each kind answers at /hooks/KIND.
 func endpoint(kind string, port int) *v1alpha1.WebhookContext {
-	return &v1alpha1.WebhookContext{Endpoint: "/hooks/" + kind, Method: "POST", Port: strconv.Itoa(port)}
+	return &v1alpha1.WebhookContext{Endpoint: "/hooks/" + kind, Method: "POST", Port: strconv.Itoa(port), URL: "http://here"}
 }
 
 type listener interface {
@@ -53,11 +57,13 @@ func source(kind string, at *v1alpha1.WebhookContext) listener {
 			GithubEventSource: v1alpha1.GithubEventSource{Webhook: at, WebhookSecret: secret}}
 	case "gitlab":
 		return &gitlab.EventListener{EventSourceName: kind, EventName: kind, Metrics: counts,
-			GitlabEventSource: v1alpha1.GitlabEventSource{Webhook: at}}
+			GitlabEventSource: v1alpha1.GitlabEventSource{Webhook: at, AccessToken: secret, SecretToken: secret, GitlabBaseURL: nowhere}}
 	case "bitbucketserver":
 		return &bitbucketserver.EventListener{EventSourceName: kind, EventName: kind, Metrics: counts,
-			BitbucketServerEventSource: v1alpha1.BitbucketServerEventSource{Webhook: at}}
+			BitbucketServerEventSource: v1alpha1.BitbucketServerEventSource{Webhook: at, AccessToken: secret, WebhookSecret: secret,
+				BitbucketServerBaseURL: nowhere, Repositories: []v1alpha1.BitbucketServerRepository{{ProjectKey: "a", RepositorySlug: "b"}}}}
 	default:
+		at.AuthSecret = secret
 		return &webhook.EventListener{EventSourceName: kind, EventName: kind, Metrics: counts,
 			Webhook: v1alpha1.WebhookEventSource{WebhookContext: *at}}
 	}
