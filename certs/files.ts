@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { access, chmod, link, mkdir, open, rename, rm } from 'node:fs/promises'
+import { access, chmod, link, mkdir, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 
 /** A file to write. */
@@ -51,7 +51,12 @@ async function refuseExisting(path: string): Promise<void> {
 async function writeAtomically(file: OutputFile, force: boolean): Promise<void> {
   const mode = file.secret ? 0o600 : 0o644
   await mkdir(dirname(file.path), { recursive: true })
-  const temporary = join(dirname(file.path), `.${basename(file.path)}.${randomBytes(6).toString('hex')}`)
+  const there = await stat(file.path).catch(() => undefined)
+  // `/dev/stdout`, a named pipe: what is there is written to, not replaced.
+  if (there !== undefined && !there.isFile() && !there.isDirectory()) return writeFile(file.path, file.text)
+  // A link stays, and leads to the new file.
+  const path = await realpath(file.path).catch(() => file.path)
+  const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}`)
   try {
     const handle = await open(temporary, 'wx', mode)
     try {
@@ -61,8 +66,8 @@ async function writeAtomically(file: OutputFile, force: boolean): Promise<void> 
       await handle.close()
     }
     await chmod(temporary, mode)
-    if (force) await rename(temporary, file.path)
-    else await linkNew(temporary, file.path)
+    if (force) await rename(temporary, path)
+    else await linkNew(temporary, path)
   } finally {
     await rm(temporary, { force: true })
   }

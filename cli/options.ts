@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import type { Arguments } from './args.ts'
+import { grace } from './config/kinds.ts'
 import { configurationError, Failure, fileProblem, usageError } from './failure.ts'
 
 /** The one value of a flag, if it was given. */
@@ -31,6 +32,16 @@ export function parseHeader(text: string): [string, string] {
   const colon = text.indexOf(':')
   if (colon < 1) throw usageError(`--header ${JSON.stringify(text)}: expected "NAME: VALUE"`)
   return [text.slice(0, colon).trim().toLowerCase(), text.slice(colon + 1).trim()]
+}
+
+/** Milliseconds of `--grace`, if it was given. */
+export function optionalGrace(args: Arguments): number | undefined {
+  const text = optionalFlag(args, 'grace')
+  try {
+    return text === undefined ? undefined : grace.read(text)
+  } catch (error) {
+    throw usageError(`--grace ${text}: ${(error as Error).message}`)
+  }
 }
 
 /** Text of a file that the user named; `what` says which, for the message. */

@@ -1,14 +1,12 @@
 import { act, findServer } from '../admin-client.ts'
 import type { Run } from '../command.ts'
-import { grace as graceKind } from '../config/kinds.ts'
 import { EXIT } from '../failure.ts'
-import { checked, hasSwitch, optionalFlag } from '../options.ts'
+import { hasSwitch, optionalFlag, optionalGrace } from '../options.ts'
 import { asRow, asRows, printable } from '../table.ts'
 
 /** `sallyport drain` */
 export const drain: Run = async (args, io) => {
-  const grace = optionalFlag(args, 'grace')
-  const graceMs = grace === undefined ? undefined : await checked(() => graceKind.read(grace))
+  const graceMs = optionalGrace(args)
   const replica = optionalFlag(args, 'replica')
   const answer = await act(findServer(args, io), '/drain', { graceMs, replica })
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)

@@ -1,9 +1,8 @@
 import { act, type Endpoint, findServer, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
-import { grace as graceKind } from '../config/kinds.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { checked, hasSwitch, optionalFlag } from '../options.ts'
+import { hasSwitch, optionalFlag, optionalGrace } from '../options.ts'
 import { noteProblems } from '../problems.ts'
 import { sessionColumns } from '../status-text.ts'
 import { asRow, asRows, printable, type Row, table } from '../table.ts'
@@ -34,8 +33,7 @@ export const sessionsShow: Run = async (args, io) => {
 
 /** `sallyport sessions drain` */
 export const sessionsDrain: Run = async (args, io) => {
-  const grace = optionalFlag(args, 'grace')
-  const graceMs = grace === undefined ? undefined : await checked(() => graceKind.read(grace), undefined)
+  const graceMs = optionalGrace(args)
   return await change(args, io, { path: '/sessions/drain', did: 'asked to move' }, { graceMs })
 }
 

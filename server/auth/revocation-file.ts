@@ -1,5 +1,5 @@
 /** A list of revocations in a file: watched, read again when it changes, and written when a rule is added. */
-import { open, rename, rm, stat } from 'node:fs/promises'
+import { open, realpath, rename, rm, stat } from 'node:fs/promises'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
@@ -87,14 +87,18 @@ export class RevocationFile {
   }
 
   async #write(text: string): Promise<void> {
-    const fresh = `${this.#file}.${process.pid}.new`
-    const { mode } = await stat(this.#file)
+    // A link stays: whoever edits what it leads to edits the list.
+    const file = await realpath(this.#file)
+    const fresh = `${file}.${process.pid}.new`
+    const { mode } = await stat(file)
     const handle = await open(fresh, 'w', mode & 0o777)
     try {
+      // The umask took from that.
+      await handle.chmod(mode & 0o777)
       await handle.writeFile(text)
       await handle.sync()
       await handle.close()
-      await rename(fresh, this.#file)
+      await rename(fresh, file)
     } catch (error) {
       await handle.close().catch(() => {})
       await rm(fresh, { force: true })

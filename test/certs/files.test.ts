@@ -1,4 +1,5 @@
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { execFileSync } from 'node:child_process'
+import { lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
@@ -44,4 +45,18 @@ test('a file that appears between the check and the write is not lost', async ()
   const results = await Promise.allSettled([writeFiles([file('x', 'one')]), writeFiles([file('x', 'two')])])
   expect(results.map(result => result.status).sort()).toEqual(['fulfilled', 'rejected'])
   expect(await readdir(folder)).toEqual(['x'])
+})
+
+test('what is no plain file is written to, and a link stays', async () => {
+  const pipe = join(folder, 'pipe')
+  execFileSync('mkfifo', [pipe])
+  const [read] = await Promise.all([readFile(pipe, 'utf8'), writeFiles([file('pipe', 'text', true)], { force: true })])
+  expect([read, (await lstat(pipe)).isFIFO()]).toEqual(['text', true])
+  await mkdir(join(folder, 'elsewhere'))
+  await writeFile(join(folder, 'elsewhere/token'), 'old')
+  await symlink('elsewhere/token', join(folder, 'token'))
+  await writeFiles([file('token', 'new', true)], { force: true })
+  expect((await lstat(join(folder, 'token'))).isSymbolicLink()).toBe(true)
+  expect(await readFile(join(folder, 'elsewhere/token'), 'utf8')).toBe('new')
+  expect(await readdir(join(folder, 'elsewhere'))).toEqual(['token'])
 })

@@ -84,3 +84,11 @@ test('a rule that is over is refused', async () => {
   const { code, notes } = await sallyport(['revoke', '--jti', 'x', '--until', '2020-01-01'])
   expect([code, notes]).toEqual([2, 'sallyport: --until 2020-01-01 is over: the rule would refuse nobody\n'])
 })
+
+test.each([['drain'], ['sessions', 'drain', '--runtime', 'x']])(
+  '%s %s names the flag whose value is wrong',
+  async (...words) => {
+    const { code, notes } = await sallyport([...words, '--grace', '25h', '--admin', 'http://127.0.0.1:9'])
+    expect([code, notes]).toEqual([2, 'sallyport: --grace 25h: expected a duration from 0s to 24h\n'])
+  },
+)

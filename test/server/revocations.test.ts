@@ -1,5 +1,5 @@
 /** Revocations from a file, from a URL and by hand, as live sessions feel them. */
-import { chmod, mkdir, mkdtemp, readFile, rename, rm, rmdir, stat, writeFile } from 'node:fs/promises'
+import { chmod, lstat, mkdir, mkdtemp, readFile, rename, rm, rmdir, stat, symlink, writeFile } from 'node:fs/promises'
 import type { RequestListener } from 'node:http'
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -113,6 +113,21 @@ describe('a file', () => {
         status: 401,
       })
     }
+  })
+
+  test('that is a link stays one: what it leads to has the rules, and may be edited', async () => {
+    const real = join(folder, 'real.json')
+    await writeFile(real, '', { mode: 0o666 })
+    await chmod(real, 0o666)
+    await symlink('real.json', file)
+    await start({ file })
+    await server!.revoke({ tokenId: 'mine' })
+    expect((await lstat(file)).isSymbolicLink()).toBe(true)
+    expect(parseRevocations(await readFile(real, 'utf8')).map(rule => rule.tokenId)).toEqual(['mine'])
+    expect((await stat(real)).mode & 0o777).toBe(0o666)
+    const client = await dial(server!, { token: await token('demo', { id: 'theirs' }) })
+    await writeFile(real, listOf({ jti: 'theirs' }))
+    expect((await client.closed).code).toBe(4401)
   })
 
   test('that cannot be written says so, and the rule holds all the same', async () => {
