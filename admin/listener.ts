@@ -39,7 +39,9 @@ export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
     }
     if (!authorized) return NEEDS_TOKEN
     if (request.method === 'POST') return act(path, request, source.actions ?? {}, options.logger)
-    return (isRead(request) ? await protectedPage(path, source) : undefined) ?? NOT_FOUND
+    if (!isRead(request)) return NOT_FOUND
+    const [, query = ''] = (request.url ?? '').split('?', 2)
+    return (await protectedPage(path, source, new URLSearchParams(query))) ?? NOT_FOUND
   })
 }
 

@@ -18,6 +18,8 @@ export interface Snapshot {
   /** The directory of a server, and its connections to other replicas. */
   directory?: { readonly state: string; readonly known: number; readonly operations: number; readonly failures: number }
   peers?: { readonly connected: number; readonly sent: number; readonly taken: number } | undefined
+  /** Webhooks that a server keeps. */
+  inbox?: InboxSnapshot | undefined
   /** Changes of state since the start, by a fixed set of names. */
   stateChanges?: Readonly<Record<string, number>>
   /** Last round trip of each live session. */
@@ -29,6 +31,18 @@ export interface Snapshot {
   /** Bytes that crossed all sessions; only grow. */
   sessionBytesIn?: number
   sessionBytesOut?: number
+}
+
+interface InboxSnapshot {
+  readonly store: { readonly open: boolean; readonly commits: number; readonly commitSeconds: number; readonly commitMaxSeconds: number }
+  readonly messages: Readonly<Record<string, number>>
+  readonly bytes: number
+  readonly oldestSeconds: number
+  /** Only grow; each by a fixed set of names. */
+  readonly accepted: Readonly<Record<string, number>>
+  readonly attempts: Readonly<Record<string, number>>
+  readonly dead: Readonly<Record<string, number>>
+  readonly refused: Readonly<Record<string, number>>
 }
 
 export interface MetricsOptions {
@@ -152,6 +166,28 @@ function serverMetrics(registry: Registry, now: Now): void {
   const held = 'Requests that waited for a session of their runtime, by how they went on.'
   countersOf(registry, 'sallyport_held_requests_total', held, 'outcome', () => now().heldOutcomes)
   directoryMetrics(registry, now)
+  inboxMetrics(registry, () => now().inbox)
+}
+
+function inboxMetrics(registry: Registry, now: () => InboxSnapshot | undefined): void {
+  const rows = [
+    ['sallyport_inbox_accepted_total', 'Webhooks that were stored, by why.', 'why', 'accepted'],
+    ['sallyport_inbox_attempts_total', 'Deliveries of stored webhooks, by outcome.', 'outcome', 'attempts'],
+    ['sallyport_inbox_dead_total', 'Webhooks that became dead letters, by reason.', 'reason', 'dead'],
+    ['sallyport_inbox_refused_total', 'Webhooks that could not be stored: 503.', 'reason', 'refused'],
+  ] as const
+  for (const [name, help, label, of] of rows) countersOf(registry, name, help, label, () => now()?.[of])
+  gaugesOf(registry, 'sallyport_inbox_messages', 'Webhooks in the inbox, by state.', 'state', () => now()?.messages)
+  gaugeOf(registry, 'sallyport_inbox_bytes', 'Bytes of webhooks that wait or are dead.', () => now()?.bytes)
+  const oldest = 'Age of the oldest webhook that waits; 0: none does.'
+  gaugeOf(registry, 'sallyport_inbox_oldest_age_seconds', oldest, () => now()?.oldestSeconds)
+  const store = () => now()?.store
+  gaugeOf(registry, 'sallyport_inbox_store_up', 'Whether the store works: 0 or 1.', () => store() && Number(store()!.open))
+  counterOf(registry, 'sallyport_inbox_commits_total', 'Commits of the store.', () => store()?.commits)
+  const seconds = 'Time that its commits took.'
+  counterOf(registry, 'sallyport_inbox_commit_seconds_total', seconds, () => store()?.commitSeconds)
+  const longest = 'Longest commit of the last minute or two.'
+  gaugeOf(registry, 'sallyport_inbox_commit_max_seconds', longest, () => store()?.commitMaxSeconds)
 }
 
 const DIRECTORY_STATES = ['connected', 'presumed', 'lost']
@@ -224,6 +260,26 @@ function gaugeOf(registry: Registry, name: string, help: string, value: () => nu
       const current = value()
       if (current === undefined) metric.remove()
       else metric.set(current)
+    },
+  })
+}
+
+/** Gauges, one for each value of a label from a fixed set. */
+function gaugesOf(
+  registry: Registry,
+  name: string,
+  help: string,
+  label: string,
+  values: () => Readonly<Record<string, number>> | undefined,
+): void {
+  const metric: Gauge = new Gauge({
+    name,
+    help,
+    labelNames: [label],
+    registers: [registry],
+    collect: () => {
+      metric.reset()
+      for (const [value, count] of Object.entries(values() ?? {})) metric.set({ [label]: value }, count)
     },
   })
 }

@@ -7,7 +7,7 @@ export interface AdminSource {
   /** For `/status`: JSON values without secrets. */
   status(): unknown
   /** What else a bearer of the token may see, by path: JSON values without secrets. */
-  readonly views?: Readonly<Record<string, () => unknown>> | undefined
+  readonly views?: Readonly<Record<string, (query: URLSearchParams) => unknown>> | undefined
   /** What a bearer of the token may do, by path. */
   readonly actions?: Actions | undefined
   metrics(): Promise<{ contentType: string; text: string }>
@@ -42,9 +42,13 @@ export async function publicPage(path: string, source: AdminSource): Promise<Pag
 }
 
 /** `/status` and the component's own views; `undefined` for any other path. */
-export async function protectedPage(path: string, source: AdminSource): Promise<Page | undefined> {
+export async function protectedPage(
+  path: string,
+  source: AdminSource,
+  query: URLSearchParams = new URLSearchParams(),
+): Promise<Page | undefined> {
   const views: AdminSource['views'] = { ...source.views, '/status': () => source.status() }
   if (!Object.hasOwn(views, path)) return undefined
-  const text = `${JSON.stringify(await views[path]!(), undefined, 2)}\n`
+  const text = `${JSON.stringify(await views[path]!(query), undefined, 2)}\n`
   return { status: 200, contentType: 'application/json', text }
 }

@@ -293,6 +293,60 @@ const WEBHOOKS: readonly Command[] = [
   },
 ]
 
+const inboxFlags: Flags = {
+  runtime: flag('NAME', 'Those of one runtime.'),
+  lane: flag('LANE', 'Those of one lane, as `inbox list --json` shows it.'),
+  state: flag('waiting|dead|delivered', 'Those in one state.'),
+  since: flag('TIME', 'Those that came since then: 2026-11-21T08:00Z or -1h.'),
+}
+
+function inboxCommand(name: string, about: string, example: string, more: Partial<Command>, run: InboxRun): Command {
+  return {
+    ...{ name: `inbox ${name}`, about, example: `sallyport inbox ${name}${example}`, flags: adminFlags, ...more },
+    load: async () => (await import('./commands/inbox.ts'))[run],
+  }
+}
+
+type InboxRun = keyof typeof import('./commands/inbox.ts')
+
+const limit = flag('N', 'At most so many, the newest first; default 200.')
+const chosen = { positionals: ['[ID]'], flags: { ...inboxFlags, ...adminFlags } }
+const ofRuntime = { flags: { runtime: flag('NAME', 'Whose webhooks. Required.'), ...adminFlags } }
+
+const INBOX: readonly Command[] = [
+  inboxCommand(
+    'list',
+    'Lists the webhooks that servers keep.',
+    ' --state dead',
+    { flags: { ...inboxFlags, limit, ...adminFlags } },
+    'inboxList',
+  ),
+  inboxCommand('show', 'Shows one of them, with its head.', ' 5d41402a', { positionals: ['ID'] }, 'inboxShow'),
+  inboxCommand(
+    'replay',
+    'Delivers dead letters once more, and those that wait at once. Each keeps its id.',
+    ' --runtime demo --state dead',
+    chosen,
+    'inboxReplay',
+  ),
+  inboxCommand('drop', 'Removes webhooks, which are lost by that.', ' 5d41402a', chosen, 'inboxDrop'),
+  inboxCommand(
+    'pause',
+    'Delivers nothing more to a runtime until `inbox resume`. What comes is stored.',
+    ' --runtime demo',
+    ofRuntime,
+    'inboxPause',
+  ),
+  inboxCommand('resume', 'Ends an `inbox pause`.', ' --runtime demo', ofRuntime, 'inboxResume'),
+  inboxCommand(
+    'export',
+    'Prints webhooks with head and body, one JSON object a line; the body is base64.',
+    ' --runtime demo',
+    { flags: { ...inboxFlags, limit, ...adminFlags } },
+    'inboxExport',
+  ),
+]
+
 const OTHERS: readonly Command[] = [
   {
     name: 'status',
@@ -365,6 +419,7 @@ export const COMMANDS: readonly Command[] = [
   ...CONFIGS,
   ...LIFECYCLE,
   ...WEBHOOKS,
+  ...INBOX,
   ...OTHERS,
 ]
 

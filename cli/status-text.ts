@@ -58,8 +58,22 @@ function serverLines(status: Row, now: number): string[] {
   return [
     `replica ${printable(status.replica)}: ${counted(status, ['runtimes', 'sessions', 'streams'])}, ${size(status.bufferedBytes) ?? '0 B'} buffered`,
     ...(refused.length === 0 ? [] : [`handshakes refused: ${reasons}`]),
+    ...inboxLines(asRow(status.inbox)),
     ...table(asRows(status.openSessions), sessionColumns(now)),
     ...eventLines(status, now),
+  ]
+}
+
+function inboxLines({ messages, bytes, store, paused }: Row): string[] {
+  const counts = asRow(messages)
+  if (counts.waiting === undefined) return []
+  const { open, problem, setAside } = asRow(store)
+  const states = ['waiting', 'dead', 'delivered'].map(state => `${count(counts[state]) ?? '0'} ${state}`)
+  const stopped = Array.isArray(paused) && paused.length > 0 ? `, paused: ${paused.map(printable).join(' ')}` : ''
+  return [
+    `inbox: ${states.join(', ')}, ${size(bytes) ?? '0 B'}${stopped}`,
+    ...(open === false ? [`inbox: NOT WORKING: ${printable(problem)}`] : []),
+    ...(setAside === undefined ? [] : [`inbox: a damaged file was set aside: ${printable(setAside)}`]),
   ]
 }
 

@@ -243,3 +243,89 @@ export const LEASE = {
     about: 'How long a replica may act on what it knows without confirmation by the directory; at least 1s.',
   },
 } as const satisfies Limits
+
+/** What the inbox keeps, and how fast it delivers. */
+export const INBOX = {
+  messagesPerRuntime: {
+    kind: 'count',
+    flag: 'inbox.messages-per-runtime',
+    default: '10000',
+    about: 'Most webhooks of one runtime that wait or are dead.',
+  },
+  bytesPerRuntime: {
+    kind: 'bytes',
+    flag: 'inbox.bytes-per-runtime',
+    default: '256MiB',
+    about: 'Most bytes of them.',
+  },
+  messagesPerLane: {
+    kind: 'count',
+    flag: 'inbox.messages-per-lane',
+    default: '2000',
+    about: 'Most webhooks that wait in one lane.',
+  },
+  bytes: { kind: 'bytes', flag: 'inbox.bytes', default: '4GiB', about: 'Most bytes of the webhooks of all runtimes.' },
+  diskFreeBytes: {
+    kind: 'bytes',
+    flag: 'inbox.disk-free',
+    default: '1GiB',
+    zero: 'the disk may be filled',
+    about: 'Free space on the disk of the inbox below which nothing more is stored.',
+  },
+  unverifiedPerMinute: {
+    kind: 'count',
+    flag: 'inbox.unverified-per-minute',
+    default: '60',
+    zero: 'no limit',
+    about:
+      'Webhooks per minute that are stored from one address (IPv6: /64) without a verified signature, once half of the quota of their runtime is used.',
+  },
+  maxAgeMs: {
+    kind: 'duration',
+    flag: 'inbox.max-age',
+    default: '30d',
+    least: '1s',
+    most: '30d',
+    about: 'Longest time for which a route may ask that its webhooks be tried.',
+  },
+  deadMs: {
+    kind: 'duration',
+    flag: 'inbox.keep-dead',
+    default: '30d',
+    least: '1s',
+    most: '365d',
+    about: 'How long dead letters are kept. They count against the quota of their runtime.',
+  },
+  deliveredMs: {
+    kind: 'duration',
+    flag: 'inbox.keep-delivered',
+    default: '24h',
+    least: '10m',
+    most: '30d',
+    about: 'How long it is known which webhooks were delivered, without head and body.',
+  },
+  attemptMs: {
+    kind: 'duration',
+    flag: 'inbox.attempt',
+    default: '5m',
+    least: '1s',
+    most: '1h',
+    about: 'How long the receiver may take to answer one delivery from the inbox.',
+  },
+  lanesPerRuntime: {
+    kind: 'count',
+    flag: 'inbox.lanes-per-runtime',
+    default: '16',
+    about: 'Most webhooks of one runtime that are delivered at a time, each of a lane of its own.',
+  },
+  lanes: { kind: 'count', flag: 'inbox.lanes', default: '256', about: 'The same, over all runtimes.' },
+  bufferBytes: {
+    kind: 'bytes',
+    flag: 'inbox.buffer',
+    default: '64MiB',
+    least: '1MiB',
+    about: 'Most memory for bodies of webhooks that are under way. Beyond it, webhooks pass without the inbox.',
+  },
+} as const satisfies Limits
+
+export type InboxLimits = LimitValues<typeof INBOX>

@@ -13,6 +13,7 @@ import type { Identity } from './auth/claims.ts'
 import type { RevocationSources } from './auth/revocation-store.ts'
 import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
 import type { Directory } from './directory/directory.ts'
+import { checkInbox, type InboxOptions, type ResolvedInbox } from './inbox/options.ts'
 import type { Recorder } from './directory/recorder.ts'
 import type { RedisOptions } from './directory/redis-options.ts'
 import {
@@ -139,6 +140,8 @@ export interface ServerOptions extends LimitOptions<typeof DRAIN_TIMES> {
   readonly directory?: Directory | RedisOptions | undefined
   /** How this replica and the others reach each other. Needs a `directory` in Redis. */
   readonly peer?: PeerOptions | undefined
+  /** Where webhooks are kept that cannot be delivered at once, for the routes that ask for it. Default: nowhere. */
+  readonly inbox?: InboxOptions | undefined
   /** @internal Hears what this replica does with epochs. */
   readonly record?: Recorder | undefined
 }
@@ -168,6 +171,7 @@ export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
   readonly clock: () => number
   readonly directory: Directory | RedisOptions | undefined
   readonly peer: PeerOptions | undefined
+  readonly inbox: ResolvedInbox | undefined
   readonly record: Recorder | undefined
 }
 
@@ -210,6 +214,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
     clock: options.clock ?? Date.now,
     directory: options.directory,
     peer: options.peer,
+    inbox: checkInbox(options.inbox),
     record: hook('record', options.record, safeLogger(options.logger)),
   }
 }

@@ -4,6 +4,7 @@ import type { Dispatcher } from 'undici'
 import type { ListedRevocation } from './auth/revocation-store.ts'
 import type { Revocation } from './auth/revocations.ts'
 import type { CallOptions } from './embed/request.ts'
+import type { InboxOperations } from './inbox/inbox.ts'
 import type { ServerEvents } from './events.ts'
 import type { Address } from './listeners.ts'
 import type { ServerStats, SessionInfo } from './stats.ts'
@@ -70,6 +71,8 @@ export interface Server {
    * written, or the rule is one of `auth.revocations.url`.
    */
   removeRevocation(id: string): Promise<boolean>
+  /** What operators do with the webhooks that are kept here; undefined without an inbox. */
+  readonly inbox: InboxOperations | undefined
   /** Asks the client of a session to open another session and leave this one. False if there is no such session. */
   drainSession(id: string, options?: DrainOptions): boolean
   /** The same for all sessions of a runtime. Returns how many were asked. */

@@ -16,6 +16,7 @@ import type { RefusalReason } from './control/handshake.ts'
 import type { Stay } from './control/session-drain.ts'
 import { RuntimeSession, type RuntimeSessionContext } from './control/runtime-session.ts'
 import type { Hold } from './edge/hold.ts'
+import type { Inbox } from './inbox/inbox.ts'
 import type { Policies } from './edge/policies.ts'
 import type { ServerEvents } from './events.ts'
 import type { ResolvedServerOptions } from './options.ts'
@@ -38,6 +39,7 @@ interface SessionsOptions {
   readonly registry: Registry<RuntimeSession, Hop>
   readonly policies: Policies
   readonly hold: Hold
+  readonly inbox: Inbox | undefined
   readonly events: Events<ServerEvents>
 }
 
@@ -169,6 +171,7 @@ export class Sessions {
         hello.cors.map(({ path, ...policy }) => ({ path, policy })),
       )
     }
+    this.#options.inbox?.publish(session.runtime, hello.inbox ?? [])
     const info = describeSession(session, settings.replica)
     settings.logger.info(
       {

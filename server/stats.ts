@@ -2,6 +2,7 @@
 import type { RuntimeSession } from './control/runtime-session.ts'
 import type { DirectoryStats } from './directory/directory.ts'
 import type { HoldOutcomes } from './edge/hold.ts'
+import type { InboxStats } from './inbox/inbox.ts'
 import type { PeerStats } from './peer/peers.ts'
 
 /** One session with a tunnel client, as a status page shows it. */
@@ -58,6 +59,8 @@ export interface ServerStats {
   readonly directory: DirectoryStats
   /** Absent: no other replicas are spoken to. */
   readonly peers: PeerStats | undefined
+  /** Absent: webhooks are not kept. */
+  readonly inbox: InboxStats | undefined
   readonly sessionsOpened: number
   readonly sessionsEnded: number
 }

@@ -29,6 +29,9 @@ import { fetchRuntime } from './embed/fetch.ts'
 import type { CallOptions } from './embed/request.ts'
 import type { ServerEvents } from './events.ts'
 import { type Address, Listeners } from './listeners.ts'
+import { Inbox, type InboxOperations } from './inbox/inbox.ts'
+import { openStore } from './inbox/open.ts'
+import type { InboxStore } from './inbox/store.ts'
 import { Opened } from './opened.ts'
 import { checkGrace, type ResolvedServerOptions } from './options.ts'
 import type { Hop } from './peer/hop.ts'
@@ -55,6 +58,7 @@ export class TunnelServer implements Server {
   readonly #hold: Hold
   readonly #quotas: QuotaBook
   readonly #replayBudget: ReplayBudget
+  readonly #inbox: Inbox | undefined
   readonly #refused: Record<string, number> = {}
   readonly #listeners: Listeners
   #unmount: Array<() => void> = []
@@ -80,7 +84,9 @@ export class TunnelServer implements Server {
     opened.check()
     const replicas = await openReplicas(settings, opened)
     opened.check()
-    const server = new TunnelServer(settings, authenticator, revocations, replicas)
+    const store = await openStore(settings, opened)
+    opened.check()
+    const server = new TunnelServer(settings, authenticator, revocations, replicas, store)
     opened.only({ close: () => server.close({ graceMs: 0 }) })
     await revocations.start()
     opened.check()
@@ -94,6 +100,7 @@ export class TunnelServer implements Server {
     authenticator: Authenticator,
     revocations: RevocationStore,
     replicas: Replicas,
+    store: InboxStore | undefined,
   ) {
     const { logger, limits } = settings
     const cors = settings.cors === undefined ? undefined : { origins: settings.cors.origins }
@@ -113,8 +120,13 @@ export class TunnelServer implements Server {
       hops: replicas.peers,
       logger,
       record: settings.record,
-      onLive: runtime => hold.wake(runtime),
+      onLive: runtime => {
+        hold.wake(runtime)
+        this.#inbox?.wake(runtime)
+      },
     })
+    const carriers = new Carriers(this.#registry, hold)
+    this.#inbox = store && this.#openInbox(store, carriers)
     replicas.pick = (runtime, epoch) => this.#handOver(runtime, epoch)
     this.#sessions = new Sessions({
       settings,
@@ -122,13 +134,14 @@ export class TunnelServer implements Server {
       registry: this.#registry,
       policies,
       hold,
+      inbox: this.#inbox,
       events: this.#events,
     })
     revocations.onChange = () => this.#sessions.judge()
     this.#hosts = new Hosts(settings.domains, settings.control?.hostName?.toLowerCase())
     this.#edge = createEdge({
       hosts: this.#hosts,
-      carriers: new Carriers(this.#registry, hold),
+      carriers,
       policies,
       trustedProxies: parseCidrs(settings.trustedProxies),
       healthPath: settings.healthPath,
@@ -136,6 +149,7 @@ export class TunnelServer implements Server {
       replayBudget: this.#replayBudget,
       hold,
       quotas: this.#quotas,
+      inbox: this.#inbox,
       responseHeadMs: limits.responseHeadMs,
       onExchange: settings.onExchange,
       layers: settings.layers,
@@ -151,6 +165,19 @@ export class TunnelServer implements Server {
       onArrival: arrival => this.#sessions.arrive(arrival),
       onRefused: refusal => this.#onRefused(refusal),
     })
+  }
+
+  #openInbox(store: InboxStore, carriers: Carriers): Inbox {
+    const { inbox, logger, clock } = this.#settings
+    return new Inbox({
+      ...{ store, limits: inbox!.limits, logger, now: clock },
+      isLive: runtime => carriers.pick(runtime, undefined, undefined) !== undefined,
+      look: runtime => void carriers.ask(runtime, undefined, undefined),
+    })
+  }
+
+  get inbox(): InboxOperations | undefined {
+    return this.#inbox
   }
 
   get publicAddress(): Address | undefined {
@@ -247,6 +274,7 @@ export class TunnelServer implements Server {
       handshakesRefused: { ...this.#refused },
       directory: this.#replicas.directory.stats(),
       peers: this.#replicas.peers?.stats(),
+      inbox: this.#inbox?.stats(),
       sessionsOpened: this.#sessions.opened,
       sessionsEnded: this.#sessions.ended,
     }
@@ -338,6 +366,7 @@ export class TunnelServer implements Server {
     this.#sessions.close()
     await this.#listeners.close(graceMs)
     this.#authenticator.close()
+    await this.#inbox?.close()
     await closeReplicas(this.#replicas)
   }
 

@@ -1,5 +1,5 @@
 import { createServer, type Server, type ServerOptions } from '../../server/index.ts'
-import { DRAIN_TIMES, HOLD_LIMITS, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
+import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import type { TlsFiles } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
@@ -120,6 +120,10 @@ function serverOptions(config: ServerConfig, { logger, onExchange, sockets, stop
     ...limitOptions(DRAIN_TIMES, config),
     directory: directory(config),
     peer: peer(config, sockets),
+    inbox:
+      config.inbox === 'off'
+        ? undefined
+        : { url: config.inbox, plaintext: config['inbox.plaintext'], ...limitOptions(INBOX, config) },
     replica: config.replica,
     healthPath: config['public.health-path'],
     reusePort: config['reuse-address'],
@@ -191,5 +195,6 @@ function describeServer(server: Server, changes: Changes) {
 function warnAtStart(config: ServerConfig, { logger }: ServiceContext): void {
   if (config['control.tls.min'] === '1.2')
     logger.warn({}, 'the control endpoint takes TLS 1.2, for old middleboxes only')
+  if (config['inbox.plaintext']) logger.warn({}, 'the inbox is plain: webhooks stand in its file as they came')
   if (config['control.plaintext']) logger.warn({}, 'the control endpoint is plain: tokens cross it in the clear')
 }

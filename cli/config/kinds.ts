@@ -67,6 +67,19 @@ export const addressOrOff: Kind<Address | 'off'> = {
   read: value => (value === false || value === 'off' ? 'off' : readAddress(asText(value))),
 }
 
+/** Where an inbox keeps its webhooks, or `off`. */
+export const inboxOrOff: Kind<string> = {
+  placeholder: 'sqlite:PATH|off',
+  list: false,
+  schema: { anyOf: [{ type: 'string', pattern: '^(sqlite:.+|off)$' }, { const: false }] },
+  read: value => {
+    if (value === false) return 'off'
+    const text = asText(value)
+    if (/^(sqlite:.+|off)$/s.test(text)) return text
+    throw new TypeError('expected sqlite:PATH, such as sqlite:/var/lib/sallyport/inbox.db, or off')
+  },
+}
+
 export const file = kind<string>('FILE', { type: 'string', minLength: 1 }, matching(/./s, 'a path'))
 export const text = (placeholder: string) =>
   kind<string>(placeholder, { type: 'string', minLength: 1 }, matching(/./s, 'text'))

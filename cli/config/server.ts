@@ -1,5 +1,5 @@
 import { STORES } from '../../server/directory/stores.ts'
-import { DRAIN_TIMES, HOLD_LIMITS, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
+import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import { adminSettings, graceSetting, logSettings } from './common.ts'
 import * as kinds from './kinds.ts'
 import { limitSettings, optional, setting, type Values } from './setting.ts'
@@ -106,6 +106,17 @@ export const serverSettings = {
   ),
   'peer.tls.key': optional(kinds.file, 'Private key of that certificate (PEM).'),
   'peer.tls.ca': optional(kinds.file, 'Authority (PEM) that issues certificates to the replicas, and to nobody else.'),
+  inbox: setting(
+    kinds.inboxOrOff,
+    'off',
+    'Where webhooks are kept that cannot be delivered at once, for the routes that ask for it: a file in a folder that exists.',
+  ),
+  'inbox.plaintext': setting(
+    kinds.toggle,
+    'false',
+    'Webhooks stand in that file as they came. An inbox needs this: protect the file, and the copies of it.',
+  ),
+  ...limitSettings(INBOX),
   replica: optional(kinds.id, 'Name of this server in logs and for clients. Default: random.'),
   ...limitSettings(DRAIN_TIMES),
   'reuse-address': setting(

@@ -3,6 +3,7 @@ import type { Body } from '../../admin/actions.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { dropMessages, listMessages, pauseRuntime, readMessage, replayMessages } from './inbox-operations.ts'
 import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
 
 /** A session as operators see it; times are ISO 8601. */
@@ -24,6 +25,12 @@ function operationsOf(server: Server, logger: Logger): Operations {
     '/runtimes': () => ({ runtimes: describeRuntimes(server.sessions()) }),
     '/revocations': () => ({ revocations: server.revocations() }),
     '/revocations/remove': async body => ({ removed: await removeRevocation(server, body) }),
+    '/inbox': async body => ({ messages: await listMessages(server, body) }),
+    '/inbox/message': async body => ({ messages: await readMessage(server, body) }),
+    '/inbox/replay': async body => ({ messages: await replayMessages(server, body) }),
+    '/inbox/drop': async body => ({ messages: await dropMessages(server, body) }),
+    '/inbox/pause': body => pauseRuntime(server, body, true),
+    '/inbox/resume': body => pauseRuntime(server, body, false),
     '/sessions/drain': body => ({ sessions: drainSessions(server, body) }),
     '/sessions/close': body => ({ sessions: closeSessions(server, body) }),
     '/drain': body =>
@@ -31,7 +38,7 @@ function operationsOf(server: Server, logger: Logger): Operations {
   }
 }
 
-const VIEWS: ReadonlySet<string> = new Set(['/sessions', '/runtimes', '/revocations'])
+const VIEWS: ReadonlySet<string> = new Set(['/sessions', '/runtimes', '/revocations', '/inbox', '/inbox/message'])
 
 /** The same on all replicas that share the directory, this one first. */
 class Everywhere {
@@ -44,7 +51,7 @@ class Everywhere {
     server.answerOthers(async (what, body, by) => {
       if (!Object.hasOwn(this.#operations, what)) return undefined
       const done = await this.#here(what, body as Body)
-      if (!VIEWS.has(what) && ('sessions' in done || done.removed === true))
+      if (!VIEWS.has(what) && ('sessions' in done || 'messages' in done || done.removed === true))
         logger.warn({ audit: true, action: what, who: 'an operator', from: by, body, done }, `audit: ${what}`)
       return done
     })
@@ -64,8 +71,8 @@ class Everywhere {
 /** What the admin listener of a server shows and does by hand. */
 export function serverLifecycle(server: Server, logger: Logger): Required<Pick<AdminSource, 'views' | 'actions'>> {
   const everywhere = new Everywhere(server, logger)
-  const gathered = async (name: 'sessions' | 'runtimes') => {
-    const rows = await everywhere.ask(`/${name}`)
+  const gathered = async (name: 'sessions' | 'runtimes' | 'messages', path = `/${name}`, query?: URLSearchParams) => {
+    const rows = await everywhere.ask(path, Object.fromEntries(query ?? []))
     const problems = rows.flatMap(({ problem }) => problem ?? [])
     return { [name]: rows.flatMap(row => row[name] ?? []), ...(problems.length > 0 ? { problems } : {}) }
   }
@@ -74,11 +81,17 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
     views: {
       '/sessions': () => gathered('sessions'),
       '/runtimes': () => gathered('runtimes'),
+      '/inbox': query => gathered('messages', '/inbox', query),
+      '/inbox/message': query => gathered('messages', '/inbox/message', query),
       '/revocations': async () => mergeRevocations(await everywhere.ask('/revocations')),
     },
     actions: {
       '/sessions/drain': body => acted('/sessions/drain', body),
       '/sessions/close': body => acted('/sessions/close', body),
+      '/inbox/replay': body => acted('/inbox/replay', body),
+      '/inbox/drop': body => acted('/inbox/drop', body),
+      '/inbox/pause': body => acted('/inbox/pause', body),
+      '/inbox/resume': body => acted('/inbox/resume', body),
       // The directory tells the other replicas.
       '/revoke': async body => {
         const rule = readRevocation(body)

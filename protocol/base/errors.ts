@@ -72,6 +72,18 @@ export const ERRORS = {
     retryable: true,
     title: 'A limit of the tunnel is reached; try again soon.',
   },
+  'inbox-full': {
+    status: 503,
+    source: 'tunnel',
+    retryable: true,
+    title: 'The webhook could not be kept: there is no room.',
+  },
+  'inbox-away': {
+    status: 503,
+    source: 'tunnel',
+    retryable: true,
+    title: 'The webhook could not be kept: its store does not work at the moment.',
+  },
   internal: { status: 500, source: 'internal', retryable: false, title: 'The tunnel failed.' },
   'bad-request': { status: 400, source: 'downstream', retryable: false, title: 'The request is not valid HTTP.' },
   'uri-too-long': { status: 414, source: 'downstream', retryable: false, title: 'The request target is too long.' },

@@ -13,6 +13,8 @@ import { byHost, type Hosts } from './hosts.ts'
 import type { Policies } from './policies.ts'
 import { quota } from './quota.ts'
 import type { QuotaBook } from './quotas.ts'
+import { inbox } from '../inbox/layer.ts'
+import type { Inbox } from '../inbox/inbox.ts'
 
 interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
   readonly carriers: Carriers
@@ -23,6 +25,7 @@ interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
   readonly healthPath: string | undefined
   readonly ready: () => boolean
   readonly quotas: QuotaBook
+  readonly inbox: Inbox | undefined
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   /** An embedder's, in front of the sessions. */
   readonly layers: readonly Layer[]
@@ -46,6 +49,8 @@ export function createEdge(options: EdgeOptions): Edge {
   const refuse = refusing(corsOf)
   const recorded = record(options.onExchange)
   const inward = shielded(options.layers, deliver({ ...options, refuse, corsOf }), options.logger)
+  const embedded = compose([recorded, quota(quotas, refuse)], inward)
+  options.inbox?.start(embedded, refuse)
   return {
     handler: compose(
       [
@@ -55,10 +60,11 @@ export function createEdge(options: EdgeOptions): Edge {
         loopGuard(refuse),
         byHost(hosts, refuse),
         quota(quotas, refuse, request => request.caller!.address),
+        inbox(options.inbox),
       ],
       inward,
     ),
-    embedded: compose([recorded, quota(quotas, refuse)], inward),
+    embedded,
     corsOf,
   }
 }

@@ -1,0 +1,130 @@
+import { act, type Endpoint, findServer, view } from '../admin-client.ts'
+import type { Arguments } from '../args.ts'
+import type { Io, Run } from '../command.ts'
+import { EXIT, Failure, usageError } from '../failure.ts'
+import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
+import { noteProblems } from '../problems.ts'
+import { ago, asRow, asRows, type Columns, count, printable, type Row, shortId, size, table, until } from '../table.ts'
+import { readTimeS } from '../time.ts'
+
+/** `sallyport inbox list` */
+export const inboxList: Run = async (args, io) => {
+  const messages = await read(findServer(args, io), io, '/inbox', filterOf(args))
+  if (hasSwitch(args, 'json')) return print(io, messages)
+  const lines = table(messages, columns(Date.now()))
+  io.out(lines.length === 0 ? 'no webhooks\n' : `${lines.join('\n')}\n`)
+  return EXIT.ok
+}
+
+/** `sallyport inbox show` */
+export const inboxShow: Run = async (args, io) => {
+  const { body, head, ...message } = await readOne(args, io)
+  if (hasSwitch(args, 'json')) return print(io, { ...message, head, body })
+  const { method, path, headers } = asRow(head)
+  const facts = Object.entries(message)
+  const width = Math.max(...facts.map(([name]) => name.length))
+  io.out(facts.map(([name, value]) => `${name.padEnd(width)}  ${printable(value)}\n`).join(''))
+  if (head === undefined) return EXIT.ok
+  io.out(`\n${printable(method)} ${printable(path)}\n`)
+  const fields = Array.isArray(headers) ? headers : []
+  for (let i = 0; i < fields.length; i += 2) io.out(`${printable(fields[i])}: ${printable(fields[i + 1])}\n`)
+  return EXIT.ok
+}
+
+/** `sallyport inbox export` */
+export const inboxExport: Run = async (args, io) => {
+  const server = findServer(args, io)
+  for (const { id } of await read(server, io, '/inbox', filterOf(args))) {
+    const [message] = await read(server, io, '/inbox/message', { id: String(id) })
+    if (message !== undefined) io.out(`${JSON.stringify(message)}\n`)
+  }
+  return EXIT.ok
+}
+
+/** `sallyport inbox replay` */
+export const inboxReplay: Run = async (args, io) => await change(args, io, '/inbox/replay', 'waits again')
+
+/** `sallyport inbox drop` */
+export const inboxDrop: Run = async (args, io) => await change(args, io, '/inbox/drop', 'dropped')
+
+/** `sallyport inbox pause` */
+export const inboxPause: Run = async (args, io) => await pause(args, io, '/inbox/pause')
+
+/** `sallyport inbox resume` */
+export const inboxResume: Run = async (args, io) => await pause(args, io, '/inbox/resume')
+
+const columns = (now: number): Columns => ({
+  id: row => shortId(row.id),
+  runtime: row => printable(row.runtime),
+  route: row => printable(row.route),
+  lane: row => printable(row.lane).slice(0, 8),
+  state: row => printable(row.state),
+  age: row => ago(row.received, now),
+  size: row => size(row.bytes),
+  attempts: row => count(row.attempts),
+  next: row => (row.state === 'waiting' && row.attempts !== 0 ? until(row.next, now) : undefined),
+  stored: row => printable(row.why),
+  reason: row => printable(row.reason),
+  replica: row => printable(row.replica),
+})
+
+function filterOf(args: Arguments): Record<string, string> {
+  const since = optionalFlag(args, 'since')
+  const given = {
+    ...{ runtime: optionalFlag(args, 'runtime'), lane: optionalFlag(args, 'lane'), state: optionalFlag(args, 'state') },
+    since: since && String(Math.round(readTimeS('--since', since) * 1000)),
+    limit: optionalCount(args, 'limit')?.toString(),
+  }
+  return Object.fromEntries(Object.entries(given).filter((pair): pair is [string, string] => pair[1] !== undefined))
+}
+
+async function read(server: Endpoint, io: Io, path: string, query: Record<string, string>): Promise<readonly Row[]> {
+  const answer = asRow(await view(server, `${path}?${new URLSearchParams(query)}`))
+  noteProblems(io, answer)
+  return asRows(answer.messages)
+}
+
+async function readOne(args: Arguments, io: Io): Promise<Row> {
+  const id = idOf(args)
+  const [message] = await read(findServer(args, io), io, '/inbox/message', { id })
+  if (message === undefined) throw new Failure(EXIT.runtime, `there is no webhook ${id}`)
+  return message
+}
+
+function idOf(args: Arguments): string {
+  const [id] = args.positionals
+  if (id === undefined) throw usageError('which one? give its ID, as `sallyport inbox list` shows it')
+  return id
+}
+
+/** One by its id, or all that the flags name. */
+async function change(args: Arguments, io: Io, path: string, did: string): Promise<number> {
+  const server = findServer(args, io)
+  const [id] = args.positionals
+  const filter = filterOf(args)
+  if (id === undefined && filter.runtime === undefined) throw usageError('give an ID, or --runtime NAME')
+  const answer = asRow(await act(server, path, { ...filter, ...(id === undefined ? {} : { id }) }))
+  noteProblems(io, answer)
+  if (hasSwitch(args, 'json')) return print(io, answer)
+  const done = asRows(answer.replicas).flatMap(({ messages }) => (Array.isArray(messages) ? messages : []))
+  for (const message of done) io.out(`webhook ${printable(message)}: ${did}\n`)
+  if (done.length === 0) throw new Failure(EXIT.runtime, 'there is no such webhook')
+  return EXIT.ok
+}
+
+async function pause(args: Arguments, io: Io, path: string): Promise<number> {
+  const runtime = requiredFlag(args, 'runtime')
+  const answer = asRow(await act(findServer(args, io), path, { runtime }))
+  noteProblems(io, answer)
+  if (hasSwitch(args, 'json')) return print(io, answer)
+  for (const { replica, paused } of asRows(answer.replicas)) {
+    if (paused === undefined) continue
+    io.out(`${printable(runtime)} on replica ${printable(replica)}: ${paused === true ? 'paused' : 'resumed'}\n`)
+  }
+  return EXIT.ok
+}
+
+function print(io: Io, value: unknown): number {
+  io.out(`${JSON.stringify(value, undefined, 2)}\n`)
+  return EXIT.ok
+}

@@ -1,0 +1,84 @@
+/** What an operator may see and do with the webhooks that one server keeps. */
+import type { Body } from '../../admin/actions.ts'
+import type { Server } from '../../server/index.ts'
+
+type Filter = Parameters<NonNullable<Server['inbox']>['list']>[0]
+type Messages = Awaited<ReturnType<NonNullable<Server['inbox']>['list']>>
+
+const STATES = ['waiting', 'dead', 'delivered'] as const
+const MOST = 10_000
+/** What an answer holds well. */
+const LISTED = 200
+/** Replicas tell each other no more in one message. */
+const SHOWN_BYTES = 512 * 1024
+
+/** Those that were asked for; none where there is no inbox. */
+export async function listMessages(server: Server, body: Body): Promise<object[]> {
+  const limit = Math.min(Number(body.limit ?? LISTED), MOST)
+  return ((await server.inbox?.list({ ...filterOf(body), limit })) ?? []).map(message => shown(server, message))
+}
+
+/** One, with head and body if these are not too long. */
+export async function readMessage(server: Server, body: Body): Promise<object[]> {
+  const [message] = (await server.inbox?.list({ ...chosen(body), limit: 1 })) ?? []
+  if (message === undefined) return []
+  const parts = message.bytes > SHOWN_BYTES ? undefined : await server.inbox!.read(message.id)
+  const head = parts && (JSON.parse(Buffer.from(parts.head).toString()) as object)
+  return [{ ...shown(server, message), head, body: parts && Buffer.from(parts.body).toString('base64') }]
+}
+
+export async function replayMessages(server: Server, body: Body): Promise<string[]> {
+  const filter = await one(server, chosen(body))
+  return (await server.inbox?.replay({ ...filter, limit: MOST })) ?? []
+}
+
+export async function dropMessages(server: Server, body: Body): Promise<string[]> {
+  const filter = await one(server, chosen(body))
+  return (await server.inbox?.drop({ ...filter, limit: MOST })) ?? []
+}
+
+/** The beginning of an id must say which one is meant. */
+async function one(server: Server, filter: Omit<Filter, 'limit'>): Promise<Omit<Filter, 'limit'>> {
+  if (filter.id === undefined) return filter
+  const found = (await server.inbox?.list({ ...filter, limit: 2 })) ?? []
+  if (found.length > 1) throw new TypeError(`several webhooks begin with ${filter.id}`)
+  return filter
+}
+
+export async function pauseRuntime(server: Server, body: Body, paused: boolean): Promise<Readonly<Record<string, unknown>>> {
+  const { runtime } = filterOf(body)
+  if (runtime === undefined) throw new TypeError('give a runtime')
+  if (server.inbox === undefined) return {}
+  await server.inbox.pause(runtime, paused)
+  return { messages: [], paused }
+}
+
+function shown(server: Server, { received, expires, next, changed, failedSince: _, ...message }: Messages[number]) {
+  const iso = (ms: number) => new Date(ms).toISOString()
+  const times = { received: iso(received), expires: iso(expires), next: iso(next), changed: iso(changed) }
+  return { ...message, ...times, replica: server.stats().replica }
+}
+
+/** What changes something names what it changes. */
+function chosen(body: Body): Omit<Filter, 'limit'> {
+  const filter = filterOf(body)
+  if (filter.id === undefined && filter.runtime === undefined) throw new TypeError('give an id or a runtime')
+  return filter
+}
+
+function filterOf(body: Body): Omit<Filter, 'limit'> {
+  const { state, since } = body
+  if (state !== undefined && !STATES.includes(state as never)) throw new TypeError(`state is one of ${STATES.join(', ')}`)
+  const sinceMs = since === undefined ? undefined : Number(since)
+  if (Number.isNaN(sinceMs)) throw new TypeError('since is a number of milliseconds since 1970')
+  return {
+    ...{ runtime: text(body, 'runtime'), lane: text(body, 'lane'), id: text(body, 'id') },
+    ...{ state: state as Filter['state'], since: sinceMs },
+  }
+}
+
+function text(body: Body, name: string): string | undefined {
+  const value = body[name]
+  if (value === undefined || (typeof value === 'string' && value !== '' && value.length <= 256)) return value
+  throw new TypeError(`${name} is a text of 1 to 256 characters`)
+}

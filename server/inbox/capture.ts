@@ -1,0 +1,315 @@
+/**
+ * One webhook at the edge: either its answer comes from the receiver, or it is stored and the sender told so.
+ *
+ *     passing ──▶ answering            the receiver has answered, and nothing is kept
+ *        │
+ *        ▼
+ *     taking ──▶ storing ──▶ over      202 once it is durable; an attempt may go on, and settles it if it succeeds
+ *
+ * Both ends may be in any of these: what still comes of a request that is taken is kept, and what comes of an answer that is
+ * not wanted is dropped.
+ */
+import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
+import { type Failing, stepOf, tellDefect } from '../../protocol/base/guard.ts'
+import type {
+  Handler,
+  HeaderList,
+  HttpRequest,
+  RequestSink,
+  ResponseHead,
+  ResponseSink,
+} from '../../protocol/exchange.ts'
+import { hasHeader } from '../../protocol/http/headers.ts'
+import { keptHead } from './head.ts'
+import type { Inbox } from './inbox.ts'
+import { KeptBody } from './kept-body.ts'
+import { outcomeOfError, outcomeOfHead } from './outgoing.ts'
+import { isForSender, type Outcome } from './retry.ts'
+import type { Rule } from './rules.ts'
+
+/** Why a webhook was stored. */
+export const WHYS = ['always', 'behind', 'offline', 'failed', 'slow', 'lost'] as const
+export type Why = (typeof WHYS)[number]
+
+interface CaptureOptions {
+  readonly id: string
+  readonly rule: Rule
+  /** Digest of its lane. */
+  readonly lane: string
+}
+
+const late = stepOf<Capture>(capture => capture.late())
+
+export class Capture implements RequestSink, ResponseSink, Failing {
+  readonly id: string
+  readonly request: HttpRequest
+  readonly rule: Rule
+  /** Digest of its lane. */
+  readonly lane: string
+  readonly head: ReturnType<typeof keptHead>
+  readonly received: number
+  readonly #inbox: Inbox
+  readonly #response: ResponseSink
+  readonly #body: KeptBody
+  /** Where the request goes, while it goes anywhere. */
+  #next: RequestSink | undefined
+  #phase: 'passing' | 'answering' | 'taking' | 'storing' | 'over' = 'passing'
+  #why: Why = 'always'
+  #timer: NodeJS.Timeout | undefined
+  #trailers: HeaderList | undefined
+  #signature: ReturnType<NonNullable<Rule['verifier']>['begin']> | undefined
+  /** Of the attempt from before it was stored; undefined: there was none. */
+  #outcome: Outcome | undefined
+  #onOutcome: ((outcome: Outcome) => void) | undefined
+  #attempted = false
+  /** Request bytes that the next end has taken, that are kept, and that the caller's end was told. */
+  #passed = 0
+  #kept = 0
+  #told = 0
+  #came = 0
+
+  constructor(inbox: Inbox, { id, rule, lane }: CaptureOptions, request: HttpRequest, response: ResponseSink) {
+    this.#inbox = inbox
+    this.id = id
+    this.rule = rule
+    this.lane = lane
+    this.request = request
+    this.#response = response
+    this.received = inbox.now()
+    this.head = keptHead(request)
+    this.#body = new KeptBody({
+      budget: inbox.budget,
+      part: (n, bytes) => inbox.part(this.id, n, bytes),
+      kept: bytes => {
+        this.#kept = bytes
+        this.#giveCredit()
+      },
+      failed: error => this.#cannotKeep(error),
+    })
+  }
+
+  start(next: Handler): this {
+    this.#signature = this.rule.verifier?.begin(this.request.headers, this.received)
+    if (this.#signature?.refusal !== undefined) this.#distrust(this.#signature.refusal)
+    else if (this.rule.mode === 'always') this.#take('always')
+    else if (this.#inbox.isBusy(this.request.runtime!, this.lane)) this.#take('behind')
+    else {
+      this.#attempted = true
+      this.#timer = setTimeout(late, this.rule.answerWithinMs, this)
+      const sink = next(this.request, this)
+      // It may have answered by now: nothing more is sent to it then.
+      if (this.#outcome === undefined || this.#phase === 'answering') this.#next = sink
+    }
+    return this
+  }
+
+  // The request.
+
+  requestData(chunk: Uint8Array): void {
+    if (this.#phase === 'over') {
+      this.#response.requestConsumed(chunk.length)
+      return
+    }
+    this.#came += chunk.length
+    this.#signature?.update(chunk)
+    if (this.#phase !== 'answering') {
+      if (this.#inbox.budget.isFull) this.#cannotKeep(undefined)
+      else this.#body.add(chunk)
+    }
+    this.#next?.requestData(chunk)
+    this.#giveCredit()
+  }
+
+  requestEnd(trailers: HeaderList): void {
+    if (this.#phase === 'over') return
+    const problem = this.#phase === 'answering' ? undefined : this.#signature?.verdict()
+    if (problem !== undefined) {
+      this.#distrust(problem)
+      return
+    }
+    this.#trailers = trailers
+    this.#next?.requestEnd(trailers)
+    if (this.#phase === 'taking') this.#store()
+  }
+
+  /** The sender has gone. What it did not send whole is no webhook; what it did may be stored by now, and stays. */
+  requestAbort(error: SallyportError): void {
+    if (this.#phase === 'storing') return
+    if (this.#phase === 'taking') this.#inbox.leave(this)
+    this.#release()
+    this.#phase = 'over'
+    this.#next?.requestAbort(error)
+  }
+
+  responseConsumed(bytes: number): void {
+    if (this.#phase === 'answering') this.#next?.responseConsumed(bytes)
+  }
+
+  /** Bytes are taken once both have them: whom they are passed to, and what they are kept by. */
+  #giveCredit(): void {
+    const passed = this.#next === undefined ? this.#came : this.#passed
+    const kept = this.#phase === 'passing' || this.#phase === 'taking' ? this.#kept : this.#came
+    const more = Math.min(passed, kept) - this.#told
+    if (more <= 0) return
+    this.#told += more
+    this.#response.requestConsumed(more)
+  }
+
+  // The answer.
+
+  responseInformational(status: number, headers: HeaderList): void {
+    if (this.#phase === 'passing' || this.#phase === 'answering') this.#response.responseInformational(status, headers)
+  }
+
+  responseHead(head: ResponseHead): void {
+    if (this.#phase === 'passing' && isForSender(head.status)) this.#letGo()
+    if (this.#phase === 'answering') this.#response.responseHead(head)
+    else this.#ended(outcomeOfHead(head, this.#inbox.now()))
+  }
+
+  /** Nothing is kept from here on: whatever comes of the attempt is the sender's answer. */
+  #letGo(): void {
+    this.#phase = 'answering'
+    this.#release()
+    this.#giveCredit()
+  }
+
+  responseData(chunk: Uint8Array): void {
+    if (this.#phase === 'answering') this.#response.responseData(chunk)
+    else this.#next?.responseConsumed(chunk.length)
+  }
+
+  responseEnd(trailers: HeaderList): void {
+    if (this.#phase !== 'answering') return
+    this.#phase = 'over'
+    this.#response.responseEnd(trailers)
+  }
+
+  responseAbort(error: SallyportError): void {
+    if (this.#phase === 'answering') {
+      this.#phase = 'over'
+      this.#response.responseAbort(error)
+    } else this.#ended(outcomeOfError(error))
+  }
+
+  requestConsumed(bytes: number): void {
+    this.#passed += bytes
+    if (this.#phase === 'over') this.#response.requestConsumed(bytes)
+    else this.#giveCredit()
+  }
+
+  acknowledged(): void {
+    this.#response.acknowledged?.()
+  }
+
+  unwanted(): void {
+    this.#response.unwanted?.()
+  }
+
+  /** The attempt from before it was stored is over: nothing more is sent there. */
+  #ended(outcome: Outcome): void {
+    if (this.#outcome !== undefined) return
+    this.#outcome = outcome
+    if (this.#trailers === undefined) {
+      // What comes of the request is kept from here on, and goes nowhere else.
+      this.#next?.requestAbort(new SallyportError('cancelled'))
+      this.#next = undefined
+    } else this.#passed = this.#came
+    if (this.#phase === 'passing') this.#take(whyOf(outcome))
+    else {
+      this.#onOutcome?.(outcome)
+      this.#giveCredit()
+    }
+  }
+
+  /** @internal Its sender waits no longer. */
+  late(): void {
+    if (this.#phase === 'passing') this.#take('slow')
+  }
+
+  threw(error: unknown): void {
+    tellDefect(this.#inbox.logger, 'a webhook could not be taken', error)
+    this.#refuse(toSallyportError(error))
+  }
+
+  /** The signature is wrong: nothing is stored, and what was passed on so far never ends. */
+  #distrust(problem: string): void {
+    this.#inbox.logger.warn({ ...this.#fields, reason: problem }, 'a webhook has no good signature')
+    this.#refuse(new SallyportError('webhook-signature'))
+  }
+
+  get #fields(): object {
+    const { runtime, requestId } = this.request
+    return { runtime, route: this.rule.route, requestId }
+  }
+
+  // Keeping it.
+
+  #take(why: Why): void {
+    clearTimeout(this.#timer)
+    this.#phase = 'taking'
+    this.#why = why
+    this.#inbox.expect(this)
+    if (this.#came === 0 && hasHeader(this.request.headers, 'expect')) this.#response.responseInformational(100, [])
+    this.#giveCredit()
+    if (this.#trailers !== undefined) this.#store()
+  }
+
+  /** No more of the body can be kept: the answer, if one comes, is all that its sender gets. */
+  #cannotKeep(error: unknown): void {
+    if (this.#phase === 'taking') this.#refuse(this.#inbox.refusal(error))
+    else if (this.#phase === 'passing') this.#letGo()
+  }
+
+  #store(): void {
+    this.#phase = 'storing'
+    const { rest, digest, parts } = this.#body.finish()
+    const underWay = this.#attempted ? this.#attempt() : undefined
+    this.#inbox
+      .store(this, { why: this.#why, rest, digest, parts, bodyBytes: this.#body.bytes, trailers: this.#trailers! }, underWay)
+      .then(
+        stored => this.#answer(stored),
+        (error: unknown) => this.#refuse(this.#inbox.refusal(error)),
+      )
+      .catch((error: unknown) => this.threw(error))
+  }
+
+  #attempt(): Promise<Outcome> {
+    if (this.#outcome !== undefined) return Promise.resolve(this.#outcome)
+    return new Promise(resolve => {
+      this.#onOutcome = resolve
+    })
+  }
+
+  #answer({ id, status }: { readonly id: string; readonly status: string }): void {
+    this.#phase = 'over'
+    const body = Buffer.from(`${JSON.stringify({ id, status })}\n`)
+    const headers: HeaderList = ['content-type', 'application/json', 'content-length', String(body.length)]
+    headers.push('cache-control', 'no-store', 'sallyport-inbox-id', id, 'x-request-id', this.request.requestId)
+    this.#response.responseHead({ status: 202, headers, bodyBytes: body.length })
+    this.#response.responseData(body)
+    this.#response.responseEnd([])
+  }
+
+  #refuse(error: SallyportError): void {
+    if (this.#phase === 'over') return
+    if (this.#phase === 'taking') this.#inbox.leave(this)
+    this.#phase = 'over'
+    this.#release()
+    if (this.#outcome === undefined) this.#next?.requestAbort(new SallyportError('cancelled'))
+    this.#inbox.refuse(this.request, this.#response, error)
+    this.#response.requestConsumed(this.#came - this.#told)
+    this.#told = this.#came
+  }
+
+  #release(): void {
+    clearTimeout(this.#timer)
+    this.#body.drop()
+    if (this.#body.parts > 0) this.#inbox.forget(this.id)
+  }
+}
+
+function whyOf({ kind, reason }: Outcome): Why {
+  if (kind === 'offline') return 'offline'
+  return reason === 'session-lost' ? 'lost' : 'failed'
+}

@@ -1,0 +1,461 @@
+/** The inbox of a server: what clients announced, what is kept, and who delivers it. `README.md` has the parts. */
+import { Buffer } from 'node:buffer'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { detached, logGuard } from '../../protocol/base/guard.ts'
+import { newRequestId } from '../../protocol/base/ids.ts'
+import { networkOf } from '../../protocol/base/address.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { TokenBucket } from '../../protocol/base/token-bucket.ts'
+import type { Handler, HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
+import type { Refuse } from '../../protocol/http/problem.ts'
+import type { Layer } from '../../protocol/layer.ts'
+import type { InboxRule } from '../../protocol/wire/control.ts'
+import { AgedMap } from '../aged-map.ts'
+import type { InboxLimits } from '../limits.ts'
+import { Capture, WHYS, type Why } from './capture.ts'
+import { encodeHead } from './head.ts'
+import { dedupeDigest, laneDigest, senderId } from './identity.ts'
+import { BodyBudget } from './kept-body.ts'
+import { Lanes } from './lanes.ts'
+import { Ledger } from './ledger.ts'
+import { deliverMessage } from './outgoing.ts'
+import { type Outcome, type OutcomeKind, progressOf } from './retry.ts'
+import { pathOf, Rules } from './rules.ts'
+import {
+  type Applied,
+  type Filter,
+  type InboxStore,
+  type Message,
+  type NewMessage,
+  type Progress,
+  StoreError,
+  type StoreState,
+  type StoreStats,
+} from './store.ts'
+
+/** What operators do with the webhooks that a server keeps. */
+export interface InboxOperations {
+  /** The newest first. */
+  list(filter: Filter): Promise<readonly Message[]>
+  read(id: string): Promise<{ readonly head: Uint8Array; readonly body: Uint8Array } | undefined>
+  replay(filter: Filter): Promise<string[]>
+  drop(filter: Filter): Promise<string[]>
+  pause(runtime: string, paused: boolean): Promise<void>
+}
+
+interface InboxParts {
+  readonly store: InboxStore
+  readonly limits: InboxLimits
+  readonly logger: Logger
+  /** Ms since 1970. */
+  readonly now: () => number
+  readonly random?: (() => number) | undefined
+  /** Whether the runtime has a session now. */
+  isLive(runtime: string): boolean
+  /** Asks elsewhere for a session of a runtime that has none here. */
+  look(runtime: string): void
+}
+
+/** What a webhook is stored with. */
+interface Taken {
+  readonly why: Why
+  readonly rest: Uint8Array
+  readonly digest: Uint8Array
+  /** Of the body. */
+  readonly parts: number
+  readonly bodyBytes: number
+  readonly trailers: HeaderList
+}
+
+/** Counters and gauges of an inbox. */
+export interface InboxStats {
+  readonly store: StoreStats
+  readonly messages: Readonly<Record<Message['state'], number>>
+  readonly bytes: number
+  /** Since the oldest message that waits came; 0: none waits. */
+  readonly oldestSeconds: number
+  readonly lanes: number
+  readonly paused: readonly string[]
+  readonly bufferBytes: number
+  readonly accepted: Readonly<Record<Why | 'duplicate', number>>
+  readonly attempts: Readonly<Record<OutcomeKind, number>>
+  readonly dead: Readonly<Record<string, number>>
+  readonly refused: Readonly<Record<string, number>>
+}
+
+const SWEEP_MS = 30_000
+/** Rules of a runtime that does not come back are kept so long. */
+const RULES_MS = 30 * 86_400_000
+/** Rules are written again only after this time, if they are the same. */
+const RULES_FRESH_MS = 86_400_000
+const MAX_RUNTIMES = 10_000
+/** Addresses whose unverified webhooks are counted. */
+const MAX_ADDRESSES = 10_000
+const NONE: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0 }
+
+interface Known {
+  readonly rules: Rules
+  readonly text: string
+  /** When they were written. */
+  savedAt: number
+}
+
+export class Inbox implements InboxOperations {
+  readonly logger: Logger
+  readonly now: () => number
+  readonly budget: BodyBudget
+  readonly #options: InboxParts
+  readonly #store: InboxStore
+  readonly #lanes: Lanes
+  readonly #ledger: Ledger
+  readonly #rules = new AgedMap<Known>()
+  readonly #strangers = new AgedMap<TokenBucket>()
+  readonly #sweepTimer: NodeJS.Timeout
+  readonly #accepted = { ...zeros(WHYS), duplicate: 0 }
+  readonly #attempts: Record<OutcomeKind, number> = { delivered: 0, refused: 0, gone: 0, failed: 0, offline: 0 }
+  readonly #dead: Record<string, number> = { ...NONE }
+  readonly #refused: Record<'inbox-full' | 'inbox-away', number> = { 'inbox-full': 0, 'inbox-away': 0 }
+  #deliver: Handler | undefined
+  #answer: Refuse | undefined
+
+  constructor(options: InboxParts) {
+    const { store, limits, logger, now, random = Math.random } = options
+    this.#options = options
+    this.#store = store
+    this.logger = logger
+    this.now = now
+    this.budget = new BodyBudget(limits.bufferBytes)
+    this.#ledger = new Ledger(limits)
+    this.#lanes = new Lanes({
+      ...{ store, logger, now, random, lanesPerRuntime: limits.lanesPerRuntime, lanes: limits.lanes },
+      isLive: runtime => options.isLive(runtime),
+      deliver: message =>
+        deliverMessage(message, { handler: this.#deliver!, store, attemptMs: limits.attemptMs, now }),
+      onProgress: (message, outcome, progress) => this.#progressed(message, outcome, progress),
+    })
+    const sweep = logGuard(logger, 'the inbox could not be swept')(() => detached(logger, SWEEP_FAILED, this.#sweep()))
+    this.#sweepTimer = setInterval(sweep, SWEEP_MS).unref()
+  }
+
+  /**
+   * Begins to deliver: `deliver` takes an exchange from inside the edge, `refuse` answers in our own name.
+   */
+  start(deliver: Handler, refuse: Refuse): void {
+    this.#deliver = deliver
+    this.#answer = refuse
+    this.#store.onState = state => this.#storeChanged(state)
+  }
+
+  #storeChanged(state: StoreState): void {
+    if (!state.open) return
+    const { counts, lanes, rules, paused } = state.contents
+    this.#ledger.load(counts)
+    for (const runtime of paused) this.#lanes.pause(runtime, true)
+    for (const { runtime, rules: text } of rules) {
+      if (!this.#rules.has(runtime)) this.#learn(runtime, text, this.now())
+    }
+    this.#lanes.reset(lanes)
+  }
+
+  // The layer.
+
+  /** In front of the sessions: requests for which there is no rule pass untouched. */
+  readonly layer: Layer = next => (request, response) => {
+    const rule = this.#rules.get(request.runtime!)?.rules.find(request)
+    if (rule === undefined) return next(request, response)
+    const id = newRequestId()
+    const lane = rule.lane === 'path' ? pathOf(request) : rule.lane === 'route' ? `route ${rule.route}` : id
+    const options = { id, rule, lane: laneDigest(request.runtime!, lane) }
+    return new Capture(this, options, request, response).start(next)
+  }
+
+  /** What the client of a runtime announces; an empty list takes back what an earlier one did. */
+  publish(runtime: string, rules: readonly InboxRule[]): void {
+    const known = this.#rules.get(runtime)
+    if (rules.length === 0) {
+      if (known === undefined) return
+      this.#rules.delete(runtime)
+      this.#save(runtime, undefined)
+      return
+    }
+    const text = JSON.stringify(rules.map(withoutSecrets))
+    const made = this.#rulesOf(runtime, rules)
+    const now = this.now()
+    const isFresh = known?.text === text && now - known.savedAt < RULES_FRESH_MS
+    this.#rules.putWithin(MAX_RUNTIMES, runtime, {
+      rules: made,
+      text,
+      savedAt: isFresh ? known.savedAt : now,
+    })
+    if (!isFresh) this.#save(runtime, text)
+  }
+
+  /** A rule whose secrets cannot be used is none: nothing is stored that should have been checked. */
+  #rulesOf(runtime: string, rules: readonly InboxRule[]): Rules {
+    const { maxAgeMs } = this.#options.limits
+    const wrong = (rule: InboxRule, error: unknown): InboxRule => {
+      const err = { message: (error as Error).message }
+      this.logger.error({ runtime, route: rule.route, err }, 'a route has no inbox: its signatures cannot be checked')
+      return { ...withoutSecrets(rule), mode: 'off' }
+    }
+    const usable = rules.map(rule => {
+      try {
+        return new Rules([rule], maxAgeMs) && rule
+      } catch (error) {
+        return wrong(rule, error)
+      }
+    })
+    return new Rules(usable, maxAgeMs)
+  }
+
+  #learn(runtime: string, text: string, savedAt: number): void {
+    const rules = new Rules(JSON.parse(text) as InboxRule[], this.#options.limits.maxAgeMs)
+    this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, text, savedAt })
+  }
+
+  /** Without it they are forgotten by a restart; they are announced again with each session. */
+  #save(runtime: string, rules: string | undefined): void {
+    const failed = (error: unknown) => {
+      const known = this.#rules.get(runtime)
+      if (known !== undefined) known.savedAt = 0
+      this.logger.warn({ runtime, err: { message: (error as Error).message } }, 'the rules of an inbox were not written')
+    }
+    this.#store.apply({ op: 'rules', runtime, rules, at: this.now() }).catch(failed)
+  }
+
+  // For a webhook that comes in.
+
+  isBusy(runtime: string, lane: string): boolean {
+    return this.#lanes.isBusy(runtime, lane) || this.#lanes.isPaused(runtime)
+  }
+
+  expect({ request, lane }: Capture): void {
+    this.#lanes.expect(request.runtime!, lane)
+  }
+
+  leave({ request, lane }: Capture): void {
+    this.#lanes.arrived(request.runtime!, lane, undefined)
+  }
+
+  part(id: string, n: number, bytes: Uint8Array): Promise<unknown> {
+    return this.#store.apply({ op: 'part', id, n, bytes })
+  }
+
+  /** Parts whose webhook is not stored; what cannot be removed now goes at the next start. */
+  forget(id: string): void {
+    this.#store.apply({ op: 'forget', id }).catch(() => {})
+  }
+
+  /** Resolves once it is durable. Rejects with what {@link refusal} makes an answer of. */
+  async store(capture: Capture, taken: Taken, underWay: Promise<Outcome> | undefined): Promise<Applied> {
+    const { request, lane } = capture
+    const runtime = request.runtime!
+    let arrived: Message | undefined
+    const head = encodeHead(capture.head, taken.trailers)
+    const bytes = head.length + taken.bodyBytes
+    try {
+      this.#reserve(capture, bytes)
+      try {
+        const message = this.#messageOf(capture, taken, bytes, underWay !== undefined)
+        const applied = await this.#store.apply({ op: 'append', message, head, rest: taken.rest })
+        if (applied.status === 'stored') {
+          this.#ledger.add(runtime, 1, bytes)
+          this.#ledger.move(undefined, 'waiting')
+          arrived = { ...message, state: 'waiting', changed: message.received }
+          this.#accepted[taken.why]++
+          const { id, route, why } = message
+          this.logger.info({ runtime, inboxId: id, route, reason: why, requestId: request.requestId }, 'webhook stored')
+        } else this.#accepted.duplicate++
+        return applied
+      } finally {
+        this.#ledger.release(runtime, bytes)
+      }
+    } catch (error) {
+      if (taken.parts > (taken.rest.length > 0 ? 1 : 0)) this.forget(capture.id)
+      throw error
+    } finally {
+      this.#lanes.arrived(runtime, lane, arrived, underWay)
+    }
+  }
+
+  #reserve({ request, lane, rule }: Capture, bytes: number): void {
+    const runtime = request.runtime!
+    const { messagesPerLane, unverifiedPerMinute } = this.#options.limits
+    if (this.#lanes.waiting(runtime, lane) > messagesPerLane) throw new StoreError('full', 'the lane is full')
+    const isStranger = unverifiedPerMinute > 0 && rule.verifier === undefined
+    if (isStranger && this.#ledger.isScarce(runtime) && !this.#mayBring(request.caller!.address)) {
+      throw new StoreError('full', 'the address brings more than it may while there is little room')
+    }
+    if (!this.#ledger.reserve(runtime, bytes)) throw new StoreError('full', 'the quota is used up')
+  }
+
+  #mayBring(address: string): boolean {
+    const network = networkOf(address)
+    const { unverifiedPerMinute } = this.#options.limits
+    const bucket = this.#strangers.get(network) ?? new TokenBucket(unverifiedPerMinute, unverifiedPerMinute / 60)
+    this.#strangers.putWithin(MAX_ADDRESSES, network, bucket)
+    return bucket.take()
+  }
+
+  #messageOf(capture: Capture, taken: Taken, bytes: number, attempted: boolean): NewMessage {
+    const { id, request, rule, lane, received } = capture
+    const sender = senderId(capture.head.headers)
+    return {
+      ...{ id, runtime: request.runtime!, lane, route: rule.route, why: taken.why, received, bytes },
+      ...{ expires: received + rule.maxAgeMs, parts: taken.parts + 1, attempts: attempted ? 1 : 0 },
+      ...{ failures: 0, refusals: 0, failedSince: 0, next: received, reason: '' },
+      dedupe: sender === undefined ? '' : dedupeDigest(sender.id, taken.digest),
+      dedupeMs: sender?.dedupeMs ?? 0,
+    }
+  }
+
+  /** What a sender is told whose webhook was not stored. */
+  refusal(error: unknown): SallyportError {
+    // Without an error: the memory for bodies is used up.
+    const isFull = error === undefined || (error instanceof StoreError && error.kind === 'full')
+    const code = isFull ? 'inbox-full' : 'inbox-away'
+    this.#refused[code]++
+    const detail = error === undefined ? 'no memory for bodies' : (error as Error).message
+    this.logger.warn({ code, err: { message: detail } }, 'a webhook was not stored')
+    return new SallyportError(code, detail)
+  }
+
+  refuse(request: HttpRequest, response: ResponseSink, error: SallyportError): void {
+    this.#answer!(request, response, error)
+  }
+
+  // What becomes of it.
+
+  /** A session of the runtime may have come. `undefined`: of any runtime. */
+  wake(runtime: string | undefined): void {
+    this.#lanes.wake(runtime)
+  }
+
+  #progressed(message: Message, { kind, reason }: Outcome, progress: Progress): void {
+    const { id, runtime, attempts, route } = message
+    const fields = { runtime, inboxId: id, route, attempt: attempts, reason: progress.reason ?? reason }
+    if (reason !== 'poison') this.#attempts[kind]++
+    if (progress.state === 'delivered') {
+      this.#ledger.add(runtime, -1, -message.bytes)
+      this.#ledger.move('waiting', 'delivered')
+      this.logger.info(fields, 'webhook delivered')
+    } else if (progress.state === 'dead') this.#died(message, fields.reason)
+    else this.logger.info(fields, 'webhook not delivered yet')
+  }
+
+  #died({ id, runtime, attempts, route }: Message, reason: string): void {
+    const [kind = ''] = reason.split(':')
+    this.#dead[kind] = (this.#dead[kind] ?? 0) + 1
+    this.#ledger.move('waiting', 'dead')
+    this.logger.error({ runtime, inboxId: id, route, attempt: attempts, reason }, 'webhook is a dead letter')
+  }
+
+  async #sweep(): Promise<void> {
+    const { deadMs, deliveredMs } = this.#options.limits
+    if (!this.#store.stats().open) return
+    const { expired, counts, lanes } = await this.#store.sweep(this.now(), { deadMs, deliveredMs, rulesMs: RULES_MS })
+    for (const message of expired) {
+      this.#died(message, 'expired')
+      this.#lanes.remove(message.runtime, message.lane, 1)
+    }
+    this.#ledger.load(counts)
+    this.#lanes.reconcile(lanes)
+    for (const runtime of this.#lanes.runtimes) if (!this.#options.isLive(runtime)) this.#options.look(runtime)
+    for (const [runtime, known] of this.#rules) {
+      const isAway = !this.#options.isLive(runtime)
+      if (!isAway && this.now() - known.savedAt >= RULES_FRESH_MS) {
+        known.savedAt = this.now()
+        this.#save(runtime, known.text)
+      }
+    }
+  }
+
+  // What an operator does.
+
+  async list(filter: Filter): Promise<readonly Message[]> {
+    return await this.#store.list(filter)
+  }
+
+  /** The parts of a message: the head as JSON, and the body. */
+  async read(id: string): Promise<{ readonly head: Uint8Array; readonly body: Uint8Array } | undefined> {
+    const [message] = await this.#store.list({ id, limit: 1 })
+    const head = message === undefined ? undefined : await this.#store.part(message.id, 0)
+    if (head === undefined) return undefined
+    const body: Uint8Array[] = []
+    for (let n = 1; n < message!.parts; n++) body.push((await this.#store.part(message!.id, n)) ?? new Uint8Array())
+    return { head, body: Buffer.concat(body) }
+  }
+
+  /** Dead letters wait once more, as new as on their first day; those that wait are tried at once. */
+  async replay(filter: Filter): Promise<string[]> {
+    const done: string[] = []
+    for (const message of await this.#store.list(filter)) {
+      if (message.state === 'delivered') continue
+      const age = message.expires - message.received
+      const fresh = { failures: 0, refusals: 0, failedSince: 0, next: this.now(), expires: this.now() + age }
+      const set: Progress = { ...fresh, state: 'waiting', reason: 'replayed' }
+      await this.#store.apply({ op: 'update', id: message.id, set, at: this.now() })
+      if (message.state === 'dead') {
+        this.#ledger.move('dead', 'waiting')
+        this.#lanes.add(message.runtime, message.lane, 1)
+      } else this.#lanes.hurry(message.runtime, message.lane)
+      this.logger.info({ runtime: message.runtime, inboxId: message.id }, 'webhook waits again, by hand')
+      done.push(message.id)
+    }
+    return done
+  }
+
+  async drop(filter: Filter): Promise<string[]> {
+    const done: string[] = []
+    for (const message of await this.#store.list(filter)) {
+      const { id, runtime, lane, bytes, state } = message
+      await this.#store.apply({ op: 'drop', id })
+      if (state === 'waiting') this.#lanes.remove(runtime, lane, 1)
+      if (state !== 'delivered') this.#ledger.add(runtime, -1, -bytes)
+      this.#ledger.move(state, undefined)
+      this.logger.warn({ runtime, inboxId: id, reason: state }, 'webhook dropped by hand')
+      done.push(id)
+    }
+    return done
+  }
+
+  /** Nothing of the runtime is delivered until it is resumed; what comes is stored. */
+  async pause(runtime: string, paused: boolean): Promise<void> {
+    await this.#store.apply({ op: 'pause', runtime, paused })
+    this.#lanes.pause(runtime, paused)
+  }
+
+  stats(): InboxStats {
+    const oldest = this.#ledger.counts.flatMap(count => (count.state === 'waiting' ? [count.oldest] : []))
+    return {
+      store: this.#store.stats(),
+      messages: { ...this.#ledger.messages },
+      bytes: this.#ledger.bytes,
+      oldestSeconds: oldest.length === 0 ? 0 : Math.max(0, this.now() - Math.min(...oldest)) / 1000,
+      lanes: this.#lanes.size,
+      paused: this.#lanes.paused,
+      bufferBytes: this.budget.used,
+      accepted: { ...this.#accepted },
+      attempts: { ...this.#attempts },
+      dead: { ...this.#dead },
+      refused: { ...this.#refused },
+    }
+  }
+
+  /** What is under way may end; what is stored stays. */
+  async close(): Promise<void> {
+    clearInterval(this.#sweepTimer)
+    this.#lanes.close()
+    await this.#store.close()
+  }
+}
+
+const SWEEP_FAILED = 'the inbox could not be swept'
+
+function withoutSecrets({ verify: _, ...rule }: InboxRule & { verify?: unknown }): InboxRule {
+  return rule
+}
+
+function zeros<const Name extends string>(names: readonly Name[]): Record<Name, number> {
+  return Object.fromEntries(names.map(name => [name, 0])) as Record<Name, number>
+}

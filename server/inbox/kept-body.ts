@@ -1,0 +1,105 @@
+/** The body of a webhook that may have to be stored: what of it is in memory, and what has gone to the store before. */
+import { Buffer } from 'node:buffer'
+import { createHash, type Hash } from 'node:crypto'
+import { ownBytes } from '../../protocol/base/own-bytes.ts'
+
+/** So much is in memory, and as much on its way to the store. */
+const PART_BYTES = 512 * 1024
+/** As where an exchange keeps its body to send it again. */
+const LEAST_SHARE = 1 / 2
+
+/** Bytes that all bodies together have in memory. */
+export class BodyBudget {
+  readonly #most: number
+  used = 0
+
+  constructor(most: number) {
+    this.#most = most
+  }
+
+  get isFull(): boolean {
+    return this.used >= this.#most
+  }
+}
+
+interface KeptBodyOptions {
+  readonly budget: BodyBudget
+  /** Keeps part `n`; rejects if it could not. */
+  part(n: number, bytes: Uint8Array): Promise<unknown>
+  /** So many bytes from the beginning are kept well enough for more to come; `error`: no more can be kept. */
+  kept(bytes: number): void
+  failed(error: unknown): void
+}
+
+export class KeptBody {
+  readonly #options: KeptBodyOptions
+  #chunks: Uint8Array[] = []
+  #chunkBytes = 0
+  /** Parts that went to the store; the head is part 0. */
+  parts = 0
+  bytes = 0
+  #hash: Hash | undefined
+  #writing = 0
+  #done = false
+
+  constructor(options: KeptBodyOptions) {
+    this.#options = options
+  }
+
+  add(chunk: Uint8Array): void {
+    if (this.#done) return
+    this.bytes += chunk.length
+    this.#chunks.push(ownBytes(chunk, LEAST_SHARE))
+    this.#chunkBytes += chunk.length
+    this.#options.budget.used += chunk.length
+    if (this.#chunkBytes >= PART_BYTES) this.#spill()
+    if (this.#writing === 0) this.#options.kept(this.bytes)
+  }
+
+  #spill(): void {
+    const bytes = this.#take()
+    const { budget } = this.#options
+    budget.used += bytes.length
+    this.#writing++
+    this.parts++
+    const over = () => {
+      this.#writing--
+      budget.used -= bytes.length
+    }
+    const kept = () => {
+      over()
+      if (this.#writing === 0 && !this.#done) this.#options.kept(this.bytes)
+    }
+    const failed = (error: unknown) => {
+      over()
+      if (!this.#done) this.#options.failed(error)
+    }
+    this.#options.part(this.parts, bytes).then(kept, failed)
+  }
+
+  /** What is in memory, which is in nobody's keeping from then on. */
+  #take(): Uint8Array {
+    const bytes = this.#chunks.length === 1 ? this.#chunks[0]! : Buffer.concat(this.#chunks, this.#chunkBytes)
+    this.#hash ??= createHash('sha256')
+    this.#hash.update(bytes)
+    this.#options.budget.used -= this.#chunkBytes
+    this.#chunks = []
+    this.#chunkBytes = 0
+    return bytes
+  }
+
+  /** The end of the body, its digest, and how many parts it is with this one and without the head. Once. */
+  finish(): { readonly rest: Uint8Array; readonly digest: Uint8Array; readonly parts: number } {
+    const rest = this.#take()
+    this.#done = true
+    return { rest, digest: this.#hash!.digest(), parts: this.parts + (rest.length > 0 ? 1 : 0) }
+  }
+
+  /** It is not needed. */
+  drop(): void {
+    this.#options.budget.used -= this.#chunkBytes
+    this.#chunkBytes = 0
+    this.#chunks = []
+    this.#done = true
+  }
+}

@@ -1,0 +1,332 @@
+/**
+ * Delivers what waits, lane by lane: in order, one at a time, as soon as the runtime has a session. Nothing of a message is
+ * only in memory: each attempt and what came of it are written first, and what cannot be written is not done.
+ *
+ *     idle ──▶ working ──▶ (nothing waits) gone
+ *      ▲          │
+ *      │          ├──▶ parked: no session, or paused         until a session is live
+ *      └──────────┴──▶ due: the next attempt has its time    until then
+ */
+import { detached, logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { isSuspect, type Outcome, progressOf } from './retry.ts'
+import { type InboxStore, type LaneCount, type Message, type Progress, StoreError } from './store.ts'
+
+/** After an outage, lanes begin within this time, so that they do not all begin at once. */
+const JITTER_MS = 1000
+/** And deliver no more than one message in this time. */
+const PACE_MS = 50
+/** A store that is away is asked again so often. */
+const STORE_AWAY_MS = 1000
+
+interface Lane {
+  readonly runtime: string
+  readonly key: string
+  /** Messages of it that wait in the store. */
+  waiting: number
+  /** Webhooks that are on their way into the store. */
+  coming: number
+  working: boolean
+  /** It waited for a session: it is slow until it is empty. */
+  paced: boolean
+  timer: NodeJS.Timeout | undefined
+}
+
+interface LanesOptions {
+  readonly store: InboxStore
+  readonly logger: Logger
+  readonly now: () => number
+  readonly random: () => number
+  readonly lanesPerRuntime: number
+  readonly lanes: number
+  /** Whether the runtime has a session now. */
+  isLive(runtime: string): boolean
+  /** Rejects with a {@link StoreError}. */
+  deliver(message: Message): Promise<Outcome>
+  /** The message is delivered or dead, or came closer to it. */
+  onProgress(message: Message, outcome: Outcome, progress: Progress): void
+}
+
+export class Lanes {
+  readonly #options: LanesOptions
+  readonly #runtimes = new Map<string, Map<string, Lane>>()
+  readonly #paused = new Set<string>()
+  /** Lanes that have an attempt under way, by runtime and in all, and those that wait for their turn. */
+  readonly #active = new Map<string, number>()
+  #allActive = 0
+  readonly #queue = new Set<Lane>()
+  readonly #guard
+  #closed = false
+
+  constructor(options: LanesOptions) {
+    this.#options = options
+    this.#guard = logGuard(options.logger, 'a lane of the inbox failed')
+  }
+
+  /** Whether a new webhook has to stand behind others. */
+  isBusy(runtime: string, key: string): boolean {
+    return this.#runtimes.get(runtime)?.has(key) === true
+  }
+
+  waiting(runtime: string, key: string): number {
+    const lane = this.#runtimes.get(runtime)?.get(key)
+    return lane === undefined ? 0 : lane.waiting + lane.coming
+  }
+
+  isPaused(runtime: string): boolean {
+    return this.#paused.has(runtime)
+  }
+
+  get paused(): readonly string[] {
+    return [...this.#paused]
+  }
+
+  /** Lanes that have something. */
+  get size(): number {
+    let size = 0
+    for (const lanes of this.#runtimes.values()) size += lanes.size
+    return size
+  }
+
+  /** Runtimes for which something waits. */
+  get runtimes(): IterableIterator<string> {
+    return this.#runtimes.keys()
+  }
+
+  pause(runtime: string, paused: boolean): void {
+    if (paused) this.#paused.add(runtime)
+    else if (this.#paused.delete(runtime)) this.wake(runtime)
+  }
+
+  #lane(runtime: string, key: string): Lane {
+    const lanes = this.#runtimes.get(runtime) ?? new Map<string, Lane>()
+    this.#runtimes.set(runtime, lanes)
+    const lane = lanes.get(key) ?? {
+      ...{ runtime, key, waiting: 0, coming: 0 },
+      ...{ working: false, paced: false, timer: undefined },
+    }
+    lanes.set(key, lane)
+    return lane
+  }
+
+  /** A webhook is on its way into the store: what comes after it stands behind it. */
+  expect(runtime: string, key: string): void {
+    this.#lane(runtime, key).coming++
+  }
+
+  /**
+   * It has arrived, `stored` or not. `underWay`: an attempt that was begun before it was stored, and that the lane waits
+   * for.
+   */
+  arrived(runtime: string, key: string, stored: Message | undefined, underWay?: Promise<Outcome>): void {
+    const lane = this.#lane(runtime, key)
+    lane.coming--
+    if (stored === undefined) this.#leaveIfEmpty(lane)
+    else {
+      lane.waiting++
+      if (underWay === undefined) this.#begin(lane)
+      else detached(this.#options.logger, 'a lane of the inbox failed', this.#follow(lane, stored, underWay))
+    }
+  }
+
+  /** The store has these, after a start or because they are to be delivered once more. */
+  add(runtime: string, key: string, messages: number): void {
+    const lane = this.#lane(runtime, key)
+    lane.waiting += messages
+    lane.paced = true
+    this.#begin(lane)
+  }
+
+  /** What waits for its next attempt is tried at once. */
+  hurry(runtime: string, key: string): void {
+    const lane = this.#runtimes.get(runtime)?.get(key)
+    if (lane !== undefined && !lane.working) this.#later(lane, 0)
+  }
+
+  /** So many of them are gone, by hand or because their time was over. */
+  remove(runtime: string, key: string, messages: number): void {
+    const lane = this.#runtimes.get(runtime)?.get(key)
+    if (lane === undefined) return
+    lane.waiting = Math.max(0, lane.waiting - messages)
+    this.#leaveIfEmpty(lane)
+  }
+
+  /** The store opened anew: what it has counts. */
+  reset(lanes: readonly LaneCount[]): void {
+    for (const each of this.#runtimes.values()) for (const lane of each.values()) lane.waiting = 0
+    for (const { runtime, lane, messages } of lanes) this.add(runtime, lane, messages)
+    for (const each of this.#runtimes.values()) for (const lane of each.values()) this.#leaveIfEmpty(lane)
+  }
+
+  /** The store has these: a lane that is not known begins. */
+  reconcile(lanes: readonly LaneCount[]): void {
+    for (const { runtime, lane, messages } of lanes) {
+      if (this.#runtimes.get(runtime)?.has(lane) !== true) this.add(runtime, lane, messages)
+    }
+  }
+
+  /** A session may have come. `undefined`: of any runtime. */
+  wake(runtime: string | undefined): void {
+    const woken = runtime === undefined ? [...this.#runtimes.keys()] : [runtime]
+    for (const each of woken) {
+      for (const lane of this.#runtimes.get(each)?.values() ?? []) {
+        if (lane.paced && !lane.working) this.#later(lane, JITTER_MS * this.#options.random())
+      }
+    }
+  }
+
+  #leaveIfEmpty(lane: Lane): void {
+    if (lane.waiting > 0 || lane.coming > 0 || lane.working) return
+    clearTimeout(lane.timer)
+    this.#queue.delete(lane)
+    const lanes = this.#runtimes.get(lane.runtime)
+    if (lanes?.get(lane.key) === lane) lanes.delete(lane.key)
+    if (lanes?.size === 0) this.#runtimes.delete(lane.runtime)
+  }
+
+  #later(lane: Lane, ms: number): void {
+    clearTimeout(lane.timer)
+    const begin = this.#guard(() => {
+      lane.timer = undefined
+      this.#begin(lane)
+    })
+    lane.timer = setTimeout(begin, ms).unref()
+  }
+
+  #begin(lane: Lane): void {
+    if (lane.working || this.#closed || lane.timer !== undefined || this.#queue.has(lane)) return
+    detached(this.#options.logger, 'a lane of the inbox failed', this.#work(lane))
+  }
+
+  /** An attempt from before the message was stored. */
+  async #follow(lane: Lane, message: Message, underWay: Promise<Outcome>): Promise<void> {
+    lane.working = true
+    try {
+      const { state } = await this.#note(message, await underWay)
+      if (state !== undefined) lane.waiting--
+    } catch (error) {
+      this.#storeFailed(lane, error)
+    } finally {
+      lane.working = false
+    }
+    this.#begin(lane)
+  }
+
+  #storeFailed(lane: Lane, error: unknown): void {
+    if (!(error instanceof StoreError)) throw error
+    this.#later(lane, STORE_AWAY_MS)
+  }
+
+  async #work(lane: Lane): Promise<void> {
+    lane.working = true
+    try {
+      while (lane.waiting > 0 && !this.#closed && lane.timer === undefined) {
+        if (!this.#mayWork(lane)) break
+        this.#count(lane.runtime, 1)
+        try {
+          await this.#step(lane)
+        } finally {
+          this.#count(lane.runtime, -1)
+          this.#nextInTurn()
+        }
+      }
+    } catch (error) {
+      this.#storeFailed(lane, error)
+    } finally {
+      lane.working = false
+      this.#leaveIfEmpty(lane)
+    }
+  }
+
+  #mayWork(lane: Lane): boolean {
+    const { runtime } = lane
+    if (this.#paused.has(runtime) || !this.#options.isLive(runtime)) {
+      lane.paced = true
+      return false
+    }
+    const { lanes, lanesPerRuntime } = this.#options
+    if (this.#allActive < lanes && (this.#active.get(runtime) ?? 0) < lanesPerRuntime) return true
+    this.#queue.add(lane)
+    return false
+  }
+
+  #count(runtime: string, change: 1 | -1): void {
+    this.#allActive += change
+    const active = (this.#active.get(runtime) ?? 0) + change
+    if (active === 0) this.#active.delete(runtime)
+    else this.#active.set(runtime, active)
+  }
+
+  /** The one that has waited longest and may. */
+  #nextInTurn(): void {
+    for (const lane of this.#queue) {
+      if ((this.#active.get(lane.runtime) ?? 0) >= this.#options.lanesPerRuntime) continue
+      this.#queue.delete(lane)
+      this.#begin(lane)
+      return
+    }
+  }
+
+  /** The first of the lane, if its time has come. */
+  async #step(lane: Lane): Promise<void> {
+    const { store, now } = this.#options
+    const [first, second] = await store.next(lane.runtime, lane.key, 2)
+    if (first === undefined) {
+      lane.waiting = 0
+      return
+    }
+    const waitMs = first.next - now()
+    if (waitMs > 0) {
+      this.#later(lane, waitMs)
+      return
+    }
+    const startedMs = now()
+    const { outcome, progress } = await this.#attempt(first)
+    if (progress.state !== undefined) lane.waiting--
+    else if (outcome.kind === 'offline') this.#park(lane)
+    else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#test(lane, first, second)
+    if (lane.paced && lane.waiting > 0 && lane.timer === undefined) this.#later(lane, Math.max(0, PACE_MS - (now() - startedMs)))
+    if (lane.waiting === 0) lane.paced = false
+  }
+
+  /** It was live, and is not: another attempt would only find that out again. */
+  #park(lane: Lane): void {
+    lane.paced = true
+    this.#later(lane, STORE_AWAY_MS)
+  }
+
+  /** Whether it is the message that fails, or its receiver: the next one is tried once. */
+  async #test(lane: Lane, first: Message, second: Message): Promise<void> {
+    const { outcome } = await this.#attempt(second, true)
+    if (outcome.kind !== 'delivered') return
+    lane.waiting -= 2
+    const progress: Progress = { state: 'dead', reason: 'poison' }
+    await this.#write(first, progress)
+    this.#options.onProgress(first, { kind: 'failed', reason: 'poison' }, progress)
+  }
+
+  /** `test`: only whether it passes counts. */
+  async #attempt(message: Message, test = false): Promise<{ outcome: Outcome; progress: Progress }> {
+    const tried = { ...message, attempts: message.attempts + 1 }
+    await this.#write(message, { attempts: tried.attempts })
+    const outcome = await this.#options.deliver(tried)
+    return { outcome, progress: await this.#note(tried, outcome, test) }
+  }
+
+  async #note(message: Message, outcome: Outcome, test = false): Promise<Progress> {
+    const { now, random } = this.#options
+    const progress = test && outcome.kind !== 'delivered' ? {} : progressOf(message, outcome, now(), random())
+    if (Object.keys(progress).length > 0) await this.#write(message, progress)
+    this.#options.onProgress(message, outcome, progress)
+    return progress
+  }
+
+  async #write({ id }: Message, set: Progress): Promise<void> {
+    await this.#options.store.apply({ op: 'update', id, set, at: this.#options.now() })
+  }
+
+  close(): void {
+    this.#closed = true
+    for (const lanes of this.#runtimes.values()) for (const lane of lanes.values()) clearTimeout(lane.timer)
+  }
+}

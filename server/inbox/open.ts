@@ -1,0 +1,12 @@
+import type { Opened } from '../opened.ts'
+import type { ResolvedServerOptions } from '../options.ts'
+import type { InboxStore } from './store.ts'
+
+/** The store of the inbox, where there is one; a server without loads nothing of it. Rejects with a TypeError. */
+export async function openStore(settings: ResolvedServerOptions, opened: Opened): Promise<InboxStore | undefined> {
+  if (settings.inbox === undefined) return undefined
+  const { logger, inbox, clock } = settings
+  const { openSqlite } = await import('./sqlite.ts')
+  const { path, limits } = inbox
+  return opened.add(await openSqlite({ path, minFreeBytes: limits.diskFreeBytes, logger }, clock))
+}

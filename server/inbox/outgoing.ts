@@ -1,0 +1,144 @@
+/** One delivery of a kept message: an ordinary exchange from inside the edge. */
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { type Failing, stepOf } from '../../protocol/base/guard.ts'
+import type { Handler, HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import { getHeader } from '../../protocol/http/headers.ts'
+import { toldError } from '../../protocol/http/problem.ts'
+import { decodeHead } from './head.ts'
+import { type Outcome, outcomeOf, readRetryAfter } from './retry.ts'
+import { type InboxStore, type Message, StoreError } from './store.ts'
+
+/** What an answer that has said its status may still bring. */
+const REST_MS = 10_000
+
+/** What an answer means for a message. */
+export function outcomeOfHead({ status, headers }: ResponseHead, now: number): Outcome {
+  return outcomeOf(status, toldError(headers), readRetryAfter(getHeader(headers, 'retry-after'), now))
+}
+
+export function outcomeOfError(error: SallyportError): Outcome {
+  return outcomeOf(error.status, error.reason)
+}
+
+export interface OutgoingOptions {
+  readonly handler: Handler
+  readonly store: InboxStore
+  readonly attemptMs: number
+  readonly now: () => number
+}
+
+/** Resolves to what the receiver said. Rejects with a {@link StoreError} if the message cannot be read. */
+export async function deliverMessage(message: Message, options: OutgoingOptions): Promise<Outcome> {
+  const bytes = await options.store.part(message.id, 0)
+  // It was dropped by hand a moment ago.
+  if (bytes === undefined) throw new StoreError('away', 'the message is gone')
+  const { request, trailers } = decodeHead(bytes, message, message.bytes - bytes.length)
+  return await new Promise<Outcome>((resolve, reject) => {
+    const delivery = new Outgoing(options, { resolve, reject })
+    delivery.run(options.handler(request, delivery), message, trailers)
+  })
+}
+
+interface Settled {
+  resolve(outcome: Outcome): void
+  reject(error: unknown): void
+}
+
+const late = stepOf<Outgoing>(delivery => delivery.late())
+
+class Outgoing implements ResponseSink, Failing {
+  readonly #options: OutgoingOptions
+  readonly #promise: Settled
+  #sink: RequestSink | undefined
+  #timer: NodeJS.Timeout
+  /** Bytes that the other end has not taken yet, and who waits for that. */
+  #unconsumed = 0
+  #onConsumed: (() => void) | undefined
+  #responseBytes = 0
+  #over = false
+
+  constructor(options: OutgoingOptions, promise: Settled) {
+    this.#options = options
+    this.#promise = promise
+    this.#timer = setTimeout(late, options.attemptMs, this)
+  }
+
+  run(sink: RequestSink, message: Message, trailers: HeaderList): void {
+    this.#sink = sink
+    if (this.#responseBytes > 0) sink.responseConsumed(this.#responseBytes)
+    this.#send(sink, message, trailers).catch((error: unknown) => this.#broken(error))
+  }
+
+  /** One part after the other, each when the one before has been taken. */
+  async #send(sink: RequestSink, message: Message, trailers: HeaderList): Promise<void> {
+    for (let n = 1; n < message.parts && !this.#over; n++) {
+      const bytes = await this.#options.store.part(message.id, n)
+      if (this.#over) return
+      if (bytes === undefined) throw new StoreError('away', 'a part of the message is gone')
+      this.#unconsumed += bytes.length
+      sink.requestData(bytes)
+      await this.#consumed()
+    }
+    if (!this.#over) sink.requestEnd(trailers)
+  }
+
+  #consumed(): Promise<void> | undefined {
+    if (this.#unconsumed <= 0 || this.#over) return undefined
+    return new Promise(resolve => {
+      this.#onConsumed = resolve
+    })
+  }
+
+  #broken(error: unknown): void {
+    this.#finish()
+    this.#sink?.requestAbort(new SallyportError('cancelled'))
+    this.#promise.reject(error)
+  }
+
+  #finish(): void {
+    this.#over = true
+    clearTimeout(this.#timer)
+    this.#onConsumed?.()
+    this.#onConsumed = undefined
+  }
+
+  /** @internal No head came in time, or no end of an answer. */
+  late(): void {
+    this.#finish()
+    this.#sink?.requestAbort(new SallyportError('cancelled'))
+    this.#promise.resolve(outcomeOfError(new SallyportError('upstream-timeout')))
+  }
+
+  threw(error: unknown): void {
+    this.#broken(error)
+  }
+
+  responseInformational(): void {}
+
+  responseHead(head: ResponseHead): void {
+    this.#promise.resolve(outcomeOfHead(head, this.#options.now()))
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(late, REST_MS, this)
+  }
+
+  responseData(chunk: Uint8Array): void {
+    if (this.#sink === undefined) this.#responseBytes += chunk.length
+    else this.#sink.responseConsumed(chunk.length)
+  }
+
+  responseEnd(): void {
+    this.#finish()
+  }
+
+  responseAbort(error: SallyportError): void {
+    this.#finish()
+    this.#promise.resolve(outcomeOfError(error))
+  }
+
+  requestConsumed(bytes: number): void {
+    this.#unconsumed -= bytes
+    if (this.#unconsumed > 0) return
+    this.#onConsumed?.()
+    this.#onConsumed = undefined
+  }
+}

@@ -1,0 +1,85 @@
+/**
+ * What follows an attempt, from what is known of its message: pure, with the clock and the dice of whoever asks.
+ *
+ *     waiting ──▶ an attempt ──▶ delivered
+ *       ▲             │
+ *       │ a step      ├──▶ dead: refused for good, or three times; expired; poison
+ *       └─────────────┘
+ */
+import type { ErrorCode } from '../../protocol/base/errors.ts'
+import type { Message, Progress } from './store.ts'
+
+/** What came of an attempt. */
+export interface Outcome {
+  readonly kind: OutcomeKind
+  /** Status, and row of the error table, for people. */
+  readonly reason: string
+  readonly retryAfterMs?: number | undefined
+}
+
+/** `offline`: there was nobody to try it on, which counts as no attempt. `gone`: the receiver never takes it. */
+export type OutcomeKind = 'delivered' | 'refused' | 'gone' | 'failed' | 'offline'
+
+const STEPS_MS = [1000, 5000, 30_000, 120_000, 300_000, 600_000]
+const SPREAD = 0.2
+/** A receiver that is starting refuses what it takes a moment later. */
+const REFUSED_STEPS_MS = [10_000, 240_000]
+const MOST_REFUSALS = REFUSED_STEPS_MS.length + 1
+/** From then on the next message of the lane shows whether it is the receiver or the message. */
+const SUSPECT_FAILURES = 10
+const SUSPECT_MS = 30 * 60_000
+
+/** Answers that say nothing against the message itself. */
+const PASSING: ReadonlySet<number> = new Set([408, 425, 429])
+const GONE: ReadonlySet<number> = new Set([410, 413])
+/** Errors of ours which say that no attempt was made. */
+const NOT_TRIED: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>(['runtime-offline', 'overloaded'])
+
+/** Whether an answer like this goes to the sender, who sees what is wrong with its webhook. */
+export function isForSender(status: number): boolean {
+  return status < 500 && !PASSING.has(status)
+}
+
+/** `code`: the row of the error table that the answer tells of. */
+export function outcomeOf(status: number, code: ErrorCode | undefined, retryAfterMs?: number): Outcome {
+  const reason = code ?? String(status)
+  if (status >= 200 && status < 300) return { kind: 'delivered', reason }
+  if (NOT_TRIED.has(code)) return { kind: 'offline', reason }
+  if (!isForSender(status)) return { kind: 'failed', reason, retryAfterMs }
+  return { kind: GONE.has(status) ? 'gone' : 'refused', reason }
+}
+
+/** What becomes of a message after an attempt. `random`: from 0 to 1. */
+export function progressOf(message: Message, outcome: Outcome, now: number, random: number): Progress {
+  const { kind, reason } = outcome
+  if (kind === 'delivered') return { state: 'delivered', reason }
+  if (kind === 'offline') return { attempts: Math.max(0, message.attempts - 1), next: now, reason }
+  if (kind === 'gone') return { state: 'dead', reason: `refused: ${reason}` }
+  const failedSince = message.failedSince === 0 ? now : message.failedSince
+  if (kind === 'refused') {
+    const refusals = message.refusals + 1
+    if (refusals >= MOST_REFUSALS) return { refusals, failedSince, state: 'dead', reason: `refused: ${reason}` }
+    return { refusals, failedSince, reason, next: now + spread(REFUSED_STEPS_MS[refusals - 1]!, random) }
+  }
+  const failures = message.failures + 1
+  const step = STEPS_MS[Math.min(failures, STEPS_MS.length) - 1]!
+  const asked = Math.min(Math.max(outcome.retryAfterMs ?? 0, step), 2 * step)
+  return { failures, failedSince, reason, next: now + spread(asked, random) }
+}
+
+function spread(ms: number, random: number): number {
+  return Math.round(ms * (1 + SPREAD * (2 * random - 1)))
+}
+
+/** Whether it may be the message that fails, and not its receiver. */
+export function isSuspect({ failures, failedSince }: Pick<Message, 'failures' | 'failedSince'>, now: number): boolean {
+  return failures >= SUSPECT_FAILURES || (failures > 0 && now - failedSince >= SUSPECT_MS)
+}
+
+/** `Retry-After` in ms: seconds or a date (RFC 9110 section 10.2.3); undefined for anything else. */
+export function readRetryAfter(value: string | undefined, now: number): number | undefined {
+  if (value === undefined) return undefined
+  if (/^\d{1,9}$/.test(value)) return Number(value) * 1000
+  const at = Date.parse(value)
+  return Number.isNaN(at) ? undefined : Math.max(0, at - now)
+}

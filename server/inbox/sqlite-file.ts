@@ -1,0 +1,308 @@
+/** The file of an inbox, in the thread of its own (`sqlite-worker.ts`). Everything here is synchronous. */
+import { closeSync, existsSync, fsyncSync, openSync, renameSync, statfsSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
+import type { Applied, Change, Contents, Count, Filter, Keep, LaneCount, Message, Swept } from './store.ts'
+
+/** `Sinb`, in the head of the file. */
+const APPLICATION_ID = 0x53696e62
+const VERSION = 1
+/** How many messages one sweep ends. */
+const SWEPT = 1000
+
+const SCHEMA = `
+CREATE TABLE messages (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, runtime TEXT NOT NULL, lane TEXT NOT NULL,
+  route TEXT NOT NULL, why TEXT NOT NULL, state TEXT NOT NULL, received INTEGER NOT NULL, expires INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, parts INTEGER NOT NULL, attempts INTEGER NOT NULL, failures INTEGER NOT NULL,
+  refusals INTEGER NOT NULL, failedSince INTEGER NOT NULL, next INTEGER NOT NULL, changed INTEGER NOT NULL,
+  reason TEXT NOT NULL, dedupe TEXT NOT NULL, dedupeMs INTEGER NOT NULL
+) STRICT;
+CREATE INDEX waiting ON messages (runtime, lane, seq) WHERE state = 'waiting';
+CREATE INDEX ending ON messages (expires) WHERE state = 'waiting';
+CREATE INDEX settled ON messages (state, changed) WHERE state <> 'waiting';
+CREATE INDEX same ON messages (runtime, dedupe) WHERE dedupe <> '';
+CREATE TABLE parts (
+  seq INTEGER PRIMARY KEY, id TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX part ON parts (id, n);
+CREATE TABLE rules (runtime TEXT PRIMARY KEY, rules TEXT NOT NULL, seen INTEGER NOT NULL) STRICT;
+CREATE TABLE paused (runtime TEXT PRIMARY KEY) STRICT;
+`
+const COLUMNS =
+  'id, runtime, lane, route, why, state, received, expires, bytes, parts, attempts, failures, refusals, failedSince, next, changed, reason'
+/** What an update may set. */
+const SETTABLE = ['attempts', 'failures', 'refusals', 'failedSince', 'next', 'expires', 'reason', 'state'] as const
+
+/** Of SQLite: not a database, and a page that cannot be right. */
+const DAMAGED = new Set([11, 26])
+const FULL = 13
+
+/** The file cannot be used as it is, and no time mends that. */
+export class FileError extends Error {
+  override readonly name = 'FileError'
+}
+
+export function isDamage(error: unknown): boolean {
+  return error instanceof DamagedError || DAMAGED.has(codeOf(error))
+}
+
+export function isFull(error: unknown): boolean {
+  return codeOf(error) === FULL
+}
+
+class DamagedError extends Error {}
+
+function codeOf(error: unknown): number {
+  return ((error as { errcode?: number }).errcode ?? 0) & 0xff
+}
+
+/** Opens the file; one that is damaged is set aside, and its new name is given. */
+export function openFile(path: string, minFreeBytes: number): { file: SqliteFile; setAside: string | undefined } {
+  try {
+    return { file: new SqliteFile(path, minFreeBytes), setAside: undefined }
+  } catch (error) {
+    if (!isDamage(error)) throw error
+  }
+  const setAside = `${path}.damaged-${new Date().toISOString().replaceAll(':', '')}`
+  for (const end of ['', '-wal', '-shm']) if (existsSync(path + end)) renameSync(path + end, setAside + end)
+  return { file: new SqliteFile(path, minFreeBytes), setAside }
+}
+
+export class SqliteFile {
+  readonly #database: DatabaseSync
+  readonly #folder: string
+  readonly #minFreeBytes: number
+  readonly #statements = new Map<string, StatementSync>()
+
+  constructor(path: string, minFreeBytes: number) {
+    this.#folder = dirname(path)
+    this.#minFreeBytes = minFreeBytes
+    // Nobody else may read it.
+    closeSync(openSync(path, 'a', 0o600))
+    this.#database = new DatabaseSync(path)
+    try {
+      this.#prepare(path)
+    } catch (error) {
+      this.#database.close()
+      throw error
+    }
+  }
+
+  #prepare(path: string): void {
+    // One server has the file, for as long as it runs: so nobody else reads half of what it says.
+    this.#database.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL')
+    this.#database.exec('PRAGMA synchronous = FULL; PRAGMA busy_timeout = 0; BEGIN EXCLUSIVE; COMMIT')
+    const version = Number(this.#one('PRAGMA user_version').user_version)
+    const application = Number(this.#one('PRAGMA application_id').application_id)
+    const { tables } = this.#one('SELECT count(*) AS tables FROM sqlite_schema')
+    if (application !== APPLICATION_ID && tables !== 0) throw new FileError(`${path} is the file of something else`)
+    if (version > VERSION) {
+      throw new FileError(`${path} was written by a newer sallyport (schema ${version}, this one has ${VERSION})`)
+    }
+    if (version === 0) this.#create()
+    const { quick_check } = this.#one('PRAGMA quick_check(1)')
+    if (quick_check !== 'ok') throw new DamagedError(String(quick_check))
+    this.#run('DELETE FROM parts WHERE id NOT IN (SELECT id FROM messages)')
+  }
+
+  #create(): void {
+    this.#database.exec(
+      `BEGIN; ${SCHEMA} PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${VERSION}; COMMIT`,
+    )
+    const folder = openSync(this.#folder, 'r')
+    fsyncSync(folder)
+    closeSync(folder)
+  }
+
+  #statement(sql: string): StatementSync {
+    const known = this.#statements.get(sql)
+    if (known !== undefined) return known
+    const made = this.#database.prepare(sql)
+    this.#statements.set(sql, made)
+    return made
+  }
+
+  #run(sql: string, ...values: SQLInputValue[]): number {
+    return Number(this.#statement(sql).run(...values).changes)
+  }
+
+  #all<Row>(sql: string, ...values: SQLInputValue[]): Row[] {
+    return this.#statement(sql).all(...values) as Row[]
+  }
+
+  #one(sql: string, ...values: SQLInputValue[]): Record<string, unknown> {
+    return this.#statement(sql).get(...values) as Record<string, unknown>
+  }
+
+  /** Whether anything more may be kept on this disk. */
+  hasRoom(): boolean {
+    if (this.#minFreeBytes === 0) return true
+    const { bavail, bsize } = statfsSync(this.#folder)
+    return bavail * bsize >= this.#minFreeBytes
+  }
+
+  /** All of them, or none. They are durable when it returns. */
+  apply(changes: readonly Change[]): Applied[] {
+    this.#database.exec('BEGIN IMMEDIATE')
+    try {
+      const applied = changes.map(change => this.#applyOne(change))
+      this.#database.exec('COMMIT')
+      return applied
+    } catch (error) {
+      if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
+      throw error
+    }
+  }
+
+  #applyOne(change: Change): Applied {
+    switch (change.op) {
+      case 'append':
+        return this.#append(change)
+      case 'part':
+        this.#addPart(change.id, change.n, change.bytes)
+        return { status: 'done', id: change.id }
+      case 'forget':
+        return done(change.id, this.#run('DELETE FROM parts WHERE id = ?', change.id))
+      case 'update':
+        return this.#update(change)
+      case 'drop':
+        this.#run('DELETE FROM parts WHERE id = ?', change.id)
+        return done(change.id, this.#run('DELETE FROM messages WHERE id = ?', change.id))
+      case 'rules':
+        return this.#setRules(change)
+      case 'pause':
+        if (change.paused) this.#run('INSERT OR IGNORE INTO paused VALUES (?)', change.runtime)
+        else this.#run('DELETE FROM paused WHERE runtime = ?', change.runtime)
+        return { status: 'done', id: change.runtime }
+    }
+  }
+
+  #append({ message, head, rest }: Extract<Change, { op: 'append' }>): Applied {
+    const same = this.#sameAs(message)
+    if (same !== undefined) {
+      this.#run('DELETE FROM parts WHERE id = ?', message.id)
+      return { status: 'duplicate', id: same }
+    }
+    const { id, runtime, lane, route, why, received, expires, bytes, parts, attempts, failures, refusals } = message
+    const { failedSince, next, reason, dedupe, dedupeMs } = message
+    this.#run(
+      `INSERT INTO messages (${COLUMNS}, dedupe, dedupeMs) VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+      ...[id, runtime, lane, route, why, received, expires, bytes, parts, attempts, failures, refusals],
+      ...[failedSince, next, received, reason, dedupe, dedupeMs],
+    )
+    this.#addPart(id, 0, head)
+    if (rest.length > 0) this.#addPart(id, parts - 1, rest)
+    return { status: 'stored', id }
+  }
+
+  /** One that waits, or was delivered a moment ago. */
+  #sameAs({ runtime, dedupe, received }: Extract<Change, { op: 'append' }>['message']): string | undefined {
+    if (dedupe === '') return undefined
+    const [same] = this.#all<{ id: string }>(
+      `SELECT id FROM messages WHERE runtime = ? AND dedupe = ? AND dedupe <> ''
+       AND (state = 'waiting' OR (state = 'delivered' AND changed + dedupeMs > ?)) LIMIT 1`,
+      ...[runtime, dedupe, received],
+    )
+    return same?.id
+  }
+
+  #addPart(id: string, n: number, bytes: Uint8Array): void {
+    this.#run('INSERT INTO parts (id, n, bytes) VALUES (?, ?, ?)', id, n, bytes)
+  }
+
+  #update({ id, set, at }: Extract<Change, { op: 'update' }>): Applied {
+    const names = SETTABLE.filter(name => set[name] !== undefined)
+    if (set.state === 'delivered') this.#run('DELETE FROM parts WHERE id = ?', id)
+    const changed = set.state === undefined ? '' : `, changed = ${Math.trunc(at)}`
+    const values = names.map(name => set[name]!)
+    const assignments = names.map(name => `${name} = ?`).join(', ')
+    return done(id, this.#run(`UPDATE messages SET ${assignments}${changed} WHERE id = ?`, ...values, id))
+  }
+
+  #setRules({ runtime, rules, at }: Extract<Change, { op: 'rules' }>): Applied {
+    if (rules === undefined) this.#run('DELETE FROM rules WHERE runtime = ?', runtime)
+    else this.#run('INSERT OR REPLACE INTO rules VALUES (?, ?, ?)', runtime, rules, at)
+    return { status: 'done', id: runtime }
+  }
+
+  next(runtime: string, lane: string, limit: number): Message[] {
+    return this.#all(
+      `SELECT ${COLUMNS} FROM messages WHERE runtime = ? AND lane = ? AND state = 'waiting' ORDER BY seq LIMIT ?`,
+      ...[runtime, lane, limit],
+    )
+  }
+
+  part(id: string, n: number): Uint8Array | undefined {
+    return this.#all<{ bytes: Uint8Array }>('SELECT bytes FROM parts WHERE id = ? AND n = ?', id, n)[0]?.bytes
+  }
+
+  list({ runtime, lane, state, since, id, limit }: Filter): Message[] {
+    return this.#all(
+      `SELECT ${COLUMNS} FROM messages WHERE (?1 IS NULL OR runtime = ?1) AND (?2 IS NULL OR lane = ?2)
+       AND (?3 IS NULL OR state = ?3) AND received >= ?4 AND substr(id, 1, length(?5)) = ?5 ORDER BY seq DESC LIMIT ?6`,
+      ...[runtime ?? null, lane ?? null, state ?? null, since ?? 0, id ?? '', limit],
+    )
+  }
+
+  contents(): Contents {
+    return {
+      counts: this.#counts(),
+      lanes: this.#lanes(),
+      rules: this.#all('SELECT runtime, rules FROM rules'),
+      paused: this.#all<{ runtime: string }>('SELECT runtime FROM paused').map(({ runtime }) => runtime),
+    }
+  }
+
+  #lanes(): LaneCount[] {
+    return this.#all(
+      "SELECT runtime, lane, count(*) AS messages FROM messages WHERE state = 'waiting' GROUP BY runtime, lane",
+    )
+  }
+
+  #counts(): Count[] {
+    return this.#all(
+      'SELECT runtime, state, count(*) AS messages, sum(bytes) AS bytes, min(received) AS oldest FROM messages GROUP BY runtime, state',
+    )
+  }
+
+  /** Ends what is too old, and forgets what was over long ago. */
+  sweep(at: number, keep: Keep): Swept {
+    this.#database.exec('BEGIN IMMEDIATE')
+    try {
+      const expired = this.#all<Message>(
+        `UPDATE messages SET state = 'dead', reason = 'expired', changed = ?1 WHERE seq IN
+         (SELECT seq FROM messages WHERE state = 'waiting' AND expires <= ?1 LIMIT ${SWEPT}) RETURNING ${COLUMNS}`,
+        at,
+      )
+      this.#forget('dead', at - keep.deadMs)
+      this.#forget('delivered', at - keep.deliveredMs)
+      this.#run('DELETE FROM rules WHERE seen < ?', at - keep.rulesMs)
+      this.#database.exec('COMMIT')
+      this.#database.exec('PRAGMA incremental_vacuum(256)')
+      return { expired, counts: this.#counts(), lanes: this.#lanes() }
+    } catch (error) {
+      if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
+      throw error
+    }
+  }
+
+  #forget(state: string, before: number): void {
+    const old = this.#all<{ id: string }>(
+      `SELECT id FROM messages WHERE state = ? AND changed < ? LIMIT ${SWEPT}`,
+      ...[state, before],
+    )
+    for (const { id } of old) {
+      this.#run('DELETE FROM parts WHERE id = ?', id)
+      this.#run('DELETE FROM messages WHERE id = ?', id)
+    }
+  }
+
+  close(): void {
+    this.#database.close()
+  }
+}
+
+function done(id: string, changes: number): Applied {
+  return { status: changes > 0 ? 'done' : 'absent', id }
+}

@@ -1,0 +1,163 @@
+/**
+ * Where the inbox keeps webhooks. A store holds facts and decides nothing: changes are handed over in order, those that come
+ * together are made durable together, and a promise resolves only once its change is on stable storage.
+ */
+
+/** What stands of a message beside its bytes. Times are ms since 1970. */
+export interface Message {
+  readonly id: string
+  readonly runtime: string
+  /** Messages of one lane are delivered in order; a digest, which does not tell the path. */
+  readonly lane: string
+  readonly route: string
+  /** Why it was accepted. */
+  readonly why: string
+  readonly state: MessageState
+  readonly received: number
+  /** From then on it is dead. */
+  readonly expires: number
+  /** Of head and body. */
+  readonly bytes: number
+  /** Of head and body, the head first. */
+  readonly parts: number
+  /** Deliveries that were begun. */
+  readonly attempts: number
+  /** Deliveries that failed, and that the receiver refused by a status of 4xx. */
+  readonly failures: number
+  readonly refusals: number
+  /** Of the first failure or refusal; 0 before. */
+  readonly failedSince: number
+  /** Not to be tried before. */
+  readonly next: number
+  /** Of its last change of state. */
+  readonly changed: number
+  /** Why it is dead, or what the last attempt met. */
+  readonly reason: string
+}
+
+export type MessageState = 'waiting' | 'dead' | 'delivered'
+
+/** A message to append. */
+export interface NewMessage extends Omit<Message, 'state' | 'changed'> {
+  /** Digest of its id and body; empty: it has no id. */
+  readonly dedupe: string
+  /** How long after its delivery the same one is still recognised. */
+  readonly dedupeMs: number
+}
+
+/** What becomes of a message; what is absent stays. */
+export type Progress = Partial<
+  Pick<Message, 'attempts' | 'failures' | 'refusals' | 'failedSince' | 'next' | 'expires' | 'reason' | 'state'>
+>
+
+export type Change =
+  /** Head and the rest of the body: the parts from `firstPart` on. A duplicate takes them all away. */
+  | { readonly op: 'append'; readonly message: NewMessage; readonly head: Uint8Array; readonly rest: Uint8Array }
+  /** A part of a body that is too long for memory, before its message. */
+  | { readonly op: 'part'; readonly id: string; readonly n: number; readonly bytes: Uint8Array }
+  /** Parts whose message does not come. */
+  | { readonly op: 'forget'; readonly id: string }
+  | { readonly op: 'update'; readonly id: string; readonly set: Progress; readonly at: number }
+  /** Removes a message that is not under way. */
+  | { readonly op: 'drop'; readonly id: string }
+  /** What a runtime announced; undefined: nothing any more. */
+  | { readonly op: 'rules'; readonly runtime: string; readonly rules: string | undefined; readonly at: number }
+  | { readonly op: 'pause'; readonly runtime: string; readonly paused: boolean }
+
+/** What a change did. `id`: of the message that is kept, which may be an older one. */
+export type Applied = { readonly status: 'stored' | 'duplicate' | 'done' | 'absent'; readonly id: string }
+
+/** What `list` shows; what is absent is not asked for. */
+export interface Filter {
+  readonly runtime?: string | undefined
+  readonly lane?: string | undefined
+  readonly state?: MessageState | undefined
+  /** Received at that time or later. */
+  readonly since?: number | undefined
+  /** Ids that begin with this. */
+  readonly id?: string | undefined
+  readonly limit: number
+}
+
+/** Of one runtime and state. */
+export interface Count {
+  readonly runtime: string
+  readonly state: MessageState
+  readonly messages: number
+  readonly bytes: number
+  /** When the oldest of them came. */
+  readonly oldest: number
+}
+
+export interface LaneCount {
+  readonly runtime: string
+  readonly lane: string
+  readonly messages: number
+}
+
+/** What a store knows when it opens. */
+export interface Contents {
+  readonly counts: readonly Count[]
+  readonly lanes: readonly LaneCount[]
+  readonly rules: readonly { readonly runtime: string; readonly rules: string }[]
+  readonly paused: readonly string[]
+}
+
+/** What a sweep did. */
+export interface Swept {
+  /** Messages whose time is over: they are dead now. */
+  readonly expired: readonly Message[]
+  /** All that is there. */
+  readonly counts: readonly Count[]
+  readonly lanes: readonly LaneCount[]
+}
+
+/** For how long what is over is kept, and the rules of runtimes that do not come back. In ms. */
+export interface Keep {
+  readonly deadMs: number
+  readonly deliveredMs: number
+  readonly rulesMs: number
+}
+
+export interface InboxStore {
+  /** Hears when the store opens, which may be again, and when it can no longer be used. */
+  onState: ((state: StoreState) => void) | undefined
+  /** Rejects with a {@link StoreError}. */
+  apply(change: Change): Promise<Applied>
+  /** The oldest of a lane that wait, in order. */
+  next(runtime: string, lane: string, limit: number): Promise<readonly Message[]>
+  /** Part `n` of a message, 0 its head; undefined where there is none. */
+  part(id: string, n: number): Promise<Uint8Array | undefined>
+  /** The newest first. */
+  list(filter: Filter): Promise<readonly Message[]>
+  sweep(at: number, keep: Keep): Promise<Swept>
+  stats(): StoreStats
+  close(): Promise<void>
+}
+
+export type StoreState =
+  | { readonly open: true; readonly contents: Contents; readonly setAside: string | undefined }
+  | { readonly open: false; readonly problem: string }
+
+export interface StoreStats {
+  readonly open: boolean
+  /** Why it is not open. */
+  readonly problem: string | undefined
+  /** A damaged file that was found at the start, and where it is now. */
+  readonly setAside: string | undefined
+  readonly commits: number
+  readonly commitSeconds: number
+  /** The longest of the last minute or two. */
+  readonly commitMaxSeconds: number
+}
+
+/** `full`: there is no room. `away`: it cannot be reached, or could not make a change durable. */
+export class StoreError extends Error {
+  override readonly name = 'StoreError'
+  readonly kind: 'full' | 'away'
+
+  constructor(kind: 'full' | 'away', message: string) {
+    super(message)
+    this.kind = kind
+  }
+}

@@ -1,0 +1,177 @@
+/** What a sender is told, row by row of the table in docs/inbox.md, and what reaches the receiver. */
+import { createHmac } from 'node:crypto'
+import { afterEach, describe, expect, test } from 'vitest'
+import { until } from '../../support/until.ts'
+import { answer } from '../fixture.ts'
+import { type Ground, leave, makeGround, RULE } from './fixture.ts'
+
+let ground: Ground
+afterEach(() => ground.close())
+
+const ALWAYS = { ...RULE, mode: 'always' as const }
+
+async function connected(...given: Parameters<typeof makeGround>) {
+  ground = await makeGround(...given)
+  const client = await ground.connect()
+  return { client, ...ground }
+}
+
+test('all is well: its answer, and nothing is stored', async () => {
+  const { receiver, post, messages } = await connected()
+  expect(await post('one')).toMatchObject({ status: 200, text: 'said 200' })
+  expect(receiver.bodies).toEqual(['one'])
+  expect(await messages()).toEqual([])
+  expect(ground.server.stats().inbox).toMatchObject({ store: { commits: 1 }, accepted: { failed: 0 } })
+})
+
+test.each([301, 400, 401, 404, 413, 422])('%d: passed, nothing is stored', async status => {
+  const { receiver, post, messages } = await connected()
+  receiver.says = () => status
+  expect(await post('one')).toMatchObject({ status })
+  expect(await messages()).toEqual([])
+})
+
+test.each([500, 502, 503, 408, 425, 429])('%d: 202, and it is delivered again', async status => {
+  const { receiver, post, messages } = await connected()
+  receiver.says = (_got, i) => (i === 0 ? status : 200)
+  const said = await post('one', { headers: { 'x-github-delivery': 'd-1', 'x-hub-signature-256': 'sha256=00' } })
+  expect(said.status).toBe(202)
+  const { id, status: stored } = JSON.parse(said.text)
+  expect({ id, stored }).toEqual({ id: said.headers['sallyport-inbox-id'], stored: 'stored' })
+  await until(async () => (await messages('delivered')).length === 1)
+  expect(receiver.bodies).toEqual(['one', 'one'])
+  const [, again] = receiver.got
+  expect(again).toMatchObject({ id, attempt: 2 })
+  expect(again!.request.headers).toEqual(expect.arrayContaining(['x-hub-signature-256', 'sha256=00']))
+  expect(again!.request.requestId).toBe(said.headers['x-request-id'])
+})
+
+test('no session: 202 at once, and all of them arrive in order', async () => {
+  const { client, receiver, post } = await connected()
+  await leave(ground, client)
+  const bodies = Array.from({ length: 5 }, (_, i) => `hook ${i}`)
+  for (const body of bodies) expect((await post(body)).status).toBe(202)
+  await ground.connect()
+  await until(() => receiver.got.length === 5)
+  expect(receiver.bodies).toEqual(bodies)
+  expect(receiver.got.map(({ attempt }) => attempt)).toEqual([1, 1, 1, 1, 1])
+})
+
+test('a restart of the server while the runtime is away forgets nothing', async () => {
+  const { client, receiver, post } = await connected()
+  await leave(ground, client)
+  expect((await post('before')).status).toBe(202)
+  await ground.restart()
+  expect((await post('after')).status).toBe(202)
+  expect(await ground.messages('waiting')).toHaveLength(2)
+  await ground.connect()
+  await until(() => receiver.got.length === 2)
+  expect(receiver.bodies).toEqual(['before', 'after'])
+})
+
+test('no answer in time: 202, and a 2xx that comes later settles it', async () => {
+  ground = await makeGround()
+  await ground.connect([{ ...RULE, answerWithinMs: 50 }])
+  ground.receiver.says = () => undefined
+  expect((await ground.post('slow')).status).toBe(202)
+  expect(await ground.messages('waiting')).toHaveLength(1)
+  answer(ground.receiver.got[0]!.response, 200, 'at last')
+  await until(async () => (await ground.messages('delivered')).length === 1)
+  expect(ground.receiver.bodies).toEqual(['slow'])
+})
+
+test('the session is lost behind the request: 202, and it is delivered again, marked', async () => {
+  const { client, receiver, post } = await connected()
+  receiver.says = (_got, i) => (i === 0 ? undefined : 200)
+  const said = post('torn')
+  await until(() => receiver.got.length === 1)
+  client.ws.terminate()
+  expect((await said).status).toBe(202)
+  await ground.connect()
+  await until(async () => (await ground.messages('delivered')).length === 1)
+  expect(receiver.got.map(({ attempt }) => attempt)).toEqual([0, 2])
+})
+
+test('something waits in the lane: 202, behind it; other lanes are not held up', async () => {
+  const { receiver, post } = await connected()
+  receiver.says = ({ body }) => (body.toString() === 'first' && receiver.got.length < 2 ? 500 : 200)
+  expect((await post('first')).status).toBe(202)
+  expect((await post('second')).status).toBe(202)
+  expect((await post('elsewhere', { path: '/webhooks/b' })).status).toBe(200)
+  await until(async () => (await ground.messages('delivered')).length === 2)
+  expect(receiver.bodies.filter(body => body !== 'elsewhere')).toEqual(['first', 'first', 'second'])
+})
+
+describe('always', () => {
+  test.each([200, 400, 500])('202, whatever the receiver says (%d)', async status => {
+    ground = await makeGround()
+    await ground.connect([ALWAYS])
+    ground.receiver.says = () => status
+    expect((await ground.post('one')).status).toBe(202)
+    await until(() => ground.receiver.got.length === 1)
+    expect(ground.receiver.got[0]).toMatchObject({ attempt: 1 })
+  })
+})
+
+describe('a signature that the edge checks', () => {
+  const SECRET = 'It is a secret to everybody'
+  const verify = { scheme: 'github' as const, secrets: [Buffer.from(SECRET).toString('base64')] }
+  const sign = (body: string) => `sha256=${createHmac('sha256', SECRET).update(body).digest('hex')}`
+
+  test.each(['fallback', 'always'] as const)('%s: a wrong one gets 401, nothing is stored', async mode => {
+    ground = await makeGround()
+    const client = await ground.connect([{ ...RULE, mode, verify }])
+    const headers = { 'x-hub-signature-256': sign('good') }
+    for (const refused of [{}, headers]) {
+      const said = await ground.post('bad', { headers: refused })
+      expect(said).toMatchObject({ status: 401, headers: { 'sallyport-error': 'webhook-signature' } })
+    }
+    expect((await ground.post('good', { headers })).status).toBe(mode === 'always' ? 202 : 200)
+    await until(() => ground.receiver.got.length === 1)
+    await leave(ground, client)
+    expect((await ground.post('bad', { headers })).status).toBe(401)
+    expect((await ground.post('good', { headers })).status).toBe(202)
+    expect(await ground.messages()).toHaveLength(mode === 'always' ? 2 : 1)
+    expect(ground.receiver.bodies).toEqual(['good'])
+  })
+})
+
+test('no room: 503 inbox-full, never 202', async () => {
+  const { client, post } = await connected({ messagesPerRuntime: 2 })
+  await leave(ground, client)
+  expect((await post('1')).status).toBe(202)
+  expect((await post('2')).status).toBe(202)
+  const said = await post('3')
+  expect(said).toMatchObject({ status: 503, headers: { 'sallyport-error': 'inbox-full', 'retry-after': '5' } })
+  expect(ground.server.stats().inbox!.refused).toMatchObject({ 'inbox-full': 1 })
+})
+
+test('the same webhook twice while it waits: duplicate; the same id with another body is another one', async () => {
+  const { client, receiver, post } = await connected()
+  await leave(ground, client)
+  const headers = { 'x-github-delivery': 'd-1' }
+  const first = JSON.parse((await post('a', { headers })).text)
+  expect(JSON.parse((await post('a', { headers })).text)).toEqual({ id: first.id, status: 'duplicate' })
+  expect(JSON.parse((await post('b', { headers })).text)).toMatchObject({ status: 'stored' })
+  await ground.connect()
+  await until(() => receiver.got.length === 2)
+  expect(receiver.bodies).toEqual(['a', 'b'])
+})
+
+test('a body of 25 MiB waits, and arrives whole', { tags: ['slow'] }, async () => {
+  const { client, receiver, post } = await connected()
+  await leave(ground, client)
+  const body = Buffer.alloc(25 * 1024 * 1024, 'abcdefghijk')
+  expect((await post(body)).status).toBe(202)
+  await ground.connect()
+  await until(() => receiver.got.length === 1)
+  expect(receiver.got[0]!.body.equals(body)).toBe(true)
+  expect(ground.server.stats().inbox!.bufferBytes).toBe(0)
+})
+
+test('what is no webhook of a rule passes as ever', async () => {
+  const { client, post } = await connected()
+  await leave(ground, client)
+  expect((await post('x', { path: '/other' })).status).toBe(503)
+  expect((await post('x', { headers: { 'stripe-signature': 't=1,v1=00' } })).status).toBe(503)
+})

@@ -1,0 +1,174 @@
+/** The lanes over a store in memory: order, outages, the poison test, and a walk of everything that may happen. */
+import { describe, expect, test, vi } from 'vitest'
+import { noLogger } from '../../../protocol/base/log.ts'
+import { Lanes } from '../../../server/inbox/lanes.ts'
+import type { Outcome } from '../../../server/inbox/retry.ts'
+import { type Applied, type Change, type InboxStore, type Message, StoreError } from '../../../server/inbox/store.ts'
+
+const OK: Outcome = { kind: 'delivered', reason: '200' }
+const DOWN: Outcome = { kind: 'failed', reason: '500' }
+
+/** As much of a store as lanes need. */
+class Memory {
+  readonly messages: Message[] = []
+  away = false
+
+  apply(change: Change): Promise<Applied> {
+    if (this.away) return Promise.reject(new StoreError('away', 'away'))
+    if (change.op !== 'update') throw new Error(change.op)
+    const at = this.messages.findIndex(({ id }) => id === change.id)
+    this.messages[at] = { ...this.messages[at]!, ...change.set }
+    return Promise.resolve({ status: 'done', id: change.id })
+  }
+
+  next(runtime: string, lane: string, limit: number): Promise<Message[]> {
+    if (this.away) return Promise.reject(new StoreError('away', 'away'))
+    const waits = (each: Message) => each.runtime === runtime && each.lane === lane && each.state === 'waiting'
+    return Promise.resolve(this.messages.filter(waits).slice(0, limit))
+  }
+}
+
+function make(says: (message: Message) => Outcome) {
+  const store = new Memory()
+  const ground = { store, live: true, tried: [] as string[], active: new Set<string>(), most: 0 }
+  const lanes = new Lanes({
+    store: store as unknown as InboxStore,
+    logger: noLogger,
+    now: Date.now,
+    random: () => 0.5,
+    lanesPerRuntime: 2,
+    lanes: 3,
+    isLive: () => ground.live,
+    deliver: async message => {
+      ground.tried.push(message.id)
+      expect(ground.active.has(message.lane)).toBe(false)
+      ground.active.add(message.lane)
+      ground.most = Math.max(ground.most, ground.active.size)
+      await Promise.resolve()
+      ground.active.delete(message.lane)
+      return ground.live ? says(message) : { kind: 'offline', reason: 'runtime-offline' }
+    },
+    onProgress: () => {},
+  })
+  const add = (id: string, lane = 'l', more: Partial<Message> = {}) => {
+    const now = Date.now()
+    const message: Message = {
+      ...{ id, runtime: 'demo', lane, route: 'r', why: 'offline', state: 'waiting', received: now, expires: now + 1e9 },
+      ...{ bytes: 1, parts: 1, attempts: 0, failures: 0, refusals: 0, failedSince: 0, next: 0, changed: now, reason: '' },
+      ...more,
+    }
+    lanes.expect('demo', lane)
+    store.messages.push(message)
+    lanes.arrived('demo', lane, message)
+  }
+  const state = (id: string) => store.messages.find(each => each.id === id)
+  return { ...ground, ground, lanes, add, state }
+}
+
+/** Time passes, as the lanes see it. */
+async function pass(ms: number): Promise<void> {
+  await vi.advanceTimersByTimeAsync(ms)
+}
+
+describe('lanes', () => {
+  test('one at a time, in order; as many lanes as a runtime may have', async () => {
+    vi.useFakeTimers()
+    const { add, lanes, ground, tried } = make(() => OK)
+    for (const id of ['a1', 'a2', 'a3']) add(id, 'a')
+    for (const lane of ['b', 'c', 'd']) add(`${lane}1`, lane)
+    await pass(10)
+    expect(tried.filter(id => id.startsWith('a'))).toEqual(['a1', 'a2', 'a3'])
+    expect(tried).toHaveLength(6)
+    expect(ground.most).toBeLessThanOrEqual(2)
+    expect(lanes.size).toBe(0)
+    vi.useRealTimers()
+  })
+
+  test('without a session nothing is tried, and with one everything, at 20 a second', async () => {
+    vi.useFakeTimers()
+    const { add, lanes, ground, tried, state } = make(() => OK)
+    ground.live = false
+    for (let i = 0; i < 10; i++) add(`m${i}`)
+    await pass(3_600_000)
+    expect(tried).toEqual([])
+    expect(state('m0')).toMatchObject({ attempts: 0, failures: 0 })
+    ground.live = true
+    lanes.wake('demo')
+    await pass(500 + 4 * 50 + 10)
+    expect(tried).toHaveLength(5)
+    await pass(1000)
+    expect(tried).toEqual(Array.from({ length: 10 }, (_, i) => `m${i}`))
+    vi.useRealTimers()
+  })
+
+  test('a message that alone fails is poison; the lane goes on', async () => {
+    vi.useFakeTimers()
+    const { add, state } = make(({ id }) => (id === 'bad' ? DOWN : OK))
+    for (const id of ['bad', 'good', 'better']) add(id)
+    await pass(25 * 60_000)
+    expect(state('good')).toMatchObject({ state: 'waiting', attempts: 0 })
+    await pass(90 * 60_000)
+    expect(state('bad')).toMatchObject({ state: 'dead', reason: 'poison' })
+    expect([state('good')!.state, state('better')!.state]).toEqual(['delivered', 'delivered'])
+    vi.useRealTimers()
+  })
+
+  test('a receiver that is down is no reason to give a message up', async () => {
+    vi.useFakeTimers()
+    let down = true
+    const { add, store, tried } = make(() => (down ? DOWN : OK))
+    for (const id of ['a', 'b', 'c']) add(id)
+    await pass(12 * 3_600_000)
+    expect(store.messages.map(({ state }) => state)).toEqual(['waiting', 'waiting', 'waiting'])
+    expect(tried).not.toContain('c')
+    down = false
+    await pass(3_600_000)
+    expect(store.messages.map(({ state }) => state)).toEqual(['delivered', 'delivered', 'delivered'])
+    vi.useRealTimers()
+  })
+
+  test('a store that is away: nothing is tried that could not be written', async () => {
+    vi.useFakeTimers()
+    const { add, store, tried } = make(() => OK)
+    store.away = true
+    add('a')
+    await pass(60_000)
+    expect(tried).toEqual([])
+    store.away = false
+    await pass(1000)
+    expect(tried).toEqual(['a'])
+    vi.useRealTimers()
+  })
+
+  test('paused: nothing is tried until it is resumed', async () => {
+    vi.useFakeTimers()
+    const { add, lanes, tried } = make(() => OK)
+    lanes.pause('demo', true)
+    add('a')
+    await pass(60_000)
+    expect(tried).toEqual([])
+    lanes.pause('demo', false)
+    await pass(1000)
+    expect(tried).toEqual(['a'])
+    vi.useRealTimers()
+  })
+
+  test('an attempt from before it was stored: the lane waits for it, and a 2xx settles it', async () => {
+    vi.useFakeTimers()
+    const { add, lanes, store, tried } = make(() => OK)
+    let answered: (outcome: Outcome) => void = () => {}
+    const underWay = new Promise<Outcome>(resolve => (answered = resolve))
+    const message = { id: 'slow', runtime: 'demo', lane: 'l', state: 'waiting', attempts: 1, failures: 0, refusals: 0, failedSince: 0, next: 0 }
+    store.messages.push(message as Message)
+    lanes.expect('demo', 'l')
+    lanes.arrived('demo', 'l', message as Message, underWay)
+    add('behind')
+    await pass(60_000)
+    expect(tried).toEqual([])
+    answered(OK)
+    await pass(100)
+    expect(tried).toEqual(['behind'])
+    expect(store.messages.map(({ state }) => state)).toEqual(['delivered', 'delivered'])
+    vi.useRealTimers()
+  })
+})

@@ -1,0 +1,227 @@
+/** The file of an inbox: what is there after a crash, a full disk, damage, and what cannot be used at all. */
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { noLogger } from '../../../protocol/base/log.ts'
+import { openSqlite, type SqliteStore } from '../../../server/inbox/sqlite.ts'
+import type { NewMessage, StoreState } from '../../../server/inbox/store.ts'
+import { until } from '../../support/until.ts'
+
+const NOW = 1_800_000_000_000
+let folder: string
+let path: string
+const open: SqliteStore[] = []
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-inbox-'))
+  path = join(folder, 'inbox.db')
+})
+afterEach(async () => {
+  for (const store of open.splice(0)) await store.close()
+  rmSync(folder, { recursive: true, force: true })
+})
+
+async function start(at = path): Promise<SqliteStore> {
+  const store = await openSqlite({ path: at, minFreeBytes: 0, logger: noLogger }, Date.now)
+  open.push(store)
+  return store
+}
+
+function message(id: string, more: Partial<NewMessage> = {}): NewMessage {
+  return {
+    ...{ id, runtime: 'demo', lane: 'l', route: 'r', why: 'offline', received: NOW, expires: NOW + 1000, bytes: 12 },
+    ...{ parts: 2, attempts: 0, failures: 0, refusals: 0, failedSince: 0, next: 0, reason: '', dedupe: '', dedupeMs: 0 },
+    ...more,
+  }
+}
+
+const bytes = (text: string) => new Uint8Array(Buffer.from(text))
+const append = (store: SqliteStore, made: NewMessage) =>
+  store.apply({ op: 'append', message: made, head: bytes('{}'), rest: bytes('body') })
+
+function contents(store: SqliteStore): Extract<StoreState, { open: true }>['contents'] {
+  let seen: StoreState | undefined
+  store.onState = state => {
+    seen = state
+  }
+  if (seen?.open !== true) throw new Error('the store is not open')
+  return seen.contents
+}
+
+test('what was appended is there after a restart, in its order; nobody else may read the file', async () => {
+  const store = await start()
+  await Promise.all(['c', 'a', 'b'].map(id => append(store, message(id))))
+  await store.apply({ op: 'update', id: 'c', set: { state: 'delivered' }, at: NOW })
+  await store.close()
+  expect(readdirSync(folder).map(name => statSync(join(folder, name)).mode & 0o077)).toEqual([0])
+  const again = await start()
+  expect((await again.next('demo', 'l', 5)).map(({ id }) => id)).toEqual(['a', 'b'])
+  expect(Buffer.from((await again.part('a', 1))!).toString()).toBe('body')
+  expect(await again.part('c', 1)).toBeUndefined()
+  expect(contents(again)).toMatchObject({ lanes: [{ runtime: 'demo', lane: 'l', messages: 2 }] })
+})
+
+test('parts whose message never came are gone after a restart', async () => {
+  const store = await start()
+  await store.apply({ op: 'part', id: 'torn', n: 1, bytes: bytes('half') })
+  await store.close()
+  expect(await (await start()).part('torn', 1)).toBeUndefined()
+})
+
+test('the same id and body: known while it waits, and for its time after the delivery', async () => {
+  const store = await start()
+  const same = { dedupe: 'digest', dedupeMs: 1000 }
+  expect(await append(store, message('a', same))).toEqual({ status: 'stored', id: 'a' })
+  expect(await append(store, message('b', same))).toEqual({ status: 'duplicate', id: 'a' })
+  expect(await append(store, message('c', { ...same, runtime: 'other' }))).toMatchObject({ status: 'stored' })
+  await store.apply({ op: 'update', id: 'a', set: { state: 'delivered' }, at: NOW })
+  expect(await append(store, message('d', { ...same, received: NOW + 999 }))).toMatchObject({ status: 'duplicate' })
+  expect(await append(store, message('e', { ...same, received: NOW + 1000 }))).toMatchObject({ status: 'stored' })
+})
+
+test('a sweep ends what is too old, and forgets what was over long ago', async () => {
+  const store = await start()
+  await append(store, message('old'))
+  await append(store, message('young', { expires: NOW + 5000 }))
+  const keep = { deadMs: 10_000, deliveredMs: 10_000, rulesMs: 10_000 }
+  const first = await store.sweep(NOW + 1000, keep)
+  expect(first.expired.map(({ id, state, reason }) => [id, state, reason])).toEqual([['old', 'dead', 'expired']])
+  await store.sweep(NOW + 12_000, keep)
+  expect((await store.list({ limit: 9 })).map(({ id }) => id)).toEqual(['young'])
+})
+
+describe('a file that cannot be used', () => {
+  test.each([
+    ['of something else', () => new DatabaseSync(path).exec('CREATE TABLE t (x)'), 'is the file of something else'],
+    [
+      'of a newer version',
+      () => new DatabaseSync(path).exec(`PRAGMA application_id = ${0x53696e62}; PRAGMA user_version = 9`),
+      'was written by a newer sallyport (schema 9, this one has 1)',
+    ],
+    ['that is a folder', () => mkdirSync(path), 'EISDIR'],
+  ])('%s: the start fails, and it stays as it was', async (_what, make, problem) => {
+    make()
+    await expect(start()).rejects.toThrow(problem)
+    await expect(start()).rejects.toThrow(TypeError)
+  })
+  test('in no folder: the start fails, and says what to do', async () => {
+    await expect(start(join(folder, 'none', 'x.db'))).rejects.toThrow(/there is no folder .*none: make it/)
+  })
+})
+
+test.each([
+  ['no database', 'this is text, and no database at all. '.repeat(200)],
+  ['a database that was overwritten in its midst', undefined],
+])('damage (%s): it is set aside, said, and a new file begins', async (_what, text) => {
+  if (text !== undefined) writeFileSync(path, text)
+  else {
+    const store = await start()
+    for (let i = 0; i < 50; i++) await append(store, message(`m${i}`, { parts: 2 }))
+    await store.close()
+    const whole = readFileSync(path)
+    writeFileSync(path, Buffer.concat([whole.subarray(0, 4096), Buffer.alloc(whole.length - 4096, 0x5a)]))
+  }
+  const before = readFileSync(path)
+  const store = await start()
+  expect((await append(store, message('new'))).status).toBe('stored')
+  const { setAside } = store.stats()
+  expect(setAside).toContain(`${path}.damaged-`)
+  // SQLite counts in the first hundred bytes how often it was opened for writing.
+  const rest = (file: Buffer) => file.subarray(100)
+  expect(rest(readFileSync(setAside!)).equals(rest(before))).toBe(true)
+})
+
+test('a file that another server has: it is away until that one ends', async () => {
+  const first = await start()
+  const second = await start()
+  await expect(append(second, message('b'))).rejects.toMatchObject({ kind: 'away' })
+  await append(first, message('a'))
+  await first.close()
+  await until(() => second.stats().open)
+  expect(contents(second)).toMatchObject({ counts: [{ runtime: 'demo', messages: 1 }] })
+})
+
+test('a disk without enough free space: full for what comes, and what is there can be settled', async () => {
+  const store = await start()
+  await append(store, message('a'))
+  await store.close()
+  const tight = await openSqlite({ path, minFreeBytes: 2 ** 50, logger: noLogger }, Date.now)
+  open.push(tight)
+  await expect(append(tight, message('b'))).rejects.toMatchObject({ kind: 'full' })
+  expect(await tight.apply({ op: 'update', id: 'a', set: { state: 'delivered' }, at: NOW })).toMatchObject({ status: 'done' })
+})
+
+const isRoot = process.getuid?.() === 0
+
+test.runIf(isRoot && process.platform === 'linux')('a disk that fills up: full, nothing is lost, and it works again', async () => {
+  const disk = join(folder, 'disk')
+  mkdirSync(disk)
+  if (spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=3m', 'tmpfs', disk]).status !== 0) return
+  try {
+    const at = join(disk, 'inbox.db')
+    const store = await start(at)
+    const kept: string[] = []
+    let refused: unknown
+    for (let i = 0; i < 100 && refused === undefined; i++) {
+      const rest = new Uint8Array(64 * 1024).fill(i)
+      await store
+        .apply({ op: 'append', message: message(`m${i}`), head: bytes('{}'), rest })
+        .then(({ id }) => kept.push(id), (error: unknown) => (refused = error))
+    }
+    expect(refused).toMatchObject({ kind: 'full' })
+    await store.apply({ op: 'drop', id: kept.shift()! })
+    await append(store, message('small'))
+    kept.push('small')
+    await store.close()
+    open.splice(open.indexOf(store), 1)
+    const again = await start(at)
+    expect((await again.list({ limit: 999 })).map(({ id }) => id).reverse()).toEqual(kept)
+    await again.close()
+    open.splice(open.indexOf(again), 1)
+    const copy = join(folder, 'copy.db')
+    // With no room left, closing could not bring the log into the file.
+    for (const end of ['', '-wal']) if (existsSync(at + end)) copyFileSync(at + end, copy + end)
+    const checked = new DatabaseSync(copy).prepare('PRAGMA integrity_check').get()
+    expect(checked).toEqual({ integrity_check: 'ok' })
+  } finally {
+    spawnSync('umount', ['-l', disk])
+  }
+})
+
+const KILLS = process.env.TEST_LONG === 'true' ? 200 : 20
+
+test('kill -9 at any moment: what was said to be stored is there', { tags: ['slow'], timeout: KILLS * 3000 }, async () => {
+  const program = resolve(import.meta.dirname, 'appender.ts')
+  const said: string[] = []
+  for (let run = 0; run < KILLS; run++) {
+    const child = spawn(process.execPath, [program, path, `${run}`], { stdio: ['ignore', 'pipe', 'inherit'] })
+    let text = ''
+    child.stdout.on('data', chunk => {
+      text += chunk
+      // Somewhere in the midst of what follows.
+      if (text.length > 2000 + Math.random() * 20_000) child.kill('SIGKILL')
+    })
+    await once(child, 'close')
+    const lines = text.split('\n')
+    lines.pop()
+    said.push(...lines)
+  }
+  expect(said.length).toBeGreaterThan(KILLS * 20)
+  const store = await start()
+  expect(store.stats().setAside).toBeUndefined()
+  const there = new Set((await store.list({ limit: 1_000_000 })).map(({ id }) => id))
+  expect(said.filter(id => !there.has(id))).toEqual([])
+  await store.close()
+  const file = new DatabaseSync(path)
+  expect(file.prepare('PRAGMA integrity_check').get()).toEqual({ integrity_check: 'ok' })
+  file.close()
+})
+
+test.runIf(!isRoot)('a file that may not be written: the start fails', async () => {
+  chmodSync(folder, 0o500)
+  await expect(start()).rejects.toThrow('EACCES')
+  chmodSync(folder, 0o700)
+})
