@@ -34,7 +34,12 @@ export interface Snapshot {
 }
 
 interface InboxSnapshot {
-  readonly store: { readonly open: boolean; readonly commits: number; readonly commitSeconds: number; readonly commitMaxSeconds: number }
+  readonly store: {
+    readonly open: boolean
+    readonly commits: number
+    readonly commitSeconds: number
+    readonly commitMaxSeconds: number
+  }
   readonly messages: Readonly<Record<string, number>>
   readonly bytes: number
   readonly oldestSeconds: number
@@ -182,7 +187,12 @@ function inboxMetrics(registry: Registry, now: () => InboxSnapshot | undefined):
   const oldest = 'Age of the oldest webhook that waits; 0: none does.'
   gaugeOf(registry, 'sallyport_inbox_oldest_age_seconds', oldest, () => now()?.oldestSeconds)
   const store = () => now()?.store
-  gaugeOf(registry, 'sallyport_inbox_store_up', 'Whether the store works: 0 or 1.', () => store() && Number(store()!.open))
+  gaugeOf(
+    registry,
+    'sallyport_inbox_store_up',
+    'Whether the store works: 0 or 1.',
+    () => store() && Number(store()!.open),
+  )
   counterOf(registry, 'sallyport_inbox_commits_total', 'Commits of the store.', () => store()?.commits)
   const seconds = 'Time that its commits took.'
   counterOf(registry, 'sallyport_inbox_commit_seconds_total', seconds, () => store()?.commitSeconds)

@@ -172,7 +172,9 @@ export class TunnelServer implements Server {
     return new Inbox({
       ...{ store, limits: inbox!.limits, logger, now: clock },
       isLive: runtime => carriers.pick(runtime, undefined, undefined) !== undefined,
-      look: runtime => void carriers.ask(runtime, undefined, undefined),
+      look: runtime => {
+        carriers.ask(runtime, undefined, undefined)
+      },
     })
   }
 

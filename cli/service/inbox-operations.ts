@@ -45,7 +45,11 @@ async function one(server: Server, filter: Omit<Filter, 'limit'>): Promise<Omit<
   return filter
 }
 
-export async function pauseRuntime(server: Server, body: Body, paused: boolean): Promise<Readonly<Record<string, unknown>>> {
+export async function pauseRuntime(
+  server: Server,
+  body: Body,
+  paused: boolean,
+): Promise<Readonly<Record<string, unknown>>> {
   const { runtime } = filterOf(body)
   if (runtime === undefined) throw new TypeError('give a runtime')
   if (server.inbox === undefined) return {}
@@ -68,7 +72,8 @@ function chosen(body: Body): Omit<Filter, 'limit'> {
 
 function filterOf(body: Body): Omit<Filter, 'limit'> {
   const { state, since } = body
-  if (state !== undefined && !STATES.includes(state as never)) throw new TypeError(`state is one of ${STATES.join(', ')}`)
+  if (state !== undefined && !STATES.includes(state as never))
+    throw new TypeError(`state is one of ${STATES.join(', ')}`)
   const sinceMs = since === undefined ? undefined : Number(since)
   if (Number.isNaN(sinceMs)) throw new TypeError('since is a number of milliseconds since 1970')
   return {

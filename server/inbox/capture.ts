@@ -10,7 +10,7 @@
  * not wanted is dropped.
  */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { type Failing, stepOf, tellDefect } from '../../protocol/base/guard.ts'
+import { type Failing, guardWith, stepOf, tellDefect } from '../../protocol/base/guard.ts'
 import type {
   Handler,
   HeaderList,
@@ -26,6 +26,7 @@ import { KeptBody } from './kept-body.ts'
 import { outcomeOfError, outcomeOfHead } from './outgoing.ts'
 import { isForSender, type Outcome } from './retry.ts'
 import type { Rule } from './rules.ts'
+import type { Applied } from './store.ts'
 
 /** Why a webhook was stored. */
 export const WHYS = ['always', 'behind', 'offline', 'failed', 'slow', 'lost'] as const
@@ -264,14 +265,12 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #store(): void {
     this.#phase = 'storing'
     const { rest, digest, parts } = this.#body.finish()
-    const underWay = this.#attempted ? this.#attempt() : undefined
-    this.#inbox
-      .store(this, { why: this.#why, rest, digest, parts, bodyBytes: this.#body.bytes, trailers: this.#trailers! }, underWay)
-      .then(
-        stored => this.#answer(stored),
-        (error: unknown) => this.#refuse(this.#inbox.refusal(error)),
-      )
-      .catch((error: unknown) => this.threw(error))
+    const bodyBytes = this.#body.bytes
+    const taken = { why: this.#why, rest, digest, parts, bodyBytes, trailers: this.#trailers! }
+    const guard = guardWith(error => this.threw(error))
+    const stored = guard((done: Applied) => this.#answer(done))
+    const failed = guard((error: unknown) => this.#refuse(this.#inbox.refusal(error)))
+    this.#inbox.store(this, taken, this.#attempted ? this.#attempt() : undefined).then(stored, failed)
   }
 
   #attempt(): Promise<Outcome> {
@@ -281,7 +280,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     })
   }
 
-  #answer({ id, status }: { readonly id: string; readonly status: string }): void {
+  #answer({ id, status }: Applied): void {
     this.#phase = 'over'
     const body = Buffer.from(`${JSON.stringify({ id, status })}\n`)
     const headers: HeaderList = ['content-type', 'application/json', 'content-length', String(body.length)]

@@ -19,7 +19,7 @@ import { BodyBudget } from './kept-body.ts'
 import { Lanes } from './lanes.ts'
 import { Ledger } from './ledger.ts'
 import { deliverMessage } from './outgoing.ts'
-import { type Outcome, type OutcomeKind, progressOf } from './retry.ts'
+import type { Outcome, OutcomeKind } from './retry.ts'
 import { pathOf, Rules } from './rules.ts'
 import {
   type Applied,
@@ -129,11 +129,11 @@ export class Inbox implements InboxOperations {
     this.#lanes = new Lanes({
       ...{ store, logger, now, random, lanesPerRuntime: limits.lanesPerRuntime, lanes: limits.lanes },
       isLive: runtime => options.isLive(runtime),
-      deliver: message =>
-        deliverMessage(message, { handler: this.#deliver!, store, attemptMs: limits.attemptMs, now }),
+      deliver: message => deliverMessage(message, { handler: this.#deliver!, store, attemptMs: limits.attemptMs, now }),
       onProgress: (message, outcome, progress) => this.#progressed(message, outcome, progress),
     })
-    const sweep = logGuard(logger, 'the inbox could not be swept')(() => detached(logger, SWEEP_FAILED, this.#sweep()))
+    const guard = logGuard(logger, SWEEP_FAILED)
+    const sweep = guard(() => detached(logger, SWEEP_FAILED, this.#sweep()))
     this.#sweepTimer = setInterval(sweep, SWEEP_MS).unref()
   }
 
@@ -213,14 +213,20 @@ export class Inbox implements InboxOperations {
     this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, text, savedAt })
   }
 
-  /** Without it they are forgotten by a restart; they are announced again with each session. */
   #save(runtime: string, rules: string | undefined): void {
-    const failed = (error: unknown) => {
+    detached(this.logger, 'the rules of an inbox were not written', this.#write(runtime, rules))
+  }
+
+  /** What cannot be written is forgotten by a restart, unless it is announced again. */
+  async #write(runtime: string, rules: string | undefined): Promise<void> {
+    try {
+      await this.#store.apply({ op: 'rules', runtime, rules, at: this.now() })
+    } catch (error) {
       const known = this.#rules.get(runtime)
       if (known !== undefined) known.savedAt = 0
-      this.logger.warn({ runtime, err: { message: (error as Error).message } }, 'the rules of an inbox were not written')
+      const err = { message: (error as Error).message }
+      this.logger.warn({ runtime, err }, 'the rules of an inbox were not written')
     }
-    this.#store.apply({ op: 'rules', runtime, rules, at: this.now() }).catch(failed)
   }
 
   // For a webhook that comes in.

@@ -1,6 +1,7 @@
 /** The body of a webhook that may have to be stored: what of it is in memory, and what has gone to the store before. */
 import { Buffer } from 'node:buffer'
 import { createHash, type Hash } from 'node:crypto'
+import { guardWith } from '../../protocol/base/guard.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
 
 /** So much is in memory, and as much on its way to the store. */
@@ -66,14 +67,18 @@ export class KeptBody {
       this.#writing--
       budget.used -= bytes.length
     }
-    const kept = () => {
-      over()
-      if (this.#writing === 0 && !this.#done) this.#options.kept(this.bytes)
-    }
-    const failed = (error: unknown) => {
-      over()
+    const broken = (error: unknown) => {
       if (!this.#done) this.#options.failed(error)
     }
+    const guard = guardWith(broken)
+    const kept = guard(() => {
+      over()
+      if (this.#writing === 0 && !this.#done) this.#options.kept(this.bytes)
+    })
+    const failed = guard((error: unknown) => {
+      over()
+      broken(error)
+    })
     this.#options.part(this.parts, bytes).then(kept, failed)
   }
 

@@ -285,7 +285,8 @@ export class Lanes {
     if (progress.state !== undefined) lane.waiting--
     else if (outcome.kind === 'offline') this.#park(lane)
     else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#test(lane, first, second)
-    if (lane.paced && lane.waiting > 0 && lane.timer === undefined) this.#later(lane, Math.max(0, PACE_MS - (now() - startedMs)))
+    if (lane.paced && lane.waiting > 0 && lane.timer === undefined)
+      this.#later(lane, Math.max(0, PACE_MS - (now() - startedMs)))
     if (lane.waiting === 0) lane.paced = false
   }
 

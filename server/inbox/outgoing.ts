@@ -1,6 +1,6 @@
 /** One delivery of a kept message: an ordinary exchange from inside the edge. */
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { type Failing, stepOf } from '../../protocol/base/guard.ts'
+import { type Failing, guardWith, stepOf } from '../../protocol/base/guard.ts'
 import type { Handler, HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { toldError } from '../../protocol/http/problem.ts'
@@ -20,7 +20,7 @@ export function outcomeOfError(error: SallyportError): Outcome {
   return outcomeOf(error.status, error.reason)
 }
 
-export interface OutgoingOptions {
+interface OutgoingOptions {
   readonly handler: Handler
   readonly store: InboxStore
   readonly attemptMs: number
@@ -66,7 +66,9 @@ class Outgoing implements ResponseSink, Failing {
   run(sink: RequestSink, message: Message, trailers: HeaderList): void {
     this.#sink = sink
     if (this.#responseBytes > 0) sink.responseConsumed(this.#responseBytes)
-    this.#send(sink, message, trailers).catch((error: unknown) => this.#broken(error))
+    const guard = guardWith(error => this.#broken(error))
+    const failed = guard((error: unknown) => this.#broken(error))
+    this.#send(sink, message, trailers).catch(failed)
   }
 
   /** One part after the other, each when the one before has been taken. */

@@ -1,5 +1,6 @@
 /** The thread that has the file of an inbox: a commit waits for the disk, and the event loop of the server must not. */
 import { parentPort, workerData } from 'node:worker_threads'
+import { guardWith } from '../../protocol/base/guard.ts'
 import { FileError, isDamage, isFull, openFile, type SqliteFile } from './sqlite-file.ts'
 import type { Answer, Question, WorkerSettings } from './sqlite-messages.ts'
 
@@ -41,7 +42,10 @@ class FullError extends Error {}
 function failureOf(error: unknown): NonNullable<Answer['failure']> {
   const { message } = error as Error
   if (error instanceof FullError || isFull(error)) return { kind: 'full', message }
-  if (error instanceof FileError || (file === undefined && (error as { code?: string }).code?.startsWith('E') === true && !isSqlite(error)))
+  if (
+    error instanceof FileError ||
+    (file === undefined && (error as { code?: string }).code?.startsWith('E') === true && !isSqlite(error))
+  )
     return { kind: 'unusable', message }
   return { kind: isDamage(error) ? 'damaged' : 'away', message }
 }
@@ -50,12 +54,16 @@ function isSqlite(error: unknown): boolean {
   return (error as { code?: string }).code === 'ERR_SQLITE_ERROR'
 }
 
-const listen = (question: Question): void => {
+// What is thrown here ends the thread: the server says so, and starts another one.
+const guard = guardWith(error => {
+  throw error
+})
+const listen = guard((question: Question): void => {
   const startedMs = performance.now()
   try {
     port.postMessage({ number: question.number, value: answer(question), ms: performance.now() - startedMs })
   } catch (error) {
     port.postMessage({ number: question.number, failure: failureOf(error), ms: performance.now() - startedMs })
   }
-}
+})
 port.on('message', listen)

@@ -168,7 +168,11 @@ export class SqliteStore implements InboxStore {
       this.#groupBytes += bytesOf(change)
       if (this.#committing) return
       if (this.#groupBytes >= GROUP_BYTES) this.#commit()
-      else this.#groupTimer ??= setTimeout(this.#guard(() => this.#commit()), GROUP_MS)
+      else
+        this.#groupTimer ??= setTimeout(
+          this.#guard(() => this.#commit()),
+          GROUP_MS,
+        )
     })
   }
 
@@ -187,14 +191,14 @@ export class SqliteStore implements InboxStore {
       this.#committing = false
       if (this.#open) this.#commit()
     })
-    const committed = (applied: Applied[]) => {
-      group.forEach(({ resolve }, i) => resolve(applied[i]!))
-    }
-    const failed = (error: unknown) => {
+    const committed = this.#guard((applied: Applied[]) => {
+      for (const [i, { resolve }] of group.entries()) resolve(applied[i]!)
+    })
+    const refused = this.#guard((error: unknown) => {
       for (const { reject } of group) reject(error)
-    }
+    })
     this.#ask<Applied[]>({ ask: 'apply', changes: group.map(({ change }) => change) })
-      .then(committed, failed)
+      .then(committed, refused)
       .then(over, over)
   }
 

@@ -54,7 +54,17 @@ function make(says: (message: Message) => Outcome) {
     const now = Date.now()
     const message: Message = {
       ...{ id, runtime: 'demo', lane, route: 'r', why: 'offline', state: 'waiting', received: now, expires: now + 1e9 },
-      ...{ bytes: 1, parts: 1, attempts: 0, failures: 0, refusals: 0, failedSince: 0, next: 0, changed: now, reason: '' },
+      ...{
+        bytes: 1,
+        parts: 1,
+        attempts: 0,
+        failures: 0,
+        refusals: 0,
+        failedSince: 0,
+        next: 0,
+        changed: now,
+        reason: '',
+      },
       ...more,
     }
     lanes.expect('demo', lane)
@@ -158,7 +168,17 @@ describe('lanes', () => {
     const { add, lanes, store, tried } = make(() => OK)
     let answered: (outcome: Outcome) => void = () => {}
     const underWay = new Promise<Outcome>(resolve => (answered = resolve))
-    const message = { id: 'slow', runtime: 'demo', lane: 'l', state: 'waiting', attempts: 1, failures: 0, refusals: 0, failedSince: 0, next: 0 }
+    const message = {
+      id: 'slow',
+      runtime: 'demo',
+      lane: 'l',
+      state: 'waiting',
+      attempts: 1,
+      failures: 0,
+      refusals: 0,
+      failedSince: 0,
+      next: 0,
+    }
     store.messages.push(message as Message)
     lanes.expect('demo', 'l')
     lanes.arrived('demo', 'l', message as Message, underWay)

@@ -1,5 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import { isForSender, isSuspect, type Outcome, outcomeOf, progressOf, readRetryAfter } from '../../../server/inbox/retry.ts'
+import {
+  isForSender,
+  isSuspect,
+  type Outcome,
+  outcomeOf,
+  progressOf,
+  readRetryAfter,
+} from '../../../server/inbox/retry.ts'
 import type { Message } from '../../../server/inbox/store.ts'
 
 const NOW = 1_800_000_000_000

@@ -1,7 +1,18 @@
 /** The file of an inbox: what is there after a crash, a full disk, damage, and what cannot be used at all. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -33,7 +44,17 @@ async function start(at = path): Promise<SqliteStore> {
 function message(id: string, more: Partial<NewMessage> = {}): NewMessage {
   return {
     ...{ id, runtime: 'demo', lane: 'l', route: 'r', why: 'offline', received: NOW, expires: NOW + 1000, bytes: 12 },
-    ...{ parts: 2, attempts: 0, failures: 0, refusals: 0, failedSince: 0, next: 0, reason: '', dedupe: '', dedupeMs: 0 },
+    ...{
+      parts: 2,
+      attempts: 0,
+      failures: 0,
+      refusals: 0,
+      failedSince: 0,
+      next: 0,
+      reason: '',
+      dedupe: '',
+      dedupeMs: 0,
+    },
     ...more,
   }
 }
@@ -151,49 +172,58 @@ test('a disk without enough free space: full for what comes, and what is there c
   const tight = await openSqlite({ path, minFreeBytes: 2 ** 50, logger: noLogger }, Date.now)
   open.push(tight)
   await expect(append(tight, message('b'))).rejects.toMatchObject({ kind: 'full' })
-  expect(await tight.apply({ op: 'update', id: 'a', set: { state: 'delivered' }, at: NOW })).toMatchObject({ status: 'done' })
+  expect(await tight.apply({ op: 'update', id: 'a', set: { state: 'delivered' }, at: NOW })).toMatchObject({
+    status: 'done',
+  })
 })
 
 const isRoot = process.getuid?.() === 0
 
-test.runIf(isRoot && process.platform === 'linux')('a disk that fills up: full, nothing is lost, and it works again', async () => {
-  const disk = join(folder, 'disk')
-  mkdirSync(disk)
-  if (spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=3m', 'tmpfs', disk]).status !== 0) return
-  try {
-    const at = join(disk, 'inbox.db')
-    const store = await start(at)
-    const kept: string[] = []
-    let refused: unknown
-    for (let i = 0; i < 100 && refused === undefined; i++) {
-      const rest = new Uint8Array(64 * 1024).fill(i)
-      await store
-        .apply({ op: 'append', message: message(`m${i}`), head: bytes('{}'), rest })
-        .then(({ id }) => kept.push(id), (error: unknown) => (refused = error))
+test.runIf(isRoot && process.platform === 'linux')(
+  'a disk that fills up: full, nothing is lost, and it works again',
+  async () => {
+    const disk = join(folder, 'disk')
+    mkdirSync(disk)
+    if (spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=3m', 'tmpfs', disk]).status !== 0) return
+    try {
+      const at = join(disk, 'inbox.db')
+      const store = await start(at)
+      const kept: string[] = []
+      let refused: unknown
+      for (let i = 0; i < 100 && refused === undefined; i++) {
+        const rest = new Uint8Array(64 * 1024).fill(i)
+        await store.apply({ op: 'append', message: message(`m${i}`), head: bytes('{}'), rest }).then(
+          ({ id }) => kept.push(id),
+          (error: unknown) => (refused = error),
+        )
+      }
+      expect(refused).toMatchObject({ kind: 'full' })
+      await store.apply({ op: 'drop', id: kept.shift()! })
+      await append(store, message('small'))
+      kept.push('small')
+      await store.close()
+      open.splice(open.indexOf(store), 1)
+      const again = await start(at)
+      expect((await again.list({ limit: 999 })).map(({ id }) => id).reverse()).toEqual(kept)
+      await again.close()
+      open.splice(open.indexOf(again), 1)
+      const copy = join(folder, 'copy.db')
+      // With no room left, closing could not bring the log into the file.
+      for (const end of ['', '-wal']) if (existsSync(at + end)) copyFileSync(at + end, copy + end)
+      const checked = new DatabaseSync(copy).prepare('PRAGMA integrity_check').get()
+      expect(checked).toEqual({ integrity_check: 'ok' })
+    } finally {
+      spawnSync('umount', ['-l', disk])
     }
-    expect(refused).toMatchObject({ kind: 'full' })
-    await store.apply({ op: 'drop', id: kept.shift()! })
-    await append(store, message('small'))
-    kept.push('small')
-    await store.close()
-    open.splice(open.indexOf(store), 1)
-    const again = await start(at)
-    expect((await again.list({ limit: 999 })).map(({ id }) => id).reverse()).toEqual(kept)
-    await again.close()
-    open.splice(open.indexOf(again), 1)
-    const copy = join(folder, 'copy.db')
-    // With no room left, closing could not bring the log into the file.
-    for (const end of ['', '-wal']) if (existsSync(at + end)) copyFileSync(at + end, copy + end)
-    const checked = new DatabaseSync(copy).prepare('PRAGMA integrity_check').get()
-    expect(checked).toEqual({ integrity_check: 'ok' })
-  } finally {
-    spawnSync('umount', ['-l', disk])
-  }
-})
+  },
+)
 
 const KILLS = process.env.TEST_LONG === 'true' ? 200 : 20
 
-test('kill -9 at any moment: what was said to be stored is there', { tags: ['slow'], timeout: KILLS * 3000 }, async () => {
+test('kill -9 at any moment: what was said to be stored is there', {
+  tags: ['slow'],
+  timeout: KILLS * 3000,
+}, async () => {
   const program = resolve(import.meta.dirname, 'appender.ts')
   const said: string[] = []
   for (let run = 0; run < KILLS; run++) {
