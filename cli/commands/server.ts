@@ -120,10 +120,7 @@ function serverOptions(config: ServerConfig, { logger, onExchange, sockets, stop
     ...limitOptions(DRAIN_TIMES, config),
     directory: directory(config),
     peer: peer(config, sockets),
-    inbox:
-      config.inbox === 'off'
-        ? undefined
-        : { url: config.inbox, plaintext: config['inbox.plaintext'], ...limitOptions(INBOX, config) },
+    inbox: inbox(config),
     replica: config.replica,
     healthPath: config['public.health-path'],
     reusePort: config['reuse-address'],
@@ -160,6 +157,12 @@ function peer(config: ServerConfig, sockets: GivenSockets): ServerOptions['peer'
     advertise: advertise && formatAddress(advertise),
     tls: { ...files, ca: readInput(config['peer.tls.ca']!, 'the authority of the replicas') },
   }
+}
+
+function inbox(config: ServerConfig): ServerOptions['inbox'] {
+  const limits = limitOptions(INBOX, config)
+  const { inbox: url, 'inbox.plaintext': plaintext } = config
+  return url === 'off' ? undefined : { url, plaintext, ...limits }
 }
 
 function keySet(config: ServerConfig): ServerOptions['auth']['jwks'] {
