@@ -160,9 +160,8 @@ function peer(config: ServerConfig, sockets: GivenSockets): ServerOptions['peer'
 }
 
 function inbox(config: ServerConfig): ServerOptions['inbox'] {
-  const limits = limitOptions(INBOX, config)
-  const { inbox: url, 'inbox.plaintext': plaintext } = config
-  return url === 'off' ? undefined : { url, plaintext, ...limits }
+  if (config.inbox === 'off') return undefined
+  return { url: config.inbox, plaintext: config['inbox.plaintext'], ...limitOptions(INBOX, config) }
 }
 
 function keySet(config: ServerConfig): ServerOptions['auth']['jwks'] {

@@ -5,13 +5,14 @@ import { aboutOf, type Limit, type Limits, rangeOf } from '../../protocol/base/l
 import { HTTP_LIMITS, LISTENER_LIMITS } from '../../protocol/http/limits.ts'
 import { SESSION_LIMITS } from '../../protocol/wire/yamux/limits.ts'
 import { UPSTREAM_LIMITS } from '../../router/upstream/upstreams.ts'
-import { DRAIN_TIMES, HOLD_LIMITS, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
+import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 
 export const LIMITS: Readonly<Record<string, Limits>> = {
   SERVER_LIMITS,
   DRAIN_TIMES,
   LEASE,
   HOLD_LIMITS,
+  INBOX,
   HTTP_LIMITS,
   LISTENER_LIMITS,
   SESSION_LIMITS,
