@@ -12,7 +12,7 @@ import { listenHealth } from '../../admin/index.ts'
 import { createAuthority, createReplicaCertificate } from '../../certs/index.ts'
 import type { Handler, RequestSink } from '../../protocol/exchange.ts'
 import { SocketWriter } from '../../protocol/http/http1/socket-writer.ts'
-import { Unread } from '../../protocol/http/http1/unread.ts'
+import { Intake } from '../../protocol/http/http1/intake.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import { Http2ServerExchange } from '../../protocol/http/http2/server-exchange.ts'
 import { StreamWriter } from '../../protocol/http/http2/stream-body.ts'
@@ -69,9 +69,9 @@ const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
 
 describe('P1 a connection over HTTP/1.1', () => {
   test.each([
-    ['as it reads', () => trip(Unread.prototype, 'settle'), GET],
+    ['as it reads', () => trip(Intake.prototype, 'add'), GET],
     ['as it writes', () => trip(SocketWriter.prototype, 'flushDue'), GET],
-    ['as a head is late', () => trip(Unread.prototype, 'clear'), 'GET / HTTP/1.1\r\nHos'],
+    ['as a head is late', () => trip(Intake.prototype, 'clear'), 'GET / HTTP/1.1\r\nHos'],
   ])('%s', async (_, arm, text) => {
     const { handler } = recorder(({ response }) => ok(response))
     const errors: string[] = []

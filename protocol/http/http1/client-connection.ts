@@ -20,9 +20,9 @@ import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-
 import { outliveFailedWrites } from './failed-writes.ts'
 import { type Head, HeadParser } from './head-parser.ts'
 import { SocketReader } from './socket-reader.ts'
+import { Intake, type IntakeOwner } from './intake.ts'
 import { type BodyOwner, SocketWriter, type WriterOwner } from './socket-writer.ts'
 import { lookMs, WriteProgress } from './write-progress.ts'
-import { Unread } from './unread.ts'
 import { webSocketAccept } from './websocket.ts'
 
 export type { OutgoingRequest } from './client-exchange.ts'
@@ -51,7 +51,7 @@ export const KEEP_ALIVE_MARGIN_MS = 1_000
 /** Bodies until close and bytes after the last response need no state of their own: `idle` takes no bytes. */
 type State = 'idle' | 'head' | 'body' | 'raw' | 'closed'
 
-export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOwner, Failing {
+export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOwner, WriterOwner, Failing {
   /** How many exchanges were begun on it. */
   exchanges = 0
   /** Whether a byte of the response to the last request has come. */
@@ -68,14 +68,11 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   readonly #heads: ByteCache<Head>
   readonly #body: BodyReader
   readonly #watch: DeadlineWatch
-  readonly #unread = new Unread()
+  readonly #intake: Intake
   #state: State = 'idle'
   #exchange: ClientExchange | undefined
-  #parsing = false
   /** Of the head that is under way, whole lines that were looked at. */
   #checkedBytes = 0
-  #paused = false
-  #unconsumed = 0
   /** The upstream allows another exchange after this one. */
   #keepAlive = true
   #ended = false
@@ -91,6 +88,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     this.#socket = socket
     this.#options = options
     this.#limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
+    this.#intake = new Intake(socket, this.#limits.bufferBytes, this)
     this.#writer = new SocketWriter(socket, this)
     this.#parser = new HeadParser(this.#limits, true)
     this.#heads = options.heads ?? new ByteCache()
@@ -134,7 +132,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     this.#exchange = exchange
     this.#state = 'head'
     this.#keepAlive = true
-    this.#unconsumed = 0
+    this.#intake.forget()
     this.responseStarted = false
     this.exchanges++
     this.#sentAt = performance.now()
@@ -158,40 +156,33 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   readonly #onRead = (bytes: Buffer, lent: boolean): void => {
     if (this.#state === 'closed') return
     this.responseStarted = true
-    this.#unread.add(bytes, lent)
-    this.#parse()
-    this.#unread.settle()
+    this.#intake.add(bytes, lent)
   }
 
-  #parse(): void {
-    if (this.#parsing) return
-    this.#parsing = true
-    try {
-      while (this.#unread.bytes !== undefined && this.#step(this.#unread.bytes));
-    } catch (error) {
-      this.#broken(toSallyportError(error))
-    }
-    this.#parsing = false
-    this.#regulate()
+  stepFailed(error: unknown): void {
+    this.#broken(toSallyportError(error))
+  }
+
+  parsed(): void {
+    this.#intake.regulate()
     // Not before all of what came with the response was looked at: bytes behind it make the connection useless.
     if (this.#state === 'idle') this.#options.onIdle?.(this)
   }
 
-  /** Returns whether there may be more to do at once. */
-  #step(bytes: Buffer): boolean {
+  step(bytes: Buffer): boolean {
     switch (this.#state) {
       case 'head':
         return this.#readHead(bytes)
       case 'body':
-        this.#unread.keep(bytes, this.#body.feed(bytes, 0))
+        this.#intake.keep(bytes, this.#body.feed(bytes, 0))
         return true
       case 'raw':
-        this.#unread.clear()
-        this.#forward(bytes)
+        this.#intake.clear()
+        this.bodyData(bytes)
         return false
       default:
         // Behind the response, or with none asked for: the next response could not be told from it.
-        this.#unread.clear()
+        this.#intake.clear()
         this.destroy()
         return false
     }
@@ -202,7 +193,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     const seen = end > 0 ? this.#heads.find(bytes, 0, end) : undefined
     if (seen !== undefined) {
       this.#checkedBytes = 0
-      this.#unread.keep(bytes, end + HEAD_END.length)
+      this.#intake.keep(bytes, end + HEAD_END.length)
       this.#head(seen)
       return true
     }
@@ -216,7 +207,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     const fields = this.#parser.statusLine(bytes, 0, end < 0 && lines === 0 ? bytes.length : lines)
     if (fields >= 0) this.#parser.fields(bytes, fields, lines)
     if (end < 0) return false
-    this.#unread.keep(bytes, end + HEAD_END.length)
+    this.#intake.keep(bytes, end + HEAD_END.length)
     const { head } = this.#parser
     if (head.status === 101) this.#upgrade(head)
     else if (head.status < 200) this.#informational(head)
@@ -295,8 +286,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   bodyData(chunk: Uint8Array): void {
     const exchange = this.#exchange
     if (exchange === undefined) return
-    this.#unconsumed += chunk.length
-    exchange.response.responseData(this.#unread.own(chunk))
+    exchange.response.responseData(this.#intake.give(chunk))
   }
 
   bodyEnd(trailers: HeaderList): void {
@@ -307,24 +297,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     this.#exchangeOver(exchange)
   }
 
-  #forward(chunk: Buffer): void {
-    this.#unconsumed += chunk.length
-    this.#exchange?.response.responseData(this.#unread.own(chunk))
-    this.#regulate()
-  }
-
   responseConsumed(exchange: ClientExchange, bytes: number): void {
-    if (exchange !== this.#exchange) return
-    this.#unconsumed -= bytes
-    if (this.#paused) this.#regulate()
-  }
-
-  #regulate(): void {
-    const pause = this.#unconsumed > this.#limits.bufferBytes && this.#exchange !== undefined
-    if (pause === this.#paused || this.#state === 'closed') return
-    this.#paused = pause
-    if (pause) this.#socket.pause()
-    else this.#socket.resume()
+    if (exchange === this.#exchange) this.#intake.consumed(bytes)
   }
 
   // Writing, for the exchange
@@ -366,25 +340,23 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
     const whole = exchange.requestDone
     exchange.requestDone = true
     this.#exchange = undefined
-    this.#unconsumed = 0
+    this.#intake.forget()
     if (!whole || !this.#keepAlive || this.#ended) {
       this.destroy()
       return
     }
     this.#state = 'idle'
-    if (this.#paused) this.#regulate()
-    if (!this.#parsing) this.#options.onIdle?.(this)
+    if (this.#intake.paused) this.#intake.regulate()
+    if (!this.#intake.parsing) this.#options.onIdle?.(this)
   }
 
   // Ends and deadlines
 
-  /** @internal */
   writeWaits(): void {
     this.#progress.at = 0
     this.#watch.within(lookMs(this.#limits.stalledMs))
   }
 
-  /** @internal */
   wrote(): void {
     if (this.#writer.waiting > 0) this.#progress.at = performance.now()
   }
@@ -443,7 +415,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, WriterOw
   destroy(): void {
     if (this.#state === 'closed') return
     this.#state = 'closed'
-    this.#unread.clear()
+    this.#intake.stop()
     this.#body.stop()
     this.#watch.stop()
     this.#socket.destroy()

@@ -34,9 +34,9 @@ import { HeadParser } from './head-parser.ts'
 import { type RequestHead, requestHead } from './request-head.ts'
 import { ServerExchange, type ServerWire } from './server-exchange.ts'
 import { SocketReader } from './socket-reader.ts'
+import { Intake, type IntakeOwner } from './intake.ts'
 import { type BodyOwner, SocketWriter, type WriterOwner } from './socket-writer.ts'
 import { lookMs, WriteProgress } from './write-progress.ts'
-import { Unread } from './unread.ts'
 import { unreadHead } from './unread-head.ts'
 
 export interface Http1ServerOptions {
@@ -77,9 +77,9 @@ const ASK_MS = 1000
 
 type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
 
-class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiver, WriterOwner, Failing {
+class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiver, IntakeOwner, WriterOwner, Failing {
   static readonly #catchUpDue = stepOf<Http1ServerConnection>(connection => connection.#catchUp())
-  static readonly #parseDue = stepOf<Http1ServerConnection>(connection => connection.#parse())
+  static readonly #parseDue = stepOf<Http1ServerConnection>(connection => connection.#intake.parse())
   readonly #socket: Socket | TLSSocket
   readonly #handler: Handler
   readonly #limits: HttpLimits
@@ -94,15 +94,15 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #parser: HeadParser
   readonly #body: BodyReader
   readonly #watch: DeadlineWatch
-  readonly #unread = new Unread()
+  readonly #intake: Intake
   #state: State = 'readHead'
   #exchange: ServerExchange | undefined
-  #parsing = false
+  /** Requests that were begun in this turn. */
+  #begun = 0
   /** What is left of a pipeline waits, for the next turn or for the writer. */
   #behind = false
   /** ... for the writer. */
   #choked = false
-  #paused = false
   #closing: boolean
   /** So long after it was asked to close an idle connection is still heard: a request may be on its way. */
   #patienceMs = 0
@@ -112,8 +112,6 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #asked = 0
   /** What the answers before this one take, of all that is written. */
   #earlierBytes = 0
-  /** Body bytes that the handler has and has not yet consumed. */
-  #unconsumed = 0
   #discarded = 0
   // Times, for the deadlines.
   #since = performance.now()
@@ -135,6 +133,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#closing = options.oneRequest ?? false
     this.#encrypted = options.encrypted ?? 'encrypted' in socket
     this.address = canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? '')
+    this.#intake = new Intake(socket, this.#limits.bufferBytes, this)
     this.#writer = new SocketWriter(socket, this)
     this.#parser = new HeadParser(this.#limits, false)
     this.#body = new BodyReader(this, this.#limits, 'bad-request')
@@ -155,26 +154,17 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   readonly #onRead = (bytes: Buffer, lent: boolean): void => {
     this.#readAt = performance.now()
-    this.#unread.add(bytes, lent)
-    this.#parse()
-    this.#unread.settle()
+    if (!this.#behind) this.#begun = 0
+    this.#intake.add(bytes, lent)
   }
 
-  /** Uses up what was read, as far as the state allows. */
-  #parse(): void {
-    if (this.#parsing || this.#behind) return
-    this.#parsing = true
-    let requests = 0
-    try {
-      while (!this.#behind && this.#unread.bytes !== undefined && this.#step(this.#unread.bytes)) {
-        if (this.#state === 'readHead' && ++requests === REQUESTS_PER_TURN) this.#fallBehind()
-      }
-    } catch (error) {
-      this.#refuse(toSallyportError(error))
-    }
-    this.#parsing = false
+  stepFailed(error: unknown): void {
+    this.#refuse(toSallyportError(error))
+  }
+
+  parsed(): void {
     if (this.#halfClosed && !this.#behind) this.#cutShort()
-    this.#regulate()
+    this.#intake.regulate()
   }
 
   /** The caller has closed its half: of what is not whole by now, nothing more will come. */
@@ -206,25 +196,27 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   #catchUp(): void {
     this.#behind = false
-    this.#parse()
+    this.#begun = 0
+    this.#intake.parse()
   }
 
-  /** Returns whether there may be more to do at once. */
-  #step(bytes: Buffer): boolean {
+  step(bytes: Buffer): boolean {
+    if (this.#behind) return false
     switch (this.#state) {
       case 'readHead':
         return this.#readHead(bytes)
       case 'readBody':
       case 'drain':
-        this.#unread.keep(bytes, this.#body.feed(bytes, 0))
+        this.#intake.keep(bytes, this.#body.feed(bytes, 0))
         return true
       case 'raw':
-        this.#unread.clear()
-        this.#forward(bytes)
+        this.#intake.clear()
+        if (this.#exchange?.ended === true) this.#since = performance.now()
+        this.#exchange?.sink?.requestData(this.#intake.give(bytes))
         return false
       case 'linger':
       case 'closed':
-        this.#unread.clear()
+        this.#intake.clear()
         return false
       default:
         return false
@@ -235,6 +227,10 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (this.#writer.held > this.#limits.bufferBytes) {
       this.#behind = true
       this.#choked = true
+      return false
+    }
+    if (this.#begun === REQUESTS_PER_TURN) {
+      this.#fallBehind()
       return false
     }
     // One empty line before a request line is skipped (RFC 9112 section 2.2).
@@ -250,7 +246,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
     this.#parser.fields(bytes, fields, end + 2)
     const head = requestHead(this.#parser.head, this.address, this.#encrypted)
-    this.#unread.keep(bytes, end + HEAD_END.length)
+    this.#intake.keep(bytes, end + HEAD_END.length)
+    this.#begun++
     this.#begin(head)
     return true
   }
@@ -320,8 +317,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     }
     const exchange = this.#exchange!
     exchange.awaitsContinue = false
-    this.#unconsumed += chunk.length
-    exchange.sink?.requestData(this.#unread.own(chunk))
+    exchange.sink?.requestData(this.#intake.give(chunk))
   }
 
   bodyEnd(trailers: HeaderList): void {
@@ -334,34 +330,24 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     exchange.sink?.requestEnd(trailers)
   }
 
-  #forward(chunk: Buffer): void {
-    if (this.#exchange?.ended === true) this.#since = performance.now()
-    this.#unconsumed += chunk.length
-    this.#exchange?.sink?.requestData(this.#unread.own(chunk))
-    this.#regulate()
-  }
-
   requestConsumed(exchange: ServerExchange, bytes: number): void {
-    if (exchange !== this.#exchange) return
-    this.#unconsumed -= bytes
-    if (this.#paused) this.#regulate()
+    if (exchange === this.#exchange) this.#intake.consumed(bytes)
   }
 
-  /** Stops or resumes reading. */
-  #regulate(): void {
+  /** More of a pipeline than it may begin, or that waits for its turn. */
+  holdsBack(): boolean {
+    if (this.#behind) return true
     const waits = this.#state === 'await' || this.#state === 'upgrade'
-    const waiting = waits ? (this.#unread.bytes?.length ?? 0) : 0
-    const pause = this.#behind || this.#unconsumed > this.#limits.bufferBytes || waiting > this.#limits.bufferBytes
-    if (pause === this.#paused || this.#state === 'closed') return
-    this.#paused = pause
-    if (pause) {
+    return waits && (this.#intake.bytes?.length ?? 0) > this.#limits.bufferBytes
+  }
+
+  paced(paused: boolean): void {
+    if (paused) {
       if (!this.#halfClosed && this.#exchange !== undefined) this.#since = performance.now()
-      this.#socket.pause()
       this.#watch.within(LOOK_MS)
     } else {
       this.#readAt = performance.now()
       if (this.#state === 'readBody') this.#watch.within(this.#limits.bodyIdleMs)
-      this.#socket.resume()
     }
   }
 
@@ -394,7 +380,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   mayKeepAlive(exchange: ServerExchange, status: number): boolean {
     const { asked: head } = exchange
     if (!head.keepAlive || this.#closing || head.request.upgrade) return false
-    if (this.#halfClosed && this.#unread.bytes === undefined) return false
+    if (this.#halfClosed && this.#intake.bytes === undefined) return false
     if (this.#state !== 'readBody') return true
     // The body is still to come: after an error it may be long, and without its 100 it may not come at all.
     return !exchange.awaitsContinue && (status < 400 || this.#body.left <= this.#limits.drainBytes)
@@ -420,7 +406,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
         return
       default:
         this.#next()
-        if (!this.#parsing) this.#parse()
+        this.#intake.parse()
     }
   }
 
@@ -432,7 +418,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #leaveBody(exchange: ServerExchange): void {
     this.#exchange = exchange.keepAlive ? exchange : undefined
     // The upstream end knows that it is over; it hears nothing more but that the response leaves.
-    this.#unconsumed = 0
+    this.#intake.forget()
     if (!exchange.keepAlive) {
       this.#linger()
       return
@@ -441,14 +427,14 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#discarded = 0
     this.#since = performance.now()
     this.#watch.within(this.#limits.drainMs)
-    this.#regulate()
+    this.#intake.regulate()
   }
 
   /** Both request and response are over. */
   #next(): void {
     const keepAlive = this.#exchange?.keepAlive ?? false
     this.#exchange = undefined
-    this.#unconsumed = 0
+    this.#intake.forget()
     const now = performance.now()
     const patienceMs = this.#closingSince + this.#patienceMs - now
     if (!keepAlive || (this.#closing && patienceMs <= 0)) {
@@ -472,20 +458,20 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#state = 'linger'
     this.#body.stop()
     this.#exchange = undefined
-    this.#unread.clear()
-    this.#unconsumed = 0
+    this.#intake.clear()
+    this.#intake.forget()
     this.#behind = false
     this.#choked = false
     this.#since = performance.now()
     this.#watch.within(this.#limits.drainMs)
     this.#writer.end()
-    if (this.#paused) this.#regulate()
+    if (this.#intake.paused) this.#intake.regulate()
   }
 
   /** Answers a request that must not be forwarded, or ends one whose body turned out to be malformed. */
   #refuse(error: SallyportError): void {
-    const { bytes } = this.#unread
-    this.#unread.clear()
+    const { bytes } = this.#intake
+    this.#intake.clear()
     this.#body.stop()
     this.#onBadRequest?.(error, this.address)
     this.#logger.debug({ peer: this.address, code: error.reason, err: error }, 'request refused')
@@ -535,13 +521,11 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   // Ends and deadlines
 
-  /** @internal */
   writeWaits(): void {
     this.#progress.at = 0
     this.#watch.within(lookMs(this.#limits.stalledMs))
   }
 
-  /** @internal */
   wrote(): void {
     if (this.#halfClosed || this.#writer.waiting > 0) this.#progress.at = performance.now()
     if (this.#choked && this.#writer.held <= this.#limits.bufferBytes) {
@@ -555,7 +539,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#since = performance.now()
     this.#watch.within(Math.min(ASK_MS, this.#limits.halfCloseMs || ASK_MS))
     if (this.#state === 'raw') this.#exchange?.sink?.requestEnd([])
-    else this.#parse()
+    else this.#intake.parse()
   }
 
   readonly #onError = (error: Error): void => {
@@ -570,7 +554,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (this.#state === 'closed') return
     const wasDraining = this.#state === 'drain'
     this.#state = 'closed'
-    this.#unread.clear()
+    this.#intake.stop()
     this.#body.stop()
     this.#watch.stop()
     const exchange = this.#exchange
@@ -582,7 +566,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   get idle(): boolean {
-    return this.#exchange === undefined && (this.#state !== 'readHead' || this.#unread.bytes === undefined)
+    return this.#exchange === undefined && (this.#state !== 'readHead' || this.#intake.bytes === undefined)
   }
 
   close(patienceMs: number): void {
@@ -590,7 +574,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#patienceMs = patienceMs
     this.#closingSince = performance.now()
     if (patienceMs > 0) this.#watch.within(patienceMs)
-    else if (this.#state === 'readHead' && this.#unread.bytes === undefined) this.#linger()
+    else if (this.#state === 'readHead' && this.#intake.bytes === undefined) this.#linger()
   }
 
   destroy(): void {
@@ -605,7 +589,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   /** Acts on what is due; returns the time until the next deadline. */
   #check(now: number): number {
-    const unheard = this.#paused || this.#halfClosed
+    const unheard = this.#intake.paused || this.#halfClosed
     if (unheard && isBroken(this.#socket)) this.destroy()
     const next = Math.min(this.#checkRead(now), this.#checkWrite(now), unheard ? LOOK_MS : Number.POSITIVE_INFINITY)
     return this.#state === 'closed' ? Number.POSITIVE_INFINITY : next
@@ -617,13 +601,13 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       case 'readHead':
         // The writer has a deadline of its own.
         if (this.#behind) return Number.POSITIVE_INFINITY
-        if (this.#closing && this.#unread.bytes === undefined)
+        if (this.#closing && this.#intake.bytes === undefined)
           return due(this.#closingSince, this.#patienceMs, now, this.#onIdle)
         return this.#headBegun
           ? due(this.#since, limits.headMs, now, this.#onHeadTimeout)
           : due(this.#since, limits.keepAliveMs, now, this.#onIdle)
       case 'readBody':
-        return this.#paused ? this.#ask(now) : this.#checkBody(now)
+        return this.#intake.paused ? this.#ask(now) : this.#checkBody(now)
       case 'raw':
         // Our half is closed: a caller that neither sends nor closes its own is gone.
         return this.#exchange?.ended === true
@@ -637,7 +621,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
           due(Math.max(this.#since, this.#readAt), limits.drainMs, now, this.#onGone),
         )
       case 'await':
-        if (this.#exchange?.headSent !== true && (this.#halfClosed || this.#paused)) return this.#ask(now)
+        if (this.#exchange?.headSent !== true && (this.#halfClosed || this.#intake.paused)) return this.#ask(now)
         if (!this.#halfClosed) return Number.POSITIVE_INFINITY
         return due(Math.max(this.#since, this.#progress.at), limits.halfCloseMs, now, this.#onGone)
       default:
@@ -680,7 +664,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   readonly #onHeadTimeout = (): void => {
-    if (this.#unread.bytes === undefined) this.destroy()
+    if (this.#intake.bytes === undefined) this.destroy()
     else this.#refuse(new SallyportError('request-timeout'))
   }
 

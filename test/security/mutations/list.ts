@@ -197,7 +197,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/http1/server-connection.ts',
-        'if (this.#halfClosed && this.#unread.bytes === undefined) return false',
+        'if (this.#halfClosed && this.#intake.bytes === undefined) return false',
         'if (this.#halfClosed) return false',
       ],
     ],

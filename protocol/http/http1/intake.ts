@@ -1,0 +1,102 @@
+import { Buffer } from 'node:buffer'
+import type { Duplex } from 'node:stream'
+
+/** A connection, which makes something of what is read. */
+export interface IntakeOwner {
+  /** Uses some of the bytes up (`keep`, `clear`); returns whether there may be more to do at once. */
+  step(bytes: Buffer): boolean
+  /** A step threw. */
+  stepFailed(error: unknown): void
+  /** All that could be used has been. */
+  parsed(): void
+  /** Whether nothing more should be read, for reasons of its own. */
+  holdsBack?(): boolean
+  /** Reading has stopped, or goes on. */
+  paced?(paused: boolean): void
+}
+
+/**
+ * What was read of a connection and is not yet used, and what its receiver has and has not consumed. Reading stops while that is
+ * too much. Unused bytes may lie in the reader's buffer, which the next read changes.
+ */
+export class Intake {
+  bytes: Buffer | undefined
+  parsing = false
+  paused = false
+  readonly #socket: Duplex
+  readonly #bufferBytes: number
+  readonly #owner: IntakeOwner
+  #lent = false
+  #unconsumed = 0
+  #stopped = false
+
+  /** `bufferBytes`: how much the receiver may have and not have consumed. */
+  constructor(socket: Duplex, bufferBytes: number, owner: IntakeOwner) {
+    this.#socket = socket
+    this.#bufferBytes = bufferBytes
+    this.#owner = owner
+  }
+
+  /** Takes what was read, and uses it as far as that goes now. */
+  add(bytes: Buffer, lent: boolean): void {
+    this.#lent = lent && this.bytes === undefined
+    this.bytes = this.bytes === undefined ? bytes : Buffer.concat([this.bytes, bytes])
+    this.parse()
+    if (this.#lent && this.bytes !== undefined) this.bytes = Buffer.from(this.bytes)
+    this.#lent = false
+  }
+
+  /** Uses up what is there, as far as the owner's state allows. */
+  parse(): void {
+    if (this.parsing) return
+    this.parsing = true
+    try {
+      while (this.bytes !== undefined && this.#owner.step(this.bytes));
+    } catch (error) {
+      this.#owner.stepFailed(error)
+    }
+    this.parsing = false
+    this.#owner.parsed()
+  }
+
+  /** Of the bytes, those from `from` on are still unused. */
+  keep(bytes: Buffer, from: number): void {
+    this.bytes = from >= bytes.length ? undefined : from === 0 ? bytes : bytes.subarray(from)
+  }
+
+  clear(): void {
+    this.bytes = undefined
+  }
+
+  /** A part of the bytes for the receiver, which keeps it until it is `consumed`. */
+  give(part: Uint8Array): Uint8Array {
+    this.#unconsumed += part.length
+    return this.#lent ? Buffer.from(part) : part
+  }
+
+  consumed(bytes: number): void {
+    this.#unconsumed -= bytes
+    if (this.paused) this.regulate()
+  }
+
+  /** Its receiver is gone, or has another. */
+  forget(): void {
+    this.#unconsumed = 0
+  }
+
+  /** Stops or resumes reading. */
+  regulate(): void {
+    const pause = this.#unconsumed > this.#bufferBytes || this.#owner.holdsBack?.() === true
+    if (pause === this.paused || this.#stopped) return
+    this.paused = pause
+    if (pause) this.#socket.pause()
+    else this.#socket.resume()
+    this.#owner.paced?.(pause)
+  }
+
+  /** The connection is over. */
+  stop(): void {
+    this.#stopped = true
+    this.bytes = undefined
+  }
+}
