@@ -16,6 +16,7 @@ interface CheckContext {
 type Check = (context: CheckContext) => Promise<string>
 
 const LARGE_BYTES = 16 * 1024 * 1024
+const KEPT = 5
 const API = '/app-proxy/api'
 
 export const CHECKS: Record<string, Check> = {
@@ -29,6 +30,11 @@ export const CHECKS: Record<string, Check> = {
   'webhook, signed as GitHub does': webhook,
   'webhook, forged': forgedWebhook,
   'error with CORS': errorWithCors,
+}
+
+/** Besides, on a road whose server keeps webhooks. */
+export const KEPT_CHECKS: Record<string, Check> = {
+  'webhooks, their client away': keptWebhooks,
 }
 
 async function get({ road, signal }: CheckContext): Promise<string> {
@@ -127,18 +133,48 @@ async function webhook(context: CheckContext): Promise<string> {
 
 async function forgedWebhook(context: CheckContext): Promise<string> {
   const answer = await sendWebhook(context, 'a guess')
-  expect(answer.status === 400, `status ${answer.status}: ${answer.body}`)
-  return "400, the event source's own answer"
+  if (context.road.keeper === undefined) {
+    expect(answer.status === 400, `status ${answer.status}: ${answer.body}`)
+    return "400, the event source's own answer"
+  }
+  const problem = json(answer, 401)
+  expect(problem.code === 'webhook-signature', `code ${problem.code}`)
+  return `401 ${problem.code}, which the server knows`
 }
 
-function sendWebhook({ road, signal }: CheckContext, secret: string): Promise<Answer> {
-  const body = JSON.stringify({ ref: 'refs/heads/main', note: 'bytes \u00e9 \ud83d\ude80 as they are' }, null, 3)
+function sendWebhook({ road, signal }: CheckContext, secret: string, id: string = randomUUID()): Promise<Answer> {
+  const body = webhookBody(id)
   const headers = {
     'content-type': 'application/json',
     'x-github-event': 'push',
+    'x-github-delivery': id,
     'x-hub-signature-256': gitHubSignature(secret, body),
   }
   return ask(road, WEBHOOK_PATH, { method: 'POST', headers, body, signal })
+}
+
+function webhookBody(id: string): string {
+  return JSON.stringify({ ref: 'refs/heads/main', id, note: 'bytes \u00e9 \ud83d\ude80 as they are' }, null, 3)
+}
+
+/** Five webhooks come while the client is away; the event source takes those alone whose signature is good. */
+async function keptWebhooks(context: CheckContext): Promise<string> {
+  const { secret, road } = context
+  const keeper = road.keeper!
+  const ids = Array.from({ length: KEPT }, () => randomUUID())
+  await keeper.stopClient()
+  for (const id of ids) {
+    const answer = await sendWebhook(context, secret, id)
+    expect(answer.status === 202, `status ${answer.status}: ${answer.body}`)
+    expect(answer.headers['sallyport-inbox-id'] !== undefined, 'no sallyport-inbox-id')
+  }
+  await keeper.startClient()
+  const recorded = await keeper.recorded(ids)
+  expect(recorded.length === KEPT, `${recorded.length} arrived`)
+  expect(recorded.every(({ id }, i) => id === ids[i]), 'they arrived in another order')
+  const digests = ids.map(id => createHash('sha256').update(webhookBody(id)).digest('hex'))
+  expect(recorded.every(({ sha256 }, i) => sha256 === digests[i]), 'other bytes arrived')
+  return `${KEPT} answered 202, and arrived in order, byte for byte`
 }
 
 /** Value of `X-Hub-Signature-256`. */

@@ -14,6 +14,16 @@ export interface AccessPath {
   readonly ca: string
   /** Whether callers from loopback are taken for a proxy there, and believed what they say of themselves. */
   readonly trustsCaller?: boolean
+  /** What keeps the webhooks that come by this road while its client is away. */
+  readonly keeper?: Keeper
+}
+
+/** The client of a road whose server has an inbox, and what reaches the event source. */
+export interface Keeper {
+  stopClient(): Promise<void>
+  startClient(): Promise<void>
+  /** SHA-256 of the bodies of these deliveries, by id, in the order in which they reached the event bus. */
+  recorded(ids: readonly string[]): Promise<{ readonly id: string; readonly sha256: string }[]>
 }
 
 export interface Answer {

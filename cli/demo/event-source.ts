@@ -1,11 +1,14 @@
 /**
  * A stand-in for Argo Events' event source for GitHub, which verifies the signature over the raw body. Its own process:
  *
- *     node event-source.ts PORT PATH SECRET-FILE [MS]
+ *     node event-source.ts PORT PATH SECRET-FILE [MS [INACTIVE-MS]]
  *
  * It answers as the original does, down to how Go's server ends a connection whose body it does not want;
- * `test/interop/argo-events.test.ts` compares the two. Events go to the bus one at a time, each in MS (default 0).
+ * `test/interop/argo-events.test.ts` compares the two. Events go to the bus one at a time, each in MS (default 0), and each that got
+ * there is a line on stderr. For INACTIVE-MS (default 0) after it has begun to listen, the route is not active yet. SIGUSR2 takes the
+ * bus away, and brings it back.
  */
+import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -19,10 +22,15 @@ const MOST_UNWANTED_BYTES = 262_144
 /** ... and otherwise half-closes, and waits so long for the caller to read the answer. */
 const LINGER_MS = 500
 const PLAIN = 'text/plain; charset=utf-8'
-const [port = '0', path = '/webhooks/demo/push/github', secretFile = '', busMs = '0'] = process.argv.slice(2)
+const [port = '0', path = '/webhooks/demo/push/github', secretFile = '', busMs = '0', inactiveMs = '0'] = process.argv.slice(2)
 const secret = readFileSync(secretFile, 'utf8').replace(/\n$/, '')
 
 let bus: Promise<unknown> = Promise.resolve()
+let isBusThere = true
+process.on('SIGUSR2', () => {
+  isBusThere = !isBusThere
+})
+let activeMs = Number.POSITIVE_INFINITY
 
 const limits = { maxHeaderSize: MOST_BYTES, keepAliveTimeout: 0, requestTimeout: 0, headersTimeout: 0 }
 const server = createServer({ ...limits, requireHostHeader: false }, (request, response) => begin(request, response))
@@ -32,6 +40,7 @@ server.on('checkExpectation', (_, response) => {
 })
 server.on('clientError', (_, socket) => refuse(socket, ''))
 server.listen(Number(port), '127.0.0.1', () => {
+  activeMs = performance.now() + Number(inactiveMs)
   const address = `127.0.0.1:${(server.address() as AddressInfo).port}`
   console.error(JSON.stringify({ msg: 'listening', name: 'event-source', address }))
 })
@@ -104,18 +113,31 @@ async function route(request: IncomingMessage, asked: string, body: Body): Promi
 }
 
 async function deliver(request: IncomingMessage, body: Body): Promise<Verdict> {
+  if (performance.now() < activeMs) return { status: 400, text: 'endpoint is inactive' }
   const field = (name: string) => request.headersDistinct[name]?.[0] ?? ''
+  let bytes: Buffer
   try {
     const type = mediaType(field('content-type'))
     const signature = field('x-hub-signature-256') || field('x-hub-signature')
-    checkDelivery(type, await body.read(), signature, secret)
+    bytes = await body.read()
+    checkDelivery(type, bytes, signature, secret)
   } catch (error) {
     if (error instanceof HookError) return { status: 400, text: error.message }
     throw error
   }
-  bus = bus.then(() => new Promise(resolve => setTimeout(resolve, Number(busMs))))
-  await bus
-  return { status: 200, text: 'success' }
+  const taken = bus.then(async () => {
+    await new Promise(resolve => setTimeout(resolve, Number(busMs)))
+    if (isBusThere) tell(field('x-github-delivery'), bytes)
+    return isBusThere
+  })
+  bus = taken
+  return (await taken) ? { status: 200, text: 'success' } : { status: 500, text: 'failed to record event' }
+}
+
+/** An event is on the bus. */
+function tell(delivery: string, body: Buffer): void {
+  const sha256 = createHash('sha256').update(body).digest('hex')
+  console.error(JSON.stringify({ msg: 'event', delivery, sha256, bytes: body.length }))
 }
 
 /** The body of a request, of which the rest is read or not when the answer stands. */

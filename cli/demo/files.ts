@@ -62,9 +62,18 @@ export async function makeFiles(): Promise<DemoFiles> {
   }
 }
 
-/** The demo's route table: one service that is there, one event source, and one service that is not. */
-export async function writeRoutes(files: DemoFiles, appProxy: string, eventSource: string): Promise<string> {
-  const path = join(files.folder, 'routes.yaml')
+/**
+ * The demo's route table: one service that is there, one event source, and one service that is not. For a client the server keeps
+ * the webhooks that cannot be delivered.
+ */
+export async function writeRoutes(
+  files: DemoFiles,
+  appProxy: string,
+  eventSource: string,
+  isClient: boolean,
+): Promise<string> {
+  const path = join(files.folder, isClient ? 'client-routes.yaml' : 'routes.yaml')
+  const inbox = isClient ? `\n    inbox: { answerWithin: 1s, verify: { scheme: github, secrets: [{ file: webhook.secret }], at: edge } }` : ''
   await writeFile(
     path,
     `routes:
@@ -73,10 +82,10 @@ export async function writeRoutes(files: DemoFiles, appProxy: string, eventSourc
     target: http://${appProxy}
     cors: { origins: ["${UI_ORIGIN}"], credentials: true }
   - name: webhooks
-    match: { path: "/webhooks/{namespace}/{eventSource}", methods: [POST, GET] }
+    match: { path: "/webhooks/{namespace}/{eventSource}", methods: [POST] }
     target: "http://{eventSource}-eventsource-svc.{namespace}.svc.cluster.local:80"
     allow: { namespace: [demo] }
-    limits: { bodyBytes: 26214400 }
+    limits: { bodyBytes: 26214400 }${inbox}
   - name: nobody-there
     match: { path: /nobody-there }
     target: http://127.0.0.1:1

@@ -10,7 +10,9 @@ import { type DemoFiles, makeFiles, UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { runChecks } from './run-checks.ts'
 import { Demo } from './topology.ts'
 
-const CHECK_TOTAL_MS = 25_000
+const CHECK_TOTAL_MS = 40_000
+/** How long a client stays away that somebody ended, to see what becomes of a webhook. */
+const AWAY_MS = 15_000
 const INTERRUPTED = 130
 
 /** Runs `sallyport demo`; `--check` ends after the checks. Resolves to the exit code. */
@@ -38,7 +40,7 @@ export async function demo(args: string[]): Promise<number> {
 
 async function run(running: Demo, isCheckOnly: boolean, stopped: AbortSignal): Promise<number> {
   const roads = await running.start()
-  if (isCheckOnly) roads.push(await running.startEmbedded())
+  roads.push(await running.startEmbedded())
   console.log()
   const all = AbortSignal.any([stopped, AbortSignal.timeout(CHECK_TOTAL_MS)])
   const failed = await runChecks(roads, running.files.secret, all)
@@ -48,6 +50,7 @@ async function run(running: Demo, isCheckOnly: boolean, stopped: AbortSignal): P
   }
   printAddresses(running)
   printCommands(roads, running.files)
+  printInbox(roads, running)
   await new Promise(resolve => stopped.addEventListener('abort', resolve, { once: true }))
   return 0
 }
@@ -91,6 +94,20 @@ function printCommands(roads: readonly AccessPath[], files: DemoFiles): void {
   ${curl} -N ${at}/app-proxy/api/events
   ${curl} ${at}${WEBHOOK_PATH} -H 'content-type: application/json' -H 'X-Hub-Signature-256: ${signature}' --data-binary '${body}'
   ${curl} -i ${at}/nobody-there -H 'Origin: ${UI_ORIGIN}'`)
+  }
+}
+
+/** How to see what becomes of a webhook whose client is away. */
+function printInbox(roads: readonly AccessPath[], running: Demo): void {
+  const road = roads.find(({ keeper }) => keeper !== undefined)
+  const pid = running.keepEmbedded(AWAY_MS)
+  if (road !== undefined) {
+    const { webhookSecret, ca } = running.files
+    const url = `https://${authority(road)}${WEBHOOK_PATH}`
+    console.log(`\n  # A webhook while its client is away (${road.name}): it is kept, and delivered when the client is back after ${AWAY_MS / 1000} s
+  kill ${pid}
+  npm run --silent sallyport -- webhook send --secret-file ${webhookSecret} --ca ${ca} ${url}
+  npm run --silent sallyport -- inbox list`)
   }
   console.log('\nCtrl-C stops everything.')
 }

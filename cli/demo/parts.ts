@@ -4,10 +4,10 @@ import { createInterface } from 'node:readline'
 
 const READY_MS = 15_000
 const STOP_MS = 5_000
-const KEPT_LINES = 40
+const KEPT_LINES = 80
 
 /** One log line of a part, parsed; a line that is no JSON is its `msg`. */
-interface LogLine {
+export interface LogLine {
   readonly msg: string
   readonly name?: string
   readonly address?: string
@@ -20,12 +20,15 @@ export class Part {
   readonly #child: ChildProcess
   readonly #lines: LogLine[] = []
   readonly #waiting = new Set<() => void>()
+  /** Resolves when it has ended. */
+  readonly gone: Promise<unknown>
   #exit: string | undefined
 
   constructor(name: string, program: string, args: readonly string[], env: NodeJS.ProcessEnv) {
     this.name = name
     this.#child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'], env })
     this.#child.once('error', error => this.#ended(`does not start: ${error.message}`))
+    this.gone = once(this.#child, 'exit').catch(() => {})
     this.#child.once('exit', (code, signal) => this.#ended(`ended (${signal ?? `exit ${code}`})`))
     if (this.#child.stderr) createInterface(this.#child.stderr).on('line', line => this.#take(line))
   }
@@ -45,10 +48,15 @@ export class Part {
 
   /** Resolves to the first log line, past or future, that `fits`. */
   async line(what: string, fits: (line: LogLine) => boolean): Promise<LogLine> {
+    return (await this.lines(1, what, fits))[0]!
+  }
+
+  /** Resolves to the lines that fit, past and future, once there are so many. */
+  async lines(count: number, what: string, fits: (line: LogLine) => boolean): Promise<LogLine[]> {
     const deadline = AbortSignal.timeout(READY_MS)
     for (;;) {
-      const found = this.#lines.find(fits)
-      if (found) return found
+      const found = this.#lines.filter(fits)
+      if (found.length >= count) return found
       if (this.#exit !== undefined) throw new Error(`${this.name} ${this.#exit} before ${what}\n${this.tail}`)
       if (deadline.aborted) throw new Error(`${this.name}: no ${what} within ${READY_MS / 1000} s\n${this.tail}`)
       await this.#change(deadline)
@@ -64,10 +72,9 @@ export class Part {
   /** Ends it: gracefully, after 5 s at once. Resolves when the process is gone. */
   async stop(): Promise<void> {
     if (!this.isRunning || this.#child.pid === undefined) return
-    const gone = once(this.#child, 'exit')
     this.#child.kill('SIGTERM')
     const timer = setTimeout(() => this.#child.kill('SIGKILL'), STOP_MS)
-    await gone
+    await this.gone
     clearTimeout(timer)
   }
 

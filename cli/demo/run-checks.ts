@@ -1,15 +1,16 @@
-import { CHECKS } from './checks.ts'
+import { CHECKS, KEPT_CHECKS } from './checks.ts'
 import type { AccessPath } from './dial.ts'
 
-const CHECK_MS = 8_000
+const CHECK_MS = 15_000
 
 /** Runs every check on every road, one line each, and returns how many failed. */
 export async function runChecks(roads: readonly AccessPath[], secret: string, all: AbortSignal): Promise<number> {
   const roadWidth = Math.max(...roads.map(road => road.name.length))
-  const checkWidth = Math.max(...Object.keys(CHECKS).map(name => name.length))
+  const checkWidth = Math.max(...Object.keys({ ...CHECKS, ...KEPT_CHECKS }).map(name => name.length))
   let failed = 0
   for (const road of roads) {
-    for (const [name, check] of Object.entries(CHECKS)) {
+    const checks = road.keeper === undefined ? CHECKS : { ...CHECKS, ...KEPT_CHECKS }
+    for (const [name, check] of Object.entries(checks)) {
       const signal = AbortSignal.any([all, AbortSignal.timeout(CHECK_MS)])
       const outcome = await unlessAborted(check({ road, secret, signal }), signal).then(
         seen => ({ word: 'pass', seen }),

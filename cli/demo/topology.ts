@@ -1,10 +1,10 @@
 import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { extname, join, resolve } from 'node:path'
-import type { AccessPath } from './dial.ts'
+import type { AccessPath, Keeper } from './dial.ts'
 import { type DemoFiles, DOMAIN, HOSTS, partFolder, WEBHOOK_PATH, writeRoutes } from './files.ts'
 import { findNginx, nginxConfig } from './nginx.ts'
-import { Part } from './parts.ts'
+import { type LogLine, Part } from './parts.ts'
 import { otherPort, type PickPort, usualPort } from './ports.ts'
 
 /** `.ts` in a checkout, `.js` in the package. */
@@ -13,6 +13,12 @@ const COMMAND = [
   join(import.meta.dirname, '../../bin/sallyport.js'),
   join(import.meta.dirname, '../../../bin/sallyport.js'),
 ]
+
+/** As long as an event source's route is not active yet. */
+const INACTIVE_MS = '100'
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+/** An inbox needs a Node whose SQLite is fit for it. */
+const HAS_INBOX = major > 24 || (major === 24 && minor >= 15)
 
 /** One listener of the demo, as the table shows it. */
 interface Listening {
@@ -31,6 +37,8 @@ export class Demo {
   readonly #addresses = new Map<string, string>()
   readonly #parts: Part[] = []
   #routes = ''
+  #embedded: Part | undefined
+  #stopping = false
 
   /** `nginx` is its program; where that is empty, the ingress road leads straight to the router service. */
   constructor(files: DemoFiles, nginx: string = findNginx() ?? '') {
@@ -54,7 +62,7 @@ export class Demo {
       this.#settle(port => this.#startEventSource(port), { 'event-source': 'http' }),
       this.#settle(port => this.#startServer(port), { public: 'https', control: 'wss', admin: 'http' }),
     ])
-    this.#routes = await writeRoutes(this.files, this.#address('app-proxy'), this.#address('event-source'))
+    this.#routes = await this.#writeRoutes('router')
     await this.#settle(port => this.#startRouter(port), { router: 'https', admin: 'http' })
     const service = `https://${this.#address('router')}`
     const [ingressPort] = await Promise.all([this.#startIngress(service), this.#startClient(service)])
@@ -65,9 +73,31 @@ export class Demo {
     ]
   }
 
-  /** A second client, with the router in its own process; resolves to its road. */
+  #writeRoutes(who: 'router' | 'client'): Promise<string> {
+    return writeRoutes(this.files, this.#address('app-proxy'), this.#address('event-source'), who === 'client' && HAS_INBOX)
+  }
+
+  /** A second client, with the router in its own process; resolves to its road. The server keeps its webhooks while it is away. */
   async startEmbedded(): Promise<AccessPath> {
-    const { tokens, ca, caPem } = this.files
+    await this.#startEmbedded()
+    const keeper: Keeper = {
+      stopClient: async () => await this.#embedded!.stop(),
+      startClient: () => this.#startEmbedded(),
+      recorded: ids => this.#recorded(ids),
+    }
+    const road = { name: 'embedded', host: HOSTS.embedded, port: portOf(this.#address('public')), ca: this.files.caPem }
+    return HAS_INBOX ? { ...road, keeper } : road
+  }
+
+  async #recorded(ids: readonly string[]): Promise<{ id: string; sha256: string }[]> {
+    const eventSource = this.#parts.findLast(part => part.name === 'event-source')!
+    const isOne = (line: LogLine) => line.msg === 'event' && ids.includes(String(line.delivery))
+    const lines = await eventSource.lines(ids.length, 'event of each webhook', isOne)
+    return lines.map(({ delivery, sha256 }) => ({ id: String(delivery), sha256: String(sha256) }))
+  }
+
+  async #startEmbedded(): Promise<void> {
+    const { tokens, ca } = this.files
     const args = [
       '--server',
       `wss://${this.#address('control')}`,
@@ -76,15 +106,27 @@ export class Demo {
       '--ca',
       ca,
       '--routes',
-      this.#routes,
+      await this.#writeRoutes('client'),
     ]
-    const client = this.#command('client', [...args, '--admin.listen', 'off'], 'embedded')
-    await client.line('session', line => line.msg === 'connected')
-    return { name: 'embedded', host: HOSTS.embedded, port: portOf(this.#address('public')), ca: caPem }
+    this.#embedded = this.#command('client', [...args, '--admin.listen', 'off'], 'embedded')
+    await this.#embedded.line('session', line => line.msg === 'connected')
+  }
+
+  /** Starts the embedded client again `ms` after each of its ends, until the demo stops. Returns its process id. */
+  keepEmbedded(ms: number): number | undefined {
+    const client = this.#embedded
+    const again = async () => {
+      if (this.#stopping) return
+      await this.#startEmbedded()
+      this.keepEmbedded(ms)
+    }
+    void client?.gone.then(() => setTimeout(() => void again().catch(() => {}), ms).unref())
+    return client?.pid
   }
 
   /** Ends every part, the outer ones first. */
   async stop(): Promise<void> {
+    this.#stopping = true
     await Promise.all(this.#parts.map(part => part.stop()))
   }
 
@@ -107,7 +149,9 @@ export class Demo {
   }
 
   async #startEventSource(port: PickPort): Promise<Part> {
-    return this.#standIn('event-source', [String(await port(12_000)), WEBHOOK_PATH, this.files.webhookSecret])
+    return this.#standIn('event-source', [
+      ...[String(await port(12_000)), WEBHOOK_PATH, this.files.webhookSecret, '0', INACTIVE_MS],
+    ])
   }
 
   async #startServer(port: PickPort): Promise<Part> {
@@ -116,6 +160,7 @@ export class Demo {
       ...['--public.listen', `127.0.0.1:${await port(8080)}`, '--public.tls.cert', certificate],
       ...['--public.tls.key', key, '--control.listen', `127.0.0.1:${await port(8443)}`],
       ...['--control.tls.cert', certificate, '--control.tls.key', key, '--domain', DOMAIN, '--auth.jwks.file', jwks],
+      ...(HAS_INBOX ? ['--inbox', `sqlite:${join(this.files.folder, 'inbox.db')}`, '--inbox.plaintext'] : []),
     ])
   }
 

@@ -261,6 +261,34 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
     })
   })
 
+  test('while the bus is away, an event is not recorded, and the caller is told', async () => {
+    const told: Conversation[] = []
+    for (const [process, place] of [
+      [processes[0]!, original],
+      [processes[1]!, standIn],
+    ] as const) {
+      process.kill('SIGUSR2')
+      const isAway = (answer: Conversation) => answer.status.includes('500')
+      await expect.poll(async () => isAway(told[told.push(await converse(place, request({}))) - 1]!)).toBe(true)
+      process.kill('SIGUSR2')
+      await expect.poll(async () => isAway(await converse(place, request({})))).toBe(false)
+    }
+    const [real, ours] = told.filter(({ status }) => status.includes('500'))
+    expect(real!.text).toBe('failed to record event')
+    expect(ours).toEqual(real)
+  })
+
+  test('the stand-in is not active at first, in the words of the original', async () => {
+    const script = resolve(import.meta.dirname, '../../cli/demo/event-source.ts')
+    const secret = join(folder, 'argo-events-root/argo-events/secrets/hook/secret')
+    const starting = spawn(process.execPath, [script, '0', HOOK, secret, '0', '2000'], { stdio: ['ignore', 'inherit', 'pipe'] })
+    processes.push(starting)
+    const [line] = await once(createInterface(starting.stderr), 'line')
+    const place = { host: '127.0.0.1', port: Number(JSON.parse(line).address.split(':')[1]) }
+    expect(await converse(place, request({}))).toMatchObject({ status: 'HTTP/1.1 400 Bad Request', text: 'endpoint is inactive' })
+    await expect.poll(async () => (await converse(place, request({}))).text, { timeout: 10_000 }).toBe('success')
+  })
+
   test('events go to the bus one at a time', async () => {
     for (const place of [original, standIn]) {
       const startedMs = performance.now()

@@ -5,19 +5,23 @@
 // The sources bind all addresses, so it wants a network namespace of its own, and reaches them from outside by one
 // unix socket per kind, FOLDER/KIND.sock. It makes FOLDER its root: secrets are read from
 // FOLDER/argo-events/secrets/hook/secret, as from a mounted volume. What would go to the event bus goes to standard
-// output, one line `KIND<tab>JSON` each, and takes DELAY (as "5ms"). Says "ready" on standard output first.
+// output, one line `KIND<tab>JSON` each, and takes DELAY (as "5ms"). Says "ready" on standard output first. SIGUSR2 takes the bus
+// away, and brings it back.
 package main
 
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -77,6 +81,14 @@ func main() {
 	check(os.Chdir("/"))
 	out := bufio.NewWriter(os.Stdout)
 	var lock sync.Mutex
+	var away atomic.Bool
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR2)
+	go func() {
+		for range signals {
+			away.Store(!away.Load())
+		}
+	}()
 	say := func(line string) {
 		lock.Lock()
 		defer lock.Unlock()
@@ -88,6 +100,9 @@ func main() {
 		go func() {
 			check(source(kind, endpoint(kind, port)).StartListening(context.Background(), func(data []byte, _ ...common.Option) error {
 				time.Sleep(delay)
+				if away.Load() {
+					return errors.New("the bus is away")
+				}
 				say(kind + "\t" + string(data))
 				return nil
 			}))
