@@ -171,9 +171,15 @@ async function keptWebhooks(context: CheckContext): Promise<string> {
   await keeper.startClient()
   const recorded = await keeper.recorded(ids)
   expect(recorded.length === KEPT, `${recorded.length} arrived`)
-  expect(recorded.every(({ id }, i) => id === ids[i]), 'they arrived in another order')
+  expect(
+    recorded.every(({ id }, i) => id === ids[i]),
+    'they arrived in another order',
+  )
   const digests = ids.map(id => createHash('sha256').update(webhookBody(id)).digest('hex'))
-  expect(recorded.every(({ sha256 }, i) => sha256 === digests[i]), 'other bytes arrived')
+  expect(
+    recorded.every(({ sha256 }, i) => sha256 === digests[i]),
+    'other bytes arrived',
+  )
   return `${KEPT} answered 202, and arrived in order, byte for byte`
 }
 

@@ -22,7 +22,8 @@ const MOST_UNWANTED_BYTES = 262_144
 /** ... and otherwise half-closes, and waits so long for the caller to read the answer. */
 const LINGER_MS = 500
 const PLAIN = 'text/plain; charset=utf-8'
-const [port = '0', path = '/webhooks/demo/push/github', secretFile = '', busMs = '0', inactiveMs = '0'] = process.argv.slice(2)
+const [port = '0', path = '/webhooks/demo/push/github', secretFile = '', busMs = '0', inactiveMs = '0'] =
+  process.argv.slice(2)
 const secret = readFileSync(secretFile, 'utf8').replace(/\n$/, '')
 
 let bus: Promise<unknown> = Promise.resolve()

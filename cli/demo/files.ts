@@ -73,7 +73,9 @@ export async function writeRoutes(
   isClient: boolean,
 ): Promise<string> {
   const path = join(files.folder, isClient ? 'client-routes.yaml' : 'routes.yaml')
-  const inbox = isClient ? `\n    inbox: { answerWithin: 1s, verify: { scheme: github, secrets: [{ file: webhook.secret }], at: edge } }` : ''
+  const inbox = isClient
+    ? `\n    inbox: { answerWithin: 1s, verify: { scheme: github, secrets: [{ file: webhook.secret }], at: edge } }`
+    : ''
   await writeFile(
     path,
     `routes:

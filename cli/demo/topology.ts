@@ -74,7 +74,12 @@ export class Demo {
   }
 
   #writeRoutes(who: 'router' | 'client'): Promise<string> {
-    return writeRoutes(this.files, this.#address('app-proxy'), this.#address('event-source'), who === 'client' && HAS_INBOX)
+    return writeRoutes(
+      this.files,
+      this.#address('app-proxy'),
+      this.#address('event-source'),
+      who === 'client' && HAS_INBOX,
+    )
   }
 
   /** A second client, with the router in its own process; resolves to its road. The server keeps its webhooks while it is away. */

@@ -281,11 +281,16 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
   test('the stand-in is not active at first, in the words of the original', async () => {
     const script = resolve(import.meta.dirname, '../../cli/demo/event-source.ts')
     const secret = join(folder, 'argo-events-root/argo-events/secrets/hook/secret')
-    const starting = spawn(process.execPath, [script, '0', HOOK, secret, '0', '2000'], { stdio: ['ignore', 'inherit', 'pipe'] })
+    const starting = spawn(process.execPath, [script, '0', HOOK, secret, '0', '2000'], {
+      stdio: ['ignore', 'inherit', 'pipe'],
+    })
     processes.push(starting)
     const [line] = await once(createInterface(starting.stderr), 'line')
     const place = { host: '127.0.0.1', port: Number(JSON.parse(line).address.split(':')[1]) }
-    expect(await converse(place, request({}))).toMatchObject({ status: 'HTTP/1.1 400 Bad Request', text: 'endpoint is inactive' })
+    expect(await converse(place, request({}))).toMatchObject({
+      status: 'HTTP/1.1 400 Bad Request',
+      text: 'endpoint is inactive',
+    })
     await expect.poll(async () => (await converse(place, request({}))).text, { timeout: 10_000 }).toBe('success')
   })
 
