@@ -18,7 +18,12 @@ const MAX_WHO = 128
  * Runs the action of `path`. The caller has shown the admin token; that a page cannot send (it is no cookie), and a page
  * that was given it is told apart by its `Origin`.
  */
-export async function act(path: string, request: IncomingMessage, actions: Actions, logger: Logger): Promise<Page> {
+export async function runAction(
+  path: string,
+  request: IncomingMessage,
+  actions: Actions,
+  logger: Logger,
+): Promise<Page> {
   const action = Object.hasOwn(actions, path) ? actions[path] : undefined
   if (action === undefined) return problem(404, 'there is no such action')
   if (request.headers.origin !== undefined) return problem(403, 'not from a page')

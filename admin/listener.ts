@@ -7,7 +7,7 @@ import type { Logger } from '../protocol/base/log.ts'
 import { type SlotHolder, ConnectionSlots } from '../protocol/base/connection-slots.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
-import { act } from './actions.ts'
+import { runAction } from './actions.ts'
 import { type AdminSource, NOT_FOUND, type Page, protectedPage, publicPage, TEXT } from './page.ts'
 
 export interface AdminListenerSettings extends ListenAddress {
@@ -38,7 +38,7 @@ export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
       if (page) return page
     }
     if (!authorized) return NEEDS_TOKEN
-    if (request.method === 'POST') return act(path, request, source.actions ?? {}, options.logger)
+    if (request.method === 'POST') return runAction(path, request, source.actions ?? {}, options.logger)
     if (!isRead(request)) return NOT_FOUND
     const [, query = ''] = (request.url ?? '').split('?', 2)
     return (await protectedPage(path, source, new URLSearchParams(query))) ?? NOT_FOUND

@@ -76,7 +76,7 @@ export async function view(endpoint: Endpoint, path: string): Promise<unknown> {
 }
 
 /** Asks for an action, of which each replica says what it did. */
-export async function act(endpoint: Endpoint, path: string, body: object): Promise<unknown> {
+export async function askForAction(endpoint: Endpoint, path: string, body: object): Promise<unknown> {
   const headers = { 'content-type': 'application/json', 'x-sallyport-operator': operator() }
   const answer = await ask(endpoint, path, { method: 'POST', headers, body: JSON.stringify(body) })
   if (Array.isArray(asRow(answer).replicas)) return answer

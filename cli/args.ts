@@ -2,7 +2,7 @@ import { usageError } from './failure.ts'
 import { suggestion } from './suggest.ts'
 
 /** A flag, as far as the command line and `--help` are concerned. */
-export interface Flag {
+export interface CommandFlag {
   readonly about: string
   /** What stands for its value; empty for a switch. */
   readonly placeholder: string
@@ -12,7 +12,7 @@ export interface Flag {
   readonly variadic?: boolean
 }
 
-export type Flags = Readonly<Record<string, Flag>>
+export type Flags = Readonly<Record<string, CommandFlag>>
 
 export interface Arguments {
   /** Values by the flag's name, in order; a switch has `true` or `false`. */

@@ -1,9 +1,9 @@
-import type { Flag, Flags } from './args.ts'
+import type { CommandFlag, Flags } from './args.ts'
 import type { Command } from './command.ts'
 import { COMPONENTS, type ComponentName } from './config/components.ts'
 import type { Setting, Settings } from './config/setting.ts'
 
-const flag = (placeholder: string, about: string): Flag => ({ placeholder, about })
+const flag = (placeholder: string, about: string): CommandFlag => ({ placeholder, about })
 const force = { force: flag('', 'Overwrites files that exist.') }
 const adminFlags: Flags = {
   admin: flag('URL', 'Admin listener to ask. Default: found automatically on this machine.'),
@@ -374,7 +374,7 @@ const OTHERS: readonly Command[] = [
       yes: flag('', 'Allows more than 200 requests/s or 60 s.'),
       serve: flag('HOST:PORT', 'Runs the upstream that all scenarios need, instead of loading anything.'),
     },
-    load: async () => (await import('./commands/load-test.ts')).loadTest,
+    load: async () => (await import('./commands/load-test.ts')).runLoadTest,
   },
   {
     name: 'demo',
@@ -382,7 +382,7 @@ const OTHERS: readonly Command[] = [
     example: 'sallyport demo --check',
     flags: { check: flag('', 'Sends one of each kind of traffic, prints pass or fail, and exits.') },
     raw: true,
-    load: async () => (await import('./commands/demo.ts')).demo,
+    load: async () => (await import('./commands/demo.ts')).runDemo,
   },
 ]
 

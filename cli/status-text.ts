@@ -11,7 +11,7 @@ import {
   shortId,
   size,
   table,
-  until,
+  remainingTime,
 } from './table.ts'
 
 /** What `/status` of one component says, for people; `--json` has all of it. */
@@ -48,7 +48,7 @@ export function sessionColumns(now: number): Columns {
     streams: row => count(row.streams),
     buffered: row => size(row.bufferedBytes),
     from: row => printable(row.address),
-    'token expires': row => until(row.tokenEnds, now),
+    'token expires': row => remainingTime(row.tokenEnds, now),
   }
 }
 
@@ -99,7 +99,7 @@ function standing(status: Row): string {
 }
 
 function tokenLine(status: Row, now: number): string[] {
-  const ends = until(status.tokenEnds, now)
+  const ends = remainingTime(status.tokenEnds, now)
   return ends === undefined ? [] : [`token ${ends.endsWith('ago') ? 'expired' : 'expires'} ${ends}`]
 }
 

@@ -60,7 +60,7 @@ export function ago(value: unknown, now: number): string | undefined {
 }
 
 /** How long it is until a time in ISO 8601. */
-export function until(value: unknown, now: number): string | undefined {
+export function remainingTime(value: unknown, now: number): string | undefined {
   const at = Date.parse(String(value))
   if (Number.isNaN(at)) return undefined
   return at < now ? `${formatDuration(now - at)} ago` : `in ${formatDuration(at - now)}`

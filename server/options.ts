@@ -13,7 +13,7 @@ import type { Identity } from './auth/claims.ts'
 import type { RevocationSources } from './auth/revocation-store.ts'
 import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
 import type { Directory } from './directory/directory.ts'
-import { checkInbox, type InboxOptions, type ResolvedInbox } from './inbox/options.ts'
+import { checkInboxOptions, type InboxOptions, type ResolvedInbox } from './inbox/options.ts'
 import type { Recorder } from './directory/recorder.ts'
 import type { RedisOptions } from './directory/redis-options.ts'
 import {
@@ -214,7 +214,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
     clock: options.clock ?? Date.now,
     directory: options.directory,
     peer: options.peer,
-    inbox: checkInbox(options.inbox),
+    inbox: checkInboxOptions(options.inbox),
     record: hook('record', options.record, safeLogger(options.logger)),
   }
 }

@@ -1,7 +1,7 @@
 import type { Run } from '../command.ts'
 
 /** `sallyport demo`; its arguments are its own. */
-export const demo: Run = async args => {
+export const runDemo: Run = async args => {
   const module = await import('../demo/index.ts')
   return module.demo([...args.positionals])
 }

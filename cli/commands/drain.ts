@@ -1,4 +1,4 @@
-import { act, findServer } from '../admin-client.ts'
+import { askForAction, findServer } from '../admin-client.ts'
 import type { Run } from '../command.ts'
 import { EXIT } from '../failure.ts'
 import { hasSwitch, optionalFlag, optionalGrace } from '../options.ts'
@@ -8,7 +8,7 @@ import { asRow, asRows, printable } from '../table.ts'
 export const drain: Run = async (args, io) => {
   const graceMs = optionalGrace(args)
   const replica = optionalFlag(args, 'replica')
-  const answer = await act(findServer(args, io), '/drain', { graceMs, replica })
+  const answer = await askForAction(findServer(args, io), '/drain', { graceMs, replica })
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
   else {
     for (const { replica, sessions } of asRows(asRow(answer).replicas)) {

@@ -1,10 +1,22 @@
-import { act, type Endpoint, findServer, view } from '../admin-client.ts'
+import { askForAction, type Endpoint, findServer, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
 import { noteProblems } from '../problems.ts'
-import { ago, asRow, asRows, type Columns, count, printable, type Row, shortId, size, table, until } from '../table.ts'
+import {
+  ago,
+  asRow,
+  asRows,
+  type Columns,
+  count,
+  printable,
+  type Row,
+  shortId,
+  size,
+  table,
+  remainingTime,
+} from '../table.ts'
 import { readTimeS } from '../time.ts'
 
 /** `sallyport inbox list` */
@@ -62,7 +74,7 @@ const columns = (now: number): Columns => ({
   age: row => ago(row.received, now),
   size: row => size(row.bytes),
   attempts: row => count(row.attempts),
-  next: row => (row.state === 'waiting' && row.attempts !== 0 ? until(row.next, now) : undefined),
+  next: row => (row.state === 'waiting' && row.attempts !== 0 ? remainingTime(row.next, now) : undefined),
   stored: row => printable(row.why),
   reason: row => printable(row.reason),
   replica: row => printable(row.replica),
@@ -103,7 +115,7 @@ async function change(args: Arguments, io: Io, path: string, did: string): Promi
   const [id] = args.positionals
   const filter = filterOf(args)
   if (id === undefined && filter.runtime === undefined) throw usageError('give an ID, or --runtime NAME')
-  const answer = asRow(await act(server, path, { ...filter, ...(id === undefined ? {} : { id }) }))
+  const answer = asRow(await askForAction(server, path, { ...filter, ...(id === undefined ? {} : { id }) }))
   noteProblems(io, answer)
   if (hasSwitch(args, 'json')) return print(io, answer)
   const done = asRows(answer.replicas).flatMap(({ messages }) => (Array.isArray(messages) ? messages : []))
@@ -114,7 +126,7 @@ async function change(args: Arguments, io: Io, path: string, did: string): Promi
 
 async function pause(args: Arguments, io: Io, path: string): Promise<number> {
   const runtime = requiredFlag(args, 'runtime')
-  const answer = asRow(await act(findServer(args, io), path, { runtime }))
+  const answer = asRow(await askForAction(findServer(args, io), path, { runtime }))
   noteProblems(io, answer)
   if (hasSwitch(args, 'json')) return print(io, answer)
   for (const { replica, paused } of asRows(answer.replicas)) {

@@ -9,7 +9,7 @@ import { hasSwitch, optionalCount, optionalFlag, readInput } from '../options.ts
 const CAREFUL = { rate: 200, durationMs: 60_000 } as const
 
 /** `sallyport load-test` */
-export const loadTest: Run = async (args, io) => {
+export const runLoadTest: Run = async (args, io) => {
   const serve = optionalFlag(args, 'serve')
   if (serve !== undefined) return serveUpstream(serve, io)
   const options = readOptions(args)

@@ -1,4 +1,4 @@
-import { act, findServer, view } from '../admin-client.ts'
+import { askForAction, findServer, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
@@ -25,7 +25,7 @@ export const revoke: Run = async (args, io) => {
   const future = hasSwitch(args, 'future')
   if (future && rule.issuedBefore !== undefined)
     throw usageError('--future and --issued-before cannot be used together')
-  const answer = asRow(await act(findServer(args, io), '/revoke', { ...rule, future }))
+  const answer = asRow(await askForAction(findServer(args, io), '/revoke', { ...rule, future }))
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
   else {
     const made = asRow(answer.revocation)
@@ -55,7 +55,7 @@ export const revocationsRemove: Run = async (args, io) => {
   const [start] = args.positionals
   if (start === undefined) throw usageError('which one? give its ID, as `sallyport revocations list` shows it')
   const rule = findRule(asRows(asRow(await view(server, '/revocations')).revocations), start)
-  const answer = asRow(await act(server, '/revocations/remove', { id: rule.id }))
+  const answer = asRow(await askForAction(server, '/revocations/remove', { id: rule.id }))
   noteProblems(io, answer)
   if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
   else {

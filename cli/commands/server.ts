@@ -3,7 +3,7 @@ import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../ser
 import type { TlsFiles } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
-import { type Address, formatAddress } from '../config/kinds.ts'
+import { type HostPort, formatAddress } from '../config/kinds.ts'
 import { checkPublicConfig, checkServerConfig } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { limitOptions } from '../config/setting.ts'
@@ -68,10 +68,10 @@ async function listen(config: ServerConfig, context: ServiceContext): Promise<Se
   }
 }
 
-const DEFAULT_CONTROL: Address = { host: '127.0.0.1', port: 8443 }
+const DEFAULT_CONTROL: HostPort = { host: '127.0.0.1', port: 8443 }
 
 /** With `--control.host` the control endpoint has an address of its own only if one is given. */
-function controlAddress(config: ServerConfig): Address | undefined {
+function controlAddress(config: ServerConfig): HostPort | undefined {
   const given = config['control.listen']
   if (given === 'off') return undefined
   return given ?? (config['control.host'] === undefined ? DEFAULT_CONTROL : undefined)

@@ -1,4 +1,4 @@
-import { act, type Endpoint, findServer, view } from '../admin-client.ts'
+import { askForAction, type Endpoint, findServer, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
@@ -49,7 +49,7 @@ interface Change {
 async function change(args: Arguments, io: Io, { path, did }: Change, more: object): Promise<number> {
   const server = findServer(args, io)
   const body = { ...(await choice(args, server, io)), reason: optionalFlag(args, 'reason'), ...more }
-  const answer = await act(server, path, body)
+  const answer = await askForAction(server, path, body)
   noteProblems(io, answer)
   const done = asRows(asRow(answer).replicas).flatMap(({ replica, sessions }) =>
     (Array.isArray(sessions) ? sessions : []).map(session => ({ replica, session })),

@@ -35,7 +35,7 @@ function matching(pattern: RegExp, expected: string): (text: string) => string {
   }
 }
 
-export interface Address {
+export interface HostPort {
   readonly host: string
   readonly port: number
 }
@@ -43,7 +43,7 @@ export interface Address {
 const ADDRESS = /^(?:\[([0-9a-f:.]+)\]|([^:\s[\]]*)):(\d{1,5})$/i
 
 /** `127.0.0.1:8080`, `[::1]:0`; `:8080` is every address. */
-function readAddress(text: string): Address {
+function readAddress(text: string): HostPort {
   const match = ADDRESS.exec(text)
   const port = Number(match?.[3])
   if (!match || port > 65_535) throw new TypeError('expected HOST:PORT, such as 127.0.0.1:8080 or [::1]:0')
@@ -51,16 +51,16 @@ function readAddress(text: string): Address {
 }
 
 /** `127.0.0.1:8080`, `[::1]:8080`. */
-export function formatAddress({ host, port }: Address): string {
+export function formatAddress({ host, port }: HostPort): string {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }
 
 const addressSchema = { type: 'string', pattern: ':[0-9]{1,5}$' }
 
-export const address = kind<Address>('HOST:PORT', addressSchema, readAddress)
+export const address = kind<HostPort>('HOST:PORT', addressSchema, readAddress)
 
 /** An address, or `off`, which reads as `undefined`. YAML 1.1 readers make `off` a boolean. */
-export const addressOrOff: Kind<Address | 'off'> = {
+export const addressOrOff: Kind<HostPort | 'off'> = {
   placeholder: 'HOST:PORT|off',
   list: false,
   schema: { anyOf: [addressSchema, { const: 'off' }, { const: false }] },

@@ -1,7 +1,7 @@
 import { canonicalAddress, isLoopback } from '../../protocol/base/address.ts'
 import { configurationError } from '../failure.ts'
 import type { ClientConfig } from './client.ts'
-import { type Address, formatAddress } from './kinds.ts'
+import { type HostPort, formatAddress } from './kinds.ts'
 import type { RouterConfig } from './router.ts'
 import type { ServerConfig } from './server.ts'
 
@@ -24,7 +24,7 @@ export function checkServerConfig(config: ServerConfig): void {
 }
 
 /** `address`: where callers arrive. */
-export function checkPublicConfig(config: ServerConfig, address: Address): void {
+export function checkPublicConfig(config: ServerConfig, address: HostPort): void {
   demand(
     config['public.tls.cert'] !== undefined || config['public.plaintext'] || isLoopback(address.host),
     `--public.listen ${formatAddress(address)} is not loopback: give --public.tls.cert and ` +
@@ -148,7 +148,7 @@ function checkPair(cert: string | undefined, key: string | undefined, prefix: st
   demand(key === undefined || cert !== undefined, `--${prefix}.key needs --${prefix}.cert`)
 }
 
-export function checkAdminConfig(address: Address | 'off', tokenFile: string | undefined): void {
+export function checkAdminConfig(address: HostPort | 'off', tokenFile: string | undefined): void {
   demand(
     address === 'off' || tokenFile !== undefined || isLoopback(address.host),
     `--admin.listen ${address === 'off' ? '' : formatAddress(address)} is not loopback: give --admin.token.file`,

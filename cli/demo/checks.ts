@@ -1,6 +1,6 @@
 import { createHash, createHmac, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { type Answer, ask, askHttp2, authority, open, openWebSocket, type AccessPath } from './dial.ts'
+import { type HttpAnswer, ask, askHttp2, authority, open, dialWebSocket, type AccessPath } from './dial.ts'
 import { UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { patternChunks, patternDigest } from './pattern.ts'
 
@@ -63,7 +63,7 @@ async function graphql({ road, signal }: CheckContext): Promise<string> {
 }
 
 async function webSocket({ road, signal }: CheckContext): Promise<string> {
-  const ws = await openWebSocket(road, `${API}/ws`, signal)
+  const ws = await dialWebSocket(road, `${API}/ws`, signal)
   const started = performance.now()
   const messages = ['hello', Buffer.alloc(300_000, 7)]
   for (const message of messages) {
@@ -142,7 +142,7 @@ async function forgedWebhook(context: CheckContext): Promise<string> {
   return `401 ${problem.code}, which the server knows`
 }
 
-function sendWebhook({ road, signal }: CheckContext, secret: string, id: string = randomUUID()): Promise<Answer> {
+function sendWebhook({ road, signal }: CheckContext, secret: string, id: string = randomUUID()): Promise<HttpAnswer> {
   const body = webhookBody(id)
   const headers = {
     'content-type': 'application/json',
@@ -196,7 +196,7 @@ async function errorWithCors({ road, signal }: CheckContext): Promise<string> {
   return `502 ${problem.code}`
 }
 
-function json(answer: Answer, status: number): Record<string, unknown> {
+function json(answer: HttpAnswer, status: number): Record<string, unknown> {
   expect(answer.status === status, `status ${answer.status}: ${answer.body.subarray(0, 200)}`)
   return JSON.parse(answer.body.toString('utf8'))
 }

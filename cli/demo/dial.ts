@@ -26,7 +26,7 @@ export interface Keeper {
   recorded(ids: readonly string[]): Promise<{ readonly id: string; readonly sha256: string }[]>
 }
 
-export interface Answer {
+export interface HttpAnswer {
   readonly status: number
   readonly headers: Record<string, string | string[] | undefined>
   readonly body: Buffer
@@ -71,7 +71,7 @@ export async function open(road: AccessPath, path: string, ask: Ask = {}): Promi
 }
 
 /** As {@link open}, with the whole body of the answer. */
-export async function ask(road: AccessPath, path: string, question: Ask = {}): Promise<Answer> {
+export async function ask(road: AccessPath, path: string, question: Ask = {}): Promise<HttpAnswer> {
   const response = await open(road, path, question)
   const chunks: Buffer[] = []
   for await (const chunk of response) chunks.push(chunk)
@@ -90,7 +90,7 @@ async function send(request: NodeJS.WritableStream, body: Ask['body'], answered:
 }
 
 /** One request over HTTP/2, by ALPN. */
-export async function askHttp2(road: AccessPath, path: string): Promise<Answer> {
+export async function askHttp2(road: AccessPath, path: string): Promise<HttpAnswer> {
   const session: ClientHttp2Session = connectHttp2(`https://${authority(road)}`, {
     createConnection: () =>
       connectTls({ host: '127.0.0.1', port: road.port, servername: road.host, ca: road.ca, ALPNProtocols: ['h2'] }),
@@ -108,7 +108,7 @@ export async function askHttp2(road: AccessPath, path: string): Promise<Answer> 
 }
 
 /** An open WebSocket. */
-export async function openWebSocket(road: AccessPath, path: string, signal: AbortSignal): Promise<WebSocket> {
+export async function dialWebSocket(road: AccessPath, path: string, signal: AbortSignal): Promise<WebSocket> {
   const options = { ca: road.ca, servername: road.host, lookup, perMessageDeflate: false }
   const ws = new WebSocket(`wss://${authority(road)}${path}`, options)
   signal.addEventListener('abort', () => ws.terminate(), { once: true })

@@ -3,7 +3,7 @@ import type { AdminListener } from '../../admin/listener.ts'
 import type { Metrics, Snapshot } from '../../admin/metrics.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import type { Address } from '../config/kinds.ts'
+import type { HostPort } from '../config/kinds.ts'
 import { formatAddress } from '../config/kinds.ts'
 import { checkAdminConfig } from '../config/rules.ts'
 import { configurationError, fileProblem } from '../failure.ts'
@@ -14,11 +14,11 @@ import { explainListenError } from './listen-error.ts'
 
 interface AdminConfig {
   component: 'server' | 'client' | 'router'
-  admin: Address | 'off'
+  admin: HostPort | 'off'
   /** Whether the address was given, not a default. */
   isGiven: boolean
   tokenFile: string | undefined
-  health: Address | 'off'
+  health: HostPort | 'off'
   sockets: GivenSockets
   /** Another process may serve the same health address. */
   reusePort: boolean
@@ -84,7 +84,7 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
     },
   }
 
-  async function startHealth(address: Address): Promise<AdminListener> {
+  async function startHealth(address: HostPort): Promise<AdminListener> {
     try {
       const listener = await listenHealth({
         ...address,
@@ -106,7 +106,7 @@ function asObject(value: unknown): object {
 
 async function startListener(
   config: AdminConfig,
-  address: Address,
+  address: HostPort,
   source: AdminSource,
 ): Promise<{ listener: AdminListener; runtimeFile: string | undefined }> {
   const { listenAdmin, randomToken } = await import('../../admin/index.ts')
@@ -139,7 +139,7 @@ async function startListener(
 /** A default port that is taken becomes a free one; a given one is the user's own mistake. */
 async function listenOrFree(
   config: AdminConfig,
-  address: Address,
+  address: HostPort,
   listen: (port: number) => Promise<AdminListener>,
 ): Promise<AdminListener> {
   try {

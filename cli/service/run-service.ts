@@ -1,7 +1,7 @@
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { Io } from '../command.ts'
-import type { Address } from '../config/kinds.ts'
+import type { HostPort } from '../config/kinds.ts'
 import type { Loaded } from '../config/load.ts'
 import { configurationError, EXIT } from '../failure.ts'
 import { accessLog } from './access-log.ts'
@@ -15,9 +15,9 @@ import { awaitStop, unlessGivenUp, unlessNow } from './stop.ts'
 /** Settings that `runService` itself reads. */
 interface CommonConfig {
   readonly grace: number
-  readonly 'admin.listen': Address | 'off'
+  readonly 'admin.listen': HostPort | 'off'
   readonly 'admin.token.file': string | undefined
-  readonly 'health.listen': Address | 'off'
+  readonly 'health.listen': HostPort | 'off'
   /** Of servers. */
   readonly 'reuse-address'?: boolean
   readonly 'log.level': 'debug' | 'info' | 'warn' | 'error'

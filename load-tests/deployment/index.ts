@@ -7,7 +7,7 @@ import { writeReport } from '../lib/report.ts'
 import { asText, type Section, wrongOf } from '../lib/section.ts'
 import { stopWorkers } from '../lib/worker.ts'
 import { Bailout, DEPLOYMENT_SCENARIOS, type Deployment, type DeploymentScenario, ROUNDS } from './scenarios.ts'
-import { hasOurService, look, type Target } from './target.ts'
+import { hasOurService, look, type LoadTarget } from './target.ts'
 
 export { serveApp } from '../upstream/app.ts'
 export { DEPLOYMENT_SCENARIOS } from './scenarios.ts'
@@ -85,9 +85,9 @@ export async function loadTest(options: DeploymentOptions): Promise<number> {
   return wrong > 0 || skipped.some(line => line.startsWith('Stopped')) ? 1 : 0
 }
 
-function targetsOf({ url, direct, headers, ca }: DeploymentOptions): Target[] {
+function targetsOf({ url, direct, headers, ca }: DeploymentOptions): LoadTarget[] {
   const place = (url: string): Place => ({ url, headers, ...(ca === undefined ? {} : { ca }) })
-  const tunnel: Target = { ...place(url), key: 'tunnel', name: 'through the tunnel' }
+  const tunnel: LoadTarget = { ...place(url), key: 'tunnel', name: 'through the tunnel' }
   if (direct === undefined) return [tunnel]
   // A Host for the tunnel would mislead the upstream itself.
   const { host: _host, ...others } = headers
@@ -95,7 +95,7 @@ function targetsOf({ url, direct, headers, ca }: DeploymentOptions): Target[] {
 }
 
 /** What a GET answers: the body counts only if two answers in a row, and those of both targets, agree. */
-async function lookTwice(targets: readonly Target[]): Promise<NonNullable<Deployment['plain']>> {
+async function lookTwice(targets: readonly LoadTarget[]): Promise<NonNullable<Deployment['plain']>> {
   const found = [...(await Promise.all(targets.map(look))), ...(await Promise.all(targets.map(look)))]
   const first = found[0]!
   const other = found.find(each => each.status !== first.status)

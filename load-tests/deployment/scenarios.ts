@@ -6,10 +6,10 @@ import { HOOK_BODY, HOOK_HEADERS, PATHS } from '../upstream/service.ts'
 import type { BulkResult, BulkTask } from '../workers/bulk.ts'
 import type { EventsResult, EventsTask } from '../workers/events.ts'
 import type { WebSocketResult, WebSocketTask } from '../workers/websocket.ts'
-import { type Target, under } from './target.ts'
+import { type LoadTarget, under } from './target.ts'
 
 export interface Deployment {
-  readonly targets: readonly Target[]
+  readonly targets: readonly LoadTarget[]
   readonly connections: number
   /** Requests per second; undefined: closed loops, as fast as they are answered. */
   readonly rate: number | undefined
@@ -48,7 +48,7 @@ const roundMs = ({ durationMs }: Deployment, isWarmUp: boolean): number =>
 async function rounds(
   deployment: Deployment,
   label: string,
-  once: (target: Target, isWarmUp: boolean) => Promise<Round & { all: number }>,
+  once: (target: LoadTarget, isWarmUp: boolean) => Promise<Round & { all: number }>,
 ): Promise<Measured[]> {
   const progress = (text: string) => deployment.progress(`${label}: ${text}`)
   return interleaved(deployment.targets, { rounds: ROUNDS, progress }, async (target, isWarmUp) => {
@@ -59,7 +59,7 @@ async function rounds(
   })
 }
 
-function requests(deployment: Deployment, label: string, load: (target: Target) => Target & LoadParts) {
+function requests(deployment: Deployment, label: string, load: (target: LoadTarget) => LoadTarget & LoadParts) {
   const { connections, rate, bailout, generators } = deployment
   return rounds(deployment, label, async (target, isWarmUp) => {
     const result = await generators.run({

@@ -5,7 +5,7 @@ import { request as httpsRequest } from 'node:https'
 import type { Place } from '../lib/load.ts'
 import { MARK, PATHS } from '../upstream/service.ts'
 
-export interface Target extends Place {
+export interface LoadTarget extends Place {
   readonly key: 'tunnel' | 'direct'
   readonly name: string
 }
@@ -24,10 +24,10 @@ const BODY_AT_MOST = 1024 * 1024
 /** The URL below which the paths of the service lie, without a slash at its end. */
 export const base = (target: Place): string => target.url.replace(/\/+$/, '')
 
-export const under = (target: Target, path: string): Target => ({ ...target, url: base(target) + path })
+export const under = (target: LoadTarget, path: string): LoadTarget => ({ ...target, url: base(target) + path })
 
 /** One GET. Rejects, with a sentence for people, if nothing answers. */
-export async function look(target: Target): Promise<Found> {
+export async function look(target: LoadTarget): Promise<Found> {
   const response = await get(target)
   const chunks: Buffer[] = []
   let bytes = 0
@@ -44,12 +44,12 @@ export async function look(target: Target): Promise<Found> {
 }
 
 /** Whether our service is behind the target. */
-export async function hasOurService(target: Target): Promise<boolean> {
+export async function hasOurService(target: LoadTarget): Promise<boolean> {
   const { status, isOurService } = await look(under(target, PATHS.small))
   return status === 200 && isOurService
 }
 
-function get(target: Target): Promise<IncomingMessage> {
+function get(target: LoadTarget): Promise<IncomingMessage> {
   const url = new URL(target.url)
   const isTls = url.protocol === 'https:'
   return new Promise((resolve, reject) => {
@@ -71,7 +71,7 @@ function get(target: Target): Promise<IncomingMessage> {
   })
 }
 
-function serverName(target: Target, url: URL): string {
+function serverName(target: LoadTarget, url: URL): string {
   const name = (target.headers.host ?? url.host).replace(/:\d+$/, '')
   return /^[\d.]+$|:/.test(name) ? '' : name
 }

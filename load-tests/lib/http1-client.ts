@@ -41,7 +41,7 @@ function authority(file: string): Buffer {
 }
 
 /** The head of a request as text. */
-export function requestHead(place: Place, method: string, fields: Readonly<Record<string, string | number>>): string {
+export function requestText(place: Place, method: string, fields: Readonly<Record<string, string | number>>): string {
   const url = new URL(place.url)
   const all = { host: url.host, ...place.headers, ...fields }
   const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}`)

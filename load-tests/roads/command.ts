@@ -4,7 +4,7 @@ import { type Started, start } from '../lib/processes.ts'
 
 const BIN = fileURLToPath(new URL('../../bin/sallyport.js', import.meta.url))
 
-export interface Part extends Started {
+export interface RoadPart extends Started {
   /** HOST:PORT of its listener of that name. */
   address(listener: string): string
 }
@@ -18,7 +18,10 @@ export interface CommandOptions {
 }
 
 /** Starts `sallyport ARGS...` and waits until it logged what it is asked for. */
-export async function command(args: readonly string[], { until, profileTo, preload }: CommandOptions): Promise<Part> {
+export async function command(
+  args: readonly string[],
+  { until, profileTo, preload }: CommandOptions,
+): Promise<RoadPart> {
   const name = args[0]!
   const addresses = new Map<string, string>()
   const waiting = new Set(until)

@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { startNginx } from '../lib/nginx.ts'
 import { DOMAIN } from '../lib/secrets.ts'
-import { command, type Part, portOf } from './command.ts'
+import { command, type RoadPart, portOf } from './command.ts'
 import { proxyBlock } from './hops.ts'
 import { type Road, type RoadContext, type RoadMaker, type Stoppable, started, stopInTurn } from './road.ts'
 
@@ -20,7 +20,7 @@ export const RUNTIME = 'bench'
 export const tunnel =
   (options: TunnelOptions): RoadMaker =>
   async context => {
-    const parts: (Part & Stoppable)[] = []
+    const parts: (RoadPart & Stoppable)[] = []
     const server = await started(parts, async () => {
       const server = await startServer(context, options.edgeTls)
       parts.push(server)
@@ -77,14 +77,18 @@ export function serverArguments(
 
 const ANY_PORT = '127.0.0.1:0'
 
-export async function startServer(context: RoadContext, edgeTls = false, more: readonly string[] = []): Promise<Part> {
+export async function startServer(
+  context: RoadContext,
+  edgeTls = false,
+  more: readonly string[] = [],
+): Promise<RoadPart> {
   const { certificate, key } = context.secrets
   const args = [...serverArguments(context, { public: ANY_PORT, control: ANY_PORT }), ...more]
   if (edgeTls) args.push('--public.tls.cert', certificate, '--public.tls.key', key)
   return command(args, { until: ['public', 'control'], profileTo: context.profileTo })
 }
 
-async function startRouter(context: RoadContext): Promise<Part> {
+async function startRouter(context: RoadContext): Promise<RoadPart> {
   const routes = await writeRoutes(context)
   const args = ['router', '--listen', ANY_PORT, '--routes', routes, '--trusted-proxies', '127.0.0.1/32']
   return command(args, { until: ['router'], profileTo: context.profileTo })
@@ -100,7 +104,7 @@ async function writeRoutes({ secrets, upstreamPort }: RoadContext): Promise<stri
 }
 
 /** With a `router` the client leads everything there, else it routes itself. */
-export async function startClient(context: RoadContext, server: Part, router?: string): Promise<Part> {
+export async function startClient(context: RoadContext, server: RoadPart, router?: string): Promise<RoadPart> {
   const { secrets, sessions, via } = context
   const controlPort = portOf(server.address('control'))
   const port = via === undefined ? controlPort : await via(controlPort)

@@ -5,7 +5,7 @@ import { freePort } from '../lib/ports.ts'
 import { DOMAIN } from '../lib/secrets.ts'
 import type { Section } from '../lib/section.ts'
 import { Worker } from '../lib/worker.ts'
-import { command, type Part } from '../roads/command.ts'
+import { command, type RoadPart } from '../roads/command.ts'
 import { serverArguments } from '../roads/tunnel.ts'
 import type { SessionsResult, SessionsTask } from '../workers/sessions.ts'
 import type { Bench, Scenario } from './scenario.ts'
@@ -47,7 +47,7 @@ export const storm: Scenario = {
 class RestartingServer {
   readonly #bench: Bench
   readonly delayFile: string
-  #part: Part | undefined
+  #part: RoadPart | undefined
   control = 0
   public = 0
 

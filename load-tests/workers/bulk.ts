@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { drained } from '../lib/drained.ts'
-import { dial, requestHead } from '../lib/http1-client.ts'
+import { dial, requestText } from '../lib/http1-client.ts'
 import type { Place } from '../lib/load.ts'
 import { isPattern, patternAt } from '../lib/pattern.ts'
 import { serveTasks } from '../lib/worker.ts'
@@ -47,7 +47,7 @@ async function transfer(task: BulkTask, endsAt: number | undefined, sums: Sums):
   const fields = { connection: 'close', ...(task.direction === 'up' ? { 'content-length': task.bytes } : {}) }
   let isCut = false
   const socket = dial(task, () => {
-    socket.write(requestHead(task, task.direction === 'down' ? 'GET' : 'PUT', fields))
+    socket.write(requestText(task, task.direction === 'down' ? 'GET' : 'PUT', fields))
     if (task.direction === 'up') void send(socket, task.bytes, sums)
   })
   const timer =

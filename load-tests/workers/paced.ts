@@ -2,7 +2,7 @@
  * Requests at a fixed rate over HTTP/1.1, evenly spaced, whether the answers come or not: latency counts from the moment
  * that a request was due, so a stall is seen by every request that it held up (no coordinated omission).
  */
-import { AnswerReader, dial, requestHead } from '../lib/http1-client.ts'
+import { AnswerReader, dial, requestText } from '../lib/http1-client.ts'
 import { type Load, type LoadResult, Tally } from '../lib/load.ts'
 import { serveTasks } from '../lib/worker.ts'
 
@@ -29,7 +29,7 @@ class Paced {
     this.#load = load
     this.#status = String(load.expectStatus ?? 200)
     const fields = load.body === undefined ? {} : { 'content-length': Buffer.byteLength(load.body) }
-    this.#request = Buffer.from(requestHead(load, load.method ?? 'GET', fields) + (load.body ?? ''))
+    this.#request = Buffer.from(requestText(load, load.method ?? 'GET', fields) + (load.body ?? ''))
     this.#expected = load.expectBody === undefined ? undefined : Buffer.from(load.expectBody)
   }
 

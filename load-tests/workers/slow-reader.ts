@@ -1,5 +1,5 @@
 /** Downloads that take little at a time: each reads some kilobytes every 100 ms, for as long as it is told. */
-import { dial, requestHead } from '../lib/http1-client.ts'
+import { dial, requestText } from '../lib/http1-client.ts'
 import type { Place } from '../lib/load.ts'
 import { serveTasks } from '../lib/worker.ts'
 
@@ -25,7 +25,7 @@ serveTasks<SlowTask, SlowResult>(async task => {
 
 function read(task: SlowTask, sums: { bytes: number; wrong: number }): Promise<void> {
   return new Promise(resolve => {
-    const socket = dial(task, () => socket.write(requestHead(task, 'GET', { connection: 'close' })))
+    const socket = dial(task, () => socket.write(requestText(task, 'GET', { connection: 'close' })))
     const step = (task.bytesPerSecond * STEP_MS) / 1000
     let isOver = false
     let taken = 0

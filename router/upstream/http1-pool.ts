@@ -11,7 +11,7 @@ import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
-import type { PooledUpstream, ConnectionBudget, Opened, Pool } from './pool.ts'
+import type { PooledUpstream, ConnectionBudget, OnOpened, Pool } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 export class Http1Pool implements Pool {
@@ -58,7 +58,7 @@ export class Http1Pool implements Pool {
     }
   }
 
-  open(caller: string, connectMs: number, done: Opened): () => void {
+  open(caller: string, connectMs: number, done: OnOpened): () => void {
     const refused = this.#budget.refuse(this.size)
     if (refused !== undefined || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)

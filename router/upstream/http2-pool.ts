@@ -11,14 +11,14 @@ import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
 import type { Http1Pool } from './http1-pool.ts'
-import type { PooledUpstream, ConnectionBudget, Opened, Pool } from './pool.ts'
+import type { PooledUpstream, ConnectionBudget, OnOpened, Pool } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /** One who waits for a session, and how it gives up what it waits for instead. */
 interface Waiter {
   readonly caller: string
   readonly connectMs: number
-  readonly done: Opened
+  readonly done: OnOpened
   elsewhere: (() => void) | undefined
   gone: boolean
 }
@@ -75,7 +75,7 @@ export class Http2Pool implements Pool {
     return undefined
   }
 
-  open(caller: string, connectMs: number, done: Opened): () => void {
+  open(caller: string, connectMs: number, done: OnOpened): () => void {
     const key = this.#target.captured ? networkOf(caller) : ''
     const dial = this.#dials.get(key)
     const refused = dial === undefined ? this.#budget.refuse(this.size) : undefined

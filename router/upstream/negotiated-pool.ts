@@ -1,7 +1,7 @@
 /** Connections to one `https:` target that chooses between HTTP/2 and HTTP/1.1 as each of them opens (ALPN). */
 import type { Http1Pool } from './http1-pool.ts'
 import type { Http2Pool } from './http2-pool.ts'
-import type { PooledUpstream, Opened, Pool } from './pool.ts'
+import type { PooledUpstream, OnOpened, Pool } from './pool.ts'
 
 export class NegotiatedPool implements Pool {
   readonly #http1: Http1Pool
@@ -26,7 +26,7 @@ export class NegotiatedPool implements Pool {
   }
 
   /** What a target chose holds as long as it has connections: over HTTP/1.1 nobody waits for another's. */
-  open(caller: string, connectMs: number, done: Opened): () => void {
+  open(caller: string, connectMs: number, done: OnOpened): () => void {
     return (this.#http1.size > 0 ? this.#http1 : this.#http2).open(caller, connectMs, done)
   }
 

@@ -13,13 +13,13 @@ export interface PooledUpstream {
 }
 
 /** Told once: either the error or the connection. */
-export type Opened = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => void
+export type OnOpened = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => void
 
 export interface Pool {
   /** A connection that can be used at once. */
   take(): PooledUpstream | undefined
   /** A new one for `caller` (or, where connections are shared, one that is on its way). The function returned gives it up. */
-  open(caller: string, connectMs: number, done: Opened): () => void
+  open(caller: string, connectMs: number, done: OnOpened): () => void
   /** Open connections, idle ones included. */
   readonly size: number
   readonly idle: number

@@ -9,7 +9,7 @@ import { givenKeys, type KeySource } from './key-source.ts'
 import { urlKeys } from './key-url.ts'
 import { KeysUnavailable, TokenRefused } from './refusal.ts'
 import type { RevocationStore } from './revocation-store.ts'
-import { Verifier } from './verifier.ts'
+import { TokenVerifier } from './verifier.ts'
 
 /** With the 5 s between two rounds, a revocation holds within 10 s. */
 const SAY_EVERY_MS = 60_000
@@ -19,7 +19,7 @@ const RUNTIME_URI = 'URI:urn:sallyport:runtime:'
 export class Authenticator {
   readonly #settings: ResolvedServerOptions
   readonly #keys: KeySource
-  readonly #verifier: Verifier
+  readonly #verifier: TokenVerifier
   readonly #revocations: RevocationStore
   #saidMs = Number.NEGATIVE_INFINITY
   /** Failures of the hook since the log told of one. */
@@ -29,7 +29,7 @@ export class Authenticator {
     const { auth, clock } = settings
     this.#settings = settings
     this.#keys = keys
-    this.#verifier = new Verifier({
+    this.#verifier = new TokenVerifier({
       keys,
       algorithms: auth.algorithms,
       issuer: auth.issuer,

@@ -21,17 +21,17 @@ export const DEFAULT_ALGORITHMS = [
   'PS512',
 ]
 
-interface VerifierOptions extends ClaimRules {
+interface TokenVerifierOptions extends ClaimRules {
   readonly keys: KeySource
   readonly algorithms: readonly string[]
   readonly now: () => number
 }
 
-export class Verifier {
-  readonly #options: VerifierOptions
+export class TokenVerifier {
+  readonly #options: TokenVerifierOptions
   readonly #algorithms: string[]
 
-  constructor(options: VerifierOptions) {
+  constructor(options: TokenVerifierOptions) {
     this.#options = options
     this.#algorithms = [...options.algorithms]
   }

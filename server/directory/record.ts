@@ -5,7 +5,7 @@
  * back to the epoch that it had; but if a standby is live then, that one takes over with a new epoch.
  */
 import { MAX_INSTANCES, type RuntimeState } from './directory.ts'
-import type { Change } from './store.ts'
+import type { DirectoryChange } from './store.ts'
 
 export interface RuntimeRecord {
   epoch: number
@@ -42,7 +42,7 @@ export function newRecord(): RuntimeRecord {
 /** All that a store does with a change. What replicas that are dead left behind is removed; `replica` is alive. */
 export function applyChange(
   record: RuntimeRecord,
-  { operation, instance, presented, seen, seenActive }: Change,
+  { operation, instance, presented, seen, seenActive }: DirectoryChange,
   replica: string,
   isAlive: (replica: string) => boolean,
   now: Now,

@@ -3,7 +3,7 @@ import { MAX_INSTANCES } from './directory.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 import { CHANGE, RENEW } from './scripts.ts'
 import {
-  type Change,
+  type DirectoryChange,
   type DirectoryStore,
   KEEP_DEAD_MS,
   KEEP_EMPTY_MS,
@@ -56,7 +56,7 @@ class RedisStoreLink implements StoreLink {
     this.#options = options
   }
 
-  change({ operation, runtime, instance, presented, seen, seenActive }: Change): Promise<string | null> {
+  change({ operation, runtime, instance, presented, seen, seenActive }: DirectoryChange): Promise<string | null> {
     const { prefix, replica, leaseMs } = this.#options
     return this.#link.run(
       CHANGE,

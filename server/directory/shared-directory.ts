@@ -24,7 +24,7 @@ import { absent, isSame, merge, present } from './presume.ts'
 import type { Recorder } from './recorder.ts'
 import { MAX_RUNTIME_STATE_BYTES, parseRuntimeState, type Renewal } from './runtime-state.ts'
 import { StateLog } from './state-log.ts'
-import { type Change, type DirectoryStore, NoRight, QueueFull, type StoreMember } from './store.ts'
+import { type DirectoryChange, type DirectoryStore, NoRight, QueueFull, type StoreMember } from './store.ts'
 import { StoreConnection } from './store-connection.ts'
 import { Upkeep } from './upkeep.ts'
 import { NoWitnesses, type Witnesses } from './witnesses.ts'
@@ -195,7 +195,7 @@ export class SharedDirectory implements Directory {
     return state
   }
 
-  async #change(operation: Change['operation'], runtime: string, instance: string, presented: number) {
+  async #change(operation: DirectoryChange['operation'], runtime: string, instance: string, presented: number) {
     const before = this.#known.last(runtime)
     const [seen, seenActive] = [before?.epoch ?? 0, before?.active ?? '']
     const answer = await this.#connection.change({ operation, runtime, instance, presented, seen, seenActive })

@@ -5,7 +5,7 @@
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { parseRenewal, type Renewal } from './runtime-state.ts'
-import type { Change, DirectoryStore, StoreLink } from './store.ts'
+import type { DirectoryChange, DirectoryStore, StoreLink } from './store.ts'
 
 interface ConnectionOptions {
   readonly store: DirectoryStore
@@ -146,7 +146,7 @@ export class StoreConnection {
   }
 
   /** Rejects where there is no link, or another one by the time of the answer. */
-  async change(change: Change): Promise<string | null> {
+  async change(change: DirectoryChange): Promise<string | null> {
     const link = this.#link
     if (link === undefined) throw new Error('the directory is not reachable')
     const answer = await this.#timed(() => link.change(change))

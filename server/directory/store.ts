@@ -37,14 +37,14 @@ export interface StoreLink {
    * Changes a runtime's record in one piece, by the rules of `record.ts`, and sends a notice to all if that changed
    * anything. Resolves to its state as `parseRuntimeState` reads it; `null`: there is no record.
    */
-  change(change: Change): Promise<string | null>
+  change(change: DirectoryChange): Promise<string | null>
   /** Renews this replica's lease; 0 ends it. Resolves to what `parseRenewal` reads. */
   renew(leaseMs: number): Promise<string>
   close(): void
 }
 
 /** `look` changes nothing but what replicas left behind that are dead. */
-export interface Change {
+export interface DirectoryChange {
   readonly operation: 'enter' | 'leave' | 'look'
   readonly runtime: string
   /** Empty for `look`. */

@@ -2,18 +2,18 @@ import type { SallyportError } from '../../protocol/base/errors.ts'
 import type { Failing } from '../../protocol/base/guard.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import type { Carrier } from '../registry.ts'
-import type { Delivery } from './deliver.ts'
+import type { DeliveredExchange } from './deliver.ts'
 
 /** One attempt of a delivery. Once there is a later one, nothing that it says is heard. */
 export class Attempt implements ResponseSink, Failing {
   readonly carrier: Carrier
-  readonly #delivery: Delivery
+  readonly #delivery: DeliveredExchange
   /** Where the request goes. */
   upstream: RequestSink | undefined
   /** Request bytes that it has taken. */
   #consumed = 0
 
-  constructor(delivery: Delivery, carrier: Carrier) {
+  constructor(delivery: DeliveredExchange, carrier: Carrier) {
     this.#delivery = delivery
     this.carrier = carrier
   }

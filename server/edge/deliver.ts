@@ -47,7 +47,7 @@ export interface DeliverOptions {
 /** `request.runtime` and `request.caller` are set. */
 export function deliver(options: DeliverOptions): Handler {
   return (request, response) => {
-    const delivery = new Delivery(options, request, response)
+    const delivery = new DeliveredExchange(options, request, response)
     try {
       delivery.start()
     } catch (error) {
@@ -60,7 +60,7 @@ export function deliver(options: DeliverOptions): Handler {
 const taken = stepOf<Attempt>(attempt => attempt.taken())
 
 /** One exchange over all of its attempts. */
-export class Delivery implements RequestSink {
+export class DeliveredExchange implements RequestSink {
   readonly request: HttpRequest
   readonly #response: ResponseSink
   readonly #options: DeliverOptions

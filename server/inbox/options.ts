@@ -16,7 +16,7 @@ export interface ResolvedInbox {
 }
 
 /** Throws a TypeError that names what is wrong. */
-export function checkInbox(options: InboxOptions | undefined): ResolvedInbox | undefined {
+export function checkInboxOptions(options: InboxOptions | undefined): ResolvedInbox | undefined {
   if (options === undefined) return undefined
   const { url, plaintext, ...limits } = options
   const [, path = ''] = /^sqlite:(.+)$/.exec(url) ?? []

@@ -5,7 +5,7 @@ import { CALLER_ATTACKS } from './attacks/callers.ts'
 import { HANDSHAKE_ATTACKS } from './attacks/handshakes.ts'
 import { HTTP2_ATTACKS } from './attacks/http2.ts'
 import { SESSION_ATTACKS } from './attacks/sessions.ts'
-import { excess, measure, type Result, table } from './measure.ts'
+import { excess, measure, type Result, measureTable } from './measure.ts'
 import { World } from './world.ts'
 
 const MIB = 1024 * 1024
@@ -27,7 +27,7 @@ beforeAll(async () => {
   world = await World.start()
 })
 afterAll(async () => {
-  console.log(table(results))
+  console.log(measureTable(results))
   await world?.stop()
 })
 

@@ -63,7 +63,7 @@ export function excess(before: VictimState, after: VictimState): string[] {
   return found
 }
 
-export function table(results: readonly Result[]): string {
+export function measureTable(results: readonly Result[]): string {
   const mib = (bytes: number) => (bytes / 1024 / 1024).toFixed(1)
   const rows = results.map(({ name, quiet, attacked, peakBytes, before, after }) => {
     const times = `${quiet.p99Ms.toFixed(1)} | ${attacked.p99Ms.toFixed(1)}`

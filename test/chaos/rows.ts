@@ -18,7 +18,7 @@ import {
 import type { Random } from './random.ts'
 import type { Account, Kind } from './traffic/ledger.ts'
 
-export interface Row {
+export interface TrialRow {
   readonly name: string
   readonly title: string
   /** What it may cost, in words. */
@@ -43,7 +43,7 @@ const client = (deployment: Deployment, turn: number) => deployment.clients[turn
 
 const NOTHING = 'nothing is lost'
 
-export const ROWS: readonly Row[] = [
+export const ROWS: readonly TrialRow[] = [
   {
     name: 'client-update',
     title: 'client rolling update, new first',

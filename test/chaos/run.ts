@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util'
 import { whyMissing } from '../support/needs.ts'
 import { type Random, seeded } from './random.ts'
 import { formatMs, formatTable } from './report.ts'
-import { ROWS, type Row } from './rows.ts'
+import { ROWS, type TrialRow } from './rows.ts'
 import { runSchedule, type Tally } from './schedule.ts'
 import { Stopped } from './stop.ts'
 import type { Account } from './traffic/ledger.ts'
@@ -56,7 +56,7 @@ async function main(): Promise<number> {
 interface Values {
   readonly minutes: number | undefined
   readonly seed: number | undefined
-  readonly rows: readonly Row[]
+  readonly rows: readonly TrialRow[]
   readonly roundTripsMs: readonly number[]
   /** On each path. */
   readonly requests: number

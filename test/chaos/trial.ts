@@ -1,7 +1,7 @@
 /** One row of the table on one path: a deployment, its traffic, and the fault so many times. */
 import { Deployment } from './deployment/deployment.ts'
 import type { Random } from './random.ts'
-import type { Row } from './rows.ts'
+import type { TrialRow } from './rows.ts'
 import { unlessStopped, until } from './stop.ts'
 import { type Account, Ledger } from './traffic/ledger.ts'
 import { Traffic, type TrafficOptions } from './traffic/traffic.ts'
@@ -24,7 +24,7 @@ export const QUICK_PINGS = { pingInterval: '1s', pingTimeout: '4s' } as const
 const CALLERS_PER_RUNTIME = 40
 
 /** Runs the row; the account begins with the traffic and ends when everything sent has ended. */
-export async function runTrial(row: Row, size: TrialSize, random: Random, stop: AbortSignal): Promise<Account> {
+export async function runTrial(row: TrialRow, size: TrialSize, random: Random, stop: AbortSignal): Promise<Account> {
   const graceS = row.graceS ?? size.graceS
   const ledger = new Ledger(row.name, graceS * 1000)
   const { roundTripMs, requestsPerSecond } = size

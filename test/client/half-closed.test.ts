@@ -4,11 +4,11 @@ import { connect, type Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 import { type Pair, startPair } from '../support/pair.ts'
-import { Upstream, type UpstreamRequest } from '../support/upstream.ts'
+import { Upstream, type ReceivedRequest } from '../support/upstream.ts'
 
 let upstream: Upstream
 let pair: Pair
-let onUpgrade: (request: UpstreamRequest) => void
+let onUpgrade: (request: ReceivedRequest) => void
 
 beforeEach(async () => {
   upstream = await Upstream.start()
@@ -23,8 +23,8 @@ afterEach(async () => {
 })
 
 /** The upstream's side of it, whose half is closed, and the caller's, which has seen that. */
-async function halfClosed(): Promise<{ caller: Socket; request: UpstreamRequest; gone: Promise<void> }> {
-  const begun = new Promise<UpstreamRequest>(resolve => {
+async function halfClosed(): Promise<{ caller: Socket; request: ReceivedRequest; gone: Promise<void> }> {
+  const begun = new Promise<ReceivedRequest>(resolve => {
     onUpgrade = resolve
   })
   upstream.answers.set('/ws', async request => {

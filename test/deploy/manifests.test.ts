@@ -131,7 +131,7 @@ describe('each component', () => {
     const server = deployments.find(({ metadata, spec }) => metadata.name === 'sallyport-server' && spec.replicas === 2)
     const { env } = server!.spec.template!.spec.containers[0]!
     const value = env!.find(({ name }) => name === 'SALLYPORT_PEER_ADVERTISE')!.value!.replace('$(POD_IP)', ip)
-    expect(readPeerAddress(kinds.formatAddress(kinds.address.read(value) as kinds.Address))).toEqual({
+    expect(readPeerAddress(kinds.formatAddress(kinds.address.read(value) as kinds.HostPort))).toEqual({
       host: ip,
       port: 8444,
     })

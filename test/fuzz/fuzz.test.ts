@@ -11,7 +11,7 @@ import { fuzz } from './fuzz.ts'
 import { holds } from './holds.ts'
 import { Random } from './random.ts'
 import { readRegressions, writeRegression } from './regressions.ts'
-import type { Target } from './target.ts'
+import type { FuzzTarget } from './target.ts'
 import { TARGETS } from './targets/index.ts'
 
 const SECONDS = Number(process.env.TEST_FUZZ_SECONDS ?? (short ? 20 : 60))
@@ -22,7 +22,7 @@ afterEach(() => {
 })
 
 /** Breaks on inputs that hold an X; in a later turn, if `late`. */
-function brittle(late: boolean): Target {
+function brittle(late: boolean): FuzzTarget {
   const check = (input: Buffer) => holds(!input.includes('X'), 'there is no X')
   return {
     name: 'brittle',
@@ -47,7 +47,7 @@ describe('the fuzzer', () => {
 
   it('finds what is never given back', async () => {
     const kept: Buffer[] = []
-    const leaking: Target = {
+    const leaking: FuzzTarget = {
       name: 'leaking',
       generate: () => Buffer.alloc(0),
       execute: () => void kept.push(Buffer.alloc(128 * 1024)),

@@ -3,7 +3,7 @@ import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import { Broken } from './holds.ts'
 import { Random } from './random.ts'
 import { failure, shrink } from './shrink.ts'
-import type { Target } from './target.ts'
+import type { FuzzTarget } from './target.ts'
 
 export interface FuzzOptions {
   readonly seed: string
@@ -38,7 +38,7 @@ const WARM_UP = 200
 const MAX_EXECUTION_MS = 5_000
 
 /** Input `n` of a target follows from the seed, its name and `n`, whatever ran before. */
-export async function fuzz(target: Target, options: FuzzOptions): Promise<TargetResult> {
+export async function fuzz(target: FuzzTarget, options: FuzzOptions): Promise<TargetResult> {
   const startedAt = performance.now()
   let executions = 0
   let warmBytes = 0
@@ -55,7 +55,7 @@ export async function fuzz(target: Target, options: FuzzOptions): Promise<Target
   return { target: target.name, executions, ms: performance.now() - startedAt, grownBytes, find }
 }
 
-async function once(target: Target, input: Buffer): Promise<Find | undefined> {
+async function once(target: FuzzTarget, input: Buffer): Promise<Find | undefined> {
   const startedAt = performance.now()
   const error = await failure(target, input)
   if (error !== undefined) return { target: target.name, input: await shrink(target, input), original: input, error }
@@ -64,7 +64,7 @@ async function once(target: Target, input: Buffer): Promise<Find | undefined> {
   return { target: target.name, input, original: input, error: new Broken(`one input took ${Math.round(ms)} ms`) }
 }
 
-function leak(target: Target, bytes: number): Find {
+function leak(target: FuzzTarget, bytes: number): Find {
   const error = new Broken(`live bytes grew by ${bytes}`)
   return { target: target.name, input: Buffer.alloc(0), original: Buffer.alloc(0), error }
 }

@@ -1,5 +1,5 @@
 /** Reads the script that an input is: one operation after the other, each with its numbers. Past its end all are 0. */
-export class Script {
+export class FuzzScript {
   readonly #bytes: Buffer
   #at = 0
 

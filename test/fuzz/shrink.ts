@@ -1,11 +1,11 @@
 /** Makes a find smaller: removes halves, quarters and so on down to single bytes, as long as it still fails. */
-import type { Target } from './target.ts'
+import type { FuzzTarget } from './target.ts'
 
 const MOST_TRIES = 2_000
 /** Where each failure waits for a deadline, a smaller input is worth this much time. */
 const MOST_MS = 60_000
 
-export async function shrink(target: Target, input: Buffer): Promise<Buffer> {
+export async function shrink(target: FuzzTarget, input: Buffer): Promise<Buffer> {
   let best = input
   let tries = 0
   const end = performance.now() + MOST_MS
@@ -21,7 +21,7 @@ export async function shrink(target: Target, input: Buffer): Promise<Buffer> {
 }
 
 /** What `execute` throws, or what is thrown in a later turn because of it. */
-export async function failure(target: Target, input: Buffer): Promise<unknown> {
+export async function failure(target: FuzzTarget, input: Buffer): Promise<unknown> {
   let thrown: unknown
   const onUncaught = (error: unknown) => {
     thrown ??= error ?? new Error('thrown: nothing')

@@ -1,7 +1,7 @@
 import type { Random } from './random.ts'
 
 /** One parser or state machine with what must hold for it. */
-export interface Target {
+export interface FuzzTarget {
   readonly name: string
   /** An input: made by a grammar, changed here and there. */
   generate(random: Random): Buffer

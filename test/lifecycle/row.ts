@@ -1,7 +1,7 @@
 /** A row of the fault table as a test: a thousand requests, one fault. `npm run chaos -- --table` has the full size. */
 import { describe, expect, it } from 'vitest'
 import { seeded } from '../chaos/random.ts'
-import { ROWS, type Row } from '../chaos/rows.ts'
+import { ROWS, type TrialRow } from '../chaos/rows.ts'
 import { runTrial } from '../chaos/trial.ts'
 import { needs } from '../support/needs.ts'
 import { firstSeed } from '../support/seed.ts'
@@ -20,13 +20,13 @@ export function testRows(...names: readonly string[]): void {
   for (const name of names) testRow(rowOf(name))
 }
 
-export function rowOf(name: string): Row {
+export function rowOf(name: string): TrialRow {
   const row = ROWS.find(one => one.name === name)
   if (row === undefined) throw new Error(`the table has no row ${name}`)
   return row
 }
 
-export function testRow(row: Row): void {
+export function testRow(row: TrialRow): void {
   describe.runIf(row.servers === 1 || needs(row.proxy ?? 'nginx', 'redis'))(row.title, { timeout: 60_000 }, () => {
     it(`${row.allowance}`, async () => {
       const seed = firstSeed()

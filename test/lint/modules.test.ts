@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { expect, test } from 'vitest'
 import { checkout } from '../../scripts/docs.ts'
-import { importCircles, type Module, readModule, unusedExports } from './modules.ts'
+import { importCircles, type Module, namesOfSeveral, readModule, unusedExports } from './modules.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
 const OURS = /^(?:server|client|router|protocol|cli|admin|certs)\/|^index\.ts$/
@@ -37,6 +37,21 @@ test('a circle is seen', () => {
   expect(importCircles(modulesOf(files))).toEqual(['a/a.ts > a/b.ts > c/c.ts > a/a.ts'])
   const types = { 'a/a.ts': "import type { B } from './b.ts'", 'a/b.ts': "import { a } from './a.ts'" }
   expect(importCircles(modulesOf(types))).toEqual([])
+})
+
+test('an exported name means one thing', () => {
+  /** `router/index.ts` loads the other when it is called. */
+  const passedOn = ['readRoutes']
+  expect(namesOfSeveral(ours).filter(name => !passedOn.includes(name))).toEqual([])
+})
+
+test('a name of two files is seen', () => {
+  const files = {
+    'a.ts': 'export class A {}\nexport type B = 1',
+    'b.ts': 'export interface A {}',
+    'c.ts': "export { B } from './a.ts'",
+  }
+  expect(namesOfSeveral(modulesOf(files))).toEqual(['A'])
 })
 
 test('what a file exports, another one imports', () => {

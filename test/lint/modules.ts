@@ -72,6 +72,12 @@ export function unusedExports(modules: ReadonlyMap<string, Module>, open: Readon
     .filter(name => !used.has(name))
 }
 
+/** Names that more than one module declares and exports. */
+export function namesOfSeveral(modules: ReadonlyMap<string, Module>): string[] {
+  const declared = [...modules.values()].flatMap(({ exports }) => [...new Set(exports)])
+  return [...new Set(declared.filter((name, at) => declared.indexOf(name) !== at))]
+}
+
 /** The first circle that each module stands in, of imports that run, and of types where they leave their folder. */
 export function importCircles(modules: ReadonlyMap<string, Module>): string[] {
   const circles: string[] = []

@@ -17,7 +17,7 @@ interface Message {
   readonly result?: { readonly [name: string]: unknown }
 }
 
-export interface Page {
+export interface ReportPage {
   /** Console messages, and what the browser itself complains about. */
   readonly complaints: readonly string[]
   /** URLs that were asked for, the file's own among them. */
@@ -29,7 +29,7 @@ export interface Page {
 }
 
 /** Resolves when the file has been loaded. */
-export async function openFile(path: string): Promise<Page> {
+export async function openFile(path: string): Promise<ReportPage> {
   const profile = await mkdtemp(join(tmpdir(), 'sallyport-chromium-'))
   const flags = ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run']
   const debugging = ['--remote-debugging-port=0', `--user-data-dir=${profile}`]
@@ -61,7 +61,7 @@ async function address(stderr: NodeJS.ReadableStream): Promise<string> {
   throw new Error('the browser ended')
 }
 
-async function load(socket: WebSocket, url: string, close: () => Promise<void>): Promise<Page> {
+async function load(socket: WebSocket, url: string, close: () => Promise<void>): Promise<ReportPage> {
   const complaints: string[] = []
   const requests: string[] = []
   const waiting = new Map<number, (result: Message) => void>()

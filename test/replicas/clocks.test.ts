@@ -5,7 +5,7 @@ import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
 import { setClock, skewed } from '../support/redis-clock.ts'
-import { Replicas } from './fixture.ts'
+import { ReplicaGroup } from './fixture.ts'
 import { until } from '../support/until.ts'
 
 vi.mock('../../server/directory/scripts.ts', async original => skewed(await original<Record<string, Script>>()))
@@ -14,11 +14,11 @@ const HOST = `demo.${DOMAIN}`
 const DAY_S = 86_400
 
 describe.runIf(needs('redis'))('D6: a clock steps', () => {
-  let replicas: Replicas
+  let replicas: ReplicaGroup
   let near: Server
   let far: Server
   beforeAll(async () => {
-    replicas = await Replicas.start()
+    replicas = await ReplicaGroup.start()
   })
   afterAll(() => replicas.stop())
   afterEach(async () => {

@@ -7,7 +7,7 @@ import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial } from '../server/fixture.ts'
 import { long, needs } from '../support/needs.ts'
 import { Relay } from '../support/relay.ts'
-import { LEASE_MS, peerOptions, Replicas } from './fixture.ts'
+import { LEASE_MS, peerOptions, ReplicaGroup } from './fixture.ts'
 import { until } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
@@ -53,7 +53,7 @@ class Callers {
 const sleep = (ms: number) => new Promise(resolve => setTimeout(resolve, ms))
 
 describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', () => {
-  let replicas: Replicas
+  let replicas: ReplicaGroup
   const relays: Relay[] = []
   let paths: { redis: Relay; peers: [Relay, Relay] }
   let first: Server
@@ -67,7 +67,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
 
   /** The second replica reaches Redis, and each the other, through a relay. */
   async function start(): Promise<void> {
-    replicas = await Replicas.start()
+    replicas = await ReplicaGroup.start()
     const relay = async (port: number) => {
       const made = await Relay.start({ port })
       relays.push(made)

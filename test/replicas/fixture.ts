@@ -16,14 +16,14 @@ export async function peerOptions(port = 0): Promise<NonNullable<ServerOptions['
 }
 
 /** A set of replicas that goes with its test. */
-export class Replicas {
+export class ReplicaGroup {
   readonly servers: Server[] = []
   readonly redis: Redis
 
-  static async start(): Promise<Replicas> {
+  static async start(): Promise<ReplicaGroup> {
     const redis = await Redis.start()
     await redis.age()
-    return new Replicas(redis)
+    return new ReplicaGroup(redis)
   }
 
   private constructor(redis: Redis) {

@@ -16,17 +16,17 @@ import { PeerTransport } from '../../server/peer/transport.ts'
 import type { Server } from '../../server/server.ts'
 import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
-import { peerOptions, Replicas } from './fixture.ts'
+import { peerOptions, ReplicaGroup } from './fixture.ts'
 import { until } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 
 describe.runIf(needs('redis'))('a request at the wrong replica', () => {
-  let replicas: Replicas
+  let replicas: ReplicaGroup
   let near: Server
   let far: Server
   beforeAll(async () => {
-    replicas = await Replicas.start()
+    replicas = await ReplicaGroup.start()
   })
   afterAll(() => replicas.stop())
   afterEach(async () => {

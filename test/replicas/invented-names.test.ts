@@ -3,15 +3,15 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
-import { Replicas } from './fixture.ts'
+import { ReplicaGroup } from './fixture.ts'
 import { until } from '../support/until.ts'
 
 describe.runIf(needs('redis'))('D9: made-up names', () => {
-  let replicas: Replicas
+  let replicas: ReplicaGroup
   let near: Server
   let far: Server
   beforeAll(async () => {
-    replicas = await Replicas.start()
+    replicas = await ReplicaGroup.start()
   })
   afterAll(() => replicas.stop())
   afterEach(async () => {

@@ -9,7 +9,7 @@ import { long, needs, short } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
 import { firstSeed } from '../support/seed.ts'
 import { type Entry, judge } from './history.ts'
-import { LEASE_MS, type Run, Schedule } from './schedule.ts'
+import { LEASE_MS, type ModelRun, Schedule } from './schedule.ts'
 
 const SCHEDULES = 200
 /** In the normal run as many as fit. */
@@ -62,7 +62,7 @@ describe.runIf(needs('redis'))('leases and epochs', () => {
       const untilMs = performance.now() + BUDGET_MS
       let next = 0
       let routed = 0
-      const failures: { seed: number; run: Run; wrong: string[] }[] = []
+      const failures: { seed: number; run: ModelRun; wrong: string[] }[] = []
       const lane = async (redis: Redis): Promise<void> => {
         while (next < SCHEDULES && performance.now() < untilMs) {
           const seed = first + next++

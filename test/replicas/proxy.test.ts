@@ -5,7 +5,7 @@
 import { describe, expect, test } from 'vitest'
 import { killServer, pauseServer, updateServers } from '../chaos/faults.ts'
 import { seeded } from '../chaos/random.ts'
-import { never, type Row } from '../chaos/rows.ts'
+import { never, type TrialRow } from '../chaos/rows.ts'
 import { runTrial } from '../chaos/trial.ts'
 import { long, needs } from '../support/needs.ts'
 import { firstSeed } from '../support/seed.ts'
@@ -20,7 +20,7 @@ const SIZE = {
 } as const
 const PAUSE_MS = long ? 30_000 : 6000
 
-const ROWS: readonly Row[] = [
+const ROWS: readonly TrialRow[] = [
   {
     name: 'three-update',
     title: 'rolling restart of all three',
@@ -51,7 +51,7 @@ const ROWS: readonly Row[] = [
   },
 ]
 
-function lost({ reasons }: Parameters<Row['judge']>[0], kind: string): string[] {
+function lost({ reasons }: Parameters<TrialRow['judge']>[0], kind: string): string[] {
   return [...reasons].filter(([text]) => text.startsWith(`${kind} `)).map(([text, count]) => `${count} of ${text}`)
 }
 

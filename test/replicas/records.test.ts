@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial, startServer } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
-import { peerOptions, Replicas } from './fixture.ts'
+import { peerOptions, ReplicaGroup } from './fixture.ts'
 import { until } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
@@ -71,10 +71,10 @@ const OF_RUNTIME: Case[] = [
 ]
 
 describe.runIf(needs('redis'))('P1: what comes out of the directory is checked as what strangers say', () => {
-  let replicas: Replicas
+  let replicas: ReplicaGroup
   let servers: Server[]
   beforeAll(async () => {
-    replicas = await Replicas.start()
+    replicas = await ReplicaGroup.start()
     servers = [await replicas.add(), await replicas.add()]
     await dial(servers[1]!, { hello: { instance: 'one' }, handler: always('one') })
   })
@@ -130,7 +130,7 @@ describe.runIf(needs('redis'))('a replica that can be reached nowhere', () => {
   })
 
   test('vouches for nothing while Redis is away: the others do not presume', async () => {
-    const replicas = await Replicas.start()
+    const replicas = await ReplicaGroup.start()
     const server = await replicas.add()
     await replicas.redis.command('HSET', REPLICAS, 'odd~1', `${Date.now() + 600_000} unix:/tmp/x`)
     const { operations } = server.stats().directory

@@ -21,7 +21,7 @@ export function randomOf(seed: number): () => number {
   }
 }
 
-export interface Run {
+export interface ModelRun {
   readonly history: readonly Entry[]
   /** What was done, in words, in order. */
   readonly steps: readonly string[]
@@ -54,7 +54,7 @@ export class Schedule {
     this.#tls = tls
   }
 
-  async run(): Promise<Run> {
+  async run(): Promise<ModelRun> {
     for (let i = 0; i < REPLICAS; i++) await this.#add()
     const callers = setInterval(() => {
       for (const replica of this.#replicas) replica.route()

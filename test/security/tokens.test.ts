@@ -13,7 +13,7 @@ import { fileKeys } from '../../server/auth/key-file.ts'
 import { buildKeySet, givenKeys, type KeySource, parseKeySet } from '../../server/auth/key-source.ts'
 import { urlKeys } from '../../server/auth/key-url.ts'
 import { KeysUnavailable, TokenRefused } from '../../server/auth/refusal.ts'
-import { DEFAULT_ALGORITHMS, Verifier } from '../../server/auth/verifier.ts'
+import { DEFAULT_ALGORITHMS, TokenVerifier } from '../../server/auth/verifier.ts'
 import { createServer } from '../../server/index.ts'
 import { dial, event, makeWorld, openWebSocket, startServer, token } from '../server/fixture.ts'
 
@@ -32,7 +32,7 @@ async function pair(alg: string, extra: object = {}): Promise<Pair> {
 }
 
 function verifier(keys: KeySource, options: { algorithms?: string[]; issuer?: string; clockToleranceS?: number } = {}) {
-  return new Verifier({
+  return new TokenVerifier({
     keys,
     algorithms: options.algorithms ?? DEFAULT_ALGORITHMS,
     issuer: options.issuer,

@@ -10,7 +10,7 @@ import {
   FakeClock,
   frame,
   pattern,
-  Recorder,
+  StreamRecorder,
   sessionPair,
   sessionWithRawPeer,
   turns,
@@ -177,11 +177,11 @@ describe('M5 stream floods', () => {
   })
 
   test('M5 rapid resets are counted; each stream learns of its own', async () => {
-    const recorders: Recorder[] = []
+    const recorders: StreamRecorder[] = []
     const { session, peer, closings } = sessionWithRawPeer({
       role: 'client',
       clock: new FakeClock(),
-      onStream: stream => recorders.push(new Recorder(stream)),
+      onStream: stream => recorders.push(new StreamRecorder(stream)),
       resetBurst: 100,
     })
     for (let i = 1; i <= 150; i++) {
@@ -205,7 +205,7 @@ describe('M5 stream floods', () => {
   })
 
   test('M5 `reset` messages count unless they are the first for a stream that is open', async () => {
-    const onStream = (stream: Stream) => new Recorder(stream)
+    const onStream = (stream: Stream) => new StreamRecorder(stream)
     const clock = new FakeClock()
     const { session, peer, closings } = sessionWithRawPeer({ role: 'client', clock, onStream, resetBurst: 50 })
     const reset = (stream: number) => peer.transport.control(JSON.stringify({ type: 'reset', stream, code: 'limit' }))
@@ -244,7 +244,7 @@ describe('M7 a byte over the window: error, never buffered', () => {
   test('M7 in later frames', async () => {
     const seen: number[] = []
     const onStream: SessionOptions['onStream'] = stream => {
-      const recorder = new Recorder(stream, false)
+      const recorder = new StreamRecorder(stream, false)
       recorder.data = chunk => seen.push(chunk.length)
     }
     await expectProtocolError(
@@ -257,7 +257,7 @@ describe('M7 a byte over the window: error, never buffered', () => {
 
   test('M7 a frame that announces more than the window has left', () =>
     expectProtocolError([open(2, pattern(200 * KIB)), frame(FrameType.data, 0, 2, pattern(100 * KIB))], /exceeded/, {
-      onStream: stream => new Recorder(stream, false),
+      onStream: stream => new StreamRecorder(stream, false),
     }))
 
   test('M7 on a stream that is over: any length within a window is dropped, a longer one is an error', () =>
@@ -275,7 +275,7 @@ describe('M7 a byte over the window: error, never buffered', () => {
     expectProtocolError(
       [open(2), frame(FrameType.windowUpdate, Flag.fin, 2, 0), frame(FrameType.data, 0, 2, Buffer.from('x'))],
       /after FIN/,
-      { onStream: stream => new Recorder(stream) },
+      { onStream: stream => new StreamRecorder(stream) },
     ))
 })
 
@@ -297,8 +297,11 @@ describe('M8 stray ACK, RST, FIN', () => {
   })
 
   test('M8 half-close keeps the other direction; FIN with data delivers the data', async () => {
-    const recorders: Recorder[] = []
-    const { session, peer } = sessionWithRawPeer({ role: 'client', onStream: s => recorders.push(new Recorder(s)) })
+    const recorders: StreamRecorder[] = []
+    const { session, peer } = sessionWithRawPeer({
+      role: 'client',
+      onStream: s => recorders.push(new StreamRecorder(s)),
+    })
     peer.send(open(2, Buffer.from('a')), frame(FrameType.data, Flag.fin, 2, Buffer.from('b')))
     peer.send(frame(FrameType.windowUpdate, Flag.fin, 2, 0))
     await until(() => recorders[0]?.ended === true)
@@ -337,13 +340,13 @@ test('M9 frames split at every byte, or many in one message: same result', async
 test('M10 one stalled stream never blocks the rest', async () => {
   const { server } = sessionPair(
     {},
-    { onStream: stream => (stream.id === 2 ? new Recorder(stream, false) : echo(stream)) },
+    { onStream: stream => (stream.id === 2 ? new StreamRecorder(stream, false) : echo(stream)) },
   )
-  const stalled = new Recorder(server.open())
+  const stalled = new StreamRecorder(server.open())
   stalled.stream.write(pattern(5_000 * KIB))
   await until(() => stalled.sentBytes === 256 * KIB)
   const others = Array.from({ length: 50 }, () => {
-    const recorder = new Recorder(server.open())
+    const recorder = new StreamRecorder(server.open())
     recorder.stream.write(pattern(300 * KIB))
     recorder.stream.end()
     return recorder

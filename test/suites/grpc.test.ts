@@ -10,7 +10,7 @@ import { GO_BUILD_MS, goBuild } from '../support/go.ts'
 import { needs } from '../support/needs.ts'
 import { lastingPort } from '../support/ports.ts'
 import { score } from './program.ts'
-import { startTarget, type Target } from './target.ts'
+import { startTarget, type SuiteTarget } from './target.ts'
 
 /** Those that need neither credentials of a cloud nor several servers. */
 const CASES = [
@@ -40,7 +40,7 @@ describe.runIf(needs('new-go'))("grpc-go's interop", () => {
   let folder: string
   let server: ChildProcess
   let port: number
-  const targets: Target[] = []
+  const targets: SuiteTarget[] = []
   let places: Record<'direct' | 'TLS' | 'plain', string[]>
 
   beforeAll(async () => {

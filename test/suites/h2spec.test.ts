@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { needs, program } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'
-import { startTarget, type Target } from './target.ts'
+import { startTarget, type SuiteTarget } from './target.ts'
 
 /**
  * What may fail at our edge though it passes at a bare server in the same run: each of these is a race between an answer
@@ -18,7 +18,7 @@ const RACES = /^http2\/5\.1: closed: Sends a (DATA|HEADERS|CONTINUATION) frame/
 
 describe.runIf(needs('h2spec'))('h2spec', () => {
   let folder: string
-  let target: Target
+  let target: SuiteTarget
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'sallyport-h2spec-'))
     target = await startTarget()

@@ -7,7 +7,7 @@ import { DEFAULT_HTTP_LIMITS } from '../../protocol/http/limits.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { long, needs, program } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'
-import { startTarget, type Target } from './target.ts'
+import { startTarget, type SuiteTarget } from './target.ts'
 
 const CONNECTIONS = long ? 1000 : 40
 /** The long run has the real limits. */
@@ -19,7 +19,7 @@ const BODY_BYTES = 16 * 1024
 const SECONDS = long ? 150 : 10
 
 describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
-  let target: Target
+  let target: SuiteTarget
   /** By connection: when it last took something from us, or began; how long it lived on from there, NaN while it lives. */
   let lives: Map<Socket, { movedAt: number; written: number; ms: number }>
   let sampling: NodeJS.Timeout

@@ -8,7 +8,7 @@ import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
 const RUNTIME = '127'
 const ADDRESSES = '0.0.1'
 
-export interface Target {
+export interface SuiteTarget {
   readonly secrets: Secrets
   readonly edgePort: number
   readonly controlPort: number
@@ -30,7 +30,7 @@ const FIELDS = {
 export async function startTarget(
   options: (tls: Secrets['server']) => Partial<ServerOptions> = () => ({}),
   target: ClientOptions['target'] = answerWithBytes,
-): Promise<Target> {
+): Promise<SuiteTarget> {
   const secrets = await makeSecrets()
   const server = await createServer({
     public: { port: 0, tls: secrets.server },

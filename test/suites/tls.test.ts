@@ -10,11 +10,11 @@ import forge from 'node-forge'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { long, needs, program, vectors } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'
-import { startTarget, type Target } from './target.ts'
+import { startTarget, type SuiteTarget } from './target.ts'
 
-let target: Target
+let target: SuiteTarget
 /** The same edge with a certificate of the other kind that the guidelines know. */
-let withRsa: Target
+let withRsa: SuiteTarget
 beforeAll(async () => {
   target = await startTarget()
   withRsa = await startTarget(() => ({ public: { port: 0, tls: rsaCertificate() } }))

@@ -8,7 +8,7 @@ import type { JWK } from 'jose'
 import { describe, expect, test } from 'vitest'
 import { givenKeys, type KeySource } from '../../server/auth/key-source.ts'
 import { TokenRefused } from '../../server/auth/refusal.ts'
-import { DEFAULT_ALGORITHMS, Verifier } from '../../server/auth/verifier.ts'
+import { DEFAULT_ALGORITHMS, TokenVerifier } from '../../server/auth/verifier.ts'
 import { needs, vectors } from '../support/needs.ts'
 import { score } from './program.ts'
 
@@ -30,9 +30,9 @@ function groupsOf(file: string): Group[] {
   return JSON.parse(readFileSync(join(vectors!, 'wycheproof', file), 'utf8')).testGroups
 }
 
-function verifier(keys: KeySource): Verifier {
+function verifier(keys: KeySource): TokenVerifier {
   const rules = { issuer: undefined, audience: 'sallyport', runtimeClaim: 'sub', clockToleranceS: 30, now: Date.now }
-  return new Verifier({ keys, algorithms: DEFAULT_ALGORITHMS, ...rules })
+  return new TokenVerifier({ keys, algorithms: DEFAULT_ALGORITHMS, ...rules })
 }
 
 const PAST = 'past the signature'

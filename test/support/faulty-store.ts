@@ -1,5 +1,5 @@
 /** A store of the directory as one replica sees it, with what can go wrong on the way: all that `store.ts` allows. */
-import type { Change, DirectoryStore, StoreLink, StoreListener } from '../../server/directory/store.ts'
+import type { DirectoryChange, DirectoryStore, StoreLink, StoreListener } from '../../server/directory/store.ts'
 
 /** Nobody listens there, for whomever. */
 class Absent extends Error {}
@@ -69,7 +69,7 @@ class FaultyLink implements StoreLink {
     this.#inner = await inner.open(listener, this.#deadlineMs, signal)
   }
 
-  change(change: Change): Promise<string | null> {
+  change(change: DirectoryChange): Promise<string | null> {
     return this.#call(() => this.#inner!.change(change))
   }
 

@@ -2,7 +2,7 @@
 import type { RuntimeState } from '../../server/directory/directory.ts'
 import { applyChange, newRecord, type RuntimeRecord, standingOf } from '../../server/directory/record.ts'
 import {
-  type Change,
+  type DirectoryChange,
   type DirectoryStore,
   KEEP_DEAD_MS,
   type StoreLink,
@@ -64,7 +64,7 @@ export class MemoryStore {
     }
   }
 
-  #change({ replica, leaseMs }: StoreMember, change: Change): string | null {
+  #change({ replica, leaseMs }: StoreMember, change: DirectoryChange): string | null {
     const { operation, runtime } = change
     const known = this.#records.get(runtime)
     if (known === undefined && operation !== 'enter') return null

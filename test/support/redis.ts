@@ -9,7 +9,7 @@ import { program } from './needs.ts'
 import { lastingPort } from './ports.ts'
 import type { Secrets } from './secrets.ts'
 
-export interface RedisOptions {
+export interface RedisProgramOptions {
   /** Listens with TLS alone. */
   readonly tls?: Pick<Secrets, 'server' | 'ca'>
   /** A user of the access control list who may do what the directory needs, and nothing else; `default` is off. */
@@ -33,7 +33,7 @@ export class Redis {
   readonly #sentinel: boolean
   #child: ChildProcess | undefined
 
-  static async start(options: RedisOptions = {}): Promise<Redis> {
+  static async start(options: RedisProgramOptions = {}): Promise<Redis> {
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-redis-'))
     const redis = new Redis(await lastingPort(), folder, options)
     await redis.#write(options)
@@ -41,14 +41,14 @@ export class Redis {
     return redis
   }
 
-  private constructor(port: number, folder: string, { tls, sentinel = false }: RedisOptions) {
+  private constructor(port: number, folder: string, { tls, sentinel = false }: RedisProgramOptions) {
     this.port = port
     this.url = `${tls === undefined ? 'redis' : 'rediss'}://127.0.0.1:${port}`
     this.#folder = folder
     this.#sentinel = sentinel
   }
 
-  async #write({ tls, user, lines: more = [] }: RedisOptions): Promise<void> {
+  async #write({ tls, user, lines: more = [] }: RedisProgramOptions): Promise<void> {
     const at = (name: string) => join(this.#folder, name)
     const lines = ['bind 127.0.0.1', `dir ${this.#folder}`, ...more]
     if (!this.#sentinel) lines.push('save ""', 'appendonly no')

@@ -5,7 +5,7 @@ import { ByteReader, WireFault } from './byte-reader.ts'
 import { bodyForm, collect, readBody, readHead, value, writeFields } from './http1-wire.ts'
 import { write as writeTo } from './write.ts'
 
-export interface UpstreamRequest {
+export interface ReceivedRequest {
   readonly method: string
   readonly path: string
   /** `[name, value, ...]` in order, names as they came. */
@@ -25,7 +25,7 @@ export interface UpstreamRequest {
   gone(): Promise<void>
 }
 
-export type Answer = (request: UpstreamRequest) => void | Promise<void>
+export type Answer = (request: ReceivedRequest) => void | Promise<void>
 
 export class Upstream {
   readonly port: number
@@ -91,7 +91,7 @@ export class Upstream {
   }
 }
 
-async function drain(request: UpstreamRequest): Promise<void> {
+async function drain(request: ReceivedRequest): Promise<void> {
   for await (const _ of request.body) if (request.socket.destroyed) return
 }
 
@@ -101,7 +101,7 @@ function makeRequest(
   method: string,
   path: string,
   fields: string[],
-): UpstreamRequest {
+): ReceivedRequest {
   const trailers: string[] = []
   const body = readBody(reader, bodyForm(fields, false), trailers)
   const gone = async () => {

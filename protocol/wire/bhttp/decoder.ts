@@ -14,7 +14,7 @@ import { latin1 } from '../../base/latin1.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
 import { ByteCache } from '../../base/byte-cache.ts'
 import { readVarint, varintSize } from '../varint.ts'
-import { FRAMING } from './encode.ts'
+import { FRAMING_INDICATOR } from './encode.ts'
 import { decodeSection, MAX_HEAD_BYTES, sectionEnd } from './fields.ts'
 
 export const MAX_INFORMATIONAL = 32
@@ -92,7 +92,7 @@ export class MessageDecoder {
 
   constructor(visitor: MessageVisitor, side: 'request' | 'response') {
     this.#visitor = visitor
-    this.#framing = FRAMING[side]
+    this.#framing = FRAMING_INDICATOR[side]
   }
 
   /** The whole message has come, trailers included. */
@@ -215,7 +215,7 @@ export class MessageDecoder {
     } else if (indicator !== this.#framing) {
       throw new ProtocolError(`framing indicator ${indicator}`)
     } else {
-      this.#state = indicator === FRAMING.request ? STATE.requestLine : STATE.status
+      this.#state = indicator === FRAMING_INDICATOR.request ? STATE.requestLine : STATE.status
     }
     return at + varintSize(bytes[at]!)
   }

@@ -9,12 +9,12 @@ import { varintText } from '../varint.ts'
 import { fieldsText } from './fields.ts'
 
 /** Framing indicators (RFC 9292 section 3.3). */
-export const FRAMING = { request: 2, response: 3 } as const
+export const FRAMING_INDICATOR = { request: 2, response: 3 } as const
 
 /** Ends a field section or the content. */
 const TERMINATOR = '\0'
 
-const REQUEST = varintText(FRAMING.request)
+const REQUEST = varintText(FRAMING_INDICATOR.request)
 const SCHEMES = { http: '\x04http', https: '\x05https' } as const
 
 /** Framing indicator, control data and fields of a request. */
@@ -36,7 +36,7 @@ const requestStart = memoizeLast(
 )
 
 /** What a response begins with, once, before its first {@link responseHeadText}. */
-export const RESPONSE_START = varintText(FRAMING.response)
+export const RESPONSE_START = varintText(FRAMING_INDICATOR.response)
 
 const heads = new HeadCache()
 

@@ -1,7 +1,7 @@
 /** Ordinary callers beside a hostile peer: each asks for one thing over HTTP/1.1, and may leave before it has it. */
 import type { Socket } from 'node:net'
 import { resetSocket } from '../../../protocol/base/reset-socket.ts'
-import type { Script } from '../script.ts'
+import type { FuzzScript } from '../script.ts'
 import type { World } from './world.ts'
 
 export class Calls {
@@ -15,7 +15,7 @@ export class Calls {
   }
 
   /** A request to `path`, with no body, a whole one, or one that never ends. */
-  begin(script: Script, path: string): void {
+  begin(script: FuzzScript, path: string): void {
     const socket = this.#world.dial()
     this.#sockets.push(socket)
     socket.resume()
@@ -34,7 +34,7 @@ export class Calls {
   }
 
   /** One of them stops reading, reads on, half-closes, or goes. */
-  disturb(script: Script): void {
+  disturb(script: FuzzScript): void {
     const socket = this.#sockets[script.next() % Math.max(1, this.#sockets.length)]
     if (socket === undefined || socket.destroyed) return
     switch (script.next() % 5) {
@@ -78,7 +78,7 @@ export interface PlayedCaller {
   leave(): void
 }
 
-export async function playCaller(caller: PlayedCaller, script: Script): Promise<void> {
+export async function playCaller(caller: PlayedCaller, script: FuzzScript): Promise<void> {
   for (let steps = 0; steps < MAX_STEPS && !script.over && !caller.over; steps++) await caller.step()
   caller.leave()
 }

@@ -15,7 +15,7 @@ import { varintText } from '../../../protocol/wire/varint.ts'
 import { Flag, FrameType } from '../../../protocol/wire/yamux/frame.ts'
 import { FrameReader, frame } from '../../protocol/wire/yamux/support.ts'
 import { Random } from '../random.ts'
-import type { Script } from '../script.ts'
+import type { FuzzScript } from '../script.ts'
 import { anyControl } from '../targets/control.ts'
 import { PATHS } from './upstreams.ts'
 
@@ -25,7 +25,7 @@ const SIZES = [1, 100, 5_000, 60_000]
 /** One end of a session, over a WebSocket that belongs to the script. */
 export class HostileEnd {
   readonly #ws: WebSocket
-  readonly #script: Script
+  readonly #script: FuzzScript
   readonly #reader = new FrameReader()
   readonly #runtime: string
   /** Streams that either end has opened. */
@@ -34,7 +34,7 @@ export class HostileEnd {
   #seen = 0
   #silent = false
 
-  constructor(ws: WebSocket, role: 'client' | 'server', runtime: string, script: Script) {
+  constructor(ws: WebSocket, role: 'client' | 'server', runtime: string, script: FuzzScript) {
     this.#ws = ws
     this.#runtime = runtime
     this.#script = script

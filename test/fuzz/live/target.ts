@@ -1,6 +1,6 @@
 import { mutate } from '../mutate.ts'
-import { Script } from '../script.ts'
-import type { Target } from '../target.ts'
+import { FuzzScript } from '../script.ts'
+import type { FuzzTarget } from '../target.ts'
 import { LIVE_MS, Worlds } from './world.ts'
 
 interface LiveWorld {
@@ -12,8 +12,8 @@ interface LiveWorld {
 export function liveTarget<W extends LiveWorld>(
   name: string,
   start: () => Promise<W>,
-  play: (world: W, script: Script) => Promise<void>,
-): Target {
+  play: (world: W, script: FuzzScript) => Promise<void>,
+): FuzzTarget {
   const worlds = new Worlds(start)
   return {
     name,
@@ -22,7 +22,7 @@ export function liveTarget<W extends LiveWorld>(
       const script = random.bytes(random.between(8, 300))
       return random.oneIn(2) ? script : mutate(script, random)
     },
-    execute: input => worlds.play(world => play(world, new Script(input))),
+    execute: input => worlds.play(world => play(world, new FuzzScript(input))),
     stop: () => worlds.stop(),
   }
 }

@@ -11,7 +11,7 @@ import { varintText } from '../../../protocol/wire/varint.ts'
 import { canonicalHeaders, holds, ourErrorOr, same } from '../holds.ts'
 import { cut, mutate } from '../mutate.ts'
 import { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 const NAMES = ['accept', 'content-length', 'x-a', 'cookie', 'te', 'host', 'connection', 'X-A', 'a b', '', 'set-cookie']
 const VALUES = ['', '0', '5', 'trailers', 'a', ' a', 'a ', 'a\tb', 'a\nb', '\x80\xff', '\0', 'x'.repeat(70)]
@@ -118,7 +118,7 @@ function encode(seen: Decoded, side: 'request' | 'response'): Buffer {
 }
 
 /** The first byte says which side it is, and how much content was announced. */
-export const bhttp: Target = {
+export const bhttp: FuzzTarget = {
   name: 'bhttp',
 
   generate(random) {

@@ -6,7 +6,7 @@ import { isAuthority, isFieldValue, isForwardedName } from '../../../protocol/ht
 import { holds, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 const TRUSTED = parseCidrs(['10.0.0.0/8', 'fd00::/8', '::ffff:172.16.0.0/108'])
 const PEERS = ['10.0.0.1', '192.0.2.9', 'fd00::1', '172.16.1.1', '']
@@ -62,7 +62,7 @@ const WORDS = [
 ]
 
 /** Name and value alternate, one a line, below the number of the peer. */
-export const caller: Target = {
+export const caller: FuzzTarget = {
   name: 'caller',
 
   generate(random) {

@@ -2,7 +2,7 @@ import { MAX_CLIENT_HELLO_BYTES, readServerName } from '../../../server/socket/c
 import { holds, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 const list8 = (bytes: Buffer) => Buffer.concat([Buffer.from([bytes.length & 0xff]), bytes])
 const list16 = (bytes: Buffer) => Buffer.concat([uint16(bytes.length), bytes])
@@ -37,7 +37,7 @@ function anyHello(random: Random): Buffer {
   return Buffer.concat(records)
 }
 
-export const clientHello: Target = {
+export const clientHello: FuzzTarget = {
   name: 'client-hello',
 
   generate(random) {

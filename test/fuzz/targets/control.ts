@@ -3,7 +3,7 @@ import { parseReset } from '../../../protocol/wire/yamux/reset-message.ts'
 import { holds, ourErrorOr, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 const VALUES: readonly unknown[] = [
   ...[0, 1, -1, 0.5, 1e308, 2 ** 53, 86_400_001, true, null, '', 'a', 'limit', 'demo', '\u0000', '\ud800', '..', '*'],
@@ -45,7 +45,7 @@ export function anyControl(random: Random): string {
   return `{${message.map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`).join(',')}}`
 }
 
-export const control: Target = {
+export const control: FuzzTarget = {
   name: 'control',
 
   generate(random) {

@@ -12,7 +12,7 @@ import { FakeClock, frame, RawPeer, turns } from '../../protocol/wire/yamux/supp
 import { canonicalHeaders, holds, same } from '../holds.ts'
 import { cut, mutate } from '../mutate.ts'
 import { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 import { anyMessage } from './bhttp.ts'
 import { preambleBytes } from './preamble.ts'
 
@@ -132,7 +132,7 @@ function downstream(told: Told, consumed: (bytes: number) => void): ResponseSink
 const SIDES: readonly Side[] = ['accept', 'accept', 'open', 'open an upgrade']
 
 /** The first byte says which end is ours; the rest stands on the stream. */
-export const exchange: Target = {
+export const exchange: FuzzTarget = {
   name: 'exchange',
 
   generate(random) {

@@ -16,7 +16,7 @@ import { canonicalHeaders, holds, same } from '../holds.ts'
 import { anyRequests } from '../http1-grammar.ts'
 import { cut } from '../mutate.ts'
 import { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 /** One request, as a handler saw it. */
 export interface Seen {
@@ -182,7 +182,7 @@ function framed({ request, chunks, trailers }: Seen): unknown {
 }
 
 /** The first byte says when the handler answers. */
-export const http1Edge: Target = {
+export const http1Edge: FuzzTarget = {
   name: 'http1-edge',
 
   generate(random) {

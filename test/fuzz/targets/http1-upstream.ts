@@ -8,7 +8,7 @@ import { canonicalHeaders, holds, same } from '../holds.ts'
 import { anyResponse } from '../http1-grammar.ts'
 import { cut } from '../mutate.ts'
 import { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 interface Heard {
   informational: [number, HeaderList][]
@@ -123,7 +123,7 @@ function framed({ head, chunks, trailers }: Heard): unknown {
 }
 
 /** The first byte says what was asked. */
-export const http1Upstream: Target = {
+export const http1Upstream: FuzzTarget = {
   name: 'http1-upstream',
 
   generate(random) {

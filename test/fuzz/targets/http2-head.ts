@@ -7,7 +7,7 @@ import { DEFAULT_HTTP_LIMITS } from '../../../protocol/http/limits.ts'
 import { canonicalHeaders, holds, ourErrorOr, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 import { roundTrip } from './http1-edge.ts'
 
 /** What is written again names its scheme and length, though what was read may not. */
@@ -92,7 +92,7 @@ export function readHttp2Head(input: Buffer): HttpRequest | undefined {
 }
 
 /** The first byte says whether the block ended the stream. */
-export const http2Head: Target = {
+export const http2Head: FuzzTarget = {
   name: 'http2-head',
 
   generate(random) {

@@ -1,4 +1,4 @@
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 import { bhttp } from './bhttp.ts'
 import { caller } from './caller.ts'
 import { clientHello } from './client-hello.ts'
@@ -21,7 +21,7 @@ import { websocketFrames } from './websocket-frames.ts'
 import { yamuxDecoder } from './yamux-decoder.ts'
 import { yamuxSession } from './yamux-session.ts'
 
-export const TARGETS: readonly Target[] = [
+export const TARGETS: readonly FuzzTarget[] = [
   yamuxDecoder,
   yamuxSession,
   preamble,

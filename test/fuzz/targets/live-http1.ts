@@ -5,7 +5,7 @@ import { leaveByReset, type PlayedCaller, playCaller } from '../live/calls.ts'
 import { PATHS } from '../live/upstreams.ts'
 import { liveTarget } from '../live/target.ts'
 import { World } from '../live/world.ts'
-import type { Script } from '../script.ts'
+import type { FuzzScript } from '../script.ts'
 
 const METHODS = ['GET', 'POST', 'POST', 'PUT', 'HEAD', 'OPTIONS', 'TRACE', 'FOO']
 const HOSTS = [
@@ -35,11 +35,11 @@ const WEB_SOCKET =
 class Caller implements PlayedCaller {
   readonly #socket: Socket
   readonly #world: World
-  readonly #script: Script
+  readonly #script: FuzzScript
   /** Bytes of the body still to come; 'chunked': until the last chunk; undefined: a new request may begin. */
   #body: number | 'chunked' | undefined
 
-  constructor(world: World, script: Script) {
+  constructor(world: World, script: FuzzScript) {
     this.#world = world
     this.#script = script
     this.#socket = world.dial()

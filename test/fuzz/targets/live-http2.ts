@@ -6,7 +6,7 @@ import { leaveByReset, type PlayedCaller, playCaller } from '../live/calls.ts'
 import { PATHS } from '../live/upstreams.ts'
 import { liveTarget } from '../live/target.ts'
 import { World } from '../live/world.ts'
-import type { Script } from '../script.ts'
+import type { FuzzScript } from '../script.ts'
 
 const SIZES = [0, 1, 100, 5_000, 16_384]
 const METHODS = ['GET', 'POST', 'POST', 'POST', 'POST', 'HEAD', 'OPTIONS', 'PUT', 'CONNECT', 'TRACE', 'B REW']
@@ -46,12 +46,12 @@ interface CallerStream {
 class Caller implements PlayedCaller {
   readonly #socket: Socket
   readonly #world: World
-  readonly #script: Script
+  readonly #script: FuzzScript
   readonly #streams: CallerStream[] = []
   #windowBytes = 65_535
   #unread: Buffer = Buffer.alloc(0)
 
-  constructor(world: World, script: Script) {
+  constructor(world: World, script: FuzzScript) {
     this.#world = world
     this.#script = script
     this.#socket = world.dial()

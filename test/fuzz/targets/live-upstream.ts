@@ -7,7 +7,7 @@ import { DOMAIN } from '../../support/secrets.ts'
 import { Calls } from '../live/calls.ts'
 import { liveTarget } from '../live/target.ts'
 import { World } from '../live/world.ts'
-import { Script } from '../script.ts'
+import { FuzzScript } from '../script.ts'
 
 const MAX_STEPS = 80
 const SIZES = [0, 1, 100, 5_000, 16_384]
@@ -16,7 +16,7 @@ const SIZES = [0, 1, 100, 5_000, 16_384]
 abstract class EvilUpstream {
   readonly #server: Server
   protected readonly sockets: Socket[] = []
-  script = new Script(Buffer.alloc(0))
+  script = new FuzzScript(Buffer.alloc(0))
 
   constructor() {
     this.#server = createServer({ allowHalfOpen: true }, socket => {
@@ -186,7 +186,7 @@ class EvilWorld {
   }
 }
 
-async function play({ world, upstream }: EvilWorld, script: Script, path: string): Promise<void> {
+async function play({ world, upstream }: EvilWorld, script: FuzzScript, path: string): Promise<void> {
   upstream.script = script
   const calls = new Calls(world, `demo.${DOMAIN}`)
   for (let steps = 0; steps < MAX_STEPS && !script.over; steps++) {

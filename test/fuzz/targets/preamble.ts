@@ -3,7 +3,7 @@ import { varintText } from '../../../protocol/wire/varint.ts'
 import { holds, ourErrorOr, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 const ADDRESSES = ['192.0.2.1', '::1', '2001:db8::1', '::ffff:192.0.2.1', 'fe80::1%eth0', '1.2.3', '']
 const NUMBERS = [0, 1, 63, 64, 16_383, 16_384, 1_073_741_823, 1_073_741_824, Number.MAX_SAFE_INTEGER]
@@ -42,7 +42,7 @@ function decode(bytes: Buffer): Preamble | undefined {
   return end < 0 ? undefined : decodePreamble(bytes, 0, end)
 }
 
-export const preamble: Target = {
+export const preamble: FuzzTarget = {
   name: 'preamble',
 
   generate(random) {

@@ -3,7 +3,7 @@ import { FakeSocket } from '../fake-socket.ts'
 import { holds, same } from '../holds.ts'
 import { cut, mutate } from '../mutate.ts'
 import { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 const LINES = [
   ...[
@@ -37,7 +37,7 @@ async function ask(pieces: readonly Buffer[]): Promise<ProxyAnswer | string> {
 }
 
 /** A proxy's answer to CONNECT; the same bytes are also read as its address and as a list of exceptions. */
-export const proxyAnswer: Target = {
+export const proxyAnswer: FuzzTarget = {
   name: 'proxy-answer',
 
   generate(random) {

@@ -4,7 +4,7 @@ import { readProxyHeader } from '../../../server/socket/proxy-protocol.ts'
 import { holds, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 const SIGNATURE = Buffer.from('0d0a0d0a000d0a515549540a', 'hex')
 
@@ -15,7 +15,7 @@ function anyHeader(random: Random): Buffer {
   return Buffer.concat([SIGNATURE, head, body, random.bytes(random.size(20))])
 }
 
-export const proxyProtocol: Target = {
+export const proxyProtocol: FuzzTarget = {
   name: 'proxy-protocol',
 
   generate(random) {

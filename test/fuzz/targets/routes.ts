@@ -9,7 +9,7 @@ import { fillTarget } from '../../../router/target.ts'
 import { holds } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 const RICH: RouteTable = {
   routes: [
@@ -158,7 +158,7 @@ function checkRoute(table: CompiledTable, route: CompiledRoute, path: string): v
 }
 
 /** A line of table, method, host and header, then the path. */
-export const routes: Target = {
+export const routes: FuzzTarget = {
   name: 'routes',
 
   generate(random) {

@@ -3,15 +3,15 @@ import { readOwnClaims } from '../../../client/claims.ts'
 import type { Identity } from '../../../server/auth/claims.ts'
 import { givenKeys } from '../../../server/auth/key-source.ts'
 import { TokenRefused } from '../../../server/auth/refusal.ts'
-import { DEFAULT_ALGORITHMS, Verifier } from '../../../server/auth/verifier.ts'
+import { DEFAULT_ALGORITHMS, TokenVerifier } from '../../../server/auth/verifier.ts'
 import { holds } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import type { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 const NOW_MS = 1_700_000_000_000
 const { publicKey, privateKey } = generateKeyPairSync('ed25519')
-const verifier = new Verifier({
+const verifier = new TokenVerifier({
   keys: givenKeys({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'k', alg: 'EdDSA', use: 'sig' }] }),
   algorithms: DEFAULT_ALGORITHMS,
   issuer: undefined,
@@ -68,7 +68,7 @@ function anyObject(random: Random, base: readonly string[]): string {
 }
 
 /** Header, line end, payload. They are signed when they are executed: keys are made anew for each run. */
-export const token: Target = {
+export const token: FuzzTarget = {
   name: 'token',
 
   generate(random) {

@@ -2,7 +2,7 @@ import { FrameFollower } from '../../../protocol/wire/websocket-frames.ts'
 import { holds, same } from '../holds.ts'
 import { cut } from '../mutate.ts'
 import { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 function anyFrame(random: Random): Buffer {
   const payload = random.bytes(random.pick([0, 1, 5, 125, 126, 200, 70_000].slice(0, random.oneIn(30) ? 7 : 6)))
@@ -21,7 +21,7 @@ function follow(pieces: readonly Uint8Array[]): { atBoundary: boolean; closed: b
   return { atBoundary: follower.atBoundary, closed: follower.closed }
 }
 
-export const websocketFrames: Target = {
+export const websocketFrames: FuzzTarget = {
   name: 'websocket-frames',
 
   generate(random) {

@@ -3,7 +3,7 @@ import { FrameType, HEADER_BYTES, readUint32, writeHeader } from '../../../proto
 import { holds, same } from '../holds.ts'
 import { cut, mutate } from '../mutate.ts'
 import { Random } from '../random.ts'
-import type { Target } from '../target.ts'
+import type { FuzzTarget } from '../target.ts'
 
 /** Frames with sensible and senseless numbers. */
 export function anyFrame(random: Random): Buffer {
@@ -47,7 +47,7 @@ function read(pieces: readonly Uint8Array[]): Read {
   return { frames, payloads, broken }
 }
 
-export const yamuxDecoder: Target = {
+export const yamuxDecoder: FuzzTarget = {
   name: 'yamux-decoder',
 
   generate(random) {

@@ -8,8 +8,8 @@ import { FakeClock, type Frame, frame, RawPeer, turns } from '../../protocol/wir
 import { holds, same } from '../holds.ts'
 import { mutate } from '../mutate.ts'
 import { Random } from '../random.ts'
-import { Script } from '../script.ts'
-import type { Target } from '../target.ts'
+import { FuzzScript } from '../script.ts'
+import type { FuzzTarget } from '../target.ts'
 import { anyControl } from './control.ts'
 
 const SESSION_BUFFER_BYTES = 64 * 1024
@@ -103,12 +103,12 @@ class Play {
   readonly #conduct = new Conduct()
   readonly #peer: RawPeer
   readonly #session: Session
-  readonly #script: Script
+  readonly #script: FuzzScript
   #closings = 0
   readonly #faults: unknown[] = []
 
   constructor(input: Buffer) {
-    this.#script = new Script(input)
+    this.#script = new FuzzScript(input)
     const [ours, theirs] = memoryPair()
     this.#peer = new RawPeer(theirs)
     this.#session = createSession(ours, {
@@ -234,7 +234,7 @@ class Play {
 }
 
 /** Operations of our own end and frames of the peer, one after the other, as the bytes of the input say. */
-export const yamuxSession: Target = {
+export const yamuxSession: FuzzTarget = {
   name: 'yamux-session',
 
   generate(random) {

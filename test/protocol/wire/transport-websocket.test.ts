@@ -6,7 +6,7 @@ import type { Transport } from '../../../protocol/wire/transport.ts'
 import { MAX_MESSAGE_BYTES } from '../../../protocol/wire/transport.ts'
 import { webSocketTransport } from '../../../protocol/wire/transport-websocket.ts'
 import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
-import { echo, pattern, Recorder } from './yamux/support.ts'
+import { echo, pattern, StreamRecorder } from './yamux/support.ts'
 import { until } from '../../support/until.ts'
 
 const WS_LIMITS = { maxPayload: MAX_MESSAGE_BYTES, maxFragments: 16, perMessageDeflate: false }
@@ -156,7 +156,7 @@ describe('WebSocket transport', () => {
     createSession(webSocketTransport(right), { role: 'client', onStream: echo })
     const body = pattern(200_000)
     const recorders = Array.from({ length: 100 }, () => {
-      const recorder = new Recorder(server.open())
+      const recorder = new StreamRecorder(server.open())
       recorder.stream.write(body)
       recorder.stream.end()
       return recorder

@@ -4,7 +4,7 @@ import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { UpstreamExchange } from '../../../router/upstream/exchange.ts'
-import type { PooledUpstream, Opened, Pool } from '../../../router/upstream/pool.ts'
+import type { PooledUpstream, OnOpened, Pool } from '../../../router/upstream/pool.ts'
 import type { ForwardOptions, UpstreamRequest } from '../../../router/upstream/types.ts'
 
 /** A connection that notes what it is sent, and answers when the test says so. */
@@ -30,14 +30,14 @@ class PlayedPool implements Pool {
   readonly idle = 0
   /** Taken in order; then `open` is asked. */
   readonly ready: PlayedConnection[] = []
-  readonly asked: Opened[] = []
+  readonly asked: OnOpened[] = []
   givenUp = 0
 
   take(): PooledUpstream | undefined {
     return this.ready.shift()
   }
 
-  open(_caller: string, _connectMs: number, done: Opened): () => void {
+  open(_caller: string, _connectMs: number, done: OnOpened): () => void {
     this.asked.push(done)
     return () => this.givenUp++
   }

@@ -162,7 +162,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a pipeline lets others have their turn',
-    edits: [['protocol/http/http1/server-connection.ts', '++requests === REQUESTS_PER_TURN', 'false']],
+    edits: [['protocol/http/http1/server-connection.ts', 'this.#begun === REQUESTS_PER_TURN', 'false']],
     tests: ['test/protocol/http/http1/server-connection.test.ts'],
   },
   {
@@ -780,7 +780,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: "a caller's word about itself",
     edits: [
-      ['router/handler/headers.ts', 'if (isForwardedName(name) || ', 'if ('],
+      ['router/handler/headers.ts', 'isForwardedName(name) ? !isInboxField(request, name) : ', ''],
       ['protocol/http/forwarded.ts', "name === 'x_request_id' || isForwardedName(name)", "name === 'x_request_id'"],
     ],
     tests: ROUTER,

@@ -2,19 +2,19 @@
 import { expect, test } from 'vitest'
 import { givenKeys } from '../../../server/auth/key-source.ts'
 import { TokenRefused } from '../../../server/auth/refusal.ts'
-import { Verifier } from '../../../server/auth/verifier.ts'
+import { TokenVerifier } from '../../../server/auth/verifier.ts'
 
 const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
 const zero = Buffer.alloc(32).toString('base64url')
 
 const verifierFor = (key: object) =>
-  new Verifier({
+  new TokenVerifier({
     issuer: 'https://issuer.example',
     audience: 'sallyport',
     algorithms: ['ES256'],
     keys: givenKeys({ keys: [key] }),
     now: () => 0,
-  } as unknown as ConstructorParameters<typeof Verifier>[0])
+  } as unknown as ConstructorParameters<typeof TokenVerifier>[0])
 
 const form = (header: object) => `${part(header)}.${part({})}.${Buffer.alloc(64).toString('base64url')}`
 const KEY = { kty: 'EC', crv: 'P-256', x: zero, y: zero }

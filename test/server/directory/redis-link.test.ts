@@ -3,13 +3,13 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { needs } from '../../support/needs.ts'
 import { freePort } from '../../support/proxy-program.ts'
-import { Redis, type RedisOptions } from '../../support/redis.ts'
+import { Redis, type RedisProgramOptions } from '../../support/redis.ts'
 
 describe.runIf(needs('redis'))('a link to the directory is refused', () => {
   const nodes: Redis[] = []
   afterEach(() => Promise.all(nodes.splice(0).map(node => node.stop())))
 
-  async function node(options: RedisOptions): Promise<Redis> {
+  async function node(options: RedisProgramOptions): Promise<Redis> {
     const made = await Redis.start(options)
     nodes.push(made)
     return made

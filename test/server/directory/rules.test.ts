@@ -13,7 +13,7 @@ import {
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { CHANGE, RENEW } from '../../../server/directory/scripts.ts'
 import { formatRuntimeState, parseRuntimeState } from '../../../server/directory/runtime-state.ts'
-import type { Change } from '../../../server/directory/store.ts'
+import type { DirectoryChange } from '../../../server/directory/store.ts'
 import { MAX_PEER_MESSAGE_BYTES } from '../../../server/peer/transport.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
@@ -72,7 +72,7 @@ function apply(record: RuntimeRecord, step: Step, now: Now): void {
   else for (const name of record.instances.keys()) leave(record, name, step.replica, now)
 }
 
-function changeOf(step: Step): Change {
+function changeOf(step: Step): DirectoryChange {
   const change = { runtime: 'demo', instance: '', presented: 0, seen: 0, seenActive: '' }
   if (step.what === 'dies') return { ...change, operation: 'look' }
   const { what, replica: _, ...rest } = step

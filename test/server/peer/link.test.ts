@@ -11,7 +11,7 @@ import { PeerLink } from '../../../server/peer/link.ts'
 import { PeerListener } from '../../../server/peer/listener.ts'
 import type { SplicedSession } from '../../../server/peer/splice.ts'
 import type { PeerTls } from '../../../server/peer/tls.ts'
-import { Recorder, sessionPair } from '../../protocol/wire/yamux/support.ts'
+import { StreamRecorder, sessionPair } from '../../protocol/wire/yamux/support.ts'
 import { freePort } from '../../support/proxy-program.ts'
 import { until } from '../../support/until.ts'
 import { makeWorld } from '../fixture.ts'
@@ -79,8 +79,8 @@ async function begin({
   return { link, ups: () => ups }
 }
 
-function ask(link: PeerLink): Recorder {
-  const recorder = new Recorder(link.open())
+function ask(link: PeerLink): StreamRecorder {
+  const recorder = new StreamRecorder(link.open())
   recorder.stream.write(PREAMBLE)
   return recorder
 }

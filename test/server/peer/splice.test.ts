@@ -13,16 +13,16 @@ import type { Session, SessionOptions } from '../../../protocol/wire/yamux/sessi
 import type { Stream } from '../../../protocol/wire/yamux/stream.ts'
 import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
 import { type SplicedSession, splice } from '../../../server/peer/splice.ts'
-import { pattern, Recorder, turns } from '../../protocol/wire/yamux/support.ts'
+import { pattern, StreamRecorder, turns } from '../../protocol/wire/yamux/support.ts'
 import { until } from '../../support/until.ts'
 
 const KIB = 1024
 
 interface Spliced {
   /** The exchange at the replica that the caller reached, and at the client. */
-  readonly near: Recorder
-  far: Recorder | undefined
-  open(runtime?: string, kind?: StreamKind): Recorder
+  readonly near: StreamRecorder
+  far: StreamRecorder | undefined
+  open(runtime?: string, kind?: StreamKind): StreamRecorder
   /** A stream that says this in place of a preamble. */
   openRaw(said: string): Stream
   readonly link: Session
@@ -31,7 +31,7 @@ interface Spliced {
   readonly sessionTransport: MemoryTransport
   readonly clientTransport: MemoryTransport
   readonly exchanges: { exchanges: number }
-  readonly clients: Recorder[]
+  readonly clients: StreamRecorder[]
 }
 
 const open: Session[] = []
@@ -64,12 +64,12 @@ const PREAMBLE: Preamble = {
 function start(settings: Settings = {}): Spliced {
   const [nearEnd, linkTransport] = memoryPair()
   const [sessionTransport, clientEnd] = memoryPair()
-  const spliced: { far: Recorder | undefined; clients: Recorder[] } = { far: undefined, clients: [] }
+  const spliced: { far: StreamRecorder | undefined; clients: StreamRecorder[] } = { far: undefined, clients: [] }
   const session = createSession(sessionTransport, { role: 'server', ...settings.session })
   const client = createSession(clientEnd, {
     role: 'client',
     onStream: stream => {
-      const recorder = new Recorder(stream, false)
+      const recorder = new StreamRecorder(stream, false)
       spliced.clients.push(recorder)
       spliced.far ??= recorder
     },
@@ -93,7 +93,7 @@ function start(settings: Settings = {}): Spliced {
   const nearLink = createSession(nearEnd, { role: 'client' })
   open.push(session, client, link, nearLink)
   const openOne = (runtime = 'demo', kind: StreamKind = STREAM_KIND.exchange) => {
-    const recorder = new Recorder(nearLink.open(), false)
+    const recorder = new StreamRecorder(nearLink.open(), false)
     recorder.stream.write(preambleText({ ...PREAMBLE, kind, runtime }))
     return recorder
   }
@@ -176,7 +176,7 @@ describe('D3 an exchange that is not for this replica is refused, and nothing of
     spliced.near.stream.reset('cancelled')
     await turns()
     const before = spliced.clients.length
-    const recorder = new Recorder(spliced.openRaw(said))
+    const recorder = new StreamRecorder(spliced.openRaw(said))
     recorder.stream.end()
     await until(() => recorder.ended || recorder.resetWith !== undefined)
     expect([recorder.text, recorder.resetWith]).toEqual([`\x02${String.fromCharCode(REFUSALS[code])}`, undefined])

@@ -4,20 +4,20 @@ import { FrameType } from '../../../../protocol/wire/yamux/frame.ts'
 import { RuntimeCeilings } from '../../../../protocol/wire/yamux/runtime-ceilings.ts'
 import type { SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
-import { frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
+import { frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
 import { until } from '../../../support/until.ts'
 
 const KIB = 1024
 
 /** Sends `sizes[i]` bytes to a receiver that takes nothing, each on a stream of its own. */
 async function fill(sizes: number[], options: Partial<SessionOptions>) {
-  const accepted = new Map<number, Recorder>()
+  const accepted = new Map<number, StreamRecorder>()
   const { server, client } = sessionPair(
     {},
-    { ...options, onStream: (stream: Stream) => accepted.set(stream.id, new Recorder(stream, false)) },
+    { ...options, onStream: (stream: Stream) => accepted.set(stream.id, new StreamRecorder(stream, false)) },
   )
   const senders = sizes.map(size => {
-    const sender = new Recorder(server.open())
+    const sender = new StreamRecorder(server.open())
     sender.stream.write(pattern(size))
     return sender
   })
@@ -57,12 +57,12 @@ describe('ceilings', () => {
 
   test('bytes of a stream that ended leave the budget when they are consumed, also behind the end of the session', async () => {
     const processBudget = createBufferBudget()
-    const accepted: Recorder[] = []
+    const accepted: StreamRecorder[] = []
     const { peer, session } = sessionWithRawPeer({
       role: 'client',
       processBudget,
       onStream: stream => {
-        accepted.push(new Recorder(stream, false))
+        accepted.push(new StreamRecorder(stream, false))
         stream.end()
       },
     })
@@ -105,9 +105,9 @@ describe('ceilings', () => {
     const start = (limitBytes: number) => {
       const runtimeCeilings = new RuntimeCeilings(limitBytes)
       const links = [0, 1].map(() => {
-        const accepted: Recorder[] = []
+        const accepted: StreamRecorder[] = []
         const onStream = (stream: Stream) => {
-          const recorder = new Recorder(stream, false)
+          const recorder = new StreamRecorder(stream, false)
           accepted.push(recorder)
           const { data } = recorder
           recorder.data = chunk => {
@@ -120,7 +120,7 @@ describe('ceilings', () => {
       })
       const send = async (link: number, runtime: string, bytes: number) => {
         const { server, accepted } = links[link]!
-        const sender = new Recorder(server.open())
+        const sender = new StreamRecorder(server.open())
         sender.stream.write(Buffer.alloc(bytes, runtime))
         await until(() => sender.stream.queuedBytes === 0 || sender.resetWith !== undefined)
         await turns()
@@ -162,10 +162,10 @@ describe('ceilings', () => {
 
   test('above 75 % no window grows', async () => {
     const grown = async (sessionBufferBytes: number): Promise<number> => {
-      const accepted: Recorder[] = []
+      const accepted: StreamRecorder[] = []
       const { server } = sessionPair(
         {},
-        { sessionBufferBytes, onStream: stream => accepted.push(new Recorder(stream, accepted.length > 0)) },
+        { sessionBufferBytes, onStream: stream => accepted.push(new StreamRecorder(stream, accepted.length > 0)) },
       )
       server.open().write(pattern(100 * KIB))
       await until(() => accepted[0]?.receivedBytes === 100 * KIB)

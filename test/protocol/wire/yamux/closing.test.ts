@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { Flag, FrameType } from '../../../../protocol/wire/yamux/frame.ts'
 import type { Session } from '../../../../protocol/wire/yamux/session.ts'
-import { frame, pattern, type RawPeer, Recorder, sessionWithRawPeer, turns } from './support.ts'
+import { frame, pattern, type RawPeer, StreamRecorder, sessionWithRawPeer, turns } from './support.ts'
 
 const noise = { debug() {}, info() {} }
 
@@ -14,7 +14,7 @@ function start(onEnd: (session: Session) => void = () => {}) {
     void said.push(`${level}: ${text} ${inspect(fields)}`)
   const made = sessionWithRawPeer({
     role: 'server',
-    onStream: stream => void new Recorder(stream),
+    onStream: stream => void new StreamRecorder(stream),
     logger: { ...noise, warn: log('warn'), error: log('error') },
     onClose: () => onEnd(made.session),
   })
@@ -46,7 +46,7 @@ describe('P3 answers to pings that nobody reads', () => {
   test('a stream that is reset at that moment throws nothing into its caller', async () => {
     const { session, peer, closings, said } = start()
     peer.transport.pause()
-    const streams = Array.from({ length: 200 }, () => new Recorder(session.open()))
+    const streams = Array.from({ length: 200 }, () => new StreamRecorder(session.open()))
     for (const { stream } of streams) stream.write(pattern(4000))
     await turns()
     // Resets are answers of a kind: 12 bytes each, and nobody takes them.
@@ -69,7 +69,7 @@ const WAYS: Record<string, (session: Session, peer: RawPeer) => void | Promise<v
   'the end of the transport': (_, peer) => peer.transport.terminate(),
   'a flood of pings': flood,
 }
-const DOORS: Record<string, (session: Session, recorder: Recorder) => void> = {
+const DOORS: Record<string, (session: Session, recorder: StreamRecorder) => void> = {
   close: session => session.close('again'),
   destroy: session => session.destroy(new SallyportError('internal', 'again')),
   'reset of a stream': (_, { stream }) => stream.reset('cancelled'),
@@ -94,7 +94,7 @@ describe.each(Object.keys(WAYS))('P3 a session that ends by %s', way => {
       ends++
       DOORS[door]!(ended, recorders[0]!)
     })
-    const recorders = [new Recorder(session.open()), new Recorder(session.open())]
+    const recorders = [new StreamRecorder(session.open()), new StreamRecorder(session.open())]
     for (const recorder of recorders) {
       recorder.stream.write(pattern(100))
       recorder.stream.handler = {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { Flag, FrameType } from '../../../../protocol/wire/yamux/frame.ts'
-import { FakeClock, frame, pattern, Recorder, sessionWithRawPeer, turns } from './support.ts'
+import { FakeClock, frame, pattern, StreamRecorder, sessionWithRawPeer, turns } from './support.ts'
 
 const SECOND = 1_000
 
@@ -62,7 +62,7 @@ describe('deadlines', () => {
   ])('a stream that gets %s within 10 s', async (_, flags, resetWith) => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
-    const recorder = new Recorder(session.open())
+    const recorder = new StreamRecorder(session.open())
     recorder.stream.write('request')
     await turns()
     peer.send(frame(FrameType.windowUpdate, flags, recorder.stream.id, 1000))
@@ -103,8 +103,8 @@ describe('deadlines', () => {
   test('a stream that the peer does not acknowledge is reset after 10 s', async () => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
-    const ignored = new Recorder(session.open())
-    const taken = new Recorder(session.open())
+    const ignored = new StreamRecorder(session.open())
+    const taken = new StreamRecorder(session.open())
     ignored.stream.write(Buffer.from('a'))
     taken.stream.write(Buffer.from('b'))
     await turns()
@@ -122,7 +122,7 @@ describe('deadlines', () => {
     const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
     peer.answersPings = false
     const pings = () => peer.frames.filter(({ type, flags }) => type === FrameType.ping && flags === Flag.syn).length
-    const one = new Recorder(session.open())
+    const one = new StreamRecorder(session.open())
     one.stream.write(Buffer.from('a'))
     await clock.advance(240)
     expect([session.overdue, pings()]).toEqual([false, 0])

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { memoryPair } from '../../../../protocol/wire/transport-memory.ts'
 import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
-import { FrameReader, RawPeer, Recorder, turns } from './support.ts'
+import { FrameReader, RawPeer, StreamRecorder, turns } from './support.ts'
 
 interface Line {
   readonly from: 'server' | 'client'
@@ -84,7 +84,7 @@ test.each([1, 7, 13, 100_000])(
       onControl: text => saw.push(`text ${text}`),
       onClose: (_, reason) => saw.push(`closed: ${reason}`),
       onStream: stream => {
-        const recorder = new Recorder(stream)
+        const recorder = new StreamRecorder(stream)
         const say = (words: string): number => saw.push(`stream ${stream.id}${words}`)
         const told = (chunk: Uint8Array): void => {
           const text = Buffer.from(chunk).toString('latin1')

@@ -4,7 +4,7 @@ import { ReceiveWindow } from '../../../../protocol/wire/yamux/receive-window.ts
 import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 import { linkPair } from './link.ts'
-import { FakeClock, Recorder } from './support.ts'
+import { FakeClock, StreamRecorder } from './support.ts'
 
 const KIB = 1024
 const MIB = 1024 * KIB
@@ -22,12 +22,12 @@ function longPath(bodyBytes: number) {
   })
   for (const session of [server, client]) session.setPeerLimits({ windowBytes: 64 * KIB })
   const ask = (text: string) => {
-    const recorder = new Recorder(server.open())
+    const recorder = new StreamRecorder(server.open())
     recorder.stream.write(Buffer.from(text))
     recorder.stream.end()
     return recorder
   }
-  const took = async (recorder: Recorder): Promise<number> => {
+  const took = async (recorder: StreamRecorder): Promise<number> => {
     const began = clock.now()
     while (!recorder.ended) await clock.advance(1)
     return clock.now() - began
@@ -45,7 +45,7 @@ function answer(stream: Stream, bodyBytes: number): void {
     }
     if (left === 0) stream.end()
   }
-  const recorder = new Recorder(stream)
+  const recorder = new StreamRecorder(stream)
   recorder.data = chunk => {
     stream.consumed(chunk.length)
     left = Buffer.from(chunk).toString() === 'body' ? bodyBytes : 100

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { Flag, FrameType, GoAwayCode, HEADER_BYTES } from '../../../../protocol/wire/yamux/frame.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
-import { FakeClock, frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
+import { FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
 import { until } from '../../../support/until.ts'
 
 const KIB = 1024
@@ -11,7 +11,7 @@ describe('session', () => {
   test('carries bytes both ways and ends', async () => {
     const { server, client } = sessionPair()
     const body = pattern(3_000_000)
-    const recorder = new Recorder(server.open())
+    const recorder = new StreamRecorder(server.open())
     recorder.stream.write(body)
     recorder.stream.end()
     await until(() => recorder.ended)
@@ -114,7 +114,7 @@ describe('session', () => {
       {},
       {
         onStream: stream => {
-          const recorder = new Recorder(stream)
+          const recorder = new StreamRecorder(stream)
           recorder.end = () => {
             stream.write(Buffer.from('all after your end'))
             stream.end()
@@ -122,7 +122,7 @@ describe('session', () => {
         },
       },
     )
-    const recorder = new Recorder(server.open())
+    const recorder = new StreamRecorder(server.open())
     recorder.stream.write(Buffer.from('request'))
     recorder.stream.end()
     await until(() => recorder.ended)
@@ -164,8 +164,8 @@ describe('session', () => {
   test.each(['cancelled', 'refused', 'upstream-broken', 'timeout', 'limit'] as const)(
     'the peer learns the reset code %s',
     async code => {
-      const accepted: Recorder[] = []
-      const { server } = sessionPair({}, { onStream: stream => accepted.push(new Recorder(stream)) })
+      const accepted: StreamRecorder[] = []
+      const { server } = sessionPair({}, { onStream: stream => accepted.push(new StreamRecorder(stream)) })
       const stream = server.open()
       stream.write(Buffer.from('x'))
       await until(() => accepted.length === 1)
@@ -176,8 +176,11 @@ describe('session', () => {
   )
 
   test('a bare RST, or one with an unknown code, means cancelled', async () => {
-    const recorders: Recorder[] = []
-    const { peer } = sessionWithRawPeer({ role: 'client', onStream: stream => recorders.push(new Recorder(stream)) })
+    const recorders: StreamRecorder[] = []
+    const { peer } = sessionWithRawPeer({
+      role: 'client',
+      onStream: stream => recorders.push(new StreamRecorder(stream)),
+    })
     peer.send(
       frame(FrameType.data, Flag.syn, 2, Buffer.from('a')),
       frame(FrameType.data, Flag.syn, 4, Buffer.from('b')),
@@ -279,7 +282,7 @@ describe('session', () => {
   test('a received go-away tells the owner once and leaves open streams alone', async () => {
     let told = 0
     const { session, peer } = sessionWithRawPeer({ role: 'server', onGoAway: () => told++ })
-    const recorder = new Recorder(session.open())
+    const recorder = new StreamRecorder(session.open())
     recorder.stream.write(Buffer.from('a'))
     peer.send(frame(FrameType.goAway, 0, 0, 0), frame(FrameType.goAway, 0, 0, 1))
     peer.send(frame(FrameType.data, Flag.ack, 2, Buffer.from('still served')))
@@ -303,7 +306,7 @@ describe('session', () => {
 
   test('close sends what is queued, then closes; open streams are lost', async () => {
     const { session, peer, closings } = sessionWithRawPeer({ role: 'server' })
-    const recorder = new Recorder(session.open())
+    const recorder = new StreamRecorder(session.open())
     recorder.stream.write(pattern(200 * KIB))
     session.close('bye', 1001)
     expect(recorder.resetWith).toBe('session-lost')
@@ -331,7 +334,7 @@ describe('session', () => {
 
   test('destroy ends each stream at once', async () => {
     const { server, client } = sessionPair()
-    const recorder = new Recorder(server.open())
+    const recorder = new StreamRecorder(server.open())
     recorder.stream.write(Buffer.from('x'))
     await turns()
     server.destroy(new SallyportError('session-lost', 'test'))
@@ -342,7 +345,7 @@ describe('session', () => {
 
   test('the loss of the transport is told with its cause', async () => {
     const { session, peer, closings } = sessionWithRawPeer({ role: 'server' })
-    const recorder = new Recorder(session.open())
+    const recorder = new StreamRecorder(session.open())
     peer.transport.terminate()
     await until(() => closings.length === 1)
     expect(closings[0]!.error).toMatchObject({ reason: 'session-lost', cause: expect.any(Error) })
@@ -353,7 +356,7 @@ describe('session', () => {
     const { session, peer, closings } = sessionWithRawPeer({
       role: 'client',
       onStream: stream => {
-        const recorder = new Recorder(stream)
+        const recorder = new StreamRecorder(stream)
         recorder.data = () => {
           throw new Error('a defect')
         }

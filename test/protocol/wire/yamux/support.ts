@@ -170,7 +170,7 @@ export class RawPeer implements TransportHandler {
 }
 
 /** Notes what a stream says. `consume`: gives credit as bytes come. */
-export class Recorder implements StreamHandler {
+export class StreamRecorder implements StreamHandler {
   readonly chunks: Uint8Array[] = []
   receivedBytes = 0
   sentBytes = 0

@@ -5,15 +5,15 @@ import { BufferPool } from '../../../../protocol/wire/yamux/pool.ts'
 import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 import { linkPair } from './link.ts'
-import { echo, FakeClock, frame, pattern, Recorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
+import { echo, FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
 import { until } from '../../../support/until.ts'
 
 const KIB = 1024
 const MIB = 1024 * KIB
 
 /** A stream that always has more to send. */
-function greedy(stream: Stream, chunkBytes = 64 * KIB): Recorder {
-  const recorder = new Recorder(stream)
+function greedy(stream: Stream, chunkBytes = 64 * KIB): StreamRecorder {
+  const recorder = new StreamRecorder(stream)
   const fill = (): void => {
     while (stream.queuedBytes < MIB) stream.write(new Uint8Array(chunkBytes))
   }
@@ -185,7 +185,7 @@ describe('writer', () => {
     const clock = new FakeClock()
     const [left, right] = linkPair({ clock, bytesPerMs: 12_500, rttMs: 50 })
     const server = createSession(left, { role: 'server', clock })
-    const client = createSession(right, { role: 'client', clock, onStream: stream => new Recorder(stream) })
+    const client = createSession(right, { role: 'client', clock, onStream: stream => new StreamRecorder(stream) })
     for (const session of [server, client]) session.setPeerLimits({ windowBytes: 64 * KIB })
     greedy(server.open())
     await clock.advance(2_000)
@@ -217,7 +217,7 @@ describe('writer', () => {
       },
     }
     const server = createSession(transport, { role: 'server', clock })
-    const client = createSession(right, { role: 'client', clock, onStream: stream => new Recorder(stream) })
+    const client = createSession(right, { role: 'client', clock, onStream: stream => new StreamRecorder(stream) })
     for (let i = 0; i < 4; i++) greedy(server.open())
     await clock.advance(4_000)
     expect(server.bytesOut - client.bytesIn).toBeGreaterThan(4 * MIB)
@@ -234,13 +234,13 @@ describe('writer', () => {
     const client = createSession(right, {
       role: 'client',
       clock,
-      onStream: stream => (stream.id === 2 ? new Recorder(stream) : echo(stream)),
+      onStream: stream => (stream.id === 2 ? new StreamRecorder(stream) : echo(stream)),
     })
     greedy(server.open())
     await clock.advance(5_000)
     expect(client.bytesIn).toBeGreaterThan(0.8 * 5_000 * 1_250)
     for (let i = 0; i < 5; i++) {
-      const small = new Recorder(server.open())
+      const small = new StreamRecorder(server.open())
       small.stream.write(Buffer.from('GET /'))
       small.stream.end()
       const began = clock.now()
@@ -251,7 +251,7 @@ describe('writer', () => {
   })
 
   test('one session carries many bulk streams fairly', async () => {
-    const { server } = sessionPair({}, { onStream: stream => new Recorder(stream) })
+    const { server } = sessionPair({}, { onStream: stream => new StreamRecorder(stream) })
     const streams = Array.from({ length: 5 }, () => greedy(server.open()))
     await until(() => streams.some(({ sentBytes }) => sentBytes > 20 * MIB))
     const sent = streams.map(({ sentBytes }) => sentBytes)
