@@ -1,5 +1,5 @@
 /** Layers of an embedder, between two of ours: what one of them throws costs its exchange, and reaches neither end nor another layer. */
-import { SallyportError } from './base/errors.ts'
+import { SallyportError, toSallyportError } from './base/errors.ts'
 import { callHandler, discarding, tellDefect } from './base/guard.ts'
 import type { Logger } from './base/log.ts'
 import type {
@@ -123,26 +123,58 @@ class Front extends PassThrough {
     this.#guard(() => super.responseConsumed(bytes))
   }
 
-  override responseHead(head: ResponseHead): void {
-    if (this.gone !== undefined) this.#stop(this.gone)
-    else if (this.status === 0) super.responseHead(head)
-    else {
-      const error = new Error('a layer answered twice')
-      this.#tell(error)
-      this.fail(error)
-    }
+  // What the layer says. What cannot be said is its fault, and would be thrown into whatever calls it.
+
+  override responseInformational(status: number, headers: HeaderList): void {
+    this.#guard(() => super.responseInformational(status, headers))
   }
 
-  override responseAbort(error: SallyportError): void {
-    this.gone ??= error
-    super.responseAbort(error)
+  override responseHead(head: ResponseHead): void {
+    this.#guard(() => {
+      if (this.gone !== undefined) this.#stop(this.gone)
+      else if (this.status === 0) super.responseHead(head)
+      else throw new Error('a layer answered twice')
+    })
   }
 
   /** For nobody there is no credit to come. */
   override responseData(chunk: Uint8Array): void {
-    if (this.gone === undefined) super.responseData(chunk)
-    else this.#stop(this.gone)
+    this.#guard(() => {
+      if (this.gone !== undefined) this.#stop(this.gone)
+      else {
+        this.#needHead()
+        super.responseData(chunk)
+      }
+    })
   }
+
+  override responseEnd(trailers: HeaderList): void {
+    this.#guard(() => {
+      if (this.gone === undefined) this.#needHead()
+      super.responseEnd(trailers)
+    })
+  }
+
+  #needHead(): void {
+    if (this.status === 0) throw new Error('a layer began an answer without a head')
+  }
+
+  override responseAbort(error: SallyportError): void {
+    const known = toSallyportError(error)
+    if (known !== error) this.#tell(error)
+    this.gone ??= known
+    this.#guard(() => super.responseAbort(known))
+  }
+
+  override requestConsumed(bytes: number): void {
+    this.#guard(() => super.requestConsumed(checkedCredit(bytes)))
+  }
+}
+
+/** Anything else would be in the accounts of the session, and of the process, for good. */
+function checkedCredit(bytes: number): number {
+  if (Number.isSafeInteger(bytes) && bytes >= 0) return bytes
+  throw new RangeError(`a layer gave back ${bytes} bytes`)
 }
 
 /** Behind a layer: calls into it with what the sessions or the target say. */
@@ -232,6 +264,26 @@ class Back extends PassThrough {
 
   override requestConsumed(bytes: number): void {
     this.#guard(() => super.requestConsumed(bytes))
+  }
+
+  // What the layer says.
+
+  override requestData(chunk: Uint8Array): void {
+    this.#guard(() => super.requestData(chunk))
+  }
+
+  override requestEnd(trailers: HeaderList): void {
+    this.#guard(() => super.requestEnd(trailers))
+  }
+
+  override requestAbort(error: SallyportError): void {
+    const known = toSallyportError(error)
+    if (known !== error) this.#tell(error)
+    this.#guard(() => super.requestAbort(known))
+  }
+
+  override responseConsumed(bytes: number): void {
+    this.#guard(() => super.responseConsumed(checkedCredit(bytes)))
   }
 
   override acknowledged(): void {

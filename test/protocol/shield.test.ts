@@ -180,6 +180,86 @@ describe('a layer that calls the others out of a timer of its own meets no excep
   })
 })
 
+describe('what a layer says out of a timer of its own, and cannot be said,', () => {
+  /** A layer that is called with the ends beside it. */
+  function speaking() {
+    const beside: { response?: ResponseSink; behind?: RequestSink } = {}
+    const layer: Layer = next => (request, response) => {
+      beside.response = response
+      beside.behind = next(request, response)
+      return beside.behind
+    }
+    return { layer, beside: beside as Required<typeof beside> }
+  }
+  const head = (sink: ResponseSink) => sink.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+
+  test.each([
+    ['a body before the head', sink => sink.responseData(Buffer.from('x'))],
+    ['an end before the head', sink => sink.responseEnd([])],
+    ['an error that is none of ours', sink => sink.responseAbort(new TypeError('planned') as never)],
+    ['no error', sink => sink.responseAbort(undefined as never)],
+    ...[Number.NaN, -1, 0.5, Number.POSITIVE_INFINITY].map(
+      bytes => [`${bytes} bytes of credit`, (sink: ResponseSink) => sink.requestConsumed(bytes)] as const,
+    ),
+  ] as [string, (sink: ResponseSink) => void][])('costs its exchange: %s', (_, say) => {
+    const { layer, beside } = speaking()
+    const played = begin(layer)
+    say(beside.response)
+    expect(said(played.events, 'response')).toEqual(['responseAbort internal'])
+    expect(played.events.filter(event => /NaN|Consumed/.test(event))).toEqual([])
+    expect(played.defects.length).toBeGreaterThan(0)
+  })
+
+  test.each([Number.NaN, -1, 0.5, Number.POSITIVE_INFINITY])(
+    'costs its exchange: %d bytes of credit for the answer',
+    bytes => {
+      const { layer, beside } = speaking()
+      const played = begin(layer)
+      beside.behind.responseConsumed(bytes)
+      expect(played.events).toEqual(['requestAbort internal', 'responseAbort internal'])
+    },
+  )
+
+  test('to leave with an error that is none of ours is to leave', () => {
+    const { layer, beside } = speaking()
+    const played = begin(layer)
+    beside.behind.requestAbort(new TypeError('planned') as never)
+    expect(played.events).toEqual(['requestAbort internal'])
+    expect(played.defects).toHaveLength(1)
+  })
+
+  const SAID = Object.keys(RESPONSE).filter(name => name !== 'acknowledged' && name !== 'unwanted')
+  test.each(SAID)('costs its exchange where the end in front throws: %s', name => {
+    const { layer, beside } = speaking()
+    const played = begin(layer)
+    if (name === 'responseData' || name === 'responseEnd') head(beside.response)
+    let threw = 0
+    Object.defineProperty(played.front, name, {
+      value: () => {
+        threw++
+        throw new Error('planned')
+      },
+    })
+    RESPONSE[name]!(beside.response)
+    expect(threw).toBe(1)
+    expect(played.defects.length).toBeGreaterThan(0)
+    if (name !== 'responseAbort') expect(played.events).toContain('requestAbort internal')
+  })
+
+  test.each(Object.keys(REQUEST))('costs its exchange where the end behind throws: %s', name => {
+    const { layer, beside } = speaking()
+    const played = begin(layer)
+    Object.defineProperty(played.back, name, {
+      value: () => {
+        throw new Error('planned')
+      },
+    })
+    REQUEST[name]!(beside.behind)
+    expect(played.events).toContain('responseAbort internal')
+    expect(played.defects.length).toBeGreaterThan(0)
+  })
+})
+
 test('a layer that answers, and hands on all the same, has answered once', () => {
   const played = begin(next => (request, response) => {
     response.responseHead({ status: 204, headers: [], bodyBytes: 0 })

@@ -64,7 +64,13 @@ export function openExchange(
 ): RequestSink {
   const exchange = new OpenedExchange(stream, request, response)
   stream.handler = exchange
-  exchange.start(request, options)
+  try {
+    exchange.start(request, options)
+  } catch (error) {
+    // A request that cannot be told; nobody else knows of the stream.
+    stream.reset(resetCodeOf(toSallyportError(error)))
+    throw error
+  }
   return exchange
 }
 

@@ -45,6 +45,12 @@ describe('an exchange over a session', () => {
     expect(server.streams).toBe(0)
   })
 
+  test('a request that cannot be told leaves no stream behind', () => {
+    const { server } = tunnel(upstreams().handler)
+    expect(() => send(server, request({ bodyBytes: Number.NaN }))).toThrow('varint')
+    expect(server.streams).toBe(0)
+  })
+
   test('the preamble carries what the opener knows', async () => {
     const seen: unknown[] = []
     const { handler, next } = upstreams()
