@@ -21,6 +21,8 @@ export class KnownRuntimes {
   readonly #names = new AgedMap<number>()
   readonly #now: () => number
   #connection = 0
+  /** The connection on which the directory confirmed last that we heard of all changes. */
+  #confirmed = 0
   /** Until then what was learned on the connection before this one holds. */
   #earlierUntilMs = 0
 
@@ -49,12 +51,18 @@ export class KnownRuntimes {
     this.#earlierUntilMs = untilMs
   }
 
-  /** `anyAge`: nothing can have changed, however old it is. */
-  find(runtime: string, anyAge: boolean): RuntimeState | 'unknown' | undefined {
+  /** The directory has confirmed that since this connection began we have heard of all changes. */
+  confirmed(): void {
+    this.#confirmed = this.#connection
+  }
+
+  /** `presumed`: nothing can have changed since the directory confirmed anything last. */
+  find(runtime: string, presumed: boolean): RuntimeState | 'unknown' | undefined {
+    if (this.#names.get(runtime) === this.#connection) return undefined
     const entry = this.#entries.get(runtime)
-    if (entry === undefined) return this.#names.get(runtime) === this.#connection ? undefined : 'unknown'
+    if (entry === undefined) return 'unknown'
     const { standing, connection } = entry
-    if (anyAge || connection === this.#connection) return standing
+    if (connection >= (presumed ? this.#confirmed : this.#connection)) return standing
     return connection === this.#connection - 1 && this.#now() < this.#earlierUntilMs ? standing : 'unknown'
   }
 
@@ -65,12 +73,22 @@ export class KnownRuntimes {
 
   /** False if it is nothing new, or older than what is known; `certain`: it cannot be older, whatever its version says. */
   learn(standing: RuntimeState, certain = false): boolean {
+    if (!certain && this.older(standing)) return false
+    return this.#put(standing, this.#connection)
+  }
+
+  /** The same, where not the directory says it: on the epoch that is known it tells nothing of whether there is a later one. */
+  add(standing: RuntimeState): boolean {
+    const known = this.#entries.get(standing.runtime)
+    return this.#put(standing, known?.standing.epoch === standing.epoch ? known.connection : this.#connection)
+  }
+
+  #put(standing: RuntimeState, connection: number): boolean {
     const { runtime, version } = standing
     if (this.outdated(standing)) return false
     const known = this.last(runtime)
-    if (!certain && this.older(standing)) return false
     this.#names.delete(runtime)
-    this.#entries.putWithin(MAX_ENTRIES, runtime, { standing, connection: this.#connection })
+    this.#entries.putWithin(MAX_ENTRIES, runtime, { standing, connection })
     return version !== known?.version
   }
 
@@ -97,9 +115,8 @@ export class KnownRuntimes {
     if (!this.wants(runtime)) this.#names.putWithin(MAX_NAMES, runtime, -1)
   }
 
-  /** The directory knows nothing of it. */
+  /** The directory knows nothing of it. It may have forgotten: what was known last is kept, to remind it. */
   missing(runtime: string): void {
-    this.#entries.delete(runtime)
     this.#names.putWithin(MAX_NAMES, runtime, this.#connection)
   }
 }

@@ -2,6 +2,7 @@
  * How long what a replica knows may be acted on, by the local monotonic clock: for a lease after the store confirmed it;
  * then only as long as it is certain that no other replica was granted anything.
  */
+import { Absence } from './absence.ts'
 import type { DirectoryState } from './directory.ts'
 import type { Renewal, ReplicaLease } from './runtime-state.ts'
 import type { Witnesses } from './witnesses.ts'
@@ -21,14 +22,14 @@ export class Lease {
   #contactUntilMs = Number.NEGATIVE_INFINITY
   /** When the store began to remember; a young one may not know yet who is there. */
   #bornMs = Number.POSITIVE_INFINITY
-  /** When the store was away for everybody: then nobody was granted anything. */
-  #absentMs = Number.NEGATIVE_INFINITY
+  readonly #absence: Absence
   #replicas: readonly ReplicaLease[] = []
 
   constructor({ leaseMs, now, witnesses }: LeaseOptions) {
     this.#leaseMs = leaseMs
     this.#now = now
     this.#witnesses = witnesses
+    this.#absence = new Absence(leaseMs)
   }
 
   get state(): DirectoryState {
@@ -50,8 +51,11 @@ export class Lease {
 
   /** Until when it is certain that no other replica was granted anything that we did not hear of. */
   #presumedUntilMs(): number {
-    const vouchedMs = this.#contactMs > Number.NEGATIVE_INFINITY ? this.#witnesses.vouchedUntilMs() : this.#contactMs
-    return Math.max(this.#absentMs + this.#leaseMs, vouchedMs)
+    return Math.max(this.#absence.untilMs, this.#vouchedUntilMs())
+  }
+
+  #vouchedUntilMs(): number {
+    return this.#contactMs > Number.NEGATIVE_INFINITY ? this.#witnesses.vouchedUntilMs() : this.#contactMs
   }
 
   /** The store answered a renewal that was sent then. Returns whether that confirms what is known: a young one may not know. */
@@ -67,9 +71,19 @@ export class Lease {
     return !isYoung
   }
 
+  /** The store closed the link; the next attempt follows at once. What stood still for long does not know when that was. */
+  closed(atMs: number): void {
+    if (atMs < this.#contactUntilMs) this.#absence.closed(atMs)
+  }
+
   /** Nobody could reach the store at that time. */
   absent(atMs: number): void {
-    this.#absentMs = atMs
+    this.#absence.found(atMs, this.#vouchedUntilMs() - this.#leaseMs)
+  }
+
+  /** The store could not be reached at that time, or was reached and then lost, and may be there for others. */
+  unreachable(): void {
+    this.#absence.interrupted()
   }
 
   /** All replicas that the store remembers. */

@@ -2,7 +2,7 @@
  * A client of one node that can be ended at any time. The library's own leaves a socket that is connecting to its deadline, and
  * keeps one that connects after its end.
  */
-import { createClient, type RedisClientOptions } from '@redis/client'
+import { createClient, type RedisClientOptions, SocketClosedUnexpectedlyError } from '@redis/client'
 
 export type RedisClient = ReturnType<typeof createClient>
 
@@ -24,4 +24,9 @@ export function endClient(client: RedisClient): void {
   } catch {
     // It has ended by itself.
   }
+}
+
+/** Its connection ended behind all that was sent on it. Of one that was reset some may be lost. */
+export function isClosedByRedis(error: Error): boolean {
+  return error instanceof SocketClosedUnexpectedlyError
 }

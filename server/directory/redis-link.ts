@@ -6,11 +6,11 @@
  * built on. All of its keys share one slot, so one connection to the node that has it is all that is needed.
  */
 import { type Guard, guardWith } from '../../protocol/base/guard.ts'
-import { endClient, makeClient, type RedisClient } from './redis-client.ts'
+import { endClient, isClosedByRedis, makeClient, type RedisClient } from './redis-client.ts'
 import { askSentinels, movedTo } from './redis-location.ts'
 import { type RedisLocation, readPlace } from './redis-url.ts'
 import { CHANGE, RENEW, REVOKE, RIGHTS, type Script } from './scripts.ts'
-import { NoRight, QueueFull } from './store.ts'
+import { ClosedByStore, NoRight, QueueFull } from './store.ts'
 
 export interface RedisAddress {
   /** See `redis-url.ts`. */
@@ -248,11 +248,11 @@ export class RedisLink {
 
   #end(error: Error): void {
     if (this.#closed !== undefined) return
-    this.#closed = error
+    this.#closed = isClosedByRedis(error) ? new ClosedByStore('Redis closed the connection', { cause: error }) : error
     clearTimeout(this.#timer)
     for (const client of this.#clients) endClient(client)
-    this.#ending.reject(error)
-    this.#listener.closed(error)
+    this.#ending.reject(this.#closed)
+    this.#listener.closed(this.#closed)
   }
 }
 

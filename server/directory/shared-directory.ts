@@ -77,7 +77,9 @@ export class SharedDirectory implements Directory {
         mayHaveMissed: () => this.#known.renew(this.#lease.validUntilMs),
         renewed: (renewal, sentMs) => this.#renewed(renewal, sentMs),
         upkeep: (mayHaveForgotten, isCurrent) => this.#upkeep.run(mayHaveForgotten, isCurrent),
+        closed: atMs => this.#lease.closed(atMs),
         absent: atMs => this.#lease.absent(atMs),
+        unreachable: () => this.#lease.unreachable(),
         judge: () => this.#judge(),
       },
     )
@@ -190,9 +192,13 @@ export class SharedDirectory implements Directory {
 
   /** Without the store: no new epoch, but what is so is told. */
   #presume(state: RuntimeState): RuntimeState {
-    this.#learn(state)
+    this.#add(state)
     this.#witnesses.tell(state, true)
     return state
+  }
+
+  #add(state: RuntimeState): void {
+    if (this.#known.add(state)) this.#learned(state)
   }
 
   async #change(operation: DirectoryChange['operation'], runtime: string, instance: string, presented: number) {
@@ -210,13 +216,16 @@ export class SharedDirectory implements Directory {
   }
 
   #learn(state: RuntimeState, certain = false): void {
-    if (this.#known.learn(state, certain)) {
-      this.#witnesses.tell(state, false)
-      this.#listener?.changed(state)
-    } else if (this.#known.outdated(state)) {
+    if (this.#known.learn(state, certain)) this.#learned(state)
+    else if (this.#known.outdated(state)) {
       // It forgot an epoch that we know of; asking reminds it.
       detached(this.#logger, 'the directory could not be asked', this.refresh(state.runtime))
     }
+  }
+
+  #learned(state: RuntimeState): void {
+    this.#witnesses.tell(state, false)
+    this.#listener?.changed(state)
   }
 
   // What others say.
@@ -226,9 +235,11 @@ export class SharedDirectory implements Directory {
     const { runtime, epoch } = state
     const known = this.#known.last(runtime)
     if (epoch > MAX_TOLD_EPOCH) return
+    // Who presumes what is over has not heard of the later one.
+    if (known !== undefined && epoch < known.epoch) this.#witnesses.tell(known, true)
     if (!this.#connection.isOpen) {
       const merged = merge(known, state, teller)
-      if (!isSame(known, merged)) this.#learn(merged)
+      if (!isSame(known, merged)) this.#add(merged)
     } else if (epoch > (known?.epoch ?? 0) && this.#known.wants(runtime)) this.#learn(state)
   }
 
@@ -254,7 +265,10 @@ export class SharedDirectory implements Directory {
   }
 
   #renewed(renewal: Renewal, sentMs: number): void {
-    if (this.#lease.renewed(renewal, sentMs)) this.#options.record?.('renewed', '', '', 0)
+    if (this.#lease.renewed(renewal, sentMs)) {
+      this.#known.confirmed()
+      this.#options.record?.('renewed', '', '', 0)
+    }
     this.#judge()
   }
 

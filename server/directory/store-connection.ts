@@ -5,7 +5,7 @@
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { parseRenewal, type Renewal } from './runtime-state.ts'
-import type { DirectoryChange, DirectoryStore, StoreLink } from './store.ts'
+import { ClosedByStore, type DirectoryChange, type DirectoryStore, type StoreLink } from './store.ts'
 
 interface ConnectionOptions {
   readonly store: DirectoryStore
@@ -22,8 +22,12 @@ interface ConnectionOwner {
   renewed(renewal: Renewal, sentMs: number): void
   /** After each renewal. `mayHaveForgotten`: the store, what is so here. Goes on only while `isCurrent`. */
   upkeep(mayHaveForgotten: boolean, isCurrent: () => boolean): Promise<void>
-  /** The store is away for everybody, since then. */
+  /** The store closed the link; the next attempt follows at once. */
+  closed(atMs: number): void
+  /** An attempt at that time found that the store is away for everybody. */
   absent(atMs: number): void
+  /** The link was lost, or there was none to be had, for another reason. */
+  unreachable(): void
   /** Something of all this happened. */
   judge(): void
 }
@@ -38,6 +42,8 @@ export class StoreConnection {
   readonly #owner: ConnectionOwner
   readonly #deadlineMs: number
   #link: StoreLink | undefined
+  /** When the attempt began that led to it. */
+  #openedMs = 0
   #timer: NodeJS.Timeout | undefined
   /** Aborted when it closes. */
   readonly #opening = new AbortController()
@@ -71,12 +77,14 @@ export class StoreConnection {
       }
       this.failure = undefined
       this.#link = link
+      this.#openedMs = startedMs
       this.#owner.mayHaveMissed()
       await this.#tick(link)
     } catch (error) {
       this.failures++
       this.failure = error as Error
       if (store.isAbsent(error)) this.#owner.absent(startedMs)
+      else this.#owner.unreachable()
       logger.debug({ err: error }, 'the directory is not reachable')
       this.#again()
     }
@@ -101,7 +109,15 @@ export class StoreConnection {
     this.failure = error
     this.#link = undefined
     this.#options.logger.warn({ err: error }, 'the directory was lost')
-    this.#again()
+    const nowMs = this.#options.now()
+    // One that closes each link at once is not called in a tight loop.
+    if (error instanceof ClosedByStore && nowMs - this.#openedMs >= this.#options.leaseMs / 4) {
+      this.#owner.closed(nowMs)
+      this.#in(0, () => this.open())
+    } else {
+      this.#owner.unreachable()
+      this.#again()
+    }
     this.#owner.judge()
   }
 

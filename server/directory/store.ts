@@ -24,7 +24,7 @@ export interface DirectoryStore {
 export interface StoreListener {
   /** The state of a runtime, by whoever can write to the channel: after a change, in the order of the changes. */
   notice(text: string): void
-  /** The link is of no more use. Called once, and last. */
+  /** The link is of no more use; a {@link ClosedByStore} tells more. Called once, and last. */
   closed(error: Error): void
 }
 
@@ -76,3 +76,6 @@ export class NoRight extends Error {}
 
 /** As many operations as may wait for the store do; it answers all the same. */
 export class QueueFull extends Error {}
+
+/** The store closed the link, and all that it had said on it was heard. When in doubt it is another error. */
+export class ClosedByStore extends Error {}

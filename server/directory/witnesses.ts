@@ -1,5 +1,6 @@
 import type { RuntimeState } from './directory.ts'
 import type { ReplicaLease } from './runtime-state.ts'
+import { KEEP_DEAD_MS } from './store.ts'
 
 /** What a directory tells, and is asked by, those who speak with the other replicas. */
 export interface WitnessListener {
@@ -29,10 +30,16 @@ export interface Witnesses {
   tell(standing: RuntimeState, own: boolean): void
 }
 
-/** Nobody speaks with the other replicas: as soon as there are any, nobody vouches. */
+/**
+ * Nobody speaks with the other replicas: where the directory remembers any, nobody vouches. One that is dead counts too: it may
+ * only have been cut off, and be granted something when it comes back.
+ *
+ * A replica that is alone vouches for itself, as long as the directory would remember others: an hour. Nobody would tell it
+ * of one that has started since.
+ */
 export class NoWitnesses implements Witnesses {
   readonly #replica: string
-  #alone = true
+  #vouchedUntilMs = Number.NEGATIVE_INFINITY
 
   constructor(replica: string) {
     this.#replica = replica
@@ -40,14 +47,15 @@ export class NoWitnesses implements Witnesses {
 
   listen(): void {}
 
-  confirmed(_sentMs: number | undefined, replicas: readonly ReplicaLease[]): void {
-    this.#alone = replicas.every(({ name, leftMs }) => name === this.#replica || leftMs < 0)
+  confirmed(sentMs: number | undefined, replicas: readonly ReplicaLease[]): void {
+    if (replicas.some(({ name }) => name !== this.#replica)) this.#vouchedUntilMs = Number.NEGATIVE_INFINITY
+    else if (sentMs !== undefined) this.#vouchedUntilMs = sentMs + KEEP_DEAD_MS
   }
 
   watch(): void {}
 
   vouchedUntilMs(): number {
-    return this.#alone ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY
+    return this.#vouchedUntilMs
   }
 
   tell(): void {}

@@ -7,8 +7,8 @@ import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial } from '../server/fixture.ts'
 import { long, needs } from '../support/needs.ts'
 import { Relay } from '../support/relay.ts'
-import { LEASE_MS, peerOptions, ReplicaGroup } from './fixture.ts'
 import { until } from '../support/until.ts'
+import { LEASE_MS, peerOptions, ReplicaGroup } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 /** How long a fault lasts: some leases, and in the long run a minute. */
@@ -138,6 +138,25 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
         expect(await callers.stop(`Redis paused, sessions ${where}`)).toEqual([0, 0])
       },
       FAULT_MS + 20_000,
+    )
+
+    testAll(
+      'Redis stands still, and then is killed',
+      async () => {
+        await serve()
+        const callers = new Callers([first, second])
+        await sleep(200)
+        replicas.redis.pause()
+        await sleep(FAULT_MS)
+        await replicas.redis.kill()
+        await sleep(FAULT_MS)
+        expect([first, second].map(one => one.stats().directory.state)).toEqual(['presumed', 'presumed'])
+        await replicas.redis.start()
+        await settled('connected')
+        await sleep(LEASE_MS)
+        expect(await callers.stop(`Redis paused and killed, sessions ${where}`)).toEqual([0, 0])
+      },
+      2 * FAULT_MS + 20_000,
     )
 
     testAll('Redis is flushed, again and again', async () => {

@@ -1,5 +1,11 @@
 /** A store of the directory as one replica sees it, with what can go wrong on the way: all that `store.ts` allows. */
-import type { DirectoryChange, DirectoryStore, StoreLink, StoreListener } from '../../server/directory/store.ts'
+import {
+  ClosedByStore,
+  type DirectoryChange,
+  type DirectoryStore,
+  type StoreLink,
+  type StoreListener,
+} from '../../server/directory/store.ts'
 
 /** Nobody listens there, for whomever. */
 class Absent extends Error {}
@@ -37,9 +43,9 @@ export class FaultyStore implements DirectoryStore {
     return link
   }
 
-  /** All links end. */
+  /** All links are closed. */
   cut(): void {
-    for (const link of this.#links) link.end(new Error('the connection was cut'))
+    for (const link of this.#links) link.cut()
   }
 }
 
@@ -51,7 +57,7 @@ class FaultyLink implements StoreLink {
   readonly #ended = Promise.withResolvers<never>()
   #inner: StoreLink | undefined
   #isEnded = false
-  /** A notice was lost. */
+  /** A notice, or an answer, was lost. */
   #isTorn = false
   /** Notices that wait for the next answer, where these come in another order. */
   #held: string[] = []
@@ -83,7 +89,8 @@ class FaultyLink implements StoreLink {
     try {
       if (this.#isEnded || this.#isSilent) await this.#ended.promise
       const answer = await Promise.race([operation(), this.#ended.promise])
-      if (this.#isSilent || this.#faults.losesAnswers) await this.#ended.promise
+      this.#isTorn ||= this.#faults.silent || this.#faults.losesAnswers
+      if (this.#isTorn) await this.#ended.promise
       this.#flush()
       return answer
     } finally {
@@ -113,6 +120,14 @@ class FaultyLink implements StoreLink {
 
   close(): void {
     this.end(new Error('closed'))
+  }
+
+  /** By the store, where all that it said came here; else by somebody between. */
+  cut(): void {
+    if (!this.#isSilent) this.#flush()
+    this.end(
+      this.#isSilent ? new Error('the connection was cut') : new ClosedByStore('the store closed the connection'),
+    )
   }
 
   end(error: Error): void {

@@ -70,8 +70,9 @@ export class Replica {
     this.directory.listen({
       changed: state => {
         this.changes.push(state)
-        for (const [name, one] of this.#live) {
-          this.#live.set(name, { ...one, lastEpoch: state.instances.get(name)?.epoch ?? one.lastEpoch })
+        for (const [key, one] of this.#live) {
+          if (one.runtime !== state.runtime) continue
+          this.#live.set(key, { ...one, lastEpoch: state.instances.get(one.instance)?.epoch ?? one.lastEpoch })
         }
         options.record?.('learned', state.runtime, state.active, state.epoch)
       },
@@ -81,17 +82,17 @@ export class Replica {
   }
 
   has(instance: string): boolean {
-    return this.#live.has(instance)
+    return this.#live.has(`demo ${instance}`)
   }
 
-  join(instance: string, lastEpoch = 0): Promise<RuntimeState> {
-    const registration = { runtime: 'demo', instance, lastEpoch }
-    this.#live.set(instance, registration)
+  join(instance: string, lastEpoch = 0, runtime = 'demo'): Promise<RuntimeState> {
+    const registration = { runtime, instance, lastEpoch }
+    this.#live.set(`${runtime} ${instance}`, registration)
     return this.directory.ready(registration)
   }
 
   leave(instance: string): void {
-    this.#live.delete(instance)
+    this.#live.delete(`demo ${instance}`)
     this.directory.gone('demo', instance)
   }
 

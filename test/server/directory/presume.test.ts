@@ -59,6 +59,25 @@ describe('what is known', () => {
     expect(known.find('demo', false)).toMatchObject({ epoch: 2 })
   })
 
+  test('of an earlier connection counts no more once all changes of a later one were heard: those between were not', () => {
+    const known = new KnownRuntimes(() => 0)
+    known.learn(two)
+    known.confirmed()
+    known.renew(0)
+    expect(known.find('demo', true)).toBe(two)
+    known.confirmed()
+    expect(known.find('demo', true)).toBe('unknown')
+    // Whoever comes back with the same epoch says nothing of a later one; the directory does.
+    known.add({ ...two, version: 2 })
+    expect(known.find('demo', true)).toBe('unknown')
+    known.add({ ...two, epoch: 3 })
+    expect(known.find('demo', true)).toMatchObject({ epoch: 3 })
+    known.renew(0)
+    known.confirmed()
+    known.learn({ ...two, epoch: 3 }, true)
+    expect(known.find('demo', true)).toMatchObject({ epoch: 3 })
+  })
+
   test('never falls behind: an older epoch, or an older version, is not learned', () => {
     const known = new KnownRuntimes(() => 0)
     known.learn({ ...two, version: 5 })
@@ -74,5 +93,8 @@ describe('what is known', () => {
     expect([known.wants('demo'), known.wants('other'), known.find('demo', true)]).toEqual([true, false, 'unknown'])
     known.missing('demo')
     expect(known.find('demo', false)).toBeUndefined()
+    known.learn(two)
+    known.missing('demo')
+    expect([known.find('demo', false), known.last('demo')]).toEqual([undefined, two])
   })
 })

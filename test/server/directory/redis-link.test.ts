@@ -1,9 +1,11 @@
 /** What is found where Redis should be, and what the operator is told of it. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
+import { ClosedByStore } from '../../../server/directory/store.ts'
 import { needs } from '../../support/needs.ts'
 import { freePort } from '../../support/proxy-program.ts'
 import { Redis, type RedisProgramOptions } from '../../support/redis.ts'
+import { Relay } from '../../support/relay.ts'
 
 describe.runIf(needs('redis'))('a link to the directory is refused', () => {
   const nodes: Redis[] = []
@@ -45,5 +47,31 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
     expect((error as Error).message).toMatch(/^Error: this Redis is a standby; Error: connect ECONNREFUSED [^;]+$/)
     // That nobody listens at one of them does not mean that Redis is gone.
     expect(error).not.toHaveProperty('code')
+  })
+})
+
+describe.runIf(needs('redis'))('a link to the directory that ends', () => {
+  let redis: Redis
+  afterEach(async () => {
+    redis.resume()
+    await redis.stop()
+  })
+
+  test.each<[string, (relay: Relay) => Promise<void> | void, boolean]>([
+    ['with Redis: was closed by it', () => redis.kill(), true],
+    ['on the way: may have lost something', relay => void relay.cut(), false],
+    ['because no answer comes: may have lost something', () => redis.pause(), false],
+  ])('%s', async (_name, end, isClosedByStore) => {
+    redis = await Redis.start()
+    const relay = await Relay.start({ port: redis.port })
+    const closed = Promise.withResolvers<Error>()
+    const place = { channel: 'sallyport:changes', key: '{sallyport}:replicas' }
+    const url = isClosedByStore ? redis.url : `redis://127.0.0.1:${relay.port}`
+    const link = await RedisLink.open({ url }, place, 1000, { message() {}, closed: closed.resolve })
+    await end(relay)
+    await link.check(place.key).catch(() => {})
+    expect((await closed.promise) instanceof ClosedByStore).toBe(isClosedByStore)
+    redis.resume()
+    await relay.stop()
   })
 })

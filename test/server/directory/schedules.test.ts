@@ -2,7 +2,7 @@
  * The directory's algorithm in random schedules of faults, on a store in memory and a fake clock: the checker of the
  * replicas' model judges every stream. `TEST_SEED` begins with a given seed.
  */
-import { afterEach, expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import { NoWitnesses } from '../../../server/directory/witnesses.ts'
 import { type Entry, judge } from '../../replicas/history.ts'
 import { randomOf } from '../../replicas/schedule.ts'
@@ -32,10 +32,13 @@ class FakeSchedule {
   readonly #epochs = new Map<string, number>()
   readonly history: Entry[] = []
   readonly steps: string[] = []
+  #isAway = false
 
   constructor(ground: Ground, seed: number) {
     this.#ground = ground
     this.#random = randomOf(seed)
+    // The algorithm's own pauses are part of the schedule.
+    vi.spyOn(Math, 'random').mockImplementation(randomOf(~seed))
   }
 
   /** Returns whether all came to agree when the faults were over. */
@@ -77,6 +80,7 @@ class FakeSchedule {
   }
 
   async #step(replica: Replica): Promise<void> {
+    if (this.#isAway && this.#random() < 0.3) await this.#comeBack()
     const { path, directory } = replica
     const dice = this.#random()
     const instance = this.#pick(INSTANCES)
@@ -95,39 +99,44 @@ class FakeSchedule {
       say('is cut')
       path.cut()
     } else if (dice < 0.93) await this.#ground.setClock(this.#pick([-HOUR_S, -1, 0, HOUR_S]))
-    else if (dice < 0.97) await this.#absent()
+    else if (dice < 0.97) this.#goAway()
     else await this.#forget()
   }
 
-  /** As long as nobody is cut off: who is has not heard of what was granted before (docs/scaling.md). */
-  async #absent(): Promise<void> {
-    this.#heal()
-    await this.#pass(3 * this.#ground.leaseMs)
+  #goAway(): void {
     this.steps.push('the store is away for all')
+    this.#isAway = true
     for (const { path } of this.#replicas) {
       path.absent = true
       path.cut()
     }
-    await this.#pass(this.#random() * 2 * this.#ground.leaseMs)
+  }
+
+  /** With what it knew, for longer than it takes until each has tried again: what comes back for less is new, and young. */
+  async #comeBack(): Promise<void> {
+    this.steps.push('the store is back')
+    this.#isAway = false
     for (const { path } of this.#replicas) path.absent = false
+    await this.#pass(0.6 * this.#ground.leaseMs)
   }
 
   /** While nobody is cut off: who is, could not write back what is forgotten (docs/scaling.md says what that means). */
   async #forget(): Promise<void> {
-    this.#heal()
+    await this.#heal()
     await this.#pass(3 * this.#ground.leaseMs)
     this.steps.push('the store forgets everything')
     await this.#ground.forget()
     await this.#pass(3 * this.#ground.leaseMs)
   }
 
-  #heal(): void {
+  async #heal(): Promise<void> {
+    if (this.#isAway) await this.#comeBack()
     for (const { path } of this.#replicas) path.silent = path.losesAnswers = path.repeats = path.reorders = false
   }
 
   async #agree(): Promise<boolean> {
     this.steps.push('all is well')
-    this.#heal()
+    await this.#heal()
     for (const replica of this.#replicas) replica.join('last').catch(() => {})
     const isWell = () => {
       const [state] = this.#replicas.map(each => each.state)

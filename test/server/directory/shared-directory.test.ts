@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { RuntimeState } from '../../../server/directory/directory.ts'
 import type { Script } from '../../../server/directory/scripts.ts'
+import { NoWitnesses, type WitnessListener } from '../../../server/directory/witnesses.ts'
 import { needs } from '../../support/needs.ts'
 import { skewed } from '../../support/redis-clock.ts'
 import { type Ground, inMemory, inRedis, Replica } from './ground.ts'
@@ -129,6 +130,34 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => [a, b].every(each => each.active === 'three 3'))
     })
 
+    test('away for all, after a replica was cut off: that one has missed an epoch, and presumes nothing', async () => {
+      await joinBoth()
+      a.path.silent = true
+      await until(() => b.active === 'one 3')
+      for (const { path } of [a, b]) {
+        path.absent = true
+        path.cut()
+      }
+      a.path.silent = false
+      await until(() => b.directory.state === 'presumed')
+      const before = a.directory.stats().failures
+      await until(() => {
+        expect([a.directory.state, a.directory.find('demo'), b.active]).toEqual(['lost', 'unknown', 'one 3'])
+        return a.directory.stats().failures > before + 4
+      })
+    })
+
+    test('cut off, a replica does not take one for gone that was cut off before', async () => {
+      await joinBoth()
+      a.path.silent = true
+      await until(() => b.directory.stats().replicas === 1)
+      b.path.silent = true
+      a.path.silent = false
+      const before = b.directory.stats().failures
+      await until(() => b.directory.stats().failures > before + 4)
+      expect([b.directory.state, b.directory.find('demo')]).toEqual(['lost', 'unknown'])
+    })
+
     test('that forgot everything is told again, and grants nothing before', async () => {
       await joinBoth()
       await ground.forget()
@@ -147,6 +176,57 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       const found = await done(b.directory.refresh('demo'))
       const { instances } = found as RuntimeState
       expect(names.filter(name => instances.get(name)?.replicas.join() !== 'a')).toEqual([])
+    })
+
+    test('that forgot everything is told of every session, of whichever runtime, before it is a lease old', async () => {
+      const runtimes = Array.from({ length: 12 }, (_, i) => `r${i}`)
+      for (const runtime of runtimes) await done(a.join('one', 0, runtime))
+      await ground.forget()
+      await until(() => a.directory.young)
+      await until(() => !a.directory.young)
+      const found = await done(Promise.all(runtimes.map(runtime => b.directory.refresh(runtime))))
+      const epochs = found.map(state => (typeof state === 'object' ? `${state.epoch} ${state.active}` : state))
+      expect(epochs).toEqual(runtimes.map(() => '1 one'))
+    })
+
+    test('that forgot everything, with nobody there, is told of the epoch that was the latest', async () => {
+      await joinBoth()
+      b.leave('one')
+      await until(() => a.replicasOf('one') === '')
+      a.leave('two')
+      await until(() => [a, b].every(each => each.replicasOf('one') + each.replicasOf('two') === ''))
+      await ground.forget()
+      await until(() => [a, b].every(each => each.directory.young))
+      await until(() => [a, b].every(each => !each.directory.young && each.directory.state === 'connected'))
+      for (const { directory } of [a, b]) expect(await done(directory.refresh('demo'))).toBeUndefined()
+      expect(await done(b.join('three'))).toMatchObject({ epoch: 3, active: 'three' })
+      await until(() => a.active === 'three 3')
+    })
+
+    test('another replica that presumes what is over is told of the later epoch', async () => {
+      await joinBoth()
+      const told: RuntimeState[] = []
+      const witnesses = new NoWitnesses('c')
+      let listener: WitnessListener | undefined
+      const c = new Replica(ground, 'c', {
+        witnesses: Object.assign(witnesses, {
+          listen: (one: WitnessListener) => {
+            listener = one
+          },
+          tell: (state: RuntimeState) => void told.push(state),
+        }),
+      })
+      await done(c.directory.open())
+      const state = await done(c.directory.refresh('demo'))
+      for (const cutOff of [false, true]) {
+        c.path.silent = cutOff
+        told.length = 0
+        listener!.heard({ ...(state as RuntimeState), epoch: 1, active: 'one' }, 'd')
+        expect(told.map(({ epoch, active }) => `${active} ${epoch}`)).toContain('two 2')
+        if (!cutOff) c.path.cut()
+      }
+      c.path.cut()
+      await c.directory.close()
     })
 
     test.each([
