@@ -16,6 +16,8 @@ type Answer = Parameters<LookupFunction>[2]
 export const MAX_NAMES_WAITING = 1_024
 /** Most names of which it is known that they resolved; the oldest is forgotten. */
 const MAX_RESOLVED = 1_024
+/** Where both wait, as many names that resolved before have their turn for each other one. */
+const KNOWN_IN_A_ROW = 64
 
 /** A name that is asked for, or waits for its turn. */
 interface Question {
@@ -35,10 +37,11 @@ export class NameLookups {
   readonly #resolve: LookupFunction
   readonly #atOnce: number
   readonly #underWay = new Map<string, Question>()
-  /** Those that wait: names that resolved before have their turn first. */
+  /** Those that wait: names that resolved before have their turn first, but not for ever. */
   readonly #known = new Line()
   readonly #unknown = new Line()
   readonly #resolved = new Set<string>()
+  #knownInARow = 0
 
   /** At most `atOnce` names are asked for at a time; the others wait. */
   constructor(resolve: LookupFunction, atOnce: number) {
@@ -83,7 +86,7 @@ export class NameLookups {
 
   #askNext(): void {
     while (this.#underWay.size < this.#atOnce) {
-      const question = this.#known.next() ?? this.#unknown.next()
+      const question = this.#next()
       if (question === undefined) return
       this.#underWay.set(question.name, question)
       const guard = guardWith(error => tell(question, error as Error, ''))
@@ -93,6 +96,13 @@ export class NameLookups {
         guard((...answer: Parameters<Answer>) => this.#answered(question, answer)),
       )
     }
+  }
+
+  #next(): Question | undefined {
+    const turnOfUnknown = this.#knownInARow >= KNOWN_IN_A_ROW && this.#unknown.size > 0
+    const known = turnOfUnknown ? undefined : this.#known.next()
+    this.#knownInARow = known === undefined ? 0 : this.#knownInARow + 1
+    return known ?? this.#unknown.next()
   }
 
   #answered(question: Question, answer: Parameters<Answer>): void {

@@ -170,6 +170,19 @@ describe('lookups of names', () => {
     expect(names.size).toBe(0)
   })
 
+  it('another name has its turn after 64 that resolved before, however many of these wait', () => {
+    const { log, play } = played(1)
+    for (let i = 0; i < 100; i++) play(`want k${i} 0, found k${i}`)
+    play('want slow 1, want a 2')
+    for (let i = 0; i < 100; i++) play(`want k${i} k${i}@192.0.2.2`)
+    log.length = 0
+    play('missing slow')
+    for (let i = 0; i < 64; i++) play(`found k${i}`)
+    expect(log.filter(line => line.startsWith('ask')).slice(-2)).toEqual(['ask k63', 'ask a'])
+    play('missing a')
+    expect(log.at(-2)).toBe('ask k64')
+  })
+
   it('where 1,024 wait, who wants most loses its newest to one who wants less', () => {
     const { names, log, play } = played(1)
     play('want slow 0')
