@@ -148,7 +148,7 @@ describe('the command and an example, together', () => {
       `--${name}.tls.key`,
       'certs/server-key.pem',
     ]
-    const server = start([
+    const server = startPacked([
       ...['node_modules/.bin/sallyport', 'server', '--log.format', 'json', '--admin.listen', 'off'],
       ...['--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', ...tls('public'), ...tls('control')],
       ...['--domain', 'tunnels.localhost', '--auth.jwks.file', 'keys/jwks.json'],
@@ -158,7 +158,7 @@ describe('the command and an example, together', () => {
       return Number(line.address.split(':').at(-1))
     }
     const [port, control] = await Promise.all([portOf('public'), portOf('control')])
-    const client = start(['examples/client-function.ts'], { SERVER: `wss://127.0.0.1:${control}` })
+    const client = startPacked(['examples/client-function.ts'], { SERVER: `wss://127.0.0.1:${control}` })
     await client.line(text => text === 'connected as demo')
     const ca = await readFile(join(user, 'certs/ca.pem'), 'utf8')
     const caller = await Http1Caller.connect({ port, authority: `demo.tunnels.localhost:${port}`, ca })
@@ -173,7 +173,7 @@ describe('the command and an example, together', () => {
   })
 
   it('load an upstream, and say what is missing without autocannon', async () => {
-    const upstream = start(['node_modules/.bin/sallyport', 'load-test', '--serve', '127.0.0.1:0'])
+    const upstream = startPacked(['node_modules/.bin/sallyport', 'load-test', '--serve', '127.0.0.1:0'])
     const line = await upstream.line(text => text.includes('listens on'))
     const [url] = /http:\/\/[\d.:]+/.exec(line) ?? ['']
     const load = (...args: string[]) => sallyport('load-test', url, '--duration', '1s', '--out', 'report', ...args)
@@ -192,7 +192,7 @@ function ignoreExisting(error: NodeJS.ErrnoException): void {
 }
 
 /** A process in the user's folder. */
-function start(args: string[], env: NodeJS.ProcessEnv = {}) {
+function startPacked(args: string[], env: NodeJS.ProcessEnv = {}) {
   const child = spawn(process.execPath, args, { cwd: user, env: { ...ENV, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   const lines: string[] = []
   const waiting = new Set<() => void>()

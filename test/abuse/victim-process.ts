@@ -9,14 +9,14 @@ let server: Server | undefined
 process.on('message', async (message: { start: VictimOptions } | { sessionEnded: string } | 'state' | 'stats') => {
   if (message === 'state') process.send?.(await state())
   else if (message === 'stats') process.send?.(server!.stats())
-  else if ('start' in message) process.send?.(await start(message.start))
+  else if ('start' in message) process.send?.(await startVictim(message.start))
   else process.send?.(await sessionEnded(message.sessionEnded))
 })
 
 /** The test is gone. */
 process.on('disconnect', () => process.exit())
 
-async function start(options: VictimOptions): Promise<VictimReady> {
+async function startVictim(options: VictimOptions): Promise<VictimReady> {
   server = await createServer(options)
   return { publicPort: server.publicAddress?.port ?? 0, controlPort: server.controlAddress?.port ?? 0 }
 }

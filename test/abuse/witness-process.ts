@@ -17,14 +17,14 @@ process.on('message', async (message: { start: WitnessOptions } | 'measure' | 's
     process.send?.(await measuring)
   } else {
     place = message.start
-    await start()
+    await startWitness()
     process.send?.('ready')
   }
 })
 
 process.on('disconnect', () => process.exit())
 
-async function start(): Promise<void> {
+async function startWitness(): Promise<void> {
   const url = `wss://127.0.0.1:${place.controlPort}`
   const target = (request: Request) => new Response(`good ${new URL(request.url).pathname}`)
   await connect({ url, token: () => place.token, ca: place.ca, proxy: '', target, connectTimeoutMs: 10_000 })

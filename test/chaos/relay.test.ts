@@ -10,7 +10,7 @@ afterEach(async () => {
 })
 
 /** An echo behind a relay. */
-async function start(options: Omit<RelayOptions, 'port'> = {}): Promise<Relay> {
+async function startRelay(options: Omit<RelayOptions, 'port'> = {}): Promise<Relay> {
   const sockets = new Set<Socket>()
   const server = createServer(socket => {
     sockets.add(socket)
@@ -47,7 +47,7 @@ async function echo(socket: Socket, bytes: number): Promise<number> {
 
 describe('the relay', () => {
   it('delays by the round trip, and keeps what it carries in order', async () => {
-    const socket = await dial(await start({ roundTripMs: 60 }))
+    const socket = await dial(await startRelay({ roundTripMs: 60 }))
     expect(await echo(socket, 10)).toBeGreaterThanOrEqual(58)
     await echo(socket, 1_000_000)
     socket.end()
@@ -55,13 +55,13 @@ describe('the relay', () => {
   })
 
   it('limits the rate', async () => {
-    const socket = await dial(await start({ bytesPerSecond: 1_000_000 }))
+    const socket = await dial(await startRelay({ bytesPerSecond: 1_000_000 }))
     expect(await echo(socket, 200_000)).toBeGreaterThanOrEqual(190)
     socket.destroy()
   })
 
   it('cuts with a reset', async () => {
-    const relay = await start()
+    const relay = await startRelay()
     const socket = await dial(relay)
     await echo(socket, 10)
     const broken = once(socket, 'close').catch(error => error)
@@ -71,7 +71,7 @@ describe('the relay', () => {
   })
 
   it('as a black hole it tells nobody; what was sent meanwhile arrives when the path returns', async () => {
-    const relay = await start()
+    const relay = await startRelay()
     const [lasting, leaving] = await Promise.all([dial(relay), dial(relay)])
     await Promise.all([echo(lasting, 10), echo(leaving, 10)])
     relay.silent = true

@@ -32,7 +32,7 @@ afterEach(async () => {
 })
 afterAll(() => rmSync(folder, { recursive: true }))
 
-function start(args: readonly string[]): Running {
+function startProcess(args: readonly string[]): Running {
   const process = new Running([...args, '--admin.listen', '127.0.0.1:0'], environment)
   running.push(process)
   return process
@@ -46,7 +46,7 @@ function startServer(...more: string[]): Running {
 }
 
 function startServerWith(more: readonly string[]): Running {
-  return start([
+  return startProcess([
     ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
     ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
     ...['--auth.jwks.file', file('jwks.json'), ...more],
@@ -56,7 +56,7 @@ function startServerWith(more: readonly string[]): Running {
 async function startClient(server: Running, runtime: string, ...others: Running[]): Promise<Running> {
   const { token } = await createToken({ key: keys.privateJwk, runtime, ttl: '1h', id: `token-of-${runtime}` })
   writeFileSync(file(`token-${runtime}`), token)
-  const client = start([
+  const client = startProcess([
     ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
     ...(await Promise.all(others.map(async other => ['--server', `wss://${await other.address('control')}`]))).flat(),
     ...['--token.file', file(`token-${runtime}`), '--target', 'http://127.0.0.1:9'],
@@ -160,7 +160,7 @@ describe('by hand', () => {
     const next = startServer()
     const { token } = await createToken({ key: keys.privateJwk, runtime: 'other', ttl: '1h', id: 'token-of-other' })
     writeFileSync(file('token-other'), token)
-    const refused = start([
+    const refused = startProcess([
       ...['client', '--server', `wss://${await next.address('control')}`, '--ca', file('ca.pem'), '--exit-on-refusal'],
       ...['--token.file', file('token-other'), '--target', 'http://127.0.0.1:9'],
     ])
@@ -201,7 +201,7 @@ describe('several instances of a runtime', () => {
     const server = startServer()
     const first = await startClient(server, 'demo')
     writeFileSync(file('bad.yaml'), 'routes: [{ name: x, match: { path: x } }]\n')
-    const bad = start([
+    const bad = startProcess([
       ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
       ...['--token.file', file('token-demo'), '--routes', file('bad.yaml')],
     ])

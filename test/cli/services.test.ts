@@ -29,7 +29,7 @@ afterEach(async () => {
 })
 afterAll(() => rmSync(folder, { recursive: true }))
 
-function start(args: readonly string[], environment: Record<string, string> = {}): Running {
+function startProcess(args: readonly string[], environment: Record<string, string> = {}): Running {
   const process = new Running(args, { RUNTIME_DIRECTORY: file('run'), ...environment })
   running.push(process)
   return process
@@ -47,13 +47,13 @@ function serverArgs(...more: string[]): string[] {
 }
 
 function startServer(...more: string[]): Running {
-  return start(serverArgs(...more))
+  return startProcess(serverArgs(...more))
 }
 
 function startClient(control: string, target: string, ...more: string[]): Running {
   const token = more.some(word => word.startsWith('--token.')) ? [] : ['--token.file', file('token')]
   const args = ['--server', `wss://${control}`, '--ca', file('ca.pem'), '--target', target, ...ADMIN]
-  return start(['client', ...args, ...token, ...more])
+  return startProcess(['client', ...args, ...token, ...more])
 }
 
 async function writeToken(name = 'token', ttl = '1h', runtime = 'demo'): Promise<string> {
@@ -184,7 +184,7 @@ describe('router', () => {
     const service = await upstream()
     const routes = (path: string) => `routes:\n  - { name: a, match: { path: ${path} }, target: "${service.url}" }\n`
     writeFileSync(file('routes.yaml'), routes('/one'))
-    const router = start(['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'), ...ADMIN])
+    const router = startProcess(['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'), ...ADMIN])
     const address = await router.address('router')
     expect((await get(address, '/one')).body).toBe('from the service')
     writeFileSync(file('routes.new'), routes('/two'))
@@ -216,8 +216,8 @@ describe('ports', () => {
   test('a default admin port that is taken becomes a free one', async () => {
     writeFileSync(file('routes.yaml'), 'routes: []\n')
     const args = ['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml')]
-    const first = await start(args).address('admin')
-    const second = start(args)
+    const first = await startProcess(args).address('admin')
+    const second = startProcess(args)
     expect(await second.address('admin')).not.toBe(first)
     await second.line(line => line.msg === 'the default admin port is taken; another is used')
   })
@@ -226,7 +226,7 @@ describe('ports', () => {
     const { address, close } = await taken()
     const flag = variable.toLowerCase().replace('_', '.')
     const addresses = { SALLYPORT_PUBLIC_LISTEN: '127.0.0.1:0', SALLYPORT_CONTROL_LISTEN: '127.0.0.1:0' }
-    const server = start(
+    const server = startProcess(
       [
         ...['server', '--domain', 'a.b', '--auth.jwks.file', file('jwks.json'), ...ADMIN],
         ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
@@ -296,7 +296,7 @@ describe('signals', () => {
 
 describe('logs', () => {
   test('an unknown variable warns, text format reads as text, and only stderr is written', async () => {
-    const server = start(
+    const server = startProcess(
       [
         ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'a.b', ...ADMIN],
         ...['--control.plaintext', '--auth.jwks.file', file('jwks.json'), '--log.format', 'text'],
@@ -316,7 +316,7 @@ describe('logs', () => {
 test('the admin token of a file is the one that holds, off loopback and by any name', async () => {
   writeFileSync(file('admin-token'), 'sixteen-characters-and-more\n')
   writeFileSync(file('routes.yaml'), 'routes: []\n')
-  const router = start([
+  const router = startProcess([
     ...['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'), '--admin.listen', '0.0.0.0:0'],
     ...['--admin.token.file', file('admin-token'), '--health.listen', '127.0.0.1:0'],
   ])

@@ -54,7 +54,7 @@ afterEach(async () => {
   }
 })
 
-async function start(more: Partial<ClientOptions> = {}) {
+async function startTunnel(more: Partial<ClientOptions> = {}) {
   const server = await FakeServer.listen()
   const target = new Target()
   const records: ExchangeRecord[] = []
@@ -74,14 +74,14 @@ function post(session: FakeSession, exchangeId: string, attempt = 0): FakeExchan
 
 describe('an exchange', () => {
   it('W7 for another runtime is refused, and nothing is forwarded', async () => {
-    const { session, target } = await start()
+    const { session, target } = await startTunnel()
     const exchange = session.exchange({}, { runtime: 'other' })
     await expect(exchange.head$.promise).rejects.toMatchObject({ refusal: 'not-here', unprocessed: true })
     expect(target.requests).toEqual([])
   })
 
   it('is recorded when it is over', async () => {
-    const { session, target, records, tunnel } = await start()
+    const { session, target, records, tunnel } = await startTunnel()
     const exchange = session.exchange({ method: 'POST', path: '/a?secret=1', bodyBytes: 5 })
     exchange.request.requestData(Buffer.from('12345'))
     exchange.request.requestEnd([])
@@ -110,7 +110,7 @@ describe('an exchange', () => {
 
   it('that fails before a head is answered with the problem, readable for the page', async () => {
     const cors = [{ path: '/app', origins: ['https://ui.example.com'] }]
-    const { session, target, records } = await start({ cors })
+    const { session, target, records } = await startTunnel({ cors })
     const exchange = session.exchange({
       path: '/app/x',
       headers: ['x-request-id', 'r1', 'origin', 'https://ui.example.com'],
@@ -129,7 +129,7 @@ describe('an exchange', () => {
 
   it('that fails beside the path of a policy is not shown to its pages', async () => {
     const cors = [{ path: '/app', origins: ['https://ui.example.com'] }]
-    const { session, target } = await start({ cors })
+    const { session, target } = await startTunnel({ cors })
     const headers = ['x-request-id', 'r1', 'origin', 'https://ui.example.com']
     for (const [index, path] of ['/apple', '/app?q', '/app/'].entries()) {
       const exchange = session.exchange({ path, headers })
@@ -153,7 +153,7 @@ describe('an exchange', () => {
         ],
       },
     })
-    const { session, records } = await start({ target: router })
+    const { session, records } = await startTunnel({ target: router })
     await session.exchange({ path: '/gone' }).answer()
     await session.exchange({ path: '/here' }).answer()
     await session.exchange({ path: '/nowhere' }).answer()
@@ -166,7 +166,7 @@ describe('an exchange', () => {
   })
 
   it('that breaks midway is cut, never ended', async () => {
-    const { session, target, records } = await start()
+    const { session, target, records } = await startTunnel()
     const exchange = session.exchange()
     await target.until(() => target.requests.length === 1)
     const { response } = target.requests[0]!
@@ -179,7 +179,7 @@ describe('an exchange', () => {
   })
 
   it('whose caller goes away is aborted at the target', async () => {
-    const { session, target, records } = await start()
+    const { session, target, records } = await startTunnel()
     const exchange = session.exchange()
     await target.until(() => target.requests.length === 1)
     exchange.request.requestAbort(new SallyportError('cancelled'))
@@ -191,7 +191,7 @@ describe('an exchange', () => {
 
 describe('sent again', () => {
   it('an unsafe exchange that was begun is refused, also on another session', async () => {
-    const { server, session, target } = await start({ connections: 2 })
+    const { server, session, target } = await startTunnel({ connections: 2 })
     const other = await server.serve()
     const id = newExchangeId()
     const first = post(session, id)
@@ -205,7 +205,7 @@ describe('sent again', () => {
   })
 
   it('a safe exchange is forwarded anew', async () => {
-    const { session, target } = await start()
+    const { session, target } = await startTunnel()
     const exchangeId = newExchangeId()
     const first = session.exchange({ exchangeId })
     const second = session.exchange({ exchangeId }, { attempt: 1 })
@@ -218,7 +218,7 @@ describe('sent again', () => {
 
 describe('the death of a session', () => {
   it('is no cancellation for an unsafe exchange that the target has whole', async () => {
-    const { server, session, target, records, tunnel } = await start()
+    const { server, session, target, records, tunnel } = await startTunnel()
     const id = newExchangeId()
     post(session, id)
     session.exchange()
@@ -237,7 +237,7 @@ describe('the death of a session', () => {
   })
 
   it('ends an unsafe exchange after 5 s', async () => {
-    const { session, target } = await start()
+    const { session, target } = await startTunnel()
     post(session, newExchangeId())
     await target.until(() => target.requests.length === 1)
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
@@ -253,7 +253,7 @@ describe('the death of a session', () => {
   })
 
   it('leaves nothing behind a client that closes', async () => {
-    const { session, target, tunnel } = await start()
+    const { session, target, tunnel } = await startTunnel()
     post(session, newExchangeId())
     await target.until(() => target.requests.length === 1)
     const closing = tunnel.close({ graceMs: 20 })
@@ -263,7 +263,7 @@ describe('the death of a session', () => {
   })
 
   it('ends at once an unsafe exchange whose body is not whole', async () => {
-    const { session, target } = await start()
+    const { session, target } = await startTunnel()
     const exchange = session.exchange({ method: 'POST', bodyBytes: 10 })
     exchange.request.requestData(Buffer.from('12345'))
     await target.until(() => target.requests.length === 1)

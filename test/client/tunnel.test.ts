@@ -38,7 +38,7 @@ function halves(): () => number {
   return () => (calls++ < 2 ? 0.5 : 0)
 }
 
-function start(options: ClientOptions): Tunnel {
+function startTunnel(options: ClientOptions): Tunnel {
   const tunnel = createTunnel(options)
   open.push(tunnel)
   return tunnel
@@ -76,7 +76,7 @@ describe('connect', () => {
   it('says in hello who it is, the same in each session', async () => {
     const server = await fake()
     const cors = [{ path: '/app-proxy', origins: ['https://ui.example.com'] }]
-    start(optionsFor(server, { connections: 3, allowCallers: ['10.0.0.0/8'], cors, instance: 'pod-1' }))
+    startTunnel(optionsFor(server, { connections: 3, allowCallers: ['10.0.0.0/8'], cors, instance: 'pod-1' }))
     const hellos = await Promise.all([0, 1, 2].map(async () => (await server.next()).receive('hello')))
     expect(hellos.map(({ connection }) => connection).sort()).toEqual([0, 1, 2])
     for (const message of hellos) {
@@ -89,7 +89,7 @@ describe('connect', () => {
     const server = await fake()
     const route = { match: { path: '/hooks', methods: ['POST'] }, target: 'http://127.0.0.1:1' }
     const router = createRouter({ routes: { routes: [{ ...route, name: 'first', inbox: { maxAge: '1h' } }] } })
-    start(optionsFor(server, { target: router, instance: 'pod-1' }))
+    startTunnel(optionsFor(server, { target: router, instance: 'pod-1' }))
     const first = await server.next()
     expect((await first.receive('hello')).inbox).toEqual([
       { route: 'first', path: '/hooks', methods: ['POST'], mode: 'fallback', maxAgeMs: 3_600_000 },
@@ -228,7 +228,7 @@ describe('connect', () => {
 describe('a session that is lost', () => {
   it('is replaced, and the epoch is kept', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const first = await server.serve(4)
     await tunnel.connected()
     const disconnected = event(tunnel, 'disconnected')
@@ -250,7 +250,7 @@ describe('a session that is lost', () => {
 
   it('presents no epoch that cannot be, whatever a server told', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const first = await server.serve(4)
     await tunnel.connected()
     for (const epoch of [Number.MAX_SAFE_INTEGER, 2 ** 48, 2 ** 40 + 1])
@@ -270,7 +270,7 @@ describe('a session that is lost', () => {
 
   it('harms no other connection', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server, { connections: 2 }))
+    const tunnel = startTunnel(optionsFor(server, { connections: 2 }))
     const [one, two] = [await server.serve(), await server.serve()]
     await tunnel.connected()
     one.webSocket.terminate()
@@ -281,7 +281,7 @@ describe('a session that is lost', () => {
 
   it('is lost when the server answers no ping', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server, { limits: { pingIntervalMs: 1000, pingTimeoutMs: 1000 } }))
+    const tunnel = startTunnel(optionsFor(server, { limits: { pingIntervalMs: 1000, pingTimeoutMs: 1000 } }))
     const session = await server.serve()
     await tunnel.connected()
     session.webSocket.pause()
@@ -291,7 +291,7 @@ describe('a session that is lost', () => {
   it('is one that the server greets and never takes into service', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const reconnecting = event(tunnel, 'reconnecting')
     const session = await server.next()
     await session.welcome()
@@ -303,7 +303,7 @@ describe('a session that is lost', () => {
 
   it('tells the reason that the server gave', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
     await tunnel.connected()
     const disconnected = event(tunnel, 'disconnected')
@@ -316,7 +316,7 @@ describe('a session that is lost', () => {
     const server = await fake()
     const said = Promise.withResolvers<string>()
     const warn = (_fields: object, message: string) => said.resolve(message)
-    start(optionsFor(server, { logger: { debug() {}, info() {}, warn, error() {} } }))
+    startTunnel(optionsFor(server, { logger: { debug() {}, info() {}, warn, error() {} } }))
     const session = await server.serve()
     session.send({ type: 'notice', message: 'this client is two years old', code: 'old-client' })
     expect(await said.promise).toBe('this client is two years old')
@@ -324,7 +324,7 @@ describe('a session that is lost', () => {
 
   it('ends if the server says welcome twice', async () => {
     const server = await fake()
-    start(optionsFor(server))
+    startTunnel(optionsFor(server))
     const session = await server.serve()
     const { id } = session
     const software = 'fake/1'
@@ -338,7 +338,7 @@ describe('a session that is lost', () => {
     ['a malformed message', { type: 'drain', reason: 7 } as never],
   ])('ends if the server breaks the protocol: %s', async (_name, message) => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const session = await server.next()
     await session.receive('hello')
     session.send(message)
@@ -351,14 +351,14 @@ describe('a session that is lost', () => {
 describe('several replicas', () => {
   it('each connection goes to a server of its own', async () => {
     const [a, b] = [await fake(), await fake()]
-    start(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
+    startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
     const [first, second] = await Promise.all([a.serve(1, 'a'), b.serve(1, 'b')])
     expect([first.hello?.connection, second.hello?.connection]).toEqual([0, 1])
   })
 
   it('a replica that another connection has is left for another address', async () => {
     const [a, b] = [await fake(), await fake()]
-    const tunnel = start(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
+    const tunnel = startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
     await a.serve(1, 'a')
     await tunnel.connected()
     const same = await b.next()
@@ -377,7 +377,7 @@ describe('several replicas', () => {
 
   it('where all have the same, it is kept', async () => {
     const [a, b] = [await fake(), await fake()]
-    const tunnel = start(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
+    const tunnel = startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
     await a.serve(1, 'a')
     await tunnel.connected()
     await (await b.next()).welcome('a')
@@ -392,7 +392,7 @@ describe('several replicas', () => {
     const [a, b] = [await fake(), await fake()]
     const answer = Promise.withResolvers<Response>()
     const target = () => answer.promise
-    const tunnel = start(
+    const tunnel = startTunnel(
       optionsFor(a, { url: [a.url, b.url], connections: 2, backoff: { ...quick, moveMs: 20 }, target }),
     )
     await a.serve(1, 'a')
@@ -420,7 +420,9 @@ describe('several replicas', () => {
 
   it('and is kept as long as there is no other', async () => {
     const [a, b] = [await fake(), await fake()]
-    const tunnel = start(optionsFor(a, { url: [a.url, b.url], connections: 2, backoff: { ...quick, moveMs: 10 } }))
+    const tunnel = startTunnel(
+      optionsFor(a, { url: [a.url, b.url], connections: 2, backoff: { ...quick, moveMs: 10 } }),
+    )
     await a.serve(1, 'a')
     await tunnel.connected()
     await (await b.next()).welcome('a')
@@ -439,7 +441,7 @@ describe('several replicas', () => {
     const [a, b] = [await fake(), await fake()]
     const waits: number[] = []
     const on = { reconnecting: ({ inMs }: TunnelEvents['reconnecting']) => void waits.push(inMs) }
-    const tunnel = start(optionsFor(a, { url: [a.url, b.url], connections: 2, on, backoff: { firstMs: 60_000 } }))
+    const tunnel = startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2, on, backoff: { firstMs: 60_000 } }))
     await a.serve(1, 'a')
     await tunnel.connected()
     a.refusal = 'HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n'
@@ -456,7 +458,7 @@ describe('drain', () => {
     const server = await fake()
     const answer = Promise.withResolvers<Response>()
     const target = (request: Request) => (request.url.endsWith('/slow') ? answer.promise : hello())
-    const tunnel = start(optionsFor(server, { target }))
+    const tunnel = startTunnel(optionsFor(server, { target }))
     const old = await server.serve()
     await tunnel.connected()
     const slow = old.exchange({ path: '/slow' })
@@ -480,7 +482,7 @@ describe('drain', () => {
 
   it('is also what a go-away of yamux means', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const old = await server.serve()
     await tunnel.connected()
     old.yamux.goAway()
@@ -490,7 +492,7 @@ describe('drain', () => {
 
   it('of the server, with no other to be had: the old session is given up all the same', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const old = await server.serve()
     await tunnel.connected()
     server.refusal = 'HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n'
@@ -502,7 +504,9 @@ describe('drain', () => {
 
   it('of the server: when it has ended, it is tried at once, however long the wait was', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server, { backoff: { firstMs: 3_600_000, capMs: 3_600_000 }, random: halves() }))
+    const tunnel = startTunnel(
+      optionsFor(server, { backoff: { firstMs: 3_600_000, capMs: 3_600_000 }, random: halves() }),
+    )
     const old = await server.serve()
     await tunnel.connected()
     server.refusal = 'HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\n'
@@ -522,7 +526,7 @@ describe('drain', () => {
       calls++
       return new Response(await answer.promise)
     }
-    const tunnel = start(optionsFor(server, { target }))
+    const tunnel = startTunnel(optionsFor(server, { target }))
     const session = await server.serve()
     await tunnel.connected()
     const first = session.exchange()
@@ -545,7 +549,7 @@ describe('drain', () => {
 
   it('of the client ends at its grace', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server, { target: () => new Promise<Response>(() => {}) }))
+    const tunnel = startTunnel(optionsFor(server, { target: () => new Promise<Response>(() => {}) }))
     const session = await server.serve()
     await tunnel.connected()
     const endless = session.exchange()
@@ -558,7 +562,7 @@ describe('drain', () => {
 
   it('of the client does not wait for a server that says nothing', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
     await tunnel.connected()
     const closing = tunnel.close({ graceMs: 100 })
@@ -569,7 +573,7 @@ describe('drain', () => {
 
   it('of the client waits a moment for a server that has gone silent, no longer', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
     await tunnel.connected()
     session.webSocket.pause()
@@ -593,7 +597,7 @@ describe('drain', () => {
 describe('a token', () => {
   it('is sent in band to each session when there is a fresh one', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server, { connections: 2 }))
+    const tunnel = startTunnel(optionsFor(server, { connections: 2 }))
     const sessions = [await server.serve(), await server.serve()]
     await tunnel.connected()
     const fresh = jwt(7200)
@@ -608,7 +612,7 @@ describe('a token', () => {
 
   it('waits in band for the answer to the one before; only the last of several is sent', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
     await tunnel.connected()
     const tokens = [jwt(100), jwt(200), jwt(300)]
@@ -621,7 +625,7 @@ describe('a token', () => {
 
   it('is asked for again by refreshToken', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server, { token: () => jwt() }))
+    const tunnel = startTunnel(optionsFor(server, { token: () => jwt() }))
     const session = await server.serve()
     await tunnel.connected()
     await tunnel.refreshToken()
@@ -630,7 +634,7 @@ describe('a token', () => {
 
   it('is asked for when the machine has slept past its time, or its clock was set', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server, { token: () => jwt() }))
+    const tunnel = startTunnel(optionsFor(server, { token: () => jwt() }))
     const session = await server.serve()
     await tunnel.connected()
     vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_000_000 })
@@ -639,7 +643,7 @@ describe('a token', () => {
 
   it('is asked for in time though the clock was set back', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server, { token: () => jwt(6) }))
+    const tunnel = startTunnel(optionsFor(server, { token: () => jwt(6) }))
     const session = await server.serve()
     await tunnel.connected()
     const now = Date.now
@@ -649,7 +653,7 @@ describe('a token', () => {
 
   it('that is refused in band is an event, and the session stays', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
     await tunnel.connected()
     const refused = event(tunnel, 'refused')
@@ -668,7 +672,7 @@ describe('a token', () => {
 
   it('that was refused in band is sent again when it is given again', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
     await tunnel.connected()
     const fresh = jwt(7200)
@@ -686,7 +690,7 @@ describe('a token', () => {
 
   it('that comes while a session is on its way is sent in band once that is in service', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const session = await server.next()
     const fresh = jwt(7200)
     tunnel.setToken(fresh)
@@ -700,7 +704,7 @@ describe('a token', () => {
   it('given while the client waits makes it try at once', async () => {
     const server = await fake()
     server.refusal = 'HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n'
-    const tunnel = start(optionsFor(server, { backoff: { refusedMs: 600_000, capMs: 600_000 } }))
+    const tunnel = startTunnel(optionsFor(server, { backoff: { refusedMs: 600_000, capMs: 600_000 } }))
     await event(tunnel, 'reconnecting')
     server.refusal = undefined
     const fresh = jwt(7200)
@@ -711,7 +715,7 @@ describe('a token', () => {
 
   it('that the server takes no more is a refusal', async () => {
     const server = await fake()
-    const tunnel = start(optionsFor(server))
+    const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
     await tunnel.connected()
     const refused = event(tunnel, 'refused')
@@ -734,7 +738,7 @@ it('a listener that throws harms nobody', async () => {
       throw new Error('mine')
     },
   }
-  const tunnel = start(optionsFor(server, { logger, on }))
+  const tunnel = startTunnel(optionsFor(server, { logger, on }))
   await server.serve()
   await tunnel.connected()
   expect(errors).toEqual(['a listener of "connected" threw'])
@@ -742,7 +746,7 @@ it('a listener that throws harms nobody', async () => {
 
 it('close before the first session rejects whoever waits', async () => {
   const server = await fake()
-  const tunnel = start(optionsFor(server))
+  const tunnel = startTunnel(optionsFor(server))
   const session = await server.next()
   await tunnel.close()
   await session.closed

@@ -41,7 +41,7 @@ export async function startNginx(): Promise<Upstream> {
     target: value(fields, 'x-target') ?? '',
     host: value(fields, 'x-host') ?? '',
   }))
-  const running = await start('nginx', folder => ({
+  const running = await startUpstream('nginx', folder => ({
     file: 'nginx.conf',
     config: port => nginxConfig(folder, port, behind.port),
     args: ['-p', folder, '-e', 'stderr', '-c', join(folder, 'nginx.conf')],
@@ -91,7 +91,7 @@ export async function startApache(): Promise<Upstream> {
     const [method = '', target = ''] = line.split(' ')
     return { method, target, host: value(fields, 'host') ?? '' }
   })
-  const running = await start('apache2', folder => ({
+  const running = await startUpstream('apache2', folder => ({
     file: 'apache.conf',
     config: port => apacheConfig(folder, port, behind.port),
     args: ['-d', folder, '-f', join(folder, 'apache.conf'), '-D', 'FOREGROUND'],
@@ -237,7 +237,7 @@ interface Plan {
 }
 
 /** A program with a folder of its own, in the foreground, ended with the test. */
-async function start(name: string, plan: (folder: string) => Plan): Promise<Omit<Upstream, 'name'>> {
+async function startUpstream(name: string, plan: (folder: string) => Plan): Promise<Omit<Upstream, 'name'>> {
   const folder = await mkdtemp(join(tmpdir(), `sallyport-${name}-`))
   await chmod(folder, 0o755)
   const { file, config, args } = plan(folder)

@@ -20,7 +20,7 @@ const HOST = `go.${DOMAIN}`
 /** Bytes that repeat with a period of 251, as the peer's download does in each chunk of 100,000. */
 const CHUNK = Buffer.from(Array.from({ length: 100_000 }, (_, i) => i % 251))
 
-function start(server: Server, method: string, path: string, headers: Record<string, string> = {}) {
+function startExchange(server: Server, method: string, path: string, headers: Record<string, string> = {}) {
   const { host, port } = server.publicAddress!
   const request = httpRequest({ host, port, path, method, agent: false, headers: { host: HOST, ...headers } })
   const response = once(request, 'response').then(([message]) => message as IncomingMessage)
@@ -37,7 +37,7 @@ async function digest(response: IncomingMessage): Promise<{ bytes: number; sum: 
   return { bytes, sum: hash.digest('hex') }
 }
 
-async function write(request: ReturnType<typeof start>['request'], bytes: number): Promise<string> {
+async function write(request: ReturnType<typeof startExchange>['request'], bytes: number): Promise<string> {
   const hash = createHash('sha256')
   for (let left = bytes; left > 0; left -= CHUNK.length) {
     const chunk = left < CHUNK.length ? CHUNK.subarray(0, left) : CHUNK
@@ -84,7 +84,7 @@ describe.runIf(needs('go'))('a client in Go', () => {
   })
 
   test('takes 100 MB', async () => {
-    const { request, response } = start(server, 'POST', '/upload')
+    const { request, response } = startExchange(server, 'POST', '/upload')
     const sum = await write(request, SIZE)
     const chunks: Buffer[] = []
     for await (const chunk of await response) chunks.push(chunk)
@@ -94,13 +94,13 @@ describe.runIf(needs('go'))('a client in Go', () => {
   test('sends 100 MB', async () => {
     const hash = createHash('sha256')
     for (let left = SIZE; left > 0; left -= CHUNK.length) hash.update(CHUNK)
-    const { request, response } = start(server, 'GET', `/download?bytes=${SIZE}`)
+    const { request, response } = startExchange(server, 'GET', `/download?bytes=${SIZE}`)
     request.end()
     expect(await digest(await response)).toEqual({ bytes: SIZE, sum: hash.digest('hex') })
   })
 
   test('answers while the request is under way, and ends with trailers', async () => {
-    const { request, response } = start(server, 'POST', '/echo', { te: 'trailers', trailer: 'x-sum' })
+    const { request, response } = startExchange(server, 'POST', '/echo', { te: 'trailers', trailer: 'x-sum' })
     request.write('first')
     const message = await response
     // The answer has begun; the request has not ended.
@@ -115,7 +115,7 @@ describe.runIf(needs('go'))('a client in Go', () => {
   })
 
   test('may answer early: the answer arrives whole', async () => {
-    const { request, response } = start(server, 'POST', '/early')
+    const { request, response } = startExchange(server, 'POST', '/early')
     request.on('error', () => {})
     const chunk = Buffer.alloc(1_000_000)
     let open = true
@@ -138,7 +138,7 @@ describe.runIf(needs('go'))('a client in Go', () => {
   test('serves many streams at once', async () => {
     const one = async (index: number) => {
       const body = Buffer.alloc(1 + index * 997, index)
-      const { request, response } = start(server, 'POST', '/echo')
+      const { request, response } = startExchange(server, 'POST', '/echo')
       request.end(body)
       const { bytes, sum } = await digest(await response)
       return bytes === body.length && sum === createHash('sha256').update(body).digest('hex')
@@ -169,7 +169,7 @@ describe.runIf(needs('go'))('a client in Go', () => {
   })
 
   test('drains: what is open is served, what is new is not, and it leaves', async () => {
-    const { request, response } = start(server, 'POST', '/echo')
+    const { request, response } = startExchange(server, 'POST', '/echo')
     request.write('before')
     const message = await response
     await once(message, 'data')

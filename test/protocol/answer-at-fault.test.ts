@@ -30,7 +30,7 @@ const FAULTS: Record<string, (seen: Seen) => void> = {
   'in place of an end without a head': ({ response }) => response.responseEnd([]),
 }
 
-async function start(answer: (seen: Seen) => void): Promise<Listener> {
+async function startFaulty(answer: (seen: Seen) => void): Promise<Listener> {
   const { handler } = recorder(answer)
   // No such policy passes the checks of a configuration.
   return listen({ port: 0, handler, corsOf: () => ({ origins: ['*'], exposeHeaders: ['a\nb'] }) })
@@ -39,7 +39,7 @@ async function start(answer: (seen: Seen) => void): Promise<Listener> {
 test.each(Object.keys(CALLERS).flatMap(way => Object.keys(FAULTS).map(fault => [way, fault] as const)))(
   'P2: %s: an error %s',
   async (way, fault) => {
-    const listener = await start(FAULTS[fault]!)
+    const listener = await startFaulty(FAULTS[fault]!)
     expect(await CALLERS[way]!(listener.address.port)).toBe('')
     await listener.close({ graceMs: 0 })
   },

@@ -36,7 +36,7 @@ afterEach(async () => {
 })
 
 let server: Server
-async function start(options: Parameters<typeof startServer>[0] = {}): Promise<void> {
+async function startTls(options: Parameters<typeof startServer>[0] = {}): Promise<void> {
   server = await startServer(options)
   stops.push(() => server.close({ graceMs: 0 }))
 }
@@ -44,7 +44,7 @@ async function start(options: Parameters<typeof startServer>[0] = {}): Promise<v
 async function startMutual(): Promise<void> {
   const made = await makeWorld()
   const tls = { cert: made.server.certificate, key: made.server.key }
-  await start({ control: { port: 0, tls, clientCa: made.authority.certificate } })
+  await startTls({ control: { port: 0, tls, clientCa: made.authority.certificate } })
 }
 
 async function temporaryFolder(): Promise<string> {
@@ -224,7 +224,7 @@ describe('C3 token and certificate name the same runtime', () => {
   })
 
   test('C3 a bound token is no use without a certificate', async () => {
-    await start()
+    await startTls()
     const mine = await clientCertificate('demo')
     const bound = await token('demo', { certificate: mine.certificate })
     await expect(openWebSocket(server, { token: bound })).rejects.toMatchObject({ status: 401 })
@@ -260,7 +260,7 @@ describe('C4 files reload without a restart', () => {
       error: (_fields: object, message: string) => errors.push(message),
     }
     const tls = { cert: { file: join(folder, 'cert.pem') }, key: { file: join(folder, 'key.pem') } }
-    await start({ public: { port: 0, tls }, control: { port: 0, tls }, logger })
+    await startTls({ public: { port: 0, tls }, control: { port: 0, tls }, logger })
     const client = await dial(server, { handler: always('still here') })
     const held = await connect({ servername: EDGE_NAME })
     const serial = async () => {
@@ -316,11 +316,11 @@ describe("what the authority says of the edge's certificate", () => {
     const file = join(await temporaryFolder(), 'ocsp.der')
     const tls = { cert: made.server.certificate, key: made.server.key }
     await writeFile(file, response(6))
-    await expect(start({ public: { port: 0, tls: { ...tls, ocsp: { file } } } })).rejects.toThrow(
+    await expect(startTls({ public: { port: 0, tls: { ...tls, ocsp: { file } } } })).rejects.toThrow(
       'not a successful one',
     )
     await writeFile(file, response(0))
-    await start({ public: { port: 0, tls: { ...tls, ocsp: { file } } } })
+    await startTls({ public: { port: 0, tls: { ...tls, ocsp: { file } } } })
     expect(await stapled()).toBe(response(0).toString('hex'))
     await writeFile(file, 'nonsense')
     expect(await server.reload()).toBe(false)
@@ -390,7 +390,7 @@ describe('C6 whatever a ClientHello says, no process dies of it', () => {
     const made = await makeWorld()
     const tls = { cert: made.server.certificate, key: made.server.key }
     const control = kind === 'shared' ? { tls, hostName: CONTROL_NAME } : { port: 0, tls }
-    await start({ public: { port: 0, tls }, control })
+    await startTls({ public: { port: 0, tls }, control })
     await dial(server, { handler: always('unhurt') })
     for (const { host, port } of [server.publicAddress!, server.controlAddress!]) {
       for (const [, options] of HELLOS) {

@@ -26,7 +26,7 @@ import { clientHello } from '../support/client-hello.ts'
 import { long } from '../support/needs.ts'
 
 let server: Server
-const start = async (options: Parameters<typeof startServer>[0] = {}) => {
+const startControl = async (options: Parameters<typeof startServer>[0] = {}) => {
   server = await startServer(options)
 }
 afterEach(async () => {
@@ -67,21 +67,21 @@ describe('W1 tokens at the handshake', () => {
     ['a token in the URL', { path: `${CONNECT_PATH}?token=abc` }, 401],
     ['another path', { path: '/tunnel/v2/connect' }, 404],
   ])('%s is refused before the upgrade', async (_name, options, status) => {
-    await start()
+    await startControl()
     const { answer } = await refusal(options)
     expect(answer?.status).toBe(status)
     expect(server.stats().sessionsOpened).toBe(0)
   })
 
   test('an expired token is refused', async () => {
-    await start({ auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 0 } })
+    await startControl({ auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 0 } })
     const { answer, refused } = await refusal({ token: await token('demo', { ttl: 1000, now: Date.now() - 5000 }) })
     expect(answer?.status).toBe(401)
     expect(refused.detail).toContain('expired')
   })
 
   test('two Authorization headers are refused, though Node would take the first', async () => {
-    await start()
+    await startControl()
     const bearer = await token('demo')
     const socket = await rawTls()
     const answered = new Promise<string>(resolve => socket.once('data', data => resolve(data.toString())))
@@ -95,7 +95,7 @@ describe('W1 tokens at the handshake', () => {
   })
 
   test('another subprotocol is a 400', async () => {
-    await start()
+    await startControl()
     const { answer } = await refusal({ protocols: ['sallyport.v9'] })
     expect(answer?.status).toBe(400)
   })
@@ -108,7 +108,7 @@ describe('W1 tokens at the handshake', () => {
     ['no version', 'HTTP/1.1', ''],
     ['HTTP/1.0', 'HTTP/1.0', 'sec-websocket-version: 13\r\n'],
   ])('an upgrade with %s is a 426 that names version 13', async (_name, http, version) => {
-    await start()
+    await startControl()
     const told = event(server, 'refused')
     const socket = await rawTls()
     const answered = new Promise<string>(resolve => socket.once('data', data => resolve(data.toString())))
@@ -126,7 +126,7 @@ describe('W1 tokens at the handshake', () => {
   })
 
   test('a request that is no upgrade is a 426', async () => {
-    await start()
+    await startControl()
     const { authority } = await makeWorld()
     const { host, port } = server.controlAddress!
     const socket = connectTls({ host, port, ca: authority.certificate, servername: CONTROL_NAME })
@@ -137,11 +137,11 @@ describe('W1 tokens at the handshake', () => {
   })
 
   test('TLS 1.2 is refused, unless it was allowed on purpose', async () => {
-    await start()
+    await startControl()
     await expect(openWebSocket(server, { maxVersion: 'TLSv1.2' })).rejects.toThrow(/alert|version/i)
     const made = await makeWorld()
     await server.close({ graceMs: 0 })
-    await start({
+    await startControl({
       control: { port: 0, tls: { cert: made.server.certificate, key: made.server.key }, tlsMin: 'TLSv1.2' },
     })
     const ws = await openWebSocket(server, { maxVersion: 'TLSv1.2' })
@@ -151,21 +151,21 @@ describe('W1 tokens at the handshake', () => {
 
 describe('W2 the handshake is bounded', () => {
   test('a client that sends nothing is cut at the deadline, before TLS and after', async () => {
-    await start({ limits: { handshakeMs: 300 } })
+    await startControl({ limits: { handshakeMs: 300 } })
     const { host, port } = server.controlAddress!
     await closed(connectTcp({ host, port }))
     await closed(await rawTls())
   })
 
   test('a client that never says hello is cut at the deadline', async () => {
-    await start({ limits: { handshakeMs: 300 } })
+    await startControl({ limits: { handshakeMs: 300 } })
     const client = await dial(server, { silent: true })
     await client.closed
     await vi.waitFor(() => expect(server.stats()).toMatchObject({ sessionsOpened: 1, sessionsEnded: 1 }))
   })
 
   test('connections that say nothing wait, and are refused over the bound', async () => {
-    await start({ limits: { handshakesWaiting: 20, handshakesWaitingPerAddress: 10, handshakeMs: 5000 } })
+    await startControl({ limits: { handshakesWaiting: 20, handshakesWaitingPerAddress: 10, handshakeMs: 5000 } })
     const { host, port } = server.controlAddress!
     const refused: Socket[] = []
     const sockets = Array.from({ length: 14 }, () => connectTcp({ host, port }))
@@ -184,7 +184,7 @@ describe('W2 the handshake is bounded', () => {
   })
 
   test('connections that say nothing keep nobody waiting who speaks', async () => {
-    await start({ limits: { handshakeMs: 60_000 } })
+    await startControl({ limits: { handshakeMs: 60_000 } })
     const { host, port } = server.controlAddress!
     const silent = Array.from({ length: 200 }, () => connectTcp({ host, port }))
     await vi.waitFor(() => expect(server.stats().handshakesWaiting).toBe(200))
@@ -195,7 +195,7 @@ describe('W2 the handshake is bounded', () => {
   })
 
   test('half a ClientHello waits like silence, and begins no TLS', async () => {
-    await start({ limits: { handshakeMs: 60_000 } })
+    await startControl({ limits: { handshakeMs: 60_000 } })
     const { host, port } = server.controlAddress!
     const hello = await clientHello(CONTROL_NAME)
     const raw = connectTcp({ host, port })
@@ -211,7 +211,7 @@ describe('W2 the handshake is bounded', () => {
   })
 
   test('of the handshakes under way the oldest ends when one more begins', async () => {
-    await start({ limits: { handshakesUnderWay: 8, handshakeMs: 60_000 } })
+    await startControl({ limits: { handshakesUnderWay: 8, handshakeMs: 60_000 } })
     const { host, port } = server.controlAddress!
     const hello = await clientHello(CONTROL_NAME)
     const stalled: Socket[] = []
@@ -234,7 +234,7 @@ describe('W2 the handshake is bounded', () => {
   test('the address comes from PROXY protocol v2, of trusted proxies only', async () => {
     const made = await makeWorld()
     const tls = { cert: made.server.certificate, key: made.server.key }
-    await start({ control: { port: 0, tls, proxyProtocol: ['127.0.0.1'] } })
+    await startControl({ control: { port: 0, tls, proxyProtocol: ['127.0.0.1'] } })
     const { host, port } = server.controlAddress!
     const header = Buffer.from('0d0a0d0a000d0a515549540a2111000c', 'hex')
     const addresses = Buffer.from([203, 0, 113, 9, 10, 0, 0, 1, 0x10, 0x00, 0x01, 0xbb])
@@ -254,7 +254,9 @@ describe('W2 the handshake is bounded', () => {
   })
 
   test('connections in all are bounded, and one that ends makes room, whatever way it ends', async () => {
-    await start({ limits: { sessions: 2, handshakesWaiting: 2, handshakesWaitingPerAddress: 2, handshakeMs: 5000 } })
+    await startControl({
+      limits: { sessions: 2, handshakesWaiting: 2, handshakesWaitingPerAddress: 2, handshakeMs: 5000 },
+    })
     const { host, port } = server.controlAddress!
     const { authority } = await makeWorld()
     for (let i = 0; i < 5; i++) {
@@ -277,7 +279,7 @@ describe('W2 the handshake is bounded', () => {
   })
 
   test('a head over 16 KiB is refused', async () => {
-    await start()
+    await startControl()
     const socket = await rawTls()
     const ended = closed(socket)
     const answered = new Promise<string>(resolve => socket.once('data', data => resolve(data.toString())))
@@ -288,7 +290,7 @@ describe('W2 the handshake is bounded', () => {
 })
 
 test('W3 no compression is negotiated', async () => {
-  await start()
+  await startControl()
   const made = await makeWorld()
   const { host, port } = server.controlAddress!
   const ws = new WebSocket(`wss://${host}:${port}${CONNECT_PATH}`, [SUBPROTOCOL], {
@@ -322,7 +324,7 @@ describe('W4 what breaks the WebSocket ends that session alone', () => {
   ]
 
   test.each(attacks)('%s', async (_name, attack) => {
-    await start()
+    await startControl()
     await dial(server, { handler: always('unhurt') })
     const client = await dial(server, { silent: true, token: await token('other') })
     attack((client.ws as unknown as { _socket: Socket })._socket)
@@ -341,7 +343,7 @@ test.each<[string, number[], string]>([
     'yamux: too many answers to no ping',
   ],
 ])('W4 a flood of %s ends its session alone; a few hundred do no harm', async (_name, frame, reason) => {
-  await start()
+  await startControl()
   await dial(server, { handler: always('unhurt') })
   const flooder = await dial(server, { token: await token('other') })
   const { _socket: socket } = flooder.ws as unknown as { _socket: Socket }
@@ -355,7 +357,7 @@ test.each<[string, number[], string]>([
 })
 
 test("W5 a browser's Origin is refused", async () => {
-  await start()
+  await startControl()
   const { answer, refused } = await refusal({ headers: { origin: 'https://evil.example' } })
   expect([answer?.status, refused.reason]).toEqual([403, 'origin'])
 })
@@ -366,7 +368,7 @@ describe('W6 a session ends with its token', () => {
   })
 
   test('after exp and the skew it is told to leave, and gets nothing new', async () => {
-    await start(await soon())
+    await startControl(await soon())
     const client = await dial(server, { token: await token('demo', { ttl: 1000 }) })
     const drain = await client.message('drain')
     expect(drain.afterMs).toBe(0)
@@ -377,7 +379,7 @@ describe('W6 a session ends with its token', () => {
 
   test('within 60 s it is cut, though an exchange goes on', async () => {
     let now = Date.now()
-    await start({ ...(await soon()), clock: () => now })
+    await startControl({ ...(await soon()), clock: () => now })
     const { handler, begun } = hanging()
     const client = await dial(server, { token: await token('demo', { ttl: '1h' }), handler })
     const calling = call(server, `demo.${DOMAIN}`)
@@ -407,7 +409,7 @@ describe('W6 a session ends with its token', () => {
     ["before the server's drain", false, client => drainIn(client, DAY), () => {}],
   ])('its client cannot make it longer by a drain %s', async (_name, expires, before, behind) => {
     let now = Date.now()
-    await start({ ...(await soon()), clock: () => now })
+    await startControl({ ...(await soon()), clock: () => now })
     const { handler, begun } = hanging()
     const client = await dial(server, { token: await token('demo', { ttl: '1h' }), handler })
     const calling = call(server, `demo.${DOMAIN}`)
@@ -442,7 +444,7 @@ describe('W6 a session ends with its token', () => {
   })
 
   test('a fresh token keeps it, and a refused one leaves the old one in force', async () => {
-    await start(await soon())
+    await startControl(await soon())
     const client = await dial(server, { token: await token('demo', { ttl: 1500 }) })
     client.session.control({ type: 'reauth', token: await token('other') })
     await client.message('reauth-refused')
@@ -456,7 +458,7 @@ describe('W6 a session ends with its token', () => {
   })
 
   test('a revoked token ends its session at once, and lets nobody in', async () => {
-    await start()
+    await startControl()
     const bearer = await token('demo', { id: 'stolen' })
     const client = await dial(server, { token: bearer })
     const other = await dial(server, { token: await token('other') })
@@ -469,7 +471,7 @@ describe('W6 a session ends with its token', () => {
   test('a hook that revokes ends live sessions within 10 s', async () => {
     let revoked = false
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
-    await start({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked: async () => revoked } })
+    await startControl({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked: async () => revoked } })
     const client = await dial(server)
     revoked = true
     await vi.advanceTimersByTimeAsync(10_000)
@@ -480,7 +482,7 @@ describe('W6 a session ends with its token', () => {
     const said: object[] = []
     const jwks = (await makeWorld()).keys.jwks
     const isRevoked = async ({ tokenId }: { tokenId?: string | undefined }) => by === 'a hook' && tokenId === 'stolen'
-    await start({ auth: { jwks, isRevoked }, logger: { ...noLogger, warn: fields => void said.push(fields) } })
+    await startControl({ auth: { jwks, isRevoked }, logger: { ...noLogger, warn: fields => void said.push(fields) } })
     const client = await dial(server, { token: await token('demo', { id: 'own', ttl: '1h' }) })
     const [before] = server.sessions()
     if (by === 'a rule') await server.revoke({ tokenId: 'stolen' })
@@ -500,7 +502,7 @@ describe('W6 a session ends with its token', () => {
       if (tokenId === 'slow' && times === 2) return new Promise<boolean>(() => {})
       return times > 2
     }
-    await start({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked } })
+    await startControl({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked } })
     const clients = [
       await dial(server, { token: await token('demo', { id: 'slow' }) }),
       await dial(server, { token: await token('other', { id: 'quick' }) }),
@@ -520,7 +522,7 @@ describe('W6 a session ends with its token', () => {
       asked.resolve()
       return answer.promise
     }
-    await start({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked } })
+    await startControl({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked } })
     const refused = refusal({ token: await token('demo', { id: 'stolen' }) })
     await asked.promise
     await server.revoke({ tokenId: 'stolen' })
@@ -535,7 +537,7 @@ describe('W6 a session ends with its token', () => {
       if (broken) throw new Error('database away')
       return false
     }
-    await start({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked } })
+    await startControl({ auth: { jwks: (await makeWorld()).keys.jwks, isRevoked } })
     const client = await dial(server)
     broken = true
     await vi.advanceTimersByTimeAsync(10_000)
@@ -546,7 +548,7 @@ describe('W6 a session ends with its token', () => {
 
 test('W7 each stream is authorised: after the token has ended there is none, drained or not', async () => {
   let now = Date.now()
-  await start({ clock: () => now })
+  await startControl({ clock: () => now })
   await dial(server, { token: await token('demo', { ttl: '1h' }) })
   expect((await call(server, `demo.${DOMAIN}`)).status).toBe(200)
   now += 3_600_000 + 31_000
@@ -578,27 +580,27 @@ describe('W8 a client is of its own runtime alone', () => {
     'demo-',
     'x'.repeat(64),
   ])('the name %j is refused', async sub => {
-    await start()
+    await startControl()
     expect((await refusal({ token: await sign({ sub }) })).refused.detail).toContain('runtime')
   })
 
   test.each([[['demo']], [42], [null], [{ toString: 'demo' }]])(
     'a claim of another type (%j) is refused',
     async sub => {
-      await start()
+      await startControl()
       expect((await refusal({ token: await sign({ sub }) })).answer?.status).toBe(401)
     },
   )
 
   test('a claim that stands twice is refused', async () => {
-    await start()
+    await startControl()
     const exp = Math.floor(Date.now() / 1000) + 60
     const bearer = await sign({}, `{"sub":"other","aud":"sallyport","exp":${exp},"sub":"demo"}`)
     expect((await refusal({ token: bearer })).answer?.status).toBe(401)
   })
 
   test('nothing that the client says makes it another runtime', async () => {
-    await start()
+    await startControl()
     await dial(server, { handler: always('demo') })
     const hello = { runtime: 'demo', instance: 'instance-1', lastEpoch: 1000 } as object
     await dial(server, { token: await token('demo2'), handler: always('thief'), hello })
@@ -616,7 +618,7 @@ const RUNTIMES = long ? 250 : 50
 
 // All come from one address here, where a thousand would be more than its share of the queue.
 test(`W9 ${RUNTIMES * 4} clients at once all get in, paced, within 60 s`, { timeout: 60_000 }, async () => {
-  await start({ limits: { handshakesWaitingPerAddress: 1000 } })
+  await startControl({ limits: { handshakesWaitingPerAddress: 1000 } })
   const bearer = await Promise.all(Array.from({ length: RUNTIMES }, (_, i) => token(`r${i}`)))
   const clients = await Promise.all(
     bearer.flatMap(one => Array.from({ length: 4 }, (_, i) => dial(server, { token: one, hello: { connection: i } }))),

@@ -44,7 +44,10 @@ afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
 })
 
-async function start(limits: Partial<HttpLimits>, answer: (seen: Seen) => void = ({ response }) => ok(response)) {
+async function startListener(
+  limits: Partial<HttpLimits>,
+  answer: (seen: Seen) => void = ({ response }) => ok(response),
+) {
   const { handler, seen } = recorder(answer)
   const listener = await listen({ port: 0, handler, limits })
   const caller = await call(listener.address.port)
@@ -63,7 +66,7 @@ const unauthorized = ({ response }: Seen) => {
 describe('limits of the edge, lower than they are', () => {
   test('drainBytes: a longer rest closes the connection, a shorter one does not', async () => {
     const post = (bytes: number) => `POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ${bytes}\r\n\r\n`
-    const { caller } = await start({ drainBytes: 100 }, unauthorized)
+    const { caller } = await startListener({ drainBytes: 100 }, unauthorized)
     caller.send(`${post(50)}${'x'.repeat(50)}`)
     expect(await caller.saying('HTTP/1.1 401')).not.toContain('connection: close')
     caller.send(post(500))
@@ -72,7 +75,7 @@ describe('limits of the edge, lower than they are', () => {
   })
 
   test('drainMs: a rest that does not come ends the connection', async () => {
-    const { caller } = await start({ drainMs: 60 }, unauthorized)
+    const { caller } = await startListener({ drainMs: 60 }, unauthorized)
     caller.send('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\n\r\n')
     await caller.saying('HTTP/1.1 401')
     await caller.close()
@@ -110,7 +113,7 @@ describe('limits of the edge, lower than they are', () => {
 
   test('headBytes, headFields, uriBytes', async () => {
     const status = async (limits: Partial<HttpLimits>, text: string) => {
-      const { caller } = await start(limits)
+      const { caller } = await startListener(limits)
       caller.send(text)
       return /^HTTP\/1\.1 (\d+)/.exec(await caller.saying('\r\n\r\n'))?.[1]
     }
@@ -123,7 +126,7 @@ describe('limits of the edge, lower than they are', () => {
 })
 
 async function startHttp2(limits: Partial<HttpLimits>, answer?: (seen: Seen) => void) {
-  const started = await start(limits, answer)
+  const started = await startListener(limits, answer)
   const { caller } = started
   caller.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)]))
   await caller.until(() => received(caller).some(({ type }) => type === TYPE.window))

@@ -84,7 +84,7 @@ async function publicDoor(secured: boolean): Promise<Listener> {
   return listener
 }
 
-async function start(options: Parameters<typeof startServer>[0]): Promise<Server> {
+async function startOpenServer(options: Parameters<typeof startServer>[0]): Promise<Server> {
   const server = await startServer(options)
   open.push(() => server.close({ graceMs: 0 }))
   return server
@@ -97,7 +97,7 @@ const source = {
 }
 
 const control = async (limits: object, greeting?: Buffer): Promise<Door> => {
-  const server = await start({ limits: { handshakeMs: 60_000, ...limits } })
+  const server = await startOpenServer({ limits: { handshakeMs: 60_000, ...limits } })
   const { port } = server.controlAddress!
   const enter = async (from: string) => ask(await secure(port, from, CONTROL_NAME))
   return { port, places: FEW, enter, ...(greeting === undefined ? {} : { greeting }) }
@@ -148,7 +148,7 @@ const DOORS: Record<string, () => Promise<Door>> = {
   'the control endpoint, before the header of a proxy': async () => {
     const proxied = { port: 0, tls: await tlsFiles(), proxyProtocol: ['127.0.0.0/8'] }
     const limits = { handshakeMs: 60_000, handshakesWaiting: FEW }
-    const { port } = (await start({ control: proxied, limits })).controlAddress!
+    const { port } = (await startOpenServer({ control: proxied, limits })).controlAddress!
     const enter = async (from: string) => {
       const raw = knock(port, from)
       raw.write(proxyHeader('2001:db8::1'))
@@ -235,7 +235,7 @@ describe('W10: strangers at a door', () => {
   test('W10: an IPv6 /64 counts as one at the control endpoint', async () => {
     const proxied = { port: 0, tls: await tlsFiles(), proxyProtocol: [STRANGER] }
     const limits = { handshakeMs: 60_000, handshakesWaitingPerAddress: 10 }
-    const server = await start({ control: proxied, limits })
+    const server = await startOpenServer({ control: proxied, limits })
     const { port } = server.controlAddress!
     let gone = 0
     const come = (address: string) => {

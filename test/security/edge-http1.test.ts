@@ -10,14 +10,14 @@ import { answering, CANARY, HOST, OTHER_CANARY, OTHER_HOST, startEdge, stopEdges
 
 afterEach(stopEdges)
 
-async function start(onPeer?: (peer: RawPeer) => void) {
+async function startHttp1Edge(onPeer?: (peer: RawPeer) => void) {
   const edge = await startEdge(onPeer)
   return { ...edge, caller: await edge.call() }
 }
 
 /** The attack is refused with the status, its connection closed, and nothing of it or behind it reached an upstream. */
 async function refused(attack: string, status: number): Promise<void> {
-  const { upstream, caller, call, othersUnhurt } = await start()
+  const { upstream, caller, call, othersUnhurt } = await startHttp1Edge()
   // Behind it a request to its own runtime, and one to another tenant.
   caller.send(`${attack}${CANARY}${OTHER_CANARY}`)
   const text = await caller.end()
@@ -103,7 +103,7 @@ describe('E2: bytes that some would read as another line', () => {
   ])('E2: %s', (_name, attack) => refused(attack, 400))
 
   test('E2: one empty line before a request is skipped', async () => {
-    const { caller } = await start()
+    const { caller } = await startHttp1Edge()
     caller.send(`\r\n${CANARY}`)
     expect(await caller.saying('canary')).toMatch(/^HTTP\/1.1 200/)
   })
@@ -124,7 +124,7 @@ describe('E3: chunks', () => {
     ['bare CR in an extension', chunked('5;a\rb\r\nabcde\r\n0\r\n\r\n')],
   ])('E3: %s: 400, and the upstream never has a whole request', async (_name, attack) => {
     // An upstream that waits for the whole request, as they do.
-    const { upstream, caller, call, othersUnhurt } = await start(peer => {
+    const { upstream, caller, call, othersUnhurt } = await startHttp1Edge(peer => {
       peer.socket.on('data', () => {
         if (peer.text.includes('/canary')) peer.send('HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\ncanary')
       })
@@ -143,7 +143,7 @@ describe('E3: chunks', () => {
 
 describe('E4: an early answer', () => {
   test.each([401, 413, 502])('E4: behind %i the rest of the body is never the next request', async status => {
-    const { upstream, caller } = await start(peer => {
+    const { upstream, caller } = await startHttp1Edge(peer => {
       peer.socket.once('data', () => peer.send(`HTTP/1.1 ${status} No\r\nContent-Length: 2\r\n\r\nno`))
     })
     caller.send(post(`Content-Length: ${CANARY.length + 10}\r\n`, '0123456789'))
@@ -164,7 +164,7 @@ describe('E4: an early answer to a large upload', () => {
   ])(
     'E4: a sender of a body %s that reads when it has sent all of it finds the answer',
     async (_name, fields, chunk) => {
-      const { caller } = await start(peer => {
+      const { caller } = await startHttp1Edge(peer => {
         peer.socket.once('data', () => peer.send('HTTP/1.1 400 No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno'))
       })
       caller.socket.pause()
@@ -187,7 +187,7 @@ const UPGRADE = get(`Connection: Upgrade\r\nUpgrade: websocket\r\n${KEY}`)
 
 describe('E5, E6, E7: upgrades', () => {
   test('E5: bytes behind an Upgrade request do not reach an upstream that says no', async () => {
-    const { upstream, caller } = await start(peer => {
+    const { upstream, caller } = await startHttp1Edge(peer => {
       peer.socket.once('data', () => peer.send('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno'))
     })
     caller.send(`${UPGRADE}${CANARY}`)
@@ -196,7 +196,7 @@ describe('E5, E6, E7: upgrades', () => {
   })
 
   test('E5: they wait for the 101, and follow it', async () => {
-    const { upstream, caller } = await start(peer => {
+    const { upstream, caller } = await startHttp1Edge(peer => {
       peer.socket.once('data', () => {
         expect(peer.text).toMatch(/\r\n\r\n$/)
         const key = /^sec-websocket-key: (.*)\r$/m.exec(peer.text)![1]!
@@ -216,14 +216,14 @@ describe('E5, E6, E7: upgrades', () => {
     ['a WebSocket without Connection', `Upgrade: websocket\r\n${KEY}`],
     ['TLS/1.0', 'Connection: Upgrade\r\nUpgrade: TLS/1.0\r\n'],
   ])('E6: %s is stripped', async (_name, fields) => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp1Edge()
     caller.send(get(fields))
     await caller.saying('answer to /attack')
     expect(upstream.text.toLowerCase()).not.toMatch(/upgrade|http2-settings|sec-websocket-key/)
   })
 
   test('E6: a WebSocket by another method is a plain request', async () => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp1Edge()
     caller.send(UPGRADE.replace('GET', 'PUT'))
     await caller.saying('answer to /attack')
     expect(upstream.text).not.toContain('upgrade')
@@ -239,7 +239,7 @@ describe('E5, E6, E7: upgrades', () => {
     ['to h2c', UPGRADE, 'HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n'],
     ['without headers', UPGRADE, 'HTTP/1.1 101 X\r\n\r\n'],
   ])('E7: a 101 %s is 502', async (_name, attack, answer) => {
-    const { caller, upstream } = await start(peer => {
+    const { caller, upstream } = await startHttp1Edge(peer => {
       peer.socket.once('data', () => peer.send(`${answer}stolen`))
     })
     caller.send(attack)
@@ -254,7 +254,7 @@ describe('E8: expectations', () => {
   test.each(['200-ok', '100-continue, 100-continue', '\x80', 'x'.repeat(200)])(
     'E8: Expect: %s does not desynchronise',
     async value => {
-      const { upstream, caller } = await start()
+      const { upstream, caller } = await startHttp1Edge()
       caller.send(post(`Expect: ${value}\r\nContent-Length: 5\r\n`, 'abcde') + CANARY)
       const text = await caller.saying('answer to /canary')
       expect(text.indexOf('answer to /attack')).toBeGreaterThan(0)
@@ -263,7 +263,7 @@ describe('E8: expectations', () => {
   )
 
   test('E8: a refused expectation never becomes a request', async () => {
-    const { upstream, caller } = await start(peer => {
+    const { upstream, caller } = await startHttp1Edge(peer => {
       peer.socket.once('data', () => peer.send('HTTP/1.1 417 No\r\nContent-Length: 2\r\n\r\nno'))
     })
     caller.send(post(`Expect: 100-continue\r\nContent-Length: ${CANARY.length}\r\n`))
@@ -295,7 +295,7 @@ describe('E9: exactly one host', () => {
     ['Host', `GET /x HTTP/1.1\r\nHost: ${HOST}:\r\n\r\n`],
     ['absolute form', `GET http://${HOST}:/x HTTP/1.1\r\nHost: a\r\n\r\n`],
   ])('E9: an empty port in %s is none', async (_name, request) => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp1Edge()
     caller.send(request)
     await caller.saying('answer to /x')
     expect(upstream.text).toContain(`\r\nhost: ${HOST}\r\n`)
@@ -332,7 +332,7 @@ describe('E10: methods and forms that are not forwarded', () => {
     ['of the server, in absolute form', `OPTIONS http://${HOST} HTTP/1.1\r\n`],
     ['with no hop to go', 'OPTIONS /attack HTTP/1.1\r\nMax-Forwards: 0\r\n'],
   ])('E10: OPTIONS %s is answered here', async (_name, line) => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp1Edge()
     caller.send(`${line}Host: ${HOST}\r\n\r\n${CANARY}`)
     const text = await caller.saying('answer to /canary')
     expect(text).toMatch(/^HTTP\/1\.1 204 No Content\r\nallow: GET, HEAD,/)
@@ -340,7 +340,7 @@ describe('E10: methods and forms that are not forwarded', () => {
   })
 
   test('E10: OPTIONS with a hop to go has one less behind us, and other methods keep the field', async () => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp1Edge()
     for (const method of ['OPTIONS', 'GET']) {
       caller.send(`${method} /${method} HTTP/1.1\r\nHost: ${HOST}\r\nMax-Forwards: 7\r\n\r\n`)
       await caller.saying(`answer to /${method}`)
@@ -349,7 +349,7 @@ describe('E10: methods and forms that are not forwarded', () => {
   })
 
   test('E10: any other token is a method', async () => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp1Edge()
     caller.send(`M-SEARCH'!~ /x HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`)
     await vi.waitFor(() => expect(upstream.text).toContain("M-SEARCH'!~ /x HTTP/1.1"))
   })
@@ -367,7 +367,7 @@ describe('E11: sizes', () => {
   ])('E11: %s', (_name, attack, status) => refused(attack, status))
 
   test('E11: 100 fields, 8 KiB of URI and names such as __proto__ pass', async () => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp1Edge()
     const fields = '__proto__: a\r\nconstructor: b\r\nhasOwnProperty: c\r\n'
     caller.send(get(`${fields}${'X: y\r\n'.repeat(96)}`).replace('/attack', `/${'a'.repeat(8191)}`))
     await caller.saying('answer to')
@@ -393,7 +393,7 @@ describe('E12, E13: responses', () => {
     ['no HTTP', 'SSH-2.0-OpenSSH\r\n\r\n'],
     ['a head that does not end', `HTTP/1.1 200 OK\r\nX: ${'y'.repeat(100_000)}`],
   ])('E12: %s: 502, and that connection is not used again', async (_name, answer) => {
-    const { upstream, caller } = await start(peer => {
+    const { upstream, caller } = await startHttp1Edge(peer => {
       peer.socket.on('data', () => {
         peer.send(peer.text.includes('/attack') ? answer : 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
       })
@@ -413,7 +413,7 @@ describe('E12, E13: responses', () => {
     ['304 with a body', 'GET', 'HTTP/1.1 304 Not Modified\r\nContent-Length: 20\r\n\r\n'],
   ])('E13: %s does not poison the next response', async (_name, method, answer) => {
     const poison = 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison'
-    const { upstream, caller } = await start(peer => {
+    const { upstream, caller } = await startHttp1Edge(peer => {
       peer.socket.on('data', () => {
         if (peer.text.includes('/attack')) peer.send(answer + poison)
         else peer.send('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nno poison')
@@ -436,7 +436,7 @@ test.each([
   ['a field', `GET / HTTP/1.1\r\nHost: ${HOST}\r\n<script>: x\r\n\r\n`],
   ['a request id', 'GET / HTTP/1.1\r\nHost: zzz\r\nX-Request-Id: <script>\r\nConnection: close\r\n\r\n'],
 ])('E14: %s is not in the error that its caller gets', async (_name, attack) => {
-  const { caller } = await start()
+  const { caller } = await startHttp1Edge()
   caller.send(attack)
   const text = await caller.end()
   expect(text).toContain('content-type: application/problem+json\r\n')

@@ -101,7 +101,7 @@ const LARGE = 200_000
 /** SETTINGS_INITIAL_WINDOW_SIZE: no byte of an answer's body may be sent. */
 const NO_WINDOW = Buffer.from([0, 4, 0, 0, 0, 0])
 
-async function start(onRequest: (one: Upstream) => void, limits?: Partial<HttpLimits>) {
+async function startListener(onRequest: (one: Upstream) => void, limits?: Partial<HttpLimits>) {
   const seen: Upstream[] = []
   const handler: Handler = (request, response) => {
     const one = new Upstream(request, response)
@@ -329,7 +329,7 @@ describe.each(Object.keys(STATES))('H6, E16: %s', name => {
     for (const order of ORDERS) {
       // Our last word cannot leave either: it is the pings that end such a session.
       const mute = state.unread && event === 'a connection error'
-      const { listener, seen } = await start(
+      const { listener, seen } = await startListener(
         one => state.begin?.(one),
         mute ? { http2PingMs: 100, stalledMs: 100 } : {},
       )

@@ -23,7 +23,7 @@ afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
 })
 
-async function start(answer: (seen: Seen) => void = () => {}, limits?: Partial<HttpLimits>) {
+async function startWithPeer(answer: (seen: Seen) => void = () => {}, limits?: Partial<HttpLimits>) {
   const { handler, seen } = recorder(one => {
     if (one.request.path === '/canary') ok(one.response, 'canary')
     else answer(one)
@@ -66,7 +66,7 @@ async function flood(peer: RawPeer, most: number, make: (n: number) => Buffer): 
 describe('H1: resets', () => {
   const cancel = Buffer.from([0, 0, 0, 8])
   test('H1: rapid reset: the session ends soon, what comes with its reset is not begun, others are served', async () => {
-    const { peer, canary, seen } = await start()
+    const { peer, canary, seen } = await startWithPeer()
     await flood(peer, 100_000, n => {
       const id = n * 2 + 1
       return Buffer.concat([
@@ -82,7 +82,7 @@ describe('H1: resets', () => {
   })
 
   test('H1: resets of requests that were begun: the session ends, the requests were aborted', async () => {
-    const { peer, canary, seen } = await start()
+    const { peer, canary, seen } = await startWithPeer()
     const attacks = () => seen.filter(({ request }) => request.path === '/attack')
     const over = () => peer.closed || peer.ended
     for (let next = 1; !over(); next += 40) {
@@ -100,7 +100,7 @@ describe('H1: resets', () => {
   })
 
   test('H1: resets that the peer provokes are counted as well', async () => {
-    const { peer, canary, seen } = await start()
+    const { peer, canary, seen } = await startWithPeer()
     // A window update of zero is a stream error: the server resets, not the peer (CVE-2025-8671).
     await flood(peer, 100_000, n => {
       const id = n * 2 + 1
@@ -114,7 +114,7 @@ describe('H1: resets', () => {
   })
 
   test('H1: requests that are refused and broken off', async () => {
-    const { peer, canary, seen } = await start()
+    const { peer, canary, seen } = await startWithPeer()
     await flood(peer, 100_000, n =>
       frame(TYPE.headers, END_HEADERS | END_STREAM, n * 2 + 1, head('GET', ['connection', 'x'])),
     )
@@ -148,7 +148,7 @@ describe('H2: floods that cost the peer little', () => {
   ])(
     'H2: %s: bounded, and the session closed',
     async (_name, make) => {
-      const { peer, canary } = await start()
+      const { peer, canary } = await startWithPeer()
       const sent = await flood(peer, 400_000, n => {
         const first = make(n)
         return n === 0 ? first : Buffer.concat(Array.from({ length: 20 }, (_, i) => make(n * 20 + i)))
@@ -191,7 +191,7 @@ describe('H2: what a caller says to each piece of an answer is no flood', () => 
 
   /** Sends the pieces of an answer, each when `echo` to the one before was heard. */
   async function answerEchoed(echo: Buffer, more: (piece: number) => boolean, limits?: Partial<HttpLimits>) {
-    const { peer, canary, seen } = await start(({ response }) => {
+    const { peer, canary, seen } = await startWithPeer(({ response }) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
     }, limits)
     const next = frameCounter(peer)
@@ -230,7 +230,7 @@ describe('H2: what a caller says to each piece of an answer is no flood', () => 
 
 describe('H3: header bytes', () => {
   test('H3: a small block that grows is cut by its decoded size', async () => {
-    const { peer, canary, seen } = await start()
+    const { peer, canary, seen } = await startWithPeer()
     // One field of 3,800 bytes into the table, then a thousand references to it.
     const big = Buffer.concat([
       Buffer.from([0x40]),
@@ -247,14 +247,14 @@ describe('H3: header bytes', () => {
   })
 
   test('H3: a peer that stalls in the midst of a head is reaped', async () => {
-    const { peer, canary } = await start(() => {}, { keepAliveMs: 50 })
+    const { peer, canary } = await startWithPeer(() => {}, { keepAliveMs: 50 })
     peer.send(frame(TYPE.headers, 0, 1, head()))
     await peer.end()
     void canary
   })
 
   test('H3: a peer that does not answer pings is reaped, with its streams', async () => {
-    const { peer, seen } = await start(() => {}, { http2PingMs: 30, stalledMs: 60 })
+    const { peer, seen } = await startWithPeer(() => {}, { http2PingMs: 30, stalledMs: 60 })
     peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
     await peer.end()
     await vi.waitFor(() => expect(seen.some(({ aborted }) => aborted === 'cancelled')).toBe(true))

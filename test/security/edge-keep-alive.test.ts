@@ -32,7 +32,7 @@ function timersAt(port: number): string[] {
 }
 
 let secrets: Secrets
-async function start(options: (secrets: Secrets) => Partial<ServerOptions>) {
+async function startEdgeServer(options: (secrets: Secrets) => Partial<ServerOptions>) {
   secrets = await makeSecrets()
   const server = await createServer({
     control: 'off',
@@ -46,23 +46,31 @@ async function start(options: (secrets: Secrets) => Partial<ServerOptions>) {
 
 const health = () => listenHealth({ host: '127.0.0.1', port: 0, source: {} as AdminSource })
 const DOORS: [name: string, servername: string | undefined, start: () => Promise<number>][] = [
-  ['the edge, plain', undefined, async () => (await start(() => ({ public: { port: 0 } }))).publicAddress!.port],
+  [
+    'the edge, plain',
+    undefined,
+    async () => (await startEdgeServer(() => ({ public: { port: 0 } }))).publicAddress!.port,
+  ],
   [
     'the edge, TLS',
     `a.${DOMAIN}`,
-    async () => (await start(({ server: tls }) => ({ public: { port: 0, tls } }))).publicAddress!.port,
+    async () => (await startEdgeServer(({ server: tls }) => ({ public: { port: 0, tls } }))).publicAddress!.port,
   ],
   [
     'the control endpoint',
     'localhost',
-    async () => (await start(({ server: tls }) => ({ control: { port: 0, tls } }))).controlAddress!.port,
+    async () => (await startEdgeServer(({ server: tls }) => ({ control: { port: 0, tls } }))).controlAddress!.port,
   ],
   ...[`a.${DOMAIN}`, CONTROL_NAME].map((name): (typeof DOORS)[number] => [
     `one address for both, ${name}`,
     name,
     async () =>
-      (await start(({ server: tls }) => ({ public: { port: 0, tls }, control: { tls, hostName: CONTROL_NAME } })))
-        .publicAddress!.port,
+      (
+        await startEdgeServer(({ server: tls }) => ({
+          public: { port: 0, tls },
+          control: { tls, hostName: CONTROL_NAME },
+        }))
+      ).publicAddress!.port,
   ]),
   [
     'health',

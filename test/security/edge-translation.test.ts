@@ -27,7 +27,7 @@ const headers = (stream: number, fields: Fields, flags = ENDS) => frame(TYPE.hea
 const data = (stream: number, text: string, flags = END_STREAM) => frame(TYPE.data, flags, stream, Buffer.from(text))
 const canary = (stream: number, host = HOST) => headers(stream, pseudo({ ':path': '/canary', ':authority': host }))
 
-async function start(onPeer?: (peer: RawPeer) => void) {
+async function startHttp2Edge(onPeer?: (peer: RawPeer) => void) {
   const edge = await startEdge(onPeer)
   const caller = await edge.call()
   caller.send(HELLO)
@@ -38,7 +38,7 @@ const PROTOCOL_ERROR = 1
 
 /** Refused with a status or a reset; nothing of it reached an upstream; the canaries behind it fare as they should. */
 async function refused(frames: Buffer | Buffer[], status?: number): Promise<Outcome> {
-  const { upstream, others, caller, call, othersUnhurt } = await start()
+  const { upstream, others, caller, call, othersUnhurt } = await startHttp2Edge()
   caller.send(Buffer.concat([[frames].flat(), canary(3)].flat()))
   const outcome = await outcomeOf(caller, 1)
   if (status !== undefined) expect(outcome.status).toBe(status)
@@ -95,7 +95,7 @@ describe('H4 on the way to HTTP/1.1', () => {
     ['a space in a name', 'x y', 'z'],
     ['an empty name', '', 'x'],
   ])('H4 %s: nothing of that field goes on', async (_name, name, value) => {
-    const { upstream, caller, othersUnhurt } = await start()
+    const { upstream, caller, othersUnhurt } = await startHttp2Edge()
     caller.send(Buffer.concat([headers(1, [...pseudo(), [name, value], ['kept', 'yes']]), canary(3)]))
     expect(await outcomeOf(caller, 1)).toMatchObject({ status: 200, body: 'answer to /attack' })
     expect(await outcomeOf(caller, 3)).toMatchObject({ status: 200, body: 'answer to /canary' })
@@ -138,7 +138,7 @@ describe('H4 on the way to HTTP/1.1', () => {
     ['more data in a later frame', '3', ['abc', `GET /canary HTTP/1.1\r\nHost: ${OTHER_HOST}\r\n\r\n`]],
     ['data behind a content-length of 0', '0', ['abc']],
   ])('H4 %s: the request is broken off, and its rest is no request', async (_name, length, parts) => {
-    const { upstream, caller, othersUnhurt } = await start(peer => peer.socket.resume())
+    const { upstream, caller, othersUnhurt } = await startHttp2Edge(peer => peer.socket.resume())
     const fields: Fields = [...pseudo({ ':method': 'POST' }), ['content-length', length]]
     const last = parts.length - 1
     const frames = parts.map((part, i) => data(1, part, i === last ? END_STREAM : 0))
@@ -176,7 +176,7 @@ describe('H5 streams and trailers', () => {
   test('H5 100 streams at once are announced and served', async () => {
     const held = Promise.withResolvers<void>()
     const answerFromNowOn = held.resolve
-    const { upstream, caller } = await start(peer => {
+    const { upstream, caller } = await startHttp2Edge(peer => {
       peer.socket.pause()
       void held.promise.then(() => {
         answering(peer)
@@ -194,7 +194,7 @@ describe('H5 streams and trailers', () => {
   })
 
   test('H5 one more costs the caller its session, and others nothing', async () => {
-    const { upstream, caller, othersUnhurt } = await start(peer => peer.socket.resume())
+    const { upstream, caller, othersUnhurt } = await startHttp2Edge(peer => peer.socket.resume())
     await settingsOf(caller)
     caller.send(Buffer.concat([...hundred, 201].map(id => headers(id, pseudo()))))
     expect(await outcomeOf(caller, 201)).toMatchObject({ goaway: PROTOCOL_ERROR })
@@ -205,7 +205,7 @@ describe('H5 streams and trailers', () => {
   test('H5 trailers never merge into the head, in either direction', async () => {
     const answer =
       'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x-after\r\n\r\n2\r\nok\r\n0\r\nx-after: 1\r\ncontent-length: 9\r\n\r\n'
-    const { upstream, caller } = await start(answeringWith(answer, /0\r\n.*\r\n\r\n$/s))
+    const { upstream, caller } = await startHttp2Edge(answeringWith(answer, /0\r\n.*\r\n\r\n$/s))
     const trailers: Fields = [
       ['x-late', '1'],
       ['host', OTHER_HOST],
@@ -232,7 +232,7 @@ describe('H5 streams and trailers', () => {
 
 describe('E4 over HTTP/2', () => {
   test.each([401, 413, 502])('E4 over HTTP/2: behind %i the rest of the body is never a request', async status => {
-    const { upstream, caller, othersUnhurt } = await start(
+    const { upstream, caller, othersUnhurt } = await startHttp2Edge(
       answeringWith(`HTTP/1.1 ${status} No\r\nContent-Length: 2\r\n\r\nno`),
     )
     const rest = `GET /canary HTTP/1.1\r\nHost: ${OTHER_HOST}\r\n\r\n`
@@ -254,7 +254,7 @@ describe('E5, E6, E7 over HTTP/2', () => {
   ]
 
   test('E5 over HTTP/2: bytes behind the head wait for the 101', async () => {
-    const { upstream, caller } = await start(peer => {
+    const { upstream, caller } = await startHttp2Edge(peer => {
       peer.socket.once('data', () => {
         expect(peer.text).toMatch(/\r\n\r\n$/)
         const key = /^sec-websocket-key: (.*)\r$/m.exec(peer.text)![1]!
@@ -268,7 +268,7 @@ describe('E5, E6, E7 over HTTP/2', () => {
   })
 
   test('E5 over HTTP/2: and go nowhere on any other answer', async () => {
-    const { upstream, caller } = await start(answeringWith('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno'))
+    const { upstream, caller } = await startHttp2Edge(answeringWith('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno'))
     caller.send(Buffer.concat([headers(1, connect(), END_HEADERS), data(1, 'EARLY', 0)]))
     // On an extended CONNECT a 200 would say yes.
     expect((await outcomeOf(caller, 1)).status).not.toBe(200)
@@ -292,7 +292,7 @@ describe('E5, E6, E7 over HTTP/2', () => {
     ['to h2c', connect(), 'Connection: upgrade\r\nUpgrade: h2c\r\n'],
     ['without headers', connect(), ''],
   ])('E7 over HTTP/2: a 101 %s is 502', async (_name, fields, answer) => {
-    const { caller, upstream } = await start(answeringWith(`HTTP/1.1 101 X\r\n${answer}\r\nstolen`))
+    const { caller, upstream } = await startHttp2Edge(answeringWith(`HTTP/1.1 101 X\r\n${answer}\r\nstolen`))
     const isUpgrade = fields.some(([name]) => name === ':protocol')
     caller.send(headers(1, fields, isUpgrade ? END_HEADERS : ENDS))
     const outcome = await outcomeOf(caller, 1)
@@ -305,7 +305,7 @@ describe('E5, E6, E7 over HTTP/2', () => {
 test.each(['200-ok', '100-continue, 100-continue', 'x'.repeat(200)])(
   'E8 over HTTP/2: expect: %s changes nothing',
   async value => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp2Edge()
     const fields: Fields = [...pseudo({ ':method': 'POST' }), ['expect', value], ['content-length', '5']]
     caller.send(Buffer.concat([headers(1, fields, END_HEADERS), data(1, 'abcde'), canary(3)]))
     expect(await outcomeOf(caller, 1)).toMatchObject({ status: 200, body: 'answer to /attack' })
@@ -332,7 +332,7 @@ describe('E9 over HTTP/2: exactly one host', () => {
   })
 
   test('E9 over HTTP/2: a host that agrees is the same one', async () => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp2Edge()
     caller.send(headers(1, [...pseudo(), ['host', HOST]]))
     expect((await outcomeOf(caller, 1)).status).toBe(200)
     expect(upstream.text.match(/^host: /gm)).toHaveLength(1)
@@ -354,7 +354,7 @@ test.each<[string, Fields]>([
   ['of the server', pseudo({ ':method': 'OPTIONS', ':path': '*' })],
   ['with no hop to go', [...pseudo({ ':method': 'OPTIONS' }), ['max-forwards', '0']]],
 ])('E10 over HTTP/2: OPTIONS %s is answered here', async (_name, fields) => {
-  const { upstream, caller } = await start()
+  const { upstream, caller } = await startHttp2Edge()
   caller.send(headers(1, fields))
   expect((await outcomeOf(caller, 1)).status).toBe(204)
   expect(upstream.text).toBe('')
@@ -363,7 +363,7 @@ test.each<[string, Fields]>([
 test.each(['transfer_encoding', 'transfer.encoding', 'content_length', 'proxy_authorization'])(
   'H4: %s reaches no upstream',
   async name => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp2Edge()
     caller.send(headers(1, [...pseudo(), [name, 'chunked']]))
     expect((await outcomeOf(caller, 1)).status).toBe(200)
     expect(upstream.text.toLowerCase()).not.toContain(name)
@@ -382,7 +382,7 @@ describe('E11 over HTTP/2: sizes', () => {
   })
 
   test('E11 over HTTP/2: 100 fields, 8 KiB of URI and names such as __proto__ pass', async () => {
-    const { upstream, caller } = await start()
+    const { upstream, caller } = await startHttp2Edge()
     const names: Fields = [['__proto__', 'a'], ['constructor', 'b'], ['hasownproperty', 'c'], ...many(90)]
     caller.send(inPieces(1, [...pseudo({ ':path': `/${'a'.repeat(8191)}` }), ...names]))
     expect((await outcomeOf(caller, 1)).status).toBe(200)
@@ -415,7 +415,7 @@ describe('E12, E13 over HTTP/2: responses', () => {
     ['a status of 999', 'HTTP/1.1 999 X\r\nContent-Length: 0\r\n\r\n'],
     ['no HTTP', 'SSH-2.0-OpenSSH\r\n\r\n'],
   ])('E12 over HTTP/2: %s: 502, and that connection is not used again', async (_name, answer) => {
-    const { upstream, caller } = await start(answeringWith(answer))
+    const { upstream, caller } = await startHttp2Edge(answeringWith(answer))
     caller.send(headers(1, pseudo()))
     // Informational ones are heads as well.
     const outcome = await outcomeOf(caller, 1)
@@ -433,7 +433,7 @@ describe('E12, E13 over HTTP/2: responses', () => {
     ['304 with a body', 'GET', 'HTTP/1.1 304 Not Modified\r\nContent-Length: 20\r\n\r\n'],
   ])('E13 over HTTP/2: %s does not poison the next response', async (_name, method, answer) => {
     const poison = 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison'
-    const { upstream, caller } = await start(answeringWith(answer + poison))
+    const { upstream, caller } = await startHttp2Edge(answeringWith(answer + poison))
     caller.send(headers(1, pseudo({ ':method': method })))
     await outcomeOf(caller, 1)
     caller.send(canary(3))
@@ -455,13 +455,13 @@ test.each<[string, Fields]>([
   ['a bad path', pseudo({ ':path': '<script>' })],
   ['a method', pseudo({ ':method': '<script>' })],
 ])('E14 over HTTP/2: %s is not in the error', async (_name, fields) => {
-  const { caller } = await start()
+  const { caller } = await startHttp2Edge()
   caller.send(headers(1, [...fields, ['x', '<script>']]))
   expect((await outcomeOf(caller, 1)).body).not.toContain('<')
 })
 
 test('E14 over HTTP/2: an answer of our own is one that the canary can tell', async () => {
-  const { caller } = await start(answering)
+  const { caller } = await startHttp2Edge(answering)
   caller.send(headers(1, pseudo({ ':authority': 'nobody.example.com' })))
   expect(await outcomeOf(caller, 1)).toMatchObject({ status: 404, body: expect.stringContaining('unknown-host') })
 })

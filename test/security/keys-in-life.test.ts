@@ -18,7 +18,7 @@ afterEach(async () => {
   for (const stop of stops.splice(0).reverse()) await stop()
 })
 
-async function start(
+async function startKeyed(
   secrets: Secrets,
   auth: AuthOptions,
   token: () => Promise<string>,
@@ -72,7 +72,7 @@ describe('keys rotate without a lost request', () => {
   async function rotate(auth: AuthOptions, secrets: Secrets, old: TokenKeys, publish: (set: string) => Promise<void>) {
     const fresh = await createKeys()
     let token = await tokenOf(old)
-    const pair = await start(secrets, auth, async () => token)
+    const pair = await startKeyed(secrets, auth, async () => token)
     const stop = await traffic(pair)
     const { tokenEndsAt } = pair.server.sessions()[0]!
     await publish(setOf(old, fresh))
@@ -142,7 +142,7 @@ describe('clocks that are 60 s apart', () => {
   test.each([-60_000, 60_000])('J6 the server is %d ms off: a token in force serves', async offMs => {
     const secrets = await makeSecrets()
     const keys = await createKeys()
-    const pair = await start(
+    const pair = await startKeyed(
       secrets,
       { jwks: keys.jwks },
       () => tokenOf(keys, '10m'),

@@ -18,7 +18,7 @@ function breaking(): ReadableStream<Uint8Array> {
   })
 }
 
-async function start(options: Partial<PairOptions>): Promise<Http1Caller> {
+async function startWithCaller(options: Partial<PairOptions>): Promise<Http1Caller> {
   pair = await startPair({ target: () => new Response('served'), ...options })
   return Http1Caller.connect(pair.place)
 }
@@ -41,7 +41,7 @@ describe('an exception costs its own exchange', () => {
     ['a hook of the server that throws', { server: { onExchange: thrown } }, 200],
     ['listeners of the client that throw', { client: { on: { connected: thrown, disconnected: thrown } } }, 200],
   ])('%s', async (_name, options, status) => {
-    const caller = await start(options)
+    const caller = await startWithCaller(options)
     const answered = await caller.ask({ path: '/' }).then(
       reply => reply.status,
       () => 0,
@@ -53,7 +53,7 @@ describe('an exception costs its own exchange', () => {
   })
 
   test('listeners of the server that throw', async () => {
-    const caller = await start({})
+    const caller = await startWithCaller({})
     for (const name of ['session', 'ready', 'sessionEnded', 'refused'] as const) pair.server.on(name, thrown)
     await othersServed()
     expect((await caller.ask({ path: '/' })).status).toBe(200)

@@ -45,7 +45,7 @@ afterEach(async () => {
 })
 afterAll(() => rmSync(folder, { recursive: true }))
 
-function start(args: readonly string[], environment: Record<string, string> = {}): Running {
+function startProcess(args: readonly string[], environment: Record<string, string> = {}): Running {
   const logs = ['--log.level', 'debug', '--log.access', 'all', '--admin.token.file', file('admin-token')]
   const process = new Running([...args, ...logs, '--admin.listen', '127.0.0.1:0'], {
     RUNTIME_DIRECTORY: file('run'),
@@ -56,7 +56,7 @@ function start(args: readonly string[], environment: Record<string, string> = {}
 }
 
 const startServer = () =>
-  start([
+  startProcess([
     'server',
     ...['--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
     ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
@@ -123,7 +123,7 @@ describe('A5 planted secrets', () => {
     const server = startServer()
     const control = await server.address('control')
     const target = `http://127.0.0.1:${(service.address() as AddressInfo).port}`
-    const client = start([
+    const client = startProcess([
       'client',
       ...['--server', `wss://${control}`, '--ca', file('ca.pem'), '--target', target, '--token.file', file('token')],
     ])
@@ -154,7 +154,7 @@ describe('A5 planted secrets', () => {
     const server = startServer()
     const control = await server.address('control')
     const common = ['--ca', file('ca.pem'), '--target', 'http://127.0.0.1:1', '--token.file', file('token')]
-    const client = start(['client', '--server', `wss://${control}`, ...common])
+    const client = startProcess(['client', '--server', `wss://${control}`, ...common])
     await client.line(line => String(line.msg).includes('refused'))
     const proxy = createNetServer(socket => {
       socket.on('error', () => {})
@@ -164,7 +164,7 @@ describe('A5 planted secrets', () => {
     await once(proxy, 'listening')
     closes.push(() => proxy.close())
     const url = `http://user:${PLANTED.proxyPassword}@127.0.0.1:${(proxy.address() as AddressInfo).port}`
-    const proxied = start(['client', '--server', `wss://${control}`, ...common], { SALLYPORT_PROXY: url })
+    const proxied = startProcess(['client', '--server', `wss://${control}`, ...common], { SALLYPORT_PROXY: url })
     await proxied.line(line => String(line.msg).includes('407') || JSON.stringify(line).includes('407'))
     for (const part of [server, client, proxied]) {
       await part.end('SIGTERM')
@@ -218,7 +218,7 @@ describe('A5 planted secrets', () => {
     const hook = file('crash.mjs')
     writeFileSync(hook, "process.on('SIGUSR2', () => { throw new Error('an unforeseen error') })\n")
     const server = startServer()
-    const client = start(
+    const client = startProcess(
       [
         ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
         ...['--token.file', file('token'), '--target', 'http://127.0.0.1:1'],

@@ -25,7 +25,7 @@ const HOST = `demo.${DOMAIN}`
 const ORIGIN = 'https://ui.example.com'
 
 let server: Server
-const start = async (options: Parameters<typeof startServer>[0] = {}) => {
+const startEdge = async (options: Parameters<typeof startServer>[0] = {}) => {
   server = await startServer(options)
   return server
 }
@@ -35,7 +35,7 @@ describe('which runtime', () => {
   test.each(['example.com', DOMAIN, `a.demo.${DOMAIN}`, `demo.${DOMAIN}.evil.com`, `-x.${DOMAIN}`])(
     '%s is an unknown host',
     async host => {
-      await start()
+      await startEdge()
       await dial(server)
       const answer = await call(server, host)
       expect(answer.status).toBe(404)
@@ -50,13 +50,13 @@ describe('which runtime', () => {
   )
 
   test.each([HOST, `DEMO.${DOMAIN.toUpperCase()}`, `${HOST}:443`, `${HOST}.`])('%s is the runtime', async host => {
-    await start()
+    await startEdge()
     await dial(server)
     expect((await call(server, host)).status).toBe(200)
   })
 
   test('a runtime that has no session is offline, and says when to come again', async () => {
-    await start()
+    await startEdge()
     const answer = await call(server, HOST)
     expect(answer.status).toBe(503)
     expect(answer.headers['sallyport-error']).toBe('runtime-offline')
@@ -64,19 +64,19 @@ describe('which runtime', () => {
   })
 
   test('a session that is not ready gets nothing', async () => {
-    await start()
+    await startEdge()
     await dial(server, { notReady: true })
     expect((await call(server, HOST)).status).toBe(503)
   })
 
   test('HEAD gets no body with an error', async () => {
-    await start()
+    await startEdge()
     const answer = await call(server, HOST, '/', { method: 'HEAD' })
     expect([answer.status, answer.text]).toEqual([503, ''])
   })
 
   test('the health path answers on any host', async () => {
-    await start({ healthPath: '/lb' })
+    await startEdge({ healthPath: '/lb' })
     expect(await call(server, '10.0.0.1', '/lb')).toMatchObject({ status: 200, text: 'ok\n' })
     expect((await call(server, '10.0.0.1', '/lb', { method: 'POST' })).status).toBe(405)
   })
@@ -89,7 +89,7 @@ describe('CORS on our own errors', () => {
   }
 
   test('comes from what the client published, also when it has left', async () => {
-    await start()
+    await startEdge()
     const cors = [
       { path: '/', origins: ['https://other.example.com'] },
       { path: '/app', origins: [ORIGIN], methods: ['POST'], credentials: true },
@@ -111,7 +111,7 @@ describe('CORS on our own errors', () => {
   })
 
   test('is forgotten after the time for which it is kept', async () => {
-    await start({ limits: { corsKeepMs: 1000 } })
+    await startEdge({ limits: { corsKeepMs: 1000 } })
     const client = await dial(server, { hello: { cors: [{ path: '/', origins: [ORIGIN] }] } })
     const ended = event(server, 'sessionEnded')
     client.session.close('test')
@@ -126,7 +126,7 @@ describe('CORS on our own errors', () => {
   })
 
   test('falls back to the server-wide origins', async () => {
-    await start({ cors: { origins: [ORIGIN] } })
+    await startEdge({ cors: { origins: [ORIGIN] } })
     const answer = await call(server, HOST, '/', { headers: { origin: ORIGIN } })
     expect(answer.headers['access-control-allow-origin']).toBe(ORIGIN)
     expect((await call(server, HOST, '/', preflight)).status).toBe(204)
@@ -135,21 +135,21 @@ describe('CORS on our own errors', () => {
 
 describe('who may call', () => {
   test('an empty list lets nobody in', async () => {
-    await start()
+    await startEdge()
     await dial(server, { hello: { allowCallers: [] } })
     const answer = await call(server, HOST)
     expect([answer.status, answer.headers['sallyport-error']]).toEqual([403, 'caller-not-allowed'])
   })
 
   test('the address is that of the socket unless the peer is a trusted proxy', async () => {
-    await start({ trustedProxies: ['10.0.0.0/8'] })
+    await startEdge({ trustedProxies: ['10.0.0.0/8'] })
     await dial(server, { hello: { allowCallers: ['203.0.113.0/24'] } })
     const forged = { headers: { 'x-forwarded-for': '203.0.113.7' } }
     expect((await call(server, HOST, '/', forged)).status).toBe(403)
   })
 
   test('a trusted proxy is believed, counted from the right', async () => {
-    await start({ trustedProxies: ['127.0.0.0/8', '10.0.0.0/8'] })
+    await startEdge({ trustedProxies: ['127.0.0.0/8', '10.0.0.0/8'] })
     await dial(server, { hello: { allowCallers: ['203.0.113.0/24'] } })
     const right = { headers: { 'x-forwarded-for': '8.8.8.8, 203.0.113.7, 10.1.1.1' } }
     const left = { headers: { 'x-forwarded-for': '203.0.113.7, 8.8.8.8, 10.1.1.1' } }
@@ -158,7 +158,7 @@ describe('who may call', () => {
   })
 
   test("the token's list wins over the client's", async () => {
-    await start()
+    await startEdge()
     const { keys } = await makeWorld()
     const key = await importJWK(keys.privateJwk, keys.privateJwk.alg)
     const bearer = await new SignJWT({ sallyport_allow_callers: ['203.0.113.0/24'] })
@@ -176,7 +176,7 @@ describe('sent again or not', () => {
   const post = { method: 'POST', body: 'payload' }
 
   test('a request refused unprocessed goes to the other session, body and all', async () => {
-    await start()
+    await startEdge()
     let refusals = 0
     const refuse: ExchangeHandler = () => {
       refusals++
@@ -190,7 +190,7 @@ describe('sent again or not', () => {
   })
 
   test('a GET whose session dies before an answer goes to another session, of another instance too', async () => {
-    await start()
+    await startEdge()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
     const calling = call(server, HOST)
@@ -201,7 +201,7 @@ describe('sent again or not', () => {
   })
 
   test('a POST goes to the same instance, which knows what it has begun', async () => {
-    await start()
+    await startEdge()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler })
     const calling = call(server, HOST, '/', post)
@@ -219,7 +219,7 @@ describe('sent again or not', () => {
   })
 
   test('whoever sent a POST that may have begun is never told to come again', async () => {
-    await start()
+    await startEdge()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
     const calling = call(server, HOST, '/', post)
@@ -231,7 +231,7 @@ describe('sent again or not', () => {
   })
 
   test('a POST never goes to another instance', async () => {
-    await start()
+    await startEdge()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
     const calling = call(server, HOST, '/', post)
@@ -247,7 +247,7 @@ describe('sent again or not', () => {
     [900, 200],
     [2000, 502],
   ])('of a bound of 1,000 bytes, a body of %i is sent again or not: %i', async (bytes, status) => {
-    await start({ limits: { replayBytes: 1000 } })
+    await startEdge({ limits: { replayBytes: 1000 } })
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler })
     const calling = call(server, HOST, '/', { body: 'x'.repeat(bytes), headers: { 'content-length': `${bytes}` } })
@@ -263,7 +263,7 @@ describe('sent again or not', () => {
   })
 
   test('a body over the bound goes to another session if the first refuses it', async () => {
-    await start()
+    await startEdge()
     let refusals = 1
     const handler: ExchangeHandler = (...args) => (refusals-- > 0 ? 'draining' : echo(...args))
     await dial(server, { handler })
@@ -276,7 +276,7 @@ describe('sent again or not', () => {
   })
 
   test('a body of 60 KB that is sent again arrives whole, and the connection goes on', async () => {
-    await start()
+    await startEdge()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler })
     const agent = new Agent({ keepAlive: true, maxSockets: 1 })
@@ -292,7 +292,7 @@ describe('sent again or not', () => {
   })
 
   test('a WebSocket whose session dies before the 101 is opened through another', async () => {
-    await start()
+    await startEdge()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler })
     const { host, port } = server.publicAddress!
@@ -312,7 +312,7 @@ describe('sent again or not', () => {
 
   test('an answer that began is cut, never ended cleanly and never sent again', async () => {
     const records: ExchangeRecord[] = []
-    await start({ onExchange: record => records.push(record) })
+    await startEdge({ onExchange: record => records.push(record) })
     let sent: ResponseSink | undefined
     const half: ExchangeHandler = (_preamble, _request, response) => {
       response.responseHead({ status: 200, headers: ['content-length', '10'], bodyBytes: 10 })
@@ -330,7 +330,7 @@ describe('sent again or not', () => {
 describe('the record of an exchange', () => {
   test('tells what happened, without the query', async () => {
     const records: ExchangeRecord[] = []
-    await start({ onExchange: record => records.push(record) })
+    await startEdge({ onExchange: record => records.push(record) })
     await dial(server)
     await call(server, HOST, '/a?secret=1', { method: 'POST', body: 'abc' })
     expect(records).toHaveLength(1)
@@ -354,7 +354,7 @@ describe('the record of an exchange', () => {
 
   test('a hook that throws harms nobody, and a request that cannot be read is recorded too', async () => {
     const codes: (string | undefined)[] = []
-    await start({
+    await startEdge({
       onExchange: record => {
         codes.push(record.code)
         throw new Error('mine')
@@ -373,7 +373,7 @@ describe('the record of an exchange', () => {
     const gone = new Promise<SallyportError>(resolve => {
       aborted = resolve
     })
-    await start({ onExchange: record => records.push(record) })
+    await startEdge({ onExchange: record => records.push(record) })
     const begun = new Promise<void>(resolve => {
       const hang: ExchangeHandler = (_preamble, _request, response): RequestSink => {
         resolve()
@@ -394,7 +394,7 @@ describe('the record of an exchange', () => {
 })
 
 test('a session that is full is overloaded, and says when to come again', async () => {
-  await start({ limits: { streams: 1 }, cors: { origins: [ORIGIN] } })
+  await startEdge({ limits: { streams: 1 }, cors: { origins: [ORIGIN] } })
   const { handler, begun } = hanging()
   const client = await dial(server, { handler })
   const first = call(server, HOST)
@@ -411,7 +411,7 @@ test('a session that is full is overloaded, and says when to come again', async 
 
 describe('several sessions', () => {
   test('share the exchanges, and a draining one gets none', async () => {
-    await start()
+    await startEdge()
     const counts = [0, 0]
     const counting =
       (index: number): ExchangeHandler =>
@@ -432,7 +432,7 @@ describe('several sessions', () => {
   })
 
   test('a newer instance takes over, and the older one comes back when it leaves', async () => {
-    await start()
+    await startEdge()
     const one = await dial(server, { handler: always('one'), hello: { instance: 'one' } })
     expect((await call(server, HOST)).text).toBe('one')
     const two = await dial(server, { handler: always('two'), hello: { instance: 'two' } })
@@ -444,7 +444,7 @@ describe('several sessions', () => {
   })
 
   test('another runtime gets none of it', async () => {
-    await start()
+    await startEdge()
     await dial(server, { handler: always('demo') })
     await dial(server, { token: await token('demo2'), handler: always('demo2') })
     for (let i = 0; i < 10; i++) {

@@ -48,7 +48,7 @@ afterEach(async () => {
   await server.close({ graceMs: 0 })
 })
 
-async function start(options: Parameters<typeof startServer>[0] = {}): Promise<void> {
+async function startWithCanary(options: Parameters<typeof startServer>[0] = {}): Promise<void> {
   server = await startServer(options)
   canary = await dial(server, { runtime: 'canary' })
 }
@@ -57,7 +57,7 @@ const evil = (options: Parameters<typeof dial>[1] = {}) => dial(server, { runtim
 
 describe('a defect in', () => {
   test('hello ends the session', async () => {
-    await start()
+    await startWithCanary()
     defectIn(Registry, 'add', ofEvil as never)
     const client = await evil({ silent: true })
     const hello = { type: 'hello', minor: 0, software: 'x', instance: 'i', startedMs: 0, lastEpoch: 0, connection: 0 }
@@ -66,7 +66,7 @@ describe('a defect in', () => {
   })
 
   test('a control message', async () => {
-    await start()
+    await startWithCanary()
     const client = await evil()
     defectIn(Credentials, 'renew')
     client.session.control({ type: 'reauth', token: 'nonsense' })
@@ -74,7 +74,7 @@ describe('a defect in', () => {
   })
 
   test('the answer to a refused token', async () => {
-    await start()
+    await startWithCanary()
     const client = await evil()
     defectIn(YamuxSession, 'control', ((message: { type: string }) => message.type === 'reauth-refused') as never)
     client.session.control({ type: 'reauth', token: 'nonsense' })
@@ -82,14 +82,14 @@ describe('a defect in', () => {
   })
 
   test('the end of a token', async () => {
-    await start({ auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 0 } })
+    await startWithCanary({ auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 0 } })
     const client = await evil({ token: await token('evil', { ttl: 3000 }) })
     defectIn(SessionDrain, 'begin')
     expect((await client.closed).code).toBeGreaterThan(1001)
   })
 
   test('the end of a session, in which all its exchanges are told', async () => {
-    await start()
+    await startWithCanary()
     const client = await evil()
     defectIn(Policies, 'touch', ((runtime: string) => runtime === 'evil') as never)
     client.ws.terminate()
@@ -101,7 +101,7 @@ describe('a defect in', () => {
 })
 
 test('a defect before an exchange has a session: it is answered, and nothing of its quotas stays taken', async () => {
-  await start({ limits: { exchangesPerRuntime: 1 } })
+  await startWithCanary({ limits: { exchangesPerRuntime: 1 } })
   await evil()
   defectIn(Registry, 'pick', ((runtime: string) => runtime === 'evil') as never)
   for (let i = 0; i < 3; i++) expect((await call(server, `evil.${DOMAIN}`)).status).toBe(500)
@@ -110,7 +110,7 @@ test('a defect before an exchange has a session: it is answered, and nothing of 
 
 describe("an embedder's", () => {
   test('listener that throws', async () => {
-    await start()
+    await startWithCanary()
     for (const name of ['session', 'ready', 'sessionEnded', 'refused'] as const) {
       server.on(name, () => {
         throw new Error('mine')
@@ -125,7 +125,7 @@ describe("an embedder's", () => {
   test.each(['onRequestStart', 'onResponseStart', 'onResponseData', 'onResponseEnd', 'onResponseError'])(
     'handler that throws in %s ends its own request',
     async method => {
-      await start()
+      await startWithCanary()
       const over = Promise.withResolvers<void>()
       const fail = () => {
         if (method === 'onResponseEnd' || method === 'onResponseError') over.resolve()

@@ -15,7 +15,7 @@ const LONG_MS = 60_000
 const HOLD = { holdMs: LONG_MS }
 
 let server: Server
-const start = async (options: Parameters<typeof startServer>[0] = {}) => {
+const startHolding = async (options: Parameters<typeof startServer>[0] = {}) => {
   server = await startServer({ hold: HOLD, ...options })
   return server
 }
@@ -28,7 +28,7 @@ async function held(count: number): Promise<void> {
 
 describe('a request waits', () => {
   test('for the first session of a runtime, in the time after the start', async () => {
-    await start()
+    await startHolding()
     const calling = call(server, HOST, '/', { method: 'POST', body: 'payload' })
     await held(1)
     await dial(server)
@@ -37,7 +37,7 @@ describe('a request waits', () => {
   })
 
   test('beside one whose handler aborts it while both are woken: neither hurts the session that came', async () => {
-    await start()
+    await startHolding()
     let second: { abort(reason: Error): void } | undefined
     const statuses: number[] = []
     const reason = Promise.withResolvers<Error>()
@@ -64,7 +64,7 @@ describe('a request waits', () => {
   })
 
   test('for the return of a runtime that had a session a while ago', async () => {
-    await start({ hold: { ...HOLD, startupMs: 0 } })
+    await startHolding({ hold: { ...HOLD, startupMs: 0 } })
     const first = await dial(server)
     const ended = event(server, 'sessionEnded')
     first.ws.terminate()
@@ -76,7 +76,7 @@ describe('a request waits', () => {
   })
 
   test('for a session that has said hello and is not ready yet', async () => {
-    await start({ hold: { ...HOLD, startupMs: 0, forgetMs: 0 } })
+    await startHolding({ hold: { ...HOLD, startupMs: 0, forgetMs: 0 } })
     const client = await dial(server, { notReady: true })
     const calling = call(server, HOST)
     await held(1)
@@ -85,7 +85,7 @@ describe('a request waits', () => {
   })
 
   test('for room in sessions that are full, in the order of coming', async () => {
-    await start({ limits: { streams: 2 } })
+    await startHolding({ limits: { streams: 2 } })
     const answers: ResponseSink[] = []
     const arrived: string[] = []
     const handler: ExchangeHandler = (_preamble, request, response) => {
@@ -112,7 +112,7 @@ describe('a request waits', () => {
   })
 
   test('not for ever: sessions that stay full end it as overloaded', async () => {
-    await start({ hold: { ...HOLD, holdMs: 1 }, limits: { streams: 1 } })
+    await startHolding({ hold: { ...HOLD, holdMs: 1 }, limits: { streams: 1 } })
     const { handler, begun } = hanging()
     await dial(server, { handler })
     void call(server, HOST).catch(() => {})
@@ -121,7 +121,7 @@ describe('a request waits', () => {
   })
 
   test('also when it was forwarded and its session died, if it may be repeated', async () => {
-    await start({ hold: { ...HOLD, startupMs: 0 } })
+    await startHolding({ hold: { ...HOLD, startupMs: 0 } })
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler })
     const calling = call(server, HOST)
@@ -133,7 +133,7 @@ describe('a request waits', () => {
   })
 
   test('a POST that may have begun waits for its own instance, and for no other', async () => {
-    await start()
+    await startHolding()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
     const calling = call(server, HOST, '/', { method: 'POST', body: 'once' })
@@ -151,7 +151,7 @@ describe('a request waits', () => {
   })
 
   test('an upgrade waits too', async () => {
-    await start()
+    await startHolding()
     const { host, port } = server.publicAddress!
     const ws = new WebSocket(`ws://${host}:${port}/`, { headers: { host: HOST } })
     const answered = new Promise<number>(resolve => {
@@ -165,7 +165,7 @@ describe('a request waits', () => {
   })
 
   test('an embedder waits too', async () => {
-    await start()
+    await startHolding()
     const calling = server.fetch('demo', 'http://demo/x')
     await held(1)
     await dial(server)
@@ -173,7 +173,7 @@ describe('a request waits', () => {
   })
 
   test('in the order of coming, a body of more than may be sent again included', async () => {
-    await start({ limits: { replayBytes: 1000 } })
+    await startHolding({ limits: { replayBytes: 1000 } })
     const body = 'x'.repeat(200_000)
     const seen: string[] = []
     const calls = [call(server, HOST, '/0', { method: 'POST', body })]
@@ -209,14 +209,14 @@ describe('a request waits', () => {
 
 describe('a request does not wait', () => {
   test('for a runtime that nobody knows', async () => {
-    await start({ hold: { ...HOLD, startupMs: 0 } })
+    await startHolding({ hold: { ...HOLD, startupMs: 0 } })
     const answer = await call(server, HOST)
     expect([answer.status, answer.headers['sallyport-error']]).toEqual([503, 'runtime-offline'])
     expect(server.stats().heldOutcomes).toEqual({ resumed: 0, expired: 0, refused: 0, left: 0 })
   })
 
   test('longer than it may: then the runtime is offline', async () => {
-    await start({ hold: { holdMs: 50 } })
+    await startHolding({ hold: { holdMs: 50 } })
     const answer = await call(server, HOST)
     expect([answer.status, answer.headers['sallyport-error']]).toEqual([503, 'runtime-offline'])
     expect(Number(answer.headers['retry-after'])).toBeGreaterThan(0)
@@ -224,12 +224,12 @@ describe('a request does not wait', () => {
   })
 
   test('longer than its answer may take', async () => {
-    await start({ limits: { responseHeadMs: 50 } })
+    await startHolding({ limits: { responseHeadMs: 50 } })
     expect((await call(server, HOST)).headers['sallyport-error']).toBe('runtime-offline')
   })
 
   test('where the caller has gone', async () => {
-    await start()
+    await startHolding()
     const { host, port } = server.publicAddress!
     const socket = connect({ host, port })
     socket.write(`GET / HTTP/1.1\r\nhost: ${HOST}\r\n\r\n`)
@@ -243,7 +243,7 @@ describe('a request does not wait', () => {
   })
 
   test('where too many wait for its runtime, and another runtime is not hurt', async () => {
-    await start({ hold: { ...HOLD, requestsPerRuntime: 2 } })
+    await startHolding({ hold: { ...HOLD, requestsPerRuntime: 2 } })
     const calls = [call(server, HOST), call(server, HOST)]
     await held(2)
     const third = await call(server, HOST)
@@ -258,14 +258,14 @@ describe('a request does not wait', () => {
   })
 
   test('where too many wait in all', async () => {
-    await start({ hold: { ...HOLD, requests: 1 } })
+    await startHolding({ hold: { ...HOLD, requests: 1 } })
     void call(server, HOST).catch(() => {})
     await held(1)
     expect((await call(server, `other.${DOMAIN}`)).headers['sallyport-error']).toBe('overloaded')
   })
 
   test('where bodies grow too large, the one that grows is told', async () => {
-    await start({ hold: { ...HOLD, bytesPerRuntime: 50_000 } })
+    await startHolding({ hold: { ...HOLD, bytesPerRuntime: 50_000 } })
     const small = call(server, HOST, '/', { method: 'POST', body: 'small' })
     await held(1)
     const large = await call(server, HOST, '/', { method: 'POST', body: 'x'.repeat(60_000) })
@@ -283,7 +283,7 @@ describe('a request does not wait', () => {
     ['bytes of its runtime', { bytesPerRuntime: 45_000 }, BODY, HOST],
     ['bytes of all', { bytes: 45_000 }, BODY, `other.${DOMAIN}`],
   ])('B3 where another address has more: the %s are shared', async (_what, limits, sent, host) => {
-    await start({ hold: { ...HOLD, ...limits } })
+    await startHolding({ hold: { ...HOLD, ...limits } })
     const greedy: Promise<Answer>[] = []
     for (let i = 1; i <= 4; i++) {
       greedy.push(call(server, HOST, '/', { ...sent, ...GREEDY }))
@@ -308,7 +308,7 @@ describe('a request does not wait', () => {
 
   test('as a preflight that a policy answers', async () => {
     const origin = 'https://ui.example.com'
-    await start({ cors: { origins: [origin] } })
+    await startHolding({ cors: { origins: [origin] } })
     const headers = { origin, 'access-control-request-method': 'POST' }
     expect((await call(server, HOST, '/', { method: 'OPTIONS', headers })).status).toBe(204)
   })
@@ -387,7 +387,7 @@ describe('which runtimes are known', () => {
 })
 
 test('the time left travels with the exchange', async () => {
-  await start({ limits: { responseHeadMs: 30_000 } })
+  await startHolding({ limits: { responseHeadMs: 30_000 } })
   const seen: number[] = []
   await dial(server, {
     handler: (preamble, request, response) => {
@@ -401,7 +401,7 @@ test('the time left travels with the exchange', async () => {
 })
 
 test('an answer that does not begin in time is 504, and the exchange is cancelled', async () => {
-  await start({ limits: { responseHeadMs: 50 } })
+  await startHolding({ limits: { responseHeadMs: 50 } })
   const cancelled = Promise.withResolvers<string>()
   await dial(server, {
     handler: (_preamble, _request, response) => ({
@@ -421,7 +421,7 @@ test.each<[string, number, object]>([
 ])('nor does one that says %s begin', async (_name, status, options) => {
   const records: ExchangeRecord[] = []
   const cors = { origins: ['https://ui.example.com'] }
-  await start({ limits: { responseHeadMs: 50 }, onExchange: record => records.push(record), cors })
+  await startHolding({ limits: { responseHeadMs: 50 }, onExchange: record => records.push(record), cors })
   const cancelled = Promise.withResolvers<string>()
   await dial(server, {
     handler: (_preamble, _request, response) => {

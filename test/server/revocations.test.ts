@@ -29,7 +29,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true })
 })
 
-async function start(revocations: object, clock?: () => number): Promise<Server> {
+async function startRevoking(revocations: object, clock?: () => number): Promise<Server> {
   const { jwks } = (await makeWorld()).keys
   server = await startServer({ auth: { jwks, revocations }, ...(clock === undefined ? {} : { clock }) })
   return server
@@ -68,14 +68,14 @@ describe('the document', () => {
 
 describe('a file', () => {
   test('must be there, and be good, before anything listens', async () => {
-    await expect(start({ file })).rejects.toThrow('an empty file is an empty list')
+    await expect(startRevoking({ file })).rejects.toThrow('an empty file is an empty list')
     await writeFile(file, '{')
-    await expect(start({ file })).rejects.toThrow('not JSON')
+    await expect(startRevoking({ file })).rejects.toThrow('not JSON')
   })
 
   test('is read at the start', async () => {
     await writeFile(file, listOf({ jti: 'stolen' }))
-    await start({ file })
+    await startRevoking({ file })
     await expect(openWebSocket(server!, { token: await token('demo', { id: 'stolen' }) })).rejects.toMatchObject({
       status: 401,
     })
@@ -84,7 +84,7 @@ describe('a file', () => {
 
   test('that is replaced ends the sessions that it names, and no others; a bad one changes nothing', async () => {
     await writeFile(file, '')
-    await start({ file })
+    await startRevoking({ file })
     const old = await token('demo', { id: 'old' })
     const named = await dial(server!, { token: old })
     const other = await dial(server!, { runtime: 'other' })
@@ -100,14 +100,14 @@ describe('a file', () => {
   test('keeps what is revoked by hand, beside what others wrote, over a restart', async () => {
     await writeFile(file, listOf({ jti: 'theirs' }, { jti: 'over', until: 1 }))
     await chmod(file, 0o640)
-    await start({ file })
+    await startRevoking({ file })
     const client = await dial(server!, { token: await token('demo', { id: 'mine' }) })
     expect(await server!.revoke({ tokenId: 'mine' })).toEqual({ ended: 1, kept: true })
     expect((await client.closed).code).toBe(4401)
     expect(parseRevocations(await readFile(file, 'utf8')).map(rule => rule.tokenId)).toEqual(['theirs', 'mine'])
     expect((await stat(file)).mode & 0o777).toBe(0o640)
     await server!.close({ graceMs: 0 })
-    await start({ file })
+    await startRevoking({ file })
     for (const id of ['mine', 'theirs']) {
       await expect(openWebSocket(server!, { token: await token('demo', { id }) })).rejects.toMatchObject({
         status: 401,
@@ -120,7 +120,7 @@ describe('a file', () => {
     await writeFile(real, '', { mode: 0o666 })
     await chmod(real, 0o666)
     await symlink('real.json', file)
-    await start({ file })
+    await startRevoking({ file })
     await server!.revoke({ tokenId: 'mine' })
     expect((await lstat(file)).isSymbolicLink()).toBe(true)
     expect(parseRevocations(await readFile(real, 'utf8')).map(rule => rule.tokenId)).toEqual(['mine'])
@@ -132,7 +132,7 @@ describe('a file', () => {
 
   test('that cannot be written says so, and the rule holds all the same', async () => {
     await writeFile(file, '')
-    await start({ file })
+    await startRevoking({ file })
     await rm(file)
     const client = await dial(server!, { token: await token('demo', { id: 'mine' }) })
     await expect(server!.revoke({ tokenId: 'mine' })).rejects.toThrow('ENOENT')
@@ -142,7 +142,7 @@ describe('a file', () => {
   test('D7: is never written longer than what is read back', async () => {
     const rules = Array.from({ length: 9_030 }, (_, i) => ({ jti: `${i}`.padEnd(220, 'x') }))
     await writeFile(file, listOf(...rules))
-    await start({ file })
+    await startRevoking({ file })
     const long = { tokenId: 'y'.repeat(256), runtime: 'z'.repeat(256) }
     let refusals = 0
     for (let i = 0; i < 8; i++) {
@@ -155,20 +155,20 @@ describe('a file', () => {
     expect(server!.revocations()).toHaveLength(9_038)
     expect((await stat(file)).size).toBeLessThanOrEqual(2 * 1024 * 1024)
     await server!.close({ graceMs: 0 })
-    await start({ file })
+    await startRevoking({ file })
     expect(server!.revocations()).toHaveLength(9_038 - refusals)
   })
 
   test('D7: takes 10,000 rules, and says so at one more', async () => {
     await writeFile(file, listOf(...Array.from({ length: 10_000 }, (_, i) => ({ jti: `t${i}` }))))
-    await start({ file })
+    await startRevoking({ file })
     await expect(server!.revoke({ tokenId: 'more' })).rejects.toThrow('there are 10000 revocations: remove some')
     expect(parseRevocations(await readFile(file, 'utf8'))).toHaveLength(10_000)
   })
 
   test('a rule that could not be written holds when the file changes, and is written then', async () => {
     await writeFile(file, '')
-    await start({ file })
+    await startRevoking({ file })
     await rm(file)
     await expect(server!.revoke({ tokenId: 'mine' })).rejects.toThrow('ENOENT')
     await writeFile(file, listOf({ jti: 'theirs' }))
@@ -188,7 +188,7 @@ describe('a file', () => {
   test('a clock that is wrong for a while loses no rule', async () => {
     let now = Date.now()
     await writeFile(file, listOf({ jti: 'stolen', until: now / 1000 + 60 }))
-    await start({ file }, () => now)
+    await startRevoking({ file }, () => now)
     now += 3_600_000
     await server!.revoke({ tokenId: 'other' })
     now -= 3_600_000
@@ -199,7 +199,7 @@ describe('a file', () => {
 
   test('A9: a rule is taken out of it again', async () => {
     await writeFile(file, listOf({ jti: 'theirs' }))
-    await start({ file })
+    await startRevoking({ file })
     await server!.revoke({ runtime: 'demo' })
     const rules = server!.revocations()
     expect(rules.map(({ from }) => from)).toEqual([['file'], ['file']])
@@ -219,7 +219,7 @@ describe('a file', () => {
 
     test('A9: a rule that could not be taken out holds, and is taken out later', async () => {
       await writeFile(file, listOf({ jti: 'stolen' }))
-      await start({ file })
+      await startRevoking({ file })
       await mkdir(fresh())
       await expect(server!.removeRevocation(idOf('stolen'))).rejects.toThrow('EISDIR')
       await refused('stolen')
@@ -232,7 +232,7 @@ describe('a file', () => {
     test('A9: one that was never written is taken back, the others hold', async () => {
       const text = `\n${listOf({ jti: 'theirs' })}\n`
       await writeFile(file, text)
-      await start({ file })
+      await startRevoking({ file })
       await mkdir(fresh())
       await expect(server!.revoke({ tokenId: 'mine' })).rejects.toThrow('EISDIR')
       expect(await server!.removeRevocation(idOf('mine'))).toBe(true)
@@ -249,7 +249,7 @@ describe('a file', () => {
 
   test('takes many rules at once', async () => {
     await writeFile(file, '')
-    await start({ file })
+    await startRevoking({ file })
     await Promise.all(Array.from({ length: 50 }, (_, i) => server!.revoke({ tokenId: `t${i}` })))
     expect(parseRevocations(await readFile(file, 'utf8'))).toHaveLength(50)
     expect(server!.revocations()).toHaveLength(50)
@@ -258,7 +258,7 @@ describe('a file', () => {
 
 describe('by hand', () => {
   test('tokens issued before a time; later ones hold', async () => {
-    await start({})
+    await startRevoking({})
     const early = await dial(server!)
     const { ended } = await server!.revoke({ runtime: 'demo', issuedBefore: Math.floor(Date.now() / 1000) + 1 })
     expect([ended, (await early.closed).code]).toEqual([1, 4401])
@@ -267,7 +267,7 @@ describe('by hand', () => {
 
   test('until a time', async () => {
     let now = Date.now()
-    await start({}, () => now)
+    await startRevoking({}, () => now)
     const client = await dial(server!)
     await server!.revoke({ runtime: 'demo', until: now / 1000 + 60 })
     expect((await client.closed).code).toBe(4401)
@@ -278,7 +278,7 @@ describe('by hand', () => {
   })
 
   test('A9: and taken back', async () => {
-    await start({})
+    await startRevoking({})
     await server!.revoke({ runtime: 'demo' })
     await expect(openWebSocket(server!, {})).rejects.toMatchObject({ status: 401 })
     const [rule] = server!.revocations()
@@ -288,7 +288,7 @@ describe('by hand', () => {
   })
 
   test('a rule that names nothing is misuse', async () => {
-    await start({})
+    await startRevoking({})
     await expect(server!.revoke({ until: 5 })).rejects.toThrow(TypeError)
   })
 })
@@ -313,7 +313,7 @@ describe('a URL', () => {
       seen.push(request.headers['if-none-match'])
       response.writeHead(status, { etag: `"${requests}"`, location: 'https://127.0.0.1:1/' }).end(list)
     })
-    await start(at)
+    await startRevoking(at)
     const client = await dial(server!, { token: await token('demo', { id: 'stolen' }) })
     expect([requests, seen]).toEqual([1, [undefined]])
     list = listOf({ jti: 'stolen' })
@@ -335,7 +335,7 @@ describe('a URL', () => {
     const at = await serve((_request, response) => {
       response.writeHead(status, { location: 'https://127.0.0.1:1/' }).end(body)
     })
-    await start(at)
+    await startRevoking(at)
     expect(server!.ready()).toBe(false)
     const refused = event(server!, 'refused')
     await expect(openWebSocket(server!, {})).rejects.toMatchObject({ status: 503 })
@@ -357,7 +357,7 @@ describe('a URL', () => {
 
   test('A9: has what can only be taken back there, and says so', async () => {
     const at = await serve((_request, response) => response.end(listOf({ jti: 'stolen' })))
-    await start(at)
+    await startRevoking(at)
     const [rule] = server!.revocations()
     const there = new Error('auth.revocations.url lists the rule: remove it there')
     await expect(server!.removeRevocation(rule!.id)).rejects.toThrow(there)
@@ -365,6 +365,8 @@ describe('a URL', () => {
   })
 
   test('must be https', async () => {
-    await expect(start({ url: 'http://127.0.0.1/' })).rejects.toThrow('auth.revocations.url must be an https URL')
+    await expect(startRevoking({ url: 'http://127.0.0.1/' })).rejects.toThrow(
+      'auth.revocations.url must be an https URL',
+    )
   })
 })

@@ -22,7 +22,7 @@ afterEach(() => {
   rmSync(folder, { recursive: true })
 })
 
-function start(path: string, current: string | undefined): void {
+function startWatching(path: string, current: string | undefined): void {
   watching = watchText(
     path,
     current,
@@ -47,7 +47,7 @@ function told(): Promise<void> {
 test('a new file that is renamed over the old one', async () => {
   const path = join(folder, 'token')
   writeFileSync(path, 'one')
-  start(path, 'one')
+  startWatching(path, 'one')
   const next = told()
   writeFileSync(join(folder, 'token.new'), 'two')
   renameSync(join(folder, 'token.new'), path)
@@ -57,7 +57,7 @@ test('a new file that is renamed over the old one', async () => {
 
 test('a file that is not there yet', async () => {
   const path = join(folder, 'token')
-  start(path, undefined)
+  startWatching(path, undefined)
   const next = told()
   writeFileSync(path, 'one')
   await next
@@ -75,7 +75,7 @@ test('the links that Kubernetes swaps', async () => {
   }
   symlinkSync('..1', join(folder, '..data'))
   symlinkSync('..data/token', path)
-  start(path, 'one')
+  startWatching(path, 'one')
   const next = told()
   symlinkSync('..2', join(folder, '..data.new'))
   renameSync(join(folder, '..data.new'), join(folder, '..data'))
@@ -86,7 +86,7 @@ test('the links that Kubernetes swaps', async () => {
 test('a file that goes away is told once, and its return is seen', async () => {
   const path = join(folder, 'token')
   writeFileSync(path, 'one')
-  start(path, 'one')
+  startWatching(path, 'one')
   const lost = told()
   unlinkSync(path)
   await lost

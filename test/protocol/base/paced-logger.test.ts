@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { LINES_PER_PERIOD, PERIOD_MS, PacedLogger } from '../../../protocol/base/paced-logger.ts'
 
-function start() {
+function startLogger() {
   let nowMs = 0
   const lines: Array<readonly [level: string, fields: object, message: string]> = []
   const at = (level: string) => (fields: object, message: string) => void lines.push([level, fields, message])
@@ -16,7 +16,7 @@ function start() {
 }
 
 test('what comes more often than allowed is counted, and the count told', () => {
-  const { logger, lines, wait } = start()
+  const { logger, lines, wait } = startLogger()
   for (let i = 0; i < LINES_PER_PERIOD + 7; i++) logger.warn({ i }, 'refused')
   expect(lines.map(([, fields]) => fields)).toEqual(Array.from({ length: LINES_PER_PERIOD }, (_, i) => ({ i })))
   logger.error({}, 'another line')
@@ -32,7 +32,7 @@ test('what comes more often than allowed is counted, and the count told', () => 
 })
 
 test('one runtime hides no line of another; with debug all is told', () => {
-  const { logger, lines } = start()
+  const { logger, lines } = startLogger()
   for (let i = 0; i < 2 * LINES_PER_PERIOD; i++) {
     logger.info({ runtime: 'loud' }, 'session ended')
     logger.debug({}, 'more')
@@ -43,7 +43,7 @@ test('one runtime hides no line of another; with debug all is told', () => {
 })
 
 test('whoever can choose the message is bounded, too', () => {
-  const { logger, lines } = start()
+  const { logger, lines } = startLogger()
   for (let i = 0; i < 1000 * LINES_PER_PERIOD; i++) logger.warn({}, `it failed at ${i}`)
   expect(lines.length).toBeLessThan(4 * LINES_PER_PERIOD)
 })

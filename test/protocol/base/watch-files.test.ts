@@ -20,7 +20,7 @@ afterEach(() => {
   rmSync(folder, { recursive: true })
 })
 
-function start(...names: string[]): void {
+function startWatching(...names: string[]): void {
   watching = watchFiles(
     names.map(name => join(folder, name)),
     logger,
@@ -32,7 +32,7 @@ const until = (done: () => boolean, ms: number) => vi.waitFor(() => expect(done(
 
 test('a change is told soon, and several at once are told once', async () => {
   writeFileSync(join(folder, 'cert'), 'one')
-  start('cert', 'key')
+  startWatching('cert', 'key')
   writeFileSync(join(folder, 'cert'), 'two')
   writeFileSync(join(folder, 'key.new'), 'key')
   renameSync(join(folder, 'key.new'), join(folder, 'key'))
@@ -43,7 +43,7 @@ test('a change is told soon, and several at once are told once', async () => {
 
 test('each change is found where there is no watch: of a folder that comes later', { tags: ['slow'] }, async () => {
   rmSync(folder, { recursive: true })
-  start('cert')
+  startWatching('cert')
   expect(warnings).toBe(1)
   mkdirSync(folder)
   writeFileSync(join(folder, 'cert'), 'one')
@@ -54,14 +54,14 @@ test('each change is found where there is no watch: of a folder that comes later
 
 test('a change before the first look is told, where nothing else tells of it', async () => {
   rmSync(folder, { recursive: true })
-  start('cert')
+  startWatching('cert')
   mkdirSync(folder)
   await until(() => told === 1, 8000)
 })
 
 test('nothing is told once it is closed', async () => {
   writeFileSync(join(folder, 'cert'), 'one')
-  start('cert')
+  startWatching('cert')
   writeFileSync(join(folder, 'cert'), 'two')
   watching?.close()
   await new Promise(resolve => setTimeout(resolve, 300))

@@ -20,7 +20,7 @@ afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
 })
 
-async function start(handler: Handler, options: Partial<ListenerOptions> = {}): Promise<Listener> {
+async function startListener(handler: Handler, options: Partial<ListenerOptions> = {}): Promise<Listener> {
   const listener = await listen({ port: 0, handler, ...options })
   open.push(() => listener.close({ graceMs: 0 }))
   return listener
@@ -49,7 +49,7 @@ const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
 describe('TLS', () => {
   test('ALPN decides; without it HTTP/1.1; the request says that it was encrypted', async () => {
     const { handler, seen } = recorder(({ response }) => ok(response))
-    const listener = await start(handler, { tls: secrets.server })
+    const listener = await startListener(handler, { tls: secrets.server })
     for (const options of [{ ALPNProtocols: ['http/1.1'] }, {}]) {
       const peer = new RawPeer(await tls(listener, options))
       peer.send(GET)
@@ -68,7 +68,7 @@ describe('TLS', () => {
 
   test('a caller that drops its TLS session aborts its HTTP/2 requests', async () => {
     const { handler, seen } = recorder(() => {})
-    const listener = await start(handler, { tls: secrets.server })
+    const listener = await startListener(handler, { tls: secrets.server })
     const session = connectHttp2(`https://127.0.0.1:${listener.address.port}`, {
       ca: secrets.ca,
       servername: 'localhost',
@@ -85,7 +85,7 @@ describe('TLS', () => {
       response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
       response.responseData(Buffer.alloc(32 * 1024 * 1024))
     })
-    const listener = await start(handler, { tls: secrets.server, limits: { stalledMs: 100 } })
+    const listener = await startListener(handler, { tls: secrets.server, limits: { stalledMs: 100 } })
     const socket = await tls(listener)
     const broken = once(socket, 'error')
     socket.pause()
@@ -97,7 +97,7 @@ describe('TLS', () => {
 
   test('TLS 1.1 is refused', async () => {
     const { handler } = recorder(({ response }) => ok(response))
-    const listener = await start(handler, { tls: secrets.server })
+    const listener = await startListener(handler, { tls: secrets.server })
     const socket = connectTls({
       port: listener.address.port,
       ca: secrets.ca,
@@ -112,7 +112,7 @@ describe('TLS', () => {
 
   test('C4: a new certificate holds for new connections; a bad one keeps the old', async () => {
     const { handler } = recorder(({ response }) => ok(response))
-    const listener = await start(handler, { tls: secrets.server })
+    const listener = await startListener(handler, { tls: secrets.server })
     const before = (await tls(listener)).getPeerX509Certificate()!.fingerprint256
     const other = await makeSecrets()
     expect(() => listener.setTls({ key: other.server.key, cert: secrets.server.cert })).toThrow()
@@ -123,7 +123,7 @@ describe('TLS', () => {
 
   test('C6: garbage in place of a handshake harms nobody', async () => {
     const { handler } = recorder(({ response }) => ok(response))
-    const listener = await start(handler, { tls: secrets.server })
+    const listener = await startListener(handler, { tls: secrets.server })
     const garbage = await call(listener.address.port)
     garbage.send(GET)
     await garbage.close()
@@ -136,7 +136,7 @@ describe('TLS', () => {
 describe('plain', () => {
   test('HTTP/2 with prior knowledge, its preface in any pieces', async () => {
     const { handler, seen } = recorder(({ response }) => ok(response))
-    const listener = await start(handler)
+    const listener = await startListener(handler)
     const peer = await call(listener.address.port)
     const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
     for (const byte of preface) {
@@ -152,28 +152,28 @@ describe('plain', () => {
 
   test('a request that begins with P is HTTP/1.1; without http2 the preface is not known', async () => {
     const { handler } = recorder(({ response }) => ok(response))
-    const listener = await start(handler)
+    const listener = await startListener(handler)
     const peer = await call(listener.address.port)
     for (const byte of 'PRIVATE / HTTP/1.1\r\nHost: a\r\n\r\n') {
       peer.send(byte)
       await new Promise(resolve => setImmediate(resolve))
     }
     await peer.saying('ok')
-    const other = await call((await start(handler, { http2: false })).address.port)
+    const other = await call((await startListener(handler, { http2: false })).address.port)
     other.send('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
     expect(await other.end()).toMatch(/^HTTP\/1.1 400/)
   })
 
   test('a silent connection is closed at the head deadline', async () => {
     const { handler } = recorder(() => {})
-    const listener = await start(handler, { limits: { headMs: 30 } })
+    const listener = await startListener(handler, { limits: { headMs: 30 } })
     const peer = await call(listener.address.port)
     expect(await peer.end()).toBe('')
   })
 
   test('trusted proxies are believed', async () => {
     const { handler, seen } = recorder(({ response }) => ok(response))
-    const listener = await start(handler, { trustedProxies: parseCidrs(['127.0.0.1']) })
+    const listener = await startListener(handler, { trustedProxies: parseCidrs(['127.0.0.1']) })
     const peer = await call(listener.address.port)
     peer.send(
       'GET / HTTP/1.1\r\nHost: in\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: out\r\n\r\n',
@@ -184,7 +184,7 @@ describe('plain', () => {
 
   test('over the bound an idle connection gives way, else the new one; and some are not admitted', async () => {
     const { handler, seen } = recorder(({ request, response }) => request.path === '/' && ok(response))
-    const bounded = await start(handler, { maxConnections: 1 })
+    const bounded = await startListener(handler, { maxConnections: 1 })
     const first = await call(bounded.address.port)
     first.send(GET)
     await first.saying('ok')
@@ -196,7 +196,7 @@ describe('plain', () => {
     second.send('GET /waits HTTP/1.1\r\nHost: x\r\n\r\n')
     await until(() => seen.length === 3)
     expect(await (await call(bounded.address.port)).close()).toBe('')
-    const closed = await start(handler, { onConnection: () => false })
+    const closed = await startListener(handler, { onConnection: () => false })
     expect(await (await call(closed.address.port)).close()).toBe('')
   })
 
@@ -212,7 +212,7 @@ describe('plain', () => {
       http2PingMs: 0,
     }
     for (const http2 of [true, false]) {
-      const listener = await start(handler, { http2, limits })
+      const listener = await startListener(handler, { http2, limits })
       const first = await call(listener.address.port)
       // Others come and go meanwhile.
       for (let i = 0; i < 3; i++) {
@@ -226,7 +226,7 @@ describe('plain', () => {
       first.send(GET)
       await first.saying('ok')
     }
-    const listener = await start(handler, { limits })
+    const listener = await startListener(handler, { limits })
     const session = connectHttp2(`http://127.0.0.1:${listener.address.port}`)
     open.push(() => session.destroy())
     for (let i = 0; i < 3; i++) {
@@ -254,7 +254,7 @@ describe('plain', () => {
 
   test('closing, it answers what comes on connections that are open, says that they end, and ends those that stay idle', async () => {
     const { handler, seen } = recorder(({ response }) => ok(response))
-    const listener = await start(handler)
+    const listener = await startListener(handler)
     const [late, idle] = await Promise.all([call(listener.address.port), call(listener.address.port)])
     for (const peer of [late, idle]) {
       peer.send(GET)
@@ -271,7 +271,7 @@ describe('plain', () => {
   test.each(['plain', 'TLS'])('closing, it resets no connection that came before: %s', async kind => {
     const { handler } = recorder(({ response }) => ok(response))
     const material = kind === 'TLS' ? { tls: secrets.server } : {}
-    const listener = await start(handler, material)
+    const listener = await startListener(handler, material)
     const { port } = listener.address
     // The kernel has taken the connection, and we have not looked yet.
     const raw = connectTcp({ host: '127.0.0.1', port })
@@ -288,7 +288,7 @@ describe('plain', () => {
   })
 
   test.each([['h2'], ['http/1.1']])('a connection counts once, whatever it turns out to speak: %s', async alpn => {
-    const listener = await start(recorder(({ response }) => ok(response)).handler, { tls: secrets.server })
+    const listener = await startListener(recorder(({ response }) => ok(response)).handler, { tls: secrets.server })
     await tls(listener, { ALPNProtocols: [alpn] })
     // Whoever comes behind it is accepted behind it.
     await tls(listener, { ALPNProtocols: [alpn] })
@@ -300,7 +300,7 @@ describe('plain', () => {
   })
 
   test('closing, it gives up a connection that stays silent', async () => {
-    const listener = await start(recorder(() => {}).handler)
+    const listener = await startListener(recorder(() => {}).handler)
     const raw = connectTcp({ host: '127.0.0.1', port: listener.address.port })
     await until(() => listener.connections === 1)
     await Promise.all([once(raw.resume(), 'close'), listener.close({ graceMs: 400 })])
@@ -308,7 +308,7 @@ describe('plain', () => {
   })
 
   test('a plain one takes no certificate', async () => {
-    const listener = await start(recorder(() => {}).handler)
+    const listener = await startListener(recorder(() => {}).handler)
     expect(() => listener.setTls(secrets.server)).toThrow(new TypeError('this listener has no TLS'))
   })
 
@@ -328,14 +328,14 @@ describe('plain', () => {
 
   test('a port in use is an error with its code', async () => {
     const { handler } = recorder(() => {})
-    const listener = await start(handler)
+    const listener = await startListener(handler)
     await expect(listen({ port: listener.address.port, handler })).rejects.toMatchObject({ code: 'EADDRINUSE' })
   })
 })
 
 test('E16 a caller who has reset its connection before anything was read of it is served no more', async () => {
   const seen: string[] = []
-  const listener = await start((request, response) => {
+  const listener = await startListener((request, response) => {
     seen.push(request.peerAddress)
     ok(response)
     return discarding(response)

@@ -24,7 +24,7 @@ interface Up {
   port: number
 }
 
-async function start(
+async function startH2c(
   onStream: (stream: ServerHttp2Stream, path: string) => void,
   maxConcurrentStreams = 100,
 ): Promise<Up> {
@@ -48,7 +48,7 @@ async function start(
 }
 
 it('many exchanges share one session; trailers come back', async () => {
-  const { port, sessions } = await start(stream => {
+  const { port, sessions } = await startH2c(stream => {
     stream.respond({ ':status': 200 }, { waitForTrailers: true })
     stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }))
     stream.end('hi')
@@ -59,7 +59,7 @@ it('many exchanges share one session; trailers come back', async () => {
 })
 
 it('a session that is full gets a companion', async () => {
-  const { port, sessions } = await start((stream, path) => {
+  const { port, sessions } = await startH2c((stream, path) => {
     stream.respond({ ':status': 200 })
     if (path === '/hold') stream.write('x')
     else stream.end('free')
@@ -74,7 +74,7 @@ it('a session that is full gets a companion', async () => {
 
 it('of many that come at once, those for whom a session has no room open others', async () => {
   const held: ServerHttp2Stream[] = []
-  const { port, sessions } = await start(stream => {
+  const { port, sessions } = await startH2c(stream => {
     held.push(stream)
     if (held.length < 120) return
     for (const each of held) {
@@ -97,7 +97,7 @@ it('a target that cannot be reached fails all who wait', async () => {
 })
 
 it('bodies go through both ways', async () => {
-  const { port } = await start(stream => {
+  const { port } = await startH2c(stream => {
     stream.respond({ ':status': 200 })
     stream.pipe(stream)
   })
@@ -108,7 +108,7 @@ it('bodies go through both ways', async () => {
 })
 
 it('a session that goes away between two requests is replaced', async () => {
-  const { port, sessions } = await start(stream => {
+  const { port, sessions } = await startH2c(stream => {
     stream.respond({ ':status': 200 })
     stream.end('hi')
   })
@@ -121,13 +121,13 @@ it('a session that goes away between two requests is replaced', async () => {
 })
 
 it('an upstream that resets the stream before its head is 502', async () => {
-  const { port } = await start(stream => stream.close(2))
+  const { port } = await startH2c(stream => stream.close(2))
   expect(await get(port, '/')).toMatch(/^HTTP\/1\.1 502 [\s\S]*sallyport-error: upstream-broken\r\n/)
 })
 
 it('trailers of bodies whose length is known pass, both ways', async () => {
   let received: unknown
-  const { port } = await start(stream => {
+  const { port } = await startH2c(stream => {
     stream.on('trailers', trailers => {
       received = trailers
     })

@@ -61,7 +61,7 @@ const PREAMBLE: Preamble = {
 }
 
 /** Two replicas and a client; nobody takes anything unless told to. */
-function start(settings: Settings = {}): Spliced {
+function startSplice(settings: Settings = {}): Spliced {
   const [nearEnd, linkTransport] = memoryPair()
   const [sessionTransport, clientEnd] = memoryPair()
   const spliced: { far: StreamRecorder | undefined; clients: StreamRecorder[] } = { far: undefined, clients: [] }
@@ -171,7 +171,7 @@ describe('D3 an exchange that is not for this replica is refused, and nothing of
     ['a session that is full', 'overloaded', text(), { open: full }],
   ]
   test.each(CASES)('%s: %s', async (_name, code, said, owner = {}) => {
-    const spliced = start({ owner })
+    const spliced = startSplice({ owner })
     // The one that came with the fixture.
     spliced.near.stream.reset('cancelled')
     await turns()
@@ -188,7 +188,7 @@ describe('D3 an exchange that is not for this replica is refused, and nothing of
 
 describe('B1 the bytes of an exchange that was handed over', () => {
   test.each(CASES)('$request, $answer: $first, then $second', async ({ request, answer, first, second }) => {
-    const spliced = start()
+    const spliced = startSplice()
     REQUESTS[request]!(spliced)
     await until(() => spliced.far !== undefined)
     await turns()
@@ -208,7 +208,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
   })
 
   test('is acknowledged when its client has taken it', async () => {
-    const spliced = start()
+    const spliced = startSplice()
     let taken = 0
     Object.assign(spliced.near.stream.handler, { acknowledged: () => taken++ })
     spliced.clientTransport.pause()
@@ -223,7 +223,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
   test.each(['resets', 'takes nothing more'])(
     'an answer that is whole before its request, whose client then %s',
     async then => {
-      const spliced = start()
+      const spliced = startSplice()
       spliced.near.consumes = true
       REQUESTS['a request that waits, whole']!(spliced)
       await until(() => spliced.far !== undefined && spliced.link.bufferedBytes > 0)
@@ -239,7 +239,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     'an upgrade whose client ends its half and then resets: the other replica, which %s, hears of it behind the answer',
     async how => {
       vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-      const spliced = start({ session: { initialWindowBytes: 256 * KIB } })
+      const spliced = startSplice({ session: { initialWindowBytes: 256 * KIB } })
       await until(() => spliced.clients.length === 1)
       spliced.near.stream.reset('cancelled')
       const near = spliced.open('demo', STREAM_KIND.upgrade)
@@ -269,7 +269,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
   )
 
   test('a request that comes behind its answer', async () => {
-    const spliced = start()
+    const spliced = startSplice()
     await until(() => spliced.far !== undefined)
     ANSWERS['an answer that is whole']!(spliced)
     await turns()
@@ -281,7 +281,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
 
   test('an answer that waits for the other replica is counted until it has left, whatever becomes of the session', async () => {
     const budget = createBufferBudget()
-    const spliced = start({ session: { processBudget: budget } })
+    const spliced = startSplice({ session: { processBudget: budget } })
     await until(() => spliced.far !== undefined)
     spliced.near.stream.end()
     spliced.far!.stream.write(pattern(300 * KIB))
@@ -301,7 +301,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
 
 describe('B3 at the ceiling of a link', () => {
   test('the runtime that takes nothing pays, not the one with a few bytes', async () => {
-    const spliced = start({ link: { sessionBufferBytes: 500 * KIB }, session: { initialWindowBytes: 4 * KIB } })
+    const spliced = startSplice({ link: { sessionBufferBytes: 500 * KIB }, session: { initialWindowBytes: 4 * KIB } })
     const hostile = [spliced.near, ...Array.from({ length: 4 }, () => spliced.open())]
     for (const { stream } of hostile) stream.write(pattern(90 * KIB))
     await turns()

@@ -53,7 +53,7 @@ afterEach(() => {
   for (const upstream of open.splice(0)) upstream.close()
 })
 
-async function start(limits?: Partial<HttpLimits>, heads?: ByteCache<Head>) {
+async function startConnection(limits?: Partial<HttpLimits>, heads?: ByteCache<Head>) {
   const upstream = await RawUpstream.start()
   open.push(upstream)
   const next = upstream.next()
@@ -82,7 +82,7 @@ async function turns(count = 20): Promise<void> {
 
 /** Sends a GET, lets the upstream answer with `text`, and returns what came of it. */
 async function answered(text: string, over: Partial<OutgoingRequest> = {}, end = false) {
-  const { connection, peer, idle } = await start()
+  const { connection, peer, idle } = await startConnection()
   const response = new Response()
   connection.send(request(over), response).requestEnd([])
   await peer.saying('\r\n\r\n')
@@ -95,7 +95,7 @@ async function answered(text: string, over: Partial<OutgoingRequest> = {}, end =
 
 describe('requests', () => {
   test('head, chunks and trailers as they come', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(request({ method: 'FOO', bodyBytes: -1 }), response)
     expect(await peer.saying('\r\n\r\n')).toBe(
@@ -109,17 +109,17 @@ describe('requests', () => {
   })
 
   test('content-length is what the body is, in its place', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const headers = ['a', '1', 'content-length', '9', 'b', '2']
     connection.send(request({ method: 'POST', bodyBytes: 2, headers }), new Response()).requestData(Buffer.from('hi'))
     expect(await peer.saying('hi')).toContain('a: 1\r\ncontent-length: 2\r\nb: 2\r\n\r\nhi')
   })
 
   test('a POST without a body says so; a GET does not', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     connection.send(request({ method: 'POST', headers: [] }), new Response())
     expect(await peer.saying('\r\n\r\n')).toContain('content-length: 0')
-    const other = await start()
+    const other = await startConnection()
     other.connection.send(request({ headers: [] }), new Response())
     expect(await other.peer.saying('\r\n\r\n')).not.toContain('content-length')
   })
@@ -132,7 +132,7 @@ describe('requests', () => {
     ['name', { headers: ['a\n', 'b'] }],
     ['value', { headers: ['a', 'b\r\nc: d'] }],
   ])('a bad %s is never sent', async (_name, over) => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     connection.send(request(over), response)
     await response.over()
@@ -144,7 +144,7 @@ describe('requests', () => {
     ['longer', 'four'],
     ['shorter', 'tw'],
   ])('a body that is %s than announced ends the connection', async (how, body) => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(request({ method: 'POST', bodyBytes: 3 }), response)
     sink.requestData(Buffer.from(body))
@@ -155,7 +155,7 @@ describe('requests', () => {
   })
 
   test('trailers that cannot be sent end the connection', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(request({ method: 'POST', bodyBytes: -1 }), response)
     sink.requestEnd(['t', 'a\r\nb: c'])
@@ -164,7 +164,7 @@ describe('requests', () => {
   })
 
   test('one at a time: another one is misuse, and harms nothing', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     connection.send(request(), response).requestEnd([])
     const busy = new TypeError('the connection has an exchange in progress')
@@ -176,7 +176,7 @@ describe('requests', () => {
   })
 
   test('an aborted request ends the connection', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(request({ bodyBytes: -1 }), response)
     await peer.saying('\r\n\r\n')
@@ -186,7 +186,7 @@ describe('requests', () => {
   })
 
   test('back-pressure: what the upstream does not take is not consumed', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     peer.socket.pause()
     const response = new Response()
     const sink = connection.send(request({ bodyBytes: -1 }), response)
@@ -204,7 +204,7 @@ describe('responses', () => {
     'HTTP/1.1 200 Fine\r\nX-A: 1\r\nSet-Cookie: b\r\nTransfer-Encoding: chunked\r\nKeep-Alive: timeout=7, max=2\r\n\r\n3\r\nabc\r\n0\r\nT: 1\r\n\r\n'
 
   test('alike at every split point; the connection is free afterwards', async () => {
-    const { connection, peer, idle } = await start()
+    const { connection, peer, idle } = await startConnection()
     for (let at = 1; at < whole.length; at++) {
       const response = new Response()
       connection.send(request(), response).requestEnd([])
@@ -229,7 +229,7 @@ describe('responses', () => {
 
   test('a head that comes again is read again, whatever stood between and whoever changed the list', async () => {
     const heads = new ByteCache<Head>()
-    const pair = [await start({}, heads), await start({}, heads)]
+    const pair = [await startConnection({}, heads), await startConnection({}, heads)]
     const head = 'HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 3\r\n\r\n'
     const hints = 'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'
     const other = 'HTTP/1.1 200 OK\r\nX-A: 2\r\nContent-Length: 4\r\n\r\n'
@@ -331,7 +331,7 @@ describe('responses', () => {
   })
 
   test('a response before the end of the request: the rest is thrown away', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(request({ method: 'POST', bodyBytes: -1 }), response)
     await peer.saying('\r\n\r\n')
@@ -345,7 +345,7 @@ describe('responses', () => {
   })
 
   test('back-pressure: no more is read than is consumed', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(request(), response)
     let bytes = 0
@@ -369,7 +369,7 @@ describe('E8: expectations', () => {
   const expecting = request({ method: 'POST', bodyBytes: 2, headers: ['expect', '100-continue'] })
 
   test("the upstream's 100 is passed on", async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(expecting, response)
     expect(await peer.saying('\r\n\r\n')).toContain('expect: 100-continue\r\n')
@@ -384,7 +384,7 @@ describe('E8: expectations', () => {
   })
 
   test('an upstream that does not know it gets the body after a while', async () => {
-    const { connection, peer } = await start({ expectMs: 20 })
+    const { connection, peer } = await startConnection({ expectMs: 20 })
     const response = new Response()
     connection.send(expecting, response)
     await peer.saying('\r\n\r\n')
@@ -393,7 +393,7 @@ describe('E8: expectations', () => {
   })
 
   test('a final answer instead: nothing of the body goes out', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(expecting, response)
     await peer.saying('\r\n\r\n')
@@ -413,7 +413,7 @@ describe('upgrade', () => {
     return createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64')
   }
   async function upgrading(answer: (peer: RawPeer, accept: string) => void) {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(webSocket, response)
     answer(peer, accept(await peer.saying('\r\n\r\n')))
@@ -460,13 +460,13 @@ describe('upgrade', () => {
 
 describe('deadlines', () => {
   test('no head in time: upstream-timeout; a quiet body is waited for', async () => {
-    const { connection, peer } = await start()
+    const { connection, peer } = await startConnection()
     const response = new Response()
     connection.send(request(), response, { headTimeoutMs: 20 })
     await response.over()
     expect(response.error).toBe('upstream-timeout')
     await peer.end()
-    const other = await start()
+    const other = await startConnection()
     const quiet = new Response()
     other.connection.send(request(), quiet, { headTimeoutMs: 20 })
     await other.peer.saying('\r\n\r\n')
@@ -479,7 +479,7 @@ describe('deadlines', () => {
   })
 
   test('an upstream that stops reading: upstream-timeout', async () => {
-    const { connection, peer } = await start({ stalledMs: 60 })
+    const { connection, peer } = await startConnection({ stalledMs: 60 })
     peer.socket.pause()
     const response = new Response()
     connection.send(request({ bodyBytes: -1 }), response).requestData(Buffer.alloc(32 * 1024 * 1024))
@@ -489,7 +489,7 @@ describe('deadlines', () => {
 })
 
 test('of heads that come byte by byte each line is looked at once', async () => {
-  const { connection, peer } = await start()
+  const { connection, peer } = await startConnection()
   const looks = vi.spyOn(HeadParser.prototype, 'fields')
   onTestFinished(() => looks.mockRestore())
   const response = new Response()

@@ -53,7 +53,7 @@ afterEach(() => {
   for (const close of open.splice(0).reverse()) close()
 })
 
-async function start(onStream: OnStream, limits?: Partial<HttpLimits>) {
+async function startSession(onStream: OnStream, limits?: Partial<HttpLimits>) {
   const server: Http2Server = createServer({ settings: { enableConnectProtocol: true } })
   server.on('stream', (stream, headers) => {
     stream.on('error', () => {})
@@ -94,7 +94,7 @@ function answerEmpty(stream: ServerHttp2Stream): void {
 describe('h2c upstream', () => {
   test('a bidirectional call with trailers both ways', async () => {
     let trailers: unknown
-    const { session, counts } = await start((stream, headers) => {
+    const { session, counts } = await startSession((stream, headers) => {
       expect(headers).toMatchObject({ ':method': 'POST', ':authority': 'up.example', te: 'trailers', x: '1, 2' })
       stream.respond({ ':status': 200, 'content-type': 'application/grpc' }, { waitForTrailers: true })
       stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }))
@@ -123,7 +123,7 @@ describe('h2c upstream', () => {
   test.each(['HEAD', 'POST'])(
     '%s: an answer in place of the 100 that the caller waits for leaves no stream',
     async method => {
-      const { session, counts } = await start(answerEmpty)
+      const { session, counts } = await startSession(answerEmpty)
       const response = new Response()
       session.send(request({ method, headers: ['expect', '100-continue'] }), response)
       await response.over()
@@ -134,7 +134,7 @@ describe('h2c upstream', () => {
   )
 
   test('trailers only: a head that ends the stream', async () => {
-    const { session } = await start(stream =>
+    const { session } = await startSession(stream =>
       stream.respond({ ':status': 200, 'grpc-status': '5' }, { endStream: true }),
     )
     const response = new Response()
@@ -144,7 +144,7 @@ describe('h2c upstream', () => {
   })
 
   test('informational responses, a known length, HEAD', async () => {
-    const { session } = await start((stream, headers) => {
+    const { session } = await startSession((stream, headers) => {
       stream.additionalHeaders({ ':status': 103, link: '</a>' })
       stream.respond({ ':status': 200, 'content-length': '2' }, { endStream: headers[':method'] === 'HEAD' })
       if (headers[':method'] !== 'HEAD') stream.end('ok')
@@ -161,7 +161,7 @@ describe('h2c upstream', () => {
   })
 
   test('Expect: the 100 is passed on', async () => {
-    const { session } = await start(stream => {
+    const { session } = await startSession(stream => {
       stream.additionalHeaders({ ':status': 100 })
       stream.on('data', () => {})
       stream.on('end', () => stream.respond({ ':status': 204 }, { endStream: true }))
@@ -176,7 +176,7 @@ describe('h2c upstream', () => {
   })
 
   test('a reset, before the head or midway, is upstream-broken', async () => {
-    const { session } = await start((stream, headers) => {
+    const { session } = await startSession((stream, headers) => {
       if (headers[':path'] === '/mid') stream.respond({ ':status': 200 })
       stream.close(2)
     })
@@ -190,7 +190,7 @@ describe('h2c upstream', () => {
   })
 
   test('a lost connection breaks what is in progress', async () => {
-    const { session, counts } = await start(stream => stream.session?.destroy())
+    const { session, counts } = await startSession(stream => stream.session?.destroy())
     const response = new Response()
     session.send(request(), response)
     await response.over()
@@ -201,7 +201,7 @@ describe('h2c upstream', () => {
 
   test('an aborted request resets its stream', async () => {
     let rst = -1
-    const { session } = await start(stream => stream.on('close', () => (rst = stream.rstCode)))
+    const { session } = await startSession(stream => stream.on('close', () => (rst = stream.rstCode)))
     const response = new Response()
     const sink = session.send(request(), response)
     sink.requestData(Buffer.from('x'))
@@ -212,7 +212,7 @@ describe('h2c upstream', () => {
   })
 
   test('no head in time: upstream-timeout', async () => {
-    const { session } = await start(() => {})
+    const { session } = await startSession(() => {})
     const response = new Response()
     session.send(request({ bodyBytes: 0 }), response, { headTimeoutMs: 20 })
     await response.over()
@@ -221,7 +221,7 @@ describe('h2c upstream', () => {
 
   test('trailers of a request whose length is known', async () => {
     let trailers: unknown
-    const { session } = await start(stream => {
+    const { session } = await startSession(stream => {
       stream.on('trailers', received => {
         trailers = received
       })
@@ -236,7 +236,7 @@ describe('h2c upstream', () => {
   })
 
   test('a WebSocket as extended CONNECT', async () => {
-    const { session } = await start((stream, headers) => {
+    const { session } = await startSession((stream, headers) => {
       expect(headers).toMatchObject({ ':method': 'CONNECT', ':protocol': 'websocket', 'sec-websocket-version': '13' })
       stream.respond({ ':status': 200 })
       stream.on('data', chunk => stream.write(chunk))
@@ -253,7 +253,7 @@ describe('h2c upstream', () => {
     ['read', (stream: ServerHttp2Stream) => stream.resume().on('end', () => answerEmpty(stream))],
     ['not wanted', answerEmpty],
   ])('a request body that is %s counts as taken in the end', async (_, onStream) => {
-    const { session } = await start(onStream)
+    const { session } = await startSession(onStream)
     for (const bytes of [10, 1000, 300_000]) {
       const response = new Response()
       const sink = session.send(request({ bodyBytes: bytes }), response)
@@ -265,7 +265,7 @@ describe('h2c upstream', () => {
   })
 
   test('back-pressure both ways', async () => {
-    const { session } = await start(stream => {
+    const { session } = await startSession(stream => {
       stream.respond({ ':status': 200 })
       stream.write(Buffer.alloc(8 * 1024 * 1024))
     })
@@ -315,7 +315,7 @@ test.each([
   ['an authority', { authority: 'a b' }],
 ])('%s that cannot be sent is refused before anything is', async (_what, over) => {
   let streams = 0
-  const { session } = await start(() => streams++)
+  const { session } = await startSession(() => streams++)
   const response = new Response()
   session.send(request(over), response)
   await response.over()
@@ -362,7 +362,7 @@ describe('P1 a response sink that throws', () => {
   test.each(['responseInformational', 'responseHead', 'responseData', 'responseEnd', 'responseAbort'] as const)(
     'in %s: its exchange alone ends',
     async step => {
-      const { session } = await start((stream, headers) => {
+      const { session } = await startSession((stream, headers) => {
         stream.additionalHeaders({ ':status': 103, link: '</a>' })
         stream.respond({ ':status': 200 })
         stream.write('x')

@@ -8,7 +8,7 @@ import { frame, pattern, type RawPeer, StreamRecorder, sessionWithRawPeer, turns
 const noise = { debug() {}, info() {} }
 
 /** A session that writes down what it logs. */
-function start(onEnd: (session: Session) => void = () => {}) {
+function startLogged(onEnd: (session: Session) => void = () => {}) {
   const said: string[] = []
   const log = (level: string) => (fields: object, text: string) =>
     void said.push(`${level}: ${text} ${inspect(fields)}`)
@@ -37,14 +37,14 @@ async function flood(session: Session, peer: RawPeer): Promise<void> {
 
 describe('P3 answers to pings that nobody reads', () => {
   test('end the session once', async () => {
-    const { session, peer, closings, said } = start()
+    const { session, peer, closings, said } = startLogged()
     await flood(session, peer)
     expect(closings.map(({ reason }) => reason)).toEqual(['the peer asks for more answers than it reads'])
     expect(said).toHaveLength(1)
   })
 
   test('a stream that is reset at that moment throws nothing into its caller', async () => {
-    const { session, peer, closings, said } = start()
+    const { session, peer, closings, said } = startLogged()
     peer.transport.pause()
     const streams = Array.from({ length: 200 }, () => new StreamRecorder(session.open()))
     for (const { stream } of streams) stream.write(pattern(4000))
@@ -90,7 +90,7 @@ const DOORS: Record<string, (session: Session, recorder: StreamRecorder) => void
 describe.each(Object.keys(WAYS))('P3 a session that ends by %s', way => {
   test.each(Object.keys(DOORS))('tells its end once, though each handler calls %s', async door => {
     let ends = 0
-    const { session, peer } = start(ended => {
+    const { session, peer } = startLogged(ended => {
       ends++
       DOORS[door]!(ended, recorders[0]!)
     })

@@ -2,55 +2,55 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { Cooldowns } from '../../../server/peer/cooldowns.ts'
 
-let rests: Cooldowns
+let cooldowns: Cooldowns
 let over: string[]
 beforeEach(() => {
   vi.useFakeTimers()
   over = []
-  rests = new Cooldowns(
+  cooldowns = new Cooldowns(
     () => performance.now(),
     noLogger,
     runtime => over.push(runtime),
   )
 })
 afterEach(() => {
-  rests.close()
+  cooldowns.close()
   vi.useRealTimers()
 })
 
 test('a replica that refused rests for this runtime, as long as nothing new is known', () => {
-  rests.begin('r1', 'demo', 3)
-  expect(rests.has('r1', 'demo', 3)).toBe(true)
-  expect(rests.has('r1', 'demo', 4)).toBe(false)
-  expect(rests.has('r1', 'other', 3)).toBe(false)
-  expect(rests.has('r2', 'demo', 3)).toBe(false)
+  cooldowns.begin('r1', 'demo', 3)
+  expect(cooldowns.has('r1', 'demo', 3)).toBe(true)
+  expect(cooldowns.has('r1', 'demo', 4)).toBe(false)
+  expect(cooldowns.has('r1', 'other', 3)).toBe(false)
+  expect(cooldowns.has('r2', 'demo', 3)).toBe(false)
 })
 
 test('and for a moment: then those who wait for the runtime are told, once', () => {
-  rests.begin('r1', 'demo', 3)
-  rests.begin('r2', 'demo', 3)
+  cooldowns.begin('r1', 'demo', 3)
+  cooldowns.begin('r2', 'demo', 3)
   vi.advanceTimersByTime(200)
-  rests.begin('r1', 'other', 1)
+  cooldowns.begin('r1', 'other', 1)
   vi.advanceTimersByTime(50)
-  expect([rests.has('r1', 'demo', 3), rests.has('r1', 'other', 1)]).toEqual([false, true])
+  expect([cooldowns.has('r1', 'demo', 3), cooldowns.has('r1', 'other', 1)]).toEqual([false, true])
   expect(over).toEqual(['demo'])
   vi.advanceTimersByTime(200)
   expect(over).toEqual(['demo', 'other'])
 })
 
 test('one that refuses again rests anew', () => {
-  rests.begin('r1', 'demo', 3)
+  cooldowns.begin('r1', 'demo', 3)
   vi.advanceTimersByTime(200)
-  rests.begin('r1', 'demo', 3)
+  cooldowns.begin('r1', 'demo', 3)
   vi.advanceTimersByTime(200)
-  expect([rests.has('r1', 'demo', 3), over]).toEqual([true, []])
+  expect([cooldowns.has('r1', 'demo', 3), over]).toEqual([true, []])
   vi.advanceTimersByTime(50)
   expect(over).toEqual(['demo'])
 })
 
 test('there are so many at most; the oldest ends early, and who waits for it is told', async () => {
-  for (let i = 0; i <= 10_000; i++) rests.begin('r1', `runtime-${i}`, 1)
-  expect([rests.has('r1', 'runtime-0', 1), rests.has('r1', 'runtime-1', 1)]).toEqual([false, true])
+  for (let i = 0; i <= 10_000; i++) cooldowns.begin('r1', `runtime-${i}`, 1)
+  expect([cooldowns.has('r1', 'runtime-0', 1), cooldowns.has('r1', 'runtime-1', 1)]).toEqual([false, true])
   await Promise.resolve()
   expect(over).toEqual(['runtime-0'])
 })

@@ -1,0 +1,38 @@
+import { describe, expect, test } from 'vitest'
+import { Revocations } from '../../../server/auth/revocations.ts'
+
+describe('revocations', () => {
+  const identity = {
+    runtime: 'demo',
+    subject: 'demo',
+    issuer: undefined,
+    tokenId: 'id',
+    issuedAt: 100,
+    expiresAt: 200,
+    certificateThumbprint: undefined,
+    allowCallers: undefined,
+  }
+
+  test('every member that is given must fit', () => {
+    const covered = (rule: object) => {
+      const revocations = new Revocations(() => 0)
+      revocations.add(rule)
+      return revocations.covers(identity)
+    }
+    expect(covered({ tokenId: 'id' })).toBe(true)
+    expect(covered({ tokenId: 'other' })).toBe(false)
+    expect(covered({ runtime: 'demo', issuedBefore: 100 })).toBe(false)
+    expect(covered({ runtime: 'demo', issuedBefore: 101 })).toBe(true)
+    expect(() => covered({ until: 5 })).toThrow(TypeError)
+  })
+
+  test('are bounded, and those whose time is over are forgotten', () => {
+    let now = 0
+    const revocations = new Revocations(() => now)
+    for (let i = 0; i < 10_000; i++) revocations.add({ tokenId: `${i}`, until: 5 })
+    expect(() => revocations.add({ runtime: 'x' })).toThrow(RangeError)
+    now = 6000
+    revocations.add({ runtime: 'x' })
+    expect(revocations.list).toEqual([{ runtime: 'x' }])
+  })
+})
