@@ -1,5 +1,6 @@
 /** A target that is a function of the web's Request and Response. Both bodies stream, with back-pressure. */
 import { SallyportError } from '../../protocol/base/errors.ts'
+import { GatheredChunks } from '../../protocol/base/gathered.ts'
 import {
   BODY_UNKNOWN,
   type Handler,
@@ -46,7 +47,7 @@ class FunctionExchange implements RequestSink {
   readonly #request: HttpRequest
   readonly #response: ResponseSink
   readonly #gone = new AbortController()
-  readonly #chunks: Uint8Array[] = []
+  readonly #chunks = new GatheredChunks()
   #wanted: (() => void) | undefined
   #body: ReadableStreamDefaultController<Uint8Array> | undefined
   #ended = false
@@ -70,7 +71,7 @@ class FunctionExchange implements RequestSink {
       this.#response.requestConsumed(chunk.length)
       return
     }
-    this.#chunks.push(chunk)
+    this.#chunks.add(chunk)
     this.#wake()
   }
 
@@ -112,8 +113,8 @@ class FunctionExchange implements RequestSink {
   /** The rest of the request's body is of no interest any more. */
   discard(): void {
     this.#discarding = true
-    let bytes = 0
-    for (const chunk of this.#chunks.splice(0)) bytes += chunk.length
+    const { bytes } = this.#chunks
+    this.#chunks.clear()
     if (bytes > 0) this.#response.requestConsumed(bytes)
     this.#wake()
   }
@@ -141,7 +142,7 @@ class FunctionExchange implements RequestSink {
           this.#body = controller
         },
         pull: async controller => {
-          while (this.#chunks.length === 0 && !this.#ended && !this.#discarding) await this.#arrival()
+          while (this.#chunks.bytes === 0 && !this.#ended && !this.#discarding) await this.#arrival()
           const chunk = this.#chunks.shift()
           if (chunk === undefined) return this.#closeBody(controller)
           this.#response.requestConsumed(chunk.length)

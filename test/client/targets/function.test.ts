@@ -7,8 +7,9 @@ import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'nod
 import { afterEach, describe, expect, it } from 'vitest'
 import { createTunnel, type FetchHandler, type Tunnel } from '../../../client/index.ts'
 import { functionTarget } from '../../../client/targets/function.ts'
+import { collectGarbage as collectAllGarbage } from '../../../load-tests/lib/garbage.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
-import type { HttpRequest } from '../../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type HttpRequest } from '../../../protocol/exchange.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
 
 const open: { server: FakeServer; tunnel: Tunnel }[] = []
@@ -243,6 +244,44 @@ describe('a target function', () => {
     expect(bytes).toBe(128 * KIB)
     done.resolve(new Response('all'))
     expect((await exchange.answer()).text).toBe('all')
+  })
+
+  it('that reads its request late has all of it, and until then no more memory is kept than that', async () => {
+    const begin = Promise.withResolvers<void>()
+    let text = ''
+    const handler = functionTarget(async request => {
+      await begin.promise
+      text = await request.text()
+      return new Response()
+    })
+    let credit = 0
+    const ended = Promise.withResolvers<void>()
+    const sink = handler(
+      { ...REQUEST, method: 'POST', bodyBytes: BODY_UNKNOWN },
+      {
+        responseInformational() {},
+        responseHead() {},
+        responseData() {},
+        responseEnd: () => ended.resolve(),
+        responseAbort: ended.reject,
+        requestConsumed: bytes => {
+          credit += bytes
+        },
+      },
+    )
+    await collectAllGarbage()
+    const before = process.memoryUsage().arrayBuffers
+    // As they come out of a session that is busy with others: each cut from a slab of its own.
+    for (let i = 0; i < 500; i++) sink.requestData(Buffer.alloc(64 * KIB, 'a').subarray(100, 110))
+    await collectAllGarbage()
+    expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(512 * KIB)
+    expect(credit).toBe(0)
+    begin.resolve()
+    sink.requestData(Buffer.from('end'))
+    sink.requestEnd([])
+    await ended.promise
+    expect(text).toBe(`${'a'.repeat(5000)}end`)
+    expect(credit).toBe(5003)
   })
 
   it('may answer before the request has ended; the rest is discarded', async () => {
