@@ -14,6 +14,11 @@ export interface GitopsRuntimeOptions {
   appProxy?: string | undefined
   /** Default `http://argo-server:2746`. */
   workflows?: string | undefined
+  /**
+   * Whether a client's server keeps webhooks (POST) that cannot be delivered at once (`fallback`), all (`always`), or none (`off`,
+   * the default).
+   */
+  inbox?: 'off' | 'fallback' | 'always' | undefined
   /** As in {@link RouteTable}; for tests and demos. */
   resolve?: Record<string, string> | undefined
   logger?: Logger | undefined
@@ -48,18 +53,26 @@ export function gitopsRuntime(options: GitopsRuntimeOptions = {}): RouteTable {
         target: options.workflows ?? 'http://argo-server:2746',
         rewrite: { stripPrefix: '/workflows' },
       },
-      {
-        name: 'webhooks',
-        match: { path: '/webhooks/{namespace}/{eventSource}' },
-        target: `http://{eventSource}-eventsource-svc.{namespace}.svc.${options.clusterDomain ?? 'cluster.local'}:80`,
-        allow: { namespace: namespaces },
-        limits: { bodyBytes: WEBHOOK_BODY_BYTES },
-      },
+      ...webhooks(options, namespaces),
       { name: 'readyz', match: { path: '/readyz' }, answer: { body: 'ok' } },
       { name: 'healthz', match: { path: '/healthz' }, answer: { body: 'ok' } },
     ],
     resolve: options.resolve,
   }
+}
+
+function webhooks({ clusterDomain = 'cluster.local', inbox }: GitopsRuntimeOptions, namespaces: string[]): Route[] {
+  const route: Route = {
+    name: 'webhooks',
+    match: { path: '/webhooks/{namespace}/{eventSource}' },
+    target: `http://{eventSource}-eventsource-svc.{namespace}.svc.${clusterDomain}:80`,
+    allow: { namespace: namespaces },
+    limits: { bodyBytes: WEBHOOK_BODY_BYTES },
+  }
+  if (inbox === undefined || inbox === 'off') return [route]
+  // An inbox is for methods with a body; the others still reach the event sources.
+  const kept: Route = { ...route, match: { ...route.match, methods: ['POST'] }, inbox: { mode: inbox } }
+  return [kept, { ...route, name: 'webhooks-other' }]
 }
 
 function appProxy(options: GitopsRuntimeOptions): Route {

@@ -38,6 +38,11 @@ export const clientSettings = {
     'Passes on `sallyport-error` from the target. Set this only if the target is a `sallyport router`.',
   ),
   ...routeSettings,
+  'preset.inbox': setting(
+    kinds.oneOf('off', 'fallback', 'always'),
+    'off',
+    'Which webhooks a server with an inbox keeps: none, those that cannot be delivered at once, or all.',
+  ),
   ...limitSettings(CONNECT_LIMITS),
   'allow.callers': optional(kinds.list(kinds.cidr), 'Addresses that may call this runtime. Absent: all. Empty: none.'),
   proxy: optional(

@@ -11,6 +11,8 @@ export interface RouteConfig {
   readonly 'preset.cluster-domain': string
   readonly 'preset.app-proxy': string
   readonly 'preset.workflows': string
+  /** Of a client alone. */
+  readonly 'preset.inbox'?: 'off' | 'fallback' | 'always'
 }
 
 /** The table of the file or of the preset; a bad file is a configuration error with every problem in it. */
@@ -33,6 +35,7 @@ async function presetRoutes(config: RouteConfig, logger: Logger | undefined): Pr
     clusterDomain: config['preset.cluster-domain'],
     appProxy: config['preset.app-proxy'],
     workflows: config['preset.workflows'],
+    inbox: config['preset.inbox'],
     logger,
   })
   try {

@@ -48,6 +48,22 @@ describe('the preset of the GitOps runtime', () => {
     })
   })
 
+  it('lets a server keep webhooks if it is told to, and takes other methods as before', () => {
+    for (const inbox of [undefined, 'off', 'fallback', 'always'] as const) {
+      const asked = createRouter({ routes: gitopsRuntime({ namespaces: ['demo'], inbox }) })
+      for (const method of ['POST', 'GET', 'PUT']) {
+        expect(asked.match({ url: '/webhooks/demo/push/x?y', method }), method).toMatchObject({
+          outcome: 'forward',
+          target: 'http://push-eventsource-svc.demo.svc.cluster.local:80',
+        })
+        expect(asked.match({ url: '/webhooks/other/push', method }).status).toBe(404)
+      }
+      const kept = inbox === 'fallback' || inbox === 'always'
+      const rule = { route: 'webhooks', path: '/webhooks/{namespace}/{eventSource}', methods: ['POST'], mode: inbox }
+      expect(asked.inbox()).toEqual(kept ? [rule] : [])
+    }
+  })
+
   it('publishes its CORS policy by path', () => {
     expect(router([]).cors()).toMatchObject([
       { path: '/app-proxy', cors: { origins: ['https://ui'], credentials: true } },
