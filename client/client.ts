@@ -17,6 +17,7 @@ import { Exchanges } from './exchanges.ts'
 import { NetworkWatch } from './dial/network.ts'
 import {
   type Announcement,
+  readInboxKeys,
   type ClientOptions,
   checkHello,
   checkOptions,
@@ -77,6 +78,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.#exchanges = new Exchanges({
       target: this.#target.handler,
       layers: options.layers ?? [],
+      inboxKeys: readInboxKeys(options.inboxKeys),
       seen: new SeenExchanges(),
       cors: this.#settings.cors,
       onExchange: hook('onExchange', options.onExchange, this.logger),

@@ -2,7 +2,7 @@
  * What comes out of the sessions: each exchange is authorised, remembered if it must not run twice, and goes layer by layer
  * to the target.
  *
- *     stream ──▶ admit ──▶ record ──▶ live ──▶ (an embedder's layers) ──▶ target
+ *     stream ──▶ admit ──▶ unseal ──▶ record ──▶ live ──▶ (an embedder's layers) ──▶ target
  */
 import type { CorsRule } from '../protocol/wire/control.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
@@ -26,7 +26,9 @@ import { acceptExchange, type ExchangeHandler } from '../protocol/wire/exchange/
 import type { Preamble } from '../protocol/wire/preamble.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { RefusalCode } from '../protocol/wire/exchange/refusal.ts'
+import type { InboxKeys } from '../protocol/sealing/sealed-webhook.ts'
 import type { SeenExchanges } from './seen-exchanges.ts'
+import { unsealing } from './unseal.ts'
 
 /** The session that an exchange came by. */
 export interface SessionView {
@@ -46,6 +48,8 @@ interface ExchangesOptions {
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   /** An embedder's, in front of the target. */
   readonly layers: readonly Layer[]
+  /** Open what a server kept sealed. */
+  readonly inboxKeys: InboxKeys | undefined
   readonly logger: Logger
 }
 
@@ -70,8 +74,9 @@ export class Exchanges {
     // A target is the service behind us: where it throws, it has broken.
     const guarded: Handler = (request, response) => callHandler(target, request, response, logger, 'upstream-broken')
     const inward = shielded(layers, guarded, logger)
+    const unseal = unsealing(options.inboxKeys, logger)
     const live: Layer = next => (request, response) => new LiveExchange(this, request, response).pass(next, request)
-    this.#handler = compose([record(options.onExchange), live], inward)
+    this.#handler = compose([unseal, record(options.onExchange), live], inward)
   }
 
   /** Takes a stream that the server opened. */

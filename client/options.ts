@@ -1,5 +1,5 @@
 /** What {@link connect} takes, checked at once: what can never work is a TypeError, not an attempt. */
-import { randomUUID } from 'node:crypto'
+import { createPrivateKey, randomUUID } from 'node:crypto'
 import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
 import {
@@ -18,6 +18,7 @@ import { safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { Layer } from '../protocol/layer.ts'
+import { InboxKeys } from '../protocol/sealing/sealed-webhook.ts'
 import { softwareName } from '../protocol/base/version.ts'
 import { DEFAULT_SESSION_LIMITS } from '../protocol/wire/yamux/limits.ts'
 import { BACKOFF_LIMITS, type BackoffOptions } from './dial/backoff.ts'
@@ -59,6 +60,11 @@ export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
   readonly tls?: ClientCertificate | undefined
   /** `TLSv1.2` only for middleboxes that cannot pass 1.3. */
   readonly tlsMin?: 'TLSv1.2' | 'TLSv1.3' | undefined
+  /**
+   * X25519 private keys (PEM, PKCS #8) for what a server keeps of our webhooks: it is sealed for the first, and opened with any.
+   * All clients of a runtime need the same. Absent: a server keeps none, unless it may keep them in clear.
+   */
+  readonly inboxKeys?: readonly string[] | undefined
   /** CIDRs that may call; the server enforces it. Absent: all, empty: none. */
   readonly allowCallers?: readonly string[] | undefined
   /** Which web pages may read our error answers, by path, even while the runtime is offline. A router brings its own rules. */
@@ -168,9 +174,10 @@ function parseServerUrl(text: string): URL {
   return url
 }
 
-type HelloOptions = Pick<ClientOptions, 'instance' | 'limits' | 'allowCallers'>
+type HelloOptions = Pick<ClientOptions, 'instance' | 'limits' | 'allowCallers' | 'inboxKeys'>
 
 function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
+  const keys = readInboxKeys(options.inboxKeys)
   return {
     type: 'hello',
     minor: MINOR_VERSION,
@@ -183,7 +190,18 @@ function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
     },
     features: [],
     ...(options.allowCallers === undefined ? {} : { allowCallers: [...options.allowCallers] }),
+    ...(keys === undefined ? {} : { inboxKey: keys.announced }),
   }
+}
+
+/** Throws TypeError for what is no key of X25519. */
+export function readInboxKeys(pems: readonly string[] | undefined): InboxKeys | undefined {
+  const [first, ...others] = (pems ?? []).map(pem => {
+    const key = createPrivateKey(pem)
+    if (key.asymmetricKeyType !== 'x25519') throw new TypeError('inboxKeys: only X25519 keys')
+    return key
+  })
+  return first === undefined ? undefined : new InboxKeys([first, ...others])
 }
 
 /**

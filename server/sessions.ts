@@ -171,7 +171,7 @@ export class Sessions {
         hello.cors.map(({ path, ...policy }) => ({ path, policy })),
       )
     }
-    this.#options.inbox?.publish(session.runtime, hello.inbox ?? [])
+    this.#options.inbox?.publish(session.runtime, hello.inbox ?? [], hello.inboxKey)
     const info = describeSession(session, settings.replica)
     settings.logger.info(
       {

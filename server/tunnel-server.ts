@@ -170,7 +170,7 @@ export class TunnelServer implements Server {
   #openInbox(store: InboxStore, carriers: Carriers): Inbox {
     const { inbox, logger, clock } = this.#settings
     return new Inbox({
-      ...{ store, limits: inbox!.limits, logger, now: clock },
+      ...{ store, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock },
       isLive: runtime => carriers.pick(runtime, undefined, undefined) !== undefined,
       look: runtime => {
         carriers.ask(runtime, undefined, undefined)

@@ -14,6 +14,7 @@ import { loadTrust, watchTrust } from '../service/client-trust.ts'
 import { type EmbeddedTarget, embedRouter } from '../service/embedded-router.ts'
 import { checkClientFiles } from '../service/files.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
+import { loadInboxKeys } from '../service/inbox-key.ts'
 import { openTokenSource } from '../service/token-source.ts'
 
 /** `sallyport client` */
@@ -41,6 +42,7 @@ async function start(config: ClientConfig, { logger, onExchange }: ServiceContex
   const tunnel = createTunnel({
     ...tunnelOptions(config),
     ...(await loadTrust(config)),
+    inboxKeys: config['inbox.key.file'] === undefined ? undefined : loadInboxKeys(config['inbox.key.file']),
     token: token.source,
     target: target.target,
     logger,

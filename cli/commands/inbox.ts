@@ -30,8 +30,8 @@ export const inboxList: Run = async (args, io) => {
 
 /** `sallyport inbox show` */
 export const inboxShow: Run = async (args, io) => {
-  const { body, head, ...message } = await readOne(args, io)
-  if (hasSwitch(args, 'json')) return print(io, { ...message, head, body })
+  const { body, head, sealedHead, ...message } = await readOne(args, io)
+  if (hasSwitch(args, 'json')) return print(io, { ...message, head, sealedHead, body })
   const { method, path, headers } = asRow(head)
   const facts = Object.entries(message)
   const width = Math.max(...facts.map(([name]) => name.length))
@@ -76,6 +76,7 @@ const columns = (now: number): Columns => ({
   attempts: row => count(row.attempts),
   next: row => (row.state === 'waiting' && row.attempts !== 0 ? remainingTime(row.next, now) : undefined),
   stored: row => printable(row.why),
+  sealed: row => (row.key === '' ? 'no' : 'yes'),
   reason: row => printable(row.reason),
   replica: row => printable(row.replica),
 })

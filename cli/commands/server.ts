@@ -197,6 +197,7 @@ function describeServer(server: Server, changes: Changes) {
 function warnAtStart(config: ServerConfig, { logger }: ServiceContext): void {
   if (config['control.tls.min'] === '1.2')
     logger.warn({}, 'the control endpoint takes TLS 1.2, for old middleboxes only')
-  if (config['inbox.plaintext']) logger.warn({}, 'the inbox is plain: webhooks stand in its file as they came')
+  if (config['inbox.plaintext'])
+    logger.warn({}, 'the inbox is plain for clients without a key: their webhooks stand in its file as they came')
   if (config['control.plaintext']) logger.warn({}, 'the control endpoint is plain: tokens cross it in the clear')
 }

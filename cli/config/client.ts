@@ -44,6 +44,10 @@ export const clientSettings = {
     'Which webhooks a server with an inbox keeps: none, those that cannot be delivered at once, or all.',
   ),
   ...limitSettings(CONNECT_LIMITS),
+  'inbox.key.file': optional(
+    kinds.file,
+    'Keys (X25519, PEM) for the webhooks that the server keeps. Made, 0600, if there is none. All clients of a runtime need the same.',
+  ),
   'allow.callers': optional(kinds.list(kinds.cidr), 'Addresses that may call this runtime. Absent: all. Empty: none.'),
   proxy: optional(
     kinds.url(['http:', 'https:'], { credentials: true }),

@@ -16,10 +16,6 @@ export function checkServerConfig(config: ServerConfig): void {
   checkPublicConfig(config, config['public.listen'])
   checkControl(config)
   checkReplicas(config)
-  demand(
-    config.inbox === 'off' || config['inbox.plaintext'],
-    '--inbox keeps webhooks as they came: give --inbox.plaintext if the file is protected otherwise',
-  )
   checkAdminConfig(config['admin.listen'], config['admin.token.file'])
 }
 

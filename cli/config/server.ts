@@ -114,7 +114,7 @@ export const serverSettings = {
   'inbox.plaintext': setting(
     kinds.toggle,
     'false',
-    'Webhooks stand in that file as they came. An inbox needs this: protect the file, and the copies of it.',
+    'Also keeps webhooks for clients that have no `--inbox.key.file`, as they came. Protect the file, and the copies of it.',
   ),
   ...limitSettings(INBOX),
   replica: optional(kinds.id, 'Name of this server in logs and for clients. Default: random.'),

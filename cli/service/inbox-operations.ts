@@ -23,8 +23,9 @@ export async function readMessage(server: Server, body: Body): Promise<object[]>
   const [message] = (await server.inbox?.list({ ...chosen(body), limit: 1 })) ?? []
   if (message === undefined) return []
   const parts = message.bytes > SHOWN_BYTES ? undefined : await server.inbox!.read(message.id)
-  const head = parts && (JSON.parse(Buffer.from(parts.head).toString()) as object)
-  return [{ ...shown(server, message), head, body: parts && Buffer.from(parts.body).toString('base64') }]
+  const head = parts && message.key === '' ? (JSON.parse(Buffer.from(parts.head).toString()) as object) : undefined
+  const sealedHead = parts && message.key !== '' ? Buffer.from(parts.head).toString('base64') : undefined
+  return [{ ...shown(server, message), head, sealedHead, body: parts && Buffer.from(parts.body).toString('base64') }]
 }
 
 export async function replayMessages(server: Server, body: Body): Promise<string[]> {

@@ -84,6 +84,12 @@ export const ERRORS = {
     retryable: true,
     title: 'The webhook could not be kept: its store does not work at the moment.',
   },
+  'inbox-sealed': {
+    status: 503,
+    source: 'tunnel',
+    retryable: true,
+    title: 'The webhook is sealed for a key that the client does not have.',
+  },
   internal: { status: 500, source: 'internal', retryable: false, title: 'The tunnel failed.' },
   'bad-request': { status: 400, source: 'downstream', retryable: false, title: 'The request is not valid HTTP.' },
   'uri-too-long': { status: 414, source: 'downstream', retryable: false, title: 'The request target is too long.' },

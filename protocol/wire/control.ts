@@ -114,6 +114,8 @@ export interface Hello {
   allowCallers?: string[]
   /** What may be kept for the runtime while it cannot be reached; absent: nothing. */
   inbox?: InboxRule[]
+  /** X25519 key, 32 bytes as base64url, that what is kept is sealed for; absent: the client cannot open anything. */
+  inboxKey?: string
 }
 
 /** Server to client, the answer. */
@@ -333,6 +335,7 @@ const TABLE: Table = {
     cors: may(list(corsRule, CORS_LIMITS.rules)),
     allowCallers: may(list(word, 256)),
     inbox: may(list(inboxRule, INBOX_LIMITS.rules)),
+    inboxKey: may(matching(/^[A-Za-z0-9_-]{43}$/)),
   },
   welcome: {
     minor: must(int(65_535)),

@@ -26,6 +26,7 @@ import { KeptBody } from './kept-body.ts'
 import { outcomeOfError, outcomeOfHead } from './outgoing.ts'
 import { isForSender, type Outcome } from './retry.ts'
 import type { Rule } from './rules.ts'
+import { type Sealing, seal } from './sealing.ts'
 import type { Applied } from './store.ts'
 
 /** Why a webhook was stored. */
@@ -37,6 +38,8 @@ interface CaptureOptions {
   readonly rule: Rule
   /** Digest of its lane. */
   readonly lane: string
+  /** Of the runtime's client. */
+  readonly publicKey: Uint8Array | undefined
 }
 
 const late = stepOf<Capture>(capture => capture.late())
@@ -47,8 +50,10 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   readonly rule: Rule
   /** Digest of its lane. */
   readonly lane: string
+  readonly publicKey: Uint8Array | undefined
   readonly head: ReturnType<typeof keptHead>
   readonly received: number
+  #sealing: Sealing | undefined
   readonly #inbox: Inbox
   readonly #response: ResponseSink
   readonly #body: KeptBody
@@ -69,24 +74,38 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #told = 0
   #came = 0
 
-  constructor(inbox: Inbox, { id, rule, lane }: CaptureOptions, request: HttpRequest, response: ResponseSink) {
+  constructor(
+    inbox: Inbox,
+    { id, rule, lane, publicKey }: CaptureOptions,
+    request: HttpRequest,
+    response: ResponseSink,
+  ) {
     this.#inbox = inbox
     this.id = id
     this.rule = rule
     this.lane = lane
+    this.publicKey = publicKey
     this.request = request
     this.#response = response
     this.received = inbox.now()
     this.head = keptHead(request)
     this.#body = new KeptBody({
       budget: inbox.budget,
-      part: (n, bytes) => inbox.part(this.id, n, bytes),
+      part: (n, bytes) => inbox.part(this, n, bytes),
       kept: bytes => {
         this.#kept = bytes
         this.#giveCredit()
       },
       failed: error => this.#cannotKeep(error),
     })
+  }
+
+  /** How it is sealed, from the first part on; undefined: it is not. */
+  get sealing(): Sealing | undefined {
+    if (this.#sealing !== undefined || this.publicKey === undefined) return this.#sealing
+    const { id, lane, received } = this
+    this.#sealing = seal(this.publicKey, { runtime: this.request.runtime!, id, lane, received })
+    return this.#sealing
   }
 
   start(next: Handler): this {

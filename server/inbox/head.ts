@@ -1,6 +1,8 @@
 /** The head of a request as the inbox keeps it: JSON, with every field in its order and byte for byte. */
 import { Buffer } from 'node:buffer'
-import { BODY_UNKNOWN, type HeaderList, type HttpRequest } from '../../protocol/exchange.ts'
+import { newRequestId } from '../../protocol/base/ids.ts'
+import { BODY_UNKNOWN, type Caller, type HeaderList, type HttpRequest } from '../../protocol/exchange.ts'
+import { LENGTH_BYTES, SEALED_FIELDS } from '../../protocol/sealing/sealed-webhook.ts'
 import type { Message } from './store.ts'
 
 type Kept = Pick<
@@ -22,8 +24,42 @@ export function keptHead(request: HttpRequest): Kept {
   return { method, authority, path, headers, peerAddress, encrypted, caller, requestId }
 }
 
-export function encodeHead(head: Kept, trailers: HeaderList): Uint8Array {
-  return Buffer.from(JSON.stringify({ ...head, trailers }))
+/** `parts` and `bodyBytes` of the body: whoever opens a sealed one sees whether it is whole. */
+export function encodeHead(
+  head: Kept,
+  body: { readonly trailers: HeaderList; readonly parts: number; readonly bodyBytes: number },
+): Uint8Array {
+  return Buffer.from(JSON.stringify({ ...head, ...body }))
+}
+
+function inboxFields({ id, attempts, received }: Message): HeaderList {
+  return [
+    ...['sallyport-inbox-id', id, 'sallyport-inbox-attempt', String(attempts)],
+    ...['sallyport-inbox-received', new Date(received).toISOString()],
+  ]
+}
+
+/** A sealed one, for its client to open: its body is all parts, each behind its length. */
+export function sealedRequest(message: Message): HttpRequest {
+  const bodyBytes = message.bytes + LENGTH_BYTES * message.parts
+  const caller = JSON.parse(message.caller) as Caller
+  const headers = [
+    ...inboxFields(message),
+    ...[SEALED_FIELDS.key, message.key, SEALED_FIELDS.enc, message.enc, SEALED_FIELDS.lane, message.lane],
+    ...['content-type', 'application/octet-stream', 'content-length', String(bodyBytes)],
+  ]
+  const requestId = newRequestId()
+  return {
+    ...{
+      method: 'POST',
+      authority: caller.host,
+      path: '/',
+      headers: [...headers, 'x-request-id', requestId],
+      bodyBytes,
+    },
+    ...{ upgrade: false, peerAddress: caller.address, encrypted: caller.scheme === 'https', caller, requestId },
+    ...{ exchangeId: undefined, runtime: message.runtime },
+  }
 }
 
 /** The request again, as it is delivered: with its id, how often it was tried, and when it came. */
@@ -32,15 +68,13 @@ export function decodeHead(
   message: Message,
   bodyBytes: number,
 ): { readonly request: HttpRequest; readonly trailers: HeaderList } {
-  const { trailers, ...head } = JSON.parse(Buffer.from(bytes).toString()) as Kept & { trailers: HeaderList }
-  const headers = [
-    ...head.headers,
-    ...['sallyport-inbox-id', message.id, 'sallyport-inbox-attempt', String(message.attempts)],
-    ...['sallyport-inbox-received', new Date(message.received).toISOString()],
-  ]
+  const { trailers, method, authority, path, peerAddress, encrypted, caller, requestId, ...head } = JSON.parse(
+    Buffer.from(bytes).toString(),
+  ) as Kept & { trailers: HeaderList }
+  const headers = [...head.headers, ...inboxFields(message)]
   if (trailers.length === 0) headers.push('content-length', String(bodyBytes))
   const request: HttpRequest = {
-    ...head,
+    ...{ method, authority, path, peerAddress, encrypted, caller, requestId },
     headers,
     bodyBytes: trailers.length === 0 ? bodyBytes : BODY_UNKNOWN,
     upgrade: false,

@@ -21,6 +21,7 @@ import { Ledger } from './ledger.ts'
 import { deliverMessage } from './outgoing.ts'
 import type { Outcome, OutcomeKind } from './retry.ts'
 import { pathOf, Rules } from './rules.ts'
+import { SEAL_BYTES } from './sealing.ts'
 import {
   type Applied,
   type Filter,
@@ -46,6 +47,8 @@ export interface InboxOperations {
 interface InboxParts {
   readonly store: InboxStore
   readonly limits: InboxLimits
+  /** Webhooks of clients without a key may stand in clear. */
+  readonly plaintext: boolean
   readonly logger: Logger
   /** Ms since 1970. */
   readonly now: () => number
@@ -95,6 +98,8 @@ const NONE: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused:
 
 interface Known {
   readonly rules: Rules
+  /** What is kept is sealed for it; undefined: it is not. */
+  readonly publicKey: Uint8Array | undefined
   readonly text: string
   /** When they were written. */
   savedAt: number
@@ -161,16 +166,18 @@ export class Inbox implements InboxOperations {
 
   /** In front of the sessions: requests for which there is no rule pass untouched. */
   readonly layer: Layer = next => (request, response) => {
-    const rule = this.#rules.get(request.runtime!)?.rules.find(request)
+    const known = this.#rules.get(request.runtime!)
+    const rule = known?.rules.find(request)
     if (rule === undefined) return next(request, response)
     const id = newRequestId()
     const lane = rule.lane === 'path' ? pathOf(request) : rule.lane === 'route' ? `route ${rule.route}` : id
-    const options = { id, rule, lane: laneDigest(request.runtime!, lane) }
+    const options = { id, rule, lane: laneDigest(request.runtime!, lane), publicKey: known!.publicKey }
     return new Capture(this, options, request, response).start(next)
   }
 
   /** What the client of a runtime announces; an empty list takes back what an earlier one did. */
-  publish(runtime: string, rules: readonly InboxRule[]): void {
+  publish(runtime: string, announced: readonly InboxRule[], key: string | undefined): void {
+    const rules = key === undefined && !this.#options.plaintext ? this.#withoutKey(runtime, announced) : announced
     const known = this.#rules.get(runtime)
     if (rules.length === 0) {
       if (known === undefined) return
@@ -178,16 +185,26 @@ export class Inbox implements InboxOperations {
       this.#save(runtime, undefined)
       return
     }
-    const text = JSON.stringify(rules.map(withoutSecrets))
+    const text = JSON.stringify({ key, rules: rules.map(withoutSecrets) })
     const made = this.#rulesOf(runtime, rules)
     const now = this.now()
     const isFresh = known?.text === text && now - known.savedAt < RULES_FRESH_MS
     this.#rules.putWithin(MAX_RUNTIMES, runtime, {
       rules: made,
+      publicKey: publicKeyOf(key),
       text,
       savedAt: isFresh ? known.savedAt : now,
     })
     if (!isFresh) this.#save(runtime, text)
+  }
+
+  /** Nothing is kept in clear that nobody asked to have in clear. */
+  #withoutKey(runtime: string, announced: readonly InboxRule[]): readonly InboxRule[] {
+    if (announced.length > 0) {
+      const problem = 'its client has no key to seal them for (--inbox.key.file), and --inbox.plaintext is not given'
+      this.logger.error({ runtime, reason: problem }, 'webhooks of a runtime are not kept')
+    }
+    return []
   }
 
   /** A rule whose secrets cannot be used is none: nothing is stored that should have been checked. */
@@ -209,8 +226,10 @@ export class Inbox implements InboxOperations {
   }
 
   #learn(runtime: string, text: string, savedAt: number): void {
-    const rules = new Rules(JSON.parse(text) as InboxRule[], this.#options.limits.maxAgeMs)
-    this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, text, savedAt })
+    const { key, rules: announced } = JSON.parse(text) as { key?: string; rules: InboxRule[] }
+    if (key === undefined && !this.#options.plaintext) return
+    const rules = new Rules(announced, this.#options.limits.maxAgeMs)
+    this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, publicKey: publicKeyOf(key), text, savedAt })
   }
 
   #save(runtime: string, rules: string | undefined): void {
@@ -243,8 +262,8 @@ export class Inbox implements InboxOperations {
     this.#lanes.arrived(request.runtime!, lane, undefined)
   }
 
-  part(id: string, n: number, bytes: Uint8Array): Promise<unknown> {
-    return this.#store.apply({ op: 'part', id, n, bytes })
+  part({ id, sealing }: Capture, n: number, bytes: Uint8Array): Promise<unknown> {
+    return this.#store.apply({ op: 'part', id, n, bytes: sealing?.part(n, bytes) ?? bytes })
   }
 
   /** Parts whose webhook is not stored; what cannot be removed now goes at the next start. */
@@ -257,13 +276,13 @@ export class Inbox implements InboxOperations {
     const { request, lane } = capture
     const runtime = request.runtime!
     let arrived: Message | undefined
-    const head = encodeHead(capture.head, taken.trailers)
-    const bytes = head.length + taken.bodyBytes
+    const { head, rest } = sealed(capture, taken)
+    const bytes = head.length + taken.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * taken.parts)
     try {
       this.#reserve(capture, bytes)
       try {
         const message = this.#messageOf(capture, taken, bytes, underWay !== undefined)
-        const applied = await this.#store.apply({ op: 'append', message, head, rest: taken.rest })
+        const applied = await this.#store.apply({ op: 'append', message, head, rest })
         if (applied.status === 'stored') {
           this.#ledger.add(runtime, 1, bytes)
           this.#ledger.move(undefined, 'waiting')
@@ -307,6 +326,7 @@ export class Inbox implements InboxOperations {
     const { id, request, rule, lane, received } = capture
     const sender = senderId(capture.head.headers)
     return {
+      ...{ key: capture.sealing?.key ?? '', enc: capture.sealing?.enc ?? '', caller: JSON.stringify(request.caller) },
       ...{ id, runtime: request.runtime!, lane, route: rule.route, why: taken.why, received, bytes },
       ...{ expires: received + rule.maxAgeMs, parts: taken.parts + 1, attempts: attempted ? 1 : 0 },
       ...{ failures: 0, refusals: 0, failedSince: 0, next: received, reason: '' },
@@ -454,6 +474,17 @@ export class Inbox implements InboxOperations {
     this.#lanes.close()
     await this.#store.close()
   }
+}
+
+/** What is stored of a webhook: its head, and the end of its body. */
+function sealed({ head, sealing }: Capture, { rest, trailers, parts, bodyBytes }: Taken) {
+  const clear = encodeHead(head, { trailers, parts, bodyBytes })
+  if (sealing === undefined) return { head: clear, rest }
+  return { head: sealing.part(0, clear), rest: rest.length === 0 ? rest : sealing.part(parts, rest) }
+}
+
+function publicKeyOf(key: string | undefined): Uint8Array | undefined {
+  return key === undefined ? undefined : Buffer.from(key, 'base64url')
 }
 
 const SWEEP_FAILED = 'the inbox could not be swept'

@@ -6,12 +6,16 @@ import { INBOX, type InboxLimits } from '../limits.ts'
 export interface InboxOptions extends LimitOptions<typeof INBOX> {
   /** `sqlite:/var/lib/sallyport/inbox.db`: a file in a folder that exists. One server has it at a time. */
   readonly url: string
-  /** Webhooks stand in the file as they came. Must be true: the file is to be protected by whoever runs the server. */
+  /**
+   * Keeps webhooks of clients that have no key to seal them for, as they came. Default false: for those nothing is kept. Protect the
+   * file, and the copies of it.
+   */
   readonly plaintext?: boolean | undefined
 }
 
 export interface ResolvedInbox {
   readonly path: string
+  readonly plaintext: boolean
   readonly limits: InboxLimits
 }
 
@@ -21,10 +25,5 @@ export function checkInboxOptions(options: InboxOptions | undefined): ResolvedIn
   const { url, plaintext, ...limits } = options
   const [, path = ''] = /^sqlite:(.+)$/.exec(url) ?? []
   if (path === '') throw new TypeError(`inbox: ${url} is no store: write sqlite:PATH`)
-  if (plaintext !== true) {
-    throw new TypeError(
-      'inbox: webhooks would stand in the file as they came: set inbox.plaintext if the file is protected otherwise',
-    )
-  }
-  return { path, limits: resolveLimits(INBOX, limits, 'inbox') }
+  return { path, plaintext: plaintext ?? false, limits: resolveLimits(INBOX, limits, 'inbox') }
 }

@@ -4,7 +4,8 @@ import { type Failing, guardWith, stepOf } from '../../protocol/base/guard.ts'
 import type { Handler, HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { toldError } from '../../protocol/http/problem.ts'
-import { decodeHead } from './head.ts'
+import { LENGTH_BYTES } from '../../protocol/sealing/sealed-webhook.ts'
+import { decodeHead, sealedRequest } from './head.ts'
 import { type Outcome, outcomeOf, readRetryAfter } from './retry.ts'
 import { type InboxStore, type Message, StoreError } from './store.ts'
 
@@ -32,7 +33,10 @@ export async function deliverMessage(message: Message, options: OutgoingOptions)
   const bytes = await options.store.part(message.id, 0)
   // It was dropped by hand a moment ago.
   if (bytes === undefined) throw new StoreError('away', 'the message is gone')
-  const { request, trailers } = decodeHead(bytes, message, message.bytes - bytes.length)
+  const { request, trailers } =
+    message.key === ''
+      ? decodeHead(bytes, message, message.bytes - bytes.length)
+      : { request: sealedRequest(message), trailers: [] }
   return await new Promise<Outcome>((resolve, reject) => {
     const delivery = new Outgoing(options, { resolve, reject })
     delivery.run(options.handler(request, delivery), message, trailers)
@@ -73,15 +77,21 @@ class Outgoing implements ResponseSink, Failing {
 
   /** One part after the other, each when the one before has been taken. */
   async #send(sink: RequestSink, message: Message, trailers: HeaderList): Promise<void> {
-    for (let n = 1; n < message.parts && !this.#over; n++) {
+    const isSealed = message.key !== ''
+    for (let n = isSealed ? 0 : 1; n < message.parts && !this.#over; n++) {
       const bytes = await this.#options.store.part(message.id, n)
       if (this.#over) return
       if (bytes === undefined) throw new StoreError('away', 'a part of the message is gone')
-      this.#unconsumed += bytes.length
-      sink.requestData(bytes)
+      if (isSealed) this.#give(sink, lengthOf(bytes))
+      this.#give(sink, bytes)
       await this.#consumed()
     }
     if (!this.#over) sink.requestEnd(trailers)
+  }
+
+  #give(sink: RequestSink, bytes: Uint8Array): void {
+    this.#unconsumed += bytes.length
+    sink.requestData(bytes)
   }
 
   #consumed(): Promise<void> | undefined {
@@ -143,4 +153,10 @@ class Outgoing implements ResponseSink, Failing {
     this.#onConsumed?.()
     this.#onConsumed = undefined
   }
+}
+
+function lengthOf({ length }: Uint8Array): Uint8Array {
+  const bytes = Buffer.alloc(LENGTH_BYTES)
+  bytes.writeUInt32BE(length)
+  return bytes
 }

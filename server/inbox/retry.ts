@@ -33,7 +33,11 @@ const SUSPECT_MS = 30 * 60_000
 const PASSING: ReadonlySet<number> = new Set([408, 425, 429])
 const GONE: ReadonlySet<number> = new Set([410, 413])
 /** Errors of ours which say that no attempt was made. */
-const NOT_TRIED: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>(['runtime-offline', 'overloaded'])
+const NOT_TRIED: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>([
+  'runtime-offline',
+  'overloaded',
+  'too-many-requests',
+])
 
 /** Whether an answer like this goes to the sender, who sees what is wrong with its webhook. */
 export function isForSender(status: number): boolean {

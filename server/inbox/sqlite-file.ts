@@ -16,7 +16,7 @@ CREATE TABLE messages (
   route TEXT NOT NULL, why TEXT NOT NULL, state TEXT NOT NULL, received INTEGER NOT NULL, expires INTEGER NOT NULL,
   bytes INTEGER NOT NULL, parts INTEGER NOT NULL, attempts INTEGER NOT NULL, failures INTEGER NOT NULL,
   refusals INTEGER NOT NULL, failedSince INTEGER NOT NULL, next INTEGER NOT NULL, changed INTEGER NOT NULL,
-  reason TEXT NOT NULL, dedupe TEXT NOT NULL, dedupeMs INTEGER NOT NULL
+  key TEXT NOT NULL, enc TEXT NOT NULL, caller TEXT NOT NULL, reason TEXT NOT NULL, dedupe TEXT NOT NULL, dedupeMs INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX waiting ON messages (runtime, lane, seq) WHERE state = 'waiting';
 CREATE INDEX ending ON messages (expires) WHERE state = 'waiting';
@@ -30,7 +30,7 @@ CREATE TABLE rules (runtime TEXT PRIMARY KEY, rules TEXT NOT NULL, seen INTEGER 
 CREATE TABLE paused (runtime TEXT PRIMARY KEY) STRICT;
 `
 const COLUMNS =
-  'id, runtime, lane, route, why, state, received, expires, bytes, parts, attempts, failures, refusals, failedSince, next, changed, reason'
+  'id, runtime, lane, route, why, state, received, expires, bytes, parts, attempts, failures, refusals, failedSince, next, changed, key, enc, caller, reason'
 /** What an update may set. */
 const SETTABLE = ['attempts', 'failures', 'refusals', 'failedSince', 'next', 'expires', 'reason', 'state'] as const
 
@@ -185,11 +185,11 @@ export class SqliteFile {
       return { status: 'duplicate', id: same }
     }
     const { id, runtime, lane, route, why, received, expires, bytes, parts, attempts, failures, refusals } = message
-    const { failedSince, next, reason, dedupe, dedupeMs } = message
+    const { failedSince, next, key, enc, caller, reason, dedupe, dedupeMs } = message
     this.#run(
-      `INSERT INTO messages (${COLUMNS}, dedupe, dedupeMs) VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+      `INSERT INTO messages (${COLUMNS}, dedupe, dedupeMs) VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
       ...[id, runtime, lane, route, why, received, expires, bytes, parts, attempts, failures, refusals],
-      ...[failedSince, next, received, reason, dedupe, dedupeMs],
+      ...[failedSince, next, received, key, enc, caller, reason, dedupe, dedupeMs],
     )
     this.#addPart(id, 0, head)
     if (rest.length > 0) this.#addPart(id, parts - 1, rest)

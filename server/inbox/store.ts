@@ -31,6 +31,11 @@ export interface Message {
   readonly next: number
   /** Of its last change of state. */
   readonly changed: number
+  /** Which key it is sealed for, and what the owner needs to open it; empty: it is not sealed. */
+  readonly key: string
+  readonly enc: string
+  /** Who brought it, as JSON: in clear, since who may call is checked at the delivery. */
+  readonly caller: string
   /** Why it is dead, or what the last attempt met. */
   readonly reason: string
 }

@@ -5,7 +5,19 @@ import { openSqlite } from '../../../server/inbox/sqlite.ts'
 
 const [path = '', prefix = ''] = process.argv.slice(2)
 const store = await openSqlite({ path, minFreeBytes: 0, logger: noLogger }, Date.now)
-const common = { runtime: 'demo', lane: 'l', route: 'r', why: 'offline', bytes: 1002, parts: 2, reason: '', dedupe: '' }
+const common = {
+  runtime: 'demo',
+  lane: 'l',
+  route: 'r',
+  why: 'offline',
+  bytes: 1002,
+  parts: 2,
+  reason: '',
+  dedupe: '',
+  key: '',
+  enc: '',
+  caller: '',
+}
 const numbers = { attempts: 0, failures: 0, refusals: 0, failedSince: 0, next: 0, dedupeMs: 0 }
 const head = new Uint8Array(2)
 const rest = new Uint8Array(1000)

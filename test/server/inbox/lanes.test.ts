@@ -65,6 +65,7 @@ function make(says: (message: Message) => Outcome) {
         changed: now,
         reason: '',
       },
+      ...{ key: '', enc: '', caller: '' },
       ...more,
     }
     lanes.expect('demo', lane)

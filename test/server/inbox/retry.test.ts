@@ -12,7 +12,20 @@ import type { Message } from '../../../server/inbox/store.ts'
 const NOW = 1_800_000_000_000
 const MESSAGE: Message = {
   ...{ id: 'm', runtime: 'demo', lane: 'l', route: 'r', why: 'offline', state: 'waiting', received: NOW, expires: NOW },
-  ...{ bytes: 1, parts: 1, attempts: 1, failures: 0, refusals: 0, failedSince: 0, next: NOW, changed: NOW, reason: '' },
+  ...{
+    bytes: 1,
+    parts: 1,
+    attempts: 1,
+    failures: 0,
+    refusals: 0,
+    failedSince: 0,
+    next: NOW,
+    changed: NOW,
+    reason: '',
+    key: '',
+    enc: '',
+    caller: '',
+  },
 }
 
 /** The waits between attempts that all end alike, until the message is dead. */

@@ -55,6 +55,7 @@ function message(id: string, more: Partial<NewMessage> = {}): NewMessage {
       dedupe: '',
       dedupeMs: 0,
     },
+    ...{ key: '', enc: '', caller: '' },
     ...more,
   }
 }

@@ -1,0 +1,57 @@
+/** The key file of a client's inbox: made at the first start, and never overwritten. */
+import { createPrivateKey, type KeyObject } from 'node:crypto'
+import { closeSync, fsyncSync, openSync, readFileSync, writeSync } from 'node:fs'
+import { newPrivateKey } from '../../protocol/sealing/hpke.ts'
+import { configurationError, fileProblem } from '../failure.ts'
+
+const BLOCK = /-----BEGIN PRIVATE KEY-----[^-]+-----END PRIVATE KEY-----/g
+
+/** The keys of the file, PEM: the first seals, the others still open what they were used for. Makes the file if there is none. */
+export function loadInboxKeys(path: string): readonly string[] {
+  try {
+    return read(path)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw explained(path, error)
+  }
+  try {
+    make(path)
+  } catch (error) {
+    // Another client may have made it in this moment.
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw explained(path, error)
+  }
+  return read(path)
+}
+
+function make(path: string): void {
+  const file = openSync(path, 'wx', 0o600)
+  try {
+    writeSync(file, newPrivateKey().export({ format: 'pem', type: 'pkcs8' }))
+    fsyncSync(file)
+  } finally {
+    closeSync(file)
+  }
+}
+
+function read(path: string): readonly string[] {
+  const blocks = readFileSync(path, 'utf8').match(BLOCK) ?? []
+  if (blocks.length === 0) throw configurationError(`--inbox.key.file ${path} holds no private key (PEM)`)
+  for (const block of blocks) checkKey(path, block)
+  return blocks
+}
+
+function checkKey(path: string, block: string): void {
+  let key: KeyObject
+  try {
+    key = createPrivateKey(block)
+  } catch (error) {
+    throw configurationError(`--inbox.key.file ${path} holds a key that cannot be read`, error)
+  }
+  if (key.asymmetricKeyType !== 'x25519') {
+    throw configurationError(`--inbox.key.file ${path}: ${key.asymmetricKeyType} is no X25519 key`)
+  }
+}
+
+function explained(path: string, error: unknown): unknown {
+  const { code } = error as NodeJS.ErrnoException
+  return code === undefined ? error : configurationError(`--inbox.key.file ${path}: ${fileProblem(error)}`, error)
+}

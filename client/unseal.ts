@@ -1,0 +1,186 @@
+/**
+ * The layer that opens what a server kept sealed. Such an exchange is a POST whose body is the sealed parts, each behind its
+ * length: first the head of the webhook, then its body. What stands behind this layer sees the webhook as it came.
+ */
+import { Buffer } from 'node:buffer'
+import { SallyportError } from '../protocol/base/errors.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import {
+  BODY_UNKNOWN,
+  type Handler,
+  type HeaderList,
+  type HttpRequest,
+  type ResponseSink,
+} from '../protocol/exchange.ts'
+import { getHeader, removeWhere } from '../protocol/http/headers.ts'
+import { refusing } from '../protocol/http/problem.ts'
+import { type Layer, PassThrough } from '../protocol/layer.ts'
+import type { Opener } from '../protocol/sealing/hpke.ts'
+import {
+  type InboxKeys,
+  LENGTH_BYTES,
+  MAX_PART_BYTES,
+  openerWith,
+  partAad,
+  SEALED_FIELDS,
+  type SealedIdentity,
+} from '../protocol/sealing/sealed-webhook.ts'
+
+const refuse = refusing(() => undefined)
+const OWN_FIELDS: ReadonlySet<string> = new Set(Object.values(SEALED_FIELDS))
+
+/** `keys`: absent where there is none, and nothing can be opened. */
+export function unsealing(keys: InboxKeys | undefined, logger: Logger): Layer {
+  return next => (request, response) => {
+    const keyId = getHeader(request.headers, SEALED_FIELDS.key)
+    if (keyId === undefined) return next(request, response)
+    const { runtime = '', headers } = request
+    const id = getHeader(headers, 'sallyport-inbox-id') ?? ''
+    const key = keys?.find(keyId)
+    if (key === undefined) {
+      logger.error({ inboxId: id, reason: keyId }, 'a webhook is sealed for another key: it stays at the server')
+      return refuse(request, response, new SallyportError('inbox-sealed'))
+    }
+    try {
+      const received = Date.parse(getHeader(headers, 'sallyport-inbox-received') ?? '')
+      const identity = { runtime, id, lane: getHeader(headers, SEALED_FIELDS.lane) ?? '', received }
+      const opener = openerWith(key, Buffer.from(getHeader(headers, SEALED_FIELDS.enc) ?? '', 'base64url'))
+      return new Unsealed({ opener, identity, next, request, logger }, response)
+    } catch (error) {
+      logger.error({ inboxId: id, err: error }, 'a webhook could not be opened')
+      return refuse(request, response, new SallyportError('inbox-sealed'))
+    }
+  }
+}
+
+interface UnsealedOptions {
+  readonly opener: Opener
+  readonly identity: SealedIdentity
+  readonly next: Handler
+  /** The delivery itself. */
+  readonly request: HttpRequest
+  readonly logger: Logger
+}
+
+/** What the sealed head says. */
+type Head = Pick<HttpRequest, 'method' | 'authority' | 'path' | 'headers' | 'caller' | 'requestId'> & {
+  readonly trailers: HeaderList
+  /** How many parts the body has, and its bytes. */
+  readonly parts: number
+  readonly bodyBytes: number
+}
+
+class Unsealed extends PassThrough {
+  readonly #options: UnsealedOptions
+  readonly #response: ResponseSink
+  /** What came of the part at hand, its length first. */
+  #chunks: Uint8Array[] = []
+  #bytes = 0
+  /** How long it is with its length; 0: not known yet. */
+  #partBytes = 0
+  /** Number of the part at hand. */
+  #n = 0
+  #head: Head | undefined
+  #over = false
+  /** Bytes that came and were not credited, and opened bytes that the next end has not taken. */
+  #owed = 0
+  #open = 0
+
+  constructor(options: UnsealedOptions, response: ResponseSink) {
+    super(response)
+    this.#options = options
+    this.#response = response
+  }
+
+  override requestData(chunk: Uint8Array): void {
+    this.#owed += chunk.length
+    if (this.#over) {
+      this.#giveCredit()
+      return
+    }
+    this.#chunks.push(chunk)
+    this.#bytes += chunk.length
+    try {
+      while (this.#takePart());
+    } catch (error) {
+      this.#broken(error)
+    }
+    this.#giveCredit()
+  }
+
+  /** Opens the part at hand, if all of it is there. */
+  #takePart(): boolean {
+    if (this.#partBytes === 0 && this.#bytes >= LENGTH_BYTES) {
+      const length = this.#joined().readUInt32BE(0)
+      if (length > MAX_PART_BYTES) throw new Error('a part is too long')
+      this.#partBytes = LENGTH_BYTES + length
+    }
+    if (this.#partBytes === 0 || this.#bytes < this.#partBytes) return false
+    const all = this.#joined()
+    const sealed = all.subarray(LENGTH_BYTES, this.#partBytes)
+    this.#chunks = all.length === this.#partBytes ? [] : [all.subarray(this.#partBytes)]
+    this.#bytes -= this.#partBytes
+    this.#partBytes = 0
+    this.#took(this.#options.opener.open(this.#n, partAad(this.#options.identity, this.#n), sealed))
+    this.#n++
+    return true
+  }
+
+  #joined(): Buffer {
+    const all = Buffer.concat(this.#chunks, this.#bytes)
+    this.#chunks = [all]
+    return all
+  }
+
+  #took(text: Uint8Array): void {
+    if (this.#head === undefined) this.#begin(JSON.parse(Buffer.from(text).toString()) as Head)
+    else {
+      this.#open += text.length
+      super.requestData(text)
+    }
+  }
+
+  #begin(head: Head): void {
+    this.#head = head
+    const { next, request } = this.#options
+    const own = [...request.headers]
+    removeWhere(own, name => !name.startsWith('sallyport-inbox-') || OWN_FIELDS.has(name))
+    const isWhole = head.trailers.length === 0
+    const headers = [...head.headers, ...own, ...(isWhole ? ['content-length', String(head.bodyBytes)] : [])]
+    const { method, authority, path, caller, requestId } = head
+    const bodyBytes = isWhole ? head.bodyBytes : BODY_UNKNOWN
+    this.pass(next, { ...request, method, authority, path, caller, requestId, headers, bodyBytes })
+  }
+
+  override requestEnd(): void {
+    if (this.#over) return
+    if (this.#head === undefined || this.#bytes > 0 || this.#n !== this.#head.parts + 1) {
+      this.#broken(new Error('it is not whole'))
+    } else super.requestEnd(this.#head.trailers)
+  }
+
+  override requestConsumed(bytes: number): void {
+    this.#open -= bytes
+    this.#giveCredit()
+  }
+
+  /** More may come while the next end has taken what was opened: so one part is in memory, and not many. */
+  #giveCredit(): void {
+    if ((this.#open > 0 && !this.#over) || this.#owed === 0) return
+    const bytes = this.#owed
+    this.#owed = 0
+    this.#response.requestConsumed(bytes)
+  }
+
+  /** Nothing of it is true that cannot be opened: its receiver never sees its end. */
+  #broken(error: unknown): void {
+    const { logger, identity, request } = this.#options
+    logger.error({ inboxId: identity.id, err: error }, 'a webhook could not be opened')
+    this.#over = true
+    this.#chunks = []
+    const isAnswered = this.status !== 0
+    if (this.#head !== undefined) super.requestAbort(new SallyportError('cancelled'))
+    this.detach()
+    if (!isAnswered) refuse(request, this.#response, new SallyportError('inbox-sealed'))
+  }
+}

@@ -1,0 +1,137 @@
+/**
+ * Sealing for whoever has a private key (RFC 9180, base mode): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM. Who seals
+ * cannot open again. Messages of one context are numbered, and may be opened in any order.
+ *
+ *     ephemeral key ──▶ shared secret ──▶ key and nonce ──▶ one sealed text for each number
+ */
+import { Buffer } from 'node:buffer'
+import {
+  createCipheriv,
+  createDecipheriv,
+  createHmac,
+  createPrivateKey,
+  createPublicKey,
+  diffieHellman,
+  generateKeyPairSync,
+  type KeyObject,
+} from 'node:crypto'
+
+/** What a sealed text is longer than the plain one. */
+export const TAG_BYTES = 16
+const KEY_BYTES = 32
+/** Of the ciphers of the RFC, the one that we use, and the one of its vectors for X25519. */
+const AES_256_GCM = { id: 0x0002, name: 'aes-256-gcm', keyBytes: 32 } as const
+export const AES_128_GCM = { id: 0x0001, name: 'aes-128-gcm', keyBytes: 16 } as const
+type Aead = typeof AES_256_GCM | typeof AES_128_GCM
+
+const NONCE_BYTES = 12
+const KEM_SUITE = Buffer.concat([Buffer.from('KEM'), u16(0x0020)])
+const VERSION = Buffer.from('HPKE-v1')
+const NONE = Buffer.alloc(0)
+const BASE_MODE = Buffer.from([0])
+/** DER in front of the 32 bytes of an X25519 key (RFC 8410). */
+const PRIVATE_DER = Buffer.from('302e020100300506032b656e04220420', 'hex')
+const PUBLIC_DER = Buffer.from('302a300506032b656e032100', 'hex')
+
+/** Seals; made by {@link sealFor}. */
+export interface Sealer {
+  /** What the owner of the key needs to open: 32 bytes. */
+  readonly enc: Uint8Array
+  /** Each number once: two texts under one would open each other. */
+  seal(number: number, aad: Uint8Array, text: Uint8Array): Uint8Array
+}
+
+/** Opens; made by {@link openWith}. */
+export interface Opener {
+  /** @throws {Error} if it was sealed otherwise, or changed. */
+  open(number: number, aad: Uint8Array, sealed: Uint8Array): Uint8Array
+}
+
+/** `publicKey`: 32 bytes. The last two are for the RFC's vectors. Throws for a key that is none. */
+export function sealFor(
+  publicKey: Uint8Array,
+  info: Uint8Array,
+  ephemeral: KeyObject = newPrivateKey(),
+  aead: Aead = AES_256_GCM,
+): Sealer {
+  const enc = publicBytes(ephemeral)
+  const { key, nonce } = schedule(sharedSecret(ephemeral, publicKey, enc, publicKey), info, aead)
+  return {
+    enc,
+    seal(number, aad, text) {
+      const cipher = createCipheriv(aead.name, key, nonceOf(nonce, number)).setAAD(aad)
+      return Buffer.concat([cipher.update(text), cipher.final(), cipher.getAuthTag()])
+    },
+  }
+}
+
+export function openWith(privateKey: KeyObject, enc: Uint8Array, info: Uint8Array, aead: Aead = AES_256_GCM): Opener {
+  const { key, nonce } = schedule(sharedSecret(privateKey, enc, enc, publicBytes(privateKey)), info, aead)
+  return {
+    open(number, aad, sealed) {
+      if (sealed.length < TAG_BYTES) throw new Error('too short to be sealed')
+      const end = sealed.length - TAG_BYTES
+      const decipher = createDecipheriv(aead.name, key, nonceOf(nonce, number), { authTagLength: TAG_BYTES })
+      decipher.setAAD(aad).setAuthTag(sealed.subarray(end))
+      return Buffer.concat([decipher.update(sealed.subarray(0, end)), decipher.final()])
+    },
+  }
+}
+
+export function newPrivateKey(): KeyObject {
+  return generateKeyPairSync('x25519').privateKey
+}
+
+/** From its 32 bytes. */
+export function privateKeyOf(bytes: Uint8Array): KeyObject {
+  return createPrivateKey({ key: Buffer.concat([PRIVATE_DER, bytes]), format: 'der', type: 'pkcs8' })
+}
+
+/** 32 bytes of the public key. */
+export function publicBytes(key: KeyObject): Buffer {
+  return createPublicKey(key as never)
+    .export({ format: 'der', type: 'spki' })
+    .subarray(PUBLIC_DER.length)
+}
+
+/** RFC 9180 section 4.1. A peer's key of small order, which would make the secret known, is refused by OpenSSL. */
+function sharedSecret(privateKey: KeyObject, peer: Uint8Array, enc: Uint8Array, receiver: Uint8Array): Buffer {
+  const publicKey = createPublicKey({ key: Buffer.concat([PUBLIC_DER, peer]), format: 'der', type: 'spki' })
+  const secret = labeledExtract(KEM_SUITE, NONE, 'eae_prk', diffieHellman({ privateKey, publicKey }))
+  return labeledExpand(KEM_SUITE, secret, 'shared_secret', Buffer.concat([enc, receiver]), KEY_BYTES)
+}
+
+/** RFC 9180 section 5.1. */
+function schedule(secret: Buffer, info: Uint8Array, aead: Aead): { key: Buffer; nonce: Buffer } {
+  const suite = Buffer.concat([Buffer.from('HPKE'), u16(0x0020), u16(0x0001), u16(aead.id)])
+  const id = labeledExtract(suite, NONE, 'psk_id_hash', NONE)
+  const context = Buffer.concat([BASE_MODE, id, labeledExtract(suite, NONE, 'info_hash', info)])
+  const made = labeledExtract(suite, secret, 'secret', NONE)
+  return {
+    key: labeledExpand(suite, made, 'key', context, aead.keyBytes),
+    nonce: labeledExpand(suite, made, 'base_nonce', context, NONCE_BYTES),
+  }
+}
+
+function nonceOf(base: Buffer, number: number): Buffer {
+  const nonce = Buffer.from(base)
+  nonce.writeUInt32BE((nonce.readUInt32BE(NONCE_BYTES - 4) ^ number) >>> 0, NONCE_BYTES - 4)
+  return nonce
+}
+
+function labeledExtract(suite: Buffer, salt: Uint8Array, label: string, key: Uint8Array): Buffer {
+  return createHmac('sha256', salt).update(VERSION).update(suite).update(label).update(key).digest()
+}
+
+/** One block of HKDF-Expand (RFC 5869) is all that anything here needs. */
+function labeledExpand(suite: Buffer, key: Uint8Array, label: string, info: Uint8Array, bytes: number): Buffer {
+  const hmac = createHmac('sha256', key).update(u16(bytes)).update(VERSION).update(suite).update(label).update(info)
+  return hmac
+    .update(Buffer.from([1]))
+    .digest()
+    .subarray(0, bytes)
+}
+
+function u16(number: number): Buffer {
+  return Buffer.from([number >> 8, number & 0xff])
+}

@@ -1,0 +1,161 @@
+/** An inbox as its operator sees it: processes, a kill, and the commands. */
+import { once } from 'node:events'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { createKeys, createToken } from '../../certs/index.ts'
+import { until } from '../support/until.ts'
+import { Running } from './process.ts'
+import { sallyport } from './run.ts'
+
+vi.setConfig({ testTimeout: 60_000 })
+
+let folder: string
+let upstream: Server
+let signature: string | undefined
+const got: { id: string | undefined; attempt: string | undefined; body: string }[] = []
+const running: Running[] = []
+const file = (name: string) => join(folder, name)
+const environment = { RUNTIME_DIRECTORY: '' }
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-cli-inbox-'))
+  mkdirSync(file('run'), { mode: 0o700 })
+  mkdirSync(file('data'))
+  environment.RUNTIME_DIRECTORY = file('run')
+  await sallyport(['certs', 'init', '--out', folder, '--host', '127.0.0.1'])
+  const keys = await createKeys()
+  writeFileSync(file('jwks.json'), JSON.stringify(keys.jwks))
+  const { token } = await createToken({ key: keys.privateJwk, runtime: 'demo', ttl: '1h' })
+  writeFileSync(file('token'), token)
+  writeFileSync(file('secret'), 'a shared secret')
+  upstream = createServer((request, response) => {
+    let body = ''
+    request.on('data', chunk => {
+      body += chunk
+    })
+    request.on('end', () => {
+      const { 'sallyport-inbox-id': id, 'sallyport-inbox-attempt': attempt } = request.headers
+      signature = String(request.headers['x-hub-signature-256'])
+      got.push({ id: id?.toString(), attempt: attempt?.toString(), body })
+      response.end('success')
+    })
+  })
+  upstream.listen(0, '127.0.0.1')
+  await once(upstream, 'listening')
+  writeFileSync(
+    file('routes.yaml'),
+    `routes:
+  - name: hooks
+    match: { path: '/webhooks/{name}', methods: [POST] }
+    target: 'http://127.0.0.1:${(upstream.address() as AddressInfo).port}'
+    inbox: { mode: fallback, verify: { scheme: github, secrets: [{ file: ${file('secret')} }], at: edge } }
+`,
+  )
+})
+afterAll(async () => {
+  for (const process of running.splice(0)) await process.end('SIGKILL')
+  upstream.close()
+  rmSync(folder, { recursive: true })
+})
+
+function start(args: readonly string[]): Running {
+  const process = new Running([...args, '--admin.listen', '127.0.0.1:0'], environment)
+  running.push(process)
+  return process
+}
+
+const startServer = (control = '127.0.0.1:0') =>
+  start([
+    ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', control, '--domain', 'tunnels.localhost'],
+    ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
+    ...['--auth.jwks.file', file('jwks.json'), '--inbox', `sqlite:${file('data/inbox.db')}`, '--inbox.disk-free', '0'],
+  ])
+
+async function startClient(server: Running): Promise<Running> {
+  const client = start([
+    ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
+    ...['--token.file', file('token'), '--routes', file('routes.yaml'), '--inbox.key.file', file('inbox-key.pem')],
+  ])
+  await client.line(line => line.msg === 'connected')
+  return client
+}
+
+async function type(server: Running, ...words: string[]) {
+  return await sallyport([...words, '--admin', `http://${await server.address('admin')}`], { environment })
+}
+
+/** A delivery of GitHub's; its id goes along. */
+async function send(server: Running, id: string, secret = file('secret')) {
+  const [, port] = (await server.address('public')).split(':')
+  const url = `http://127.0.0.1:${port}/webhooks/push`
+  const host = ['--header', 'host: demo.tunnels.localhost']
+  return await sallyport(['webhook', 'send', '--scheme', 'github', '--secret-file', secret, '--id', id, ...host, url])
+}
+
+test('webhooks outlive the client, and a kill of the server; every command does what it says', {
+  tags: ['slow'],
+}, async () => {
+  const first = startServer()
+  const client = await startClient(first)
+  expect(statSync(file('inbox-key.pem')).mode & 0o777).toBe(0o600)
+  const key = readFileSync(file('inbox-key.pem'), 'utf8')
+  expect(await send(first, 'd-0')).toMatchObject({ code: 0 })
+  await until(() => got.length === 1)
+  await client.end('SIGKILL')
+  await first.line(line => line.msg === 'session ended')
+  writeFileSync(file('wrong'), 'another secret')
+  expect((await send(first, 'd-x', file('wrong'))).out).toContain('401')
+  for (const id of ['d-1', 'd-2', 'd-3']) expect((await send(first, id)).out).toContain('202')
+  await first.end('SIGKILL')
+
+  const second = startServer()
+  await second.line(line => line.msg === 'the store of the inbox is open')
+  const listed = JSON.parse((await type(second, 'inbox', 'list', '--json')).out) as { id: string; state: string }[]
+  expect(listed.map(({ state }) => state)).toEqual(['waiting', 'waiting', 'waiting'])
+  const [newest, , oldest] = listed
+  expect((await type(second, 'inbox', 'list', '--state', 'waiting')).out).toMatch(
+    /^ID +RUNTIME +ROUTE .*\n[0-9a-f]{8} +demo/,
+  )
+  expect((await type(second, 'inbox', 'show', oldest!.id.slice(0, 13))).out).toContain(oldest!.id)
+  expect(await type(second, 'inbox', 'show', 'nobody')).toMatchObject({ code: 1 })
+  expect((await type(second, 'inbox', 'export', '--runtime', 'demo')).out.trim().split('\n')).toHaveLength(3)
+  expect((await type(second, 'inbox', 'drop', newest!.id)).out).toBe(`webhook ${newest!.id}: dropped\n`)
+  expect((await type(second, 'inbox', 'pause', '--runtime', 'demo')).out).toContain('paused')
+  expect((await type(second, 'status')).out).toContain('inbox: 2 waiting, 0 dead, 0 delivered')
+  expect((await type(second, 'inbox', 'replay')).code).toBe(2)
+
+  await startClient(second)
+  expect(readFileSync(file('inbox-key.pem'), 'utf8')).toBe(key)
+  expect(got).toHaveLength(1)
+  expect((await type(second, 'inbox', 'resume', '--runtime', 'demo')).out).toContain('resumed')
+  await until(() => got.length === 3)
+  expect(got.slice(1).map(({ id, attempt }) => [id, attempt])).toEqual([
+    [oldest!.id, '1'],
+    [listed[1]!.id, '1'],
+  ])
+  expect(signature).toMatch(/^sha256=[0-9a-f]{64}$/)
+  await until(async () =>
+    (await type(second, 'inbox', 'list', '--state', 'delivered', '--json')).out.includes(oldest!.id),
+  )
+  const audited = second.lines.filter(({ audit }) => audit === true).map(({ action }) => action)
+  expect(audited).toEqual(['/inbox/drop', '/inbox/pause', '/inbox/resume'])
+  expect(await second.end('SIGTERM')).toBe(0)
+})
+
+test.each([
+  ['no folder', ['--inbox', 'sqlite:/nowhere/at/all/inbox.db'], 'there is no folder /nowhere/at/all'],
+  ['no store', ['--inbox', 'mysql://x'], 'expected sqlite:PATH'],
+])('%s: the server says so, and does not start', async (_what, flags, problem) => {
+  const args = [
+    ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
+    ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
+    ...['--auth.jwks.file', file('jwks.json'), ...flags],
+  ]
+  const server = start(args)
+  expect(await server.end()).not.toBe(0)
+  expect(server.text).toContain(problem)
+})

@@ -1,0 +1,127 @@
+/** Sealed webhooks, from the edge to a real client: what stands in the file, who can open it, and what must not be opened. */
+import { createPrivateKey } from 'node:crypto'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { afterEach, expect, test } from 'vitest'
+import { connect } from '../../../client/index.ts'
+import { newPrivateKey } from '../../../protocol/sealing/hpke.ts'
+import { until } from '../../support/until.ts'
+import { CONTROL_NAME, makeWorld, token } from '../fixture.ts'
+import { type Ground, makeGround, RULE } from './fixture.ts'
+
+let ground: Ground
+const open: (() => Promise<unknown>)[] = []
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close()
+  await ground.close()
+})
+
+const makeKey = () => newPrivateKey().export({ format: 'pem', type: 'pkcs8' }) as string
+
+/** A client whose target is the ground's receiver. */
+async function joined(inboxKeys: string[] | undefined) {
+  const { authority } = await makeWorld()
+  const { host, port } = ground.server.controlAddress!
+  const tunnel = await connect({
+    url: `wss://${CONTROL_NAME}:${port}`,
+    lookup: (_name, _options, done) => done(null, [{ address: host, family: 4 }]),
+    token: await token('demo'),
+    ca: authority.certificate,
+    caOnly: true,
+    connections: 1,
+    inboxKeys,
+    target: {
+      handler: (request, response) => ground.receiver.handler(undefined as never, request, response) as never,
+      inbox: () => [RULE],
+    },
+  })
+  const close = () => tunnel.close({ graceMs: 0 })
+  open.push(close)
+  return async () => {
+    await close()
+    await until(() => ground.server.sessions().length === 0)
+  }
+}
+
+const SECRET_PATH = '/webhooks/secret-name?token=hunter2'
+const HEADERS = {
+  'x-github-delivery': 'delivery-of-today',
+  authorization: 'Bearer swordfish',
+  'content-type': 'text/plain',
+}
+
+test('only the owner of the key reads what is stored; it arrives as it came', async () => {
+  ground = await makeGround({ plaintext: false })
+  const key = makeKey()
+  const leave = await joined([key])
+  await leave()
+  const body = Buffer.alloc(1_500_000, 'a very secret body ')
+  const said = await ground.post(body, { path: SECRET_PATH, headers: HEADERS })
+  expect(said.status).toBe(202)
+  expect((await ground.post('', { path: SECRET_PATH, headers: HEADERS })).status).toBe(202)
+  const stored = readdirSync(ground.folder).map(name => readFileSync(join(ground.folder, name)))
+  for (const secret of ['secret-name', 'hunter2', 'swordfish', 'very secret', 'delivery-of-today']) {
+    expect(stored.some(file => file.includes(secret))).toBe(false)
+  }
+  await joined([makeKey(), key])
+  await until(() => ground.receiver.got.length === 2)
+  const [first, second] = ground.receiver.got
+  expect(first!.body.equals(body)).toBe(true)
+  expect(second!.body).toHaveLength(0)
+  expect(first!.request).toMatchObject({ method: 'POST', path: SECRET_PATH, requestId: said.headers['x-request-id'] })
+  expect(first).toMatchObject({ id: JSON.parse(said.text).id, attempt: 1 })
+  const names = first!.request.headers.filter((_, i) => i % 2 === 0)
+  expect(names.filter(name => name.startsWith('sallyport-')).sort()).toEqual([
+    'sallyport-inbox-attempt',
+    'sallyport-inbox-id',
+    'sallyport-inbox-received',
+  ])
+  expect(first!.request.headers).toEqual(expect.arrayContaining(['authorization', 'Bearer swordfish']))
+  await until(async () => (await ground.messages('delivered')).length === 2)
+})
+
+test('another key: it waits, says why, and arrives once the key is there', async () => {
+  ground = await makeGround({ plaintext: false })
+  const key = makeKey()
+  await (await joined([key]))()
+  expect((await ground.post('sealed')).status).toBe(202)
+  const leave = await joined([makeKey()])
+  await until(async () => (await ground.messages('waiting'))[0]?.reason === 'inbox-sealed')
+  expect(ground.receiver.got).toEqual([])
+  await leave()
+  await joined([key])
+  await until(() => ground.receiver.got.length === 1)
+  expect(ground.receiver.bodies).toEqual(['sealed'])
+})
+
+test('what was changed in the file is never delivered', async () => {
+  ground = await makeGround({ plaintext: false })
+  const key = makeKey()
+  await (await joined([key]))()
+  expect((await ground.post('sealed')).status).toBe(202)
+  await ground.server.close({ graceMs: 0 })
+  const file = new DatabaseSync(ground.path)
+  file.exec('UPDATE parts SET bytes = zeroblob(length(bytes)) WHERE n = 1')
+  file.close()
+  await ground.restart()
+  await joined([key])
+  await until(async () => (await ground.messages('waiting'))[0]?.reason === 'inbox-sealed')
+  expect(ground.receiver.got).toEqual([])
+})
+
+test('a client without a key: nothing is kept, unless it may be kept in clear', async () => {
+  ground = await makeGround({ plaintext: false })
+  await (await joined(undefined))()
+  expect((await ground.post('x')).status).toBe(503)
+  await ground.close()
+  ground = await makeGround({ plaintext: true })
+  await (await joined(undefined))()
+  expect((await ground.post('x')).status).toBe(202)
+})
+
+test('keys that are none are refused', async () => {
+  ground = await makeGround()
+  await expect(joined(['nonsense'])).rejects.toThrow()
+  expect(createPrivateKey(makeKey()).asymmetricKeyType).toBe('x25519')
+})
