@@ -11,7 +11,7 @@ import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { readSecret } from '../../protocol/webhook/secret.ts'
 import { createSigner } from '../../protocol/webhook/sign.ts'
-import { createRouter } from '../../router/index.ts'
+import { createRouter, type Router } from '../../router/index.ts'
 import type { Place } from '../support/caller.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { GO_BUILD_MS, goBuild } from '../support/go.ts'
@@ -195,6 +195,17 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
     }
   })
 
+  /** TCP in front of a source's unix socket. */
+  async function openDoor(kind: string): Promise<Server> {
+    const door = createServer(socket => {
+      const inner = connect(join(folder, `argo-events-root/${kind}.sock`))
+      socket.on('error', () => inner.destroy()).pipe(inner)
+      inner.on('error', () => socket.destroy()).pipe(socket)
+    })
+    await new Promise<void>(resolve => door.listen(0, '127.0.0.1', resolve))
+    return door
+  }
+
   describe.each([
     ['webhook', 'bearer', 'success', 401, 'Invalid Auth token'],
     ['github', 'github', 'success', 400, 'payload signature check failed'],
@@ -221,12 +232,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
     let pair: Pair
 
     beforeAll(async () => {
-      relay = createServer(socket => {
-        const inner = connect(join(folder, `argo-events-root/${kind}.sock`))
-        socket.on('error', () => inner.destroy()).pipe(inner)
-        inner.on('error', () => socket.destroy()).pipe(socket)
-      })
-      await new Promise<void>(resolve => relay.listen(0, '127.0.0.1', resolve))
+      relay = await openDoor(kind)
       const target = `http://127.0.0.1:${(relay.address() as AddressInfo).port}`
       const secrets = [{ file: join(folder, 'argo-events-root/argo-events/secrets/hook/secret') }]
       const checked = { name: 'checked', match: { path: '/checked' }, rewrite: { stripPrefix: '/checked' }, target }
@@ -258,6 +264,63 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
       await deliver('behind', SECRET, pair.place, 'open')
       await expect.poll(() => recorded('behind')).toHaveLength(1)
       expect(recorded('forged')).toEqual([])
+    })
+  })
+
+  describe('github, behind an inbox', () => {
+    const verify = { scheme: 'github' as const, at: 'edge' as const }
+    const signer = createSigner(verify, readSecret(verify, Buffer.from(SECRET)))
+    let door: Server
+    let pair: Pair
+    let router: Router
+
+    beforeAll(async () => {
+      door = await openDoor('github')
+      const secrets = [{ file: join(folder, 'argo-events-root/argo-events/secrets/hook/secret') }]
+      const inbox = { answerWithin: '300ms', verify: { ...verify, secrets } }
+      const target = `http://127.0.0.1:${(door.address() as AddressInfo).port}`
+      router = createRouter({ routes: { routes: [{ name: 'a', match: { methods: ['POST'] }, target, inbox }] } })
+      const kept = { url: `sqlite:${join(folder, 'inbox.db')}`, plaintext: true, diskFreeBytes: 0 }
+      pair = await startPair({ target: router, server: { inbox: kept } })
+    })
+    afterAll(async () => {
+      await pair.stop()
+      door.close()
+    })
+
+    async function deliver(id: string, signed = true): Promise<number> {
+      const body = Buffer.from(`{ "id":"${id}", "n": 1.0 }`)
+      const fields = signer.sign([signed ? body : Buffer.from('other')], { id, timestamp: 0 })
+      const more = ['content-type', 'application/json', 'x-github-event', 'push', 'x-github-delivery', id]
+      const caller = await Http1Caller.connect(pair.place)
+      const { status } = await caller.ask({ method: 'POST', path: HOOK, fields: [...more, ...fields], body })
+      caller.close()
+      return status
+    }
+
+    const recorded = (prefix: string) =>
+      events.flatMap(event => /^github\t.*"id":"([^"]+)"/.exec(event)?.[1] ?? []).filter(id => id.startsWith(prefix))
+
+    test('what comes while its client is away arrives in order, once, and no forgery is kept', async () => {
+      expect(await deliver('now-1')).toBe(200)
+      await pair.tunnel.close({ graceMs: 0 })
+      const ids = Array.from({ length: 20 }, (_, i) => `away-${i}`)
+      for (const id of ids) expect(await deliver(id)).toBe(202)
+      expect(await deliver('away-forged', false)).toBe(401)
+      await pair.connect('demo', router)
+      await expect.poll(() => recorded('away-'), { timeout: 20_000 }).toEqual(ids)
+      expect([200, 202]).toContain(await deliver('away-last'))
+      await expect.poll(() => recorded('away-')).toEqual([...ids, 'away-last'])
+    })
+
+    test('what comes while the bus is away arrives when it is back, in order and once', async () => {
+      const real = processes[0]!
+      real.kill('SIGUSR2')
+      await expect.poll(async () => (await converse(original, request({}))).status).toContain('500')
+      const ids = Array.from({ length: 5 }, (_, i) => `bus-${i}`)
+      for (const id of ids) expect(await deliver(id)).toBe(202)
+      real.kill('SIGUSR2')
+      await expect.poll(() => recorded('bus-'), { timeout: 20_000 }).toEqual(ids)
     })
   })
 
