@@ -113,6 +113,8 @@ export class ControlEndpoint {
     const limits = {
       maxHeaderSize: MAX_HEAD_BYTES,
       headersTimeout: this.#options.limits.handshakeMs,
+      // Node's own is 5 minutes, and a head may not have longer.
+      requestTimeout: this.#options.limits.handshakeMs,
       keepAliveTimeout: 1,
     }
     const answer = this.#guard((request: IncomingMessage, response: ServerResponse) => this.#answer(request, response))
