@@ -52,7 +52,7 @@ function announced(text: string) {
 const LATE =
   'signatures of slack cover the time; a target that checks it refuses late deliveries, unless inbox.resign signs them anew'
 
-describe('bad input, with file and line', () => {
+describe('R9 bad input, with file and line and nothing is signed anew that is not checked', () => {
   it.each([
     ['verify: { scheme: gihtub, secrets: [{ file: secret }] }', '5:15: verify.scheme: must be one of github, gitea'],
     ['verify: { scheme: github }', '5:5: verify.secrets: is missing'],

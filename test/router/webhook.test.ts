@@ -106,7 +106,7 @@ async function digesting(): Promise<{ url: string; outcomes: string[]; ended: ()
 
 const hex = (body: Buffer) => createHash('sha256').update(body).digest('hex')
 
-describe('over HTTP/1.1', () => {
+describe('R8 over HTTP/1.1', () => {
   it.each([0, 1, 1000, 64 * KIB, 64 * KIB + 1, 300 * KIB, 25 * MIB])(
     'a signed body of %i bytes arrives',
     async bytes => {
@@ -254,7 +254,7 @@ describe('over HTTP/1.1', () => {
   })
 })
 
-it('over HTTP/2 a large forgery is reset', async () => {
+it('R8 over HTTP/2 a large forgery is reset', async () => {
   const outcomes: string[] = []
   const server = createHttp2()
   server.on('stream', (stream: ServerHttp2Stream) => {
@@ -354,7 +354,7 @@ describe('as a layer', () => {
   })
 })
 
-describe('a delivery out of the inbox', () => {
+describe('R9 a delivery out of the inbox', () => {
   const standard = { scheme: 'standard-webhooks' } as const
   const secret = readSecret(standard, Buffer.from('whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'))
   const signer = createSigner(standard, secret)

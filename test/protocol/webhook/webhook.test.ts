@@ -274,7 +274,7 @@ describe('rotation', () => {
   })
 })
 
-describe('the time of sending', () => {
+describe('R8 the time of sending', () => {
   const signed = names.filter(name => schemeOf(name).timestamped)
 
   test('who signs it', () => {
@@ -309,7 +309,7 @@ const standardWith = (signature: string, id = 'm', at = AT) => [
 ]
 const stripeWith = (value: string) => ['stripe-signature', value]
 
-describe('what is no signature is refused by the head alone', () => {
+describe('R8 what is no signature is refused by the head alone', () => {
   const cases: [SchemeName, HeaderList, string][] = [
     ['github', [], 'x-hub-signature-256 is missing'],
     ['github', ['x-hub-signature-256', ''], 'x-hub-signature-256 is missing'],
