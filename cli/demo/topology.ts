@@ -112,6 +112,7 @@ export class Demo {
       ca,
       '--routes',
       await this.#writeRoutes('client'),
+      ...(HAS_INBOX ? ['--inbox.key.file', join(this.files.folder, 'inbox-key.pem')] : []),
     ]
     this.#embedded = this.#command('client', [...args, '--admin.listen', 'off'], 'embedded')
     await this.#embedded.line('session', line => line.msg === 'connected')
@@ -165,7 +166,7 @@ export class Demo {
       ...['--public.listen', `127.0.0.1:${await port(8080)}`, '--public.tls.cert', certificate],
       ...['--public.tls.key', key, '--control.listen', `127.0.0.1:${await port(8443)}`],
       ...['--control.tls.cert', certificate, '--control.tls.key', key, '--domain', DOMAIN, '--auth.jwks.file', jwks],
-      ...(HAS_INBOX ? ['--inbox', `sqlite:${join(this.files.folder, 'inbox.db')}`, '--inbox.plaintext'] : []),
+      ...(HAS_INBOX ? ['--inbox', `sqlite:${join(this.files.folder, 'inbox.db')}`] : []),
     ])
   }
 

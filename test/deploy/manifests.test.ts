@@ -68,7 +68,7 @@ const deployments = [...ours, merge(server, read(PATCH)[0]!)].sort((a, b) =>
   a.metadata.name < b.metadata.name ? -1 : 1,
 )
 
-/** As `kubectl` merges what we have: objects by key, lists by the names in them. */
+/** As `kubectl` merges what we have: objects by key, lists by the names in them; null takes away. */
 function merge<T>(whole: T, patch: T): T {
   if (Array.isArray(whole) && Array.isArray(patch)) {
     const names = patch.map(({ name }) => name)
@@ -77,7 +77,10 @@ function merge<T>(whole: T, patch: T): T {
   }
   if (typeof whole !== 'object' || whole === null) return patch
   const merged = { ...whole } as Record<string, unknown>
-  for (const [key, value] of Object.entries(patch as object)) merged[key] = merge(merged[key] ?? value, value)
+  for (const [key, value] of Object.entries(patch as object)) {
+    if (value === null) delete merged[key]
+    else merged[key] = merge(merged[key] ?? value, value)
+  }
   return merged as T
 }
 
