@@ -73,7 +73,7 @@ export class Exchanges {
     this.#options = options
     // A target is the service behind us: where it throws, it has broken.
     const guarded: Handler = (request, response) => callHandler(target, request, response, logger, 'upstream-broken')
-    const inward = shielded(layers, guarded, logger)
+    const inward = shielded(layers, guarded, logger, 'upstream-broken')
     const unseal = unsealing(options.inboxKeys, logger)
     const live: Layer = next => (request, response) => new LiveExchange(this, request, response).pass(next, request)
     this.#handler = compose([unseal, record(options.onExchange), live], inward)

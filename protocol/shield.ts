@@ -1,5 +1,5 @@
 /** Layers of an embedder, between two of ours: what one of them throws costs its exchange, and reaches neither end nor another layer. */
-import { SallyportError, toSallyportError } from './base/errors.ts'
+import { type ErrorCode, SallyportError, toSallyportError } from './base/errors.ts'
 import { callHandler, discarding, tellDefect } from './base/guard.ts'
 import type { Logger } from './base/log.ts'
 import type {
@@ -14,25 +14,31 @@ import type {
 import { compose, type Layer, PassThrough } from './layer.ts'
 
 /**
- * `handler`, which does not throw, behind `layers`; without any it is `handler` itself. Each layer has a shield of its own: one that
+ * `handler`, which does not throw, behind `layers`; without any it is `handler` itself. What its sink throws costs the exchange, for
+ * `reason`. Each layer has a shield of its own: one that
  * is late calls the others out of a promise or timer of its own, where nobody would catch what they throw.
  */
-export function shielded(layers: readonly Layer[], handler: Handler, logger: Logger): Handler {
+export function shielded(
+  layers: readonly Layer[],
+  handler: Handler,
+  logger: Logger,
+  reason: ErrorCode = 'internal',
+): Handler {
   return compose(
     layers.map(
       (layer): Layer =>
         next =>
-          shieldedOne(layer, next, logger),
+          shieldedOne(layer, next, logger, reason),
     ),
     handler,
   )
 }
 
-function shieldedOne(layer: Layer, handler: Handler, logger: Logger): Handler {
+function shieldedOne(layer: Layer, handler: Handler, logger: Logger, reason: ErrorCode): Handler {
   const fronts = new WeakMap<ExchangeNotes, Front>()
   const layered = layer((request, response) => {
     const front = request.notes === undefined ? undefined : fronts.get(request.notes)
-    return new Back(response, logger, front).begin(handler, request)
+    return new Back(response, logger, front, reason).begin(handler, request)
   })
   const guarded: Handler = (request, response) => callHandler(layered, request, response, logger)
   return (request, response) => {
@@ -182,11 +188,14 @@ class Back extends PassThrough {
   readonly #logger: Logger
   /** Undefined where a layer made a request of its own. */
   readonly #front: Front | undefined
+  /** Of what is behind, where it throws. */
+  readonly #reason: ErrorCode
 
-  constructor(response: ResponseSink, logger: Logger, front: Front | undefined) {
+  constructor(response: ResponseSink, logger: Logger, front: Front | undefined, reason: ErrorCode) {
     super(response)
     this.#logger = logger
     this.#front = front
+    this.#reason = reason
   }
 
   /** An exchange that nobody waits for is not begun. */
@@ -269,21 +278,36 @@ class Back extends PassThrough {
   // What the layer says.
 
   override requestData(chunk: Uint8Array): void {
-    this.#guard(() => super.requestData(chunk))
+    this.#say(() => super.requestData(chunk))
   }
 
   override requestEnd(trailers: HeaderList): void {
-    this.#guard(() => super.requestEnd(trailers))
+    this.#say(() => super.requestEnd(trailers))
   }
 
   override requestAbort(error: SallyportError): void {
     const known = toSallyportError(error)
     if (known !== error) this.#tell(error)
-    this.#guard(() => super.requestAbort(known))
+    this.stop(known)
   }
 
   override responseConsumed(bytes: number): void {
-    this.#guard(() => super.responseConsumed(checkedCredit(bytes)))
+    this.#guard(() => {
+      const checked = checkedCredit(bytes)
+      this.#say(() => super.responseConsumed(checked))
+    })
+  }
+
+  /** What is behind is no layer: where it throws, they hear of it as of any other failure. */
+  #say(step: () => void): void {
+    try {
+      step()
+    } catch (thrown) {
+      tellDefect(this.#logger, 'a handler threw', thrown)
+      const error = new SallyportError(this.#reason, 'a handler threw', { cause: thrown })
+      this.stop(error)
+      this.responseAbort(error)
+    }
   }
 
   override acknowledged(): void {

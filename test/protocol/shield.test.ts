@@ -246,19 +246,35 @@ describe('what a layer says out of a timer of its own, and cannot be said,', () 
     if (name !== 'responseAbort') expect(played.events).toContain('requestAbort internal')
   })
 
-  test.each(Object.keys(REQUEST))('costs its exchange where the end behind throws: %s', name => {
-    const { layer, beside } = speaking()
-    const played = begin(layer)
-    Object.defineProperty(played.back, name, {
+})
+
+test.each(['requestData', 'requestEnd', 'responseConsumed'])(
+  'a handler whose sink throws in %s has failed, and no layer has',
+  name => {
+    const heard: string[] = []
+    class Hears extends PassThrough {
+      protected override over(error: SallyportError | undefined): void {
+        heard.push(String(error?.reason))
+      }
+    }
+    const hears: Layer = next => (request, response) => new Hears(response).pass(next, request)
+    const both = ends()
+    const told: string[] = []
+    const logger = { ...noLogger, error: (_: object, message: string) => void told.push(message) }
+    const sink = shielded([hears, hears], both.next, logger, 'upstream-broken')({ ...EXCHANGE }, both.front)
+    Object.defineProperty(both.back, name, {
       value: () => {
         throw new Error('planned')
       },
     })
-    REQUEST[name]!(beside.behind)
-    expect(played.events).toContain('responseAbort internal')
-    expect(played.defects.length).toBeGreaterThan(0)
-  })
-})
+    REQUEST[name]!(sink)
+    REQUEST[name]!(sink)
+    const aborts = both.events.filter(event => !event.startsWith('requestConsumed'))
+    expect(aborts).toEqual(['requestAbort upstream-broken', 'responseAbort upstream-broken'])
+    expect(heard).toEqual(['upstream-broken', 'upstream-broken'])
+    expect(told).toEqual(['a handler threw'])
+  },
+)
 
 test('a layer that answers, and hands on all the same, has answered once', () => {
   const played = begin(next => (request, response) => {
