@@ -245,7 +245,6 @@ describe('what a layer says out of a timer of its own, and cannot be said,', () 
     expect(played.defects.length).toBeGreaterThan(0)
     if (name !== 'responseAbort') expect(played.events).toContain('requestAbort internal')
   })
-
 })
 
 test.each(['requestData', 'requestEnd', 'responseConsumed'])(
