@@ -150,7 +150,7 @@ describe('C7: routes that hello cannot carry', () => {
       await vi.waitFor(() => expect(problems).toHaveLength(i + 1), { timeout: 30_000 })
     }
     expect(problems[0]).toContain(`${file}:66:`)
-    expect(problems[1]).toContain(`${file}: cors and allowCallers together are too long`)
+    expect(problems[1]).toContain(`${file}: cors, inbox and allowCallers together are too long`)
     expect(embedded.target.cors!()).toHaveLength(1)
     await server.close({ graceMs: 0 })
     server = await createServer({ public: { port: 0 }, control: { port, tls }, domains: [DOMAIN], auth })
