@@ -9,12 +9,18 @@ import { long, needs, short } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
 import { firstSeed } from '../support/seed.ts'
 import { type Entry, judge } from './history.ts'
-import { LEASE_MS, type ModelRun, Schedule } from './schedule.ts'
+import { type ModelRun, Schedule } from './schedule.ts'
 
 const SCHEDULES = 200
 /** In the normal run as many as fit. */
 const BUDGET_MS = long ? Number.POSITIVE_INFINITY : short ? 4_000 : 10_000
 const LANES = 3
+/**
+ * Short, so that many schedules fit. On a busy machine answers come too late for it, again and again, and then nobody ever agrees:
+ * the same schedule is done more slowly, up to the longest.
+ */
+const LEASE_MS = 500
+const LONGEST_LEASE_MS = 4000
 
 describe('the checker', () => {
   const at = (atMs: number, replica: string, deed: Entry['deed'], epoch: number): Entry => ({
@@ -63,21 +69,24 @@ describe.runIf(needs('redis'))('leases and epochs', () => {
       let next = 0
       let routed = 0
       const failures: { seed: number; run: ModelRun; wrong: string[] }[] = []
-      const lane = async (redis: Redis): Promise<void> => {
-        while (next < SCHEDULES && performance.now() < untilMs) {
-          const seed = first + next++
-          await redis.command('FLUSHALL')
-          await redis.age()
-          const run = await new Schedule(seed, redis, tls).run()
-          routed += run.routed
-          const wrong = judge(run.history, LEASE_MS)
-          if (!run.agreed) wrong.push('the replicas did not come to agree')
-          if (wrong.length > 0) failures.push({ seed, run, wrong })
+      const play = async (seed: number, redis: Redis, leaseMs: number): Promise<void> => {
+        await redis.command('FLUSHALL')
+        await redis.age()
+        const run = await new Schedule(seed, redis, tls, leaseMs).run()
+        routed += run.routed
+        const wrong = judge(run.history, leaseMs)
+        if (!run.agreed && wrong.length === 0) {
+          if (leaseMs < LONGEST_LEASE_MS) return play(seed, redis, 2 * leaseMs)
+          wrong.push('the replicas did not come to agree')
         }
+        if (wrong.length > 0) failures.push({ seed, run, wrong })
+      }
+      const lane = async (redis: Redis): Promise<void> => {
+        while (next < SCHEDULES && performance.now() < untilMs) await play(first + next++, redis, LEASE_MS)
       }
       await Promise.all(redises.map(lane))
       console.log(
-        `${next} schedules from seed ${first}: ${routed} streams opened, ${failures.length} histories illegal`,
+        `${next} schedules from seed ${first}: ${routed} streams opened, ${failures.length} schedules failed`,
       )
       for (const { seed, run, wrong } of failures.slice(0, 3)) {
         console.log(`TEST_SEED=${seed}: ${wrong.length} times, ${wrong[0]}\n  ${run.steps.join('\n  ')}`)
@@ -85,6 +94,6 @@ describe.runIf(needs('redis'))('leases and epochs', () => {
       expect(failures.map(({ seed }) => seed)).toEqual([])
       expect(routed).toBeGreaterThan(next)
     },
-    long ? 1_800_000 : 150_000,
+    long ? 1_800_000 : 400_000,
   )
 })

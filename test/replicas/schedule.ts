@@ -4,11 +4,10 @@ import type { Redis } from '../support/redis.ts'
 import type { Entry } from './history.ts'
 import { type FakeInstance, ModelReplica, RUNTIME } from './model.ts'
 
-export const LEASE_MS = 500
 const REPLICAS = 3
 const STEPS = 30
 /** A bound, so that a schedule that never comes to rest is told with its seed. */
-const AGREE_MS = 30_000
+const AGREE_LEASES = 20
 
 /** mulberry32: small, and the same everywhere. */
 export function randomOf(seed: number): () => number {
@@ -34,6 +33,8 @@ export class Schedule {
   readonly #random: () => number
   readonly #redis: Redis
   readonly #tls: PeerTls
+  /** All else takes as long as it does in proportion. */
+  readonly #leaseMs: number
   readonly #history: Entry[] = []
   readonly #steps: string[] = []
   readonly #replicas: ModelReplica[] = []
@@ -48,20 +49,21 @@ export class Schedule {
   /** Those that died are still being taken apart. */
   readonly #dead: Promise<void>[] = []
 
-  constructor(seed: number, redis: Redis, tls: PeerTls) {
+  constructor(seed: number, redis: Redis, tls: PeerTls, leaseMs: number) {
     this.#random = randomOf(seed)
     this.#redis = redis
     this.#tls = tls
+    this.#leaseMs = leaseMs
   }
 
   async run(): Promise<ModelRun> {
     for (let i = 0; i < REPLICAS; i++) await this.#add()
     const callers = setInterval(() => {
       for (const replica of this.#replicas) replica.route()
-    }, 3)
+    }, this.#leaseMs / 160)
     for (let i = 0; i < STEPS; i++) {
       await this.#step()
-      await sleep(this.#random() * 50)
+      await sleep(this.#random() * 0.1 * this.#leaseMs)
     }
     await this.#heal()
     clearInterval(callers)
@@ -72,7 +74,7 @@ export class Schedule {
 
   async #add(): Promise<void> {
     const name = `r${++this.#named}`
-    this.#replicas.push(await ModelReplica.start(name, this.#redis.port, this.#tls, LEASE_MS, this.#history))
+    this.#replicas.push(await ModelReplica.start(name, this.#redis.port, this.#tls, this.#leaseMs, this.#history))
     this.#steps.push(`${name} starts`)
   }
 
@@ -106,7 +108,7 @@ export class Schedule {
       return
     }
     this.#replaced = false
-    if (this.#emptiedMs !== undefined && nowMs - this.#emptiedMs > 2 * LEASE_MS) this.#emptiedMs = undefined
+    if (this.#emptiedMs !== undefined && nowMs - this.#emptiedMs > 2 * this.#leaseMs) this.#emptiedMs = undefined
   }
 
   async #step(): Promise<void> {
@@ -158,7 +160,7 @@ export class Schedule {
     this.#steps.push('Redis is killed, and comes back empty')
     await this.#redis.kill()
     this.#paused = false
-    await sleep(this.#random() * 3 * LEASE_MS)
+    await sleep(this.#random() * 3 * this.#leaseMs)
     await this.#redis.start()
   }
 
@@ -185,7 +187,7 @@ export class Schedule {
         replica.route()
         for (const relay of relays) relay.silent = false
       },
-      LEASE_MS * (0.5 + this.#random()),
+      this.#leaseMs * (0.5 + this.#random()),
     )
   }
 
@@ -195,7 +197,7 @@ export class Schedule {
     this.#steps.push('all is well')
     for (const { paths } of this.#replicas) for (const relay of Object.values(paths)) relay.silent = false
     this.#join(this.#replicas[0]!, true)
-    const untilMs = performance.now() + AGREE_MS
+    const untilMs = performance.now() + AGREE_LEASES * this.#leaseMs
     while (!this.#agree()) {
       if (performance.now() > untilMs) {
         this.#steps.push(...this.#replicas.map(replica => `no agreement: ${replica.describe()}`))
