@@ -1,7 +1,7 @@
 /** What {@link createServer} takes about other replicas. */
 import { checkLimit, checkSocket } from '../protocol/base/limit.ts'
 import type { Directory } from './directory/directory.ts'
-import type { RedisOptions } from './directory/redis-options.ts'
+import type { StoreOptions } from './directory/store.ts'
 import { storeKindOf } from './directory/stores.ts'
 import { LEASE } from './limits.ts'
 import { readPeerAddress } from './peer/address.ts'
@@ -24,7 +24,7 @@ export interface PeerOptions {
 const WILDCARD = /^(?:0\.0\.0\.0|::)$/
 
 /** Throws a TypeError that names the option that is wrong. */
-export function checkReplicas(directory: Directory | RedisOptions | undefined, peer: PeerOptions | undefined): void {
+export function checkReplicas(directory: Directory | StoreOptions | undefined, peer: PeerOptions | undefined): void {
   const shared = directory !== undefined && 'url' in directory ? directory : undefined
   if (shared !== undefined) {
     storeKindOf(shared.url).check(shared)
@@ -33,7 +33,7 @@ export function checkReplicas(directory: Directory | RedisOptions | undefined, p
   }
   if (peer === undefined) return
   checkSocket(peer, 'peer.')
-  demand(shared !== undefined, 'peer needs a directory in Redis: without one there are no other replicas')
+  demand(shared !== undefined, 'peer needs a directory that several servers share: without one there are no other replicas')
   demand(peer.tls !== undefined, 'peer.tls is required')
   const isDialled = peer.advertise === undefined || readPeerAddress(peer.advertise) !== undefined
   demand(isDialled, 'peer.advertise must be host:port')

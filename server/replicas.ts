@@ -3,9 +3,9 @@ import { randomBytes } from 'node:crypto'
 import type { SharedRevocations } from './auth/revocation-store.ts'
 import type { Directory } from './directory/directory.ts'
 import { MemoryDirectory } from './directory/memory.ts'
-import type { RedisOperators } from './directory/redis-operators.ts'
-import type { RedisOptions } from './directory/redis-options.ts'
+import type { SharedOperators } from './directory/operators.ts'
 import { SharedDirectory } from './directory/shared-directory.ts'
+import type { StoreOptions } from './directory/store.ts'
 import { storeKindOf } from './directory/stores.ts'
 import type { Opened } from './opened.ts'
 import type { ResolvedServerOptions } from './options.ts'
@@ -25,7 +25,7 @@ export interface Replicas {
   readonly peers: Peers | undefined
   readonly keeper: TlsKeeper | undefined
   /** Through which all are asked what an operator asks of one. */
-  readonly operators: RedisOperators | undefined
+  readonly operators: SharedOperators | undefined
   /** Asked for a session of this server, when another replica hands an exchange over; set by the server. */
   pick: (runtime: string, epoch: number) => SplicedSession | undefined
 }
@@ -38,7 +38,7 @@ export async function openReplicas(settings: ResolvedServerOptions, opened: Open
   return { directory: directory ?? new MemoryDirectory(), ...alone }
 }
 
-async function openShared(settings: ResolvedServerOptions, options: RedisOptions, opened: Opened): Promise<Replicas> {
+async function openShared(settings: ResolvedServerOptions, options: StoreOptions, opened: Opened): Promise<Replicas> {
   const { logger, record } = settings
   const { leaseMs = DEFAULT_LEASE_MS, prefix = DEFAULT_PREFIX } = options
   // Two processes of one name, as after a restart, are two replicas.

@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto'
 import { detached, type Guard, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import type { AnswerOthers, SharedOperators } from './operators.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 
 export interface RedisOperatorsOptions {
@@ -14,9 +15,6 @@ export interface RedisOperatorsOptions {
   readonly replica: string
   readonly logger: Logger
 }
-
-/** Does, here, what another replica was asked for; resolves to a JSON value. */
-export type AnswerOthers = (what: string, body: object, by: string) => Promise<unknown>
 
 interface Message {
   readonly id: string
@@ -44,7 +42,7 @@ const MAX_MESSAGE_CHARS = 4 * 1024 * 1024
 const MAX_QUESTIONS = 64
 const MAX_PROBLEM = 500
 
-export class RedisOperators {
+export class RedisOperators implements SharedOperators {
   readonly #options: RedisOperatorsOptions
   readonly #channel: string
   /** Where the directory is, all listen. */
@@ -56,7 +54,6 @@ export class RedisOperators {
   #closed = false
   /** Aborted when it closes. */
   readonly #opening = new AbortController()
-  /** Set by the owner; absent, nobody here answers. */
   answer: AnswerOthers | undefined
 
   constructor(options: RedisOperatorsOptions) {
@@ -66,7 +63,6 @@ export class RedisOperators {
     this.#key = `{${options.prefix}}:replicas`
   }
 
-  /** Listens, and goes on trying by itself. Resolves whether or not it succeeded. */
   async open(): Promise<void> {
     clearTimeout(this.#timer)
     if (this.#closed || this.#link !== undefined) return
@@ -109,10 +105,6 @@ export class RedisOperators {
     this.#timer = setTimeout(due, RETRY_MS).unref()
   }
 
-  /**
-   * Asks all other replicas; resolves to what those say that answer in time, and a {@link Problem} where one could not
-   * answer, or some did not. Rejects if they cannot be asked.
-   */
   async ask(what: string, body: object): Promise<unknown[]> {
     if (this.#link === undefined) throw new Error('the other replicas cannot be asked: no Redis')
     if (this.#questions.size >= MAX_QUESTIONS) throw new Error('too many questions are open')

@@ -5,6 +5,8 @@
  * What a store says is text in the format of `runtime-state.ts`. The algorithm reads it and believes no more of it than it
  * must, so that no store needs defences of its own.
  */
+import type { LimitOptions } from '../../protocol/base/limit.ts'
+import type { LEASE } from '../limits.ts'
 
 export interface DirectoryStore {
   /** Its name in statistics, such as `redis`. */
@@ -54,6 +56,14 @@ export interface DirectoryChange {
   /** The latest epoch that this replica knows of, and who holds it: a store that forgot is reminded. */
   readonly seen: number
   readonly seenActive: string
+}
+
+/** What an embedder says of a store. Each kind may take more. */
+export interface StoreOptions extends LimitOptions<typeof LEASE> {
+  /** Where it is. The scheme says of which kind. */
+  readonly url: string
+  /** Prefix of the names that it keeps. Default `sallyport`. */
+  readonly prefix?: string | undefined
 }
 
 /** Who a store acts for. */

@@ -4,21 +4,21 @@
  */
 import type { Logger } from '../../protocol/base/log.ts'
 import type { SharedRevocations } from '../auth/revocation-store.ts'
-import type { RedisOperators } from './redis-operators.ts'
+import type { SharedOperators } from './operators.ts'
 import { checkRedis, type RedisOptions, readAddress } from './redis-options.ts'
-import type { DirectoryStore, StoreMember } from './store.ts'
+import type { DirectoryStore, StoreMember, StoreOptions } from './store.ts'
 
-/** A row of the table. */
+/** A row of the table; its methods take the options that the kind has. */
 interface StoreKind {
   /** Throws a TypeError that names the option that is wrong. */
-  check(options: RedisOptions): void
+  check(options: StoreOptions): void
   /** Makes the store; it has not connected. */
-  make(options: RedisOptions, prefix: string, member: StoreMember): Promise<DirectoryStore>
+  make(options: StoreOptions, prefix: string, member: StoreMember): Promise<DirectoryStore>
   /** Through which operators ask all replicas. Absent: they ask each. */
-  operators?(options: RedisOptions, prefix: string, replica: string, logger: Logger): Promise<RedisOperators>
+  operators?(options: StoreOptions, prefix: string, replica: string, logger: Logger): Promise<SharedOperators>
   /** The revocations that all replicas share. Absent: each has its own. */
   revocations?(
-    options: RedisOptions,
+    options: StoreOptions,
     prefix: string,
     { logger, clock }: { readonly logger: Logger; readonly clock: () => number },
   ): Promise<SharedRevocations>
@@ -26,15 +26,15 @@ interface StoreKind {
 
 const redis: StoreKind = {
   check: checkRedis,
-  async make(options, prefix, member) {
+  async make(options: RedisOptions, prefix, member) {
     const { RedisStore } = await import('./redis-store.ts')
     return new RedisStore({ ...member, redis: () => readAddress(options), prefix })
   },
-  async operators(options, prefix, replica, logger) {
+  async operators(options: RedisOptions, prefix, replica, logger) {
     const { RedisOperators } = await import('./redis-operators.ts')
     return new RedisOperators({ redis: () => readAddress(options), prefix, replica, logger })
   },
-  async revocations(options, prefix, { logger, clock }) {
+  async revocations(options: RedisOptions, prefix, { logger, clock }) {
     const { RedisRevocations } = await import('./redis-revocations.ts')
     return new RedisRevocations({ redis: () => readAddress(options), prefix, logger, now: clock })
   },
