@@ -33,7 +33,10 @@ export function checkReplicas(directory: Directory | StoreOptions | undefined, p
   }
   if (peer === undefined) return
   checkSocket(peer, 'peer.')
-  demand(shared !== undefined, 'peer needs a directory that several servers share: without one there are no other replicas')
+  demand(
+    shared !== undefined,
+    'peer needs a directory that several servers share: without one there are no other replicas',
+  )
   demand(peer.tls !== undefined, 'peer.tls is required')
   const isDialled = peer.advertise === undefined || readPeerAddress(peer.advertise) !== undefined
   demand(isDialled, 'peer.advertise must be host:port')

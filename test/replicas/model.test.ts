@@ -85,9 +85,7 @@ describe.runIf(needs('redis'))('leases and epochs', () => {
         while (next < SCHEDULES && performance.now() < untilMs) await play(first + next++, redis, LEASE_MS)
       }
       await Promise.all(redises.map(lane))
-      console.log(
-        `${next} schedules from seed ${first}: ${routed} streams opened, ${failures.length} schedules failed`,
-      )
+      console.log(`${next} schedules from seed ${first}: ${routed} streams opened, ${failures.length} schedules failed`)
       for (const { seed, run, wrong } of failures.slice(0, 3)) {
         console.log(`TEST_SEED=${seed}: ${wrong.length} times, ${wrong[0]}\n  ${run.steps.join('\n  ')}`)
       }
