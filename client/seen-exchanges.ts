@@ -34,7 +34,7 @@ export class SeenExchanges {
     this.#now = now
   }
 
-  /** Begins `id`, or says why not: it was begun before, or that can no longer be told of a later attempt. */
+  /** Begins `id`, or says why not: it was begun before, or a later attempt comes too late to tell. */
   begin(id: string, attempt: number): 'already-begun' | 'too-late' | undefined {
     const nowMs = this.#now()
     this.#forget(nowMs)
@@ -64,7 +64,7 @@ export class SeenExchanges {
     while (this.#ended.length > 0 && this.#untilMs() + KEEP_MS <= nowMs) this.#shift()
   }
 
-  /** When the last of the oldest may have ended. */
+  /** The latest time at which one of the oldest group ended. */
   #untilMs(): number {
     const [oldest, next] = this.#ended
     return next?.sinceMs ?? oldest!.sinceMs + TOGETHER_MS

@@ -14,7 +14,7 @@ import type { ClientSession, SessionOwner } from './session.ts'
 export interface SessionKeeperOwner {
   /** The client closes. */
   readonly signal: AbortSignal
-  /** For what ends nothing when it fails: another step of the loop comes. */
+  /** Guards work whose failure ends nothing: the loop goes on to its next step. */
   readonly guard: Guard
   readonly logger: Logger
   /** How many machines may serve us, as far as is known. */
@@ -34,7 +34,7 @@ export interface SessionKeeperOwner {
 
 export type SessionListener = Pick<SessionOwner, 'onWelcome' | 'onReady' | 'onLeave' | 'onClosed'>
 
-/** What came of one dial and its session. */
+/** The outcome of one dial and its session. */
 type Outcome =
   | { readonly kind: 'failed'; readonly reason: string; readonly refused: boolean; readonly silent: boolean }
   | { readonly kind: 'lost'; readonly reason: string; readonly livedMs: number }

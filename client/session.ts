@@ -1,5 +1,5 @@
 /**
- * One session with a server, from hello to bye. The bytes are the business of protocol/yamux; here is what the two ends
+ * One session with a server, from hello to bye. protocol/wire/yamux moves the bytes; this file has what the two ends
  * say to each other about the session itself.
  *
  *     hello -> welcome -> ready -> (draining ->) closed
@@ -38,24 +38,24 @@ export interface SessionOwner {
   onReady(session: ClientSession): void
   /** Epoch of the instance, and whether it is the active one. */
   onStanding(epoch: number, active: boolean): void
-  /** Another session should be opened in place of this one. Once; not after `onClosed`. */
+  /** Another session should replace this one. Called at most once, and never after `onClosed`. */
   onLeave(session: ClientSession, reason: string): void
   /** The server says something to a person. */
   onNotice(session: ClientSession, notice: Notice): void
   onReauth(session: ClientSession, token: string, accepted: boolean, requestId: string | undefined): void
-  /** Once, last. */
+  /** Called once, last. */
   onClosed(session: ClientSession, reason: string): void
 }
 
 export type SessionState = 'hello' | 'welcome' | 'ready' | 'draining' | 'closed'
 
-/** The server must answer hello, and an echo must come back, in this time. */
+/** Time for the server to answer hello, and for an echo to come back. */
 const HELLO_MS = 10_000
-/** The server must take the session into service in this time. */
+/** Time for the server to take the session into service. */
 const READY_MS = 10_000
-/** The server must answer our drain in this time. */
+/** Time for the server to answer our drain. */
 const DRAINED_MS = 5000
-/** After a change of the network, an echo must come back in this time. */
+/** Time for an echo to come back after the network has changed. */
 const TEST_MS = 5000
 /** A server that has not ended a session so long after the deadline that it set will not. */
 const LATE_END_MS = 5000
@@ -71,10 +71,10 @@ const BEFORE_WELCOME: ReadonlySet<string> = new Set(['welcome', 'notice', 'bye']
 
 export class ClientSession implements SessionView {
   readonly openedMs = Date.now()
-  /** This end's address. */
+  /** Local address of the connection. */
   readonly localAddress: string | undefined
   lastStream = Number.POSITIVE_INFINITY
-  /** What the server said last about why it ends. */
+  /** The server's latest reason for ending the session. */
   farewell: string | undefined
   readonly #owner: SessionOwner
   readonly #session: Session
@@ -148,7 +148,7 @@ export class ClientSession implements SessionView {
     return this.#state === 'welcome' || this.#state === 'ready'
   }
 
-  /** Ends unless an echo comes back soon. */
+  /** Ends the session unless an echo comes back soon. */
   test(reason: string): void {
     if (this.#testTimer !== undefined) return
     this.#testTimer = setTimeout(
@@ -230,7 +230,7 @@ export class ClientSession implements SessionView {
     this.#session.close(reason, CLOSE.normal)
   }
 
-  /** Ends at once. */
+  /** Ends at once, without a word to the server. */
   destroy(reason: string): void {
     this.#session.destroy(new SallyportError('session-lost', reason))
   }
@@ -255,7 +255,7 @@ export class ClientSession implements SessionView {
     }
   }
 
-  /** Whatever the server said before of its end is not the reason. */
+  /** What the server said earlier about its end is not the reason. */
   #broken(reason: string): void {
     this.farewell = undefined
     this.#session.close(reason, CLOSE.protocolError)
@@ -319,7 +319,7 @@ export class ClientSession implements SessionView {
     })
   }
 
-  /** Where either end drains meanwhile, the session ends by that. */
+  /** If either end starts to drain meanwhile, that drain ends the session. */
   #notTaken(): void {
     if (this.#state === 'welcome') this.#fail('the server did not take the session into service in time')
   }
@@ -371,7 +371,7 @@ export class ClientSession implements SessionView {
     this.#owner.onLeave(this, reason)
   }
 
-  /** What goes wrong in a timer of this session ends this session, and nothing else. */
+  /** An error in one of its timers ends this session and nothing else. */
   readonly #guard: Guard = guardWith(error => {
     tellDefect(this.#owner.logger, 'a session failed', error)
     this.#session.destroy(new SallyportError('internal', 'a session failed', { cause: error }))

@@ -17,7 +17,7 @@ const REFUSED: Match = { kind: 'ambiguous', reason: 'the path holds a dot segmen
 const TWO_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in two ways that lead to different routes' }
 const TWO_NAMES: Match = { kind: 'ambiguous', reason: 'a name that must be on a list can be read in two ways' }
 
-/** What of a request decides. */
+/** What a match looks at. */
 interface MatchInput {
   readonly method: string
   readonly authority: string

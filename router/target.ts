@@ -17,7 +17,7 @@ export interface UpstreamTarget {
   /** What is dialled: `host` and `port`, unless `resolve` names another address. */
   readonly dialHost: string
   readonly dialPort: number
-  /** A caller chose a part of `host`. */
+  /** Whether a part of `host` came from the caller. */
   readonly captured: boolean
   readonly tls: TlsIdentity | undefined
   /** The same without HTTP/2, where it may be negotiated: for WebSockets, which few servers take over it (RFC 8441). */

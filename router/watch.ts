@@ -32,7 +32,7 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
   const guard = logGuard(logger, 'telling of a bad routes file failed')
   let last = versionOf(text, filesOf(table))
   let closed = false
-  /** The read that was begun last: an older one must not end behind a newer, and bring back what it read. */
+  /** The latest read. Reads run one after the other, so that an older one cannot end behind a newer. */
   let turn: Promise<void> = Promise.resolve()
   const take = (force: boolean): Promise<void> => {
     const read = turn.then(() => readNow(force))

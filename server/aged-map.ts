@@ -31,7 +31,7 @@ export class AgedMap<Value> {
     return this.#entries.get(key)?.value
   }
 
-  /** As the newest, whether or not it was there before. */
+  /** Sets an entry and makes it the newest. */
   put(key: string, value: Value): void {
     let entry = this.#entries.get(key)
     if (entry === undefined) {
@@ -48,7 +48,7 @@ export class AgedMap<Value> {
     this.#newest = entry
   }
 
-  /** ... and where there are more than `most`, the oldest goes. */
+  /** Then drops the oldest entry if there are more than `most`. */
   putWithin(most: number, key: string, value: Value): void {
     this.put(key, value)
     if (this.size > most) this.delete(this.#oldest!.key)
@@ -74,7 +74,7 @@ export class AgedMap<Value> {
     this.#newest = undefined
   }
 
-  /** The oldest first; the one at hand may be deleted. */
+  /** Oldest first. The current entry may be deleted on the way. */
   *[Symbol.iterator](): IterableIterator<readonly [key: string, value: Value]> {
     for (let entry = this.#oldest; entry !== undefined; ) {
       const { key, value, newer } = entry

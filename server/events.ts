@@ -6,7 +6,7 @@ import type { SessionInfo } from './stats.ts'
 export interface ServerEvents {
   /** A client has authenticated and sent `hello`. */
   session: SessionInfo
-  /** Its session may carry traffic now. */
+  /** Its session may now carry traffic. */
   ready: SessionInfo
   sessionEnded: SessionInfo & { readonly reason: string }
   /** A client was refused. `detail` is for logs; the client never sees it. */

@@ -19,7 +19,7 @@ export interface Address {
 
 interface ListenersOptions extends Omit<EndpointOptions, 'control' | 'tls' | 'limits' | 'logger'> {
   readonly settings: ResolvedServerOptions
-  /** Of callers. */
+  /** Takes the requests of callers. */
   readonly handler: Handler
   readonly onBadRequest: (error: SallyportError, caller: string) => void
   readonly corsOf: ListenerOptions['corsOf']
@@ -91,7 +91,7 @@ export class Listeners {
     this.#say('control', this.controlAddress)
   }
 
-  /** One address for both: the server name decides. */
+  /** One address for both; the server name (SNI) decides. */
   async #openFront(controlName: string, place: ListenAddress): Promise<Address> {
     const front = new SniFront({
       controlName: controlName.toLowerCase(),

@@ -38,12 +38,12 @@ export class Opened {
     this.add(part)
   }
 
-  /** Throws what the start was given up for. */
+  /** Throws the reason for which the start was given up. */
   check(): void {
     this.#signal?.throwIfAborted()
   }
 
-  /** The start is done. */
+  /** The start has succeeded. */
   keep(): void {
     this.check()
     this.#forget()

@@ -42,9 +42,9 @@ export interface Carrier {
   readonly full: boolean
   exchanges: number
   open(): Stream
-  /** It did not take an exchange. */
+  /** Called when it did not take an exchange. */
   refused?(): void
-  /** An exchange of it is over. */
+  /** Called when one of its exchanges is over. */
   released(): void
 }
 
@@ -149,7 +149,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     return this.#instance(member)?.grant.epoch ?? 0
   }
 
-  /** A session said hello. It gets no streams yet. */
+  /** A session has sent hello. It gets no streams yet. */
   add(member: M): void {
     let instances = this.#runtimes.get(member.runtime)
     if (instances === undefined) {
@@ -182,7 +182,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     if (instance.live.length === 1) await this.#ask(member.runtime, instance)
   }
 
-  /** One question at a time for an instance, however many of its sessions become ready. */
+  /** The directory is asked once per instance, however many of its sessions become ready. */
   #ask(runtime: string, instance: Instance<M>): Promise<RuntimeState> {
     instance.asking ??= this.#directory.ready(claimOf(runtime, instance)).finally(() => {
       instance.asking = undefined
@@ -333,7 +333,7 @@ function claimOf<M extends RegisteredSession>(runtime: string, { id, grant, last
   return { runtime, instance: id, lastEpoch: Math.max(lastEpoch, grant.epoch) }
 }
 
-/** Below this, differences are those of a busy event loop and say nothing of the path. */
+/** Smaller differences come from a busy event loop and say nothing about the path. */
 const NEAR_MS = 5
 
 function better<M extends RegisteredSession>(a: M, b: M): M {
@@ -345,5 +345,5 @@ function cost(member: RegisteredSession): number {
   return Math.max(member.rttMs, NEAR_MS) * (member.exchanges + 1)
 }
 
-/** The directory says by itself that it cannot be asked. */
+/** The directory reports by itself when it cannot be reached. */
 function ignore(): void {}

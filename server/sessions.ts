@@ -26,8 +26,8 @@ import { RuntimeBudgets } from './runtime-budgets.ts'
 import { describeSession } from './stats.ts'
 
 /**
- * All tokens are looked at so often. A timer for each would go by another clock than they do, which does not know when the one
- * on the wall is set or the machine sleeps: then a session would get nothing new, and stay.
+ * How often all tokens are checked. A timer for each would run on the monotonic clock, which does not notice when the wall clock
+ * is set or the machine sleeps: the session would then get nothing new, and stay.
  */
 const TOKEN_CHECK_MS = 1000
 const REVOCATION_CHECK_MS = 5000
@@ -46,7 +46,7 @@ interface SessionsOptions {
 export class Sessions {
   readonly #options: SessionsOptions
   readonly #context: RuntimeSessionContext
-  /** Every session from its WebSocket on, those that have not said hello included. */
+  /** Every session that has a WebSocket, whether or not it has said hello. */
   readonly #all = new Set<RuntimeSession>()
   /**
    * Their sockets, and those of sessions that have ended and whose clients have not closed yet: how many there are, come from one
@@ -64,7 +64,7 @@ export class Sessions {
   #onEmpty: (() => void) | undefined
   opened = 0
   ended = 0
-  /** Those that ended because their token was revoked. */
+  /** Sessions that ended because their token was revoked. */
   revoked = 0
   /** Bytes of sessions that have ended. */
   pastBytesIn = 0
@@ -89,7 +89,7 @@ export class Sessions {
     }
   }
 
-  /** Held for callers, also of sessions that have ended. */
+  /** Bytes held for callers, those of ended sessions included. */
   get bufferedBytes(): number {
     return this.#budgets.usedBytes
   }
@@ -124,7 +124,7 @@ export class Sessions {
     }
   }
 
-  /** Why this client may not come in now, if so. */
+  /** Why this client is refused now; undefined if it is not. */
   gate(identity: Identity, address: string): RefusalReason | undefined {
     const { limits } = this.#options.settings
     const { sessions, sessionsPerAddress, sessionsPerRuntime } = limits
@@ -217,7 +217,7 @@ export class Sessions {
     for (const session of this.#all) if (this.#options.authenticator.covers(session.identity)) this.#revoked(session)
   }
 
-  /** One round at a time, however long the hook takes. */
+  /** Only one check runs at a time, however long the hook takes. */
   async #checkRevocations(): Promise<void> {
     if (this.#checking) return
     this.#checking = true

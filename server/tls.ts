@@ -14,7 +14,7 @@ export interface TlsFiles {
   readonly key: Pem | { readonly file: string }
   /** Authorities of the other end's certificates. */
   readonly ca?: Authorities | undefined
-  /** What the authority says of the certificate (an OCSP response in DER, RFC 6960), stapled at the public edge. */
+  /** OCSP response in DER (RFC 6960) that is stapled to the certificate at the public edge. */
   readonly ocsp?: Buffer | { readonly file: string } | undefined
 }
 
@@ -88,7 +88,7 @@ export class TlsKeeper {
   readonly #apply: (pair: TlsPair) => void
   readonly #logger: Logger
   #watch: FilesWatch
-  /** One reading at a time: what was read first must not be applied last. */
+  /** Only one read at a time: an older read must not overwrite a newer one. */
   #queue = Promise.resolve(true)
 
   constructor(files: TlsFiles, inForce: TlsPair, apply: (pair: TlsPair) => void, logger: Logger) {
@@ -105,7 +105,7 @@ export class TlsKeeper {
     return this.#queue
   }
 
-  /** As `reload`, but what holds already is not applied again. */
+  /** As `reload`, but does nothing if the pair is unchanged. */
   #changed(): void {
     this.#queue = this.#queue.then(() => this.#reload(this.#files, this.#inForce))
   }

@@ -134,7 +134,7 @@ class FunctionExchange implements RequestSink {
     return new Request(url, { ...init, body: this.#bodyStream(), duplex: 'half' } as RequestInit)
   }
 
-  /** Pulled, never pushed: the caller's bytes wait in its credit until the function reads them. */
+  /** Pulled, never pushed: the caller gets credit only as the function reads. */
   #bodyStream(): ReadableStream<Uint8Array> {
     return new ReadableStream<Uint8Array>(
       {

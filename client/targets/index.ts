@@ -12,11 +12,11 @@ export interface OpenTarget {
   readonly handler: Handler
   /** How the target wants its failures shown to browsers, and what may be kept for it. */
   announcement(): Announcement
-  /** Gives back what it holds; exchanges under way are over by then. */
+  /** Frees what it holds. All exchanges are over by then. */
   close(): void
 }
 
-/** Throws TypeError for what is no target. A router belongs to whoever made it and is not closed here. */
+/** Throws TypeError for anything that is not a target. A router belongs to its maker and is not closed here. */
 export function openTarget(target: Target, logger: Logger): OpenTarget {
   if (typeof target === 'string' || target instanceof URL) return urlTarget(target, logger)
   if (target instanceof HttpServer) return nodeServerTarget(target, logger)

@@ -31,7 +31,7 @@ export const ENTRY = {
   callerHost: 0x12,
 } as const
 
-/** Longest list of entries that is taken. */
+/** The longest list of entries that is accepted, in bytes. */
 export const MAX_PREAMBLE_BYTES = 1024
 const EXCHANGE_ID_BYTES = 16
 const MAX_HOST_BYTES = 255

@@ -10,13 +10,13 @@ export const STREAM_KIND = { exchange: 1, upgrade: 2, raw: 3 } as const
 export type StreamKind = (typeof STREAM_KIND)[keyof typeof STREAM_KIND]
 
 export interface StreamRules {
-  /** False: whoever is asked for one refuses it as `unsupported`. */
+  /** False: reserved, and refused as `unsupported`. */
   readonly answered: boolean
   /** The only method that its request may have. Absent: any but CONNECT. */
   readonly method?: string
   /** Whether its request has a body. */
   readonly body: boolean
-  /** Whether it switches to raw bytes with a 101; from there on its directions end each by itself. */
+  /** Whether it switches to raw bytes with a 101. From then on, each direction ends by itself. */
   readonly switches: boolean
 }
 

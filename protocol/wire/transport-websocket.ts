@@ -10,7 +10,7 @@ import { HEADROOM_BYTES, MAX_MESSAGE_BYTES, type Transport, type TransportHandle
 import { type ReaderOwner, WebSocketReader } from './websocket-reader.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 
-/** Frames that bring nothing (pings, pongs, messages without a byte): so many at once, and per second in the long run. */
+/** Frames that carry no bytes (pings, pongs, empty messages): the burst, and the rate per second. */
 const EMPTY_BURST = 1000
 const EMPTY_PER_SECOND = 100
 
@@ -55,12 +55,12 @@ export function webSocketTransport(ws: OpenWebSocket): Transport {
 }
 
 interface WsReceiver {
-  /** 0 between two frames. */
+  /** State of its parser: 0 between two frames. */
   readonly _state: number
   readonly _bufferedBytes: number
   /** Not 0 in a message of several frames. */
   readonly _fragmented: number
-  /** It reads nothing more. */
+  /** After an error it reads nothing more. */
   readonly _errored: boolean
 }
 
@@ -213,7 +213,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
     this.#socket?.uncork()
   })
 
-  /** What goes wrong in an event ends the connection. */
+  /** An error in an event ends the connection. */
   #threw(error: unknown): void {
     this.#error ??= error instanceof Error ? error : new Error(String(error))
     this.terminate()

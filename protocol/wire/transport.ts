@@ -9,10 +9,10 @@ export const CLOSE = {
   normal: 1000,
   goingAway: 1001,
   protocolError: 1002,
-  /** Nobody sends it: no Close frame came. */
+  /** Never sent: it says that no Close frame came. */
   abnormal: 1006,
   tryLater: 1013,
-  /** The token is not in force any more. */
+  /** The token has expired or was revoked. */
   refused: 4401,
 } as const
 
@@ -35,7 +35,7 @@ export interface Transport {
   control(text: string): void
   /** Closes with a WebSocket close code (RFC 6455 section 7.4) and a reason of at most 123 bytes, after what was sent. */
   close(code: number, reason: string): void
-  /** Ends at once. */
+  /** Closes at once, without a Close frame. */
   terminate(): void
   /** Address of the peer, for logs. */
   readonly peer: string
@@ -48,6 +48,6 @@ export interface TransportHandler {
   /** Any cut of the byte stream. The chunk belongs to the receiver. */
   bytes(chunk: Uint8Array): void
   control(text: string): void
-  /** Once, last. `error` is absent if the peer closed cleanly (1000 or 1001). */
+  /** Called once, last. `error` is absent if the peer closed cleanly (1000 or 1001). */
   closed(code: number, reason: string, error: Error | undefined): void
 }

@@ -37,7 +37,7 @@ export class WebSocketReader {
   #isOther = false
   /** `ws` reads a message of several frames: the rest of it is not ours. */
   #isFragmented = false
-  /** The frame under way is the last. */
+  /** The current frame is a Close frame: the last one. */
   #isClose = false
   #stopped = false
 
@@ -79,7 +79,7 @@ export class WebSocketReader {
     return at
   }
 
-  /** The head is whole: whose is the frame? */
+  /** The head is whole: decides who gets the frame. */
   #begin(bytes: Buffer, at: number, size: number): void {
     const first = bytes[at]!
     const isMasked = (bytes[at + 1]! & MASKED) !== 0

@@ -75,7 +75,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#logFailure(error)
     if (this.#status !== 0) this.#downstream.responseAbort(error)
     else this.#answerError(error, allow)
-    // Of a WebSocket that is cut no other end will be heard.
+    // When a WebSocket is cut, the end of its request never comes.
     this.#requestOver = true
     this.#discard()
     this.#endResponse()
@@ -118,14 +118,14 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     else this.#hooks.logger.debug(fields, 'a request failed')
   }
 
-  /** What waits of the request, and what still comes, is dropped, and credit for it given. */
+  /** Drops what waits of the request and what still comes, and gives credit for both. */
   #discard(): void {
     const bytes = this.#unconsumed
     this.#unconsumed = 0
     if (bytes > 0) this.#downstream.requestConsumed(bytes)
   }
 
-  // The request.
+  // The request's way to the upstream.
 
   requestData(chunk: Uint8Array): void {
     this.#bytesIn += chunk.length
@@ -162,7 +162,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#upstream?.responseConsumed(bytes)
   }
 
-  // The response.
+  // The response's way back.
 
   responseInformational(status: number, headers: HeaderList): void {
     if (this.#responseOver) return

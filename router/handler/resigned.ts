@@ -12,7 +12,7 @@ import { inboxId } from './inbox-fields.ts'
 
 /** Largest body that GitHub sends. */
 const MAX_BODY_BYTES = 25 * 1024 * 1024
-/** One of the largest, and many of the usual ones beside it. */
+/** Room for one of the largest bodies, and many of the usual size beside it. */
 const ROOM_BYTES = 32 * 1024 * 1024
 
 /** Memory for the bodies that a router signs at a time. */
@@ -41,7 +41,7 @@ class ResignedExchange extends PassThrough {
   readonly #next: Handler
   readonly #request: HttpRequest
   readonly #body = new GatheredChunks()
-  /** What of the room is taken. */
+  /** Bytes of the room in use. */
   #taken = 0
 
   constructor(signer: Signer, room: SigningRoom, next: Handler, request: HttpRequest, response: ResponseSink) {

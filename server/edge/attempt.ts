@@ -4,13 +4,13 @@ import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../
 import type { Carrier } from '../registry.ts'
 import type { DeliveredExchange } from './deliver.ts'
 
-/** One attempt of a delivery. Once there is a later one, nothing that it says is heard. */
+/** One attempt of a delivery. Once there is a later one, whatever this one says is ignored. */
 export class Attempt implements ResponseSink, Failing {
   readonly carrier: Carrier
   readonly #delivery: DeliveredExchange
   /** Where the request goes. */
   upstream: RequestSink | undefined
-  /** Request bytes that it has taken. */
+  /** Request bytes that its carrier has consumed. */
   #consumed = 0
 
   constructor(delivery: DeliveredExchange, carrier: Carrier) {

@@ -1,15 +1,15 @@
-/** What can take an exchange of a runtime now, and whether anything may soon. */
+/** What can carry an exchange to a runtime now, and whether anything may soon. */
 import { networkOf } from '../../protocol/base/address.ts'
 import type { RuntimeSession } from '../control/runtime-session.ts'
 import type { Hop } from '../peer/hop.ts'
 import type { Carrier, Registry } from '../registry.ts'
 import type { Hold } from './hold.ts'
 
-/** As much of them as an exchange needs. */
+/** The part of it that an exchange needs. */
 export interface CarrierSource {
   /** A carrier for an exchange, not the one that just failed; undefined if there is none at the moment. */
   pick(runtime: string, not: Carrier | undefined, instance: string | undefined): Carrier | undefined
-  /** Whether the carriers have as many streams as they take. */
+  /** Whether the carriers have all the streams they take. */
   isFull(runtime: string): boolean
   /** Whether a session may come at any moment. */
   isExpected(runtime: string): boolean

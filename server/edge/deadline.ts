@@ -2,7 +2,7 @@ import { performance } from 'node:perf_hooks'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 
 interface LateOwner extends Failing {
-  /** It has not happened. */
+  /** Called when the deadline passes. */
   late(): void
 }
 
@@ -18,7 +18,7 @@ export class Deadline {
     this.#timer = setTimeout(late, afterMs, owner)
   }
 
-  /** At least 1: 0 would mean that there is no deadline. */
+  /** At least 1, since 0 means no deadline. */
   get leftMs(): number {
     return Math.max(1, this.#at - performance.now())
   }

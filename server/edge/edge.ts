@@ -1,4 +1,4 @@
-/** The way of a request at the edge, layer by layer. */
+/** The path of a request through the edge, layer by layer. */
 import type { ExchangeRecord, Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { type Cidrs, callers } from '../../protocol/http/forwarded.ts'
 import { loopGuard } from '../../protocol/http/loop-guard.ts'
@@ -27,7 +27,7 @@ interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
   readonly quotas: QuotaBook
   readonly inbox: Inbox | undefined
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
-  /** An embedder's, in front of the sessions. */
+  /** The embedder's own layers, in front of the sessions. */
   readonly layers: readonly Layer[]
 }
 
@@ -36,7 +36,7 @@ export interface Edge {
   readonly handler: Handler
   /** For requests of an embedder, into the runtime that they name. */
   readonly embedded: Handler
-  /** Which pages may read what we answer by ourselves. */
+  /** Which pages may read the answers that the edge makes itself. */
   readonly corsOf: (request: HttpRequest) => CorsPolicy | undefined
 }
 

@@ -5,7 +5,7 @@ import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exch
 import type { Refuse } from '../../protocol/http/problem.ts'
 import type { Layer } from '../../protocol/layer.ts'
 
-/** Answers 200 on `path` while the server is `ready`, else 503; without a path it is no layer at all. */
+/** Answers 200 on `path` while the server is `ready`, else 503. Without a path, passes everything on. */
 export function health(path: string | undefined, ready: () => boolean, refuse: Refuse): Layer {
   if (path === undefined) return next => next
   return next => (request, response) => {

@@ -9,7 +9,7 @@ export interface Occupant {
   /** Of the caller; empty for an embedder. */
   readonly address: string
   readonly bytes: number
-  /** Its room is needed for somebody else: it leaves at once. */
+  /** Its room is needed for another request: it leaves at once. */
   refuse(): void
 }
 
@@ -78,7 +78,7 @@ export class HoldRoom {
     return true
   }
 
-  /** By network, of those who have any and stay. */
+  /** Per network, without those that are leaving. */
   #shares(measure: Measure, leaving: Set<Occupant>): Map<string, Share> {
     const shares = new Map<string, Share>()
     for (const [occupant, network] of this.#occupants) {

@@ -11,9 +11,9 @@ import { HoldRoom, type Occupant } from './hold-room.ts'
 export interface Waiter extends Failing {
   /** A session may have come: the request goes on, or stays where it is in the queue (false). */
   wake(): boolean
-  /** It has waited in vain. */
+  /** No session came in time. */
   expire(): void
-  /** Its place is needed for somebody else. */
+  /** Its place is needed for another request. */
   refuse(): void
 }
 
@@ -23,7 +23,7 @@ export interface HoldOutcomes {
   resumed: number
   /** None came in time. */
   expired: number
-  /** There were too many, or too large ones, at once or later. */
+  /** There were too many waiting, or their bodies were too large. */
   refused: number
   /** The caller went away. */
   left: number
@@ -79,7 +79,7 @@ export class Hold {
     return false
   }
 
-  /** A place at the end of the queue, for `forMs` at most; undefined if there is none left. `address`: see {@link Occupant}. */
+  /** Takes the last place in the queue for at most `forMs`; undefined if there is none. `address`: see {@link Occupant}. */
   enter(runtime: string, address: string, waiter: Waiter, bytes: number, forMs: number): Ticket | undefined {
     const { requestsPerRuntime, bytesPerRuntime } = this.limits
     const room = this.#queues.get(runtime)?.room ?? new HoldRoom(requestsPerRuntime, bytesPerRuntime)
@@ -104,7 +104,7 @@ export class Hold {
       const admits = (each: HoldRoom) => each.admits(address, requests, bytes, leaving)
       if (!admits(room) || !admits(this.#room)) return false
       if (leaving.size === 0) return true
-      // Who is refused may begin something anew, or end something.
+      // A refused waiter may start or end other exchanges.
       for (const each of leaving) if (this.#room.has(each)) each.refuse()
     }
   }

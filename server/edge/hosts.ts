@@ -17,7 +17,7 @@ const PORT = /:\d{1,5}$/
 export class Hosts {
   readonly #domains: ReadonlySet<string>
   readonly #controlName: string | undefined
-  /** What was asked last: most requests of a connection are for the same runtime. */
+  /** The last lookup: most requests of a connection are for the same runtime. */
   #authority: string | undefined
   #runtime: string | undefined
 

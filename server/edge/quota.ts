@@ -1,4 +1,4 @@
-/** The layer that holds each exchange against the quotas of its runtime and its caller (`quotas.ts`). */
+/** The layer that charges each exchange to the quotas of its runtime and its caller (`quotas.ts`). */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
@@ -29,7 +29,7 @@ class Counted extends PassThrough {
   }
 }
 
-/** Its bytes are held against a rate: both ends get their credit when the bytes are paid for. */
+/** Paces an exchange: both ends get their credit back once the bytes are paid for. */
 class Paced extends Counted {
   readonly #request: Credit
   readonly #response: Credit
@@ -79,7 +79,7 @@ class Paced extends Counted {
   }
 }
 
-/** Credit that is given late. */
+/** Credit that is held back for a while. */
 class Credit implements Failing {
   static readonly #pay = stepOf<Credit>(credit => credit.#payNow())
   readonly #usage: Usage

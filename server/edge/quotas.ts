@@ -12,28 +12,28 @@ import type { ResolvedLimits } from '../limits.ts'
 interface QuotaLimits {
   /** Exchanges at a time. */
   readonly exchanges: number
-  /** Requests per second in the long run, and at once. */
+  /** Requests per second, and as many at once. */
   readonly requestRate: number
-  /** Bytes of bodies per second, in both directions together. */
+  /** Body bytes per second, both directions added up. */
   readonly byteRate: number
 }
 
-/** Bytes of so long may come at once before anybody is slowed. */
+/** The burst of bytes that passes unslowed, as time at the allowed rate. */
 const BURST_MS = 250
-/** Who owes bytes of so long is refused. */
+/** The debt from which requests are refused, as time at the allowed rate. */
 const DEBT_MS = 1000
-/** Unused for so long, a quota is as good as new. */
+/** A quota that was unused for this long is back at its full burst. */
 const FRESH_MS = 2000
 /** Runtimes, and addresses, that are counted at a time, and as many more as have exchanges under way. */
 const MAX_QUOTAS = 65_536
-/** Where there are more, so many are looked at for each new one. */
+/** When there are more, how many are checked for removal with each new one. */
 const LOOKED_AT = 8
 
 class Quota {
   readonly #limits: QuotaLimits
   readonly #requests: TokenBucket | undefined
   exchanges = 0
-  /** When all bytes so far would have come at the allowed rate. */
+  /** When all bytes so far would have arrived at the allowed rate. */
   #paidAt = 0
   #usedAt = 0
 
@@ -42,7 +42,7 @@ class Quota {
     if (limits.requestRate > 0) this.#requests = new TokenBucket(Math.max(1, limits.requestRate), limits.requestRate)
   }
 
-  /** Takes one more exchange; false if it is too much. */
+  /** Counts one more exchange; false if that is over the limit. */
   enter(now: number): boolean {
     this.#usedAt = now
     const { exchanges } = this.#limits
@@ -57,7 +57,7 @@ class Quota {
     if (byteRate > 0) this.#paidAt = Math.max(this.#paidAt, now) + (bytes * 1000) / byteRate
   }
 
-  /** How long whoever sent the bytes waits before more may come. */
+  /** How long the sender of these bytes waits before it may send more. */
   delayMs(now: number): number {
     return Math.max(0, this.#paidAt - now - BURST_MS)
   }
@@ -100,7 +100,7 @@ class Quotas {
     for (let i = 0; i < LOOKED_AT && this.#all.size >= MAX_QUOTAS; i++) this.#forgetOldest()
   }
 
-  /** One in use comes to the end of the line: whoever is forgotten could begin as many exchanges again. */
+  /** A quota in use moves to the end of the list: forgetting it would let its owner start over. */
   #forgetOldest(): void {
     const { key, value: quota } = this.#all.oldest!
     if (quota.exchanges > 0) this.#all.put(key, quota)
@@ -112,7 +112,7 @@ class Quotas {
 export class Usage {
   readonly #quotas: readonly Quota[]
   readonly #now: () => number
-  /** Whether its bytes are held against a rate. */
+  /** Whether its bytes count against a rate. */
   readonly paced: boolean
 
   constructor(quotas: readonly Quota[], paced: boolean, now: () => number) {
@@ -133,7 +133,7 @@ export class Usage {
     return delayMs
   }
 
-  /** The exchange is over. Once. */
+  /** The exchange is over. Called once. */
   leave(): void {
     for (const quota of this.#quotas) quota.exchanges--
   }

@@ -7,12 +7,12 @@ import { ownBytes } from '../../protocol/base/own-bytes.ts'
 /** Kept for longer than what waits to be written: a chunk has at least so large a part of the memory that it keeps. */
 const LEAST_SHARE = 1 / 2
 
-/** As many bytes are kept together. */
+/** Small chunks are gathered up to this size. */
 const MOST_TOGETHER_BYTES = 16 * 1024
 
 const NOTHING = new Uint8Array(0)
 
-/** Of what all exchanges keep together, one runtime may have so large a part: it takes nothing from the others by that. */
+/** The share of the total that one runtime may use, so that it takes nothing from the others. */
 const RUNTIME_SHARE = 1 / 4
 
 /** Bytes kept by all exchanges together. */
@@ -20,7 +20,7 @@ export class ReplayBudget {
   readonly perExchange: number
   readonly total: number
   used = 0
-  /** Runtimes of which any are kept. */
+  /** Runtimes for which any bytes are kept. */
   readonly #runtimes = new Map<string, number>()
 
   constructor(perExchange: number, total: number) {
@@ -55,7 +55,7 @@ export class Replay {
   #keepAll = false
   #taken = false
   bytes = 0
-  /** Everything that came of the body is here. */
+  /** Whether everything received of the body is here. */
   whole = true
   trailers: HeaderList | undefined
 
@@ -78,7 +78,7 @@ export class Replay {
     this.#trim()
   }
 
-  /** More of it is kept than will be once the peer has taken it. */
+  /** Whether more is kept now than will be once the peer has taken it. */
   get long(): boolean {
     return this.bytes > this.#budget.perExchange
   }
@@ -138,7 +138,7 @@ export class Replay {
     return this.bytes + more <= most && this.#budget.fits(this.#runtime, more)
   }
 
-  /** It can no longer be sent again. */
+  /** From now on it cannot be sent again. */
   release(): void {
     this.whole = false
     this.#keepAll = false

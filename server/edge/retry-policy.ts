@@ -1,4 +1,4 @@
-/** To whom the next attempt of an exchange goes, by what became of those before (design: sent again or not). */
+/** Where the next attempt of an exchange goes, given what became of the earlier ones. */
 import type { SallyportError } from '../../protocol/base/errors.ts'
 import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
@@ -8,7 +8,7 @@ import type { CarrierSource } from './carriers.ts'
 /** `instance`: only to the one that was asked before, which remembers what it has begun. */
 type Repeat = 'never' | 'instance' | 'anywhere'
 
-/** Without waiting for anything between them. */
+/** How many attempts may follow each other without a wait. */
 const MAX_ATTEMPTS = 4
 /** Another session would answer alike, or the exchange was begun before. */
 const FINAL: ReadonlySet<RefusalCode> = new Set([
@@ -22,7 +22,7 @@ const FINAL: ReadonlySet<RefusalCode> = new Set([
 export class RetryPolicy {
   readonly #picker: Pick<CarrierSource, 'pick'>
   readonly #runtime: string
-  /** The session that was asked last, in vain. */
+  /** The session that was asked last and did not answer. */
   failed: Carrier | undefined
   /** The one instance that may have begun it, and remembers if it has: from then on no other may be asked. */
   #begunBy: string | undefined
@@ -35,7 +35,7 @@ export class RetryPolicy {
     this.#runtime = runtime
   }
 
-  /** Whether an instance may have begun it, and nobody knows. */
+  /** Whether an instance may have begun it without anybody knowing. */
   get unsure(): boolean {
     return this.#begunBy !== undefined
   }

@@ -1,17 +1,17 @@
-/** An exchange that waits for a carrier, as often as it must, and for as long as it may in all. */
+/** An exchange that waits for a carrier, several times if need be, within one time limit. */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 import type { Carrier } from '../registry.ts'
 import type { CarrierSource } from './carriers.ts'
 import type { Hold, HoldOutcomes, Ticket, Waiter } from './hold.ts'
 
-/** How long the directory may take to answer, also where nothing else is waited for. */
+/** How long the directory may take to answer, even if nothing else is being waited for. */
 const ASK_MS = 2000
 
 /** Who waits. */
 interface WaitingOwner {
   readonly request: HttpRequest
-  /** A session may have come: false if it waits on. */
+  /** A session may have come; returns false to keep waiting. */
   resume(): boolean
   fail(error: SallyportError): void
   threw(error: unknown): void
@@ -25,7 +25,7 @@ export class Waiting implements Waiter {
   #ticket: Ticket | undefined
   /** What the caller is told if no session comes. */
   #reason: SallyportError | undefined
-  /** In the queue, before this time. */
+  /** How long it has waited in the queue before, the current wait not counted. */
   #waitedMs = 0
 
   constructor(carriers: CarrierSource, hold: Hold, owner: WaitingOwner) {
@@ -61,7 +61,7 @@ export class Waiting implements Waiter {
     return this.#ticket?.add(bytes) !== false
   }
 
-  /** It goes on, or is over. */
+  /** It waits no longer, because it proceeds or because it is over. */
   leave(outcome: keyof HoldOutcomes): void {
     const ticket = this.#ticket
     this.#ticket = undefined
@@ -90,7 +90,7 @@ export class Waiting implements Waiter {
     return this.#carriers.ask(runtime!, failed, caller?.address)
   }
 
-  /** How long it may wait yet. */
+  /** How much longer it may wait. */
   #patienceMs(asks: boolean): number {
     const { holdMs } = this.#hold.limits
     return (asks ? Math.max(holdMs, ASK_MS) : holdMs) - this.#waitedMs

@@ -1,4 +1,4 @@
-/** Bodies as embedders have them, fed into an exchange: never more than a bound ahead of what was taken. */
+/** Feeds an embedder's body into an exchange, never more than a bound ahead of what was taken. */
 
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { RequestSink } from '../../protocol/exchange.ts'
@@ -32,7 +32,7 @@ export class BodyPump {
         if (!(chunk instanceof Uint8Array)) throw new TypeError('a body is made of bytes or text')
         if (chunk.length === 0) continue
         this.#ahead += chunk.length
-        // Whoever made the chunk may write into it again.
+        // The maker of the chunk may reuse its memory.
         sink.requestData(Uint8Array.prototype.slice.call(chunk))
         while (this.#ahead > AHEAD_BYTES && !this.#stopped) await this.#room()
       }

@@ -1,4 +1,4 @@
-/** The platform's door into a runtime: an undici Dispatcher whose requests go through the runtime's sessions. */
+/** How a platform calls into a runtime: an undici Dispatcher whose requests go through the runtime's sessions. */
 
 import { STATUS_CODES } from 'node:http'
 import { Dispatcher } from 'undici'
@@ -63,14 +63,14 @@ export class RuntimeDispatcher extends Dispatcher {
   }
 }
 
-/** From the data path's calls to those of undici's handlers. */
+/** Translates the calls of the data path to those of undici's handlers. */
 class DispatchResponse implements ResponseSink {
   readonly pump = new BodyPump(error => this.#broken(error))
   readonly #handler: Dispatcher.DispatchHandler
   readonly #controller: Controller
   #sink: RequestSink | undefined
   #over = false
-  /** The handler has heard of an error. */
+  /** The handler was told of an error. */
   #failed = false
   #unconsumed = 0
 
@@ -127,7 +127,7 @@ class DispatchResponse implements ResponseSink {
     this.#fail(reason)
   }
 
-  /** The last that the handler hears. */
+  /** Tells the handler of the error, the last thing that it hears. */
   #fail(error: Error): void {
     if (this.#failed) return
     this.#failed = true

@@ -43,7 +43,7 @@ export function fetchRuntime(
 
 type Body = ReadableStreamDefaultController<Uint8Array>
 
-/** Bodies that nobody can read any more: their exchanges would wait for ever. */
+/** Ends exchanges whose bodies were garbage-collected unread: they would wait for ever. */
 const unreadable = new FinalizationRegistry(stepOf<FetchResponse>(response => response.cancel()))
 
 class FetchResponse implements ResponseSink, Failing {
@@ -119,7 +119,7 @@ class FetchResponse implements ResponseSink, Failing {
     return body
   }
 
-  /** The reader has taken all that was queued. */
+  /** The reader has taken everything that was queued. */
   #give(): void {
     const bytes = this.#unconsumed
     this.#unconsumed = 0

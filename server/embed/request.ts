@@ -1,4 +1,4 @@
-/** An embedder's request as the data path wants it. */
+/** Turns an embedder's request into one of the data path. */
 import { randomUUID } from 'node:crypto'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { canonicalAddress } from '../../protocol/http/forwarded.ts'

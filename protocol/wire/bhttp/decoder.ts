@@ -55,7 +55,7 @@ const MAX_ITEM_BYTES = MAX_HEAD_BYTES + 64
 
 /** Control data of a request (RFC 9292 section 3.4). */
 interface RequestLine {
-  /** With the lengths between them. */
+  /** The encoded line, lengths included. */
   readonly text: string
   readonly method: string
   readonly scheme: string
@@ -74,12 +74,12 @@ export class MessageDecoder {
   /** An item that has not wholly come yet; `#heldLength` bytes of `#held`. */
   #held: Uint8Array = NO_BYTES
   #heldLength = 0
-  /** Bytes that the head under way has taken. */
+  /** Bytes of the current head so far. */
   #headBytes = 0
   #status = 0
   #informational = 0
   #line = NO_LINE
-  /** What is left of the chunk under way, and of the content as its length was announced. */
+  /** What is left of the current chunk, and of the announced content. */
   #chunkLeft = 0
   #contentLeft = BODY_UNKNOWN
   /** Of small pieces that were gathered and not passed on. */
@@ -110,7 +110,7 @@ export class MessageDecoder {
     this.#state = STATE.raw
   }
 
-  /** Ignores all that still comes. */
+  /** Ignores everything from here on. */
   stop(): void {
     this.#state = STATE.stopped
     this.#held = NO_BYTES
@@ -125,7 +125,7 @@ export class MessageDecoder {
    */
   push(chunk: Uint8Array): number {
     this.#delivered = 0
-    // What a fault left behind is not there any more.
+    // Forget what a fault left behind.
     this.#smallLength = 0
     const start = this.#heldLength === 0 ? 0 : this.#resume(chunk)
     if (start >= 0) this.#run(chunk, start)

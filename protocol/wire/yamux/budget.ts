@@ -7,7 +7,7 @@ export interface BudgetMember {
 
 /** Share of a ceiling from which no window grows and stalled streams get no credit. */
 export const PRESSURE = 0.75
-/** What is shed at a ceiling is so large a part of it at least: looking for the greediest must not be done for each chunk. */
+/** The least share of a ceiling that is shed at once: searching for the greediest member for each chunk would cost too much. */
 export const SHED_SHARE = 1 / 16
 
 /**
@@ -19,7 +19,7 @@ export interface BufferBudget extends BudgetMember {
   /** From three quarters of the ceiling on, or of one above it. */
   readonly pressed: boolean
   join(member: BudgetMember): void
-  /** The member holds nothing, and will not again. */
+  /** Removes a member that holds nothing and never will again. */
   leave(member: BudgetMember): void
   release(bytes: number): void
   take(bytes: number): void
@@ -108,7 +108,7 @@ class SharedBudget implements BufferBudget {
     return before - this.#usedBytes
   }
 
-  /** And how much the second holds. */
+  /** The greediest member, and how much the next one holds. */
   #greediest(): [most: BudgetMember | undefined, nextBytes: number] {
     let most: BudgetMember | undefined
     let nextBytes = 0

@@ -19,7 +19,7 @@ const FLAT_ROUND_TRIPS = 2
  */
 const PACE = 1.25
 const BURST_BYTES = 128 * 1024
-/** Asked again so often at least: clocks that batch deadlines are exact for waits below 10 ms. */
+/** Longest wait between two looks: clocks that batch deadlines are exact only below 10 ms. */
 const LONGEST_WAIT_MS = 8
 /** So many pings are placed in what may be under way, but none for fewer bytes than this. */
 const MARKS_PER_LIMIT = 16

@@ -17,7 +17,7 @@ export class StreamChain {
     this.#newest = stream
   }
 
-  /** Ignored if the stream stands in no list. */
+  /** Does nothing if the stream is in no list. */
   delete(stream: YamuxStream): void {
     const { older, newer } = stream
     if (older === undefined && this.oldest !== stream) return

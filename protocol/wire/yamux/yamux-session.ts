@@ -26,7 +26,7 @@ import { type StreamOwner, YamuxStream } from './yamux-stream.ts'
 
 /** Ids above are not used, so that a peer with signed numbers is safe. */
 const LAST_ID = 0x7fff_ffff
-/** So many ids before the last the session asks for its replacement. */
+/** How many ids before the last one the session asks for its replacement. */
 const IDS_LOW = 1 << 20
 
 /**
@@ -64,9 +64,9 @@ export class YamuxSession implements StreamOwner {
   readonly #pings: Pings
   readonly #advance: CreditAdvance
   #windowBytes: number
-  /** That we may open. */
+  /** How many streams may be open at once. */
   #mostStreams: number
-  /** Of them, those that the peer has not acknowledged. */
+  /** How many of them may be unacknowledged. */
   #backlog: number
   #nextId: number
   #lastPeerId = 0
@@ -74,7 +74,7 @@ export class YamuxSession implements StreamOwner {
   #goAwaySent = false
   #goAwayReceived = false
   #idsLow = false
-  /** `ending`: the last words are being said; `closing`: the peer is to close the transport. */
+  /** `ending`: the last frames are being written; `closing`: waiting for the peer to close the transport. */
   #state: 'open' | 'ending' | 'closing' | 'closed' = 'open'
   #settled = false
 
@@ -231,7 +231,7 @@ export class YamuxSession implements StreamOwner {
     this.#held.keep(stream, bytes)
   }
 
-  /** Throws nothing: whoever resets a stream stands in the midst of something else. */
+  /** Never throws: callers reset streams in the middle of other work. */
   resetStream(stream: YamuxStream, code: ResetCode): void {
     const silent = stream.synDue
     this.#forget(stream)
@@ -370,7 +370,7 @@ export class YamuxSession implements StreamOwner {
     if (wasFull) this.#tellRoom()
   }
 
-  /** Of which streams there are as many as can be. */
+  /** Which limit on streams is reached; undefined if none is. */
   get #fullOf(): string | undefined {
     if (this.#streams.size >= this.#mostStreams) return 'in the session'
     if (this.#unacknowledged.size >= this.#backlog) return 'that the peer has not taken'
@@ -439,7 +439,7 @@ export class YamuxSession implements StreamOwner {
     const message = parseReset(text)
     if (message === undefined) return false
     const stream = this.#streams.get(message.stream)
-    // One for each stream costs the peer a stream; others cost it nothing.
+    // One message per stream costs the peer that stream. Further ones cost it nothing, so they are counted.
     if (stream === undefined || stream.resetCode !== undefined) this.#countReset()
     else stream.resetCode = message.code
     return true
@@ -460,7 +460,7 @@ export class YamuxSession implements StreamOwner {
     this.#shut(1002, message, new SallyportError('session-lost', `yamux: ${message}`, { cause: reason }))
   }
 
-  /** A handler threw: our own fault, and the end of this session alone. */
+  /** A handler threw. That is a bug of ours, and ends this session alone. */
   #failed(error: unknown): void {
     tellDefect(this.#logger, 'yamux: internal error', error)
     this.destroy(new SallyportError('internal', 'yamux: internal error', { cause: error }))
@@ -505,7 +505,7 @@ export class YamuxSession implements StreamOwner {
     this.#guarded(() => this.#options.onClose?.(error, reason))
   }
 
-  /** Outside of the peer's bytes what a handler throws ends nothing, and above all not the process. */
+  /** Outside of the peer's bytes, what a handler throws is logged and ends nothing. */
   #guarded(tell: () => void): void {
     try {
       tell()
@@ -629,7 +629,7 @@ export class YamuxSession implements StreamOwner {
 
     expired(stream: YamuxStream): void {
       this.#session.resetStream(stream, 'timeout')
-      // To whom it belongs it is lost: nobody knows whether the peer has begun it.
+      // For its owner it is lost: nobody knows whether the peer has begun it.
       stream.handler.reset('session-lost')
     }
 
