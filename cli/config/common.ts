@@ -41,7 +41,7 @@ export const routeSettings = {
   routes: optional(kinds.file, 'YAML file with the route table. Reloaded when it changes, without a restart.'),
   preset: optional(kinds.oneOf('gitops-runtime'), 'A built-in route table.'),
   'preset.namespaces': optional(
-    kinds.list(kinds.text('NAMES')),
+    kinds.list(kinds.label),
     'Namespaces whose event sources get webhooks. Without any, webhooks get 404.',
   ),
   'preset.cors-origin': optional(

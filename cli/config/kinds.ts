@@ -1,5 +1,6 @@
 import { isIP } from 'node:net'
 import { type Limit, rangeOf } from '../../protocol/base/limit.ts'
+import { isDnsLabel } from '../../protocol/base/names.ts'
 import { readBytes, readDuration } from '../../protocol/base/units.ts'
 
 /**
@@ -91,6 +92,12 @@ export const hostName = kind<string>('NAME', { type: 'string', format: 'hostname
   const label = '[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?'
   if (name.length <= 253 && new RegExp(`^${label}(\\.${label})*$`).test(name)) return name
   throw new TypeError('expected a DNS name')
+})
+
+/** A name in Kubernetes: `argo-events`. Whoever writes `*` for all names would get none. */
+export const label = kind<string>('NAME', { type: 'string', format: 'hostname' }, value => {
+  if (isDnsLabel(value)) return value
+  throw new TypeError('expected a name of a-z, 0-9 and "-"')
 })
 
 /** A URL with one of the schemes; given as `http:`, `https:`. Credentials in it are refused unless allowed. */

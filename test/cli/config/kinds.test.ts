@@ -66,6 +66,15 @@ describe.each<[string, kinds.Kind<unknown>, [unknown, unknown][], unknown[]]>([
     ['90', '1h30m', ''],
   ],
   [
+    'label',
+    kinds.label,
+    [
+      ['argo-events', 'argo-events'],
+      [7, '7'],
+    ],
+    ['*', 'a b', 'Argo', '-a', 'a.b', '', 'a'.repeat(64), true],
+  ],
+  [
     'host name',
     kinds.hostName,
     [['Tunnels.Example.com.', 'tunnels.example.com']],
