@@ -39,8 +39,12 @@ export class KnownRuntimes {
     return this.#names.size
   }
 
+  /** Each as it is by then: who asks may take its time. */
   *all(): IterableIterator<RuntimeState> {
-    for (const [, { standing }] of this.#entries) yield standing
+    for (const [runtime] of [...this.#entries]) {
+      const standing = this.last(runtime)
+      if (standing !== undefined) yield standing
+    }
   }
 
   /**

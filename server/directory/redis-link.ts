@@ -200,7 +200,7 @@ export class RedisLink {
     } catch (error) {
       // An answer that is an error means that this is not the Redis that the scripts were loaded into, or its rights.
       this.#end(error as Error)
-      throw error
+      throw this.#closed
     } finally {
       this.#pending.delete(operation)
     }

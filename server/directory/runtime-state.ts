@@ -7,16 +7,22 @@ export function parseRuntimeState(text: string, nowMs: number): RuntimeState {
   const instances = new Map<string, InstanceState>()
   for (let i = 0; i < rest.length; i += 2) {
     const [held, ...replicas] = rest[i + 1]!.split(' ')
-    instances.set(rest[i]!, { epoch: readEpoch(held), replicas })
+    const epoch = readEpoch(held)
+    if (isOurs(rest[i]!)) instances.set(rest[i]!, { epoch, replicas: replicas.filter(isOurs) })
   }
   return {
     runtime: runtime!,
     epoch: readEpoch(epoch),
-    active: active!,
+    active: isOurs(active!) ? active! : '',
     version: readNumber(version),
     instances,
     changedMs: nowMs - readNumber(ageMs),
   }
+}
+
+/** What instances and replicas are called, the latter escaped for URLs. What else stands there cannot be told on as it is. */
+function isOurs(name: string): boolean {
+  return /^[\w.~%!*'()-]{1,512}$/.test(name)
 }
 
 /** Instances that one message tells of, and how long it gets at most: with 1,000 replicas of each it is as long as this. */

@@ -272,9 +272,12 @@ local function put(text, value, times)
   room.bytes = room.bytes + times * (#text + 2)
   there[text] = times > 0 and value or nil
 end
+local function isOver(value)
+  local ends = endOf(value)
+  return ends and ends + keep <= tonumber(time[1])
+end
 for i = 1, #all, 2 do
-  local ends = endOf(all[i + 1])
-  if ends and ends + keep <= tonumber(time[1]) then redis.call('HDEL', KEYS[1], all[i])
+  if isOver(all[i + 1]) then redis.call('HDEL', KEYS[1], all[i])
   else put(all[i], all[i + 1], 1) end
 end
 local function isLong()
@@ -289,6 +292,8 @@ for i = 9, #ARGV, 2 do
   local text, value = ARGV[i], ARGV[i + 1]
   local old = there[text]
   local same = old and (mode == 'fill' or old == value or (isRemoved(old) and isRemoved(value)))
+  -- Whose clock is behind would write it back each time that it is removed, and tell all others, who do the same.
+  same = same or (mode == 'fill' and isOver(value))
   local isNew = not isRemoved(value) and (not old or isRemoved(old))
   if not same and isNew and (rules.count >= most or rules.bytes + #text + 2 > mostBytes) then full = full + 1
   elseif not same then

@@ -44,6 +44,8 @@ export class StoreConnection {
   #link: StoreLink | undefined
   /** When the attempt began that led to it. */
   #openedMs = 0
+  /** It took our renewal. One that only opens, as to a store that takes no writes, changes nothing. */
+  #isOpen = false
   #timer: NodeJS.Timeout | undefined
   /** Aborted when it closes. */
   readonly #opening = new AbortController()
@@ -61,7 +63,7 @@ export class StoreConnection {
   }
 
   get isOpen(): boolean {
-    return this.#link !== undefined
+    return this.#isOpen
   }
 
   /** Resolves after the first attempt, whether or not it succeeded. */
@@ -75,10 +77,8 @@ export class StoreConnection {
         link.close()
         return
       }
-      this.failure = undefined
       this.#link = link
       this.#openedMs = startedMs
-      this.#owner.mayHaveMissed()
       await this.#tick(link)
     } catch (error) {
       this.failures++
@@ -108,10 +108,12 @@ export class StoreConnection {
     this.failures++
     this.failure = error
     this.#link = undefined
-    this.#options.logger.warn({ err: error }, 'the directory was lost')
+    const wasOpen = this.#isOpen
+    this.#isOpen = false
+    if (wasOpen) this.#options.logger.warn({ err: error }, 'the directory was lost')
     const nowMs = this.#options.now()
     // One that closes each link at once is not called in a tight loop.
-    if (error instanceof ClosedByStore && nowMs - this.#openedMs >= this.#options.leaseMs / 4) {
+    if (wasOpen && error instanceof ClosedByStore && nowMs - this.#openedMs >= this.#options.leaseMs / 4) {
       this.#owner.closed(nowMs)
       this.#in(0, () => this.open())
     } else {
@@ -157,14 +159,20 @@ export class StoreConnection {
     clearTimeout(this.#timer)
     const sentMs = now()
     const renewal = parseRenewal(await this.#timed(() => link.renew(leaseMs)))
-    if (link === this.#link) this.#owner.renewed(renewal, sentMs)
+    if (link !== this.#link) return renewal
+    if (!this.#isOpen) {
+      this.#isOpen = true
+      this.failure = undefined
+      this.#owner.mayHaveMissed()
+    }
+    this.#owner.renewed(renewal, sentMs)
     return renewal
   }
 
   /** Rejects where there is no link, or another one by the time of the answer. */
   async change(change: DirectoryChange): Promise<string | null> {
     const link = this.#link
-    if (link === undefined) throw new Error('the directory is not reachable')
+    if (link === undefined || !this.#isOpen) throw new Error('the directory is not reachable')
     const answer = await this.#timed(() => link.change(change))
     if (link !== this.#link) throw new Error('the directory was lost meanwhile')
     return answer
@@ -182,6 +190,7 @@ export class StoreConnection {
   async close(): Promise<void> {
     if (this.closed) return
     this.#opening.abort(new Error('closed'))
+    clearTimeout(this.#timer)
     const link = this.#link
     try {
       await link?.renew(0)

@@ -27,6 +27,7 @@ interface LinkOptions {
   readonly onChange: () => void
 }
 
+/** Until the other end has said its name. */
 const CONNECT_MS = 3000
 const RETRY_MS = 1000
 /** Questions on their way. */
@@ -54,15 +55,18 @@ export class PeerLink {
   departed = false
   /** When it was last called, nobody listened at its address. */
   refused = false
-  /** It has told all that changed since the directory was there last, and tells what it hears. */
-  #caughtUp = false
+  /** It has told all that changed since the directory was there last, and tells what it hears; or it was asked to. */
+  #caughtUp: boolean | 'asked' = false
   /** When the last question that it answered was sent. */
   #toldMs = Number.NEGATIVE_INFINITY
+  /** Its lease had ended before it was called, and it has not answered: nobody waits for its word. */
+  isSought = false
   /** Since when the directory does not know it. */
   missedMs: number | undefined
   exchanges = 0
   #number = 0
-  readonly #asked = new Map<number, { readonly sentMs: number; readonly catchUp: boolean }>()
+  /** When each question was sent that waits for its answer. */
+  readonly #asked = new Map<number, number>()
   #pingedMs = 0
 
   constructor(name: string, to: PeerAddress, options: LinkOptions) {
@@ -114,10 +118,11 @@ export class PeerLink {
     this.#next = socket
     socket.setNoDelay(true)
     const guard = guardWith(error => this.#broke(socket, error))
-    const late = guard(() => socket.destroy(new Error('the replica does not answer')))
-    const timer = setTimeout(late, CONNECT_MS)
+    const late = guard(() => {
+      if (socket === this.#next) socket.destroy(new Error('the replica does not answer'))
+    })
+    const timer = setTimeout(late, CONNECT_MS).unref()
     const secured = guard(() => {
-      clearTimeout(timer)
       this.refused = false
       socket.removeAllListeners('error')
       socket.removeAllListeners('close')
@@ -200,6 +205,7 @@ export class PeerLink {
       return
     }
     this.departed = false
+    this.isSought = false
     this.#next = undefined
     this.#spent?.close('another has taken its place')
     this.#spent = this.#session
@@ -216,21 +222,22 @@ export class PeerLink {
 
   /** Asks whether it has told all; `sinceMs`: when the directory was there last. */
   ask(sinceMs: number): void {
-    if (!this.up || this.#asked.size > MAX_ASKED) return
+    if (!this.up || this.#asked.size > MAX_ASKED || this.#caughtUp === 'asked') return
     const number = ++this.#number
     const sentMs = this.#options.now()
     const catchUp = !this.#caughtUp
-    this.#asked.set(number, { sentMs, catchUp })
+    if (catchUp) this.#caughtUp = 'asked'
+    this.#asked.set(number, sentMs)
     const agoMs = Number.isFinite(sinceMs) ? sentMs - sinceMs + MARGIN_MS : -1
     this.#say({ type: 'ask', number, ...(catchUp ? { agoMs } : {}) })
   }
 
   #told(number: number): void {
-    const asked = this.#asked.get(number)
-    if (asked === undefined) return
+    const sentMs = this.#asked.get(number)
+    if (sentMs === undefined) return
     this.#asked.delete(number)
-    this.#caughtUp ||= asked.catchUp
-    this.#toldMs = Math.max(this.#toldMs, asked.sentMs)
+    this.#caughtUp = true
+    this.#toldMs = Math.max(this.#toldMs, sentMs)
     this.#options.onChange()
   }
 
@@ -248,7 +255,7 @@ export class PeerLink {
 
   /** When all that it knew was told here; never, if it was not. */
   get vouchedMs(): number {
-    return this.up && this.#caughtUp ? this.#toldMs : Number.NEGATIVE_INFINITY
+    return this.up && this.#caughtUp === true ? this.#toldMs : Number.NEGATIVE_INFINITY
   }
 
   /** Called often: a link that does not answer is to be known before it is dead. */

@@ -1,11 +1,12 @@
 /** Where other replicas connect: they hand over exchanges, and ask what this one was granted. */
 import type { TLSSocket, Server as TlsServer } from 'node:tls'
 import type { Socket } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
 import { createServer } from 'node:tls'
 import { canonicalAddress } from '../../protocol/base/address.ts'
 import { ConnectionSet } from '../../protocol/http/connection-set.ts'
-import { type BoundAddress, listenOn, type ListenAddress } from '../../protocol/http/listen-on.ts'
-import { endFor, logGuard } from '../../protocol/base/guard.ts'
+import { allAccepted, type BoundAddress, listenOn, type ListenAddress } from '../../protocol/http/listen-on.ts'
+import { detached, endFor, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { PendingConnections } from '../../protocol/http/pending-connections.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
@@ -34,6 +35,8 @@ const MAX_HANDSHAKES = 1000
 const MAX_LINKS = 1000
 /** Other replicas have so long to hear that this one stops, and what they had handed over until then to end. */
 const GOODBYE_MS = 2000
+/** Standings that are told in one turn. */
+const SLICE = 256
 
 export class PeerListener {
   readonly #options: PeerListenerOptions
@@ -144,8 +147,7 @@ export class PeerListener {
         return
       case 'ask':
         guest.asks = true
-        if (message.agoMs !== undefined) this.#tellAll(session, message.agoMs)
-        say(session, { type: 'told', number: message.number })
+        detached(this.#options.logger, 'another replica could not be told', this.#answer(session, message))
         return
       case 'enough':
         guest.asks = false
@@ -159,8 +161,15 @@ export class PeerListener {
     }
   }
 
-  #tellAll(session: Session, agoMs: number): void {
-    for (const standing of this.#options.standings(agoMs)) say(session, { type: 'standing', standing })
+  /** All that a replica knows takes a second or more to write: others have their turns between its slices. */
+  async #answer(session: Session, { number, agoMs }: PeerMessage & { type: 'ask' }): Promise<void> {
+    let count = 0
+    for (const standing of agoMs === undefined ? [] : this.#options.standings(agoMs)) {
+      say(session, { type: 'standing', standing })
+      if (++count % SLICE === 0) await setImmediate()
+      if (session.closed) return
+    }
+    say(session, { type: 'told', number })
   }
 
   /** `all`: what this replica was granted; else what it heard, for those who have no other way to learn it. */
@@ -176,7 +185,9 @@ export class PeerListener {
    */
   async close(): Promise<void> {
     this.#closing = true
+    await allAccepted(this.#server)
     this.#server.close()
+    this.#handshakes.destroyAll()
     const guests = [...this.#guests]
     for (const [session] of guests) {
       say(session, { type: 'bye' })

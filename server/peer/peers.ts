@@ -170,16 +170,33 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     this.#contactMs = sentMs ?? this.#contactMs
     const alive = new Set<string>()
     const unreachable: string[] = []
+    const silent = new Set<string>()
     for (const { name, leftMs, address } of replicas) {
-      if (name === this.#options.replica || leftMs < 0) continue
+      if (name === this.#options.replica) continue
+      if (leftMs < 0) {
+        silent.add(name)
+        this.#seek(name, address)
+        continue
+      }
       alive.add(name)
       if (!this.#meet(name, address)) unreachable.push(name)
     }
     this.#warn(unreachable.sort().slice(0, MAX_NAMED).join(' '))
     for (const [name, link] of this.#links) {
-      if (alive.has(name) || link.up) link.missedMs = undefined
+      if (alive.has(name)) link.isSought = false
+      if (alive.has(name) || link.up || (link.isSought && silent.has(name))) link.missedMs = undefined
       else this.#miss(name, link, sentMs !== undefined)
     }
+  }
+
+  /**
+   * Its lease ended. It may be dead; or it is cut off from the directory alone, acts on what it knew, and has to hear from us
+   * what we are granted.
+   */
+  #seek(name: string, address: string): void {
+    if (this.#links.has(name) || !this.#meet(name, address)) return
+    const link = this.#links.get(name)
+    if (link !== undefined) link.isSought = true
   }
 
   /**
@@ -264,7 +281,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     if (this.#unreachable !== '') return Number.NEGATIVE_INFINITY
     let untilMs = Number.POSITIVE_INFINITY
     for (const link of this.#links.values()) {
-      if (link.departed) continue
+      if (link.departed || link.isSought) continue
       untilMs = Math.min(untilMs, link.vouchedMs + this.#options.leaseMs)
     }
     return untilMs
@@ -275,24 +292,25 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   }
 
   *#standings(agoMs: number): IterableIterator<string> {
-    const now = this.#now()
+    const sinceMs = agoMs < 0 ? Number.NEGATIVE_INFINITY : this.#now() - agoMs
     for (const state of this.#witness?.standings() ?? []) {
-      if (agoMs < 0 || state.changedMs >= now - agoMs) yield formatRuntimeState(state, now)
+      if (state.changedMs >= sinceMs) yield formatRuntimeState(state, this.#now())
     }
   }
 
   // The end.
 
   stats(): PeerStats {
-    let connected = 0
+    let [connected, known] = [0, 0]
     let { streams } = this.#listener
     for (const link of this.#links.values()) {
       if (link.up) connected++
+      if (!link.isSought) known++
       streams += link.streams
     }
     const { taken } = this.#listener
     const { usedBytes } = this.#budget
-    return { connected, known: this.#links.size, sent: this.#sent, taken, streams, bufferedBytes: usedBytes }
+    return { connected, known, sent: this.#sent, taken, streams, bufferedBytes: usedBytes }
   }
 
   /** Streams that would go on for ever are finished. */

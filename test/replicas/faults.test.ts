@@ -253,6 +253,19 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
       for (let i = 0; i < 10; i++) expect((await call(second, HOST)).text).toBe('two')
     })
 
+    test('one that has been cut off from Redis for long hears of a newer instance by a replica that is new', async () => {
+      await start()
+      await dial(second, { hello: { instance: 'one' }, handler: always('one') })
+      await until(async () => (await call(second, HOST)).text === 'one')
+      paths.redis.silent = true
+      await settled('presumed')
+      await until(() => first.stats().directory.replicas === 1)
+      const third = await replicas.add()
+      await dial(third, { hello: { instance: 'two' }, handler: always('two') })
+      await until(async () => (await call(second, HOST)).text === 'two')
+      expect(second.stats().directory.state).toBe('presumed')
+    })
+
     test('a replica cut off from everybody stops at the end of its lease, and goes on when it is back', async () => {
       await start()
       await dial(second, { hello: { instance: 'one' }, handler: always('one') })

@@ -24,6 +24,8 @@ export class FaultyStore implements DirectoryStore {
   reorders = false
   /** Nobody listens there. */
   absent = false
+  /** It answers, but takes no writes, as if it were full: the link ends. */
+  full = false
 
   constructor(inner: DirectoryStore) {
     this.kind = inner.kind
@@ -79,7 +81,11 @@ class FaultyLink implements StoreLink {
     return this.#call(() => this.#inner!.change(change))
   }
 
-  renew(leaseMs: number): Promise<string> {
+  async renew(leaseMs: number): Promise<string> {
+    if (this.#faults.full) {
+      this.end(new Error('the store is full'))
+      throw new Error('the store is full')
+    }
     return this.#call(() => this.#inner!.renew(leaseMs))
   }
 

@@ -1,12 +1,16 @@
 /** Revocations that several servers share, in a real Redis. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
+import type { Revocation } from '../../../server/auth/revocations.ts'
 import { RedisRevocations } from '../../../server/directory/redis-revocations.ts'
 import type { Server } from '../../../server/server.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { dial, openWebSocket, startServer, token } from '../fixture.ts'
+
+/** Days after which nobody keeps a rule whose time is over. */
+const LATE_MS = 3 * 86_400_000
 
 describe.runIf(needs('redis'))('revocations in Redis', () => {
   let redis: Redis
@@ -220,9 +224,10 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     expect(Number(await redis.command('HLEN', KEY))).toBe(1)
   }, 60_000)
 
-  function alone(): RedisRevocations {
+  /** `lateMs`: how far its clock is behind. */
+  function alone(lateMs = 0): RedisRevocations {
     const redisAt = async () => ({ url: redis.url })
-    return new RedisRevocations({ redis: redisAt, prefix: 'sallyport', logger: noLogger, now: Date.now })
+    return new RedisRevocations({ redis: redisAt, prefix: 'sallyport', logger: noLogger, now: () => Date.now() - lateMs })
   }
 
   /** How often Redis has read the list. */
@@ -292,6 +297,24 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await expect(adding).rejects.toThrow(/closed|aborted/)
     const listening = async () => String(await redis.command('PUBSUB', 'NUMSUB', 'sallyport:revocations'))
     while (!(await listening()).endsWith(',0'));
+  })
+
+  test('whose time is over by the clock of Redis alone hold, and are not written back for ever', async () => {
+    const both = [alone(LATE_MS), alone(LATE_MS)]
+    const known: Array<readonly Revocation[]> = []
+    for (const [i, one] of both.entries()) {
+      one.onList = rules => void known.splice(i, 1, rules)
+      await one.open()
+    }
+    const rule = { tokenId: 'over', until: Math.floor((Date.now() - LATE_MS) / 1000) + 60 }
+    for (const one of both) await one.add(rule)
+    await both[0]!.add({ tokenId: 'other' })
+    while (known.some(rules => rules?.length !== 2)) await new Promise(resolve => setTimeout(resolve, 5))
+    const version = () => redis.command('HGET', `${KEY}:version`, 'version')
+    const before = await version()
+    for (let round = 0; round < 5; round++) for (const one of both) await one.open()
+    expect([await version(), ...known.map(rules => rules.length)]).toEqual([before, 2, 2])
+    for (const one of both) one.close()
   })
 
   test('whose time is over are removed', async () => {

@@ -153,6 +153,19 @@ describe('the rules of epochs', () => {
     expect(() => parseRuntimeState('{}', 0)).toThrow(new TypeError('expected a list of texts'))
   })
 
+  test.each([
+    ['is active', ['demo', '1', '"', '2', '3', 'a', '1 r1']],
+    ['is an instance', ['demo', '1', 'a', '2', '3', 'a', '1 r1', '"', '1 r1']],
+    ['is a replica', ['demo', '1', 'a', '2', '3', 'a', '1 r1 "']],
+    ['is an instance that takes more bytes', ['demo', '1', 'a', '2', '3', 'a', '1 r1', '\u20ac', '1 r1']],
+  ])('what stands in the directory can be told to others, though a text that is none of ours %s', (_what, list) => {
+    const planted = list.map(text => text.replace(/["\u20ac]/, found => found.repeat(600_000)))
+    const standing = parseRuntimeState(JSON.stringify(planted), 0)
+    expect(standing.instances).toEqual(new Map([['a', { epoch: 1, replicas: ['r1'] }]]))
+    const message = JSON.stringify({ type: 'standing', standing: formatRuntimeState(standing, 0) })
+    expect(Buffer.byteLength(message)).toBeLessThan(MAX_PEER_MESSAGE_BYTES)
+  })
+
   test('a standing survives being told', () => {
     const record = newRecord()
     for (const name of ['a', 'b']) {

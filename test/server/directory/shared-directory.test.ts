@@ -117,6 +117,18 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => a.active === 'three 3')
     })
 
+    test('that answers, but takes no writes, costs nobody what is known for the rest of the lease', async () => {
+      await joinBoth()
+      a.path.full = true
+      a.path.cut()
+      await until(() => {
+        if (a.directory.state === 'connected') expect(a.active).toBe('two 2')
+        return a.directory.state === 'lost'
+      })
+      a.path.full = false
+      await until(() => [a, b].every(each => each.directory.state === 'connected' && each.active === b.active))
+    })
+
     test('away for all, it is presumed what was last known, and nothing is granted', async () => {
       await joinBoth()
       for (const { path } of [a, b]) {

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createReplicaCertificate } from '../../../certs/index.ts'
@@ -7,10 +7,12 @@ import { SallyportError } from '../../../protocol/base/errors.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { preambleText } from '../../../protocol/wire/preamble.ts'
 import { STREAM_KIND } from '../../../protocol/wire/stream-kinds.ts'
+import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
 import { PeerLink } from '../../../server/peer/link.ts'
 import { PeerListener } from '../../../server/peer/listener.ts'
 import type { SplicedSession } from '../../../server/peer/splice.ts'
-import type { PeerTls } from '../../../server/peer/tls.ts'
+import { type PeerTls, peerTlsOptions } from '../../../server/peer/tls.ts'
+import { PeerTransport } from '../../../server/peer/transport.ts'
 import { StreamRecorder, sessionPair } from '../../protocol/wire/yamux/support.ts'
 import { freePort } from '../../support/proxy-program.ts'
 import { until } from '../../support/until.ts'
@@ -119,6 +121,13 @@ describe('a link that is not up', () => {
     ['closes the connection', socket => socket.destroy()],
     ['resets it', socket => socket.resetAndDestroy()],
     ['speaks no TLS', socket => socket.end('HTTP/1.1 400 x\r\n\r\n')],
+    [
+      'answers, but never says who it is',
+      (socket, tls) => {
+        const secured = new TLSSocket(socket, { ...peerTlsOptions(tls), isServer: true, requestCert: true })
+        secured.once('secure', () => createSession(new PeerTransport(secured), { role: 'server' }))
+      },
+    ],
     // Its certificate is right, and it speaks another protocol.
     ['is no replica', (socket, tls) => new TLSSocket(socket, { ...tls, isServer: true }).on('error', () => {})],
   ])('is tried again where who listens %s', async (_what, take) => {
@@ -188,6 +197,31 @@ describe('a link whose stream ids come to their end', () => {
     await until(() => long.stream.closed)
     expect(long.ended).toBe(true)
   })
+})
+
+test('who is at the door and has said nothing is gone with the listener', async () => {
+  const { authority } = await makeWorld()
+  const made = await createReplicaCertificate(authority)
+  const listener = new PeerListener({
+    replica: 'far',
+    tls: { cert: made.certificate, key: made.key, ca: authority.certificate },
+    session: {},
+    logger: noLogger,
+    pick: () => undefined,
+    standings: () => [],
+    onReplica() {},
+  })
+  const { port } = await listener.listen({ host: '127.0.0.1', port: 0 })
+  const strangers = Array.from({ length: 40 }, () => connect(port, '127.0.0.1'))
+  const errors: unknown[] = []
+  for (const stranger of strangers) stranger.on('error', error => errors.push(error)).resume()
+  await Promise.all(strangers.map(stranger => once(stranger, 'connect')))
+  const gone = Promise.all(strangers.map(stranger => once(stranger, 'end')))
+  const startedMs = performance.now()
+  await listener.close()
+  await gone
+  // Without that they are there until their handshakes have taken too long, or are reset.
+  expect([errors, performance.now() - startedMs < 4000]).toEqual([[], true])
 })
 
 test('a link whose certificate cannot be used is tried again', async () => {
