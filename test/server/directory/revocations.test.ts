@@ -227,7 +227,12 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   /** `lateMs`: how far its clock is behind. */
   function alone(lateMs = 0): RedisRevocations {
     const redisAt = async () => ({ url: redis.url })
-    return new RedisRevocations({ redis: redisAt, prefix: 'sallyport', logger: noLogger, now: () => Date.now() - lateMs })
+    return new RedisRevocations({
+      redis: redisAt,
+      prefix: 'sallyport',
+      logger: noLogger,
+      now: () => Date.now() - lateMs,
+    })
   }
 
   /** How often Redis has read the list. */
