@@ -23,10 +23,13 @@ describe('of several components', () => {
   const listeners: Server[] = []
   beforeEach(() => {
     folder = mkdtempSync(join(tmpdir(), 'sallyport-status-'))
+    // Where components of other tests are found.
+    vi.stubEnv('TMPDIR', folder)
   })
   afterEach(() => {
     for (const listener of listeners.splice(0)) listener.close().closeAllConnections()
     rmSync(folder, { recursive: true })
+    vi.unstubAllEnvs()
   })
 
   /** One that is found as those of this user are. */
@@ -39,8 +42,7 @@ describe('of several components', () => {
     writeFileSync(join(folder, `client-${number}.json`), JSON.stringify(file), { mode: 0o600 })
     return url
   }
-  const status = (...more: string[]) =>
-    sallyport(['status', ...more], { environment: { RUNTIME_DIRECTORY: folder, XDG_RUNTIME_DIR: folder } })
+  const status = (...more: string[]) => sallyport(['status', ...more], { environment: { RUNTIME_DIRECTORY: folder } })
   const GOOD = JSON.stringify({ component: 'client', version: '1', ready: true, startedAt: new Date().toISOString() })
 
   test('status shows those that answer, and says which do not', async () => {
