@@ -120,7 +120,7 @@ function operator(): string {
   try {
     user = userInfo().username
   } catch {
-    // A container's user may have no name.
+    // In a container, the user may have no name.
   }
   return `${user}@${hostname()}`.replaceAll(/[^\x21-\x7e]/g, '?')
 }

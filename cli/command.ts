@@ -1,11 +1,11 @@
 import type { Arguments, Flags } from './args.ts'
 import type { ComponentName } from './config/components.ts'
 
-/** What a command sees of the world; tests give their own. */
+/** Input and output of a command; tests pass their own. */
 export interface Io {
-  /** Data. */
+  /** For data. */
   out(text: string): void
-  /** Everything that is for people. */
+  /** For everything that people read. */
   note(text: string): void
   readonly environment: Readonly<Record<string, string | undefined>>
   readStdin(): Promise<string>

@@ -14,7 +14,7 @@ import {
   remainingTime,
 } from './table.ts'
 
-/** What `/status` of one component says, for people; `--json` has all of it. */
+/** `/status` of one component as text for people; `--json` has all of it. */
 export function describeStatus(answer: unknown, { now = Date.now() }: { now?: number } = {}): string {
   const status = asRow(answer)
   const rest =
@@ -123,7 +123,7 @@ function lastError({ lastError, lastErrorAt }: Row, now: number): string | undef
   return when === undefined ? printable(lastError) : `${when} ago: ${printable(lastError)}`
 }
 
-/** What happened last, newest first. */
+/** Recent events, newest first. */
 function eventLines(status: Row, now: number): string[] {
   const events = asRows(status.recent)
   if (events.length === 0) return []

@@ -24,7 +24,7 @@ export function table(rows: readonly Row[], columns: Columns): string[] {
   ].map(text => text.trimEnd())
 }
 
-/** What a peer told of itself must not steer the terminal. */
+/** Text from a peer must not control the terminal. */
 export function printable(value: unknown): string {
   if (value === undefined || value === null || value === '') return NOTHING
   return plainText(String(value))

@@ -9,7 +9,7 @@ import { readBytes, readDuration } from '../../protocol/base/units.ts'
  * JSON Schema. They are plain functions: `--help` must not load a schema library.
  */
 export interface Kind<T> {
-  /** What stands behind the flag in `--help`; empty for a switch. */
+  /** Placeholder for the value in `--help`; empty for a switch. */
   readonly placeholder: string
   /** Whether the flag may repeat, and its text is a list with commas. */
   readonly list: boolean
@@ -183,10 +183,10 @@ export function durationFrom(least: string, most: string): Kind<number> {
   })
 }
 
-/** What a timer holds. */
+/** The longest time that a timer can hold. */
 export const duration = durationFrom('0s', '24d')
 
-/** What clients are told: a message holds a day. */
+/** The longest time that a message to a client can hold: a day. */
 export const grace = durationFrom('0s', '24h')
 
 /** What a limit may be. */
@@ -224,7 +224,7 @@ export const toggle: Kind<boolean> = {
   },
 }
 
-/** Many of a kind: a flag that repeats, text with commas, a YAML list. The empty text is the empty list. */
+/** A list of values: a repeated flag, text with commas, or a YAML list. Empty text is the empty list. */
 export function list<T>(item: Kind<T>): Kind<readonly T[]> {
   return {
     placeholder: item.placeholder,

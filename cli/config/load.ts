@@ -74,7 +74,7 @@ function badValue(setting: Setting, origin: Origin, error: Error): Failure {
   return origin.source === 'flag' ? usageError(message) : configurationError(message, error)
 }
 
-/** Where a URL may have none, somebody may have written them all the same. */
+/** A URL that must not have credentials may have been written with them all the same. */
 function withoutCredentials(text: string): string {
   return text.replaceAll(/\/\/[^\s"]*@/g, '//***@')
 }

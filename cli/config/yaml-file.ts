@@ -48,7 +48,7 @@ export async function readConfigFile(path: string, settings: Settings): Promise<
     if (value !== null) found.set(name, { value: plain(value, where), where })
   }
 
-  /** An alias may lead to nothing, or to itself. */
+  /** An alias may resolve to nothing, or to itself. */
   function plain(value: Node, where: string): unknown {
     try {
       const meant: unknown = value.toJS(document)

@@ -81,7 +81,7 @@ function begin(request: IncomingMessage, response: ServerResponse, wanted = () =
   const body = new Body(request, wanted)
   route(request, asked, body)
     .then(verdict => answer(response, body, verdict))
-    // What the original cannot bear ends the connection alone.
+    // What makes the original panic ends this connection alone.
     .catch(() => request.socket.destroy())
 }
 

@@ -5,7 +5,7 @@ const HASHES: Record<string, string> = { sha1: 'sha1', sha256: 'sha256', sha512:
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]*/
 const PARAMETER = /^\s*;\s*[!#$%&'*+\-.^_`|~0-9A-Za-z]+\s*=\s*(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+|"(?:[^"\\]|\\.)*")/
 
-/** Says no, in the handler's words. */
+/** A refusal, in the handler's words. */
 export class HookError extends Error {}
 
 /** The media type, or why there is none. */

@@ -5,7 +5,7 @@ import { PacedLogger } from '../../protocol/base/paced-logger.ts'
 /** Logs exchanges that are over: those that failed with 5xx or were cut, as often as may be; all; or none. */
 export function accessLog(logger: Logger, mode: 'errors' | 'all' | 'off'): (exchange: ExchangeRecord) => void {
   if (mode === 'off') return () => {}
-  // Whoever asks for a name that nobody serves fails as often as he likes; whoever wants all exchanges gets all.
+  // Requests for names that nobody serves can fail at any rate, so they are paced; with `all`, nothing is left out.
   const log = mode === 'errors' ? new PacedLogger(logger) : logger
   return exchange => {
     const failed = exchange.status >= 500 || exchange.cut

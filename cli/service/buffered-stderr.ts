@@ -10,7 +10,7 @@ const MAX_BYTES = 4 * 1024 * 1024
 /** A full pipe is tried again after this time, and whatever else may pass, such as a full disk, after that one. */
 const PAUSE_MS = 50
 const LONG_PAUSE_MS = 1000
-/** Nobody will ever read. */
+/** Set when the reader is gone for good. */
 const GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'ECONNRESET', 'ENOTCONN', 'EBADF'])
 /** How long the process may wait at its end for a reader to take what is left. */
 const LAST_MS = 500
@@ -20,10 +20,10 @@ const MOMENT_MS = 10
 export class BufferedStderr {
   #lines: string[] = []
   #length = 0
-  /** Lines that there was no room for. */
+  /** How many lines were dropped for lack of room. */
   #dropped = 0
   readonly #tell: (dropped: number) => void
-  /** What is being written; what was not taken of it is written again. */
+  /** The write in progress; what was not accepted of it is written again. */
   #text: Uint8Array | undefined
   #gone = false
   #inFlight = false
@@ -97,7 +97,7 @@ export class BufferedStderr {
   /** For the end of the process: writes what is left, as long as somebody takes it. */
   flushSync(): void {
     const deadline = performance.now() + LAST_MS
-    // What is in flight is the system's already.
+    // What is in flight belongs to the system already.
     if (this.#inFlight && this.#lines.length > 0) pause(MOMENT_MS)
     let text = this.#inFlight ? undefined : this.#text
     for (text ??= this.#take(); text !== undefined; text = this.#take()) {
@@ -112,7 +112,7 @@ export class BufferedStderr {
   }
 }
 
-/** There is no event loop any more that a timer could wait in. */
+/** The event loop has ended, so no timer can wait. */
 function pause(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
 }

@@ -69,7 +69,7 @@ async function checkAuthorities(flag: string, file: string | undefined): Promise
   }
 }
 
-/** As the server itself reads it. */
+/** Reads it as the server does. */
 async function checkDocument(
   flag: string,
   file: string,
@@ -83,7 +83,7 @@ async function checkDocument(
   }
 }
 
-/** The program's words; throws what is wrong with them. */
+/** Splits the command into words; throws if it is malformed. */
 export function checkTokenCommand(command: string | undefined): string[] | undefined {
   if (command === undefined) return undefined
   try {

@@ -15,7 +15,7 @@ const NAMES = {
   router: ['router', 'admin', 'health'],
 } as const
 
-/** None where the variables are absent, or are meant for another process. */
+/** Empty if the variables are absent, or meant for another process. */
 export function givenSockets(
   component: keyof typeof NAMES,
   environment: Readonly<Record<string, string | undefined>>,
@@ -48,7 +48,7 @@ export function demandListeners(sockets: GivenSockets, listens: Readonly<Record<
   }
 }
 
-/** Programs that we start are not to take them for theirs. */
+/** Programs that we start must not take them for theirs. */
 export function forgetSockets(environment: Record<string, string | undefined>): void {
   for (const name of ['LISTEN_FDS', 'LISTEN_PID', 'LISTEN_FDNAMES']) delete environment[name]
 }

@@ -25,7 +25,7 @@ interface CommonConfig {
   readonly 'log.access': 'errors' | 'all' | 'off'
 }
 
-/** A started component. */
+/** A running component. */
 export interface Service extends AdminView {
   close(options: { graceMs: number }): Promise<void>
   /** Resolves with an exit code if it ends by itself. */
@@ -101,7 +101,7 @@ function notStarted(logger: Logger): number {
   return EXIT.ok
 }
 
-/** The library says with a TypeError which option cannot hold. */
+/** The library throws a TypeError that names the bad option. */
 function misuse(error: unknown): never {
   throw error instanceof TypeError ? configurationError(error.message, error) : error
 }

@@ -176,7 +176,7 @@ function chosen(server: Server, body: Body): string[] {
     .map(({ id }) => id)
 }
 
-/** A runtime alone means what was issued until now: that it may come again is what `revoke` is mostly for. */
+/** A runtime alone means tokens issued until now: `revoke` is mostly for runtimes that may come back. */
 function readRevocation(body: Body): Revocation {
   const tokenId = text(body, 'tokenId')
   const runtime = text(body, 'runtime')

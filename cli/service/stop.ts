@@ -14,9 +14,9 @@ const UNHEEDED = ['SIGHUP', 'SIGUSR1', 'SIGUSR2']
 export interface StopSignal {
   /** Resolves at the first SIGTERM or SIGINT, or the SIGHUP of a terminal. */
   readonly stopped: Promise<string>
-  /** Aborted at the first, too. */
+  /** Aborted at the first signal. */
   readonly first: AbortSignal
-  /** Aborted at the second. */
+  /** Aborted at the second signal. */
   readonly now: AbortSignal
   /** Lets the first signal end the process, as it does where nobody listens for it. */
   die(): void

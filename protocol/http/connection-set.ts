@@ -2,7 +2,7 @@
 import { stepOf } from '../base/guard.ts'
 import { type SlotHolder, ConnectionSlots } from '../base/connection-slots.ts'
 
-/** It is idle while no exchange is in progress. */
+/** A connection as its set sees it: idle while no exchange is in progress. */
 export interface ManagedConnection extends SlotHolder {
   /**
    * Ends once the exchanges in progress have ended; where there are none, `patienceMs` later: a request may be on its
@@ -31,9 +31,9 @@ export class ConnectionSet {
   readonly #places: ConnectionSlots
   #closing = false
   #patienceMs = 0
-  /** Those that were there when it began to close. */
+  /** Connections that were there when it began to close. */
   readonly #elders = new Set<ManagedConnection>()
-  /** Called whenever one has gone. */
+  /** Called whenever a connection has gone. */
   readonly #waiting = new Set<() => void>()
 
   /** `most`: connections at a time, as far as whoever accepts them asks with {@link makeRoom}. */

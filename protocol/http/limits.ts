@@ -107,5 +107,5 @@ export const LISTENER_LIMITS = {
   },
 } as const satisfies Limits
 
-/** Behind an end of ours: what that end takes by default, and room for the fields that we add on the way. */
+/** Limits behind an end of ours: its defaults, and room for the fields that we add on the way. */
 export const INNER_LIMITS = { headBytes: 32 * 1024, headFields: 128 } as const satisfies HttpLimitOptions

@@ -41,9 +41,9 @@ export class BodyReader {
   #digits = 0
   #extensionBytes = 0
   #tail: Buffer | undefined
-  /** Of the trailers that are under way, whole lines that were looked at. */
+  /** How much of the current trailers was checked, in whole lines. */
   #checkedBytes = 0
-  /** Content of small chunks that was gathered and not given on. */
+  /** Content of small chunks, gathered and not yet passed on. */
   #smallBytes = 0
 
   /** `fault` is the reason of the errors that `feed` throws. */
@@ -88,7 +88,7 @@ export class BodyReader {
     return true
   }
 
-  /** Gives the body up; what is fed later is not touched. */
+  /** Gives the body up and ignores what is fed later. */
   stop(): void {
     this.#state = STATE.done
     this.#tail = undefined
@@ -97,7 +97,7 @@ export class BodyReader {
 
   /** Takes what belongs to the body from offset `start` on; returns the offset behind it. */
   feed(bytes: Buffer, start: number): number {
-    // What a fault left behind is not there any more.
+    // Forget what a fault left behind.
     this.#smallBytes = 0
     const end = this.#feed(bytes, start)
     this.#giveSmall()

@@ -71,7 +71,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   readonly #intake: Intake
   #state: State = 'idle'
   #exchange: ClientExchange | undefined
-  /** Of the head that is under way, whole lines that were looked at. */
+  /** How much of the current head was checked, in whole lines. */
   #checkedBytes = 0
   /** The upstream allows another exchange after this one. */
   #keepAlive = true

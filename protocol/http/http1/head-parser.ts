@@ -16,7 +16,7 @@ export interface HeadLimits {
   readonly uriBytes: number
 }
 
-/** What a head said. */
+/** A parsed head. */
 export class Head {
   // Start line.
   method = ''
@@ -44,7 +44,7 @@ export class Head {
 
 /** Reused for all heads of one connection. */
 export class HeadParser {
-  /** What was read since `start`. */
+  /** The head parsed since `start`. */
   head = new Head()
   readonly #limits: HeadLimits
   readonly #response: boolean

@@ -1,17 +1,17 @@
 import { Buffer } from 'node:buffer'
 import type { Duplex } from 'node:stream'
 
-/** A connection, which makes something of what is read. */
+/** The connection that an intake reads for. */
 export interface IntakeOwner {
   /** Uses some of the bytes up (`keep`, `clear`); returns whether there may be more to do at once. */
   step(bytes: Buffer): boolean
   /** A step threw. */
   stepFailed(error: unknown): void
-  /** All that could be used has been. */
+  /** Called when everything usable has been used. */
   parsed(): void
-  /** Whether nothing more should be read, for reasons of its own. */
+  /** Whether reading should stop for a reason of the connection's own. */
   holdsBack?(): boolean
-  /** Reading has stopped, or goes on. */
+  /** Reading has stopped or resumed. */
   paced?(paused: boolean): void
 }
 
@@ -37,7 +37,7 @@ export class Intake {
     this.#owner = owner
   }
 
-  /** Takes what was read, and uses it as far as that goes now. */
+  /** Takes what was read, and uses as much of it as possible now. */
   add(bytes: Buffer, lent: boolean): void {
     this.#lent = lent && this.bytes === undefined
     this.bytes = this.bytes === undefined ? bytes : Buffer.concat([this.bytes, bytes])
@@ -79,7 +79,7 @@ export class Intake {
     if (this.paused) this.regulate()
   }
 
-  /** Its receiver is gone, or has another. */
+  /** The receiver is gone: what it has not consumed no longer counts. */
   forget(): void {
     this.#unconsumed = 0
   }

@@ -12,7 +12,7 @@ export interface Mounted {
   /** Whether it takes the request if it is an upgrade. */
   upgrades(request: IncomingMessage): boolean
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
-  /** It threw; the connection has ended. */
+  /** Called when it threw. The connection has ended. */
   failed(error: unknown): void
 }
 
@@ -37,7 +37,7 @@ export function addMount(server: HttpServer, mounted: Mounted): () => void {
 
 class Mounts {
   readonly #server: Host
-  /** The newest first. */
+  /** Newest first. */
   #mounted: Mounted[] = []
   /** The embedder's listeners. */
   readonly #theirs: Record<Event, Listener[]> = { request: [], checkContinue: [], checkExpectation: [], upgrade: [] }
@@ -103,7 +103,7 @@ class Mounts {
     }
   }
 
-  /** An offer that nobody takes up leaves a request what it is. */
+  /** A request whose offer nobody accepts stays an ordinary request. */
   readonly #isUpgrade = (request: IncomingMessage): boolean => {
     if (this.#mounted.some(one => one.upgrades(request)))
       return isWebSocket(request) && !hasBody(request) && !isBusy(request)
@@ -135,7 +135,7 @@ class Mounts {
   }
 }
 
-/** Nothing else is taken up. */
+/** No other upgrade is accepted. */
 function isWebSocket({ headers }: IncomingMessage): boolean {
   return listTokens(headers.upgrade ?? '').includes('websocket')
 }

@@ -50,7 +50,7 @@ export interface Http1ServerOptions {
   /** The set that the connection joins while it lives. */
   connections?: ConnectionSet | undefined
   dates?: DateClock | undefined
-  /** It closes behind the first answer. */
+  /** Closes after the first answer. */
   oneRequest?: boolean | undefined
   /** Shared by the connections of a listener. */
   reader?: SocketReader | undefined
@@ -68,9 +68,9 @@ export function serveHttp1(socket: Socket | TLSSocket, options: Http1ServerOptio
   return new Http1ServerConnection(socket, options, first)
 }
 
-/** Requests of one connection that are begun in one turn: who sends a thousand at once has to wait for others. */
+/** How many requests of one connection are begun in one turn, so that a caller that sends a thousand waits for others. */
 const REQUESTS_PER_TURN = 16
-/** What every answer begins with. */
+/** Every answer begins with this. */
 const STATUS_LINE = 'HTTP/1.1 '
 /** So long after its FIN, or since we stopped to read, a caller is first asked whether it is there; then after twice the time, and so on. */
 const ASK_MS = 1000
@@ -99,9 +99,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #exchange: ServerExchange | undefined
   /** Requests that were begun in this turn. */
   #begun = 0
-  /** What is left of a pipeline waits, for the next turn or for the writer. */
+  /** The rest of a pipeline waits for the next turn or for the writer. */
   #behind = false
-  /** ... for the writer. */
+  /** It waits for the writer. */
   #choked = false
   #closing: boolean
   /** So long after it was asked to close an idle connection is still heard: a request may be on its way. */
@@ -110,13 +110,13 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #halfClosed = false
   /** Letters of the status line that went out, each to ask whether the caller is there. */
   #asked = 0
-  /** What the answers before this one take, of all that is written. */
+  /** Bytes written for the answers before this one. */
   #earlierBytes = 0
   #discarded = 0
   // Times, for the deadlines.
   #since = performance.now()
   #headBegun = true
-  /** Of the head that is under way, whole lines that were looked at. */
+  /** How much of the current head was checked, in whole lines. */
   #checkedBytes = 0
   #readAt = 0
   readonly #progress = new WriteProgress()
@@ -167,7 +167,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#intake.regulate()
   }
 
-  /** The caller has closed its half: of what is not whole by now, nothing more will come. */
+  /** The caller has closed its half: whatever is not whole by now never will be. */
   #cutShort(): void {
     switch (this.#state) {
       case 'readHead':
@@ -181,7 +181,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
           this.destroy()
           return
         }
-        // Answers to what came before it are on their way yet.
+        // Answers to earlier requests are still on their way.
         exchange.ended = true
         exchange.takeSink()?.requestAbort(new SallyportError('cancelled'))
         this.#linger()

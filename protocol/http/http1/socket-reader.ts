@@ -12,7 +12,7 @@ import type { Failing } from '../../base/guard.ts'
 
 /** What libuv reads at most in one call. */
 const READ_BYTES = 64 * 1024
-/** Behind a full read, one of so much is a body's: its buffer is given away instead of copied. */
+/** After a full read, a read of this size belongs to a body: its buffer is given away instead of copied. */
 const BODY_BYTES = 16 * 1024
 
 /** Takes what was read. Bytes that are `lent` change after the call: what is kept of them must be copied. */

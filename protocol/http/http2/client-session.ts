@@ -22,7 +22,7 @@ import { outgoingBlock } from './headers.ts'
 const LENIENT: object = { strictSingleValueFields: false }
 
 const HEAD_TIMEOUT_MS = 60_000
-/** For so long an upstream may take to close a connection that we have closed. */
+/** How long an upstream may take to close a connection that we have closed. */
 const LINGER_MS = 1_000
 /**
  * Resets that a session is used for, at once and per second in the long run. Upstreams end a connection with all its streams
@@ -34,7 +34,7 @@ const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
 
 interface Http2ClientOptions {
   limits?: Partial<HttpLimits> | undefined
-  /** What requests say; default `http`. */
+  /** `:scheme` of the requests. Default `http`. */
   scheme?: 'http' | 'https' | undefined
   /** Called when the last exchange in progress has ended. */
   onIdle?: ((session: Http2ClientSession) => void) | undefined
@@ -52,9 +52,9 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   readonly #resets = new TokenBucket(RESET_BURST, RESETS_PER_SECOND)
   #pingAt = 0
   #pinging = false
-  /** It takes no more exchanges. */
+  /** Set once it takes no more exchanges. */
   #closing = false
-  /** Nothing more goes over it; its connection is about to go. */
+  /** Nothing more is sent; the connection is about to close. */
   #over = false
 
   /** `socket` is connected; it belongs to the session from now on. */
@@ -155,7 +155,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     this.#end(NGHTTP2_CANCEL)
   }
 
-  /** Says the last words; the connection is gone when they have left, or were waited for long enough. */
+  /** Sends the last frames, and closes the connection once they have left or after a while. */
   #end(code: number): void {
     this.#closing = true
     if (this.#over) return

@@ -1,4 +1,4 @@
-/** Between flat header lists and what `node:http2` takes and gives. */
+/** Translates between flat header lists and what `node:http2` takes and gives. */
 import type { OutgoingHttpHeaders } from 'node:http2'
 import { SallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../../exchange.ts'

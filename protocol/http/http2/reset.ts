@@ -12,7 +12,7 @@ export function cancelStream(stream: Http2Stream): void {
   if (!stream.destroyed) addAbortSignal(AbortSignal.abort(), stream)
 }
 
-/** RST_STREAM with INTERNAL_ERROR: the message broke. */
+/** RST_STREAM with INTERNAL_ERROR: the message is broken. */
 export function breakStream(stream: Http2Stream): void {
   if (!stream.destroyed) stream.destroy(new Error('broken'))
 }

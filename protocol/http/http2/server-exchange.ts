@@ -332,7 +332,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   responseAbort(error: SallyportError): void {
     if (this.#mute) {
-      // What waits of it goes.
+      // Drops what waits of it.
       if (this.#writer.waiting > 0) breakStream(this.#stream)
       return
     }
@@ -346,14 +346,14 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     }
   }
 
-  /** Our own end found the response at fault: the upstream is told as well. */
+  /** Our own end rejected the response: the upstream is told as well. */
   #fail(error: SallyportError): void {
     this.#failure = error
     this.#tell(error)
     this.responseAbort(error)
   }
 
-  /** The last that the upstream end hears. */
+  /** The last call to the upstream end. */
   #tell(error: SallyportError): void {
     const sink = this.#sink
     this.#sink = undefined
@@ -384,7 +384,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (!this.#stream.destroyed) this.#reader.discard()
   }
 
-  /** What goes wrong in an event or a timer resets the stream; no other hears of it. */
+  /** An error in an event or a timer resets this stream and no other. */
   threw(error: unknown): void {
     const broken = () => breakStream(this.#stream)
     const told = () => this.#tell(toSallyportError(error))

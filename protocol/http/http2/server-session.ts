@@ -35,10 +35,10 @@ const REQUESTS_PER_TURN = 16
 /** While answers that cost us little hold so much, since the caller does not take them, nothing more is begun. */
 const MAX_UNSENT_BYTES = 192 * 1024
 
-/** A stream of which no exchange was made yet. */
+/** A stream that has no exchange yet. */
 interface Arrival {
   readonly stream: ServerHttp2Stream
-  /** Its head is all there is of the request. */
+  /** The request has a head and nothing else. */
   readonly ended: boolean
   raw: string[]
   trailers: string[] | undefined
@@ -158,7 +158,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     else this.#begin(arrival)
   }
 
-  /** What goes wrong as a stream is begun ends that stream. */
+  /** An error while a stream is begun ends that stream. */
   #broke({ stream, exchange }: Arrival, error: unknown): void {
     if (exchange !== undefined) exchange.threw(error)
     else {
@@ -173,7 +173,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#dropped(stream)
   }
 
-  /** It ended before it was begun. */
+  /** The stream ended before it was begun. */
   #dropped(stream: ServerHttp2Stream): void {
     stream.resume()
     if (!this.#closed) this.#ended(stream, HEAD_BYTES)

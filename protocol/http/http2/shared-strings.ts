@@ -12,7 +12,7 @@ export class SharedStrings {
   readonly #known = new Map<string, string>()
   #bytes = 0
 
-  /** Replaces what is known already in a flat block, which it returns. */
+  /** Replaces strings of a flat block that are known already, and returns the block. */
   share(block: string[]): string[] {
     let bytes = 0
     for (const text of block) bytes += text.length

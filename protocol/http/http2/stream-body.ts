@@ -6,7 +6,7 @@ import { ownBytes } from '../../base/own-bytes.ts'
 
 /** As large as a DATA frame: progress is seen piece by piece, so that a slow receiver is not taken for a stopped one. */
 const PIECE_BYTES = 16 * 1024
-/** What one stream gives to its session at a time: a hundred slow ones stay within the session's memory. */
+/** How much one stream hands to its session at a time, so that a hundred slow ones stay within the session's memory. */
 const GIVEN_BYTES = 2 * PIECE_BYTES
 /** As many pieces: each costs Node some hundred bytes. Small ones behind them are gathered. */
 const GIVEN_PIECES = 16
@@ -113,7 +113,7 @@ export class StreamWriter {
 
 /** Reads chunks from a stream, which is paused while more than `limit` bytes are unconsumed. */
 export class StreamReader {
-  /** When bytes came last. */
+  /** When the last bytes came. */
   readAt = performance.now()
   readonly #stream: Http2Stream
   readonly #limit: number
@@ -158,7 +158,7 @@ export class StreamReader {
     this.#onData(chunk)
   }
 
-  /** What still comes is thrown away. */
+  /** Throws away what still comes. */
   discard(): void {
     this.#onData = undefined
     this.#unconsumed = 0
