@@ -7,7 +7,9 @@ import { createServer as createHttp2, type ServerHttp2Stream } from 'node:http2'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import fc from 'fast-check'
 import { afterAll, afterEach, describe, expect, it } from 'vitest'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { readSecret } from '../../protocol/webhook/secret.ts'
@@ -328,6 +330,64 @@ describe('as a layer', () => {
     expect(both.events.at(-1)).toBe('requestEnd')
     both.response.requestConsumed(body.length - sum(both, 'taken'))
     expect(sum(both, 'requestConsumed')).toBe(body.length)
+  })
+
+  /** What happens at either end, in any order that the rules of an exchange allow. */
+  const step = fc.oneof(
+    { weight: 6, arbitrary: fc.integer({ min: 1, max: 70_000 }).map(bytes => ({ kind: 'chunk' as const, bytes })) },
+    { weight: 4, arbitrary: fc.integer({ min: 1, max: 100_000 }).map(bytes => ({ kind: 'taken' as const, bytes })) },
+    { weight: 1, arbitrary: fc.constantFrom('head', 'answer', 'fail', 'leave').map(kind => ({ kind, bytes: 0 })) },
+  )
+
+  it('R8 in any order: no forgery ends at the upstream, credit adds up, and each end is told once', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 40 }), fc.boolean(), (steps, good) => {
+        const body = Buffer.concat(steps.map(({ kind, bytes }) => Buffer.alloc(kind === 'chunk' ? bytes : 0, 7)))
+        const { both, sink } = begin(body, sign(good ? body : Buffer.concat([body, body, Buffer.from('x')])))
+        const { events } = both
+        let at = 0
+        let taken = 0
+        let answered = ''
+        let left = false
+        for (const { kind, bytes } of steps) {
+          if (left || answered === 'fail') break
+          const passed = sum(both, 'requestData')
+          if (kind === 'chunk') sink.requestData(body.subarray(at, (at += bytes)))
+          else if (kind === 'taken' && passed > taken) {
+            const some = Math.min(bytes, passed - taken)
+            taken += some
+            both.response.requestConsumed(some)
+          } else if (kind === 'leave') {
+            left = true
+            sink.requestAbort(new SallyportError('cancelled'))
+          } else if (both.request !== undefined && kind === 'head' && answered === '') {
+            answered = kind
+            both.response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+          } else if (both.request !== undefined && kind === 'answer' && answered === '') {
+            answered = kind
+            both.response.responseHead({ status: 400, headers: [], bodyBytes: 0 })
+            both.response.responseEnd([])
+          } else if (both.request !== undefined && kind === 'fail' && answered === '') {
+            answered = kind
+            both.response.responseAbort(new SallyportError('upstream-broken'))
+          }
+          const credit = sum(both, 'requestConsumed')
+          expect(credit).toBe(Math.min(at, 64 * KIB + taken))
+          expect(at - sum(both, 'requestData')).toBeGreaterThanOrEqual(Math.min(at, 64 * KIB))
+        }
+        const isWhole = at === body.length && !left && answered !== 'fail'
+        if (isWhole) sink.requestEnd([])
+        const count = (event: string) => events.filter(one => one === event).length
+        expect(count('requestEnd')).toBe(isWhole && good ? 1 : 0)
+        const isRefused = isWhole && !good
+        expect(count('requestAbort webhook-signature')).toBe(isRefused && sum(both, 'requestData') > 0 ? 1 : 0)
+        expect(count('responseAbort webhook-signature')).toBe(isRefused ? 1 : 0)
+        if (isWhole && good) expect(sum(both, 'requestData')).toBe(body.length)
+        // Without a word of the upstream's it was never asked, or has what came before the tail.
+        expect(both.request !== undefined).toBe(sum(both, 'requestData') > 0 || count('requestEnd') > 0)
+      }),
+      { numRuns: 300 },
+    )
   })
 
   it('a caller that leaves: nothing is begun, or it is ended', () => {
