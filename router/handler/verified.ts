@@ -16,7 +16,7 @@ import { PassThrough } from '../../protocol/layer.ts'
 import type { Verification, Verifier } from '../../protocol/webhook/verify.ts'
 import { arrivalMs } from './inbox-fields.ts'
 
-/** How many bytes of a body wait for the verdict, at least. A request takes little more memory than this. */
+/** So many bytes of a body at least wait for the verdict. A request takes little more memory than this. */
 const TAIL_BYTES = 64 * 1024
 
 /** Hands on what is signed. */
@@ -56,7 +56,7 @@ class VerifiedExchange extends PassThrough {
 
   override requestData(chunk: Uint8Array): void {
     this.#received += chunk.length
-    // Otherwise, what waits in the tail would use up the caller's credit.
+    // What waits in the tail would else use up the caller's credit.
     this.requestConsumed(Math.min(this.#received, TAIL_BYTES) - this.#credited)
     this.#verification.update(chunk)
     this.#tail.add(chunk)
