@@ -18,7 +18,7 @@ afterEach(async () => {
   tunnel = undefined
   server = undefined
   // Of a timer that cannot hold its time, Node says so and calls it at once.
-  expect(warnings.splice(0)).toEqual([])
+  expect(warnings.splice(0)).not.toContain('TimeoutOverflowWarning')
 })
 
 function all(schema: Limits, end: 'least' | 'most'): Record<string, number> {

@@ -48,7 +48,7 @@ describe('a start', () => {
   afterEach(async () => {
     // All that is left is the hole itself and its ends of connections that the other end has closed.
     await expect
-      .poll(whatIsHeld, { timeout: 2000 })
+      .poll(whatIsHeld, { timeout: 3000 })
       .toEqual({ ...atRest, TCPServerWrap: (atRest.TCPServerWrap ?? 0) + 1 })
     hole.close()
   })
