@@ -4,7 +4,8 @@ import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import { performance } from 'node:perf_hooks'
 import { networkOf } from '../../protocol/base/address.ts'
-import { SallyportError } from '../../protocol/base/errors.ts'
+import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../protocol/http/http2/client-session.ts'
 import { INNER_LIMITS } from '../../protocol/http/limits.ts'
@@ -95,26 +96,76 @@ export class Http2Pool implements Pool {
 
   #dial(key: string, caller: string, connectMs: number): Dial {
     const waiting = new Set<Waiter>()
+    const endsMs = performance.now() + connectMs
     this.#budget.used++
-    const giveUpDial = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
+    const over = (): Waiter[] => {
       this.#dials.delete(key)
       const waiters = [...waiting]
       waiting.clear()
-      if (socket === undefined) {
-        this.#budget.used--
-        for (const { done } of waiters) done(error, undefined)
-      } else if (this.#http1 !== undefined && (socket as TLSSocket).alpnProtocol !== 'h2') {
-        handOver(this.#http1, socket, waiters)
-      } else this.#share(this.#adopt(socket), waiters)
+      return waiters
+    }
+    const failed = (error: SallyportError | undefined): void => {
+      this.#budget.used--
+      for (const { done } of over()) done(error, undefined)
+    }
+    let giveUpStep = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
+      if (socket === undefined) failed(error)
+      else if (this.#http1 !== undefined && (socket as TLSSocket).alpnProtocol !== 'h2') {
+        handOver(this.#http1, socket, over())
+      } else {
+        giveUpStep = this.#greet(socket, endsMs, (unwelcome, session) => {
+          if (session === undefined) failed(unwelcome)
+          else this.#share(session, over())
+        })
+      }
     })
     const giveUp = () => {
       this.#dials.delete(key)
       this.#budget.used--
-      giveUpDial()
+      giveUpStep()
     }
     const dial = { waiting, giveUp }
     this.#dials.set(key, dial)
     return dial
+  }
+
+  /**
+   * Waits for the upstream's settings, which are the first that it says: of what is sent before, it refuses all that is more
+   * than it takes. The function that is returned gives up; `done` is not called then.
+   */
+  #greet(
+    socket: Socket,
+    endsMs: number,
+    done: (error: SallyportError | undefined, session: PooledSession | undefined) => void,
+  ): () => void {
+    let over = false
+    const finish = (error: SallyportError | undefined): void => {
+      if (over) return
+      over = true
+      clearTimeout(timer)
+      if (error === undefined) this.#sessions.add(session)
+      else session.wire.destroy()
+      done(error, error === undefined ? session : undefined)
+    }
+    const guard = guardWith(error => finish(toSallyportError(error)))
+    const onSettings = () => {
+      const full = new SallyportError('upstream-broken', 'the upstream takes no streams')
+      finish(session.wire.available ? undefined : full)
+    }
+    const onClose = (): void => {
+      finish(new SallyportError('upstream-broken', 'the upstream closed a new connection'))
+      if (this.#sessions.delete(session)) this.#budget.used--
+    }
+    const onIdle = (): void => this.#onIdle(session)
+    const scheme = this.#target.protocol === 'https' ? 'https' : 'http'
+    const session = new PooledSession(socket, scheme, performance.now() + this.#idleMs, { onSettings, onIdle, onClose })
+    const late = guard(() => finish(new SallyportError('upstream-timeout', 'no settings of the upstream in time')))
+    const timer = setTimeout(late, endsMs - performance.now())
+    return () => {
+      over = true
+      clearTimeout(timer)
+      session.wire.destroy()
+    }
   }
 
   /** Those for whom the new session has no room open another. */
@@ -126,20 +177,9 @@ export class Http2Pool implements Pool {
     }
   }
 
-  #adopt(socket: Socket): PooledSession {
-    const scheme = this.#target.protocol === 'https' ? 'https' : 'http'
-    const session = new PooledSession(socket, scheme, performance.now() + this.#idleMs, this.#onIdle, this.#onClose)
-    this.#sessions.add(session)
-    return session
-  }
-
-  readonly #onIdle = (session: PooledSession): void => {
+  #onIdle(session: PooledSession): void {
     session.idleUntil = performance.now() + this.#idleMs
     if (this.#closed) session.wire.close()
-  }
-
-  readonly #onClose = (session: PooledSession): void => {
-    if (this.#sessions.delete(session)) this.#budget.used--
   }
 
   sweep(now: number): boolean {
@@ -162,26 +202,22 @@ function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]):
   }
 }
 
+/** What a session tells its pool. */
+interface SessionEvents {
+  readonly onSettings: () => void
+  readonly onIdle: () => void
+  readonly onClose: () => void
+}
+
 class PooledSession implements PooledUpstream {
   /** Exchanges share the session: each tells for itself whether it was answered. */
   readonly responseStarted = false
   readonly wire: Http2ClientSession
   idleUntil: number
 
-  constructor(
-    socket: Socket,
-    scheme: 'http' | 'https',
-    idleUntil: number,
-    onIdle: (session: PooledSession) => void,
-    onClose: (session: PooledSession) => void,
-  ) {
+  constructor(socket: Socket, scheme: 'http' | 'https', idleUntil: number, events: SessionEvents) {
     this.idleUntil = idleUntil
-    this.wire = new Http2ClientSession(socket, {
-      limits: INNER_LIMITS,
-      scheme,
-      onIdle: () => onIdle(this),
-      onClose: () => onClose(this),
-    })
+    this.wire = new Http2ClientSession(socket, { limits: INNER_LIMITS, scheme, ...events })
   }
 
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {

@@ -88,6 +88,8 @@ export class Http2Upstream {
   readonly connections: UpstreamConnection[] = []
   readonly streams: UpstreamStream[] = []
   readonly port: number
+  /** What it says first; undefined: nothing. */
+  settings: Buffer | undefined = ENABLE_CONNECT
   /** Called once for each request whose end has come. */
   onWhole: ((stream: UpstreamStream) => void) | undefined
   /** Called for each connection, before a byte of it is read. */
@@ -127,7 +129,7 @@ export class Http2Upstream {
         this.#onFrame(connection, each)
       }
     })
-    connection.send(frame(TYPE.settings, 0, 0, ENABLE_CONNECT))
+    if (this.settings !== undefined) connection.send(frame(TYPE.settings, 0, 0, this.settings))
     this.onConnection?.(connection)
   }
 

@@ -1,6 +1,7 @@
 /**
  * An upstream HTTP/2 session, for gRPC and its like; many exchanges at a time. It takes no more of them from the moment
- * that its upstream goes away, closes its half, falls silent, or leaves a request without an answer for too long.
+ * that its upstream goes away, closes its half, falls silent, or leaves a request without an answer for too long, and when its
+ * stream ids are used up.
  */
 import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import type { Duplex } from 'node:stream'
@@ -31,11 +32,14 @@ const LINGER_MS = 1_000
 const RESET_BURST = 200
 const RESETS_PER_SECOND = 10
 const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
+const LAST_STREAM_ID = 2 ** 31 - 1
 
 interface Http2ClientOptions {
   limits?: Partial<HttpLimits> | undefined
   /** `:scheme` of the requests. Default `http`. */
   scheme?: 'http' | 'https' | undefined
+  /** Called once, when the upstream has said how much it takes. Until then it may refuse what is sent. */
+  onSettings?: (() => void) | undefined
   /** Called when the last exchange in progress has ended. */
   onIdle?: ((session: Http2ClientSession) => void) | undefined
   /** Called once, when the connection is gone. */
@@ -80,6 +84,8 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     })
     this.#session = session
     session.on('error', ignore)
+    const { onSettings } = options
+    if (onSettings !== undefined) session.once('remoteSettings', guard(onSettings))
     session.on('goaway', guard(this.#onGoaway))
     session.on('close', onLost)
     socket.on('close', guard(this.#onClose))
@@ -114,6 +120,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
       } as object)
       const exchange = new Http2ClientExchange(stream, request, response, this, headTimeoutMs)
       this.#track(exchange, headTimeoutMs)
+      if (stream.id === LAST_STREAM_ID) this.close()
       return exchange
     } catch (error) {
       const ours = toSallyportError(error)

@@ -1,11 +1,13 @@
-/** Who waits for a session, and leaves before there is one. */
-import { afterEach, beforeEach, expect, it, vi } from 'vitest'
+/** Who waits for a session, and what becomes of it before there is one. */
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import type { SallyportError } from '../../../protocol/base/errors.ts'
 import type { ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
 import { type PooledUpstream, ConnectionBudget } from '../../../router/upstream/pool.ts'
 import { Http2Upstream } from '../../support/http2-upstream.ts'
+import { until } from '../../support/until.ts'
 
 const PER_SESSION = 100
 let upstream: Http2Upstream
@@ -72,4 +74,72 @@ it('while another session is opened for it', async () => {
   await vi.waitFor(() => expect(upstream.streams).toHaveLength(PER_SESSION), { timeout: 10_000 })
   expect(used).toEqual([2, 1])
   expect(got).toHaveLength(PER_SESSION)
+})
+
+describe('a new session', () => {
+  /** SETTINGS_MAX_CONCURRENT_STREAMS. */
+  const taking = (streams: number) => Buffer.from([0, 3, 0, 0, 0, streams])
+
+  /** What each of `count` who wait together is told: that it was sent, or why not. */
+  function sendTogether(count: number, connectMs = 60_000): string[] {
+    const told: string[] = []
+    const done = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
+      connection?.send({ ...request, method: 'POST' }, silent, 60_000)
+      told.push(error?.reason ?? 'sent')
+    }
+    for (let i = 0; i < count; i++) pool.open('192.0.2.1', connectMs, done)
+    return told
+  }
+
+  function sayNothing(): void {
+    upstream.settings = undefined
+    upstream.onConnection = connection => {
+      connection.silent = true
+    }
+  }
+
+  it('is given no more exchanges at once than its upstream takes: the others get sessions of their own', async () => {
+    upstream.settings = taking(2)
+    const told = sendTogether(5)
+    await until(() => upstream.streams.length === 5)
+    expect(told).toEqual(Array(5).fill('sent'))
+    expect(upstream.connections.map(({ streams }) => streams.size)).toEqual([2, 2, 1])
+    expect(budget.used).toBe(3)
+  })
+
+  const takeNothing = () => {
+    upstream.settings = taking(0)
+  }
+  const close = () => {
+    sayNothing()
+    upstream.onConnection = ({ socket }) => void socket.end()
+  }
+  const speakHttp1 = () => {
+    sayNothing()
+    upstream.onConnection = ({ socket }) => void socket.write('HTTP/1.1 400 Bad Request\r\n\r\n')
+  }
+  it.each([
+    ['says nothing', 'upstream-timeout', sayNothing],
+    ['takes no streams', 'upstream-broken', takeNothing],
+    ['closes it first', 'upstream-broken', close],
+    ['speaks HTTP/1.1', 'upstream-broken', speakHttp1],
+  ])('whose upstream %s: all who wait hear of it', async (_, reason, prepare) => {
+    prepare()
+    const told = sendTogether(3, reason === 'upstream-timeout' ? 200 : 60_000)
+    await until(() => told.length === 3)
+    expect(told).toEqual(Array(3).fill(reason))
+    expect([budget.used, pool.size, upstream.connections.length]).toEqual([0, 0, 1])
+    await until(() => upstream.connections[0]!.socket.destroyed)
+  })
+
+  it('whose upstream has said nothing yet is given up with the last who waits', async () => {
+    sayNothing()
+    const giveUp = pool.open('192.0.2.1', 60_000, () => {})
+    await until(() => upstream.connections.length === 1)
+    // Its end has seen that it is connected, too.
+    await new Promise(setImmediate)
+    giveUp()
+    await until(() => upstream.connections[0]!.socket.destroyed)
+    expect([budget.used, pool.size]).toEqual([0, 0])
+  })
 })

@@ -1,7 +1,13 @@
 import { once } from 'node:events'
-import { createServer, type Http2Server, type ServerHttp2Stream } from 'node:http2'
+import {
+  type ClientHttp2Session,
+  connect as connectHttp2,
+  createServer,
+  type Http2Server,
+  type ServerHttp2Stream,
+} from 'node:http2'
 import { type AddressInfo, connect } from 'node:net'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from '../../../../protocol/exchange.ts'
 import type { OutgoingRequest } from '../../../../protocol/http/http1/client-exchange.ts'
@@ -385,4 +391,25 @@ describe('P1 a response sink that throws', () => {
       expect([thrown, session.available]).toEqual([1, true])
     },
   )
+})
+
+test('a session takes no more exchanges than there are stream ids, and ends with the last of them', async () => {
+  const { session } = await startSession(stream => stream.respond({ ':status': 204 }, { endStream: true }))
+  const other = connectHttp2('http://127.0.0.1:1').on('error', () => {})
+  const asked = vi.spyOn(Object.getPrototypeOf(other) as ClientHttp2Session, 'request')
+  other.destroy()
+  const answers = [new Response(), new Response(), new Response()]
+  session.send(request({ bodyBytes: 0 }), answers[0]!)
+  const [inner] = asked.mock.contexts as unknown as { setNextStreamID(id: number): void }[]
+  inner!.setNextStreamID(2 ** 31 - 3)
+  expect(session.available).toBe(true)
+  session.send(request({ bodyBytes: 0 }), answers[1]!)
+  expect(session.available).toBe(true)
+  session.send(request({ bodyBytes: 0 }), answers[2]!)
+  expect(session.available).toBe(false)
+  for (const answer of answers) {
+    await answer.over()
+    expect(answer.error).toBe(undefined)
+  }
+  await until(() => session.streams === 0)
 })
