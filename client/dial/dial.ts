@@ -6,7 +6,7 @@ import type { Duplex } from 'node:stream'
 import { connect as connectTls, type SecureContext, type TLSSocket } from 'node:tls'
 import { WebSocket } from 'ws'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
-import { MAX_MESSAGE_BYTES } from '../../protocol/wire/transport.ts'
+import { WEBSOCKET_OPTIONS } from '../../protocol/wire/transport.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { answerFailure, certificateFailure, DialError, dateOf, networkError } from './dial-failure.ts'
 import type { DialPhase } from './explain.ts'
@@ -14,7 +14,6 @@ import { connectTcp } from './connect-tcp.ts'
 import { askProxy, type OutboundProxy } from './proxy.ts'
 import type { Resolver } from './resolve.ts'
 
-const MAX_FRAGMENTS = 16
 const MAX_ANSWER_BYTES = 8 * 1024
 
 export interface DialOptions {
@@ -170,9 +169,7 @@ class Attempt {
       const webSocket = new WebSocket(new URL(`${server.origin}${prefix}${CONNECT_PATH}`), [SUBPROTOCOL], {
         createConnection: () => socket as Socket,
         headers: { authorization: `Bearer ${token}` },
-        perMessageDeflate: false,
-        maxPayload: MAX_MESSAGE_BYTES,
-        maxFragments: MAX_FRAGMENTS,
+        ...WEBSOCKET_OPTIONS,
         followRedirects: false,
       })
       let dateMs: number | undefined

@@ -5,6 +5,7 @@ import type { Duplex } from 'node:stream'
 import type { RawData, WebSocket } from 'ws'
 import * as wsModule from 'ws'
 import { guardWith } from '../base/guard.ts'
+import { ownBytes } from '../base/own-bytes.ts'
 import { resetSocket } from '../base/reset-socket.ts'
 import { HEADROOM_BYTES, MAX_MESSAGE_BYTES, type Transport, type TransportHandler } from './transport.ts'
 import { type ReaderOwner, WebSocketReader } from './websocket-reader.ts'
@@ -81,7 +82,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
   readonly #socket: Inside['_socket']
   readonly #frame: object
   /** How `ws` reads its socket, where this transport has taken its place. */
-  #listener: ((bytes: Buffer) => void) | undefined
+  #listener: ((bytes: Uint8Array) => void) | undefined
   #corked = false
   #empty: TokenBucket | undefined
   readonly #guard = guardWith(error => this.#threw(error))
@@ -112,7 +113,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
   #takeOver(): void {
     const socket = this.#socket
     const receiver = this.#receiver
-    const [listener, ...others] = (socket?.listeners('data') ?? []) as ((bytes: Buffer) => void)[]
+    const [listener, ...others] = (socket?.listeners('data') ?? []) as ((bytes: Uint8Array) => void)[]
     if (socket === undefined || receiver === undefined || listener === undefined || others.length > 0) return
     if (receiver._state !== 0 || receiver._bufferedBytes !== 0 || receiver._fragmented !== 0) return
     const reader = new WebSocketReader(this, MAX_MESSAGE_BYTES)
@@ -143,7 +144,8 @@ class WebSocketTransport implements Transport, ReaderOwner {
   }
 
   passOn(bytes: Buffer): boolean {
-    this.#listener?.call(this.#socket, bytes)
+    // `ws` keeps them until their message is whole.
+    this.#listener?.call(this.#socket, ownBytes(bytes))
     return this.#receiver?._errored !== true
   }
 

@@ -3,6 +3,13 @@ export const HEADROOM_BYTES = 14
 
 /** The largest message with bytes of the yamux stream. */
 export const MAX_MESSAGE_BYTES = 128 * 1024
+/** What either end makes its WebSocket with. A message that is not whole waits in as many chunks as its bytes were read in. */
+export const WEBSOCKET_OPTIONS = {
+  perMessageDeflate: false,
+  maxPayload: MAX_MESSAGE_BYTES,
+  maxFragments: 16,
+  maxBufferedChunks: 1024,
+} as const
 
 /** Close codes of WebSocket (RFC 6455 section 7.4), and ours from 4000 on. */
 export const CLOSE = {

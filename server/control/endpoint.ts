@@ -20,7 +20,7 @@ import { type BoundAddress, listenOn, type ListenAddress } from '../../protocol/
 import type { Logger } from '../../protocol/base/log.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
 import { INTERMEDIATE, MODERN } from '../../protocol/base/tls-profile.ts'
-import { MAX_MESSAGE_BYTES } from '../../protocol/wire/transport.ts'
+import { WEBSOCKET_OPTIONS } from '../../protocol/wire/transport.ts'
 import type { OpenWebSocket } from '../../protocol/wire/transport-websocket.ts'
 import type { Identity } from '../auth/claims.ts'
 import { KeysUnavailable, TokenRefused } from '../auth/refusal.ts'
@@ -55,8 +55,6 @@ export interface EndpointOptions {
   readonly onRefused: (refusal: HandshakeRefusal) => void
 }
 
-const MAX_FRAGMENTS = 16
-const MAX_CHUNKS = 1024
 const MAX_HEAD_BYTES = 16 * 1024
 
 export class ControlEndpoint {
@@ -85,10 +83,7 @@ export class ControlEndpoint {
     this.#ws = new WebSocketServer({
       noServer: true,
       clientTracking: false,
-      perMessageDeflate: false,
-      maxPayload: MAX_MESSAGE_BYTES,
-      maxFragments: MAX_FRAGMENTS,
-      maxBufferedChunks: MAX_CHUNKS,
+      ...WEBSOCKET_OPTIONS,
       handleProtocols: () => SUBPROTOCOL,
     })
     // A client tells by it whether its clock is right.

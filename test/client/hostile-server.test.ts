@@ -1,6 +1,7 @@
 /** A server that may say anything: what it costs us is bounded, and what it may not ask is not done. */
 import { randomUUID } from 'node:crypto'
 import { importJWK, SignJWT } from 'jose'
+import type { Socket } from 'node:net'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { createKeys } from '../../certs/index.ts'
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
@@ -49,6 +50,20 @@ async function begin(
 
 const drain = { type: 'drain', reason: 'again', afterMs: 0, deadlineMs: 86_400_000 } as const
 const isOpen = ({ webSocket }: FakeSession) => webSocket.readyState === webSocket.OPEN
+
+it('a server that says a message byte by byte is left before much of it is held', async () => {
+  const { server } = await begin()
+  const { webSocket } = await server.serve()
+  const { _socket: socket } = webSocket as unknown as { _socket: Socket }
+  const length = 128 * 1024 - 1
+  let sent = 0
+  socket.write(Buffer.from([0x81, 127, 0, 0, 0, 0, 0, length >> 16, (length >> 8) & 0xff, length & 0xff]))
+  for (; sent < length - 1 && webSocket.readyState === webSocket.OPEN; sent++) {
+    socket.write('a')
+    await new Promise(setImmediate)
+  }
+  expect(sent).toBeLessThan(length - 1)
+}, 60_000)
 
 describe('callers who begin requests and cancel them', () => {
   it('B3 cost others nothing, however many they are', async () => {

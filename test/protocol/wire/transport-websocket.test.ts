@@ -2,14 +2,13 @@ import { once } from 'node:events'
 import type { AddressInfo, Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { WebSocket, WebSocketServer } from 'ws'
-import type { Transport } from '../../../protocol/wire/transport.ts'
-import { MAX_MESSAGE_BYTES } from '../../../protocol/wire/transport.ts'
+import { collectGarbage } from '../../../load-tests/lib/garbage.ts'
+import { MAX_MESSAGE_BYTES, type Transport, WEBSOCKET_OPTIONS } from '../../../protocol/wire/transport.ts'
 import { webSocketTransport } from '../../../protocol/wire/transport-websocket.ts'
 import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
 import { echo, pattern, StreamRecorder } from './yamux/support.ts'
 import { until } from '../../support/until.ts'
 
-const WS_LIMITS = { maxPayload: MAX_MESSAGE_BYTES, maxFragments: 16, perMessageDeflate: false }
 const endings: (() => void)[] = []
 afterEach(() => {
   for (const end of endings.splice(0)) end()
@@ -22,10 +21,10 @@ interface Heard {
 }
 
 async function webSockets(): Promise<[WebSocket, WebSocket]> {
-  const server = new WebSocketServer({ port: 0, host: '127.0.0.1', ...WS_LIMITS })
+  const server = new WebSocketServer({ port: 0, host: '127.0.0.1', ...WEBSOCKET_OPTIONS })
   await new Promise(resolve => server.once('listening', resolve))
   const accepted = new Promise<WebSocket>(resolve => server.once('connection', resolve))
-  const client = new WebSocket(`ws://127.0.0.1:${(server.address() as AddressInfo).port}`, WS_LIMITS)
+  const client = new WebSocket(`ws://127.0.0.1:${(server.address() as AddressInfo).port}`, WEBSOCKET_OPTIONS)
   await new Promise(resolve => client.once('open', resolve))
   endings.push(() => {
     client.terminate()
@@ -138,6 +137,29 @@ describe('WebSocket transport', () => {
     await until(() => heard.closed !== undefined)
     expect(heard.closed!.error).toBeInstanceOf(Error)
     expect(heard.bytes).toHaveLength(0)
+  })
+
+  test.each(['control message', 'fragment'])('a %s that comes byte by byte keeps little more than that', async kind => {
+    const [server] = await webSockets()
+    const heard = listen(webSocketTransport(server))
+    const { _socket: socket } = server as unknown as { _socket: Socket }
+    const slab = (...bytes: number[]) => {
+      const all = Buffer.alloc(64 * 1024)
+      all.set(bytes, 1000)
+      return all.subarray(1000, 1000 + bytes.length)
+    }
+    const count = 500
+    // Masked with zeros, as a client must.
+    const first = kind === 'fragment' ? 0x01 : 0x81
+    socket.emit('data', slab(first, 0x80 | 126, count >> 8, count & 0xff, 0, 0, 0, 0))
+    await collectGarbage()
+    const before = process.memoryUsage().arrayBuffers
+    for (let i = 1; i < count; i++) socket.emit('data', slab(0x61))
+    await collectGarbage()
+    expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(512 * 1024)
+    socket.emit('data', slab(0x61))
+    if (kind === 'fragment') socket.emit('data', slab(0x80, 0x80, 0, 0, 0, 0))
+    expect(heard.controls).toEqual(['a'.repeat(count)])
   })
 
   test('W4 a control message above 16 KiB ends the session', async () => {
