@@ -1,0 +1,143 @@
+/** A store of an inbox in memory, which fails as a test says: what it took stays, as on a disk. */
+import {
+  type Applied,
+  type Change,
+  type Contents,
+  type Count,
+  type Filter,
+  type InboxStore,
+  type LaneCount,
+  type Message,
+  type NewMessage,
+  StoreError,
+  type Swept,
+} from '../../../server/inbox/store.ts'
+
+type Kept = Message & Pick<NewMessage, 'dedupe' | 'dedupeMs'>
+
+/** What is on the disk, over all starts. */
+export class MemoryDisk {
+  readonly messages: Kept[] = []
+  readonly parts = new Map<string, Uint8Array>()
+  readonly rules = new Map<string, string>()
+  /** How the next change ends: `lost` leaves nothing, `unsure` is done and said not to be. */
+  fault: () => 'none' | 'lost' | 'unsure' = () => 'none'
+
+  counts(): Count[] {
+    const counts = new Map<string, { -readonly [K in keyof Count]: Count[K] }>()
+    for (const { runtime, state, bytes, received } of this.messages) {
+      const key = `${runtime} ${state}`
+      const count = counts.get(key) ?? { runtime, state, messages: 0, bytes: 0, oldest: received }
+      counts.set(key, { ...count, messages: count.messages + 1, bytes: count.bytes + bytes })
+    }
+    return [...counts.values()]
+  }
+
+  lanes(): LaneCount[] {
+    const lanes = new Map<string, { runtime: string; lane: string; messages: number }>()
+    for (const { runtime, lane, state } of this.messages) {
+      if (state !== 'waiting') continue
+      const count = lanes.get(lane) ?? { runtime, lane, messages: 0 }
+      lanes.set(lane, { ...count, messages: count.messages + 1 })
+    }
+    return [...lanes.values()]
+  }
+
+  apply(change: Change): Applied {
+    switch (change.op) {
+      case 'append':
+        return this.#append(change)
+      case 'part':
+        this.parts.set(`${change.id} ${change.n}`, change.bytes)
+        return { status: 'done', id: change.id }
+      case 'update': {
+        const at = this.messages.findIndex(({ id }) => id === change.id)
+        if (at >= 0) this.messages[at] = { ...this.messages[at]!, ...change.set }
+        return { status: 'done', id: change.id }
+      }
+      case 'rules':
+        if (change.rules !== undefined) this.rules.set(change.runtime, change.rules)
+        return { status: 'done', id: change.runtime }
+      default:
+        return { status: 'done', id: '' }
+    }
+  }
+
+  #append({ message, head, rest }: Extract<Change, { op: 'append' }>): Applied {
+    const { runtime, dedupe, id, parts } = message
+    const isSame = (one: Kept) => one.runtime === runtime && one.dedupe === dedupe && one.state === 'waiting'
+    const same = dedupe === '' ? undefined : this.messages.find(isSame)
+    if (same !== undefined) return { status: 'duplicate', id: same.id }
+    this.messages.push({ ...message, state: 'waiting', changed: message.received })
+    this.parts.set(`${id} 0`, head)
+    if (rest.length > 0) this.parts.set(`${id} ${parts - 1}`, rest)
+    return { status: 'stored', id }
+  }
+}
+
+/** One start of a server over the disk; after `kill` it reaches nothing more. */
+export class MemoryInboxStore implements InboxStore {
+  readonly #disk: MemoryDisk
+  #killed = false
+  #onState: InboxStore['onState']
+
+  constructor(disk: MemoryDisk) {
+    this.#disk = disk
+  }
+
+  kill(): void {
+    this.#killed = true
+  }
+
+  get onState(): InboxStore['onState'] {
+    return this.#onState
+  }
+
+  set onState(listener: InboxStore['onState']) {
+    this.#onState = listener
+    const rules = [...this.#disk.rules].map(([runtime, text]) => ({ runtime, rules: text }))
+    const contents: Contents = { counts: this.#disk.counts(), lanes: this.#disk.lanes(), rules, paused: [] }
+    listener?.({ open: true, contents, setAside: undefined })
+  }
+
+  async #work<Value>(work: () => Value): Promise<Value> {
+    await Promise.resolve()
+    if (this.#killed) return await new Promise(() => {})
+    const fault = this.#disk.fault()
+    if (fault === 'lost') throw new StoreError('away', 'the disk failed')
+    const value = work()
+    if (fault === 'unsure') throw new StoreError('away', 'the disk failed behind the write')
+    return value
+  }
+
+  apply(change: Change): Promise<Applied> {
+    return this.#work(() => this.#disk.apply(change))
+  }
+
+  next(runtime: string, lane: string, limit: number): Promise<Message[]> {
+    const fits = (one: Message) => one.runtime === runtime && one.lane === lane && one.state === 'waiting'
+    return this.#work(() => this.#disk.messages.filter(fits).slice(0, limit))
+  }
+
+  part(id: string, n: number): Promise<Uint8Array | undefined> {
+    return this.#work(() => this.#disk.parts.get(`${id} ${n}`))
+  }
+
+  list({ id = '', limit }: Filter): Promise<Message[]> {
+    return this.#work(() => this.#disk.messages.filter(one => one.id.startsWith(id)).slice(0, limit))
+  }
+
+  sweep(): Promise<Swept> {
+    return this.#work(() => ({ expired: [], counts: this.#disk.counts(), lanes: this.#disk.lanes() }))
+  }
+
+  stats() {
+    const numbers = { commits: 0, commitSeconds: 0, commitMaxSeconds: 0 }
+    return { open: !this.#killed, problem: undefined, setAside: undefined, ...numbers }
+  }
+
+  close(): Promise<void> {
+    this.kill()
+    return Promise.resolve()
+  }
+}
