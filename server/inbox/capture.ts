@@ -21,6 +21,7 @@ import type {
 } from '../../protocol/exchange.ts'
 import { hasHeader } from '../../protocol/http/headers.ts'
 import { keptHead } from './head.ts'
+import { laneDigest } from './identity.ts'
 import type { Inbox } from './inbox.ts'
 import { KeptBody } from './kept-body.ts'
 import { outcomeOfError, outcomeOfHead } from './outgoing.ts'
@@ -36,11 +37,14 @@ export type Why = (typeof WHYS)[number]
 interface CaptureOptions {
   readonly id: string
   readonly rule: Rule
-  /** Digest of its lane. */
-  readonly lane: string
+  /** What it shares with those that it must not overtake. */
+  readonly laneName: string
   /** Of the runtime's client. */
   readonly publicKey: Uint8Array | undefined
 }
+
+/** Until then what came of a body stays where it was read. */
+const MOMENT_MS = 250
 
 const late = stepOf<Capture>(capture => capture.late())
 
@@ -49,9 +53,11 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   readonly request: HttpRequest
   readonly rule: Rule
   /** Digest of its lane. */
-  readonly lane: string
+  readonly #laneName: string
+  #lane: string | undefined
   readonly publicKey: Uint8Array | undefined
-  readonly head: ReturnType<typeof keptHead>
+  /** As it came: those behind may change it. */
+  readonly #asked: HttpRequest
   readonly received: number
   #sealing: Sealing | undefined
   readonly #inbox: Inbox
@@ -68,6 +74,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #outcome: Outcome | undefined
   #onOutcome: ((outcome: Outcome) => void) | undefined
   #attempted = false
+  /** The moment is over in which most webhooks are answered. */
+  #waited = false
   /** Request bytes that the next end has taken, that are kept, and that the caller's end was told. */
   #passed = 0
   #kept = 0
@@ -76,28 +84,29 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   constructor(
     inbox: Inbox,
-    { id, rule, lane, publicKey }: CaptureOptions,
+    { id, rule, laneName, publicKey }: CaptureOptions,
     request: HttpRequest,
     response: ResponseSink,
   ) {
     this.#inbox = inbox
     this.id = id
     this.rule = rule
-    this.lane = lane
+    this.#laneName = laneName
     this.publicKey = publicKey
     this.request = request
     this.#response = response
     this.received = inbox.now()
-    this.head = keptHead(request)
-    this.#body = new KeptBody({
-      budget: inbox.budget,
-      part: (n, bytes) => inbox.part(this, n, bytes),
-      kept: bytes => {
-        this.#kept = bytes
-        this.#giveCredit()
-      },
-      failed: error => this.#cannotKeep(error),
-    })
+    this.#asked = { ...request, headers: [...request.headers] }
+    this.#body = new KeptBody(inbox.budget, this)
+  }
+
+  get lane(): string {
+    this.#lane ??= laneDigest(this.request.runtime!, this.#laneName)
+    return this.#lane
+  }
+
+  get head(): ReturnType<typeof keptHead> {
+    return keptHead(this.#asked)
   }
 
   /** How it is sealed, from the first part on; undefined: it is not. */
@@ -112,10 +121,10 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#signature = this.rule.verifier?.begin(this.request.headers, this.received)
     if (this.#signature?.refusal !== undefined) this.#distrust(this.#signature.refusal)
     else if (this.rule.mode === 'always') this.#take('always')
-    else if (this.#inbox.isBusy(this.request.runtime!, this.lane)) this.#take('behind')
+    else if (this.#inbox.isBusy(this)) this.#take('behind')
     else {
       this.#attempted = true
-      this.#timer = setTimeout(late, this.rule.answerWithinMs, this)
+      this.#timer = setTimeout(late, Math.min(MOMENT_MS, this.rule.answerWithinMs), this)
       const sink = next(this.request, this)
       // It may have answered by now: nothing more is sent to it then.
       if (this.#outcome === undefined || this.#phase === 'answering') this.#next = sink
@@ -244,7 +253,14 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   /** @internal Its sender waits no longer. */
   late(): void {
-    if (this.#phase === 'passing') this.#take('slow')
+    if (this.#phase !== 'passing') return
+    const leftMs = this.rule.answerWithinMs - MOMENT_MS
+    if (this.#waited || leftMs <= 0) this.#take('slow')
+    else {
+      this.#waited = true
+      this.#body.last()
+      this.#timer = setTimeout(late, leftMs, this)
+    }
   }
 
   threw(error: unknown): void {
@@ -263,12 +279,29 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     return { runtime, route: this.rule.route, requestId }
   }
 
-  // Keeping it.
+  // Keeping it, as its body says.
+
+  /** @internal */
+  part(n: number, bytes: Uint8Array): Promise<unknown> {
+    return this.#inbox.part(this, n, bytes)
+  }
+
+  /** @internal So many bytes from the beginning are kept well enough for more to come. */
+  kept(bytes: number): void {
+    this.#kept = bytes
+    this.#giveCredit()
+  }
+
+  /** @internal */
+  failed(error: unknown): void {
+    this.#cannotKeep(error)
+  }
 
   #take(why: Why): void {
     clearTimeout(this.#timer)
     this.#phase = 'taking'
     this.#why = why
+    this.#body.last()
     this.#inbox.expect(this)
     if (this.#came === 0 && hasHeader(this.request.headers, 'expect')) this.#response.responseInformational(100, [])
     this.#giveCredit()

@@ -14,7 +14,7 @@ import { AgedMap } from '../aged-map.ts'
 import type { InboxLimits } from '../limits.ts'
 import { Capture, WHYS, type Why } from './capture.ts'
 import { encodeHead } from './head.ts'
-import { dedupeDigest, laneDigest, senderId } from './identity.ts'
+import { dedupeDigest, senderId } from './identity.ts'
 import { BodyBudget } from './kept-body.ts'
 import { Lanes } from './lanes.ts'
 import { Ledger } from './ledger.ts'
@@ -170,8 +170,8 @@ export class Inbox implements InboxOperations {
     const rule = known?.rules.find(request)
     if (rule === undefined) return next(request, response)
     const id = newRequestId()
-    const lane = rule.lane === 'path' ? pathOf(request) : rule.lane === 'route' ? `route ${rule.route}` : id
-    const options = { id, rule, lane: laneDigest(request.runtime!, lane), publicKey: known!.publicKey }
+    const laneName = rule.lane === 'path' ? pathOf(request) : rule.lane === 'route' ? `route ${rule.route}` : id
+    const options = { id, rule, laneName, publicKey: known!.publicKey }
     return new Capture(this, options, request, response).start(next)
   }
 
@@ -250,8 +250,11 @@ export class Inbox implements InboxOperations {
 
   // For a webhook that comes in.
 
-  isBusy(runtime: string, lane: string): boolean {
-    return this.#lanes.isBusy(runtime, lane) || this.#lanes.isPaused(runtime)
+  isBusy(capture: Capture): boolean {
+    const runtime = capture.request.runtime!
+    if (this.#lanes.isPaused(runtime)) return true
+    // Most of the time nothing waits, and the digest is not needed.
+    return this.#lanes.has(runtime) && this.#lanes.isBusy(runtime, capture.lane)
   }
 
   expect({ request, lane }: Capture): void {

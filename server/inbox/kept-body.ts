@@ -23,8 +23,8 @@ export class BodyBudget {
   }
 }
 
-interface KeptBodyOptions {
-  readonly budget: BodyBudget
+/** Whose body it is. */
+interface BodyOwner {
   /** Keeps part `n`; rejects if it could not. */
   part(n: number, bytes: Uint8Array): Promise<unknown>
   /** So many bytes from the beginning are kept well enough for more to come; `error`: no more can be kept. */
@@ -33,7 +33,8 @@ interface KeptBodyOptions {
 }
 
 export class KeptBody {
-  readonly #options: KeptBodyOptions
+  readonly #budget: BodyBudget
+  readonly #owner: BodyOwner
   #chunks: Uint8Array[] = []
   #chunkBytes = 0
   /** Parts that went to the store; the head is part 0. */
@@ -41,25 +42,37 @@ export class KeptBody {
   bytes = 0
   #hash: Hash | undefined
   #writing = 0
+  #lasting = false
   #done = false
 
-  constructor(options: KeptBodyOptions) {
-    this.#options = options
+  constructor(budget: BodyBudget, owner: BodyOwner) {
+    this.#budget = budget
+    this.#owner = owner
   }
 
   add(chunk: Uint8Array): void {
     if (this.#done) return
     this.bytes += chunk.length
-    this.#chunks.push(ownBytes(chunk, LEAST_SHARE))
+    this.#chunks.push(this.#lasting ? ownBytes(chunk, LEAST_SHARE) : chunk)
     this.#chunkBytes += chunk.length
-    this.#options.budget.used += chunk.length
+    this.#budget.used += chunk.length
     if (this.#chunkBytes >= PART_BYTES) this.#spill()
-    if (this.#writing === 0) this.#options.kept(this.bytes)
+    if (this.#writing === 0) this.#owner.kept(this.bytes)
+  }
+
+  /**
+   * It is kept for longer than a moment: from here on in memory of its own. Nearly every webhook is answered before that, and the copy
+   * would be most of what an inbox costs it.
+   */
+  last(): void {
+    if (this.#lasting) return
+    this.#lasting = true
+    this.#chunks = this.#chunks.map(chunk => ownBytes(chunk, LEAST_SHARE))
   }
 
   #spill(): void {
     const bytes = this.#take()
-    const { budget } = this.#options
+    const budget = this.#budget
     budget.used += bytes.length
     this.#writing++
     this.parts++
@@ -68,18 +81,18 @@ export class KeptBody {
       budget.used -= bytes.length
     }
     const broken = (error: unknown) => {
-      if (!this.#done) this.#options.failed(error)
+      if (!this.#done) this.#owner.failed(error)
     }
     const guard = guardWith(broken)
     const kept = guard(() => {
       over()
-      if (this.#writing === 0 && !this.#done) this.#options.kept(this.bytes)
+      if (this.#writing === 0 && !this.#done) this.#owner.kept(this.bytes)
     })
     const failed = guard((error: unknown) => {
       over()
       broken(error)
     })
-    this.#options.part(this.parts, bytes).then(kept, failed)
+    this.#owner.part(this.parts, bytes).then(kept, failed)
   }
 
   /** What is in memory, which is in nobody's keeping from then on. */
@@ -87,7 +100,7 @@ export class KeptBody {
     const bytes = this.#chunks.length === 1 ? this.#chunks[0]! : Buffer.concat(this.#chunks, this.#chunkBytes)
     this.#hash ??= createHash('sha256')
     this.#hash.update(bytes)
-    this.#options.budget.used -= this.#chunkBytes
+    this.#budget.used -= this.#chunkBytes
     this.#chunks = []
     this.#chunkBytes = 0
     return bytes
@@ -102,7 +115,7 @@ export class KeptBody {
 
   /** It is not needed. */
   drop(): void {
-    this.#options.budget.used -= this.#chunkBytes
+    this.#budget.used -= this.#chunkBytes
     this.#chunkBytes = 0
     this.#chunks = []
     this.#done = true

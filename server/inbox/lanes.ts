@@ -68,6 +68,11 @@ export class Lanes {
     return this.#runtimes.get(runtime)?.has(key) === true
   }
 
+  /** Whether anything waits for the runtime. */
+  has(runtime: string): boolean {
+    return this.#runtimes.has(runtime)
+  }
+
   waiting(runtime: string, key: string): number {
     const lane = this.#runtimes.get(runtime)?.get(key)
     return lane === undefined ? 0 : lane.waiting + lane.coming
