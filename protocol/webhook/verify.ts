@@ -23,7 +23,9 @@ export interface Verifier {
 
 /** One webhook under way. */
 export interface Verification {
-  /** Why not, if the head says so already: then nothing of the body is needed. */
+  /** The head alone decides, for or against: nothing of the body is needed. */
+  readonly isDecided: boolean
+  /** Why not, if the head says so already. */
   readonly refusal: string | undefined
   update(chunk: Uint8Array): void
   /** Once, behind the last byte: undefined if the signature is good, else why not, in words that tell nothing of a secret. */
@@ -44,10 +46,10 @@ export function createVerifier(options: WebhookScheme, secrets: readonly Webhook
   return {
     begin(headers, arrivalMs) {
       const claim = scheme.read(headers, options)
-      if (typeof claim === 'string') return new Refused(claim)
+      if (typeof claim === 'string') return new Decided(claim)
       const late = lateness(claim.timestamp, arrivalMs, toleranceMs)
-      if (late !== undefined) return new Refused(late)
-      if (claim.token !== undefined) return new Refused(isToken(claim.token, secrets) ? undefined : NO_MATCH)
+      if (late !== undefined) return new Decided(late)
+      if (claim.token !== undefined) return new Decided(isToken(claim.token, secrets) ? undefined : NO_MATCH)
       return new Signed(claim, secrets, options.hash ?? 'sha256')
     },
   }
@@ -86,7 +88,8 @@ function isToken(token: string, secrets: readonly WebhookSecret[]): boolean {
 }
 
 /** The head alone decides: a "no", or a token that fits. */
-class Refused implements Verification {
+class Decided implements Verification {
+  readonly isDecided = true
   readonly refusal: string | undefined
 
   constructor(refusal: string | undefined) {
@@ -101,6 +104,7 @@ class Refused implements Verification {
 }
 
 class Signed implements Verification {
+  readonly isDecided = false
   readonly refusal = undefined
   readonly #claim: Claim
   readonly #hmacs: Hmac[] = []

@@ -28,6 +28,7 @@ export function verifying(verifier: Verifier, next: Handler): Handler {
       response.responseAbort(new SallyportError('webhook-signature', refusal))
       return discarding(response)
     }
+    if (verification.isDecided) return next(request, response)
     if (!hasHeader(request.headers, 'expect')) return new VerifiedExchange(verification, next, request, response)
     // Its upstream is asked only when the body is here, and has nothing to wait for any more.
     if (request.bodyBytes !== 0) response.responseInformational(100, [])

@@ -332,6 +332,19 @@ describe('as a layer', () => {
     expect(sum(both, 'requestConsumed')).toBe(body.length)
   })
 
+  it('a token decides at once: the body goes on as it comes', () => {
+    const both = ends()
+    const token = createVerifier({ scheme: 'bearer' }, [readSecret({ scheme: 'bearer' }, Buffer.from('t'))])
+    const headers = ['authorization', 'Bearer t', 'expect', '100-continue']
+    const sink = verifying(token, both.next)({ ...EXCHANGE, bodyBytes: BODY_UNKNOWN, headers }, both.front)
+    sink.requestData(Buffer.alloc(1))
+    expect(both.events).toEqual(['requestData 1'])
+    const refused = ends()
+    verifying(token, refused.next)({ ...EXCHANGE, headers: ['authorization', 'Bearer u'] }, refused.front)
+    expect(refused.events).toEqual(['responseAbort webhook-signature'])
+    expect(refused.request).toBeUndefined()
+  })
+
   /** What happens at either end, in any order that the rules of an exchange allow. */
   const step = fc.oneof(
     { weight: 6, arbitrary: fc.integer({ min: 1, max: 70_000 }).map(bytes => ({ kind: 'chunk' as const, bytes })) },
