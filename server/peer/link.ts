@@ -30,6 +30,8 @@ interface LinkOptions {
 /** Until the other end has said its name. */
 const CONNECT_MS = 3000
 const RETRY_MS = 1000
+/** For one that is probably dead. */
+const RETRY_SOUGHT_MS = 10_000
 /** Questions on their way. */
 const MAX_ASKED = 8
 /** Clocks of replicas agree on how long ago something was, but for the time that messages take. */
@@ -281,7 +283,8 @@ export class PeerLink {
   #dialLater(): void {
     if (this.#closed || this.#next !== undefined) return
     clearTimeout(this.#timer)
-    this.#timer = setTimeout(this.#dialNow, RETRY_MS * (0.5 + Math.random() / 2)).unref()
+    const retryMs = this.isSought ? RETRY_SOUGHT_MS : RETRY_MS
+    this.#timer = setTimeout(this.#dialNow, retryMs * (0.5 + Math.random() / 2)).unref()
   }
 
   #lost(error: Error): void {

@@ -62,6 +62,8 @@ const LIMITS = {
 } as const
 const PROBE_MS = 500
 const MAX_PEERS = 1000
+/** Replicas that are called though their leases ended. */
+const MAX_SOUGHT = 16
 /** Replicas that one line of the log names. */
 const MAX_NAMED = 8
 /** How long a replica that is missing is looked for. */
@@ -170,21 +172,19 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     this.#contactMs = sentMs ?? this.#contactMs
     const alive = new Set<string>()
     const unreachable: string[] = []
-    const silent = new Set<string>()
+    const addresses = new Set([this.#address])
     for (const { name, leftMs, address } of replicas) {
-      if (name === this.#options.replica) continue
-      if (leftMs < 0) {
-        silent.add(name)
-        this.#seek(name, address)
-        continue
-      }
+      if (name === this.#options.replica || leftMs < 0) continue
       alive.add(name)
+      addresses.add(address)
       if (!this.#meet(name, address)) unreachable.push(name)
     }
+    const sought = soughtAmong(replicas.filter(({ address }) => !addresses.has(address)))
+    for (const { name, address } of sought) this.#seek(name, address)
+    const names = new Set(sought.map(({ name }) => name))
     this.#warn(unreachable.sort().slice(0, MAX_NAMED).join(' '))
     for (const [name, link] of this.#links) {
-      if (alive.has(name)) link.isSought = false
-      if (alive.has(name) || link.up || (link.isSought && silent.has(name))) link.missedMs = undefined
+      if (alive.has(name) || link.up || (link.isSought && names.has(name))) link.missedMs = undefined
       else this.#miss(name, link, sentMs !== undefined)
     }
   }
@@ -214,10 +214,13 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
 
   /** False if it says no address where it can be dialled. */
   #meet(name: string, text: string): boolean {
+    // Whoever had our address before us leads others here, and us.
+    if (name === this.#options.replica) return true
     const address = readPeerAddress(text)
     if (address === undefined) return false
     const link = this.#links.get(name)
-    if (this.#closed || link?.address === joinAddress(address.host, address.port)) return true
+    const isThere = link?.address === joinAddress(address.host, address.port) && !link.isSought
+    if (this.#closed || isThere) return true
     if (link === undefined && this.#links.size >= MAX_PEERS) return false
     link?.close()
     this.#links.set(name, this.#dial(name, address))
@@ -326,6 +329,12 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     await this.#listener.close()
     for (const link of this.#links.values()) link.close()
   }
+}
+
+/** Those whose lease ended last. Where one is that is alive, or we are, nobody else is looked for. */
+function soughtAmong(replicas: readonly ReplicaLease[]): readonly ReplicaLease[] {
+  const dead = replicas.filter(({ leftMs }) => leftMs < 0)
+  return dead.sort((a, b) => b.leftMs - a.leftMs).slice(0, MAX_SOUGHT)
 }
 
 function cost(link: PeerLink): number {
