@@ -20,6 +20,7 @@ import {
 } from './directory.ts'
 import { KnownRuntimes } from './known-runtimes.ts'
 import { Lease } from './lease.ts'
+import { Lookups } from './lookups.ts'
 import { absent, isSame, merge, present } from './presume.ts'
 import type { Recorder } from './recorder.ts'
 import { MAX_RUNTIME_STATE_BYTES, parseRuntimeState, type Renewal } from './runtime-state.ts'
@@ -38,7 +39,6 @@ export interface SharedDirectoryOptions extends Omit<StoreMember, 'address'> {
   readonly now?: (() => number) | undefined
 }
 
-const ASK_AGAIN_MS = 100
 /** What a change may say of so many instances and replicas as there can be. */
 const MAX_NOTICE_CHARS = 2 * MAX_RUNTIME_STATE_BYTES
 
@@ -53,9 +53,8 @@ export class SharedDirectory implements Directory {
   readonly #connection: StoreConnection
   readonly #upkeep: Upkeep
   readonly #stateLog: StateLog
-  readonly #refreshing = new Map<string, Promise<RuntimeState | 'unknown' | undefined>>()
+  readonly #lookups: Lookups
   #listener: DirectoryListener | undefined
-  #pausing: Promise<void> | undefined
   /** Somebody was told that nothing may be acted on. */
   #missed = false
 
@@ -92,6 +91,11 @@ export class SharedDirectory implements Directory {
         refresh: runtime => this.refresh(runtime),
       },
     )
+    this.#lookups = new Lookups({
+      isOpen: () => this.#connection.isOpen,
+      look: runtime => this.#look(runtime),
+      find: runtime => this.find(runtime),
+    })
     witnesses.listen({
       heard: (state, teller) => this.#heard(state, teller),
       reached: () => this.#listener?.regained(),
@@ -135,33 +139,13 @@ export class SharedDirectory implements Directory {
   }
 
   refresh(runtime: string): Promise<RuntimeState | 'unknown' | undefined> {
-    if (!this.#connection.isOpen) return this.#later().then(() => this.find(runtime))
-    let asked = this.#refreshing.get(runtime)
-    if (asked === undefined) {
-      asked = this.#look(runtime).finally(() => this.#refreshing.delete(runtime))
-      this.#refreshing.set(runtime, asked)
-    }
-    return asked
+    return this.#lookups.refresh(runtime)
   }
 
-  async #look(runtime: string): Promise<RuntimeState | 'unknown' | undefined> {
+  async #look(runtime: string): Promise<void> {
     this.#known.expect(runtime)
-    try {
-      const state = await this.#change('look', runtime, '', 0)
-      if (state === undefined && !this.young) this.#known.missing(runtime)
-    } catch {
-      // The link broke: what is known is what there is.
-    }
-    if (this.find(runtime) === 'unknown') await this.#later()
-    return this.find(runtime)
-  }
-
-  /** Whoever asked will ask again: not without a pause, and all of them after the same one. */
-  #later(): Promise<void> {
-    this.#pausing ??= pause(ASK_AGAIN_MS).finally(() => {
-      this.#pausing = undefined
-    })
-    return this.#pausing
+    const state = await this.#change('look', runtime, '', 0)
+    if (state === undefined && !this.young) this.#known.missing(runtime)
   }
 
   // Changes.
@@ -175,7 +159,7 @@ export class SharedDirectory implements Directory {
       return (await this.#change('enter', runtime, instance, presented))!
     } catch (error) {
       if (this.#connection.closed) throw error
-      if (error instanceof QueueFull) return this.#later().then(() => this.ready(registration))
+      if (error instanceof QueueFull) return this.#lookups.later().then(() => this.ready(registration))
       return this.#presume(present(this.#known.last(runtime), runtime, instance, this.replica, presented))
     }
   }
@@ -309,8 +293,4 @@ export class SharedDirectory implements Directory {
   close(): Promise<void> {
     return this.#connection.close()
   }
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise(resolve => setTimeout(resolve, ms).unref())
 }
