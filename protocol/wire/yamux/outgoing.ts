@@ -6,6 +6,8 @@ import { Delivery, type DeliveryMark } from './delivery.ts'
 import { Flag, FrameType, HEADER_BYTES, writeHeader } from './frame.ts'
 import { type BufferPool, POOL_BUFFER_BYTES } from './pool.ts'
 import { LARGE_CHUNK_BYTES } from './send-queue.ts'
+import { StreamList } from './stream-list.ts'
+import { Unsent } from './unsent.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
 /** The most that one frame carries: alone, and while other streams wait. */
@@ -46,28 +48,6 @@ export interface OutgoingOwner {
   failed(error: unknown): void
 }
 
-/** A first-in, first-out list of streams, linked through the streams themselves. */
-class StreamList {
-  first: YamuxStream | undefined
-  #last: YamuxStream | undefined
-
-  push(stream: YamuxStream): void {
-    stream.next = undefined
-    if (this.#last === undefined) this.first = stream
-    else this.#last.next = stream
-    this.#last = stream
-  }
-
-  shift(): YamuxStream | undefined {
-    const stream = this.first
-    if (stream === undefined) return undefined
-    this.first = stream.next
-    if (this.first === undefined) this.#last = undefined
-    stream.next = undefined
-    return stream
-  }
-}
-
 /**
  * The writer of a session. Whatever happens in one turn of the event loop leaves in one buffer at its end, or in a few: control
  * frames first, then streams that sent nothing in the round before (heads, small messages), then bodies in turn.
@@ -94,11 +74,7 @@ export class Outgoing {
   /** Bodies wait for the pace of the path. */
   #pacing = false
   #stopped = false
-  /** Buffers of the pool (or `undefined` for others) and sizes that the transport has not taken, oldest first. */
-  readonly #inFlightBuffers: (Buffer | undefined)[] = []
-  readonly #inFlightSizes: number[] = []
-  #unsentBytes = 0
-  #progressAt = ZERO
+  readonly #unsent: Unsent
   #pingsOut = 0
   #markedBytes = ZERO
   bytesOut = ZERO
@@ -108,11 +84,12 @@ export class Outgoing {
     this.#pool = pool
     this.#clock = clock
     this.#owner = owner
+    this.#unsent = new Unsent(pool, clock)
   }
 
-  /** Since when the transport has taken nothing though there is something to take; undefined if there is nothing. */
+  /** See {@link Unsent.stalledSince}. */
   get stalledSince(): number | undefined {
-    return this.#unsentBytes > 0 ? this.#progressAt : undefined
+    return this.#unsent.stalledSince
   }
 
   /** A stream of ours, whose SYN leaves with its first frame, or before that of a later stream. */
@@ -225,12 +202,10 @@ export class Outgoing {
 
   stop(): void {
     this.#stopped = true
-    this.#inFlightBuffers.length = 0
-    this.#inFlightSizes.length = 0
+    this.#unsent.forget()
     this.#acks.length = 0
     this.#credits.length = 0
     this.#unborn.length = 0
-    this.#unsentBytes = 0
     this.#buffer = undefined
   }
 
@@ -254,7 +229,7 @@ export class Outgoing {
     if (this.#pingsOut === 0) delivery.begin(this.#clock.now())
     for (;;) {
       const path = delivery.limitBytes - delivery.undeliveredBytes
-      const room = Math.min(path, MAX_UNSENT_BYTES - this.#unsentBytes) - OVERHEAD_BYTES
+      const room = Math.min(path, MAX_UNSENT_BYTES - this.#unsent.bytes) - OVERHEAD_BYTES
       if (room <= 0) return
       const stream = this.#take(room > HEADS_BYTES && !this.#isPaced())
       if (stream === undefined) return
@@ -403,7 +378,7 @@ export class Outgoing {
 
   /** The transport has taken so little that even control frames wait. */
   #clogged(): boolean {
-    return this.#unsentBytes > Math.min(this.delivery.limitBytes, MAX_UNSENT_BYTES) + 4 * POOL_BUFFER_BYTES
+    return this.#unsent.bytes > Math.min(this.delivery.limitBytes, MAX_UNSENT_BYTES) + 4 * POOL_BUFFER_BYTES
   }
 
   #handOver(): void {
@@ -424,26 +399,17 @@ export class Outgoing {
   }
 
   #handedOver(buffer: Buffer | undefined, bytes: number): void {
-    if (this.#unsentBytes === 0) {
-      this.#progressAt = this.#clock.now()
-      this.#owner.writing(this.#progressAt)
-    }
-    this.#unsentBytes += bytes
+    const isFirst = this.#unsent.bytes === 0
+    this.#unsent.add(buffer, bytes)
     this.bytesOut += bytes
-    this.#inFlightBuffers.push(buffer)
-    this.#inFlightSizes.push(bytes)
+    if (isFirst) this.#owner.writing(this.#unsent.stalledSince!)
   }
 
   /** The transport calls this once for each chunk, in order. */
   readonly #sent = (): void => {
-    const bytes = this.#inFlightSizes.shift()
-    if (bytes === undefined) return
-    const buffer = this.#inFlightBuffers.shift()
-    if (buffer !== undefined) this.#pool.give(buffer)
-    const waited = this.#unsentBytes > RESUME_BYTES
-    this.#unsentBytes -= bytes
-    this.#progressAt = this.#clock.now()
-    if (waited && this.#unsentBytes <= RESUME_BYTES) this.schedule()
+    const bytes = this.#unsent.taken()
+    const left = this.#unsent.bytes
+    if (left <= RESUME_BYTES && left + bytes > RESUME_BYTES) this.schedule()
   }
 }
 

@@ -1,0 +1,23 @@
+import type { YamuxStream } from './yamux-stream.ts'
+
+/** A first-in, first-out list of streams, linked through the streams themselves. */
+export class StreamList {
+  first: YamuxStream | undefined
+  #last: YamuxStream | undefined
+
+  push(stream: YamuxStream): void {
+    stream.next = undefined
+    if (this.#last === undefined) this.first = stream
+    else this.#last.next = stream
+    this.#last = stream
+  }
+
+  shift(): YamuxStream | undefined {
+    const stream = this.first
+    if (stream === undefined) return undefined
+    this.first = stream.next
+    if (this.first === undefined) this.#last = undefined
+    stream.next = undefined
+    return stream
+  }
+}

@@ -1,0 +1,49 @@
+import type { Buffer } from 'node:buffer'
+import { type Clock, ZERO } from './clock.ts'
+import type { BufferPool } from './pool.ts'
+
+/** What the transport was given and has not taken, oldest first. Buffers of the pool go back to it once they are taken. */
+export class Unsent {
+  bytes = 0
+  readonly #pool: BufferPool
+  readonly #clock: Clock
+  /** `undefined` stands for a buffer that is not the pool's. */
+  readonly #buffers: (Buffer | undefined)[] = []
+  readonly #sizes: number[] = []
+  #progressAt = ZERO
+
+  constructor(pool: BufferPool, clock: Clock) {
+    this.#pool = pool
+    this.#clock = clock
+  }
+
+  /** Since when the transport has taken nothing though there is something to take; undefined if there is nothing. */
+  get stalledSince(): number | undefined {
+    return this.bytes > 0 ? this.#progressAt : undefined
+  }
+
+  add(buffer: Buffer | undefined, bytes: number): void {
+    if (this.bytes === 0) this.#progressAt = this.#clock.now()
+    this.bytes += bytes
+    this.#buffers.push(buffer)
+    this.#sizes.push(bytes)
+  }
+
+  /** The transport has taken the oldest; returns its size, 0 if all was forgotten. */
+  taken(): number {
+    const bytes = this.#sizes.shift()
+    if (bytes === undefined) return 0
+    const buffer = this.#buffers.shift()
+    if (buffer !== undefined) this.#pool.give(buffer)
+    this.bytes -= bytes
+    this.#progressAt = this.#clock.now()
+    return bytes
+  }
+
+  /** The transport is gone: nobody knows what it still reads of the buffers. */
+  forget(): void {
+    this.bytes = 0
+    this.#buffers.length = 0
+    this.#sizes.length = 0
+  }
+}
