@@ -159,6 +159,20 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       })
     })
 
+    test('away for all, within the lease of a replica that was cut off: its link did not end behind all that was said', async () => {
+      await joinBoth()
+      a.path.silent = true
+      expect(await done(b.join('three'))).toMatchObject({ epoch: 3, active: 'three' })
+      for (const { path } of [a, b]) {
+        path.absent = true
+        path.cut()
+      }
+      a.path.silent = false
+      const before = a.directory.stats().failures
+      await until(() => a.directory.stats().failures > before + 12)
+      expect([a.directory.state, a.directory.find('demo'), b.active]).toEqual(['lost', 'unknown', 'three 3'])
+    })
+
     test('cut off, a replica does not take one for gone that was cut off before', async () => {
       await joinBoth()
       a.path.silent = true
