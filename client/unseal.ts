@@ -25,6 +25,7 @@ import {
   SEALED_FIELDS,
   type SealedIdentity,
 } from '../protocol/sealing/sealed-webhook.ts'
+import { readSealedHead } from './sealed-head.ts'
 
 const refuse = refusing(() => undefined)
 const OWN_FIELDS: ReadonlySet<string> = new Set(Object.values(SEALED_FIELDS))
@@ -62,14 +63,6 @@ interface UnsealedOptions {
   readonly logger: Logger
 }
 
-/** What the sealed head says. */
-type Head = Pick<HttpRequest, 'method' | 'authority' | 'path' | 'headers' | 'caller' | 'requestId'> & {
-  readonly trailers: HeaderList
-  /** How many parts the body has, and its bytes. */
-  readonly parts: number
-  readonly bodyBytes: number
-}
-
 class Unsealed extends PassThrough {
   readonly #options: UnsealedOptions
   readonly #response: ResponseSink
@@ -80,8 +73,10 @@ class Unsealed extends PassThrough {
   #partBytes = 0
   /** Number of the part at hand. */
   #n = 0
-  #head: Head | undefined
+  #head: ReturnType<typeof readSealedHead> | undefined
   #over = false
+  /** Bytes of the body that are to come. */
+  #bodyLeft = 0
   /** Bytes that came and were not credited, and opened bytes that the next end has not taken. */
   #owed = 0
   #open = 0
@@ -133,15 +128,18 @@ class Unsealed extends PassThrough {
   }
 
   #took(text: Uint8Array): void {
-    if (this.#head === undefined) this.#begin(JSON.parse(Buffer.from(text).toString()) as Head)
+    if (this.#head === undefined) this.#begin(readSealedHead(text))
     else {
+      this.#bodyLeft -= text.length
+      if (this.#bodyLeft < 0 || text.length === 0) throw new Error('the body is not as long as its head says')
       this.#open += text.length
       super.requestData(text)
     }
   }
 
-  #begin(head: Head): void {
+  #begin(head: ReturnType<typeof readSealedHead>): void {
     this.#head = head
+    this.#bodyLeft = head.bodyBytes
     const { next, request } = this.#options
     const own = [...request.headers]
     removeWhere(own, name => !name.startsWith('sallyport-inbox-') || OWN_FIELDS.has(name))
@@ -154,7 +152,7 @@ class Unsealed extends PassThrough {
 
   override requestEnd(): void {
     if (this.#over) return
-    if (this.#head === undefined || this.#bytes > 0 || this.#n !== this.#head.parts + 1) {
+    if (this.#head === undefined || this.#bytes > 0 || this.#bodyLeft > 0 || this.#n !== this.#head.parts + 1) {
       this.#broken(new Error('it is not whole'))
     } else super.requestEnd(this.#head.trailers)
   }

@@ -7,14 +7,16 @@ type Messages = Awaited<ReturnType<NonNullable<Server['inbox']>['list']>>
 
 const STATES = ['waiting', 'dead', 'delivered'] as const
 const MOST = 10_000
+/** Replicas tell each other no more in one message. */
+const MOST_LISTED = 4000
 /** What an answer holds well. */
 const LISTED = 200
-/** Replicas tell each other no more in one message. */
+/** Bodies that are longer are not shown. */
 const SHOWN_BYTES = 512 * 1024
 
 /** Those that were asked for; none where there is no inbox. */
 export async function listMessages(server: Server, body: Body): Promise<object[]> {
-  const limit = Math.min(Number(body.limit ?? LISTED), MOST)
+  const limit = Math.min(Number(body.limit ?? LISTED) || LISTED, MOST_LISTED)
   return ((await server.inbox?.list({ ...filterOf(body), limit })) ?? []).map(message => shown(server, message))
 }
 

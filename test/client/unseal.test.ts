@@ -1,0 +1,76 @@
+/** The layer that opens what a server kept sealed, before a target of the test's, and a server that lies. */
+import { expect, test } from 'vitest'
+import { unsealing } from '../../client/unseal.ts'
+import { noLogger } from '../../protocol/base/log.ts'
+import { toldError } from '../../protocol/http/problem.ts'
+import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
+import { InboxKeys, keyIdOf, partAad, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
+import { EXCHANGE, ends } from '../support/ends.ts'
+
+const KEY = newPrivateKey()
+const KEYS = new InboxKeys([KEY])
+const IDENTITY = { runtime: 'demo', id: 'w-1', lane: 'l', received: 1_800_000_000_000 }
+const HEAD = {
+  ...{ method: 'POST', authority: 'demo.example', path: '/hook', headers: ['x-a', '1'], trailers: [] as string[] },
+  caller: { address: '192.0.2.7', scheme: 'https', host: 'demo.example' },
+  ...{ requestId: 'r-1', parts: 1, bodyBytes: 4 },
+}
+
+/** Sends a sealed delivery, `step` bytes at a time. */
+function deliver(head: object, parts: readonly string[], more: { step?: number; keys?: InboxKeys | undefined } = {}) {
+  const { step = 7, keys } = { keys: KEYS, ...more }
+  const sealer = sealerFor(publicBytes(KEY))
+  const texts = [Buffer.from(JSON.stringify({ ...HEAD, ...head })), ...parts.map(part => Buffer.from(part))]
+  const body = Buffer.concat(
+    texts.flatMap((text, n) => {
+      const sealed = sealer.seal(n, partAad(IDENTITY, n), text)
+      const length = Buffer.alloc(4)
+      length.writeUInt32BE(sealed.length)
+      return [length, sealed]
+    }),
+  )
+  const both = ends()
+  const codes: (string | undefined)[] = []
+  const front = {
+    ...both.front,
+    responseHead: ({ headers }: { headers: string[] }) => void codes.push(toldError(headers)),
+  }
+  const headers = [
+    ...['sallyport-inbox-id', IDENTITY.id, 'sallyport-inbox-received', new Date(IDENTITY.received).toISOString()],
+    ...['sallyport-inbox-key', keyIdOf(publicBytes(KEY)), 'sallyport-inbox-lane', IDENTITY.lane],
+    ...['sallyport-inbox-enc', Buffer.from(sealer.enc).toString('base64url')],
+  ]
+  const request = { ...EXCHANGE, method: 'POST', path: '/', headers, bodyBytes: body.length, runtime: 'demo' }
+  const sink = unsealing(keys, noLogger)(both.next)(request, front)
+  for (let at = 0; at < body.length; at += step) sink.requestData(body.subarray(at, at + step))
+  sink.requestEnd([])
+  return { ...both, request: both.request, code: codes[0] }
+}
+
+test.each([1, 7, 100, 10_000])('it goes on as it came, read %d bytes at a time', step => {
+  const { request, events } = deliver({}, ['body'], { step })
+  expect(request).toMatchObject({ method: 'POST', path: '/hook', requestId: 'r-1', bodyBytes: 4, caller: HEAD.caller })
+  expect(request!.headers).toEqual([
+    ...['x-a', '1', 'sallyport-inbox-id', 'w-1', 'sallyport-inbox-received', '2027-01-15T08:00:00.000Z'],
+    ...['content-length', '4'],
+  ])
+  expect(events).toEqual(expect.arrayContaining(['requestData 4', 'requestEnd']))
+})
+
+test.each([
+  ['a body that is longer than its head says', { bodyBytes: 3 }, ['body']],
+  ['one that is shorter', { bodyBytes: 5 }, ['body']],
+  ['a part that is missing', { parts: 2, bodyBytes: 4 }, ['body']],
+  ['a part too many', { bodyBytes: 8 }, ['body', 'body']],
+  ['a field that would end the head', { headers: ['x-a', '1\r\n\r\nGET /evil'] }, ['body']],
+])('%s: the receiver never sees its end', (_what, head, parts) => {
+  const { events, code } = deliver(head, parts)
+  expect(events).not.toContain('requestEnd')
+  expect(code).toBe('inbox-sealed')
+})
+
+test('without the key nothing goes on', () => {
+  expect(deliver({}, ['body'], { keys: undefined })).toMatchObject({ request: undefined, code: 'inbox-sealed' })
+  const other = new InboxKeys([newPrivateKey()])
+  expect(deliver({}, ['body'], { keys: other })).toMatchObject({ request: undefined, code: 'inbox-sealed' })
+})
