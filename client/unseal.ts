@@ -5,13 +5,7 @@
 import { Buffer } from 'node:buffer'
 import { SallyportError } from '../protocol/base/errors.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import {
-  BODY_UNKNOWN,
-  type Handler,
-  type HeaderList,
-  type HttpRequest,
-  type ResponseSink,
-} from '../protocol/exchange.ts'
+import { BODY_UNKNOWN, type Handler, type HttpRequest, type ResponseSink } from '../protocol/exchange.ts'
 import { getHeader, removeWhere } from '../protocol/http/headers.ts'
 import { refusing } from '../protocol/http/problem.ts'
 import { type Layer, PassThrough } from '../protocol/layer.ts'
