@@ -139,6 +139,17 @@ describe('WebSocket transport', () => {
     expect(heard.bytes).toHaveLength(0)
   })
 
+  test('W4 a message of more than 16 fragments closes with 1008', async () => {
+    const [server, client] = await webSockets()
+    const heard = listen(webSocketTransport(server))
+    const code = new Promise(resolve => client.once('close', resolve))
+    for (let i = 0; i < 17; i++) client.send('a', { fin: false })
+    expect(await code).toBe(1008)
+    await until(() => heard.closed !== undefined)
+    expect(heard.closed!.error).toBeInstanceOf(Error)
+    expect(heard.bytes).toHaveLength(0)
+  })
+
   test.each(['control message', 'fragment'])('a %s that comes byte by byte keeps little more than that', async kind => {
     const [server] = await webSockets()
     const heard = listen(webSocketTransport(server))

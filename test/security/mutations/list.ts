@@ -398,17 +398,17 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'fragment limit',
-    edits: [['server/control/endpoint.ts', '      maxFragments: MAX_FRAGMENTS,\n', '']],
-    tests: CONTROL,
+    edits: [['protocol/wire/transport.ts', '  maxFragments: 16,\n', '']],
+    tests: ['test/protocol/wire/transport-websocket.test.ts'],
   },
   {
     defence: 'length of a message',
-    edits: [['server/control/endpoint.ts', 'maxPayload: MAX_MESSAGE_BYTES,', 'maxPayload: 0,']],
-    tests: CONTROL,
+    edits: [['protocol/wire/transport.ts', 'maxPayload: MAX_MESSAGE_BYTES,', 'maxPayload: 0,']],
+    tests: ['test/protocol/wire/transport-websocket.test.ts'],
   },
   {
     defence: 'no compression',
-    edits: [['server/control/endpoint.ts', '      perMessageDeflate: false,\n', '      perMessageDeflate: true,\n']],
+    edits: [['protocol/wire/transport.ts', '  perMessageDeflate: false,\n', '  perMessageDeflate: true,\n']],
     tests: CONTROL,
   },
   {
