@@ -6,8 +6,9 @@ import { type SallyportError, toSallyportError } from '../../protocol/base/error
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
+import { UnprocessedError } from '../../protocol/http/http2/client-exchange.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
-import type { UpstreamTarget } from '../target.ts'
+import { maySpeakHttp2, type UpstreamTarget } from '../target.ts'
 import type { PooledUpstream, Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
@@ -54,7 +55,8 @@ export class UpstreamExchange implements RequestSink, Failing {
     this.#options = options
     this.#response = response
     this.#retriesLeft = options.attempts
-    const keeps = request.idempotent && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= KEEP_BYTES
+    const mayRepeat = request.idempotent || maySpeakHttp2(target)
+    const keeps = mayRepeat && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= KEEP_BYTES
     this.#kept = keeps ? new GatheredChunks() : undefined
   }
 
@@ -160,20 +162,22 @@ export class UpstreamExchange implements RequestSink, Failing {
   broken(error: SallyportError, reused: boolean, silent: boolean): void {
     this.#sink = undefined
     this.#attempt = undefined
-    if (!silent || error.reason !== 'upstream-broken' || !this.#maySendAgain()) {
+    const unprocessed = error instanceof UnprocessedError
+    if (!silent || error.reason !== 'upstream-broken' || !this.#maySendAgain(unprocessed)) {
       this.#fail(error)
       return
     }
     this.#skipCredit = this.#credited
-    if (reused && !this.#staleReplaced) {
+    if ((reused || unprocessed) && !this.#staleReplaced) {
       this.#staleReplaced = true
       this.#connect()
     } else if (!this.#retryLater(error)) this.#fail(error)
   }
 
-  #maySendAgain(): boolean {
-    if (this.#request.bodyBytes === 0 && isSafe(this.#request.method)) return true
-    return this.#request.idempotent && (this.#kept !== undefined || this.#request.bodyBytes === 0)
+  #maySendAgain(unprocessed: boolean): boolean {
+    const { method, bodyBytes, idempotent, upgrade } = this.#request
+    if (bodyBytes === 0 && isSafe(method)) return true
+    return (idempotent || (unprocessed && !upgrade)) && (this.#kept !== undefined || bodyBytes === 0)
   }
 
   #retryLater(error: SallyportError): boolean {

@@ -12,7 +12,14 @@ import { asObject, outgoingBlock, receivedHead, receivedTrailers } from './heade
 import { breakStream, cancelStream } from './reset.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
-const { NGHTTP2_FLAG_END_STREAM } = constants
+const { NGHTTP2_FLAG_END_STREAM, NGHTTP2_REFUSED_STREAM } = constants
+
+/** The upstream has not begun the request (RFC 9113, section 8.7): it may be sent again, whatever its method. */
+export class UnprocessedError extends SallyportError {
+  constructor(message: string) {
+    super('upstream-broken', message)
+  }
+}
 
 /** The session, as its exchanges see it. */
 export interface ExchangeOwner {
@@ -296,14 +303,21 @@ export class Http2ClientExchange implements RequestSink, Failing {
   }
 
   #failed(error: Error): void {
-    if (!this.#settled) this.#broken(new SallyportError('upstream-broken', error.message, { cause: error }))
+    if (!this.#settled)
+      this.#broken(this.#refused ?? new SallyportError('upstream-broken', error.message, { cause: error }))
   }
 
   #closed(): void {
     this.#owner.ended(this)
     this.#writer.drop()
     if (this.#settled) this.#ended()
-    this.#broken(broken(`the upstream reset the stream (${this.#stream.rstCode})`))
+    this.#broken(this.#refused ?? broken(`the upstream reset the stream (${this.#stream.rstCode})`))
+  }
+
+  /** A stream behind the last that a go-away names is closed with the same code. */
+  get #refused(): UnprocessedError | undefined {
+    if (this.#stream.rstCode !== NGHTTP2_REFUSED_STREAM) return undefined
+    return new UnprocessedError('the upstream refused the stream')
   }
 
   #cancel(reset = cancelStream): void {
