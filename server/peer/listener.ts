@@ -1,7 +1,7 @@
 /** Where other replicas connect: they hand over exchanges, and ask what this one was granted. */
 import type { TLSSocket, Server as TlsServer } from 'node:tls'
 import type { Socket } from 'node:net'
-import { setImmediate } from 'node:timers/promises'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createServer } from 'node:tls'
 import { canonicalAddress } from '../../protocol/base/address.ts'
 import { ConnectionSet } from '../../protocol/http/connection-set.ts'
@@ -166,7 +166,7 @@ export class PeerListener {
     let count = 0
     for (const standing of agoMs === undefined ? [] : this.#options.standings(agoMs)) {
       say(session, { type: 'standing', standing })
-      if (++count % SLICE === 0) await setImmediate()
+      if (++count % SLICE === 0) await nextTurn()
       if (session.closed) return
     }
     say(session, { type: 'told', number })

@@ -842,13 +842,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'nothing is forwarded twice',
-    edits: [
-      [
-        'router/upstream/exchange.ts',
-        'if (this.#request.bodyBytes === 0 && isSafe(this.#request.method)) return true',
-        'return true',
-      ],
-    ],
+    edits: [['router/upstream/exchange.ts', 'if (bodyBytes === 0 && isSafe(method)) return true', 'return true']],
     tests: ROUTER,
   },
   {
