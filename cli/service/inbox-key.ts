@@ -1,6 +1,16 @@
 /** The key file of a client's inbox: made at the first start, and never overwritten. */
-import { createPrivateKey, type KeyObject } from 'node:crypto'
-import { closeSync, fsyncSync, openSync, readFileSync, writeSync } from 'node:fs'
+import { createPrivateKey, type KeyObject, randomBytes } from 'node:crypto'
+import {
+  closeSync,
+  constants,
+  copyFileSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeSync,
+} from 'node:fs'
 import { newPrivateKey } from '../../protocol/sealing/hpke.ts'
 import { configurationError, fileProblem } from '../failure.ts'
 
@@ -22,13 +32,31 @@ export function loadInboxKeys(path: string): readonly string[] {
   return read(path)
 }
 
+/** Under a name of its own until it is whole: nobody reads half of it, and a full disk leaves none behind. */
 function make(path: string): void {
-  const file = openSync(path, 'wx', 0o600)
+  const fresh = `${path}.${randomBytes(6).toString('hex')}`
   try {
-    writeSync(file, newPrivateKey().export({ format: 'pem', type: 'pkcs8' }))
-    fsyncSync(file)
+    const file = openSync(fresh, 'wx', 0o600)
+    try {
+      writeSync(file, newPrivateKey().export({ format: 'pem', type: 'pkcs8' }))
+      fsyncSync(file)
+    } finally {
+      closeSync(file)
+    }
+    putInPlace(fresh, path)
   } finally {
-    closeSync(file)
+    rmSync(fresh, { force: true })
+  }
+}
+
+/** Never over a file that is there. */
+function putInPlace(fresh: string, path: string): void {
+  try {
+    linkSync(fresh, path)
+  } catch (error) {
+    // Some file systems have no links.
+    if (!['EPERM', 'ENOTSUP', 'ENOSYS'].includes((error as NodeJS.ErrnoException).code!)) throw error
+    copyFileSync(fresh, path, constants.COPYFILE_EXCL)
   }
 }
 
