@@ -1,6 +1,6 @@
-/** What makes a webhook the same as another one: its sender's id, and its body. */
+/** What makes a webhook the same as another one: its sender's id, where it goes, and its body. */
 import { createHash } from 'node:crypto'
-import type { HeaderList } from '../../protocol/exchange.ts'
+import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 
 /** Senders that try again by themselves do it within this time. */
@@ -27,8 +27,12 @@ export function senderId(headers: HeaderList): { readonly id: string; readonly d
   return undefined
 }
 
-export function dedupeDigest(id: string, bodyDigest: Uint8Array): string {
-  return createHash('sha256').update(id).update('\0').update(bodyDigest).digest('base64url')
+type Target = Pick<HttpRequest, 'method' | 'authority' | 'path'>
+
+/** Senders use one id for all endpoints that a message goes to: each is another webhook. */
+export function dedupeDigest(id: string, { method, authority, path }: Target, bodyDigest: Uint8Array): string {
+  const target = JSON.stringify([id, method, authority.toLowerCase(), path])
+  return createHash('sha256').update(target).update('\0').update(bodyDigest).digest('base64url')
 }
 
 /** What a list may show of a path. */

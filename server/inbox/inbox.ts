@@ -327,13 +327,14 @@ export class Inbox implements InboxOperations {
 
   #messageOf(capture: Capture, taken: Taken, bytes: number, attempted: boolean): NewMessage {
     const { id, request, rule, lane, received } = capture
-    const sender = senderId(capture.head.headers)
+    const { head } = capture
+    const sender = senderId(head.headers)
     return {
       ...{ key: capture.sealing?.key ?? '', enc: capture.sealing?.enc ?? '', caller: JSON.stringify(request.caller) },
       ...{ id, runtime: request.runtime!, lane, route: rule.route, why: taken.why, received, bytes },
       ...{ expires: received + rule.maxAgeMs, parts: taken.parts + 1, attempts: attempted ? 1 : 0 },
       ...{ failures: 0, refusals: 0, failedSince: 0, next: received, reason: '' },
-      dedupe: sender === undefined ? '' : dedupeDigest(sender.id, taken.digest),
+      dedupe: sender === undefined ? '' : dedupeDigest(sender.id, head, taken.digest),
       dedupeMs: sender?.dedupeMs ?? 0,
     }
   }

@@ -27,6 +27,8 @@ interface Lane {
   /** Webhooks that are on their way into the store. */
   coming: number
   working: boolean
+  /** Attempts from before their messages were stored that are still under way. */
+  following: number
   /** It waited for a session: it is slow until it is empty. */
   paced: boolean
   timer: NodeJS.Timeout | undefined
@@ -108,7 +110,7 @@ export class Lanes {
     this.#runtimes.set(runtime, lanes)
     const lane = lanes.get(key) ?? {
       ...{ runtime, key, waiting: 0, coming: 0 },
-      ...{ working: false, paced: false, timer: undefined },
+      ...{ working: false, following: 0, paced: false, timer: undefined },
     }
     lanes.set(key, lane)
     return lane
@@ -181,7 +183,7 @@ export class Lanes {
   }
 
   #leaveIfEmpty(lane: Lane): void {
-    if (lane.waiting > 0 || lane.coming > 0 || lane.working) return
+    if (lane.waiting > 0 || lane.coming > 0 || lane.working || lane.following > 0) return
     clearTimeout(lane.timer)
     this.#queue.delete(lane)
     const lanes = this.#runtimes.get(lane.runtime)
@@ -199,22 +201,23 @@ export class Lanes {
   }
 
   #begin(lane: Lane): void {
-    if (lane.working || this.#closed || lane.timer !== undefined || this.#queue.has(lane)) return
+    if (lane.working || lane.following > 0 || this.#closed || lane.timer !== undefined || this.#queue.has(lane)) return
     detached(this.#options.logger, 'a lane of the inbox failed', this.#work(lane))
   }
 
   /** An attempt from before the message was stored. */
   async #follow(lane: Lane, message: Message, underWay: Promise<Outcome>): Promise<void> {
-    lane.working = true
+    lane.following++
     try {
       const { state } = await this.#note(message, await underWay)
       if (state !== undefined) lane.waiting--
     } catch (error) {
       this.#storeFailed(lane, error)
     } finally {
-      lane.working = false
+      lane.following--
     }
     this.#begin(lane)
+    this.#leaveIfEmpty(lane)
   }
 
   #storeFailed(lane: Lane, error: unknown): void {
@@ -225,7 +228,7 @@ export class Lanes {
   async #work(lane: Lane): Promise<void> {
     lane.working = true
     try {
-      while (lane.waiting > 0 && !this.#closed && lane.timer === undefined) {
+      while (lane.waiting > 0 && lane.following === 0 && !this.#closed && lane.timer === undefined) {
         if (!this.#mayWork(lane)) break
         this.#count(lane.runtime, 1)
         try {
@@ -262,13 +265,13 @@ export class Lanes {
     else this.#active.set(runtime, active)
   }
 
-  /** The one that has waited longest and may. */
+  /** Those that have waited longest and may, until all places are taken: one that has lost its session takes none. */
   #nextInTurn(): void {
     for (const lane of this.#queue) {
       if ((this.#active.get(lane.runtime) ?? 0) >= this.#options.lanesPerRuntime) continue
       this.#queue.delete(lane)
       this.#begin(lane)
-      return
+      if (this.#allActive >= this.#options.lanes) return
     }
   }
 

@@ -158,6 +158,33 @@ test('the same webhook twice while it waits: duplicate; the same id with another
   expect(receiver.bodies).toEqual(['a', 'b'])
 })
 
+test('the same id and body for another endpoint: another webhook', async () => {
+  const { client, receiver, post } = await connected()
+  await leave(ground, client)
+  const headers = { 'webhook-id': 'm-1' }
+  const paths = ['/webhooks/a', '/webhooks/b', '/webhooks/a?tenant=2']
+  for (const path of paths) expect(JSON.parse((await post('same', { path, headers })).text).status).toBe('stored')
+  await ground.connect()
+  await until(() => receiver.got.length === paths.length)
+  expect(new Set(receiver.got.map(({ request }) => request.path))).toEqual(new Set(paths))
+})
+
+test('several without an answer in time: the lane waits for all of them, and none is sent twice', async () => {
+  ground = await makeGround()
+  await ground.connect([{ ...RULE, answerWithinMs: 50 }])
+  const { receiver } = ground
+  receiver.says = ({ attempt }) => (attempt > 0 ? 200 : undefined)
+  const said = await Promise.all(['A', 'B', 'C'].map(body => ground.post(body)))
+  expect(said.map(({ status }) => status)).toEqual([202, 202, 202])
+  for (const [i, { response }] of receiver.got.slice(0, 3).entries()) {
+    answer(response, 200, 'at last')
+    await until(async () => (await ground.messages('delivered')).length === i + 1)
+  }
+  await until(() => ground.server.stats().inbox?.lanes === 0)
+  expect(receiver.got).toHaveLength(3)
+  expect(ground.server.stats().inbox).toMatchObject({ messages: { waiting: 0, delivered: 3 }, bytes: 0 })
+})
+
 test('a body of 25 MiB waits, and arrives whole', { tags: ['slow'] }, async () => {
   const { client, receiver, post } = await connected()
   await leave(ground, client)

@@ -193,3 +193,28 @@ describe('lanes', () => {
     vi.useRealTimers()
   })
 })
+
+test('lanes of a runtime that has left take no turn from those of another', async () => {
+  const store = new Memory()
+  const tried: string[] = []
+  const live = new Set(['gone', 'here'])
+  const { promise, resolve } = Promise.withResolvers<Outcome>()
+  const lanes = new Lanes({
+    ...{ store: store as unknown as InboxStore, logger: noLogger, now: Date.now, random: () => 0.5 },
+    ...{ lanesPerRuntime: 2, lanes: 1, isLive: runtime => live.has(runtime), onProgress: () => {} },
+    deliver: ({ runtime }) => {
+      tried.push(runtime)
+      return runtime === 'gone' ? promise : Promise.resolve(OK)
+    },
+  })
+  const waiting = { state: 'waiting', next: 0, attempts: 0, failures: 0, refusals: 0, failedSince: 0 }
+  for (const [runtime, lane] of [['gone', '1'], ['gone', '2'], ['here', '3']] as const) {
+    store.messages.push({ ...waiting, id: lane, runtime, lane } as Message)
+    lanes.add(runtime, lane, 1)
+  }
+  await vi.waitFor(() => expect(tried).toEqual(['gone']))
+  live.delete('gone')
+  resolve({ kind: 'offline', reason: 'runtime-offline' })
+  await vi.waitFor(() => expect(tried).toEqual(['gone', 'here']))
+  lanes.close()
+})
