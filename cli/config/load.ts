@@ -76,5 +76,5 @@ function badValue(setting: Setting, origin: Origin, error: Error): Failure {
 
 /** A URL that must not have credentials may have been written with them all the same. */
 function withoutCredentials(text: string): string {
-  return text.replaceAll(/\/\/[^\s"]*@/g, '//***@')
+  return text.replaceAll(/"([a-z+.-]+:\/\/)?[^"]*@/gi, '"$1***@')
 }

@@ -188,6 +188,7 @@ describe('what a value that is refused says', () => {
     for (const given of [
       { flags: { [name]: [url] } },
       { environment: { [environmentName(name)]: url } },
+      { flags: { [name]: ['user:planted@host'] } },
       { yaml: `${name}: ["${url}", "redis://:planted@a,b"]` },
     ]) {
       const { message } = await load(given, settings).catch(error => error)
