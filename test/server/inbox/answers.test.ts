@@ -161,7 +161,7 @@ test('the same webhook twice while it waits: duplicate; the same id with another
 test('the same id and body for another endpoint: another webhook', async () => {
   const { client, receiver, post } = await connected()
   await leave(ground, client)
-  const headers = { 'webhook-id': 'm-1' }
+  const headers = { 'idempotency-key': 'm-1' }
   const paths = ['/webhooks/a', '/webhooks/b', '/webhooks/a?tenant=2']
   for (const path of paths) expect(JSON.parse((await post('same', { path, headers })).text).status).toBe('stored')
   await ground.connect()
