@@ -208,7 +208,11 @@ test('lanes of a runtime that has left take no turn from those of another', asyn
     },
   })
   const waiting = { state: 'waiting', next: 0, attempts: 0, failures: 0, refusals: 0, failedSince: 0 }
-  for (const [runtime, lane] of [['gone', '1'], ['gone', '2'], ['here', '3']] as const) {
+  for (const [runtime, lane] of [
+    ['gone', '1'],
+    ['gone', '2'],
+    ['here', '3'],
+  ] as const) {
     store.messages.push({ ...waiting, id: lane, runtime, lane } as Message)
     lanes.add(runtime, lane, 1)
   }
