@@ -7,6 +7,7 @@ import { detached, type Guard, hook, logGuard, safeLogger } from '../protocol/ba
 import type { Notice } from '../protocol/wire/control.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
 import { TokenBucket } from '../protocol/base/token-bucket.ts'
+import { Causes } from './causes.ts'
 import { Backoff } from './dial/backoff.ts'
 import { SeenExchanges } from './seen-exchanges.ts'
 import { readOwnClaims } from './claims.ts'
@@ -57,6 +58,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   /** Lines of our log that a server may fill as it likes. */
   readonly #talk = new TokenBucket(TALK_BURST, TALK_PER_SECOND)
   #runtime = ''
+  #url: string | undefined
   #epoch = 0
   #active = false
   /** What hello said last of the target. */
@@ -64,6 +66,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   /** Connections that had a session in service. */
   readonly #served = new Set<number>()
   #reconnects = 0
+  readonly #causes = new Causes()
   #closing: Promise<void> | undefined
 
   /** Begins at once. Throws TypeError. */
@@ -120,6 +123,10 @@ export class Client implements Tunnel, SessionKeeperOwner {
 
   connected(): Promise<void> {
     return this.#first.promise
+  }
+
+  get url(): string | undefined {
+    return this.#url
   }
 
   ready(): boolean {
@@ -253,9 +260,11 @@ export class Client implements Tunnel, SessionKeeperOwner {
 
   onConnected(session: ClientSession, connection: number): void {
     this.#runtime = session.runtime
+    this.#url = session.url !== undefined && /^https?:/.test(session.url) ? session.url : undefined
     const { id, replica, runtime } = session
     if (this.#served.has(connection)) this.#reconnects++
     this.#served.add(connection)
+    this.#causes.clear()
     this.logger.info({ session: id, connection, replica, runtime }, 'connected')
     this.#events.emit('connected', { connection, session: id, replica, runtime })
     this.#first.resolve()
@@ -267,7 +276,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   onReconnecting(connection: number, inMs: number, reason: string): void {
-    this.logger.warn(
+    const level = this.#causes.isNews(reason, performance.now()) ? 'warn' : 'debug'
+    this.logger[level](
       { connection, inMs: Math.round(inMs), reason },
       `no session: ${reason}; next attempt in ${formatDuration(inMs)}`,
     )
@@ -275,7 +285,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   onRefused(connection: number, reason: string, status: number, requestId: string | undefined): void {
-    this.logger.error({ connection, status, requestId, reason }, `the server refused this client: ${reason}`)
+    const level = this.#causes.isNews(reason, performance.now()) ? 'error' : 'debug'
+    this.logger[level]({ connection, status, requestId, reason }, `the server refused this client: ${reason}`)
     this.#events.emit('refused', { connection, reason, status, requestId })
   }
 

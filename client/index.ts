@@ -13,9 +13,10 @@
  * ```
  */
 import { SallyportError } from '../protocol/base/errors.ts'
-import { guardWith } from '../protocol/base/guard.ts'
+import { guardWith, safeLogger } from '../protocol/base/guard.ts'
 import { Client } from './client.ts'
 import { formatDuration } from '../protocol/base/durations.ts'
+import type { Logger } from '../protocol/base/log.ts'
 import type { ClientOptions } from './options.ts'
 import type { Tunnel } from './tunnel.ts'
 
@@ -32,9 +33,13 @@ export type { TokenSource } from './token.ts'
 export type { ClientCertificate } from './dial/trust.ts'
 export type { CloseOptions, ConnectionStats, SessionStats, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
+/** After this time without a session `connect` says what it waits for. */
+const WARN_MS = 10_000
+
 /**
  * Opens a tunnel and waits for its first session. Failures on the way do not reject: it tries again with back-off, and says
- * why in the events `reconnecting` and `refused` (see the option `on`) and in the log.
+ * why in the events `reconnecting` and `refused` (see the option `on`) and in the log. After 10 s it warns, without a logger
+ * as a warning of the process (`SALLYPORT_NO_SESSION`).
  *
  * Rejects with TypeError for options that can never work, with the reason of `signal`, and with SallyportError
  * `runtime-offline` after `connectTimeoutMs`.
@@ -59,6 +64,10 @@ export async function connect(options: ClientOptions): Promise<Tunnel> {
   const guard = guardWith(given.reject)
   const onAbort = guard(() => given.reject(signal?.reason))
   signal?.addEventListener('abort', onAbort)
+  const warning = setTimeout(
+    guard(() => warnOfWait(tunnel, options.logger)),
+    WARN_MS,
+  )
   const timer =
     connectTimeoutMs > 0
       ? setTimeout(
@@ -74,6 +83,7 @@ export async function connect(options: ClientOptions): Promise<Tunnel> {
     throw error
   } finally {
     clearTimeout(timer)
+    clearTimeout(warning)
     signal?.removeEventListener('abort', onAbort)
   }
 }
@@ -98,7 +108,17 @@ export function createTunnel(options: ClientOptions): Tunnel {
 }
 
 function late(tunnel: Tunnel, afterMs: number): SallyportError {
+  return new SallyportError('runtime-offline', noSession(tunnel, afterMs))
+}
+
+/** Whoever waits is to learn why, also without a logger. */
+function warnOfWait(tunnel: Tunnel, logger: Logger | undefined): void {
+  const message = `${noSession(tunnel, WARN_MS)}; connect() tries on`
+  if (logger === undefined) process.emitWarning(message, { code: 'SALLYPORT_NO_SESSION' })
+  else safeLogger(logger).warn({}, message)
+}
+
+function noSession(tunnel: Tunnel, afterMs: number): string {
   const reason = tunnel.stats().connections.find(({ lastError }) => lastError !== undefined)?.lastError
-  const why = reason === undefined ? '' : `: ${reason}`
-  return new SallyportError('runtime-offline', `no session within ${formatDuration(afterMs)}${why}`)
+  return `no session within ${formatDuration(afterMs)}${reason === undefined ? '' : `: ${reason}`}`
 }

@@ -134,6 +134,11 @@ export class ClientSession implements SessionView {
     return this.#welcome?.replica ?? ''
   }
 
+  /** Where callers reach the runtime, as the server says. */
+  get url(): string | undefined {
+    return this.#welcome?.url
+  }
+
   get state(): SessionState {
     return this.#state
   }

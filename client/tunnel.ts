@@ -77,6 +77,8 @@ export interface Tunnel extends AsyncDisposable {
   off<Name extends keyof TunnelEvents>(name: Name, listener: (event: TunnelEvents[Name]) => void): void
   /** Settles with the first session. Rejects if the tunnel is closed before. */
   connected(): Promise<void>
+  /** Where callers reach the runtime, as the server told it; undefined before the first session, or where it does not know. */
+  readonly url: string | undefined
   /** Whether an echo has crossed a live session that takes traffic. */
   ready(): boolean
   stats(): TunnelStats

@@ -25,6 +25,7 @@ import {
   SERVER_LIMITS,
   type ServerLimits,
 } from './limits.ts'
+import { checkPublicUrl } from './public-url.ts'
 import { checkReplicas, type PeerOptions } from './replica-options.ts'
 import type { Authorities, TlsFiles } from './tls.ts'
 
@@ -43,6 +44,11 @@ export interface PublicOptions {
   readonly tls?: TlsFiles | undefined
   /** Allows plain HTTP on addresses other than loopback, behind a proxy. Default false. */
   readonly plaintext?: boolean | undefined
+  /**
+   * How callers reach runtimes, `https://*.tunnels.example.com`: what clients are told as their own address, with their name
+   * for the `*`. Default: the first domain with the port of this listener, or with none where `plaintext` is set.
+   */
+  readonly url?: string | undefined
   /** Limits on heads, stalled bodies and HTTP/2. The defaults are in `docs/security.md`. */
   readonly limits?: HttpLimitOptions | undefined
 }
@@ -248,6 +254,7 @@ function checkPublic(options: PublicOptions | undefined): void {
   if (options === undefined) return
   const safe = options.tls !== undefined || options.plaintext === true || isLoopback(options.host ?? '127.0.0.1')
   checkSocket(options, 'public.')
+  checkPublicUrl(options.url)
   resolveLimits(HTTP_LIMITS, options.limits, 'public.limits')
   demand(safe, 'public: without tls it listens on loopback only, unless plaintext is set')
 }

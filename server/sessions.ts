@@ -41,6 +41,8 @@ interface SessionsOptions {
   readonly hold: Hold
   readonly inbox: Inbox | undefined
   readonly events: Events<ServerEvents>
+  /** Where callers reach a runtime. */
+  readonly urlOf: (runtime: string) => string | undefined
 }
 
 export class Sessions {
@@ -99,7 +101,7 @@ export class Sessions {
   }
 
   #createContext(): RuntimeSessionContext {
-    const { settings, authenticator, registry, hold } = this.#options
+    const { settings, authenticator, registry, hold, urlOf } = this.#options
     const { limits, logger } = settings
     return {
       replica: settings.replica,
@@ -115,6 +117,7 @@ export class Sessions {
         pingTimeoutMs: limits.pingTimeoutMs,
       },
       now: settings.clock,
+      urlOf,
       reauthenticate: (token, session) => authenticator.reauthenticate(token, session.runtime, session.thumbprint),
       onHello: (session, hello) => this.#hello(session, hello),
       onReady: session => this.#ready(session),

@@ -33,6 +33,7 @@ import { Inbox, type InboxOperations } from './inbox/inbox.ts'
 import { openStore } from './inbox/open.ts'
 import type { InboxStore } from './inbox/store.ts'
 import { Opened } from './opened.ts'
+import { publicUrl } from './public-url.ts'
 import { checkGrace, type ResolvedServerOptions } from './options.ts'
 import type { Hop } from './peer/hop.ts'
 import { Registry } from './registry.ts'
@@ -136,6 +137,7 @@ export class TunnelServer implements Server {
       hold,
       inbox: this.#inbox,
       events: this.#events,
+      urlOf: runtime => publicUrl(settings.public, settings.domains, this.publicAddress?.port, runtime),
     })
     revocations.onChange = () => this.#sessions.judge()
     this.#hosts = new Hosts(settings.domains, settings.control?.hostName?.toLowerCase())

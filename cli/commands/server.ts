@@ -86,6 +86,7 @@ function serverOptions(config: ServerConfig, { logger, onExchange, sockets, stop
       fd: sockets.get('public'),
       tls: publicTls,
       plaintext: config['public.plaintext'],
+      url: config['public.url'],
     },
     control: {
       ...controlAddress(config),

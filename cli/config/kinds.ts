@@ -85,6 +85,9 @@ export const file = kind<string>('FILE', { type: 'string', minLength: 1 }, match
 export const text = (placeholder: string) =>
   kind<string>(placeholder, { type: 'string', minLength: 1 }, matching(/./s, 'text'))
 
+export const pattern = (placeholder: string, form: RegExp, expected: string) =>
+  kind<string>(placeholder, { type: 'string', pattern: form.source }, matching(form, expected))
+
 export const path = kind<string>('/PATH', { type: 'string', pattern: '^/' }, matching(/^\/[!-~]*$/, 'a path from "/"'))
 
 export const hostName = kind<string>('NAME', { type: 'string', format: 'hostname' }, value => {

@@ -1,5 +1,6 @@
 import { STORES } from '../../server/directory/stores.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
+import { PUBLIC_URL } from '../../server/public-url.ts'
 import { adminSettings, graceSetting, logSettings } from './common.ts'
 import * as kinds from './kinds.ts'
 import { limitSettings, optional, setting, type Values } from './setting.ts'
@@ -20,6 +21,10 @@ export const serverSettings = {
     kinds.toggle,
     'false',
     'Allows plain HTTP on addresses other than loopback, behind a proxy.',
+  ),
+  'public.url': optional(
+    kinds.pattern('https://*.NAME', PUBLIC_URL, 'a URL such as https://*.tunnels.example.com'),
+    'How callers reach runtimes, with `*` for the name: what clients are told. Default: from `--domain` and `--public.listen`.',
   ),
   'public.cors.origins': optional(
     kinds.list(kinds.origin),

@@ -1,4 +1,4 @@
-/** Failures as answers: `application/problem+json` (RFC 9457), and the CORS fields that let a browser read them. */
+/** Failures as answers: `application/problem+json` (RFC 9457) or a page, and the CORS fields that let a browser read them. */
 import { Buffer } from 'node:buffer'
 import { randomUUID } from 'node:crypto'
 import { type ErrorCode, ERRORS, type ErrorSource, type SallyportError } from '../base/errors.ts'
@@ -6,6 +6,7 @@ import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink }
 import { discarding } from '../base/guard.ts'
 import { getHeader } from './headers.ts'
 import { ALLOWED_METHODS } from './methods.ts'
+import { PAGE_HEADERS, prefersPage, problemPage } from './problem-page.ts'
 
 /** Which web pages may read our own answers. It never touches an upstream's. */
 export interface CorsPolicy {
@@ -36,29 +37,33 @@ interface AnsweredRequest {
 const RETRY_AFTER_S = '5'
 const OUR_HEADERS = ['sallyport-error', 'retry-after', 'x-request-id']
 
-/** Head and body of the answer that tells of `error`. Nothing but the row of the table and the id gets out. */
+/**
+ * Head and body of the answer that tells of `error`: a page for whom `accept` says so, else JSON. Nothing but the row of the
+ * table and the id gets out.
+ */
 export function problem(
   error: SallyportError,
   requestId: string,
   extra: HeaderList = [],
+  accept?: string,
 ): { head: ResponseHead; body: Uint8Array } {
   const row: { status: number; source: ErrorSource; retryable: boolean; title: string } = ERRORS[error.reason]
-  const text = JSON.stringify({
-    type: `urn:sallyport:error:${error.reason}`,
-    title: row.title,
-    status: row.status,
-    code: error.reason,
-    requestId,
-  })
+  const isPage = prefersPage(accept)
+  const text = isPage ? problemPage(error.reason, row, requestId) : problemJson(error.reason, row, requestId)
   const body = Buffer.from(text)
-  const headers: HeaderList = ['content-type', 'application/problem+json', 'content-length', String(body.length)]
-  headers.push('cache-control', 'no-store', 'sallyport-error', error.reason, 'x-request-id', requestId)
+  const headers: HeaderList = isPage ? [...PAGE_HEADERS] : ['content-type', 'application/problem+json']
+  headers.push('content-length', String(body.length), 'cache-control', 'no-store')
+  headers.push('sallyport-error', error.reason, 'x-request-id', requestId)
   if (row.retryable) headers.push('retry-after', RETRY_AFTER_S)
   if (error.reason === 'method-not-allowed' && getHeader(extra, 'allow') === undefined) {
     headers.push('allow', ALLOWED_METHODS)
   }
   for (const text of extra) headers.push(text)
   return { head: { status: row.status, headers, bodyBytes: body.length }, body }
+}
+
+function problemJson(code: ErrorCode, { title, status }: { title: string; status: number }, requestId: string): string {
+  return JSON.stringify({ type: `urn:sallyport:error:${code}`, title, status, code, requestId })
 }
 
 /**
@@ -73,7 +78,8 @@ export function answerProblem(
 ): void {
   const fields = cors === undefined ? (extra ?? []) : [...(extra ?? []), ...corsHeaders(cors, originOf(request))]
   // An exchange that broke before its caller was determined has no id yet.
-  const { head, body } = problem(error, request.requestId === '' ? randomUUID() : request.requestId, fields)
+  const id = request.requestId === '' ? randomUUID() : request.requestId
+  const { head, body } = problem(error, id, fields, getHeader(request.headers, 'accept'))
   if (request.method === 'HEAD') {
     response.responseHead({ ...head, bodyBytes: 0 })
   } else {

@@ -134,6 +134,8 @@ export interface Welcome {
   limits?: PeerLimits
   /** Those of `hello` that the server has too. */
   features?: string[]
+  /** Where callers reach the runtime, as far as the server knows. */
+  url?: string
 }
 
 /**
@@ -346,6 +348,7 @@ const TABLE: Table = {
     epoch: must(epoch),
     limits: may(limits),
     features: may(list(word, 64)),
+    url: may(word),
   },
   ready: { epoch: may(epoch), active: may(flag) },
   reauth: { token: must(token) },

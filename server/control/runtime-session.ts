@@ -52,6 +52,8 @@ export interface RuntimeSessionContext {
   readonly clockToleranceS: number
   readonly session: Partial<SessionOptions>
   readonly now: () => number
+  /** Where callers reach a runtime. */
+  readonly urlOf: (runtime: string) => string | undefined
   /** Checks a token that came in band; throws {@link TokenRefused}. */
   reauthenticate(token: string, session: RuntimeSession): Promise<Identity>
   /** The client said hello. */
@@ -289,6 +291,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.#state = 'open'
     this.#context.onHello(this, hello)
     const limits = this.#agree(hello)
+    const url = this.#context.urlOf(this.runtime)
     this.#session.control({
       type: 'welcome',
       minor: MINOR_VERSION,
@@ -299,6 +302,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       epoch: this.epoch,
       limits,
       features: commonFeatures(hello.features, FEATURES),
+      ...(url !== undefined && { url }),
     })
     this.#session.ping(() => {
       this.#echoed = true

@@ -55,6 +55,38 @@ function event<Name extends keyof TunnelEvents>(tunnel: Tunnel, name: Name): Pro
 }
 
 describe('connect', () => {
+  it('says after 10 s what it waits for: in the log, or as a warning of the process', async () => {
+    const server = await fake()
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const warn = vi.fn()
+    const emit = vi.spyOn(process, 'emitWarning').mockReturnValue()
+    const logger = { debug() {}, info() {}, warn, error() {} }
+    const waiting = [undefined, logger].map(logger => connect(optionsFor(server, { logger, connectTimeoutMs: 10_001 })))
+    const ends = Promise.allSettled(waiting)
+    vi.advanceTimersByTime(9999)
+    expect(emit.mock.calls.length + warn.mock.calls.length).toBe(0)
+    vi.advanceTimersByTime(1)
+    expect(emit).toHaveBeenCalledExactlyOnceWith(expect.stringMatching(/^no session within 10 s/), {
+      code: 'SALLYPORT_NO_SESSION',
+    })
+    expect(warn).toHaveBeenCalledExactlyOnceWith({}, expect.stringMatching(/^no session within 10 s/))
+    vi.advanceTimersByTime(1)
+    vi.useRealTimers()
+    expect((await ends).map(({ status }) => status)).toEqual(['rejected', 'rejected'])
+  })
+
+  it('tells a cause that lasts once, however many connections and attempts', async () => {
+    const server = await fake()
+    const port = Number(new URL(server.url).port)
+    await server.close()
+    const lines: string[] = []
+    const say = (_: object, message: string) => void lines.push(message)
+    const logger = { debug() {}, info() {}, warn: say, error: say }
+    const tunnel = startTunnel(optionsFor({ url: `ws://127.0.0.1:${port}` }, { logger, connections: 3 }))
+    await vi.waitUntil(() => tunnel.stats().connections.every(({ attempts }) => attempts > 3))
+    expect(lines.filter(line => line.includes('nothing listens'))).toHaveLength(1)
+  })
+
   it('resolves when the first session is in service, not before', async () => {
     const server = await fake()
     let resolved = false

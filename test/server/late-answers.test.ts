@@ -30,6 +30,7 @@ async function renewing() {
   const asked = Promise.withResolvers<void>()
   const closed = Promise.withResolvers<void>()
   const context: RuntimeSessionContext = {
+    urlOf: () => undefined,
     replica: 'replica-1',
     logger: noLogger,
     clockToleranceS: 30,

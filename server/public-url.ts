@@ -1,0 +1,47 @@
+/** Where callers reach a runtime, as far as a server can know it. */
+
+interface PublicPlace {
+  readonly url?: string | undefined
+  readonly plaintext?: boolean | undefined
+  readonly tls?: object | undefined
+}
+
+/** `https://*.tunnels.example.com` */
+export const PUBLIC_URL = /^https?:\/\/\*\.[a-z0-9.-]+(?::\d{1,5})?$/i
+
+/** The longest that `welcome` carries. */
+const MAX_URL = 256
+
+/**
+ * `options.url` with the runtime's name for its `*`; else from the first domain and the port that the server listens on, or
+ * none of a proxy in front. Undefined where nobody can know.
+ */
+export function publicUrl(
+  options: PublicPlace | undefined,
+  domains: readonly string[],
+  port: number | undefined,
+  runtime: string,
+): string | undefined {
+  const given = options?.url
+  const url = given === undefined ? derived(options, domains[0], port, runtime) : given.replace('*', () => runtime)
+  return url === undefined || url.length > MAX_URL ? undefined : url
+}
+
+function derived(
+  options: PublicPlace | undefined,
+  domain: string | undefined,
+  port: number | undefined,
+  runtime: string,
+): string | undefined {
+  if (options === undefined || domain === undefined || port === undefined) return undefined
+  // A proxy that ends TLS stands in front.
+  if (options.plaintext === true) return `https://${runtime}.${domain}`
+  const [scheme, usual] = options.tls === undefined ? ['http', 80] : ['https', 443]
+  return `${scheme}://${runtime}.${domain}${port === usual ? '' : `:${port}`}`
+}
+
+/** Throws TypeError for what is no pattern of such URLs. */
+export function checkPublicUrl(url: string | undefined): void {
+  if (url === undefined || PUBLIC_URL.test(url)) return
+  throw new TypeError(`public.url: "${url}" is not like https://*.tunnels.example.com`)
+}
