@@ -1,42 +1,19 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
-import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { beforeEach, describe, expect, test, vi } from 'vitest'
 import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
-import { type LogLine, Running } from './process.ts'
-import { sallyport } from './run.ts'
 import { until } from '../support/until.ts'
+import { ADMIN, useMachine } from './machine.ts'
+import type { LogLine, Running } from './process.ts'
+import { sallyport } from './run.ts'
 
 // Each starts several processes, and other suites may run beside.
 vi.setConfig({ testTimeout: 60_000 })
 
-let folder: string
-let keys: TokenKeys
-const running: Running[] = []
-const file = (name: string) => join(folder, name)
-const environment = { RUNTIME_DIRECTORY: '' }
+const machine = useMachine()
+const { file } = machine
 
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'sallyport-lifecycle-'))
-  mkdirSync(file('run'), { mode: 0o700 })
-  environment.RUNTIME_DIRECTORY = file('run')
-  await sallyport(['certs', 'init', '--out', folder, '--host', '127.0.0.1'])
-  keys = await createKeys()
-  writeFileSync(file('jwks.json'), JSON.stringify(keys.jwks))
-})
 beforeEach(() => writeFileSync(file('revoked.json'), ''))
-afterEach(async () => {
-  for (const process of running.splice(0)) await process.end('SIGKILL')
-})
-afterAll(() => rmSync(folder, { recursive: true }))
-
-function startProcess(args: readonly string[]): Running {
-  const process = new Running([...args, '--admin.listen', '127.0.0.1:0'], environment)
-  running.push(process)
-  return process
-}
 
 /** With a directory they share what is revoked. */
 const OWN_REVOCATIONS = () => ['--auth.revocations.file', file('revoked.json')]
@@ -45,21 +22,14 @@ function startServer(...more: string[]): Running {
   return startServerWith([...OWN_REVOCATIONS(), ...more])
 }
 
-function startServerWith(more: readonly string[]): Running {
-  return startProcess([
-    ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
-    ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
-    ...['--auth.jwks.file', file('jwks.json'), ...more],
-  ])
-}
+const startServerWith = (more: readonly string[]) => machine.start(machine.serverArgs(...more))
 
 async function startClient(server: Running, runtime: string, ...others: Running[]): Promise<Running> {
-  const { token } = await createToken({ key: keys.privateJwk, runtime, ttl: '1h', id: `token-of-${runtime}` })
-  writeFileSync(file(`token-${runtime}`), token)
-  const client = startProcess([
+  await machine.writeToken(`token-${runtime}`, { runtime, id: `token-of-${runtime}` })
+  const client = machine.start([
     ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
     ...(await Promise.all(others.map(async other => ['--server', `wss://${await other.address('control')}`]))).flat(),
-    ...['--token.file', file(`token-${runtime}`), '--target', 'http://127.0.0.1:9'],
+    ...['--token.file', file(`token-${runtime}`), '--target', 'http://127.0.0.1:9', ...ADMIN],
   ])
   await client.line(line => line.msg === 'connected' && line.connection === 0)
   await client.line(line => line.msg === 'connected' && line.connection === 1)
@@ -68,7 +38,9 @@ async function startClient(server: Running, runtime: string, ...others: Running[
 
 /** A command that an operator types on the server's machine; others may run servers here too. */
 async function typeOn(server: Running, ...words: string[]) {
-  return await sallyport([...words, '--admin', `http://${await server.address('admin')}`], { environment })
+  return await sallyport([...words, '--admin', `http://${await server.address('admin')}`], {
+    environment: machine.environment,
+  })
 }
 
 /** The same; fails the test unless it ends with 0. */
@@ -158,11 +130,10 @@ describe('by hand', () => {
     expect(await audits(server, '/revoke')).toMatchObject([{ body: { tokenId: 'token-of-other' } }])
     await server.end('SIGTERM')
     const next = startServer()
-    const { token } = await createToken({ key: keys.privateJwk, runtime: 'other', ttl: '1h', id: 'token-of-other' })
-    writeFileSync(file('token-other'), token)
-    const refused = startProcess([
+    await machine.writeToken('token-other', { runtime: 'other', id: 'token-of-other' })
+    const refused = machine.start([
       ...['client', '--server', `wss://${await next.address('control')}`, '--ca', file('ca.pem'), '--exit-on-refusal'],
-      ...['--token.file', file('token-other'), '--target', 'http://127.0.0.1:9'],
+      ...['--token.file', file('token-other'), '--target', 'http://127.0.0.1:9', ...ADMIN],
     ])
     expect(await refused.end()).toBe(4)
   })
@@ -201,9 +172,9 @@ describe('several instances of a runtime', () => {
     const server = startServer()
     const first = await startClient(server, 'demo')
     writeFileSync(file('bad.yaml'), 'routes: [{ name: x, match: { path: x } }]\n')
-    const bad = startProcess([
+    const bad = machine.start([
       ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
-      ...['--token.file', file('token-demo'), '--routes', file('bad.yaml')],
+      ...['--token.file', file('token-demo'), '--routes', file('bad.yaml'), ...ADMIN],
     ])
     expect(await bad.end()).toBe(3)
     expect(await list(server)).toHaveLength(2)
@@ -291,7 +262,7 @@ describe.runIf(needs('redis'))('with two replicas', () => {
         expect((await typeOn(north, noun, 'list')).notes).toMatch(/^not all replicas: /)
       }
     } finally {
-      for (const process of running.splice(0)) await process.end('SIGKILL')
+      await machine.end()
       await redis.stop()
     }
   })

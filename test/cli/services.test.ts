@@ -1,67 +1,27 @@
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import { type AddressInfo, createServer as createNetServer } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { keepSockets } from '../support/kept-sockets.ts'
-import { Running } from './process.ts'
+import { ADMIN, useMachine } from './machine.ts'
+import type { Running } from './process.ts'
 import { sallyport } from './run.ts'
 
-let folder: string
-let keys: TokenKeys
-const running: Running[] = []
-const file = (name: string) => join(folder, name)
+const machine = useMachine()
+const { file, serverArgs } = machine
+beforeAll(() => writeFileSync(file('private.jwk'), JSON.stringify(machine.keys.privateJwk)))
 
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'sallyport-cli-'))
-  mkdirSync(file('run'), { mode: 0o700 })
-  await sallyport(['certs', 'init', '--out', folder, '--host', '127.0.0.1'])
-  keys = await createKeys()
-  writeFileSync(file('jwks.json'), JSON.stringify(keys.jwks))
-  writeFileSync(file('private.jwk'), JSON.stringify(keys.privateJwk))
-})
-afterEach(async () => {
-  for (const process of running.splice(0)) await process.end('SIGKILL')
-})
-afterAll(() => rmSync(folder, { recursive: true }))
-
-function startProcess(args: readonly string[], environment: Record<string, string> = {}): Running {
-  const process = new Running(args, { RUNTIME_DIRECTORY: file('run'), ...environment })
-  running.push(process)
-  return process
-}
-
-const ADMIN = ['--admin.listen', '127.0.0.1:0']
-
-function serverArgs(...more: string[]): string[] {
-  return [
-    'server',
-    ...['--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
-    ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
-    ...['--auth.jwks.file', file('jwks.json'), ...(more.includes('--admin.listen') ? [] : ADMIN), ...more],
-  ]
-}
-
-function startServer(...more: string[]): Running {
-  return startProcess(serverArgs(...more))
-}
+const startServer = (...more: string[]) => machine.start(serverArgs(...more))
 
 function startClient(control: string, target: string, ...more: string[]): Running {
   const token = more.some(word => word.startsWith('--token.')) ? [] : ['--token.file', file('token')]
   const args = ['--server', `wss://${control}`, '--ca', file('ca.pem'), '--target', target, ...ADMIN]
-  return startProcess(['client', ...args, ...token, ...more])
+  return machine.start(['client', ...args, ...token, ...more])
 }
 
-async function writeToken(name = 'token', ttl = '1h', runtime = 'demo'): Promise<string> {
-  const { token } = await createToken({ key: keys.privateJwk, runtime, ttl })
-  writeFileSync(file(`${name}.new`), `${token}\n`, { mode: 0o600 })
-  renameSync(file(`${name}.new`), file(name))
-  return token
-}
+const writeToken = (name = 'token', ttl = '1h', runtime = 'demo') => machine.writeToken(name, { ttl, runtime })
 
 async function get(address: string, path: string, headers: Record<string, string> = {}) {
   const [host, port] = address.split(':')
@@ -98,7 +58,7 @@ describe('server and client', () => {
     expect((await get(admin, '/metrics')).body).toMatch(/^sallyport_token_expires_seconds 3\d{3}/m)
     expect((await get(admin, '/metrics')).body).toContain('sallyport_exchanges_total{status="200",code=""} 1')
 
-    const environment = { RUNTIME_DIRECTORY: file('run') }
+    const { environment } = machine
     const status = await sallyport(['status', '--admin', `http://${admin}`, '--json'], { environment })
     const found = JSON.parse(status.out) as { runtime: string; sessions: { connectedSince: string }[] }
     expect(found).toMatchObject({ component: 'client', runtime: 'demo', ready: true })
@@ -135,8 +95,8 @@ describe('server and client', () => {
   })
 
   test('C4: a client certificate is taken from its file when that changes; a bad one is left out', async () => {
-    await sallyport(['certs', 'client', '--out', folder, '--runtime', 'other'])
-    await sallyport(['certs', 'client', '--out', folder, '--runtime', 'demo'])
+    await sallyport(['certs', 'client', '--out', file(''), '--runtime', 'other'])
+    await sallyport(['certs', 'client', '--out', file(''), '--runtime', 'demo'])
     const use = (name: string) => {
       for (const end of ['.pem', '-key.pem']) writeFileSync(file(`mine${end}`), readFileSync(file(`${name}${end}`)))
     }
@@ -167,12 +127,12 @@ describe('server and client', () => {
     const server = startServer('--auth.audience', 'another')
     const control = await server.address('control')
     await writeToken()
-    const patient = startClient(control, 'http://127.0.0.1:9')
+    const patient = startClient(control, 'http://127.0.0.1:9', '--log.level', 'debug')
     const line = await patient.line(line => line.msg.startsWith('the server refused this client'))
     expect(line.reason).toMatch(
       /^refused \(401, request [\w-]+\): the server did not accept your token for runtime "demo"/,
     )
-    await patient.line(line => line.msg.startsWith('no session'))
+    await patient.line(line => line.level === 'debug' && line.msg.includes('next attempt in'))
     const strict = startClient(control, 'http://127.0.0.1:9', '--exit-on-refusal')
     expect(await strict.end()).toBe(4)
     expect(strict.text).not.toContain('eyJ')
@@ -184,7 +144,7 @@ describe('router', () => {
     const service = await upstream()
     const routes = (path: string) => `routes:\n  - { name: a, match: { path: ${path} }, target: "${service.url}" }\n`
     writeFileSync(file('routes.yaml'), routes('/one'))
-    const router = startProcess(['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'), ...ADMIN])
+    const router = machine.start(['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'), ...ADMIN])
     const address = await router.address('router')
     expect((await get(address, '/one')).body).toBe('from the service')
     writeFileSync(file('routes.new'), routes('/two'))
@@ -216,8 +176,8 @@ describe('ports', () => {
   test('a default admin port that is taken becomes a free one', async () => {
     writeFileSync(file('routes.yaml'), 'routes: []\n')
     const args = ['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml')]
-    const first = await startProcess(args).address('admin')
-    const second = startProcess(args)
+    const first = await machine.start(args).address('admin')
+    const second = machine.start(args)
     expect(await second.address('admin')).not.toBe(first)
     await second.line(line => line.msg === 'the default admin port is taken; another is used')
   })
@@ -226,7 +186,7 @@ describe('ports', () => {
     const { address, close } = await taken()
     const flag = variable.toLowerCase().replace('_', '.')
     const addresses = { SALLYPORT_PUBLIC_LISTEN: '127.0.0.1:0', SALLYPORT_CONTROL_LISTEN: '127.0.0.1:0' }
-    const server = startProcess(
+    const server = machine.start(
       [
         ...['server', '--domain', 'a.b', '--auth.jwks.file', file('jwks.json'), ...ADMIN],
         ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
@@ -243,8 +203,7 @@ describe('sockets of a supervisor', () => {
   /** What the server says when it refuses them. */
   async function refusal(name: string, host: string, ...args: string[]): Promise<string> {
     const kept = await keepSockets([name], host)
-    const server = new Running(serverArgs(...args), { RUNTIME_DIRECTORY: file('run') }, undefined, kept)
-    running.push(server)
+    const server = machine.start(serverArgs(...args), {}, kept)
     await server.end()
     return server.lines.at(-1)!.msg
   }
@@ -296,7 +255,7 @@ describe('signals', () => {
 
 describe('logs', () => {
   test('an unknown variable warns, text format reads as text, and only stderr is written', async () => {
-    const server = startProcess(
+    const server = machine.start(
       [
         ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'a.b', ...ADMIN],
         ...['--control.plaintext', '--auth.jwks.file', file('jwks.json'), '--log.format', 'text'],
@@ -316,7 +275,7 @@ describe('logs', () => {
 test('the admin token of a file is the one that holds, off loopback and by any name', async () => {
   writeFileSync(file('admin-token'), 'sixteen-characters-and-more\n')
   writeFileSync(file('routes.yaml'), 'routes: []\n')
-  const router = startProcess([
+  const router = machine.start([
     ...['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'), '--admin.listen', '0.0.0.0:0'],
     ...['--admin.token.file', file('admin-token'), '--health.listen', '127.0.0.1:0'],
   ])
@@ -325,7 +284,7 @@ test('the admin token of a file is the one that holds, off loopback and by any n
   const authorization = `Bearer ${readFileSync(file('admin-token'), 'utf8').trim()}`
   expect((await get(admin, '/status', { authorization, host: 'router.example' })).status).toBe(200)
   expect((await get(await router.address('health'), '/readyz', { host: '10.42.0.3:8086' })).status).toBe(200)
-  const status = await sallyport(['status'], { environment: { RUNTIME_DIRECTORY: file('run') } })
+  const status = await sallyport(['status'], machine)
   expect(status.out).toMatch(/^router \d.*: ready, running for \d+ s$/m)
 })
 

@@ -1,14 +1,11 @@
 /** A5: secrets planted wherever a deployment has some, and looked for in everything that it says. */
 import { once } from 'node:events'
-import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import { type AddressInfo, createServer as createNetServer } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
-import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
+import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { createServer as createTunnelServer } from '../../server/index.ts'
-import { Running } from '../cli/process.ts'
+import { ADMIN, useMachine } from '../cli/machine.ts'
 import { sallyport } from '../cli/run.ts'
 
 vi.setConfig({ testTimeout: 60_000 })
@@ -25,56 +22,24 @@ const PLANTED = {
   hook: 'planted-hook-signature-4711',
 }
 
-let folder: string
-let keys: TokenKeys
-const running: Running[] = []
+const machine = useMachine()
+const { file } = machine
 const closes: (() => void)[] = []
-const file = (name: string) => join(folder, name)
 
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'sallyport-secrets-'))
-  mkdirSync(file('run'), { mode: 0o700 })
-  await sallyport(['certs', 'init', '--out', folder, '--host', '127.0.0.1'])
-  keys = await createKeys()
-  writeFileSync(file('jwks.json'), JSON.stringify(keys.jwks))
-  writeFileSync(file('admin-token'), PLANTED.adminToken, { mode: 0o600 })
-})
-afterEach(async () => {
-  for (const process of running.splice(0)) await process.end('SIGKILL')
+beforeAll(() => writeFileSync(file('admin-token'), PLANTED.adminToken, { mode: 0o600 }))
+afterEach(() => {
   for (const close of closes.splice(0)) close()
 })
-afterAll(() => rmSync(folder, { recursive: true }))
 
-function startProcess(args: readonly string[], environment: Record<string, string> = {}): Running {
-  const logs = ['--log.level', 'debug', '--log.access', 'all', '--admin.token.file', file('admin-token')]
-  const process = new Running([...args, ...logs, '--admin.listen', '127.0.0.1:0'], {
-    RUNTIME_DIRECTORY: file('run'),
-    ...environment,
-  })
-  running.push(process)
-  return process
-}
-
-const startServer = () =>
-  startProcess([
-    'server',
-    ...['--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
-    ...['--control.tls.cert', file('server.pem'), '--control.tls.key', file('server-key.pem')],
-    ...['--auth.jwks.file', file('jwks.json')],
-  ])
-
-async function writeToken(ttl: string, now = Date.now()): Promise<string> {
-  const { token } = await createToken({ key: keys.privateJwk, runtime: 'demo', ttl, now })
-  writeFileSync(file('token.new'), `${token}\n`, { mode: 0o600 })
-  renameSync(file('token.new'), file('token'))
-  return token
-}
+const LOUD = () => [...ADMIN, '--log.level', 'debug', '--log.access', 'all', '--admin.token.file', file('admin-token')]
+const startServer = () => machine.start(machine.serverArgs(...LOUD()))
+const writeToken = (ttl: string, now = Date.now()) => machine.writeToken('token', { runtime: 'demo', ttl, now })
 
 /** What no output may hold: whole secrets, and the secret part of tokens and keys. */
 function secretParts(tokens: readonly string[]): string[] {
   const pem = (name: string) => readFileSync(file(name), 'utf8').split('\n').slice(1, -2)
   const signatures = tokens.map(token => token.split('.')[2]!)
-  const key = keys.privateJwk as { d?: string }
+  const key = machine.keys.privateJwk as { d?: string }
   return [...Object.values(PLANTED), ...signatures, key.d!, ...pem('server-key.pem'), ...pem('ca-key.pem')]
 }
 
@@ -123,8 +88,8 @@ describe('A5 planted secrets', () => {
     const server = startServer()
     const control = await server.address('control')
     const target = `http://127.0.0.1:${(service.address() as AddressInfo).port}`
-    const client = startProcess([
-      'client',
+    const client = machine.start([
+      ...['client', ...LOUD()],
       ...['--server', `wss://${control}`, '--ca', file('ca.pem'), '--target', target, '--token.file', file('token')],
     ])
     await client.line(line => line.msg === 'connected')
@@ -154,7 +119,7 @@ describe('A5 planted secrets', () => {
     const server = startServer()
     const control = await server.address('control')
     const common = ['--ca', file('ca.pem'), '--target', 'http://127.0.0.1:1', '--token.file', file('token')]
-    const client = startProcess(['client', '--server', `wss://${control}`, ...common])
+    const client = machine.start(['client', ...LOUD(), '--server', `wss://${control}`, ...common])
     await client.line(line => String(line.msg).includes('refused'))
     const proxy = createNetServer(socket => {
       socket.on('error', () => {})
@@ -164,7 +129,9 @@ describe('A5 planted secrets', () => {
     await once(proxy, 'listening')
     closes.push(() => proxy.close())
     const url = `http://user:${PLANTED.proxyPassword}@127.0.0.1:${(proxy.address() as AddressInfo).port}`
-    const proxied = startProcess(['client', '--server', `wss://${control}`, ...common], { SALLYPORT_PROXY: url })
+    const proxied = machine.start(['client', ...LOUD(), '--server', `wss://${control}`, ...common], {
+      SALLYPORT_PROXY: url,
+    })
     await proxied.line(line => String(line.msg).includes('407') || JSON.stringify(line).includes('407'))
     for (const part of [server, client, proxied]) {
       await part.end('SIGTERM')
@@ -218,9 +185,9 @@ describe('A5 planted secrets', () => {
     const hook = file('crash.mjs')
     writeFileSync(hook, "process.on('SIGUSR2', () => { throw new Error('an unforeseen error') })\n")
     const server = startServer()
-    const client = startProcess(
+    const client = machine.start(
       [
-        ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
+        ...['client', ...LOUD(), '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem')],
         ...['--token.file', file('token'), '--target', 'http://127.0.0.1:1'],
       ],
       { NODE_OPTIONS: `--import=${hook}` },
