@@ -162,7 +162,14 @@ function peer(config: ServerConfig, sockets: GivenSockets): ServerOptions['peer'
 
 function inbox(config: ServerConfig): ServerOptions['inbox'] {
   if (config.inbox === 'off') return undefined
-  return { url: config.inbox, plaintext: config['inbox.plaintext'], ...limitOptions(INBOX, config) }
+  const file = config['inbox.password.file']
+  return {
+    url: config.inbox,
+    password: file === undefined ? undefined : { file },
+    ca: authorities(config['inbox.tls.ca'], 'the authorities of PostgreSQL'),
+    plaintext: config['inbox.plaintext'],
+    ...limitOptions(INBOX, config),
+  }
 }
 
 function keySet(config: ServerConfig): ServerOptions['auth']['jwks'] {

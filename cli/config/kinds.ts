@@ -70,14 +70,16 @@ export const addressOrOff: Kind<HostPort | 'off'> = {
 
 /** Where an inbox keeps its webhooks, or `off`. */
 export const inboxOrOff: Kind<string> = {
-  placeholder: 'sqlite:PATH|off',
+  placeholder: 'sqlite:PATH|postgres://USER@HOST/DATABASE|off',
   list: false,
-  schema: { anyOf: [{ type: 'string', pattern: '^(sqlite:.+|off)$' }, { const: false }] },
+  schema: { anyOf: [{ type: 'string', pattern: '^(sqlite:.+|postgres(ql)?://.+|off)$' }, { const: false }] },
   read: value => {
     if (value === false) return 'off'
     const text = asText(value)
-    if (/^(sqlite:.+|off)$/s.test(text)) return text
-    throw new TypeError('expected sqlite:PATH, such as sqlite:/var/lib/sallyport/inbox.db, or off')
+    if (/^(sqlite:.+|postgres(ql)?:\/\/.+|off)$/s.test(text)) return text
+    throw new TypeError(
+      'expected sqlite:PATH, such as sqlite:/var/lib/sallyport/inbox.db, postgres://USER@HOST/DATABASE, or off',
+    )
   },
 }
 

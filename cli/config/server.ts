@@ -114,8 +114,10 @@ export const serverSettings = {
   inbox: setting(
     kinds.inboxOrOff,
     'off',
-    'Where webhooks are kept that cannot be delivered at once, for the routes that ask for it: a file in a folder that exists.',
+    'Where webhooks are kept that cannot be delivered at once, for the routes that ask for it: a file in a folder that exists, or PostgreSQL (14 or newer) that several servers share.',
   ),
+  'inbox.password.file': optional(kinds.file, 'File with the password for PostgreSQL. Read at each connection.'),
+  'inbox.tls.ca': optional(kinds.file, 'Authorities (PEM) for PostgreSQL. Default: those of the system.'),
   'inbox.plaintext': setting(
     kinds.toggle,
     'false',

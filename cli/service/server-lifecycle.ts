@@ -59,6 +59,8 @@ class Everywhere {
 
   async ask(what: string, body: Body = {}): Promise<Row[]> {
     const here = await this.#here(what, body)
+    // Servers that share an inbox see and do the same.
+    if (what.startsWith('/inbox') && this.#server.inbox?.shared === true) return [here]
     const others = await this.#server.askOthers(what, body).catch(error => [{ problem: (error as Error).message }])
     return [here, ...(others as Row[])]
   }

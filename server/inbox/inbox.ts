@@ -24,6 +24,7 @@ import { pathOf, Rules } from './rules.ts'
 import { SEAL_BYTES } from './sealing.ts'
 import {
   type Applied,
+  type Contents,
   type Filter,
   type InboxStore,
   type Message,
@@ -36,6 +37,8 @@ import {
 
 /** What operators do with the webhooks that a server keeps. */
 export interface InboxOperations {
+  /** Whether other servers have it too, so that each of them tells of all. */
+  readonly shared: boolean
   /** The newest first. */
   list(filter: Filter): Promise<readonly Message[]>
   read(id: string): Promise<{ readonly head: Uint8Array; readonly body: Uint8Array } | undefined>
@@ -101,7 +104,7 @@ interface Known {
   /** What is kept is sealed for it; undefined: it is not. */
   readonly publicKey: Uint8Array | undefined
   readonly text: string
-  /** When they were written. */
+  /** When they were written; 0: not yet. */
   savedAt: number
 }
 
@@ -149,17 +152,36 @@ export class Inbox implements InboxOperations {
     this.#deliver = deliver
     this.#answer = refuse
     this.#store.onState = state => this.#storeChanged(state)
+    const { shared } = this.#store
+    if (shared === undefined) return
+    shared.onLane = (runtime, lane, what) => this.#lanes.heard(runtime, lane, what)
+    shared.onRules = contents => this.#rulesChanged(contents)
   }
 
   #storeChanged(state: StoreState): void {
     if (!state.open) return
-    const { counts, lanes, rules, paused } = state.contents
+    const { counts, lanes } = state.contents
     this.#ledger.load(counts)
-    for (const runtime of paused) this.#lanes.pause(runtime, true)
-    for (const { runtime, rules: text } of rules) {
-      if (!this.#rules.has(runtime)) this.#learn(runtime, text, this.now())
-    }
+    this.#rulesChanged(state.contents)
     this.#lanes.reset(lanes)
+  }
+
+  /** What stands in the store counts, but for what is on its way there. */
+  #rulesChanged({ rules, paused }: Pick<Contents, 'rules' | 'paused'>): void {
+    for (const runtime of this.#lanes.paused) if (!paused.includes(runtime)) this.#lanes.pause(runtime, false)
+    for (const runtime of paused) this.#lanes.pause(runtime, true)
+    const texts = new Map(rules.map(({ runtime, rules: text }) => [runtime, text]))
+    for (const [runtime, { savedAt }] of this.#rules)
+      if (savedAt > 0 && !texts.has(runtime)) this.#rules.delete(runtime)
+    for (const [runtime, text] of texts) {
+      const known = this.#rules.get(runtime)
+      if (known === undefined || (known.savedAt > 0 && known.text !== text)) this.#learn(runtime, text, this.now())
+    }
+  }
+
+  /** Servers have the store together: each of them tells of all. */
+  get shared(): boolean {
+    return this.#store.shared !== undefined
   }
 
   // The layer.
@@ -193,7 +215,7 @@ export class Inbox implements InboxOperations {
       rules: made,
       publicKey: publicKeyOf(key),
       text,
-      savedAt: isFresh ? known.savedAt : now,
+      savedAt: isFresh ? known.savedAt : 0,
     })
     if (!isFresh) this.#save(runtime, text)
   }
@@ -238,11 +260,12 @@ export class Inbox implements InboxOperations {
 
   /** What cannot be written is forgotten by a restart, unless it is announced again. */
   async #write(runtime: string, rules: string | undefined): Promise<void> {
+    const at = this.now()
     try {
-      await this.#store.apply({ op: 'rules', runtime, rules, at: this.now() })
-    } catch (error) {
+      await this.#store.apply({ op: 'rules', runtime, rules, at })
       const known = this.#rules.get(runtime)
-      if (known !== undefined) known.savedAt = 0
+      if (known?.text === rules) known!.savedAt = at
+    } catch (error) {
       const err = { message: (error as Error).message }
       this.logger.warn({ runtime, err }, 'the rules of an inbox were not written')
     }
@@ -394,7 +417,6 @@ export class Inbox implements InboxOperations {
     for (const [runtime, known] of this.#rules) {
       const isAway = !this.#options.isLive(runtime)
       if (!isAway && this.now() - known.savedAt >= RULES_FRESH_MS) {
-        known.savedAt = this.now()
         this.#save(runtime, known.text)
       }
     }

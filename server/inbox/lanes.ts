@@ -10,7 +10,7 @@
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { isSuspect, type Outcome, progressOf } from './retry.ts'
-import { type InboxStore, type LaneCount, type Message, type Progress, StoreError } from './store.ts'
+import { type InboxStore, type LaneCount, type LaneNews, type Message, type Progress, StoreError } from './store.ts'
 
 /** After an outage, lanes begin within this time, so that they do not all begin at once. */
 const JITTER_MS = 1000
@@ -18,6 +18,8 @@ const JITTER_MS = 1000
 const PACE_MS = 50
 /** A store that is away is asked again so often. */
 const STORE_AWAY_MS = 1000
+/** And whether another server still has a lane, if none of them says so before. */
+const ELSEWHERE_MS = 5000
 
 interface Lane {
   readonly runtime: string
@@ -158,6 +160,18 @@ export class Lanes {
     this.#leaveIfEmpty(lane)
   }
 
+  /** Another server stored something in a lane, or has it no longer. */
+  heard(runtime: string, key: string, what: LaneNews): void {
+    const lane = this.#runtimes.get(runtime)?.get(key)
+    if (lane !== undefined && what === 'free') this.hurry(runtime, key)
+    if (lane !== undefined || what === 'free') return
+    const made = this.#lane(runtime, key)
+    made.waiting = 1
+    made.paced = true
+    // Whoever stored it is about to try it.
+    this.#later(made, JITTER_MS * (1 + this.#options.random()))
+  }
+
   /** The store opened anew: what it has counts. */
   reset(lanes: readonly LaneCount[]): void {
     for (const each of this.#runtimes.values()) for (const lane of each.values()) lane.waiting = 0
@@ -186,13 +200,20 @@ export class Lanes {
     if (lane.waiting > 0 || lane.coming > 0 || lane.working || lane.following > 0) return
     clearTimeout(lane.timer)
     this.#queue.delete(lane)
+    this.#release(lane)
     const lanes = this.#runtimes.get(lane.runtime)
     if (lanes?.get(lane.key) === lane) lanes.delete(lane.key)
     if (lanes?.size === 0) this.#runtimes.delete(lane.runtime)
   }
 
+  /** Where servers share a store, another one may have it. */
+  #release({ runtime, key, waiting }: Lane): void {
+    this.#options.store.shared?.release(runtime, key, waiting === 0)
+  }
+
   #later(lane: Lane, ms: number): void {
     clearTimeout(lane.timer)
+    if (ms > PACE_MS) this.#release(lane)
     const begin = this.#guard(() => {
       lane.timer = undefined
       this.#begin(lane)
@@ -250,6 +271,7 @@ export class Lanes {
     const { runtime } = lane
     if (this.#paused.has(runtime) || !this.#options.isLive(runtime)) {
       lane.paced = true
+      this.#release(lane)
       return false
     }
     const { lanes, lanesPerRuntime } = this.#options
@@ -278,7 +300,12 @@ export class Lanes {
   /** The first of the lane, if its time has come. */
   async #step(lane: Lane): Promise<void> {
     const { store, now } = this.#options
-    const [first, second] = await store.next(lane.runtime, lane.key, 2)
+    const heads = await store.next(lane.runtime, lane.key, 2)
+    if (heads === undefined) {
+      this.#later(lane, ELSEWHERE_MS * (1 + this.#options.random()))
+      return
+    }
+    const [first, second] = heads
     if (first === undefined) {
       lane.waiting = 0
       return
@@ -331,7 +358,9 @@ export class Lanes {
   }
 
   async #write({ id }: Message, set: Progress): Promise<void> {
-    await this.#options.store.apply({ op: 'update', id, set, at: this.#options.now() })
+    const { store, now } = this.#options
+    const { status } = await store.apply({ op: 'update', id, set, at: now(), owned: true })
+    if (status === 'absent') throw new StoreError('away', 'the message is gone, or another server has its lane')
   }
 
   close(): void {

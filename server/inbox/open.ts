@@ -6,7 +6,11 @@ import type { InboxStore } from './store.ts'
 export async function openStore(settings: ResolvedServerOptions, opened: Opened): Promise<InboxStore | undefined> {
   if (settings.inbox === undefined) return undefined
   const { logger, inbox, clock } = settings
+  const { place, limits } = inbox
+  if (place.kind === 'postgres') {
+    const { openPostgres } = await import('./postgres.ts')
+    return opened.add(await openPostgres({ ...place, logger }, clock))
+  }
   const { openSqlite } = await import('./sqlite.ts')
-  const { path, limits } = inbox
-  return opened.add(await openSqlite({ path, minFreeBytes: limits.diskFreeBytes, logger }, clock))
+  return opened.add(await openSqlite({ path: place.path, minFreeBytes: limits.diskFreeBytes, logger }, clock))
 }

@@ -1,11 +1,20 @@
 /** Where a server keeps webhooks, and how many. */
 import { type LimitOptions, resolveLimits } from '../../protocol/base/limit.ts'
 import { INBOX, type InboxLimits } from '../limits.ts'
+import { type PostgresLocation, readPostgresUrl } from './postgres-url.ts'
 
 /** The inbox of a server; `docs/inbox.md` says what it promises. */
 export interface InboxOptions extends LimitOptions<typeof INBOX> {
-  /** `sqlite:/var/lib/sallyport/inbox.db`: a file in a folder that exists. One server has it at a time. */
+  /**
+   * `sqlite:/var/lib/sallyport/inbox.db`: a file in a folder that exists. One server has it at a time.
+   * `postgres://USER@HOST:5432/DATABASE`: PostgreSQL 14 or newer, for servers that share one inbox. It is encrypted unless it is on this
+   * machine; `?sslmode=disable` or `verify-full` says otherwise. Needs the package `pg`.
+   */
   readonly url: string
+  /** Of the user of PostgreSQL. The file is read at each connection. */
+  readonly password?: { readonly file: string } | undefined
+  /** Authority of PostgreSQL's certificate (PEM). Default: those of the system. */
+  readonly ca?: string | Buffer | undefined
   /**
    * Keeps webhooks of clients that have no key to seal them for, as they came. Default false: for those nothing is kept. Protect the
    * file, and the copies of it.
@@ -14,7 +23,13 @@ export interface InboxOptions extends LimitOptions<typeof INBOX> {
 }
 
 export interface ResolvedInbox {
-  readonly path: string
+  readonly place:
+    | { readonly kind: 'sqlite'; readonly path: string }
+    | (PostgresLocation & {
+        readonly kind: 'postgres'
+        readonly passwordFile: string | undefined
+        readonly ca: InboxOptions['ca']
+      })
   readonly plaintext: boolean
   readonly limits: InboxLimits
 }
@@ -22,8 +37,22 @@ export interface ResolvedInbox {
 /** Throws a TypeError that names what is wrong. */
 export function checkInboxOptions(options: InboxOptions | undefined): ResolvedInbox | undefined {
   if (options === undefined) return undefined
-  const { url, plaintext, ...limits } = options
+  const { url, password, ca, plaintext, ...limits } = options
+  const place = placeOf(url, password?.file, ca)
+  return { place, plaintext: plaintext ?? false, limits: resolveLimits(INBOX, limits, 'inbox') }
+}
+
+function placeOf(url: string, passwordFile: string | undefined, ca: InboxOptions['ca']): ResolvedInbox['place'] {
+  if (/^postgres(ql)?:/.test(url)) {
+    try {
+      return { kind: 'postgres', ...readPostgresUrl(url), passwordFile, ca }
+    } catch (error) {
+      throw new TypeError(`inbox: ${(error as Error).message}`, { cause: error })
+    }
+  }
   const [, path = ''] = /^sqlite:(.+)$/.exec(url) ?? []
-  if (path === '') throw new TypeError(`inbox: ${url} is no store: write sqlite:PATH`)
-  return { path, plaintext: plaintext ?? false, limits: resolveLimits(INBOX, limits, 'inbox') }
+  if (path === '')
+    throw new TypeError('inbox: the URL is of no store: write sqlite:PATH or postgres://USER@HOST/DATABASE')
+  if (passwordFile !== undefined || ca !== undefined) throw new TypeError('inbox: a file takes no password and no ca')
+  return { kind: 'sqlite', path }
 }

@@ -2,6 +2,7 @@
 import { closeSync, existsSync, fsyncSync, openSync, renameSync, statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
+import { COLUMNS, SETTABLE } from './columns.ts'
 import type { Applied, Change, Contents, Count, Filter, Keep, LaneCount, Message, Swept } from './store.ts'
 
 /** `Sinb`, in the head of the file. */
@@ -29,10 +30,7 @@ CREATE UNIQUE INDEX part ON parts (id, n);
 CREATE TABLE rules (runtime TEXT PRIMARY KEY, rules TEXT NOT NULL, seen INTEGER NOT NULL) STRICT;
 CREATE TABLE paused (runtime TEXT PRIMARY KEY) STRICT;
 `
-const COLUMNS =
-  'id, runtime, lane, route, why, state, received, expires, bytes, parts, attempts, failures, refusals, failedSince, next, changed, key, enc, caller, reason'
-/** What an update may set. */
-const SETTABLE = ['attempts', 'failures', 'refusals', 'failedSince', 'next', 'expires', 'reason', 'state'] as const
+const NAMES = COLUMNS.join(', ')
 
 /** Of SQLite: not a database, and a page that cannot be right. */
 const DAMAGED = new Set([11, 26])
@@ -187,7 +185,7 @@ export class SqliteFile {
     const { id, runtime, lane, route, why, received, expires, bytes, parts, attempts, failures, refusals } = message
     const { failedSince, next, key, enc, caller, reason, dedupe, dedupeMs } = message
     this.#run(
-      `INSERT INTO messages (${COLUMNS}, dedupe, dedupeMs) VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+      `INSERT INTO messages (${NAMES}, dedupe, dedupeMs) VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
       ...[id, runtime, lane, route, why, received, expires, bytes, parts, attempts, failures, refusals],
       ...[failedSince, next, received, key, enc, caller, reason, dedupe, dedupeMs],
     )
@@ -228,7 +226,7 @@ export class SqliteFile {
 
   next(runtime: string, lane: string, limit: number): Message[] {
     return this.#all(
-      `SELECT ${COLUMNS} FROM messages WHERE runtime = ? AND lane = ? AND state = 'waiting' ORDER BY seq LIMIT ?`,
+      `SELECT ${NAMES} FROM messages WHERE runtime = ? AND lane = ? AND state = 'waiting' ORDER BY seq LIMIT ?`,
       ...[runtime, lane, limit],
     )
   }
@@ -239,7 +237,7 @@ export class SqliteFile {
 
   list({ runtime, lane, state, since, id, limit }: Filter): Message[] {
     return this.#all(
-      `SELECT ${COLUMNS} FROM messages WHERE (?1 IS NULL OR runtime = ?1) AND (?2 IS NULL OR lane = ?2)
+      `SELECT ${NAMES} FROM messages WHERE (?1 IS NULL OR runtime = ?1) AND (?2 IS NULL OR lane = ?2)
        AND (?3 IS NULL OR state = ?3) AND received >= ?4 AND substr(id, 1, length(?5)) = ?5 ORDER BY seq DESC LIMIT ?6`,
       ...[runtime ?? null, lane ?? null, state ?? null, since ?? 0, id ?? '', limit],
     )
@@ -272,7 +270,7 @@ export class SqliteFile {
     try {
       const expired = this.#all<Message>(
         `UPDATE messages SET state = 'dead', reason = 'expired', changed = ?1 WHERE seq IN
-         (SELECT seq FROM messages WHERE state = 'waiting' AND expires <= ?1 LIMIT ${SWEPT}) RETURNING ${COLUMNS}`,
+         (SELECT seq FROM messages WHERE state = 'waiting' AND expires <= ?1 LIMIT ${SWEPT}) RETURNING ${NAMES}`,
         at,
       )
       this.#forget('dead', at - keep.deadMs)

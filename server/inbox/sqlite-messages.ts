@@ -22,6 +22,4 @@ export interface Answer {
   readonly value?: unknown
   /** `full` and `away` as in a `StoreError`; `damaged` besides. `unusable`: the file cannot be used as it is. */
   readonly failure?: { readonly kind: 'full' | 'away' | 'damaged' | 'unusable'; readonly message: string }
-  /** How long it took. */
-  readonly ms: number
 }

@@ -59,11 +59,10 @@ const guard = guardWith(error => {
   throw error
 })
 const listen = guard((question: Question): void => {
-  const startedMs = performance.now()
   try {
-    port.postMessage({ number: question.number, value: answer(question), ms: performance.now() - startedMs })
+    port.postMessage({ number: question.number, value: answer(question) })
   } catch (error) {
-    port.postMessage({ number: question.number, failure: failureOf(error), ms: performance.now() - startedMs })
+    port.postMessage({ number: question.number, failure: failureOf(error) })
   }
 })
 port.on('message', listen)

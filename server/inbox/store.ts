@@ -62,7 +62,14 @@ export type Change =
   | { readonly op: 'part'; readonly id: string; readonly n: number; readonly bytes: Uint8Array }
   /** Parts whose message does not come. */
   | { readonly op: 'forget'; readonly id: string }
-  | { readonly op: 'update'; readonly id: string; readonly set: Progress; readonly at: number }
+  /** `owned`: only while this server has the lane, else it is `absent`. */
+  | {
+      readonly op: 'update'
+      readonly id: string
+      readonly set: Progress
+      readonly at: number
+      readonly owned?: boolean
+    }
   /** Removes a message that is not under way. */
   | { readonly op: 'drop'; readonly id: string }
   /** What a runtime announced; undefined: nothing any more. */
@@ -129,8 +136,10 @@ export interface InboxStore {
   onState: ((state: StoreState) => void) | undefined
   /** Rejects with a {@link StoreError}. */
   apply(change: Change): Promise<Applied>
-  /** The oldest of a lane that wait, in order. */
-  next(runtime: string, lane: string, limit: number): Promise<readonly Message[]>
+  /** What is more to it where several servers have one store together; undefined: one server has it. */
+  readonly shared: SharedStore | undefined
+  /** The oldest of a lane that wait, in order; the lane is this server's from then on. Undefined: another server has it. */
+  next(runtime: string, lane: string, limit: number): Promise<readonly Message[] | undefined>
   /** Part `n` of a message, 0 its head; undefined where there is none. */
   part(id: string, n: number): Promise<Uint8Array | undefined>
   /** The newest first. */
@@ -139,6 +148,18 @@ export interface InboxStore {
   stats(): StoreStats
   close(): Promise<void>
 }
+
+/** A store that several servers share: one of them has a lane at a time. */
+export interface SharedStore {
+  /** Hears of what the others did to a lane: something waits in it, or nobody has it any more. */
+  onLane: ((runtime: string, lane: string, what: LaneNews) => void) | undefined
+  /** Hears of what any of them was told of runtimes. */
+  onRules: ((contents: Pick<Contents, 'rules' | 'paused'>) => void) | undefined
+  /** Whoever can may have the lane. `empty`: it is done, which the others are told. */
+  release(runtime: string, lane: string, empty: boolean): void
+}
+
+export type LaneNews = 'waits' | 'free'
 
 export type StoreState =
   | { readonly open: true; readonly contents: Contents; readonly setAside: string | undefined }

@@ -7,8 +7,8 @@
  * not. With `CI=true` or `npm test -- --all` a need that is not met is a failure.
  */
 import { spawnSync } from 'node:child_process'
-import { accessSync, constants, existsSync, statSync } from 'node:fs'
-import { delimiter, join, resolve } from 'node:path'
+import { accessSync, constants, existsSync, readdirSync, statSync } from 'node:fs'
+import { delimiter, dirname, join, resolve } from 'node:path'
 
 export interface NeedRow {
   /** Undefined if it is met, else the reason why not, in a few words. */
@@ -39,6 +39,11 @@ export const NEEDS = {
   haproxy: programRow('haproxy', ['haproxy']),
   apache: programRow('apache2', ['apache2-bin']),
   redis: programRow('redis-server', ['redis-server']),
+  postgres: {
+    missing: () => (postgresFolder() === undefined ? 'no program "postgres"' : undefined),
+    packages: ['postgresql'],
+    remedy: "install postgresql (Debian's name)",
+  },
   chromium: programRow('chromium', ['chromium']),
   go: { ...programRow('go', ['golang-go', 'ca-certificates']), missing: () => missingGo(LEAST_GO) },
   // What others wrote in Go wants a newer one than Debian has.
@@ -116,6 +121,15 @@ export const short: boolean = process.env.TEST_SHORT === '1'
 function findVectors(): string | undefined {
   const folder = process.env.TEST_VECTORS ?? resolve(import.meta.dirname, '../vectors')
   return existsSync(join(folder, 'wycheproof')) ? folder : undefined
+}
+
+/** Debian has a folder for each version, on nobody's PATH: the newest. */
+export function postgresFolder(): string | undefined {
+  const found = findProgram('postgres')
+  if (found !== undefined) return dirname(found)
+  const all = '/usr/lib/postgresql'
+  const versions = existsSync(all) ? readdirSync(all).sort((a, b) => Number(b) - Number(a)) : []
+  return versions.map(version => join(all, version, 'bin')).find(folder => isExecutable(join(folder, 'postgres')))
 }
 
 function isExecutable(path: string): boolean {

@@ -77,6 +77,7 @@ export class MemoryDisk {
 
 /** One start of a server over the disk; after `kill` it reaches nothing more. */
 export class MemoryInboxStore implements InboxStore {
+  readonly shared = undefined
   readonly #disk: MemoryDisk
   #killed = false
   #onState: InboxStore['onState']

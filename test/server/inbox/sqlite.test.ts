@@ -19,10 +19,11 @@ import { DatabaseSync } from 'node:sqlite'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { openSqlite, type SqliteStore } from '../../../server/inbox/sqlite.ts'
-import type { NewMessage, StoreState } from '../../../server/inbox/store.ts'
+import type { StoreState } from '../../../server/inbox/store.ts'
+import { long } from '../../support/needs.ts'
 import { until } from '../../support/until.ts'
+import { append, bytes, message, NOW } from './messages.ts'
 
-const NOW = 1_800_000_000_000
 let folder: string
 let path: string
 const open: SqliteStore[] = []
@@ -40,29 +41,6 @@ async function start(at = path): Promise<SqliteStore> {
   open.push(store)
   return store
 }
-
-function message(id: string, more: Partial<NewMessage> = {}): NewMessage {
-  return {
-    ...{ id, runtime: 'demo', lane: 'l', route: 'r', why: 'offline', received: NOW, expires: NOW + 1000, bytes: 12 },
-    ...{
-      parts: 2,
-      attempts: 0,
-      failures: 0,
-      refusals: 0,
-      failedSince: 0,
-      next: 0,
-      reason: '',
-      dedupe: '',
-      dedupeMs: 0,
-    },
-    ...{ key: '', enc: '', caller: '' },
-    ...more,
-  }
-}
-
-const bytes = (text: string) => new Uint8Array(Buffer.from(text))
-const append = (store: SqliteStore, made: NewMessage) =>
-  store.apply({ op: 'append', message: made, head: bytes('{}'), rest: bytes('body') })
 
 function contents(store: SqliteStore): Extract<StoreState, { open: true }>['contents'] {
   let seen: StoreState | undefined
@@ -91,28 +69,6 @@ test('parts whose message never came are gone after a restart', async () => {
   await store.apply({ op: 'part', id: 'torn', n: 1, bytes: bytes('half') })
   await store.close()
   expect(await (await start()).part('torn', 1)).toBeUndefined()
-})
-
-test('the same id and body: known while it waits, and for its time after the delivery', async () => {
-  const store = await start()
-  const same = { dedupe: 'digest', dedupeMs: 1000 }
-  expect(await append(store, message('a', same))).toEqual({ status: 'stored', id: 'a' })
-  expect(await append(store, message('b', same))).toEqual({ status: 'duplicate', id: 'a' })
-  expect(await append(store, message('c', { ...same, runtime: 'other' }))).toMatchObject({ status: 'stored' })
-  await store.apply({ op: 'update', id: 'a', set: { state: 'delivered' }, at: NOW })
-  expect(await append(store, message('d', { ...same, received: NOW + 999 }))).toMatchObject({ status: 'duplicate' })
-  expect(await append(store, message('e', { ...same, received: NOW + 1000 }))).toMatchObject({ status: 'stored' })
-})
-
-test('a sweep ends what is too old, and forgets what was over long ago', async () => {
-  const store = await start()
-  await append(store, message('old'))
-  await append(store, message('young', { expires: NOW + 5000 }))
-  const keep = { deadMs: 10_000, deliveredMs: 10_000, rulesMs: 10_000 }
-  const first = await store.sweep(NOW + 1000, keep)
-  expect(first.expired.map(({ id, state, reason }) => [id, state, reason])).toEqual([['old', 'dead', 'expired']])
-  await store.sweep(NOW + 12_000, keep)
-  expect((await store.list({ limit: 9 })).map(({ id }) => id)).toEqual(['young'])
 })
 
 describe('a file that cannot be used', () => {
@@ -219,7 +175,7 @@ test.runIf(isRoot && process.platform === 'linux')(
   },
 )
 
-const KILLS = process.env.TEST_LONG === 'true' ? 200 : 20
+const KILLS = long ? 200 : 20
 
 test('kill -9 at any moment: what was said to be stored is there', {
   tags: ['slow'],

@@ -12,6 +12,7 @@ import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { Inbox } from '../../../server/inbox/inbox.ts'
 import { INBOX } from '../../../server/limits.ts'
 import { EXCHANGE } from '../../support/ends.ts'
+import { long } from '../../support/needs.ts'
 import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
 
 const refuse = refusing(() => undefined)
@@ -167,7 +168,7 @@ class World {
   }
 }
 
-const SEEDS = Array.from({ length: process.env.TEST_LONG === 'true' ? 400 : 40 }, (_, i) => i + 1)
+const SEEDS = Array.from({ length: long ? 400 : 40 }, (_, i) => i + 1)
 
 test.each(SEEDS)('whatever was accepted arrives, in order, or is a dead letter: seed %d', async seed => {
   const world = new World(seed)

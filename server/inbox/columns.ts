@@ -1,0 +1,32 @@
+/** The columns in which both stores keep a message, by the names that `Message` has. */
+import type { Message } from './store.ts'
+
+export const COLUMNS = [
+  ...[
+    'id',
+    'runtime',
+    'lane',
+    'route',
+    'why',
+    'state',
+    'received',
+    'expires',
+    'bytes',
+    'parts',
+    'attempts',
+    'failures',
+  ],
+  ...['refusals', 'failedSince', 'next', 'changed', 'key', 'enc', 'caller', 'reason'],
+] as const satisfies readonly (keyof Message)[]
+
+/** What an update may set. */
+export const SETTABLE = [
+  'attempts',
+  'failures',
+  'refusals',
+  'failedSince',
+  'next',
+  'expires',
+  'reason',
+  'state',
+] as const

@@ -1,0 +1,226 @@
+/**
+ * What all stores do alike. Changes that come within two milliseconds, or while one commit is under way, are one transaction:
+ * its fsync is what a webhook waits for. A store that failed is opened afresh before it is believed again.
+ */
+import { type Guard, logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import {
+  type Applied,
+  type Change,
+  type Filter,
+  type InboxStore,
+  type Keep,
+  type Message,
+  type SharedStore,
+  StoreError,
+  type StoreState,
+  type StoreStats,
+  type Swept,
+} from './store.ts'
+
+/** What comes within it is committed together. */
+const GROUP_MS = 2
+/** So much is committed without waiting for more. */
+const GROUP_BYTES = 1024 * 1024
+/** One that could not be used is tried again so often. */
+const REOPEN_MS = 1000
+/** Between two looks at the longest commit. */
+const WINDOW_MS = 60_000
+
+interface Grouped {
+  readonly change: Change
+  resolve(applied: Applied): void
+  reject(error: unknown): void
+}
+
+/** It cannot be used as it is, and no time mends that. */
+export class UnusableError extends Error {}
+
+export abstract class GroupedStore implements InboxStore {
+  protected readonly logger: Logger
+  protected readonly guard: Guard
+  protected isOpen = false
+  protected isClosed = false
+  readonly shared: SharedStore | undefined = undefined
+  readonly #now: () => number
+  /** What the next commit takes. */
+  #group: Grouped[] = []
+  #groupBytes = 0
+  #groupTimer: NodeJS.Timeout | undefined
+  #committing = false
+  #reopenTimer: NodeJS.Timeout | undefined
+  #wasOpen = false
+  #state: StoreState = { open: false, problem: 'it is not open yet' }
+  #onState: ((state: StoreState) => void) | undefined
+  #setAside: string | undefined
+  #commits = 0
+  #commitMs = 0
+  /** The longest of this window and of the one before. */
+  #longest = [0, 0]
+  #windowAt = 0
+
+  constructor(logger: Logger, now: () => number) {
+    this.logger = logger
+    this.#now = now
+    this.guard = logGuard(logger, 'the store of the inbox failed')
+  }
+
+  /** Opens it, which may be again. Rejects with an {@link UnusableError} where no time mends what is wrong. */
+  protected abstract reopen(): Promise<Extract<StoreState, { open: true }>>
+  /** What came of each. Rejects with a {@link StoreError} where none of them was made. */
+  protected abstract commit(changes: readonly Change[]): Promise<readonly (Applied | StoreError)[]>
+  /** Ends what it has open. */
+  protected abstract end(): Promise<void>
+  /** What the log calls it. */
+  protected abstract readonly place: object
+
+  abstract next(runtime: string, lane: string, limit: number): Promise<readonly Message[] | undefined>
+  abstract part(id: string, n: number): Promise<Uint8Array | undefined>
+  abstract list(filter: Filter): Promise<readonly Message[]>
+  abstract sweep(at: number, keep: Keep): Promise<Swept>
+
+  get onState(): ((state: StoreState) => void) | undefined {
+    return this.#onState
+  }
+
+  /** What is so already is told at once. */
+  set onState(listener: ((state: StoreState) => void) | undefined) {
+    this.#onState = listener
+    listener?.(this.#state)
+  }
+
+  /** Rejects with a TypeError for one that cannot be used. */
+  async start(): Promise<void> {
+    try {
+      await this.#openNow()
+    } catch (error) {
+      if (error instanceof UnusableError) {
+        await this.close()
+        throw new TypeError(`inbox: ${error.message}`, { cause: error })
+      }
+      this.lost(error as Error)
+    }
+  }
+
+  async #openNow(): Promise<void> {
+    const state = await this.reopen()
+    this.isOpen = true
+    this.#wasOpen = true
+    this.#setAside = state.setAside ?? this.#setAside
+    const messages = state.contents.counts.reduce((sum, count) => sum + count.messages, 0)
+    this.logger.info({ ...this.place, messages }, 'the store of the inbox is open')
+    this.tell(state)
+  }
+
+  protected tell(state: StoreState): void {
+    this.#state = state
+    this.#onState?.(state)
+  }
+
+  /** What was asked fails, and so does what comes, until it opens again. */
+  protected lost(error: Error): void {
+    if (this.isClosed) return
+    if (this.isOpen || !this.#wasOpen) {
+      this.logger.error({ ...this.place, err: { message: error.message } }, 'the store of the inbox is away')
+    }
+    this.#wasOpen = true
+    this.isOpen = false
+    this.#failGroup(new StoreError('away', error.message))
+    this.tell({ open: false, problem: error.message })
+    if (this.#reopenTimer !== undefined) return
+    const again = this.guard(() => {
+      this.#reopenTimer = undefined
+      if (!this.isClosed) this.#openNow().catch(this.guard((failed: unknown) => this.lost(failed as Error)))
+    })
+    this.#reopenTimer = setTimeout(again, REOPEN_MS).unref()
+  }
+
+  #failGroup(error: StoreError): void {
+    for (const { reject } of this.#group.splice(0)) reject(error)
+    this.#groupBytes = 0
+  }
+
+  apply(change: Change): Promise<Applied> {
+    if (!this.isOpen) return Promise.reject(this.away())
+    return new Promise((resolve, reject) => {
+      this.#group.push({ change, resolve, reject })
+      this.#groupBytes += bytesOf(change)
+      if (this.#committing) return
+      if (this.#groupBytes >= GROUP_BYTES) this.#commit()
+      else
+        this.#groupTimer ??= setTimeout(
+          this.guard(() => this.#commit()),
+          GROUP_MS,
+        )
+    })
+  }
+
+  protected away(): StoreError {
+    return new StoreError('away', this.#state.open ? 'it is closed' : this.#state.problem)
+  }
+
+  #commit(): void {
+    clearTimeout(this.#groupTimer)
+    this.#groupTimer = undefined
+    const group = this.#group.splice(0)
+    this.#groupBytes = 0
+    if (group.length === 0) return
+    this.#committing = true
+    const startedMs = performance.now()
+    const over = this.guard(() => {
+      this.#committing = false
+      if (this.isOpen) this.#commit()
+    })
+    const committed = this.guard((results: readonly (Applied | StoreError)[]) => {
+      this.#measure(performance.now() - startedMs)
+      for (const [i, { resolve, reject }] of group.entries()) {
+        const result = results[i]!
+        if (result instanceof StoreError) reject(result)
+        else resolve(result)
+      }
+    })
+    const refused = this.guard((error: unknown) => {
+      for (const { reject } of group) reject(error)
+    })
+    this.commit(group.map(({ change }) => change))
+      .then(committed, refused)
+      .then(over, over)
+  }
+
+  #measure(ms: number): void {
+    this.#commits++
+    this.#commitMs += ms
+    const now = this.#now()
+    if (now - this.#windowAt > WINDOW_MS) {
+      this.#windowAt = now
+      this.#longest = [0, this.#longest[0]!]
+    }
+    this.#longest[0] = Math.max(this.#longest[0]!, ms)
+  }
+
+  stats(): StoreStats {
+    return {
+      open: this.isOpen,
+      problem: this.#state.open ? undefined : this.#state.problem,
+      setAside: this.#setAside,
+      commits: this.#commits,
+      commitSeconds: this.#commitMs / 1000,
+      commitMaxSeconds: Math.max(...this.#longest) / 1000,
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.isClosed) return
+    if (this.isOpen) this.#commit()
+    this.isClosed = true
+    clearTimeout(this.#reopenTimer)
+    await this.end()
+    this.isOpen = false
+    this.#failGroup(this.away())
+  }
+}
+
+function bytesOf(change: Change): number {
+  if (change.op === 'append') return change.head.length + change.rest.length
+  return change.op === 'part' ? change.bytes.length : 0
+}

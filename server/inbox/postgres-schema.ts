@@ -1,0 +1,100 @@
+/** The tables of an inbox in PostgreSQL, and whether they can be used there. */
+import type { Client } from 'pg'
+import { UnusableError } from './grouped-store.ts'
+
+const SCHEMA = 'sallyport_inbox'
+const VERSION = 1
+/** The oldest that is still maintained as this is written. */
+const LEAST_VERSION = 14
+/** Two servers that start together make the tables once. */
+const LOCK = 0x53696e62
+
+/** `lanes`: who delivers what waits there. `servers`: until when they may. */
+const TABLES = `
+CREATE SCHEMA ${SCHEMA};
+CREATE TABLE messages (
+  seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE, runtime text NOT NULL, lane text NOT NULL,
+  route text NOT NULL, why text NOT NULL, state text NOT NULL, received bigint NOT NULL, expires bigint NOT NULL,
+  bytes bigint NOT NULL, parts integer NOT NULL, attempts integer NOT NULL, failures integer NOT NULL,
+  refusals integer NOT NULL, "failedSince" bigint NOT NULL, next bigint NOT NULL, changed bigint NOT NULL,
+  key text NOT NULL, enc text NOT NULL, caller text NOT NULL, reason text NOT NULL, dedupe text NOT NULL,
+  "dedupeMs" bigint NOT NULL, owner text NOT NULL
+);
+CREATE INDEX waiting ON messages (runtime, lane, seq) WHERE state = 'waiting';
+CREATE INDEX ending ON messages (expires) WHERE state = 'waiting';
+CREATE INDEX settled ON messages (state, changed) WHERE state <> 'waiting';
+CREATE INDEX same ON messages (runtime, dedupe) WHERE dedupe <> '';
+CREATE UNIQUE INDEX once ON messages (runtime, dedupe) WHERE state = 'waiting' AND dedupe <> '';
+CREATE TABLE parts (
+  id text NOT NULL, n integer NOT NULL, bytes bytea NOT NULL, came timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (id, n)
+);
+ALTER TABLE parts ALTER bytes SET STORAGE EXTERNAL;
+CREATE TABLE rules (runtime text PRIMARY KEY, rules text NOT NULL, seen bigint NOT NULL);
+CREATE TABLE paused (runtime text PRIMARY KEY);
+CREATE TABLE lanes (runtime text NOT NULL, lane text NOT NULL, owner text NOT NULL, PRIMARY KEY (runtime, lane));
+CREATE TABLE servers (id text PRIMARY KEY, until timestamptz NOT NULL);
+CREATE TABLE version (version integer NOT NULL);
+INSERT INTO version VALUES (${VERSION});
+`
+const NAMES = ['messages', 'parts', 'rules', 'paused', 'lanes', 'servers', 'version']
+
+/** What a server of PostgreSQL says of itself. */
+interface Server {
+  readonly version: number
+  readonly readonly: boolean
+  readonly fsync: boolean
+  readonly there: boolean
+  readonly forbidden: boolean
+}
+
+/** Why webhooks cannot be kept there; undefined: they can. */
+export function problemOf({ version, readonly, fsync }: Omit<Server, 'there' | 'forbidden'>): string | undefined {
+  const major = Math.floor(version / 10_000)
+  if (major < LEAST_VERSION) return `this is PostgreSQL ${major}: use ${LEAST_VERSION} or newer`
+  if (readonly) return 'this PostgreSQL is read-only: give the address of the primary'
+  if (!fsync) return 'this PostgreSQL has fsync off, so that a crash loses what it said was stored'
+  return undefined
+}
+
+/** Makes the tables where there are none. Rejects with an {@link UnusableError} where they cannot be used. */
+export async function prepare(client: Client): Promise<void> {
+  const asked = await client.query<Server>(`SELECT current_setting('server_version_num')::int AS version,
+    pg_is_in_recovery() OR current_setting('transaction_read_only')::bool AS readonly,
+    current_setting('fsync')::bool AS fsync, to_regnamespace('${SCHEMA}') IS NOT NULL AS there,
+    NOT coalesce(has_schema_privilege(to_regnamespace('${SCHEMA}'), 'USAGE'), true) AS forbidden`)
+  const problem = problemOf(asked.rows[0]!)
+  if (problem !== undefined) throw new UnusableError(problem)
+  if (asked.rows[0]!.forbidden) throw new UnusableError(`its user may not use the schema ${SCHEMA}`)
+  if (!asked.rows[0]!.there) await create(client)
+  const { rows } = await client.query<{ version: number }>('SELECT version FROM version')
+  const version = rows[0]?.version ?? 0
+  if (version > VERSION) {
+    throw new UnusableError(`its tables were made by a newer sallyport (schema ${version}, this one has ${VERSION})`)
+  }
+  const lacking = await client.query<{ name: string; need: string }>(
+    `SELECT name, need FROM unnest($1::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS need
+     WHERE NOT has_table_privilege(name, need)`,
+    [NAMES],
+  )
+  const [lack] = lacking.rows
+  if (lack !== undefined) throw new UnusableError(`its user may not ${lack.need} in ${SCHEMA}.${lack.name}`)
+  await client.query(
+    "DELETE FROM parts WHERE came < now() - interval '1 day' AND NOT EXISTS (SELECT FROM messages WHERE messages.id = parts.id)",
+  )
+}
+
+async function create(client: Client): Promise<void> {
+  await client.query('BEGIN')
+  try {
+    await client.query('SELECT pg_advisory_xact_lock($1)', [LOCK])
+    const { rows } = await client.query<{ there: boolean }>(`SELECT to_regnamespace('${SCHEMA}') IS NOT NULL AS there`)
+    if (!rows[0]!.there) await client.query(TABLES)
+    await client.query('COMMIT')
+  } catch (error) {
+    await client.query('ROLLBACK')
+    throw error
+  }
+}
+
+/** What each connection is told: nothing there is said to be stored before it is. */
+export const SESSION = `-c search_path=${SCHEMA} -c synchronous_commit=on -c default_transaction_isolation=read\\ committed`

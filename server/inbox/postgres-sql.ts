@@ -1,0 +1,212 @@
+/** What each change is in PostgreSQL: one statement, whose rows say what it did. */
+import { COLUMNS, SETTABLE } from './columns.ts'
+import type { Applied, Change, LaneNews, NewMessage } from './store.ts'
+
+/** `name`: it is prepared once per connection. */
+export interface Statement {
+  readonly name?: string
+  readonly text: string
+  readonly values: readonly unknown[]
+}
+
+export type OwnChange =
+  | Change
+  | { readonly op: 'claim'; readonly runtime: string; readonly lane: string }
+  /** `empty`: the others are told. */
+  | { readonly op: 'release'; readonly runtime: string; readonly lane: string; readonly empty: boolean }
+
+/** What a statement's row may say. */
+export interface Done {
+  readonly id?: string | null
+  readonly stored?: boolean
+  readonly runtime?: string
+  readonly lane?: string
+}
+
+/** Who asks, and for how much longer than it says an owner counts as one. */
+export interface Self {
+  readonly server: string
+  readonly graceMs: number
+}
+
+export const CHANNEL = 'sallyport_inbox'
+const NAMES = COLUMNS.map(name => `"${name}"`).join(', ')
+const APPENDED = {
+  ...{ id: 'text', runtime: 'text', lane: 'text', route: 'text', why: 'text', received: 'bigint', expires: 'bigint' },
+  ...{ bytes: 'bigint', parts: 'integer', attempts: 'integer', failures: 'integer', refusals: 'integer' },
+  ...{ failedSince: 'bigint', next: 'bigint', key: 'text', enc: 'text', caller: 'text', reason: 'text' },
+  ...{ dedupe: 'text', dedupeMs: 'bigint' },
+} as const satisfies Partial<Record<keyof NewMessage, string>>
+
+/** Whether the server that is called `owner` may still do what it began. `$grace` in ms. */
+const lives = (owner: string, grace: string) =>
+  `EXISTS (SELECT FROM servers WHERE servers.id = ${owner} AND until + ${grace} * interval '1 ms' > clock_timestamp())`
+
+/** A message that waits, or was delivered a moment ago. */
+const same = (runtime: string, dedupe: string, received: string) => `SELECT id FROM messages WHERE runtime = ${runtime}
+  AND dedupe = ${dedupe} AND dedupe <> '' AND (state = 'waiting' OR (state = 'delivered' AND changed + "dedupeMs" > ${received}))
+  LIMIT 1`
+
+export const SAME = same('$1', '$2', '$3')
+
+const APPEND = (() => {
+  const names = Object.keys(APPENDED) as (keyof typeof APPENDED)[]
+  const given = (name: keyof typeof APPENDED) => `$${names.indexOf(name) + 1}::${APPENDED[name]}`
+  const [owner, head, rest] = ['text', 'bytea', 'bytea'].map((type, i) => `$${names.length + 1 + i}::${type}`)
+  return `WITH same AS (${same(given('runtime'), given('dedupe'), given('received'))}),
+    stored AS (
+      INSERT INTO messages (${names.map(name => `"${name}"`).join(', ')}, state, changed, owner)
+      SELECT ${names.map(given).join(', ')}, 'waiting', ${given('received')}, ${owner} WHERE NOT EXISTS (SELECT FROM same)
+      ON CONFLICT (runtime, dedupe) WHERE state = 'waiting' AND dedupe <> '' DO NOTHING RETURNING id, parts
+    ),
+    kept AS (
+      INSERT INTO parts (id, n, bytes) SELECT id, 0, ${head} FROM stored
+      UNION ALL SELECT id, parts - 1, ${rest} FROM stored WHERE length(${rest}) > 0
+    ),
+    gone AS (DELETE FROM parts WHERE id = ${given('id')} AND NOT EXISTS (SELECT FROM stored))
+    SELECT coalesce((SELECT id FROM stored), (SELECT id FROM same)) AS id, EXISTS (SELECT FROM stored) AS stored`
+})()
+
+export function statementOf(change: OwnChange, { server, graceMs }: Self): Statement {
+  switch (change.op) {
+    case 'append': {
+      const { message, head, rest } = change
+      // One whose attempt began before it was stored is its server's until that says what came of it.
+      const owner = message.attempts > 0 ? server : ''
+      const names = Object.keys(APPENDED) as (keyof typeof APPENDED)[]
+      return { name: 'append', text: APPEND, values: [...names.map(name => message[name]), owner, head, rest] }
+    }
+    case 'part':
+      return made('part', 'INSERT INTO parts (id, n, bytes) VALUES ($1, $2, $3)', change.id, change.n, change.bytes)
+    case 'forget':
+      return made('forget', 'DELETE FROM parts WHERE id = $1 RETURNING id', change.id)
+    case 'update':
+      return update(change, server)
+    case 'drop':
+      return made(
+        'drop',
+        'WITH gone AS (DELETE FROM parts WHERE id = $1) DELETE FROM messages WHERE id = $1 RETURNING id',
+        change.id,
+      )
+    case 'rules':
+      if (change.rules === undefined) return made('unruled', 'DELETE FROM rules WHERE runtime = $1', change.runtime)
+      return made(
+        'rules',
+        'INSERT INTO rules VALUES ($1, $2, $3) ON CONFLICT (runtime) DO UPDATE SET rules = $2, seen = $3',
+        ...[change.runtime, change.rules, change.at],
+      )
+    case 'pause':
+      if (!change.paused) return made('resume', 'DELETE FROM paused WHERE runtime = $1', change.runtime)
+      return made('pause', 'INSERT INTO paused VALUES ($1) ON CONFLICT DO NOTHING', change.runtime)
+    case 'claim':
+      return made('claim', CLAIM, change.runtime, change.lane, server, graceMs)
+    case 'release':
+      return made(
+        'release',
+        'DELETE FROM lanes WHERE runtime = $1 AND lane = $2 AND owner = $3 RETURNING runtime AS id',
+        ...[change.runtime, change.lane, server],
+      )
+  }
+}
+
+const CLAIM = `INSERT INTO lanes AS held (runtime, lane, owner)
+  SELECT $1::text, $2::text, $3::text WHERE EXISTS (SELECT FROM messages WHERE runtime = $1 AND lane = $2 AND state = 'waiting')
+  ON CONFLICT (runtime, lane) DO UPDATE SET owner = excluded.owner
+  WHERE held.owner = excluded.owner OR NOT ${lives('held.owner', '$4::int')} RETURNING owner AS id`
+
+function update({ id, set, at, owned = false }: Extract<Change, { op: 'update' }>, server: string): Statement {
+  const names = SETTABLE.filter(name => set[name] !== undefined)
+  const values: unknown[] = [id]
+  const given = (value: unknown) => `$${values.push(value)}`
+  const sets = names.map(name => `"${name}" = ${given(set[name])}`)
+  if (set.state !== undefined) sets.push(`changed = ${given(at)}`)
+  let where = 'one.id = $1'
+  if (owned) {
+    const me = given(server)
+    sets.push("owner = ''")
+    where += ` AND state <> 'delivered' AND (owner = ${me} OR EXISTS (SELECT FROM lanes
+      WHERE lanes.runtime = one.runtime AND lanes.lane = one.lane AND lanes.owner = ${me}))`
+  }
+  // By hand a dead letter waits again, and the same one may wait already.
+  if (set.state === 'waiting') {
+    sets.push(`dedupe = CASE WHEN EXISTS (SELECT FROM messages AS other WHERE other.runtime = one.runtime
+      AND other.dedupe = one.dedupe AND other.state = 'waiting' AND other.id <> one.id) THEN '' ELSE dedupe END`)
+  }
+  const changed = `UPDATE messages AS one SET ${sets.join(', ')} WHERE ${where} RETURNING id, runtime, lane`
+  if (set.state !== 'delivered') return { text: changed, values }
+  const text = `WITH done AS (${changed}), gone AS (DELETE FROM parts WHERE id IN (SELECT id FROM done)) SELECT * FROM done`
+  return { text, values }
+}
+
+function made(name: string, text: string, ...values: unknown[]): Statement {
+  return { name, text, values }
+}
+
+/** What a change did, as its row says. */
+export function appliedOf(change: OwnChange, row: Done | undefined): Applied {
+  switch (change.op) {
+    case 'append':
+      return { status: row?.stored === true ? 'stored' : 'duplicate', id: row?.id ?? '' }
+    case 'part':
+      return { status: 'done', id: change.id }
+    case 'rules':
+    case 'pause':
+      return { status: 'done', id: change.runtime }
+    default:
+      return { status: row === undefined ? 'absent' : 'done', id: row?.id ?? '' }
+  }
+}
+
+/** What the other servers have to know of it: `waits LANE RUNTIME`, `free LANE RUNTIME`, or `rules`. */
+export function newsOf(change: OwnChange, row: Done | undefined): string | undefined {
+  const of = (what: LaneNews, runtime: string, lane: string) => `${what} ${lane} ${runtime}`
+  switch (change.op) {
+    case 'append':
+      return row?.stored === true ? of('waits', change.message.runtime, change.message.lane) : undefined
+    case 'update':
+      return row !== undefined && change.set.state === 'waiting' ? of('waits', row.runtime!, row.lane!) : undefined
+    case 'release':
+      return row === undefined || !change.empty ? undefined : of('free', change.runtime, change.lane)
+    case 'rules':
+    case 'pause':
+      return 'rules'
+    default:
+      return undefined
+  }
+}
+
+/** `busy`: another server tries it, since before it was stored. */
+export const NEXT = `SELECT ${NAMES}, owner NOT IN ('', $4) AND ${lives('owner', '$5::int')} AS busy FROM messages
+  WHERE runtime = $1 AND lane = $2 AND state = 'waiting' ORDER BY seq LIMIT $3`
+
+export const LIST = `SELECT ${NAMES} FROM messages WHERE ($1::text IS NULL OR runtime = $1) AND ($2::text IS NULL OR lane = $2)
+  AND ($3::text IS NULL OR state = $3) AND received >= $4 AND starts_with(id, $5) ORDER BY seq DESC LIMIT $6`
+
+export const LANES = `SELECT runtime, lane, count(*) AS messages FROM messages WHERE state = 'waiting' GROUP BY runtime, lane`
+
+export const COUNTS = `SELECT runtime, state, count(*) AS messages, sum(bytes)::bigint AS bytes, min(received) AS oldest
+  FROM messages GROUP BY runtime, state`
+
+/** How many messages one sweep ends. */
+const SWEPT = 1000
+
+export const EXPIRE = `UPDATE messages SET state = 'dead', reason = 'expired', changed = $1 WHERE seq IN (
+  SELECT seq FROM messages WHERE state = 'waiting' AND expires <= $1 LIMIT ${SWEPT} FOR UPDATE SKIP LOCKED) RETURNING ${NAMES}`
+
+export const FORGET = `WITH old AS (DELETE FROM messages WHERE seq IN (
+    SELECT seq FROM messages WHERE state = $1 AND changed < $2 LIMIT ${SWEPT} FOR UPDATE SKIP LOCKED) RETURNING id)
+  DELETE FROM parts WHERE id IN (SELECT id FROM old)`
+
+export const RULES_OVER = 'DELETE FROM rules WHERE seen < $1'
+
+/** Servers that have ended long ago, and what they had. */
+export const SERVERS_OVER = `WITH gone AS (DELETE FROM servers WHERE until < clock_timestamp() - interval '1 hour')
+  DELETE FROM lanes WHERE NOT EXISTS (SELECT FROM servers WHERE servers.id = lanes.owner)`
+
+export const BEAT = `INSERT INTO servers VALUES ($1, clock_timestamp() + $2::int * interval '1 ms')
+  ON CONFLICT (id) DO UPDATE SET until = excluded.until`
+
+/** A server leaves: whoever can may have its lanes. */
+export const LEAVE = `WITH gone AS (DELETE FROM servers WHERE id = $1),
+  released AS (DELETE FROM lanes WHERE owner = $1 RETURNING runtime, lane)
+  SELECT pg_notify('${CHANNEL}', $1 || ' free ' || lane || ' ' || runtime) FROM released`

@@ -1,0 +1,396 @@
+/**
+ * The store in PostgreSQL, for servers that share one inbox. One of them has a lane at a time, for as long as it says so by
+ * renewing its lease:
+ *
+ *     claim ──▶ a lane of ours ──▶ release       every attempt, and what came of it, is written only while the lane is ours
+ *                    │
+ *                    └──▶ our lease is over: whoever claims the lane next has it, and our writes are refused
+ */
+import { randomUUID } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import type { Client, ClientConfig, Notification, Pool, QueryConfig, QueryResultRow } from 'pg'
+import { detached } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { GroupedStore, UnusableError } from './grouped-store.ts'
+import { prepare, SESSION } from './postgres-schema.ts'
+import * as sql from './postgres-sql.ts'
+import type { PostgresLocation } from './postgres-url.ts'
+import {
+  type Applied,
+  type Change,
+  type Contents,
+  type Filter,
+  type Keep,
+  type LaneNews,
+  type Message,
+  type SharedStore,
+  StoreError,
+  type StoreState,
+  type Swept,
+} from './store.ts'
+
+export interface PostgresOptions extends PostgresLocation {
+  /** Read at each connection. */
+  readonly passwordFile: string | undefined
+  /** Authority of its certificate (PEM). Default: those of the system. */
+  readonly ca: string | Buffer | undefined
+  readonly logger: Logger
+  /** How long a server that is gone keeps its lanes. */
+  readonly leaseMs?: number | undefined
+  /** What a question may take. */
+  readonly queryMs?: number | undefined
+}
+
+/** A lease outlives an answer that comes late by as much as we wait for it, and the beat behind it. */
+const LEASE_MS = 30_000
+const QUERY_MS = 8000
+const BEATS_PER_LEASE = 6
+/** Of the lease, for what is on its way when we look at the clock. */
+const MARGIN = 0.9
+const MAX_READERS = 4
+/** The code for an int8, which are numbers here: no time and no size of ours is too large for one. */
+const INT8 = 20
+
+/** Nobody may connect, or may not do what is needed: no time mends that. */
+const UNUSABLE = /^(28|3D|42)/
+/** The connection is of no use any more: it broke, the server stops, is read-only by now, or let a transaction lie. */
+const BROKEN = /^(08|57P|25006|25P03)/
+const FULL = '53100'
+
+/** Rejects with a TypeError where it cannot be used and no time mends that. One that does not answer is tried again. */
+export async function openPostgres(options: PostgresOptions, now: () => number): Promise<PostgresStore> {
+  const store = new PostgresStore(options, now, await loadPackage())
+  await store.start()
+  return store
+}
+
+/** It is an optional dependency: whoever has no inbox in PostgreSQL needs none of it. */
+async function loadPackage(): Promise<Package> {
+  try {
+    return (await import('pg')).default
+  } catch (error) {
+    throw new TypeError('inbox: a store in PostgreSQL needs the package pg: npm install pg', { cause: error })
+  }
+}
+
+type Package = typeof import('pg')['default']
+
+type Rules = Pick<Contents, 'rules' | 'paused'>
+
+/** What is open at a time. */
+interface Links {
+  /** Commits, each in one round trip. */
+  readonly writer: Client
+  /** Hears of the others, and renews the lease. */
+  readonly listener: Client
+  readonly readers: Pool
+}
+
+export class PostgresStore extends GroupedStore {
+  readonly #options: PostgresOptions
+  readonly #package: Package
+  /** Of this start: no other one is ever called the same. */
+  readonly #server = randomUUID()
+  readonly #leaseMs: number
+  readonly #owned = new Set<string>()
+  #links: Links | undefined
+  #beatTimer: NodeJS.Timeout | undefined
+  /** By our own clock. */
+  #leaseEndsMs = 0
+  /** Until then others may not have had the time to renew theirs. */
+  #graceEndsMs = 0
+  #opened = 0
+  #committing: Promise<unknown> = Promise.resolve()
+  #reloading: Promise<void> = Promise.resolve()
+  override readonly shared: SharedStore = {
+    onLane: undefined,
+    onRules: undefined,
+    release: (runtime, lane, empty) => {
+      if (this.#owned.delete(keyOf(runtime, lane))) this.#own({ op: 'release', runtime, lane, empty }).catch(() => {})
+    },
+  }
+
+  constructor(options: PostgresOptions, now: () => number, made: Package) {
+    super(options.logger, now)
+    this.#options = options
+    this.#package = made
+    this.#leaseMs = options.leaseMs ?? LEASE_MS
+  }
+
+  protected override get place(): object {
+    const { host, port, database } = this.#options
+    return { host, port, database }
+  }
+
+  // Connections.
+
+  async #config(): Promise<ClientConfig> {
+    const { host, port, database, user, tls, ca, passwordFile, queryMs = QUERY_MS } = this.#options
+    const password = passwordFile === undefined ? undefined : await readPassword(passwordFile)
+    return {
+      ...{ host, port, database, user, password, ssl: tls && { ca, servername: host }, options: SESSION },
+      ...{ query_timeout: queryMs, statement_timeout: queryMs, connectionTimeoutMillis: queryMs },
+      ...{ idle_in_transaction_session_timeout: queryMs, keepAlive: true, application_name: 'sallyport' },
+      types: { getTypeParser: (type: number) => (type === INT8 ? Number : this.#package.types.getTypeParser(type)) },
+    } as ClientConfig
+  }
+
+  protected override async reopen(): Promise<Extract<StoreState, { open: true }>> {
+    await this.#unlink()
+    const { Client, Pool } = this.#package
+    const config = await this.#config()
+    const links: Links = {
+      writer: new Client({ ...config, pipeline: true } as ClientConfig),
+      listener: new Client(config),
+      readers: new Pool({ ...config, max: MAX_READERS, allowExitOnIdle: true }),
+    }
+    this.#links = links
+    const broken = this.guard((error: Error) => {
+      if (this.#links === links && this.isOpen) this.lost(error)
+    })
+    const heard = this.guard((news: Notification) => this.#heard(news.payload ?? ''))
+    for (const link of [links.writer, links.listener]) link.on('error', broken)
+    links.readers.on('error', broken)
+    links.listener.on('notification', heard)
+    try {
+      await Promise.all([links.writer.connect(), links.listener.connect()])
+      await prepare(links.listener)
+      await links.writer.query(
+        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+      )
+      await links.listener.query(`LISTEN ${sql.CHANNEL}`)
+      await this.#beat(links)
+      const contents = await this.#contents(links)
+      // One that was away cannot know whether the others could renew their leases meanwhile.
+      if (this.#opened++ > 0) this.#graceEndsMs = performance.now() + this.#leaseMs
+      return { open: true, contents, setAside: undefined }
+    } catch (error) {
+      await this.#unlink()
+      throw isUnusable(error) ? new UnusableError((error as Error).message, { cause: error }) : error
+    }
+  }
+
+  async #unlink(): Promise<void> {
+    clearTimeout(this.#beatTimer)
+    this.#owned.clear()
+    const links = this.#links
+    this.#links = undefined
+    if (links === undefined) return
+    // What does not answer is not waited for.
+    for (const { connection } of [links.writer, links.listener] as unknown as {
+      connection: { stream: { destroy(): void } }
+    }[])
+      connection.stream.destroy()
+    links.readers.end().catch(() => {})
+  }
+
+  /** Renews the lease, and does so again in time. */
+  async #beat(links: Links): Promise<void> {
+    const startedMs = performance.now()
+    await links.listener.query(sql.BEAT, [this.#server, this.#leaseMs])
+    if (this.#links !== links) return
+    this.#leaseEndsMs = startedMs + this.#leaseMs * MARGIN
+    const again = this.guard(() =>
+      detached(this.logger, 'the lease of an inbox was not renewed', this.#beatAgain(links)),
+    )
+    this.#beatTimer = setTimeout(again, this.#leaseMs / BEATS_PER_LEASE).unref()
+  }
+
+  async #beatAgain(links: Links): Promise<void> {
+    try {
+      await this.#beat(links)
+    } catch (error) {
+      if (this.#links === links) this.lost(error as Error)
+    }
+  }
+
+  /** Lanes that are ours may be somebody else's when it is over. */
+  #checkLease(): void {
+    if (performance.now() >= this.#leaseEndsMs) throw new StoreError('away', 'the lease of this server is over')
+  }
+
+  // The others.
+
+  #heard(payload: string): void {
+    const [server, what, lane = '', runtime = ''] = payload.split(' ')
+    if (!this.isOpen) return
+    if (what === 'rules') this.#reload(this.#links!)
+    else if (server !== this.#server) this.shared.onLane?.(runtime, lane, what as LaneNews)
+  }
+
+  /** One after the other, our own too: what stands in the tables in the end is what counts. */
+  #reload(links: Links): void {
+    const failed = this.guard((error: unknown) => {
+      if (this.#links === links) this.#failed(error)
+    })
+    const loaded = this.guard((rules: Rules) => {
+      if (this.#links === links && this.isOpen) this.shared.onRules?.(rules)
+    })
+    this.#reloading = this.#reloading.then(() => this.#rules(links)).then(loaded, failed)
+  }
+
+  async #rules({ readers }: Links): Promise<Rules> {
+    const rules = await readers.query<Rules['rules'][number]>('SELECT runtime, rules FROM rules')
+    const paused = await readers.query<{ runtime: string }>('SELECT runtime FROM paused')
+    return { rules: rules.rows, paused: paused.rows.map(({ runtime }) => runtime) }
+  }
+
+  async #contents(links: Links): Promise<Contents> {
+    const counts = await links.readers.query<Contents['counts'][number]>(sql.COUNTS)
+    const lanes = await links.readers.query<Contents['lanes'][number]>(sql.LANES)
+    return { counts: counts.rows, lanes: lanes.rows, ...(await this.#rules(links)) }
+  }
+
+  // Changes.
+
+  #own(change: sql.OwnChange): Promise<Applied> {
+    return this.apply(change as Change)
+  }
+
+  protected override async commit(changes: readonly Change[]): Promise<readonly (Applied | StoreError)[]> {
+    const committing = this.#commitOrEach(changes)
+    this.#committing = committing.catch(() => {})
+    return await committing
+  }
+
+  /** One that PostgreSQL refuses takes none of the others with it. */
+  async #commitOrEach(changes: readonly Change[]): Promise<readonly (Applied | StoreError)[]> {
+    try {
+      return await this.#transaction(changes)
+    } catch (error) {
+      const failure = this.#failed(error)
+      if (changes.length === 1 || !this.isOpen) throw failure
+    }
+    const results: (Applied | StoreError)[] = []
+    for (const change of changes) {
+      const one = this.#transaction([change])
+      results.push(await one.then(([applied]) => applied!).catch((error: unknown) => this.#failed(error)))
+    }
+    return results
+  }
+
+  /** The changes are sent at once, then what tells of them, with the end of it. */
+  async #transaction(changes: readonly Change[]): Promise<Applied[]> {
+    const writer = this.#links?.writer
+    if (writer === undefined) throw this.away()
+    const self = { server: this.#server, graceMs: this.#graceMs }
+    const undo = () => writer.query('ROLLBACK')
+    const asked = [writer.query<sql.Done>('BEGIN')]
+    for (const change of changes) {
+      const { name, text, values } = sql.statementOf(change, self)
+      asked.push(writer.query<sql.Done>({ name, text, values: [...values] } as QueryConfig))
+    }
+    const [, ...results] = await all(asked, undo)
+    const rows = results.map(({ rows: [row] }) => row)
+    const news = changes.flatMap((change, i) => sql.newsOf(change, rows[i]) ?? [])
+    const told = [...new Set(news)].map(one =>
+      writer.query('SELECT pg_notify($1, $2)', [sql.CHANNEL, `${this.#server} ${one}`]),
+    )
+    await all([...told, writer.query('COMMIT')], undo)
+    return await Promise.all(changes.map((change, i) => this.#applied(change, rows[i])))
+  }
+
+  async #applied(change: sql.OwnChange, row: sql.Done | undefined): Promise<Applied> {
+    const applied = sql.appliedOf(change, row)
+    // Whatever we took for ours may have gone with it.
+    if (change.op === 'update' && applied.status === 'absent') this.#owned.clear()
+    if (change.op !== 'append' || row?.id !== null) return applied
+    // Another server stored the same one at the same time.
+    const { runtime, dedupe, received, id } = change.message
+    const [same] = await this.#ask<{ id: string }>(sql.SAME, [runtime, dedupe, received])
+    return { status: 'duplicate', id: same?.id ?? id }
+  }
+
+  get #graceMs(): number {
+    return Math.max(0, Math.ceil(this.#graceEndsMs - performance.now()))
+  }
+
+  /** What goes wrong is told in one way; a connection that broke ends all of them. */
+  #failed(error: unknown): StoreError {
+    if (error instanceof StoreError) return error
+    const { code, message } = error as { code?: string; message: string }
+    const isAnswer = code !== undefined && /^[0-9A-Z]{5}$/.test(code)
+    if (!isAnswer || BROKEN.test(code)) this.lost(error as Error)
+    return new StoreError(code === FULL ? 'full' : 'away', message)
+  }
+
+  // Questions.
+
+  async #ask<Row extends QueryResultRow>(text: string, values: readonly unknown[]): Promise<Row[]> {
+    if (!this.isOpen || this.#links === undefined) throw this.away()
+    try {
+      const { rows } = await this.#links.readers.query<Row>(text, [...values])
+      return rows
+    } catch (error) {
+      throw this.#failed(error)
+    }
+  }
+
+  async next(runtime: string, lane: string, limit: number): Promise<readonly Message[] | undefined> {
+    const key = keyOf(runtime, lane)
+    if (!this.#owned.has(key)) {
+      const { status } = await this.#own({ op: 'claim', runtime, lane })
+      if (status === 'done') this.#owned.add(key)
+    }
+    const asked = [runtime, lane, limit, this.#server, this.#graceMs]
+    const rows = await this.#ask<Message & { busy: boolean }>(sql.NEXT, asked)
+    this.#checkLease()
+    const busy = rows.findIndex(row => row.busy)
+    if (rows.length > 0 && (busy === 0 || !this.#owned.has(key))) {
+      this.shared.release(runtime, lane, false)
+      return undefined
+    }
+    return busy < 0 ? rows : rows.slice(0, busy)
+  }
+
+  async part(id: string, n: number): Promise<Uint8Array | undefined> {
+    const rows = await this.#ask<{ bytes: Uint8Array }>('SELECT bytes FROM parts WHERE id = $1 AND n = $2', [id, n])
+    this.#checkLease()
+    return rows[0]?.bytes
+  }
+
+  async list({ runtime, lane, state, since = 0, id = '', limit }: Filter): Promise<readonly Message[]> {
+    return await this.#ask(sql.LIST, [runtime, lane, state, since, id, limit])
+  }
+
+  async sweep(at: number, keep: Keep): Promise<Swept> {
+    const expired = await this.#ask<Message & QueryResultRow>(sql.EXPIRE, [at])
+    await this.#ask(sql.FORGET, ['dead', at - keep.deadMs])
+    await this.#ask(sql.FORGET, ['delivered', at - keep.deliveredMs])
+    await this.#ask(sql.RULES_OVER, [at - keep.rulesMs])
+    await this.#ask(sql.SERVERS_OVER, [])
+    return { expired, counts: await this.#ask(sql.COUNTS, []), lanes: await this.#ask(sql.LANES, []) }
+  }
+
+  protected override async end(): Promise<void> {
+    await this.#committing
+    const links = this.#links
+    if (this.isOpen && links !== undefined) await links.listener.query(sql.LEAVE, [this.#server]).catch(() => {})
+    await this.#unlink()
+  }
+}
+
+function keyOf(runtime: string, lane: string): string {
+  return `${runtime}\0${lane}`
+}
+
+async function readPassword(path: string): Promise<string> {
+  const password = (
+    await readFile(path, 'utf8').catch((error: Error) => Promise.reject(new UnusableError(error.message)))
+  ).trim()
+  if (password === '') throw new UnusableError(`${path} is empty`)
+  return password
+}
+
+function isUnusable(error: unknown): boolean {
+  return error instanceof UnusableError || UNUSABLE.test((error as { code?: string }).code ?? '')
+}
+
+/** The results, or the first thing that went wrong, once all of them are over and what they did is undone. */
+async function all<Value>(asked: readonly Promise<Value>[], undo: () => Promise<unknown>): Promise<Value[]> {
+  const results = await Promise.allSettled(asked)
+  const failed = results.find(result => result.status === 'rejected')
+  if (failed === undefined) return results.map(result => (result as PromiseFulfilledResult<Value>).value)
+  await undo().catch(() => {})
+  throw failed.reason
+}

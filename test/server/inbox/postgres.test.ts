@@ -1,0 +1,337 @@
+/** An inbox in PostgreSQL: what cannot be used, what happens when it fails, and who has a lane. */
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import type { Logger } from '../../../protocol/base/log.ts'
+import { openPostgres, type PostgresOptions, type PostgresStore } from '../../../server/inbox/postgres.ts'
+import { problemOf } from '../../../server/inbox/postgres-schema.ts'
+import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
+import { needs } from '../../support/needs.ts'
+import { PASSWORD, Postgres } from '../../support/postgres.ts'
+import { makeSecrets, type Secrets } from '../../support/secrets.ts'
+import { until } from '../../support/until.ts'
+import { append, message, NOW } from './messages.ts'
+
+describe('a URL', () => {
+  test.each([
+    [
+      'postgres://u@db.example.com/inbox',
+      { host: 'db.example.com', port: 5432, database: 'inbox', user: 'u', tls: true },
+    ],
+    ['postgresql://u@127.0.0.1:6000/inbox', { host: '127.0.0.1', port: 6000, tls: false }],
+    ['postgres://u@[::1]/inbox', { host: '::1', tls: false }],
+    ['postgres:///inbox?host=/run/postgresql&user=u%40v', { host: '/run/postgresql', user: 'u@v', tls: false }],
+    ['postgres://u@db/inbox?sslmode=disable', { tls: false }],
+    ['postgres://u@127.0.0.1/inbox?sslmode=verify-full', { tls: true }],
+  ])('%s', (url, place) => {
+    expect(readPostgresUrl(url)).toMatchObject(place)
+  })
+  test.each([
+    ['postgres://u:opensesame@db/inbox', /put it into a file/],
+    ['postgres://u:opensesame@/inbox', /expected postgres:/],
+    ['postgres://db/inbox', /expected postgres:/],
+    ['postgres://u@db/', /expected postgres:/],
+    ['postgres://u@db/inbox?sslmode=require', /sslmode=verify-full/],
+    ['postgres://u@db/inbox?password=opensesame', /takes host, user and sslmode/],
+  ])('%s is refused, and its password is not said', (url, problem) => {
+    expect(() => readPostgresUrl(url)).toThrow(problem)
+    expect(() => readPostgresUrl(url)).toThrow(/^(?!.*opensesame)/)
+  })
+})
+
+test.each([
+  [{ version: 130_022, readonly: false, fsync: true }, 'this is PostgreSQL 13: use 14 or newer'],
+  [{ version: 140_000, readonly: true, fsync: true }, /read-only/],
+  [{ version: 140_000, readonly: false, fsync: false }, /fsync off/],
+  [{ version: 140_000, readonly: false, fsync: true }, undefined],
+])('a server that says %o', (said, problem) => {
+  const told = problemOf(said)
+  if (problem === undefined) expect(told).toBeUndefined()
+  else expect(told).toMatch(problem)
+})
+
+describe.runIf(needs('postgres'))('a real one', () => {
+  let postgres: Postgres
+  const open: PostgresStore[] = []
+  const logged: string[] = []
+  const log = (fields: object, text: string) => logged.push(`${JSON.stringify(fields)} ${text}`)
+  const logger = { debug: log, info: log, warn: log, error: log } as unknown as Logger
+
+  const start = async (more: Partial<PostgresOptions> = {}): Promise<PostgresStore> => {
+    const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger }
+    const store = await openPostgres({ ...place, ...more }, Date.now)
+    open.push(store)
+    return store
+  }
+
+  beforeAll(async () => {
+    postgres = await Postgres.start()
+  })
+  afterAll(async () => {
+    await postgres.stop()
+  })
+  afterEach(async () => {
+    for (const store of open.splice(0)) await store.close()
+    await postgres.query('DROP SCHEMA IF EXISTS sallyport_inbox CASCADE', 'sallyport')
+    logged.length = 0
+  })
+
+  describe('that cannot be used stops the start', () => {
+    test('without a right to make the tables, or to use those that are there', async () => {
+      await postgres.query('CREATE ROLE guest LOGIN')
+      await expect(start({ user: 'guest' })).rejects.toThrow('inbox: permission denied for database sallyport')
+      await (await start()).close()
+      await expect(start({ user: 'guest' })).rejects.toThrow('inbox: its user may not use the schema sallyport_inbox')
+      await postgres.query('GRANT USAGE ON SCHEMA sallyport_inbox TO guest', 'sallyport')
+      await postgres.query('GRANT SELECT ON ALL TABLES IN SCHEMA sallyport_inbox TO guest', 'sallyport')
+      await expect(start({ user: 'guest' })).rejects.toThrow(/its user may not INSERT in sallyport_inbox\./)
+      await postgres.query('GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA sallyport_inbox TO guest', 'sallyport')
+      expect(await append(await start({ user: 'guest' }), message('a'))).toMatchObject({ status: 'stored' })
+    })
+
+    test('of a newer version, read-only, without the database, without fsync', async () => {
+      await (await start()).close()
+      await postgres.query('UPDATE sallyport_inbox.version SET version = 9', 'sallyport')
+      await expect(start()).rejects.toThrow(/newer sallyport \(schema 9, this one has 1\)/)
+      await postgres.query('UPDATE sallyport_inbox.version SET version = 1', 'sallyport')
+      await expect(start({ database: 'none' })).rejects.toThrow('inbox: database "none" does not exist')
+      await postgres.query('ALTER DATABASE sallyport SET default_transaction_read_only = on')
+      await expect(start()).rejects.toThrow(/read-only/)
+      await postgres.query('ALTER DATABASE sallyport RESET default_transaction_read_only')
+      await postgres.query('ALTER SYSTEM SET fsync = off')
+      await postgres.query('SELECT pg_reload_conf()')
+      await until(async () => (await postgres.query('SHOW fsync'))[0]!.fsync === 'off')
+      await expect(start()).rejects.toThrow(/fsync off/)
+      await postgres.query('ALTER SYSTEM RESET fsync')
+      await postgres.query('SELECT pg_reload_conf()')
+      await until(async () => (await postgres.query('SHOW fsync'))[0]!.fsync === 'on')
+    })
+
+    test('a password file that is missing or empty', async () => {
+      const passwordFile = join(postgres.folder, 'none')
+      await expect(start({ passwordFile })).rejects.toThrow(/^inbox: ENOENT.*none/)
+      writeFileSync(passwordFile, '\n')
+      await expect(start({ passwordFile })).rejects.toThrow(/none is empty/)
+    })
+  })
+
+  test('a commit waits for the disk, whatever the database is set to', async () => {
+    await (await start()).close()
+    await postgres.query('ALTER DATABASE sallyport SET synchronous_commit = off')
+    await postgres.query(
+      `CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS
+       $$ BEGIN NEW.rules = current_setting('synchronous_commit'); RETURN NEW; END $$`,
+      'sallyport',
+    )
+    await postgres.query(
+      'CREATE TRIGGER tell BEFORE INSERT ON sallyport_inbox.rules FOR EACH ROW EXECUTE FUNCTION tell()',
+      'sallyport',
+    )
+    await (await start()).apply({ op: 'rules', runtime: 'demo', rules: 'x', at: NOW })
+    expect(await postgres.query('SELECT rules FROM sallyport_inbox.rules', 'sallyport')).toEqual([{ rules: 'on' }])
+    await postgres.query('ALTER DATABASE sallyport RESET synchronous_commit')
+    await postgres.query('DROP FUNCTION tell CASCADE', 'sallyport')
+  })
+
+  test('one that PostgreSQL refuses takes none of those with it that came at the same time', async () => {
+    const store = await start()
+    const bad = append(store, message('bad', { route: 'nul \0' }))
+    const good = ['a', 'b'].map(id => append(store, message(id)))
+    await expect(bad).rejects.toMatchObject({ kind: 'away' })
+    expect(await Promise.all(good)).toMatchObject([{ status: 'stored' }, { status: 'stored' }])
+    expect(store.stats().open).toBe(true)
+  })
+
+  test('killed and started again: away meanwhile, and what was stored is there', async () => {
+    const store = await start({ queryMs: 1000 })
+    await append(store, message('a'))
+    await postgres.kill()
+    await expect(append(store, message('b'))).rejects.toMatchObject({ kind: 'away' })
+    expect(store.stats()).toMatchObject({ open: false })
+    await postgres.start()
+    await until(() => store.stats().open)
+    await append(store, message('c'))
+    expect((await store.next('demo', 'l', 9))!.map(({ id }) => id)).toEqual(['a', 'c'])
+  })
+
+  test('that answers nothing: away within the deadline, and back when it answers', async () => {
+    const store = await start({ queryMs: 500 })
+    await append(store, message('a'))
+    postgres.pause()
+    try {
+      const asked = [append(store, message('b')), store.part('a', 0), store.list({ limit: 1 })]
+      for (const one of await Promise.allSettled(asked)) expect(one).toMatchObject({ reason: { kind: 'away' } })
+    } finally {
+      postgres.resume()
+    }
+    await until(() => store.stats().open)
+    expect(await append(store, message('c'))).toMatchObject({ status: 'stored' })
+  })
+
+  test('that does not answer at the start is waited for', async () => {
+    await postgres.kill()
+    const store = await start({ queryMs: 500 })
+    await expect(append(store, message('a'))).rejects.toMatchObject({ kind: 'away' })
+    await postgres.start()
+    await until(() => store.stats().open)
+    expect(logged.filter(line => line.includes('is away'))).toHaveLength(1)
+  })
+
+  describe('two servers', () => {
+    const news = (store: PostgresStore): string[] => {
+      const heard: string[] = []
+      store.shared.onLane = (runtime, lane, what) => heard.push(`${what} ${runtime} ${lane}`)
+      return heard
+    }
+    const heads = async (store: PostgresStore) => (await store.next('demo', 'l', 9))?.map(({ id }) => id)
+    const attempt = (store: PostgresStore, id: string) =>
+      store.apply({ op: 'update', id, set: { attempts: 1 }, at: NOW, owned: true })
+
+    test('one has a lane until it gives it back; the other hears of it', async () => {
+      const [a, b] = [await start(), await start()]
+      const heard = news(b)
+      await append(a, message('1'))
+      await until(() => heard.length === 1)
+      expect(await heads(a)).toEqual(['1'])
+      expect(await heads(b)).toBeUndefined()
+      expect(await attempt(b, '1')).toMatchObject({ status: 'absent' })
+      expect(await attempt(a, '1')).toMatchObject({ status: 'done' })
+      a.shared.release('demo', 'l', true)
+      await until(() => heard.length === 2)
+      expect(heard).toEqual(['waits demo l', 'free demo l'])
+      expect(await heads(b)).toEqual(['1'])
+      expect(await heads(a)).toBeUndefined()
+    })
+
+    test('the same webhook at both at once is stored once', async () => {
+      const [a, b] = [await start(), await start()]
+      for (let round = 0; round < 20; round++) {
+        const same = { dedupe: `digest ${round}` }
+        const made = [append(a, message(`a${round}`, same)), append(b, message(`b${round}`, same))]
+        const applied = await Promise.all(made)
+        expect(applied.map(({ status }) => status).sort()).toEqual(['duplicate', 'stored'])
+        expect(new Set(applied.map(({ id }) => id)).size).toBe(1)
+      }
+    })
+
+    test('an attempt that began before its webhook was stored is nobody else’s', async () => {
+      const [a, b] = [await start(), await start()]
+      await append(a, message('1', { attempts: 1 }))
+      await append(b, message('2'))
+      expect(await heads(b)).toBeUndefined()
+      await a.apply({ op: 'update', id: '1', set: { failures: 1 }, at: NOW, owned: true })
+      expect(await heads(b)).toEqual(['1', '2'])
+      // One behind others, too: it is not what shows whether the first is poison.
+      await append(a, message('3', { attempts: 1 }))
+      expect(await heads(b)).toEqual(['1', '2'])
+    })
+
+    test('that closes leaves its lanes at once', async () => {
+      const [a, b] = [await start(), await start()]
+      await append(a, message('1'))
+      expect(await heads(a)).toEqual(['1'])
+      const heard = news(b)
+      await a.close()
+      await until(() => heard.length > 0)
+      expect(await heads(b)).toEqual(['1'])
+    })
+
+    test('one that is silent loses its lanes when its lease is over, and writes nothing of them any more', async () => {
+      const [a, b] = [await start({ leaseMs: 1500 }), await start({ leaseMs: 1500 })]
+      await append(a, message('1'))
+      expect(await heads(a)).toEqual(['1'])
+      // As if its process had been stopped: it renews nothing.
+      const [{ owner }] = (await postgres.query('SELECT owner FROM sallyport_inbox.lanes', 'sallyport')) as [
+        { owner: string },
+      ]
+      await postgres.query(
+        `CREATE FUNCTION silent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+           IF NEW.id = '${owner}' THEN RETURN NULL; END IF; RETURN NEW; END $$`,
+        'sallyport',
+      )
+      await postgres.query(
+        'CREATE TRIGGER silent BEFORE INSERT OR UPDATE ON sallyport_inbox.servers FOR EACH ROW EXECUTE FUNCTION silent()',
+        'sallyport',
+      )
+      await until(async () => (await heads(b)) !== undefined)
+      expect(await attempt(a, '1')).toMatchObject({ status: 'absent' })
+      await b.apply({ op: 'update', id: '1', set: { state: 'delivered' }, at: NOW, owned: true })
+      expect(await a.apply({ op: 'update', id: '1', set: { failures: 1 }, at: NOW, owned: true })).toMatchObject({
+        status: 'absent',
+      })
+      await postgres.query('DROP FUNCTION silent CASCADE', 'sallyport')
+    })
+
+    test('whose PostgreSQL was away: none takes what is another one’s before that can have renewed it', async () => {
+      const options = { leaseMs: 3000, queryMs: 400 }
+      const [a, b] = [await start(options), await start(options)]
+      await append(a, message('1'))
+      expect(await heads(a)).toEqual(['1'])
+      postgres.pause()
+      await until(() => !a.stats().open && !b.stats().open)
+      // Its lease is over by PostgreSQL's clock.
+      const endMs = performance.now() + 3500
+      await until(() => performance.now() > endMs)
+      postgres.resume()
+      await until(() => b.stats().open)
+      expect(await heads(b)).toBeUndefined()
+      await until(() => a.stats().open)
+      expect(await heads(a)).toEqual(['1'])
+      expect(await heads(b)).toBeUndefined()
+    })
+
+    test('what one was told of a runtime the other knows', async () => {
+      const [a, b] = [await start(), await start()]
+      const told: unknown[] = []
+      b.shared.onRules = contents => told.push(contents)
+      await a.apply({ op: 'rules', runtime: 'demo', rules: 'rules', at: NOW })
+      await until(() => told.length === 1)
+      await a.apply({ op: 'pause', runtime: 'demo', paused: true })
+      await until(() => told.length === 2)
+      expect(told).toEqual([
+        { rules: [{ runtime: 'demo', rules: 'rules' }], paused: [] },
+        { rules: [{ runtime: 'demo', rules: 'rules' }], paused: ['demo'] },
+      ])
+    })
+  })
+})
+
+describe.runIf(needs('postgres'))('with TLS and a password', () => {
+  let secrets: Secrets
+  let postgres: Postgres
+  const logged: string[] = []
+  const log = (fields: object, text: string) => logged.push(`${JSON.stringify(fields)} ${text}`)
+  const logger = { debug: log, info: log, warn: log, error: log } as unknown as Logger
+
+  beforeAll(async () => {
+    secrets = await makeSecrets()
+    postgres = await Postgres.start({ tls: secrets })
+  })
+  afterAll(async () => {
+    await postgres.stop()
+  })
+
+  const start = (more: Partial<PostgresOptions>) => {
+    const url = `postgres://sallyport@localhost:${postgres.port}/sallyport?sslmode=verify-full`
+    const passwordFile = join(postgres.folder, 'password')
+    return openPostgres({ ...readPostgresUrl(url), passwordFile, ca: secrets.ca, logger, ...more }, Date.now)
+  }
+
+  test('works, and a wrong password, authority or name does not; no password is ever logged', async () => {
+    const store = await start({})
+    expect(await append(store, message('a'))).toMatchObject({ status: 'stored' })
+    await store.close()
+    const wrong = join(postgres.folder, 'wrong')
+    writeFileSync(wrong, `not ${PASSWORD}`)
+    const error = await start({ passwordFile: wrong }).catch((caught: unknown) => caught)
+    expect((error as Error).message).toBe('inbox: password authentication failed for user "sallyport"')
+    for (const more of [{ ca: undefined }, { tls: false }]) {
+      const away = await start(more).catch((caught: unknown) => caught as Error)
+      if (!(away instanceof Error)) {
+        expect(away.stats()).toMatchObject({ open: false })
+        await away.close()
+      }
+    }
+    expect(logged.join('\n')).not.toContain(PASSWORD)
+  })
+})

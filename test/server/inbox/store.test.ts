@@ -1,0 +1,177 @@
+/** What every store of an inbox does, in a file and in PostgreSQL. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { noLogger } from '../../../protocol/base/log.ts'
+import { openPostgres } from '../../../server/inbox/postgres.ts'
+import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
+import { openSqlite } from '../../../server/inbox/sqlite.ts'
+import type { InboxStore, StoreState } from '../../../server/inbox/store.ts'
+import { needs } from '../../support/needs.ts'
+import { Postgres } from '../../support/postgres.ts'
+import { append, bytes, message, NOW } from './messages.ts'
+
+let folder: string
+let postgres: Postgres | undefined
+
+const STORES = {
+  sqlite: () => openSqlite({ path: join(folder, 'inbox.db'), minFreeBytes: 0, logger: noLogger }, Date.now),
+  postgres: () =>
+    openPostgres(
+      { ...readPostgresUrl(postgres!.url), passwordFile: undefined, ca: undefined, logger: noLogger },
+      Date.now,
+    ),
+}
+const KEEP = { deadMs: 10_000, deliveredMs: 10_000, rulesMs: 10_000 }
+
+describe.each(['sqlite', 'postgres'] as const)('%s', name => {
+  const run = name === 'sqlite' || needs('postgres')
+  const open: InboxStore[] = []
+  const start = async (): Promise<InboxStore> => {
+    const store = await STORES[name]()
+    open.push(store)
+    return store
+  }
+
+  beforeAll(async () => {
+    if (name === 'postgres' && run) postgres = await Postgres.start()
+  })
+  afterAll(async () => {
+    if (name === 'postgres') await postgres?.stop()
+  })
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'sallyport-inbox-'))
+  })
+  afterEach(async () => {
+    for (const store of open.splice(0)) await store.close()
+    rmSync(folder, { recursive: true, force: true })
+    if (name === 'postgres') await postgres?.query('DROP SCHEMA IF EXISTS sallyport_inbox CASCADE', 'sallyport')
+  })
+
+  const contents = (store: InboxStore): Extract<StoreState, { open: true }>['contents'] => {
+    let seen: StoreState | undefined
+    store.onState = state => {
+      seen = state
+    }
+    if (seen?.open !== true) throw new Error('the store is not open')
+    return seen.contents
+  }
+  const ids = async (store: InboxStore, lane = 'l') => (await store.next('demo', lane, 99))?.map(({ id }) => id)
+
+  test.runIf(run)('what was appended is there after a restart, byte for byte, in its order', async () => {
+    const store = await start()
+    const all = Uint8Array.from({ length: 256 }, (_, i) => i)
+    await store.apply({ op: 'part', id: 'long', n: 1, bytes: all })
+    await store.apply({
+      op: 'append',
+      message: message('long', { parts: 3 }),
+      head: bytes('{}'),
+      rest: all.toReversed(),
+    })
+    await Promise.all(['c', 'a', 'b'].map(id => append(store, message(id))))
+    await store.apply({ op: 'update', id: 'c', set: { state: 'delivered' }, at: NOW })
+    await store.close()
+    const again = await start()
+    expect(await ids(again)).toEqual(['long', 'a', 'b'])
+    expect([...(await again.part('long', 1))!]).toEqual([...all])
+    expect([...(await again.part('long', 2))!]).toEqual([...all.toReversed()])
+    expect(await again.part('c', 1)).toBeUndefined()
+    expect(contents(again)).toMatchObject({
+      lanes: [{ runtime: 'demo', lane: 'l', messages: 3 }],
+      counts: expect.arrayContaining([{ runtime: 'demo', state: 'waiting', messages: 3, bytes: 36, oldest: NOW }]),
+    })
+    const [first] = (await again.next('demo', 'l', 1))!
+    const { dedupe: _, dedupeMs: __, ...kept } = message('long', { parts: 3 })
+    expect(first).toMatchObject({ ...kept, state: 'waiting', changed: NOW })
+  })
+
+  test.runIf(run)('the same id and body: known while it waits, and for its time after the delivery', async () => {
+    const store = await start()
+    const same = { dedupe: 'digest', dedupeMs: 1000 }
+    expect(await append(store, message('a', same))).toEqual({ status: 'stored', id: 'a' })
+    await store.apply({ op: 'part', id: 'b', n: 1, bytes: bytes('part') })
+    expect(await append(store, message('b', same))).toEqual({ status: 'duplicate', id: 'a' })
+    expect(await store.part('b', 1)).toBeUndefined()
+    expect(await append(store, message('c', { ...same, runtime: 'other' }))).toMatchObject({ status: 'stored' })
+    await store.apply({ op: 'update', id: 'a', set: { state: 'delivered' }, at: NOW })
+    expect(await append(store, message('d', { ...same, received: NOW + 999 }))).toMatchObject({ status: 'duplicate' })
+    expect(await append(store, message('e', { ...same, received: NOW + 1000 }))).toMatchObject({ status: 'stored' })
+  })
+
+  test.runIf(run)('of several at once that are the same, one is stored', async () => {
+    const store = await start()
+    const made = ['a', 'b', 'c'].map(id => message(id, { dedupe: 'digest' }))
+    const applied = await Promise.all(made.map(one => append(store, one)))
+    expect(applied.map(({ status, id }) => `${status} ${id}`)).toEqual(['stored a', 'duplicate a', 'duplicate a'])
+  })
+
+  test.runIf(run)('a dead letter waits again, also where the same one came meanwhile', async () => {
+    const store = await start()
+    const same = { dedupe: 'digest', dedupeMs: 0 }
+    await append(store, message('a', same))
+    await store.apply({ op: 'update', id: 'a', set: { state: 'dead', reason: 'refused' }, at: NOW })
+    expect(await append(store, message('b', same))).toMatchObject({ status: 'stored' })
+    expect(await store.apply({ op: 'update', id: 'a', set: { state: 'waiting', failures: 0 }, at: NOW })).toMatchObject(
+      {
+        status: 'done',
+      },
+    )
+    expect(await ids(store)).toEqual(['a', 'b'])
+  })
+
+  test.runIf(run)('a change of one that is not there is absent', async () => {
+    const store = await start()
+    const { apply } = { apply: store.apply.bind(store) }
+    expect(await apply({ op: 'update', id: 'x', set: { attempts: 1 }, at: NOW, owned: true })).toMatchObject({
+      status: 'absent',
+    })
+    expect(await apply({ op: 'drop', id: 'x' })).toMatchObject({ status: 'absent' })
+    expect(await apply({ op: 'forget', id: 'x' })).toMatchObject({ status: 'absent' })
+    await append(store, message('a'))
+    expect(await apply({ op: 'drop', id: 'a' })).toEqual({ status: 'done', id: 'a' })
+    expect(await store.part('a', 0)).toBeUndefined()
+  })
+
+  test.runIf(run)('a sweep ends what is too old, and forgets what was over long ago', async () => {
+    const store = await start()
+    await append(store, message('old'))
+    await append(store, message('young', { expires: NOW + 5000 }))
+    const first = await store.sweep(NOW + 1000, KEEP)
+    expect(first.expired.map(({ id, state, reason }) => [id, state, reason])).toEqual([['old', 'dead', 'expired']])
+    expect(first.lanes).toEqual([{ runtime: 'demo', lane: 'l', messages: 1 }])
+    await store.sweep(NOW + 12_000, KEEP)
+    expect((await store.list({ limit: 9 })).map(({ id }) => id)).toEqual(['young'])
+  })
+
+  test.runIf(run)('lists what is asked for, the newest first', async () => {
+    const store = await start()
+    await append(store, message('a1'))
+    await append(store, message('a2', { runtime: 'other', received: NOW + 5 }))
+    await append(store, message('b_', { lane: 'm', received: NOW + 9 }))
+    const list = async (filter: object) => (await store.list({ ...filter, limit: 9 })).map(({ id }) => id)
+    expect(await list({})).toEqual(['b_', 'a2', 'a1'])
+    expect(await list({ id: 'a' })).toEqual(['a2', 'a1'])
+    expect(await list({ id: '%' })).toEqual([])
+    expect(await list({ runtime: 'demo', since: NOW + 1 })).toEqual(['b_'])
+    expect(await list({ lane: 'm' })).toEqual(['b_'])
+    expect(await list({ state: 'dead' })).toEqual([])
+  })
+
+  test.runIf(run)('rules and pauses stay until they are taken back or too old', async () => {
+    const store = await start()
+    const rules = JSON.stringify({ rules: [{ route: 'nul \0, "quotes" and \u{1f600}' }] })
+    await store.apply({ op: 'rules', runtime: 'demo', rules: 'first', at: NOW })
+    await store.apply({ op: 'rules', runtime: 'demo', rules, at: NOW })
+    await store.apply({ op: 'rules', runtime: 'gone', rules, at: NOW })
+    await store.apply({ op: 'rules', runtime: 'gone', rules: undefined, at: NOW })
+    for (const paused of [true, true]) await store.apply({ op: 'pause', runtime: 'demo', paused })
+    await store.close()
+    const again = await start()
+    expect(contents(again)).toMatchObject({ rules: [{ runtime: 'demo', rules }], paused: ['demo'] })
+    await again.apply({ op: 'pause', runtime: 'demo', paused: false })
+    await again.sweep(NOW + 20_000, KEEP)
+    await again.close()
+    expect(contents(await start())).toMatchObject({ rules: [], paused: [] })
+  })
+})
