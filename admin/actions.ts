@@ -1,12 +1,12 @@
-/** What an operator may do by hand: POST requests with JSON, each with its line in the log. */
+/** What an operator can do by hand: POST requests with a JSON body. Each is logged. */
 import type { IncomingMessage } from 'node:http'
 import type { Logger } from '../protocol/base/log.ts'
 import { type Page, TEXT } from './page.ts'
 
-/** Members of the JSON object that was sent. */
+/** Members of the JSON body. */
 export type Body = Readonly<Record<string, unknown>>
 
-/** Resolves to what was done, for the operator. Throws a TypeError for a body that cannot be meant. */
+/** Resolves to what it did, in words for the operator. Throws a TypeError for a body that makes no sense. */
 export type Action = (body: Body) => Promise<object> | object
 
 export type Actions = Readonly<Record<string, Action>>
@@ -15,8 +15,8 @@ const MAX_BODY_BYTES = 16_384
 const MAX_WHO = 128
 
 /**
- * Runs the action of `path`. The caller has shown the admin token; that a page cannot send (it is no cookie), and a page
- * that was given it is told apart by its `Origin`.
+ * Runs the action at `path`. The caller has shown the admin token, which is no cookie, so a web page cannot send it by
+ * accident. A page that was given the token is recognized by its `Origin`.
  */
 export async function runAction(
   path: string,
@@ -46,7 +46,7 @@ export async function runAction(
   }
 }
 
-/** What the operator's own command says of its user; nothing checks it. */
+/** The user, as the operator's own command names them. Nothing checks it. */
 function whoOf({ headers }: IncomingMessage): string {
   const said = headers['x-sallyport-operator']
   return typeof said === 'string' && /^[\x20-\x7e]+$/.test(said) ? said.slice(0, MAX_WHO) : 'unknown'

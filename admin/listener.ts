@@ -16,9 +16,9 @@ export interface AdminListenerSettings extends ListenAddress {
 }
 
 export interface AdminOptions extends AdminListenerSettings {
-  /** The token that is in force now; read for each request that needs it, so that a changed file holds at once. */
+  /** The current token. Read for each request that needs it, so a changed file takes effect at once. */
   token(): string
-  /** Hears of each action, whoever asked for it. */
+  /** Called for each action, whoever asked for it. */
   logger: Logger
 }
 
@@ -57,7 +57,7 @@ const NEEDS_TOKEN: Page = { status: 401, contentType: TEXT, text: 'this needs th
 const WRONG_METHOD: Page = { status: 405, contentType: TEXT, text: 'GET and HEAD only\n' }
 const FAILED: Page = { status: 500, contentType: TEXT, text: 'failed\n' }
 
-/** A token that cannot be read opens nothing. */
+/** A token that cannot be read lets nobody in. */
 function currentToken(options: AdminOptions): string {
   try {
     return options.token()
@@ -75,12 +75,12 @@ type Answer = (request: IncomingMessage, path: string) => Promise<Page>
 /** Connections of one listener. */
 const MAX_CONNECTIONS = 64
 
-/** A connection; it is idle but while we make an answer, so that whoever is slow to ask or to read gives way to others. */
+/** A connection. It counts as idle unless we are making an answer, so a caller that is slow to ask or to read gives way to others. */
 class Visitor implements SlotHolder {
   readonly address: string
   readonly #socket: Socket
   answering = false
-  /** It has not got all of an answer yet. */
+  /** Part of an answer is still to be sent. */
   owed = false
 
   constructor(socket: Socket) {
@@ -129,13 +129,13 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
       request.resume()
       send(response, request, page)
     } catch (error) {
-      // It ends its connection.
+      // This ends the connection.
       endFor(error, logger, 'a page could not be sent', () => request.socket.destroy())
     }
   }
   const requested = guard((request: IncomingMessage, response: ServerResponse) => {
     const visitor = visitors.get(request.socket)!
-    // Nobody has need to ask on before the answer; thousands of questions in a packet would be as many answers at once.
+    // Nobody needs to pipeline here. Thousands of requests in one packet would be as many answers at once.
     if (visitor.owed) {
       visitor.destroy()
       return

@@ -3,22 +3,22 @@ import { Counter, Gauge, type Metric, Registry } from 'prom-client'
 import { ERRORS } from '../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 
-/** What a component tells at each scrape; what it does not have stays away. */
+/** What a component reports at each scrape. A field it leaves out is not shown. */
 export interface Snapshot {
   sessions?: number
   streams?: number
   bufferedBytes?: number
-  /** Sessions that were opened again after a loss; only grows. */
+  /** Sessions that were opened again after one was lost. Only grows. */
   reconnects?: number
   /** Only grow; reasons are a fixed set of the component. */
   handshakesRefused?: Readonly<Record<string, number>>
-  /** Requests that wait for a session of their runtime; and how those that waited went on, which only grows. */
+  /** Requests that wait for a session of their runtime now, and what became of those that waited, which only grows. */
   held?: number
   heldOutcomes?: Readonly<Record<string, number>>
   /** The directory of a server, and its connections to other replicas. */
   directory?: { readonly state: string; readonly known: number; readonly operations: number; readonly failures: number }
   peers?: { readonly connected: number; readonly sent: number; readonly taken: number } | undefined
-  /** Webhooks that a server keeps. */
+  /** The webhook inbox of a server. */
   inbox?: InboxSnapshot | undefined
   /** Changes of state since the start, by a fixed set of names. */
   stateChanges?: Readonly<Record<string, number>>
@@ -66,10 +66,10 @@ export interface Metrics {
 
 const DURATION_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 const MAX_VALUES = 32
-/** Each sample wakes the process. */
+/** Each sample wakes the process, so not too often. */
 const SAMPLE_MS = 50
 
-/** Metrics of one component, in a registry of its own. No label holds a name that a tenant or a caller chose. */
+/** Metrics of one component, in a registry of its own. No label value is chosen by a tenant or a caller. */
 export function createMetrics(options: MetricsOptions): Metrics {
   const { component, version, snapshot, clock = Date.now } = options
   const registry = new Registry()
@@ -95,7 +95,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
   }
 }
 
-/** Counts in plain numbers, once per exchange; labels are made when Prometheus asks. */
+/** Counts in plain numbers, once per exchange. Labels are made when Prometheus scrapes. */
 function exchangeMetrics(registry: Registry): (exchange: ExchangeRecord) => void {
   const sum = { cut: 0, upgrades: 0, bytesIn: 0, bytesOut: 0 }
   const total = exchangeCounts(registry)
@@ -251,7 +251,7 @@ function processMetrics(registry: Registry, loopDelay: ReturnType<typeof monitor
   })
 }
 
-/** Node measures from sample to sample; what is over the interval is the delay. */
+/** Node measures the time between samples. What exceeds the interval is the delay. */
 function delaySeconds(sampleNs: number): number {
   return Math.max(0, sampleNs / 1e9 - SAMPLE_MS / 1000)
 }
@@ -260,43 +260,13 @@ function gauge(registry: Registry, name: string, help: string, labelNames: strin
   return new Gauge({ name, help, labelNames, registers: [registry] })
 }
 
-/** A gauge that is read at each scrape and stays away while it has no value. */
-function gaugeOf(registry: Registry, name: string, help: string, value: () => number | undefined): void {
-  const metric: Gauge = new Gauge({
-    name,
-    help,
-    registers: [registry],
-    collect: () => {
-      const current = value()
-      if (current === undefined) metric.remove()
-      else metric.set(current)
-    },
-  })
-}
+/** `Gauge`, or `Counter` for what the component counts itself. */
+type Kind = new (options: KindOptions) => Pick<Gauge, 'inc' | 'remove' | 'reset'>
+type KindOptions = { name: string; help: string; labelNames?: string[]; registers: Registry[]; collect(): void }
 
-/** Gauges, one for each value of a label from a fixed set. */
-function gaugesOf(
-  registry: Registry,
-  name: string,
-  help: string,
-  label: string,
-  values: () => Readonly<Record<string, number>> | undefined,
-): void {
-  const metric: Gauge = new Gauge({
-    name,
-    help,
-    labelNames: [label],
-    registers: [registry],
-    collect: () => {
-      metric.reset()
-      for (const [value, count] of Object.entries(values() ?? {})) metric.set({ [label]: value }, count)
-    },
-  })
-}
-
-/** A counter whose count is kept by the component; it stays away while there is none. */
-function counterOf(registry: Registry, name: string, help: string, value: () => number | undefined): void {
-  const metric: Counter = new Counter({
+/** A metric that is read at each scrape. It is not shown while it has no value. */
+const oneOf = (kind: Kind) => (registry: Registry, name: string, help: string, value: () => number | undefined) => {
+  const metric = new kind({
     name,
     help,
     registers: [registry],
@@ -309,7 +279,35 @@ function counterOf(registry: Registry, name: string, help: string, value: () => 
   })
 }
 
-/** A histogram without labels, counted in plain numbers: the library's own costs more per value than all else here. */
+/** The same, one for each value of a label from a fixed set. */
+const eachOf =
+  (kind: Kind) =>
+  (
+    registry: Registry,
+    name: string,
+    help: string,
+    label: string,
+    values: () => Readonly<Record<string, number>> | undefined,
+  ) => {
+    const metric = new kind({
+      name,
+      help,
+      labelNames: [label],
+      registers: [registry],
+      collect: () => {
+        metric.reset()
+        const counts = Object.entries(values() ?? {}).slice(0, MAX_VALUES)
+        for (const [value, count] of counts) metric.inc({ [label]: value }, count)
+      },
+    })
+  }
+
+const gaugeOf = oneOf(Gauge)
+const counterOf = oneOf(Counter)
+const gaugesOf = eachOf(Gauge)
+const countersOf = eachOf(Counter)
+
+/** A histogram without labels, counted in plain numbers: the library's own costs more per value than everything else here. */
 function histogramOf(
   registry: Registry,
   name: string,
@@ -335,25 +333,4 @@ function histogramOf(
     counts[bucket]!++
     sum += value
   }
-}
-
-/** Counters that are kept by the component, one for each value of a label from a fixed set. */
-function countersOf(
-  registry: Registry,
-  name: string,
-  help: string,
-  label: string,
-  values: () => Readonly<Record<string, number>> | undefined,
-): void {
-  const metric: Counter = new Counter({
-    name,
-    help,
-    labelNames: [label],
-    registers: [registry],
-    collect: () => {
-      metric.reset()
-      const counts = Object.entries(values() ?? {}).slice(0, MAX_VALUES)
-      for (const [value, count] of counts) metric.inc({ [label]: value }, count)
-    },
-  })
 }

@@ -1,14 +1,14 @@
 import type { Actions } from './actions.ts'
 
-/** What the listeners show of a component. */
+/** What the listeners show about a component. */
 export interface AdminSource {
   /** Whether it can serve now. */
   ready(): boolean
   /** For `/status`: JSON values without secrets. */
   status(): unknown
-  /** What else a bearer of the token may see, by path: JSON values without secrets. */
+  /** What else a caller with the token may see, by path: JSON values without secrets. */
   readonly views?: Readonly<Record<string, (query: URLSearchParams) => unknown>> | undefined
-  /** What a bearer of the token may do, by path. */
+  /** What a caller with the token may do, by path. */
   readonly actions?: Actions | undefined
   metrics(): Promise<{ contentType: string; text: string }>
 }

@@ -20,19 +20,19 @@ import { join } from 'node:path'
 export interface RuntimeFile {
   readonly component: string
   readonly pid: number
-  /** When the process started, as Linux counts it: a later process may have the same number. */
+  /** When the process started, in Linux's own count: a later process may get the same PID. */
   readonly started?: string
   /** URL of the admin listener. */
   readonly url: string
-  /** The random token of a listener that was given none. */
+  /** The random token of a listener that was configured without one. */
   readonly token?: string
-  /** The file that was given. */
+  /** The token file that was configured. */
   readonly tokenFile?: string
 }
 
 /** A file that was found. */
 export interface FoundFile extends RuntimeFile {
-  /** The user who wrote it, where this one (root) need not believe that user: he vouches for what is his own alone. */
+  /** The user who wrote it, if root reads another user's file. Such a file is believed only about what that user owns. */
   readonly writtenBy?: number
 }
 
@@ -43,7 +43,7 @@ export function randomToken(): string {
   return randomBytes(32).toString('base64url')
 }
 
-/** Where this user's components put their files: systemd's directory, the session's, or one in the temporary folder. */
+/** Where this user's components put their files: systemd's runtime directory, the session's, or one in the temporary directory. */
 export function runtimeDirectories(environment: Environment): string[] {
   const { RUNTIME_DIRECTORY, XDG_RUNTIME_DIR } = environment
   const directories = RUNTIME_DIRECTORY?.split(':').filter(directory => directory !== '') ?? []
@@ -53,8 +53,8 @@ export function runtimeDirectories(environment: Environment): string[] {
 }
 
 /**
- * Writes the file, 0600, into the first directory that works, which must be ours alone. Returns its path, or throws the
- * last problem.
+ * Writes the file, mode 0600, into the first directory that works. Only this user may own and write the directory. Returns
+ * the file's path, or throws the last problem.
  */
 export function writeRuntimeFile(content: RuntimeFile, environment: Environment): string {
   let problem: unknown
@@ -77,7 +77,7 @@ export function writeRuntimeFile(content: RuntimeFile, environment: Environment)
   throw problem
 }
 
-/** A name in the temporary folder can be taken by somebody else first; then it is not used. */
+/** In the temporary directory somebody else can take a name first. Then we do not use it. */
 function checkDirectory(directory: string): void {
   const { uid } = directoryOf(directory)
   if (!isBelieved(uid)) throw new Error(`${directory} belongs to somebody else`)
@@ -90,7 +90,7 @@ function directoryOf(path: string): Stats {
   return stat
 }
 
-/** Who may tell this user where to send a secret: he himself, and root. Windows keeps the folders of users apart. */
+/** Who may tell this user where to send a secret: the user, and root. Windows keeps users' directories apart. */
 function isBelieved(uid: number): boolean {
   const own = process.getuid?.()
   return own === undefined || uid === own || uid === 0
@@ -101,10 +101,10 @@ export function removeRuntimeFile(path: string): void {
   rmSync(path, { force: true })
 }
 
-/** Directories of the systemd units. Only root makes them, each for its service's user; root reads what those wrote. */
+/** Runtime directories of the systemd units. Only root makes them, each for its service's user, and root reads what those users wrote. */
 const UNIT_DIRECTORIES = ['server', 'client', 'router'].map(component => `/run/sallyport-${component}`)
 
-/** The components of this machine that run and whose files this user may read and believe. */
+/** The components running on this machine whose files this user may read and trust. */
 export function findRuntimeFiles(environment: Environment, unitDirectories = UNIT_DIRECTORIES): FoundFile[] {
   const own = runtimeDirectories(environment).filter(directory => !unitDirectories.includes(directory))
   const files = [
@@ -153,8 +153,8 @@ function isRuntimeFile(value: unknown): value is RuntimeFile {
 }
 
 /**
- * The token that opens the component's admin listener. Throws if it cannot be read, or if it is not of the user who wrote
- * the file: whoever may not be believed could have named any file, and any address to send it to.
+ * The token that opens the component's admin listener. Throws if it cannot be read, or if it does not belong to the user
+ * who wrote the file: an untrusted user could have named any file, and any address to send it to.
  */
 export function readAdminToken(file: FoundFile): string | undefined {
   const { tokenFile, writtenBy } = file
@@ -164,9 +164,9 @@ export function readAdminToken(file: FoundFile): string | undefined {
 
 const MAX_FILE_BYTES = 64 * 1024
 
-/** Text of a plain file, if its owner may have written it. */
+/** Text of a regular file, if its owner is one we trust. */
 function readOwned(path: string, isOwner: (uid: number) => boolean, flags = 0): string {
-  // A pipe in the place of the file must not stop us.
+  // A named pipe in place of the file must not block us.
   const descriptor = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0) | flags)
   try {
     const stat = fstatSync(descriptor)
@@ -178,7 +178,7 @@ function readOwned(path: string, isOwner: (uid: number) => boolean, flags = 0): 
   }
 }
 
-/** Where nobody can tell when a process started, its number has to do; who asks its listener hears that nobody is there. */
+/** Without `/proc` the PID alone has to do. If it is another process's by now, the listener's address does not answer. */
 function isAlive({ pid, started }: RuntimeFile): boolean {
   try {
     process.kill(pid, 0)
@@ -188,7 +188,7 @@ function isAlive({ pid, started }: RuntimeFile): boolean {
   return started === undefined || (startOf(pid) ?? started) === started
 }
 
-/** The field `starttime` of `/proc/PID/stat`, which follows the name in brackets; undefined where there is none. */
+/** The field `starttime` of `/proc/PID/stat`, after the name in brackets; undefined where there is no `/proc`. */
 function startOf(pid: number): string | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
