@@ -28,6 +28,8 @@ interface Lane {
   waiting: number
   /** Webhooks that are on their way into the store. */
   coming: number
+  /** How often something came into it: what the store said before that is out of date. */
+  news: number
   working: boolean
   /** Attempts from before their messages were stored that are still under way. */
   following: number
@@ -111,7 +113,7 @@ export class Lanes {
     const lanes = this.#runtimes.get(runtime) ?? new Map<string, Lane>()
     this.#runtimes.set(runtime, lanes)
     const lane = lanes.get(key) ?? {
-      ...{ runtime, key, waiting: 0, coming: 0 },
+      ...{ runtime, key, waiting: 0, coming: 0, news: 0 },
       ...{ working: false, following: 0, paced: false, timer: undefined },
     }
     lanes.set(key, lane)
@@ -133,6 +135,7 @@ export class Lanes {
     if (stored === undefined) this.#leaveIfEmpty(lane)
     else {
       lane.waiting++
+      lane.news++
       if (underWay === undefined) this.#begin(lane)
       else detached(this.#options.logger, 'a lane of the inbox failed', this.#follow(lane, stored, underWay))
     }
@@ -156,14 +159,19 @@ export class Lanes {
   remove(runtime: string, key: string, messages: number): void {
     const lane = this.#runtimes.get(runtime)?.get(key)
     if (lane === undefined) return
-    lane.waiting = Math.max(0, lane.waiting - messages)
-    this.#leaveIfEmpty(lane)
+    this.#less(lane, messages)
+    if (this.#options.store.shared === undefined) this.#leaveIfEmpty(lane)
+    else this.hurry(runtime, key)
   }
 
   /** Another server stored something in a lane, or has it no longer. */
   heard(runtime: string, key: string, what: LaneNews): void {
     const lane = this.#runtimes.get(runtime)?.get(key)
     if (lane !== undefined && what === 'free') this.hurry(runtime, key)
+    else if (lane !== undefined) {
+      lane.waiting = Math.max(1, lane.waiting)
+      lane.news++
+    }
     if (lane !== undefined || what === 'free') return
     const made = this.#lane(runtime, key)
     made.waiting = 1
@@ -194,6 +202,11 @@ export class Lanes {
         if (lane.paced && !lane.working) this.#later(lane, JITTER_MS * this.#options.random())
       }
     }
+  }
+
+  /** Where servers share a store, only the store knows when a lane is empty. */
+  #less(lane: Lane, messages: number): void {
+    lane.waiting = Math.max(this.#options.store.shared === undefined ? 0 : 1, lane.waiting - messages)
   }
 
   #leaveIfEmpty(lane: Lane): void {
@@ -231,7 +244,7 @@ export class Lanes {
     lane.following++
     try {
       const { state } = await this.#note(message, await underWay)
-      if (state !== undefined) lane.waiting--
+      if (state !== undefined) this.#less(lane, 1)
     } catch (error) {
       this.#storeFailed(lane, error)
     } finally {
@@ -300,6 +313,7 @@ export class Lanes {
   /** The first of the lane, if its time has come. */
   async #step(lane: Lane): Promise<void> {
     const { store, now } = this.#options
+    const { news } = lane
     const heads = await store.next(lane.runtime, lane.key, 2)
     if (heads === undefined) {
       this.#later(lane, ELSEWHERE_MS * (1 + this.#options.random()))
@@ -307,7 +321,7 @@ export class Lanes {
     }
     const [first, second] = heads
     if (first === undefined) {
-      lane.waiting = 0
+      if (lane.news === news) lane.waiting = 0
       return
     }
     const waitMs = first.next - now()
@@ -317,7 +331,7 @@ export class Lanes {
     }
     const startedMs = now()
     const { outcome, progress } = await this.#attempt(first)
-    if (progress.state !== undefined) lane.waiting--
+    if (progress.state !== undefined) this.#less(lane, 1)
     else if (outcome.kind === 'offline') this.#park(lane)
     else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#test(lane, first, second)
     if (lane.paced && lane.waiting > 0 && lane.timer === undefined)
@@ -335,7 +349,7 @@ export class Lanes {
   async #test(lane: Lane, first: Message, second: Message): Promise<void> {
     const { outcome } = await this.#attempt(second, true)
     if (outcome.kind !== 'delivered') return
-    lane.waiting -= 2
+    this.#less(lane, 2)
     const progress: Progress = { state: 'dead', reason: 'poison' }
     await this.#write(first, progress)
     this.#options.onProgress(first, { kind: 'failed', reason: 'poison' }, progress)
