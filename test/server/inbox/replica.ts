@@ -45,7 +45,11 @@ const deliver: Handler = (asked, response) => {
 }
 const refuse = refusing(() => undefined)
 inbox.start(deliver, refuse)
-inbox.publish('demo', [{ route: 'r', path: '/', mode: process.argv[4] === 'always' ? 'always' : 'fallback' }], undefined)
+inbox.publish(
+  'demo',
+  [{ route: 'r', path: '/', mode: process.argv[4] === 'always' ? 'always' : 'fallback' }],
+  undefined,
+)
 const front = inbox.layer(deliver)
 
 const sinkOf = (answer: ServerResponse): ResponseSink => ({
@@ -59,7 +63,14 @@ const sinkOf = (answer: ServerResponse): ResponseSink => ({
 
 const server = createServer((asked, answer) => {
   const id = String(asked.headers['idempotency-key'])
-  const request = { ...EXCHANGE, method: 'POST', path: asked.url!, headers: ['idempotency-key', id], runtime: 'demo', requestId: id }
+  const request = {
+    ...EXCHANGE,
+    method: 'POST',
+    path: asked.url!,
+    headers: ['idempotency-key', id],
+    runtime: 'demo',
+    requestId: id,
+  }
   const sink = front(request, sinkOf(answer))
   asked.on('data', chunk => sink.requestData(chunk)).on('end', () => sink.requestEnd([]))
 })

@@ -93,7 +93,15 @@ class Replica {
   post(lane: string, body: string): Promise<number> {
     return new Promise(resolve => {
       const headers = { 'idempotency-key': body, 'content-length': body.length }
-      const options = { port: this.port, host: '127.0.0.1', path: lane, method: 'POST', headers, agent: false, timeout: 4000 }
+      const options = {
+        port: this.port,
+        host: '127.0.0.1',
+        path: lane,
+        method: 'POST',
+        headers,
+        agent: false,
+        timeout: 4000,
+      }
       const asked = request(options, answer => {
         answer.resume().on('end', () => resolve(answer.statusCode!))
         answer.on('error', () => resolve(0))
@@ -150,7 +158,10 @@ describe.runIf(needs('postgres'))('two servers', () => {
     )
 
   const settled = async () => {
-    const [row] = await postgres.query("SELECT count(*) FROM sallyport_inbox.messages WHERE state = 'waiting'", 'sallyport')
+    const [row] = await postgres.query(
+      "SELECT count(*) FROM sallyport_inbox.messages WHERE state = 'waiting'",
+      'sallyport',
+    )
     return row!.count === '0'
   }
 
@@ -171,45 +182,61 @@ describe.runIf(needs('postgres'))('two servers', () => {
   }
 
   const FAULTS: [string, () => Promise<void>][] = [
-    ['one is killed', async () => {
-      await replicas[0]!.end('SIGKILL')
-      await quiet(300)
-      await replicas[0]!.start()
-    }],
-    ['one stops in good order', async () => {
-      await replicas[1]!.end('SIGTERM')
-      await replicas[1]!.start()
-    }],
-    ['PostgreSQL is killed', async () => {
-      await postgres.kill()
-      await quiet(300)
-      await postgres.start()
-    }],
-    ['PostgreSQL answers nothing', async () => {
-      postgres.pause()
-      await quiet(2500)
-      postgres.resume()
-    }],
+    [
+      'one is killed',
+      async () => {
+        await replicas[0]!.end('SIGKILL')
+        await quiet(300)
+        await replicas[0]!.start()
+      },
+    ],
+    [
+      'one stops in good order',
+      async () => {
+        await replicas[1]!.end('SIGTERM')
+        await replicas[1]!.start()
+      },
+    ],
+    [
+      'PostgreSQL is killed',
+      async () => {
+        await postgres.kill()
+        await quiet(300)
+        await postgres.start()
+      },
+    ],
+    [
+      'PostgreSQL answers nothing',
+      async () => {
+        postgres.pause()
+        await quiet(2500)
+        postgres.resume()
+      },
+    ],
   ]
   const quiet = (ms: number) => new Promise(done => setTimeout(done, ms))
 
-  test.each(FAULTS)('%s: nothing is lost, in order, one at a time', { tags: ['slow'], timeout: 300_000 }, async (_what, fault) => {
-    await start('always')
-    let over = false
-    const sending = send(() => over)
-    for (let round = 0; round < ROUNDS; round++) {
+  test.each(FAULTS)(
+    '%s: nothing is lost, in order, one at a time',
+    { tags: ['slow'], timeout: 300_000 },
+    async (_what, fault) => {
+      await start('always')
+      let over = false
+      const sending = send(() => over)
+      for (let round = 0; round < ROUNDS; round++) {
+        const before = receiver.attempts.length
+        await until(() => receiver.attempts.length > before + 30)
+        await fault()
+      }
       const before = receiver.attempts.length
       await until(() => receiver.attempts.length > before + 30)
-      await fault()
-    }
-    const before = receiver.attempts.length
-    await until(() => receiver.attempts.length > before + 30)
-    over = true
-    const told = await sending
-    await until(settled)
-    check(told)
-    expect(receiver.overlaps).toEqual([])
-  })
+      over = true
+      const told = await sending
+      await until(settled)
+      check(told)
+      expect(receiver.overlaps).toEqual([])
+    },
+  )
 
   test('the receiver fails: what both stored arrives, in order', {
     tags: ['slow'],
