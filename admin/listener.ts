@@ -17,7 +17,7 @@ export interface AdminListenerSettings extends ListenAddress {
 
 export interface AdminOptions extends AdminListenerSettings {
   /** The current token. Read for each request that needs it, so a changed file takes effect at once. */
-  token(): string
+  token(): string | Promise<string>
   /** Called for each action, whoever asked for it. */
   logger: Logger
 }
@@ -30,16 +30,19 @@ export interface AdminListener {
 /** The admin listener: probes and metrics after a Host check, everything else with the bearer token. */
 export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
   const { source } = options
+  const logger = safeLogger(options.logger)
   return open(options, async (request, path) => {
-    const authorized = bearsToken(request.headers.authorization, currentToken(options))
-    if (!authorized && !isHostAllowed(request.headers.host)) return WRONG_HOST
-    if (isRead(request)) {
-      const page = await publicPage(path, source)
-      if (page) return page
-    }
-    if (!authorized) return NEEDS_TOKEN
+    const { host, authorization } = request.headers
+    const isAllowed = isHostAllowed(host)
+    // Who needs no token waits for no file.
+    const page = isAllowed && isRead(request) ? await publicPage(path, source) : undefined
+    if (page) return page
+    const authorized = authorization !== undefined && bearsToken(authorization, await currentToken(options, logger))
+    if (!authorized) return isAllowed ? NEEDS_TOKEN : WRONG_HOST
     if (request.method === 'POST') return runAction(path, request, source.actions ?? {}, options.logger)
     if (!isRead(request)) return NOT_FOUND
+    const open = isAllowed ? undefined : await publicPage(path, source)
+    if (open) return open
     const [, query = ''] = (request.url ?? '').split('?', 2)
     return (await protectedPage(path, source, new URLSearchParams(query))) ?? NOT_FOUND
   })
@@ -58,10 +61,11 @@ const WRONG_METHOD: Page = { status: 405, contentType: TEXT, text: 'GET and HEAD
 const FAILED: Page = { status: 500, contentType: TEXT, text: 'failed\n' }
 
 /** A token that cannot be read lets nobody in. */
-function currentToken(options: AdminOptions): string {
+async function currentToken(options: AdminOptions, logger: Logger): Promise<string> {
   try {
-    return options.token()
-  } catch {
+    return await options.token()
+  } catch (error) {
+    logger.warn({ err: error }, 'the admin token cannot be used; nobody gets in')
     return ''
   }
 }

@@ -3,6 +3,7 @@ import { fstatSync, writeFileSync } from 'node:fs'
 import { isatty } from 'node:tty'
 import type { Io } from './command.ts'
 import { EXIT, Failure, fileProblem } from './failure.ts'
+import { endProcess } from './end-process.ts'
 import { run } from './run.ts'
 
 const STDOUT = 1
@@ -41,7 +42,7 @@ function isFile(descriptor: number): boolean {
 
 /** Ends once stdout has everything; whatever is still open, a second signal or a failed start must not keep us. */
 function exit(code: number): void {
-  process.stdout.write('', () => process.exit(code))
+  process.stdout.write('', () => void endProcess(code))
 }
 
 async function readStdin(): Promise<string> {

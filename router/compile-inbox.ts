@@ -3,7 +3,7 @@
  * is refused here, where file and line are known.
  */
 import { Buffer } from 'node:buffer'
-import { readFileSync } from 'node:fs'
+import { readPlainSync } from '../protocol/base/plain-file.ts'
 import { readDuration } from '../protocol/base/units.ts'
 import { schemeOf } from '../protocol/webhook/scheme.ts'
 import { INBOX_LIMITS, type InboxRule, isWord } from '../protocol/wire/control.ts'
@@ -87,7 +87,7 @@ function inboxRule(route: Route, inbox: RouteInbox): InboxRule {
     ...(inbox.verify?.at === 'edge' && {
       verify: {
         ...schemeOptions(inbox.verify),
-        secrets: inbox.verify.secrets.map(({ file }) => readFileSync(file, 'base64')),
+        secrets: inbox.verify.secrets.map(({ file }) => readPlainSync(file).toString('base64')),
       },
     }),
   }

@@ -1,6 +1,6 @@
 /** What a route's `tls` says, with the CA file read and an identity by which connections are told apart (R5). */
 import { createHash, X509Certificate } from 'node:crypto'
-import { readFileSync } from 'node:fs'
+import { readPlainSync } from '../protocol/base/plain-file.ts'
 import type { ReportProblem } from './compile.ts'
 import type { Route } from './table.ts'
 import type { TlsIdentity } from './target.ts'
@@ -36,7 +36,7 @@ function readCa(ca: string, report: ReportProblem): string | undefined {
   const inline = isPemText(ca)
   let pem: string
   try {
-    pem = inline ? ca : readFileSync(ca, 'utf8')
+    pem = inline ? ca : String(readPlainSync(ca))
   } catch (error) {
     report(['tls', 'ca'], `cannot read ${ca} (${(error as NodeJS.ErrnoException).code})`)
     return undefined

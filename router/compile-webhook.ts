@@ -1,5 +1,5 @@
 /** `verify` and `inbox` of a route, with the secrets read from their files. */
-import { readFileSync } from 'node:fs'
+import { readPlainSync } from '../protocol/base/plain-file.ts'
 import { readDuration } from '../protocol/base/units.ts'
 import { schemeOf, schemeProblem, type WebhookScheme } from '../protocol/webhook/scheme.ts'
 import { readSecret, type WebhookSecret } from '../protocol/webhook/secret.ts'
@@ -86,7 +86,7 @@ function readSecretFile(
 ): WebhookSecret | undefined {
   let bytes: Buffer
   try {
-    bytes = readFileSync(file)
+    bytes = readPlainSync(file)
   } catch (error) {
     report([...at, 'file'], `cannot read ${file} (${(error as NodeJS.ErrnoException).code})`)
     return undefined

@@ -3,6 +3,9 @@ import { resolve } from 'node:path'
 import { isPemText } from './compile-tls.ts'
 import type { RouteTable, SecretFile } from './table.ts'
 
+/** A table larger than this is none that a person wrote. */
+export const MAX_TABLE_BYTES = 4 * 1024 * 1024
+
 /** Each of them once. */
 export function filesOf(table: RouteTable): string[] {
   const files = new Set<string>()

@@ -1,5 +1,4 @@
 /** The router as a service of its own: a listener, the table and its file. */
-import { readFile } from 'node:fs/promises'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
@@ -129,14 +128,8 @@ interface LoadedFile {
 
 /** YAML and its schema are loaded only for a file. */
 async function loadFile(file: string): Promise<LoadedFile> {
-  const { parseRoutes } = await import('./table-file.ts')
-  let text: string
-  try {
-    text = await readFile(file, 'utf8')
-  } catch (error) {
-    const message = `cannot read ${file} (${(error as NodeJS.ErrnoException).code})`
-    throw new RouteTableError([{ path: [], message }])
-  }
+  const { parseRoutes, readTable } = await import('./table-file.ts')
+  const text = await readTable(file)
   const parse = (text: string, file: string): RouteTable =>
     parseRoutes(text, file, table => {
       compileTable(table)

@@ -1,24 +1,24 @@
 /** Routes files: YAML to a checked {@link RouteTable}, with line, column and the nearest known key in every complaint. */
-import { readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { type Document, LineCounter, parseDocument } from 'yaml'
+import { readPlain } from '../protocol/base/plain-file.ts'
 import { compileTable } from './compile.ts'
-import { filesOf, placeFiles } from './files.ts'
+import { filesOf, MAX_TABLE_BYTES, placeFiles } from './files.ts'
 import { formatPath, type RouteProblem, type RouteTable, RouteTableError } from './table.ts'
 import { shapeProblems } from './table-schema.ts'
 
-/** A file larger than this is none that a person wrote. */
-const MAX_FILE_BYTES = 4 * 1024 * 1024
-
 /** Reads and checks a routes file. Throws {@link RouteTableError}, also if it cannot be read. */
 export async function readRoutes(file: string): Promise<RouteTable> {
-  let text: string
+  return parseRoutes(await readTable(file), file)
+}
+
+/** The text of a routes file. Throws {@link RouteTableError}. */
+export async function readTable(file: string): Promise<string> {
   try {
-    text = await readFile(file, 'utf8')
+    return String(await readPlain(file, MAX_TABLE_BYTES))
   } catch (error) {
     throw new RouteTableError([{ path: [], message: `cannot read ${file} (${(error as NodeJS.ErrnoException).code})` }])
   }
-  return parseRoutes(text, file)
 }
 
 /**
@@ -30,7 +30,7 @@ export function parseRoutes(
   fileName: string,
   check: (table: RouteTable) => void = compileTable,
 ): RouteTable {
-  if (yamlText.length > MAX_FILE_BYTES) throw new RouteTableError([{ path: [], message: `${fileName} is too large` }])
+  if (yamlText.length > MAX_TABLE_BYTES) throw new RouteTableError([{ path: [], message: `${fileName} is too large` }])
   const lines = new LineCounter()
   const document = parseDocument(yamlText, { lineCounter: lines, prettyErrors: false, merge: false })
   const at = (offset: number): string => {

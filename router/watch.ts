@@ -2,12 +2,11 @@
  * Watches a routes file, and the CA and secret files that it names. Tells of each change that is a good table; a bad one is logged and
  * left out, until one of these files is another.
  */
-import { readFileSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
 import { logGuard, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { readPlain, readPlainSync } from '../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
-import { filesOf } from './files.ts'
+import { filesOf, MAX_TABLE_BYTES } from './files.ts'
 import { type RouteTable, RouteTableError } from './table.ts'
 
 export interface WatchRoutesOptions {
@@ -40,8 +39,10 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
     return read
   }
   const readNow = async (force: boolean): Promise<void> => {
-    const next = await readFile(options.file, 'utf8')
-    if (closed || (!force && isSame(last, versionOf(next, last.files)))) return
+    const next = String(await readPlain(options.file, MAX_TABLE_BYTES))
+    // The compiler waits for the files that the table names: none is asked that does not answer now.
+    const contents = await Promise.all(last.files.map(contentOf))
+    if (closed || (!force && isSame(last, next, contents))) return
     let files: readonly string[] = []
     try {
       const read = options.parse(next, options.file)
@@ -84,18 +85,32 @@ interface Version {
 }
 
 function versionOf(text: string, files: readonly string[]): Version {
-  return { text, files, contents: files.map(contentOf) }
+  return { text, files, contents: files.map(contentNow) }
 }
 
-function isSame(one: Version, other: Version): boolean {
-  return one.text === other.text && one.contents.every((content, i) => content === other.contents[i])
+function isSame(last: Version, text: string, contents: readonly string[]): boolean {
+  return last.text === text && last.contents.every((content, i) => content === contents[i])
+}
+
+/** Throws if the file system does not answer. */
+async function contentOf(file: string): Promise<string> {
+  try {
+    return (await readPlain(file)).toString('latin1')
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ETIMEDOUT') throw error
+    return whyNot(error)
+  }
 }
 
 /** At once, as the compiler reads them: between its read and this one nothing else runs. */
-function contentOf(file: string): string {
+function contentNow(file: string): string {
   try {
-    return readFileSync(file, 'latin1')
+    return readPlainSync(file).toString('latin1')
   } catch (error) {
-    return String((error as NodeJS.ErrnoException).code)
+    return whyNot(error)
   }
+}
+
+function whyNot(error: unknown): string {
+  return String((error as NodeJS.ErrnoException).code)
 }

@@ -1,8 +1,8 @@
 /** Certificates and keys: given as PEM or as files; files are watched, and a bad file keeps what holds. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
-import { readFile } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
 import type { Logger } from '../protocol/base/log.ts'
+import { readPlain } from '../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
 
 export type Pem = string | Buffer
@@ -58,7 +58,7 @@ async function readAuthorities(source: Authorities): Promise<Pem | Pem[]> {
 async function readPem(source: TlsFiles['cert'], what: string): Promise<Pem> {
   if (!isFile(source)) return source
   try {
-    return await readFile(source.file)
+    return await readPlain(source.file)
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code ?? 'unknown'
     throw new Error(`the ${what} ${source.file} cannot be read (${code})`, { cause })

@@ -129,9 +129,10 @@ async function pause(args: Arguments, io: Io, path: string): Promise<number> {
   const runtime = requiredFlag(args, 'runtime')
   const answer = asRow(await askForAction(findServer(args, io), path, { runtime }))
   noteProblems(io, answer)
+  const done = asRows(answer.replicas).filter(row => row.paused !== undefined)
+  if (done.length === 0) throw new Failure(EXIT.runtime, 'no server with an inbox has answered')
   if (hasSwitch(args, 'json')) return print(io, answer)
-  for (const { replica, paused } of asRows(answer.replicas)) {
-    if (paused === undefined) continue
+  for (const { replica, paused } of done) {
     io.out(`${printable(runtime)} on replica ${printable(replica)}: ${paused === true ? 'paused' : 'resumed'}\n`)
   }
   return EXIT.ok

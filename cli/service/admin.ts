@@ -3,11 +3,11 @@ import type { AdminListener } from '../../admin/listener.ts'
 import type { Metrics, Snapshot } from '../../admin/metrics.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { HostPort } from '../config/kinds.ts'
 import { formatAddress } from '../config/kinds.ts'
 import { checkAdminConfig } from '../config/rules.ts'
 import { configurationError, fileProblem } from '../failure.ts'
-import { readInput } from '../options.ts'
 import { packageVersion } from '../../protocol/base/version.ts'
 import type { GivenSockets } from './given-sockets.ts'
 import { explainListenError } from './listen-error.ts'
@@ -113,7 +113,7 @@ async function startListener(
   const random = randomToken()
   const { tokenFile } = config
   const token = tokenFile === undefined ? () => random : () => readToken(tokenFile)
-  if (tokenFile !== undefined) checkToken(tokenFile)
+  if (tokenFile !== undefined) await readToken(tokenFile)
   const listener = await listenOrFree(config, address, port =>
     listenAdmin({
       host: address.host,
@@ -169,18 +169,14 @@ async function writeFile(
   }
 }
 
-function readToken(path: string): string {
-  return readInput(path, 'the admin token').trim()
-}
-
-function checkToken(path: string): void {
+/** A short one could be guessed, and opens nothing. */
+async function readToken(path: string): Promise<string> {
   let token: string
   try {
-    token = readToken(path)
+    token = String(await readPlain(path)).trim()
   } catch (error) {
-    throw configurationError(error instanceof Error ? error.message : fileProblem(error), error)
+    throw configurationError(`cannot read the admin token ${path}: ${fileProblem(error)}`, error)
   }
-  if (token.length < MIN_TOKEN_LENGTH) {
-    throw configurationError(`the admin token in ${path} is shorter than ${MIN_TOKEN_LENGTH} characters`)
-  }
+  if (token.length >= MIN_TOKEN_LENGTH) return token
+  throw configurationError(`the admin token in ${path} is shorter than ${MIN_TOKEN_LENGTH} characters`)
 }

@@ -1,7 +1,7 @@
-import { readFile } from 'node:fs/promises'
 import type { ClientOptions, Tunnel } from '../../client/index.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { FilesWatch } from '../../protocol/base/watch-files.ts'
 import { loadTls } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
@@ -13,7 +13,7 @@ type ClientTrust = Pick<ClientOptions, 'ca' | 'tls'>
 export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
   const { 'tls.cert': cert, 'tls.key': key } = config
   return {
-    ca: config.ca && (await Promise.all(config.ca.map(file => readFile(file)))),
+    ca: config.ca && (await Promise.all(config.ca.map(file => readPlain(file)))),
     tls: cert === undefined ? undefined : await loadTls({ cert: { file: cert }, key: { file: key! } }),
   }
 }
@@ -31,7 +31,7 @@ export async function watchTrust(config: ClientConfig, tunnel: Tunnel, logger: L
   }
   const watching = await Promise.all(
     files.map(async file => {
-      return watchText(file, await readFile(file, 'utf8'), () => detached(logger, 'certificates', reload()))
+      return watchText(file, String(await readPlain(file)), () => detached(logger, 'certificates', reload()))
     }),
   )
   return {

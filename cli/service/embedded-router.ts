@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises'
 import type { HandlerTarget } from '../../client/index.ts'
 import { checkHello } from '../../client/options.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -38,11 +37,11 @@ export async function embedRouter(config: EmbeddedConfig, logger: Logger): Promi
     return { target: router, close: () => router.close() }
   }
   const file = config.routes
-  const { parseRoutes } = await import('../../router/table-file.ts')
+  const { parseRoutes, readTable } = await import('../../router/table-file.ts')
   const { watchRoutes } = await import('../../router/watch.ts')
   const parse = (text: string, name: string) => checkPublishedRules(parseRoutes(text, name), config)
   try {
-    const text = await readFile(file, 'utf8')
+    const text = await readTable(file)
     const table = parse(text, file)
     const router = createRouter({ routes: table, logger })
     const watcher = watchRoutes(text, table, { file, parse, onTable: table => router.reload(table), logger })

@@ -1,7 +1,6 @@
-import { readFile } from 'node:fs/promises'
 import { inspectCertificates } from '../../certs/inspect.ts'
+import { readPlain } from '../../protocol/base/plain-file.ts'
 import { MAX_KEY_SET_BYTES, parseKeySet } from '../../server/auth/key-source.ts'
-import { readBounded } from '../../server/auth/read-bounded.ts'
 import { MAX_LIST_BYTES, parseRevocations } from '../../server/auth/revocation-list.ts'
 import { loadTls } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
@@ -77,7 +76,7 @@ async function checkDocument(
   parse: (text: string) => unknown,
 ): Promise<void> {
   try {
-    parse(await readBounded(file, maxBytes))
+    parse(String(await readPlain(file, maxBytes)))
   } catch (error) {
     throw configurationError(`--${flag} ${file}: ${fileProblem(error)}`, error)
   }
@@ -95,7 +94,7 @@ export function checkTokenCommand(command: string | undefined): string[] | undef
 
 async function read(flag: string, file: string): Promise<string> {
   try {
-    return await readFile(file, 'utf8')
+    return String(await readPlain(file))
   } catch (error) {
     if (error instanceof Failure) throw error
     throw configurationError(`--${flag} ${file}: ${fileProblem(error)}`, error)

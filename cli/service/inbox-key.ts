@@ -1,16 +1,7 @@
 /** The key file of a client's inbox: made at the first start, and never overwritten. */
 import { createPrivateKey, type KeyObject, randomBytes } from 'node:crypto'
-import {
-  closeSync,
-  constants,
-  copyFileSync,
-  fsyncSync,
-  linkSync,
-  openSync,
-  readFileSync,
-  rmSync,
-  writeSync,
-} from 'node:fs'
+import { closeSync, constants, copyFileSync, fsyncSync, linkSync, openSync, rmSync, writeSync } from 'node:fs'
+import { readPlainSync } from '../../protocol/base/plain-file.ts'
 import { newPrivateKey } from '../../protocol/sealing/hpke.ts'
 import { configurationError, fileProblem } from '../failure.ts'
 
@@ -61,7 +52,7 @@ function putInPlace(fresh: string, path: string): void {
 }
 
 function read(path: string): readonly string[] {
-  const blocks = readFileSync(path, 'utf8').match(BLOCK) ?? []
+  const blocks = String(readPlainSync(path)).match(BLOCK) ?? []
   if (blocks.length === 0) throw configurationError(`--inbox.key.file ${path} holds no private key (PEM)`)
   for (const block of blocks) checkKey(path, block)
   return blocks

@@ -60,7 +60,8 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   }
   const die = () => {
     close()
-    process.kill(process.pid, first?.signal)
+    // The kernel gives the first process of a container no signal that nobody listens for.
+    if (process.pid !== 1) process.kill(process.pid, first?.signal)
   }
   return { stopped, first: begun.signal, now: now.signal, die, close }
 }

@@ -1,5 +1,5 @@
-import { readFile } from 'node:fs/promises'
 import type { Logger } from '../../protocol/base/log.ts'
+import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { FilesWatch } from '../../protocol/base/watch-files.ts'
 import type { ClientConfig } from '../config/client.ts'
 import { configurationError, fileProblem } from '../failure.ts'
@@ -32,7 +32,7 @@ function commandSource(words: readonly string[]): OpenTokenSource {
 
 async function readFirst(file: string, mustExist: boolean, logger: Logger): Promise<string | undefined> {
   try {
-    return await readFile(file, 'utf8')
+    return String(await readPlain(file))
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || mustExist) {
       throw configurationError(`--token.file ${file}: ${fileProblem(error)}`, error)
@@ -46,7 +46,8 @@ function fileSource(file: string, first: string | undefined, logger: Logger): Op
   let watching: FilesWatch | undefined
   return {
     async source() {
-      const token = (await readFile(file, 'utf8').catch(error => fail(`${file}: ${fileProblem(error)}`))).trim()
+      const text = await readPlain(file).catch(error => fail(`${file}: ${fileProblem(error)}`))
+      const token = String(text).trim()
       return token === '' ? fail(`${file} is empty`) : token
     },
     follow(onToken) {

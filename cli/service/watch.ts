@@ -1,6 +1,6 @@
-import { readFile } from 'node:fs/promises'
 import { detached } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
+import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
 
 /**
@@ -19,7 +19,7 @@ export function watchText(
 
   async function reread(): Promise<void> {
     try {
-      const text = await readFile(path, 'utf8')
+      const text = String(await readPlain(path))
       if (closed) return
       isGone = false
       if (text === known) return

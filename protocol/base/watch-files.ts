@@ -1,9 +1,10 @@
 /** Files that change under a running process: certificates, keys, lists, tables. */
 import { type FSWatcher, watch } from 'node:fs'
-import { realpath, stat } from 'node:fs/promises'
+import { realpath } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { detached, logGuard } from './guard.ts'
 import type { Logger } from './log.ts'
+import { inTurn, markOf } from './plain-file.ts'
 
 export interface FilesWatch {
   close(): void
@@ -17,7 +18,8 @@ const LOOK_MS = 5_000
  * Calls `changed` when one of the files may be another than when it was read, before or after this call. Their folders are
  * watched, since a rename over a file, and the symbolic link that a ConfigMap swaps, are seen only there; those of the files
  * that links lead to as well. The files themselves are looked at every 5 s, and the first look tells in any case: file systems
- * over a network tell nothing, and the system may have no watch to give. Keeps no process alive.
+ * over a network tell nothing, and the system may have no watch to give. A look opens them, so that one that could not be opened
+ * for a while is told of again once it can. Keeps no process alive.
  */
 export function watchFiles(files: readonly string[], logger: Logger, changed: () => void): FilesWatch {
   let seen: string | undefined
@@ -51,9 +53,9 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   for (const file of files) {
     watchFolder(dirname(file))
     const led = guard((real: string) => watchFolder(dirname(real)))
-    realpath(file).then(led, () => {})
+    inTurn(file, () => realpath(file)).then(led, () => {})
   }
-  // One look at a time: a file system that has stopped answering would take all threads that read files.
+  // One look at a time, however long a file system takes to answer.
   let looking = false
   const look = async () => {
     if (looking) return
@@ -73,13 +75,6 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   }
 }
 
-/** What tells one state of the files from another without reading them. */
 async function marksOf(files: readonly string[]): Promise<string> {
-  const marks = files.map(file =>
-    stat(file, { bigint: true }).then(
-      ({ ino, mtimeNs, size }) => `${ino} ${mtimeNs} ${size}`,
-      (error: NodeJS.ErrnoException) => error.code,
-    ),
-  )
-  return (await Promise.all(marks)).join()
+  return (await Promise.all(files.map(markOf))).join()
 }

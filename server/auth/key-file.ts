@@ -1,9 +1,9 @@
 /** A key set in a file: watched, read again when it changes; a bad file keeps the old set. */
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
-import { readBounded } from './read-bounded.ts'
 
 const COOL_DOWN_MS = 1000
 
@@ -31,7 +31,7 @@ class FileKeys implements KeySource {
   }
 
   async start(): Promise<void> {
-    this.#text = await readBounded(this.#file, MAX_KEY_SET_BYTES)
+    this.#text = String(await readPlain(this.#file, MAX_KEY_SET_BYTES))
     this.current = parseKeySet(this.#text)
     const changed = () => detached(this.#logger, 'a changed key set could not be read', this.#changed())
     this.#watch = watchFiles([this.#file], this.#logger, changed)
@@ -58,7 +58,7 @@ class FileKeys implements KeySource {
 
   async #readOnce(): Promise<boolean> {
     try {
-      const text = await readBounded(this.#file, MAX_KEY_SET_BYTES)
+      const text = String(await readPlain(this.#file, MAX_KEY_SET_BYTES))
       if (text === this.#text) return false
       this.current = parseKeySet(text)
       this.#text = text

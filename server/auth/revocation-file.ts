@@ -1,9 +1,10 @@
 /** A list of revocations in a file: watched, read again when it changes, and written when a rule is added. */
-import { open, realpath, rename, rm, stat } from 'node:fs/promises'
+import { realpath } from 'node:fs/promises'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
-import { readBounded } from './read-bounded.ts'
+import { NextFile } from './next-file.ts'
 import { formatRevocations, MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
 import { KEEP_OVER_S, type Revocation } from './revocations.ts'
 
@@ -30,7 +31,7 @@ export class RevocationFile {
   /** Throws if the file is missing or bad: to go on without it would be to forget what was revoked. */
   async start(): Promise<void> {
     try {
-      this.#take(await readBounded(this.#file, MAX_LIST_BYTES))
+      this.#take(await this.#readText())
     } catch (error) {
       const hint = (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; an empty file is an empty list' : ''
       throw new Error(`auth.revocations.file: ${(error as Error).message}${hint}`, { cause: error })
@@ -43,7 +44,7 @@ export class RevocationFile {
   #read(): Promise<void> {
     return this.#next(async () => {
       try {
-        const text = await readBounded(this.#file, MAX_LIST_BYTES)
+        const text = await this.#readText()
         if (text === this.#text) return
         this.#take(text)
         this.#logger.info({ file: this.#file }, 'revocations read')
@@ -74,36 +75,39 @@ export class RevocationFile {
 
   async #change(change: (rules: Revocation[]) => Revocation[]): Promise<void> {
     const unwritten = this.#unwritten
-    const before = await readBounded(this.#file, MAX_LIST_BYTES)
-    const there = parseRevocations(before)
-    const keptS = this.#now() / 1000 - KEEP_OVER_S
-    const kept = change(there).filter(({ until }) => until === undefined || until > keptS)
-    const added = change(unwritten)
-    const isChanged = added.length > 0 || kept.length < there.length
-    const text = isChanged ? formatRevocations([...kept, ...added]) : before
-    if (isChanged) await this.#write(text)
+    const text = (await this.#textAfter(change, unwritten)) ?? (await this.#readText())
     this.#unwritten = this.#unwritten.filter(rule => !unwritten.includes(rule))
     this.#take(text)
   }
 
-  async #write(text: string): Promise<void> {
-    // A link stays: whoever edits what it leads to edits the list.
-    const file = await realpath(this.#file)
-    const fresh = `${file}.${process.pid}.new`
-    const { mode } = await stat(file)
-    const handle = await open(fresh, 'w', mode & 0o777)
-    try {
-      // The umask took from that.
-      await handle.chmod(mode & 0o777)
-      await handle.writeFile(text)
-      await handle.sync()
-      await handle.close()
-      await rename(fresh, file)
-    } catch (error) {
-      await handle.close().catch(() => {})
-      await rm(fresh, { force: true })
-      throw error
+  /** Text of the file once it has changed; undefined if there is nothing to change. */
+  async #textAfter(
+    change: (rules: Revocation[]) => Revocation[],
+    unwritten: Revocation[],
+  ): Promise<string | undefined> {
+    const textNow = async () => {
+      const there = parseRevocations(await this.#readText())
+      const keptS = this.#now() / 1000 - KEEP_OVER_S
+      const kept = change(there).filter(({ until }) => until === undefined || until > keptS)
+      const added = change(unwritten)
+      const isChanged = added.length > 0 || kept.length < there.length
+      return isChanged ? formatRevocations([...kept, ...added]) : undefined
     }
+    // A folder that is not ours to write need not be, where nothing changes.
+    if ((await textNow()) === undefined) return undefined
+    // A link stays: whoever edits what it leads to edits the list.
+    const next = await NextFile.open(await realpath(this.#file))
+    try {
+      const text = await textNow()
+      if (text !== undefined) await next.replace(text)
+      return text
+    } finally {
+      await next.close()
+    }
+  }
+
+  async #readText(): Promise<string> {
+    return String(await readPlain(this.#file, MAX_LIST_BYTES))
   }
 
   #next(step: () => Promise<void>): Promise<void> {

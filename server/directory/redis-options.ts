@@ -1,8 +1,6 @@
 /** What an embedder says of Redis. */
 import type { LimitOptions } from '../../protocol/base/limit.ts'
 import type { LEASE } from '../limits.ts'
-import { readFile } from 'node:fs/promises'
-import type { RedisAddress } from './redis-link.ts'
 import { readPlace } from './redis-url.ts'
 
 /** A directory in Redis (or what speaks its protocol), 7.0 or newer. */
@@ -35,19 +33,4 @@ export function checkRedis({ url, sentinel }: RedisOptions): void {
   }
   const asksSentinels = /^rediss?\+sentinel:/.test(url)
   if (sentinel !== undefined && !asksSentinels) throw new TypeError('directory.sentinel needs redis+sentinel://')
-}
-
-/** Passwords in files are read now. */
-export async function readAddress({ url, user, password, sentinel, ca }: RedisOptions): Promise<RedisAddress> {
-  return {
-    url,
-    user,
-    password: await readSecret(password),
-    sentinel: sentinel && { user: sentinel.user, password: await readSecret(sentinel.password) },
-    ca,
-  }
-}
-
-async function readSecret(secret: RedisOptions['password']): Promise<string | undefined> {
-  return typeof secret === 'object' ? (await readFile(secret.file, 'utf8')).trim() : secret
 }

@@ -5,7 +5,7 @@
 import type { Logger } from '../../protocol/base/log.ts'
 import type { SharedRevocations } from '../auth/revocation-store.ts'
 import type { SharedOperators } from './operators.ts'
-import { checkRedis, type RedisOptions, readAddress } from './redis-options.ts'
+import { checkRedis, type RedisOptions } from './redis-options.ts'
 import type { DirectoryStore, StoreMember, StoreOptions } from './store.ts'
 
 /** A row of the table; its methods take the options that the kind has. */
@@ -24,19 +24,25 @@ interface StoreKind {
   ): Promise<SharedRevocations>
 }
 
+/** Asked at each connection. */
+async function addressOf(options: RedisOptions) {
+  const { readAddress } = await import('./redis-address.ts')
+  return () => readAddress(options)
+}
+
 const redis: StoreKind = {
   check: checkRedis,
   async make(options: RedisOptions, prefix, member) {
     const { RedisStore } = await import('./redis-store.ts')
-    return new RedisStore({ ...member, redis: () => readAddress(options), prefix })
+    return new RedisStore({ ...member, redis: await addressOf(options), prefix })
   },
   async operators(options: RedisOptions, prefix, replica, logger) {
     const { RedisOperators } = await import('./redis-operators.ts')
-    return new RedisOperators({ redis: () => readAddress(options), prefix, replica, logger })
+    return new RedisOperators({ redis: await addressOf(options), prefix, replica, logger })
   },
   async revocations(options: RedisOptions, prefix, { logger, clock }) {
     const { RedisRevocations } = await import('./redis-revocations.ts')
-    return new RedisRevocations({ redis: () => readAddress(options), prefix, logger, now: clock })
+    return new RedisRevocations({ redis: await addressOf(options), prefix, logger, now: clock })
   },
 }
 

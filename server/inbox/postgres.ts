@@ -7,10 +7,10 @@
  *                    └──▶ our lease is over: whoever claims the lane next has it, and our writes are refused
  */
 import { randomUUID } from 'node:crypto'
-import { readFile } from 'node:fs/promises'
 import type { Client, ClientConfig, Notification, Pool, QueryConfig, QueryResultRow } from 'pg'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { readPlain } from '../../protocol/base/plain-file.ts'
 import { GroupedStore, UnusableError } from './grouped-store.ts'
 import { prepare, SESSION } from './postgres-schema.ts'
 import * as sql from './postgres-sql.ts'
@@ -375,9 +375,8 @@ function keyOf(runtime: string, lane: string): string {
 }
 
 async function readPassword(path: string): Promise<string> {
-  const password = (
-    await readFile(path, 'utf8').catch((error: Error) => Promise.reject(new UnusableError(error.message)))
-  ).trim()
+  const bytes = await readPlain(path).catch((error: Error) => Promise.reject(new UnusableError(error.message)))
+  const password = String(bytes).trim()
   if (password === '') throw new UnusableError(`${path} is empty`)
   return password
 }

@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import { type AddressInfo, createServer as createNetServer } from 'node:net'
 import { beforeAll, describe, expect, test } from 'vitest'
@@ -288,13 +288,62 @@ test('the admin token of a file is the one that holds, off loopback and by any n
   expect(status.out).toMatch(/^router \d.*: ready, running for \d+ s$/m)
 })
 
-test('a start that waits for a file ends by the signal', async () => {
-  const pipe = file('pipe')
-  execFileSync('mkfifo', [pipe])
-  const client = startClient('127.0.0.1:1', 'http://127.0.0.1:1', '--token.file', pipe)
-  await client.address('admin')
-  client.kill('SIGTERM')
-  await client.line(line => line.msg === 'stopping')
-  expect(await client.end('SIGTERM')).toBe('SIGTERM')
-  await client.line(line => String(line.msg).startsWith('the start does not end'))
+/** A call that never ends keeps a thread of Node's: as a file on a mount that has stopped answering, once the service listens. */
+function aCallThatNeverEnds(): Record<string, string> {
+  const program = `import { open } from 'node:fs/promises'; open(${JSON.stringify(file('pipe'))})`
+  return { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(program)}` }
+}
+
+describe('what never answers', () => {
+  beforeAll(() => execFileSync('mkfifo', [file('pipe')]))
+
+  test('keeps no service from its end', async () => {
+    const service = machine.start(serverArgs(), aCallThatNeverEnds())
+    await service.address('public')
+    expect(await service.end('SIGTERM')).toBe(0)
+    expect(service.lines.at(-1)!.msg).toBe('stopped')
+  })
+
+  test('keeps no command that fails from its exit code', async () => {
+    expect(await machine.start(['server'], aCallThatNeverEnds()).end()).toBe(3)
+  })
+
+  test('in the place of a file that is read while we serve harms nobody, and is told', async () => {
+    const own = (name: string) => file(`replaced/${name}`)
+    mkdirSync(own(''))
+    for (const name of ['server.pem', 'server-key.pem', 'jwks.json', 'ca.pem']) copyFileSync(file(name), own(name))
+    writeFileSync(own('revoked.json'), '')
+    writeFileSync(own('admin'), `${'x'.repeat(32)}\n`)
+    writeFileSync(own('token'), await machine.writeToken('token', { runtime: 'demo' }))
+    const route = '{ name: a, match: { path: / }, target: "https://127.0.0.1:9", tls: { ca: ca.pem } }'
+    writeFileSync(own('routes.yaml'), `routes:\n  - ${route}\n`)
+    const files = readdirSync(own(''))
+    const args = serverArgs('--auth.revocations.file', file('revoked.json'), '--admin.token.file', file('admin'))
+    const server = machine.start(args.map(word => word.replace(file(''), own(''))))
+    const client = machine.start([
+      ...['client', '--server', `wss://${await server.address('control')}`, '--ca', own('ca.pem')],
+      ...['--token.file', own('token'), '--routes', own('routes.yaml'), ...ADMIN],
+    ])
+    await client.line(line => line.msg === 'connected')
+    for (const name of files) {
+      execFileSync('mkfifo', [own('pipe')])
+      renameSync(own('pipe'), own(name))
+    }
+    const told = [
+      [server, 'the new certificate is bad; the old one stays'],
+      [server, 'the key set file is bad; the old set stays'],
+      [server, 'the list of revocations is bad; the old one stays'],
+      [client, 'the token file cannot be read; the old token stays'],
+      [client, 'bad routes file; the old routes stay'],
+    ] as const
+    for (const [process, msg] of told) await process.line(line => line.msg === msg)
+    const authorization = `Bearer ${'x'.repeat(32)}`
+    expect(await get(await server.address('admin'), '/status', { authorization })).toMatchObject({ status: 401 })
+    await server.line(line => line.msg === 'the admin token cannot be used; nobody gets in')
+    for (const process of [server, client]) {
+      expect(await get(await process.address('admin'), '/livez')).toMatchObject({ status: 200 })
+    }
+    expect(await client.end('SIGTERM')).toBe(0)
+    expect(await server.end('SIGTERM')).toBe(0)
+  })
 })

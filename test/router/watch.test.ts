@@ -8,9 +8,9 @@ import { watchRoutes } from '../../router/watch.ts'
 
 /** Each read, as it was begun; the test says when it ends, and with what. */
 const { reads } = vi.hoisted(() => ({ reads: [] as ((text: string) => void)[] }))
-vi.mock('node:fs/promises', async original => ({
-  ...(await original<typeof import('node:fs/promises')>()),
-  readFile: () => new Promise<string>(resolve => reads.push(resolve)),
+vi.mock('../../protocol/base/plain-file.ts', async original => ({
+  ...(await original<typeof import('../../protocol/base/plain-file.ts')>()),
+  readPlain: () => new Promise<string>(resolve => reads.push(resolve)),
 }))
 
 const folder = mkdtempSync(join(tmpdir(), 'sallyport-watch-'))

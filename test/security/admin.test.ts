@@ -13,7 +13,7 @@ import { needs } from '../support/needs.ts'
 const TOKEN = 'a-token-of-this-test'
 
 let isReady: boolean
-let token: () => string
+let token: () => string | Promise<string>
 let admin: AdminListener
 let health: AdminListener
 
@@ -65,6 +65,16 @@ describe('admin listener', () => {
       expect((await ask(admin, path, { headers: { host: 'rebound.example' } })).status).toBe(403)
     },
   )
+
+  test('A1: who needs no token waits for none, and one that cannot be read opens nothing', async () => {
+    const { promise, reject } = Promise.withResolvers<string>()
+    token = () => promise
+    const held = ask(admin, '/status', { headers: bearer })
+    expect((await ask(admin, '/livez', { headers: bearer })).status).toBe(200)
+    expect((await ask(admin, '/status')).status).toBe(401)
+    reject(new Error('gone'))
+    expect((await held).status).toBe(401)
+  })
 
   test('A2: a request with the token may come by any name', async () => {
     const headers = { host: 'admin.example', ...bearer }

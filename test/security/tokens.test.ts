@@ -1,6 +1,5 @@
 /** security.md, "Tokens" (RFC 8725): J1 to J8. */
-import { execFileSync } from 'node:child_process'
-import { mkdtemp, open, rename, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -373,30 +372,6 @@ describe('key sets from a file', () => {
     source.close()
     await rm(folder, { recursive: true })
   })
-})
-
-test('a key set that is replaced while the old one is being read is read again', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'sallyport-'))
-  const file = join(folder, 'jwks.json')
-  const setOf = (key: { jwk: object }) => JSON.stringify({ keys: [key.jwk] })
-  await writeFile(file, setOf(ed))
-  const source = await fileKeys(file, noLogger, Date.now)
-  // A pipe is read for as long as its writer likes.
-  const pipe = join(folder, 'pipe')
-  execFileSync('mkfifo', [pipe])
-  await rename(pipe, file)
-  const writer = await open(file, 'w')
-  const fresh = await pair('ES256')
-  await writeFile(`${file}.new`, setOf(fresh))
-  await rename(`${file}.new`, file)
-  await new Promise(resolve => setTimeout(resolve, 300))
-  await writer.writeFile(setOf(ed))
-  await writer.close()
-  await vi.waitFor(async () =>
-    expect(await check(verifier(source).verify(await sign(fresh, 'ES256')))).toBe('accepted'),
-  )
-  source.close()
-  await rm(folder, { recursive: true })
 })
 
 describe('J4 other forms', () => {

@@ -1,0 +1,140 @@
+/**
+ * Files that are read while we serve. What stands in the place of one may be a pipe that nobody writes to, a device without an end,
+ * or a mount that has stopped answering. None of them may hold up the process: only plain files are read, up to a bound and for a
+ * limited time. A call that does not come back keeps its thread of Node's pool, which has four, so that few are made at once, and of
+ * one folder, which is mostly one mount, a single one.
+ */
+import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from 'node:fs'
+import { type FileHandle, open } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { detached, guardWith } from './guard.ts'
+import { noLogger } from './log.ts'
+
+/** More than any certificate, key or password has. */
+const MAX_BYTES = 1024 * 1024
+const CHUNK_BYTES = 64 * 1024
+/** How long a file may take, with its wait for others. */
+const PATIENCE_MS = 10_000
+/** Folders in which calls are made at once; resolvers and ciphers need threads too. */
+const MAX_FOLDERS = 2
+
+/** Whoever opens a pipe so does not wait for its writer. Windows has no such flag. */
+const FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)
+
+/** The bytes of a plain file. Rejects if it is none, longer than `maxBytes` (default 1 MiB), or not read in 10 s. */
+export function readPlain(file: string, maxBytes: number = MAX_BYTES): Promise<Buffer> {
+  return inTurn(file, async () => {
+    const handle = await open(file, FLAGS)
+    try {
+      demandPlain(await handle.stat())
+      return await readAll(handle, maxBytes)
+    } finally {
+      await handle.close()
+    }
+  })
+}
+
+/** The same at once, for what cannot wait. Nothing bounds its time. */
+export function readPlainSync(file: string, maxBytes: number = MAX_BYTES): Buffer {
+  const descriptor = openSync(file, FLAGS)
+  try {
+    demandPlain(fstatSync(descriptor))
+    const text = Buffer.alloc(maxBytes + 1)
+    let length = 0
+    for (;;) {
+      const bytes = readSync(descriptor, text, length, text.length - length, null)
+      length += bytes
+      if (length > maxBytes) throw tooLong(maxBytes)
+      if (bytes === 0) return Buffer.from(text.subarray(0, length))
+    }
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+/** What tells one state of a file from another without reading it, or why it cannot be read. */
+export function markOf(file: string): Promise<string> {
+  const mark = inTurn(file, async () => {
+    const handle = await open(file, FLAGS)
+    try {
+      const { ino, mtimeNs, size } = await handle.stat({ bigint: true })
+      return `${ino} ${mtimeNs} ${size}`
+    } finally {
+      await handle.close()
+    }
+  })
+  return mark.catch((error: NodeJS.ErrnoException) => String(error.code))
+}
+
+async function readAll(handle: FileHandle, maxBytes: number): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for (;;) {
+    const chunk = Buffer.alloc(Math.min(CHUNK_BYTES, maxBytes + 1 - length))
+    const { bytesRead } = await handle.read(chunk, 0, chunk.length)
+    if (bytesRead === 0) return Buffer.concat(chunks)
+    chunks.push(chunk.subarray(0, bytesRead))
+    length += bytesRead
+    if (length > maxBytes) throw tooLong(maxBytes)
+  }
+}
+
+function demandPlain(stat: Stats): void {
+  if (stat.isDirectory()) throw problem('EISDIR', 'it is a directory')
+  if (!stat.isFile()) throw problem('EFTYPE', 'it is no plain file')
+}
+
+function tooLong(maxBytes: number): Error {
+  return problem('EFBIG', `the file is over ${maxBytes} bytes`)
+}
+
+function problem(code: string, message: string): Error {
+  return Object.assign(new Error(message), { code })
+}
+
+interface Turn {
+  readonly folder: string
+  readonly begin: () => void
+}
+
+const busy = new Set<string>()
+const waiting = new Set<Turn>()
+
+/**
+ * Does `work`, which calls the file system for `file`, when it is its turn. Rejects after 10 s; what has begun by then may still be
+ * done.
+ */
+export function inTurn<T>(file: string, work: () => Promise<T>): Promise<T> {
+  const folder = dirname(file)
+  const { promise, resolve, reject } = Promise.withResolvers<T>()
+  const begin = async () => {
+    try {
+      resolve(await work())
+    } catch (error) {
+      reject(error)
+    } finally {
+      busy.delete(folder)
+      beginNext()
+    }
+  }
+  const turn = { folder, begin: () => detached(noLogger, '', begin()) }
+  const guard = guardWith(reject)
+  const late = guard(() => {
+    waiting.delete(turn)
+    reject(problem('ETIMEDOUT', `the file system has not answered in ${PATIENCE_MS / 1000} s`))
+  })
+  const timer = setTimeout(late, PATIENCE_MS).unref()
+  waiting.add(turn)
+  beginNext()
+  return promise.finally(() => clearTimeout(timer))
+}
+
+function beginNext(): void {
+  for (const turn of waiting) {
+    if (busy.size >= MAX_FOLDERS) return
+    if (busy.has(turn.folder)) continue
+    waiting.delete(turn)
+    busy.add(turn.folder)
+    turn.begin()
+  }
+}

@@ -1,0 +1,44 @@
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test, vi } from 'vitest'
+import { createKeys, type TokenKeys } from '../../../certs/index.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
+import type * as plainFile from '../../../protocol/base/plain-file.ts'
+import { fileKeys } from '../../../server/auth/key-file.ts'
+
+/** What a read waits for once the file has been read. */
+const slow = vi.hoisted(() => ({ reads: 0, until: Promise.resolve() }))
+vi.mock('../../../protocol/base/plain-file.ts', async original => {
+  const real = await original<typeof plainFile>()
+  const readPlain = async (file: string, maxBytes?: number) => {
+    const bytes = await real.readPlain(file, maxBytes)
+    slow.reads++
+    await slow.until
+    return bytes
+  }
+  return { ...real, readPlain }
+})
+
+test('a key set that is replaced while the old one is being read is read again', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'sallyport-keys-'))
+  const file = join(folder, 'jwks.json')
+  const [first, second, third] = [await createKeys(), await createKeys(), await createKeys()]
+  const put = async ({ jwks }: TokenKeys) => {
+    await writeFile(`${file}.new`, JSON.stringify(jwks))
+    await rename(`${file}.new`, file)
+  }
+  await put(first)
+  const source = await fileKeys(file, noLogger, Date.now)
+  const { promise, resolve } = Promise.withResolvers<void>()
+  slow.until = promise
+  slow.reads = 0
+  await put(second)
+  await vi.waitFor(() => expect(slow.reads).toBe(1), { timeout: 10_000 })
+  await put(third)
+  resolve()
+  const { alg, kid } = third.jwks.keys[0]!
+  await vi.waitFor(() => source.current!({ alg: alg!, kid: kid! }), { timeout: 10_000 })
+  source.close()
+  await rm(folder, { recursive: true })
+})

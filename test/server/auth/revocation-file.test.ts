@@ -1,0 +1,80 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { noLogger } from '../../../protocol/base/log.ts'
+import { RevocationFile } from '../../../server/auth/revocation-file.ts'
+import { parseRevocations } from '../../../server/auth/revocation-list.ts'
+
+let folder: string
+let file: string
+const opened: RevocationFile[] = []
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'sallyport-revocations-'))
+  file = join(folder, 'revoked.json')
+  writeFileSync(file, '', { mode: 0o640 })
+})
+afterEach(async () => {
+  for (const one of opened.splice(0)) one.close()
+  await rm(folder, { recursive: true })
+})
+
+async function open(): Promise<RevocationFile> {
+  const list = new RevocationFile(
+    file,
+    noLogger,
+    () => {},
+    () => 0,
+  )
+  opened.push(list)
+  await list.start()
+  return list
+}
+
+const idsInFile = () => parseRevocations(readFileSync(file, 'utf8')).map(({ tokenId }) => tokenId)
+
+test('what several servers add to one file at once is all in it', async () => {
+  const lists = await Promise.all([open(), open(), open()])
+  const ids = Array.from({ length: 30 }, (_, i) => `${i}`)
+  await Promise.all(ids.map((tokenId, i) => lists[i % lists.length]!.add({ tokenId })))
+  expect(idsInFile().sort()).toEqual(ids.sort())
+  expect(readdirSync(folder)).toEqual(['revoked.json'])
+  expect(statSync(file).mode & 0o777).toBe(0o640)
+})
+
+test('what one left behind that was killed is waited for, and then removed', { tags: ['slow'] }, async () => {
+  writeFileSync(`${file}.next`, 'half of')
+  const list = await open()
+  await list.add({ tokenId: 'a' })
+  expect(idsInFile()).toEqual(['a'])
+  expect(readdirSync(folder)).toEqual(['revoked.json'])
+})
+
+test('a rule that cannot be written is an error, holds, and is written with the next one', async () => {
+  const list = await open()
+  await rm(file)
+  await expect(list.add({ tokenId: 'a' })).rejects.toThrow('ENOENT')
+  writeFileSync(file, '')
+  await list.add({ tokenId: 'b' })
+  expect(idsInFile()).toEqual(['a', 'b'])
+})
+
+test('a server that is slow to write does not take what another one writes for its own', {
+  tags: ['slow'],
+}, async () => {
+  const program = `
+    import { NextFile } from './server/auth/next-file.ts'
+    const next = await NextFile.open(${JSON.stringify(file)})
+    console.log('open')
+    process.stdin.on('data', () => next.replace('{"revocations":[]}').catch(error => console.log(error.message)).finally(() => process.exit()))`
+  const slow = spawn(process.execPath, ['--input-type=module-typescript', '--eval', program])
+  await once(slow.stdout, 'data')
+  const list = await open()
+  await list.add({ tokenId: 'a' })
+  const [said] = await Promise.all([once(slow.stdout, 'data'), slow.stdin.write('go')])
+  expect(String(said)).toContain("is another process's by now")
+  expect(idsInFile()).toEqual(['a'])
+})
