@@ -85,6 +85,13 @@ describe('by hand', () => {
     expect(await type(server, 'status')).toMatch(/^server .*: ready.*\n {2}replica north: 2 runtimes, 4 sessions, /m)
   })
 
+  test('a pause that no inbox has taken is an error', async () => {
+    const server = startServer()
+    await server.address('public')
+    const answer = { code: 1, out: '', notes: 'sallyport: no server with an inbox has answered\n' }
+    expect(await typeOn(server, 'inbox', 'pause', '--runtime', 'demo')).toEqual(answer)
+  })
+
   test('a drain moves each session to a new one, before the old one is left', async () => {
     const server = startServer()
     const client = await startClient(server, 'demo')
