@@ -32,19 +32,18 @@ export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
   const { source } = options
   const logger = safeLogger(options.logger)
   return open(options, async (request, path) => {
-    const { host, authorization } = request.headers
-    const isAllowed = isHostAllowed(host)
+    const { authorization } = request.headers
+    const page = isRead(request) ? () => publicPage(path, source) : async () => undefined
     // Who needs no token waits for no file.
-    const page = isAllowed && isRead(request) ? await publicPage(path, source) : undefined
-    if (page) return page
+    const open = isHostAllowed(request.headers.host) ? await page() : undefined
+    if (open) return open
     const authorized = authorization !== undefined && bearsToken(authorization, await currentToken(options, logger))
-    if (!authorized) return isAllowed ? NEEDS_TOKEN : WRONG_HOST
+    if (!authorized && !isHostAllowed(request.headers.host)) return WRONG_HOST
+    if (!authorized) return NEEDS_TOKEN
     if (request.method === 'POST') return runAction(path, request, source.actions ?? {}, options.logger)
     if (!isRead(request)) return NOT_FOUND
-    const open = isAllowed ? undefined : await publicPage(path, source)
-    if (open) return open
     const [, query = ''] = (request.url ?? '').split('?', 2)
-    return (await protectedPage(path, source, new URLSearchParams(query))) ?? NOT_FOUND
+    return (await page()) ?? (await protectedPage(path, source, new URLSearchParams(query))) ?? NOT_FOUND
   })
 }
 

@@ -36,7 +36,7 @@ async function open(): Promise<RevocationFile> {
 
 const idsInFile = () => parseRevocations(readFileSync(file, 'utf8')).map(({ tokenId }) => tokenId)
 
-test('what several servers add to one file at once is all in it', async () => {
+test('A9: what several servers add to one file at once is all in it', async () => {
   const lists = await Promise.all([open(), open(), open()])
   const ids = Array.from({ length: 30 }, (_, i) => `${i}`)
   await Promise.all(ids.map((tokenId, i) => lists[i % lists.length]!.add({ tokenId })))
