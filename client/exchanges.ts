@@ -74,7 +74,9 @@ export class Exchanges {
     // A target is the service behind us: where it throws, it has broken.
     const guarded: Handler = (request, response) => callHandler(target, request, response, logger, 'upstream-broken')
     const inward = shielded(layers, guarded, logger, 'upstream-broken')
-    const unseal = unsealing(options.inboxKeys, logger)
+    const unseal = unsealing(options.inboxKeys, logger, ({ upgrade, exchangeId }) => {
+      this.#ended(upgrade, exchangeId!)
+    })
     const live: Layer = next => (request, response) => new LiveExchange(this, request, response).pass(next, request)
     this.#handler = compose([unseal, record(options.onExchange), live], inward)
   }
@@ -128,11 +130,16 @@ export class Exchanges {
   }
 
   /** @internal */
-  over(exchange: LiveExchange, isUpgrade: boolean, seenId: string | undefined): void {
+  over(exchange: LiveExchange, isUpgrade: boolean, exchangeId: string): void {
+    this.#unheard.delete(exchange)
+    this.#ended(isUpgrade, exchangeId)
+  }
+
+  /** What {@link #begin} began; a safe one is not remembered, and its end alters nothing. */
+  #ended(isUpgrade: boolean, exchangeId: string): void {
     this.live--
     if (isUpgrade) this.webSockets--
-    this.#unheard.delete(exchange)
-    if (seenId !== undefined) this.#options.seen.end(seenId)
+    this.#options.seen.end(exchangeId)
   }
 }
 
@@ -144,8 +151,9 @@ class LiveExchange extends PassThrough {
   readonly #request: HttpRequest
   /** As it came: a router may change the request on its way. */
   readonly #path: string
-  /** By which it is remembered; undefined for one that may run twice. */
-  readonly #seenId: string | undefined
+  readonly #exchangeId: string
+  /** It may not run twice. */
+  readonly #isUnsafe: boolean
   #whole = false
   #runOn: NodeJS.Timeout | undefined
   #lost: SallyportError | undefined
@@ -155,7 +163,8 @@ class LiveExchange extends PassThrough {
     this.#owner = owner
     this.#request = request
     this.#path = request.path
-    this.#seenId = isSafe(request.method) ? undefined : request.exchangeId
+    this.#exchangeId = request.exchangeId!
+    this.#isUnsafe = !isSafe(request.method)
   }
 
   override requestData(chunk: Uint8Array): void {
@@ -186,7 +195,7 @@ class LiveExchange extends PassThrough {
   override requestAbort(error: SallyportError): void {
     if (this.#lost !== undefined) return
     // The death of a session is no cancellation: what the upstream has whole, it may finish.
-    if (error.reason === 'session-lost' && this.#whole && this.#seenId !== undefined && !this.isOver) {
+    if (error.reason === 'session-lost' && this.#whole && this.#isUnsafe && !this.isOver) {
       this.#lost = error
       this.#runOn = setTimeout(giveUp, RUN_ON_MS, this)
       this.#owner.runsOn(this)
@@ -232,6 +241,6 @@ class LiveExchange extends PassThrough {
 
   protected override over(): void {
     clearTimeout(this.#runOn)
-    this.#owner.over(this, this.#request.upgrade, this.#seenId)
+    this.#owner.over(this, this.#request.upgrade, this.#exchangeId)
   }
 }

@@ -4,6 +4,7 @@
  */
 import { Buffer } from 'node:buffer'
 import { SallyportError } from '../protocol/base/errors.ts'
+import { GatheredChunks } from '../protocol/base/gathered.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { BODY_UNKNOWN, type Handler, type HttpRequest, type ResponseSink } from '../protocol/exchange.ts'
 import { getHeader, removeWhere } from '../protocol/http/headers.ts'
@@ -24,8 +25,12 @@ import { readSealedHead } from './sealed-head.ts'
 const refuse = refusing(() => undefined)
 const OWN_FIELDS: ReadonlySet<string> = new Set(Object.values(SEALED_FIELDS))
 
-/** `keys`: absent where there is none, and nothing can be opened. */
-export function unsealing(keys: InboxKeys | undefined, logger: Logger): Layer {
+/** `keys`: absent where there is none, and nothing can be opened. `unopened`: called once for what ends here and goes no further. */
+export function unsealing(
+  keys: InboxKeys | undefined,
+  logger: Logger,
+  unopened: (request: HttpRequest) => void = () => {},
+): Layer {
   return next => (request, response) => {
     const keyId = getHeader(request.headers, SEALED_FIELDS.key)
     if (keyId === undefined) return next(request, response)
@@ -34,15 +39,17 @@ export function unsealing(keys: InboxKeys | undefined, logger: Logger): Layer {
     const key = keys?.find(keyId)
     if (key === undefined) {
       logger.error({ inboxId: id, reason: keyId }, 'a webhook is sealed for another key: it stays at the server')
+      unopened(request)
       return refuse(request, response, new SallyportError('inbox-sealed'))
     }
     try {
       const received = Date.parse(getHeader(headers, 'sallyport-inbox-received') ?? '')
       const identity = { runtime, id, lane: getHeader(headers, SEALED_FIELDS.lane) ?? '', received }
       const opener = openerWith(key, Buffer.from(getHeader(headers, SEALED_FIELDS.enc) ?? '', 'base64url'))
-      return new Unsealed({ opener, identity, next, request, logger }, response)
+      return new Unsealed({ opener, identity, next, request, logger, unopened }, response)
     } catch (error) {
       logger.error({ inboxId: id, err: error }, 'a webhook could not be opened')
+      unopened(request)
       return refuse(request, response, new SallyportError('inbox-sealed'))
     }
   }
@@ -55,14 +62,14 @@ interface UnsealedOptions {
   /** The delivery itself. */
   readonly request: HttpRequest
   readonly logger: Logger
+  readonly unopened: (request: HttpRequest) => void
 }
 
 class Unsealed extends PassThrough {
   readonly #options: UnsealedOptions
   readonly #response: ResponseSink
   /** What came of the part at hand, its length first. */
-  #chunks: Uint8Array[] = []
-  #bytes = 0
+  readonly #part = new GatheredChunks()
   /** How long it is with its length; 0: not known yet. */
   #partBytes = 0
   /** Number of the part at hand. */
@@ -87,28 +94,28 @@ class Unsealed extends PassThrough {
       this.#giveCredit()
       return
     }
-    this.#chunks.push(chunk)
-    this.#bytes += chunk.length
+    this.#part.add(chunk)
     try {
       while (this.#takePart());
     } catch (error) {
       this.#broken(error)
     }
+    this.#response.requestKept?.(this.#part.bytes)
     this.#giveCredit()
   }
 
   /** Opens the part at hand, if all of it is there. */
   #takePart(): boolean {
-    if (this.#partBytes === 0 && this.#bytes >= LENGTH_BYTES) {
+    if (this.#partBytes === 0 && this.#part.bytes >= LENGTH_BYTES) {
       const length = this.#joined().readUInt32BE(0)
       if (length > MAX_PART_BYTES) throw new Error('a part is too long')
       this.#partBytes = LENGTH_BYTES + length
     }
-    if (this.#partBytes === 0 || this.#bytes < this.#partBytes) return false
+    if (this.#partBytes === 0 || this.#part.bytes < this.#partBytes) return false
     const all = this.#joined()
     const sealed = all.subarray(LENGTH_BYTES, this.#partBytes)
-    this.#chunks = all.length === this.#partBytes ? [] : [all.subarray(this.#partBytes)]
-    this.#bytes -= this.#partBytes
+    this.#part.clear()
+    if (all.length > this.#partBytes) this.#part.add(all.subarray(this.#partBytes))
     this.#partBytes = 0
     this.#took(this.#options.opener.open(this.#n, partAad(this.#options.identity, this.#n), sealed))
     this.#n++
@@ -116,8 +123,9 @@ class Unsealed extends PassThrough {
   }
 
   #joined(): Buffer {
-    const all = Buffer.concat(this.#chunks, this.#bytes)
-    this.#chunks = [all]
+    const all = Buffer.concat([...this.#part], this.#part.bytes)
+    this.#part.clear()
+    this.#part.add(all)
     return all
   }
 
@@ -146,9 +154,21 @@ class Unsealed extends PassThrough {
 
   override requestEnd(): void {
     if (this.#over) return
-    if (this.#head === undefined || this.#bytes > 0 || this.#bodyLeft > 0 || this.#n !== this.#head.parts + 1) {
+    if (this.#head === undefined || this.#part.bytes > 0 || this.#bodyLeft > 0 || this.#n !== this.#head.parts + 1) {
       this.#broken(new Error('it is not whole'))
     } else super.requestEnd(this.#head.trailers)
+  }
+
+  override requestAbort(error: SallyportError): void {
+    if (this.#head === undefined) this.#leave()
+    super.requestAbort(error)
+  }
+
+  /** Nothing of it has gone on, and nothing will. */
+  #leave(): void {
+    if (!this.#over) this.#options.unopened(this.#options.request)
+    this.#over = true
+    this.#part.clear()
   }
 
   override requestConsumed(bytes: number): void {
@@ -168,10 +188,11 @@ class Unsealed extends PassThrough {
   #broken(error: unknown): void {
     const { logger, identity, request } = this.#options
     logger.error({ inboxId: identity.id, err: error }, 'a webhook could not be opened')
-    this.#over = true
-    this.#chunks = []
     const isAnswered = this.status !== 0
-    if (this.#head !== undefined) super.requestAbort(new SallyportError('cancelled'))
+    if (this.#head === undefined) this.#leave()
+    else super.requestAbort(new SallyportError('cancelled'))
+    this.#over = true
+    this.#part.clear()
     this.detach()
     if (!isAnswered) refuse(request, this.#response, new SallyportError('inbox-sealed'))
   }

@@ -141,6 +141,8 @@ export interface ResponseSink {
   responseAbort(error: SallyportError): void
   /** The upstream end has taken this many bytes of the request body. */
   requestConsumed(bytes: number): void
+  /** Of the request's bytes that it has taken, so many wait for others, and count as held until it says 0 or the exchange is over. */
+  requestKept?(bytes: number): void
 }
 
 /**

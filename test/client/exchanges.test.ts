@@ -1,8 +1,11 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, createTunnel, type ExchangeRecord, type Tunnel } from '../../client/index.ts'
+import { SeenExchanges } from '../../client/seen-exchanges.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { Handler, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { newExchangeId } from '../../protocol/base/ids.ts'
+import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
+import { keyIdOf, partAad, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import { createRouter } from '../../router/router.ts'
 import { type FakeExchange, FakeServer, type FakeSession } from './fake-server.ts'
 
@@ -186,6 +189,78 @@ describe('an exchange', () => {
     await target.until(() => target.requests[0]!.aborted !== undefined)
     expect(target.requests[0]!.aborted!.reason).toBe('cancelled')
     expect(records[0]).toMatchObject({ status: 0, code: 'cancelled' })
+  })
+})
+
+describe('a sealed webhook', () => {
+  const KEY = newPrivateKey()
+  const PEM = KEY.export({ format: 'pem', type: 'pkcs8' }).toString()
+  const SEALER = sealerFor(publicBytes(KEY))
+  const SEALED = {
+    'sallyport-inbox-id': 'w-1',
+    'sallyport-inbox-received': '2027-01-15T08:00:00.000Z',
+    'sallyport-inbox-key': keyIdOf(publicBytes(KEY)),
+    'sallyport-inbox-lane': 'l',
+    'sallyport-inbox-enc': Buffer.from(SEALER.enc).toString('base64url'),
+  }
+  const headersWith = (more: object) => Object.entries({ ...SEALED, ...more }).flat()
+
+  afterEach(() => {
+    vi.restoreAllMocks()
+  })
+
+  async function startWithKey() {
+    const begun = vi.spyOn(SeenExchanges.prototype, 'begin')
+    const ended = vi.spyOn(SeenExchanges.prototype, 'end')
+    const parts = await startTunnel({ inboxKeys: [PEM] })
+    const allEnded = async () => {
+      await vi.waitUntil(() => parts.tunnel.stats().exchanges.live === 0)
+      expect(ended.mock.calls.flat()).toEqual(begun.mock.calls.map(([id]) => id))
+    }
+    return { ...parts, begun, allEnded }
+  }
+
+  it.each([
+    ['for a key that is not ours', { 'sallyport-inbox-key': 'other' }, Buffer.from('abc')],
+    ['with nothing to agree on a key', { 'sallyport-inbox-enc': '' }, Buffer.from('abc')],
+    ['that is cut in its first part', {}, Buffer.of(0, 0, 1, 0, 7)],
+    ['that cannot be opened', {}, Buffer.of(0, 0, 0, 4, 1, 2, 3, 4)],
+  ])('%s leaves nothing behind', async (_what, more, body) => {
+    const { session, target, allEnded } = await startWithKey()
+    const exchange = session.exchange({ method: 'POST', headers: headersWith(more), bodyBytes: body.length })
+    exchange.request.requestData(body)
+    exchange.request.requestEnd([])
+    const { text } = await exchange.answer()
+    expect(JSON.parse(text)).toMatchObject({ code: 'inbox-sealed' })
+    await allEnded()
+    expect(target.requests).toEqual([])
+  })
+
+  it('whose sender leaves before its head is whole counts as held, and leaves nothing behind', async () => {
+    const { session, tunnel, allEnded } = await startWithKey()
+    const held = () => tunnel.stats().sessions[0]!.bufferedBytes
+    const exchange = session.exchange({ method: 'POST', headers: headersWith({}), bodyBytes: 200_000 })
+    exchange.request.requestData(Buffer.concat([Buffer.of(0, 8, 0, 0), Buffer.alloc(100_000)]))
+    await vi.waitUntil(() => held() === 100_004)
+    exchange.request.requestAbort(new SallyportError('cancelled'))
+    await allEnded()
+    expect(held()).toBe(0)
+  })
+
+  it('of a safe method, which no server keeps, leaves nothing behind', async () => {
+    const { session, target, allEnded } = await startWithKey()
+    const received = Date.parse(SEALED['sallyport-inbox-received'])
+    const caller = { address: '192.0.2.1', scheme: 'https', host: 'prod.tunnels.test' }
+    const head = { method: 'GET', authority: caller.host, path: '/', headers: [], trailers: [], caller, requestId: 'r1' }
+    const clear = Buffer.from(JSON.stringify({ ...head, parts: 0, bodyBytes: 0 }))
+    const part = SEALER.seal(0, partAad({ runtime: 'prod', id: 'w-1', lane: 'l', received }, 0), clear)
+    const exchange = session.exchange({ method: 'POST', headers: headersWith({}), bodyBytes: 4 + part.length })
+    exchange.request.requestData(Buffer.concat([Buffer.of(0, 0, part.length >> 8, part.length & 0xff), part]))
+    exchange.request.requestEnd([])
+    await target.until(() => target.requests.length === 1)
+    target.answer(0)
+    await exchange.answer()
+    await allEnded()
   })
 })
 

@@ -1,6 +1,7 @@
 /** The layer that opens what a server kept sealed, before a target of the test's, and a server that lies. */
 import { expect, test } from 'vitest'
 import { unsealing } from '../../client/unseal.ts'
+import { collectGarbage } from '../../load-tests/lib/garbage.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { toldError } from '../../protocol/http/problem.ts'
 import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
@@ -73,4 +74,22 @@ test('without the key nothing goes on', () => {
   expect(deliver({}, ['body'], { keys: undefined })).toMatchObject({ request: undefined, code: 'inbox-sealed' })
   const other = new InboxKeys([newPrivateKey()])
   expect(deliver({}, ['body'], { keys: other })).toMatchObject({ request: undefined, code: 'inbox-sealed' })
+})
+
+test('a part that comes byte by byte keeps little more memory than that, and counts as held', async () => {
+  const both = ends()
+  const kept: number[] = []
+  const front = { ...both.front, requestKept: (bytes: number) => void kept.push(bytes) }
+  const enc = Buffer.from(sealerFor(publicBytes(KEY)).enc).toString('base64url')
+  const headers = ['sallyport-inbox-key', keyIdOf(publicBytes(KEY)), 'sallyport-inbox-enc', enc]
+  const sink = unsealing(KEYS, noLogger)(both.next)({ ...EXCHANGE, method: 'POST', headers, runtime: 'demo' }, front)
+  sink.requestData(Buffer.of(0, 1, 0, 0))
+  await collectGarbage()
+  const before = process.memoryUsage().arrayBuffers
+  // As they come out of a session that is busy with others: each cut from a slab of its own.
+  for (let i = 0; i < 500; i++) sink.requestData(Buffer.alloc(64 * 1024).subarray(100, 101))
+  await collectGarbage()
+  expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(512 * 1024)
+  expect(kept.at(-1)).toBe(504)
+  sink.requestEnd([])
 })

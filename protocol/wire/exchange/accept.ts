@@ -87,6 +87,8 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   /** Why it failed while the handler had not returned yet. */
   #failure: SallyportError | undefined
   #earlyTimer: NodeJS.Timeout | undefined
+  /** What the upstream end has taken and keeps. */
+  #keptBytes = 0
 
   constructor(stream: Stream, onExchange: ExchangeHandler, logger: Logger) {
     this.#stream = stream
@@ -108,7 +110,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
       }
     }
     if (framing > 0) this.#stream.consumed(framing)
-    this.#stream.keep(this.#decoder.heldBytes)
+    this.#stream.keep(this.#decoder.heldBytes + this.#keptBytes)
   }
 
   prefix(bytes: Uint8Array, at: number, end: number): number {
@@ -196,6 +198,10 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
 
   requestConsumed(bytes: number): void {
     this.#stream.consumed(bytes)
+  }
+
+  requestKept(bytes: number): void {
+    this.#keptBytes = bytes
   }
 
   // The response's way out.
