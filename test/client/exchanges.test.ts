@@ -251,7 +251,15 @@ describe('a sealed webhook', () => {
     const { session, target, allEnded } = await startWithKey()
     const received = Date.parse(SEALED['sallyport-inbox-received'])
     const caller = { address: '192.0.2.1', scheme: 'https', host: 'prod.tunnels.test' }
-    const head = { method: 'GET', authority: caller.host, path: '/', headers: [], trailers: [], caller, requestId: 'r1' }
+    const head = {
+      method: 'GET',
+      authority: caller.host,
+      path: '/',
+      headers: [],
+      trailers: [],
+      caller,
+      requestId: 'r1',
+    }
     const clear = Buffer.from(JSON.stringify({ ...head, parts: 0, bodyBytes: 0 }))
     const part = SEALER.seal(0, partAad({ runtime: 'prod', id: 'w-1', lane: 'l', received }, 0), clear)
     const exchange = session.exchange({ method: 'POST', headers: headersWith({}), bodyBytes: 4 + part.length })
