@@ -16,6 +16,7 @@ vi.setConfig({ testTimeout: 60_000 })
 let folder: string
 let upstream: Server
 let signature: string | undefined
+let says = 200
 const got: { id: string | undefined; attempt: string | undefined; body: string }[] = []
 const running: Running[] = []
 const file = (name: string) => join(folder, name)
@@ -41,7 +42,7 @@ beforeAll(async () => {
       const { 'sallyport-inbox-id': id, 'sallyport-inbox-attempt': attempt } = request.headers
       signature = String(request.headers['x-hub-signature-256'])
       got.push({ id: id?.toString(), attempt: attempt?.toString(), body })
-      response.end('success')
+      response.writeHead(says).end('success')
     })
   })
   upstream.listen(0, '127.0.0.1')
@@ -128,7 +129,7 @@ test('webhooks outlive the client, and a kill of the server; every command does 
   expect((await type(second, 'status')).out).toContain('inbox: 2 waiting, 0 dead, 0 delivered')
   expect((await type(second, 'inbox', 'replay')).code).toBe(2)
 
-  await startClient(second)
+  const client2 = await startClient(second)
   expect(readFileSync(file('inbox-key.pem'), 'utf8')).toBe(key)
   expect(got).toHaveLength(1)
   expect((await type(second, 'inbox', 'resume', '--runtime', 'demo')).out).toContain('resumed')
@@ -141,14 +142,53 @@ test('webhooks outlive the client, and a kill of the server; every command does 
   await until(async () =>
     (await type(second, 'inbox', 'list', '--state', 'delivered', '--json')).out.includes(oldest!.id),
   )
+
+  await replayed(second, client2)
   const audited = second.lines.filter(({ audit }) => audit === true).map(({ action }) => action)
-  expect(audited).toEqual(['/inbox/drop', '/inbox/pause', '/inbox/resume'])
+  expect(audited.slice(0, 5)).toEqual([
+    '/inbox/drop',
+    '/inbox/pause',
+    '/inbox/resume',
+    '/inbox/replay',
+    '/inbox/replay',
+  ])
   expect(await second.end('SIGTERM')).toBe(0)
 })
+
+/** A webhook that its receiver never takes is dead until somebody replays it: by its id, and all of a runtime. */
+async function replayed(server: Running, client: Running): Promise<void> {
+  await client.end('SIGKILL')
+  await until(() => server.lines.filter(line => line.msg === 'session ended').length === 1)
+  for (const id of ['d-4', 'd-5']) expect((await send(server, id)).out).toContain('202')
+  says = 410
+  await startClient(server)
+  const dead = async () => JSON.parse((await type(server, 'inbox', 'list', '--state', 'dead', '--json')).out)
+  await until(async () => (await dead()).length === 2)
+  const [newer, older] = (await dead()) as { id: string; reason: string }[]
+  expect(older).toMatchObject({ reason: 'refused: 410' })
+  says = 200
+  const before = got.length
+  expect((await type(server, 'inbox', 'replay', older!.id.slice(0, 13))).out).toBe(
+    `webhook ${older!.id}: waits again\n`,
+  )
+  await until(() => got.length === before + 1)
+  expect((await type(server, 'inbox', 'replay', '--runtime', 'demo', '--state', 'dead')).out).toBe(
+    `webhook ${newer!.id}: waits again\n`,
+  )
+  await until(() => got.length === before + 2)
+  expect(got.slice(before)).toMatchObject([
+    { id: older!.id, attempt: '2', body: got[before - 2]!.body },
+    { id: newer!.id, attempt: '2', body: got[before - 1]!.body },
+  ])
+  await until(async () => (await dead()).length === 0)
+  expect(await type(server, 'inbox', 'replay', 'nobody')).toMatchObject({ code: 1 })
+}
 
 test.each([
   ['no folder', ['--inbox', 'sqlite:/nowhere/at/all/inbox.db'], 'there is no folder /nowhere/at/all'],
   ['no store', ['--inbox', 'mysql://x'], 'expected sqlite:PATH'],
+  ['a password in the URL', ['--inbox', 'postgres://u:opensesame@db/x'], 'put it into a file (--inbox.password.file)'],
+  ['no place in PostgreSQL', ['--inbox', 'postgres://db'], 'expected postgres://USER@HOST:PORT/DATABASE'],
 ])('%s: the server says so, and does not start', async (_what, flags, problem) => {
   const args = [
     ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],
@@ -158,4 +198,5 @@ test.each([
   const server = start(args)
   expect(await server.end()).not.toBe(0)
   expect(server.text).toContain(problem)
+  expect(server.text).not.toContain('opensesame')
 })

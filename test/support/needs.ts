@@ -48,6 +48,7 @@ export const NEEDS = {
   go: { ...programRow('go', ['golang-go', 'ca-certificates']), missing: () => missingGo(LEAST_GO) },
   // What others wrote in Go wants a newer one than Debian has.
   'new-go': { ...elsewhereRow('go', 'https://go.dev/dl'), missing: () => missingGo(NEW_GO) },
+  gcc: programRow('gcc', ['gcc', 'libc6-dev']),
   curl: programRow('curl', ['curl']),
   openssl: programRow('openssl', ['openssl']),
   netns: {
