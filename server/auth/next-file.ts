@@ -78,5 +78,6 @@ async function create(path: string): Promise<FileHandle | undefined> {
 /** Two that follow each other may have one number, but were not made at one time. */
 async function markOf(path: string): Promise<bigint | undefined> {
   const found = await stat(path, { bigint: true }).catch(() => undefined)
+  if (found?.isDirectory()) throw new Error(`EISDIR: ${path} is a directory`)
   return found && found.ino * 2n ** 64n + found.birthtimeNs
 }

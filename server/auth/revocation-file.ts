@@ -41,6 +41,11 @@ export class RevocationFile {
     this.#watch = watchFiles([this.#file], this.#logger, changed)
   }
 
+  /** Rules that hold until this server stops, or until they could be written. */
+  get unwritten(): readonly Revocation[] {
+    return this.#unwritten
+  }
+
   #read(): Promise<void> {
     return this.#next(async () => {
       try {

@@ -89,7 +89,13 @@ export class RevocationStore {
         found.set(id, { ...rule, id, from: [...new Set([...(found.get(id)?.from ?? []), from])] })
       }
     }
-    collect(this.#file === undefined ? 'memory' : 'file', this.#own.list)
+    const lost = new Set(this.#file?.unwritten.map(rule => idOf(formatRule(rule))))
+    const isKept = (rule: Revocation) => this.#file !== undefined && !lost.has(idOf(formatRule(rule)))
+    collect('file', this.#own.list.filter(isKept))
+    collect(
+      'memory',
+      this.#own.list.filter(rule => !isKept(rule)),
+    )
     collect('url', this.#listed.list)
     collect('directory', this.#common.list)
     for (const text of this.#shared?.odd ?? []) {
@@ -111,7 +117,12 @@ export class RevocationStore {
     checkRevocation(rule)
     this.#own.add(rule)
     this.onChange()
-    await Promise.all([this.#file?.add(rule), this.#shared?.add(rule)])
+    try {
+      await Promise.all([this.#file?.add(rule), this.#shared?.add(rule)])
+    } catch (cause) {
+      const Kind = cause instanceof RangeError ? RangeError : Error
+      throw new Kind(`the rule holds until this server stops, but could not be kept: ${messageOf(cause)}`, { cause })
+    }
     return this.#file !== undefined || this.#shared !== undefined
   }
 
@@ -135,4 +146,8 @@ export class RevocationStore {
     this.#url?.close()
     this.#shared?.close()
   }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
 }
