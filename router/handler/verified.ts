@@ -5,12 +5,13 @@
  *     sender ──▶ hash ──▶ the last 64 KiB wait ──▶ upstream
  *
  * A body that fits into the tail waits whole: of a forgery its upstream sees nothing. Of a larger one it sees the beginning, and never
- * the end: its request is broken off, over HTTP/1.1 with bytes missing, over HTTP/2 with a reset.
+ * the end: its request is broken off, over HTTP/1.1 with bytes missing, over HTTP/2 with a reset. What it answers before the end waits
+ * for the verdict, too: a forger never reads it.
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { discarding } from '../../protocol/base/guard.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
-import type { Handler, HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
+import type { Handler, HeaderList, HttpRequest, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { hasHeader, removeHeader } from '../../protocol/http/headers.ts'
 import { PassThrough } from '../../protocol/layer.ts'
 import type { Verification, Verifier } from '../../protocol/webhook/verify.ts'
@@ -47,6 +48,11 @@ class VerifiedExchange extends PassThrough {
   /** The caller's bytes, and those for which it has credit again. */
   #received = 0
   #credited = 0
+  /** Until the verdict, the upstream's answer waits; of its body no more than a window, since it gets no credit. */
+  #holds = true
+  #head: ResponseHead | undefined
+  readonly #body = new GatheredChunks()
+  #trailers: HeaderList | undefined
 
   constructor(verification: Verification, next: Handler, request: HttpRequest, response: ResponseSink) {
     super(response)
@@ -73,11 +79,36 @@ class VerifiedExchange extends PassThrough {
     this.#release(0)
     this.#begin()
     super.requestEnd(trailers)
+    this.#answer()
   }
 
   override requestAbort(error: SallyportError): void {
-    this.#tail.clear()
+    this.#drop()
     super.requestAbort(error)
+  }
+
+  override responseInformational(status: number, headers: HeaderList): void {
+    if (!this.#holds) super.responseInformational(status, headers)
+  }
+
+  override responseHead(head: ResponseHead): void {
+    if (this.#holds) this.#head = head
+    else super.responseHead(head)
+  }
+
+  override responseData(chunk: Uint8Array): void {
+    if (this.#holds) this.#body.add(chunk)
+    else super.responseData(chunk)
+  }
+
+  override responseEnd(trailers: HeaderList): void {
+    if (this.#holds) this.#trailers = trailers
+    else super.responseEnd(trailers)
+  }
+
+  override responseAbort(error: SallyportError): void {
+    this.#drop()
+    super.responseAbort(error)
   }
 
   /** Not more than was received: the tail has its credit before it is taken. */
@@ -88,8 +119,23 @@ class VerifiedExchange extends PassThrough {
     super.requestConsumed(due)
   }
 
-  #refuse(error: SallyportError): void {
+  /** Hands on what the upstream has said; what it says meanwhile stands in line. */
+  #answer(): void {
+    if (this.#head !== undefined) super.responseHead(this.#head)
+    for (let chunk = this.#body.shift(); chunk !== undefined; chunk = this.#body.shift()) super.responseData(chunk)
+    this.#holds = false
+    if (this.#trailers !== undefined) super.responseEnd(this.#trailers)
+  }
+
+  #drop(): void {
     this.#tail.clear()
+    this.#head = undefined
+    this.#body.clear()
+    this.#trailers = undefined
+  }
+
+  #refuse(error: SallyportError): void {
+    this.#drop()
     if (this.#begun) super.requestAbort(error)
     this.detach()
     this.responseAbort(error)

@@ -198,16 +198,24 @@ describe('R8 over HTTP/1.1', () => {
     expect(seen).toBeLessThanOrEqual(MIB - 64 * KIB)
   })
 
-  it('an upstream that answers before the end is heard, and still never has a forgery whole', async () => {
-    const upstream = await raw(
-      (socket, text) => text.length < 100 * KIB || socket.writableLength > 0 || socket.write(OK),
-    )
-    const { address } = await serve(upstream.url)
-    const body = Buffer.alloc(MIB, 'x')
-    const answer = await rawCall(address.port, post(body, sign('y')))
-    expect(answer).toMatch(/^HTTP\/1\.1 200 /)
-    expect(upstream.received[0]!.length).toBeLessThan(MIB)
-  })
+  it.each(['GET', 'POST', 'DELETE'])(
+    'of an upstream that answers %s before the end a forger reads nothing',
+    async method => {
+      const early = 'HTTP/1.1 103 Early Hints\r\nlink: </private>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nprivate'
+      const upstream = await raw((socket, text) => text.length < 1024 || socket.bytesWritten > 0 || socket.write(early))
+      const { address, router } = await serve(upstream.url)
+      const body = Buffer.alloc(MIB, 'x')
+      const send = (signature: string) =>
+        rawCall(address.port, Buffer.from(post(body, signature).toString('latin1').replace('POST', method), 'latin1'))
+      const answer = await send(sign('y'))
+      expect(answer).toMatch(/^HTTP\/1\.1 401 /)
+      expect(answer).not.toContain('private')
+      expect(upstream.received[0]!.length).toBeLessThan(MIB)
+      // Whoever has signed reads it once the body is whole.
+      expect(await send(sign(body))).toMatch(/^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\nprivate$/)
+      expect(router.stats().active).toBe(0)
+    },
+  )
 
   it('a caller that waits for 100 is asked by us, and its upstream has nothing to wait for', async () => {
     const upstream = await raw((socket, text) => text.endsWith('{"a":1}') && socket.write(OK))
@@ -397,6 +405,11 @@ describe('as a layer', () => {
         const isRefused = isWhole && !good
         expect(count('requestAbort webhook-signature')).toBe(isRefused && sum(both, 'requestData') > 0 ? 1 : 0)
         expect(count('responseAbort webhook-signature')).toBe(isRefused ? 1 : 0)
+        const isHeard = isWhole && good
+        expect(events.filter(event => event.startsWith('head'))).toEqual(
+          isHeard && answered !== '' ? [answered === 'head' ? 'head 200' : 'head 400'] : [],
+        )
+        expect(count('responseEnd')).toBe(isHeard && answered === 'answer' ? 1 : 0)
         if (isWhole && good) {
           expect(sum(both, 'requestData')).toBe(body.length)
           if (body.length > taken) both.response.requestConsumed(body.length - taken)
@@ -407,6 +420,30 @@ describe('as a layer', () => {
       }),
       { numRuns: 300 },
     )
+  })
+
+  it('an early answer waits for the verdict, and what follows stands behind it', () => {
+    const body = Buffer.alloc(200_000)
+    const { both, sink } = begin(body, sign(body))
+    sink.requestData(body.subarray(0, 100_000))
+    sink.requestData(body.subarray(100_000))
+    both.response.responseInformational(103, [])
+    both.response.responseHead({ status: 200, headers: [], bodyBytes: 3 })
+    both.response.responseData(Buffer.from('a'))
+    expect(both.events.filter(event => /head|informational|response/.test(event))).toEqual([])
+    const heard: string[] = []
+    both.front.responseData = chunk => {
+      heard.push(Buffer.from(chunk).toString())
+      // As an upstream that is given credit.
+      if (heard.length === 1) {
+        both.response.responseData(Buffer.from('b'))
+        both.response.responseData(Buffer.from('c'))
+        both.response.responseEnd([])
+      }
+    }
+    sink.requestEnd([])
+    expect(heard.join('')).toBe('abc')
+    expect(both.events.slice(-2)).toEqual(['head 200', 'responseEnd'])
   })
 
   it('a caller that leaves: nothing is begun, or it is ended', () => {
