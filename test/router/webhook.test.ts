@@ -201,7 +201,8 @@ describe('R8 over HTTP/1.1', () => {
   it.each(['GET', 'POST', 'DELETE'])(
     'of an upstream that answers %s before the end a forger reads nothing',
     async method => {
-      const early = 'HTTP/1.1 103 Early Hints\r\nlink: </private>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nprivate'
+      const early =
+        'HTTP/1.1 103 Early Hints\r\nlink: </private>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nprivate'
       const upstream = await raw((socket, text) => text.length < 1024 || socket.bytesWritten > 0 || socket.write(early))
       const { address, router } = await serve(upstream.url)
       const body = Buffer.alloc(MIB, 'x')
