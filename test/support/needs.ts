@@ -44,6 +44,7 @@ export const NEEDS = {
     packages: ['postgresql'],
     remedy: "install postgresql (Debian's name)",
   },
+  prometheus: programRow('prometheus', ['prometheus']),
   chromium: programRow('chromium', ['chromium']),
   go: { ...programRow('go', ['golang-go', 'ca-certificates']), missing: () => missingGo(LEAST_GO) },
   // What others wrote in Go wants a newer one than Debian has.
