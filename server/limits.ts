@@ -302,7 +302,7 @@ export const INBOX = {
     default: '24h',
     least: '10m',
     most: '30d',
-    about: 'How long it is known which webhooks were delivered, without head and body.',
+    about: 'How long it is known which webhooks were delivered, without head and body: at most the newest 200,000.',
   },
   attemptMs: {
     kind: 'duration',
@@ -324,7 +324,8 @@ export const INBOX = {
     flag: 'inbox.buffer',
     default: '64MiB',
     least: '1MiB',
-    about: 'Most memory for bodies of webhooks that are under way. Beyond it, webhooks pass without the inbox.',
+    about:
+      'Most memory for bodies of webhooks that are under way; one runtime has at most half of it. Beyond it, webhooks pass without the inbox.',
   },
 } as const satisfies Limits
 

@@ -1,6 +1,5 @@
 /** The tunnel server: the parts, put together. */
 import type { Server as HttpServer } from 'node:http'
-import { setTimeout } from 'node:timers/promises'
 import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
 import { Events } from '../protocol/base/events.ts'
@@ -35,6 +34,7 @@ import type { InboxStore } from './inbox/store.ts'
 import { Opened } from './opened.ts'
 import { publicUrl } from './public-url.ts'
 import { checkGrace, type ResolvedServerOptions } from './options.ts'
+import { pause, within } from './pause.ts'
 import type { Hop } from './peer/hop.ts'
 import { Registry } from './registry.ts'
 import { closeReplicas, openReplicas, openSharedRevocations, type Replicas } from './replicas.ts'
@@ -384,15 +384,4 @@ function drainOne(session: RuntimeSession, options: DrainOptions): void {
   checkGrace('afterMs', afterMs)
   checkGrace('afterMs + graceMs', afterMs + checkGrace('graceMs', graceMs))
   session.drain(reason, afterMs, afterMs + graceMs)
-}
-
-/** Waits for `done`, which may have begun with a longer grace, for `ms` at most. */
-async function within(ms: number, done: Promise<void>): Promise<void> {
-  const late = new AbortController()
-  await Promise.race([done, pause(ms, late.signal)])
-  late.abort()
-}
-
-async function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  await setTimeout(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
 }

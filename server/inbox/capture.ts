@@ -24,7 +24,7 @@ import { keptHead } from './head.ts'
 import { laneDigest } from './identity.ts'
 import type { Inbox } from './inbox.ts'
 import { KeptBody } from './kept-body.ts'
-import { outcomeOfError, outcomeOfHead } from './outgoing.ts'
+import { outcomeOfError, outcomeOfHead, REST_MS } from './outgoing.ts'
 import { isForSender, type Outcome } from './retry.ts'
 import type { Rule } from './rules.ts'
 import { type Sealing, seal } from './sealing.ts'
@@ -47,6 +47,7 @@ interface CaptureOptions {
 const MOMENT_MS = 250
 
 const late = stepOf<Capture>(capture => capture.late())
+const giveUp = stepOf<Capture>(capture => capture.giveUp())
 
 export class Capture implements RequestSink, ResponseSink, Failing {
   readonly id: string
@@ -68,6 +69,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #phase: 'passing' | 'answering' | 'taking' | 'storing' | 'over' = 'passing'
   #why: Why = 'always'
   #timer: NodeJS.Timeout | undefined
+  /** Of the attempt, once its answer is nobody's. */
+  #attemptTimer: NodeJS.Timeout | undefined
   #trailers: HeaderList | undefined
   #signature: ReturnType<NonNullable<Rule['verifier']>['begin']> | undefined
   /** Of the attempt from before it was stored; undefined: there was none. */
@@ -142,7 +145,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#came += chunk.length
     this.#signature?.update(chunk)
     if (this.#phase !== 'answering') {
-      if (this.#inbox.budget.isFull) this.#cannotKeep(undefined)
+      if (this.#inbox.budget.isFull(this.request.runtime!)) this.#cannotKeep(undefined)
       else this.#body.add(chunk)
     }
     this.#next?.requestData(chunk)
@@ -167,6 +170,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     if (this.#phase === 'taking') this.#inbox.leave(this)
     this.#release()
     this.#phase = 'over'
+    clearTimeout(this.#attemptTimer)
     this.#next?.requestAbort(error)
   }
 
@@ -209,16 +213,19 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   responseEnd(trailers: HeaderList): void {
+    clearTimeout(this.#attemptTimer)
     if (this.#phase !== 'answering') return
     this.#phase = 'over'
     this.#response.responseEnd(trailers)
   }
 
   responseAbort(error: SallyportError): void {
+    if (this.#phase !== 'answering') this.#ended(outcomeOfError(error))
+    clearTimeout(this.#attemptTimer)
     if (this.#phase === 'answering') {
       this.#phase = 'over'
       this.#response.responseAbort(error)
-    } else this.#ended(outcomeOfError(error))
+    }
   }
 
   requestConsumed(bytes: number): void {
@@ -243,7 +250,10 @@ export class Capture implements RequestSink, ResponseSink, Failing {
       // What comes of the request is kept from here on, and goes nowhere else.
       this.#next?.requestAbort(new SallyportError('cancelled'))
       this.#next = undefined
-    } else this.#passed = this.#came
+    } else {
+      this.#passed = this.#came
+      this.#within(REST_MS)
+    }
     if (this.#phase === 'passing') this.#take(whyOf(outcome))
     else {
       this.#onOutcome?.(outcome)
@@ -261,6 +271,19 @@ export class Capture implements RequestSink, ResponseSink, Failing {
       this.#body.last()
       this.#timer = setTimeout(late, leftMs, this)
     }
+  }
+
+  /** What is left of the attempt has as long as that: nobody waits for it any more. */
+  #within(ms: number): void {
+    clearTimeout(this.#attemptTimer)
+    this.#attemptTimer = setTimeout(giveUp, ms, this)
+  }
+
+  /** @internal */
+  giveUp(): void {
+    this.#next?.requestAbort(new SallyportError('cancelled'))
+    this.#next = undefined
+    this.#ended(outcomeOfError(new SallyportError('upstream-timeout')))
   }
 
   threw(error: unknown): void {
@@ -319,6 +342,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     const { rest, digest, parts } = this.#body.finish()
     const bodyBytes = this.#body.bytes
     const taken = { why: this.#why, rest, digest, parts, bodyBytes, trailers: this.#trailers! }
+    if (this.#attempted && this.#outcome === undefined) this.#within(this.#inbox.attemptMs)
     const guard = guardWith(error => this.threw(error))
     const stored = guard((done: Applied) => this.#answer(done))
     const failed = guard((error: unknown) => this.#refuse(this.#inbox.refusal(error)))
@@ -334,6 +358,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   #answer({ id, status }: Applied): void {
     this.#phase = 'over'
+    this.#body.drop()
     const body = Buffer.from(`${JSON.stringify({ id, status })}\n`)
     const headers: HeaderList = ['content-type', 'application/json', 'content-length', String(body.length)]
     headers.push('cache-control', 'no-store', 'sallyport-inbox-id', id, 'x-request-id', this.request.requestId)

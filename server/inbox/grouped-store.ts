@@ -7,6 +7,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import {
   type Applied,
   type Change,
+  type Counts,
   type Filter,
   type InboxStore,
   type Keep,
@@ -22,6 +23,8 @@ import {
 const GROUP_MS = 2
 /** So much is committed without waiting for more. */
 const GROUP_BYTES = 1024 * 1024
+/** One that takes longer is away: nobody waits for it, and nothing more is given to it. A query of PostgreSQL ends before. */
+const COMMIT_MS = 10_000
 /** One that could not be used is tried again so often. */
 const REOPEN_MS = 1000
 /** Between two looks at the longest commit. */
@@ -78,6 +81,7 @@ export abstract class GroupedStore implements InboxStore {
   abstract part(id: string, n: number): Promise<Uint8Array | undefined>
   abstract list(filter: Filter): Promise<readonly Message[]>
   abstract sweep(at: number, keep: Keep): Promise<Swept>
+  abstract counts(): Promise<Counts>
 
   get onState(): ((state: StoreState) => void) | undefined {
     return this.#onState
@@ -168,6 +172,7 @@ export abstract class GroupedStore implements InboxStore {
     this.#committing = true
     const startedMs = performance.now()
     const over = this.guard(() => {
+      clearTimeout(slow)
       this.#committing = false
       if (this.isOpen) this.#commit()
     })
@@ -182,6 +187,12 @@ export abstract class GroupedStore implements InboxStore {
     const refused = this.guard((error: unknown) => {
       for (const { reject } of group) reject(error)
     })
+    const tooSlow = this.guard(() => {
+      const error = new StoreError('away', `no commit within ${COMMIT_MS / 1000} s`)
+      refused(error)
+      this.lost(error)
+    })
+    const slow = setTimeout(tooSlow, COMMIT_MS)
     this.commit(group.map(({ change }) => change))
       .then(committed, refused)
       .then(over, over)

@@ -9,6 +9,7 @@ import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { Handler, HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
 import type { Layer } from '../../protocol/layer.ts'
+import { sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import type { InboxRule } from '../../protocol/wire/control.ts'
 import { AgedMap } from '../aged-map.ts'
 import type { InboxLimits } from '../limits.ts'
@@ -95,9 +96,11 @@ const RULES_MS = 30 * 86_400_000
 /** Rules are written again only after this time, if they are the same. */
 const RULES_FRESH_MS = 86_400_000
 const MAX_RUNTIMES = 10_000
+/** Each sweep looks at what is there: so many that were delivered take it a tenth of a second. */
+const MOST_DELIVERED = 200_000
 /** Addresses whose unverified webhooks are counted. */
 const MAX_ADDRESSES = 10_000
-const NONE: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0 }
+const NONE: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0, damaged: 0 }
 
 interface Known {
   readonly rules: Rules
@@ -120,7 +123,14 @@ export class Inbox implements InboxOperations {
   readonly #strangers = new AgedMap<TokenBucket>()
   readonly #sweepTimer: NodeJS.Timeout
   readonly #accepted = { ...zeros(WHYS), duplicate: 0 }
-  readonly #attempts: Record<OutcomeKind, number> = { delivered: 0, refused: 0, gone: 0, failed: 0, offline: 0 }
+  readonly #attempts: Record<OutcomeKind, number> = {
+    delivered: 0,
+    refused: 0,
+    gone: 0,
+    failed: 0,
+    offline: 0,
+    damaged: 0,
+  }
   readonly #dead: Record<string, number> = { ...NONE }
   readonly #refused: Record<'inbox-full' | 'inbox-away', number> = { 'inbox-full': 0, 'inbox-away': 0 }
   #deliver: Handler | undefined
@@ -137,7 +147,8 @@ export class Inbox implements InboxOperations {
     this.#lanes = new Lanes({
       ...{ store, logger, now, random, lanesPerRuntime: limits.lanesPerRuntime, lanes: limits.lanes },
       isLive: runtime => options.isLive(runtime),
-      deliver: message => deliverMessage(message, { handler: this.#deliver!, store, attemptMs: limits.attemptMs, now }),
+      deliver: message =>
+        deliverMessage(message, { handler: this.#deliver!, ...{ store, logger, now, attemptMs: limits.attemptMs } }),
       onProgress: (message, outcome, progress) => this.#progressed(message, outcome, progress),
     })
     const guard = logGuard(logger, SWEEP_FAILED)
@@ -162,8 +173,21 @@ export class Inbox implements InboxOperations {
     if (!state.open) return
     const { counts, lanes } = state.contents
     this.#ledger.load(counts)
-    this.#rulesChanged(state.contents)
+    if (state.setAside === undefined) this.#rulesChanged(state.contents)
+    else this.#writeAnew()
     this.#lanes.reset(lanes)
+  }
+
+  /** A new file knows nothing of what was announced while the old one was whole. */
+  #writeAnew(): void {
+    for (const [runtime, known] of this.#rules) {
+      known.savedAt = 0
+      this.#save(runtime, known.text)
+    }
+    for (const runtime of this.#lanes.paused) {
+      const written = this.#store.apply({ op: 'pause', runtime, paused: true })
+      detached(this.logger, 'a pause of the inbox was not written', written)
+    }
   }
 
   /** What stands in the store counts, but for what is on its way there. */
@@ -199,7 +223,11 @@ export class Inbox implements InboxOperations {
 
   /** What the client of a runtime announces; an empty list takes back what an earlier one did. */
   publish(runtime: string, announced: readonly InboxRule[], key: string | undefined): void {
-    const rules = key === undefined && !this.#options.plaintext ? this.#withoutKey(runtime, announced) : announced
+    const { publicKey, problem } = this.#keyOf(key)
+    if (problem !== undefined && announced.length > 0) {
+      this.logger.error({ runtime, reason: problem }, 'webhooks of a runtime are not kept')
+    }
+    const rules = problem === undefined ? announced : []
     const known = this.#rules.get(runtime)
     if (rules.length === 0) {
       if (known === undefined) return
@@ -212,21 +240,24 @@ export class Inbox implements InboxOperations {
     const now = this.now()
     const isFresh = known?.text === text && now - known.savedAt < RULES_FRESH_MS
     this.#rules.putWithin(MAX_RUNTIMES, runtime, {
-      rules: made,
-      publicKey: publicKeyOf(key),
-      text,
+      ...{ rules: made, publicKey, text },
       savedAt: isFresh ? known.savedAt : 0,
     })
     if (!isFresh) this.#save(runtime, text)
   }
 
   /** Nothing is kept in clear that nobody asked to have in clear. */
-  #withoutKey(runtime: string, announced: readonly InboxRule[]): readonly InboxRule[] {
-    if (announced.length > 0) {
-      const problem = 'its client has no key to seal them for (--inbox.key.file), and --inbox.plaintext is not given'
-      this.logger.error({ runtime, reason: problem }, 'webhooks of a runtime are not kept')
+  #keyOf(key: string | undefined): { readonly publicKey?: Uint8Array | undefined; readonly problem?: string } {
+    if (key === undefined && !this.#options.plaintext) {
+      return {
+        problem: 'its client has no key to seal them for (--inbox.key.file), and --inbox.plaintext is not given',
+      }
     }
-    return []
+    try {
+      return { publicKey: publicKeyOf(key) }
+    } catch {
+      return { problem: 'nothing can be sealed for the key of its client' }
+    }
   }
 
   /** A rule whose secrets cannot be used is none: nothing is stored that should have been checked. */
@@ -247,11 +278,17 @@ export class Inbox implements InboxOperations {
     return new Rules(usable, maxAgeMs)
   }
 
+  /** What cannot be read is announced again by the next session. */
   #learn(runtime: string, text: string, savedAt: number): void {
-    const { key, rules: announced } = JSON.parse(text) as { key?: string; rules: InboxRule[] }
-    if (key === undefined && !this.#options.plaintext) return
-    const rules = new Rules(announced, this.#options.limits.maxAgeMs)
-    this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, publicKey: publicKeyOf(key), text, savedAt })
+    try {
+      const { key, rules: announced } = JSON.parse(text) as { key?: string; rules: InboxRule[] }
+      if (key === undefined && !this.#options.plaintext) return
+      const rules = new Rules(announced, this.#options.limits.maxAgeMs)
+      this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, publicKey: publicKeyOf(key), text, savedAt })
+    } catch (error) {
+      const err = { message: (error as Error).message }
+      this.logger.error({ runtime, err }, 'the rules of a runtime cannot be read')
+    }
   }
 
   #save(runtime: string, rules: string | undefined): void {
@@ -272,6 +309,10 @@ export class Inbox implements InboxOperations {
   }
 
   // For a webhook that comes in.
+
+  get attemptMs(): number {
+    return this.#options.limits.attemptMs
+  }
 
   isBusy(capture: Capture): boolean {
     const runtime = capture.request.runtime!
@@ -302,9 +343,9 @@ export class Inbox implements InboxOperations {
     const { request, lane } = capture
     const runtime = request.runtime!
     let arrived: Message | undefined
-    const { head, rest } = sealed(capture, taken)
-    const bytes = head.length + taken.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * taken.parts)
     try {
+      const { head, rest } = sealed(capture, taken)
+      const bytes = head.length + taken.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * taken.parts)
       this.#reserve(capture, bytes)
       try {
         const message = this.#messageOf(capture, taken, bytes, underWay !== undefined)
@@ -406,11 +447,16 @@ export class Inbox implements InboxOperations {
   async #sweep(): Promise<void> {
     const { deadMs, deliveredMs } = this.#options.limits
     if (!this.#store.stats().open) return
-    const { expired, counts, lanes } = await this.#store.sweep(this.now(), { deadMs, deliveredMs, rulesMs: RULES_MS })
-    for (const message of expired) {
-      this.#died(message, 'expired')
-      this.#lanes.remove(message.runtime, message.lane, 1)
+    const keep = { deadMs, deliveredMs, mostDelivered: MOST_DELIVERED, rulesMs: RULES_MS }
+    for (let more = true; more; ) {
+      const swept = await this.#store.sweep(this.now(), keep)
+      more = swept.more
+      for (const message of swept.expired) {
+        this.#died(message, 'expired')
+        this.#lanes.remove(message.runtime, message.lane, 1)
+      }
     }
+    const { counts, lanes } = await this.#store.counts()
     this.#ledger.load(counts)
     this.#lanes.reconcile(lanes)
     for (const runtime of this.#lanes.runtimes) if (!this.#options.isLive(runtime)) this.#options.look(runtime)
@@ -446,7 +492,9 @@ export class Inbox implements InboxOperations {
       const age = message.expires - message.received
       const fresh = { failures: 0, refusals: 0, failedSince: 0, next: this.now(), expires: this.now() + age }
       const set: Progress = { ...fresh, state: 'waiting', reason: 'replayed' }
-      await this.#store.apply({ op: 'update', id: message.id, set, at: this.now() })
+      const { status } = await this.#store.apply({ op: 'update', id: message.id, set, at: this.now() })
+      // It was delivered or dropped since it was listed.
+      if (status === 'absent') continue
       if (message.state === 'dead') {
         this.#ledger.move('dead', 'waiting')
         this.#lanes.add(message.runtime, message.lane, 1)
@@ -461,7 +509,8 @@ export class Inbox implements InboxOperations {
     const done: string[] = []
     for (const message of await this.#store.list(filter)) {
       const { id, runtime, lane, bytes, state } = message
-      await this.#store.apply({ op: 'drop', id })
+      const { status } = await this.#store.apply({ op: 'drop', id })
+      if (status === 'absent') continue
       if (state === 'waiting') this.#lanes.remove(runtime, lane, 1)
       if (state !== 'delivered') this.#ledger.add(runtime, -1, -bytes)
       this.#ledger.move(state, undefined)
@@ -509,8 +558,12 @@ function sealed({ head, sealing }: Capture, { rest, trailers, parts, bodyBytes }
   return { head: sealing.part(0, clear), rest: rest.length === 0 ? rest : sealing.part(parts, rest) }
 }
 
+/** Throws for one that nothing can be sealed for. */
 function publicKeyOf(key: string | undefined): Uint8Array | undefined {
-  return key === undefined ? undefined : Buffer.from(key, 'base64url')
+  if (key === undefined) return undefined
+  const bytes = Buffer.from(key, 'base64url')
+  sealerFor(bytes)
+  return bytes
 }
 
 const SWEEP_FAILED = 'the inbox could not be swept'

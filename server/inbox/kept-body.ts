@@ -3,6 +3,7 @@ import { Buffer } from 'node:buffer'
 import { createHash, type Hash } from 'node:crypto'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
+import type { HttpRequest } from '../../protocol/exchange.ts'
 
 /** So much is in memory, and as much on its way to the store. */
 const PART_BYTES = 512 * 1024
@@ -12,19 +13,30 @@ const LEAST_SHARE = 1 / 2
 /** Bytes that all bodies together have in memory. */
 export class BodyBudget {
   readonly #most: number
+  readonly #byRuntime = new Map<string, number>()
   used = 0
 
   constructor(most: number) {
     this.#most = most
   }
 
-  get isFull(): boolean {
-    return this.used >= this.#most
+  /** A runtime has at most as much as it leaves: alone the half of all, and nobody can take what is left for the others. */
+  isFull(runtime: string): boolean {
+    return (this.#byRuntime.get(runtime) ?? 0) >= this.#most - this.used
+  }
+
+  /** Less than 0: they are given back. */
+  add(runtime: string, bytes: number): void {
+    this.used += bytes
+    const used = (this.#byRuntime.get(runtime) ?? 0) + bytes
+    if (used === 0) this.#byRuntime.delete(runtime)
+    else this.#byRuntime.set(runtime, used)
   }
 }
 
 /** Whose body it is. */
 interface BodyOwner {
+  readonly request: Pick<HttpRequest, 'runtime'>
   /** Keeps part `n`; rejects if it could not. */
   part(n: number, bytes: Uint8Array): Promise<unknown>
   /** So many bytes from the beginning are kept well enough for more to come; `error`: no more can be kept. */
@@ -55,7 +67,7 @@ export class KeptBody {
     this.bytes += chunk.length
     this.#chunks.push(this.#lasting ? ownBytes(chunk, LEAST_SHARE) : chunk)
     this.#chunkBytes += chunk.length
-    this.#budget.used += chunk.length
+    this.#count(chunk.length)
     if (this.#chunkBytes >= PART_BYTES) this.#spill()
     if (this.#writing === 0) this.#owner.kept(this.bytes)
   }
@@ -70,15 +82,18 @@ export class KeptBody {
     this.#chunks = this.#chunks.map(chunk => ownBytes(chunk, LEAST_SHARE))
   }
 
+  #count(bytes: number): void {
+    this.#budget.add(this.#owner.request.runtime!, bytes)
+  }
+
   #spill(): void {
     const bytes = this.#take()
-    const budget = this.#budget
-    budget.used += bytes.length
+    this.#count(bytes.length)
     this.#writing++
     this.parts++
     const over = () => {
       this.#writing--
-      budget.used -= bytes.length
+      this.#count(-bytes.length)
     }
     const broken = (error: unknown) => {
       if (!this.#done) this.#owner.failed(error)
@@ -100,22 +115,27 @@ export class KeptBody {
     const bytes = this.#chunks.length === 1 ? this.#chunks[0]! : Buffer.concat(this.#chunks, this.#chunkBytes)
     this.#hash ??= createHash('sha256')
     this.#hash.update(bytes)
-    this.#budget.used -= this.#chunkBytes
+    this.#count(-this.#chunkBytes)
     this.#chunks = []
     this.#chunkBytes = 0
     return bytes
   }
 
-  /** The end of the body, its digest, and how many parts it is with this one and without the head. Once. */
+  /**
+   * The end of the body, its digest, and how many parts it is with this one and without the head. Once; it counts until it is
+   * dropped.
+   */
   finish(): { readonly rest: Uint8Array; readonly digest: Uint8Array; readonly parts: number } {
     const rest = this.#take()
     this.#done = true
+    this.#chunkBytes = rest.length
+    this.#count(rest.length)
     return { rest, digest: this.#hash!.digest(), parts: this.parts + (rest.length > 0 ? 1 : 0) }
   }
 
-  /** It is not needed. */
+  /** It is not needed any more. */
   drop(): void {
-    this.#budget.used -= this.#chunkBytes
+    this.#count(-this.#chunkBytes)
     this.#chunkBytes = 0
     this.#chunks = []
     this.#done = true

@@ -9,7 +9,7 @@
  */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { isSuspect, type Outcome, progressOf } from './retry.ts'
+import { isSuspect, LONGEST_WAIT_MS, type Outcome, progressOf } from './retry.ts'
 import { type InboxStore, type LaneCount, type LaneNews, type Message, type Progress, StoreError } from './store.ts'
 
 /** After an outage, lanes begin within this time, so that they do not all begin at once. */
@@ -204,9 +204,13 @@ export class Lanes {
     }
   }
 
-  /** Where servers share a store, only the store knows when a lane is empty. */
+  /**
+   * Only the store knows when a lane is empty that is at work, or that other servers have, too: what it works on may be ended by hand
+   * or by its age meanwhile, and nothing may pass by those that are left.
+   */
   #less(lane: Lane, messages: number): void {
-    lane.waiting = Math.max(this.#options.store.shared === undefined ? 0 : 1, lane.waiting - messages)
+    const isSure = this.#options.store.shared === undefined && !lane.working && lane.following === 0
+    lane.waiting = Math.max(isSure ? 0 : 1, lane.waiting - messages)
   }
 
   #leaveIfEmpty(lane: Lane): void {
@@ -246,7 +250,7 @@ export class Lanes {
       const { state } = await this.#note(message, await underWay)
       if (state !== undefined) this.#less(lane, 1)
     } catch (error) {
-      this.#storeFailed(lane, error)
+      this.#failed(lane, error)
     } finally {
       lane.following--
     }
@@ -254,9 +258,9 @@ export class Lanes {
     this.#leaveIfEmpty(lane)
   }
 
-  #storeFailed(lane: Lane, error: unknown): void {
-    if (!(error instanceof StoreError)) throw error
+  #failed(lane: Lane, error: unknown): void {
     this.#later(lane, STORE_AWAY_MS)
+    if (!(error instanceof StoreError)) throw error
   }
 
   async #work(lane: Lane): Promise<void> {
@@ -273,7 +277,7 @@ export class Lanes {
         }
       }
     } catch (error) {
-      this.#storeFailed(lane, error)
+      this.#failed(lane, error)
     } finally {
       lane.working = false
       this.#leaveIfEmpty(lane)
@@ -325,7 +329,7 @@ export class Lanes {
       return
     }
     const waitMs = first.next - now()
-    if (waitMs > 0) {
+    if (waitMs > 0 && waitMs <= LONGEST_WAIT_MS) {
       this.#later(lane, waitMs)
       return
     }
@@ -335,7 +339,7 @@ export class Lanes {
     else if (outcome.kind === 'offline') this.#park(lane)
     else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#test(lane, first, second)
     if (lane.paced && lane.waiting > 0 && lane.timer === undefined)
-      this.#later(lane, Math.max(0, PACE_MS - (now() - startedMs)))
+      this.#later(lane, PACE_MS - Math.min(PACE_MS, Math.max(0, now() - startedMs)))
     if (lane.waiting === 0) lane.paced = false
   }
 

@@ -1,7 +1,15 @@
 /** One delivery of a kept message: an ordinary exchange from inside the edge. */
-import { SallyportError } from '../../protocol/base/errors.ts'
-import { type Failing, guardWith, stepOf } from '../../protocol/base/guard.ts'
-import type { Handler, HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
+import { type Failing, guardWith, stepOf, tellDefect } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import type {
+  Handler,
+  HeaderList,
+  HttpRequest,
+  RequestSink,
+  ResponseHead,
+  ResponseSink,
+} from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { toldError } from '../../protocol/http/problem.ts'
 import { LENGTH_BYTES } from '../../protocol/sealing/sealed-webhook.ts'
@@ -10,7 +18,7 @@ import { type Outcome, outcomeOf, readRetryAfter } from './retry.ts'
 import { type InboxStore, type Message, StoreError } from './store.ts'
 
 /** What an answer that has said its status may still bring. */
-const REST_MS = 10_000
+export const REST_MS = 10_000
 
 /** What an answer means for a message. */
 export function outcomeOfHead({ status, headers }: ResponseHead, now: number): Outcome {
@@ -24,23 +32,34 @@ export function outcomeOfError(error: SallyportError): Outcome {
 interface OutgoingOptions {
   readonly handler: Handler
   readonly store: InboxStore
+  readonly logger: Logger
   readonly attemptMs: number
   readonly now: () => number
 }
 
-/** Resolves to what the receiver said. Rejects with a {@link StoreError} if the message cannot be read. */
+const DAMAGED: Outcome = { kind: 'damaged', reason: 'damaged' }
+
+/** Resolves to what the receiver said. Rejects with a {@link StoreError} if the store cannot be read now. */
 export async function deliverMessage(message: Message, options: OutgoingOptions): Promise<Outcome> {
   const bytes = await options.store.part(message.id, 0)
-  // It was dropped by hand a moment ago.
-  if (bytes === undefined) throw new StoreError('away', 'the message is gone')
-  const { request, trailers } =
-    message.key === ''
-      ? decodeHead(bytes, message, message.bytes - bytes.length)
-      : { request: sealedRequest(message), trailers: [] }
+  const kept = bytes && requestOf(message, bytes, options.logger)
+  if (kept === undefined) return DAMAGED
+  const { request, trailers } = kept
   return await new Promise<Outcome>((resolve, reject) => {
     const delivery = new Outgoing(options, { resolve, reject })
-    delivery.run(options.handler(request, delivery), message, trailers)
+    delivery.begin(request, message, trailers)
   })
+}
+
+/** Undefined: what is there is no request. */
+function requestOf(message: Message, bytes: Uint8Array, logger: Logger): ReturnType<typeof decodeHead> | undefined {
+  try {
+    if (message.key !== '') return { request: sealedRequest(message), trailers: [] }
+    return decodeHead(bytes, message, message.bytes - bytes.length)
+  } catch (error) {
+    logger.error({ inboxId: message.id, err: error }, 'a webhook of the inbox cannot be read')
+    return undefined
+  }
 }
 
 interface Settled {
@@ -67,7 +86,15 @@ class Outgoing implements ResponseSink, Failing {
     this.#timer = setTimeout(late, options.attemptMs, this)
   }
 
-  run(sink: RequestSink, message: Message, trailers: HeaderList): void {
+  begin(request: HttpRequest, message: Message, trailers: HeaderList): void {
+    try {
+      this.#run(this.#options.handler(request, this), message, trailers)
+    } catch (error) {
+      this.#broken(error)
+    }
+  }
+
+  #run(sink: RequestSink, message: Message, trailers: HeaderList): void {
     this.#sink = sink
     if (this.#responseBytes > 0) sink.responseConsumed(this.#responseBytes)
     const guard = guardWith(error => this.#broken(error))
@@ -81,7 +108,10 @@ class Outgoing implements ResponseSink, Failing {
     for (let n = isSealed ? 0 : 1; n < message.parts && !this.#over; n++) {
       const bytes = await this.#options.store.part(message.id, n)
       if (this.#over) return
-      if (bytes === undefined) throw new StoreError('away', 'a part of the message is gone')
+      if (bytes === undefined) {
+        this.#giveUp(DAMAGED)
+        return
+      }
       if (isSealed) this.#give(sink, lengthOf(bytes))
       this.#give(sink, bytes)
       await this.#consumed()
@@ -101,10 +131,17 @@ class Outgoing implements ResponseSink, Failing {
     })
   }
 
+  /** One that our own code fails at is tried again like one that its receiver fails at. */
   #broken(error: unknown): void {
+    if (error instanceof StoreError) this.#promise.reject(error)
+    else tellDefect(this.#options.logger, 'a delivery from the inbox failed', error)
+    this.#giveUp(outcomeOfError(toSallyportError(error)))
+  }
+
+  #giveUp(outcome: Outcome): void {
     this.#finish()
     this.#sink?.requestAbort(new SallyportError('cancelled'))
-    this.#promise.reject(error)
+    this.#promise.resolve(outcome)
   }
 
   #finish(): void {
@@ -116,9 +153,7 @@ class Outgoing implements ResponseSink, Failing {
 
   /** @internal No head came in time, or no end of an answer. */
   late(): void {
-    this.#finish()
-    this.#sink?.requestAbort(new SallyportError('cancelled'))
-    this.#promise.resolve(outcomeOfError(new SallyportError('upstream-timeout')))
+    this.#giveUp(outcomeOfError(new SallyportError('upstream-timeout')))
   }
 
   threw(error: unknown): void {

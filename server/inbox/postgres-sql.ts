@@ -67,6 +67,10 @@ const APPEND = (() => {
     SELECT coalesce((SELECT id FROM stored), (SELECT id FROM same)) AS id, EXISTS (SELECT FROM stored) AS stored`
 })()
 
+/** What was said to have failed may be there all the same: the parts of a message are its own. */
+const FORGET_PARTS =
+  'DELETE FROM parts WHERE id = $1 AND NOT EXISTS (SELECT FROM messages WHERE messages.id = $1) RETURNING id'
+
 export function statementOf(change: OwnChange, { server, graceMs }: Self): Statement {
   switch (change.op) {
     case 'append': {
@@ -79,7 +83,7 @@ export function statementOf(change: OwnChange, { server, graceMs }: Self): State
     case 'part':
       return made('part', 'INSERT INTO parts (id, n, bytes) VALUES ($1, $2, $3)', change.id, change.n, change.bytes)
     case 'forget':
-      return made('forget', 'DELETE FROM parts WHERE id = $1 RETURNING id', change.id)
+      return made('forget', FORGET_PARTS, change.id)
     case 'update':
       return update(change, server)
     case 'drop':
@@ -120,11 +124,11 @@ function update({ id, set, at, owned = false }: Extract<Change, { op: 'update' }
   const given = (value: unknown) => `$${values.push(value)}`
   const sets = names.map(name => `"${name}" = ${given(set[name])}`)
   if (set.state !== undefined) sets.push(`changed = ${given(at)}`)
-  let where = 'one.id = $1'
+  let where = "one.id = $1 AND state <> 'delivered'"
   if (owned) {
     const me = given(server)
     sets.push("owner = ''")
-    where += ` AND state <> 'delivered' AND (owner = ${me} OR EXISTS (SELECT FROM lanes
+    where += ` AND (owner = ${me} OR EXISTS (SELECT FROM lanes
       WHERE lanes.runtime = one.runtime AND lanes.lane = one.lane AND lanes.owner = ${me}))`
   }
   // By hand a dead letter waits again, and the same one may wait already.
@@ -188,14 +192,18 @@ export const COUNTS = `SELECT runtime, state, count(*) AS messages, sum(bytes)::
   FROM messages GROUP BY runtime, state`
 
 /** How many messages one sweep ends. */
-const SWEPT = 1000
+export const SWEPT = 1000
 
 export const EXPIRE = `UPDATE messages SET state = 'dead', reason = 'expired', changed = $1 WHERE seq IN (
   SELECT seq FROM messages WHERE state = 'waiting' AND expires <= $1 LIMIT ${SWEPT} FOR UPDATE SKIP LOCKED) RETURNING ${NAMES}`
 
 export const FORGET = `WITH old AS (DELETE FROM messages WHERE seq IN (
-    SELECT seq FROM messages WHERE state = $1 AND changed < $2 LIMIT ${SWEPT} FOR UPDATE SKIP LOCKED) RETURNING id)
-  DELETE FROM parts WHERE id IN (SELECT id FROM old)`
+    SELECT seq FROM messages WHERE state = $1 AND changed < $2 LIMIT ${SWEPT} FOR UPDATE SKIP LOCKED) RETURNING id),
+  gone AS (DELETE FROM parts WHERE id IN (SELECT id FROM old))
+  SELECT count(*) AS messages FROM old`
+
+/** When the newest of those was delivered that are too many. */
+export const TOO_MANY = "SELECT changed FROM messages WHERE state = 'delivered' ORDER BY changed DESC LIMIT 1 OFFSET $1"
 
 export const RULES_OVER = 'DELETE FROM rules WHERE seen < $1'
 

@@ -19,6 +19,7 @@ import {
   type Applied,
   type Change,
   type Contents,
+  type Counts,
   type Filter,
   type Keep,
   type LaneNews,
@@ -355,11 +356,23 @@ export class PostgresStore extends GroupedStore {
 
   async sweep(at: number, keep: Keep): Promise<Swept> {
     const expired = await this.#ask<Message & QueryResultRow>(sql.EXPIRE, [at])
-    await this.#ask(sql.FORGET, ['dead', at - keep.deadMs])
-    await this.#ask(sql.FORGET, ['delivered', at - keep.deliveredMs])
+    const [last] = await this.#ask<{ changed: number }>(sql.TOO_MANY, [keep.mostDelivered])
+    const before = Math.max(at - keep.deliveredMs, (last?.changed ?? -1) + 1)
+    const dead = await this.#forget('dead', at - keep.deadMs)
+    const delivered = await this.#forget('delivered', before)
     await this.#ask(sql.RULES_OVER, [at - keep.rulesMs])
     await this.#ask(sql.SERVERS_OVER, [])
-    return { expired, counts: await this.#ask(sql.COUNTS, []), lanes: await this.#ask(sql.LANES, []) }
+    return { expired, more: Math.max(expired.length, dead, delivered) === sql.SWEPT }
+  }
+
+  /** How many they are. */
+  async #forget(state: string, before: number): Promise<number> {
+    const [gone] = await this.#ask<{ messages: number }>(sql.FORGET, [state, before])
+    return gone!.messages
+  }
+
+  async counts(): Promise<Counts> {
+    return { counts: await this.#ask(sql.COUNTS, []), lanes: await this.#ask(sql.LANES, []) }
   }
 
   protected override async end(): Promise<void> {

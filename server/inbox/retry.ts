@@ -3,7 +3,7 @@
  *
  *     waiting ──▶ an attempt ──▶ delivered
  *       ▲             │
- *       │ a step      ├──▶ dead: refused for good, or three times; expired; poison
+ *       │ a step      ├──▶ dead: refused for good, or three times; expired; poison; damaged
  *       └─────────────┘
  */
 import type { ErrorCode } from '../../protocol/base/errors.ts'
@@ -17,11 +17,16 @@ export interface Outcome {
   readonly retryAfterMs?: number | undefined
 }
 
-/** `offline`: there was nobody to try it on, which counts as no attempt. `gone`: the receiver never takes it. */
-export type OutcomeKind = 'delivered' | 'refused' | 'gone' | 'failed' | 'offline'
+/**
+ * `offline`: there was nobody to try it on, which counts as no attempt. `gone`: the receiver never takes it. `damaged`: what the
+ * store has of it is no webhook.
+ */
+export type OutcomeKind = 'delivered' | 'refused' | 'gone' | 'failed' | 'offline' | 'damaged'
 
 const STEPS_MS = [1000, 5000, 30_000, 120_000, 300_000, 600_000]
 const SPREAD = 0.2
+/** No attempt is further away than this: one that seems to be was set by a clock that has been put back since. */
+export const LONGEST_WAIT_MS = 2 * 600_000 * (1 + SPREAD)
 /** A receiver that is starting refuses what it takes a moment later. */
 const REFUSED_STEPS_MS = [10_000, 240_000]
 const MOST_REFUSALS = REFUSED_STEPS_MS.length + 1
@@ -58,6 +63,7 @@ export function progressOf(message: Message, outcome: Outcome, now: number, rand
   const { kind, reason } = outcome
   if (kind === 'delivered') return { state: 'delivered', reason }
   if (kind === 'offline') return { attempts: Math.max(0, message.attempts - 1), next: now, reason }
+  if (kind === 'damaged') return { state: 'dead', reason }
   if (kind === 'gone') return { state: 'dead', reason: `refused: ${reason}` }
   const failedSince = message.failedSince === 0 ? now : message.failedSince
   if (kind === 'refused') {

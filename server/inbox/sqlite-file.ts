@@ -3,7 +3,7 @@ import { closeSync, existsSync, fsyncSync, openSync, renameSync, statfsSync } fr
 import { dirname } from 'node:path'
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import { COLUMNS, SETTABLE } from './columns.ts'
-import type { Applied, Change, Contents, Count, Filter, Keep, LaneCount, Message, Swept } from './store.ts'
+import type { Applied, Change, Contents, Count, Counts, Filter, Keep, LaneCount, Message, Swept } from './store.ts'
 
 /** `Sinb`, in the head of the file. */
 const APPLICATION_ID = 0x53696e62
@@ -31,6 +31,8 @@ CREATE TABLE rules (runtime TEXT PRIMARY KEY, rules TEXT NOT NULL, seen INTEGER 
 CREATE TABLE paused (runtime TEXT PRIMARY KEY) STRICT;
 `
 const NAMES = COLUMNS.join(', ')
+/** What was said to have failed may be there all the same: the parts of a message are its own. */
+const FORGET = 'DELETE FROM parts WHERE id = ? AND NOT EXISTS (SELECT 1 FROM messages WHERE id = ?)'
 
 /** Of SQLite: not a database, and a page that cannot be right. */
 const DAMAGED = new Set([11, 26])
@@ -161,7 +163,7 @@ export class SqliteFile {
         this.#addPart(change.id, change.n, change.bytes)
         return { status: 'done', id: change.id }
       case 'forget':
-        return done(change.id, this.#run('DELETE FROM parts WHERE id = ?', change.id))
+        return done(change.id, this.#run(FORGET, change.id, change.id))
       case 'update':
         return this.#update(change)
       case 'drop':
@@ -211,11 +213,13 @@ export class SqliteFile {
 
   #update({ id, set, at }: Extract<Change, { op: 'update' }>): Applied {
     const names = SETTABLE.filter(name => set[name] !== undefined)
-    if (set.state === 'delivered') this.#run('DELETE FROM parts WHERE id = ?', id)
     const changed = set.state === undefined ? '' : `, changed = ${Math.trunc(at)}`
     const values = names.map(name => set[name]!)
     const assignments = names.map(name => `${name} = ?`).join(', ')
-    return done(id, this.#run(`UPDATE messages SET ${assignments}${changed} WHERE id = ?`, ...values, id))
+    const where = "WHERE id = ? AND state <> 'delivered'"
+    const changes = this.#run(`UPDATE messages SET ${assignments}${changed} ${where}`, ...values, id)
+    if (set.state === 'delivered') this.#run('DELETE FROM parts WHERE id = ?', id)
+    return done(id, changes)
   }
 
   #setRules({ runtime, rules, at }: Extract<Change, { op: 'rules' }>): Applied {
@@ -245,11 +249,14 @@ export class SqliteFile {
 
   contents(): Contents {
     return {
-      counts: this.#counts(),
-      lanes: this.#lanes(),
+      ...this.counts(),
       rules: this.#all('SELECT runtime, rules FROM rules'),
       paused: this.#all<{ runtime: string }>('SELECT runtime FROM paused').map(({ runtime }) => runtime),
     }
+  }
+
+  counts(): Counts {
+    return { counts: this.#counts(), lanes: this.#lanes() }
   }
 
   #lanes(): LaneCount[] {
@@ -273,19 +280,29 @@ export class SqliteFile {
          (SELECT seq FROM messages WHERE state = 'waiting' AND expires <= ?1 LIMIT ${SWEPT}) RETURNING ${NAMES}`,
         at,
       )
-      this.#forget('dead', at - keep.deadMs)
-      this.#forget('delivered', at - keep.deliveredMs)
+      const dead = this.#forget('dead', at - keep.deadMs)
+      const delivered = this.#forget('delivered', this.#deliveredBefore(at, keep))
       this.#run('DELETE FROM rules WHERE seen < ?', at - keep.rulesMs)
-      this.#database.exec('COMMIT')
       this.#database.exec('PRAGMA incremental_vacuum(256)')
-      return { expired, counts: this.#counts(), lanes: this.#lanes() }
+      this.#database.exec('COMMIT')
+      return { expired, more: Math.max(expired.length, dead, delivered) === SWEPT }
     } catch (error) {
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
       throw error
     }
   }
 
-  #forget(state: string, before: number): void {
+  /** What was delivered before that is forgotten. */
+  #deliveredBefore(at: number, { deliveredMs, mostDelivered }: Keep): number {
+    const [last] = this.#all<{ changed: number }>(
+      "SELECT changed FROM messages WHERE state = 'delivered' ORDER BY changed DESC LIMIT 1 OFFSET ?",
+      mostDelivered,
+    )
+    return Math.max(at - deliveredMs, (last?.changed ?? -1) + 1)
+  }
+
+  /** How many they are. */
+  #forget(state: string, before: number): number {
     const old = this.#all<{ id: string }>(
       `SELECT id FROM messages WHERE state = ? AND changed < ? LIMIT ${SWEPT}`,
       ...[state, before],
@@ -294,6 +311,7 @@ export class SqliteFile {
       this.#run('DELETE FROM parts WHERE id = ?', id)
       this.#run('DELETE FROM messages WHERE id = ?', id)
     }
+    return old.length
   }
 
   close(): void {

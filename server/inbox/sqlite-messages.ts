@@ -13,6 +13,7 @@ export type Ask =
   | { readonly ask: 'part'; readonly id: string; readonly n: number }
   | { readonly ask: 'list'; readonly filter: Filter }
   | { readonly ask: 'sweep'; readonly at: number; readonly keep: Keep }
+  | { readonly ask: 'counts' }
   | { readonly ask: 'close' }
 
 export type Question = Ask & { readonly number: number }

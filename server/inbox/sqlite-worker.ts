@@ -30,6 +30,8 @@ function answer(question: Question): unknown {
       return file!.list(question.filter)
     case 'sweep':
       return file!.sweep(question.at, question.keep)
+    case 'counts':
+      return file!.counts()
     case 'close':
       file?.close()
       file = undefined

@@ -3,12 +3,14 @@ import { existsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import type { Logger } from '../../protocol/base/log.ts'
+import { within } from '../pause.ts'
 import { GroupedStore, UnusableError } from './grouped-store.ts'
 import type { Answer, Ask, WorkerSettings } from './sqlite-messages.ts'
 import {
   type Applied,
   type Change,
   type Contents,
+  type Counts,
   type Filter,
   type Keep,
   type Message,
@@ -17,6 +19,8 @@ import {
   type Swept,
 } from './store.ts'
 
+/** What the end waits for the thread. */
+const CLOSE_MS = 2000
 /** `node:sqlite` is fit for this from here on. */
 const LEAST_NODE = [24, 15] as const
 
@@ -93,6 +97,10 @@ export class SqliteStore extends GroupedStore {
     return await this.#read({ ask: 'sweep', at, keep })
   }
 
+  async counts(): Promise<Counts> {
+    return await this.#read({ ask: 'counts' })
+  }
+
   #read<Value>(ask: Ask): Promise<Value> {
     return this.isOpen ? this.#ask(ask) : Promise.reject(this.away())
   }
@@ -147,8 +155,10 @@ export class SqliteStore extends GroupedStore {
   protected override async end(): Promise<void> {
     const worker = this.#worker
     if (worker === undefined) return
-    await this.#ask({ ask: 'close' }).catch(() => {})
+    const closed = this.#ask({ ask: 'close' }).catch(() => {})
+    // A thread that waits for its disk cannot be ended, and the file is whole in any case.
+    await within(CLOSE_MS, closed)
     this.#worker = undefined
-    await worker.terminate()
+    await within(CLOSE_MS, worker.terminate())
   }
 }

@@ -60,9 +60,9 @@ export type Change =
   | { readonly op: 'append'; readonly message: NewMessage; readonly head: Uint8Array; readonly rest: Uint8Array }
   /** A part of a body that is too long for memory, before its message. */
   | { readonly op: 'part'; readonly id: string; readonly n: number; readonly bytes: Uint8Array }
-  /** Parts whose message does not come. */
+  /** Parts whose message does not come; those of one that is there stay. */
   | { readonly op: 'forget'; readonly id: string }
-  /** `owned`: only while this server has the lane, else it is `absent`. */
+  /** What was delivered stays so, and is `absent`. `owned`: only while this server has the lane, else it is `absent`, too. */
   | {
       readonly op: 'update'
       readonly id: string
@@ -107,10 +107,14 @@ export interface LaneCount {
   readonly messages: number
 }
 
-/** What a store knows when it opens. */
-export interface Contents {
+/** All that is there. */
+export interface Counts {
   readonly counts: readonly Count[]
   readonly lanes: readonly LaneCount[]
+}
+
+/** What a store knows when it opens. */
+export interface Contents extends Counts {
   readonly rules: readonly { readonly runtime: string; readonly rules: string }[]
   readonly paused: readonly string[]
 }
@@ -119,15 +123,16 @@ export interface Contents {
 export interface Swept {
   /** Messages whose time is over: they are dead now. */
   readonly expired: readonly Message[]
-  /** All that is there. */
-  readonly counts: readonly Count[]
-  readonly lanes: readonly LaneCount[]
+  /** There is more to do: it ends a bounded number at a time, since nothing is stored meanwhile. */
+  readonly more: boolean
 }
 
-/** For how long what is over is kept, and the rules of runtimes that do not come back. In ms. */
+/** For how long what is over is kept, and the rules of runtimes that do not come back: in ms. */
 export interface Keep {
   readonly deadMs: number
   readonly deliveredMs: number
+  /** How many of those that were delivered, in all. */
+  readonly mostDelivered: number
   readonly rulesMs: number
 }
 
@@ -145,6 +150,7 @@ export interface InboxStore {
   /** The newest first. */
   list(filter: Filter): Promise<readonly Message[]>
   sweep(at: number, keep: Keep): Promise<Swept>
+  counts(): Promise<Counts>
   stats(): StoreStats
   close(): Promise<void>
 }

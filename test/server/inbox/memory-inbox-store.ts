@@ -4,6 +4,7 @@ import {
   type Change,
   type Contents,
   type Count,
+  type Counts,
   type Filter,
   type InboxStore,
   type LaneCount,
@@ -129,7 +130,11 @@ export class MemoryInboxStore implements InboxStore {
   }
 
   sweep(): Promise<Swept> {
-    return this.#work(() => ({ expired: [], counts: this.#disk.counts(), lanes: this.#disk.lanes() }))
+    return this.#work(() => ({ expired: [], more: false }))
+  }
+
+  counts(): Promise<Counts> {
+    return this.#work(() => ({ counts: this.#disk.counts(), lanes: this.#disk.lanes() }))
   }
 
   stats() {

@@ -23,7 +23,7 @@ const STORES = {
       Date.now,
     ),
 }
-const KEEP = { deadMs: 10_000, deliveredMs: 10_000, rulesMs: 10_000 }
+const KEEP = { deadMs: 10_000, deliveredMs: 10_000, mostDelivered: 3, rulesMs: 10_000 }
 
 describe.each(['sqlite', 'postgres'] as const)('%s', name => {
   const run = name === 'sqlite' || needs('postgres')
@@ -139,9 +139,31 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     await append(store, message('young', { expires: NOW + 5000 }))
     const first = await store.sweep(NOW + 1000, KEEP)
     expect(first.expired.map(({ id, state, reason }) => [id, state, reason])).toEqual([['old', 'dead', 'expired']])
-    expect(first.lanes).toEqual([{ runtime: 'demo', lane: 'l', messages: 1 }])
+    expect(first.more).toBe(false)
+    expect((await store.counts()).lanes).toEqual([{ runtime: 'demo', lane: 'l', messages: 1 }])
     await store.sweep(NOW + 12_000, KEEP)
     expect((await store.list({ limit: 9 })).map(({ id }) => id)).toEqual(['young'])
+  })
+
+  test.runIf(run)('a sweep says that it left something; of those that were delivered the newest stay', async () => {
+    const store = await start()
+    const ids = Array.from({ length: 1005 }, (_, i) => `m${i}`)
+    await Promise.all(ids.map(id => append(store, message(id))))
+    await Promise.all(ids.map((id, i) => store.apply({ op: 'update', id, set: { state: 'delivered' }, at: NOW + i })))
+    expect(await store.sweep(NOW + 1000, KEEP)).toEqual({ expired: [], more: true })
+    expect(await store.sweep(NOW + 1000, KEEP)).toEqual({ expired: [], more: false })
+    expect((await store.list({ limit: 9 })).map(({ id }) => id)).toEqual(['m1004', 'm1003', 'm1002'])
+  })
+
+  test.runIf(run)('what was delivered does not wait again, and nobody forgets the parts of what is there', async () => {
+    const store = await start()
+    await append(store, message('a'))
+    await store.apply({ op: 'forget', id: 'a' })
+    expect(await store.part('a', 0)).toBeDefined()
+    await store.apply({ op: 'update', id: 'a', set: { state: 'delivered' }, at: NOW })
+    const again = { op: 'update', id: 'a', set: { state: 'waiting' }, at: NOW } as const
+    expect(await store.apply(again)).toMatchObject({ status: 'absent' })
+    expect((await store.list({ limit: 9 })).map(({ state }) => state)).toEqual(['delivered'])
   })
 
   test.runIf(run)('lists what is asked for, the newest first', async () => {

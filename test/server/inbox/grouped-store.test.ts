@@ -1,0 +1,68 @@
+/** What all stores do alike, over one whose disk a test holds. */
+import { afterEach, expect, test, vi } from 'vitest'
+import { noLogger } from '../../../protocol/base/log.ts'
+import { GroupedStore } from '../../../server/inbox/grouped-store.ts'
+import type { Applied, Change, StoreState } from '../../../server/inbox/store.ts'
+import { append, message } from './messages.ts'
+
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+class Held extends GroupedStore {
+  readonly taken: Change[] = []
+  held = false
+  free: () => void = () => {}
+  opened = 0
+  protected readonly place = {}
+
+  protected override reopen(): Promise<Extract<StoreState, { open: true }>> {
+    this.opened++
+    return Promise.resolve({
+      open: true,
+      contents: { counts: [], lanes: [], rules: [], paused: [] },
+      setAside: undefined,
+    })
+  }
+
+  protected override async commit(changes: readonly Change[]): Promise<Applied[]> {
+    if (this.held) await new Promise<void>(resolve => (this.free = resolve))
+    this.taken.push(...changes)
+    return changes.map(() => ({ status: 'stored', id: '' }))
+  }
+
+  protected override end(): Promise<void> {
+    return Promise.resolve()
+  }
+
+  next = () => Promise.resolve([])
+  part = () => Promise.resolve(undefined)
+  list = () => Promise.resolve([])
+  sweep = () => Promise.resolve({ expired: [], more: false })
+  counts = () => Promise.resolve({ counts: [], lanes: [] })
+}
+
+test('a disk that hangs: what waits is told so within ten seconds, what comes at once, until it works again', async () => {
+  vi.useFakeTimers()
+  const store = new Held(noLogger, Date.now)
+  await store.start()
+  store.held = true
+  const waits = append(store, message('held')).catch((error: Error) => error.message)
+  await vi.advanceTimersByTimeAsync(5000)
+  const behind = append(store, message('behind')).catch((error: Error) => error.message)
+  await vi.advanceTimersByTimeAsync(5010)
+  expect(await waits).toBe('no commit within 10 s')
+  expect(await behind).toBe('no commit within 10 s')
+  expect(store.stats()).toMatchObject({ open: false, problem: 'no commit within 10 s' })
+  await expect(append(store, message('late'))).rejects.toThrow('no commit within 10 s')
+  store.held = false
+  store.free()
+  await vi.advanceTimersByTimeAsync(1000)
+  expect(store.opened).toBe(2)
+  const works = append(store, message('again'))
+  await vi.advanceTimersByTimeAsync(2)
+  expect(await works).toMatchObject({ status: 'stored' })
+  await vi.advanceTimersByTimeAsync(20_000)
+  expect(store.stats()).toMatchObject({ open: true })
+  await store.close()
+})

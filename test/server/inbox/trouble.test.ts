@@ -1,0 +1,185 @@
+/** What must not stop the inbox: a store that is damaged, a clock that is put back, ends that never answer, and tenants that fill it. */
+import { closeSync, openSync, statSync, writeSync } from 'node:fs'
+import { request } from 'node:http'
+import { DatabaseSync } from 'node:sqlite'
+import { afterEach, expect, test } from 'vitest'
+import { BODY_UNKNOWN, type RequestSink } from '../../../protocol/exchange.ts'
+import { until } from '../../support/until.ts'
+import { answer, DOMAIN, dial } from '../fixture.ts'
+import { type Ground, leave, makeGround, RULE } from './fixture.ts'
+
+let ground: Ground
+afterEach(() => ground.close())
+
+/** Stored while the runtime is away. */
+async function store(...bodies: (string | Buffer)[]): Promise<void> {
+  await leave(ground, await ground.connect())
+  for (const body of bodies) expect((await ground.post(body)).status).toBe(202)
+}
+
+/** Changes the file behind the server's back. */
+async function edit(sql: string): Promise<void> {
+  await ground.server.close({ graceMs: 0 })
+  const file = new DatabaseSync(ground.path)
+  file.exec(sql)
+  file.close()
+  await ground.restart()
+}
+
+const FIRST = '(SELECT id FROM messages ORDER BY seq LIMIT 1)'
+
+test.each([
+  ['its head is gone', `DELETE FROM parts WHERE n = 0 AND id = ${FIRST}`],
+  ['its body is gone', `DELETE FROM parts WHERE n = 1 AND id = ${FIRST}`],
+  ['its head is no JSON', `UPDATE parts SET bytes = x'01' WHERE n = 0 AND id = ${FIRST}`],
+  [
+    'its caller is no JSON, and it is sealed',
+    `UPDATE messages SET caller = 'x', key = 'k', parts = 2 WHERE id = ${FIRST}`,
+  ],
+])('what cannot be read is a dead letter, and the lane goes on: %s', async (_, sql) => {
+  ground = await makeGround()
+  await store('first', 'second')
+  await edit(sql)
+  await ground.connect()
+  await until(() => ground.receiver.bodies.includes('second'))
+  expect(await ground.messages('dead')).toMatchObject([{ reason: 'damaged' }])
+  await until(() => ground.server.stats().inbox!.messages.waiting === 0)
+  expect(ground.server.stats().inbox).toMatchObject({ dead: { damaged: 1 }, messages: { dead: 1 } })
+})
+
+test('rules that cannot be read stop nothing, and are announced again', async () => {
+  ground = await makeGround()
+  await store('first')
+  await edit("UPDATE rules SET rules = 'x'")
+  const client = await ground.connect()
+  await until(() => ground.receiver.bodies.includes('first'))
+  await leave(ground, client)
+  expect((await ground.post('second')).status).toBe(202)
+})
+
+test('a file that is set aside while it is used takes no rule and no pause with it', async () => {
+  ground = await makeGround()
+  await store(...Array.from({ length: 20 }, (_, i) => Buffer.alloc(100_000, i)))
+  await ground.restart()
+  await ground.connect()
+  await ground.server.inbox!.pause('demo', true)
+  await until(async () => (await ground.messages()).length === 20)
+  const { size } = statSync(ground.path)
+  const file = openSync(ground.path, 'r+')
+  writeSync(file, Buffer.alloc(size - 8192, 0x5a), 0, size - 8192, 8192)
+  closeSync(file)
+  const all = await ground.messages()
+  await until(async () => {
+    for (const { id } of all) await ground.server.inbox!.read(id).catch(() => {})
+    return ground.server.stats().inbox!.store.setAside !== undefined
+  })
+  expect((await ground.post('after')).status).toBe(202)
+  await ground.restart()
+  expect(ground.server.stats().inbox!.paused).toEqual(['demo'])
+  expect((await ground.post('and later')).status).toBe(202)
+})
+
+test('a clock that was put back stops no lane', async () => {
+  let ahead = 0
+  ground = await makeGround({}, { clock: () => Date.now() + ahead })
+  await leave(ground, await ground.connect())
+  ahead = 40 * 86_400_000
+  expect((await ground.post('of next month')).status).toBe(202)
+  ahead = 0
+  await ground.restart()
+  await ground.connect()
+  await until(() => ground.receiver.bodies.includes('of next month'))
+})
+
+test('a key that nothing can be sealed for is no key: nothing is kept, and nothing is left behind', async () => {
+  ground = await makeGround({ plaintext: false })
+  const inboxKey = Buffer.alloc(32).toString('base64url')
+  await dial(ground.server, {
+    handler: ground.receiver.handler,
+    hello: { inbox: [{ ...RULE, mode: 'always', lane: 'none' }], inboxKey },
+  })
+  expect((await ground.post('one')).status).toBe(200)
+  expect(ground.server.stats().inbox).toMatchObject({ lanes: 0, refused: { 'inbox-away': 0 } })
+})
+
+test('one that is listed as waiting and has gone meanwhile is not counted twice', async () => {
+  ground = await makeGround()
+  await store('first', 'second', 'third')
+  const [, , { id }] = (await ground.messages()) as [unknown, unknown, { id: string }]
+  const inbox = ground.server.inbox!
+  const done = await Promise.all([1, 2, 3].map(() => inbox.drop({ id, limit: 1 })))
+  expect(done.flat()).toEqual([id])
+  expect(ground.server.stats().inbox!.messages).toMatchObject({ waiting: 2 })
+  await ground.connect()
+  await until(() => ground.receiver.got.length === 2)
+  expect(ground.receiver.bodies).toEqual(['second', 'third'])
+})
+
+test('what is dropped while it is tried lets nothing pass by those behind it', async () => {
+  ground = await makeGround()
+  await store('first', 'second', 'third')
+  ground.receiver.says = (_got, index) => (index === 0 ? undefined : 200)
+  await ground.connect()
+  await until(() => ground.receiver.got.length === 1)
+  await ground.server.inbox!.drop({ limit: 1, id: ground.receiver.got[0]!.id })
+  expect((await ground.post('new')).status).toBe(202)
+  answer(ground.receiver.got[0]!.response, 200, 'late')
+  await until(() => ground.receiver.got.length === 4)
+  expect(ground.receiver.bodies).toEqual(['first', 'second', 'third', 'new'])
+})
+
+test('one runtime cannot take the memory for the bodies of another', async () => {
+  ground = await makeGround({ bufferBytes: 1024 * 1024 })
+  await leave(ground, await ground.connect())
+  const evil = await dial(ground.server, { runtime: 'evil', hello: { inbox: [{ ...RULE, mode: 'always' }] } })
+  const { host, port } = ground.server.publicAddress!
+  const refused: number[] = []
+  const slow = Array.from({ length: 4 }, () => {
+    const headers = { host: `evil.${DOMAIN}`, 'content-length': '600000' }
+    const one = request({ host, port, method: 'POST', path: '/webhooks/a', headers })
+    one.on('error', () => {})
+    one.on('response', response => refused.push(response.statusCode!))
+    one.write(Buffer.alloc(300_000))
+    return one
+  })
+  await until(() => refused.length > 0)
+  expect(ground.server.stats().inbox!.bufferBytes).toBeLessThan(768 * 1024)
+  expect((await ground.post(Buffer.alloc(200_000))).status).toBe(202)
+  for (const one of slow) one.destroy()
+  evil.ws.terminate()
+  await until(() => ground.server.stats().inbox!.bufferBytes === 0)
+})
+
+test('an attempt that nobody waits for any more ends', async () => {
+  ground = await makeGround({ attemptMs: 1000 })
+  ground.receiver.says = () => undefined
+  await ground.connect([{ ...RULE, answerWithinMs: 20 }])
+  expect((await ground.post('slow')).status).toBe(202)
+  await until(() => ground.server.stats().inbox!.attempts.failed === 1)
+  await until(() => ground.server.sessions()[0]!.exchanges === 0)
+})
+
+test('an answer whose end never comes ends with the time that it has', { timeout: 30_000 }, async () => {
+  ground = await makeGround()
+  const aborted: unknown[] = []
+  await dial(ground.server, {
+    hello: { inbox: [RULE] },
+    handler: (preamble, asked, response) => {
+      const sink = ground.receiver.handler(preamble, asked, response) as RequestSink
+      return {
+        requestData: chunk => sink.requestData(chunk),
+        requestEnd: trailers => sink.requestEnd(trailers),
+        requestAbort: error => aborted.push(error),
+        responseConsumed: () => {},
+      }
+    },
+  })
+  ground.receiver.says = ({ response }, index) => {
+    if (index > 0) return 200
+    response.responseHead({ status: 503, headers: [], bodyBytes: BODY_UNKNOWN })
+    return undefined
+  }
+  expect((await ground.post('a')).status).toBe(202)
+  await until(() => aborted.length === 1)
+  await until(() => ground.server.sessions()[0]!.exchanges === 0)
+})
