@@ -1,12 +1,13 @@
 /**
  * `npm run docs`: writes what is made from code: the tables of docs/configuration.md and docs/errors.md, the index of
- * docs/decisions/, and docs/api/. `npm run docs -- --check` (part of `npm run lint`) writes nothing; it fails where one
+ * docs/decisions/, docs/api/, and the dashboards of deploy/monitoring/. `npm run docs -- --check` (part of `npm run lint`) writes nothing; it fails where one
  * of these is not up to date, an export has no docstring, or a document points at what does not exist.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { apiReference } from './docs/api.ts'
+import { dashboardFiles } from './docs/dashboards.ts'
 import { decisionMistakes, withDecisionIndex } from './docs/decisions.ts'
 import { readDoors } from './docs/declarations.ts'
 import { brokenReferences } from './docs/references.ts'
@@ -38,6 +39,7 @@ export function generatedPages(): { pages: Map<string, string>; missing: string[
   pages.set('docs/configuration.md', withSettingTables(read('docs/configuration.md')))
   pages.set('docs/errors.md', withErrorTable(read('docs/errors.md')))
   pages.set('docs/decisions/README.md', withDecisionIndex(read('docs/decisions/README.md'), decisions()))
+  for (const [path, text] of dashboardFiles()) pages.set(path, text)
   return { pages, missing }
 }
 

@@ -5,6 +5,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { request } from 'node:http'
 import { describe, expect, test, vi } from 'vitest'
 import { parse } from 'yaml'
+import { DASHBOARDS } from '../../scripts/docs/dashboards.ts'
 import { ADMIN, useMachine } from '../cli/machine.ts'
 import { needs } from '../support/needs.ts'
 import { Prometheus } from '../support/prometheus.ts'
@@ -64,7 +65,7 @@ describe.runIf(needs('prometheus'))('Prometheus', () => {
     /** Only with a directory, or once somebody was refused. */
     const ELSEWHERE = /directory|replicas|handshakes_refused/
 
-    test('every metric of rules and pages is there, and a failure of ours is told from one of the application', {
+    test('every metric of rules, dashboards and pages is there, and a failure of ours is told from one of the application', {
       tags: ['slow'],
     }, async () => {
       const health = ['--health.listen', '127.0.0.1:0', ...ADMIN]
@@ -131,6 +132,13 @@ describe.runIf(needs('prometheus'))('Prometheus', () => {
           else expect(await prometheus.query(selector), selector).not.toEqual([])
         }
         for (const { expr } of rules) await prometheus.query(expr)
+        for (const panel of Object.values(DASHBOARDS).flat()) {
+          for (const query of Object.keys(panel.queries)) {
+            const asked = query.replaceAll('$job', 'sallyport-.*').replaceAll('$__rate_interval', '5m')
+            const samples = await prometheus.query(asked)
+            if (!ELSEWHERE.test(asked)) expect(samples, `${panel.title}: ${asked}`).not.toEqual([])
+          }
+        }
       } finally {
         await prometheus.stop()
       }
