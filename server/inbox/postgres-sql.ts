@@ -214,6 +214,12 @@ export const SERVERS_OVER = `WITH gone AS (DELETE FROM servers WHERE until < clo
 export const BEAT = `INSERT INTO servers VALUES ($1, clock_timestamp() + $2::int * interval '1 ms')
   ON CONFLICT (id) DO UPDATE SET until = excluded.until`
 
+/** What a server still has, that was away; where nothing waits, it has it no more. */
+export const OWNED = `WITH busy AS (SELECT runtime, lane FROM lanes WHERE owner = $1 AND EXISTS (SELECT FROM messages
+    WHERE messages.runtime = lanes.runtime AND messages.lane = lanes.lane AND state = 'waiting')),
+  idle AS (DELETE FROM lanes WHERE owner = $1 AND (runtime, lane) NOT IN (SELECT runtime, lane FROM busy))
+  SELECT runtime, lane FROM busy`
+
 /** A server leaves: whoever can may have its lanes. */
 export const LEAVE = `WITH gone AS (DELETE FROM servers WHERE id = $1),
   released AS (DELETE FROM lanes WHERE owner = $1 RETURNING runtime, lane)

@@ -56,7 +56,11 @@ const INT8 = 20
 const UNUSABLE = /^(28|3D|42)/
 /** The connection is of no use any more: it broke, the server stops, is read-only by now, or let a transaction lie. */
 const BROKEN = /^(08|57P|25006|25P03)/
+/** What it was asked cannot be, or met what another server does. */
+const REFUSED = /^(22|23|40)/
 const FULL = '53100'
+/** Codes of PostgreSQL's own, other than those of a socket. */
+const SQLSTATE = /^[\dFHPX][\dA-Z]{4}$/
 
 /** Rejects with a TypeError where it cannot be used and no time mends that. One that does not answer is tried again. */
 export async function openPostgres(options: PostgresOptions, now: () => number): Promise<PostgresStore> {
@@ -93,7 +97,8 @@ export class PostgresStore extends GroupedStore {
   /** Of this start: no other one is ever called the same. */
   readonly #server = randomUUID()
   readonly #leaseMs: number
-  readonly #owned = new Set<string>()
+  /** Lanes that we claimed and have not given back; false: somebody else may have them by now. */
+  readonly #owned = new Map<string, boolean>()
   #links: Links | undefined
   #beatTimer: NodeJS.Timeout | undefined
   /** By our own clock. */
@@ -129,7 +134,7 @@ export class PostgresStore extends GroupedStore {
     const { host, port, database, user, tls, ca, passwordFile, queryMs = QUERY_MS } = this.#options
     const password = passwordFile === undefined ? undefined : await readPassword(passwordFile)
     return {
-      ...{ host, port, database, user, password, ssl: tls && { ca, servername: host }, options: SESSION },
+      ...{ host, port, database, user, password, ssl: tls && { ca }, options: SESSION },
       ...{ query_timeout: queryMs, statement_timeout: queryMs, connectionTimeoutMillis: queryMs },
       ...{ idle_in_transaction_session_timeout: queryMs, keepAlive: true, application_name: 'sallyport' },
       types: { getTypeParser: (type: number) => (type === INT8 ? Number : this.#package.types.getTypeParser(type)) },
@@ -161,6 +166,8 @@ export class PostgresStore extends GroupedStore {
       )
       await links.listener.query(`LISTEN ${sql.CHANNEL}`)
       await this.#beat(links)
+      const owned = await links.listener.query<{ runtime: string; lane: string }>(sql.OWNED, [this.#server])
+      for (const { runtime, lane } of owned.rows) this.#owned.set(keyOf(runtime, lane), false)
       const contents = await this.#contents(links)
       // One that was away cannot know whether the others could renew their leases meanwhile.
       if (this.#opened++ > 0) this.#graceEndsMs = performance.now() + this.#leaseMs
@@ -249,7 +256,8 @@ export class PostgresStore extends GroupedStore {
   }
 
   protected override async commit(changes: readonly Change[]): Promise<readonly (Applied | StoreError)[]> {
-    const committing = this.#commitOrEach(changes)
+    // At the end of the store the last group does not wait for the one before it.
+    const committing = this.#committing.then(() => this.#commitOrEach(changes))
     this.#committing = committing.catch(() => {})
     return await committing
   }
@@ -259,8 +267,7 @@ export class PostgresStore extends GroupedStore {
     try {
       return await this.#transaction(changes)
     } catch (error) {
-      const failure = this.#failed(error)
-      if (changes.length === 1 || !this.isOpen) throw failure
+      if (changes.length === 1 || !REFUSED.test((error as { code?: string }).code ?? '')) throw this.#failed(error)
     }
     const results: (Applied | StoreError)[] = []
     for (const change of changes) {
@@ -287,18 +294,20 @@ export class PostgresStore extends GroupedStore {
     const told = [...new Set(news)].map(one =>
       writer.query('SELECT pg_notify($1, $2)', [sql.CHANNEL, `${this.#server} ${one}`]),
     )
-    await all([...told, writer.query('COMMIT')], undo)
+    const ended = (await all([...told, writer.query('COMMIT')], undo)).at(-1)!
+    if (ended.command !== 'COMMIT') throw new Error('PostgreSQL undid the transaction')
     return await Promise.all(changes.map((change, i) => this.#applied(change, rows[i])))
   }
 
   async #applied(change: sql.OwnChange, row: sql.Done | undefined): Promise<Applied> {
     const applied = sql.appliedOf(change, row)
     // Whatever we took for ours may have gone with it.
-    if (change.op === 'update' && applied.status === 'absent') this.#owned.clear()
+    if (change.op === 'update' && applied.status === 'absent')
+      for (const key of this.#owned.keys()) this.#owned.set(key, false)
     if (change.op !== 'append' || row?.id !== null) return applied
     // Another server stored the same one at the same time.
     const { runtime, dedupe, received, id } = change.message
-    const [same] = await this.#ask<{ id: string }>(sql.SAME, [runtime, dedupe, received])
+    const [same] = await this.#ask<{ id: string }>(sql.SAME, [runtime, dedupe, received]).catch(() => [])
     return { status: 'duplicate', id: same?.id ?? id }
   }
 
@@ -310,7 +319,7 @@ export class PostgresStore extends GroupedStore {
   #failed(error: unknown): StoreError {
     if (error instanceof StoreError) return error
     const { code, message } = error as { code?: string; message: string }
-    const isAnswer = code !== undefined && /^[0-9A-Z]{5}$/.test(code)
+    const isAnswer = code !== undefined && SQLSTATE.test(code)
     if (!isAnswer || BROKEN.test(code)) this.lost(error as Error)
     return new StoreError(code === FULL ? 'full' : 'away', message)
   }
@@ -329,9 +338,10 @@ export class PostgresStore extends GroupedStore {
 
   async next(runtime: string, lane: string, limit: number): Promise<readonly Message[] | undefined> {
     const key = keyOf(runtime, lane)
-    if (!this.#owned.has(key)) {
+    if (this.#owned.get(key) !== true) {
       const { status } = await this.#own({ op: 'claim', runtime, lane })
-      if (status === 'done') this.#owned.add(key)
+      if (status === 'done') this.#owned.set(key, true)
+      else this.#owned.delete(key)
     }
     const asked = [runtime, lane, limit, this.#server, this.#graceMs]
     const rows = await this.#ask<Message & { busy: boolean }>(sql.NEXT, asked)

@@ -79,7 +79,7 @@ describe('production dependencies', () => {
       'ws',
       'yaml',
     ])
-    expect(Object.keys(manifest.optionalDependencies ?? {})).toEqual(['autocannon', 'bufferutil', 'node-forge'])
+    expect(Object.keys(manifest.optionalDependencies ?? {})).toEqual(['autocannon', 'bufferutil', 'node-forge', 'pg'])
   })
 
   test('that come with them', () => {

@@ -53,7 +53,7 @@ export class Postgres {
     execFileSync(join(postgresFolder()!, 'initdb'), ['-D', this.#at('data'), '--encoding=UTF8', ...how], run)
     const settings = [
       `port = ${this.port}`,
-      "listen_addresses = '127.0.0.1'",
+      "listen_addresses = '127.0.0.1, 127.0.0.2'",
       `unix_socket_directories = '${this.folder}'`,
     ]
     if (tls !== undefined) {

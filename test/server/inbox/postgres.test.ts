@@ -33,7 +33,7 @@ describe('a URL', () => {
     ['postgres://u@db/', /expected postgres:/],
     ['postgres://u@db/inbox?sslmode=require', /sslmode=verify-full/],
     ['postgres://u@db/inbox?password=opensesame', /takes host, user and sslmode/],
-  ])('%s is refused, and its password is not said', (url, problem) => {
+  ])('I3: %s is refused, and its password is not said', (url, problem) => {
     expect(() => readPostgresUrl(url)).toThrow(problem)
     expect(() => readPostgresUrl(url)).toThrow(/^(?!.*opensesame)/)
   })
@@ -280,6 +280,36 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(await heads(b)).toBeUndefined()
     })
 
+    test('that was away has its lanes as before, and gives back what it need not have', async () => {
+      const [a, b] = [await start(), await start()]
+      const writers = () =>
+        postgres.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sallyport'")
+      await append(a, message('1'))
+      await append(a, message('2', { lane: 'm' }))
+      expect(await heads(a)).toEqual(['1'])
+      expect(await a.next('demo', 'm', 1)).toHaveLength(1)
+      await a.apply({ op: 'drop', id: '2' })
+      await writers()
+      await until(() => !a.stats().open || !b.stats().open)
+      await until(() => a.stats().open && b.stats().open)
+      expect(await heads(b)).toBeUndefined()
+      expect(await attempt(a, '1')).toMatchObject({ status: 'done' })
+      a.shared.release('demo', 'l', true)
+      await until(async () => (await heads(b)) !== undefined)
+      const lanes = await postgres.query("SELECT FROM sallyport_inbox.lanes WHERE lane = 'm'", 'sallyport')
+      expect(lanes).toEqual([])
+    })
+
+    test('what is not ours any more is still given back', async () => {
+      const [a, b] = [await start(), await start()]
+      await append(a, message('1'))
+      expect(await heads(a)).toEqual(['1'])
+      // One that was dropped by hand says nothing of the others.
+      expect(await attempt(a, 'dropped')).toMatchObject({ status: 'absent' })
+      a.shared.release('demo', 'l', false)
+      await until(async () => (await heads(b)) !== undefined)
+    })
+
     test('what one was told of a runtime the other knows', async () => {
       const [a, b] = [await start(), await start()]
       const told: unknown[] = []
@@ -317,7 +347,7 @@ describe.runIf(needs('postgres'))('with TLS and a password', () => {
     return openPostgres({ ...readPostgresUrl(url), passwordFile, ca: secrets.ca, logger, ...more }, Date.now)
   }
 
-  test('works, and a wrong password, authority or name does not; no password is ever logged', async () => {
+  test('I3: works, and a wrong password, authority or name does not; no password is ever logged', async () => {
     const store = await start({})
     expect(await append(store, message('a'))).toMatchObject({ status: 'stored' })
     await store.close()
@@ -325,13 +355,17 @@ describe.runIf(needs('postgres'))('with TLS and a password', () => {
     writeFileSync(wrong, `not ${PASSWORD}`)
     const error = await start({ passwordFile: wrong }).catch((caught: unknown) => caught)
     expect((error as Error).message).toBe('inbox: password authentication failed for user "sallyport"')
-    for (const more of [{ ca: undefined }, { tls: false }]) {
-      const away = await start(more).catch((caught: unknown) => caught as Error)
-      if (!(away instanceof Error)) {
-        expect(away.stats()).toMatchObject({ open: false })
-        await away.close()
-      }
-    }
+    await expect(start({ tls: false })).rejects.toThrow(/no pg_hba.conf entry .* no encryption/)
+    const stranger = await start({ ca: undefined })
+    expect(stranger.stats().problem).toMatch(/certificate/)
+    await stranger.close()
+    // Its certificate has `localhost` and 127.0.0.1.
+    const address = await start({ host: '127.0.0.1' })
+    expect(address.stats()).toMatchObject({ open: true })
+    await address.close()
+    const other = await start({ host: '127.0.0.2' })
+    expect(other.stats().problem).toMatch(/127\.0\.0\.2 is not in the cert's list/)
+    await other.close()
     expect(logged.join('\n')).not.toContain(PASSWORD)
   })
 })

@@ -51,7 +51,7 @@ const HEADERS = {
   'content-type': 'text/plain',
 }
 
-test('only the owner of the key reads what is stored; it arrives as it came', async () => {
+test('I1: only the owner of the key reads what is stored; it arrives as it came', async () => {
   ground = await makeGround({ plaintext: false })
   const key = makeKey()
   const leave = await joined([key])
@@ -95,7 +95,7 @@ test('another key: it waits, says why, and arrives once the key is there', async
   expect(ground.receiver.bodies).toEqual(['sealed'])
 })
 
-test('what was changed in the file is never delivered', async () => {
+test('I2: what was changed in the file is never delivered', async () => {
   ground = await makeGround({ plaintext: false })
   const key = makeKey()
   await (await joined([key]))()
@@ -110,7 +110,7 @@ test('what was changed in the file is never delivered', async () => {
   expect(ground.receiver.got).toEqual([])
 })
 
-test('a client without a key: nothing is kept, unless it may be kept in clear', async () => {
+test('I1: a client without a key: nothing is kept, unless it may be kept in clear', async () => {
   ground = await makeGround({ plaintext: false })
   await (await joined(undefined))()
   expect((await ground.post('x')).status).toBe(503)
