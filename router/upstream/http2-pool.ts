@@ -15,18 +15,23 @@ import type { Http1Pool } from './http1-pool.ts'
 import type { PooledUpstream, ConnectionBudget, OnOpened, Pool } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
-/** One who waits for a session, and how it gives up what it waits for instead. */
+/** One who waits for a session, over all that is opened for it on the way. */
 interface Waiter {
   readonly caller: string
   readonly connectMs: number
+  readonly endsMs: number
   readonly done: OnOpened
-  elsewhere: (() => void) | undefined
+  /** Gives up what it waits for. */
+  leave: () => void
+  /** Set where its time ends before that of the session it waits for. */
+  timer: NodeJS.Timeout | undefined
   gone: boolean
 }
 
 /** A session that is being opened. */
 interface Dial {
   readonly waiting: Set<Waiter>
+  readonly endsMs: number
   readonly giveUp: () => void
 }
 
@@ -38,7 +43,9 @@ export class Http2Pool implements Pool {
   /** Takes the connection where its target chooses HTTP/1.1. */
   readonly #http1: Http1Pool | undefined
   readonly #sessions = new Set<PooledSession>()
-  /** One for all who wait; to a captured name one for each network, as their lookups may not take equally long. */
+  /**
+   * One for all who wait as long; to a captured name one for each network, as their lookups may not take equally long.
+   */
   readonly #dials = new Map<string, Dial>()
   #closed = false
 
@@ -77,36 +84,54 @@ export class Http2Pool implements Pool {
   }
 
   open(caller: string, connectMs: number, done: OnOpened): () => void {
-    const key = this.#target.captured ? networkOf(caller) : ''
-    const dial = this.#dials.get(key)
-    const refused = dial === undefined ? this.#budget.refuse(this.size) : undefined
-    if (refused !== undefined || this.#closed) {
-      done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
-      return () => {}
-    }
-    const waiter: Waiter = { caller, connectMs, done, elsewhere: undefined, gone: false }
-    const { waiting, giveUp } = dial ?? this.#dial(key, caller, connectMs)
-    waiting.add(waiter)
+    const now = performance.now()
+    const leave = () => {}
+    const endsMs = now + connectMs
+    const waiter: Waiter = { caller, connectMs, endsMs, done, leave, timer: undefined, gone: false }
+    this.#wait(waiter, now)
     return () => {
       waiter.gone = true
-      waiter.elsewhere?.()
-      if (waiting.delete(waiter) && waiting.size === 0) giveUp()
+      waiter.leave()
     }
   }
 
-  #dial(key: string, caller: string, connectMs: number): Dial {
+  #wait(waiter: Waiter, now: number): void {
+    const { caller, connectMs, done } = waiter
+    const key = `${connectMs} ${this.#target.captured ? networkOf(caller) : ''}`
+    const known = this.#dials.get(key)
+    const refused = known === undefined ? this.#budget.refuse(this.size) : undefined
+    if (refused !== undefined || this.#closed) {
+      done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
+      return
+    }
+    const dial = known ?? this.#dial(key, caller, connectMs, now)
+    dial.waiting.add(waiter)
+    waiter.leave = () => {
+      clearTimeout(waiter.timer)
+      if (dial.waiting.delete(waiter) && dial.waiting.size === 0) dial.giveUp()
+    }
+    if (waiter.endsMs >= dial.endsMs) return
+    const late = guardWith(waiter.leave)(() => {
+      waiter.leave()
+      done(new SallyportError('upstream-timeout', `no session with room within ${connectMs} ms`), undefined)
+    })
+    waiter.timer = setTimeout(late, waiter.endsMs - now)
+  }
+
+  #dial(key: string, caller: string, connectMs: number, now: number): Dial {
     const waiting = new Set<Waiter>()
-    const endsMs = performance.now() + connectMs
+    const endsMs = now + connectMs
     this.#budget.used++
     const over = (): Waiter[] => {
       this.#dials.delete(key)
       const waiters = [...waiting]
       waiting.clear()
+      for (const { timer } of waiters) clearTimeout(timer)
       return waiters
     }
     const failed = (error: SallyportError | undefined): void => {
       this.#budget.used--
-      for (const { done } of over()) done(error, undefined)
+      for (const { gone, done } of over()) if (!gone) done(error, undefined)
     }
     let giveUpStep = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
       if (socket === undefined) failed(error)
@@ -124,7 +149,7 @@ export class Http2Pool implements Pool {
       this.#budget.used--
       giveUpStep()
     }
-    const dial = { waiting, giveUp }
+    const dial = { waiting, endsMs, giveUp }
     this.#dials.set(key, dial)
     return dial
   }
@@ -168,12 +193,13 @@ export class Http2Pool implements Pool {
     }
   }
 
-  /** Those for whom the new session has no room open another. */
+  /** Those for whom the new session has no room open another, in the time that they have left. */
   #share(session: PooledSession, waiting: readonly Waiter[]): void {
+    const now = performance.now()
     for (const waiter of waiting) {
       if (waiter.gone) continue
       if (session.wire.available) waiter.done(undefined, session)
-      else waiter.elsewhere = this.open(waiter.caller, waiter.connectMs, waiter.done)
+      else this.#wait(waiter, now)
     }
   }
 
@@ -196,9 +222,10 @@ export class Http2Pool implements Pool {
 /** The target speaks HTTP/1.1: one of them gets the connection, each other one of its own. */
 function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]): void {
   const connection = http1.adopt(socket)
+  const now = performance.now()
   for (const [i, waiter] of waiting.entries()) {
     if (i === 0) waiter.done(undefined, connection)
-    else if (!waiter.gone) waiter.elsewhere = http1.open(waiter.caller, waiter.connectMs, waiter.done)
+    else if (!waiter.gone) waiter.leave = http1.open(waiter.caller, Math.max(Math.ceil(waiter.endsMs - now), 1), waiter.done)
   }
 }
 

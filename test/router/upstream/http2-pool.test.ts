@@ -6,6 +6,7 @@ import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
 import { type PooledUpstream, ConnectionBudget } from '../../../router/upstream/pool.ts'
+import { frame, TYPE } from '../../support/http2-frames.ts'
 import { Http2Upstream } from '../../support/http2-upstream.ts'
 import { until } from '../../support/until.ts'
 
@@ -130,6 +131,32 @@ describe('a new session', () => {
     expect(told).toEqual(Array(3).fill(reason))
     expect([budget.used, pool.size, upstream.connections.length]).toEqual([0, 0, 1])
     await until(() => upstream.connections[0]!.socket.destroyed)
+  })
+
+  it('is waited for no longer than each may: neither one that another began, nor one after the other', async () => {
+    sayNothing()
+    const told: string[] = []
+    const tell = (name: string) => (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
+      connection?.send(request, silent, 60_000)
+      told.push(`${name} ${error?.reason ?? 'sent'}`)
+    }
+    const giveUp = pool.open('192.0.2.1', 60_000, tell('patient'))
+    pool.open('192.0.2.1', 50, tell('hasty'))
+    await until(() => told.length === 1)
+    expect(told.splice(0)).toEqual(['hasty upstream-timeout'])
+    giveUp()
+    // The first session has room for one, and takes a while to say so; the second says nothing.
+    const first = upstream.connections.length
+    upstream.onConnection = connection => {
+      connection.silent = true
+      if (upstream.connections.length > first + 1) return
+      setTimeout(() => connection.send(frame(TYPE.settings, 0, 0, taking(1))), 200)
+    }
+    for (let i = 0; i < 3; i++) pool.open('192.0.2.1', 2000, tell('one'))
+    setTimeout(() => told.push('late'), 2100)
+    await until(() => told.includes('late'))
+    expect(told).toEqual(['one sent', 'one upstream-timeout', 'one upstream-timeout', 'late'])
+    expect([budget.used, pool.size, upstream.connections.length]).toEqual([1, 1, first + 2])
   })
 
   it('whose upstream has said nothing yet is given up with the last who waits', async () => {
