@@ -111,11 +111,12 @@ export class Http2Pool implements Pool {
       if (dial.waiting.delete(waiter) && dial.waiting.size === 0) dial.giveUp()
     }
     if (waiter.endsMs >= dial.endsMs) return
-    const late = guardWith(waiter.leave)(() => {
+    const guard = guardWith(waiter.leave)
+    const onLate = guard(() => {
       waiter.leave()
       done(new SallyportError('upstream-timeout', `no session with room within ${connectMs} ms`), undefined)
     })
-    waiter.timer = setTimeout(late, waiter.endsMs - now)
+    waiter.timer = setTimeout(onLate, waiter.endsMs - now)
   }
 
   #dial(key: string, caller: string, connectMs: number, now: number): Dial {
@@ -225,7 +226,8 @@ function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]):
   const now = performance.now()
   for (const [i, waiter] of waiting.entries()) {
     if (i === 0) waiter.done(undefined, connection)
-    else if (!waiter.gone) waiter.leave = http1.open(waiter.caller, Math.max(Math.ceil(waiter.endsMs - now), 1), waiter.done)
+    else if (!waiter.gone)
+      waiter.leave = http1.open(waiter.caller, Math.max(Math.ceil(waiter.endsMs - now), 1), waiter.done)
   }
 }
 
