@@ -7,7 +7,13 @@ export const HTTP_LIMITS = {
   headBytes: { kind: 'bytes', default: '16KiB', about: 'Bytes of a head (decoded, for HTTP/2).' },
   headFields: { kind: 'count', default: '100', about: 'Fields of a head.' },
   uriBytes: { kind: 'bytes', default: '8KiB', about: 'Bytes of the request target.' },
-  headMs: { kind: 'duration', default: '10s', zero: OFF, about: 'A head must be whole within this time.' },
+  headMs: {
+    kind: 'duration',
+    default: '10s',
+    zero: OFF,
+    about:
+      'A head must be whole within this time over HTTP/1.1. Over HTTP/2 a connection with half a head is kept twice `keepAliveMs`, or until a ping is not answered.',
+  },
   bodyIdleMs: {
     kind: 'duration',
     default: '60s',
