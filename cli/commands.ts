@@ -342,7 +342,7 @@ const INBOX: readonly Command[] = [
     'export',
     'Prints webhooks with head and body, one JSON object a line; the body is base64.',
     ' --runtime demo',
-    { flags: { ...inboxFlags, limit, ...adminFlags } },
+    { flags: { ...inboxFlags, limit: flag('N', 'At most so many, the newest first; default all.'), ...adminFlags } },
     'inboxExport',
   ),
 ]

@@ -19,6 +19,9 @@ import {
 } from '../table.ts'
 import { readTimeS } from '../time.ts'
 
+/** So many are listed at once for an export. */
+const EXPORT_PAGE = 1000
+
 /** `sallyport inbox list` */
 export const inboxList: Run = async (args, io) => {
   const messages = await read(findServer(args, io), io, '/inbox', filterOf(args))
@@ -46,11 +49,37 @@ export const inboxShow: Run = async (args, io) => {
 /** `sallyport inbox export` */
 export const inboxExport: Run = async (args, io) => {
   const server = findServer(args, io)
-  for (const { id } of await read(server, io, '/inbox', filterOf(args))) {
-    const [message] = await read(server, io, '/inbox/message', { id: String(id) })
-    if (message !== undefined) io.out(`${JSON.stringify(message)}\n`)
+  let withoutBody = 0
+  for await (const id of idsOf(args, io, server)) {
+    const [message] = await read(server, io, '/inbox/message', { id })
+    if (message === undefined) continue
+    io.out(`${JSON.stringify(message)}\n`)
+    if (message.body === undefined) withoutBody++
   }
-  return EXIT.ok
+  if (withoutBody === 0) return EXIT.ok
+  throw new Failure(EXIT.runtime, `${withoutBody} of them are too long for this command: only their facts are there`)
+}
+
+/** Of all that are asked for, or of as many as `--limit` says, page by page. */
+async function* idsOf(args: Arguments, io: Io, server: Endpoint): AsyncGenerator<string> {
+  const { limit, ...filter } = filterOf(args)
+  const most = Number(limit ?? Number.POSITIVE_INFINITY)
+  const seen = new Set<string>()
+  /** The oldest of each replica so far. */
+  const oldest = new Map<unknown, string>()
+  for (let more = true; more; ) {
+    more = false
+    const before: Record<string, string> = oldest.size === 0 ? {} : { before: [...oldest.values()].join(',') }
+    for (const row of await read(server, io, '/inbox', { ...filter, ...before, limit: String(EXPORT_PAGE) })) {
+      const id = String(row.id)
+      oldest.set(row.replica, id)
+      if (seen.has(id)) continue
+      if (seen.size >= most) return
+      seen.add(id)
+      more = true
+      yield id
+    }
+  }
 }
 
 /** `sallyport inbox replay` */

@@ -11,6 +11,8 @@ const MOST = 10_000
 const MOST_LISTED = 4000
 /** What an answer holds well. */
 const LISTED = 200
+/** Characters of the ids that a page of the list goes on behind: one of each replica. */
+const MOST_BEFORE = 8192
 /** Bodies that are longer are not shown. */
 const SHOWN_BYTES = 512 * 1024
 
@@ -81,12 +83,12 @@ function filterOf(body: Body): Omit<Filter, 'limit'> {
   if (Number.isNaN(sinceMs)) throw new TypeError('since is a number of milliseconds since 1970')
   return {
     ...{ runtime: text(body, 'runtime'), lane: text(body, 'lane'), id: text(body, 'id') },
-    ...{ state: state as Filter['state'], since: sinceMs },
+    ...{ state: state as Filter['state'], since: sinceMs, before: text(body, 'before', MOST_BEFORE)?.split(',') },
   }
 }
 
-function text(body: Body, name: string): string | undefined {
+function text(body: Body, name: string, most = 256): string | undefined {
   const value = body[name]
-  if (value === undefined || (typeof value === 'string' && value !== '' && value.length <= 256)) return value
-  throw new TypeError(`${name} is a text of 1 to 256 characters`)
+  if (value === undefined || (typeof value === 'string' && value !== '' && value.length <= most)) return value
+  throw new TypeError(`${name} is a text of 1 to ${most} characters`)
 }

@@ -184,7 +184,8 @@ export const NEXT = `SELECT ${NAMES}, owner NOT IN ('', $4) AND ${lives('owner',
   WHERE runtime = $1 AND lane = $2 AND state = 'waiting' ORDER BY seq LIMIT $3`
 
 export const LIST = `SELECT ${NAMES} FROM messages WHERE ($1::text IS NULL OR runtime = $1) AND ($2::text IS NULL OR lane = $2)
-  AND ($3::text IS NULL OR state = $3) AND received >= $4 AND starts_with(id, $5) ORDER BY seq DESC LIMIT $6`
+  AND ($3::text IS NULL OR state = $3) AND received >= $4 AND starts_with(id, $5)
+  AND seq < coalesce((SELECT min(seq) FROM messages WHERE id = ANY($6::text[])), 9e18::bigint) ORDER BY seq DESC LIMIT $7`
 
 export const LANES = `SELECT runtime, lane, count(*) AS messages FROM messages WHERE state = 'waiting' GROUP BY runtime, lane`
 

@@ -360,8 +360,8 @@ export class PostgresStore extends GroupedStore {
     return rows[0]?.bytes
   }
 
-  async list({ runtime, lane, state, since = 0, id = '', limit }: Filter): Promise<readonly Message[]> {
-    return await this.#ask(sql.LIST, [runtime, lane, state, since, id, limit])
+  async list({ runtime, lane, state, since = 0, id = '', before = [], limit }: Filter): Promise<readonly Message[]> {
+    return await this.#ask(sql.LIST, [runtime, lane, state, since, id, before, limit])
   }
 
   async sweep(at: number, keep: Keep): Promise<Swept> {

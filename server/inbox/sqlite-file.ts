@@ -239,11 +239,13 @@ export class SqliteFile {
     return this.#all<{ bytes: Uint8Array }>('SELECT bytes FROM parts WHERE id = ? AND n = ?', id, n)[0]?.bytes
   }
 
-  list({ runtime, lane, state, since, id, limit }: Filter): Message[] {
+  list({ runtime, lane, state, since, id, before = [], limit }: Filter): Message[] {
     return this.#all(
       `SELECT ${NAMES} FROM messages WHERE (?1 IS NULL OR runtime = ?1) AND (?2 IS NULL OR lane = ?2)
-       AND (?3 IS NULL OR state = ?3) AND received >= ?4 AND substr(id, 1, length(?5)) = ?5 ORDER BY seq DESC LIMIT ?6`,
-      ...[runtime ?? null, lane ?? null, state ?? null, since ?? 0, id ?? '', limit],
+       AND (?3 IS NULL OR state = ?3) AND received >= ?4 AND substr(id, 1, length(?5)) = ?5
+       AND seq < coalesce((SELECT min(seq) FROM messages WHERE id IN (SELECT value FROM json_each(?6))), 9e18)
+       ORDER BY seq DESC LIMIT ?7`,
+      ...[runtime ?? null, lane ?? null, state ?? null, since ?? 0, id ?? '', JSON.stringify(before), limit],
     )
   }
 

@@ -88,6 +88,8 @@ export interface Filter {
   readonly since?: number | undefined
   /** Ids that begin with this. */
   readonly id?: string | undefined
+  /** Only what was stored before all of these, of which the store may have none. */
+  readonly before?: readonly string[] | undefined
   readonly limit: number
 }
 

@@ -184,6 +184,45 @@ async function replayed(server: Running, client: Running): Promise<void> {
   expect(await type(server, 'inbox', 'replay', 'nobody')).toMatchObject({ code: 1 })
 }
 
+/** An admin listener of replicas that keep so many each; the newest of all has a body that is too long. */
+async function adminOf(replicas: Record<string, number>): Promise<{ url: string; close: () => void }> {
+  const admin = createServer((request, response) => {
+    const { pathname, searchParams } = new URL(request.url!, 'http://localhost')
+    const before = searchParams.get('before')?.split(',') ?? []
+    const rows = Object.entries(replicas).flatMap(([replica, most]) => {
+      const mine = before.flatMap(id => (id.startsWith(`${replica}-`) ? Number(id.slice(replica.length + 1)) : []))
+      const first = mine.length === 0 ? most : Math.min(...mine) - 1
+      const limit = Number(searchParams.get('limit'))
+      const ids = Array.from({ length: Math.max(0, Math.min(limit, first)) }, (_, i) => `${replica}-${first - i}`)
+      return ids.map(id => ({ id, replica }))
+    })
+    const id = searchParams.get('id')
+    const message = { id, ...(id === 'a-2500' ? {} : { body: '' }) }
+    response.setHeader('content-type', 'application/json')
+    response.end(JSON.stringify({ messages: pathname === '/inbox' ? rows : [message] }))
+  })
+  admin.listen(0, '127.0.0.1')
+  await once(admin, 'listening')
+  return { url: `http://127.0.0.1:${(admin.address() as AddressInfo).port}`, close: () => admin.close() }
+}
+
+test.each([
+  ['all', ['--runtime', 'demo'], 3201],
+  ['as many as it is told', ['--limit', '2100'], 2100],
+])('an export has %s, of every replica, and says what it leaves out', async (_, flags, most) => {
+  const admin = await adminOf({ a: 2500, b: 700, c: 1 })
+  const { out, notes, code } = await sallyport(['inbox', 'export', ...flags, '--admin', admin.url], { environment })
+  admin.close()
+  const ids = out
+    .trim()
+    .split('\n')
+    .map(line => (JSON.parse(line) as { id: string }).id)
+  expect(new Set(ids).size).toBe(most)
+  expect(ids).toHaveLength(most)
+  expect(code).toBe(1)
+  expect(notes).toContain('1 of them are too long for this command')
+})
+
 test.each([
   ['no folder', ['--inbox', 'sqlite:/nowhere/at/all/inbox.db'], 'there is no folder /nowhere/at/all'],
   ['no store', ['--inbox', 'mysql://x'], 'expected sqlite:PATH'],

@@ -178,6 +178,9 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await list({ runtime: 'demo', since: NOW + 1 })).toEqual(['b_'])
     expect(await list({ lane: 'm' })).toEqual(['b_'])
     expect(await list({ state: 'dead' })).toEqual([])
+    expect(await list({ before: ['b_', 'nobody'] })).toEqual(['a2', 'a1'])
+    expect(await list({ before: ['b_', 'a2'] })).toEqual(['a1'])
+    expect(await list({ before: ['nobody'] })).toEqual(['b_', 'a2', 'a1'])
   })
 
   test.runIf(run)('rules and pauses stay until they are taken back or too old', async () => {
