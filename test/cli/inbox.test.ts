@@ -158,7 +158,7 @@ test('webhooks outlive the client, and a kill of the server; every command does 
 /** A webhook that its receiver never takes is dead until somebody replays it: by its id, and all of a runtime. */
 async function replayed(server: Running, client: Running): Promise<void> {
   await client.end('SIGKILL')
-  await until(() => server.lines.filter(line => line.msg === 'session ended').length === 1)
+  await until(() => server.lines.filter(line => line.msg === 'session ended').length === 2)
   for (const id of ['d-4', 'd-5']) expect((await send(server, id)).out).toContain('202')
   says = 410
   await startClient(server)
