@@ -42,8 +42,11 @@ export function checkInbox(route: Route, warnings: string[], report: ReportProbl
     const who = isSlack ? 'Slack gives up after 3 s' : 'GitHub and GitLab give up after 10 s'
     warnings.push(`route "${route.name}": inbox.answerWithin is ${inbox.answerWithin}, and ${who}`)
   }
-  const { match } = route
-  const words = [match.path ?? '/', ...(match.hosts ?? []), ...(match.methods ?? [])]
+}
+
+/** What `hello` can carry of a route. */
+function checkWords({ name, match }: Route, report: ReportProblem): void {
+  const words = [name, match.path ?? '/', ...(match.hosts ?? []), ...(match.methods ?? [])]
   if (!words.every(isWord)) report(['match'], 'with an inbox at most 256 characters a word')
   if ((match.hosts?.length ?? 0) > INBOX_LIMITS.hosts)
     report(['match', 'hosts'], `with an inbox at most ${INBOX_LIMITS.hosts}`)
@@ -93,15 +96,35 @@ function inboxRule(route: Route, inbox: RouteInbox): InboxRule {
   }
 }
 
-/** Whether `one` takes requests that the shorter path of `other` would take too. */
-function isBelow(one: CompiledRoute, other: CompiledRoute): boolean {
-  if (one.segments.length <= other.segments.length) return false
-  return other.segments.every((segment, i) => segment === undefined || segment === (one.segments[i] ?? segment))
+/** Whether `one` takes requests before `other` is asked: by its host, by a longer path, or by a name where the other takes any. */
+function precedes(one: CompiledRoute, other: CompiledRoute): boolean {
+  const meets = one.segments.every((segment, i) => {
+    const theirs = other.segments[i]
+    return segment === undefined || theirs === undefined || segment === theirs
+  })
+  if (!meets) return false
+  const [ours, theirs] = [hostsOf(one), hostsOf(other)]
+  if (theirs.some(host => ours.some(name => isWithin(name, host)))) return true
+  if (!theirs.some(host => ours.includes(host))) return false
+  const longer = one.segments.length - other.segments.length
+  if (longer !== 0) return longer > 0
+  const at = one.segments.findIndex((segment, i) => (segment === undefined) !== (other.segments[i] === undefined))
+  return at < 0 ? one.slash && !other.slash : one.segments[at] !== undefined
+}
+
+function hostsOf({ route }: CompiledRoute): readonly string[] {
+  return route.match.hosts?.map(host => host.toLowerCase()) ?? ['*']
+}
+
+/** Whether `name` is more specific than `host`, and among what it stands for. */
+function isWithin(name: string, host: string): boolean {
+  if (host === '*') return name !== '*'
+  return host.startsWith('*.') && !name.startsWith('*') && name.slice(name.indexOf('.')) === host.slice(1)
 }
 
 /**
- * What a client with these routes tells its server: the routes with an inbox, and those below their paths that have none. Reads
- * the secrets that are checked at the edge.
+ * What a client with these routes tells its server: the routes with an inbox, and those that take some of their requests and have none.
+ * Reads the secrets that are checked at the edge.
  */
 export function announceInbox(routes: readonly CompiledRoute[], report: ReportProblem): InboxRule[] {
   const kept = routes.filter(({ route }) => route.inbox !== undefined)
@@ -109,8 +132,9 @@ export function announceInbox(routes: readonly CompiledRoute[], report: ReportPr
   let bytes = 0
   for (const [i, one] of routes.entries()) {
     const { inbox } = one.route
-    if (inbox === undefined && !kept.some(other => isBelow(one, other))) continue
-    // The longest path alone decides: of a route below, its methods do not matter.
+    if (inbox === undefined && !kept.some(other => precedes(one, other))) continue
+    checkWords(one.route, (path, message) => report(['routes', i, ...path], message))
+    // Host and path decide first: of a route that precedes, the methods do not matter.
     const rule: InboxRule =
       inbox === undefined
         ? { ...conditions({ ...one.route, match: { ...one.route.match, methods: undefined } }), mode: 'off' }
@@ -119,7 +143,7 @@ export function announceInbox(routes: readonly CompiledRoute[], report: ReportPr
     bytes += Buffer.byteLength(JSON.stringify(rule)) + 1
     if (rules.length <= INBOX_LIMITS.rules && bytes <= MAX_BYTES) continue
     const most = bytes > MAX_BYTES ? `${MAX_BYTES} bytes as JSON` : `${INBOX_LIMITS.rules} routes`
-    report(['routes', i], `the server takes at most ${most} of routes with an inbox, and of routes below their paths`)
+    report(['routes', i], `the server takes at most ${most} of routes with an inbox, and of routes that take some of their requests`)
     break
   }
   return rules

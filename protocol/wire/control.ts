@@ -67,11 +67,14 @@ export interface InboxRule {
   route: string
   /** Exact names, or `*.example.com` for exactly one label more; absent: any. */
   hosts?: string[]
-  /** Prefix of whole segments, of which `{name}` stands for any one. The longest path that fits decides. */
+  /**
+   * Prefix of whole segments, of which `{name}` stands for any one. The most specific host decides, then the longest path, then
+   * a name before `{name}`, then the method.
+   */
   path: string
   /** Absent: every method. */
   methods?: string[]
-  /** `off`: a route without an inbox, below the path of one that has it. */
+  /** `off`: a route without an inbox that takes some requests before one that has it. */
   mode: 'fallback' | 'always' | 'off'
   answerWithinMs?: number
   maxAgeMs?: number

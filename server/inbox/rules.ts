@@ -26,6 +26,8 @@ interface Entry {
   readonly segments: readonly string[]
   /** The path ends with a slash: the bare name does not match. */
   readonly open: boolean
+  /** Equal where path and slash are: among these, the method decides. */
+  readonly group: string
   readonly methods: ReadonlySet<string> | undefined
   /** Undefined: the route has no inbox. */
   readonly rule: Rule | undefined
@@ -34,23 +36,42 @@ interface Entry {
 /** Requests that have no body say nothing that is worth keeping. */
 const NEVER: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE'])
 
-/** The rules of one runtime. */
+/** The rules of one runtime. They are asked in the order in which the client's router asks its routes. */
 export class Rules {
-  /** The longest path first. */
   readonly #entries: readonly Entry[]
 
   constructor(rules: readonly InboxRule[], mostAgeMs: number) {
-    this.#entries = rules.map(rule => entryOf(rule, mostAgeMs)).sort((a, b) => b.segments.length - a.segments.length)
+    this.#entries = rules.map(rule => entryOf(rule, mostAgeMs)).sort(inOrder)
   }
 
   find(request: HttpRequest): Rule | undefined {
     if (request.upgrade || NEVER.has(request.method)) return undefined
     const segments = segmentsOf(pathOf(request))
-    const entry = this.#entries.find(each => fits(each, segments, request))
-    if (entry?.rule === undefined || entry.methods?.has(request.method) === false) return undefined
+    const host = hostOf(request.authority)
+    let fitting: Entry | undefined
+    let rank = -1
+    for (const entry of this.#entries) {
+      if (rankOf(entry, host) <= rank || !fits(entry, segments)) continue
+      fitting = entry
+      rank = rankOf(entry, host)
+    }
+    const takes = ({ methods }: Entry) => methods === undefined || methods.has(request.method)
+    const rule = this.#entries.find(
+      entry => entry.group === fitting?.group && rankOf(entry, host) === rank && takes(entry),
+    )?.rule
     // Late it would be refused, and nobody would know: its sender had better try again.
-    return entry.rule.timestamps || !isTimestamped(request.headers) ? entry.rule : undefined
+    return rule?.timestamps === true || !isTimestamped(request.headers) ? rule : undefined
   }
+}
+
+/** The longest path first; of equal ones the one whose name stands where the other takes any; and who takes every method last. */
+function inOrder(one: Entry, other: Entry): number {
+  const longer = other.segments.length - one.segments.length
+  if (longer !== 0) return longer
+  const at = one.segments.findIndex((segment, i) => isCapture(segment) !== isCapture(other.segments[i]!))
+  if (at >= 0) return isCapture(one.segments[at]!) ? 1 : -1
+  const slash = Number(other.open) - Number(one.open)
+  return slash || Number(one.methods === undefined) - Number(other.methods === undefined)
 }
 
 function entryOf(given: InboxRule, mostAgeMs: number): Entry {
@@ -67,7 +88,8 @@ function entryOf(given: InboxRule, mostAgeMs: number): Entry {
           verifier: given.verify && announcedVerifier(given.verify),
           timestamps: given.timestamps === true,
         }
-  return { hosts, segments, open, methods: methods && new Set(methods), rule }
+  const group = JSON.stringify([segments.map(segment => (isCapture(segment) ? '{}' : segment)), open])
+  return { hosts, segments, open, group, methods: methods && new Set(methods), rule }
 }
 
 /** Without the query. */
@@ -80,13 +102,23 @@ function segmentsOf(path: string): string[] {
   return path.split('/').slice(1)
 }
 
-function fits({ hosts, segments, open }: Entry, asked: readonly string[], request: HttpRequest): boolean {
-  if (asked.length < segments.length + (open ? 1 : 0)) return false
-  const isSame = (segment: string, i: number) => (segment.startsWith('{') ? asked[i] !== '' : segment === asked[i])
-  return segments.every(isSame) && (hosts === undefined || hosts.some(host => isHost(host, request.authority)))
+function isCapture(segment: string): boolean {
+  return segment.startsWith('{')
 }
 
-function isHost(host: string, authority: string): boolean {
-  const asked = authority.toLowerCase().replace(/:\d*$/, '').replace(/\.$/, '')
-  return host.startsWith('*.') ? asked.slice(asked.indexOf('.')) === host.slice(1) : asked === host
+function fits({ segments, open }: Entry, asked: readonly string[]): boolean {
+  if (asked.length < segments.length + (open ? 1 : 0)) return false
+  return segments.every((segment, i) => (isCapture(segment) ? asked[i] !== '' : segment === asked[i]))
+}
+
+function hostOf(authority: string): string {
+  return authority.toLowerCase().replace(/:\d*$/, '').replace(/\.$/, '')
+}
+
+/** How specific the rule is for this host: 2 names it, 1 as `*.example.com`, 0 takes any; -1: it is for others. */
+function rankOf({ hosts }: Entry, asked: string): number {
+  if (hosts === undefined) return 0
+  if (hosts.includes(asked)) return 2
+  const dot = asked.indexOf('.')
+  return dot > 0 && hosts.includes(`*${asked.slice(dot)}`) ? 1 : -1
 }

@@ -220,7 +220,7 @@ describe('what a client announces', () => {
     expect(parseControl(JSON.stringify({ ...hello, inbox: said }))).toMatchObject({ inbox: rules })
   })
 
-  it('routes without an inbox below the paths of one that has it', () => {
+  it('routes without an inbox that take some requests of one that has it', () => {
     const route = (name: string, path: string, more = '') =>
       `  - { name: ${name}, match: { path: "${path}", hosts: [A.test]${more && ', methods: [POST]'} }, target: "http://127.0.0.1:1"${more} }\n`
     const text = `routes:\n${[
@@ -235,6 +235,7 @@ describe('what a client announces', () => {
       { route: 'kept', path: '/hooks/{a}', hosts: ['a.test'], methods: ['POST'], mode: 'fallback' },
       { route: 'status', path: '/hooks/x/status', hosts: ['a.test'], mode: 'off' },
       { route: 'any', path: '/{a}/{b}/{c}/{d}', hosts: ['a.test'], mode: 'off' },
+      { route: 'beside', path: '/hooks/x', hosts: ['a.test'], mode: 'off' },
     ])
   })
 

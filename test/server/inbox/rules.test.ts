@@ -1,0 +1,76 @@
+/** Which rule a server finds is which route the client's router finds: else webhooks are kept, or refused, on another route's terms. */
+import fc from 'fast-check'
+import { expect, it } from 'vitest'
+import { compileTable } from '../../../router/compile.ts'
+import { matchRequest } from '../../../router/match.ts'
+import type { Route } from '../../../router/table.ts'
+import { RouteTableError } from '../../../router/table.ts'
+import { Rules } from '../../../server/inbox/rules.ts'
+import { EXCHANGE } from '../../support/ends.ts'
+
+const HOSTS = [undefined, ['x.test'], ['*.test'], ['X.test', 'y.test']]
+const SEGMENTS = ['a', 'b', '{}']
+const METHODS = [['POST'], ['PUT'], ['POST', 'PUT']]
+
+const pattern = fc
+  .tuple(fc.array(fc.constantFrom(...SEGMENTS), { maxLength: 3 }), fc.boolean())
+  .map(([segments, slash]) => {
+    const path = segments.map((segment, i) => `/${segment === '{}' ? `{n${i}}` : segment}`).join('')
+    return path === '' ? '/' : path + (slash ? '/' : '')
+  })
+const route = fc.record({
+  hosts: fc.constantFrom(...HOSTS),
+  path: pattern,
+  methods: fc.constantFrom(undefined, ['GET'], ...METHODS),
+  inbox: fc.boolean(),
+})
+const request = fc.record({
+  authority: fc.constantFrom('x.test', 'Y.test:8080', 'z.test.', 'x.z.test', 'test', 'other'),
+  path: fc.array(fc.constantFrom('a', 'b', 'c'), { minLength: 1, maxLength: 4 }).map(all => `/${all.join('/')}`),
+  method: fc.constantFrom('POST', 'PUT', 'PATCH'),
+  slash: fc.boolean(),
+})
+
+it('R9 a server keeps what the router would give to a route with an inbox, and nothing else', () => {
+  let compared = 0
+  fc.assert(
+    fc.property(fc.array(route, { minLength: 1, maxLength: 6 }), fc.array(request, { maxLength: 20 }), (all, asked) => {
+      const routes = all.map(({ hosts, path, methods, inbox }, i): Route => {
+        const keeps = inbox && methods !== undefined && !methods.includes('GET')
+        const match = { path, ...(hosts && { hosts }), ...(methods && { methods }) }
+        return { name: `r${i}`, match, target: 'http://127.0.0.1:1', ...(keeps && { inbox: {} }) }
+      })
+      const table = compiled(routes)
+      fc.pre(table !== undefined)
+      const rules = new Rules(table!.inbox, 1e9)
+      for (const { slash, ...one } of asked) {
+        const whole = { ...EXCHANGE, ...one, path: one.path + (slash ? '/' : '') }
+        const match = matchRequest(table!, whole)
+        const found = match.kind === 'route' && match.route.route.inbox !== undefined ? match.route.name : undefined
+        expect(rules.find(whole)?.route, JSON.stringify({ routes, whole })).toBe(found)
+        if (found !== undefined) compared++
+      }
+    }),
+    { numRuns: 2000 },
+  )
+  expect(compared).toBeGreaterThan(200)
+})
+
+/** Undefined: two of them take the same requests. */
+function compiled(routes: Route[]): ReturnType<typeof compileTable> | undefined {
+  try {
+    return compileTable({ routes })
+  } catch (error) {
+    if (error instanceof RouteTableError && error.message.includes('match the same requests')) return undefined
+    throw error
+  }
+}
+
+it('a route that hello cannot carry, and that precedes one with an inbox, is refused with its place', () => {
+  const hosts = Array.from({ length: 17 }, (_, i) => `h${i}.test`)
+  const target = 'http://127.0.0.1:1'
+  const kept: Route = { name: 'kept', match: { path: '/hooks', methods: ['POST'] }, target, inbox: {} }
+  expect(() => compileTable({ routes: [kept, { name: 'many', match: { hosts }, target }] })).toThrow(
+    'routes[1].match.hosts: with an inbox at most 16',
+  )
+})
