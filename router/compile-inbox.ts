@@ -143,7 +143,10 @@ export function announceInbox(routes: readonly CompiledRoute[], report: ReportPr
     bytes += Buffer.byteLength(JSON.stringify(rule)) + 1
     if (rules.length <= INBOX_LIMITS.rules && bytes <= MAX_BYTES) continue
     const most = bytes > MAX_BYTES ? `${MAX_BYTES} bytes as JSON` : `${INBOX_LIMITS.rules} routes`
-    report(['routes', i], `the server takes at most ${most} of routes with an inbox, and of routes that take some of their requests`)
+    report(
+      ['routes', i],
+      `the server takes at most ${most} of routes with an inbox, and of routes that take some of their requests`,
+    )
     break
   }
   return rules
