@@ -4,23 +4,28 @@
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
-import type { Handler, HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type Handler, type HeaderList, type HttpRequest, type ResponseSink } from '../../protocol/exchange.ts'
 import { getHeader, removeWhere } from '../../protocol/http/headers.ts'
 import { PassThrough } from '../../protocol/layer.ts'
 import type { Signer } from '../../protocol/webhook/sign.ts'
 import { inboxId } from './inbox-fields.ts'
+import { TAIL_BYTES } from './verified.ts'
 
 /** Largest body that GitHub sends. */
 const MAX_BODY_BYTES = 25 * 1024 * 1024
 /** Room for one of the largest bodies, and many of the usual size beside it. */
 const ROOM_BYTES = 32 * 1024 * 1024
 
+/** Of it, for small bodies alone. */
+const RESERVED_BYTES = 4 * 1024 * 1024
+
 /** Memory for the bodies that a router signs at a time. */
 export class SigningRoom {
   #left = ROOM_BYTES
 
-  take(bytes: number): boolean {
-    if (bytes > this.#left) return false
+  /** `isSmall`: the body comes when its signature is known to be good. Of others a forger may send most, and wait. */
+  take(bytes: number, isSmall: boolean): boolean {
+    if (bytes > this.#left - (isSmall ? 0 : RESERVED_BYTES)) return false
     this.#left -= bytes
     return true
   }
@@ -40,6 +45,7 @@ class ResignedExchange extends PassThrough {
   readonly #room: SigningRoom
   readonly #next: Handler
   readonly #request: HttpRequest
+  readonly #isSmall: boolean
   readonly #body = new GatheredChunks()
   /** Bytes of the room in use. */
   #taken = 0
@@ -50,6 +56,7 @@ class ResignedExchange extends PassThrough {
     this.#room = room
     this.#next = next
     this.#request = request
+    this.#isSmall = request.bodyBytes !== BODY_UNKNOWN && request.bodyBytes <= TAIL_BYTES
   }
 
   override requestData(chunk: Uint8Array): void {
@@ -57,7 +64,7 @@ class ResignedExchange extends PassThrough {
     if (this.isOver) return
     if (this.#body.bytes + chunk.length > MAX_BODY_BYTES) {
       this.responseAbort(new SallyportError('body-too-large', `more than ${MAX_BODY_BYTES} bytes to sign`))
-    } else if (!this.#room.take(chunk.length)) {
+    } else if (!this.#room.take(chunk.length, this.#isSmall)) {
       this.responseAbort(new SallyportError('overloaded', 'too many webhooks are signed at a time'))
     } else {
       this.#taken += chunk.length
@@ -76,7 +83,7 @@ class ResignedExchange extends PassThrough {
 
   #sign(body: readonly Uint8Array[]): HeaderList {
     const headers = [...this.#request.headers]
-    const id = getHeader(headers, 'webhook-id') ?? inboxId(this.#request) ?? this.#request.requestId
+    const id = (getHeader(headers, 'webhook-id') || inboxId(this.#request)) ?? this.#request.requestId
     removeWhere(headers, name => this.#signer.fields.has(name))
     const signing = { id: id.replaceAll('.', '-'), timestamp: Math.floor(Date.now() / 1000) }
     headers.push(...this.#signer.sign(body, signing))

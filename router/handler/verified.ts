@@ -18,7 +18,7 @@ import type { Verification, Verifier } from '../../protocol/webhook/verify.ts'
 import { arrivalMs } from './inbox-fields.ts'
 
 /** So many bytes of a body at least wait for the verdict. A request takes little more memory than this. */
-const TAIL_BYTES = 64 * 1024
+export const TAIL_BYTES = 64 * 1024
 
 /** Hands on what is signed. */
 export function verifying(verifier: Verifier, next: Handler): Handler {
