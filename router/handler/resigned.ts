@@ -4,7 +4,13 @@
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
-import { BODY_UNKNOWN, type Handler, type HeaderList, type HttpRequest, type ResponseSink } from '../../protocol/exchange.ts'
+import {
+  BODY_UNKNOWN,
+  type Handler,
+  type HeaderList,
+  type HttpRequest,
+  type ResponseSink,
+} from '../../protocol/exchange.ts'
 import { getHeader, removeWhere } from '../../protocol/http/headers.ts'
 import { PassThrough } from '../../protocol/layer.ts'
 import type { Signer } from '../../protocol/webhook/sign.ts'
