@@ -1,8 +1,10 @@
-import { spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { guardWith } from '../../protocol/base/guard.ts'
 
 const DEADLINE_MS = 10_000
 const MAX_BYTES = 16_384
+/** A group of its own: one signal reaches the program and whatever it started. */
+const HAS_GROUPS = process.platform !== 'win32'
 
 /** Why the command gave no token. Says nothing of what it printed. */
 class TokenCommandError extends Error {
@@ -23,35 +25,58 @@ export function splitCommand(text: string): string[] {
   return words
 }
 
-/** Runs the command; its standard output, trimmed, is the token. At most 10 s and 16 KiB; its output is never logged. */
-export function runTokenCommand(words: readonly string[], deadlineMs: number = DEADLINE_MS): Promise<string> {
+/**
+ * Runs the command; its standard output, trimmed, is the token. At most 10 s and 16 KiB; its output is never logged. What it started
+ * ends with it: a shell's programs would outlive the shell, and each attempt would leave some.
+ */
+export function runTokenCommand(
+  words: readonly string[],
+  deadlineMs: number = DEADLINE_MS,
+  signal?: AbortSignal,
+): Promise<string> {
   const [program, ...args] = words
   return new Promise((resolve, reject) => {
-    const child = spawn(program!, args, { stdio: ['ignore', 'pipe', 'ignore'], shell: false })
+    const child = spawn(program!, args, { stdio: ['ignore', 'pipe', 'ignore'], shell: false, detached: HAS_GROUPS })
     let output = ''
     const fail = (message: string) => {
       clearTimeout(timer)
-      child.kill('SIGKILL')
+      signal?.removeEventListener('abort', givenUp)
       child.stdout.destroy()
       reject(new TokenCommandError(`the token command ${message}`))
     }
-    const guard = guardWith(error => fail(`failed (${String(error)})`))
-    const late = guard(() => fail(`did not end within ${deadlineMs / 1000} s`))
+    const end = (message: string) => {
+      killAll(child)
+      fail(message)
+    }
+    const guard = guardWith(error => end(`failed (${String(error)})`))
+    const givenUp = guard(() => end('was given up'))
+    const late = guard(() => end(`did not end within ${deadlineMs / 1000} s`))
     const timer = setTimeout(late, deadlineMs)
     const printed = guard((chunk: string) => {
       output += chunk
-      if (output.length > MAX_BYTES) fail(`printed more than ${MAX_BYTES / 1024} KiB`)
+      if (output.length > MAX_BYTES) end(`printed more than ${MAX_BYTES / 1024} KiB`)
     })
     const broken = guard((error: NodeJS.ErrnoException) => fail(`does not start (${error.code ?? error.message})`))
-    const closed = guard((code: number | null, signal: string | null) => {
-      if (code !== 0) return fail(`ended with ${signal ?? `exit code ${code}`}`)
+    const closed = guard((code: number | null, by: string | null) => {
+      if (code !== 0) return fail(`ended with ${by ?? `exit code ${code}`}`)
       const token = output.trim()
       if (token === '' || /[^!-~]/.test(token)) return fail('printed no token')
       clearTimeout(timer)
+      signal?.removeEventListener('abort', givenUp)
       resolve(token)
     })
     child.stdout.setEncoding('latin1').on('data', printed)
+    signal?.addEventListener('abort', givenUp)
     child.on('error', broken)
     child.on('close', closed)
   })
+}
+
+function killAll(child: ChildProcess): void {
+  if (child.pid === undefined) return
+  try {
+    process.kill(HAS_GROUPS ? -child.pid : child.pid, 'SIGKILL')
+  } catch {
+    // All of them have ended.
+  }
 }

@@ -27,7 +27,12 @@ export async function openTokenSource(config: ClientConfig, logger: Logger): Pro
 }
 
 function commandSource(words: readonly string[]): OpenTokenSource {
-  return { source: () => runTokenCommand(words), follow() {}, close() {} }
+  const closing = new AbortController()
+  return {
+    source: () => runTokenCommand(words, undefined, closing.signal),
+    follow() {},
+    close: () => closing.abort(),
+  }
 }
 
 async function readFirst(file: string, mustExist: boolean, logger: Logger): Promise<string | undefined> {

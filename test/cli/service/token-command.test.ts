@@ -1,4 +1,7 @@
-import { describe, expect, test } from 'vitest'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { describe, expect, test, vi } from 'vitest'
 import { runTokenCommand, splitCommand } from '../../../cli/service/token-command.ts'
 
 const node = (program: string) => [process.execPath, '-e', program]
@@ -45,6 +48,31 @@ describe('run', () => {
   test('one that does not end is killed at the deadline', async () => {
     const slow = runTokenCommand(node('setInterval(() => {}, 1000)'), 300)
     await expect(slow).rejects.toThrow('the token command did not end within 0.3 s')
+  })
+
+  /** One that nobody has waited for yet has ended all the same. */
+  const isAlive = (pid: number) => {
+    try {
+      return !/\) [ZX]/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
+    } catch {
+      return false
+    }
+  }
+
+  test.each([
+    ['late', (words: string[], _: AbortSignal) => runTokenCommand(words, 3000)],
+    ['given up', (words: string[], signal: AbortSignal) => runTokenCommand(words, undefined, signal)],
+  ])('what a shell has started ends with it, when it is %s', async (_, begin) => {
+    const told = join(mkdtempSync(join(tmpdir(), 'sallyport-command-')), 'pid')
+    const closing = new AbortController()
+    const running = begin(['sh', '-c', `sleep 1000 & echo $! > ${told}; wait`], closing.signal)
+    running.catch(() => {})
+    await vi.waitFor(() => expect(readFileSync(told, 'utf8')).toMatch(/^\d+\n$/), { timeout: 10_000 })
+    closing.abort()
+    await expect(running).rejects.toThrow()
+    const pid = Number(readFileSync(told, 'utf8'))
+    await vi.waitFor(() => expect(isAlive(pid)).toBe(false), { timeout: 10_000 })
+    rmSync(dirname(told), { recursive: true })
   })
 
   test('one that is not there', async () => {
