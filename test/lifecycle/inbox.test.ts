@@ -192,7 +192,7 @@ const accepted = () => sent.filter(({ status }) => status >= 200 && status < 300
 async function arrives(what: string): Promise<void> {
   const missing = () => {
     const here = new Set(got)
-    return accepted().filter(({ body }) => !here.has(body)).length
+    return new Set(accepted().flatMap(({ body }) => (here.has(body) ? [] : [body]))).size
   }
   // As long as some come.
   for (let left = missing(); left > 0; left = missing()) {
