@@ -60,7 +60,9 @@ export class Lanes {
   /** Lanes that have an attempt under way, by runtime and in all, and those that wait for their turn. */
   readonly #active = new Map<string, number>()
   #allActive = 0
-  readonly #queue = new Set<Lane>()
+  readonly #queue = new Map<string, Set<Lane>>()
+  /** Runtimes that took nothing a moment ago, and when the first of their lanes may ask again. */
+  readonly #parked = new Map<string, number>()
   readonly #guard
   #closed = false
 
@@ -198,6 +200,7 @@ export class Lanes {
   wake(runtime: string | undefined): void {
     const woken = runtime === undefined ? [...this.#runtimes.keys()] : [runtime]
     for (const each of woken) {
+      this.#parked.delete(each)
       for (const lane of this.#runtimes.get(each)?.values() ?? []) {
         if (lane.paced && !lane.working) this.#later(lane, JITTER_MS * this.#options.random())
       }
@@ -216,11 +219,13 @@ export class Lanes {
   #leaveIfEmpty(lane: Lane): void {
     if (lane.waiting > 0 || lane.coming > 0 || lane.working || lane.following > 0) return
     clearTimeout(lane.timer)
-    this.#queue.delete(lane)
+    this.#leaveQueue(lane)
     this.#release(lane)
     const lanes = this.#runtimes.get(lane.runtime)
     if (lanes?.get(lane.key) === lane) lanes.delete(lane.key)
-    if (lanes?.size === 0) this.#runtimes.delete(lane.runtime)
+    if (lanes?.size !== 0) return
+    this.#runtimes.delete(lane.runtime)
+    this.#parked.delete(lane.runtime)
   }
 
   /** Where servers share a store, another one may have it. */
@@ -239,7 +244,8 @@ export class Lanes {
   }
 
   #begin(lane: Lane): void {
-    if (lane.working || lane.following > 0 || this.#closed || lane.timer !== undefined || this.#queue.has(lane)) return
+    if (lane.working || lane.following > 0 || this.#closed || lane.timer !== undefined) return
+    if (this.#queue.get(lane.runtime)?.has(lane) === true) return
     detached(this.#options.logger, 'a lane of the inbox failed', this.#work(lane))
   }
 
@@ -291,9 +297,16 @@ export class Lanes {
       this.#release(lane)
       return false
     }
+    const parkedMs = (this.#parked.get(runtime) ?? 0) - performance.now()
+    if (parkedMs > 0) {
+      lane.paced = true
+      this.#later(lane, parkedMs + JITTER_MS * this.#options.random())
+      return false
+    }
     const { lanes, lanesPerRuntime } = this.#options
     if (this.#allActive < lanes && (this.#active.get(runtime) ?? 0) < lanesPerRuntime) return true
-    this.#queue.add(lane)
+    const queued = this.#queue.get(runtime) ?? new Set()
+    this.#queue.set(runtime, queued.add(lane))
     return false
   }
 
@@ -306,12 +319,20 @@ export class Lanes {
 
   /** Those that have waited longest and may, until all places are taken: one that has lost its session takes none. */
   #nextInTurn(): void {
-    for (const lane of this.#queue) {
-      if ((this.#active.get(lane.runtime) ?? 0) >= this.#options.lanesPerRuntime) continue
-      this.#queue.delete(lane)
-      this.#begin(lane)
+    for (const [runtime, lanes] of this.#queue) {
       if (this.#allActive >= this.#options.lanes) return
+      if ((this.#active.get(runtime) ?? 0) >= this.#options.lanesPerRuntime) continue
+      const [lane] = lanes
+      this.#leaveQueue(lane!)
+      // The other runtimes come first.
+      if (lanes.size > 0 && this.#queue.delete(runtime)) this.#queue.set(runtime, lanes)
+      this.#begin(lane!)
     }
+  }
+
+  #leaveQueue(lane: Lane): void {
+    const lanes = this.#queue.get(lane.runtime)
+    if (lanes?.delete(lane) === true && lanes.size === 0) this.#queue.delete(lane.runtime)
   }
 
   /** The first of the lane, if its time has come. */
@@ -343,9 +364,10 @@ export class Lanes {
     if (lane.waiting === 0) lane.paced = false
   }
 
-  /** It was live, and is not: another attempt would only find that out again. */
+  /** It was live, and is not, or has too much to do: another attempt would only find that out again, also one of another lane. */
   #park(lane: Lane): void {
     lane.paced = true
+    this.#parked.set(lane.runtime, performance.now() + STORE_AWAY_MS)
     this.#later(lane, STORE_AWAY_MS)
   }
 

@@ -3,9 +3,12 @@ import { describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { Lanes } from '../../../server/inbox/lanes.ts'
 import type { Outcome } from '../../../server/inbox/retry.ts'
+import { until } from '../../support/until.ts'
 import { type Applied, type Change, type InboxStore, type Message, StoreError } from '../../../server/inbox/store.ts'
 
 const OK: Outcome = { kind: 'delivered', reason: '200' }
+/** Lanes that are woken begin within it. */
+const JITTER_MS = 1000
 const DOWN: Outcome = { kind: 'failed', reason: '500' }
 
 /** As much of a store as lanes need. */
@@ -109,6 +112,23 @@ describe('lanes', () => {
     expect(tried).toHaveLength(5)
     await pass(1000)
     expect(tried).toEqual(Array.from({ length: 10 }, (_, i) => `m${i}`))
+    vi.useRealTimers()
+  })
+
+  test('a runtime that has too much to do is asked by a few of its lanes, and by all once it comes anew', async () => {
+    vi.useFakeTimers()
+    let busy = true
+    const { add, lanes, tried } = make(() => (busy ? { kind: 'offline', reason: 'overloaded' } : OK))
+    for (let i = 0; i < 500; i++) add(`m${i}`, `lane${i}`)
+    await pass(10_000)
+    expect(tried.length).toBeGreaterThan(5)
+    expect(tried.length).toBeLessThan(40)
+    busy = false
+    tried.length = 0
+    lanes.wake('demo')
+    await pass(JITTER_MS)
+    expect(tried).toHaveLength(500)
+    expect(lanes.size).toBe(0)
     vi.useRealTimers()
   })
 
@@ -221,4 +241,28 @@ test('lanes of a runtime that has left take no turn from those of another', asyn
   resolve({ kind: 'offline', reason: 'runtime-offline' })
   await vi.waitFor(() => expect(tried).toEqual(['gone', 'here']))
   lanes.close()
+})
+
+test('a turn costs the same, however many lanes wait for theirs', async () => {
+  const waiting = new Set(Array.from({ length: 40_000 }, (_, i) => `lane${i}`))
+  const store: Partial<InboxStore> = {
+    next: (_runtime, lane) =>
+      Promise.resolve(waiting.has(lane) ? [{ id: lane, runtime: 'demo', lane } as Message] : []),
+    apply: change => {
+      if (change.op === 'update' && change.set.state === 'delivered') waiting.delete(change.id)
+      return Promise.resolve({ status: 'done', id: '' })
+    },
+  }
+  const lanes = new Lanes({
+    ...{ store: store as InboxStore, logger: noLogger, now: Date.now, random: () => 0, lanesPerRuntime: 2, lanes: 3 },
+    isLive: () => true,
+    deliver: () => Promise.resolve(OK),
+    onProgress: () => {},
+  })
+  for (const lane of [...waiting]) {
+    lanes.expect('demo', lane)
+    lanes.arrived('demo', lane, { id: lane } as Message)
+  }
+  await until(() => lanes.size === 0)
+  expect(waiting.size).toBe(0)
 })
