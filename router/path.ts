@@ -43,7 +43,7 @@ export function isPlainPath(path: string, end: number): boolean {
   return true
 }
 
-const REFUSED = /[\\#\0]|%(?:00|5c)|%c[01]%[89ab]/i
+const REFUSED = /[\\#\0]|%(?:00|5c)|%c[01]%[89ab]|%e0%[89]|%f0%8/i
 const ESCAPE = /%([0-9a-f]{2})/gi
 
 /** One step of percent-decoding, into latin1; an escape that is none stays as it is. */

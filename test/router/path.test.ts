@@ -31,6 +31,20 @@ describe('a plain path', () => {
 })
 
 describe('the two readings', () => {
+  it('refuse each overlong form of an ASCII character, and no other UTF-8', () => {
+    const hex = (...bytes: number[]) => bytes.map(byte => `%${byte.toString(16)}`).join('')
+    for (const code of [0, 0x2e, 0x2f, 0x5c, 0x7f]) {
+      const [high, low] = [0x80 | (code >> 6), 0x80 | (code & 0x3f)]
+      for (const form of [hex(0xc0 | (code >> 6), low), hex(0xe0, high, low), hex(0xf0, 0x80, high, low)]) {
+        expect(read(`/a/${form}/b`), form).toBeUndefined()
+        expect(read(`/a/${form.toUpperCase()}/b`), form).toBeUndefined()
+      }
+    }
+    for (const text of ['\u00e9', '\u0800', '\u0939', '\u20ac', '\u{10000}', '\u{1f600}']) {
+      expect(read(`/a/${encodeURIComponent(text)}`), text).toBeDefined()
+    }
+  })
+
   it('refuse what upstreams may resolve to another path', () => {
     const refused = [
       '/..',
