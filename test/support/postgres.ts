@@ -74,16 +74,20 @@ export class Postgres {
   }
 
   async start(): Promise<void> {
-    const program = join(postgresFolder()!, 'postgres')
-    const child = spawn(program, ['-D', this.#at('data')], { ...this.#user, cwd: this.folder, stdio: 'ignore' })
-    this.#child = child
     await until(async () => {
-      if (child.exitCode !== null) throw new Error(`PostgreSQL ended with ${child.exitCode}`)
+      const { exitCode, signalCode } = this.#child ?? { exitCode: 0, signalCode: null }
+      // After a kill it may find that what it had started has not all ended.
+      if (exitCode !== null || signalCode !== null) this.#spawn()
       return await this.query('SELECT 1').then(
         () => true,
         () => false,
       )
-    })
+    }, 'PostgreSQL answers')
+  }
+
+  #spawn(): void {
+    const program = join(postgresFolder()!, 'postgres')
+    this.#child = spawn(program, ['-D', this.#at('data')], { ...this.#user, cwd: this.folder, stdio: 'ignore' })
   }
 
   /** As the owner of the cluster, through its socket. */
@@ -115,6 +119,8 @@ export class Postgres {
     const child = this.#child
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
     const gone = once(child, 'exit')
+    // It starts no other one meanwhile.
+    child.kill('SIGSTOP')
     this.#signal('SIGKILL')
     await gone
   }
