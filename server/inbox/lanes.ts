@@ -303,11 +303,16 @@ export class Lanes {
       this.#later(lane, parkedMs + JITTER_MS * this.#options.random())
       return false
     }
-    const { lanes, lanesPerRuntime } = this.#options
-    if (this.#allActive < lanes && (this.#active.get(runtime) ?? 0) < lanesPerRuntime) return true
+    if (this.#hasPlace(runtime)) return true
     const queued = this.#queue.get(runtime) ?? new Set()
     this.#queue.set(runtime, queued.add(lane))
     return false
+  }
+
+  /** A runtime has at most as many places as it leaves: those whose receivers are silent cannot take them all. */
+  #hasPlace(runtime: string): boolean {
+    const active = this.#active.get(runtime) ?? 0
+    return active < this.#options.lanesPerRuntime && active < this.#options.lanes - this.#allActive
   }
 
   #count(runtime: string, change: 1 | -1): void {
@@ -321,7 +326,7 @@ export class Lanes {
   #nextInTurn(): void {
     for (const [runtime, lanes] of this.#queue) {
       if (this.#allActive >= this.#options.lanes) return
-      if ((this.#active.get(runtime) ?? 0) >= this.#options.lanesPerRuntime) continue
+      if (!this.#hasPlace(runtime)) continue
       const [lane] = lanes
       this.#leaveQueue(lane!)
       // The other runtimes come first.

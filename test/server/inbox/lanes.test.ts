@@ -266,3 +266,25 @@ test('a turn costs the same, however many lanes wait for theirs', async () => {
   await until(() => lanes.size === 0)
   expect(waiting.size).toBe(0)
 })
+
+test('runtimes whose receivers are silent leave a place for another', async () => {
+  const store = new Memory()
+  const tried: string[] = []
+  const lanes = new Lanes({
+    ...{ store: store as unknown as InboxStore, logger: noLogger, now: Date.now, random: () => 0 },
+    ...{ lanesPerRuntime: 4, lanes: 8, isLive: () => true, onProgress: () => {} },
+    deliver: ({ runtime }) => {
+      tried.push(runtime)
+      return runtime === 'here' ? Promise.resolve(OK) : new Promise(() => {})
+    },
+  })
+  const waiting = { state: 'waiting', next: 0, attempts: 0, failures: 0, refusals: 0, failedSince: 0 }
+  for (const runtime of [...Array.from({ length: 10 }, (_, i) => ['silent', 'mute'][i % 2]!), 'here']) {
+    const id = `${store.messages.length}`
+    store.messages.push({ ...waiting, id, runtime, lane: id } as Message)
+    lanes.add(runtime, id, 1)
+  }
+  await until(() => tried.includes('here'))
+  expect(tried.length).toBeGreaterThan(4)
+  lanes.close()
+})
