@@ -125,9 +125,10 @@ class FunctionExchange implements RequestSink {
     const fields: HeaderList = [...this.#request.headers]
     if (caller !== undefined) appendForwarded(fields, caller)
     for (let i = 0; i < fields.length; i += 2) headers.append(fields[i]!, fields[i + 1]!)
-    const url = `${caller?.scheme ?? 'http'}://${authority}${path}`
+    // The asterisk of OPTIONS would be part of the host.
+    const url = `${caller?.scheme ?? 'http'}://${authority}${path === '*' ? '/' : path}`
     const init = { method, headers, signal: this.#gone.signal, redirect: 'manual' } as const
-    if (bodyBytes === 0 || method === 'GET' || method === 'HEAD') {
+    if (bodyBytes === 0 || /^(?:get|head)$/i.test(method)) {
       this.discard()
       return new Request(url, init)
     }
