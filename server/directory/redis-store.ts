@@ -78,9 +78,9 @@ class RedisStoreLink implements StoreLink {
     )
   }
 
-  renew(leaseMs: number): Promise<string> {
+  renew(leaseMs: number, isTelling: boolean): Promise<string> {
     const { prefix, replica, address } = this.#options
-    const args = [replica, address, String(leaseMs), String(KEEP_DEAD_MS)]
+    const args = [replica, address, String(leaseMs), String(KEEP_DEAD_MS), isTelling ? '1' : '0']
     return this.#link.run<string>(RENEW, keyOf(prefix, 'replicas'), args)
   }
 

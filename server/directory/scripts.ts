@@ -208,7 +208,9 @@ return answer
  * Renews a replica's lease (or ends it: leaseMs 0), and returns how old the directory is, whether the lease had lapsed,
  * and all replicas: name, rest of the lease (below 0: dead), address.
  *
- * KEYS: the replicas. ARGV: replica, address, leaseMs, how long the dead are remembered.
+ * A young directory stays young while a replica that is telling it what it forgot says so (`1`).
+ *
+ * KEYS: the replicas. ARGV: replica, address, leaseMs, how long the dead are remembered, whether it is telling.
  */
 export const RENEW = script(`${READ}${CLOCK}
 local replica, address, lease, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -216,6 +218,7 @@ local fields = fieldsOf(pairsOf(KEYS[1]))
 local now = clock(fields, lease)
 local born = number(fields['@born'])
 if not born or born > now then born = now end
+if ARGV[5] == '1' and now - born < lease then born = math.max(born, now - math.floor(lease / 2)) end
 local lapsed = not fields[replica] or (endOf(fields[replica], now) or 0) < now
 if lease > 0 then
   fields[replica] = text(now + lease) .. ' ' .. address

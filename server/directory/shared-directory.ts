@@ -75,6 +75,7 @@ export class SharedDirectory implements Directory {
         notice: text => this.#notice(text),
         mayHaveMissed: () => this.#known.renew(this.#lease.validUntilMs),
         renewed: (renewal, sentMs) => this.#renewed(renewal, sentMs),
+        isTelling: () => this.#upkeep.isTelling,
         upkeep: (mayHaveForgotten, isCurrent) => this.#upkeep.run(mayHaveForgotten, isCurrent),
         closed: atMs => this.#lease.closed(atMs),
         absent: atMs => this.#lease.absent(atMs),

@@ -20,6 +20,8 @@ interface ConnectionOwner {
   /** From here on what was known before is of an earlier connection: changes may have been missed. */
   mayHaveMissed(): void
   renewed(renewal: Renewal, sentMs: number): void
+  /** What the store may have forgotten was not told whole. */
+  isTelling(): boolean
   /** After each renewal. `mayHaveForgotten`: the store, what is so here. Goes on only while `isCurrent`. */
   upkeep(mayHaveForgotten: boolean, isCurrent: () => boolean): Promise<void>
   /** The store closed the link; the next attempt follows at once. */
@@ -158,7 +160,7 @@ export class StoreConnection {
     const { leaseMs, now } = this.#options
     clearTimeout(this.#timer)
     const sentMs = now()
-    const renewal = parseRenewal(await this.#timed(() => link.renew(leaseMs)))
+    const renewal = parseRenewal(await this.#timed(() => link.renew(leaseMs, this.#owner.isTelling())))
     if (link !== this.#link) return renewal
     if (!this.#isOpen) {
       this.#isOpen = true
@@ -193,7 +195,7 @@ export class StoreConnection {
     clearTimeout(this.#timer)
     const link = this.#link
     try {
-      await link?.renew(0)
+      await link?.renew(0, false)
     } catch {
       // The lease ends by itself.
     }

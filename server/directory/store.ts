@@ -40,8 +40,11 @@ export interface StoreLink {
    * anything. Resolves to its state as `parseRuntimeState` reads it; `null`: there is no record.
    */
   change(change: DirectoryChange): Promise<string | null>
-  /** Renews this replica's lease; 0 ends it. Resolves to what `parseRenewal` reads. */
-  renew(leaseMs: number): Promise<string>
+  /**
+   * Renews this replica's lease; 0 ends it. Resolves to what `parseRenewal` reads. `isTelling`: a store that is young stays so
+   * for another half of a lease.
+   */
+  renew(leaseMs: number, isTelling: boolean): Promise<string>
   close(): void
 }
 

@@ -35,6 +35,8 @@ export class Upkeep {
   readonly #doubted = new Set<string>()
   /** Sessions that are yet to be confirmed in this round. */
   #confirming: Registration[] = []
+  /** All that the store may have forgotten, until it was told; a later round takes its place. */
+  #telling: object | undefined
 
   constructor(options: UpkeepOptions, told: Told) {
     this.#options = options
@@ -62,11 +64,19 @@ export class Upkeep {
     this.#doubted.delete(runtime)
   }
 
+  /** The store may have forgotten something that it has not been told again. */
+  get isTelling(): boolean {
+    return this.#telling !== undefined
+  }
+
   async run(mayHaveForgotten: boolean, isCurrent: () => boolean): Promise<void> {
+    const round = {}
+    if (mayHaveForgotten) this.#telling = round
     this.#tellLeft()
     await this.#lookInto(isCurrent)
     const live = [...this.#told.live()]
     await this.#confirmAll(mayHaveForgotten ? this.#all(live) : this.#due(live), isCurrent)
+    if (this.#telling === round && isCurrent()) this.#telling = undefined
   }
 
   #tellLeft(): void {

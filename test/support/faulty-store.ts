@@ -26,6 +26,8 @@ export class FaultyStore implements DirectoryStore {
   absent = false
   /** It answers, but takes no writes, as if it were full: the link ends. */
   full = false
+  /** How long each answer takes. */
+  delayMs = 0
 
   constructor(inner: DirectoryStore) {
     this.kind = inner.kind
@@ -81,12 +83,12 @@ class FaultyLink implements StoreLink {
     return this.#call(() => this.#inner!.change(change))
   }
 
-  async renew(leaseMs: number): Promise<string> {
+  async renew(leaseMs: number, isTelling: boolean): Promise<string> {
     if (this.#faults.full) {
       this.end(new Error('the store is full'))
       throw new Error('the store is full')
     }
-    return this.#call(() => this.#inner!.renew(leaseMs))
+    return this.#call(() => this.#inner!.renew(leaseMs, isTelling))
   }
 
   /** An answer that does not come ends the link, and so does one that was held up too long. */
@@ -95,6 +97,8 @@ class FaultyLink implements StoreLink {
     try {
       if (this.#isEnded || this.#isSilent) await this.#ended.promise
       const answer = await Promise.race([operation(), this.#ended.promise])
+      const { delayMs } = this.#faults
+      if (delayMs > 0) await Promise.race([new Promise(resolve => setTimeout(resolve, delayMs)), this.#ended.promise])
       this.#isTorn ||= this.#faults.silent || this.#faults.losesAnswers
       if (this.#isTorn) await this.#ended.promise
       this.#flush()

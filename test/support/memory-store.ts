@@ -57,7 +57,7 @@ export class MemoryStore {
     this.#listeners.add(listener)
     return {
       change: async change => this.#change(member, change),
-      renew: async leaseMs => this.#renew(member, leaseMs),
+      renew: async (leaseMs, isTelling) => this.#renew(member, leaseMs, isTelling),
       close: () => {
         if (this.#listeners.delete(listener)) listener.closed(new Error('closed'))
       },
@@ -82,9 +82,10 @@ export class MemoryStore {
     return text
   }
 
-  #renew({ replica, address }: StoreMember, leaseMs: number): string {
+  #renew({ replica, address }: StoreMember, leaseMs: number, isTelling: boolean): string {
     const nowMs = this.#now(leaseMs)
     this.#bornMs ??= nowMs
+    if (isTelling && nowMs - this.#bornMs < leaseMs) this.#bornMs = Math.max(this.#bornMs, nowMs - leaseMs / 2)
     const lease = this.#leases.get(replica)
     const lapsed = lease === undefined || lease.endsMs < nowMs
     if (leaseMs > 0) {

@@ -215,6 +215,21 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       expect(epochs).toEqual(runtimes.map(() => '1 one'))
     })
 
+    test('that forgot everything grants nothing before it was told all, however long that takes', async () => {
+      const runtimes = Array.from({ length: 8 * 128 }, (_, i) => `r${i}`)
+      await done(Promise.all(runtimes.map(runtime => a.join('one', 0, runtime))))
+      // Eight batches one after the other: more than a lease.
+      a.path.delayMs = 0.15 * ground.leaseMs
+      await ground.forget()
+      await until(() => b.directory.young)
+      await until(() => !b.directory.young && b.directory.state === 'connected')
+      const found = await done(Promise.all(runtimes.map(runtime => b.directory.refresh(runtime))))
+      const epochs = found.map(state => (typeof state === 'object' ? `${state.epoch} ${state.active}` : state))
+      expect(epochs).toEqual(runtimes.map(() => '1 one'))
+      a.path.delayMs = 0
+      expect(await done(b.join('two', 0, 'r0'))).toMatchObject({ epoch: 2, active: 'two' })
+    })
+
     test('that forgot everything, with nobody there, is told of the epoch that was the latest', async () => {
       await joinBoth()
       b.leave('one')
