@@ -125,8 +125,7 @@ class FunctionExchange implements RequestSink {
     const fields: HeaderList = [...this.#request.headers]
     if (caller !== undefined) appendForwarded(fields, caller)
     for (let i = 0; i < fields.length; i += 2) headers.append(fields[i]!, fields[i + 1]!)
-    // The asterisk of OPTIONS would be part of the host.
-    const url = `${caller?.scheme ?? 'http'}://${authority}${path === '*' ? '/' : path}`
+    const url = `${caller?.scheme ?? 'http'}://${authority}${path}`
     const init = { method, headers, signal: this.#gone.signal, redirect: 'manual' } as const
     if (bodyBytes === 0 || /^(?:get|head)$/i.test(method)) {
       this.discard()
