@@ -288,3 +288,13 @@ test('runtimes whose receivers are silent leave a place for another', async () =
   expect(tried.length).toBeGreaterThan(4)
   lanes.close()
 })
+
+test('what ends by its age while it is tried is counted once: nothing behind it is left', async () => {
+  const { add, lanes, tried } = make(() => {
+    if (tried.length < 3) lanes.remove('demo', 'l', 1)
+    return OK
+  })
+  for (const id of ['a', 'b', 'c']) add(id)
+  await until(() => lanes.size === 0)
+  expect(tried).toEqual(['a', 'b', 'c'])
+})
