@@ -20,6 +20,9 @@ export interface Arguments {
   readonly positionals: readonly string[]
 }
 
+/** Of commands that have a log. */
+export const SHORT: Readonly<Record<string, string>> = { '-q': '--log.level=warn', '-v': '--log.level=debug' }
+
 /** Splits `args` into flags and positionals. An unknown flag, or a value too few or too many, is a usage error. */
 export function parseArguments(args: readonly string[], known: Flags): Arguments {
   const flags = new Map<string, string[]>()
@@ -30,6 +33,11 @@ export function parseArguments(args: readonly string[], known: Flags): Arguments
     if (arg === '--') {
       positionals.push(...rest)
       break
+    }
+    const short = 'log.level' in known ? SHORT[arg] : undefined
+    if (short !== undefined) {
+      rest.unshift(short)
+      continue
     }
     if (!arg.startsWith('--')) {
       if (arg.startsWith('-') && arg !== '-') throw usageError(`unknown flag ${arg}${hint(arg.slice(1), known)}`)

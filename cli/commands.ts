@@ -30,10 +30,13 @@ const SERVICES: readonly Command[] = [
   },
   {
     name: 'client',
-    about: 'Runs the tunnel client, which dials out to the server and forwards the requests that it gets.',
+    about:
+      'Runs the tunnel client, which dials out to the server and forwards the requests that it gets. ' +
+      'TARGET is short for --target: a port of this machine, host:port or a URL.',
     example:
       'sallyport client --server wss://connect.tunnels.example.com:8443 --ca certs/ca.pem \\\n' +
-      '    --token.file token --target http://127.0.0.1:3000',
+      '    --token.file token 3000',
+    positionals: ['[TARGET]'],
     flags: {},
     component: 'client',
     load: async () => (await import('./commands/client.ts')).runClient,

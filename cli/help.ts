@@ -1,4 +1,4 @@
-import type { Flags } from './args.ts'
+import { type Flags, SHORT } from './args.ts'
 import type { Command } from './command.ts'
 import { COMMANDS, flagsOf } from './commands.ts'
 
@@ -39,11 +39,17 @@ export function helpCommand(command: Command): string {
   ].join('\n')
 }
 
+const SHORT_ROWS = [
+  ['-q', `Says only what goes wrong: ${SHORT['-q']}.`],
+  ['-v', `Says everything: ${SHORT['-v']}.`],
+] as const
+
 function flagRows(flags: Flags): (readonly [string, string])[] {
   const rows = Object.entries(flags).map(
     ([name, { placeholder, about }]) => [`--${name}${placeholder ? ` ${placeholder}` : ''}`, about] as const,
   )
-  return [...rows, ['--help', 'Shows this.']]
+  const short = 'log.level' in flags ? SHORT_ROWS : []
+  return [...rows, ...short, ['--help', 'Shows this.']]
 }
 
 function columns(rows: readonly (readonly [string, string])[]): string {

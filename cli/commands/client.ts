@@ -2,13 +2,15 @@ import { type ClientOptions, createTunnel, type Tunnel } from '../../client/inde
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { createForwarder } from '../../router/forward.ts'
+import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import type { ClientConfig, clientSettings } from '../config/client.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import type { Loaded } from '../config/load.ts'
 import { limitOptions } from '../config/setting.ts'
 import { checkClientConfig } from '../config/rules.ts'
-import { EXIT } from '../failure.ts'
+import { EXIT, usageError } from '../failure.ts'
+import { announceClient } from '../terminal/announce.ts'
 import { Changes } from '../service/changes.ts'
 import { loadTrust, watchTrust } from '../service/client-trust.ts'
 import { type EmbeddedTarget, embedRouter } from '../service/embedded-router.ts'
@@ -19,11 +21,21 @@ import { openTokenSource } from '../service/token-source.ts'
 
 /** `sallyport client` */
 export const runClient: Run = async (args, io) => {
-  const loaded = await loadFromCommandLine('client', args, io)
+  const loaded = await loadFromCommandLine('client', withTarget(args), io)
   checkClientConfig(loaded.values)
   await checkClientFiles(loaded.values)
   const warnings = [...loaded.warnings, ...proxyWarnings(loaded)]
   return runService('client', { ...loaded, warnings }, io, context => start(loaded.values, context))
+}
+
+/** `3000`, `localhost:3000` or a URL, in place of `--target`. */
+function withTarget({ flags, positionals }: Arguments): Arguments {
+  const [text] = positionals
+  if (text === undefined) return { flags, positionals }
+  if (flags.has('target')) throw usageError('give either TARGET or --target')
+  const host = /^\d{1,5}$/.test(text) ? `localhost:${text}` : text
+  const target = host.includes('://') ? host : `http://${host}`
+  return { flags: new Map([...flags, ['target', [target]]]), positionals: [] }
 }
 
 /** Everybody on the machine can read a command line. */
@@ -33,7 +45,7 @@ function proxyWarnings({ values, origins }: Loaded<typeof clientSettings>): stri
   return isOpen ? ['--proxy shows its password to everybody on this machine; SALLYPORT_PROXY does not'] : []
 }
 
-async function start(config: ClientConfig, { logger, onExchange }: ServiceContext): Promise<Service> {
+async function start(config: ClientConfig, { logger, terminal, onExchange }: ServiceContext): Promise<Service> {
   warnAtStart(config, logger)
   const token = await openTokenSource(config, logger)
   const target = config.target === undefined ? await embedRouter(config, logger) : forwardTo(config, logger)
@@ -53,6 +65,7 @@ async function start(config: ClientConfig, { logger, onExchange }: ServiceContex
     },
   })
   followSessions(tunnel, changes)
+  if (terminal !== undefined) announceClient(terminal, tunnel, config)
   token.follow(fresh => tunnel.setToken(fresh))
   const trust = await watchTrust(config, tunnel, logger)
   return {

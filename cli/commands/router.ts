@@ -26,6 +26,7 @@ async function start(config: RouterConfig, context: ServiceContext): Promise<Ser
   const tls = files === undefined ? undefined : await loadTls(files)
   const service = await listen(config, tls, context)
   logger.info({ name: 'router', address: formatAddress(service.address) }, 'listening')
+  context.terminal?.banner('router', `${tls === undefined ? 'http' : 'https'}://${formatAddress(service.address)}`)
   const certificate =
     files === undefined || tls === undefined
       ? undefined

@@ -8,6 +8,7 @@ import { checkPublicConfig, checkServerConfig } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { limitOptions } from '../config/setting.ts'
 import { readInput } from '../options.ts'
+import { announceServer } from '../terminal/announce.ts'
 import { Changes } from '../service/changes.ts'
 import { checkServerFiles } from '../service/files.ts'
 import { demandListeners, type GivenSockets } from '../service/given-sockets.ts'
@@ -38,6 +39,7 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
     throw error
   }
   const changes = followSessions(server)
+  if (context.terminal !== undefined) announceServer(context.terminal, server, config)
   return {
     ready: () => server.ready(),
     status: () => describeServer(server, changes),

@@ -7,12 +7,12 @@ export const logSettings = {
   'log.format': setting(
     kinds.oneOf('auto', 'json', 'text'),
     'auto',
-    'Format of the log on stderr. `auto` is text on a terminal and JSON lines elsewhere.',
+    'Format of the log on stderr. `auto` is for people on a terminal and JSON lines elsewhere.',
   ),
   'log.access': setting(
     kinds.oneOf('errors', 'all', 'off'),
     'errors',
-    'Which exchanges to log: those that ended with a 5xx or were cut (at most 100 in 10 s), all, or none.',
+    'Which exchanges to log: those that ended with a 5xx or were cut (at most 100 in 10 s), all, or none. Default on a terminal: all.',
   ),
 }
 

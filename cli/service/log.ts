@@ -2,37 +2,50 @@ import type { DestinationStream } from 'pino'
 import { logGuard } from '../../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import { plainText } from '../plain-text.ts'
+import { openTerminal } from '../terminal/open.ts'
+import type { Terminal } from '../terminal/terminal.ts'
 import { BufferedStderr } from './buffered-stderr.ts'
 
 interface LogOptions {
   component: string
   level: 'debug' | 'info' | 'warn' | 'error'
+  /** Whether the level was given: what is worth a line to a person otherwise, the terminal says itself. */
+  levelGiven: boolean
   format: 'auto' | 'json' | 'text'
+  environment: Readonly<Record<string, string | undefined>>
 }
 
-/** The logger of a running component: on stderr, JSON lines or text. */
-export async function createLogger(options: LogOptions): Promise<Logger> {
+interface Log {
+  readonly logger: Logger
+  /** Where somebody watches. */
+  readonly terminal: Terminal | undefined
+}
+
+/** The log of a running component: on stderr, JSON lines or text, or for somebody who watches. */
+export async function openLog(options: LogOptions): Promise<Log> {
   const { pino } = await import('pino')
-  const isText = options.format === 'text' || (options.format === 'auto' && process.stderr.isTTY === true)
   const stderr = bufferedStderr(lines => log.warn({ lines }, 'lines were dropped here: nobody read the log'))
-  const destination: DestinationStream = isText
-    ? {
-        write: line => {
-          stderr.write(toText(line))
-        },
-      }
-    : stderr
+  const terminal = openTerminal({ ...options, write: text => stderr.write(text) })
+  const isText = options.format === 'text' || (options.format === 'auto' && process.stderr.isTTY === true)
+  const destination: DestinationStream =
+    terminal !== undefined
+      ? { write: line => terminal.log(JSON.parse(line)) }
+      : isText
+        ? { write: line => stderr.write(toText(line)) }
+        : stderr
   const base = { component: options.component }
   const formatters = { level: (level: string) => ({ level }) }
-  const settings = { level: options.level, base, formatters, timestamp: pino.stdTimeFunctions.isoTime }
+  const level = terminal === undefined || options.levelGiven ? options.level : 'warn'
+  const settings = { level, base, formatters, timestamp: pino.stdTimeFunctions.isoTime }
   const serializers = { err: describeError }
   const log = pino({ ...settings, serializers, redact: ['token', 'authorization'] }, destination)
-  return {
+  const logger: Logger = {
     debug: (fields, message) => log.debug(fields, message),
     info: (fields, message) => log.info(fields, message),
     warn: (fields, message) => log.warn(fields, message),
     error: (fields, message) => log.error(fields, message),
   }
+  return { logger, terminal }
 }
 
 function bufferedStderr(tell: (dropped: number) => void): BufferedStderr {

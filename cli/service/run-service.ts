@@ -1,15 +1,17 @@
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
+import { formatDuration } from '../../protocol/base/durations.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { Io } from '../command.ts'
 import type { HostPort } from '../config/kinds.ts'
 import type { Loaded } from '../config/load.ts'
 import { configurationError, EXIT } from '../failure.ts'
-import { accessLog } from './access-log.ts'
+import { accessLog, watchExchanges } from './access-log.ts'
 import { type AdminView, startAdmin } from './admin.ts'
 import { keepCompiledCode } from './compiled-code.ts'
-import { createLogger } from './log.ts'
+import { openLog } from './log.ts'
 import { collectReadBuffers } from './read-buffers.ts'
 import { demandListeners, forgetSockets, type GivenSockets, givenSockets } from './given-sockets.ts'
+import type { Terminal } from '../terminal/terminal.ts'
 import { awaitStop, unlessGivenUp, unlessNow } from './stop.ts'
 
 /** Settings that `runService` itself reads. */
@@ -34,6 +36,8 @@ export interface Service extends AdminView {
 
 export interface ServiceContext {
   readonly logger: Logger
+  /** Where somebody watches. */
+  readonly terminal: Terminal | undefined
   /** For the component's `onExchange`: access log and metrics. */
   readonly onExchange: (exchange: ExchangeRecord) => void
   readonly sockets: GivenSockets
@@ -55,23 +59,32 @@ export async function runService(
   const sockets = givenSockets(component, io.environment)
   forgetSockets(process.env)
   demandListeners(sockets, { admin: values['admin.listen'] !== 'off', health: values['health.listen'] !== 'off' })
-  const logger = await createLogger({ component, level, format })
+  const isGiven = (name: string) => origins.get(name)?.source !== 'default'
+  const { environment } = io
+  const { logger, terminal } = await openLog({
+    component,
+    level,
+    levelGiven: isGiven('log.level'),
+    format,
+    environment,
+  })
   for (const warning of warnings) logger.warn({}, warning)
   const stop = awaitStop(logger)
   const opening = startAdmin({
     component,
     admin: values['admin.listen'],
-    isGiven: origins.get('admin.listen')?.source !== 'default',
+    isGiven: isGiven('admin.listen'),
     tokenFile: values['admin.token.file'],
     health: values['health.listen'],
     sockets,
     reusePort: values['reuse-address'] ?? false,
-    environment: io.environment,
+    environment,
     logger,
   })
   const admin = await unlessGivenUp(opening, stop, logger)
   if (admin === undefined) return notStarted(logger)
-  const log = accessLog(logger, access)
+  const shown = isGiven('log.access') || level === 'warn' || level === 'error' ? access : 'all'
+  const log = terminal === undefined ? accessLog(logger, access) : watchExchanges(terminal, shown)
   keepCompiledCode(logger)
   const stopCollecting = collectReadBuffers(logger)
   try {
@@ -79,18 +92,20 @@ export async function runService(
       admin.metrics.record(exchange)
       log(exchange)
     }
-    const starting = start({ logger, onExchange, sockets, stopping: stop.first }).catch(misuse)
+    const starting = start({ logger, terminal, onExchange, sockets, stopping: stop.first }).catch(misuse)
     const service = await unlessGivenUp(starting, stop, logger)
     if (service === undefined) return notStarted(logger)
     admin.show(service)
     const ended = await Promise.race([stop.stopped.then(() => EXIT.ok), service.ended ?? new Promise<never>(() => {})])
     admin.stopping()
+    terminal?.note(`stopping: open requests have ${formatDuration(values.grace)}; Ctrl-C again ends at once`)
     await unlessNow(service.close({ graceMs: values.grace }), stop.now)
     if (stop.now.aborted) return EXIT.runtime
     logger.info({}, 'stopped')
     return ended
   } finally {
     stopCollecting()
+    terminal?.close()
     await admin.close()
     stop.close()
   }

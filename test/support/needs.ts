@@ -51,6 +51,7 @@ export const NEEDS = {
   'new-go': { ...elsewhereRow('go', 'https://go.dev/dl'), missing: () => missingGo(NEW_GO) },
   gcc: programRow('gcc', ['gcc', 'libc6-dev']),
   curl: programRow('curl', ['curl']),
+  script: programRow('script', ['bsdutils']),
   openssl: programRow('openssl', ['openssl']),
   netns: {
     missing: missingNamespaces,

@@ -1,0 +1,87 @@
+/** The first lines on a terminal, of what runs; and what happens to its sessions. */
+import { connect } from 'node:net'
+import type { Tunnel } from '../../client/index.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
+import type { Server } from '../../server/index.ts'
+import { publicUrl } from '../../server/public-url.ts'
+import type { ClientConfig } from '../config/client.ts'
+import { formatAddress } from '../config/kinds.ts'
+import type { ServerConfig } from '../config/server.ts'
+import type { Terminal } from './terminal.ts'
+
+const PROBE_MS = 1000
+
+export function announceClient(terminal: Terminal, tunnel: Tunnel, config: ClientConfig): void {
+  let seen = false
+  let away = false
+  tunnel.on('connected', ({ runtime }) => {
+    if (seen && away) terminal.note('connected again')
+    away = false
+    if (seen) return
+    seen = true
+    terminal.banner('public', tunnel.url ?? `runtime ${runtime}; its server does not say where callers find it`)
+    announceTarget(terminal, config)
+  })
+  tunnel.on('disconnected', () => {
+    away ||= !tunnel.ready()
+  })
+  let active = true
+  tunnel.on('standing', event => {
+    if (event.active !== active) terminal.note(event.active ? 'this client has the traffic now' : STANDBY)
+    active = event.active
+  })
+}
+
+const STANDBY = 'standing by: another client of this runtime has the traffic'
+
+function announceTarget(terminal: Terminal, config: ClientConfig): void {
+  const { target } = config
+  if (target === undefined) {
+    terminal.banner('target', `routes of ${config.routes ?? `the preset ${config.preset}`}`)
+    return
+  }
+  whetherAnswers(new URL(target), answers =>
+    terminal.banner('target', answers ? target : `${target}: nothing listens there yet, start the service`),
+  )
+}
+
+/** Whether something takes connections there. */
+function whetherAnswers(url: URL, tell: (answers: boolean) => void): void {
+  const port = Number(url.port) || (url.protocol === 'https:' ? 443 : 80)
+  const socket = connect({ host: url.hostname.replace(/^\[|\]$/g, ''), port, timeout: PROBE_MS })
+  const guard = guardWith(() => socket.destroy())
+  const over = (answers: boolean) => {
+    socket.destroy()
+    if (told) return
+    told = true
+    tell(answers)
+  }
+  let told = false
+  socket.once(
+    'connect',
+    guard(() => over(true)),
+  )
+  socket.on(
+    'error',
+    guard(() => over(false)),
+  )
+  socket.once(
+    'timeout',
+    guard(() => over(false)),
+  )
+}
+
+export function announceServer(terminal: Terminal, server: Server, config: ServerConfig): void {
+  const { publicAddress, controlAddress } = server
+  const tls = config['public.tls.cert'] === undefined ? undefined : {}
+  const options = { url: config['public.url'], plaintext: config['public.plaintext'], tls }
+  const url = publicUrl(options, config.domain ?? [], publicAddress?.port, '<runtime>')
+  terminal.banner('callers', `${url} at ${formatAddress(publicAddress!)}`)
+  if (controlAddress !== undefined)
+    terminal.banner(
+      'clients',
+      `${config['control.plaintext'] ? 'ws' : 'wss'}://${config['control.host'] ?? formatAddress(controlAddress)}`,
+    )
+  server.on('ready', ({ runtime }) => terminal.note(`${runtime} is connected`))
+  server.on('sessionEnded', ({ runtime, reason }) => terminal.note(`a session of ${runtime} has ended: ${reason}`))
+}

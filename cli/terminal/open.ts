@@ -1,0 +1,23 @@
+import { Terminal } from './terminal.ts'
+
+interface TerminalOptions {
+  readonly format: 'auto' | 'json' | 'text'
+  readonly level: 'debug' | 'info' | 'warn' | 'error'
+  readonly environment: Readonly<Record<string, string | undefined>>
+  write(text: string): void
+}
+
+/** The terminal that stderr is; undefined where it is none, is to get another format, or cannot move its cursor. */
+export function openTerminal({ format, level, environment, write }: TerminalOptions): Terminal | undefined {
+  const { stderr } = process
+  if (format !== 'auto' || stderr.isTTY !== true || environment.TERM === 'dumb') return undefined
+  return new Terminal({
+    write,
+    shows: level === 'debug' ? 'all' : level === 'info' ? 'most' : 'failures',
+    // https://no-color.org
+    colours: (environment.NO_COLOR ?? '') === '',
+    get columns() {
+      return stderr.columns || 80
+    },
+  })
+}

@@ -1,0 +1,201 @@
+/**
+ * What somebody at a terminal sees of a running component: what runs, one line a request, and what goes wrong, once and with
+ * what to do. A line that says the same as the one before is written over it, with a count.
+ */
+import { Causes } from '../../client/causes.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
+import { TokenBucket } from '../../protocol/base/token-bucket.ts'
+import type { ExchangeRecord } from '../../protocol/exchange.ts'
+import { ADVICE } from './advice.ts'
+import { exchangeLine, hasWide, paint, type Piece, timeOfDay, wrapped } from './line.ts'
+
+interface Screen {
+  write(text: string): void
+  /** Width now; a window may be resized. */
+  readonly columns: number
+  readonly colours: boolean
+  /** `all`: with the fields of log lines; `failures`: nothing but what goes wrong. */
+  readonly shows: 'all' | 'most' | 'failures'
+}
+
+/** As pino writes it. */
+interface LogEntry {
+  readonly time?: unknown
+  readonly level?: unknown
+  readonly msg?: unknown
+  readonly err?: { readonly message?: unknown }
+  readonly [field: string]: unknown
+}
+
+/** Lines that nobody could read are counted: so many at once pass, and so many per second in the long run. */
+const BURST = 60
+const LINES_PER_SECOND = 20
+/** A count on the screen changes so often. */
+const REFRESH_MS = 100
+const INDENT = '          '
+const LEVEL_COLOURS = { debug: 'dim', info: 'cyan', warn: 'yellow', error: 'red' } as const
+
+/** What stands at the end of the screen, and may be said again. */
+interface Said {
+  /** What makes the next one a repeat; '' never is one. */
+  readonly key: string
+  readonly times: number
+  /** As it was written: rows, and the width of the window. */
+  readonly rows: readonly string[]
+  readonly columns: number
+}
+
+const NOTHING: Said = { key: '', times: 0, rows: [], columns: 0 }
+
+export class Terminal {
+  readonly #screen: Screen
+  readonly #now: () => Date
+  readonly #lines = new TokenBucket(BURST, LINES_PER_SECOND)
+  readonly #advised = new Causes()
+  /** The advice below the last line. */
+  #advice: readonly string[] = []
+  #last = NOTHING
+  /** Rows that are to stand in the place of the last ones. */
+  #next: readonly string[] | undefined
+  /** Requests that had no line. */
+  #unsaid = 0
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(screen: Screen, now: () => Date = () => new Date()) {
+    this.#screen = screen
+    this.#now = now
+  }
+
+  /** What runs: `label` in a column of its own. */
+  banner(label: string, text: string): void {
+    if (this.#screen.shows !== 'failures')
+      this.#show('', () => this.#rows([[label.padEnd(INDENT.length), 'bold']], text))
+  }
+
+  /** Something has happened. */
+  note(text: string): void {
+    if (this.#screen.shows !== 'failures') this.#say(text, [[`${this.#time}  `, 'dim']], text)
+  }
+
+  /** One line of the log. */
+  log(entry: LogEntry): void {
+    const { time: _, level, msg, err, component: __, ...fields } = entry
+    const name = String(level) as keyof typeof LEVEL_COLOURS
+    const cause = err?.message === undefined ? '' : `: ${String(err.message)}`
+    const isVerbose = this.#screen.shows === 'all'
+    const rest = isVerbose ? Object.entries(fields).map(([name, value]) => ` ${name}=${asText(value)}`) : []
+    const said = `${String(msg)}${cause}`
+    const head: Piece[] = [
+      [`${this.#time}  `, 'dim'],
+      [`${name} `, LEVEL_COLOURS[name]],
+    ]
+    this.#say(`${name} ${said}`, head, `${said}${rest.join('')}`)
+  }
+
+  exchange(exchange: ExchangeRecord): void {
+    const { method, path, status, code } = exchange
+    const key = `${status} ${method} ${path} ${code ?? ''}`
+    if (key !== this.#last.key) {
+      if (!this.#lines.take(performance.now())) {
+        this.#unsaid++
+        this.#soon()
+        return
+      }
+      this.#advice = this.#adviceOn(code)
+    }
+    this.#show(key, times => [this.#line(exchange, times), ...this.#advice])
+  }
+
+  /** Once a minute. */
+  #adviceOn(code: string | undefined): readonly string[] {
+    const advice = ADVICE[code as keyof typeof ADVICE]
+    const isNews = advice !== undefined && this.#advised.isNews(code!, performance.now())
+    return isNews ? this.#rows([[INDENT, 'plain']], advice) : []
+  }
+
+  /** Writes what waits. */
+  close(): void {
+    this.#flush()
+  }
+
+  get #width(): number {
+    // A row as wide as the window would end in the next one.
+    return Math.max(40, this.#screen.columns) - 1
+  }
+
+  get #time(): string {
+    return timeOfDay(this.#now())
+  }
+
+  #paint(pieces: readonly Piece[]): string {
+    return paint(pieces, this.#width, this.#screen.colours)
+  }
+
+  #line(exchange: ExchangeRecord, times: number): string {
+    return this.#paint(exchangeLine(exchange, this.#time, this.#width, times))
+  }
+
+  #say(key: string, head: readonly Piece[], text: string): void {
+    this.#show(key, times => this.#rows(head, times > 1 ? `${text} (x${times})` : text))
+  }
+
+  /** `text` behind `head`, wrapped below its beginning. */
+  #rows(head: readonly Piece[], text: string): string[] {
+    const [first = '', ...more] = wrapped(text, this.#width - head.reduce((sum, [{ length }]) => sum + length, 0))
+    const rest = wrapped(more.join(' '), this.#width - INDENT.length)
+    return [this.#paint([...head, [first, 'plain']]), ...(more.length === 0 ? [] : rest.map(row => INDENT + row))]
+  }
+
+  #show(key: string, render: (times: number) => string[]): void {
+    const isRepeat = key !== '' && key === this.#last.key && this.#canRewrite()
+    if (!isRepeat) this.#flush()
+    const times = isRepeat ? this.#last.times + 1 : 1
+    const rows = render(times)
+    if (isRepeat) {
+      this.#next = rows
+      this.#last = { ...this.#last, times }
+      this.#soon()
+      return
+    }
+    this.#put(rows)
+    this.#last = { key, times, rows, columns: this.#screen.columns }
+  }
+
+  /** Where the rows are as many as the window shows: it was not resized, and no letter in them is wider than another. */
+  #canRewrite(): boolean {
+    const { rows, columns } = this.#last
+    return this.#unsaid === 0 && columns === this.#screen.columns && !rows.some(hasWide)
+  }
+
+  #soon(): void {
+    const due = this.#guard(() => this.#flush())
+    this.#timer ??= setTimeout(due, REFRESH_MS).unref()
+  }
+
+  /** There is no other place to tell of it. */
+  readonly #guard = guardWith(() => {})
+
+  #flush(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    const rows = this.#next
+    this.#next = undefined
+    if (rows !== undefined) {
+      this.#screen.write(`\x1b[${this.#last.rows.length}A\r\x1b[J`)
+      this.#put(rows)
+      this.#last = { ...this.#last, rows }
+    }
+    if (this.#unsaid === 0) return
+    this.#put([this.#paint([[`${this.#time}  and ${this.#unsaid} more`, 'dim']])])
+    this.#unsaid = 0
+    this.#last = NOTHING
+  }
+
+  #put(rows: readonly string[]): void {
+    this.#screen.write(`${rows.join('\n')}\n`)
+  }
+}
+
+function asText(value: unknown): string {
+  return typeof value === 'string' ? value : String(JSON.stringify(value))
+}

@@ -1,0 +1,135 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { Terminal } from '../../../cli/terminal/terminal.ts'
+import type { ExchangeRecord } from '../../../protocol/exchange.ts'
+
+beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] }))
+afterEach(() => void vi.useRealTimers())
+
+const record = (more: Partial<ExchangeRecord> = {}): ExchangeRecord => ({
+  ...{ requestId: 'r', runtime: 'demo', route: undefined, session: undefined, method: 'GET', host: 'h', path: '/' },
+  ...{ caller: '192.0.2.1', status: 200, code: undefined, cut: false, durationMs: 12, bytesIn: 0, bytesOut: 2048 },
+  ...{ upgrade: false, ...more },
+})
+
+const ESC = String.fromCharCode(27)
+const COLOUR = new RegExp(`${ESC}\\[\\d*m`, 'g')
+const UP = new RegExp(`^${ESC}\\[(\\d+)A\\r${ESC}\\[J`)
+
+/** A screen that obeys what a terminal obeys, and knows no other control character. */
+class Screen {
+  columns = 100
+  colours = false
+  shows: 'all' | 'most' | 'failures' = 'most'
+  rows: string[] = []
+  text = ''
+  write(text: string): void {
+    this.text += text
+    let rest = text.replaceAll(COLOUR, '')
+    const up = UP.exec(rest)
+    if (up !== null) {
+      this.rows.splice(this.rows.length - Number(up[1]))
+      rest = rest.slice(up[0].length)
+    }
+    if (rest === '') return
+    expect(rest.endsWith('\n')).toBe(true)
+    this.rows.push(...rest.slice(0, -1).split('\n'))
+    expect(this.rows.join('')).not.toMatch(/\p{Cc}/u)
+    for (const row of this.rows) expect(row.length).toBeLessThan(this.columns)
+  }
+}
+
+function open(more: Partial<Screen> = {}): { screen: Screen; terminal: Terminal } {
+  const screen = Object.assign(new Screen(), more)
+  return { screen, terminal: new Terminal(screen, () => new Date(2026, 10, 23, 9, 8, 7)) }
+}
+
+test('one aligned line a request, and of a failure its code in words and what to do, once a minute', () => {
+  const { screen, terminal } = open()
+  terminal.exchange(record({ path: '/a' }))
+  terminal.exchange(record({ status: 502, path: '/b', method: 'POST', code: 'upstream-refused', durationMs: 1.4 }))
+  terminal.exchange(record({ status: 404, path: '/c', bytesOut: 7, durationMs: 1234 }))
+  terminal.exchange(record({ status: 502, path: '/d', code: 'upstream-refused' }))
+  vi.advanceTimersByTime(60_001)
+  terminal.exchange(record({ status: 502, path: '/e', code: 'upstream-refused' }))
+  const path = (text: string) => text.padEnd(100 - 1 - 42 - 23)
+  expect(screen.rows).toEqual([
+    `09:08:07  200 GET     ${path('/a')}   12 ms    2 KiB`,
+    `09:08:07  502 POST    ${path('/b')}  1.4 ms    2 KiB  upstream refused`,
+    '          Nothing listens at the target: start the service, or give another target.',
+    `09:08:07  404 GET     ${path('/c')} 1234 ms      7 B`,
+    `09:08:07  502 GET     ${path('/d')}   12 ms    2 KiB  upstream refused`,
+    `09:08:07  502 GET     ${path('/e')}   12 ms    2 KiB  upstream refused`,
+    '          Nothing listens at the target: start the service, or give another target.',
+  ])
+})
+
+test('what is said again is written over the line before, with a count', () => {
+  const { screen, terminal } = open()
+  for (let n = 0; n < 12; n++) terminal.exchange(record({ status: 502, code: 'upstream-refused' }))
+  expect(screen.rows).toHaveLength(2)
+  vi.advanceTimersByTime(100)
+  expect(screen.rows).toEqual([expect.stringContaining('x12  upstream refused'), expect.stringContaining('Nothing')])
+  terminal.exchange(record({ path: '/other' }))
+  terminal.exchange(record())
+  terminal.exchange(record())
+  terminal.log({ level: 'warn', msg: 'something', err: { message: 'why' } })
+  terminal.log({ level: 'warn', msg: 'something', err: { message: 'why' } })
+  terminal.close()
+  expect(screen.rows.slice(2).map(row => row.slice(10))).toEqual([
+    expect.stringMatching(/^200 GET {5}\/other/),
+    expect.stringMatching(/^200 GET {5}\/ .* x2$/),
+    'warn something: why (x2)',
+  ])
+})
+
+test('nothing is written over in a window of another size, nor where letters may be wide', () => {
+  const { screen, terminal } = open()
+  terminal.exchange(record())
+  screen.columns = 90
+  terminal.exchange(record())
+  terminal.note('東京')
+  terminal.note('東京')
+  terminal.close()
+  expect(screen.rows).toHaveLength(4)
+  expect(screen.text).not.toContain(ESC)
+})
+
+test.each([30, 40, 60, 80, 200])('rows fit a window of %i columns', columns => {
+  const { screen, terminal } = open({ columns: Math.max(40, columns), colours: true })
+  const path = `/${'long/'.repeat(80)}`
+  terminal.exchange(record({ path, status: 503, code: 'overloaded', cut: true, method: 'PROPPATCHES' }))
+  terminal.exchange(record({ path, status: 502, code: 'upstream-tls' }))
+  terminal.banner('target', `http://${'x'.repeat(300)} and words and words`)
+  terminal.log({ level: 'error', msg: 'a word '.repeat(40) })
+  expect(screen.rows.length).toBeGreaterThan(4)
+})
+
+test('what a caller or a server writes moves no cursor', () => {
+  const { screen, terminal } = open({ shows: 'all' })
+  const evil = '\x1b[2J\x1b]0;title\x07\r\n\u009b31m\u202e\u2028\x08\x7f'
+  terminal.exchange(record({ path: `/${evil}`, method: `G${evil}` }))
+  terminal.log({ level: 'warn', msg: evil, err: { message: evil }, field: evil, other: { deep: evil } })
+  terminal.note(evil)
+  terminal.banner('public', `https://${evil}`)
+  expect(screen.rows.join('')).not.toMatch(/[\u202e\u2028]/)
+})
+
+test('a flood is counted, and its end too', () => {
+  const { screen, terminal } = open()
+  for (let n = 0; n < 1000; n++) terminal.exchange(record({ path: `/${n}` }))
+  expect(screen.rows.length).toBe(60)
+  vi.advanceTimersByTime(100)
+  expect(screen.rows.at(-1)).toBe('09:08:07  and 940 more')
+})
+
+test('quiet says only what goes wrong; without colours none is written', () => {
+  const { screen, terminal } = open({ shows: 'failures' })
+  terminal.banner('public', 'https://demo')
+  terminal.note('connected again')
+  terminal.log({ level: 'warn', msg: 'no session' })
+  expect(screen.rows).toEqual(['09:08:07  warn no session'])
+  expect(screen.text).not.toContain(ESC)
+  const colours = open({ colours: true })
+  colours.terminal.exchange(record())
+  expect(colours.screen.text).toContain(`${ESC}[32m200${ESC}[0m`)
+})
