@@ -350,12 +350,38 @@ const INBOX: readonly Command[] = [
   ),
 ]
 
+const SHELLS = {
+  bash: ['sallyport completion bash > ~/.local/share/bash-completion/completions/sallyport', 'completionBash'],
+  zsh: ['sallyport completion zsh > ~/.zfunc/_sallyport', 'completionZsh'],
+  fish: ['sallyport completion fish > ~/.config/fish/completions/sallyport.fish', 'completionFish'],
+} as const
+
+const COMPLETIONS: readonly Command[] = [
+  {
+    name: 'completion words',
+    about: 'Prints what may follow after `sallyport`; these scripts ask it.',
+    example: 'sallyport completion words -- certs ""',
+    positionals: ['WORD...'],
+    flags: {},
+    raw: true,
+    load: async () => (await import('./commands/completion.ts')).completionWords,
+  },
+]
+
+const SCRIPTS: readonly Command[] = Object.entries(SHELLS).map(([shell, [example, run]]) => ({
+  name: `completion ${shell}`,
+  about: `Prints the script that completes commands and flags in ${shell}.`,
+  example,
+  flags: {},
+  load: async () => (await import('./commands/completion.ts'))[run],
+}))
+
 const OTHERS: readonly Command[] = [
   {
     name: 'status',
     about: 'Shows the state of the components on this machine: sessions, streams, connected since.',
-    example: 'sallyport status',
-    flags: adminFlags,
+    example: 'sallyport status --watch',
+    flags: { watch: flag('', 'Shows it anew every two seconds, until Ctrl-C.'), ...adminFlags },
     load: async () => (await import('./commands/status.ts')).status,
   },
   {
@@ -386,6 +412,13 @@ const OTHERS: readonly Command[] = [
     flags: { check: flag('', 'Sends one of each kind of traffic, prints pass or fail, and exits.') },
     raw: true,
     load: async () => (await import('./commands/demo.ts')).runDemo,
+  },
+  {
+    name: 'version',
+    about: 'Prints the version; --json with those of Node, OpenSSL and the platform, for a report.',
+    example: 'sallyport version --json',
+    flags: json,
+    load: async () => (await import('./commands/version.ts')).version,
   },
 ]
 
@@ -424,6 +457,8 @@ export const COMMANDS: readonly Command[] = [
   ...WEBHOOKS,
   ...INBOX,
   ...OTHERS,
+  ...SCRIPTS,
+  ...COMPLETIONS,
 ]
 
 /** All flags of a command: its own and the settings of its component. */

@@ -33,26 +33,57 @@ export function helpCommand(command: Command): string {
     `Example:\n  ${command.example}\n`,
     `${command.about}\n`,
     `Usage: sallyport ${command.name}${positionals} [FLAGS]\n`,
-    'Flags:',
-    columns(flagRows(flagsOf(command))),
-    '',
+    ...flagGroups(command).flatMap(([heading, rows]) => [`${heading}:`, columns(rows), '']),
   ].join('\n')
+}
+
+/** What the first word of a setting is about: the headings of `--help`, in this order. */
+const HEADINGS: readonly (readonly [heading: string, firstWords: string])[] = [
+  ['Connection', 'server token ca ca-only tls audience connections proxy exit-on-refusal'],
+  ['Callers', 'domain public trusted-proxies listen cors'],
+  ['Tunnel clients', 'control'],
+  ['Tokens', 'auth'],
+  ['Routing', 'target routes preset allow'],
+  ['Webhook inbox', 'inbox'],
+  ['Replicas', 'directory peer replica replicas'],
+  ['Requests that wait for a session', 'hold'],
+  ['Limits', 'limits ping'],
+  ['Stopping', 'grace drain-spread drain-delay reuse-address'],
+  ['Operation', 'admin health log'],
+]
+
+type Rows = (readonly [left: string, right: string])[]
+
+/** The flags of a component by heading; those of other commands are few. */
+function flagGroups(command: Command): (readonly [heading: string, rows: Rows])[] {
+  const flags = flagsOf(command)
+  if (command.component === undefined) return [['Flags', [...flagRows(flags), HELP]]]
+  const groups = new Map<string, Rows>(HEADINGS.map(([heading]) => [heading, []]))
+  const others: Rows = []
+  for (const flag of Object.keys(flags)) {
+    const word = flag.split('.')[0]!
+    const heading = HEADINGS.find(([, words]) => words.split(' ').includes(word))?.[0]
+    const rows = heading === undefined ? others : groups.get(heading)!
+    rows.push(...flagRows({ [flag]: flags[flag]! }))
+  }
+  const short = 'log.level' in flags ? SHORT_ROWS : []
+  groups.set('Others', [...others, ...short, HELP])
+  return [...groups].filter(([, rows]) => rows.length > 0)
 }
 
 const SHORT_ROWS = [
   ['-q', `Says only what goes wrong: ${SHORT['-q']}.`],
   ['-v', `Says everything: ${SHORT['-v']}.`],
 ] as const
+const HELP = ['--help', 'Shows this.'] as const
 
-function flagRows(flags: Flags): (readonly [string, string])[] {
-  const rows = Object.entries(flags).map(
+function flagRows(flags: Flags): Rows {
+  return Object.entries(flags).map(
     ([name, { placeholder, about }]) => [`--${name}${placeholder ? ` ${placeholder}` : ''}`, about] as const,
   )
-  const short = 'log.level' in flags ? SHORT_ROWS : []
-  return [...rows, ...short, ['--help', 'Shows this.']]
 }
 
-function columns(rows: readonly (readonly [string, string])[]): string {
+function columns(rows: Readonly<Rows>): string {
   const width = Math.min(36, Math.max(...rows.map(([left]) => left.length)))
   return rows
     .map(([left, right]) => {

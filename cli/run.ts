@@ -4,7 +4,6 @@ import { COMMANDS, flagsOf } from './commands.ts'
 import { EXIT, Failure, usageError } from './failure.ts'
 import { helpAll, helpCommand } from './help.ts'
 import { suggestion } from './suggest.ts'
-import { packageVersion } from '../protocol/base/version.ts'
 
 /** Runs one command line; resolves to the exit code. Everything that can fail on purpose is told on stderr. */
 export async function run(args: readonly string[], io: Io): Promise<number> {
@@ -20,11 +19,14 @@ export async function run(args: readonly string[], io: Io): Promise<number> {
 async function dispatch(args: readonly string[], io: Io): Promise<number> {
   const [first, second] = args
   if (first === undefined) return misused(io, helpAll())
-  if (first === '--version' || first === '-v' || first === 'version') return print(io, `${packageVersion()}\n`)
+  if (first === '--version' || first === '-v') return dispatch(['version'], io)
   if (first === 'help') return dispatch([...args.slice(1), '--help'], io)
   if (isHelp(first)) return print(io, helpAll())
+  if (isGroup(first) && second !== undefined && isHelp(second)) return print(io, helpAll(first))
+  if (hasList(first) && (second === undefined || second.startsWith('-'))) {
+    return dispatch([first, 'list', ...args.slice(1)], io)
+  }
   if (isGroup(first) && second === undefined) return misused(io, helpAll(first))
-  if (isGroup(first) && isHelp(second!)) return print(io, helpAll(first))
   const { command, rest } = findCommand(args)
   if (asksHelp(rest)) return print(io, helpCommand(command))
   const parsed = command.raw ? { flags: new Map(), positionals: rest } : parseFor(command, rest)
@@ -42,6 +44,11 @@ function asksHelp(args: readonly string[]): boolean {
 
 function isGroup(word: string): boolean {
   return COMMANDS.some(({ name }) => name.startsWith(`${word} `))
+}
+
+/** `sallyport sessions` is `sallyport sessions list`. */
+function hasList(group: string): boolean {
+  return COMMANDS.some(({ name }) => name === `${group} list`)
 }
 
 /** A command is one to three words: `server`, `certs init`, `config print server`. */

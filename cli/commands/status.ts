@@ -1,11 +1,19 @@
+import { setTimeout as pause } from 'node:timers/promises'
 import { findEndpoints, view } from '../admin-client.ts'
-import type { Run } from '../command.ts'
-import { EXIT } from '../failure.ts'
+import type { Arguments } from '../args.ts'
+import type { Io, Run } from '../command.ts'
+import { EXIT, Failure } from '../failure.ts'
 import { hasSwitch } from '../options.ts'
 import { describeStatus } from '../status-text.ts'
 
-/** `sallyport status`: asks all at once, shows those that answer, and fails for one that does not. */
-export const status: Run = async (args, io) => {
+const WATCH_MS = 2000
+const CLEAR = '\x1b[H\x1b[2J'
+
+/** `sallyport status` */
+export const status: Run = async (args, io) => (hasSwitch(args, 'watch') ? await watch(args, io) : await show(args, io))
+
+/** Asks all at once, shows those that answer, and fails for one that does not. */
+async function show(args: Arguments, io: Io): Promise<number> {
   const endpoints = findEndpoints(args, io)
   const asked = await Promise.allSettled(endpoints.map(endpoint => view(endpoint, '/status')))
   const answers = asked.flatMap(one => (one.status === 'fulfilled' ? [one.value] : []))
@@ -19,4 +27,20 @@ export const status: Run = async (args, io) => {
   for (const { message } of failures) io.note(`sallyport: ${message}`)
   if (last !== undefined) throw last
   return EXIT.ok
+}
+
+/** Until a signal ends the process. What does not answer now may answer at the next look: that is what one watches. */
+async function watch(args: Arguments, io: Io): Promise<never> {
+  for (;;) {
+    let text = ''
+    const note = (line: string) => void (text += `${line}\n`)
+    try {
+      await show(args, { ...io, note, out: shown => void (text += shown) })
+    } catch (error) {
+      if (!(error instanceof Failure) || error.exitCode !== EXIT.runtime) throw error
+      note(`sallyport: ${error.message}`)
+    }
+    io.out(process.stdout.isTTY ? `${CLEAR}${text}` : text)
+    await pause(WATCH_MS)
+  }
 }

@@ -1,4 +1,5 @@
 /** What operators' commands make of components that do not answer, or answer strangely. */
+import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer as createHttpServer, type Server } from 'node:http'
@@ -44,6 +45,22 @@ describe('of several components', () => {
   }
   const status = (...more: string[]) => sallyport(['status', ...more], { environment: { RUNTIME_DIRECTORY: folder } })
   const GOOD = JSON.stringify({ component: 'client', version: '1', ready: true, startedAt: new Date().toISOString() })
+
+  test('status --watch goes on while a component is away, and ends for a wrong flag', async () => {
+    const script = `import { status } from './cli/commands/status.ts'
+      let looks = 0
+      const out = text => { process.stdout.write(text); if (++looks === 2) process.exit(0) }
+      const flags = new Map([['watch', ['true']], ['admin', [process.argv[1]]]])
+      await status({ flags, positionals: [] }, { out, note: out, environment: {} })`
+    const look = (admin: string) => {
+      const args = ['--input-type=module', '-e', script, admin]
+      return spawnSync(process.execPath, args, { encoding: 'utf8', timeout: 30_000 })
+    }
+    const away = '127.0.0.1:9'
+    const line = `sallyport: http://${away} does not answer (bad port)\n`
+    expect(look(away)).toMatchObject({ status: 0, stdout: line + line })
+    expect(look('ftp://x').stderr).toContain('--admin ftp://x: expected a URL')
+  })
 
   test('status shows those that answer, and says which do not', async () => {
     const strange = await found(1, '<html>')

@@ -27,6 +27,13 @@ describe('help', () => {
     },
   )
 
+  test.each(['server', 'client', 'router'])('flags of %s stand below what they are about', async name => {
+    const { out } = await sallyport([name, '--help'])
+    const others = out.slice(out.indexOf('\nOthers:'))
+    expect(others.match(/^ {2}-\S+/gm)).toEqual(['  --config', '  -q', '  -v', '  --help'])
+    expect(out.indexOf('\nOperation:')).toBeLessThan(out.indexOf('  --log.level'))
+  })
+
   test('of all commands, and of a group', async () => {
     const all = await sallyport(['--help'])
     for (const { name } of COMMANDS) expect(all.out).toContain(name.split(' ')[0])
@@ -40,6 +47,20 @@ describe('help', () => {
 test('--version is that of package.json', async () => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string }
   expect(await sallyport(['--version'])).toEqual({ code: 0, out: `${version}\n`, notes: '' })
+})
+
+test('version --json says what a report needs', async () => {
+  const { out } = await sallyport(['version', '--json'])
+  expect(JSON.parse(out)).toMatchObject({ protocol: 'sallyport.v1.0', node: process.versions.node })
+})
+
+test.each(['sessions', 'runtimes', 'revocations', 'inbox'])('%s alone lists, with the flags of its list', async name => {
+  const admin = ['--admin', '127.0.0.1:9', '--json']
+  const alone = await sallyport([name, ...admin])
+  expect(alone).toEqual(await sallyport([name, 'list', ...admin]))
+  expect(alone.notes).toContain('http://127.0.0.1:9 does not answer')
+  expect((await sallyport([name, '--lane-of'])).notes).toContain(`${name} list: unknown flag --lane-of`)
+  expect((await sallyport([name, '--help'])).out).toContain(`Usage: sallyport ${name} COMMAND`)
 })
 
 describe('usage errors: exit 2, one line, nothing on stdout', () => {

@@ -52,6 +52,8 @@ export const NEEDS = {
   gcc: programRow('gcc', ['gcc', 'libc6-dev']),
   curl: programRow('curl', ['curl']),
   script: programRow('script', ['bsdutils']),
+  zsh: programRow('zsh', ['zsh']),
+  fish: programRow('fish', ['fish']),
   openssl: programRow('openssl', ['openssl']),
   netns: {
     missing: missingNamespaces,

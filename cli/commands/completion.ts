@@ -1,0 +1,70 @@
+import type { Run } from '../command.ts'
+import { complete } from '../completion.ts'
+import { EXIT } from '../failure.ts'
+
+const BASH = `_sallyport() {
+  local words line
+  words=("\${COMP_WORDS[@]:1:COMP_CWORD}")
+  COMPREPLY=()
+  while IFS= read -r line; do
+    if [ "$line" = ':files' ]; then
+      compopt -o default 2>/dev/null
+      return
+    fi
+    COMPREPLY+=("\${line%%$'\\t'*}")
+  done < <(sallyport completion words -- "\${words[@]}" 2>/dev/null)
+}
+complete -F _sallyport sallyport
+`
+
+const ZSH = `#compdef sallyport
+_sallyport() {
+  local line
+  local -a found
+  while IFS= read -r line; do
+    if [[ $line == ':files' ]]; then
+      _files
+      return
+    fi
+    found+=("\${\${line%%$'\\t'*}//:/\\\\:}:\${line#*$'\\t'}")
+  done < <(sallyport completion words -- "\${(@)words[2,$CURRENT]}" 2>/dev/null)
+  _describe sallyport found
+}
+compdef _sallyport sallyport
+`
+
+const FISH = `function __sallyport_words
+  set -l words (commandline -opc) (commandline -ct)
+  set -l found (sallyport completion words -- $words[2..-1] 2>/dev/null)
+  if test "$found" = ':files'
+    __fish_complete_path (commandline -ct)
+  else
+    string join \\n -- $found
+  end
+end
+complete -c sallyport -f -a '(__sallyport_words)'
+`
+
+const script =
+  (text: string): Run =>
+  async (_, io) => {
+    io.out(text)
+    return EXIT.ok
+  }
+
+/** `sallyport completion bash` */
+export const completionBash: Run = script(BASH)
+
+/** `sallyport completion zsh` */
+export const completionZsh: Run = script(ZSH)
+
+/** `sallyport completion fish` */
+export const completionFish: Run = script(FISH)
+
+/** `sallyport completion words`: one candidate a line, a tab and what it is; `:files` asks the shell for paths. */
+export const completionWords: Run = async ({ positionals }, io) => {
+  const found = complete(positionals[0] === '--' ? positionals.slice(1) : positionals)
+  const lines = found === 'files' ? [':files'] : found.map(({ word, about }) => `${word}\t${about}`)
+  io.out(lines.map(line => `${line}\n`).join(''))
+  return EXIT.ok
+}

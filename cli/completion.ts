@@ -1,0 +1,70 @@
+/**
+ * What a shell offers after TAB. The shells ask the program itself (`sallyport completion words`), so that what they
+ * offer is what it takes: cobra's way, and clap's.
+ */
+import type { Flags } from './args.ts'
+import type { Command } from './command.ts'
+import { COMMANDS, flagsOf } from './commands.ts'
+
+/** One word that may follow, and what to say beside it. */
+export interface Candidate {
+  readonly word: string
+  readonly about: string
+}
+
+/** `'files'` leaves the word to the shell, which knows paths better. */
+export type Candidates = readonly Candidate[] | 'files'
+
+/** `words` are those after `sallyport`; the last is the one under the cursor, and may be empty. */
+export function complete(words: readonly string[]): Candidates {
+  const before = words.slice(0, -1)
+  const start = words.at(-1) ?? ''
+  const all = candidates(before, start)
+  return all === 'files' ? all : all.filter(({ word }) => word.startsWith(start))
+}
+
+function candidates(before: readonly string[], start: string): Candidates {
+  const command = longest(before)
+  if (command === undefined) return nextWords(before)
+  const flags = flagsOf(command)
+  const rest = before.slice(command.name.split(' ').length)
+  const value = wanted(rest.at(-1), flags)
+  if (value !== undefined) return values(value)
+  if (!start.startsWith('-')) return positional(command)
+  return Object.entries(flags)
+    .filter(([name, { list }]) => list === true || !rest.includes(`--${name}`))
+    .map(([name, { about }]) => ({ word: `--${name}`, about }))
+}
+
+function longest(words: readonly string[]): Command | undefined {
+  const lengths = [3, 2, 1].filter(length => length <= words.length)
+  const names = lengths.map(length => words.slice(0, length).join(' '))
+  return names.map(name => COMMANDS.find(command => command.name === name)).find(command => command !== undefined)
+}
+
+function nextWords(before: readonly string[]): readonly Candidate[] {
+  const known = before.map(word => `${word} `).join('')
+  const found = new Map<string, string>()
+  for (const { name, about } of COMMANDS) {
+    if (!name.startsWith(known)) continue
+    const word = name.slice(known.length).split(' ')[0]!
+    if (!found.has(word)) found.set(word, name === known + word ? about : '')
+  }
+  return [...found].map(([word, about]) => ({ word, about }))
+}
+
+/** What stands for the value of the flag that `word` is; undefined if it is none, or a switch. */
+function wanted(word: string | undefined, flags: Flags): string | undefined {
+  const name = word?.startsWith('--') ? word.slice(2) : ''
+  return Object.hasOwn(flags, name) ? flags[name]!.placeholder || undefined : undefined
+}
+
+function values(placeholder: string): Candidates {
+  if (/^(FILE|DIR|PATH)\b/.test(placeholder)) return 'files'
+  const words = placeholder.split('|').filter(word => /^[a-z][\w-]*$/.test(word))
+  return words.map(word => ({ word, about: '' }))
+}
+
+function positional({ positionals = [] }: Command): Candidates {
+  return positionals.some(name => /FILE|DIR/.test(name)) ? 'files' : []
+}
