@@ -95,7 +95,10 @@ async function ask({ url, token }: Endpoint, path: string, init: RequestInit): P
     text = await response.text()
   } catch (error) {
     const cause = (error as Error).cause as NodeJS.ErrnoException | undefined
-    throw new Failure(EXIT.runtime, `${url} does not answer (${cause?.code ?? cause?.message ?? (error as Error).message})`)
+    throw new Failure(
+      EXIT.runtime,
+      `${url} does not answer (${cause?.code ?? cause?.message ?? (error as Error).message})`,
+    )
   }
   if (response.status === 401 || response.status === 403) {
     throw configurationError(`${url} wants its admin token: give --admin.token.file`)

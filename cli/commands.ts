@@ -356,19 +356,7 @@ const SHELLS = {
   fish: ['sallyport completion fish > ~/.config/fish/completions/sallyport.fish', 'completionFish'],
 } as const
 
-const COMPLETIONS: readonly Command[] = [
-  {
-    name: 'completion words',
-    about: 'Prints what may follow after `sallyport`; these scripts ask it.',
-    example: 'sallyport completion words -- certs ""',
-    positionals: ['WORD...'],
-    flags: {},
-    raw: true,
-    load: async () => (await import('./commands/completion.ts')).completionWords,
-  },
-]
-
-const SCRIPTS: readonly Command[] = Object.entries(SHELLS).map(([shell, [example, run]]) => ({
+const COMPLETIONS: readonly Command[] = Object.entries(SHELLS).map(([shell, [example, run]]) => ({
   name: `completion ${shell}`,
   about: `Prints the script that completes commands and flags in ${shell}.`,
   example,
@@ -457,7 +445,6 @@ export const COMMANDS: readonly Command[] = [
   ...WEBHOOKS,
   ...INBOX,
   ...OTHERS,
-  ...SCRIPTS,
   ...COMPLETIONS,
 ]
 

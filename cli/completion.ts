@@ -7,23 +7,29 @@ import type { Command } from './command.ts'
 import { COMMANDS, flagsOf } from './commands.ts'
 
 /** One word that may follow, and what to say beside it. */
-export interface Candidate {
+interface Continuation {
   readonly word: string
   readonly about: string
 }
 
 /** `'files'` leaves the word to the shell, which knows paths better. */
-export type Candidates = readonly Candidate[] | 'files'
+type Continuations = readonly Continuation[] | 'files'
+
+/** What `sallyport completion words -- WORD...` prints: a candidate a line, a tab and what it is; `:files` asks for paths. */
+export function completionLines(words: readonly string[]): string {
+  const found = complete(words)
+  return found === 'files' ? ':files\n' : found.map(({ word, about }) => `${word}\t${about}\n`).join('')
+}
 
 /** `words` are those after `sallyport`; the last is the one under the cursor, and may be empty. */
-export function complete(words: readonly string[]): Candidates {
+export function complete(words: readonly string[]): Continuations {
   const before = words.slice(0, -1)
   const start = words.at(-1) ?? ''
   const all = candidates(before, start)
   return all === 'files' ? all : all.filter(({ word }) => word.startsWith(start))
 }
 
-function candidates(before: readonly string[], start: string): Candidates {
+function candidates(before: readonly string[], start: string): Continuations {
   const command = longest(before)
   if (command === undefined) return nextWords(before)
   const flags = flagsOf(command)
@@ -42,7 +48,7 @@ function longest(words: readonly string[]): Command | undefined {
   return names.map(name => COMMANDS.find(command => command.name === name)).find(command => command !== undefined)
 }
 
-function nextWords(before: readonly string[]): readonly Candidate[] {
+function nextWords(before: readonly string[]): readonly Continuation[] {
   const known = before.map(word => `${word} `).join('')
   const found = new Map<string, string>()
   for (const { name, about } of COMMANDS) {
@@ -59,12 +65,12 @@ function wanted(word: string | undefined, flags: Flags): string | undefined {
   return Object.hasOwn(flags, name) ? flags[name]!.placeholder || undefined : undefined
 }
 
-function values(placeholder: string): Candidates {
+function values(placeholder: string): Continuations {
   if (/^(FILE|DIR|PATH)\b/.test(placeholder)) return 'files'
   const words = placeholder.split('|').filter(word => /^[a-z][\w-]*$/.test(word))
   return words.map(word => ({ word, about: '' }))
 }
 
-function positional({ positionals = [] }: Command): Candidates {
+function positional({ positionals = [] }: Command): Continuations {
   return positionals.some(name => /FILE|DIR/.test(name)) ? 'files' : []
 }

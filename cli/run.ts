@@ -1,6 +1,7 @@
 import { parseArguments } from './args.ts'
 import type { Command, Io } from './command.ts'
 import { COMMANDS, flagsOf } from './commands.ts'
+import { completionLines } from './completion.ts'
 import { EXIT, Failure, usageError } from './failure.ts'
 import { helpAll, helpCommand } from './help.ts'
 import { suggestion } from './suggest.ts'
@@ -22,6 +23,7 @@ async function dispatch(args: readonly string[], io: Io): Promise<number> {
   if (first === '--version' || first === '-v') return dispatch(['version'], io)
   if (first === 'help') return dispatch([...args.slice(1), '--help'], io)
   if (isHelp(first)) return print(io, helpAll())
+  if (args.slice(0, 3).join(' ') === 'completion words --') return print(io, completionLines(args.slice(3)))
   if (isGroup(first) && second !== undefined && isHelp(second)) return print(io, helpAll(first))
   if (hasList(first) && (second === undefined || second.startsWith('-'))) {
     return dispatch([first, 'list', ...args.slice(1)], io)

@@ -1,5 +1,4 @@
 import type { Run } from '../command.ts'
-import { complete } from '../completion.ts'
 import { EXIT } from '../failure.ts'
 
 const BASH = `_sallyport() {
@@ -60,11 +59,3 @@ export const completionZsh: Run = script(ZSH)
 
 /** `sallyport completion fish` */
 export const completionFish: Run = script(FISH)
-
-/** `sallyport completion words`: one candidate a line, a tab and what it is; `:files` asks the shell for paths. */
-export const completionWords: Run = async ({ positionals }, io) => {
-  const found = complete(positionals[0] === '--' ? positionals.slice(1) : positionals)
-  const lines = found === 'files' ? [':files'] : found.map(({ word, about }) => `${word}\t${about}`)
-  io.out(lines.map(line => `${line}\n`).join(''))
-  return EXIT.ok
-}

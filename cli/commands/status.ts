@@ -32,15 +32,18 @@ async function show(args: Arguments, io: Io): Promise<number> {
 /** Until a signal ends the process. What does not answer now may answer at the next look: that is what one watches. */
 async function watch(args: Arguments, io: Io): Promise<never> {
   for (;;) {
-    let text = ''
-    const note = (line: string) => void (text += `${line}\n`)
+    let shown = ''
+    const out = (text: string) => {
+      shown += text
+    }
+    const note = (line: string) => out(`${line}\n`)
     try {
-      await show(args, { ...io, note, out: shown => void (text += shown) })
+      await show(args, { ...io, note, out })
     } catch (error) {
       if (!(error instanceof Failure) || error.exitCode !== EXIT.runtime) throw error
       note(`sallyport: ${error.message}`)
     }
-    io.out(process.stdout.isTTY ? `${CLEAR}${text}` : text)
+    io.out((process.stdout.isTTY ? CLEAR : '') + shown)
     await pause(WATCH_MS)
   }
 }

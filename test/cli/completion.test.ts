@@ -20,15 +20,15 @@ describe('what may follow', () => {
 
   test.each([
     [['ser'], ['server']],
-    [['certs', 's'], ['server', 'show']],
+    [
+      ['certs', 's'],
+      ['server', 'show'],
+    ],
     [
       ['config', 'print', ''],
       ['server', 'client', 'router'],
     ],
-    [
-      ['inbox', 'list', '--st'],
-      ['--state'],
-    ],
+    [['inbox', 'list', '--st'], ['--state']],
     [
       ['inbox', 'list', '--state', ''],
       ['waiting', 'dead', 'delivered'],
@@ -45,7 +45,7 @@ describe('what may follow', () => {
   test('every command is reached word by word, and offers exactly its flags', () => {
     for (const { name } of COMMANDS) {
       const parts = name.split(' ')
-      parts.forEach((part, at) => expect(words(...parts.slice(0, at), part)).toContain(part))
+      for (const at of parts.keys()) expect(words(...parts.slice(0, at + 1))).toContain(parts[at])
       for (const flag of words(...parts, '--')) expect(flag).toMatch(/^--[a-z]/)
     }
   })
@@ -62,13 +62,16 @@ describe('in the shells themselves', () => {
   const run = async (shell: 'bash' | 'zsh' | 'fish', script: string, flags: string[] = []) => {
     const { out } = await sallyport(['completion', shell])
     writeFileSync(join(folder, `completion.${shell}`), out)
-    const env = { ...process.env, PATH: `${folder}:${process.env['PATH']}` }
+    const env = { ...process.env, PATH: `${folder}:${process.env.PATH}` }
     const { stdout, stderr } = spawnSync(shell, [...flags, '-c', script], { cwd: folder, env, encoding: 'utf8' })
     return { stdout, stderr }
   }
   beforeAll(() => {
     folder = mkdtempSync(join(tmpdir(), 'sallyport-completion-'))
-    writeFileSync(join(folder, 'sallyport'), `#!/bin/sh\nexec '${process.execPath}' '${resolve('bin/sallyport.js')}' "$@"\n`)
+    writeFileSync(
+      join(folder, 'sallyport'),
+      `#!/bin/sh\nexec '${process.execPath}' '${resolve('bin/sallyport.js')}' "$@"\n`,
+    )
     chmodSync(join(folder, 'sallyport'), 0o755)
     writeFileSync(join(folder, 'a-file.pem'), '')
   })

@@ -54,14 +54,17 @@ test('version --json says what a report needs', async () => {
   expect(JSON.parse(out)).toMatchObject({ protocol: 'sallyport.v1.0', node: process.versions.node })
 })
 
-test.each(['sessions', 'runtimes', 'revocations', 'inbox'])('%s alone lists, with the flags of its list', async name => {
-  const admin = ['--admin', '127.0.0.1:9', '--json']
-  const alone = await sallyport([name, ...admin])
-  expect(alone).toEqual(await sallyport([name, 'list', ...admin]))
-  expect(alone.notes).toContain('http://127.0.0.1:9 does not answer')
-  expect((await sallyport([name, '--lane-of'])).notes).toContain(`${name} list: unknown flag --lane-of`)
-  expect((await sallyport([name, '--help'])).out).toContain(`Usage: sallyport ${name} COMMAND`)
-})
+test.each(['sessions', 'runtimes', 'revocations', 'inbox'])(
+  '%s alone lists, with the flags of its list',
+  async name => {
+    const admin = ['--admin', '127.0.0.1:9', '--json']
+    const alone = await sallyport([name, ...admin])
+    expect(alone).toEqual(await sallyport([name, 'list', ...admin]))
+    expect(alone.notes).toContain('http://127.0.0.1:9 does not answer')
+    expect((await sallyport([name, '--lane-of'])).notes).toContain(`${name} list: unknown flag --lane-of`)
+    expect((await sallyport([name, '--help'])).out).toContain(`Usage: sallyport ${name} COMMAND`)
+  },
+)
 
 describe('usage errors: exit 2, one line, nothing on stdout', () => {
   test.each([
