@@ -26,6 +26,7 @@ WORKDIR /app
 COPY --from=packages /app/node_modules/ node_modules/
 COPY --from=build /build/dist/ dist/
 COPY package.json LICENSE ./
+COPY admin/web/public/ admin/web/public/
 COPY bin/ bin/
 USER 65532:65532
 ENTRYPOINT ["node", "/app/bin/sallyport.js"]

@@ -2,8 +2,8 @@
 export type { Action, Actions, Body } from './actions.ts'
 export {
   type AdminListener,
-  type AdminOptions,
   type AdminListenerSettings as ListenerOptions,
+  type AdminOptions,
   listenAdmin,
   listenHealth,
 } from './listener.ts'
@@ -14,8 +14,9 @@ export {
   findRuntimeFiles,
   type RuntimeFile,
   randomToken,
+  readAdminToken as tokenOf,
   removeRuntimeFile,
   runtimeDirectories,
-  readAdminToken as tokenOf,
   writeRuntimeFile,
 } from './runtime-file.ts'
+export { Traffic } from './traffic.ts'

@@ -1,14 +1,15 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { canonicalAddress } from '../protocol/base/address.ts'
-import { type BoundAddress, listenOn, type ListenAddress } from '../protocol/http/listen-on.ts'
+import { ConnectionSlots, type SlotHolder } from '../protocol/base/connection-slots.ts'
 import { detached, endFor, logGuard, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import { type SlotHolder, ConnectionSlots } from '../protocol/base/connection-slots.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
+import { type BoundAddress, type ListenAddress, listenOn } from '../protocol/http/listen-on.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
 import { runAction } from './actions.ts'
 import { type AdminSource, NOT_FOUND, type Page, protectedPage, publicPage, TEXT } from './page.ts'
+import { Site } from './web/site.ts'
 
 export interface AdminListenerSettings extends ListenAddress {
   readonly source: AdminSource
@@ -27,24 +28,41 @@ export interface AdminListener {
   close(): Promise<void>
 }
 
-/** The admin listener: probes and metrics after a Host check, everything else with the bearer token. */
-export function listenAdmin(options: AdminOptions): Promise<AdminListener> {
+/**
+ * The admin listener: probes, metrics and the files of the page after a Host check; what the page shows with the cookie of a
+ * login or the bearer token; everything else with the token.
+ */
+export async function listenAdmin(options: AdminOptions): Promise<AdminListener & { code(): string }> {
   const { source } = options
   const logger = safeLogger(options.logger)
-  return open(options, async (request, path) => {
+  const site = new Site(source, logger)
+  const listener = await open(options, async (request, path) => {
     const { authorization } = request.headers
     const page = isRead(request) ? () => publicPage(path, source) : async () => undefined
+    const hostAllowed = isHostAllowed(request.headers.host)
     // Who needs no token waits for no file.
-    const open = isHostAllowed(request.headers.host) ? await page() : undefined
+    const open = hostAllowed ? ((await page()) ?? (await site.open(path, request))) : undefined
     if (open) return open
+    if (hostAllowed && isRead(request) && site.isLoggedIn(request)) {
+      const shown = site.read(path)
+      if (shown) return shown
+    }
     const authorized = authorization !== undefined && bearsToken(authorization, await currentToken(options, logger))
-    if (!authorized && !isHostAllowed(request.headers.host)) return WRONG_HOST
+    if (!authorized && !hostAllowed) return WRONG_HOST
     if (!authorized) return NEEDS_TOKEN
+    if (request.method === 'POST' && path === '/ui/codes') return codePage(site.code())
     if (request.method === 'POST') return runAction(path, request, source.actions ?? {}, options.logger)
     if (!isRead(request)) return NOT_FOUND
     const [, query = ''] = (request.url ?? '').split('?', 2)
-    return (await page()) ?? (await protectedPage(path, source, new URLSearchParams(query))) ?? NOT_FOUND
+    return (
+      (await page()) ?? site.read(path) ?? (await protectedPage(path, source, new URLSearchParams(query))) ?? NOT_FOUND
+    )
   })
+  return { ...listener, code: () => site.code() }
+}
+
+function codePage(code: string): Page {
+  return { status: 200, contentType: 'application/json', text: `${JSON.stringify({ code })}\n` }
 }
 
 /** The health listener: GET and HEAD of `/livez`, `/readyz` and `/metrics`, for anybody; nothing else. */
@@ -128,7 +146,8 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
     try {
       visitor.answering = true
       const page = await answer(request, path).catch(() => FAILED)
-      visitor.answering = false
+      // A stream is being answered until it closes.
+      visitor.answering = page.stream !== undefined
       request.resume()
       send(response, request, page)
     } catch (error) {
@@ -157,16 +176,19 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
 }
 
 function send(response: ServerResponse, request: IncomingMessage, page: Page): void {
+  const { stream } = page
   response.writeHead(page.status, {
     'content-type': page.contentType,
-    'content-length': Buffer.byteLength(page.text),
+    ...(stream === undefined && page.status !== 204 ? { 'content-length': Buffer.byteLength(page.text) } : {}),
     'cache-control': 'no-store',
     'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
     'x-content-type-options': 'nosniff',
     ...(page.status === 401 ? { 'www-authenticate': 'Bearer' } : {}),
     ...(page.status === 405 ? { allow: 'GET, HEAD' } : {}),
+    ...page.headers,
   })
-  response.end(request.method === 'HEAD' ? undefined : page.text)
+  if (stream !== undefined && request.method !== 'HEAD') stream(response)
+  else response.end(request.method === 'HEAD' ? undefined : page.text)
 }
 
 async function close(server: Server): Promise<void> {

@@ -1,4 +1,6 @@
+import type { ServerResponse } from 'node:http'
 import type { Actions } from './actions.ts'
+import type { Traffic } from './traffic.ts'
 
 /** What the listeners show about a component. */
 export interface AdminSource {
@@ -10,6 +12,10 @@ export interface AdminSource {
   readonly views?: Readonly<Record<string, (query: URLSearchParams) => unknown>> | undefined
   /** What a caller with the token may do, by path. */
   readonly actions?: Actions | undefined
+  /** What the page draws; absent: it draws nothing. */
+  readonly traffic?: Traffic | undefined
+  /** What an operator can do about a failure, by its code; for the page. */
+  readonly advice?: Readonly<Record<string, string>> | undefined
   metrics(): Promise<{ contentType: string; text: string }>
 }
 
@@ -17,6 +23,10 @@ export interface Page {
   readonly status: number
   readonly contentType: string
   readonly text: string
+  /** Instead of the listener's own, or besides. */
+  readonly headers?: Readonly<Record<string, string>>
+  /** Writes the body, behind the head, until the response closes; `text` is not sent. */
+  readonly stream?: (response: ServerResponse) => void
 }
 
 export const TEXT = 'text/plain; charset=utf-8'

@@ -13,6 +13,8 @@ const DEADLINE_MS = 15_000
 /** Where a component listens, and the token that opens it. */
 export interface Endpoint {
   readonly url: string
+  /** Undefined where nobody said. */
+  readonly component?: string | undefined
   /** Throws a {@link Failure} if it cannot be read. */
   readonly token: () => string | undefined
 }
@@ -26,7 +28,7 @@ export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['
   if (admin !== undefined) {
     const url = parseUrl(admin)
     const file = files.find(candidate => candidate.url === url)
-    return [{ url, token: () => given ?? (file && ownToken(file)) }]
+    return [{ url, component: file?.component, token: () => given ?? (file && ownToken(file)) }]
   }
   const found = files.filter(file => component === undefined || file.component === component)
   if (found.length === 0) {
@@ -36,7 +38,7 @@ export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['
   if (given !== undefined && found.some(file => file.writtenBy !== undefined)) {
     throw usageError('--admin.token.file needs --admin URL here: the address that was found is of another user')
   }
-  return found.map(file => ({ url: file.url, token: () => given ?? ownToken(file) }))
+  return found.map(file => ({ url: file.url, component: file.component, token: () => given ?? ownToken(file) }))
 }
 
 /** The server of `--admin`, or the only one on this machine. */
@@ -81,6 +83,13 @@ export async function askForAction(endpoint: Endpoint, path: string, body: objec
   const answer = await ask(endpoint, path, { method: 'POST', headers, body: JSON.stringify(body) })
   if (Array.isArray(asRow(answer).replicas)) return answer
   throw new Failure(EXIT.runtime, `${endpoint.url} does not say that it did anything: it is no server`)
+}
+
+/** A code that opens the page once. */
+export async function issueCode(endpoint: Endpoint): Promise<string> {
+  const { code } = asRow(await ask(endpoint, '/ui/codes', { method: 'POST' }))
+  if (typeof code === 'string' && /^[\w-]{22}$/.test(code)) return code
+  throw new Failure(EXIT.runtime, `${endpoint.url} has no page: it is an older component`)
 }
 
 async function ask({ url, token }: Endpoint, path: string, init: RequestInit): Promise<unknown> {

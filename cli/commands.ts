@@ -373,6 +373,13 @@ const OTHERS: readonly Command[] = [
     load: async () => (await import('./commands/status.ts')).status,
   },
   {
+    name: 'ui',
+    about: 'Prints a link to the page of a running component: it opens once, within ten minutes.',
+    example: 'sallyport ui --admin http://127.0.0.1:9091',
+    flags: adminFlags,
+    load: async () => (await import('./commands/ui.ts')).ui,
+  },
+  {
     name: 'load-test',
     about:
       'Loads a running server and client at a steady rate and writes a report. With --direct it shows the overhead.',

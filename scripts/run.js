@@ -23,7 +23,7 @@ const TASKS = {
   docs: args => ['scripts/docs.ts', ...args],
   lint: args => ['scripts/lint.ts', ...args],
   format: args => (args.includes('--check') ? [BIOME, 'format'] : [BIOME, 'format', '--write']),
-  typecheck: args => [TSC, '--project', '.', ...args],
+  typecheck: args => ['scripts/typecheck.ts', ...args],
   build: args => {
     rmSync(join(root, 'dist'), { recursive: true, force: true })
     return [TSC, '--project', 'tsconfig.build.json', ...args]

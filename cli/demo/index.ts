@@ -109,5 +109,8 @@ function printInbox(roads: readonly AccessPath[], running: Demo): void {
   npm run --silent sallyport -- webhook send --secret-file ${webhookSecret} --ca ${ca} ${url}
   npm run --silent sallyport -- inbox list`)
   }
+  console.log(
+    '\n  # A page for each part: what runs, what failed and why, 15 minutes of traffic\n  npm run --silent sallyport -- ui',
+  )
   console.log('\nCtrl-C stops everything.')
 }

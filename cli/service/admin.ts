@@ -1,14 +1,16 @@
 import { resolve } from 'node:path'
 import type { AdminListener } from '../../admin/listener.ts'
-import type { Metrics, Snapshot } from '../../admin/metrics.ts'
+import type { Snapshot } from '../../admin/metrics.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
+import { packageVersion } from '../../protocol/base/version.ts'
+import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import type { HostPort } from '../config/kinds.ts'
 import { formatAddress } from '../config/kinds.ts'
 import { checkAdminConfig } from '../config/rules.ts'
 import { configurationError, fileProblem } from '../failure.ts'
-import { packageVersion } from '../../protocol/base/version.ts'
+import { ADVICE } from '../terminal/advice.ts'
 import type { GivenSockets } from './given-sockets.ts'
 import { explainListenError } from './listen-error.ts'
 
@@ -32,7 +34,10 @@ export interface AdminView extends Pick<AdminSource, 'ready' | 'status' | 'views
 }
 
 interface Admin {
-  readonly metrics: Metrics
+  /** Counts an exchange that is over, for the metrics and the page. */
+  record(exchange: ExchangeRecord): void
+  /** A link to the page that opens it once, within ten minutes; undefined without an admin listener. */
+  link(): string | undefined
   /** From now on `/readyz` and `/status` show the component. */
   show(view: AdminView): void
   /** `/readyz` answers 503 from now on. */
@@ -44,7 +49,7 @@ const MIN_TOKEN_LENGTH = 16
 
 /** Starts the metrics and the listeners that are wanted. */
 export async function startAdmin(config: AdminConfig): Promise<Admin> {
-  const { createMetrics, listenHealth, removeRuntimeFile } = await import('../../admin/index.ts')
+  const { createMetrics, listenHealth, removeRuntimeFile, Traffic } = await import('../../admin/index.ts')
   let view: AdminView | undefined
   let isStopping = false
   const version = packageVersion()
@@ -59,6 +64,8 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
       ready: source.ready(),
       ...asObject(view?.status()),
     }),
+    traffic: new Traffic(),
+    advice: ADVICE,
     metrics: () => metrics.expose(),
     get views() {
       return view?.views
@@ -69,8 +76,13 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
   }
   const health = config.health === 'off' ? undefined : await startHealth(config.health)
   const admin = config.admin === 'off' ? undefined : await startListener(config, config.admin, source)
+  const { traffic } = source
   return {
-    metrics,
+    record(exchange) {
+      metrics.record(exchange)
+      if (admin !== undefined) traffic?.note(exchange)
+    },
+    link: () => admin && `${admin.url}/#${admin.listener.code()}`,
     show: shown => {
       view = shown
     },
@@ -104,11 +116,16 @@ function asObject(value: unknown): object {
   return typeof value === 'object' && value !== null ? value : {}
 }
 
-async function startListener(
-  config: AdminConfig,
-  address: HostPort,
-  source: AdminSource,
-): Promise<{ listener: AdminListener; runtimeFile: string | undefined }> {
+interface Opened {
+  readonly listener: PageListener
+  /** As this machine reaches it. */
+  readonly url: string
+  readonly runtimeFile: string | undefined
+}
+
+type PageListener = AdminListener & { code(): string }
+
+async function startListener(config: AdminConfig, address: HostPort, source: AdminSource): Promise<Opened> {
   const { listenAdmin, randomToken } = await import('../../admin/index.ts')
   const random = randomToken()
   const { tokenFile } = config
@@ -133,15 +150,18 @@ async function startListener(
   }
   config.logger.info({ name: 'admin', address: formatAddress(listener.address) }, 'listening')
   const secret = tokenFile === undefined ? { token: random } : { tokenFile: resolve(tokenFile) }
-  return { listener, runtimeFile: await writeFile(config, listener, secret) }
+  const { host, port } = listener.address
+  const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host
+  const url = `http://${formatAddress({ host: reachable, port })}`
+  return { listener, url, runtimeFile: await writeFile(config, url, secret) }
 }
 
 /** A default port that is taken becomes a free one; a given one is the user's own mistake. */
 async function listenOrFree(
   config: AdminConfig,
   address: HostPort,
-  listen: (port: number) => Promise<AdminListener>,
-): Promise<AdminListener> {
+  listen: (port: number) => Promise<PageListener>,
+): Promise<PageListener> {
   try {
     return await listen(address.port)
   } catch (error) {
@@ -154,13 +174,10 @@ async function listenOrFree(
 
 async function writeFile(
   config: AdminConfig,
-  listener: AdminListener,
+  url: string,
   secret: { token: string } | { tokenFile: string },
 ): Promise<string | undefined> {
   const { writeRuntimeFile } = await import('../../admin/index.ts')
-  const { host, port } = listener.address
-  const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host
-  const url = `http://${formatAddress({ host: reachable, port })}`
   try {
     return writeRuntimeFile({ component: config.component, pid: process.pid, url, ...secret }, config.environment)
   } catch (error) {

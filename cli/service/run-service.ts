@@ -1,17 +1,17 @@
-import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { formatDuration } from '../../protocol/base/durations.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import type { Io } from '../command.ts'
 import type { HostPort } from '../config/kinds.ts'
 import type { Loaded } from '../config/load.ts'
 import { configurationError, EXIT } from '../failure.ts'
+import type { Terminal } from '../terminal/terminal.ts'
 import { accessLog, watchExchanges } from './access-log.ts'
 import { type AdminView, startAdmin } from './admin.ts'
 import { keepCompiledCode } from './compiled-code.ts'
+import { demandListeners, forgetSockets, type GivenSockets, givenSockets } from './given-sockets.ts'
 import { openLog } from './log.ts'
 import { collectReadBuffers } from './read-buffers.ts'
-import { demandListeners, forgetSockets, type GivenSockets, givenSockets } from './given-sockets.ts'
-import type { Terminal } from '../terminal/terminal.ts'
 import { awaitStop, unlessGivenUp, unlessNow } from './stop.ts'
 
 /** Settings that `runService` itself reads. */
@@ -89,13 +89,15 @@ export async function runService(
   const stopCollecting = collectReadBuffers(logger)
   try {
     const onExchange = (exchange: ExchangeRecord) => {
-      admin.metrics.record(exchange)
+      admin.record(exchange)
       log(exchange)
     }
     const starting = start({ logger, terminal, onExchange, sockets, stopping: stop.first }).catch(misuse)
     const service = await unlessGivenUp(starting, stop, logger)
     if (service === undefined) return notStarted(logger)
     admin.show(service)
+    const link = terminal === undefined ? undefined : admin.link()
+    if (link !== undefined) terminal?.banner('page', link)
     const ended = await Promise.race([stop.stopped.then(() => EXIT.ok), service.ended ?? new Promise<never>(() => {})])
     admin.stopping()
     terminal?.note(`stopping: open requests have ${formatDuration(values.grace)}; Ctrl-C again ends at once`)

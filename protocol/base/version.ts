@@ -6,12 +6,18 @@ interface Package {
   readonly version?: string
 }
 
-let version: string | undefined
+let found: { readonly folder: string; readonly version: string } | undefined
 
 /** The version of this package, from the sources or from dist/; `unknown` where its package.json was not shipped. */
 export function packageVersion(): string {
-  version ??= readVersion()
-  return version
+  found ??= find()
+  return found.version
+}
+
+/** The folder of package.json, beside which the files stand that are no code. */
+export function packageFolder(): string {
+  found ??= find()
+  return found.folder
 }
 
 /** Name and version, as the ends of a session tell each other. */
@@ -19,11 +25,11 @@ export function softwareName(): string {
   return `sallyport/${packageVersion()}`
 }
 
-function readVersion(): string {
-  for (let directory = import.meta.dirname; ; directory = dirname(directory)) {
-    const file = join(directory, 'package.json')
+function find(): { folder: string; version: string } {
+  for (let folder = import.meta.dirname; ; folder = dirname(folder)) {
+    const file = join(folder, 'package.json')
     const { name, version } = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Package) : {}
-    if (name === 'sallyport' && version !== undefined) return version
-    if (dirname(directory) === directory) return 'unknown'
+    if (name === 'sallyport' && version !== undefined) return { folder, version }
+    if (dirname(folder) === folder) return { folder: import.meta.dirname, version: 'unknown' }
   }
 }

@@ -56,7 +56,8 @@ export function buildImage(context: string, scratch: string, path: string): Buil
         const from = stage ? stages.get(stage) : context
         const target = words.pop()!
         for (const source of words) {
-          if (!stage && !sent.has(source)) throw new Error(`.dockerignore keeps ${source} from the build`)
+          if (!stage && ![...sent].some(one => one === source || (one.endsWith('/') && source.startsWith(one))))
+            throw new Error(`.dockerignore keeps ${source} from the build`)
           const destination = join(root, workdir, target)
           const isFolder = source.endsWith('/')
           const into = isFolder || !target.endsWith('/') ? destination : join(destination, source)

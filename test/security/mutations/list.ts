@@ -876,13 +876,28 @@ export const MUTATIONS: readonly Mutation[] = [
   // Admin
   {
     defence: 'Host of the admin listener',
-    edits: [['admin/listener.ts', 'if (!authorized && !isHostAllowed(request.headers.host)) return WRONG_HOST', '']],
+    edits: [['admin/listener.ts', 'if (!authorized && !hostAllowed) return WRONG_HOST', '']],
     tests: ADMIN,
   },
   {
     defence: 'token of the admin listener',
     edits: [['admin/listener.ts', 'if (!authorized) return NEEDS_TOKEN', '']],
     tests: ADMIN,
+  },
+  {
+    defence: 'a code opens the page once',
+    edits: [['admin/web/logins.ts', 'this.#codes.delete(key)', '']],
+    tests: ['test/admin/site.test.ts'],
+  },
+  {
+    defence: 'a login opens the events of the page alone',
+    edits: [['admin/web/site.ts', "if (path !== '/ui/events') return undefined", '']],
+    tests: ['test/admin/site.test.ts'],
+  },
+  {
+    defence: 'requests that other sites make get nothing of the page',
+    edits: [['admin/web/site.ts', 'if (isElsewhere(request)) return ELSEWHERE', '']],
+    tests: ['test/admin/site.test.ts'],
   },
   {
     defence: 'a runtime file of another user is not believed',

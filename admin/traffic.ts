@@ -1,0 +1,139 @@
+import type { ExchangeRecord } from '../protocol/exchange.ts'
+
+/** One step of {@link Traffic.history}; a row of the page's charts. */
+interface TrafficStep {
+  /** End of the step, ms since 1970. */
+  readonly at: number
+  /** Exchanges that ended in it, by the first digit of their status; 0 for those that got none. */
+  readonly byClass: readonly number[]
+  /** Those that failed by our doing: they have a code. */
+  readonly failed: number
+  /** Durations in ms; absent where nothing ended. Each is right within a quarter. */
+  readonly p50: number | undefined
+  readonly p95: number | undefined
+  readonly bytesIn: number
+  readonly bytesOut: number
+}
+
+/** An exchange that failed, as the page shows it. */
+export type FailedExchange = Pick<
+  ExchangeRecord,
+  'requestId' | 'runtime' | 'route' | 'method' | 'host' | 'path' | 'status' | 'code' | 'cut' | 'durationMs'
+> & {
+  /** Milliseconds since 1970. */
+  readonly at: number
+}
+
+const STEP_MS = 5000
+const STEPS = 180
+const MAX_FAILED = 50
+/** Longest text of a member that callers choose. */
+const MAX_TEXT = 256
+const CLASSES = 6
+/** Durations are counted in buckets, each a quarter longer than the one before, from 0.25 ms on; the last has all from 6 min. */
+const BUCKETS = 64
+const SHORTEST_MS = 0.25
+const RATIO = Math.log(1.25)
+
+/** A step that is being counted, or was. */
+class Step {
+  /** Number of the step since the clock's beginning; tells an old one in its place from a new one. */
+  number = -1
+  readonly byClass = new Uint32Array(CLASSES)
+  readonly durations = new Uint32Array(BUCKETS)
+  failed = 0
+  bytesIn = 0
+  bytesOut = 0
+
+  begin(number: number): void {
+    this.number = number
+    this.byClass.fill(0)
+    this.durations.fill(0)
+    this.failed = 0
+    this.bytesIn = 0
+    this.bytesOut = 0
+  }
+
+  quantile(share: number): number | undefined {
+    const total = this.durations.reduce((sum, count) => sum + count, 0)
+    if (total === 0) return undefined
+    let left = share * total
+    const bucket = this.durations.findIndex(count => {
+      left -= count
+      return left <= 0
+    })
+    return SHORTEST_MS * Math.exp(RATIO * bucket)
+  }
+}
+
+/** The traffic of the last 15 minutes in steps of 5 s, and the last 50 failures, kept in the process for its page: about 60 KB. */
+export class Traffic {
+  readonly #steps = Array.from({ length: STEPS }, () => new Step())
+  readonly #failed: FailedExchange[] = []
+  readonly #now: () => number
+
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now
+  }
+
+  /** Counts an exchange that is over. */
+  note(exchange: ExchangeRecord): void {
+    const step = this.#step()
+    const kind = Math.trunc(exchange.status / 100)
+    step.byClass[kind < CLASSES ? kind : 0]!++
+    const bucket = Math.ceil(Math.log(exchange.durationMs / SHORTEST_MS) / RATIO)
+    step.durations[Math.min(Math.max(bucket, 0), BUCKETS - 1)]!++
+    step.bytesIn += exchange.bytesIn
+    step.bytesOut += exchange.bytesOut
+    if (exchange.code === undefined && exchange.status < 500 && !exchange.cut) return
+    step.failed++
+    const { requestId, runtime, route, status, code, cut, durationMs } = exchange
+    const [method, host, path] = [exchange.method, exchange.host, exchange.path].map(text => text.slice(0, MAX_TEXT))
+    const at = Date.now()
+    this.#failed.unshift({
+      ...{ at, requestId, runtime, route, status, code, cut, durationMs },
+      ...{ method: method!, host: host!, path: path! },
+    })
+    if (this.#failed.length > MAX_FAILED) this.#failed.pop()
+  }
+
+  /** The last failures, newest first. */
+  get failed(): readonly FailedExchange[] {
+    return this.#failed
+  }
+
+  /** The last `count` steps that are over, oldest first; at most 180. */
+  history(count = STEPS): readonly TrafficStep[] {
+    const now = this.#now()
+    const current = Math.floor(now / STEP_MS)
+    const first = Math.max(current - Math.min(count, STEPS - 1), 0)
+    const began = Date.now() - now
+    const steps: TrafficStep[] = []
+    for (let number = first; number < current; number++) {
+      steps.push(describe(this.#steps[number % STEPS]!, number, began + (number + 1) * STEP_MS))
+    }
+    return steps
+  }
+
+  #step(): Step {
+    const number = Math.floor(this.#now() / STEP_MS)
+    const step = this.#steps[number % STEPS]!
+    if (step.number !== number) step.begin(number)
+    return step
+  }
+}
+
+const EMPTY = new Step()
+
+function describe(kept: Step, number: number, at: number): TrafficStep {
+  const step = kept.number === number ? kept : EMPTY
+  return {
+    at: Math.round(at),
+    byClass: [...step.byClass],
+    failed: step.failed,
+    p50: step.quantile(0.5),
+    p95: step.quantile(0.95),
+    bytesIn: step.bytesIn,
+    bytesOut: step.bytesOut,
+  }
+}

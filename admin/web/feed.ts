@@ -1,0 +1,93 @@
+import type { ServerResponse } from 'node:http'
+import { ERRORS, type ErrorCode } from '../../protocol/base/errors.ts'
+import { guardWith, logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import type { AdminSource } from '../page.ts'
+import type { FailedExchange } from '../traffic.ts'
+
+const INTERVAL_MS = 2000
+/** A page connects again after this: its login may have ended. */
+const LIFE_MS = 10 * 60_000
+const MAX_READERS = 8
+/** Longest list in a snapshot; `/status` has all of it. */
+const MAX_ROWS = 200
+/** Steps of the traffic that a reader has missed at most, unless it is new. */
+const LATEST_STEPS = 2
+
+interface Reader {
+  readonly response: ServerResponse
+  readonly ends: number
+}
+
+/**
+ * What a page shows, as an event stream (HTML Standard, section 9.2): a snapshot at once and then every two seconds, the
+ * same text for all readers. A reader that does not read misses snapshots, and nothing is kept for it.
+ */
+export class Feed {
+  readonly #source: AdminSource
+  readonly #logger: Logger
+  readonly #readers = new Set<Reader>()
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(source: AdminSource, logger: Logger) {
+    this.#source = source
+    this.#logger = logger
+  }
+
+  /** Whether another page may read. */
+  hasRoom(): boolean {
+    return this.#readers.size < MAX_READERS
+  }
+
+  /** Sends snapshots until `response` closes. Its head has been written. */
+  add(response: ServerResponse): void {
+    const reader = { response, ends: performance.now() + LIFE_MS }
+    const guard = guardWith(() => response.destroy())
+    response.once(
+      'close',
+      guard(() => this.#remove(reader)),
+    )
+    this.#readers.add(reader)
+    response.write(event(this.#source))
+    const guarded = logGuard(this.#logger, 'a snapshot for the page could not be made')
+    const send = guarded(() => this.#send())
+    this.#timer ??= setInterval(send, INTERVAL_MS).unref()
+  }
+
+  #remove(reader: Reader): void {
+    this.#readers.delete(reader)
+    if (this.#readers.size > 0) return
+    clearInterval(this.#timer)
+    this.#timer = undefined
+  }
+
+  #send(): void {
+    const text = event(this.#source, LATEST_STEPS)
+    const now = performance.now()
+    for (const { response, ends } of this.#readers) {
+      if (ends < now) response.end()
+      else if (response.writableLength === 0) response.write(text)
+    }
+  }
+}
+
+function event(source: AdminSource, steps?: number): string {
+  const { traffic, advice = {} } = source
+  const failed = traffic?.failed.map(one => ({ ...one, title: titleOf(one), advice: advice[one.code ?? ''] }))
+  const snapshot = { status: shorten(source.status()), history: traffic?.history(steps), failed }
+  return `data: ${JSON.stringify(snapshot)}\n\n`
+}
+
+/** What the caller read. */
+function titleOf({ code }: FailedExchange): string | undefined {
+  return code !== undefined && Object.hasOwn(ERRORS, code) ? ERRORS[code as ErrorCode].title : undefined
+}
+
+/** Lists cut to their first rows, and how many rows each had. */
+function shorten(status: unknown): object {
+  if (typeof status !== 'object' || status === null) return {}
+  const lists = Object.entries(status).filter(([, value]) => Array.isArray(value) && value.length > MAX_ROWS)
+  const shortened = lists.map(([name, rows]) => [name, (rows as unknown[]).slice(0, MAX_ROWS)])
+  const counts = lists.map(([name, rows]) => [name, (rows as unknown[]).length])
+  return { ...status, ...Object.fromEntries(shortened), rowsInAll: Object.fromEntries(counts) }
+}

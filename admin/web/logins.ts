@@ -1,0 +1,52 @@
+import { createHash, randomBytes } from 'node:crypto'
+
+const CODE_MS = 10 * 60_000
+const LOGIN_MS = 12 * 3_600_000
+const MAX_CODES = 8
+const MAX_LOGINS = 16
+
+/**
+ * Who may read the page without the admin token. A code opens one login, within ten minutes; a login is a cookie that
+ * reads, does nothing, and ends after twelve hours or with the process. Secrets are kept as digests, so that none is
+ * compared byte by byte.
+ */
+export class Logins {
+  readonly #codes = new Map<string, number>()
+  readonly #logins = new Map<string, number>()
+  readonly #now: () => number
+
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now
+  }
+
+  /** A code for a link; the oldest of nine stops working. */
+  issue(): string {
+    return keep(this.#codes, MAX_CODES, this.#now() + CODE_MS)
+  }
+
+  /** The cookie's value, if `code` is one that nobody has used yet. */
+  redeem(code: string): string | undefined {
+    const key = digest(code)
+    const ends = this.#codes.get(key)
+    this.#codes.delete(key)
+    if (ends === undefined || ends < this.#now()) return undefined
+    return keep(this.#logins, MAX_LOGINS, this.#now() + LOGIN_MS)
+  }
+
+  /** Whether this is the value of a cookie that is in force. */
+  holds(value: string): boolean {
+    return (this.#logins.get(digest(value)) ?? 0) > this.#now()
+  }
+}
+
+function keep(secrets: Map<string, number>, most: number, ends: number): string {
+  const [oldest] = secrets.keys()
+  if (secrets.size >= most && oldest !== undefined) secrets.delete(oldest)
+  const secret = randomBytes(16).toString('base64url')
+  secrets.set(digest(secret), ends)
+  return secret
+}
+
+function digest(text: string): string {
+  return createHash('sha256').update(text).digest('base64')
+}

@@ -1,0 +1,268 @@
+import { copyable, element, plain } from './dom.js'
+import { VIEWS } from './views.js'
+
+/** @import { Row, Snapshot, View } from './views.js' */
+
+const RETRY_MS = 3000
+const MAX_STEPS = 179
+
+/** @type {Snapshot | undefined} */
+let snapshot
+/** @type {'connecting' | 'open' | 'lost' | 'locked' | 'full'} */
+let link = 'connecting'
+let current = VIEWS[0].name
+/** The chosen row of the view, and whether its detail is open. */
+let chosen = -1
+let opened = false
+/** @type {Row | undefined} */
+let shownRow
+
+const view = at('view')
+const tabs = at('tabs')
+
+/** @param {string} id */
+function at(id) {
+  const found = document.getElementById(id)
+  if (found === null) throw new Error(`there is no #${id}`)
+  return found
+}
+
+/** @returns {readonly View[]} */
+function views() {
+  const known = snapshot
+  return VIEWS.filter(({ shown }) => known === undefined || shown === undefined || shown(known))
+}
+
+function currentView() {
+  return views().find(({ name }) => name === current) ?? VIEWS[0]
+}
+
+/** @returns {readonly Row[]} */
+function rows() {
+  return (snapshot && currentView().rows?.(snapshot)) ?? []
+}
+
+function draw() {
+  drawHead()
+  drawTabs()
+  const known = snapshot
+  if (known === undefined) return view.replaceChildren(waiting())
+  const { draw: drawView, columns, empty = '' } = currentView()
+  const nodes = drawView(known).filter(node => node !== undefined)
+  if (columns !== undefined) {
+    const all = rows()
+    nodes.push(all.length === 0 ? element('p', { class: 'empty' }, empty) : table(all))
+  }
+  const hadFocus = document.activeElement instanceof HTMLTableRowElement && view.contains(document.activeElement)
+  view.replaceChildren(...nodes)
+  if (hadFocus) focusRow()
+}
+
+function drawHead() {
+  const { component, version, ready } = snapshot?.status ?? {}
+  const words = {
+    connecting: 'connecting …',
+    open: ready ? 'ready' : 'not ready',
+    lost: 'connection lost; what follows is the last that was seen. Trying again …',
+    locked: 'locked',
+    full: 'eight pages are open already; close one',
+  }
+  const kind = link === 'open' ? (ready ? 'good' : 'bad') : link === 'connecting' ? 'quiet' : 'warn'
+  const state = at('state')
+  if (state.textContent !== words[link]) state.replaceChildren(words[link])
+  state.className = kind
+  const title = component === undefined ? 'Sallyport' : `Sallyport ${plain(component)} ${plain(version)}`
+  at('title').replaceChildren(title)
+  document.title = link === 'open' || link === 'connecting' ? title : `(!) ${title}`
+}
+
+function drawTabs() {
+  const names = views().map(({ name }) => name)
+  const drawn = [...tabs.children].map(tab => tab.getAttribute('data-name'))
+  if (names.join() !== drawn.join()) {
+    tabs.replaceChildren(
+      ...names.map((name, index) => {
+        const tab = element('button', { type: 'button', role: 'tab', 'data-name': name, 'aria-controls': 'view' }, name)
+        tab.title = `Key ${index + 1}`
+        tab.addEventListener('click', () => show(name))
+        return tab
+      }),
+    )
+  }
+  for (const tab of tabs.children) {
+    const selected = tab.getAttribute('data-name') === currentView().name
+    tab.setAttribute('aria-selected', String(selected))
+    tab.setAttribute('tabindex', selected ? '0' : '-1')
+  }
+}
+
+function waiting() {
+  if (link !== 'locked')
+    return element('p', { class: 'empty' }, link === 'full' ? 'No place is free.' : 'Waiting for the first snapshot …')
+  return element(
+    'div',
+    { class: 'empty' },
+    element('p', {}, 'This page opens by a link that works once. Get one on the machine where this process runs:'),
+    copyable('sallyport ui'),
+  )
+}
+
+/** @param {readonly Row[]} all */
+function table(all) {
+  const { columns = [], detail } = currentView()
+  const used = columns.filter(([, of]) => all.some(row => of(row) !== ''))
+  const head = element('tr', {}, ...used.map(([name]) => element('th', { scope: 'col' }, name)))
+  const body = all.map((row, index) => {
+    const selected = index === chosen
+    const made = element(
+      'tr',
+      { tabindex: selected || (chosen < 0 && index === 0) ? '0' : '-1', 'aria-selected': String(selected) },
+      ...used.map(([, of, wide]) => element('td', wide ? { class: 'wide' } : {}, of(row))),
+    )
+    made.addEventListener('click', () => choose(index, !(selected && opened)))
+    return made
+  })
+  const drawn = element(
+    'div',
+    { class: 'scroll' },
+    element('table', { role: 'grid' }, element('thead', {}, head), element('tbody', {}, ...body)),
+  )
+  const row = opened ? (shownRow ?? all[chosen]) : undefined
+  return row === undefined || detail === undefined ? drawn : element('div', {}, detail(row), drawn)
+}
+
+/** @param {string} name */
+function show(name) {
+  current = name
+  choose(-1, false)
+  history.replaceState(null, '', `#${name.toLowerCase()}`)
+}
+
+/**
+ * @param {number} index
+ * @param {boolean} open
+ */
+function choose(index, open) {
+  chosen = Math.min(index, rows().length - 1)
+  opened = open && chosen >= 0
+  shownRow = opened ? rows()[chosen] : undefined
+  draw()
+  if (chosen >= 0) focusRow()
+}
+
+function focusRow() {
+  const row = view.querySelectorAll('tbody tr')[Math.max(chosen, 0)]
+  if (row instanceof HTMLElement) row.focus({ preventScroll: false })
+}
+
+/** @type {readonly (readonly [keys: readonly string[], about: string, act: () => void])[]} */
+const KEYS = [
+  [['j', 'ArrowDown'], 'next row', () => choose(Math.min(chosen + 1, rows().length - 1), opened)],
+  [['k', 'ArrowUp'], 'row before', () => choose(Math.max(chosen - 1, 0), opened)],
+  [['Enter'], 'open or close the row', () => choose(Math.max(chosen, 0), !opened)],
+  [['Escape'], 'back', () => choose(opened ? chosen : -1, false)],
+  [['ArrowRight', 'l'], 'next view', () => turn(1)],
+  [['ArrowLeft', 'h'], 'view before', () => turn(-1)],
+  [['c'], 'copy the command that is shown', () => view.querySelector('button')?.click()],
+  [['?'], 'these keys', () => help()],
+]
+
+/** @param {number} by */
+function turn(by) {
+  const names = views().map(({ name }) => name)
+  show(names[(names.indexOf(currentView().name) + by + names.length) % names.length])
+}
+
+const dialog = /** @type {HTMLDialogElement} */ (at('help'))
+
+function help() {
+  if (!dialog.open) dialog.showModal()
+}
+
+document.addEventListener('keydown', event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || dialog.open) return
+  const inButton = event.target instanceof HTMLButtonElement && !event.target.matches('[role=tab]')
+  if (inButton && (event.key === 'Enter' || event.key === ' ')) return
+  const number = Number(event.key)
+  const act = KEYS.find(([keys]) => keys.includes(event.key))?.[2]
+  const named = Number.isInteger(number) && number > 0 ? views()[number - 1] : undefined
+  if (act === undefined && named === undefined) return
+  event.preventDefault()
+  if (named === undefined) act?.()
+  else show(named.name)
+})
+
+at('help-button').addEventListener('click', help)
+at('close-button').addEventListener('click', () => dialog.close())
+at('keys').append(
+  ...[...KEYS, /** @type {const} */ ([['1', '…', '5'], 'a view'])].flatMap(([keys, about]) => [
+    element('dt', {}, keys.join(' ')),
+    element('dd', {}, about),
+  ]),
+)
+
+/** @param {string} text */
+function take(text) {
+  /** @type {Snapshot} */
+  const fresh = JSON.parse(text)
+  const last = snapshot?.history.at(-1)?.at ?? 0
+  // Steps are 5 s apart; their ends are told within a few ms.
+  const added = (fresh.history ?? []).filter(({ at: end }) => end > last + 2500)
+  const steps = fresh.history?.length > 2 ? fresh.history : [...(snapshot?.history ?? []), ...added]
+  snapshot = { status: fresh.status, failed: fresh.failed ?? [], history: steps.slice(-MAX_STEPS) }
+  link = 'open'
+  if (isBusy()) drawHead()
+  else draw()
+}
+
+/** Whether somebody selects text or uses a button, which a redrawing would take away. */
+function isBusy() {
+  const selects = getSelection()?.isCollapsed === false
+  return selects || (document.activeElement instanceof HTMLButtonElement && view.contains(document.activeElement))
+}
+
+async function follow() {
+  const response = await fetch('/ui/events', { cache: 'no-store' })
+  if (response.status === 401) link = 'locked'
+  else if (response.status === 503) link = 'full'
+  if (!response.ok || response.body === null) throw new Error(`status ${response.status}`)
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
+  let text = ''
+  for (;;) {
+    const { done, value } = await reader.read()
+    if (done) return
+    text += value
+    for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
+      take(text.slice('data: '.length, end))
+      text = text.slice(end + 2)
+    }
+  }
+}
+
+async function run() {
+  await logIn()
+  for (;;) {
+    try {
+      await follow()
+    } catch {
+      if (link === 'open' || link === 'connecting') link = 'lost'
+    }
+    if (link === 'open') link = 'connecting'
+    if (link === 'locked') snapshot = undefined
+    draw()
+    await new Promise(resolve => setTimeout(resolve, RETRY_MS))
+  }
+}
+
+/** The link's code is used up, and leaves the address before anybody can read it there. */
+async function logIn() {
+  const fragment = location.hash.slice(1)
+  const named = VIEWS.find(({ name }) => name.toLowerCase() === fragment)
+  if (named !== undefined) current = named.name
+  if (!/^[\w-]{22}$/.test(fragment)) return
+  history.replaceState(null, '', '/')
+  await fetch('/ui/login', { method: 'POST', body: fragment })
+}
+
+draw()
+run()

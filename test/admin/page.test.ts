@@ -1,0 +1,275 @@
+/** The page in a real browser: what it shows, by keyboard, in each state, and what evil text can do there: nothing. */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { listenAdmin, Traffic } from '../../admin/index.ts'
+import { ADVICE } from '../../cli/terminal/advice.ts'
+import { noLogger } from '../../protocol/base/log.ts'
+import { Browser, type BrowserPage } from '../support/devtools.ts'
+import { needs } from '../support/needs.ts'
+
+const PAYLOADS = [
+  '<script>window.hurt=1</script>',
+  '<img src=x onerror=window.hurt=1>',
+  '"><svg onload=window.hurt=1>',
+  "'-window.hurt=1-'",
+  '</td></tr></table><iframe srcdoc="<script>parent.hurt=1</script>">',
+  'javascript:window.hurt=1',
+  '{{constructor.constructor("window.hurt=1")()}}',
+  `\${window.hurt=1}`,
+  '<a href="javascript:window.hurt=1" autofocus onfocus=window.hurt=1>x</a>',
+  '\u202egnp.exe\u0000\u001b[31m',
+  '<style>*{display:none}</style>',
+  '<base href="https://attacker.example/"><form action=//attacker.example><button formaction=javascript:hurt=1>',
+]
+
+type Listener = Awaited<ReturnType<typeof listenAdmin>>
+const text = 'document.body.innerText'
+
+describe.runIf(needs('chromium'))('the page', () => {
+  let browser: Browser
+  let admin: Listener
+  let page: BrowserPage
+  let traffic: Traffic
+  let status: Record<string, unknown>
+  let now: number
+
+  beforeAll(async () => {
+    browser = await Browser.open({ names: ['attacker.example'] })
+  })
+  afterAll(() => browser.close())
+  beforeEach(async () => {
+    browser.complaints.length = 0
+    now = 1_000_000
+    traffic = new Traffic(() => now)
+    status = server()
+    admin = await listen(0)
+  })
+  afterEach(async () => {
+    await page.close()
+    await admin.close()
+  })
+
+  const listen = (port: number) => {
+    const source = {
+      ready: () => true,
+      status: () => status,
+      metrics: async () => ({ contentType: 'text/plain', text: '' }),
+      advice: ADVICE,
+      get traffic() {
+        return traffic
+      },
+    }
+    return listenAdmin({ host: '127.0.0.1', port, source, token: () => 'a-token-of-this-test', logger: noLogger })
+  }
+  const url = () => `http://127.0.0.1:${admin.address.port}/`
+  const openPage = async (screen?: Parameters<Browser['page']>[1]) => {
+    page = await browser.page(`${url()}#${admin.code()}`, screen)
+    await page.until(`${text}.includes('ready')`)
+  }
+
+  function server(): Record<string, unknown> {
+    const open = Array.from({ length: 3 }, (_, index) => ({
+      ...{ id: `0${index}66e9d5-d00d`, runtime: 'demo', state: 'open', active: true, rttMs: 2.1, streams: index },
+      ...{ connectedSince: new Date(Date.now() - 3_600_000).toISOString(), address: '192.0.2.7', bytesIn: 1e6 },
+      ...{ tokenEnds: new Date(Date.now() + 3_600_000).toISOString(), bytesOut: 5e7 },
+    }))
+    return {
+      ...{
+        component: 'server',
+        version: '0.1.0',
+        ready: true,
+        startedAt: new Date(Date.now() - 86_400_000).toISOString(),
+      },
+      ...{ runtimes: 1, sessions: 3, exchanges: 4, held: 0, bufferedBytes: 1234, openSessions: open },
+      inbox: {
+        messages: { waiting: 5, dead: 1, delivered: 9 },
+        bytes: 3890,
+        oldestSeconds: 7,
+        dead: { expired: 1 },
+        paused: [],
+      },
+      recent: [{ at: new Date().toISOString(), event: 'session ready', runtime: 'demo', session: 'abc', reason: 'r' }],
+    }
+  }
+
+  function load(more: object = {}): void {
+    const exchange = {
+      ...{
+        requestId: 'request-1',
+        runtime: 'demo',
+        route: 'app',
+        session: undefined,
+        method: 'POST',
+        caller: '192.0.2.1',
+      },
+      ...{ host: 'demo.tunnels.example.com', path: '/webhooks/argo-events/github', cut: false, upgrade: false },
+      ...{ bytesIn: 900, bytesOut: 40_000, status: 200, code: undefined, durationMs: 12, ...more },
+    }
+    for (let step = 0; step < 170; step++) {
+      for (let count = 0; count < 20 + (step % 40); count++) traffic.note(exchange)
+      now += 5000
+    }
+  }
+
+  test('shows what runs, and its code is used up and gone from the address', async () => {
+    load()
+    await openPage()
+    expect(await page.value('location.href')).toBe(url())
+    expect(await page.value('document.title')).toBe('Sallyport server 0.1.0')
+    expect(await page.value('document.querySelectorAll("svg path.first[d]").length')).toBe(3)
+    expect(await page.value(text)).toMatch(/webhooks waiting\s+5/)
+    expect(browser.complaints).toEqual([])
+  })
+
+  test('every view and row is reached by keys alone', async () => {
+    traffic.note({
+      ...{
+        requestId: 'r',
+        runtime: 'demo',
+        route: undefined,
+        session: undefined,
+        method: 'POST',
+        host: 'demo',
+        path: '/a',
+      },
+      ...{
+        caller: '',
+        status: 502,
+        code: 'upstream-refused',
+        cut: false,
+        durationMs: 3,
+        bytesIn: 0,
+        bytesOut: 0,
+        upgrade: false,
+      },
+    })
+    await openPage()
+    for (const [key, name] of [
+      ['2', 'Failures'],
+      ['3', 'Sessions'],
+      ['4', 'Inbox'],
+      ['5', 'Events'],
+      ['1', 'Overview'],
+    ]) {
+      await page.press(key!)
+      await page.until(`document.querySelector('[aria-selected=true]').innerText === '${name}'`)
+    }
+    await page.press('ArrowRight')
+    await page.press('j')
+    await page.press('Enter')
+    await page.until(`document.querySelector('.detail')?.innerText.includes('Nothing listens at the target')`)
+    await page.press('Escape')
+    await page.until(`document.querySelector('.detail') === null`)
+    await page.press('?')
+    await page.until(`document.getElementById('help').open`)
+    expect(await page.value(text)).toContain('next row')
+    await page.value(`document.getElementById('close-button').click()`)
+    await page.press('3')
+    await page.press('j')
+    await page.press('j')
+    expect(await page.value(`document.activeElement.cells[0].innerText`)).toBe('0166e9d5')
+  })
+
+  test('empty, locked, full and lost are said, and a lost page finds its way back', async () => {
+    status = { ...server(), openSessions: [], recent: [] }
+    await openPage()
+    for (const [key, said] of [
+      ['2', 'Nothing has failed'],
+      ['3', 'No session is open'],
+      ['5', 'No session has come'],
+    ]) {
+      await page.press(key!)
+      await page.until(`${text}.includes('${said}')`)
+    }
+    const { port } = admin.address
+    await admin.close()
+    await page.until(`document.getElementById('state').innerText.startsWith('connection lost')`)
+    admin = await listen(port)
+    await page.until(`${text}.includes('sallyport ui')`)
+    expect(await page.value(`document.getElementById('state').innerText`)).toBe('locked')
+    await page.go(`${url()}#${admin.code()}`)
+    await page.send('Page.reload')
+    await page.until(`document.getElementById('state').innerText === 'ready'`)
+  })
+
+  test('A4: text of callers stays text, wherever it comes from', async () => {
+    const evil = (index: number) => PAYLOADS[index % PAYLOADS.length]!
+    PAYLOADS.forEach((payload, index) => {
+      traffic.note({
+        ...{
+          requestId: payload,
+          runtime: evil(index + 1),
+          route: evil(index + 2),
+          session: undefined,
+          method: payload,
+        },
+        ...{ host: evil(index + 3), path: `/${payload}`, caller: '', status: 502, code: 'no-route', cut: false },
+        ...{ durationMs: 3, bytesIn: 0, bytesOut: 0, upgrade: false },
+      })
+    })
+    const rows = PAYLOADS.map(payload => ({ id: payload, runtime: payload, state: payload, address: payload }))
+    const recent = PAYLOADS.map(payload => ({ at: payload, event: payload, runtime: payload, reason: payload }))
+    const inbox = { messages: { waiting: PAYLOADS[1] }, paused: PAYLOADS, store: { open: false, problem: PAYLOADS[2] } }
+    status = { ...server(), version: PAYLOADS[0], openSessions: rows, recent, inbox, runtime: PAYLOADS[3] }
+    await openPage()
+    for (const key of ['1', '2', '3', '4', '5']) {
+      await page.press(key)
+      await page.press('j')
+      for (let row = 0; row < PAYLOADS.length; row++) {
+        await page.press('Enter')
+        await page.press('Enter')
+        await page.press('j')
+      }
+    }
+    await page.press('2')
+    await page.press('j')
+    await page.press('Enter')
+    await page.until(`${text}.includes('<style>')`)
+    const made = 'document.querySelectorAll("script:not([src]),iframe,style,base,form,a,img").length'
+    expect(await page.value(`[typeof window.hurt, ${made}]`)).toEqual(['undefined', 0])
+    expect(await page.value(text)).not.toMatch(/(?![\n\t])\p{Cc}|\p{Cf}/u)
+    expect(browser.complaints).toEqual([])
+  })
+
+  test('A4: another site gets nothing: not by its name for our address, nor by a request of its own', async () => {
+    await openPage()
+    const { port } = admin.address
+    const rebound = await browser.page(`http://attacker.example:${port}/`)
+    await rebound.until(`${text}.includes('this Host needs the admin token')`)
+    expect(await rebound.value(`fetch('/ui/events').then(answer => answer.status, () => 'blocked')`)).toBe('blocked')
+    const other = await browser.page(`http://localhost:${port}/ui/icon.svg`)
+    await other.until('document.readyState === "complete"')
+    const tried = `fetch('${url()}ui/events', { credentials: 'include' }).then(answer => answer.status, () => 'blocked')`
+    expect(await other.value(tried)).toBe('blocked')
+  })
+
+  test.each([
+    ['light', { width: 1200, height: 800 }],
+    ['dark', { width: 1200, height: 800, dark: true }],
+    ['phone', { width: 390, height: 844, mobile: true }],
+  ] as const)(
+    'an accessibility checker finds nothing (%s), and nothing is wider than the screen',
+    async (name, screen) => {
+      load()
+      traffic.note({
+        ...{ requestId: '7Q2', runtime: 'demo', route: undefined, session: undefined, method: 'POST', caller: '' },
+        ...{ host: 'demo.tunnels.example.com', path: '/webhooks/argo-events/github', status: 502 },
+        ...{ code: 'upstream-refused', cut: false, durationMs: 3, bytesIn: 0, bytesOut: 0, upgrade: false },
+      })
+      await openPage(screen)
+      const pictures = process.env.PICTURES
+      for (const key of ['1', '2', '3', '4', '5']) {
+        await page.press(key)
+        if (key === '2') await page.press('Enter')
+        await page.value(readFileSync(resolve('node_modules/axe-core/axe.min.js'), 'utf8'))
+        const found = `axe.run().then(({ violations }) => violations.map(({ id, nodes }) => id + ' ' + nodes[0].html))`
+        expect(await page.value(found)).toEqual([])
+        expect(await page.value('document.documentElement.scrollWidth <= innerWidth')).toBe(true)
+        if (pictures === undefined) continue
+        mkdirSync(pictures, { recursive: true })
+        writeFileSync(join(pictures, `page-${name}-${key}.png`), await page.screenshot())
+      }
+    },
+  )
+})

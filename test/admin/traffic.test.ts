@@ -1,0 +1,72 @@
+import { describe, expect, test } from 'vitest'
+import { Traffic } from '../../admin/traffic.ts'
+import type { ExchangeRecord } from '../../protocol/exchange.ts'
+
+function exchange(more: Partial<ExchangeRecord> = {}): ExchangeRecord {
+  return {
+    ...{ requestId: 'id', runtime: 'demo', route: undefined, session: undefined, method: 'GET', host: 'h', path: '/' },
+    ...{ caller: '192.0.2.1', status: 200, code: undefined, cut: false, durationMs: 10, bytesIn: 1, bytesOut: 2 },
+    ...{ upgrade: false, ...more },
+  }
+}
+
+function clocked() {
+  let now = 1_000_000
+  const traffic = new Traffic(() => now)
+  const wait = (ms: number) => {
+    now += ms
+  }
+  return { traffic, wait }
+}
+
+describe('traffic of the last 15 minutes', () => {
+  test('a step has what ended in it, once it is over', () => {
+    const { traffic, wait } = clocked()
+    for (const status of [200, 204, 404, 502, 0])
+      traffic.note(exchange({ status, code: status === 0 ? 'x' : undefined }))
+    expect(traffic.history(1)[0]).toMatchObject({ byClass: [0, 0, 0, 0, 0, 0] })
+    wait(5000)
+    expect(traffic.history(1)).toMatchObject([{ byClass: [1, 0, 2, 0, 1, 1], failed: 2, bytesIn: 5, bytesOut: 10 }])
+  })
+
+  test.each([0, 0.1, 0.25, 1, 9.7, 250, 60_000, 3_600_000, Number.MAX_VALUE])('a duration of %d ms', durationMs => {
+    const { traffic, wait } = clocked()
+    traffic.note(exchange({ durationMs }))
+    wait(5000)
+    const p50 = traffic.history(1)[0]!.p50!
+    const known = Math.min(Math.max(durationMs, 0.25), 0.25 * 1.25 ** 63)
+    expect(p50).toBeGreaterThanOrEqual(known * 0.999)
+    expect(p50).toBeLessThanOrEqual(known * 1.251)
+  })
+
+  test('p95 is that of the slow ones', () => {
+    const { traffic, wait } = clocked()
+    for (let i = 0; i < 94; i++) traffic.note(exchange({ durationMs: 10 }))
+    for (let i = 0; i < 6; i++) traffic.note(exchange({ durationMs: 1000 }))
+    wait(5000)
+    const [step] = traffic.history(1)
+    expect([step!.p50! < 13, step!.p95! > 999]).toEqual([true, true])
+  })
+
+  test('a step is forgotten after 15 minutes, and its place is not taken for a new one', () => {
+    const { traffic, wait } = clocked()
+    traffic.note(exchange())
+    const seen = () => traffic.history().reduce((sum, { byClass }) => sum + byClass[2]!, 0)
+    wait(179 * 5000)
+    expect(seen()).toBe(1)
+    wait(5000)
+    expect(seen()).toBe(0)
+    expect(traffic.history()).toHaveLength(179)
+    wait(24 * 3_600_000)
+    expect(seen()).toBe(0)
+  })
+
+  test('the last 50 failures are kept, newest first, with texts cut', () => {
+    const { traffic } = clocked()
+    for (let i = 0; i < 60; i++) {
+      traffic.note(exchange({ requestId: `r${i}`, status: 502, code: 'upstream-refused', path: 'x'.repeat(10_000) }))
+    }
+    expect(traffic.failed.map(({ requestId }) => requestId)).toEqual(Array.from({ length: 50 }, (_, i) => `r${59 - i}`))
+    expect(JSON.stringify(traffic.failed).length).toBeLessThan(50 * 600)
+  })
+})

@@ -1,0 +1,148 @@
+/** A page in a real Chromium that a test drives, through the DevTools protocol (chromedevtools.github.io/devtools-protocol). */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { WebSocket } from 'ws'
+import { until } from './until.ts'
+import { program } from './needs.ts'
+
+type Json = Record<string, unknown>
+
+export interface Screen {
+  readonly width: number
+  readonly height: number
+  readonly dark?: boolean
+  readonly mobile?: boolean
+}
+
+/** Names under which the browser finds this machine besides its own, such as those of an attacker. */
+export interface BrowserOptions {
+  readonly names?: readonly string[]
+}
+
+export class Browser {
+  readonly #child: ChildProcess
+  readonly #profile: string
+  readonly #socket: WebSocket
+  readonly #waiting = new Map<number, PromiseWithResolvers<Json>>()
+  #last = 0
+  /** What pages said on their consoles: errors, and breaches of a policy. */
+  readonly complaints: string[] = []
+
+  static async open({ names = [] }: BrowserOptions = {}): Promise<Browser> {
+    const profile = mkdtempSync(join(tmpdir(), 'sallyport-browser-'))
+    const flags = [
+      ...['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run'],
+      ...['--disable-background-networking', '--disable-component-update', '--no-proxy-server', '--hide-scrollbars'],
+      ...names.map(name => `--host-resolver-rules=MAP ${name} 127.0.0.1`),
+      ...['--remote-debugging-port=0', `--user-data-dir=${profile}`, 'about:blank'],
+    ]
+    const child = spawn(program('chromium'), flags, { stdio: 'ignore', detached: true })
+    const file = join(profile, 'DevToolsActivePort')
+    await until(() => existsSync(file) && readFileSync(file, 'utf8').split('\n').length > 1, 'the browser listens')
+    const [port, path] = readFileSync(file, 'utf8').split('\n')
+    const socket = new WebSocket(`ws://127.0.0.1:${port}${path}`)
+    await once(socket, 'open')
+    return new Browser(child, profile, socket)
+  }
+
+  private constructor(child: ChildProcess, profile: string, socket: WebSocket) {
+    this.#child = child
+    this.#profile = profile
+    this.#socket = socket
+    socket.on('message', data => this.#take(JSON.parse(String(data)) as Json))
+  }
+
+  async page(url: string, screen: Screen = { width: 1200, height: 800 }): Promise<BrowserPage> {
+    const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' })
+    const { sessionId } = await this.send('Target.attachToTarget', { targetId, flatten: true })
+    const page = new BrowserPage(this, String(targetId), String(sessionId))
+    const { dark = false, mobile = false, ...size } = screen
+    for (const domain of ['Page', 'Runtime', 'Log']) await page.send(`${domain}.enable`)
+    await page.send('Emulation.setDeviceMetricsOverride', { ...size, deviceScaleFactor: 1, mobile })
+    const features = [{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }]
+    await page.send('Emulation.setEmulatedMedia', { features })
+    await page.go(url)
+    return page
+  }
+
+  async send(method: string, params: object = {}, sessionId?: string): Promise<Json> {
+    const id = ++this.#last
+    const answer = Promise.withResolvers<Json>()
+    this.#waiting.set(id, answer)
+    this.#socket.send(JSON.stringify({ id, method, params, sessionId }))
+    return await answer.promise
+  }
+
+  #take({ id, result, error, method, params }: Json): void {
+    const answer = this.#waiting.get(id as number)
+    this.#waiting.delete(id as number)
+    if (error !== undefined) answer?.reject(new Error(JSON.stringify(error)))
+    else answer?.resolve((result ?? {}) as Json)
+    if (method === 'Runtime.exceptionThrown' || method === 'Log.entryAdded')
+      this.complaints.push(JSON.stringify(params))
+  }
+
+  async close(): Promise<void> {
+    const ended = once(this.#child, 'exit')
+    this.#socket.terminate()
+    process.kill(-this.#child.pid!, 'SIGKILL')
+    await ended
+    rmSync(this.#profile, { recursive: true, force: true, maxRetries: 5 })
+  }
+}
+
+export class BrowserPage {
+  readonly #browser: Browser
+  readonly #target: string
+  readonly #session: string
+
+  constructor(browser: Browser, target: string, session: string) {
+    this.#browser = browser
+    this.#target = target
+    this.#session = session
+  }
+
+  async close(): Promise<void> {
+    await this.#browser.send('Target.closeTarget', { targetId: this.#target })
+  }
+
+  send(method: string, params: object = {}): Promise<Json> {
+    return this.#browser.send(method, params, this.#session)
+  }
+
+  async go(url: string): Promise<void> {
+    await this.send('Page.navigate', { url })
+  }
+
+  /** The value of an expression, in the page; promises are waited for. */
+  async value<T>(expression: string): Promise<T> {
+    const { result, exceptionDetails } = await this.send('Runtime.evaluate', {
+      expression,
+      awaitPromise: true,
+      returnByValue: true,
+    })
+    if (exceptionDetails !== undefined) throw new Error(JSON.stringify(exceptionDetails))
+    return (result as { value: T }).value
+  }
+
+  /** Waits until the expression is true in the page. */
+  async until(expression: string): Promise<void> {
+    await until(() => this.value<boolean>(`Boolean(${expression})`).catch(() => false), expression)
+  }
+
+  async press(key: string): Promise<void> {
+    const text = key.length === 1 ? key : undefined
+    for (const type of ['keyDown', 'keyUp']) {
+      await this.send('Input.dispatchKeyEvent', { type, key, ...(type === 'keyDown' && text ? { text } : {}) })
+    }
+  }
+
+  /** PNG. */
+  async screenshot(): Promise<Buffer> {
+    const { data } = await this.send('Page.captureScreenshot', { format: 'png' })
+    return Buffer.from(String(data), 'base64')
+  }
+}
