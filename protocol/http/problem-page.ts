@@ -45,9 +45,12 @@ function escapeHtml(text: string): string {
   return text.replaceAll(/[&<>"']/g, character => `&#${character.charCodeAt(0)};`)
 }
 
+/** Those of browsers have about 140 characters. What is longer is not read: its commas would cost more than its request. */
+const MAX_ACCEPT = 256
+
 /** Whether the sender of this `Accept` is a browser that shows a page: it names HTML, and no JSON before it. */
 export function prefersPage(accept: string | undefined): boolean {
-  if (accept === undefined || !/text\/html/i.test(accept)) return false
+  if (accept === undefined || accept.length > MAX_ACCEPT || !/text\/html/i.test(accept)) return false
   const html = weightOf(accept, /^text\/html$/i)
   return html > 0 && html > weightOf(accept, /^application\/(?:problem\+)?json$/i)
 }

@@ -39,6 +39,11 @@ test.each([
   [BROWSER, true],
   ['TEXT/HTML', true],
   ['application/json;q=0.1, text/html ; q=0.2', true],
+  [`text/html${' '.repeat(247)}`, true],
 ])('Accept: %s -> page %s', (accept, page) => {
   expect(prefersPage(accept)).toBe(page)
+})
+
+test.each([',', ';', ',text/html'])('a long Accept of %j costs nothing: it is no browser\'s', piece => {
+  expect(prefersPage(`text/html${piece.repeat(4000)}`)).toBe(false)
 })
