@@ -17,7 +17,7 @@ export interface AdminListenerSettings extends ListenAddress {
 }
 
 export interface AdminOptions extends AdminListenerSettings {
-  /** The current token. Read for each request that needs it, so a changed file takes effect at once. */
+  /** The current token. Asked for after each request that needs it, so a changed file takes effect at once; once for all that wait. */
   token(): string | Promise<string>
   /** Called for each action, whoever asked for it. */
   logger: Logger
@@ -36,6 +36,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
   const { source } = options
   const logger = safeLogger(options.logger)
   const site = new Site(source, logger)
+  const currentToken = oneAtATime(() => readToken(options, logger))
   const listener = await open(options, async (request, path) => {
     const { authorization } = request.headers
     const page = isRead(request) ? () => publicPage(path, source) : async () => undefined
@@ -47,7 +48,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
       const shown = site.read(path)
       if (shown) return shown
     }
-    const authorized = authorization !== undefined && bearsToken(authorization, await currentToken(options, logger))
+    const authorized = authorization !== undefined && bearsToken(authorization, await currentToken())
     if (!authorized && !hostAllowed) return WRONG_HOST
     if (!authorized) return NEEDS_TOKEN
     if (request.method === 'POST' && path === '/ui/codes') return codePage(site.code())
@@ -78,12 +79,29 @@ const WRONG_METHOD: Page = { status: 405, contentType: TEXT, text: 'GET and HEAD
 const FAILED: Page = { status: 500, contentType: TEXT, text: 'failed\n' }
 
 /** A token that cannot be read lets nobody in. */
-async function currentToken(options: AdminOptions, logger: Logger): Promise<string> {
+async function readToken(options: AdminOptions, logger: Logger): Promise<string> {
   try {
     return await options.token()
   } catch (error) {
     logger.warn({ err: error }, 'the admin token cannot be used; nobody gets in')
     return ''
+  }
+}
+
+/** Whoever asks during a read gets the next one, which all who ask meanwhile share: a flood of strangers is two reads at most. */
+function oneAtATime<T>(read: () => Promise<T>): () => Promise<T> {
+  let last: Promise<unknown> = Promise.resolve()
+  let next: Promise<T> | undefined
+  const begin = () => {
+    next = undefined
+    return read()
+  }
+  return () => {
+    if (next === undefined) {
+      next = last.then(begin)
+      last = next
+    }
+    return next
   }
 }
 

@@ -4,7 +4,7 @@ import { createServer, request, type Server } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { type AdminListener, createMetrics, listenAdmin, listenHealth } from '../../admin/index.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { sallyport } from '../cli/run.ts'
@@ -74,6 +74,36 @@ describe('admin listener', () => {
     expect((await ask(admin, '/status')).status).toBe(401)
     reject(new Error('gone'))
     expect((await held).status).toBe(401)
+  })
+
+  test('A1: strangers with a wrong token cause one read at a time, and who has the right one waits for no more than two', async () => {
+    let reads = 0
+    let readEnds = Promise.withResolvers<string>()
+    token = () => {
+      reads++
+      return readEnds.promise
+    }
+    const wrong = { authorization: 'Bearer wrong' }
+    const first = ask(admin, '/status', { headers: wrong })
+    await vi.waitFor(() => expect(reads).toBe(1))
+    const { port } = admin.address
+    for (let n = 0; n < 200; n++) {
+      const stranger = connect(port, '127.0.0.1')
+      stranger.end('GET /status HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer wrong\r\n\r\n')
+      await once(stranger.resume(), 'ready')
+      stranger.destroy()
+    }
+    const rightful = ask(admin, '/status', { headers: bearer })
+    expect((await ask(admin, '/livez')).status).toBe(200)
+    expect(reads).toBe(1)
+    // It has changed since the first read began.
+    const { resolve } = readEnds
+    readEnds = Promise.withResolvers()
+    readEnds.resolve(TOKEN)
+    resolve('wrong')
+    expect((await first).status).toBe(200)
+    expect((await rightful).status).toBe(200)
+    expect(reads).toBe(2)
   })
 
   test('A2: a request with the token may come by any name', async () => {
