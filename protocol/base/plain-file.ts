@@ -57,8 +57,9 @@ export function markOf(file: string): Promise<string> {
   const mark = inTurn(file, async () => {
     const handle = await open(file, FLAGS)
     try {
-      const { ino, mtimeNs, size } = await handle.stat({ bigint: true })
-      return `${ino} ${mtimeNs} ${size}`
+      // The time of change is nobody's to set.
+      const { ino, ctimeNs, size } = await handle.stat({ bigint: true })
+      return `${ino} ${ctimeNs} ${size}`
     } finally {
       await handle.close()
     }

@@ -13,24 +13,31 @@ export interface FilesWatch {
 /** Editors and ConfigMaps write in several steps. */
 const SETTLE_MS = 100
 const LOOK_MS = 5_000
+/** What has changed may change again within this time and bear the same time of change. */
+const GRAIN_MS = 1_000
 
 /**
  * Calls `changed` when one of the files may be another than when it was read, before or after this call. Their folders are
  * watched, since a rename over a file, and the symbolic link that a ConfigMap swaps, are seen only there; those of the files
  * that links lead to as well. The files themselves are looked at every 5 s, and the first look tells in any case: file systems
  * over a network tell nothing, and the system may have no watch to give. A look opens them, so that one that could not be opened
- * for a while is told of again once it can. Keeps no process alive.
+ * for a while is told of again once it can. What else happens in a folder, such as a log that grows, is not told. Keeps no process
+ * alive.
  */
 export function watchFiles(files: readonly string[], logger: Logger, changed: () => void): FilesWatch {
   let seen: string | undefined
+  let newAt = Number.NEGATIVE_INFINITY
   let settling: NodeJS.Timeout | undefined
   let closed = false
   const guard = logGuard(logger, 'changed files could not be read')
   const tell = async () => {
     settling = undefined
     // First, so that what changes while it is read is found by the next look.
-    seen = await marksOf(files)
-    if (!closed) changed()
+    const marks = await marksOf(files)
+    const now = performance.now()
+    if (marks !== seen) newAt = now
+    seen = marks
+    if (!closed && now - newAt < GRAIN_MS) changed()
   }
   const told = guard(() => detached(logger, 'changed files could not be read', tell()))
   const soon = () => {

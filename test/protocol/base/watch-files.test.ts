@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { appendFileSync, mkdirSync, mkdtempSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
@@ -66,4 +66,20 @@ test('nothing is told once it is closed', async () => {
   watching?.close()
   await new Promise(resolve => setTimeout(resolve, 300))
   expect(told).toBe(0)
+})
+
+test('a log that grows beside the files is not told, and a change of theirs is told all the same', async () => {
+  writeFileSync(join(folder, 'cert'), 'one')
+  startWatching('cert')
+  let toldBefore = -1
+  let sinceMs = 0
+  const logs = async () => {
+    appendFileSync(join(folder, 'log'), 'a line\n')
+    if (told !== toldBefore) sinceMs = performance.now()
+    toldBefore = told
+    expect(performance.now() - sinceMs).toBeGreaterThan(1000)
+  }
+  await vi.waitFor(logs, { timeout: 8000, interval: 20 })
+  utimesSync(join(folder, 'cert'), 1, 1)
+  await until(() => told > toldBefore, 3000)
 })
