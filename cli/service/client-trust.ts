@@ -5,6 +5,7 @@ import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { FilesWatch } from '../../protocol/base/watch-files.ts'
 import { loadTls } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
+import { fileProblem } from '../failure.ts'
 import { watchText } from './watch.ts'
 
 type ClientTrust = Pick<ClientOptions, 'ca' | 'tls'>
@@ -29,10 +30,11 @@ export async function watchTrust(config: ClientConfig, tunnel: Tunnel, logger: L
       logger.error({ err: error }, 'the new certificates are bad; the old ones stay')
     }
   }
+  const refuse = (file: string, error: unknown) =>
+    logger.error({ file, err: { message: fileProblem(error) } }, 'certificates cannot be read; the old ones stay')
+  const soon = () => detached(logger, 'certificates', reload())
   const watching = await Promise.all(
-    files.map(async file => {
-      return watchText(file, String(await readPlain(file)), () => detached(logger, 'certificates', reload()))
-    }),
+    files.map(async file => watchText(file, String(await readPlain(file)), soon, error => refuse(file, error))),
   )
   return {
     close: () => {
