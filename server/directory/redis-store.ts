@@ -78,10 +78,10 @@ class RedisStoreLink implements StoreLink {
     )
   }
 
-  renew(leaseMs: number, isTelling: boolean): Promise<string> {
+  renew(leaseMs: number, isTelling: boolean, latest: number): Promise<string> {
     const { prefix, replica, address } = this.#options
-    const args = [replica, address, String(leaseMs), String(KEEP_DEAD_MS), isTelling ? '1' : '0']
-    return this.#link.run<string>(RENEW, keyOf(prefix, 'replicas'), args)
+    const args = [leaseMs, KEEP_DEAD_MS, isTelling ? 1 : 0, latest].map(String)
+    return this.#link.run<string>(RENEW, keyOf(prefix, 'replicas'), [replica, address, ...args])
   }
 
   close(): void {

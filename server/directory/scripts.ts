@@ -2,8 +2,8 @@
  * What runs in Redis, each in one piece. Numbers travel as text: JSON in Lua keeps 14 digits.
  *
  * A runtime's record is a hash: `@epoch`, `@active`, `@lost`, `@version`, and for each instance its epoch and the replicas
- * that have live sessions of it. Another hash has the replicas, each with the end of its lease, and `@born`: when the
- * directory began to remember.
+ * that have live sessions of it. Another hash has the replicas, each with the end of its lease, `@born`: when the
+ * directory began to remember, and `@latest`: the latest version of any record.
  *
  * Times are those of the directory's own clock, which has no steps: at each renewal `@clock` has what it showed, and
  * `@wall` what Redis's did. What passed since then counts, but nothing if Redis's clock went back, and at most half of a
@@ -192,6 +192,8 @@ if changed then
   for field, value in pairs(after) do redis.call('HSET', KEYS[1], field, value) end
 end
 if changed or operation == 'enter' then redis.call('PEXPIRE', KEYS[1], live and keepLive or keepEmpty) end
+local latest = number(others['@latest']) or 0
+if version > latest or latest > stamp + 1000000000 then redis.call('HSET', KEYS[2], '@latest', text(version)) end
 
 local age = math.max(0, math.floor((stamp - version) / 1000))
 local said = { runtime, text(epoch), active, text(version), text(age) }
@@ -208,16 +210,19 @@ return answer
  * Renews a replica's lease (or ends it: leaseMs 0), and returns how old the directory is, whether the lease had lapsed,
  * and all replicas: name, rest of the lease (below 0: dead), address.
  *
- * A young directory stays young while a replica that is telling it what it forgot says so (`1`).
+ * A young directory stays young while a replica that is telling it what it forgot says so (`1`). One that lacks the latest
+ * version that a replica saw is an older copy of itself, and begins to remember anew.
  *
- * KEYS: the replicas. ARGV: replica, address, leaseMs, how long the dead are remembered, whether it is telling.
+ * KEYS: the replicas. ARGV: replica, address, leaseMs, how long the dead are remembered, whether it is telling, the latest
+ * version that it saw.
  */
 export const RENEW = script(`${READ}${CLOCK}
 local replica, address, lease, keep = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local fields = fieldsOf(pairsOf(KEYS[1]))
 local now = clock(fields, lease)
 local born = number(fields['@born'])
-if not born or born > now then born = now end
+local isOlder = (number(ARGV[6]) or 0) > (number(fields['@latest']) or 0)
+if not born or born > now or isOlder then born = now end
 if ARGV[5] == '1' and now - born < lease then born = math.max(born, now - math.floor(lease / 2)) end
 local lapsed = not fields[replica] or (endOf(fields[replica], now) or 0) < now
 if lease > 0 then

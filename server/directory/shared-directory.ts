@@ -57,6 +57,8 @@ export class SharedDirectory implements Directory {
   #listener: DirectoryListener | undefined
   /** Somebody was told that nothing may be acted on. */
   #missed = false
+  /** The latest version of any record that the store told of on this link, or before it on the one that was lost. */
+  #latest = 0
 
   constructor(options: SharedDirectoryOptions) {
     const { replica, leaseMs, logger, store, witnesses = new NoWitnesses(replica) } = options
@@ -73,9 +75,13 @@ export class SharedDirectory implements Directory {
       { store, leaseMs, now, logger },
       {
         notice: text => this.#notice(text),
-        mayHaveMissed: () => this.#known.renew(this.#lease.validUntilMs),
+        mayHaveMissed: () => {
+          this.#known.renew(this.#lease.validUntilMs)
+          this.#latest = 0
+        },
         renewed: (renewal, sentMs) => this.#renewed(renewal, sentMs),
         isTelling: () => this.#upkeep.isTelling,
+        latest: () => this.#latest,
         upkeep: (mayHaveForgotten, isCurrent) => this.#upkeep.run(mayHaveForgotten, isCurrent),
         closed: atMs => this.#lease.closed(atMs),
         absent: atMs => this.#lease.absent(atMs),
@@ -191,13 +197,19 @@ export class SharedDirectory implements Directory {
     const [seen, seenActive] = [before?.epoch ?? 0, before?.active ?? '']
     const answer = await this.#connection.change({ operation, runtime, instance, presented, seen, seenActive })
     if (answer === null) return undefined
-    const state = parseRuntimeState(answer, this.#now())
+    const state = this.#told(answer)
     if (state.epoch > seen) this.#witnesses.tell(state, true)
     // Of what nothing was heard meanwhile the store itself knows best.
     const certain = before === this.#known.last(runtime)
     if (certain) this.#upkeep.trust(runtime)
     this.#learn(state, certain)
     return this.#known.last(runtime)
+  }
+
+  #told(text: string): RuntimeState {
+    const state = parseRuntimeState(text, this.#now())
+    this.#latest = Math.max(this.#latest, state.version)
+    return state
   }
 
   #learn(state: RuntimeState, certain = false): void {
@@ -232,7 +244,7 @@ export class SharedDirectory implements Directory {
   #notice(text: string): void {
     try {
       if (text.length > MAX_NOTICE_CHARS) throw new TypeError(`it is ${text.length} characters long`)
-      const state = parseRuntimeState(text, this.#now())
+      const state = this.#told(text)
       const { runtime, epoch } = state
       if (!this.#known.wants(runtime)) return
       const isOdd = epoch > MAX_TOLD_EPOCH || this.#known.older(state)

@@ -4,7 +4,7 @@ import type { DirectoryState } from './directory.ts'
 
 const WORDS: Record<DirectoryState | 'young', string> = {
   connected: 'the directory is there',
-  young: 'the directory is new, or was emptied; nothing is routed until it is as old as a lease',
+  young: 'the directory is new, was emptied or lost writes; nothing is routed until it is as old as a lease',
   presumed: 'the directory is not reachable; what was last known holds, and no new instance becomes active',
   lost: 'neither the directory nor all other replicas are reachable; nothing is routed until one of them is',
 }

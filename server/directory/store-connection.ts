@@ -22,6 +22,8 @@ interface ConnectionOwner {
   renewed(renewal: Renewal, sentMs: number): void
   /** What the store may have forgotten was not told whole. */
   isTelling(): boolean
+  /** The latest version of a record that was seen since the link before this one. */
+  latest(): number
   /** After each renewal. `mayHaveForgotten`: the store, what is so here. Goes on only while `isCurrent`. */
   upkeep(mayHaveForgotten: boolean, isCurrent: () => boolean): Promise<void>
   /** The store closed the link; the next attempt follows at once. */
@@ -160,7 +162,8 @@ export class StoreConnection {
     const { leaseMs, now } = this.#options
     clearTimeout(this.#timer)
     const sentMs = now()
-    const renewal = parseRenewal(await this.#timed(() => link.renew(leaseMs, this.#owner.isTelling())))
+    const latest = this.#isOpen ? 0 : this.#owner.latest()
+    const renewal = parseRenewal(await this.#timed(() => link.renew(leaseMs, this.#owner.isTelling(), latest)))
     if (link !== this.#link) return renewal
     if (!this.#isOpen) {
       this.#isOpen = true
@@ -195,7 +198,7 @@ export class StoreConnection {
     clearTimeout(this.#timer)
     const link = this.#link
     try {
-      await link?.renew(0, false)
+      await link?.renew(0, false, 0)
     } catch {
       // The lease ends by itself.
     }

@@ -42,9 +42,10 @@ export interface StoreLink {
   change(change: DirectoryChange): Promise<string | null>
   /**
    * Renews this replica's lease; 0 ends it. Resolves to what `parseRenewal` reads. `isTelling`: a store that is young stays so
-   * for another half of a lease.
+   * for another half of a lease. `latest`: a store in which no version of a record is as late has lost changes, as in a
+   * failover, and is young from now on; 0: nothing to compare.
    */
-  renew(leaseMs: number, isTelling: boolean): Promise<string>
+  renew(leaseMs: number, isTelling: boolean, latest: number): Promise<string>
   close(): void
 }
 

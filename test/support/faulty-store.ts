@@ -83,12 +83,12 @@ class FaultyLink implements StoreLink {
     return this.#call(() => this.#inner!.change(change))
   }
 
-  async renew(leaseMs: number, isTelling: boolean): Promise<string> {
+  async renew(leaseMs: number, isTelling: boolean, latest: number): Promise<string> {
     if (this.#faults.full) {
       this.end(new Error('the store is full'))
       throw new Error('the store is full')
     }
-    return this.#call(() => this.#inner!.renew(leaseMs, isTelling))
+    return this.#call(() => this.#inner!.renew(leaseMs, isTelling, latest))
   }
 
   /** An answer that does not come ends the link, and so does one that was held up too long. */

@@ -20,6 +20,8 @@ export class MemoryStore {
   #records = new Map<string, RuntimeRecord>()
   #leases = new Map<string, Lease>()
   #bornMs: number | undefined
+  /** The latest version of any record. */
+  #latest = 0
   /** What its own clock showed at the last renewal, and what the machine's did. */
   #shownMs: number | undefined
   #atMs = 0
@@ -31,7 +33,22 @@ export class MemoryStore {
     this.#records = new Map()
     this.#leases = new Map()
     this.#bornMs = undefined
+    this.#latest = 0
     this.#shownMs = undefined
+  }
+
+  /** Returns what makes it as it is now. */
+  keep(): () => void {
+    const [records, leases] = [structuredClone(this.#records), structuredClone(this.#leases)]
+    const [bornMs, shownMs, atMs, latest] = [this.#bornMs, this.#shownMs, this.#atMs, this.#latest]
+    return () => {
+      this.#records = records
+      this.#leases = leases
+      this.#bornMs = bornMs
+      this.#shownMs = shownMs
+      this.#atMs = atMs
+      this.#latest = latest
+    }
   }
 
   /** From now on it is as old as can be. */
@@ -57,7 +74,7 @@ export class MemoryStore {
     this.#listeners.add(listener)
     return {
       change: async change => this.#change(member, change),
-      renew: async (leaseMs, isTelling) => this.#renew(member, leaseMs, isTelling),
+      renew: async (leaseMs, isTelling, latest) => this.#renew(member, leaseMs, isTelling, latest),
       close: () => {
         if (this.#listeners.delete(listener)) listener.closed(new Error('closed'))
       },
@@ -76,14 +93,15 @@ export class MemoryStore {
     const young = nowMs - (this.#bornMs ?? nowMs) < leaseMs
     applyChange(record, change, replica, isAlive, { nowMs, leaseMs, young })
     const isChanged = known === undefined || shapeOf(record) !== before
-    if (isChanged) record.version++
+    if (isChanged) record.version = ++this.#latest
     const text = textOf(standingOf(runtime, record, 0))
     if (isChanged) for (const listener of this.#listeners) listener.notice(text)
     return text
   }
 
-  #renew({ replica, address }: StoreMember, leaseMs: number, isTelling: boolean): string {
+  #renew({ replica, address }: StoreMember, leaseMs: number, isTelling: boolean, latest: number): string {
     const nowMs = this.#now(leaseMs)
+    if (latest > this.#latest) this.#bornMs = nowMs
     this.#bornMs ??= nowMs
     if (isTelling && nowMs - this.#bornMs < leaseMs) this.#bornMs = Math.max(this.#bornMs, nowMs - leaseMs / 2)
     const lease = this.#leases.get(replica)

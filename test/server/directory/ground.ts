@@ -15,6 +15,8 @@ export interface Ground {
   storeFor(member: StoreMember): DirectoryStore
   /** The store loses all that it knows. */
   forget(): Promise<void>
+  /** Resolves to what makes it as it is now, as a failover or a restart that loses the last writes does. */
+  keep(): Promise<() => Promise<void>>
   /** It is not young any more. */
   age(): Promise<void>
   setClock(seconds: number): Promise<void>
@@ -30,6 +32,10 @@ export async function inMemory(): Promise<Ground> {
     leaseMs: 1000,
     storeFor: member => store.for(member),
     forget: async () => store.forget(),
+    keep: async () => {
+      const restore = store.keep()
+      return async () => restore()
+    },
     age: async () => store.age(),
     setClock: async seconds => {
       store.skewMs = seconds * 1000
@@ -47,10 +53,22 @@ export async function inRedis(): Promise<Ground> {
     leaseMs: 3000,
     storeFor: member => new RedisStore({ ...member, redis: async () => ({ url: redis.url }), prefix: 'sallyport' }),
     forget: async () => void (await redis.command('FLUSHALL')),
+    keep: () => keep(redis),
     age: () => redis.age(),
     setClock: seconds => setClock(redis, seconds),
     pass: () => new Promise(resolve => setTimeout(resolve, 10)),
     stop: () => redis.stop(),
+  }
+}
+
+async function keep(redis: Redis): Promise<() => Promise<void>> {
+  const kept: string[][] = []
+  for (const key of (await redis.command('KEYS', '*')) as string[]) {
+    kept.push([key, ...Object.entries((await redis.command('HGETALL', key)) as Record<string, string>).flat()])
+  }
+  return async () => {
+    await redis.command('FLUSHALL')
+    for (const hash of kept) await redis.command('HSET', ...hash)
   }
 }
 

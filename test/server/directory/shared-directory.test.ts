@@ -230,6 +230,38 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       expect(await done(b.join('two', 0, 'r0'))).toMatchObject({ epoch: 2, active: 'two' })
     })
 
+    /** It comes back as it was, with what it was told since lost; who is away finds it later. */
+    async function comesBackAs(kept: () => Promise<void>): Promise<void> {
+      for (const { path } of [a, b]) {
+        path.silent = true
+        path.cut()
+      }
+      await kept()
+      b.path.silent = false
+      const before = b.directory.stats().operations
+      await until(() => b.directory.stats().operations > before)
+    }
+
+    test('that lost its last changes grants no epoch that it granted before', async () => {
+      await done(a.join('one', 0, 'other'))
+      const kept = await ground.keep()
+      await done(a.join('one'))
+      await ground.pass()
+      await comesBackAs(kept)
+      const early = await done(b.join('two'))
+      expect([early.epoch, early.active]).toEqual([0, ''])
+      a.path.silent = false
+      await until(() => [a, b].every(each => each.active === 'two 2' && each.replicasOf('one') === 'a'))
+    })
+
+    test('that comes back with all that it was told goes on as before', async () => {
+      await done(a.join('one'))
+      const kept = await ground.keep()
+      await comesBackAs(kept)
+      expect(await done(b.join('two'))).toMatchObject({ epoch: 2, active: 'two' })
+      expect(b.directory.young).toBe(false)
+    })
+
     test('that forgot everything, with nobody there, is told of the epoch that was the latest', async () => {
       await joinBoth()
       b.leave('one')
