@@ -3,7 +3,7 @@ import { VIEWS } from './views.js'
 
 /** @import { Row, Snapshot, View } from './views.js' */
 
-const RETRY_MS = 3000
+const RETRY_MS = 2000
 const MAX_STEPS = 179
 
 /** @type {Snapshot | undefined} */
@@ -250,9 +250,21 @@ async function run() {
     if (link === 'open') link = 'connecting'
     if (link === 'locked') snapshot = undefined
     draw()
-    await new Promise(resolve => setTimeout(resolve, RETRY_MS))
+    await new Promise(resolve => {
+      retry = () => resolve(undefined)
+      setTimeout(resolve, RETRY_MS)
+    })
   }
 }
+
+/** Ends the wait before the next try. */
+let retry = () => {}
+
+/** A fresh link may be opened where the page stands already. */
+addEventListener('hashchange', async () => {
+  await logIn()
+  retry()
+})
 
 /** The link's code is used up, and leaves the address before anybody can read it there. */
 async function logIn() {
@@ -261,7 +273,7 @@ async function logIn() {
   if (named !== undefined) current = named.name
   if (!/^[\w-]{22}$/.test(fragment)) return
   history.replaceState(null, '', '/')
-  await fetch('/ui/login', { method: 'POST', body: fragment })
+  await fetch('/ui/login', { method: 'POST', body: fragment }).catch(() => undefined)
 }
 
 draw()
