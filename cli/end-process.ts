@@ -5,6 +5,8 @@ const CALLS = /^(FSReq|GetAddrInfo|GetNameInfo)/
 /** A call that has not ended by then will not: lines of the log, and files, take a few milliseconds. */
 const PATIENCE_MS = 200
 const LOOK_MS = 5
+/** This very program, also where an update has put another in its place meanwhile, or none. */
+const SELF = process.platform === 'linux' ? '/proc/self/exe' : process.execPath
 
 /**
  * Ends the process. `process.exit` would wait for a file system or a resolver that does not answer, which may be for ever. The
@@ -16,7 +18,7 @@ export async function endProcess(code: number): Promise<never> {
   // Windows has no way to take its place.
   if (isCalling() && process.execve !== undefined) {
     process.emit('exit', code)
-    process.execve(process.execPath, [process.execPath, '--eval', `process.exitCode = ${code}`], {})
+    process.execve(SELF, [process.execPath, '--eval', `process.exitCode = ${code}`], {})
   }
   process.exit(code)
 }

@@ -42,7 +42,9 @@ function isFile(descriptor: number): boolean {
 
 /** Ends once stdout has everything; whatever is still open, a second signal or a failed start must not keep us. */
 function exit(code: number): void {
-  process.stdout.write('', () => void endProcess(code))
+  // A terminal that was stopped holds up whoever writes to it, be it nothing.
+  if (process.stdout.writableLength === 0) void endProcess(code)
+  else process.stdout.write('', () => void endProcess(code))
 }
 
 async function readStdin(): Promise<string> {

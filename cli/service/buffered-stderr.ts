@@ -16,6 +16,8 @@ const GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'ECONNRESET', 'E
 const LAST_MS = 500
 /** How long what is in flight may take to stand before the rest. */
 const MOMENT_MS = 10
+/** What has been in flight for so long is at a terminal that was stopped, or a full pipe: it would hold up the rest, too. */
+const STUCK_MS = 100
 
 export class BufferedStderr {
   #lines: string[] = []
@@ -27,6 +29,7 @@ export class BufferedStderr {
   #text: Uint8Array | undefined
   #gone = false
   #inFlight = false
+  #inFlightSince = 0
   readonly #guard = guardWith(() => this.#lose())
 
   /** `tell` writes a line about lines that were dropped. */
@@ -69,6 +72,7 @@ export class BufferedStderr {
   #write(): void {
     if (this.#text === undefined) return
     this.#inFlight = true
+    this.#inFlightSince = performance.now()
     write(STDERR, this.#text, this.#onWritten)
   }
 
@@ -96,6 +100,7 @@ export class BufferedStderr {
 
   /** For the end of the process: writes what is left, as long as somebody takes it. */
   flushSync(): void {
+    if (this.#inFlight && performance.now() - this.#inFlightSince > STUCK_MS) return
     const deadline = performance.now() + LAST_MS
     // What is in flight belongs to the system already.
     if (this.#inFlight && this.#lines.length > 0) pause(MOMENT_MS)

@@ -1,11 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { createKeys, createToken } from '../../../certs/index.ts'
 import { needs } from '../../support/needs.ts'
 import { Running } from '../process.ts'
@@ -83,14 +83,21 @@ class Typed {
 
   /** The terminal is gone, and what ran at it with it. */
   end(): void {
-    this.#child.kill('SIGHUP')
+    this.#child.kill('SIGKILL')
+  }
+
+  press(key: string): void {
+    this.#child.stdin!.write(key)
   }
 
   /** Ctrl-C; resolves to the exit code. */
   async interrupt(): Promise<number | null> {
-    const ended = once(this.#child, 'close')
-    this.#child.stdin!.write('\x03')
-    const [code] = await ended
+    this.press('\x03')
+    return await this.exit()
+  }
+
+  async exit(): Promise<number | null> {
+    const [code] = await once(this.#child, 'close')
     return code
   }
 }
@@ -121,7 +128,8 @@ describe.runIf(needs('script'))('at a terminal', () => {
     const typed = new Typed(await clientArgs(String(port)))
     await typed.says(new RegExp(`target {4}http://localhost:${port}\r\n`))
     expect(typed.text).toMatch(/public {4}http:\/\/demo\.tunnels\.localhost:\d+\r\n/)
-    expect(typed.text.split('\r\n')).toHaveLength(3)
+    expect(typed.text).toMatch(/page {6}http:\/\/\S+\r\n/)
+    expect(typed.text.split('\r\n')).toHaveLength(4)
     await get('/hello', 12)
     await typed.says(/200.* GET .*\/hello .* ms.* 5 B.* x12/)
     service.close()
@@ -151,5 +159,29 @@ describe.runIf(needs('script'))('at a terminal', () => {
     await typed.says(/callers {3}http:\/\/<runtime>\.tunnels\.localhost:\d+ at 127\.0\.0\.1:\d+\r\n/)
     await typed.says(/clients {3}wss:\/\/127\.0\.0\.1:\d+\r\n/)
     expect(await typed.interrupt()).toBe(0)
+  })
+
+  test('a terminal that was stopped with Ctrl-S keeps a server neither from its work nor from its end', async () => {
+    const typed = new Typed(serverArgs())
+    await typed.says(/callers .*:\d+\r\n/)
+    await typed.says(/clients .*\r\n/)
+    const [, port] = /callers .*:(\d+)\r/.exec(typed.text)!
+    typed.press('\x13')
+    let last = ''
+    await vi.waitFor(
+      async () => {
+        const isShown = last === '' || typed.text.includes(last)
+        last = `/request-${performance.now()}`
+        expect((await fetch(`http://127.0.0.1:${port}${last}`)).status).toBe(404)
+        expect(isShown).toBe(false)
+      },
+      { timeout: 10_000, interval: 100 },
+    )
+    const isOther = (name: string) => name.startsWith('server-') && name !== `server-${server.pid}.json`
+    const [name] = readdirSync(file('run')).filter(isOther)
+    const { pid } = JSON.parse(readFileSync(file(`run/${name}`), 'utf8'))
+    const exit = typed.exit()
+    process.kill(pid, 'SIGTERM')
+    expect(await exit).toBe(0)
   })
 })
