@@ -15,6 +15,7 @@ import { SessionKeeper, type SessionKeeperOwner, type SessionListener } from './
 import type { Dialled } from './dial/dial.ts'
 import { Dialler } from './dial/dialler.ts'
 import { Exchanges } from './exchanges.ts'
+import { RingInspector } from './inspect/inspector.ts'
 import { NetworkWatch } from './dial/network.ts'
 import {
   type Announcement,
@@ -43,6 +44,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   readonly #settings: ResolvedClientOptions
   readonly #target: OpenTarget
   readonly #exchanges: Exchanges
+  readonly inspector: RingInspector | undefined
   readonly #tokens: TokenKeeper
   readonly #dialler: Dialler
   readonly #network: NetworkWatch
@@ -78,7 +80,10 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.guard = logGuard(this.logger, 'the client failed')
     this.#sockets = new OpenWebSockets(this.guard)
     this.#events.onAll(options.on ?? {})
+    const { inspect = 'off' } = options
+    this.inspector = inspect === 'off' ? undefined : new RingInspector(inspect, this.logger)
     this.#exchanges = new Exchanges({
+      inspect: this.inspector?.layer,
       target: this.#target.handler,
       layers: options.layers ?? [],
       inboxKeys: readInboxKeys(options.inboxKeys),
@@ -361,6 +366,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     clearTimeout(grace)
     await this.#sockets.closed()
     this.#exchanges.close()
+    this.inspector?.close()
     this.#target.close()
   }
 }

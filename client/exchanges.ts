@@ -2,7 +2,7 @@
  * What comes out of the sessions: each exchange is authorised, remembered if it must not run twice, and goes layer by layer
  * to the target.
  *
- *     stream ──▶ admit ──▶ unseal ──▶ record ──▶ live ──▶ (an embedder's layers) ──▶ target
+ *     stream ──▶ admit ──▶ unseal ──▶ record ──▶ live ──▶ inspect ──▶ (an embedder's layers) ──▶ target
  */
 import type { CorsRule } from '../protocol/wire/control.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
@@ -50,6 +50,8 @@ interface ExchangesOptions {
   readonly layers: readonly Layer[]
   /** Open what a server kept sealed. */
   readonly inboxKeys: InboxKeys | undefined
+  /** Undefined: nobody inspects. */
+  readonly inspect: Layer | undefined
   readonly logger: Logger
 }
 
@@ -78,7 +80,9 @@ export class Exchanges {
       this.#ended(upgrade, exchangeId!)
     })
     const live: Layer = next => (request, response) => new LiveExchange(this, request, response).pass(next, request)
-    this.#handler = compose([unseal, record(options.onExchange), live], inward)
+    const { inspect } = options
+    const inspected = inspect === undefined ? inward : inspect(inward)
+    this.#handler = compose([unseal, record(options.onExchange), live], inspected)
   }
 
   /** Takes a stream that the server opened. */
@@ -101,6 +105,7 @@ export class Exchanges {
     if (refusal !== undefined) return refusal
     request.runtime = session.runtime
     request.session = session.id
+    if (this.#options.inspect !== undefined) request.attempt = preamble.attempt
     this.live++
     if (request.upgrade) this.webSockets++
     this.total++

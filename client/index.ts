@@ -27,6 +27,18 @@ export type { Layer } from '../protocol/layer.ts'
 export type { Logger } from '../protocol/base/log.ts'
 export type { BackoffOptions } from './dial/backoff.ts'
 export type { ClientOptions, HandlerTarget, Target } from './options.ts'
+export type {
+  InspectedBody,
+  InspectedDetail,
+  InspectedExchange,
+  InspectedFields,
+  InspectedMessage,
+  InspectedTimings,
+  Inspector,
+  InspectorStats,
+  ReplayEdits,
+  ReplayOptions,
+} from './inspect/inspected.ts'
 export type { SessionLimitOptions } from './limits.ts'
 export type { FetchHandler } from './targets/function.ts'
 export type { TokenSource } from './token.ts'

@@ -90,6 +90,11 @@ export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
    * {@link Layer}. Default none.
    */
   readonly layers?: readonly Layer[] | undefined
+  /**
+   * Keeps the last 500 exchanges for {@link Tunnel.inspector}, at most 32 MiB, with secrets redacted: their heads alone, or the first
+   * 128 KiB of their bodies too. Default `off`.
+   */
+  readonly inspect?: 'off' | 'heads' | 'bodies' | undefined
   /** Called once for each exchange, when it is over. */
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /** Listeners from the first moment on, while `connect` still waits. */
@@ -134,6 +139,9 @@ export function checkOptions(options: ClientOptions, said: Announcement): Resolv
   if (options.caOnly === true && options.ca === undefined)
     throw new TypeError('caOnly needs ca: nothing would be trusted')
   if (options.allowCallers !== undefined) parseCidrs(options.allowCallers)
+  if (options.inspect !== undefined && !['off', 'heads', 'bodies'].includes(options.inspect)) {
+    throw new TypeError("inspect must be 'off', 'heads' or 'bodies'")
+  }
   const cors = [...(options.cors ?? [])].sort((a, b) => b.path.length - a.path.length)
   checkHello(options, said)
   return {

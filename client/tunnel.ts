@@ -1,4 +1,5 @@
 /** The handle that {@link connect} gives, and what it tells. */
+import type { Inspector } from './inspect/inspected.ts'
 import type { ClientOptions } from './options.ts'
 import type { SessionState } from './session.ts'
 
@@ -82,6 +83,8 @@ export interface Tunnel extends AsyncDisposable {
   /** Whether an echo has crossed a live session that takes traffic. */
   ready(): boolean
   stats(): TunnelStats
+  /** What came down the tunnel of late; undefined unless the option `inspect` asks for it. */
+  readonly inspector: Inspector | undefined
   /**
    * Puts this token in force; live sessions send it in band, and a connection that waits tries again at once. A `token`
    * that is a function is asked again when this one is near its end. Throws TypeError for what is no token, and keeps the old

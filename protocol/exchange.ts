@@ -89,10 +89,24 @@ export interface HttpRequest {
   runtime?: string | undefined
   /** Id of the session that it came by; absent at the edge. */
   session?: string | undefined
+  /** How often the server has tried it before; set only where an inspector watches. */
+  attempt?: number | undefined
+  /** Set on what an inspector repeats, and by nobody else. */
+  replay?: ReplayMark | undefined
   /** What those on the way note for its record; absent where there is none. */
   notes?: ExchangeNotes | undefined
   /** 16 random bytes as latin1 text, made at the edge, the same over all attempts; made by the first end that needs one. */
   exchangeId: string | undefined
+}
+
+/** A request that somebody who may do so has sent to the target once more. */
+export interface ReplayMark {
+  /** Id of the first exchange; it stands in `sallyport-replay`, too. */
+  readonly of: string
+  /** When the first one came, ms since 1970: signed timestamps are held against that. */
+  readonly receivedMs: number
+  /** It is not what its sender has signed. */
+  readonly edited: boolean
 }
 
 /** What is only known behind the layer that records the exchange. */

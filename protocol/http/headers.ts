@@ -41,7 +41,7 @@ const NEVER_TRAILERS: ReadonlySet<string> = new Set([
   'x-request-id',
 ])
 
-function isHopByHop(name: string): boolean {
+export function isHopByHop(name: string): boolean {
   return HOP_BY_HOP.has(name) || kindOf(name) === FIELD_KIND.twin
 }
 

@@ -1,0 +1,113 @@
+/** What is kept of a body: at most {@link MAX_CONTENT_BYTES} of it, decoded and redacted when it is whole. */
+import { Buffer, isUtf8 } from 'node:buffer'
+import { brotliDecompressSync, constants, gunzipSync, inflateRawSync, inflateSync, zstdDecompressSync } from 'node:zlib'
+import { GatheredChunks } from '../../protocol/base/gathered.ts'
+import { listTokens } from '../../protocol/http/headers.ts'
+import type { InspectedBody } from './inspected.ts'
+import type { Redactor } from './redactor.ts'
+
+/** Of each body. */
+export const MAX_CONTENT_BYTES = 128 * 1024
+/** What a small body unfolds into, at most: a larger one is not shown. */
+const MAX_DECODED_BYTES = 4 * 1024 * 1024
+
+/** The first bytes of a body, as they came. */
+export class Content {
+  readonly #chunks = new GatheredChunks()
+  /** All that came, and what is kept of it. */
+  bytes = 0
+  kept = 0
+
+  /** `room`: how many bytes may be kept. Returns how many are. */
+  add(chunk: Uint8Array, room: number): number {
+    // Behind a gap nothing more is kept.
+    const most = this.kept < this.bytes ? 0 : Math.min(room, MAX_CONTENT_BYTES - this.kept)
+    this.bytes += chunk.length
+    const take = Math.min(chunk.length, most)
+    if (take <= 0) return 0
+    this.#chunks.add(chunk.subarray(0, take))
+    this.kept += take
+    return take
+  }
+
+  get isWhole(): boolean {
+    return this.kept === this.bytes
+  }
+
+  /** What is kept, in one piece; nothing is kept here any more. */
+  take(): Buffer {
+    const pieces: Uint8Array[] = []
+    for (let piece = this.#chunks.shift(); piece !== undefined; piece = this.#chunks.shift()) pieces.push(piece)
+    return Buffer.concat(pieces)
+  }
+}
+
+/** The body as everybody may see it. `kept` is its beginning, of `bytes`. */
+export function showBody(
+  kept: Buffer,
+  bytes: number,
+  contentType: string,
+  contentEncoding: string,
+  redactor: Redactor,
+): InspectedBody {
+  const isWhole = kept.length === bytes
+  const plain = decode(kept, isWhole, listTokens(contentEncoding))
+  if (typeof plain === 'string') return { bytes, truncated: !isWhole, omitted: plain }
+  const decodedBytes = isWhole ? plain.length : contentEncoding === '' ? bytes : undefined
+  const shown = redactor.body(plain.toString('latin1', 0, MAX_CONTENT_BYTES), contentType)
+  const facts = { bytes, decodedBytes, truncated: !isWhole || plain.length > MAX_CONTENT_BYTES }
+  if (shown === undefined) return { ...facts, omitted: 'it holds secrets in an encoding that cannot be redacted' }
+  // A cut may be in the middle of a letter.
+  return { ...facts, ...asText(Buffer.from(shown.slice(0, MAX_CONTENT_BYTES), 'latin1'), facts.truncated) }
+}
+
+/** As text if it is UTF-8, else as base64. */
+export function asText(bytes: Buffer, isCut: boolean): { text: string } | { base64: string } {
+  for (let end = bytes.length; end >= bytes.length - (isCut ? 3 : 0) && end >= 0; end--) {
+    const part = bytes.subarray(0, end)
+    if (isUtf8(part)) return { text: part.toString('utf8') }
+  }
+  return { base64: bytes.toString('base64') }
+}
+
+/** The plain bytes, or why there are none. */
+function decode(bytes: Buffer, isWhole: boolean, encodings: readonly string[]): Buffer | string {
+  let plain = bytes
+  for (const encoding of encodings.toReversed()) {
+    const decoder = Object.hasOwn(DECODERS, encoding) ? DECODERS[encoding] : undefined
+    if (decoder === undefined) return `its encoding is unknown: ${encoding.slice(0, 32)}`
+    try {
+      plain = decoder(plain, isWhole)
+    } catch {
+      return `it is no ${encoding}, or too long when decoded`
+    }
+  }
+  return plain
+}
+
+type Decoder = (bytes: Buffer, isWhole: boolean) => Buffer
+
+const maxOutputLength = MAX_DECODED_BYTES
+const flush = (isWhole: boolean) => ({
+  maxOutputLength,
+  ...(isWhole ? {} : { finishFlush: constants.Z_SYNC_FLUSH }),
+})
+const gunzip: Decoder = (bytes, isWhole) => gunzipSync(bytes, flush(isWhole))
+
+const DECODERS: Readonly<Record<string, Decoder>> = {
+  identity: bytes => bytes,
+  gzip: gunzip,
+  'x-gzip': gunzip,
+  deflate: (bytes, isWhole) => {
+    // Zlib as the standard has it, or bare, as some send it.
+    const isZlib = (bytes[0]! & 0x0f) === 8 && (bytes[0]! * 256 + bytes[1]!) % 31 === 0
+    return (isZlib ? inflateSync : inflateRawSync)(bytes, flush(isWhole))
+  },
+  br: (bytes, isWhole) =>
+    brotliDecompressSync(bytes, {
+      maxOutputLength,
+      ...(isWhole ? {} : { finishFlush: constants.BROTLI_OPERATION_FLUSH }),
+    }),
+  zstd: (bytes, isWhole) =>
+    zstdDecompressSync(bytes, { maxOutputLength, ...(isWhole ? {} : { finishFlush: constants.ZSTD_e_flush }) }),
+}

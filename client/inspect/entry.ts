@@ -1,0 +1,337 @@
+/** One exchange in the ring. What everybody may see is redacted as it comes; what a replay needs is kept apart from it. */
+import { Buffer } from 'node:buffer'
+import { performance } from 'node:perf_hooks'
+import type { ErrorCode, SallyportError } from '../../protocol/base/errors.ts'
+import type { ExchangeNotes, HeaderList, HttpRequest, ResponseHead } from '../../protocol/exchange.ts'
+import { getHeader } from '../../protocol/http/headers.ts'
+import { toldError } from '../../protocol/http/problem.ts'
+import { asText, Content, MAX_CONTENT_BYTES, showBody } from './content.ts'
+import type {
+  InspectedBody,
+  InspectedDetail,
+  InspectedExchange,
+  InspectedFields,
+  InspectedMessage,
+} from './inspected.ts'
+import {
+  EventStreamMessages,
+  MAX_MESSAGES,
+  type MessageKind,
+  type MessageReader,
+  WebSocketMessages,
+} from './messages.ts'
+import type { Redactor } from './redactor.ts'
+import type { Ring, RingMember } from './ring.ts'
+
+/** The objects around the texts and bytes of an exchange. */
+const OVERHEAD_BYTES = 2048
+const MESSAGE_OVERHEAD_BYTES = 256
+
+/** What an entry needs of its inspector. */
+export interface EntryOwner {
+  readonly mode: 'heads' | 'bodies'
+  readonly ring: Ring<Entry>
+  readonly redactor: Redactor
+  changed(entry: Entry): void
+}
+
+/** A request that can be sent once more. */
+export interface ReplaySource {
+  readonly request: HttpRequest
+  readonly body: Buffer
+  readonly receivedMs: number
+}
+
+/** A request as it came, for a replay alone. */
+interface RawRequest {
+  readonly request: HttpRequest
+  /** Undefined until it is whole, and where it was not kept whole. */
+  body: Buffer | undefined
+}
+
+export class Entry implements RingMember {
+  readonly id: string
+  heldBytes = OVERHEAD_BYTES
+  readonly #owner: EntryOwner
+  #raw: RawRequest | undefined
+  readonly #notes: ExchangeNotes
+  readonly #startedMs = Date.now()
+  readonly #start = performance.now()
+  readonly #facts: Facts
+  readonly #requestFields: HeaderList
+  #responseFields: HeaderList | undefined
+  readonly #requestContent = new Content()
+  readonly #responseContent = new Content()
+  #requestBody: InspectedBody | undefined
+  #responseBody: InspectedBody | undefined
+  #responseType = ''
+  #responseEncoding = ''
+  /** Ways that carry messages in place of a body; a reader that has read enough is gone. */
+  #messageWays: 'none' | 'out' | 'both' = 'none'
+  #readers: { in?: MessageReader; out?: MessageReader } = {}
+  readonly #messages: InspectedMessage[] = []
+  #messageBytes = { in: 0, out: 0 }
+  #messagesDropped = false
+  #sent: number | undefined
+  #headed: number | undefined
+  #ended: number | undefined
+  #status = 0
+  #code: ErrorCode | undefined
+  #cut = false
+  #isDropped = false
+
+  /** Joins the ring. */
+  constructor(id: string, owner: EntryOwner, request: HttpRequest) {
+    const { redactor } = owner
+    this.id = id
+    this.#owner = owner
+    this.#notes = request.notes ??= { route: undefined, session: undefined }
+    this.#raw = { request: { ...request, headers: [...request.headers], notes: undefined }, body: undefined }
+    this.#requestFields = redactor.fields(request.headers)
+    this.#facts = factsOf(request, redactor)
+    // Twice: as it is seen, and as it came.
+    this.heldBytes += 2 * sizeOf(this.#requestFields) + 2 * request.path.length
+    owner.ring.add(this)
+  }
+
+  get #contentType(): string {
+    return getHeader(this.#raw?.request.headers ?? [], 'content-type') ?? ''
+  }
+
+  // What happens, in the order in which it does.
+
+  requestData(chunk: Uint8Array): void {
+    if (this.#messageWays === 'both') this.#read('in', chunk)
+    else this.#keep(this.#requestContent, chunk)
+  }
+
+  requestEnd(): void {
+    if (this.#sent !== undefined) return
+    this.#sent = performance.now()
+    this.#endRequest()
+  }
+
+  responseHead(head: ResponseHead): void {
+    this.#headed = performance.now()
+    this.#status = head.status
+    if (head.status >= 400) this.#code = toldError(head.headers)
+    if (this.#isDropped) return
+    this.#responseFields = this.#owner.redactor.fields(head.headers)
+    this.#count(sizeOf(this.#responseFields))
+    this.#responseType = getHeader(head.headers, 'content-type') ?? ''
+    this.#responseEncoding = getHeader(head.headers, 'content-encoding') ?? ''
+    this.#watchMessages(head)
+  }
+
+  #watchMessages(head: ResponseHead): void {
+    if (this.#owner.mode === 'heads') return
+    const tell = (direction: 'in' | 'out') => (kind: MessageKind, content: Buffer, bytes: number, why?: string) =>
+      this.#message(direction, kind, content, bytes, why)
+    if (head.status === 101) {
+      const isDeflated = /permessage-deflate/i.test(getHeader(head.headers, 'sec-websocket-extensions') ?? '')
+      this.#messageWays = 'both'
+      this.#readers = {
+        in: new WebSocketMessages(isDeflated, tell('in')),
+        out: new WebSocketMessages(isDeflated, tell('out')),
+      }
+    } else if (/^text\/event-stream\b/i.test(this.#responseType) && this.#responseEncoding === '') {
+      this.#messageWays = 'out'
+      this.#readers = { out: new EventStreamMessages(tell('out')) }
+    }
+  }
+
+  responseData(chunk: Uint8Array): void {
+    if (this.#messageWays !== 'none') this.#read('out', chunk)
+    else this.#keep(this.#responseContent, chunk)
+  }
+
+  over(error: SallyportError | undefined, cut: boolean): void {
+    if (this.#ended !== undefined) return
+    this.#ended = performance.now()
+    this.#code = error?.reason ?? this.#code
+    if (error !== undefined && this.#status === 0 && error.reason !== 'cancelled') this.#status = error.status
+    this.#cut = cut
+    this.#endRequest()
+    this.#responseBody = this.#endBody(
+      this.#responseContent,
+      this.#responseContent.take(),
+      this.#responseType,
+      this.#responseEncoding,
+    )
+    this.#readers = {}
+    this.#owner.changed(this)
+  }
+
+  dropped(): void {
+    this.#isDropped = true
+    this.#raw = undefined
+    this.#readers = {}
+    this.#requestContent.take()
+    this.#responseContent.take()
+    this.#requestBody = undefined
+    this.#responseBody = undefined
+    this.#responseFields = undefined
+    this.#messages.length = 0
+    this.heldBytes = 0
+  }
+
+  // What is kept.
+
+  #count(bytes: number): void {
+    if (this.#isDropped) return
+    this.heldBytes += bytes
+    this.#owner.ring.count(bytes)
+    this.#owner.ring.makeRoom(0, this)
+  }
+
+  #keep(content: Content, chunk: Uint8Array): void {
+    const { mode, ring } = this.#owner
+    const wanted = this.#isDropped || mode === 'heads' ? 0 : Math.min(chunk.length, MAX_CONTENT_BYTES)
+    const kept = content.add(chunk, wanted === 0 ? 0 : ring.makeRoom(wanted, this))
+    if (kept > 0) this.#count(kept)
+    if (mode === 'bodies') ring.droppedBytes += chunk.length - kept
+  }
+
+  #endRequest(): void {
+    const raw = this.#raw
+    if (raw === undefined || this.#requestBody !== undefined) return
+    const body = this.#requestContent.take()
+    if (this.#sent !== undefined && this.#requestContent.isWhole) raw.body = body
+    const encoding = getHeader(raw.request.headers, 'content-encoding') ?? ''
+    this.#requestBody = this.#endBody(this.#requestContent, body, this.#contentType, encoding)
+    // The raw one stays where it is kept for a replay.
+    if (raw.body !== undefined) this.#count(body.length)
+  }
+
+  /** What was counted for the raw bytes is so for what is shown from now on. */
+  #endBody(content: Content, kept: Buffer, type: string, encoding: string): InspectedBody | undefined {
+    if (this.#isDropped || content.bytes === 0) return undefined
+    const { mode, redactor } = this.#owner
+    if (mode === 'heads') return { bytes: content.bytes, truncated: true, omitted: 'bodies are not kept' }
+    const shown = showBody(kept, content.bytes, type, encoding, redactor)
+    this.#count((shown.text ?? shown.base64 ?? '').length - content.kept)
+    return shown
+  }
+
+  #read(direction: 'in' | 'out', chunk: Uint8Array): void {
+    this.#messageBytes[direction] += chunk.length
+    this.#readers[direction]?.add(chunk)
+  }
+
+  #message(direction: 'in' | 'out', kind: MessageKind, content: Buffer, bytes: number, why: string | undefined): void {
+    const { redactor, ring } = this.#owner
+    if (this.#isDropped || this.#messages.length >= MAX_MESSAGES) {
+      this.#messagesDropped = true
+      this.#readers = {}
+      return
+    }
+    const shown = why === undefined ? redactor.body(content.toString('latin1'), '') : undefined
+    const size = MESSAGE_OVERHEAD_BYTES + (shown?.length ?? 0)
+    const used = this.#messages.reduce((sum, message) => sum + (message.direction === direction ? message.bytes : 0), 0)
+    const isCut = content.length < bytes && kind !== 'close'
+    if (used + bytes > MAX_CONTENT_BYTES || ring.makeRoom(size, this) < size) {
+      this.#messagesDropped = true
+      ring.droppedBytes += bytes
+      return
+    }
+    this.#count(size)
+    const omitted = why ?? 'it holds secrets in an encoding that cannot be redacted'
+    this.#messages.push({
+      direction,
+      at: since(this.#start, performance.now()),
+      kind,
+      bytes,
+      truncated: isCut,
+      ...(shown === undefined ? { omitted } : asText(Buffer.from(shown, 'latin1'), isCut)),
+    })
+  }
+
+  // What is seen.
+
+  summary(): InspectedExchange {
+    return {
+      id: this.id,
+      started: new Date(this.#startedMs).toISOString(),
+      state: this.#ended === undefined ? 'open' : 'done',
+      ...this.#facts,
+      route: this.#notes.route,
+      status: this.#status,
+      code: this.#code,
+      cut: this.#cut,
+      bytesIn: this.#requestContent.bytes + this.#messageBytes.in,
+      bytesOut: this.#responseContent.bytes + this.#messageBytes.out,
+      timings: {
+        hold: this.#facts.inboxId === undefined ? undefined : Math.max(0, this.#startedMs - this.#receivedMs),
+        send: since(this.#start, this.#sent),
+        wait: since(this.#sent ?? this.#start, this.#headed),
+        receive: since(this.#headed, this.#ended),
+        total: since(this.#start, this.#ended),
+      },
+      replayable: this.replaySource !== undefined,
+    }
+  }
+
+  detail(): InspectedDetail {
+    const headers = this.#responseFields
+    return {
+      ...this.summary(),
+      request: { headers: pairs(this.#requestFields), body: this.#requestBody },
+      response:
+        headers === undefined ? undefined : { status: this.#status, headers: pairs(headers), body: this.#responseBody },
+      messages: [...this.#messages],
+      messagesDropped: this.#messagesDropped,
+    }
+  }
+
+  /** When it reached the server, as far as that is known. */
+  get #receivedMs(): number {
+    const received = Date.parse(getHeader(this.#requestFields, 'sallyport-inbox-received') ?? '')
+    return Number.isNaN(received) ? this.#startedMs : received
+  }
+
+  /** For a replay alone. */
+  get replaySource(): ReplaySource | undefined {
+    const raw = this.#raw
+    if (raw?.body === undefined || raw.request.upgrade) return undefined
+    return { request: raw.request, body: raw.body, receivedMs: raw.request.replay?.receivedMs ?? this.#receivedMs }
+  }
+}
+
+type Facts = Pick<
+  InspectedExchange,
+  | ('method' | 'scheme' | 'host' | 'path' | 'caller' | 'requestId' | 'runtime' | 'session' | 'attempt' | 'inboxId')
+  | ('replayOf' | 'upgrade')
+>
+
+function factsOf(request: HttpRequest, redactor: Redactor): Facts {
+  const { caller, method, upgrade } = request
+  return {
+    method,
+    scheme: caller?.scheme ?? (request.encrypted ? 'https' : 'http'),
+    host: redactor.text(caller?.host ?? request.authority),
+    path: redactor.path(request.path),
+    caller: caller?.address ?? request.peerAddress,
+    requestId: redactor.text(request.requestId),
+    runtime: request.runtime,
+    session: request.session,
+    attempt: request.attempt ?? 0,
+    inboxId: getHeader(request.headers, 'sallyport-inbox-id'),
+    replayOf: request.replay?.of,
+    upgrade,
+  }
+}
+
+function sizeOf(fields: HeaderList): number {
+  return fields.reduce((sum, text) => sum + text.length, 0)
+}
+
+function pairs(fields: HeaderList): InspectedFields {
+  return Array.from({ length: fields.length / 2 }, (_, at) => [fields[2 * at]!, fields[2 * at + 1]!] as const)
+}
+
+/** Ms with three digits behind the point. */
+function since(start: number, end: number): number
+function since(start: number | undefined, end: number | undefined): number | undefined
+function since(start: number | undefined, end: number | undefined): number | undefined {
+  return start === undefined || end === undefined ? undefined : Math.round(Math.max(0, end - start) * 1000) / 1000
+}

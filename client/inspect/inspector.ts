@@ -1,0 +1,128 @@
+/** The layer that watches, the ring that it fills, and what repeats what is in it. */
+import { randomBytes } from 'node:crypto'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { hook } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { TokenBucket } from '../../protocol/base/token-bucket.ts'
+import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
+import { isSafe } from '../../protocol/http/methods.ts'
+import type { Layer } from '../../protocol/layer.ts'
+import { Entry, type EntryOwner } from './entry.ts'
+import type { InspectedDetail, InspectedExchange, Inspector, InspectorStats, ReplayOptions } from './inspected.ts'
+import { Redactor } from './redactor.ts'
+import { Replay, replayRequest } from './replay.ts'
+import { Ring } from './ring.ts'
+import { Tap } from './tap.ts'
+
+const MAX_SUBSCRIBERS = 64
+const MAX_REPLAYS = 4
+/** So many at once, and per second in the long run. */
+const REPLAY_BURST = 5
+const REPLAYS_PER_SECOND = 1
+
+export class RingInspector implements Inspector, EntryOwner {
+  readonly mode: 'heads' | 'bodies'
+  readonly ring = new Ring<Entry>()
+  readonly redactor = new Redactor()
+  readonly #logger: Logger
+  /** An id of an earlier process names nothing of this one. */
+  readonly #prefix = randomBytes(2).toString('hex')
+  #count = 0
+  readonly #listeners = new Set<(exchange: InspectedExchange) => void>()
+  readonly #replays = new Set<Replay>()
+  readonly #pace = new TokenBucket(REPLAY_BURST, REPLAYS_PER_SECOND)
+  #handler: Handler | undefined
+
+  constructor(mode: 'heads' | 'bodies', logger: Logger) {
+    this.mode = mode
+    this.#logger = logger
+  }
+
+  readonly layer: Layer = next => {
+    this.#handler = (request, response) => this.#watch(next, request, response)
+    return this.#handler
+  }
+
+  #watch(next: Handler, ...[request, response]: Parameters<Handler>): ReturnType<Handler> {
+    const entry = new Entry(this.#idOf(++this.#count), this, request)
+    this.changed(entry)
+    return new Tap(entry, response, this.#logger).pass(next, request)
+  }
+
+  #idOf(count: number): string {
+    return `${this.#prefix}-${count.toString(36)}`
+  }
+
+  changed(entry: Entry): void {
+    if (this.#listeners.size === 0) return
+    const exchange = entry.summary()
+    for (const listener of this.#listeners) listener(exchange)
+  }
+
+  list(): InspectedExchange[] {
+    return Array.from(this.ring, entry => entry.summary())
+  }
+
+  get(id: string): InspectedDetail | undefined {
+    return this.ring.get(id)?.detail()
+  }
+
+  subscribe(listener: (exchange: InspectedExchange) => void): () => void {
+    if (this.#listeners.size >= MAX_SUBSCRIBERS) {
+      throw new SallyportError('overloaded', `${MAX_SUBSCRIBERS} listeners watch the inspector already`)
+    }
+    const hooked = hook('a listener of the inspector', listener, this.#logger)
+    this.#listeners.add(hooked)
+    return () => void this.#listeners.delete(hooked)
+  }
+
+  async replay(id: string, { edits = {}, unsafe = false }: ReplayOptions = {}): Promise<InspectedDetail> {
+    const entry = this.ring.get(id)
+    if (entry === undefined) throw new TypeError(`there is no exchange ${JSON.stringify(id)}`)
+    const source = entry.replaySource
+    if (source === undefined) throw new TypeError(`the request of ${id} cannot be replayed: ${whyNot(entry.detail())}`)
+    const { request, body } = replayRequest(id, source, edits)
+    if (!unsafe && !isSafe(request.method)) {
+      throw new TypeError(`${request.method} may do something twice: it is only replayed with unsafe`)
+    }
+    if (this.#replays.size >= MAX_REPLAYS || !this.#pace.take()) {
+      throw new SallyportError('overloaded', 'too many replays: wait a moment')
+    }
+    const { requestId } = request
+    this.#logger.info({ audit: true, replayOf: id, requestId, edited: Object.keys(edits) }, 'an exchange is replayed')
+    return await this.#run(request, body)
+  }
+
+  async #run(request: HttpRequest, body: Buffer): Promise<InspectedDetail> {
+    const replay = new Replay()
+    this.#replays.add(replay)
+    try {
+      const id = this.#idOf(this.#count + 1)
+      const running = replay.run(this.#handler!, request, body)
+      // It is there before its target can make room for others.
+      const entry = this.ring.get(id)!
+      await running
+      return entry.detail()
+    } finally {
+      this.#replays.delete(replay)
+    }
+  }
+
+  stats(): InspectorStats {
+    const { size, bytes, droppedExchanges, droppedBytes } = this.ring
+    return { mode: this.mode, exchanges: size, bytes, replays: this.#replays.size, droppedExchanges, droppedBytes }
+  }
+
+  /** Ends the replays, and forgets everything. */
+  close(): void {
+    for (const replay of this.#replays) replay.end(new SallyportError('cancelled', 'the client closes'))
+    this.#listeners.clear()
+    this.ring.clear()
+  }
+}
+
+function whyNot({ upgrade, state, request }: InspectedDetail): string {
+  if (upgrade) return 'it became a WebSocket'
+  if (request.body?.omitted === 'bodies are not kept') return 'its body was not kept (inspect: bodies keeps it)'
+  return state === 'open' ? 'it is not whole yet' : 'its body was not kept whole'
+}

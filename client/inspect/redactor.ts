@@ -1,0 +1,207 @@
+/**
+ * Puts a keyed tag in the place of each secret, before anything is kept. Text is latin1, a character for a byte, so that what is not
+ * redacted stays byte for byte.
+ */
+import { createHmac, randomBytes } from 'node:crypto'
+import type { HeaderList } from '../../protocol/exchange.ts'
+import { isSecretField, isSecretMember } from './secret-names.ts'
+
+/** JSON in a string in JSON, and URLs in URLs, are looked into so deep. */
+const MAX_DEPTH = 4
+
+const TAG = /^\[redacted:[0-9a-f]{12}\]$/
+/** `eyJ` is `{"` in base64url. The last part may be missing: what is kept of a body may end anywhere. */
+const JWT = /eyJ[\w-]{4,}(?:\.[\w-]*){0,4}/g
+const USER_INFO = /([a-z][a-z0-9+.-]{0,20}:\/\/)([^\s/?#@"'<>\\]{1,1024})@/gi
+const BEARER = /\b(bearer +)([\w.~+/-]{16,}=*)/gi
+/** In any text; also what begins it, as a form does. */
+const PARAMETER = /((?:^|[?&;])([\w%.[\]-]{1,128})=)([^&\s"'<>#\\;,]+)/g
+/** Where the text is no JSON, or JSON that was quoted: `\"token\": \"...\"`. */
+const MEMBER = /(\\*["'])([\w$.-]{1,64})(\1\s{0,16}[:=]\s{0,16})(?:(\1)(.*?)(\1|$)|(-?\d[\w.+-]{0,511}))/gs
+const SCHEME = /^((?:basic|bearer|digest|negotiate|token|aws4-hmac-sha256) +)(.+)$/is
+const PLAIN_VALUE = /^(?:null|true|false|"")?$/
+const SUBPROTOCOL_TOKEN = /(bearer\.authorization\.[\w.]+\.)([\w-]+)/gi
+
+/** One for each inspector: equal values look equal, and nobody can tell a value from its tag without the key. */
+export class Redactor {
+  readonly #key = randomBytes(32)
+
+  tag(value: string): string {
+    if (TAG.test(value)) return value
+    return `[redacted:${createHmac('sha256', this.#key).update(value, 'latin1').digest('hex').slice(0, 12)}]`
+  }
+
+  /** A copy. */
+  fields(headers: HeaderList): HeaderList {
+    return headers.map((text, at) => (at % 2 === 0 ? this.text(text) : this.#field(headers[at - 1]!, text)))
+  }
+
+  #field(name: string, value: string): string {
+    if (!isSecretField(name)) {
+      return this.text(value.replace(SUBPROTOCOL_TOKEN, (_, head: string, token: string) => head + this.tag(token)))
+    }
+    const [, scheme = '', secret = value] = SCHEME.exec(value) ?? []
+    return value === '' ? '' : scheme + this.tag(secret)
+  }
+
+  path(path: string): string {
+    const query = path.indexOf('?')
+    if (query < 0) return this.text(path)
+    return `${this.text(path.slice(0, query))}?${this.form(path.slice(query + 1))}`
+  }
+
+  /** Names and values as in a query. */
+  form(text: string, depth = 0): string {
+    return text.replaceAll(/([^=&;]*)(=?)([^&;]*)/g, (pair, name: string, equals: string, value: string) => {
+      if (equals === '') return this.#encoded(name, depth)
+      if (value !== '' && isSecretMember(decoded(name))) return `${name}=${this.tag(decoded(value))}`
+      return pair === '' ? '' : `${this.#encoded(name, depth)}=${this.#encoded(value, depth)}`
+    })
+  }
+
+  #encoded(value: string, depth: number): string {
+    const plain = decoded(value)
+    const isDeeper = plain !== value && plain.includes('%') && depth < MAX_DEPTH
+    const clean = isDeeper ? this.#encoded(plain, depth + 1) : this.text(plain, depth + 1)
+    return clean === plain ? value : encodeURIComponent(clean)
+  }
+
+  /** By the content type; undefined if it cannot be looked into. */
+  body(text: string, contentType: string): string | undefined {
+    // UTF-16 and the like: what would be redacted in plain letters is not shown at all.
+    const letters = text.includes('\0') ? text.replaceAll('\0', '') : text
+    if (letters !== text && this.#typed(letters, contentType) !== letters) return undefined
+    return letters === text ? this.#typed(text, contentType) : text
+  }
+
+  #typed(text: string, contentType: string): string {
+    if (/^application\/x-www-form-urlencoded\b/i.test(contentType)) return this.text(this.form(text))
+    const [, boundary] = /^multipart\/.*\bboundary="?([^";,\s]+)/i.exec(contentType) ?? []
+    return boundary === undefined ? this.text(text) : this.#parts(text, `--${boundary}`)
+  }
+
+  #parts(text: string, boundary: string): string {
+    const parts = text.split(boundary).map(part => {
+      const head = /^(.*?)(\r?\n\r?\n)/s.exec(part)
+      if (head === null) return this.text(part)
+      const [, name = ''] = /\bname="?([^"\r\n;]+)/i.exec(head[1]!) ?? []
+      const value = part.slice(head[0].length).replace(/\r?\n$/, '')
+      const end = part.slice(head[0].length + value.length)
+      const isSecret = value !== '' && isSecretMember(name)
+      return this.text(head[0]) + (isSecret ? this.tag(value) : this.text(value)) + end
+    })
+    return parts.join(boundary)
+  }
+
+  /** Members, parameters and tokens, wherever they stand. */
+  text(text: string, depth = 0): string {
+    if (text.length < 3) return text
+    if (depth > MAX_DEPTH && /["'=]/.test(text)) return this.tag(text)
+    return this.#urls(text.includes('"') ? this.#json(text, depth) : text)
+      .replaceAll(MEMBER, (...found: string[]) => this.#member(found))
+      .replaceAll(PARAMETER, (all, head: string, name: string, value: string) =>
+        isSecretMember(decoded(name)) && !value.startsWith('[redacted:') ? head + this.tag(decoded(value)) : all,
+      )
+      .replaceAll(BEARER, (_, scheme: string, token: string) => scheme + this.tag(token))
+      .replaceAll(JWT, token => this.tag(token))
+  }
+
+  /** `user:password@` of URLs. */
+  #urls(text: string): string {
+    if (!text.includes('://')) return text
+    return text.replaceAll(USER_INFO, (_, scheme: string, user: string) => `${scheme}${this.tag(user)}@`)
+  }
+
+  #member([all, quote, name, between, open, text, close, number]: string[]): string {
+    const value = text ?? number
+    if (value === undefined || value === '' || !isSecretMember(name!)) return all!
+    return `${quote}${name}${between}${open ?? ''}${this.tag(value)}${close ?? ''}`
+  }
+
+  /** Leaves what is no JSON as it is. What is cut off at its end, or broken, is read as far as it goes. */
+  #json(text: string, depth: number): string {
+    let out = ''
+    let from = 0
+    for (let at = text.indexOf('"'); at >= 0; ) {
+      let end = stringEnd(text, at)
+      const string = unquoted(text.slice(at, end))
+      const colon = behindSpace(text, end)
+      if (text[colon] !== ':') {
+        const clean = this.text(string, depth + 1)
+        if (clean !== string) {
+          out += text.slice(from, at) + quoted(clean)
+          from = end
+        }
+      } else if (isSecretMember(string)) {
+        const start = behindSpace(text, colon + 1)
+        end = valueEnd(text, start)
+        const value = text.slice(start, end)
+        if (!PLAIN_VALUE.test(value)) {
+          out += text.slice(from, start) + quoted(this.tag(value.startsWith('"') ? unquoted(value) : value))
+          from = end
+        }
+      }
+      at = text.indexOf('"', end)
+    }
+    return from === 0 ? text : out + text.slice(from)
+  }
+}
+
+function decoded(text: string): string {
+  const spaced = text.replaceAll('+', ' ')
+  return spaced.replaceAll(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
+}
+
+/** The index behind the string that begins at `at`. */
+function stringEnd(text: string, at: number): number {
+  for (let quote = text.indexOf('"', at + 1); quote >= 0; quote = text.indexOf('"', quote + 1)) {
+    let slashes = 0
+    while (text[quote - 1 - slashes] === '\\') slashes++
+    if (slashes % 2 === 0) return quote + 1
+  }
+  return text.length
+}
+
+/** The index behind the value that begins at `at`. */
+function valueEnd(text: string, at: number): number {
+  if (text[at] === '"') return stringEnd(text, at)
+  if (text[at] !== '{' && text[at] !== '[') {
+    const rest = text.slice(at, at + 512)
+    return at + (/^[^\s,\]}"]*/.exec(rest)?.[0].length ?? 0)
+  }
+  let depth = 0
+  for (let i = at; i < text.length; i++) {
+    const char = text[i]!
+    if (char === '"') i = stringEnd(text, i) - 1
+    else if (char === '{' || char === '[') depth++
+    else if ((char === '}' || char === ']') && --depth === 0) return i + 1
+  }
+  return text.length
+}
+
+function behindSpace(text: string, at: number): number {
+  let i = at
+  while (i < text.length && /\s/.test(text[i]!)) i++
+  return i
+}
+
+function unquoted(text: string): string {
+  try {
+    const value: unknown = JSON.parse(text)
+    if (typeof value === 'string') return value
+  } catch {
+    // Cut off, or with control characters.
+  }
+  const inner = text.slice(1, text.length > 1 && text.endsWith('"') ? -1 : undefined)
+  return inner.replaceAll(/\\(?:u([0-9a-f]{4})|([^]))/gi, (_, hex: string | undefined, char: string) =>
+    hex === undefined ? char : String.fromCharCode(Number.parseInt(hex, 16)),
+  )
+}
+
+/** Every character stays below 256. */
+function quoted(text: string): string {
+  return JSON.stringify(text).replaceAll(
+    /[^\0-\xff]/g,
+    char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
+}

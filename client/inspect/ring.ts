@@ -1,0 +1,73 @@
+/** The ledger of what the inspector holds: exchanges and bytes have a ceiling, and the oldest make room. */
+
+/** What is held. */
+export interface RingMember {
+  readonly id: string
+  /** What it counts for. */
+  readonly heldBytes: number
+  /** It made room for another: it holds nothing any more. */
+  dropped(): void
+}
+
+export const RING_EXCHANGES = 500
+export const RING_BYTES = 32 * 1024 * 1024
+
+export class Ring<Member extends RingMember> implements Iterable<Member> {
+  readonly #members = new Map<string, Member>()
+  bytes = 0
+  droppedExchanges = 0
+  droppedBytes = 0
+
+  get size(): number {
+    return this.#members.size
+  }
+
+  get(id: string): Member | undefined {
+    return this.#members.get(id)
+  }
+
+  /** The oldest first. */
+  [Symbol.iterator](): Iterator<Member> {
+    return this.#members.values()
+  }
+
+  add(member: Member): void {
+    if (this.#members.size >= RING_EXCHANGES) this.#dropOldest()
+    this.#members.set(member.id, member)
+    this.bytes += member.heldBytes
+    this.makeRoom(0, member)
+  }
+
+  /** Its count changes by `bytes`, before it does so itself. */
+  count(bytes: number): void {
+    this.bytes += bytes
+  }
+
+  /** How many of `bytes` more `member` may keep: older ones make room, it does not. */
+  makeRoom(bytes: number, member: Member): number {
+    while (this.bytes + bytes > RING_BYTES) {
+      const [oldest] = this.#members.values()
+      if (oldest === undefined || oldest === member) break
+      this.#dropOldest()
+    }
+    return Math.max(0, Math.min(bytes, RING_BYTES - this.bytes))
+  }
+
+  #dropOldest(): void {
+    const [oldest] = this.#members.values()
+    if (oldest === undefined) return
+    this.droppedExchanges++
+    this.#remove(oldest)
+  }
+
+  #remove(member: Member): void {
+    this.#members.delete(member.id)
+    this.bytes -= member.heldBytes
+    member.dropped()
+  }
+
+  /** Nothing is held any more. */
+  clear(): void {
+    for (const member of this.#members.values()) this.#remove(member)
+  }
+}

@@ -1,0 +1,436 @@
+import { createHash } from 'node:crypto'
+import { brotliCompressSync, deflateRawSync, gzipSync } from 'node:zlib'
+import { describe, expect, it } from 'vitest'
+import type { InspectedDetail, ReplayOptions } from '../../../client/index.ts'
+import { RingInspector } from '../../../client/inspect/inspector.ts'
+import { RING_BYTES, RING_EXCHANGES } from '../../../client/inspect/ring.ts'
+import { SallyportError } from '../../../protocol/base/errors.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
+import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
+
+const CANARY = 'c4n4ry-S3cret-value'
+const JWT = `eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.${'s'.repeat(43)}`
+
+function requestOf(more: Partial<HttpRequest> = {}): HttpRequest {
+  return {
+    ...{ method: 'GET', authority: 'demo.example.com', path: '/', headers: [], bodyBytes: 0, upgrade: false },
+    ...{ peerAddress: '127.0.0.1', encrypted: true, requestId: 'r1', runtime: 'demo', session: 's1' },
+    ...{ caller: { address: '192.0.2.1', scheme: 'https', host: 'demo.example.com' } as const, exchangeId: undefined },
+    ...more,
+  }
+}
+
+interface Answer {
+  readonly status?: number
+  readonly headers?: HeaderList
+  readonly body?: Uint8Array | string
+}
+
+/** The caller's end: it takes everything. */
+class CallerEnd implements ResponseSink {
+  body = Buffer.alloc(0)
+  credit = 0
+  error: SallyportError | undefined
+  sink: RequestSink | undefined
+
+  responseInformational(): void {}
+  responseHead(): void {}
+  responseData(chunk: Uint8Array): void {
+    this.body = Buffer.concat([this.body, chunk])
+  }
+  responseEnd(): void {}
+  responseAbort(error: SallyportError): void {
+    this.error = error
+  }
+  requestConsumed(bytes: number): void {
+    this.credit += bytes
+  }
+}
+
+function bytesOf(body: Uint8Array | string): Buffer {
+  return Buffer.from(body as string)
+}
+
+/** A target that answers each request when it is whole, and remembers what it got. */
+function ground(mode: 'heads' | 'bodies' = 'bodies', answer: Answer = {}) {
+  const got: { request: HttpRequest; body: string }[] = []
+  const target: Handler = (request, response) => {
+    const body: Uint8Array[] = []
+    return {
+      requestData(chunk) {
+        body.push(chunk)
+        response.requestConsumed(chunk.length)
+      },
+      requestEnd() {
+        got.push({ request, body: Buffer.concat(body).toString('latin1') })
+        response.responseHead({ status: answer.status ?? 200, headers: [...(answer.headers ?? [])], bodyBytes: -1 })
+        const content = bytesOf(answer.body ?? '')
+        if (content.length > 0) response.responseData(content)
+        response.responseEnd([])
+      },
+      requestAbort() {},
+      responseConsumed() {},
+    }
+  }
+  const inspector = new RingInspector(mode, noLogger)
+  const handler = inspector.layer(target)
+  const send = (request: Partial<HttpRequest> = {}, body: Uint8Array | string = '', pieces = 1): InspectedDetail => {
+    const content = bytesOf(body)
+    const sink = handler(requestOf({ bodyBytes: content.length, ...request }), new CallerEnd())
+    const size = Math.max(1, Math.ceil(content.length / pieces))
+    for (let at = 0; at < content.length; at += size) sink.requestData(content.subarray(at, at + size))
+    sink.requestEnd([])
+    return inspector.get(inspector.list().at(-1)!.id)!
+  }
+  return { inspector, handler, got, send }
+}
+
+const json = ['content-type', 'application/json']
+const form = ['content-type', 'application/x-www-form-urlencoded']
+
+/** A frame of a WebSocket; a client's is masked. */
+function frame(text: string, masked: boolean, first = 0x81): Buffer {
+  const payload = Buffer.from(text, 'latin1')
+  const head = payload.length < 126 ? [payload.length] : [126, payload.length >> 8, payload.length & 0xff]
+  if (!masked) return Buffer.concat([Buffer.from([first, ...head]), payload])
+  const mask = [1, 2, 3, 4]
+  return Buffer.concat([
+    Buffer.from([first, head[0]! | 0x80, ...head.slice(1), ...mask]),
+    payload.map((byte, at) => byte ^ mask[at & 3]!),
+  ])
+}
+
+describe('a secret is shown nowhere, if it stands', () => {
+  const places: Record<string, { headers?: HeaderList; path?: string; body?: string | Uint8Array }> = {
+    'in authorization': { headers: ['authorization', `Bearer ${CANARY}`] },
+    'in basic credentials': { headers: ['authorization', `Basic ${CANARY}`] },
+    'in authorization without a scheme': { headers: ['authorization', CANARY] },
+    'in a cookie': { headers: ['cookie', `a=${CANARY}; b=2`] },
+    'in set-cookie': { headers: ['set-cookie', `sid=${CANARY}; Path=/`] },
+    'in x-access-token': { headers: ['x-access-token', CANARY] },
+    'in x-gitlab-token': { headers: ['x-gitlab-token', CANARY] },
+    'in a field that ends in -token': { headers: ['x-my-own-token', CANARY] },
+    'in a field that ends in -secret': { headers: ['x-my-secret', CANARY] },
+    'in x-api-key': { headers: ['x-api-key', CANARY] },
+    'in a subprotocol of Kubernetes': {
+      headers: ['sec-websocket-protocol', `base64url.bearer.authorization.k8s.io.${CANARY}`],
+    },
+    'in the query of referer': { headers: ['referer', `https://a.example/b?x=1&access_token=${CANARY}`] },
+    'as a user in a URL': { headers: ['location', `https://user:${CANARY}@a.example/`] },
+    'as a JWT in any field': { headers: ['x-anything', `see ${JWT} there`] },
+    'in the path, as a JWT': { path: `/login/${JWT}/x` },
+    'in the query': { path: `/a?b=1&token=${CANARY}&c=2` },
+    'in the query, its name encoded': { path: `/a?to%6ben=${CANARY}` },
+    'in a signed URL': { path: `/a?X-Goog-Signature=${CANARY}&sig=${CANARY}&Signature=${CANARY}` },
+    'in a URL in the query': { path: `/a?next=${encodeURIComponent(`https://b.example/?code=${CANARY}`)}` },
+    'in a URL in the query, encoded twice': {
+      path: `/a?next=${encodeURIComponent(encodeURIComponent(`https://b.example/?code=${CANARY}`))}`,
+    },
+    'in JSON': { headers: json, body: JSON.stringify({ a: 1, password: CANARY }) },
+    'in JSON without a content type': { body: JSON.stringify({ access_token: CANARY }) },
+    'in JSON, camel case': { headers: json, body: JSON.stringify({ accessToken: CANARY, clientSecret: CANARY }) },
+    'in JSON, deep': { headers: json, body: JSON.stringify({ a: [{ b: { token: [CANARY, { x: CANARY }] } }] }) },
+    'in JSON, its name escaped': { headers: json, body: `{"pass\\u0077ord" : "${CANARY}"}` },
+    'in JSON in JSON': { headers: json, body: JSON.stringify({ a: JSON.stringify({ id_token: `"${CANARY}` }) }) },
+    'in JSON in JSON six times': {
+      body: Array.from({ length: 6 }).reduce<string>(text => JSON.stringify({ a: text }), `{"token":"\\"${CANARY}"}`),
+    },
+    'in JSON that ends early': { headers: json, body: `{"a":1,"token":"${CANARY}` },
+    'in JSON behind odd quotes': { headers: ['content-type', 'text/plain'], body: `6" of {"token": "${CANARY}"}` },
+    'in JSON as UTF-16': { headers: json, body: Buffer.from(JSON.stringify({ token: CANARY }), 'utf16le') },
+    'in JSON, compressed': {
+      headers: [...json, 'content-encoding', 'gzip'],
+      body: gzipSync(JSON.stringify({ token: CANARY })),
+    },
+    'in JSON, compressed twice': {
+      headers: [...json, 'content-encoding', 'gzip, br'],
+      body: brotliCompressSync(gzipSync(JSON.stringify({ token: CANARY }))),
+    },
+    'in a form': { headers: form, body: `a=1&password=${CANARY}` },
+    'in a form without a content type': { body: `password=${CANARY}&a=1` },
+    'in a form, in brackets': { headers: form, body: `user%5Bpassword%5D=${CANARY}` },
+    'in JSON in a form': { headers: form, body: `payload=${encodeURIComponent(JSON.stringify({ token: CANARY }))}` },
+    'in a part of a form': {
+      headers: ['content-type', 'multipart/form-data; boundary=xx'],
+      body: `--xx\r\ncontent-disposition: form-data; name="password"\r\n\r\n${CANARY}\r\n--yy\r\n${CANARY}\r\n--xx--\r\n`,
+    },
+    'as a JWT in a text': { headers: ['content-type', 'text/plain'], body: `Here: ${JWT}.` },
+    'as a JWT in bytes': { body: Buffer.concat([Buffer.from([0xff, 0xfe, 1]), Buffer.from(JWT)]) },
+    'as a JWT behind what is kept': { body: `${'x'.repeat(128 * 1024 - 12)}${JWT}` },
+  }
+
+  const secrets = [CANARY, 'eyJhbGci', Buffer.from(CANARY).toString('base64').slice(0, -4), CANARY.slice(0, 8)]
+  const shows = (detail: unknown) => {
+    const text = JSON.stringify(detail)
+    return secrets.filter(secret => text.includes(secret))
+  }
+
+  it.each(Object.entries(places))('%s', async (_, { headers = [], path = '/', body = '' }) => {
+    const { inspector, send, got } = ground('bodies', { headers, body })
+    const seen: unknown[] = []
+    inspector.subscribe(exchange => seen.push(exchange))
+    const detail = send({ method: 'POST', headers: [...headers], path }, body)
+    expect(shows([detail, inspector.list(), seen])).toEqual([])
+    // The target still got it, and gets it again.
+    const replayed = await inspector.replay(detail.id, { unsafe: true }).catch((error: Error) => error)
+    if (detail.request.body?.truncated === true) {
+      expect(String(replayed)).toMatch('not kept whole')
+      return
+    }
+    expect(shows(replayed)).toEqual([])
+    expect(got[1]!.body).toBe(got[0]!.body)
+    expect(got[1]!.request.path).toBe(path)
+    for (const text of headers) expect(got[1]!.request.headers).toContain(text)
+  })
+
+  it.each(['text', 'deflated'])('in a message of a WebSocket, %s', kind => {
+    const inspector = new RingInspector('bodies', noLogger)
+    const isDeflated = kind === 'deflated'
+    let response: ResponseSink | undefined
+    const handler = inspector.layer((_, sink) => {
+      response = sink
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    })
+    const sink = handler(requestOf({ upgrade: true }), new CallerEnd())
+    const extensions = isDeflated ? ['sec-websocket-extensions', 'permessage-deflate'] : []
+    response!.responseHead({ status: 101, headers: extensions, bodyBytes: 0 })
+    const text = JSON.stringify({ type: 'connection_init', payload: { token: CANARY } })
+    const payload = isDeflated ? deflateRawSync(text, { finishFlush: 2 }).subarray(0, -4).toString('latin1') : text
+    // Byte by byte, and in one piece.
+    for (const byte of frame(payload, true, isDeflated ? 0xc1 : 0x81)) sink.requestData(Buffer.from([byte]))
+    response!.responseData(
+      Buffer.concat([frame('{"to', false, 1), frame('', false, 0x89), frame(`ken":"${CANARY}"}`, false, 0x80)]),
+    )
+    const detail = inspector.get(inspector.list()[0]!.id)!
+    expect(shows(detail)).toEqual([])
+    expect(detail.messages).toMatchObject([{ direction: 'in' }, { direction: 'out', kind: 'text' }])
+    expect(detail.messages[0]?.text).toMatch(
+      /^{"type":"connection_init","payload":{"token":"\[redacted:[0-9a-f]{12}\]"}}$/,
+    )
+  })
+
+  it('in an event', () => {
+    const body = `data: {"token":"${CANARY}"}\r\n\r\n: ping\n\ndata: two\n\n`
+    const detail = ground('bodies', { headers: ['content-type', 'text/event-stream'], body }).send()
+    expect(shows(detail)).toEqual([])
+    expect(detail.messages.map(({ text }) => text?.slice(0, 8))).toEqual(['data: {"', ': ping', 'data: tw'])
+    expect(detail.response?.body).toBeUndefined()
+  })
+
+  it('and equal ones look equal, within a process', () => {
+    const { send } = ground()
+    const detail = send({ headers: ['authorization', `Bearer ${CANARY}`], path: `/?token=${CANARY}&key=other` })
+    const [tag] = /\[redacted:[^\]]+\]/.exec(detail.request.headers[0]![1]) ?? []
+    expect(detail.path).toMatch(`token=${tag}&key=[redacted:`)
+    expect(detail.path.endsWith(tag!)).toBe(false)
+    expect(tag).not.toContain(createHash('sha256').update(CANARY).digest('hex').slice(0, 12))
+    expect(ground().send({ path: `/?token=${CANARY}` }).path).not.toContain(tag)
+  })
+
+  it('and what is none stays byte for byte', () => {
+    const body = '{"a": "\u00fc \\u00e9 \u{1f600}", "n": 1.50, "list": [true, null, "\\/"], "token": null}\n'
+    const { send } = ground()
+    const detail = send({ path: '/a%20b?x=%2F+&y&=z;q', headers: ['accept', '*/*;q=0.8, text/html'] }, body)
+    expect(detail.request.body?.text).toBe(body)
+    expect(detail.path).toBe('/a%20b?x=%2F+&y&=z;q')
+    expect(detail.request.headers).toEqual([['accept', '*/*;q=0.8, text/html']])
+  })
+})
+
+describe('the ring', () => {
+  it('keeps the newest exchanges', () => {
+    const { inspector, send } = ground()
+    for (let i = 0; i < RING_EXCHANGES + 20; i++) send({ path: `/${i}` })
+    const list = inspector.list()
+    expect([list.length, list[0]?.path, list.at(-1)?.path]).toEqual([500, '/20', '/519'])
+    expect(inspector.stats()).toMatchObject({ exchanges: 500, droppedExchanges: 20 })
+  })
+
+  it('keeps no more bytes than its ceiling, by its count and in memory', () => {
+    const { inspector, send } = ground('bodies', { body: Buffer.alloc(200_000, 'b') })
+    const body = Buffer.alloc(300_000, 'a')
+    const before = process.memoryUsage()
+    // Small pieces, so that each would keep a larger buffer alive.
+    for (let i = 0; i < 300; i++) send({ method: 'POST' }, body, i % 3 === 0 ? 3000 : 1)
+    const after = process.memoryUsage()
+    const stats = inspector.stats()
+    expect(stats.bytes).toBeLessThanOrEqual(RING_BYTES)
+    expect(stats.bytes).toBeGreaterThan(RING_BYTES / 2)
+    expect(stats.droppedBytes).toBeGreaterThan(300 * 200_000)
+    const used = (at: NodeJS.MemoryUsage) => at.arrayBuffers + at.heapUsed
+    expect(used(after) - used(before)).toBeLessThan(4 * RING_BYTES)
+    const [first] = inspector.list()
+    expect(inspector.get(first!.id)?.request.body).toMatchObject({
+      bytes: 300_000,
+      decodedBytes: 300_000,
+      truncated: true,
+    })
+    expect(inspector.get(first!.id)?.request.body?.text?.length).toBe(128 * 1024)
+  })
+
+  it('counts nothing when it is closed, whatever has happened', async () => {
+    const random = randomOf(7)
+    const { inspector, handler } = ground()
+    for (let i = 0; i < 800; i++) {
+      const caller = new CallerEnd()
+      const size = Math.floor(random() * random() * 100_000)
+      const sink = handler(requestOf({ method: 'POST', path: `/${i}?token=${i}` }), caller)
+      for (let step = 0; step < 3; step++) sink.requestData(Buffer.alloc(1 + size / 3, `{"token":"${i}"}`))
+      if (random() < 0.6) sink.requestEnd([])
+      else if (random() < 0.7) sink.requestAbort(new SallyportError('cancelled'))
+      const stats = inspector.stats()
+      expect(stats.bytes).toBeLessThanOrEqual(RING_BYTES)
+      expect(stats.bytes).toBeGreaterThanOrEqual(0)
+      if (random() > 0.01) continue
+      const { id } = inspector.list()[Math.floor(random() * stats.exchanges)]!
+      await inspector.replay(id, { unsafe: true }).catch(() => {})
+    }
+    inspector.close()
+    expect(inspector.stats()).toMatchObject({ exchanges: 0, bytes: 0, replays: 0 })
+  })
+
+  it('passes on every byte and all credit, also of exchanges that it has dropped', () => {
+    const { inspector, handler, got, send } = ground()
+    const caller = new CallerEnd()
+    const sink = handler(requestOf({ method: 'POST', path: '/old', bodyBytes: 6 }), caller)
+    sink.requestData(Buffer.from('abc'))
+    for (let i = 0; i < RING_EXCHANGES; i++) send()
+    sink.requestData(Buffer.from('def'))
+    sink.requestEnd([])
+    expect(got.at(-1)?.body).toBe('abcdef')
+    expect(caller.credit).toBe(6)
+    expect(inspector.list().some(({ path }) => path === '/old')).toBe(false)
+  })
+
+  it('keeps the first 50 messages', () => {
+    const body = Array.from({ length: 60 }, (_, i) => `data: ${i}\n\n`).join('')
+    const detail = ground('bodies', { headers: ['content-type', 'text/event-stream'], body }).send()
+    expect([detail.messages.length, detail.messagesDropped, detail.messages.at(-1)?.text]).toEqual([
+      50,
+      true,
+      'data: 49',
+    ])
+    expect(detail.bytesOut).toBe(body.length)
+  })
+
+  it('with heads alone keeps no body and no message', () => {
+    const { send } = ground('heads', { body: 'secret' })
+    const detail = send({ method: 'POST' }, 'private')
+    expect(detail.request.body).toEqual({ bytes: 7, truncated: true, omitted: 'bodies are not kept' })
+    expect(JSON.stringify(detail)).not.toMatch('private')
+    expect(detail.replayable).toBe(false)
+  })
+
+  it('tells what does not decode, and counts what does', () => {
+    const plain = 'x'.repeat(5000)
+    const { send } = ground('bodies', { headers: ['content-encoding', 'gzip'], body: gzipSync(plain) })
+    const detail = send({ method: 'POST', headers: ['content-encoding', 'gzip'] }, 'no gzip')
+    expect(detail.request.body?.omitted).toBe('it is no gzip, or too long when decoded')
+    expect(detail.response?.body).toMatchObject({ bytes: gzipSync(plain).length, decodedBytes: 5000, text: plain })
+    const bomb = gzipSync(Buffer.alloc(64 * 1024 * 1024))
+    expect(bomb.length).toBeLessThan(128 * 1024)
+    expect(send({ method: 'POST', headers: ['content-encoding', 'gzip'] }, bomb).request.body?.omitted).toMatch(
+      'too long',
+    )
+  })
+
+  it('shows the failure of a target, and where its time went', () => {
+    const inspector = new RingInspector('heads', noLogger)
+    const handler = inspector.layer((_, response) => {
+      response.responseAbort(new SallyportError('upstream-refused'))
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    })
+    handler(
+      requestOf({
+        attempt: 2,
+        headers: ['sallyport-inbox-id', 'm1', 'sallyport-inbox-received', '2020-01-01T00:00:00Z'],
+      }),
+      new CallerEnd(),
+    )
+    const [exchange] = inspector.list()
+    expect(exchange).toMatchObject({ state: 'done', code: 'upstream-refused', status: 502, attempt: 2, inboxId: 'm1' })
+    expect(exchange?.timings.hold).toBeGreaterThan(1e9)
+  })
+})
+
+describe('a replay', () => {
+  it('is marked, and says of which exchange it is one', async () => {
+    const { inspector, send, got } = ground()
+    const { id } = send({ path: '/a?token=x', headers: ['x-request-id', 'r1', 'expect', '100-continue'] })
+    const replayed = await inspector.replay(id)
+    expect(replayed).toMatchObject({
+      state: 'done',
+      status: 200,
+      replayOf: id,
+      path: expect.stringMatching(/^\/a\?token=\[/),
+    })
+    expect(got[1]?.request).toMatchObject({ path: '/a?token=x', replay: { of: id, edited: false } })
+    expect(got[1]?.request.headers).toEqual(['x-request-id', replayed.requestId, 'sallyport-replay', id])
+  })
+
+  it('changes what it is told to', async () => {
+    const { inspector, send, got } = ground()
+    const { id } = send({ method: 'POST', headers: ['x-a', '1', 'x-b', '2'] }, 'old')
+    const edits = { method: 'PUT', path: '/new?q', headers: { 'X-A': '3', 'x-b': null }, body: 'n\u00fc' }
+    await inspector.replay(id, { edits, unsafe: true })
+    expect(got[1]).toMatchObject({
+      body: 'n\u00c3\u00bc',
+      request: { method: 'PUT', path: '/new?q', replay: { edited: true } },
+    })
+    expect(got[1]?.request.headers).toEqual(expect.arrayContaining(['x-a', '3', 'content-length', '3']))
+    expect(got[1]?.request.headers).not.toContain('x-b')
+  })
+
+  const bad: Record<string, ReplayOptions> = {
+    'an unsafe method that nobody agreed to': {},
+    'a method that is none': { unsafe: true, edits: { method: 'A B' } },
+    CONNECT: { unsafe: true, edits: { method: 'CONNECT' } },
+    'a path that is another target': { unsafe: true, edits: { path: 'http://169.254.169.254/' } },
+    'a path with a line break': { unsafe: true, edits: { path: '/ HTTP/1.1\r\nx: y' } },
+    'a host': { unsafe: true, edits: { headers: { Host: 'other' } } },
+    'a length': { unsafe: true, edits: { headers: { 'content-length': '1' } } },
+    'a hop-by-hop field': { unsafe: true, edits: { headers: { 'transfer-encoding': 'chunked' } } },
+    'a name of the network': { unsafe: true, edits: { headers: { 'x-forwarded-for': '::1' } } },
+    'a mark of its own': { unsafe: true, edits: { headers: { 'sallyport-replay': 'x' } } },
+    'a value with a line break': { unsafe: true, edits: { headers: { 'x-a': 'b\r\nc: d' } } },
+    'a body that is too long': { unsafe: true, edits: { body: 'x'.repeat(128 * 1024 + 1) } },
+  }
+  it.each(Object.entries(bad))('is refused with %s', async (_, options) => {
+    const { inspector, send, got } = ground()
+    const { id } = send({ method: 'POST' }, 'body')
+    await expect(inspector.replay(id, options)).rejects.toThrow(TypeError)
+    expect(got.length).toBe(1)
+  })
+
+  it('is paced', async () => {
+    const { inspector, send } = ground()
+    const { id } = send()
+    for (let i = 0; i < 5; i++) await inspector.replay(id)
+    await expect(inspector.replay(id)).rejects.toMatchObject({ reason: 'overloaded' })
+  })
+
+  it('ends with its client', async () => {
+    const inspector = new RingInspector('heads', noLogger)
+    let aborted = 0
+    let answers = true
+    const handler = inspector.layer((_, response) => {
+      if (answers) response.responseEnd([])
+      return { requestData() {}, requestEnd() {}, requestAbort: () => void aborted++, responseConsumed() {} }
+    })
+    handler(requestOf(), new CallerEnd()).requestEnd([])
+    answers = false
+    const replay = inspector.replay(inspector.list()[0]!.id)
+    expect(inspector.stats().replays).toBe(1)
+    inspector.close()
+    await replay
+    expect([aborted, inspector.stats().replays]).toEqual([1, 0])
+  })
+})
+
+function randomOf(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state * 1103515245 + 12345) % 2147483648
+    return state / 2147483648
+  }
+}
