@@ -80,9 +80,8 @@ export class Exchanges {
       this.#ended(upgrade, exchangeId!)
     })
     const live: Layer = next => (request, response) => new LiveExchange(this, request, response).pass(next, request)
-    const { inspect } = options
-    const inspected = inspect === undefined ? inward : inspect(inward)
-    this.#handler = compose([unseal, record(options.onExchange), live], inspected)
+    const { inspect = next => next } = options
+    this.#handler = compose([unseal, record(options.onExchange), live, inspect], inward)
   }
 
   /** Takes a stream that the server opened. */

@@ -100,7 +100,7 @@ export interface HttpRequest {
 }
 
 /** A request that somebody who may do so has sent to the target once more. */
-export interface ReplayMark {
+interface ReplayMark {
   /** Id of the first exchange; it stands in `sallyport-replay`, too. */
   readonly of: string
   /** When the first one came, ms since 1970: signed timestamps are held against that. */

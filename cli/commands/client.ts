@@ -25,7 +25,12 @@ export const runClient: Run = async (args, io) => {
   checkClientConfig(loaded.values)
   await checkClientFiles(loaded.values)
   const warnings = [...loaded.warnings, ...proxyWarnings(loaded)]
-  return runService('client', { ...loaded, warnings }, io, context => start(loaded.values, context))
+  // Somebody watches, and has a service under their hands.
+  const watched = loaded.origins.get('inspect')?.source === 'default' && args.positionals.length > 0
+  return runService('client', { ...loaded, warnings }, io, context => {
+    const inspect = watched && context.terminal !== undefined ? 'heads' : loaded.values.inspect
+    return start({ ...loaded.values, inspect }, context)
+  })
 }
 
 /** `3000`, `localhost:3000` or a URL, in place of `--target`. */
@@ -95,6 +100,7 @@ function tunnelOptions(config: ClientConfig): Omit<ClientOptions, 'token' | 'tar
     audience: config.audience,
     ...limitOptions(CONNECT_LIMITS, config),
     allowCallers: config['allow.callers'],
+    inspect: config.inspect,
     proxy: config.proxy,
     limits: limitOptions(CLIENT_SESSION_LIMITS, config),
   }

@@ -48,6 +48,11 @@ export const clientSettings = {
     kinds.file,
     'Keys (X25519, PEM) for the webhooks that the server keeps. Made, 0600, if there is none. All clients of a runtime need the same.',
   ),
+  inspect: setting(
+    kinds.oneOf('off', 'heads', 'bodies'),
+    'off',
+    'Keeps the last requests for the inspector, redacted: their heads, or the beginning of their bodies too. `heads` where TARGET is given and stderr is a terminal.',
+  ),
   'allow.callers': optional(kinds.list(kinds.cidr), 'Addresses that may call this runtime. Absent: all. Empty: none.'),
   proxy: optional(
     kinds.url(['http:', 'https:'], { credentials: true }),

@@ -10,7 +10,7 @@ import type { Layer } from '../../protocol/layer.ts'
 import { Entry, type EntryOwner } from './entry.ts'
 import type { InspectedDetail, InspectedExchange, Inspector, InspectorStats, ReplayOptions } from './inspected.ts'
 import { Redactor } from './redactor.ts'
-import { Replay, replayRequest } from './replay.ts'
+import { replayRequest, ReplayRun } from './replay.ts'
 import { Ring } from './ring.ts'
 import { Tap } from './tap.ts'
 
@@ -29,7 +29,7 @@ export class RingInspector implements Inspector, EntryOwner {
   readonly #prefix = randomBytes(2).toString('hex')
   #count = 0
   readonly #listeners = new Set<(exchange: InspectedExchange) => void>()
-  readonly #replays = new Set<Replay>()
+  readonly #replays = new Set<ReplayRun>()
   readonly #pace = new TokenBucket(REPLAY_BURST, REPLAYS_PER_SECOND)
   #handler: Handler | undefined
 
@@ -73,7 +73,9 @@ export class RingInspector implements Inspector, EntryOwner {
     }
     const hooked = hook('a listener of the inspector', listener, this.#logger)
     this.#listeners.add(hooked)
-    return () => void this.#listeners.delete(hooked)
+    return () => {
+      this.#listeners.delete(hooked)
+    }
   }
 
   async replay(id: string, { edits = {}, unsafe = false }: ReplayOptions = {}): Promise<InspectedDetail> {
@@ -94,7 +96,7 @@ export class RingInspector implements Inspector, EntryOwner {
   }
 
   async #run(request: HttpRequest, body: Buffer): Promise<InspectedDetail> {
-    const replay = new Replay()
+    const replay = new ReplayRun()
     this.#replays.add(replay)
     try {
       const id = this.#idOf(this.#count + 1)

@@ -5,12 +5,12 @@ import { constants, inflateRawSync } from 'node:zlib'
 /** Of an exchange, both ways together. */
 export const MAX_MESSAGES = 50
 /** Of one message. */
-export const MAX_MESSAGE_CONTENT_BYTES = 32 * 1024
+const MAX_MESSAGE_CONTENT_BYTES = 32 * 1024
 
 export type MessageKind = 'text' | 'binary' | 'close' | 'event'
 
 /** `content` is the message, or of a long one its beginning; `why`: it cannot be read. */
-export type OnMessage = (kind: MessageKind, content: Buffer, bytes: number, why: string | undefined) => void
+type OnMessage = (kind: MessageKind, content: Buffer, bytes: number, why: string | undefined) => void
 
 /** Reads bytes until `stop`. */
 export interface MessageReader {

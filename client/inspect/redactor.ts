@@ -9,7 +9,9 @@ import { isSecretField, isSecretMember } from './secret-names.ts'
 /** JSON in a string in JSON, and URLs in URLs, are looked into so deep. */
 const MAX_DEPTH = 4
 
-const TAG = /^\[redacted:[0-9a-f]{12}\]$/
+/** Of one body, head or path: a hash for each of very many would take long. The others are all shown as the same. */
+const MAX_TAGS = 500
+const TAG = /^\[redacted(?::[0-9a-f]{12})?\]$/
 /** `eyJ` is `{"` in base64url. The last part may be missing: what is kept of a body may end anywhere. */
 const JWT = /eyJ[\w-]{4,}(?:\.[\w-]*){0,4}/g
 const USER_INFO = /([a-z][a-z0-9+.-]{0,20}:\/\/)([^\s/?#@"'<>\\]{1,1024})@/gi
@@ -25,14 +27,17 @@ const SUBPROTOCOL_TOKEN = /(bearer\.authorization\.[\w.]+\.)([\w-]+)/gi
 /** One for each inspector: equal values look equal, and nobody can tell a value from its tag without the key. */
 export class Redactor {
   readonly #key = randomBytes(32)
+  #tags = 0
 
   tag(value: string): string {
     if (TAG.test(value)) return value
+    if (++this.#tags > MAX_TAGS) return '[redacted]'
     return `[redacted:${createHmac('sha256', this.#key).update(value, 'latin1').digest('hex').slice(0, 12)}]`
   }
 
   /** A copy. */
   fields(headers: HeaderList): HeaderList {
+    this.#tags = 0
     return headers.map((text, at) => (at % 2 === 0 ? this.text(text) : this.#field(headers[at - 1]!, text)))
   }
 
@@ -45,6 +50,7 @@ export class Redactor {
   }
 
   path(path: string): string {
+    this.#tags = 0
     const query = path.indexOf('?')
     if (query < 0) return this.text(path)
     return `${this.text(path.slice(0, query))}?${this.form(path.slice(query + 1))}`
@@ -68,6 +74,7 @@ export class Redactor {
 
   /** By the content type; undefined if it cannot be looked into. */
   body(text: string, contentType: string): string | undefined {
+    this.#tags = 0
     // UTF-16 and the like: what would be redacted in plain letters is not shown at all.
     const letters = text.includes('\0') ? text.replaceAll('\0', '') : text
     if (letters !== text && this.#typed(letters, contentType) !== letters) return undefined
@@ -100,7 +107,7 @@ export class Redactor {
     return this.#urls(text.includes('"') ? this.#json(text, depth) : text)
       .replaceAll(MEMBER, (...found: string[]) => this.#member(found))
       .replaceAll(PARAMETER, (all, head: string, name: string, value: string) =>
-        isSecretMember(decoded(name)) && !value.startsWith('[redacted:') ? head + this.tag(decoded(value)) : all,
+        isSecretMember(decoded(name)) && !value.startsWith('[redacted') ? head + this.tag(decoded(value)) : all,
       )
       .replaceAll(BEARER, (_, scheme: string, token: string) => scheme + this.tag(token))
       .replaceAll(JWT, token => this.tag(token))
@@ -193,7 +200,7 @@ function unquoted(text: string): string {
     // Cut off, or with control characters.
   }
   const inner = text.slice(1, text.length > 1 && text.endsWith('"') ? -1 : undefined)
-  return inner.replaceAll(/\\(?:u([0-9a-f]{4})|([^]))/gi, (_, hex: string | undefined, char: string) =>
+  return inner.replaceAll(/\\(?:u([0-9a-f]{4})|(.))/gis, (_, hex: string | undefined, char: string) =>
     hex === undefined ? char : String.fromCharCode(Number.parseInt(hex, 16)),
   )
 }

@@ -65,10 +65,10 @@ function editedFields(headers: HeaderList, edits: NonNullable<ReplayEdits['heade
   return edited
 }
 
-const late = stepOf<Replay>(replay => replay.end(new SallyportError('cancelled', 'the replay took too long')))
+const late = stepOf<ReplayRun>(replay => replay.end(new SallyportError('cancelled', 'the replay took too long')))
 
 /** The downstream end of a replay: it takes everything and keeps nothing, since the inspector sees the exchange. */
-export class Replay implements ResponseSink {
+export class ReplayRun implements ResponseSink {
   readonly #over = Promise.withResolvers<void>()
   #sink: RequestSink | undefined
   #early = 0
