@@ -1,3 +1,4 @@
+// @module-tag slow
 /** What a user gets: the tarball, installed in an empty folder. */
 import { execFile, spawn } from 'node:child_process'
 import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'

@@ -1,3 +1,4 @@
+// @module-tag slow
 /**
  * No request makes parsing or bookkeeping spend 100 times its bytes in memory. What any request costs, however short, is
  * measured apart from what each of its bytes adds.

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** Somebody's webhook fails. The pages of server and client alone say why: each fault is real, in real processes. */
 import { once } from 'node:events'
 import { createServer, request, type Server } from 'node:http'

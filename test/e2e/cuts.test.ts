@@ -1,3 +1,4 @@
+// @module-tag slow
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import type { Caller } from '../support/caller.ts'
 import { chunk, value } from '../support/http1-wire.ts'

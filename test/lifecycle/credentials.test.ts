@@ -1,3 +1,4 @@
+// @module-tag slow
 import { short } from '../support/needs.ts'
 import { testRows } from './row.ts'
 

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** A limit of 0 does not hold: what ends beside it under a small one goes on, over both versions of HTTP. */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { Handler } from '../../protocol/exchange.ts'

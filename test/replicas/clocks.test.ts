@@ -1,3 +1,4 @@
+// @module-tag slow
 /** D6: clocks step, of Redis's machine and of the replicas', in each state of the lease; nothing stops for longer than one. */
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { Script } from '../../server/directory/scripts.ts'

@@ -1,3 +1,4 @@
+// @module-tag slow
 /**
  * What callers lose when Redis, the path to it, or the path between replicas fails. Two replicas, an instance with a
  * session at each or at one of them, and callers at both all the time.

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** D9: names that strangers make up cost the directory, and the memory of a replica, a bounded amount. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'

@@ -1,3 +1,4 @@
+// @module-tag slow
 /**
  * What stands in Redis comes from whoever may write there, or is torn: each field of each record is missing, of another
  * kind, negative, huge, no text, an address where nobody can be. No replica stops for it, and what was lost is told again.

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** D8: Redis as a cluster, with standbys, and behind Sentinels: found, found again after a failover, or refused in words. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** security.md, "One caller, one connection": callers that go away, at the real edge. */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'

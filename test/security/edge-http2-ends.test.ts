@@ -1,3 +1,4 @@
+// @module-tag slow
 /**
  * security.md, H6 and E16 at the edge over HTTP/2: whatever may end a stream, in every state of its exchange, in both orders
  * with what we do ourselves, ends that exchange once, and nobody else's.

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** security.md, E15 over HTTP/2: a caller that takes no answers makes its connection hold a bounded amount. */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { liveBytes } from '../../load-tests/lib/garbage.ts'

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** security.md, "One caller, one connection": pipelines, at the real edge. */
 import type { Socket } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'

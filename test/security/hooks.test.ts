@@ -1,3 +1,4 @@
+// @module-tag slow
 /** P1: whatever hook of an embedder throws or rejects costs at most its exchange. Each hook, in each way and moment. */
 import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createServer as createHttp2Server } from 'node:http2'

@@ -1,3 +1,4 @@
+// @module-tag slow
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -232,7 +233,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
   })
 
   describe('D4: Redis is', () => {
-    test('killed and comes back empty: what is live is written back, with its epochs', { tags: ['slow'] }, async () => {
+    test('killed and comes back empty: what is live is written back, with its epochs', async () => {
       const [a, b] = [await open('a', { leaseMs: 5000 }), await open('b', { leaseMs: 5000 })]
       await a.join('one')
       await b.join('two')
@@ -409,7 +410,7 @@ describe.runIf(needs('redis'))('D2: TLS and a user of the access control list', 
     return { replica, logged }
   }
 
-  test('with its rights and no others it works', { tags: ['slow'] }, async () => {
+  test('with its rights and no others it works', async () => {
     const { replica } = await attempt({ password: user.password })
     await replica.join('one')
     await replica.until(() => replica.active === 'one 1')

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** Revocations that several servers share, in a real Redis. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
@@ -54,7 +55,6 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   })
 
   test('are written back when Redis has lost them; one made meanwhile says so, holds here, and elsewhere after', {
-    tags: ['slow'],
     timeout: 15_000,
   }, async () => {
     const [a, b] = [await start(), await start()]
@@ -181,7 +181,6 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   }, 15_000)
 
   test('A9: taken back on one replica, a rule holds on none, and no replica that missed it writes it back', {
-    tags: ['slow'],
     timeout: 15_000,
   }, async () => {
     const relay = await Relay.start({ port: redis.port })

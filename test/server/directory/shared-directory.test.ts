@@ -1,3 +1,4 @@
+// @module-tag slow
 /** The directory's algorithm, with all that a store may do to it. The same on a store in memory and on a real Redis. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { RuntimeState } from '../../../server/directory/directory.ts'

@@ -1,3 +1,4 @@
+// @module-tag slow
 /** What a sender is told, row by row of the table in docs/inbox.md, and what reaches the receiver. */
 import { createHmac } from 'node:crypto'
 import { afterEach, describe, expect, test } from 'vitest'
@@ -185,7 +186,7 @@ test('several without an answer in time: the lane waits for all of them, and non
   expect(ground.server.stats().inbox).toMatchObject({ messages: { waiting: 0, delivered: 3 }, bytes: 0 })
 })
 
-test('a body of 25 MiB waits, and arrives whole', { tags: ['slow'] }, async () => {
+test('a body of 25 MiB waits, and arrives whole', async () => {
   const { client, receiver, post } = await connected()
   await leave(ground, client)
   const body = Buffer.alloc(25 * 1024 * 1024, 'abcdefghijk')

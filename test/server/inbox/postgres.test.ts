@@ -1,3 +1,4 @@
+// @module-tag slow
 /** An inbox in PostgreSQL: what cannot be used, what happens when it fails, and who has a lane. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

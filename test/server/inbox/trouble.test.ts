@@ -1,3 +1,4 @@
+// @module-tag slow
 /** What must not stop the inbox: a store that is damaged, a clock that is put back, ends that never answer, and tenants that fill it. */
 import { closeSync, openSync, statSync, writeSync } from 'node:fs'
 import { request } from 'node:http'

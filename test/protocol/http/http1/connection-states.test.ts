@@ -1,3 +1,4 @@
+// @module-tag slow
 /**
  * Every state of a downstream connection against every event, in both orders. Whatever comes: nothing throws, each end is told
  * its last once, and when the caller has gone, everything is at rest.
