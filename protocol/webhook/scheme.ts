@@ -74,6 +74,8 @@ const SHA256_BYTES = 32
 const ED25519_BYTES = 64
 /** More signatures in one field are not looked at. */
 const MAX_SIGNATURES = 16
+/** The same of Ed25519. A rotation needs two; each hashes the whole message once more, for each key, whoever wrote it. */
+const MAX_ED25519_SIGNATURES = 2
 
 const nothing = (): string => ''
 const fields =
@@ -174,7 +176,7 @@ function readStandard(headers: HeaderList): Claim | string {
     const mac = version === 'v1' ? readDigest(text, 'base64', SHA256_BYTES) : undefined
     const signature = version === 'v1a' ? readDigest(text, 'base64', ED25519_BYTES) : undefined
     if (mac !== undefined) macs.push(mac)
-    if (signature !== undefined) signatures.push(signature)
+    if (signature !== undefined && signatures.length < MAX_ED25519_SIGNATURES) signatures.push(signature)
   }
   if (macs.length + signatures.length === 0) return 'webhook-signature holds no signature of v1 or v1a'
   return claim({ prefix: `${id.value}.${sent.text}.`, macs, signatures, timestamp: sent.timestamp })

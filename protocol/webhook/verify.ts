@@ -5,6 +5,7 @@
  *            └─ refusal: the head alone says no
  */
 import { createHash, createHmac, type Hmac, type KeyObject, timingSafeEqual, verify } from 'node:crypto'
+import { GatheredChunks } from '../base/gathered.ts'
 import type { HeaderList } from '../exchange.ts'
 import { type Claim, schemeOf, schemeProblem, type WebhookScheme } from './scheme.ts'
 import { readSecret, type WebhookSecret } from './secret.ts'
@@ -27,6 +28,8 @@ export interface Verification {
   readonly isDecided: boolean
   /** Why not, if the head says so already. */
   readonly refusal: string | undefined
+  /** Bytes of the body that it keeps until the verdict: all, where Ed25519 has to check it. */
+  readonly heldBytes: number
   update(chunk: Uint8Array): void
   /** Once, behind the last byte: undefined if the signature is good, else why not, in words that tell nothing of a secret. */
   verdict(): string | undefined
@@ -90,6 +93,7 @@ function isToken(token: string, secrets: readonly WebhookSecret[]): boolean {
 /** The head alone decides: a "no", or a token that fits. */
 class Decided implements Verification {
   readonly isDecided = true
+  readonly heldBytes = 0
   readonly refusal: string | undefined
 
   constructor(refusal: string | undefined) {
@@ -109,9 +113,8 @@ class Signed implements Verification {
   readonly #claim: Claim
   readonly #hmacs: Hmac[] = []
   readonly #publicKeys: KeyObject[] = []
-  /** The message for Ed25519; undefined if nothing needs it. */
-  #message: Uint8Array[] | undefined
-  #messageBytes = 0
+  /** The body for Ed25519; undefined if nothing needs it. */
+  #message: GatheredChunks | undefined
 
   constructor(claim: Claim, secrets: readonly WebhookSecret[], hash: string) {
     this.#claim = claim
@@ -121,15 +124,17 @@ class Signed implements Verification {
       }
       if (publicKey !== undefined && claim.signatures.length > 0) this.#publicKeys.push(publicKey)
     }
-    if (this.#publicKeys.length > 0) this.#message = [Buffer.from(claim.prefix, 'latin1')]
+    if (this.#publicKeys.length > 0) this.#message = new GatheredChunks()
+  }
+
+  get heldBytes(): number {
+    return this.#message?.bytes ?? 0
   }
 
   update(chunk: Uint8Array): void {
     for (const hmac of this.#hmacs) hmac.update(chunk)
-    if (this.#message === undefined) return
-    this.#messageBytes += chunk.length
-    if (this.#messageBytes <= MAX_SIGNED_BYTES) this.#message.push(chunk)
-    else this.#message = undefined
+    if (this.heldBytes + chunk.length > MAX_SIGNED_BYTES) this.#message = undefined
+    this.#message?.add(chunk)
   }
 
   verdict(): string | undefined {
@@ -138,14 +143,15 @@ class Signed implements Verification {
       const digest = hmac.digest()
       for (const mac of this.#claim.macs) if (timingSafeEqual(mac, digest)) fits = true
     }
-    if (fits || this.#hasSigned()) return undefined
-    const tooLarge = this.#publicKeys.length > 0 && this.#message === undefined
+    const message = this.#message
+    this.#message = undefined
+    if (fits || (message !== undefined && this.#hasSigned(message))) return undefined
+    const tooLarge = this.#publicKeys.length > 0 && message === undefined
     return tooLarge ? `a body with an Ed25519 signature may have ${MAX_SIGNED_BYTES} bytes` : NO_MATCH
   }
 
-  #hasSigned(): boolean {
-    if (this.#message === undefined) return false
-    const message = Buffer.concat(this.#message)
+  #hasSigned(body: Iterable<Uint8Array>): boolean {
+    const message = Buffer.concat([Buffer.from(this.#claim.prefix, 'latin1'), ...body])
     return this.#publicKeys.some(key => this.#claim.signatures.some(one => verify(null, message, key, one)))
   }
 }

@@ -9,12 +9,13 @@ import type { Upstreams } from '../upstream/upstreams.ts'
 import { type Decision, decide } from './decide.ts'
 import { type ExchangeHooks, RoutedExchange } from './exchange.ts'
 import { upstreamHeaders } from './headers.ts'
-import { resigning, SigningRoom } from './resigned.ts'
+import { resigning } from './resigned.ts'
+import { BodyRoom } from './room.ts'
 import { verifying } from './verified.ts'
 
 /** `table` is asked once per request, so that a reload holds for the next one and never for one under way. */
 export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, hooks: ExchangeHooks): Handler {
-  const room = new SigningRoom()
+  const room = new BodyRoom()
   return (request, response) => {
     const decision = decide(table(), request)
     const exchange = new RoutedExchange(hooks, request, response, decision.route)
@@ -27,19 +28,26 @@ export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, h
   }
 }
 
-function begin(exchange: RoutedExchange, decision: Decision, upstreams: Upstreams, room: SigningRoom): void {
+function begin(exchange: RoutedExchange, decision: Decision, upstreams: Upstreams, room: BodyRoom): void {
   if (decision.kind === 'forward') {
     const { route, target, path } = decision
     const forward: Handler = (request, response) =>
       upstreams.forward(target, upstreamRequest(request, route, target, path), route, response)
-    exchange.forward(route.verifier === undefined ? forward : signed(route, route.verifier, forward, room))
+    exchange.forward(route.verifier === undefined ? forward : signed(route, route.verifier, target, forward, room))
   } else if (decision.kind === 'answer') exchange.answer(decision.answer)
   else exchange.fail(decision.error, decision.allow)
 }
 
 /** Between a route that takes signed webhooks alone and its upstream. */
-function signed({ signer }: CompiledRoute, verifier: Verifier, forward: Handler, room: SigningRoom): Handler {
-  return verifying(verifier, signer === undefined ? forward : resigning(signer, room, forward))
+function signed(
+  { signer }: CompiledRoute,
+  verifier: Verifier,
+  target: UpstreamTarget,
+  forward: Handler,
+  room: BodyRoom,
+): Handler {
+  if (signer !== undefined) return verifying(verifier, false, room, resigning(signer, room, forward))
+  return verifying(verifier, maySpeakHttp2(target), room, forward)
 }
 
 function upstreamRequest(

@@ -15,54 +15,28 @@ import { getHeader, removeWhere } from '../../protocol/http/headers.ts'
 import { PassThrough } from '../../protocol/layer.ts'
 import type { Signer } from '../../protocol/webhook/sign.ts'
 import { inboxId } from './inbox-fields.ts'
+import { type BodyRoom, MAX_BODY_BYTES, type RoomShare } from './room.ts'
 import { TAIL_BYTES } from './verified.ts'
 
-/** Largest body that GitHub sends. */
-const MAX_BODY_BYTES = 25 * 1024 * 1024
-/** Room for one of the largest bodies, and many of the usual size beside it. */
-const ROOM_BYTES = 32 * 1024 * 1024
-
-/** Of it, for small bodies alone. */
-const RESERVED_BYTES = 4 * 1024 * 1024
-
-/** Memory for the bodies that a router signs at a time. */
-export class SigningRoom {
-  #left = ROOM_BYTES
-
-  /** `isSmall`: the body comes when its signature is known to be good. Of others a forger may send most, and wait. */
-  take(bytes: number, isSmall: boolean): boolean {
-    if (bytes > this.#left - (isSmall ? 0 : RESERVED_BYTES)) return false
-    this.#left -= bytes
-    return true
-  }
-
-  give(bytes: number): void {
-    this.#left += bytes
-  }
-}
-
 /** Hands on what `signer` has signed. */
-export function resigning(signer: Signer, room: SigningRoom, next: Handler): Handler {
+export function resigning(signer: Signer, room: BodyRoom, next: Handler): Handler {
   return (request, response) => new ResignedExchange(signer, room, next, request, response)
 }
 
 class ResignedExchange extends PassThrough {
   readonly #signer: Signer
-  readonly #room: SigningRoom
+  readonly #share: RoomShare
   readonly #next: Handler
   readonly #request: HttpRequest
-  readonly #isSmall: boolean
   readonly #body = new GatheredChunks()
-  /** Bytes of the room in use. */
-  #taken = 0
 
-  constructor(signer: Signer, room: SigningRoom, next: Handler, request: HttpRequest, response: ResponseSink) {
+  constructor(signer: Signer, room: BodyRoom, next: Handler, request: HttpRequest, response: ResponseSink) {
     super(response)
     this.#signer = signer
-    this.#room = room
     this.#next = next
     this.#request = request
-    this.#isSmall = request.bodyBytes !== BODY_UNKNOWN && request.bodyBytes <= TAIL_BYTES
+    const isSmall = request.bodyBytes !== BODY_UNKNOWN && request.bodyBytes <= TAIL_BYTES
+    this.#share = room.enter(request, isSmall, () => this.#noRoom())
   }
 
   override requestData(chunk: Uint8Array): void {
@@ -70,16 +44,17 @@ class ResignedExchange extends PassThrough {
     if (this.isOver) return
     if (this.#body.bytes + chunk.length > MAX_BODY_BYTES) {
       this.responseAbort(new SallyportError('body-too-large', `more than ${MAX_BODY_BYTES} bytes to sign`))
-    } else if (!this.#room.take(chunk.length, this.#isSmall)) {
-      this.responseAbort(new SallyportError('overloaded', 'too many webhooks are signed at a time'))
-    } else {
-      this.#taken += chunk.length
-      this.#body.add(chunk)
-    }
+    } else if (this.#share.hold(this.#share.bytes + chunk.length)) this.#body.add(chunk)
+    else this.#noRoom()
+  }
+
+  #noRoom(): void {
+    this.responseAbort(new SallyportError('overloaded', 'too many webhooks are signed at a time'))
   }
 
   override requestEnd(trailers: HeaderList): void {
     if (this.isOver) return
+    this.#share.good()
     const body: Uint8Array[] = []
     for (let piece = this.#body.shift(); piece !== undefined; piece = this.#body.shift()) body.push(piece)
     this.pass(this.#next, { ...this.#request, headers: this.#sign(body) })
@@ -98,13 +73,11 @@ class ResignedExchange extends PassThrough {
 
   /** The caller has its credit: only the room is free again. */
   override requestConsumed(bytes: number): void {
-    const back = Math.min(bytes, this.#taken)
-    this.#taken -= back
-    this.#room.give(back)
+    this.#share.hold(Math.max(0, this.#share.bytes - bytes))
   }
 
   protected override over(): void {
     this.#body.clear()
-    this.requestConsumed(this.#taken)
+    this.#share.hold(0)
   }
 }

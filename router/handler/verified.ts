@@ -5,24 +5,28 @@
  *     sender ──▶ hash ──▶ the last 64 KiB wait ──▶ upstream
  *
  * A body that fits into the tail waits whole: of a forgery its upstream sees nothing. Of a larger one it sees the beginning, and never
- * the end: its request is broken off, over HTTP/1.1 with bytes missing, over HTTP/2 with a reset. What it answers before the end waits
- * for the verdict, too: a forger never reads it.
+ * the end: its request is broken off with bytes missing, or without the last chunk. What it answers before the end waits for the verdict,
+ * too: a forger never reads it. Over HTTP/2 every body waits whole: many servers, Node's among them, tell their handlers of a body that was
+ * reset that it has ended.
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { discarding } from '../../protocol/base/guard.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
-import type { Handler, HeaderList, HttpRequest, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { hasHeader, removeHeader } from '../../protocol/http/headers.ts'
 import { PassThrough } from '../../protocol/layer.ts'
 import type { Verification, Verifier } from '../../protocol/webhook/verify.ts'
 import { arrivalMs } from './inbox-fields.ts'
+import { type BodyRoom, MAX_BODY_BYTES, type RoomShare } from './room.ts'
 
 /** So many bytes of a body at least wait for the verdict. A request takes little more memory than this. */
 export const TAIL_BYTES = 64 * 1024
 
-/** Hands on what is signed. */
-export function verifying(verifier: Verifier, next: Handler): Handler {
+/** Hands on what is signed. `waitsWhole`: nothing of a body before the verdict. */
+export function verifying(verifier: Verifier, waitsWhole: boolean, room: BodyRoom, next: Handler): Handler {
   return (request, response) => {
+    const hold = (request: HttpRequest): RequestSink =>
+      new VerifiedExchange(verification, waitsWhole, room, next, request, response)
     const verification = verifier.begin(request.headers, arrivalMs(request))
     const refusal = request.upgrade ? 'a WebSocket is not signed' : verification.refusal
     if (refusal !== undefined) {
@@ -30,12 +34,12 @@ export function verifying(verifier: Verifier, next: Handler): Handler {
       return discarding(response)
     }
     if (verification.isDecided) return next(request, response)
-    if (!hasHeader(request.headers, 'expect')) return new VerifiedExchange(verification, next, request, response)
+    if (!hasHeader(request.headers, 'expect')) return hold(request)
     // Its upstream is asked only when the body is here, and has nothing to wait for any more.
     if (request.bodyBytes !== 0) response.responseInformational(100, [])
     const headers = [...request.headers]
     removeHeader(headers, 'expect')
-    return new VerifiedExchange(verification, next, { ...request, headers }, response)
+    return hold({ ...request, headers })
   }
 }
 
@@ -45,17 +49,29 @@ class VerifiedExchange extends PassThrough {
   readonly #request: HttpRequest
   readonly #tail = new GatheredChunks()
   #begun = false
-  /** The caller's bytes, and those for which it has credit again. */
+  /** The caller's bytes, those for which it has credit again, and those that the upstream has taken. */
   #received = 0
   #credited = 0
+  #taken = 0
+  readonly #waitsWhole: boolean
+  readonly #share: RoomShare
   /** Until the verdict, the upstream's answer waits; of its body no more than a window, since it gets no credit. */
   #holds = true
   #head: ResponseHead | undefined
   readonly #body = new GatheredChunks()
   #trailers: HeaderList | undefined
 
-  constructor(verification: Verification, next: Handler, request: HttpRequest, response: ResponseSink) {
+  constructor(
+    verification: Verification,
+    waitsWhole: boolean,
+    room: BodyRoom,
+    next: Handler,
+    request: HttpRequest,
+    response: ResponseSink,
+  ) {
     super(response)
+    this.#waitsWhole = waitsWhole
+    this.#share = room.enter(request, false, () => this.#noRoom())
     this.#verification = verification
     this.#next = next
     this.#request = request
@@ -64,10 +80,24 @@ class VerifiedExchange extends PassThrough {
   override requestData(chunk: Uint8Array): void {
     this.#received += chunk.length
     // What waits in the tail would else use up the caller's credit.
-    this.requestConsumed(Math.min(this.#received, TAIL_BYTES) - this.#credited)
+    this.#credit((this.#waitsWhole ? this.#received : Math.min(this.#received, TAIL_BYTES)) - this.#credited)
     this.#verification.update(chunk)
     this.#tail.add(chunk)
-    this.#release(TAIL_BYTES)
+    if (!this.#waitsWhole) this.#release(TAIL_BYTES)
+    else if (this.#received > MAX_BODY_BYTES) {
+      this.#refuse(new SallyportError('body-too-large', `more than ${MAX_BODY_BYTES} bytes to verify`))
+    }
+    if (!this.isOver && !this.#share.hold(this.#heldBytes)) this.#noRoom()
+  }
+
+  /** Beyond what each request may have. */
+  get #heldBytes(): number {
+    const body = this.#waitsWhole ? this.#received - this.#taken : 0
+    return Math.max(0, this.#verification.heldBytes - TAIL_BYTES) + Math.max(0, body - TAIL_BYTES)
+  }
+
+  #noRoom(): void {
+    this.#refuse(new SallyportError('overloaded', 'too many webhooks are verified at a time'))
   }
 
   override requestEnd(trailers: HeaderList): void {
@@ -76,6 +106,8 @@ class VerifiedExchange extends PassThrough {
       this.#refuse(new SallyportError('webhook-signature', reason))
       return
     }
+    this.#share.good()
+    this.#share.hold(this.#heldBytes)
     this.#release(0)
     this.#begin()
     super.requestEnd(trailers)
@@ -113,10 +145,19 @@ class VerifiedExchange extends PassThrough {
 
   /** Not more than was received: the tail has its credit before it is taken. */
   override requestConsumed(bytes: number): void {
-    const due = Math.min(bytes, this.#received - this.#credited)
-    if (due <= 0) return
-    this.#credited += due
-    super.requestConsumed(due)
+    this.#taken += bytes
+    if (!this.isOver) this.#share.hold(this.#heldBytes)
+    this.#credit(Math.min(bytes, this.#received - this.#credited))
+  }
+
+  #credit(bytes: number): void {
+    if (bytes <= 0) return
+    this.#credited += bytes
+    super.requestConsumed(bytes)
+  }
+
+  protected override over(): void {
+    this.#share.hold(0)
   }
 
   /** Hands on what the upstream has said; what it says meanwhile stands in line. */

@@ -3,18 +3,19 @@ import { createHash, createHmac, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import { createServer as createHttp2, type ServerHttp2Stream } from 'node:http2'
-import type { AddressInfo } from 'node:net'
+import { createServer as createHttp2 } from 'node:http2'
+import { type AddressInfo, connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterAll, afterEach, describe, expect, it } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { BODY_UNKNOWN, type HttpRequest } from '../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type HttpRequest, type RequestSink } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { readSecret } from '../../protocol/webhook/secret.ts'
 import { createVerifier } from '../../protocol/webhook/verify.ts'
-import { resigning, SigningRoom } from '../../router/handler/resigned.ts'
+import { resigning } from '../../router/handler/resigned.ts'
+import { BodyRoom } from '../../router/handler/room.ts'
 import { verifying } from '../../router/handler/verified.ts'
 import { createSigner } from '../../protocol/webhook/sign.ts'
 import { createRouter, type Route, type RouterService, serveRouter } from '../../router/index.ts'
@@ -104,6 +105,14 @@ async function digesting(): Promise<{ url: string; outcomes: string[]; ended: ()
     if (outcomes.length === 0) await new Promise<void>(resolve => (wake = resolve))
   }
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, outcomes, ended }
+}
+
+/** Whether nobody holds any of it. */
+function isFree(room: BodyRoom): boolean {
+  const all = room.enter(EXCHANGE, true, () => {})
+  const free = all.hold(32 * MIB)
+  all.hold(0)
+  return free
 }
 
 const hex = (body: Buffer) => createHash('sha256').update(body).digest('hex')
@@ -265,28 +274,65 @@ describe('R8 over HTTP/1.1', () => {
   })
 })
 
-it('R8 over HTTP/2 a large forgery is reset', async () => {
-  const outcomes: string[] = []
-  const server = createHttp2()
-  server.on('stream', (stream: ServerHttp2Stream) => {
-    let bytes = 0
-    stream.on('data', chunk => (bytes += chunk.length)).on('error', () => {})
-    let ended = ''
-    stream.on('end', () => {
-      ended = ' ended'
-      if (!stream.destroyed) stream.respond({ ':status': 200 }, { endStream: true })
+describe('R8 over HTTP/2', () => {
+  /** Says of each request how many bytes it had when its handler was told of the end; after a reset, Node tells of one as well. */
+  async function listen() {
+    const outcomes: string[] = []
+    const server = createHttp2((request, response) => {
+      let bytes = 0
+      request.on('data', chunk => (bytes += chunk.length))
+      request.on('end', () => {
+        outcomes.push(`ended ${bytes}`)
+        response.end()
+      })
     })
-    stream.on('close', () => outcomes.push(`${stream.rstCode}${ended} ${bytes < MIB ? 'part' : 'whole'}`))
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    stops.push(() => server.close())
+    return { outcomes, url: `h2c://127.0.0.1:${(server.address() as AddressInfo).port}` }
+  }
+
+  // Whole in itself, and nothing but filling behind it.
+  const body = Buffer.concat([Buffer.from('{"forged":true}'), Buffer.alloc(200 * KIB, ' ')])
+  const lump = Buffer.concat([Buffer.from(`${body.length.toString(16)}\r\n`), body, Buffer.from('\r\n')])
+  const half = post(Buffer.concat([body, Buffer.from('x')]), sign('')).subarray(0, -1)
+  const open = Buffer.concat([post('', sign(''), 'transfer-encoding: chunked'), lump])
+
+  it.each<[string, Buffer, (socket: Socket) => unknown]>([
+    ['leaves', half, socket => socket.destroy()],
+    ['resets its connection', half, socket => socket.resetAndDestroy()],
+    ['closes its half', half, socket => socket.end()],
+    ['sends what is no chunk', open, socket => socket.write('zz\r\n')],
+    ['sends more than the route takes', open, socket => socket.write(lump)],
+    ['ends its body', open, socket => socket.write('0\r\n\r\n')],
+  ])('however a forger ends, the target sees nothing: it %s', async (_, bytes, finish) => {
+    const { outcomes, url } = await listen()
+    const { address, router } = await serve(url, { limits: { bodyBytes: 2 * body.length - 1 } })
+    const socket = connect(address.port, '127.0.0.1')
+    stops.push(() => socket.destroy())
+    socket.on('error', () => {}).resume()
+    await new Promise(resolve => socket.write(bytes, resolve))
+    await expect.poll(() => router.stats().active).toBe(1)
+    finish(socket)
+    await expect.poll(() => router.stats().active).toBe(0)
+    // What comes behind it arrives, and nothing has before.
+    const good = randomBytes(200 * KIB)
+    expect(await rawCall(address.port, post(good, sign(good)))).toMatch(/^HTTP\/1\.1 200 /)
+    expect(outcomes).toEqual([`ended ${good.length}`])
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  stops.push(() => server.close())
-  const { address } = await serve(`h2c://127.0.0.1:${(server.address() as AddressInfo).port}`)
-  const body = randomBytes(MIB)
-  expect(await rawCall(address.port, post(body, sign(body)))).toMatch(/^HTTP\/1\.1 200 /)
-  expect(await rawCall(address.port, post(body, sign('')))).toMatch(/^HTTP\/1\.1 401 /)
-  // 2: with CANCEL, a server of Node's would take the part for the whole.
-  await expect.poll(() => outcomes).toEqual(['0 ended whole', '2 part'])
+
+  it('a large body arrives once it is known to be good, up to 25 MiB', async () => {
+    const { outcomes, url } = await listen()
+    const { address } = await serve(url)
+    for (const bytes of [65 * KIB, 25 * MIB]) {
+      const large = randomBytes(bytes)
+      expect(await rawCall(address.port, post(large, sign(large)))).toMatch(/^HTTP\/1\.1 200 /)
+      expect(outcomes.splice(0)).toEqual([`ended ${bytes}`])
+    }
+    const more = Buffer.alloc(25 * MIB + 1)
+    expect(await rawCall(address.port, post(more, sign(more)))).toMatch(/^HTTP\/1\.1 413 /)
+    expect(outcomes).toEqual([])
+  })
 })
 
 describe('as a layer', () => {
@@ -301,7 +347,7 @@ describe('as a layer', () => {
       bodyBytes: BODY_UNKNOWN,
       headers: ['x-hub-signature-256', signature],
     }
-    return { both, sink: verifying(verifier, both.next)(request, both.front) }
+    return { both, sink: verifying(verifier, false, new BodyRoom(), both.next)(request, both.front) }
   }
 
   const sum = ({ events }: Ends, what: string) =>
@@ -345,11 +391,11 @@ describe('as a layer', () => {
     const both = ends()
     const token = createVerifier({ scheme: 'bearer' }, [readSecret({ scheme: 'bearer' }, Buffer.from('t'))])
     const headers = ['authorization', 'Bearer t', 'expect', '100-continue']
-    const sink = verifying(token, both.next)({ ...EXCHANGE, bodyBytes: BODY_UNKNOWN, headers }, both.front)
+    const sink = verifying(token, false, new BodyRoom(), both.next)({ ...EXCHANGE, bodyBytes: BODY_UNKNOWN, headers }, both.front)
     sink.requestData(Buffer.alloc(1))
     expect(both.events).toEqual(['requestData 1'])
     const refused = ends()
-    verifying(token, refused.next)({ ...EXCHANGE, headers: ['authorization', 'Bearer u'] }, refused.front)
+    verifying(token, false, new BodyRoom(), refused.next)({ ...EXCHANGE, headers: ['authorization', 'Bearer u'] }, refused.front)
     expect(refused.events).toEqual(['responseAbort webhook-signature'])
     expect(refused.request).toBeUndefined()
   })
@@ -489,7 +535,7 @@ describe('R9 a delivery out of the inbox', () => {
 
   function run(request: HttpRequest) {
     const both = ends()
-    const sink = verifying(verifier, both.next)(request, both.front)
+    const sink = verifying(verifier, false, new BodyRoom(), both.next)(request, both.front)
     sink.requestData(body)
     sink.requestEnd([])
     return both
@@ -535,8 +581,8 @@ describe('R9 a delivery out of the inbox', () => {
     const fresh = createSigner({ scheme: 'stripe' }, readSecret({ scheme: 'stripe' }, Buffer.from('other')))
     for (const next of [signer, fresh]) {
       const both = ends()
-      const room = new SigningRoom()
-      const sink = verifying(verifier, resigning(next, room, both.next))(late(), both.front)
+      const room = new BodyRoom()
+      const sink = verifying(verifier, false, room, resigning(next, room, both.next))(late(), both.front)
       sink.requestData(body.subarray(0, 3))
       sink.requestData(body.subarray(3))
       expect(both.request).toBeUndefined()
@@ -556,12 +602,12 @@ describe('R9 a delivery out of the inbox', () => {
       both.response.requestConsumed(7)
       both.response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
       both.response.responseEnd([])
-      expect(room.take(32 * MIB, true)).toBe(true)
+      expect(isFree(room)).toBe(true)
     }
   })
 
   it('bodies that wait for a signature have a bound, and give it back', () => {
-    const room = new SigningRoom()
+    const room = new BodyRoom()
     const start = () => {
       const both = ends()
       return { both, sink: resigning(signer, room, both.next)({ ...late(), bodyBytes: BODY_UNKNOWN }, both.front) }
@@ -573,23 +619,22 @@ describe('R9 a delivery out of the inbox', () => {
     expect(second.both.events.at(-1)).toBe('responseAbort overloaded')
     large.sink.requestData(Buffer.alloc(1))
     expect(large.both.events.at(-1)).toBe('responseAbort body-too-large')
-    expect(room.take(32 * MIB, true)).toBe(true)
-    room.give(32 * MIB)
+    expect(isFree(room)).toBe(true)
     const third = start()
     third.sink.requestData(Buffer.alloc(MIB))
     third.sink.requestAbort({ reason: 'cancelled' } as never)
-    expect(room.take(32 * MIB, true)).toBe(true)
+    expect(isFree(room)).toBe(true)
   })
 
   it('forgeries that never end leave room for webhooks that are small', () => {
     const github = { scheme: 'github' as const }
     const checked = createVerifier(github, [readSecret(github, Buffer.from('s3cret'))])
-    const room = new SigningRoom()
+    const room = new BodyRoom()
     const start = (bodyBytes: number, signature: string, ...fields: string[]) => {
       const both = ends()
       const headers = ['x-hub-signature-256', signature, ...fields]
       const request = { ...EXCHANGE, method: 'POST', bodyBytes, headers }
-      return { both, sink: verifying(checked, resigning(signer, room, both.next))(request, both.front) }
+      return { both, sink: verifying(checked, false, room, resigning(signer, room, both.next))(request, both.front) }
     }
     // One after the other takes what it gets.
     for (const bytes of [24 * MIB, ...Array(9).fill(MIB), ...Array(80).fill(80 * KIB)]) {
@@ -602,5 +647,123 @@ describe('R9 a delivery out of the inbox', () => {
     good.sink.requestEnd([])
     expect(good.both.events.at(-1)).toBe('requestEnd')
     expect(getHeader(good.both.request!.headers, 'webhook-id')).toBe(EXCHANGE.requestId)
+  })
+})
+
+describe('room for bodies that wait whole', () => {
+  const from = (address: string): HttpRequest => ({
+    ...EXCHANGE,
+    method: 'POST',
+    bodyBytes: BODY_UNKNOWN,
+    caller: { ...EXCHANGE.caller!, address },
+  })
+  const github = { scheme: 'github' as const }
+  const secret = readSecret(github, Buffer.from('s3cret'))
+  const ed25519 = { scheme: 'standard-webhooks' as const }
+  const pair = readSecret(ed25519, Buffer.from(`whsk_${randomBytes(32).toString('base64')}`))
+
+  /** Each way in which a body waits whole before its signature is known. */
+  const ways: Record<string, (room: BodyRoom, both: Ends) => (request: HttpRequest, body: Buffer) => RequestSink> = {
+    'for a new signature': (room, both) => (request, body) => {
+      const next = resigning(createSigner(ed25519, pair), room, both.next)
+      const headers = ['x-hub-signature-256', sign(body)]
+      return verifying(createVerifier(github, [secret]), false, room, next)({ ...request, headers }, both.front)
+    },
+    'for an HTTP/2 target': (room, both) => (request, body) => {
+      const headers = ['x-hub-signature-256', sign(body)]
+      return verifying(createVerifier(github, [secret]), true, room, both.next)({ ...request, headers }, both.front)
+    },
+    'for Ed25519': (room, both) => (request, body) => {
+      const signing = { id: 'a', timestamp: Math.floor(Date.now() / 1000) }
+      const headers = createSigner(ed25519, pair).sign([body], signing)
+      return verifying(createVerifier(ed25519, [pair]), false, room, both.next)({ ...request, headers }, both.front)
+    },
+  }
+
+  describe.each(Object.entries(ways))('%s', (_, way) => {
+    const begin = (room: BodyRoom, address: string, body: Buffer) => {
+      const both = ends()
+      return { both, sink: way(room, both)(from(address), body) }
+    }
+    const lumps = (sink: RequestSink, bytes: number) => {
+      for (let sent = 0; sent < bytes; sent += 64 * KIB) sink.requestData(Buffer.alloc(64 * KIB))
+    }
+
+    it('forgers of one network keep none of another out, and all of it comes back', () => {
+      const room = new BodyRoom()
+      const forgers = Array.from({ length: 64 }, () => begin(room, '198.51.100.9', Buffer.alloc(0)))
+      for (const { sink } of forgers) lumps(sink, 896 * KIB)
+      const refused = () => forgers.filter(({ both }) => both.events.includes('responseAbort overloaded')).length
+      expect(refused()).toBeGreaterThan(0)
+      const before = refused()
+      const body = randomBytes(MIB)
+      const good = begin(room, '192.0.2.1', body)
+      good.sink.requestData(body)
+      good.sink.requestEnd([])
+      expect(good.both.events.at(-1)).toBe('requestEnd')
+      expect(refused()).toBeGreaterThan(before)
+      for (const { both, sink } of forgers) {
+        const abort = 'responseAbort overloaded'
+        if (!both.events.includes(abort)) sink.requestAbort(new SallyportError('cancelled'))
+        else expect(both.events.filter(event => event === abort)).toHaveLength(1)
+        expect(both.events).not.toContain('requestEnd')
+      }
+      good.both.response.requestConsumed(body.length)
+      expect(isFree(room)).toBe(true)
+    })
+  })
+
+  it('what is good gives way to nobody', () => {
+    const room = new BodyRoom()
+    const both = ends()
+    const body = Buffer.alloc(20 * MIB)
+    const sink = ways['for an HTTP/2 target']!(room, both)(from('192.0.2.1'), body)
+    sink.requestData(body)
+    sink.requestEnd([])
+    const share = room.enter(from('198.51.100.9'), false, () => {})
+    expect(share.hold(9 * MIB)).toBe(false)
+    expect(both.events.at(-1)).toBe('requestEnd')
+    both.response.requestConsumed(MIB)
+    both.response.requestConsumed(MIB)
+    expect(share.hold(9 * MIB)).toBe(true)
+    share.hold(0)
+    sink.requestAbort(new SallyportError('cancelled'))
+    expect(isFree(room)).toBe(true)
+  })
+
+  it('in any order it is never more than full, and who gives way has more than who comes', () => {
+    const step = fc.record({
+      at: fc.integer({ min: 0, max: 11 }),
+      bytes: fc.integer({ min: 0, max: 20 * MIB }),
+      good: fc.boolean(),
+    })
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 60 }), steps => {
+        const room = new BodyRoom()
+        const sumOf = (network: number, unknown: boolean) =>
+          shares.reduce((sum, { bytes, isGood }, i) => sum + (i % 4 === network && !(unknown && isGood) ? bytes : 0), 0)
+        let asking = 0
+        let wanted = 0
+        const shares = Array.from({ length: 12 }, (_, i) =>
+          room.enter(from(`192.0.2.${i % 4}`), i < 4, () => {
+            expect(shares[i]!.isGood).toBe(false)
+            expect(sumOf(i % 4, true)).toBeGreaterThan(wanted)
+            expect(i % 4).not.toBe(asking % 4)
+            shares[i]!.hold(0)
+          }),
+        )
+        for (const { at, bytes, good } of steps) {
+          ;[asking, wanted] = [at, bytes]
+          const share = shares[at]!
+          const before = share.bytes
+          const isTaken = share.hold(bytes)
+          expect(share.bytes).toBe(isTaken ? bytes : before)
+          if (good && share.bytes > 0) share.good()
+          expect([0, 1, 2, 3].reduce((sum, network) => sum + sumOf(network, false), 0)).toBeLessThanOrEqual(32 * MIB)
+        }
+        for (const share of shares) share.hold(0)
+        expect(isFree(room)).toBe(true)
+      }),
+    )
   })
 })

@@ -166,11 +166,10 @@ export class Http2ClientExchange implements RequestSink, Failing {
     }
   }
 
-  requestAbort(error: SallyportError): void {
+  requestAbort(_error: SallyportError): void {
     this.#requestDone = true
     this.#responseDone = true
-    // To a server of Node's, a cancelled body looks like one that ended.
-    this.#cancel(error.reason === 'webhook-signature' ? breakStream : cancelStream)
+    this.#cancel()
   }
 
   // Response
@@ -320,10 +319,10 @@ export class Http2ClientExchange implements RequestSink, Failing {
     return new UnprocessedError('the upstream refused the stream')
   }
 
-  #cancel(reset = cancelStream): void {
+  #cancel(): void {
     if (this.#stream.destroyed) return
     this.#owner.resets()
-    reset(this.#stream)
+    cancelStream(this.#stream)
   }
 
   /** Called where our own code, or that of the downstream end, is at fault. */

@@ -124,6 +124,49 @@ const VECTORS: {
   { scheme: { scheme: 'bearer' }, secret: 'a-token', headers: ['authorization', 'Bearer a-token'], body: '{}' },
 ]
 
+describe('Ed25519', () => {
+  const scheme = { scheme: 'standard-webhooks' as const }
+  const key = secretOf(scheme, `whsk_${Buffer.alloc(32, 7).toString('base64')}`)
+  const signed = (body: Buffer) =>
+    createSigner(scheme, key).sign([body], { id: 'a', timestamp: Math.floor(NOW_MS / 1000) })
+
+  test('small pieces that are kept are kept as copies, in few pieces of memory', () => {
+    const verification = createVerifier(scheme, [key]).begin(signed(Buffer.from('abc')), NOW_MS)
+    for (const byte of Buffer.from('abc')) {
+      const piece = Buffer.from([byte])
+      verification.update(piece)
+      piece.fill(0)
+    }
+    expect(verification.heldBytes).toBe(3)
+    expect(verification.verdict()).toBeUndefined()
+    expect(verification.heldBytes).toBe(0)
+  })
+
+  test('whoever writes many signatures has two of them checked', () => {
+    const headers = signed(Buffer.from('abc'))
+    const at = headers.indexOf('webhook-signature') + 1
+    const good = headers[at]!
+    const bad = Array.from({ length: 2 }, (_, i) => `v1a,${Buffer.alloc(64, i + 1).toString('base64')}`)
+    const judged = (...signatures: string[]) => {
+      const verification = createVerifier(scheme, [key]).begin(headers.with(at, signatures.join(' ')), NOW_MS)
+      verification.update(Buffer.from('abc'))
+      return verification.verdict()
+    }
+    expect(judged(bad[0]!, good, bad[1]!)).toBeUndefined()
+    expect(judged(...bad, good)).toMatch(/another secret/)
+  })
+
+  test('what is too large to be checked is not kept', () => {
+    const verification = createVerifier(scheme, [key]).begin(signed(Buffer.from('abc')), NOW_MS)
+    verification.update(Buffer.alloc(1024 * 1024))
+    expect(verification.heldBytes).toBe(1024 * 1024)
+    verification.update(Buffer.alloc(1))
+    verification.update(Buffer.alloc(1))
+    expect(verification.heldBytes).toBe(0)
+    expect(verification.verdict()).toMatch(/may have 1048576 bytes/)
+  })
+})
+
 describe('published examples', () => {
   test.each(VECTORS.map(vector => [vector.scheme.scheme, vector] as const))('%s', (_, vector) => {
     const { scheme, secret, headers, body, atMs = NOW_MS } = vector
