@@ -12,7 +12,14 @@
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { discarding } from '../../protocol/base/guard.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
-import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import type {
+  Handler,
+  HeaderList,
+  HttpRequest,
+  RequestSink,
+  ResponseHead,
+  ResponseSink,
+} from '../../protocol/exchange.ts'
 import { hasHeader, removeHeader } from '../../protocol/http/headers.ts'
 import { PassThrough } from '../../protocol/layer.ts'
 import type { Verification, Verifier } from '../../protocol/webhook/verify.ts'

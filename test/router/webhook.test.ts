@@ -391,11 +391,21 @@ describe('as a layer', () => {
     const both = ends()
     const token = createVerifier({ scheme: 'bearer' }, [readSecret({ scheme: 'bearer' }, Buffer.from('t'))])
     const headers = ['authorization', 'Bearer t', 'expect', '100-continue']
-    const sink = verifying(token, false, new BodyRoom(), both.next)({ ...EXCHANGE, bodyBytes: BODY_UNKNOWN, headers }, both.front)
+    const sink = verifying(
+      token,
+      false,
+      new BodyRoom(),
+      both.next,
+    )({ ...EXCHANGE, bodyBytes: BODY_UNKNOWN, headers }, both.front)
     sink.requestData(Buffer.alloc(1))
     expect(both.events).toEqual(['requestData 1'])
     const refused = ends()
-    verifying(token, false, new BodyRoom(), refused.next)({ ...EXCHANGE, headers: ['authorization', 'Bearer u'] }, refused.front)
+    verifying(
+      token,
+      false,
+      new BodyRoom(),
+      refused.next,
+    )({ ...EXCHANGE, headers: ['authorization', 'Bearer u'] }, refused.front)
     expect(refused.events).toEqual(['responseAbort webhook-signature'])
     expect(refused.request).toBeUndefined()
   })
