@@ -8,15 +8,17 @@ import { parseAllDocuments } from 'yaml'
 import { COMPONENTS, type ComponentName } from '../../cli/config/components.ts'
 import * as kinds from '../../cli/config/kinds.ts'
 import { environmentName } from '../../cli/config/setting.ts'
+import { readPostgresUrl } from '../../server/inbox/postgres-url.ts'
 import { readPeerAddress } from '../../server/peer/address.ts'
 import { long, needs, program } from '../support/needs.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
-const FOLDERS = ['server', 'server-replicas', 'client', 'router'].map(name => `deploy/kubernetes/${name}`)
+const FOLDERS = ['server', 'server-replicas', 'server-replicas-inbox', 'client', 'router'].map(name => `deploy/kubernetes/${name}`)
 
 interface Variable {
   readonly name: string
   readonly value?: string
+  readonly valueFrom?: object
 }
 
 interface Manifest {
@@ -140,6 +142,21 @@ describe('each component', () => {
     })
   })
 
+  test('replicas share an inbox whose place is in a Secret', () => {
+    const folder = 'deploy/kubernetes/server-replicas-inbox'
+    const replicas = merge(server, read(PATCH)[0]!)
+    const { env } = merge(replicas, read(`${folder}/inbox.patch.yaml`)[0]!).spec.template!.spec.containers[0]!
+    expect(env!.filter(({ name }) => name === 'SALLYPORT_INBOX')).toEqual([
+      { name: 'SALLYPORT_INBOX', valueFrom: { secretKeyRef: { name: 'sallyport-inbox', key: 'url' } } },
+    ])
+    // Of those that its first lines have one make: they are read as the server reads them.
+    const text = readFileSync(resolve(ROOT, folder, 'kustomization.yaml'), 'utf8')
+    const url = /--from-literal=url=(\S+)/.exec(text)![1]!
+    const { port, tls } = readPostgresUrl(url)
+    expect(tls).toBe(true)
+    expect(JSON.stringify(read(`${folder}/policy.yaml`))).toContain(`"egress":[{"ports":[{"port":${port}}]}]`)
+  })
+
   test('K1 none takes the namespace of the others along', () => {
     const parts = files.filter(file => dirname(file) !== 'deploy/kubernetes')
     expect(parts.flatMap(read).filter(({ kind }) => kind === 'Namespace')).toEqual([])
@@ -194,6 +211,7 @@ describe.runIf(long && needs('go') && isGoRecent())('Kubernetes and the Gateway 
     rmSync(folder, { recursive: true })
     expect(new Set(files.map(dirname))).toEqual(new Set(['deploy/kubernetes', ...FOLDERS]))
     expect(out).toContain('deploy/kubernetes/server-replicas NetworkPolicy/sallyport-redis')
+    expect(out).toContain('deploy/kubernetes/server-replicas-inbox NetworkPolicy/sallyport-inbox')
     expect(out).toContain('deploy/ingress/gateway.yaml HTTPRoute/')
     expect(out.trim().split('\n').length).toBeGreaterThan(30)
   })
