@@ -4,15 +4,19 @@
  */
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, request, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { readSecret } from '../../protocol/webhook/secret.ts'
+import { createSigner } from '../../protocol/webhook/sign.ts'
 import { makeSecrets } from '../support/secrets.ts'
 import { Running } from '../cli/process.ts'
+import { EventSources } from '../support/event-sources.ts'
+import { GO_BUILD_MS } from '../support/go.ts'
 import { long, needs } from '../support/needs.ts'
 import { Postgres } from '../support/postgres.ts'
 import { until } from '../support/until.ts'
@@ -39,6 +43,8 @@ let got: string[]
 let sent: Sent[]
 let running: Running[]
 let secrets: Awaited<ReturnType<typeof makeSecrets>>
+/** What is sent, at `/webhooks/LANE`. */
+let webhook: (lane: number, name: string, bytes: number) => { body: string; headers: Record<string, string> }
 const file = (name: string) => join(folder, name)
 
 beforeEach(async () => {
@@ -48,6 +54,7 @@ beforeEach(async () => {
   got = []
   sent = []
   running = []
+  webhook = (_lane, name, bytes) => ({ body: `${name} ${'x'.repeat(bytes)}`, headers: { 'x-github-delivery': name } })
   upstream = createServer((asked, answer) => {
     let body = ''
     asked.on('data', chunk => {
@@ -148,7 +155,7 @@ async function leave(edge: Edge, client: Running): Promise<void> {
 
 /** One webhook, as GitHub sends it: once, with ten seconds for the answer. */
 function send(edge: Edge, lane: number, bytes = 200, name = `${lane}-${sent.length}`): Promise<Sent> {
-  const body = `${name} ${'x'.repeat(bytes)}`
+  const { body, headers } = webhook(lane, name, bytes)
   const startedMs = performance.now()
   return new Promise(done => {
     const over = (status: number) => {
@@ -156,13 +163,12 @@ function send(edge: Edge, lane: number, bytes = 200, name = `${lane}-${sent.leng
       sent.push(one)
       done(one)
     }
-    const headers = { host: 'demo.tunnels.test', 'content-length': body.length, 'x-github-delivery': name }
     const options = {
       port: edge.port,
       host: '127.0.0.1',
       path: `/webhooks/${lane}`,
       method: 'POST',
-      headers,
+      headers: { host: 'demo.tunnels.test', 'content-length': body.length, ...headers },
       agent: false,
     }
     const asked = request({ ...options, timeout: PATIENCE_MS }, answer => {
@@ -175,7 +181,7 @@ function send(edge: Edge, lane: number, bytes = 200, name = `${lane}-${sent.leng
 }
 
 /** Senders, one to a lane, each of which sends the next when this one was answered. */
-async function load(edge: Edge, more: () => boolean, bytes?: number): Promise<void> {
+async function load(edge: Edge, more: () => boolean, bytes?: number, lanes = LANES): Promise<void> {
   const each = async (lane: number) => {
     while (more()) {
       const { status } = await send(edge, lane, bytes)
@@ -183,7 +189,7 @@ async function load(edge: Edge, more: () => boolean, bytes?: number): Promise<vo
       if (status === 0) await new Promise(done => setTimeout(done, 20))
     }
   }
-  await Promise.all(Array.from({ length: LANES }, (_, lane) => each(lane)))
+  await Promise.all(Array.from({ length: lanes }, (_, lane) => each(lane)))
 }
 
 const accepted = () => sent.filter(({ status }) => status >= 200 && status < 300)
@@ -312,6 +318,36 @@ describe.runIf(needs('postgres'))('in PostgreSQL', () => {
   })
   afterEach(() => postgres.stop())
 
+  test.runIf(needs('root') && process.platform === 'linux')(
+    'its disk fills up, and has room again',
+    TIMEOUT,
+    async () => {
+      mkdirSync(file('disk'))
+      const mount = (options: string) =>
+        spawnSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', file('disk')]).status
+      expect(mount('size=96m')).toBe(0)
+      let small: Postgres | undefined
+      try {
+        // Of another user.
+        chmodSync(folder, 0o711)
+        small = await Postgres.start({ under: file('disk') })
+        const edge = await startEdge(['--inbox', small.url])
+        await leave(edge, await startClient(edge))
+        await load(edge, () => sent.filter(({ status }) => status === 503).length < 50, 100_000)
+        expect(new Set(sent.map(({ status }) => status))).toEqual(new Set([202, 503]))
+        expect(mount('remount,size=512m')).toBe(0)
+        await small.start()
+        const then = accepted().length
+        await load(edge, () => accepted().length < then + 50, 4000)
+        await startClient(edge)
+        await arrives('disk of PostgreSQL full')
+      } finally {
+        await small?.stop()
+        spawnSync('umount', ['-l', file('disk')])
+      }
+    },
+  )
+
   test('it and the server are killed under load', TIMEOUT, async () => {
     const edge = await startEdge(['--inbox', postgres.url])
     await leave(edge, await startClient(edge))
@@ -329,6 +365,93 @@ describe.runIf(needs('postgres'))('in PostgreSQL', () => {
     await loading
     await startClient(edge)
     await arrives('PostgreSQL killed')
+  })
+})
+
+describe.runIf(needs('new-go', 'netns'))("Argo Events' own handlers, which check signatures", () => {
+  const KINDS = ['github', 'gitlab'] as const
+  const SECRET = 's3cret'
+  const signers = KINDS.map(scheme => createSigner({ scheme }, readSecret({ scheme }, Buffer.from(SECRET))))
+  let sources: EventSources
+  beforeAll(async () => {
+    sources = await EventSources.build(SECRET)
+  }, GO_BUILD_MS)
+  afterAll(() => sources.remove())
+  beforeEach(async () => {
+    sources.events.length = 0
+    await sources.start()
+    const routes = await Promise.all(
+      KINDS.map(async (kind, lane) => ({
+        name: kind,
+        match: { path: `/webhooks/${lane}`, methods: ['POST'] },
+        rewrite: { replacePrefix: { from: `/webhooks/${lane}`, to: `/hooks/${kind}` } },
+        target: `http://127.0.0.1:${await sources.port(kind)}`,
+        inbox: { mode: 'fallback', answerWithin: '2s' },
+      })),
+    )
+    // It is YAML, too.
+    writeFileSync(file('routes.yaml'), JSON.stringify({ routes }))
+    webhook = (lane, name, bytes) => {
+      // As nobody would write it who had parsed it.
+      const body = `{ "a" : "\\u00e4", "n": 1.0, "id":"${name}", "filler":"${'x'.repeat(bytes)}" }`
+      const signed = signers[lane]!.sign([Buffer.from(body)], { id: name, timestamp: 0 })
+      const headers: Record<string, string> = { 'content-type': 'application/json' }
+      if (lane === 0) Object.assign(headers, { 'x-github-event': 'push', 'x-github-delivery': name })
+      else Object.assign(headers, { 'x-gitlab-event': 'Push Hook', 'x-gitlab-event-uuid': name })
+      for (let i = 0; i < signed.length; i += 2) headers[signed[i]!] = signed[i + 1]!
+      return { body, headers }
+    }
+  })
+  afterEach(() => sources.end())
+
+  /** Into `got`, in their order; whatever is there a second time says that it is tried again. */
+  function events(): void {
+    got = sources.events.map(({ id, attempt }, index) => {
+      const isFirst = sources.events.findIndex(event => event.id === id) === index
+      if (!isFirst) expect([id, attempt]).toEqual([id, expect.toSatisfy(value => value >= 2)])
+      return id
+    })
+  }
+  async function recorded(what: string): Promise<void> {
+    await until(() => {
+      const here = new Set(sources.events.map(({ id }) => id))
+      return accepted().every(({ body }) => here.has(body))
+    }, what)
+    events()
+    await arrives(what)
+  }
+
+  test('the client is away: all arrive, in order, none twice', TIMEOUT, async () => {
+    const edge = await startEdge(['--inbox', `sqlite:${file('data/inbox.db')}`])
+    await leave(edge, await startClient(edge))
+    await load(edge, () => sent.length < AWAY / 4, 200, KINDS.length)
+    expect(sent.filter(({ status }) => status !== 202)).toEqual([])
+    await startClient(edge)
+    await recorded('Argo Events, client away')
+    expect(got).toHaveLength(sent.length)
+  })
+
+  test.each(['server', 'receiver'])('the %s is killed under load: what is there twice says so', TIMEOUT, async what => {
+    const edge = await startEdge(['--inbox', `sqlite:${file('data/inbox.db')}`])
+    await startClient(edge)
+    let over = false
+    const loading = load(edge, () => !over, 200, KINDS.length)
+    for (let kill = 0; kill < KILLS; kill++) {
+      const enough = accepted().length + 20 + 50 * Math.random()
+      await until(() => accepted().length > enough)
+      if (what === 'server') await edge.restart()
+      else {
+        await sources.end()
+        const from = sent.length
+        await until(() => sent.length > from + 10)
+        await sources.start()
+      }
+    }
+    over = true
+    await loading
+    await recorded(`Argo Events, ${what} killed`)
+    // Each lane has one under way, and its sender another one.
+    expect(got.length - new Set(got).size).toBeLessThanOrEqual(2 * KINDS.length * KILLS)
   })
 })
 

@@ -14,6 +14,8 @@ interface PostgresProgramOptions {
   readonly tls?: Pick<Secrets, 'server'>
   /** More lines of its configuration. */
   readonly lines?: readonly string[]
+  /** Where its folder is made; default the system's for temporary files. */
+  readonly under?: string
 }
 
 export const PASSWORD = 'opensesame'
@@ -25,8 +27,8 @@ export class Postgres {
   readonly #user: { uid?: number; gid?: number }
   #child: ChildProcess | undefined
 
-  static async start({ tls, lines = [] }: PostgresProgramOptions = {}): Promise<Postgres> {
-    const folder = mkdtempSync(join(tmpdir(), 'sallyport-postgres-'))
+  static async start({ tls, lines = [], under = tmpdir() }: PostgresProgramOptions = {}): Promise<Postgres> {
+    const folder = mkdtempSync(join(under, 'sallyport-postgres-'))
     const postgres = new Postgres(await lastingPort(), folder)
     postgres.#make(tls, lines)
     await postgres.start()
