@@ -13,7 +13,9 @@ import { readPeerAddress } from '../../server/peer/address.ts'
 import { long, needs, program } from '../support/needs.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
-const FOLDERS = ['server', 'server-replicas', 'server-replicas-inbox', 'client', 'router'].map(name => `deploy/kubernetes/${name}`)
+const FOLDERS = ['server', 'server-replicas', 'server-replicas-inbox', 'client', 'router'].map(
+  name => `deploy/kubernetes/${name}`,
+)
 
 interface Variable {
   readonly name: string
