@@ -20,14 +20,19 @@ export class KnownRuntimes {
   /** Names that were asked for, and the connection on which the directory knew nothing of them; -1: no answer yet. */
   readonly #names = new AgedMap<number>()
   readonly #now: () => number
+  readonly #isVouched: () => boolean
   #connection = 0
   /** The connection on which the directory confirmed last that we heard of all changes. */
   #confirmed = 0
+  /** The connection on which all that is live here was learned anew last. */
+  #whole = 0
   /** Until then what was learned on the connection before this one holds. */
   #earlierUntilMs = 0
 
-  constructor(now: () => number) {
+  /** `isVouched`: others have told of all that changed since all was whole. */
+  constructor(now: () => number, isVouched: () => boolean) {
     this.#now = now
+    this.#isVouched = isVouched
   }
 
   get size(): number {
@@ -60,6 +65,15 @@ export class KnownRuntimes {
     this.#confirmed = this.#connection
   }
 
+  /** All that is live here has been learned anew on this connection. */
+  completed(): void {
+    this.#whole = this.#connection
+  }
+
+  get isWhole(): boolean {
+    return this.#whole === this.#connection || this.#entries.size === 0
+  }
+
   /** `presumed`: nothing can have changed since the directory confirmed anything last. */
   find(runtime: string, presumed: boolean): RuntimeState | 'unknown' | undefined {
     if (this.#names.get(runtime) === this.#connection) return undefined
@@ -67,6 +81,7 @@ export class KnownRuntimes {
     if (entry === undefined) return 'unknown'
     const { standing, connection } = entry
     if (connection >= (presumed ? this.#confirmed : this.#connection)) return standing
+    if (connection >= this.#whole && this.#isVouched()) return standing
     return connection === this.#connection - 1 && this.#now() < this.#earlierUntilMs ? standing : 'unknown'
   }
 

@@ -54,12 +54,20 @@ export class Lease {
     return Math.max(this.#absence.untilMs, this.#vouchedUntilMs())
   }
 
+  /** Whether all others vouch that they have told everything since the store confirmed all that is known. */
+  get isVouched(): boolean {
+    return this.#now() < this.#vouchedUntilMs()
+  }
+
   #vouchedUntilMs(): number {
     return this.#contactMs > Number.NEGATIVE_INFINITY ? this.#witnesses.vouchedUntilMs() : this.#contactMs
   }
 
-  /** The store answered a renewal that was sent then. Returns whether that confirms what is known: a young one may not know. */
-  renewed({ ageMs, replicas }: Renewal, sentMs: number): boolean {
+  /**
+   * The store answered a renewal that was sent then. Returns whether that confirms what is known: a young one may not know.
+   * `isWhole`: all that is known is of this connection; until then others have to tell what changed before it.
+   */
+  renewed({ ageMs, replicas }: Renewal, sentMs: number, isWhole: boolean): boolean {
     const isYoung = ageMs < this.#leaseMs
     if (!isYoung) {
       this.#contactMs = sentMs
@@ -67,7 +75,7 @@ export class Lease {
     }
     this.#bornMs = this.#now() - ageMs
     this.#replicas = replicas
-    this.#witnesses.confirmed(isYoung ? undefined : sentMs, replicas)
+    this.#witnesses.confirmed(isYoung || !isWhole ? undefined : sentMs, replicas)
     return !isYoung
   }
 

@@ -68,7 +68,7 @@ export class SharedDirectory implements Directory {
     this.#logger = logger
     this.#witnesses = witnesses
     this.#now = now
-    this.#known = new KnownRuntimes(now)
+    this.#known = new KnownRuntimes(now, () => this.#lease.isVouched)
     this.#lease = new Lease({ leaseMs, now, witnesses })
     this.#stateLog = new StateLog(logger)
     this.#connection = new StoreConnection(
@@ -96,6 +96,10 @@ export class SharedDirectory implements Directory {
         ready: registration => this.ready(registration),
         gone: (runtime, instance) => this.gone(runtime, instance),
         refresh: runtime => this.refresh(runtime),
+        toldAll: () => {
+          this.#known.completed()
+          this.#judge()
+        },
       },
     )
     this.#lookups = new Lookups({
@@ -262,7 +266,7 @@ export class SharedDirectory implements Directory {
   }
 
   #renewed(renewal: Renewal, sentMs: number): void {
-    if (this.#lease.renewed(renewal, sentMs)) {
+    if (this.#lease.renewed(renewal, sentMs, this.#known.isWhole)) {
       this.#known.confirmed()
       this.#options.record?.('renewed', '', '', 0)
     }
@@ -283,7 +287,7 @@ export class SharedDirectory implements Directory {
   #judgeState(): void {
     const { state, young } = this
     const { isOpen, failure } = this.#connection
-    this.#witnesses.watch(state !== 'connected' || !isOpen || young)
+    this.#witnesses.watch(state !== 'connected' || !isOpen || young || !this.#known.isWhole)
     const regained = this.#missed && state !== 'lost'
     if (regained) this.#missed = false
     this.#stateLog.say(state, isOpen && young, this.#lease.replicas, failure)

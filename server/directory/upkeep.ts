@@ -19,6 +19,8 @@ interface Told {
   ready(registration: Registration): Promise<unknown>
   gone(runtime: string, instance: string): void
   refresh(runtime: string): Promise<unknown>
+  /** All that the store may have forgotten was told. */
+  toldAll(): void
 }
 
 const CONFIRM_EVERY_MS = 3_600_000
@@ -76,7 +78,9 @@ export class Upkeep {
     await this.#lookInto(isCurrent)
     const live = [...this.#told.live()]
     await this.#confirmAll(mayHaveForgotten ? this.#all(live) : this.#due(live), isCurrent)
-    if (this.#telling === round && isCurrent()) this.#telling = undefined
+    if (this.#telling !== round || !isCurrent()) return
+    this.#telling = undefined
+    this.#told.toldAll()
   }
 
   #tellLeft(): void {

@@ -26,6 +26,8 @@ export class FaultyStore implements DirectoryStore {
   absent = false
   /** It answers, but takes no writes, as if it were full: the link ends. */
   full = false
+  /** Leases are renewed, and with any other operation the link ends: it is there for a moment, again and again. */
+  flaps = false
   /** How long each answer takes. */
   delayMs = 0
 
@@ -79,7 +81,11 @@ class FaultyLink implements StoreLink {
     this.#inner = await inner.open(listener, this.#deadlineMs, signal)
   }
 
-  change(change: DirectoryChange): Promise<string | null> {
+  async change(change: DirectoryChange): Promise<string | null> {
+    if (this.#faults.flaps) {
+      this.end(new Error('the store is gone again'))
+      throw new Error('the store is gone again')
+    }
     return this.#call(() => this.#inner!.change(change))
   }
 

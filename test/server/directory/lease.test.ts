@@ -29,7 +29,7 @@ beforeEach(() => {
 function after(...steps: [atMs: number, step: 'renewed' | 'closed' | 'absent' | 'unreachable'][]): string {
   for (const [atMs, step] of steps) {
     nowMs = atMs
-    if (step === 'renewed') lease.renewed(renewal([]), atMs)
+    if (step === 'renewed') lease.renewed(renewal([]), atMs, true)
     else lease[step](atMs)
   }
   return lease.state
@@ -114,18 +114,18 @@ test('without witnesses a replica that is alone goes on for an hour; one that kn
   const alone = new NoWitnesses('a')
   lease = new Lease({ leaseMs: LEASE_MS, now: () => nowMs, witnesses: alone })
   const own = { name: 'a', leftMs: LEASE_MS, address: '' }
-  lease.renewed(renewal([own]), 0)
+  lease.renewed(renewal([own]), 0, true)
   nowMs = HOUR_MS - 1
   expect(lease.state).toBe('presumed')
   nowMs++
   expect(lease.state).toBe('lost')
   for (const leftMs of [LEASE_MS, -HOUR_MS]) {
-    lease.renewed(renewal([own]), nowMs)
-    lease.renewed(renewal([own, { name: 'b', leftMs, address: '' }]), nowMs)
+    lease.renewed(renewal([own]), nowMs, true)
+    lease.renewed(renewal([own, { name: 'b', leftMs, address: '' }]), nowMs, true)
     nowMs += LEASE_MS
     expect(lease.state).toBe('lost')
   }
   // A young store may not remember them yet.
-  lease.renewed({ ...renewal([own]), ageMs: 0 }, nowMs)
+  lease.renewed({ ...renewal([own]), ageMs: 0 }, nowMs, true)
   expect(lease.state).toBe('lost')
 })

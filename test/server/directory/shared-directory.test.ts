@@ -277,6 +277,47 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => a.active === 'three 3')
     })
 
+    test('that is there for moments costs nobody what is known, as long as all others vouch', async () => {
+      const { leaseMs } = ground
+      let vouch = true
+      let isWatched = false
+      const confirmed: (number | undefined)[] = []
+      const c = new Replica(ground, 'c', {
+        witnesses: {
+          listen: () => {},
+          tell: () => {},
+          confirmed: sentMs => void confirmed.push(sentMs),
+          watch: on => {
+            isWatched = on
+          },
+          vouchedUntilMs: () => (vouch && isWatched ? performance.now() + leaseMs : Number.NEGATIVE_INFINITY),
+        },
+      })
+      await done(c.directory.open())
+      for (const [instance, runtime] of [['one'], ['one', 'other']] as const) await done(c.join(instance, 0, runtime))
+      expect(c.active).toBe('one 1')
+      expect(isWatched).toBe(false)
+      confirmed.length = 0
+      c.path.flaps = true
+      c.path.cut()
+      const overMs = performance.now() + 3 * leaseMs
+      const actives = new Set<string>()
+      await until(() => {
+        actives.add(c.active)
+        return performance.now() > overMs
+      })
+      expect([...actives]).toEqual(['one 1'])
+      // What others are asked for begins before the first of these moments.
+      expect(confirmed.length).toBeGreaterThan(2)
+      expect(confirmed.every(sentMs => sentMs === undefined)).toBe(true)
+      vouch = false
+      await until(() => c.state === undefined)
+      c.path.flaps = false
+      await until(() => c.active === 'one 1' && !isWatched)
+      c.path.cut()
+      await done(c.directory.close())
+    })
+
     test('another replica that presumes what is over is told of the later epoch', async () => {
       await joinBoth()
       const told: RuntimeState[] = []
