@@ -124,8 +124,17 @@ class FakeSchedule {
   async #forget(): Promise<void> {
     await this.#heal()
     await this.#pass(3 * this.#ground.leaseMs)
-    this.steps.push('the store forgets everything')
-    await this.#ground.forget()
+    if (this.#random() < 0.5) {
+      this.steps.push('the store forgets everything')
+      await this.#ground.forget()
+    } else {
+      const restore = await this.#ground.keep()
+      for (const replica of this.#replicas) replica.join(this.#pick(INSTANCES)).catch(() => {})
+      await this.#pass(0.1 * this.#ground.leaseMs)
+      this.steps.push('the store loses its last changes')
+      for (const { path } of this.#replicas) path.cut()
+      await restore()
+    }
     await this.#pass(3 * this.#ground.leaseMs)
   }
 
