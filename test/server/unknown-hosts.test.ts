@@ -24,7 +24,10 @@ test('D9: a network, and all together, may ask in vain so often at once, and the
 })
 
 test('D9: names that nobody serves are remembered to a bound, and drive out nothing that is served', () => {
-  const known = new KnownRuntimes(() => 0, () => false)
+  const known = new KnownRuntimes(
+    () => 0,
+    () => false,
+  )
   const standing: RuntimeState = {
     runtime: 'real',
     epoch: 1,

@@ -48,7 +48,10 @@ describe('without the directory', () => {
 describe('what is known', () => {
   test('of an earlier connection counts for a while, and then only if nothing can have changed', () => {
     let now = 0
-    const known = new KnownRuntimes(() => now, () => false)
+    const known = new KnownRuntimes(
+      () => now,
+      () => false,
+    )
     expect(known.find('demo', true)).toBe('unknown')
     known.learn(two)
     known.renew(100)
@@ -60,7 +63,10 @@ describe('what is known', () => {
   })
 
   test('of an earlier connection counts no more once all changes of a later one were heard: those between were not', () => {
-    const known = new KnownRuntimes(() => 0, () => false)
+    const known = new KnownRuntimes(
+      () => 0,
+      () => false,
+    )
     known.learn(two)
     known.confirmed()
     known.renew(0)
@@ -79,7 +85,10 @@ describe('what is known', () => {
   })
 
   test('never falls behind: an older epoch, or an older version, is not learned', () => {
-    const known = new KnownRuntimes(() => 0, () => false)
+    const known = new KnownRuntimes(
+      () => 0,
+      () => false,
+    )
     known.learn({ ...two, version: 5 })
     expect(known.learn({ ...two, version: 4 })).toBe(false)
     expect(known.learn(standing(1, 'a', {}, 9))).toBe(false)
@@ -88,7 +97,10 @@ describe('what is known', () => {
   })
 
   test('of a runtime that nobody has: that it is not there', () => {
-    const known = new KnownRuntimes(() => 0, () => false)
+    const known = new KnownRuntimes(
+      () => 0,
+      () => false,
+    )
     known.expect('demo')
     expect([known.wants('demo'), known.wants('other'), known.find('demo', true)]).toEqual([true, false, 'unknown'])
     known.missing('demo')
