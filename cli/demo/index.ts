@@ -27,7 +27,8 @@ export async function demo(args: string[]): Promise<number> {
   const files = await makeFiles()
   const running = new Demo(files)
   try {
-    return await unlessStopped(run(running, isCheckOnly, stopped.signal), stopped.signal, isCheckOnly ? INTERRUPTED : 0)
+    const work = () => run(running, isCheckOnly, stopped.signal)
+    return await unlessStopped(work, stopped.signal, isCheckOnly ? INTERRUPTED : 0)
   } catch (error) {
     console.error(`The demo failed: ${error instanceof Error ? error.message : String(error)}`)
     return 1
@@ -64,10 +65,11 @@ function parse(args: string[]): boolean {
 }
 
 /** A Ctrl-C ends the demo wherever it stands. */
-function unlessStopped(work: Promise<number>, stopped: AbortSignal, code: number): Promise<number> {
-  return new Promise((resolve, reject) => {
+async function unlessStopped(work: () => Promise<number>, stopped: AbortSignal, code: number): Promise<number> {
+  if (stopped.aborted) return code
+  return await new Promise((resolve, reject) => {
     stopped.addEventListener('abort', () => resolve(code), { once: true })
-    work.then(resolve, reject)
+    work().then(resolve, reject)
   })
 }
 

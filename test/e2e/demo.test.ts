@@ -54,6 +54,17 @@ it('--check: every kind of traffic on three roads, also where the usual ports ar
   expect(code).toBe(0)
 })
 
+it.each([
+  ['SIGINT', 0, []],
+  ['SIGTERM', 130, ['--check']],
+] as const)('%s while it makes its files ends it with %s, before anything starts', async (signal, code, args) => {
+  const demo = startDemo(...args)
+  // What it prints next, it prints once its files are there.
+  await once(demo.child.stdout, 'data')
+  demo.child.kill(signal)
+  expect(await demo.done).toEqual({ code, lines: [expect.stringMatching(/^Making/)], errors: '' })
+})
+
 it.runIf(needs('curl'))('the printed lines work when pasted; Ctrl-C leaves no process and no file', async () => {
   const demo = startDemo()
   await Promise.race([demo.printed, demo.done])
