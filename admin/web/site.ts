@@ -99,8 +99,22 @@ async function readText(request: IncomingMessage): Promise<string> {
   return text
 }
 
+/** Read once, whoever asks for them: they are the package's own. */
+const texts = new Map<string, Promise<string>>()
+
+async function textOf(file: string): Promise<string> {
+  const text = texts.get(file) ?? readPlain(join(packageFolder(), 'admin', 'web', 'public', file)).then(String)
+  texts.set(file, text)
+  try {
+    return await text
+  } catch (error) {
+    texts.delete(file)
+    throw error
+  }
+}
+
 async function fileOf(path: string): Promise<Page> {
   const [file, contentType] = FILES[path]!
-  const text = String(await readPlain(join(packageFolder(), 'admin', 'web', 'public', file)))
+  const text = await textOf(file)
   return { status: 200, contentType, text, headers: HEADERS }
 }

@@ -1,11 +1,21 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { request } from 'node:http'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { Logins } from '../../admin/web/logins.ts'
 import { listenAdmin, Traffic } from '../../admin/index.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { until } from '../support/until.ts'
+
+const reads = vi.hoisted(() => [] as string[])
+vi.mock('../../protocol/base/plain-file.ts', async load => {
+  const real = await load<typeof import('../../protocol/base/plain-file.ts')>()
+  const readPlain = (file: string) => {
+    reads.push(file)
+    return real.readPlain(file)
+  }
+  return { ...real, readPlain }
+})
 
 const TOKEN = 'a-token-of-this-test'
 type Listener = Awaited<ReturnType<typeof listenAdmin>>
@@ -66,6 +76,12 @@ describe('A4: the files of the page', () => {
       expect((await ask(path, { headers: { host: 'attacker.example' } })).status).toBe(403)
     },
   )
+
+  test('are read once, however many ask', async () => {
+    const answers = await Promise.all(Array.from({ length: 20 }, () => ask('/')))
+    expect(answers.every(({ status }) => status === 200)).toBe(true)
+    expect(reads.filter(file => file.endsWith('index.html'))).toHaveLength(1)
+  })
 
   test('are under 60 KiB in all, and name nothing outside', async () => {
     const paths = ['/', '/ui/app.js', '/ui/views.js', '/ui/chart.js', '/ui/dom.js', '/ui/style.css', '/ui/icon.svg']
