@@ -56,7 +56,8 @@ function step(number: number): string {
 }
 
 /** What `webhooks.md` has between backticks, and that begins so. */
-const said = (begin: string) => here(/`[^`]*`/g.exec(secretWalk.slice(secretWalk.indexOf(`\`${begin}`)))![0].slice(1, -1))
+const said = (begin: string) =>
+  here(/`[^`]*`/g.exec(secretWalk.slice(secretWalk.indexOf(`\`${begin}`)))![0].slice(1, -1))
 
 function here(text: string): string {
   return text
@@ -65,7 +66,6 @@ function here(text: string): string {
     .replaceAll(':443', `:${port}`)
     .replaceAll('127.0.0.1:3000', `127.0.0.1:${(upstream.address() as AddressInfo).port}`)
     .replace(/(https:\/\/demo\.tunnels\.localhost)\//, `$1:${port}/`)
-
 }
 
 /** Starts a command in a process of its own, and waits until it has said `word`. */
@@ -95,7 +95,9 @@ test('a caller reaches the service behind the client', async () => {
   await end(server)
 })
 
-test('with a GitHub secret of their own: checked, kept while the client is away, and delivered', { timeout: 120_000 }, async () => {
+test('with a GitHub secret of their own: checked, kept while the client is away, and delivered', {
+  timeout: 120_000,
+}, async () => {
   const routes = (text: string) => writeFileSync(join(folder, 'routes.yaml'), here(text))
   const table = /```yaml\n(.*?)```/s.exec(secretWalk)![1]!.replaceAll(/^ {3}/gm, '')
   await run('/bin/sh', ['-ec', said('(umask')], shell)
