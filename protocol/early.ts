@@ -28,15 +28,17 @@ export class Early implements RequestSink {
     this.#consumed += bytes
   }
 
-  /** All of it in order, and what is said in the meantime. */
+  /** All of it in order, and what is said in the meantime; nothing of it is kept. */
   handTo(sink: RequestSink): void {
-    for (const chunk of this.#chunks) sink.requestData(chunk)
-    if (this.#trailers !== undefined) sink.requestEnd(this.#trailers)
-    while (this.#consumed > 0) {
+    do {
+      for (let chunk = this.#chunks.shift(); chunk !== undefined; chunk = this.#chunks.shift()) sink.requestData(chunk)
+      const trailers = this.#trailers
       const bytes = this.#consumed
+      this.#trailers = undefined
       this.#consumed = 0
-      sink.responseConsumed(bytes)
-    }
+      if (trailers !== undefined) sink.requestEnd(trailers)
+      if (bytes > 0) sink.responseConsumed(bytes)
+    } while (this.#chunks.bytes > 0 || this.#trailers !== undefined || this.#consumed > 0)
     if (this.error !== undefined) sink.requestAbort(this.error)
   }
 }

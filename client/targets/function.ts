@@ -83,8 +83,7 @@ class FunctionExchange implements RequestSink {
   requestAbort(error: SallyportError): void {
     this.#gone.abort(error)
     this.#body?.error(error)
-    // It may be long until the body has its next chunk; what makes it should know now.
-    this.#reader?.cancel(error).catch(() => {})
+    this.#giveUpAnswer(error)
     this.discard()
     this.#resume()
   }
@@ -105,9 +104,15 @@ class FunctionExchange implements RequestSink {
     } catch (cause) {
       if (!this.#gone.signal.aborted)
         this.#response.responseAbort(new SallyportError('upstream-broken', messageOf(cause), { cause }))
+      this.#giveUpAnswer(cause)
     } finally {
       this.#finish()
     }
+  }
+
+  /** It may be long until the body has its next chunk, or nobody reads it any more; what makes it should know now. */
+  #giveUpAnswer(cause: unknown): void {
+    this.#reader?.cancel(cause).catch(() => {})
   }
 
   /** The rest of the request's body is of no interest any more. */
@@ -169,16 +174,16 @@ class FunctionExchange implements RequestSink {
     const bodiless = this.#request.method === 'HEAD' || answer.status === 204 || answer.status === 304
     const headers = headersOf(answer)
     const length = bodiless || answer.body === null ? 0 : lengthOf(headers)
+    const reader = answer.body?.getReader()
+    this.#reader = reader
     if (length === BODY_UNKNOWN) removeHeader(headers, 'content-length')
     this.#response.responseHead({ status: answer.status, headers, bodyBytes: length })
-    if (answer.body !== null && bodiless) await answer.body.cancel()
-    else if (answer.body !== null) await this.#pump(answer.body, length)
+    if (reader !== undefined && bodiless) await reader.cancel()
+    else if (reader !== undefined) await this.#pump(reader, length)
     if (!this.#gone.signal.aborted) this.#response.responseEnd([])
   }
 
-  async #pump(body: ReadableStream<Uint8Array>, length: number): Promise<void> {
-    const reader = body.getReader()
-    this.#reader = reader
+  async #pump(reader: ReadableStreamDefaultReader<Uint8Array>, length: number): Promise<void> {
     let sent = 0
     for (;;) {
       const { value, done } = await reader.read()

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
@@ -143,6 +145,40 @@ describe('what a pass-through is told before the next end is there', () => {
     passing.pass(() => sink, EXCHANGE)
     say('e')
     expect(got).toEqual(['a', 'B'.repeat(2000), 'c', 'd', 'end', 'e'])
+  })
+
+  test('comes with what is said when the credit that waited is given', () => {
+    const { events, front, back } = ends()
+    const passing = new PassThrough(front)
+    passing.responseConsumed(1)
+    const responseConsumed = (bytes: number) => {
+      back.responseConsumed(bytes)
+      if (bytes > 1) return
+      passing.requestData(BYTES)
+      passing.responseConsumed(2)
+      passing.requestEnd([])
+    }
+    passing.pass(() => ({ ...back, responseConsumed }), EXCHANGE)
+    expect(events).toEqual(['responseConsumed 1', 'requestData 4', 'requestEnd', 'responseConsumed 2'])
+  })
+
+  test('is kept by nobody once it was handed on', async () => {
+    const { front, back } = ends()
+    const passing = new PassThrough(front)
+    const kept = (() => {
+      const chunk = new Uint8Array(64 * 1024)
+      passing.requestData(chunk)
+      return new WeakRef(chunk)
+    })()
+    passing.pass(() => back, EXCHANGE)
+    await expect
+      .poll(() => {
+        setFlagsFromString('--expose-gc')
+        runInNewContext('gc')()
+        return kept.deref() === undefined
+      })
+      .toBe(true)
+    passing.requestEnd([])
   })
 })
 

@@ -9,7 +9,8 @@ import { createTunnel, type FetchHandler, type Tunnel } from '../../../client/in
 import { functionTarget } from '../../../client/targets/function.ts'
 import { collectGarbage as collectAllGarbage } from '../../../load-tests/lib/garbage.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
-import { BODY_UNKNOWN, type HttpRequest } from '../../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type HttpRequest, type ResponseSink } from '../../../protocol/exchange.ts'
+import { EXCHANGE, ends } from '../../support/ends.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
 
 const open: { server: FakeServer; tunnel: Tunnel }[] = []
@@ -31,6 +32,10 @@ async function serve(target: FetchHandler): Promise<FakeSession> {
 function collectGarbage(): void {
   setFlagsFromString('--expose-gc')
   runInNewContext('gc')()
+}
+
+function thrown(): never {
+  throw new Error('the caller')
 }
 
 const KIB = 1024
@@ -356,6 +361,35 @@ describe('a target function', () => {
     await exchange.bytes(5)
     exchange.request.requestAbort(new SallyportError('cancelled'))
     expect(await cancelled.promise).toMatchObject({ reason: 'cancelled' })
+  })
+
+  it.each<[string, unknown, Record<string, string>, Partial<ResponseSink>]>([
+    ['is longer than it says', Buffer.from('long'), { 'content-length': '2' }, {}],
+    ['is not made of bytes', 'text', {}, {}],
+    ['has a head that cannot be taken', Buffer.from('x'), {}, { responseHead: thrown }],
+    ['cannot be taken', Buffer.from('x'), {}, { responseData: thrown }],
+  ])('hears that its answer is given up, where it %s', async (_, chunk, headers, front) => {
+    const cancelled = Promise.withResolvers<unknown>()
+    const both = ends()
+    const target = functionTarget(() => {
+      const pull = (controller: ReadableStreamDefaultController) => controller.enqueue(chunk)
+      return new Response(new ReadableStream({ pull, cancel: cancelled.resolve }, { highWaterMark: 0 }), { headers })
+    })
+    target(EXCHANGE, { ...both.front, ...front }).requestEnd([])
+    expect(await cancelled.promise).toBeInstanceOf(Error)
+    expect(both.events.at(-1)).toBe('responseAbort upstream-broken')
+  })
+
+  it('is no answer with a body that somebody reads already', async () => {
+    const both = ends()
+    const target = functionTarget(() => {
+      const answer = new Response('x')
+      answer.body!.getReader()
+      return answer
+    })
+    target(EXCHANGE, both.front).requestEnd([])
+    await expect.poll(() => both.events.at(-1)).toBe('responseAbort upstream-broken')
+    expect(both.events).not.toContain('head 200')
   })
 
   it('gets an upgrade as a plain GET, and may say no', async () => {
