@@ -7,7 +7,8 @@ export {
   listenAdmin,
   listenHealth,
 } from './listener.ts'
-export { createMetrics, type Metrics, type MetricsOptions, type Snapshot } from './metrics.ts'
+export { createMetrics, type Metrics, type MetricsOptions } from './metrics.ts'
+export type { Snapshot } from './snapshot.ts'
 export type { AdminSource } from './page.ts'
 export {
   type FoundFile,

@@ -38,8 +38,8 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
   const site = new Site(source, logger)
   const currentToken = oneAtATime(() => readToken(options, logger))
   const listener = await open(options, async (request, path) => {
-    const { authorization } = request.headers
-    const page = isRead(request) ? () => publicPage(path, source) : async () => undefined
+    const { authorization, accept } = request.headers
+    const page = isRead(request) ? () => publicPage(path, source, accept) : async () => undefined
     const hostAllowed = isHostAllowed(request.headers.host)
     // Who needs no token waits for no file.
     const open = hostAllowed ? ((await page()) ?? (await site.open(path, request))) : undefined
@@ -56,7 +56,10 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
     if (!isRead(request)) return NOT_FOUND
     const [, query = ''] = (request.url ?? '').split('?', 2)
     return (
-      (await page()) ?? site.read(path) ?? (await protectedPage(path, source, new URLSearchParams(query))) ?? NOT_FOUND
+      (await page()) ??
+      site.read(path) ??
+      (await protectedPage(path, source, new URLSearchParams(query), accept)) ??
+      NOT_FOUND
     )
   })
   return { ...listener, code: () => site.code() }
@@ -69,7 +72,7 @@ function codePage(code: string): Page {
 /** The health listener: GET and HEAD of `/livez`, `/readyz` and `/metrics`, for anybody; nothing else. */
 export function listenHealth(options: AdminListenerSettings): Promise<AdminListener> {
   return open(options, async (request, path) =>
-    isRead(request) ? ((await publicPage(path, options.source)) ?? NOT_FOUND) : WRONG_METHOD,
+    isRead(request) ? ((await publicPage(path, options.source, request.headers.accept)) ?? NOT_FOUND) : WRONG_METHOD,
   )
 }
 

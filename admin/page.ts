@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import type { Actions } from './actions.ts'
+import type { Exposition } from './metrics.ts'
 import type { Traffic } from './traffic.ts'
 
 /** What the listeners show about a component. */
@@ -16,7 +17,9 @@ export interface AdminSource {
   readonly traffic?: Traffic | undefined
   /** What an operator can do about a failure, by its code; for the page. */
   readonly advice?: Readonly<Record<string, string>> | undefined
-  metrics(): Promise<{ contentType: string; text: string }>
+  metrics(accept?: string): Promise<Exposition>
+  /** Metrics that name tenants, at `/metrics/runtimes`, for a caller with the token. */
+  readonly runtimeMetrics?: ((accept?: string) => Promise<Exposition>) | undefined
 }
 
 export interface Page {
@@ -34,7 +37,11 @@ export const TEXT = 'text/plain; charset=utf-8'
 export const NOT_FOUND: Page = { status: 404, contentType: TEXT, text: 'not found\n' }
 
 /** `/livez`, `/readyz`, `/metrics`; `undefined` for any other path. */
-export async function publicPage(path: string, source: AdminSource): Promise<Page | undefined> {
+export async function publicPage(
+  path: string,
+  source: AdminSource,
+  accept: string | undefined,
+): Promise<Page | undefined> {
   switch (path) {
     case '/livez':
       return { status: 200, contentType: TEXT, text: 'ok\n' }
@@ -42,21 +49,23 @@ export async function publicPage(path: string, source: AdminSource): Promise<Pag
       return source.ready()
         ? { status: 200, contentType: TEXT, text: 'ok\n' }
         : { status: 503, contentType: TEXT, text: 'not ready\n' }
-    case '/metrics': {
-      const { contentType, text } = await source.metrics()
-      return { status: 200, contentType, text }
-    }
+    case '/metrics':
+      return { status: 200, ...(await source.metrics(accept)) }
     default:
       return undefined
   }
 }
 
-/** `/status` and the component's own views; `undefined` for any other path. */
+/** `/status`, `/metrics/runtimes` and the component's own views; `undefined` for any other path. */
 export async function protectedPage(
   path: string,
   source: AdminSource,
   query: URLSearchParams = new URLSearchParams(),
+  accept?: string,
 ): Promise<Page | undefined> {
+  if (path === '/metrics/runtimes' && source.runtimeMetrics !== undefined) {
+    return { status: 200, ...(await source.runtimeMetrics(accept)) }
+  }
   const views: AdminSource['views'] = { ...source.views, '/status': () => source.status() }
   if (!Object.hasOwn(views, path)) return undefined
   const text = `${JSON.stringify(await views[path]!(query), undefined, 2)}\n`

@@ -199,4 +199,6 @@ export interface ExchangeRecord {
   bytesIn: number
   bytesOut: number
   upgrade: boolean
+  /** Of the trace that its `traceparent` names, 32 hex digits; only if it is sampled. */
+  traceId?: string | undefined
 }

@@ -1,6 +1,6 @@
 /**
  * `npm run docs`: writes what is made from code: the tables of docs/configuration.md and docs/errors.md, the index of
- * docs/decisions/, docs/api/, and the dashboards of deploy/monitoring/. `npm run docs -- --check` (part of `npm run lint`) writes nothing; it fails where one
+ * docs/decisions/, docs/api/, docs/metrics.md, and the dashboards of deploy/monitoring/. `npm run docs -- --check` (part of `npm run lint`) writes nothing; it fails where one
  * of these is not up to date, an export has no docstring, or a document points at what does not exist.
  */
 import { spawnSync } from 'node:child_process'
@@ -10,6 +10,7 @@ import { apiReference } from './docs/api.ts'
 import { dashboardFiles } from './docs/dashboards.ts'
 import { decisionMistakes, withDecisionIndex } from './docs/decisions.ts'
 import { readDoors } from './docs/declarations.ts'
+import { metricsPage } from './docs/metrics.ts'
 import { brokenReferences } from './docs/references.ts'
 import { withErrorTable, withSettingTables } from './docs/tables.ts'
 
@@ -39,6 +40,7 @@ export function generatedPages(): { pages: Map<string, string>; missing: string[
   pages.set('docs/configuration.md', withSettingTables(read('docs/configuration.md')))
   pages.set('docs/errors.md', withErrorTable(read('docs/errors.md')))
   pages.set('docs/decisions/README.md', withDecisionIndex(read('docs/decisions/README.md'), decisions()))
+  pages.set('docs/metrics.md', metricsPage())
   for (const [path, text] of dashboardFiles()) pages.set(path, text)
   return { pages, missing }
 }

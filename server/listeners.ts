@@ -49,6 +49,14 @@ export class Listeners {
     return this.#listener?.connections ?? 0
   }
 
+  /** When each certificate ends, in ms since 1970. */
+  get certificates(): Record<string, number> {
+    return {
+      ...(this.#publicKeeper && { public: this.#publicKeeper.expiresAt }),
+      ...(this.#controlKeeper && { control: this.#controlKeeper.expiresAt }),
+    }
+  }
+
   async open(): Promise<void> {
     await this.#openControl()
     await this.#openPublic()

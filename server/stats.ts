@@ -59,6 +59,8 @@ export interface ServerStats {
   readonly directory: DirectoryStats
   /** Absent: no other replicas are spoken to. */
   readonly peers: PeerStats | undefined
+  /** When each certificate in force ends, in ms since 1970: `public`, `control`, `peer`. */
+  readonly certificates: Readonly<Record<string, number>>
   /** Absent: webhooks are not kept. */
   readonly inbox: InboxStats | undefined
   readonly sessionsOpened: number

@@ -81,6 +81,11 @@ function attempt<T>(make: () => T, message: string): T {
   }
 }
 
+/** When the certificate ends, in ms since 1970. */
+export function expiryOf({ cert }: Pick<TlsPair, 'cert'>): number {
+  return Date.parse(new X509Certificate(cert).validTo)
+}
+
 /** Keeps one endpoint's certificate fresh. */
 export class TlsKeeper {
   #files: TlsFiles
@@ -97,6 +102,11 @@ export class TlsKeeper {
     this.#apply = apply
     this.#logger = logger
     this.#watch = this.#watched()
+  }
+
+  /** When the certificate in force ends, in ms since 1970. */
+  get expiresAt(): number {
+    return expiryOf(this.#inForce)
   }
 
   /** Reads again (`files`: from now on these); resolves to false, and keeps the old pair, if the new one is bad. */

@@ -278,6 +278,10 @@ export class TunnelServer implements Server {
       handshakesRefused: { ...this.#refused },
       directory: this.#replicas.directory.stats(),
       peers: this.#replicas.peers?.stats(),
+      certificates: {
+        ...this.#listeners.certificates,
+        ...(this.#replicas.keeper && { peer: this.#replicas.keeper.expiresAt }),
+      },
       inbox: this.#inbox?.stats(),
       sessionsOpened: this.#sessions.opened,
       sessionsEnded: this.#sessions.ended,

@@ -56,9 +56,10 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
   const target = config.target === undefined ? await embedRouter(config, logger) : forwardTo(config, logger)
   const ended = Promise.withResolvers<number>()
   const changes = new Changes()
+  const loaded = await loadTrust(config)
   const tunnel = createTunnel({
     ...tunnelOptions(config),
-    ...(await loadTrust(config)),
+    ...loaded,
     inboxKeys: config['inbox.key.file'] === undefined ? undefined : loadInboxKeys(config['inbox.key.file']),
     token: token.source,
     target: target.target,
@@ -72,11 +73,11 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
   followSessions(tunnel, changes)
   if (terminal !== undefined) announceClient(terminal, tunnel, config)
   token.follow(fresh => tunnel.setToken(fresh))
-  const trust = await watchTrust(config, tunnel, logger)
+  const trust = await watchTrust(config, loaded, tunnel, logger)
   return {
     ready: () => tunnel.ready(),
     status: () => ({ ...describeTunnel(tunnel), recent: changes.recent }),
-    snapshot: () => ({ ...snapshot(tunnel), stateChanges: changes.counts }),
+    snapshot: () => ({ ...snapshot(tunnel), stateChanges: changes.counts, certificates: trust.certificates() }),
     ended: ended.promise,
     async close(options) {
       token.close()

@@ -35,7 +35,7 @@ async function start(config: RouterConfig, context: ServiceContext): Promise<Ser
   return {
     ready: () => isOpen,
     status: () => ({ ...service.stats(), address: formatAddress(service.address) }),
-    snapshot: () => ({}),
+    snapshot: () => (certificate === undefined ? {} : { certificates: { router: certificate.expiresAt } }),
     async close(options) {
       isOpen = false
       certificate?.close()

@@ -44,6 +44,7 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
     ready: () => server.ready(),
     status: () => describeServer(server, changes),
     snapshot: () => ({ ...server.stats(), stateChanges: changes.counts }),
+    sessions: () => server.sessions(),
     ...serverLifecycle(server, context.logger),
     close: options => server.close(options),
   }

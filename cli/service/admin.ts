@@ -1,6 +1,7 @@
 import { resolve } from 'node:path'
 import type { AdminListener } from '../../admin/listener.ts'
-import type { Snapshot } from '../../admin/metrics.ts'
+import type { Metrics, MetricsOptions } from '../../admin/metrics.ts'
+import type { Snapshot } from '../../admin/snapshot.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
@@ -31,6 +32,8 @@ interface AdminConfig {
 /** What the component tells; set once it is made, because the listeners need not wait for it. */
 export interface AdminView extends Pick<AdminSource, 'ready' | 'status' | 'views' | 'actions'> {
   snapshot(): Snapshot
+  /** Of a server: its live sessions. */
+  readonly sessions?: MetricsOptions['sessions']
 }
 
 interface Admin {
@@ -53,7 +56,12 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
   let view: AdminView | undefined
   let isStopping = false
   const version = packageVersion()
-  const metrics = createMetrics({ component: config.component, version, snapshot: () => view?.snapshot() ?? {} })
+  const metrics = createMetrics({
+    component: config.component,
+    version,
+    snapshot: () => view?.snapshot() ?? {},
+    sessions: () => view?.sessions?.() ?? [],
+  })
   const startedAt = new Date().toISOString()
   const source: AdminSource = {
     ready: () => !isStopping && (view?.ready() ?? false),
@@ -66,7 +74,8 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
     }),
     traffic: new Traffic(),
     advice: ADVICE,
-    metrics: () => metrics.expose(),
+    metrics: accept => metrics.expose(accept),
+    runtimeMetrics: config.component === 'server' ? accept => metrics.exposeRuntimes(accept) : undefined,
     get views() {
       return view?.views
     },

@@ -3,12 +3,12 @@ import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { FilesWatch } from '../../protocol/base/watch-files.ts'
-import { loadTls } from '../../server/tls.ts'
+import { expiryOf, loadTls, type TlsPair } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 import { fileProblem } from '../failure.ts'
 import { watchText } from './watch.ts'
 
-type ClientTrust = Pick<ClientOptions, 'ca' | 'tls'>
+type ClientTrust = Pick<ClientOptions, 'ca'> & { readonly tls: TlsPair | undefined }
 
 /** The authorities and the client certificate that the configuration names. Rejects if a file is no good. */
 export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
@@ -20,11 +20,19 @@ export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
 }
 
 /** Loads them again when one of the files has changed; bad ones are logged, and the old ones stay in force. */
-export async function watchTrust(config: ClientConfig, tunnel: Tunnel, logger: Logger): Promise<FilesWatch> {
+export async function watchTrust(
+  config: ClientConfig,
+  inForce: ClientTrust,
+  tunnel: Tunnel,
+  logger: Logger,
+): Promise<FilesWatch & { certificates(): Record<string, number> }> {
+  let { tls } = inForce
   const files = [...(config.ca ?? []), config['tls.cert'], config['tls.key']].filter(file => file !== undefined)
   const reload = async () => {
     try {
-      tunnel.setTrust(await loadTrust(config))
+      const fresh = await loadTrust(config)
+      tunnel.setTrust(fresh)
+      tls = fresh.tls
       logger.info({}, 'certificates reloaded')
     } catch (error) {
       logger.error({ err: error }, 'the new certificates are bad; the old ones stay')
@@ -37,6 +45,7 @@ export async function watchTrust(config: ClientConfig, tunnel: Tunnel, logger: L
     files.map(async file => watchText(file, String(await readPlain(file)), soon, error => refuse(file, error))),
   )
   return {
+    certificates: () => (tls === undefined ? {} : { client: expiryOf(tls) }),
     close: () => {
       for (const one of watching) one.close()
     },

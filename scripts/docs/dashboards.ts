@@ -13,20 +13,26 @@ const EXCHANGES: readonly Panel[] = [
   {
     title: 'Requests by status',
     unit: 'reqps',
-    queries: { [`sum by (status) (rate(sallyport_exchanges_total{${JOB}}[$__rate_interval]))`]: '{{status}}' },
+    queries: {
+      [`sum by (http_response_status_code) (rate(sallyport_exchanges_total{${JOB}}[$__rate_interval]))`]:
+        '{{http_response_status_code}}',
+    },
   },
   {
     title: 'Failures of ours by code',
     unit: 'reqps',
-    queries: { [`sum by (code) (rate(sallyport_exchanges_total{${JOB}, code!=""}[$__rate_interval]))`]: '{{code}}' },
+    queries: {
+      [`sum by (error_type) (rate(sallyport_exchanges_total{${JOB}, error_type!=""}[$__rate_interval]))`]:
+        '{{error_type}}',
+    },
   },
   {
     title: 'Duration',
     unit: 's',
     queries: {
-      [`histogram_quantile(0.5, sum by (le) (rate(sallyport_exchange_duration_seconds_bucket{${JOB}}[$__rate_interval])))`]:
+      [`histogram_quantile(0.5, sum by (le) (rate(http_server_request_duration_seconds_bucket{${JOB}}[$__rate_interval])))`]:
         'p50',
-      [`histogram_quantile(0.99, sum by (le) (rate(sallyport_exchange_duration_seconds_bucket{${JOB}}[$__rate_interval])))`]:
+      [`histogram_quantile(0.99, sum by (le) (rate(http_server_request_duration_seconds_bucket{${JOB}}[$__rate_interval])))`]:
         'p99',
     },
   },
@@ -53,15 +59,20 @@ const SESSIONS: readonly Panel[] = [
 
 const PROCESS: readonly Panel[] = [
   {
+    title: 'Time until certificates end',
+    unit: 's',
+    queries: { [`sallyport_certificate_expiry_timestamp_seconds{${JOB}} - time()`]: '{{instance}} {{use}}' },
+  },
+  {
     title: 'CPU',
     unit: 'percentunit',
-    queries: { [`rate(process_cpu_seconds_total{${JOB}}[$__rate_interval])`]: '{{instance}}' },
+    queries: { [`sum by (instance) (rate(process_cpu_time_seconds_total{${JOB}}[$__rate_interval]))`]: '{{instance}}' },
   },
-  { title: 'Memory', unit: 'bytes', queries: { [`process_resident_memory_bytes{${JOB}}`]: '{{instance}}' } },
+  { title: 'Memory', unit: 'bytes', queries: { [`process_memory_usage_bytes{${JOB}}`]: '{{instance}}' } },
   {
     title: 'Delay of the event loop, p99',
     unit: 's',
-    queries: { [`sallyport_event_loop_delay_seconds{${JOB}, quantile="0.99"}`]: '{{instance}}' },
+    queries: { [`nodejs_eventloop_delay_p99_seconds{${JOB}}`]: '{{instance}}' },
   },
 ]
 
@@ -72,7 +83,7 @@ export const DASHBOARDS: Readonly<Record<string, readonly Panel[]>> = {
     {
       title: 'Requests that wait for a client',
       unit: 'none',
-      queries: { [`sallyport_held_requests{${JOB}}`]: '{{instance}}' },
+      queries: { [`sallyport_requests_waiting{${JOB}}`]: '{{instance}}' },
     },
     {
       title: 'Clients refused',
@@ -94,11 +105,16 @@ export const DASHBOARDS: Readonly<Record<string, readonly Panel[]>> = {
   client: [
     ...EXCHANGES,
     ...SESSIONS,
+    {
+      title: 'Requests by route',
+      unit: 'reqps',
+      queries: { [`sum by (route) (rate(sallyport_exchanges_total{${JOB}}[$__rate_interval]))`]: '{{route}}' },
+    },
     { title: 'Active: 1, standby: 0', unit: 'none', queries: { [`sallyport_active{${JOB}}`]: '{{instance}}' } },
     {
       title: 'Time until the token ends',
       unit: 's',
-      queries: { [`sallyport_token_expires_seconds{${JOB}}`]: '{{instance}}' },
+      queries: { [`sallyport_token_expiry_timestamp_seconds{${JOB}} - time()`]: '{{instance}}' },
     },
     ...PROCESS,
   ],
@@ -168,7 +184,7 @@ function dashboard(name: string, panels: readonly Panel[]): object {
         { name: 'datasource', label: 'Prometheus', type: 'datasource', query: 'prometheus' },
         {
           ...{ name: 'job', type: 'query', datasource: DATASOURCE, refresh: 2, includeAll: true, multi: true },
-          query: { query: 'label_values(sallyport_info, job)', refId: 'jobs' },
+          query: { query: 'label_values(sallyport_build_info, job)', refId: 'jobs' },
           current: { text: [job], value: [job] },
         },
       ],

@@ -1,4 +1,4 @@
-import { afterEach, expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import { createMetrics, type Metrics, type MetricsOptions } from '../../admin/index.ts'
 import { ERRORS } from '../../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
@@ -48,14 +48,14 @@ test('exchanges by status and code, bytes, duration', async () => {
   metrics.record(exchange({ status: 502, code: 'session-lost', cut: true }))
   metrics.record(exchange({ status: 101, upgrade: true, durationMs: 3_600_000 }))
   const samples = await scrape(metrics)
-  expect(samples.get('sallyport_exchanges_total{status="200",code=""}')).toBe(1)
-  expect(samples.get('sallyport_exchanges_total{status="502",code="session-lost"}')).toBe(1)
+  expect(samples.get('sallyport_exchanges_total{http_response_status_code="200",error_type=""}')).toBe(1)
+  expect(samples.get('sallyport_exchanges_total{http_response_status_code="502",error_type="session-lost"}')).toBe(1)
   expect(samples.get('sallyport_exchanges_cut_total')).toBe(1)
   expect(samples.get('sallyport_upgrades_total')).toBe(1)
   expect(samples.get('sallyport_request_bytes_total')).toBe(9)
   expect(samples.get('sallyport_response_bytes_total')).toBe(15)
-  expect(samples.get('sallyport_exchange_duration_seconds_count')).toBe(2)
-  expect(samples.get('sallyport_exchange_duration_seconds_bucket{le="0.025"}')).toBe(2)
+  expect(samples.get('http_server_request_duration_seconds_count{status_class="2xx"}')).toBe(1)
+  expect(samples.get('http_server_request_duration_seconds_bucket{status_class="5xx",le="0.025"}')).toBe(1)
 })
 
 test('A7: labels are bounded, and hold nothing that a tenant or a caller chose', async () => {
@@ -77,7 +77,7 @@ test('each row of the error table may be a label', async () => {
   for (const [code, { status }] of Object.entries(ERRORS)) metrics.record(exchange({ code, status }))
   const samples = await scrape(metrics)
   for (const [code, { status }] of Object.entries(ERRORS)) {
-    expect(samples.get(`sallyport_exchanges_total{status="${status}",code="${code}"}`)).toBe(1)
+    expect(samples.get(`sallyport_exchanges_total{http_response_status_code="${status}",error_type="${code}"}`)).toBe(1)
   }
 })
 
@@ -89,7 +89,7 @@ test('what a server tells is read at each scrape', async () => {
       streams: 7,
       bufferedBytes: 4096,
       roundTripsMs: [20, 35, 10],
-      handshakesRefused: { expired: 3, audience: 1 },
+      handshakesRefused: { token: 3, 'not of the list': 1 },
       sessionBytesIn: 100,
       sessionBytesOut: 200,
     }),
@@ -101,35 +101,105 @@ test('what a server tells is read at each scrape', async () => {
   expect(samples.get('sallyport_streams')).toBe(7)
   expect(samples.get('sallyport_buffered_bytes')).toBe(4096)
   expect(samples.get('sallyport_ping_round_trip_seconds')).toBe(0.035)
-  expect(samples.get('sallyport_handshakes_refused_total{reason="expired"}')).toBe(3)
+  expect(samples.get('sallyport_handshakes_refused_total{reason="token"}')).toBe(3)
+  expect(samples.get('sallyport_handshakes_refused_total{reason="origin"}')).toBe(0)
+  expect(samples.get('sallyport_handshakes_refused_total{reason="other"}')).toBe(1)
   expect(samples.get('sallyport_session_received_bytes_total')).toBe(100)
   expect(samples.get('sallyport_session_sent_bytes_total')).toBe(200)
-  expect(samples.get('sallyport_info{component="server",version="1.2.3"}')).toBe(1)
-  expect(samples.has('sallyport_event_loop_delay_seconds{quantile="0.99"}')).toBe(true)
-  expect(samples.get('process_resident_memory_bytes')).toBeGreaterThan(1_000_000)
-  expect(samples.has('sallyport_token_expires_seconds')).toBe(false)
+  expect(samples.get(`sallyport_build_info{component="server",version="1.2.3",node="${process.versions.node}"}`)).toBe(
+    1,
+  )
+  expect(samples.has('nodejs_eventloop_delay_p99_seconds')).toBe(true)
+  expect(samples.get('process_memory_usage_bytes')).toBeGreaterThan(1_000_000)
+  expect(samples.has('sallyport_token_expiry_timestamp_seconds')).toBe(false)
 })
 
-test("a client's token counts down, and has no sample while there is none", async () => {
+test("the end of a client's token is a time, and has no sample while there is none", async () => {
   let tokenExpiresAt: number | undefined
-  let now = 1_000_000
   const metrics = create({
     component: 'client',
     snapshot: () => (tokenExpiresAt === undefined ? { reconnects: 4 } : { tokenExpiresAt }),
-    clock: () => now,
   })
   const before = await scrape(metrics)
-  expect(before.has('sallyport_token_expires_seconds')).toBe(false)
+  expect(before.has('sallyport_token_expiry_timestamp_seconds')).toBe(false)
   expect(before.get('sallyport_reconnects_total')).toBe(4)
   tokenExpiresAt = 1_090_000
-  expect((await scrape(metrics)).get('sallyport_token_expires_seconds')).toBe(90)
-  now = 1_100_000
-  expect((await scrape(metrics)).get('sallyport_token_expires_seconds')).toBe(-10)
+  expect((await scrape(metrics)).get('sallyport_token_expiry_timestamp_seconds')).toBe(1090)
+})
+
+test('routes are labels on client and router, the first 50 of them', async () => {
+  const metrics = create({ component: 'client' })
+  for (let i = 0; i < 3000; i++) metrics.record(exchange({ route: `route-${i}` }))
+  metrics.record(exchange({ route: undefined, status: 404, code: 'no-route' }))
+  const samples = await scrape(metrics)
+  const totals = [...samples.keys()].filter(name => name.startsWith('sallyport_exchanges_total{'))
+  expect(totals).toHaveLength(52)
+  const other = 'http_response_status_code="200",error_type="",route="other"'
+  expect(samples.get(`sallyport_exchanges_total{${other}}`)).toBe(2950)
+  const counts = [...samples.keys()].filter(name => name.startsWith('http_server_request_duration_seconds_count{'))
+  expect(counts).toHaveLength(52)
+})
+
+const OPEN = 'application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1'
+
+test('OpenMetrics on request, with the last sampled trace of each bucket', async () => {
+  const metrics = create()
+  const traceId = '0af7651916cd43dd8448eb211c80319c'
+  metrics.record(exchange({ traceId: 'f'.repeat(32) }))
+  metrics.record(exchange({ traceId }))
+  metrics.record(exchange())
+  metrics.record(exchange({ status: 502, code: 'session-lost', durationMs: 80_000 }))
+  const { contentType, text } = await metrics.expose(OPEN)
+  expect(contentType).toContain('application/openmetrics-text; version=1.0.0')
+  expect(text.endsWith('\n# EOF\n')).toBe(true)
+  expect(text).toMatch(
+    new RegExp(`_bucket\\{status_class="2xx",le="0.025"\\} 3 # \\{trace_id="${traceId}"\\} 0.012 \\d{10}\\.\\d+\n`),
+  )
+  expect(text.split(' # {')).toHaveLength(2)
+  expect(text).toContain('sallyport_exchanges_total{http_response_status_code="200",error_type=""} 3\n')
+  const families = [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name)
+  expect(new Set(families).size).toBe(families.length)
+  expect(families).toContain('sallyport_exchanges')
+  // One scrape changes nothing for the next.
+  expect((await metrics.expose()).text).toContain('# TYPE sallyport_exchanges_total counter')
+})
+
+test.each([
+  [undefined, false],
+  ['*/*', false],
+  ['text/plain', false],
+  ['application/openmetrics-text', true],
+  [OPEN, true],
+  ['application/openmetrics-text;q=0', false],
+  ['application/openmetrics-text;q=0.2, text/plain', false],
+  [`${'application/openmetrics-text;q=x,'.repeat(400)}`, false],
+])('Accept: %s', async (accept, isOpen) => {
+  const { contentType } = await create().expose(accept)
+  expect(contentType.startsWith('application/openmetrics-text')).toBe(isOpen)
+})
+
+test('two scrapers see the same delay of the event loop', async () => {
+  let now = 0
+  const metrics = create({ now: () => now })
+  const longest = async () => (await scrape(metrics)).get('nodejs_eventloop_delay_max_seconds')!
+  // The monitor looks every 50 ms, and tells of what it met at the next look.
+  const block = () => {
+    const until = performance.now() + 300
+    while (performance.now() < until);
+  }
+  await vi.waitUntil(async () => {
+    block()
+    return (await longest()) > 0.1
+  })
+  const first = await longest()
+  for (now of [1, 30_000, 30_001, 59_999]) expect(await longest(), `${now}`).toBeGreaterThanOrEqual(first)
 })
 
 test('two components in one process share nothing', async () => {
   const first = create()
   const second = create({ component: 'router' })
   first.record(exchange())
-  expect((await scrape(second)).has('sallyport_exchanges_total{status="200",code=""}')).toBe(false)
+  expect((await scrape(second)).has('sallyport_exchanges_total{http_response_status_code="200",error_type=""}')).toBe(
+    false,
+  )
 })

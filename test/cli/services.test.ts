@@ -59,8 +59,10 @@ describe('server and client', () => {
 
     const admin = await client.address('admin')
     expect((await get(admin, '/readyz')).status).toBe(200)
-    expect((await get(admin, '/metrics')).body).toMatch(/^sallyport_token_expires_seconds 3\d{3}/m)
-    expect((await get(admin, '/metrics')).body).toContain('sallyport_exchanges_total{status="200",code=""} 1')
+    expect((await get(admin, '/metrics')).body).toMatch(/^sallyport_token_expiry_timestamp_seconds \d{10}/m)
+    expect((await get(admin, '/metrics')).body).toMatch(
+      /^sallyport_exchanges_total\{http_response_status_code="200",error_type="",route="[^"]*"\} 1$/m,
+    )
 
     const { environment } = machine
     const status = await sallyport(['status', '--admin', `http://${admin}`, '--json'], { environment })

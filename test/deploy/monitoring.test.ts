@@ -108,8 +108,9 @@ describe.runIf(needs('prometheus'))('Prometheus', () => {
           for (const door of doors) expect([await ask(door, '/fine'), await ask(door, '/down')]).toEqual([404, 502])
           return (await prometheus.query(failed)).length === 3
         })
-        const codes = 'sum by (job, code) (rate(sallyport_exchanges_total{status=~"5..", code!=""}[5m]))'
-        const seen = (await prometheus.query(codes)).map(({ metric }) => `${metric.job} ${metric.code}`)
+        const codes =
+          'sum by (job, error_type) (rate(sallyport_exchanges_total{http_response_status_code=~"5..", error_type!=""}[5m]))'
+        const seen = (await prometheus.query(codes)).map(({ metric }) => `${metric.job} ${metric.error_type}`)
         expect(seen.sort()).toEqual(
           Object.keys(jobs)
             .sort()
@@ -121,7 +122,7 @@ describe.runIf(needs('prometheus'))('Prometheus', () => {
         }
         const pages = ['docs/runbooks.md', 'docs/monitoring.md'].map(page => readFileSync(page, 'utf8'))
         const selectors = [text, ...pages].flatMap(
-          page => page.match(/(?<!:)\bsallyport_[a-z_]+(?:\{[^{}\n]+\})?/g) ?? [],
+          page => page.match(/(?<!:)\b(?:sallyport|http|nodejs|process)_[a-z0-9_]+_[a-z0-9_]+(?:\{[^{}\n]+\})?/g) ?? [],
         )
         expect(new Set(selectors).size).toBeGreaterThan(20)
         const exposed = (

@@ -264,7 +264,7 @@ test('A7: metrics name no runtime, host, path or address', async () => {
   const numbers = { status: 200, durationMs: 1, bytesIn: 0, bytesOut: 0, cut: false, upgrade: false }
   metrics.record({ ...names, ...rest, ...numbers })
   const { text } = await metrics.expose()
-  expect(text).toContain('sallyport_exchanges_total{status="200",code="other"} 1')
+  expect(text).toContain('sallyport_exchanges_total{http_response_status_code="200",error_type="other"} 1')
   expect(text).not.toMatch(/tenant|192\.0\.2/i)
   metrics.close()
 })

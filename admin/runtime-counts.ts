@@ -1,0 +1,125 @@
+/** What is counted of each runtime at a server, for operators alone: the busiest by name, the rest as one. */
+import type { ExchangeRecord } from '../protocol/exchange.ts'
+import { OTHER, type Row, STATUS_CLASSES, statusClass } from './exchange-counts.ts'
+
+/** A session, as far as it is shown. */
+export interface SessionLoad {
+  readonly runtime: string
+  readonly streams: number
+  readonly bufferedBytes: number
+}
+
+export const MAX_RUNTIMES = 200
+/** Runtimes without a row whose exchanges are counted, to see who is busy. */
+const MAX_CANDIDATES = 2000
+/** No row changes its owner twice in this time. */
+const RANK_MS = 60_000
+
+class Counts {
+  readonly classes: number[] = STATUS_CLASSES.map(() => 0)
+  failures = 0
+  seconds = 0
+  bytesIn = 0
+  bytesOut = 0
+  /** Exchanges of late, halved at each ranking. */
+  recent = 0
+
+  add(exchange: ExchangeRecord): void {
+    this.classes[statusClass(exchange.status)]!++
+    if (exchange.code !== undefined) this.failures++
+    if (!exchange.upgrade) this.seconds += exchange.durationMs / 1000
+    this.bytesIn += exchange.bytesIn
+    this.bytesOut += exchange.bytesOut
+    this.recent++
+  }
+}
+
+type Loads = Map<string, { sessions: number; streams: number; bufferedBytes: number }>
+
+/**
+ * Counters only grow: a runtime that gets a row begins at 0 there, and `other` has what came of those that had none at the
+ * time. Callers choose names, so only a runtime that has a session can get a row.
+ */
+export class RuntimeCounts {
+  readonly #rows = new Map<string, Counts>()
+  readonly #other = new Counts()
+  readonly #candidates = new Map<string, number>()
+  readonly #now: () => number
+  #rankedAt = -Infinity
+  #loads: Loads = new Map()
+
+  /** `now`: ms of a clock that never goes back. */
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now
+  }
+
+  record(exchange: ExchangeRecord): void {
+    const { runtime = OTHER } = exchange
+    const counts = this.#rows.get(runtime) ?? this.#admit(runtime, exchange.session !== undefined)
+    counts.add(exchange)
+  }
+
+  #admit(runtime: string, isReal: boolean): Counts {
+    if (!isReal || runtime === OTHER) return this.#other
+    if (this.#rows.size < MAX_RUNTIMES) return this.#give(runtime)
+    const seen = this.#candidates.get(runtime)
+    if (seen !== undefined || this.#candidates.size < MAX_CANDIDATES) this.#candidates.set(runtime, (seen ?? 0) + 1)
+    return this.#other
+  }
+
+  #give(runtime: string): Counts {
+    const counts = new Counts()
+    this.#rows.set(runtime, counts)
+    return counts
+  }
+
+  /** Once before the rows are read. */
+  refresh(sessions: Iterable<SessionLoad>): void {
+    this.#rank()
+    const loads: Loads = new Map()
+    for (const { runtime, streams, bufferedBytes } of sessions) {
+      if (runtime !== OTHER && !this.#rows.has(runtime) && this.#rows.size < MAX_RUNTIMES) this.#give(runtime)
+      const name = this.#rows.has(runtime) ? runtime : OTHER
+      const load = loads.get(name) ?? { sessions: 0, streams: 0, bufferedBytes: 0 }
+      loads.set(name, load)
+      load.sessions++
+      load.streams += streams
+      load.bufferedBytes += bufferedBytes
+    }
+    this.#loads = loads
+  }
+
+  /** The busiest have the rows from now on; who has one keeps it from who is as busy. */
+  #rank(): void {
+    if (this.#now() - this.#rankedAt < RANK_MS) return
+    this.#rankedAt = this.#now()
+    const busy = [...this.#rows].map(([name, { recent }]) => [name, recent] as const)
+    const ranked = [...busy, ...this.#candidates].sort(([, a], [, b]) => b - a)
+    for (const [name] of ranked.slice(MAX_RUNTIMES)) this.#rows.delete(name)
+    for (const [name, recent] of ranked.slice(0, MAX_RUNTIMES))
+      (this.#rows.get(name) ?? this.#give(name)).recent = recent
+    for (const counts of this.#rows.values()) counts.recent /= 2
+    this.#candidates.clear()
+  }
+
+  *exchanges(): Iterable<Row> {
+    for (const [runtime, { classes }] of this.#all()) {
+      for (const [i, value] of classes.entries()) {
+        if (value > 0) yield { labels: { runtime, status_class: STATUS_CLASSES[i]! }, value }
+      }
+    }
+  }
+
+  *counted(of: 'failures' | 'seconds' | 'bytesIn' | 'bytesOut'): Iterable<Row> {
+    for (const [runtime, counts] of this.#all()) yield { labels: { runtime }, value: counts[of] }
+  }
+
+  *load(of: 'sessions' | 'streams' | 'bufferedBytes'): Iterable<Row> {
+    for (const [runtime] of this.#all()) yield { labels: { runtime }, value: this.#loads.get(runtime)?.[of] ?? 0 }
+  }
+
+  *#all(): Iterable<readonly [string, Counts]> {
+    yield* this.#rows
+    yield [OTHER, this.#other]
+  }
+}

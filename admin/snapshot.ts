@@ -1,0 +1,48 @@
+/** What a component reports at each scrape. A field it leaves out is not shown. */
+export interface Snapshot {
+  sessions?: number
+  streams?: number
+  bufferedBytes?: number
+  /** Sessions that were opened again after one was lost. Only grows. */
+  reconnects?: number
+  /** Only grow; reasons are a fixed set of the component. */
+  handshakesRefused?: Readonly<Record<string, number>>
+  /** Requests that wait for a session of their runtime now, and what became of those that waited, which only grows. */
+  held?: number
+  heldOutcomes?: Readonly<Record<string, number>>
+  /** The directory of a server, and its connections to other replicas. */
+  directory?: { readonly state: string; readonly known: number; readonly operations: number; readonly failures: number }
+  peers?: { readonly connected: number; readonly sent: number; readonly taken: number } | undefined
+  /** The webhook inbox of a server. */
+  inbox?: InboxSnapshot | undefined
+  /** Changes of state since the start, by a fixed set of names. */
+  stateChanges?: Readonly<Record<string, number>>
+  /** Last round trip of each live session. */
+  roundTripsMs?: readonly number[]
+  /** 1 if this client gets the traffic of its runtime, 0 if it stands by. */
+  active?: number
+  /** When the client's token ends, in ms since 1970. */
+  tokenExpiresAt?: number
+  /** When each certificate in force ends, in ms since 1970, by what it is for. */
+  certificates?: Readonly<Record<string, number>>
+  /** Bytes that crossed all sessions; only grow. */
+  sessionBytesIn?: number
+  sessionBytesOut?: number
+}
+
+interface InboxSnapshot {
+  readonly store: {
+    readonly open: boolean
+    readonly commits: number
+    readonly commitSeconds: number
+    readonly commitMaxSeconds: number
+  }
+  readonly messages: Readonly<Record<string, number>>
+  readonly bytes: number
+  readonly oldestSeconds: number
+  /** Only grow; each by a fixed set of names. */
+  readonly accepted: Readonly<Record<string, number>>
+  readonly attempts: Readonly<Record<string, number>>
+  readonly dead: Readonly<Record<string, number>>
+  readonly refused: Readonly<Record<string, number>>
+}
