@@ -1,5 +1,5 @@
 /** Every metric: what it is called, what it says, and where its value comes from. `docs/metrics.md` is made from this. */
-import type { ExchangeCounts, Row } from './exchange-counts.ts'
+import type { ExchangeCounts, Sample } from './exchange-counts.ts'
 import { MAX_ROUTES, STATUS_CLASSES } from './exchange-counts.ts'
 import type { LoopDelays } from './loop-delay.ts'
 import { MAX_RUNTIMES, type RuntimeCounts } from './runtime-counts.ts'
@@ -8,15 +8,15 @@ import type { Snapshot } from './snapshot.ts'
 export type Component = 'server' | 'client' | 'router'
 
 /** What is read at a scrape. */
-export interface Reading {
+interface Reading {
   readonly snapshot: Snapshot
   readonly exchanges: ExchangeCounts
   readonly loop: LoopDelays
-  readonly build: Row['labels']
+  readonly build: Sample['labels']
 }
 
 /** A number; one for each value of the label; or samples with labels of their own. `undefined`: there is nothing to say. */
-type Values = number | Readonly<Record<string, number>> | Iterable<Row> | undefined
+type Values = number | Readonly<Record<string, number>> | Iterable<Sample> | undefined
 
 export interface Definition<From> {
   readonly name: string

@@ -3,7 +3,7 @@ import { ERRORS } from '../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 
 /** One sample; `suffix` is behind the name of its metric. */
-export interface Row {
+export interface Sample {
   readonly labels: Readonly<Record<string, string>>
   readonly value: number
   readonly suffix?: string
@@ -47,7 +47,7 @@ class Durations {
     this.#exemplars[bucket] = { traceId, value: seconds, at: Date.now() / 1000 }
   }
 
-  *rows(labels: Row['labels']): Iterable<Row> {
+  *rows(labels: Sample['labels']): Iterable<Sample> {
     let count = 0
     for (const [i, le] of [...BOUNDS, '+Inf'].entries()) {
       count += this.#counts[i]!
@@ -61,6 +61,11 @@ class Durations {
 class RouteCounts {
   readonly totals = new Map<string | undefined, Map<number, number>>()
   readonly durations: (Durations | undefined)[] = STATUS_CLASSES.map(() => undefined)
+
+  durationsOf(at: number): Durations {
+    this.durations[at] ??= new Durations()
+    return this.durations[at]
+  }
 }
 
 export class ExchangeCounts {
@@ -84,12 +89,12 @@ export class ExchangeCounts {
     const { code, status, upgrade } = exchange
     const counts = this.#countsOf(exchange.route)
     const label = code === undefined || Object.hasOwn(ERRORS, code) ? code : OTHER
-    let totals = counts.totals.get(label)
-    if (totals === undefined) counts.totals.set(label, (totals = new Map()))
+    const totals = counts.totals.get(label) ?? new Map<number, number>()
+    if (totals.size === 0) counts.totals.set(label, totals)
     const index = status >= 100 && status <= 599 ? status : 0
     totals.set(index, (totals.get(index) ?? 0) + 1)
     if (upgrade) this.upgrades++
-    else (counts.durations[statusClass(status)] ??= new Durations()).add(exchange.durationMs / 1000, exchange.traceId)
+    else counts.durationsOf(statusClass(status)).add(exchange.durationMs / 1000, exchange.traceId)
     if (exchange.cut) this.cut++
     this.bytesIn += exchange.bytesIn
     this.bytesOut += exchange.bytesOut
@@ -105,7 +110,7 @@ export class ExchangeCounts {
     return fresh
   }
 
-  *totals(): Iterable<Row> {
+  *totals(): Iterable<Sample> {
     for (const [route, { totals }] of this.#routes) {
       for (const [code = '', statuses] of totals) {
         for (const [status, value] of statuses) {
@@ -116,7 +121,7 @@ export class ExchangeCounts {
     }
   }
 
-  *durations(): Iterable<Row> {
+  *durations(): Iterable<Sample> {
     for (const [route, { durations }] of this.#routes) {
       for (const [i, of] of durations.entries()) {
         if (of !== undefined) yield* of.rows(this.#withRoute({ status_class: STATUS_CLASSES[i]! }, route))
@@ -124,7 +129,7 @@ export class ExchangeCounts {
     }
   }
 
-  #withRoute(labels: Row['labels'], route: string): Row['labels'] {
+  #withRoute(labels: Sample['labels'], route: string): Sample['labels'] {
     return this.#byRoute ? { ...labels, route } : labels
   }
 }

@@ -2,7 +2,7 @@
 import { Registry, type RegistryContentType } from 'prom-client'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { type Component, type Definition, METRICS, RUNTIME_METRICS } from './definitions.ts'
-import { ExchangeCounts, OTHER, type Row } from './exchange-counts.ts'
+import { ExchangeCounts, OTHER, type Sample } from './exchange-counts.ts'
 import { LoopDelay } from './loop-delay.ts'
 import { RuntimeCounts, type SessionLoad } from './runtime-counts.ts'
 import type { Snapshot } from './snapshot.ts'
@@ -73,7 +73,7 @@ async function write<From>(definitions: readonly Definition<From>[], from: From,
 }
 
 /** As the library takes them. */
-function valuesOf(name: string, rows: readonly Row[]) {
+function valuesOf(name: string, rows: readonly Sample[]) {
   return rows.map(({ suffix = '', labels, value, exemplar }) => ({
     metricName: `${name}${suffix}`,
     labels,
@@ -82,7 +82,7 @@ function valuesOf(name: string, rows: readonly Row[]) {
   }))
 }
 
-function rowsOf<From>({ read, labels }: Definition<From>, from: From): Iterable<Row> {
+function rowsOf<From>({ read, labels }: Definition<From>, from: From): Iterable<Sample> {
   const values = read(from)
   if (values === undefined) return []
   if (typeof values === 'number') return [{ labels: {}, value: values }]
@@ -92,7 +92,7 @@ function rowsOf<From>({ read, labels }: Definition<From>, from: From): Iterable<
 }
 
 /** A row for each value that is known, also where nothing was counted yet: an alert sees the first one only so. */
-function eachOf(label: string, known: readonly string[], counts: Readonly<Record<string, number>>): Row[] {
+function eachOf(label: string, known: readonly string[], counts: Readonly<Record<string, number>>): Sample[] {
   const rows = known.map(value => ({ labels: { [label]: value }, value: counts[value] ?? 0 }))
   const unknown = Object.keys(counts).filter(value => !known.includes(value))
   if (unknown.length === 0) return rows

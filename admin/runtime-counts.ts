@@ -1,6 +1,6 @@
 /** What is counted of each runtime at a server, for operators alone: the busiest by name, the rest as one. */
 import type { ExchangeRecord } from '../protocol/exchange.ts'
-import { OTHER, type Row, STATUS_CLASSES, statusClass } from './exchange-counts.ts'
+import { OTHER, type Sample, STATUS_CLASSES, statusClass } from './exchange-counts.ts'
 
 /** A session, as far as it is shown. */
 export interface SessionLoad {
@@ -102,7 +102,7 @@ export class RuntimeCounts {
     this.#candidates.clear()
   }
 
-  *exchanges(): Iterable<Row> {
+  *exchanges(): Iterable<Sample> {
     for (const [runtime, { classes }] of this.#all()) {
       for (const [i, value] of classes.entries()) {
         if (value > 0) yield { labels: { runtime, status_class: STATUS_CLASSES[i]! }, value }
@@ -110,11 +110,11 @@ export class RuntimeCounts {
     }
   }
 
-  *counted(of: 'failures' | 'seconds' | 'bytesIn' | 'bytesOut'): Iterable<Row> {
+  *counted(of: 'failures' | 'seconds' | 'bytesIn' | 'bytesOut'): Iterable<Sample> {
     for (const [runtime, counts] of this.#all()) yield { labels: { runtime }, value: counts[of] }
   }
 
-  *load(of: 'sessions' | 'streams' | 'bufferedBytes'): Iterable<Row> {
+  *load(of: 'sessions' | 'streams' | 'bufferedBytes'): Iterable<Sample> {
     for (const [runtime] of this.#all()) yield { labels: { runtime }, value: this.#loads.get(runtime)?.[of] ?? 0 }
   }
 

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
 import type { AdminListener } from '../../admin/listener.ts'
-import type { Metrics, MetricsOptions } from '../../admin/metrics.ts'
+import type { MetricsOptions } from '../../admin/metrics.ts'
 import type { Snapshot } from '../../admin/snapshot.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import type { Logger } from '../../protocol/base/log.ts'

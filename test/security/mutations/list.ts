@@ -911,7 +911,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'bounded labels of metrics',
-    edits: [['admin/metrics.ts', "Object.hasOwn(ERRORS, code) ? code : 'other'", "true ? code : 'other'"]],
+    edits: [['admin/exchange-counts.ts', 'Object.hasOwn(ERRORS, code) ? code : OTHER', 'true ? code : OTHER']],
     tests: ADMIN,
   },
   {
