@@ -380,6 +380,18 @@ const OTHERS: readonly Command[] = [
     load: async () => (await import('./commands/ui.ts')).ui,
   },
   {
+    name: 'migrate frp',
+    about: "Makes configurations of clients out of frp's frpc.toml, and says what it cannot carry.",
+    example: 'sallyport migrate frp frpc.toml --domain tunnels.example.com --out sallyport',
+    positionals: ['FILE'],
+    flags: {
+      domain: flag('NAME', 'The domain under which the server serves runtimes, its --domain.'),
+      out: flag('DIR', 'Where the files go: RUNTIME.yaml and RUNTIME-routes.yaml for each name in it.'),
+      ...force,
+    },
+    load: async () => (await import('./commands/migrate.ts')).migrateFromFrp,
+  },
+  {
     name: 'load-test',
     about:
       'Loads a running server and client at a steady rate and writes a report. With --direct it shows the overhead.',

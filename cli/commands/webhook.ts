@@ -118,15 +118,11 @@ async function send(url: URL, headers: HeaderList, body: Buffer, caFile: string 
     }
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
-    const hint = UNTRUSTED.test(code ?? '') ? ': give the file of its authority as --ca' : ''
-    throw new Failure(EXIT.runtime, `${url.origin} does not answer (${code ?? message})${hint}`)
+    throw new Failure(EXIT.runtime, `${url.origin} does not answer (${code ?? message})`)
   } finally {
     await dispatcher.destroy()
   }
 }
-
-/** OpenSSL's names of a certificate whose authority is not known. */
-const UNTRUSTED = /^SELF_SIGNED_CERT_IN_CHAIN|^DEPTH_ZERO_SELF_SIGNED_CERT|^UNABLE_TO_(VERIFY_LEAF|GET_ISSUER)/
 
 /** Names under `.localhost` are this machine (RFC 6761), which few resolvers know. */
 const lookUp: LookupFunction = (name, options, done) => {

@@ -1,4 +1,4 @@
-/** The README's way to a server and a client, and that of `webhooks.md` to an inbox, command by command as it stands, on one machine and with names under `localhost`. */
+/** The README's way to a server and a client, command by command as it stands, on one machine and with names under `localhost`. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -13,7 +13,6 @@ import { until } from '../support/until.ts'
 
 const run = promisify(execFile)
 const readme = readFileSync('README.md', 'utf8')
-const [, secretWalk = ''] = readFileSync('docs/webhooks.md', 'utf8').split('## With your own GitHub secret')
 const folder = mkdtempSync(join(tmpdir(), 'first-steps-'))
 const running: ChildProcess[] = []
 const upstream = createServer((_request, response) => response.end('from inside\n')).listen(0, '127.0.0.1')
@@ -52,15 +51,8 @@ afterAll(async () => {
 function step(number: number): string {
   const text = readme.slice(readme.indexOf(`**${number}. `)).split(`**${number + 1}. `)[0]!
   const block = [...text.matchAll(/^ {4}(.*)$/gm)].map(([, line]) => line).join('\n')
-  return here(block || (/`(curl [^`]*)`/.exec(text)?.[1] ?? ''))
-}
-
-/** What `webhooks.md` has between backticks, and that begins so. */
-const said = (begin: string) =>
-  here(/`[^`]*`/g.exec(secretWalk.slice(secretWalk.indexOf(`\`${begin}`)))![0].slice(1, -1))
-
-function here(text: string): string {
-  return text
+  const inline = /`(curl [^`]*)`/.exec(text)?.[1] ?? ''
+  return (block || inline)
     .replaceAll('tunnels.example.com', 'tunnels.localhost')
     .replaceAll('0.0.0.0:443', `127.0.0.1:${port}`)
     .replaceAll(':443', `:${port}`)
@@ -68,63 +60,23 @@ function here(text: string): string {
     .replace(/(https:\/\/demo\.tunnels\.localhost)\//, `$1:${port}/`)
 }
 
-/** Starts a command in a process of its own, and waits until it has said `word`. */
-async function keep(command: string, word: string): Promise<ChildProcess> {
-  const child = spawn('/bin/sh', ['-c', `exec ${command}`], { ...shell, stdio: ['ignore', 'ignore', 'pipe'] })
+/** Starts what a step says in a process of its own, and waits until it has said `word`. */
+async function keep(number: number, word: string): Promise<void> {
+  const child = spawn('/bin/sh', ['-c', `exec ${step(number)}`], { ...shell, stdio: ['ignore', 'ignore', 'pipe'] })
   running.push(child)
   let said = ''
   child.stderr.setEncoding('utf8').on('data', text => {
     said += text
   })
-  await until(() => said.includes(word) || child.exitCode !== null, `${command}: ${word}`)
+  await until(() => said.includes(word) || child.exitCode !== null, `step ${number}: ${word}`)
   expect(child.exitCode, said).toBeNull()
-  return child
-}
-
-async function end(child: ChildProcess): Promise<void> {
-  child.kill()
-  await once(child, 'exit')
 }
 
 test('a caller reaches the service behind the client', async () => {
   await run('/bin/sh', ['-ec', step(1)], shell)
-  const server = await keep(step(2), '"name":"control"')
-  const client = await keep(step(3), 'this instance is active')
+  await keep(2, '"name":"control"')
+  await keep(3, 'this instance is active')
   expect((await run('/bin/sh', ['-ec', `${step(4)} --silent --show-error --fail`], shell)).stdout).toBe('from inside\n')
-  await end(client)
-  await end(server)
-})
-
-test('with a GitHub secret of their own: checked, kept while the client is away, and delivered', {
-  timeout: 120_000,
-}, async () => {
-  const routes = (text: string) => writeFileSync(join(folder, 'routes.yaml'), here(text))
-  const table = /```yaml\n(.*?)```/s.exec(secretWalk)![1]!.replaceAll(/^ {3}/gm, '')
-  await run('/bin/sh', ['-ec', said('(umask')], shell)
-  routes(table)
-  const clientCommand = step(3).replace(/--target \S+/, said('--routes'))
-  const send = async (command = said('sallyport webhook send')) =>
-    (await run('/bin/sh', ['-c', `${command} 2>&1; true`], shell)).stdout
-  let server = await keep(step(2), '"name":"control"')
-  let client = await keep(clientCommand, 'this instance is active')
-  expect(await send()).toMatch(/^200 .*\nfrom inside/)
-  expect(await send(said('sallyport webhook send').replace(/--ca \S+/, ''))).toContain('its authority as --ca')
-  writeFileSync(join(folder, 'other'), 'other')
-  expect(await send(said('sallyport webhook send').replace('github-secret', 'other'))).toMatch(/^401 /)
-  await end(client)
-  await end(server)
-
-  routes(table.replace(/verify: .*/, said('inbox: {')))
-  const admin = `SALLYPORT_ADMIN_LISTEN=127.0.0.1:${await lastingPort()}`
-  const list = async () => (await run('/bin/sh', ['-ec', `${admin} ${said('sallyport inbox list')}`], shell)).stdout
-  server = await keep(`env ${admin} ${step(2)} ${said('--inbox ')}`, '"name":"control"')
-  const keeping = `${clientCommand} ${said('--inbox.key.file')}`
-  client = await keep(keeping, 'this instance is active')
-  await end(client)
-  expect(await send()).toMatch(/^202 .*kept in the inbox/)
-  expect(await list()).toContain('waiting')
-  await keep(keeping, 'this instance is active')
-  await until(async () => (await list()).includes('delivered'), 'it is delivered')
 })
 
 test('the example of `route test` leads to a target', async () => {

@@ -79,7 +79,13 @@ describe('production dependencies', () => {
       'ws',
       'yaml',
     ])
-    expect(Object.keys(manifest.optionalDependencies ?? {})).toEqual(['autocannon', 'bufferutil', 'node-forge', 'pg'])
+    expect(Object.keys(manifest.optionalDependencies ?? {})).toEqual([
+      'autocannon',
+      'bufferutil',
+      'node-forge',
+      'pg',
+      'smol-toml',
+    ])
   })
 
   test('that come with them', () => {

@@ -1,0 +1,78 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { parse as parseYaml, stringify } from 'yaml'
+import { createRouter, type RouteTable } from '../../router/index.ts'
+import type { Run } from '../command.ts'
+import { configurationError, EXIT, fileProblem } from '../failure.ts'
+import { migrateFrp } from '../migrate/frp.ts'
+import { hasSwitch, requiredFlag } from '../options.ts'
+import { writeOutput } from '../output-files.ts'
+import { plainText } from '../plain-text.ts'
+
+const MAX_BYTES = 1_048_576
+/** People edit what was made: no anchors. */
+const PLAIN = { aliasDuplicateObjects: false }
+
+/** `sallyport migrate frp` */
+export const migrateFromFrp: Run = async (args, io) => {
+  const [path = ''] = args.positionals
+  const [domain, out] = [requiredFlag(args, 'domain').toLowerCase(), requiredFlag(args, 'out')]
+  const { runtimes, notes } = migrateFrp(await readConfiguration(path), domain)
+  for (const note of notes) io.note(plainText(note))
+  if (runtimes.length === 0) throw configurationError(`${path}: no proxy of it can be carried; nothing is written`)
+  for (const { name, routes } of runtimes) checkRoutes(name, routes)
+  const files = runtimes.flatMap(({ name, client, routes }) => [
+    { path: join(out, `${name}.yaml`), text: stringify(client, PLAIN), secret: false },
+    { path: join(out, `${name}-routes.yaml`), text: stringify(routes, PLAIN), secret: false },
+  ])
+  await writeOutput(files, hasSwitch(args, 'force'), io)
+  io.note('\nNext, for each runtime, in that folder, with the private.jwk of `sallyport keys create`:')
+  for (const { name } of runtimes) {
+    io.note(`  sallyport token create --key private.jwk --runtime ${name} --ttl 90d --out ${name}.token`)
+    io.note(`  sallyport client --config ${name}.yaml`)
+  }
+  return EXIT.ok
+}
+
+/** TOML, YAML or JSON, as frp reads them. Its older INI is none of these. */
+async function readConfiguration(path: string): Promise<unknown> {
+  let text: string
+  try {
+    text = readFileSync(path, 'utf8')
+  } catch (error) {
+    throw configurationError(`cannot read ${path}: ${fileProblem(error)}`, error)
+  }
+  if (text.length > MAX_BYTES) throw configurationError(`${path} is larger than 1 MiB: it is no configuration of frp`)
+  if (path.endsWith('.ini'))
+    throw configurationError(`${path}: frp's INI is not read; frp says how to turn it into TOML`)
+  const parse = /\.(ya?ml|json)$/.test(path) ? parseYaml : await tomlParser()
+  try {
+    return parse(text)
+  } catch (error) {
+    const [problem = ''] = (error as Error).message.split('\n')
+    throw configurationError(`${path}: ${plainText(problem)} (a template of frp's is to be filled in first)`, error)
+  }
+}
+
+async function tomlParser(): Promise<(text: string) => unknown> {
+  try {
+    return (await import('smol-toml')).parse
+  } catch (error) {
+    throw configurationError(
+      'TOML needs the optional package smol-toml, which is not installed: npm install smol-toml',
+      error,
+    )
+  }
+}
+
+/** What was made must be a table that a client takes. */
+function checkRoutes(runtime: string, routes: object): void {
+  try {
+    createRouter({ routes: routes as RouteTable }).close()
+  } catch (error) {
+    throw configurationError(
+      `the routes of ${runtime} would not be valid, so nothing is written: ${(error as Error).message}`,
+      error,
+    )
+  }
+}
