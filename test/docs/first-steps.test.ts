@@ -77,7 +77,7 @@ test('a caller reaches the service behind the client', async () => {
   await keep(2, '"name":"control"')
   await keep(3, 'this instance is active')
   expect((await run('/bin/sh', ['-ec', `${step(4)} --silent --show-error --fail`], shell)).stdout).toBe('from inside\n')
-})
+}, 60_000)
 
 test('the example of `route test` leads to a target', async () => {
   const routes = /```yaml\n(.*?)```/s.exec(readme)![1]!
