@@ -8,7 +8,7 @@ import type { HttpRequest } from '../../protocol/exchange.ts'
 /** Largest body that GitHub sends. */
 export const MAX_BODY_BYTES = 25 * 1024 * 1024
 /** Room for one of the largest bodies, and many of the usual size beside it. */
-const ROOM_BYTES = 32 * 1024 * 1024
+export const ROOM_BYTES = 32 * 1024 * 1024
 /** Of it, for small bodies alone. */
 const RESERVED_BYTES = 4 * 1024 * 1024
 

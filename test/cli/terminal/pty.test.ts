@@ -119,6 +119,15 @@ async function get(path: string, times = 1): Promise<number[]> {
   return statuses
 }
 
+/** Asks until `client`, whose target is down, says so: before that, it may not be connected. */
+async function failing(client: Typed, line: RegExp): Promise<void> {
+  const asking = async () => {
+    await get('/x')
+    expect(client.text).toMatch(line)
+  }
+  await vi.waitFor(asking, { timeout: 15_000, interval: 100 })
+}
+
 describe.runIf(needs('script'))('at a terminal', () => {
   test('client PORT: what runs, a line a request, repeats folded, why it fails; Ctrl-C ends it with 0', async () => {
     const service = createServer((_, response) => response.end('hello'))
@@ -142,16 +151,19 @@ describe.runIf(needs('script'))('at a terminal', () => {
     expect(typed.text).toContain('stopping: open requests have 30 s')
   })
 
-  test('NO_COLOR and -q; -v says everything', async () => {
+  test('NO_COLOR and -q: a failure alone, without colours', async () => {
     const quiet = new Typed(await clientArgs('127.0.0.1:9', '-q'), { NO_COLOR: '1' }, 60)
+    await failing(quiet, /warn an upstream failed/)
+    expect(quiet.text).not.toMatch(/public {4}|target {4}/)
+    expect(await quiet.interrupt()).toBe(0)
+    expect(quiet.raw).not.toMatch(COLOUR)
+  })
+
+  test('-v says everything', async () => {
     const loud = new Typed(await clientArgs('http://127.0.0.1:9', '-v'))
     await loud.says(/info.*connected session=\S+ connection=0/)
-    const standing = loud.says(/502.*upstream refused/)
-    await get('/x')
-    await Promise.race([standing, quiet.says(/502.*upstream/)])
-    expect(quiet.text).not.toMatch(/public|target/)
-    expect(await Promise.all([quiet.interrupt(), loud.interrupt()])).toEqual([0, 0])
-    expect(quiet.raw).not.toMatch(COLOUR)
+    await failing(loud, /502.*upstream refused/)
+    expect(await loud.interrupt()).toBe(0)
   })
 
   test('server: callers, clients, and who comes', async () => {
