@@ -11,6 +11,7 @@ import {
   parseControl,
 } from '../protocol/wire/control.ts'
 import { isLoopback } from '../protocol/base/address.ts'
+import { formatAddress, type HostPort, readDialled } from '../protocol/base/host-port.ts'
 import { type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
@@ -48,6 +49,8 @@ export type Target = string | URL | HandlerTarget | HttpServer | FetchHandler
 export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
   /** `wss://host[:port]` of the control endpoint; several are replicas. `ws://` is only for loopback. */
   readonly url: string | URL | readonly (string | URL)[]
+  /** Whom to dial instead of the host of `url`, as curl's `--connect-to`: certificates and names are still those of `url`. */
+  readonly connectTo?: HostPort | undefined
   /** A JWT, or a function that returns one. It is called at the start, and whenever a third of the last token's life is left. */
   readonly token: TokenSource
   /** Where requests go. */
@@ -144,8 +147,10 @@ export function checkOptions(options: ClientOptions, said: Announcement): Resolv
   }
   const cors = [...(options.cors ?? [])].sort((a, b) => b.path.length - a.path.length)
   checkHello(options, said)
+  const servers = checkServers(options.url)
+  checkConnectTo(options.connectTo, servers)
   return {
-    servers: checkServers(options.url),
+    servers,
     ...times,
     audience: options.audience ?? 'sallyport',
     logger: safeLogger(options.logger),
@@ -159,6 +164,16 @@ function checkServers(url: ClientOptions['url']): URL[] {
   const list = [url].flat() as (string | URL)[]
   if (list.length === 0) throw new TypeError('url is missing: give wss://host:port of the control endpoint')
   return list.map(entry => parseServerUrl(String(entry)))
+}
+
+/** Throws TypeError. */
+function checkConnectTo(connectTo: HostPort | undefined, servers: readonly URL[]): void {
+  if (connectTo === undefined) return
+  const address = formatAddress(connectTo)
+  if (readDialled(address) === undefined) throw new TypeError(`connectTo "${address}" is no host and port to dial`)
+  if (!isLoopback(connectTo.host) && servers.some(({ protocol }) => protocol === 'ws:')) {
+    throw new TypeError(`connectTo "${address}" is another machine, and ws:// would send it the token unencrypted`)
+  }
 }
 
 /** Reads the address of a control endpoint. Throws TypeError. */

@@ -4,7 +4,7 @@ import type { Directory } from './directory/directory.ts'
 import type { StoreOptions } from './directory/store.ts'
 import { storeKindOf } from './directory/stores.ts'
 import { LEASE } from './limits.ts'
-import { readPeerAddress } from './peer/address.ts'
+import { readDialled } from '../protocol/base/host-port.ts'
 import type { PeerTlsFiles } from './peer/tls.ts'
 
 /** The listener for other replicas, and how they reach it. They speak mutual TLS. */
@@ -38,7 +38,7 @@ export function checkReplicas(directory: Directory | StoreOptions | undefined, p
     'peer needs a directory that several servers share: without one there are no other replicas',
   )
   demand(peer.tls !== undefined, 'peer.tls is required')
-  const isDialled = peer.advertise === undefined || readPeerAddress(peer.advertise) !== undefined
+  const isDialled = peer.advertise === undefined || readDialled(peer.advertise) !== undefined
   demand(isDialled, 'peer.advertise must be host:port')
   const everywhere = WILDCARD.test(peer.host ?? '')
   demand(peer.advertise !== undefined || !everywhere, 'peer.advertise is required where peer.host is every address')

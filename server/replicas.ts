@@ -9,7 +9,7 @@ import type { StoreOptions } from './directory/store.ts'
 import { storeKindOf } from './directory/stores.ts'
 import type { Opened } from './opened.ts'
 import type { ResolvedServerOptions } from './options.ts'
-import { joinAddress } from './peer/address.ts'
+import { formatAddress } from '../protocol/base/host-port.ts'
 import { Peers } from './peer/peers.ts'
 import type { SplicedSession } from './peer/splice.ts'
 import type { PeerOptions } from './replica-options.ts'
@@ -89,7 +89,7 @@ async function openPeers(
   })
   opened.add(peers)
   const bound = await peers.bind({ host: peer.host, port: peer.port, fd: peer.fd }, peer.advertise)
-  logger.info({ name: 'peer', address: joinAddress(bound.host, bound.port) }, 'listening')
+  logger.info({ name: 'peer', address: formatAddress(bound) }, 'listening')
   const keeper = opened.add(new TlsKeeper(peer.tls, tls, pair => peers.setTls({ ...pair, ca }), logger))
   return { peers, keeper }
 }

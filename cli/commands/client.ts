@@ -96,6 +96,7 @@ function forwardTo(config: ClientConfig, logger: Logger): EmbeddedTarget {
 function tunnelOptions(config: ClientConfig): Omit<ClientOptions, 'token' | 'target'> {
   return {
     url: config.server ?? [],
+    connectTo: config['connect-to'],
     caOnly: config['ca-only'],
     tlsMin: config['tls.min'] === '1.2' ? 'TLSv1.2' : 'TLSv1.3',
     audience: config.audience,

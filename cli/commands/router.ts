@@ -2,7 +2,7 @@ import { type RouterService, type RouterServiceOptions, RouteTableError, serveRo
 import { loadTls, TlsKeeper, type TlsPair } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
-import { formatAddress } from '../config/kinds.ts'
+import { formatAddress } from '../../protocol/base/host-port.ts'
 import type { RouterConfig } from '../config/router.ts'
 import { checkRouterConfig } from '../config/rules.ts'
 import { configurationError } from '../failure.ts'

@@ -3,7 +3,7 @@ import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../ser
 import type { TlsFiles } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
-import { type HostPort, formatAddress } from '../config/kinds.ts'
+import { type HostPort, formatAddress } from '../../protocol/base/host-port.ts'
 import { checkPublicConfig, checkServerConfig } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { limitOptions } from '../config/setting.ts'

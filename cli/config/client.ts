@@ -9,6 +9,10 @@ export const clientSettings = {
     kinds.list(kinds.url(['wss:', 'ws:', 'https:', 'http:'])),
     'Control endpoint of the server, `wss://host:port`. `ws://` is for loopback only.',
   ),
+  'connect-to': optional(
+    kinds.address,
+    'Dials this address instead of the host of `--server`. Certificates and names are still checked against `--server`.',
+  ),
   'token.file': optional(kinds.file, 'File with the token. A changed token is used at once, without reconnecting.'),
   'token.command': optional(
     kinds.text('"PROG ARG..."'),

@@ -1,4 +1,5 @@
 import { isIP } from 'node:net'
+import type { HostPort } from '../../protocol/base/host-port.ts'
 import { type Limit, rangeOf } from '../../protocol/base/limit.ts'
 import { isDnsLabel } from '../../protocol/base/names.ts'
 import { readBytes, readDuration } from '../../protocol/base/units.ts'
@@ -36,11 +37,6 @@ function matching(pattern: RegExp, expected: string): (text: string) => string {
   }
 }
 
-export interface HostPort {
-  readonly host: string
-  readonly port: number
-}
-
 const ADDRESS = /^(?:\[([0-9a-f:.]+)\]|([^:\s[\]]*)):(\d{1,5})$/i
 
 /** `127.0.0.1:8080`, `[::1]:0`; `:8080` is every address. */
@@ -49,11 +45,6 @@ function readAddress(text: string): HostPort {
   const port = Number(match?.[3])
   if (!match || port > 65_535) throw new TypeError('expected HOST:PORT, such as 127.0.0.1:8080 or [::1]:0')
   return { host: match[1] ?? (match[2] || '0.0.0.0'), port }
-}
-
-/** `127.0.0.1:8080`, `[::1]:8080`. */
-export function formatAddress({ host, port }: HostPort): string {
-  return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }
 
 const addressSchema = { type: 'string', pattern: ':[0-9]{1,5}$' }

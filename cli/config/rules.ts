@@ -1,7 +1,7 @@
 import { canonicalAddress, isLoopback } from '../../protocol/base/address.ts'
 import { configurationError } from '../failure.ts'
 import type { ClientConfig } from './client.ts'
-import { type HostPort, formatAddress } from './kinds.ts'
+import { type HostPort, formatAddress, readDialled } from '../../protocol/base/host-port.ts'
 import type { RouterConfig } from './router.ts'
 import type { ServerConfig } from './server.ts'
 
@@ -53,7 +53,7 @@ function checkReplicas(config: ServerConfig): void {
   }
   const advertise = config['peer.advertise']
   demand(
-    advertise === undefined || (advertise.port > 0 && !isEverywhere(advertise.host)),
+    advertise === undefined || readDialled(formatAddress(advertise)) !== undefined,
     `--peer.advertise ${advertise && formatAddress(advertise)} is nothing that others could dial: give a host and a port`,
   )
   demand(
@@ -101,7 +101,12 @@ function checkControl(config: ServerConfig): void {
 export function checkClientConfig(config: ClientConfig): void {
   const servers = config.server ?? []
   demand(servers.length > 0, '--server is missing: the control endpoint of the tunnel server, wss://host:port')
-  for (const server of servers) checkServerUrl(server)
+  const to = config['connect-to']
+  demand(
+    to === undefined || readDialled(formatAddress(to)) !== undefined,
+    `--connect-to ${to && formatAddress(to)} is nothing that one could dial: give a host and a port`,
+  )
+  for (const server of servers) checkServerUrl(server, to?.host)
   const tokens = [config['token.file'], config['token.command']].filter(value => value !== undefined).length
   demand(tokens > 0, 'no token: give --token.file or --token.command')
   demand(tokens === 1, '--token.file and --token.command cannot be used together')
@@ -115,14 +120,14 @@ export function checkClientConfig(config: ClientConfig): void {
   checkAdminConfig(config['admin.listen'], config['admin.token.file'])
 }
 
-function checkServerUrl(server: string): void {
+function checkServerUrl(server: string, to: string | undefined): void {
   const { protocol, hostname, host } = new URL(server)
   if (protocol === 'https:' || protocol === 'http:') {
     const scheme = protocol === 'https:' ? 'wss' : 'ws'
     throw configurationError(`--server ${server}: write ${scheme}:// instead of ${protocol}//: ${scheme}://${host}`)
   }
   demand(
-    protocol === 'wss:' || isLoopback(hostname.replace(/^\[|\]$/g, '')),
+    protocol === 'wss:' || (isLoopback(hostname) && isLoopback(to ?? hostname)),
     `--server ${server}: ws:// sends the token in the clear and is for loopback only; use wss://`,
   )
 }

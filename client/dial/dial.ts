@@ -8,6 +8,7 @@ import { WebSocket } from 'ws'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { WEBSOCKET_OPTIONS } from '../../protocol/wire/transport.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
+import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
 import { answerFailure, certificateFailure, DialError, dateOf, networkError } from './dial-failure.ts'
 import type { DialPhase } from './explain.ts'
 import { connectTcp } from './connect-tcp.ts'
@@ -19,6 +20,8 @@ const MAX_ANSWER_BYTES = 8 * 1024
 export interface DialOptions {
   /** `wss://host[:port][/prefix]`; `ws://` only to loopback (checked by the caller). */
   readonly server: URL
+  /** Whom to dial in its place. */
+  readonly connectTo?: HostPort | undefined
   readonly token: string
   readonly trust: SecureContext
   readonly proxy: OutboundProxy | undefined
@@ -60,7 +63,7 @@ export async function dialServer(options: DialOptions): Promise<Dialled> {
 class Attempt {
   readonly #options: DialOptions
   readonly #host: string
-  readonly #port: number
+  readonly #to: HostPort
   readonly #timer: NodeJS.Timeout
   /** What goes wrong in an event ends the attempt. */
   readonly #guard = guardWith(error => this.#fail(error))
@@ -75,7 +78,10 @@ class Attempt {
   constructor(options: DialOptions) {
     this.#options = options
     this.#host = bare(options.server.hostname)
-    this.#port = Number(options.server.port || (options.server.protocol === 'wss:' ? 443 : 80))
+    this.#to = options.connectTo ?? {
+      host: this.#host,
+      port: Number(options.server.port || (options.server.protocol === 'wss:' ? 443 : 80)),
+    }
     const late = this.#guard(() => {
       this.#stop(new DialError({ kind: 'timeout', phase: this.#phase, afterMs: options.timeoutMs }))
     })
@@ -100,7 +106,7 @@ class Attempt {
     this.#open?.destroy()
   }
 
-  async tcp(host = this.#host, port = this.#port): Promise<Socket> {
+  async tcp({ host, port } = this.#to): Promise<Socket> {
     this.#phase = 'connect'
     try {
       const addresses = await this.#unlessOver(this.#options.resolver.resolve(host, this.#options.turn))
@@ -125,11 +131,10 @@ class Attempt {
   }
 
   async proxied(proxy: OutboundProxy): Promise<Duplex> {
-    const raw = await this.tcp(proxy.host, proxy.port)
+    const raw = await this.tcp(proxy)
     const socket = proxy.encrypted ? await this.#tlsTo(raw, proxy.host, 'proxy') : raw
     return await this.#step('proxy', resolve => {
-      const authority = `${isIP(this.#host) === 6 ? `[${this.#host}]` : this.#host}:${this.#port}`
-      askProxy(socket, authority, proxy.authorization, (error, answer) => {
+      askProxy(socket, formatAddress(this.#to), proxy.authorization, (error, answer) => {
         if (error !== undefined) this.#fail(networkError(error, this.#phase))
         else if (answer.status === 200) resolve(socket)
         else this.#fail(new DialError({ kind: 'proxy', ...answer }))

@@ -4,6 +4,7 @@ import { type Dialled, dialServer } from './dial.ts'
 import { DialError } from './dial-failure.ts'
 import { type DialContext, explain, isRefusal } from './explain.ts'
 import type { ClientOptions, ResolvedClientOptions } from '../options.ts'
+import { formatAddress } from '../../protocol/base/host-port.ts'
 import { chooseProxy, type OutboundProxy } from './proxy.ts'
 import { Resolver } from './resolve.ts'
 import type { TokenKeeper } from '../token.ts'
@@ -47,7 +48,8 @@ export class Dialler {
 
   /** How many machines may serve us: several servers are given, or a name has several addresses. */
   get machines(): number {
-    const hosts = this.#settings.servers.map(({ hostname }) => hostname)
+    const { connectTo } = this.#options
+    const hosts = connectTo ? [connectTo.host] : this.#settings.servers.map(({ hostname }) => hostname)
     return hosts.reduce((sum, host) => sum + this.#resolver.machines(host), 0)
   }
 
@@ -60,6 +62,7 @@ export class Dialler {
     try {
       const dialled = await dialServer({
         server,
+        connectTo: this.#options.connectTo,
         token,
         trust: this.#trust,
         proxy,
@@ -87,6 +90,7 @@ export class Dialler {
   #context(server: URL, token: string, proxy: OutboundProxy | undefined): DialContext {
     return {
       server,
+      connectTo: this.#options.connectTo && formatAddress(this.#options.connectTo),
       token,
       audience: this.#settings.audience,
       nowMs: Date.now(),

@@ -46,6 +46,8 @@ export interface AnswerFailure {
 /** What the client itself knows. */
 export interface DialContext {
   readonly server: URL
+  /** `host:port` that is dialled in its place. */
+  readonly connectTo?: string | undefined
   readonly token: string
   readonly audience: string
   readonly nowMs: number
@@ -159,7 +161,7 @@ function explainVersion(got: string | undefined, context: DialContext): string {
 }
 
 function explainCertificate(failure: CertificateFailure, context: DialContext): string {
-  const whose = `the certificate of ${address(context.server)}`
+  const whose = `the certificate of ${place(context)}`
   switch (failure.code) {
     case 'ERR_TLS_CERT_ALTNAME_INVALID':
       return `${whose} is for ${listed(failure.names)}, not for ${hostOf(context.server)}`
@@ -187,7 +189,7 @@ const UNKNOWN_CA: ReadonlySet<string> = new Set([
 
 function explainProxy(status: number, scheme: string | undefined, context: DialContext): string {
   const proxy = `the proxy ${context.proxy?.address}`
-  if (status !== 407) return `${proxy} did not connect to ${address(context.server)} (it answered ${status})`
+  if (status !== 407) return `${proxy} did not connect to ${place(context)} (it answered ${status})`
   if (scheme !== undefined && scheme.toLowerCase() !== 'basic') {
     return `${proxy} wants ${scheme} authentication (407), and this client knows only Basic`
   }
@@ -198,8 +200,8 @@ function explainProxy(status: number, scheme: string | undefined, context: DialC
 
 function explainNetwork(phase: DialPhase, code: string | undefined, message: string, context: DialContext): string {
   const proxied = phase === 'proxy' || (phase === 'connect' && context.proxy !== undefined)
-  const where = proxied ? `the proxy ${context.proxy?.address}` : address(context.server)
-  const name = proxied ? hostPart(context.proxy?.address ?? '') : hostOf(context.server)
+  const where = proxied ? `the proxy ${context.proxy?.address}` : place(context)
+  const name = proxied ? hostPart(context.proxy?.address ?? '') : hostPart(dialled(context))
   switch (code) {
     case 'ENOTFOUND':
       return `the name ${name} does not resolve`
@@ -244,7 +246,16 @@ function waitedFor(phase: DialPhase, context: DialContext): string {
   if (context.proxy !== undefined && (phase === 'proxy' || phase === 'connect')) {
     return `the proxy ${context.proxy.address}`
   }
-  return phase === 'tls' ? `${address(context.server)} to the TLS handshake` : address(context.server)
+  return phase === 'tls' ? `${place(context)} to the TLS handshake` : place(context)
+}
+
+/** Where the network led. */
+function place({ server, connectTo }: DialContext): string {
+  return connectTo === undefined ? address(server) : `${connectTo} (--connect-to, for ${address(server)})`
+}
+
+function dialled({ server, connectTo }: DialContext): string {
+  return connectTo ?? address(server)
 }
 
 function address(server: URL): string {

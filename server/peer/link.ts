@@ -6,7 +6,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
-import { joinAddress, type PeerAddress } from './address.ts'
+import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
 import { isReplica, PEER_NAME, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
@@ -42,7 +42,7 @@ const STALE_MS = 1500
 export class PeerLink {
   readonly name: string
   readonly address: string
-  readonly #to: PeerAddress
+  readonly #to: HostPort
   readonly #options: LinkOptions
   /** In use: the other end has said its name. */
   #session: Session | undefined
@@ -71,9 +71,9 @@ export class PeerLink {
   readonly #asked = new Map<number, number>()
   #pingedMs = 0
 
-  constructor(name: string, to: PeerAddress, options: LinkOptions) {
+  constructor(name: string, to: HostPort, options: LinkOptions) {
     this.name = name
-    this.address = joinAddress(to.host, to.port)
+    this.address = formatAddress(to)
     this.#to = to
     this.#options = options
     this.#dialNow()

@@ -12,7 +12,7 @@ import type { RuntimeState } from '../directory/directory.ts'
 import { formatRuntimeState, parseRuntimeState, type ReplicaLease } from '../directory/runtime-state.ts'
 import type { Witnesses, WitnessListener } from '../directory/witnesses.ts'
 import type { HopFinder } from '../registry.ts'
-import { joinAddress, type PeerAddress, readPeerAddress } from './address.ts'
+import { formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
 import { Hop, type HopOwner } from './hop.ts'
 import { PeerLink } from './link.ts'
 import { PeerListener } from './listener.ts'
@@ -123,9 +123,9 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   }
 
   /** Returns where it listens; others are told `advertise`, if that is another address. */
-  async bind(place: ListenAddress, advertise: string | undefined): Promise<PeerAddress> {
+  async bind(place: ListenAddress, advertise: string | undefined): Promise<HostPort> {
     const bound = await this.#listener.listen(place)
-    this.#address = advertise ?? joinAddress(bound.host, bound.port)
+    this.#address = advertise ?? formatAddress(bound)
     return bound
   }
 
@@ -216,10 +216,10 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   #meet(name: string, text: string): boolean {
     // Whoever had our address before us leads others here, and us.
     if (name === this.#options.replica) return true
-    const address = readPeerAddress(text)
+    const address = readDialled(text)
     if (address === undefined) return false
     const link = this.#links.get(name)
-    const isThere = link?.address === joinAddress(address.host, address.port) && !link.isSought
+    const isThere = link?.address === formatAddress(address) && !link.isSought
     if (this.#closed || isThere) return true
     if (link === undefined && this.#links.size >= MAX_PEERS) return false
     link?.close()
@@ -234,7 +234,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     this.#logger.warn({ replicas: unreachable }, 'replicas announce no address at which they can be reached')
   }
 
-  #dial(name: string, address: PeerAddress): PeerLink {
+  #dial(name: string, address: HostPort): PeerLink {
     return new PeerLink(name, address, {
       replica: this.#options.replica,
       address: () => this.#address,

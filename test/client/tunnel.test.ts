@@ -230,6 +230,16 @@ describe('connect', () => {
       '"ws://example.com" would send the token unencrypted: write wss://example.com',
     ],
     [
+      'plain ws to another machine',
+      { url: 'ws://localhost', connectTo: { host: '10.0.0.1', port: 80 } },
+      'connectTo "10.0.0.1:80" is another machine, and ws:// would send it the token unencrypted',
+    ],
+    [
+      'nobody to dial',
+      { connectTo: { host: '::', port: 80 } },
+      'connectTo "[::]:80" is no host and port to dial',
+    ],
+    [
       'a token in the URL',
       { url: 'wss://example.com/?token=x' },
       'the address of a server has no user, password, query or fragment: the token has its own option',

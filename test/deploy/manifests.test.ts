@@ -9,7 +9,7 @@ import { COMPONENTS, type ComponentName } from '../../cli/config/components.ts'
 import * as kinds from '../../cli/config/kinds.ts'
 import { environmentName } from '../../cli/config/setting.ts'
 import { readPostgresUrl } from '../../server/inbox/postgres-url.ts'
-import { readPeerAddress } from '../../server/peer/address.ts'
+import { formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
 import { long, needs, program } from '../support/needs.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
@@ -138,7 +138,7 @@ describe('each component', () => {
     const server = deployments.find(({ metadata, spec }) => metadata.name === 'sallyport-server' && spec.replicas === 2)
     const { env } = server!.spec.template!.spec.containers[0]!
     const value = env!.find(({ name }) => name === 'SALLYPORT_PEER_ADVERTISE')!.value!.replace('$(POD_IP)', ip)
-    expect(readPeerAddress(kinds.formatAddress(kinds.address.read(value) as kinds.HostPort))).toEqual({
+    expect(readDialled(formatAddress(kinds.address.read(value) as HostPort))).toEqual({
       host: ip,
       port: 8444,
     })

@@ -142,6 +142,14 @@ describe('client', () => {
       { ...CLIENT, server: 'ws://127.0.0.1.evil.example' },
       '--server ws://127.0.0.1.evil.example: ws:// sends the token in the clear and is for loopback only; use wss://',
     ],
+    [
+      { ...CLIENT, server: 'ws://localhost:1', 'connect-to': 'a.b:80' },
+      '--server ws://localhost:1: ws:// sends the token in the clear and is for loopback only; use wss://',
+    ],
+    [
+      { ...CLIENT, 'connect-to': '0.0.0.0:80' },
+      '--connect-to 0.0.0.0:80 is nothing that one could dial: give a host and a port',
+    ],
     [{ ...CLIENT, 'token.file': undefined }, 'no token: give --token.file or --token.command'],
     [{ ...CLIENT, 'token.command': 'x' }, '--token.file and --token.command cannot be used together'],
     [{ ...CLIENT, 'ca-only': 'true' }, '--ca-only needs --ca: no certificate would be trusted'],

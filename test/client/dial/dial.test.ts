@@ -11,6 +11,7 @@ import { DialError } from '../../../client/dial/dial-failure.ts'
 import { explain } from '../../../client/dial/explain.ts'
 import { parseProxy } from '../../../client/dial/proxy.ts'
 import { Resolver } from '../../../client/dial/resolve.ts'
+import { formatAddress } from '../../../protocol/base/host-port.ts'
 import { createTrust } from '../../../client/dial/trust.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
 
@@ -89,6 +90,7 @@ async function failure(options: DialOptions): Promise<string> {
   const proxy = options.proxy
   return explain((error as DialError).failure, {
     server: options.server,
+    connectTo: options.connectTo && formatAddress(options.connectTo),
     token: options.token,
     audience: 'sallyport',
     nowMs: Date.now(),
@@ -133,6 +135,22 @@ describe('dial', () => {
     const { port, requests } = await endpoint({ tls: { cert: certificate.certificate, key: certificate.key } })
     await opened(optionsFor(port, { server: new URL(`wss://connect.tunnels.localhost:${port}`) }))
     expect((requests[0]!.socket as Socket & { servername: string }).servername).toBe('connect.tunnels.localhost')
+  })
+
+  it('dials another address, and is still strict about the name', async () => {
+    const certificate = await createServerCertificate(secrets.authority, { hosts: ['gate.tunnels.test'] })
+    const { port, requests } = await endpoint({ tls: { cert: certificate.certificate, key: certificate.key } })
+    const connectTo = { host: '127.0.0.1', port }
+    await opened(optionsFor(1, { server: new URL('wss://gate.tunnels.test:8443'), connectTo }))
+    const [{ headers, socket }] = requests as [IncomingMessage]
+    expect([headers.host, (socket as Socket & { servername: string }).servername]).toEqual([
+      'gate.tunnels.test:8443',
+      'gate.tunnels.test',
+    ])
+    expect(await failure(optionsFor(1, { server: new URL('wss://other.tunnels.test'), connectTo }))).toBe(
+      `the certificate of 127.0.0.1:${port} (--connect-to, for other.tunnels.test:443) is for gate.tunnels.test, not for other.tunnels.test`,
+    )
+    expect(requests).toHaveLength(1)
   })
 
   it('speaks plain ws to loopback', async () => {
@@ -210,6 +228,10 @@ describe('a dial that fails', () => {
     )
     const server = new URL('wss://no-such-name.example')
     expect(await failure(optionsFor(1, { server, resolver }))).toBe('the name no-such-name.example does not resolve')
+    const connectTo = { host: 'balancer.example', port: 443 }
+    expect(await failure(optionsFor(1, { server, connectTo, resolver }))).toBe(
+      'the name balancer.example does not resolve',
+    )
   })
 
   it('names a certificate for another name', async () => {
@@ -310,6 +332,8 @@ describe('through a proxy', () => {
     const named = new URL(`wss://gate.tunnels.test:${port}`)
     await opened(optionsFor(port, { server: named, proxy: through }))
     expect(seen.at(-1)!.url).toBe(`gate.tunnels.test:${port}`)
+    await opened(optionsFor(1, { connectTo: { host: '::1', port }, proxy: through }))
+    expect(seen.at(-1)!.url).toBe(`[::1]:${port}`)
   })
 
   it('sends credentials, over TLS where the proxy has it', async () => {

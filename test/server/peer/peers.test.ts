@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { createReplicaCertificate } from '../../../certs/index.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
-import { joinAddress } from '../../../server/peer/address.ts'
+import { formatAddress } from '../../../protocol/base/host-port.ts'
 import { Peers } from '../../../server/peer/peers.ts'
 import type { PeerTls } from '../../../server/peer/tls.ts'
 import { until } from '../../support/until.ts'
@@ -44,7 +44,7 @@ async function silent(): Promise<{ address: string; calls: () => number }> {
   await once(server, 'listening')
   closing.push(() => server.close())
   const { port } = server.address() as { port: number }
-  return { address: joinAddress('127.0.0.1', port), calls: () => calls }
+  return { address: formatAddress({ host: '127.0.0.1', port }), calls: () => calls }
 }
 
 describe('a replica whose lease ended', () => {

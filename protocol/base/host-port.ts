@@ -1,8 +1,9 @@
-/** Where a replica is reached by others: `host:port`, `[::1]:port`. */
+/** `host:port`, `[::1]:port`: where one listens, or whom one dials. */
 import { isIPv6 } from 'node:net'
-import { canonicalAddress } from '../../protocol/base/address.ts'
+import { canonicalAddress } from './address.ts'
 
-export interface PeerAddress {
+export interface HostPort {
+  /** A name or an address, without brackets. */
   readonly host: string
   readonly port: number
 }
@@ -12,7 +13,7 @@ const EVERYWHERE = /^(?:0\.0\.0\.0|::)$/
 const HOST = /^[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_.])?$/i
 
 /** Undefined if nobody can be dialled there: what others say of themselves comes from whoever may write it. */
-export function readPeerAddress(text: string): PeerAddress | undefined {
+export function readDialled(text: string): HostPort | undefined {
   const match = /^(?:\[([^[\]]{2,60})\]|([^:[\]]{1,253})):(\d{1,5})$/.exec(text)
   if (match === null) return undefined
   const [, six, name, digits] = match
@@ -23,6 +24,7 @@ export function readPeerAddress(text: string): PeerAddress | undefined {
   return HOST.test(name!) ? { host: name!, port } : undefined
 }
 
-export function joinAddress(host: string, port: number): string {
-  return `${isIPv6(host) ? `[${host}]` : host}:${port}`
+/** `127.0.0.1:8080`, `[::1]:8080`. */
+export function formatAddress({ host, port }: HostPort): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }
