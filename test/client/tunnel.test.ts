@@ -234,11 +234,7 @@ describe('connect', () => {
       { url: 'ws://localhost', connectTo: { host: '10.0.0.1', port: 80 } },
       'connectTo "10.0.0.1:80" is another machine, and ws:// would send it the token unencrypted',
     ],
-    [
-      'nobody to dial',
-      { connectTo: { host: '::', port: 80 } },
-      'connectTo "[::]:80" is no host and port to dial',
-    ],
+    ['nobody to dial', { connectTo: { host: '::', port: 80 } }, 'connectTo "[::]:80" is no host and port to dial'],
     [
       'a token in the URL',
       { url: 'wss://example.com/?token=x' },
