@@ -62,10 +62,12 @@ class VerifiedExchange extends PassThrough {
   #taken = 0
   readonly #waitsWhole: boolean
   readonly #share: RoomShare
-  /** Until the verdict, the upstream's answer waits; of its body no more than a window, since it gets no credit. */
+  /** Until the verdict, the upstream's answer waits. */
   #holds = true
   #head: ResponseHead | undefined
   readonly #body = new GatheredChunks()
+  /** Of the answer's bytes, those that its upstream has credit for before the caller has taken them. */
+  #advanced = 0
   #trailers: HeaderList | undefined
 
   constructor(
@@ -100,7 +102,7 @@ class VerifiedExchange extends PassThrough {
   /** Beyond what each request may have. */
   get #heldBytes(): number {
     const body = this.#waitsWhole ? this.#received - this.#taken : 0
-    return Math.max(0, this.#verification.heldBytes - TAIL_BYTES) + Math.max(0, body - TAIL_BYTES)
+    return [this.#verification.heldBytes, body, this.#advanced].reduce((sum, bytes) => sum + Math.max(0, bytes - TAIL_BYTES), 0)
   }
 
   #noRoom(): void {
@@ -136,8 +138,24 @@ class VerifiedExchange extends PassThrough {
   }
 
   override responseData(chunk: Uint8Array): void {
-    if (this.#holds) this.#body.add(chunk)
-    else super.responseData(chunk)
+    if (!this.#holds) super.responseData(chunk)
+    else if (!this.isOver) this.#keep(chunk)
+  }
+
+  /** An upstream that answers as it reads, and is not read, would read no more, and the verdict never come. */
+  #keep(chunk: Uint8Array): void {
+    this.#body.add(chunk)
+    if (this.#advanced + chunk.length > MAX_BODY_BYTES) return
+    this.#advanced += chunk.length
+    if (this.#share.hold(this.#heldBytes)) super.responseConsumed(chunk.length)
+    else this.#noRoom()
+  }
+
+  override responseConsumed(bytes: number): void {
+    const advanced = Math.min(bytes, this.#advanced)
+    this.#advanced -= advanced
+    if (!this.isOver) this.#share.hold(this.#heldBytes)
+    if (bytes > advanced) super.responseConsumed(bytes - advanced)
   }
 
   override responseEnd(trailers: HeaderList): void {

@@ -6,6 +6,7 @@ import { createServer } from 'node:http'
 import { createServer as createHttp2 } from 'node:http2'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
+import { Transform } from 'node:stream'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterAll, afterEach, describe, expect, it } from 'vitest'
@@ -130,6 +131,38 @@ describe('R8 over HTTP/1.1', () => {
       expect(upstream.outcomes).toEqual([`whole ${bytes}`, `whole ${bytes}`])
     },
   )
+
+  it.each([
+    ['reads', 1, [200 * KIB, MIB, 25 * MIB]],
+    ['reads, twice as much', 2, [200 * KIB, 12 * MIB]],
+  ])('a target that answers while it %s: all of it arrives', async (_, times, sizes) => {
+    const echo = createServer((request, response) => {
+      request.on('error', () => {}).pipe(
+        new Transform({
+          transform(chunk: Buffer, _encoding, done) {
+            done(null, Buffer.concat(Array<Buffer>(times).fill(chunk)))
+          },
+        }),
+      ).pipe(response)
+    })
+    echo.listen(0, '127.0.0.1')
+    await once(echo, 'listening')
+    stops.push(() => {
+      echo.closeAllConnections()
+      echo.close()
+    })
+    const { address, router } = await serve(`http://127.0.0.1:${(echo.address() as AddressInfo).port}`)
+    for (const bytes of sizes) {
+      const body = Buffer.alloc(bytes, 'x')
+      const answer = await rawCall(address.port, post(body, sign(body)))
+      expect(answer).toMatch(/^HTTP\/1\.1 200 /)
+      expect(answer.replace(/[^x]/g, '')).toHaveLength(bytes * times)
+      const forged = await rawCall(address.port, post(body, sign('other')))
+      expect(forged).toMatch(/^HTTP\/1\.1 401 /)
+      expect(forged).not.toContain('xx')
+    }
+    expect(router.stats().active).toBe(0)
+  })
 
   it.each([
     ['no signature', undefined],
@@ -339,7 +372,7 @@ describe('as a layer', () => {
   const secret = readSecret({ scheme: 'github' }, Buffer.from('s3cret'))
   const verifier = createVerifier({ scheme: 'github' }, [secret])
 
-  function begin(body: Buffer, signature = sign(body)) {
+  function begin(body: Buffer, signature = sign(body), room = new BodyRoom()) {
     const both = ends()
     const request: HttpRequest = {
       ...EXCHANGE,
@@ -347,7 +380,7 @@ describe('as a layer', () => {
       bodyBytes: BODY_UNKNOWN,
       headers: ['x-hub-signature-256', signature],
     }
-    return { both, sink: verifying(verifier, false, new BodyRoom(), both.next)(request, both.front) }
+    return { both, sink: verifying(verifier, false, room, both.next)(request, both.front) }
   }
 
   const sum = ({ events }: Ends, what: string) =>
@@ -414,6 +447,7 @@ describe('as a layer', () => {
   const step = fc.oneof(
     { weight: 6, arbitrary: fc.integer({ min: 1, max: 70_000 }).map(bytes => ({ kind: 'chunk' as const, bytes })) },
     { weight: 4, arbitrary: fc.integer({ min: 1, max: 100_000 }).map(bytes => ({ kind: 'taken' as const, bytes })) },
+    { weight: 2, arbitrary: fc.integer({ min: 1, max: 5 * MIB }).map(bytes => ({ kind: 'say' as const, bytes })) },
     { weight: 1, arbitrary: fc.constantFrom('head', 'answer', 'fail', 'leave').map(kind => ({ kind, bytes: 0 })) },
   )
 
@@ -421,11 +455,13 @@ describe('as a layer', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 40 }), fc.boolean(), (steps, good) => {
         const body = Buffer.concat(steps.map(({ kind, bytes }) => Buffer.alloc(kind === 'chunk' ? bytes : 0, 7)))
-        const { both, sink } = begin(body, sign(good ? body : Buffer.concat([body, body, Buffer.from('x')])))
+        const room = new BodyRoom()
+        const { both, sink } = begin(body, sign(good ? body : Buffer.concat([body, body, Buffer.from('x')])), room)
         const { events } = both
         let at = 0
         let taken = 0
         let answered = ''
+        let said = 0
         let left = false
         for (const { kind, bytes } of steps) {
           if (left || answered === 'fail') break
@@ -451,6 +487,12 @@ describe('as a layer', () => {
             answered = kind
             both.response.responseAbort(new SallyportError('upstream-broken'))
           }
+          // One that answers 25 MiB and more before the verdict has credit no longer.
+          if (kind === 'say' && answered === 'head' && said + bytes <= 25 * MIB) {
+            said += bytes
+            both.response.responseData(Buffer.alloc(bytes))
+            expect(sum(both, 'responseConsumed')).toBe(said)
+          }
           const credit = sum(both, 'requestConsumed')
           expect(credit).toBe(Math.min(at, 64 * KIB + taken))
           expect(at - sum(both, 'requestData')).toBeGreaterThanOrEqual(Math.min(at, 64 * KIB))
@@ -472,6 +514,16 @@ describe('as a layer', () => {
           if (body.length > taken) both.response.requestConsumed(body.length - taken)
           expect(sum(both, 'requestConsumed')).toBe(body.length)
         }
+        expect(sum(both, 'responseData')).toBe(isHeard ? said : 0)
+        if (isHeard) {
+          // The caller takes what the upstream has its credit for already, and a byte more.
+          sink.responseConsumed(said)
+          expect(sum(both, 'responseConsumed')).toBe(said)
+          if (answered === 'head') sink.responseConsumed(1)
+          if (answered === 'head') expect(sum(both, 'responseConsumed')).toBe(said + 1)
+        }
+        if (isHeard && answered !== 'answer') sink.requestAbort(new SallyportError('cancelled'))
+        if (isWhole || left || answered === 'fail') expect(isFree(room)).toBe(true)
         // Without a word of the upstream's it was never asked, or has what came before the tail.
         expect(both.request !== undefined).toBe(sum(both, 'requestData') > 0 || count('requestEnd') > 0)
       }),
@@ -487,7 +539,7 @@ describe('as a layer', () => {
     both.response.responseInformational(103, [])
     both.response.responseHead({ status: 200, headers: [], bodyBytes: 3 })
     both.response.responseData(Buffer.from('a'))
-    expect(both.events.filter(event => /head|informational|response/.test(event))).toEqual([])
+    expect(both.events.filter(event => /head|informational|response[DE]/.test(event))).toEqual([])
     const heard: string[] = []
     both.front.responseData = chunk => {
       heard.push(Buffer.from(chunk).toString())
@@ -500,7 +552,7 @@ describe('as a layer', () => {
     }
     sink.requestEnd([])
     expect(heard.join('')).toBe('abc')
-    expect(both.events.slice(-2)).toEqual(['head 200', 'responseEnd'])
+    expect(both.events.filter(event => /head|responseE/.test(event))).toEqual(['head 200', 'responseEnd'])
   })
 
   it('a caller that leaves: nothing is begun, or it is ended', () => {
