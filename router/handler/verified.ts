@@ -102,7 +102,10 @@ class VerifiedExchange extends PassThrough {
   /** Beyond what each request may have. */
   get #heldBytes(): number {
     const body = this.#waitsWhole ? this.#received - this.#taken : 0
-    return [this.#verification.heldBytes, body, this.#advanced].reduce((sum, bytes) => sum + Math.max(0, bytes - TAIL_BYTES), 0)
+    return [this.#verification.heldBytes, body, this.#advanced].reduce(
+      (sum, bytes) => sum + Math.max(0, bytes - TAIL_BYTES),
+      0,
+    )
   }
 
   #noRoom(): void {

@@ -137,13 +137,16 @@ describe('R8 over HTTP/1.1', () => {
     ['reads, twice as much', 2, [200 * KIB, 12 * MIB]],
   ])('a target that answers while it %s: all of it arrives', async (_, times, sizes) => {
     const echo = createServer((request, response) => {
-      request.on('error', () => {}).pipe(
-        new Transform({
-          transform(chunk: Buffer, _encoding, done) {
-            done(null, Buffer.concat(Array<Buffer>(times).fill(chunk)))
-          },
-        }),
-      ).pipe(response)
+      request
+        .on('error', () => {})
+        .pipe(
+          new Transform({
+            transform(chunk: Buffer, _encoding, done) {
+              done(null, Buffer.concat(Array<Buffer>(times).fill(chunk)))
+            },
+          }),
+        )
+        .pipe(response)
     })
     echo.listen(0, '127.0.0.1')
     await once(echo, 'listening')
