@@ -1,6 +1,9 @@
 # Build for both architectures:
 #   docker buildx build --platform linux/amd64,linux/arm64 -t sallyport:0.1.0 .
-FROM node:26-bookworm-slim AS build
+# To build from the same base each time, give its digest, which `docker buildx imagetools inspect node:26-bookworm-slim` says:
+#   --build-arg NODE_IMAGE=node:26-bookworm-slim@sha256:...
+ARG NODE_IMAGE=node:26-bookworm-slim
+FROM ${NODE_IMAGE} AS build
 WORKDIR /build
 COPY package.json package-lock.json ./
 RUN npm ci --workspaces=false --ignore-scripts --no-audit --no-fund
@@ -15,19 +18,26 @@ COPY cli/ cli/
 COPY load-tests/ load-tests/
 RUN node_modules/.bin/tsc -p tsconfig.build.json
 
-FROM node:26-bookworm-slim AS packages
+FROM ${NODE_IMAGE} AS packages
 WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --omit=dev --workspaces=false --ignore-scripts --no-audit --no-fund
 
-FROM node:26-bookworm-slim
-ENV NODE_ENV=production SALLYPORT_LOG_FORMAT=json
+FROM ${NODE_IMAGE}
+LABEL org.opencontainers.image.title="Sallyport"
+LABEL org.opencontainers.image.description="A secure reverse-tunnel toolkit: server, client and router"
+LABEL org.opencontainers.image.version="0.1.0"
+LABEL org.opencontainers.image.licenses="Apache-2.0"
+ENV NODE_ENV=production SALLYPORT_LOG_FORMAT=json SALLYPORT_HEALTH_LISTEN=127.0.0.1:8086
 WORKDIR /app
 COPY --from=packages /app/node_modules/ node_modules/
 COPY --from=build /build/dist/ dist/
 COPY package.json LICENSE ./
 COPY admin/web/public/ admin/web/public/
 COPY bin/ bin/
+# Any other user will do, as OpenShift gives: nothing here is written to, and everybody may read it.
 USER 65532:65532
+# For engines that probe by themselves; Kubernetes has probes of its own. It takes the port of SALLYPORT_HEALTH_LISTEN.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["node", "-e", "fetch('http://localhost:' + process.env.SALLYPORT_HEALTH_LISTEN.split(':').pop() + '/livez').then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["node", "/app/bin/sallyport.js"]
 CMD ["--help"]

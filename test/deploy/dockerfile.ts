@@ -12,6 +12,9 @@ export interface BuiltImage {
   readonly user: number
   readonly entrypoint: readonly string[]
   readonly env: Readonly<Record<string, string>>
+  readonly labels: Readonly<Record<string, string>>
+  /** The command that says by its exit code whether the container lives. */
+  readonly healthcheck: readonly string[]
 }
 
 export function buildImage(context: string, scratch: string, path: string): BuiltImage {
@@ -28,13 +31,24 @@ export function buildImage(context: string, scratch: string, path: string): Buil
   let user = 0
   let entrypoint: string[] = []
   let env: Record<string, string> = {}
+  const labels: Record<string, string> = {}
+  let healthcheck: string[] = []
   for (const line of lines) {
     const [instruction, ...words] = line.trim().split(/\s+/)
     const rest = words.join(' ')
     switch (instruction) {
       case '':
       case '#':
+      case 'ARG': // the base image's
       case 'CMD':
+        break
+      case 'LABEL': {
+        const [, name, value] = /^(\S+)="(.*)"$/.exec(rest)!
+        labels[name!] = value!
+        break
+      }
+      case 'HEALTHCHECK':
+        healthcheck = JSON.parse(rest.slice(rest.indexOf('[')))
         break
       case 'FROM': {
         root = join(scratch, `stage-${stages.size}`)
@@ -83,5 +97,5 @@ export function buildImage(context: string, scratch: string, path: string): Buil
         if (!instruction?.startsWith('#')) throw new Error(`unknown instruction: ${line}`)
     }
   }
-  return { root, user, entrypoint, env }
+  return { root, user, entrypoint, env, labels, healthcheck }
 }

@@ -1,11 +1,12 @@
 // @module-tag slow
-import { execFileSync, spawn } from 'node:child_process'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { lastingPort } from '../support/ports.ts'
 import { type BuiltImage, buildImage } from './dockerfile.ts'
 
 const CONTEXT = fileURLToPath(new URL('../..', import.meta.url))
@@ -14,21 +15,24 @@ const NODE = process.execPath
 describe('the image of the Dockerfile', () => {
   const scratch = mkdtempSync(join(tmpdir(), 'sallyport-image-'))
   let image: BuiltImage
+  let health: number
 
-  beforeAll(() => {
+  beforeAll(async () => {
     chmodSync(scratch, 0o755)
     // The image's `node` is the one that these tests run on.
     image = buildImage(CONTEXT, scratch, `${dirname(NODE)}:${process.env.PATH}`)
+    execFileSync('chmod', ['-R', 'a-w,a+rX', image.root])
+    health = await lastingPort()
   }, 180_000)
 
   afterAll(() => rmSync(scratch, { recursive: true, force: true }))
 
-  const run = (...args: string[]) => {
+  const run = (uid: number, gid: number, ...args: string[]) => {
     const [, bin] = image.entrypoint
-    const asUser = process.getuid?.() === 0 ? { uid: image.user, gid: image.user } : {}
+    const asUser = process.getuid?.() === 0 ? { uid, gid } : {}
     return {
       command: [join(image.root, bin!), ...args],
-      options: { ...asUser, env: { ...image.env }, cwd: image.root },
+      options: { ...asUser, env: { ...image.env, SALLYPORT_HEALTH_LISTEN: `127.0.0.1:${health}` }, cwd: image.root },
     }
   }
 
@@ -43,9 +47,25 @@ describe('the image of the Dockerfile', () => {
     expect(image.user).toBeGreaterThan(0)
   })
 
-  it('starts under that user on a tree that it cannot write, and ends on SIGTERM', async () => {
-    execFileSync('chmod', ['-R', 'a-w,a+rX', image.root])
+  it('says what it is', () => {
+    const { version, license } = JSON.parse(readFileSync(join(CONTEXT, 'package.json'), 'utf8'))
+    expect(image.labels).toEqual({
+      'org.opencontainers.image.title': 'Sallyport',
+      'org.opencontainers.image.description': expect.stringMatching(/\w/),
+      'org.opencontainers.image.version': version,
+      'org.opencontainers.image.licenses': license,
+    })
+  })
+
+  /** OpenShift gives a namespace's own user id, and the group 0. */
+  it.each([
+    ['that user', () => [image.user, image.user]],
+    ['any other', () => [1_000_660_000, 0]],
+  ] as const)('starts under %s on a tree that it cannot write, says that it lives, and ends on SIGTERM', async (_user, ids) => {
+    const [uid, gid] = ids()
     const { command, options } = run(
+      uid!,
+      gid!,
       'router',
       '--preset',
       'gitops-runtime',
@@ -56,21 +76,27 @@ describe('the image of the Dockerfile', () => {
     )
     const child = spawn(NODE, command, { ...options, stdio: ['ignore', 'pipe', 'pipe'] })
     let log = ''
+    const lines = () => log.split('\n').slice(0, -1).map(line => JSON.parse(line))
+    const listening = () => lines().filter(({ msg }) => msg === 'listening')
     try {
       await new Promise<void>((resolve, reject) => {
         child.stderr.setEncoding('utf8').on('data', (text: string) => {
           log += text
-          if (log.includes('"listening"')) resolve()
+          if (listening().length > 1) resolve()
         })
         child.once('exit', code => reject(new Error(`ended with ${code}: ${log}`)))
       })
-      const address = /"address":"([^"]+)"/.exec(log)?.[1]
+      const { address } = listening().find(({ name }) => name === 'router')!
       const answer = await fetch(`http://${address}/healthz`)
       expect([answer.status, await answer.text()]).toEqual([200, 'ok'])
+      const [, ...probe] = image.healthcheck
+      expect(spawnSync(NODE, probe, options).status).toBe(0)
     } finally {
       child.kill('SIGTERM')
     }
     const [code] = child.exitCode === null ? await once(child, 'exit') : [child.exitCode]
     expect(code).toBe(0)
+    const [, ...probe] = image.healthcheck
+    expect(spawnSync(NODE, probe, options).status).toBe(1)
   })
 })
