@@ -93,23 +93,26 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
   })
 
   // Each service as a process, at an address of its own in a network that nobody else is in.
-  test.runIf(needs('netns', 'curl', 'prometheus'))('the way of the README leads to an answer, and all is scraped', {
-    timeout: 120_000,
-    tags: ['slow'],
-  }, async () => {
-    const commands = [...README.matchAll(/^ {4}(.*)$/gm)].map(([, line]) => line!)
-    const [env, mkdir, , setup, , curl] = commands
-    expect([setup, curl]).toEqual([expect.stringMatching(/run --rm setup$/), expect.stringMatching(/^curl /)])
-    execFileSync('/bin/sh', ['-ec', `${env}\n${mkdir}`], { cwd: here })
-    const { services: loaded } = load()
-    const names = Object.keys(loaded)
-    const addressOf = (name: string) => `172.30.0.${10 + names.indexOf(name)}`
-    const started = (name: string) => startOf(loaded[name]!, addressOf(name))
-    const parts = names.filter(name => loaded[name]!.build && name !== 'setup')
-    expect(parts).toHaveLength(5)
-    writeFileSync(join(folder, 'hosts'), names.map(name => `${addressOf(name)} ${name}\n`).join(''))
-    const config = join(here, '../monitoring/prometheus.yaml')
-    const script = `
+  test.runIf(needs('netns', 'curl', 'prometheus'))(
+    'the way of the README leads to an answer, and all is scraped',
+    {
+      timeout: 120_000,
+      tags: ['slow'],
+    },
+    async () => {
+      const commands = [...README.matchAll(/^ {4}(.*)$/gm)].map(([, line]) => line!)
+      const [env, mkdir, , setup, , curl] = commands
+      expect([setup, curl]).toEqual([expect.stringMatching(/run --rm setup$/), expect.stringMatching(/^curl /)])
+      execFileSync('/bin/sh', ['-ec', `${env}\n${mkdir}`], { cwd: here })
+      const { services: loaded } = load()
+      const names = Object.keys(loaded)
+      const addressOf = (name: string) => `172.30.0.${10 + names.indexOf(name)}`
+      const started = (name: string) => startOf(loaded[name]!, addressOf(name))
+      const parts = names.filter(name => loaded[name]!.build && name !== 'setup')
+      expect(parts).toHaveLength(5)
+      writeFileSync(join(folder, 'hosts'), names.map(name => `${addressOf(name)} ${name}\n`).join(''))
+      const config = join(here, '../monitoring/prometheus.yaml')
+      const script = `
 cd '${here}'
 mount --bind '${join(folder, 'hosts')}' /etc/hosts
 ip link set lo up
@@ -123,10 +126,11 @@ scraped() { curl --silent --noproxy '*' 'http://prometheus:9090/api/v1/query?que
 again answers
 again scraped
 `
-    const command = ['--net', '--mount', '--pid', '--fork', '--kill-child', '/bin/sh', '-ec', script]
-    const { stdout } = await promisify(execFile)('unshare', command, { env: { PATH: process.env.PATH! } })
-    expect(stdout).toMatch(/\S/)
-  })
+      const command = ['--net', '--mount', '--pid', '--fork', '--kill-child', '/bin/sh', '-ec', script]
+      const { stdout } = await promisify(execFile)('unshare', command, { env: { PATH: process.env.PATH! } })
+      expect(stdout).toMatch(/\S/)
+    },
+  )
 })
 
 /** The shell's words for a service: its folders where they are on this machine, its listeners at its address. */
@@ -140,7 +144,11 @@ function startOf({ command, entrypoint, environment = {}, volumes = [] }: Servic
     places.reduce((known, [from, to]) => known.replaceAll(new RegExp(`(?<=^|[\\s:])${from}(?=[/:])`, 'g'), to), text)
   const words = [...(entrypoint ?? ['node', '/app/bin/sallyport.js']), ...command]
   const values = Object.entries(environment).map(([name, value]) => `${name}=${here(value)}`)
-  const node = words.map(word => here(word).replaceAll('$$', '$').replaceAll(/(?<=^|\s)node(?=\s|$)/g, process.execPath))
+  const node = words.map(word =>
+    here(word)
+      .replaceAll('$$', '$')
+      .replaceAll(/(?<=^|\s)node(?=\s|$)/g, process.execPath),
+  )
   return ['env', '-i', `PATH=${process.env.PATH}`, 'SALLYPORT_ADMIN_LISTEN=off', ...values, ...node]
     .map(word => `'${word.replaceAll("'", "'\\''")}'`)
     .join(' ')

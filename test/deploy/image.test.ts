@@ -61,42 +61,49 @@ describe('the image of the Dockerfile', () => {
   it.each([
     ['that user', () => [image.user, image.user]],
     ['any other', () => [1_000_660_000, 0]],
-  ] as const)('starts under %s on a tree that it cannot write, says that it lives, and ends on SIGTERM', async (_user, ids) => {
-    const [uid, gid] = ids()
-    const { command, options } = run(
-      uid!,
-      gid!,
-      'router',
-      '--preset',
-      'gitops-runtime',
-      '--listen',
-      '127.0.0.1:0',
-      '--admin.listen',
-      'off',
-    )
-    const child = spawn(NODE, command, { ...options, stdio: ['ignore', 'pipe', 'pipe'] })
-    let log = ''
-    const lines = () => log.split('\n').slice(0, -1).map(line => JSON.parse(line))
-    const listening = () => lines().filter(({ msg }) => msg === 'listening')
-    try {
-      await new Promise<void>((resolve, reject) => {
-        child.stderr.setEncoding('utf8').on('data', (text: string) => {
-          log += text
-          if (listening().length > 1) resolve()
+  ] as const)(
+    'starts under %s on a tree that it cannot write, says that it lives, and ends on SIGTERM',
+    async (_user, ids) => {
+      const [uid, gid] = ids()
+      const { command, options } = run(
+        uid!,
+        gid!,
+        'router',
+        '--preset',
+        'gitops-runtime',
+        '--listen',
+        '127.0.0.1:0',
+        '--admin.listen',
+        'off',
+      )
+      const child = spawn(NODE, command, { ...options, stdio: ['ignore', 'pipe', 'pipe'] })
+      let log = ''
+      const lines = () =>
+        log
+          .split('\n')
+          .slice(0, -1)
+          .map(line => JSON.parse(line))
+      const listening = () => lines().filter(({ msg }) => msg === 'listening')
+      try {
+        await new Promise<void>((resolve, reject) => {
+          child.stderr.setEncoding('utf8').on('data', (text: string) => {
+            log += text
+            if (listening().length > 1) resolve()
+          })
+          child.once('exit', code => reject(new Error(`ended with ${code}: ${log}`)))
         })
-        child.once('exit', code => reject(new Error(`ended with ${code}: ${log}`)))
-      })
-      const { address } = listening().find(({ name }) => name === 'router')!
-      const answer = await fetch(`http://${address}/healthz`)
-      expect([answer.status, await answer.text()]).toEqual([200, 'ok'])
+        const { address } = listening().find(({ name }) => name === 'router')!
+        const answer = await fetch(`http://${address}/healthz`)
+        expect([answer.status, await answer.text()]).toEqual([200, 'ok'])
+        const [, ...probe] = image.healthcheck
+        expect(spawnSync(NODE, probe, options).status).toBe(0)
+      } finally {
+        child.kill('SIGTERM')
+      }
+      const [code] = child.exitCode === null ? await once(child, 'exit') : [child.exitCode]
+      expect(code).toBe(0)
       const [, ...probe] = image.healthcheck
-      expect(spawnSync(NODE, probe, options).status).toBe(0)
-    } finally {
-      child.kill('SIGTERM')
-    }
-    const [code] = child.exitCode === null ? await once(child, 'exit') : [child.exitCode]
-    expect(code).toBe(0)
-    const [, ...probe] = image.healthcheck
-    expect(spawnSync(NODE, probe, options).status).toBe(1)
-  })
+      expect(spawnSync(NODE, probe, options).status).toBe(1)
+    },
+  )
 })
