@@ -1,5 +1,5 @@
 /** The metrics of one component, as Prometheus and OpenMetrics write them. */
-import { Registry, type RegistryContentType } from 'prom-client'
+import { Registry, type RegistryContentType } from '@prometheus-io/client'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { type Component, type Definition, METRICS, RUNTIME_METRICS } from './definitions.ts'
 import { ExchangeCounts, OTHER, type Sample } from './exchange-counts.ts'

@@ -40,6 +40,7 @@ const NAMES = [
   '@peculiar/utils',
   '@peculiar/x509',
   '@pinojs/redact',
+  '@prometheus-io/client',
   '@redis/client',
   'asn1js',
   'atomic-sleep',
@@ -50,7 +51,6 @@ const NAMES = [
   'pino-abstract-transport',
   'pino-std-serializers',
   'process-warning',
-  'prom-client',
   'pvtsutils',
   'pvutils',
   'quick-format-unescaped',
@@ -71,10 +71,10 @@ describe('production dependencies', () => {
   test('that we ask for', () => {
     expect(Object.keys(manifest.dependencies ?? {})).toEqual([
       '@peculiar/x509',
+      '@prometheus-io/client',
       '@redis/client',
       'jose',
       'pino',
-      'prom-client',
       'undici',
       'ws',
       'yaml',
