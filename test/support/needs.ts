@@ -73,6 +73,12 @@ export const NEEDS = {
   slowhttptest: programRow('slowhttptest', ['slowhttptest']),
   h2spec: elsewhereRow('h2spec', 'https://github.com/summerwind/h2spec'),
   wstest: elsewhereRow('wstest', 'https://github.com/crossbario/autobahn-testsuite'),
+  history: {
+    missing: () => (isCommit(PREVIOUS_RELEASE) ? undefined : `no commit ${PREVIOUS_RELEASE} in this clone`),
+    packages: [],
+    remedy: 'fetch the whole history',
+    optional: true,
+  },
   vectors: {
     missing: () => (vectors === undefined ? 'the published test vectors are not part of a clone' : undefined),
     packages: [],
@@ -80,6 +86,19 @@ export const NEEDS = {
     optional: true,
   },
 } as const satisfies Record<string, NeedRow>
+
+/** The last tag before what is here; as long as there is none, the commit before the structure of today. */
+export const PREVIOUS_RELEASE: string =
+  git('describe', '--tags', '--abbrev=0', '--match', 'v*', 'HEAD^') || '802b7cd4ece4'
+
+function isCommit(name: string): boolean {
+  return git('cat-file', '-t', `${name}^{commit}`) === 'commit'
+}
+
+function git(...args: string[]): string {
+  const { status, stdout } = spawnSync('git', args, { cwd: import.meta.dirname, encoding: 'utf8' })
+  return status === 0 ? stdout.trim() : ''
+}
 
 export type Need = keyof typeof NEEDS
 

@@ -1,0 +1,132 @@
+/**
+ * `npm run release`: what a release publishes, in a folder: the package, a bill of materials (CycloneDX) and checksums. It publishes
+ * nothing. It is made of what is committed, not of what lies about.
+ */
+import { execFileSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { delimiter, dirname, join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+
+const ROOT = resolve(import.meta.dirname, '..')
+/** npm's scripts find the pinned Node first. */
+const env = { ...process.env, PATH: `${dirname(process.execPath)}${delimiter}${process.env.PATH}` }
+
+interface Manifest {
+  name: string
+  version: string
+  repository?: { type: string; url: string }
+  devDependencies?: unknown
+  workspaces?: unknown
+}
+
+interface Locked {
+  version?: string
+  dev?: boolean
+  link?: boolean
+  optionalDependencies?: object
+}
+
+interface Lockfile {
+  packages: Record<string, Locked>
+}
+
+interface Bill {
+  components: { name: string; version: string }[]
+}
+
+const { values } = parseArgs({
+  options: {
+    out: { type: 'string', default: 'release' },
+    /** Its address goes into the package: npm's provenance demands it. */
+    repository: { type: 'string' },
+    /** Before there is a tag and a date. */
+    preview: { type: 'boolean', default: false },
+  },
+})
+const out = resolve(values.out)
+const checkout = mkdtempSync(join(tmpdir(), 'sallyport-release-'))
+try {
+  makeRelease()
+} catch (error) {
+  console.error(error instanceof Error ? error.message : error)
+  process.exitCode = 1
+} finally {
+  rmSync(checkout, { recursive: true, force: true })
+}
+
+function makeRelease(): void {
+  execFileSync('tar', ['-x', '-C', checkout], { input: run('git', ['archive', 'HEAD'], ROOT) })
+  symlinkSync(join(ROOT, 'node_modules'), join(checkout, 'node_modules'))
+  const manifest = readJson<Manifest>('package.json')
+  if (!values.preview) checkRelease(manifest.version)
+  if (values.repository !== undefined) {
+    manifest.repository = { type: 'git', url: `git+${values.repository}.git` }
+    writeFileSync(join(checkout, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+  }
+  rmSync(out, { recursive: true, force: true })
+  mkdirSync(out, { recursive: true })
+  run('npm', ['pack', '--silent', '--pack-destination', out], checkout)
+  writeFileSync(join(out, `sallyport-${manifest.version}.cdx.json`), billOfMaterials(manifest))
+  writeFileSync(join(out, 'SHA256SUMS'), readdirSync(out).sort().map(checksum).join(''))
+  console.log(readFileSync(join(out, 'SHA256SUMS'), 'utf8').trimEnd())
+}
+
+/** The tag, the version and the changelog are one. */
+function checkRelease(version: string): void {
+  const tags = text(run('git', ['tag', '--points-at', 'HEAD'], ROOT)).split('\n')
+  demand(tags.includes(`v${version}`), `HEAD has no tag v${version}: tag it, or give --preview`)
+  const [, heading] = /^## (.*)$/m.exec(readFileSync(join(checkout, 'CHANGELOG.md'), 'utf8')) ?? []
+  const isDated = heading?.startsWith(`[${version}] - `) === true && /\d{4}-\d{2}-\d{2}$/.test(heading)
+  demand(isDated, `CHANGELOG.md begins with "${heading}", not with "[${version}] - " and a date`)
+}
+
+/**
+ * What `npm install --omit=dev` brings. `npm sbom --omit dev` leaves out what a development dependency needs, too; so it is
+ * given a lockfile without those.
+ */
+function billOfMaterials(manifest: Manifest): string {
+  const lock = readJson<Lockfile>('package-lock.json')
+  /** The Node of this checkout is for its own scripts. */
+  const nodes = new Set(Object.keys(lock.packages['tools/node']!.optionalDependencies!).map(name => `node_modules/${name}`))
+  const packages = Object.entries(lock.packages).filter(
+    ([path, { dev, link }]) => path.startsWith('node_modules/') && !nodes.has(path) && dev !== true && link !== true,
+  )
+  // npm takes the name of the folder.
+  const folder = join(checkout, manifest.name)
+  mkdirSync(folder)
+  const { devDependencies: _, workspaces: __, ...plain } = manifest
+  const root = { ...lock.packages[''], devDependencies: undefined, workspaces: undefined }
+  writeFileSync(join(folder, 'package.json'), JSON.stringify(plain))
+  const pruned = { ...lock, packages: { '': root, ...Object.fromEntries(packages) } }
+  writeFileSync(join(folder, 'package-lock.json'), JSON.stringify(pruned))
+  const bill = run('npm', ['sbom', '--sbom-format', 'cyclonedx', '--package-lock-only'], folder)
+  const listed = new Set((JSON.parse(text(bill)) as Bill).components.map(({ name, version }) => `${name}@${version}`))
+  for (const [path, { version }] of packages) {
+    const key = `${path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length)}@${version}`
+    demand(listed.has(key), `the bill of materials lacks ${key}`)
+  }
+  return text(bill)
+}
+
+/** As `sha256sum --check` reads it. */
+function checksum(file: string): string {
+  return `${createHash('sha256').update(readFileSync(join(out, file))).digest('hex')}  ${file}\n`
+}
+
+function readJson<Content>(file: string): Content {
+  return JSON.parse(readFileSync(join(checkout, file), 'utf8')) as Content
+}
+
+function run(program: string, args: string[], cwd: string): Buffer {
+  return execFileSync(program, args, { cwd, env, maxBuffer: 256 * 1024 * 1024, stdio: ['ignore', 'pipe', 'inherit'] })
+}
+
+function text(bytes: Buffer): string {
+  return bytes.toString('utf8')
+}
+
+function demand(condition: boolean, message: string): asserts condition {
+  if (!condition) throw new Error(message)
+}

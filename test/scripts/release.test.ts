@@ -1,0 +1,94 @@
+// @module-tag slow
+/** What a release publishes, made as a maintainer makes it. */
+import { execFile } from 'node:child_process'
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { parse } from 'yaml'
+
+vi.setConfig({ testTimeout: 60_000, hookTimeout: 180_000 })
+
+const ROOT = resolve(import.meta.dirname, '../..')
+const run = promisify(execFile)
+const release = (...args: string[]) => run(process.execPath, ['scripts/release.ts', ...args], { cwd: ROOT })
+const manifest = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) as {
+  version: string
+  scripts: Record<string, string>
+  dependencies: object
+  optionalDependencies: object
+  devDependencies: object
+}
+
+interface Component {
+  name: string
+  version: string
+  purl: string
+  hashes: { alg: string }[]
+  licenses?: unknown[]
+}
+
+let out: string
+let bill: { bomFormat: string; specVersion: string; metadata: { component: Component }; components: Component[] }
+
+beforeAll(async () => {
+  out = join(await mkdtemp(join(tmpdir(), 'sallyport-released-')), 'out')
+  await release('--preview', '--out', out, '--repository', 'https://example.com/some/where')
+  bill = JSON.parse(await readFile(join(out, `sallyport-${manifest.version}.cdx.json`), 'utf8'))
+})
+afterAll(() => rm(join(out, '..'), { recursive: true }))
+
+describe('a release', () => {
+  it('is a package, a bill of materials, and checksums that hold', async () => {
+    const files = [`sallyport-${manifest.version}.cdx.json`, `sallyport-${manifest.version}.tgz`]
+    expect(await readdir(out)).toEqual(['SHA256SUMS', ...files])
+    const { stdout } = await run('sha256sum', ['--check', 'SHA256SUMS'], { cwd: out })
+    expect(stdout).toBe(files.map(file => `${file}: OK\n`).join(''))
+  })
+
+  it('its package names the repository that it was made from, as provenance demands', async () => {
+    const { stdout } = await run('tar', ['-xzOf', `sallyport-${manifest.version}.tgz`, 'package/package.json'], { cwd: out })
+    expect(JSON.parse(stdout)).toMatchObject({
+      version: manifest.version,
+      repository: { type: 'git', url: 'git+https://example.com/some/where.git' },
+    })
+  })
+
+  it('its bill lists what an installation brings, each with a hash, and nothing of ours alone', () => {
+    expect([bill.bomFormat, bill.metadata.component.name]).toEqual(['CycloneDX', 'sallyport'])
+    const names = bill.components.map(({ name }) => name)
+    expect(names).toEqual(
+      expect.arrayContaining(Object.keys({ ...manifest.dependencies, ...manifest.optionalDependencies })),
+    )
+    // What both need is easily left out: `npm sbom --omit dev` does.
+    expect(names).toEqual(expect.arrayContaining(['pino-std-serializers', 'semver', 'pg-protocol']))
+    expect(names.filter(name => Object.keys(manifest.devDependencies).includes(name))).toEqual([])
+    for (const { purl, version, hashes } of bill.components) {
+      expect(purl).toMatch(/^pkg:npm\//)
+      expect(purl.endsWith(`@${version}`)).toBe(true)
+      expect(hashes.map(({ alg }) => alg)).toEqual(['SHA-512'])
+    }
+    expect(JSON.stringify(bill)).not.toContain('resolved')
+  })
+
+  it('is refused without its tag', async () => {
+    const refused = release('--out', join(out, 'none'))
+    await expect(refused).rejects.toMatchObject({
+      code: 1,
+      stderr: `HEAD has no tag v${manifest.version}: tag it, or give --preview\n`,
+    })
+  })
+})
+
+describe('the workflow of a release', () => {
+  it('runs scripts that there are', async () => {
+    const workflow = parse(await readFile(join(ROOT, '.github/workflows/release.yml'), 'utf8')) as {
+      jobs: Record<string, { steps: { run?: string }[] }>
+    }
+    const lines = Object.values(workflow.jobs).flatMap(({ steps }) => steps.flatMap(step => step.run?.split('\n') ?? []))
+    const scripts = lines.flatMap(line => [...line.matchAll(/npm run (\S+)/g)].map(([, name]) => name!))
+    expect(scripts).toContain('release')
+    expect(scripts.filter(name => !Object.hasOwn(manifest.scripts, name))).toEqual([])
+  })
+})
