@@ -89,7 +89,9 @@ function checkRelease(version: string): void {
 function billOfMaterials(manifest: Manifest): string {
   const lock = readJson<Lockfile>('package-lock.json')
   /** The Node of this checkout is for its own scripts. */
-  const nodes = new Set(Object.keys(lock.packages['tools/node']!.optionalDependencies!).map(name => `node_modules/${name}`))
+  const nodes = new Set(
+    Object.keys(lock.packages['tools/node']!.optionalDependencies!).map(name => `node_modules/${name}`),
+  )
   const packages = Object.entries(lock.packages).filter(
     ([path, { dev, link }]) => path.startsWith('node_modules/') && !nodes.has(path) && dev !== true && link !== true,
   )
@@ -112,7 +114,9 @@ function billOfMaterials(manifest: Manifest): string {
 
 /** As `sha256sum --check` reads it. */
 function checksum(file: string): string {
-  return `${createHash('sha256').update(readFileSync(join(out, file))).digest('hex')}  ${file}\n`
+  return `${createHash('sha256')
+    .update(readFileSync(join(out, file)))
+    .digest('hex')}  ${file}\n`
 }
 
 function readJson<Content>(file: string): Content {

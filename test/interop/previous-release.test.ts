@@ -114,9 +114,9 @@ describe.runIf(needs('history'))('the release before', () => {
   })
 
   it.each([
-    ['an upgrade', () => [before.connect, here.connect]],
-    ['a way back', () => [here.connect, before.connect]],
-  ] as const)('%s of the client, under load: no request is lost', async (_, order) => {
+    ['an upgrade', (): [Connect, Connect] => [before.connect, here.connect]],
+    ['a way back', (): [Connect, Connect] => [here.connect, before.connect]],
+  ])('%s of the client, under load: no request is lost', async (_, order) => {
     const [from, to] = order()
     const { server, place } = await serve(from === before.connect ? before.createServer : hereServer.createServer)
     const old = await dialIn(from, server)

@@ -48,7 +48,9 @@ describe('a release', () => {
   })
 
   it('its package names the repository that it was made from, as provenance demands', async () => {
-    const { stdout } = await run('tar', ['-xzOf', `sallyport-${manifest.version}.tgz`, 'package/package.json'], { cwd: out })
+    const { stdout } = await run('tar', ['-xzOf', `sallyport-${manifest.version}.tgz`, 'package/package.json'], {
+      cwd: out,
+    })
     expect(JSON.parse(stdout)).toMatchObject({
       version: manifest.version,
       repository: { type: 'git', url: 'git+https://example.com/some/where.git' },
@@ -86,7 +88,9 @@ describe('the workflow of a release', () => {
     const workflow = parse(await readFile(join(ROOT, '.github/workflows/release.yml'), 'utf8')) as {
       jobs: Record<string, { steps: { run?: string }[] }>
     }
-    const lines = Object.values(workflow.jobs).flatMap(({ steps }) => steps.flatMap(step => step.run?.split('\n') ?? []))
+    const lines = Object.values(workflow.jobs).flatMap(({ steps }) =>
+      steps.flatMap(step => step.run?.split('\n') ?? []),
+    )
     const scripts = lines.flatMap(line => [...line.matchAll(/npm run (\S+)/g)].map(([, name]) => name!))
     expect(scripts).toContain('release')
     expect(scripts.filter(name => !Object.hasOwn(manifest.scripts, name))).toEqual([])
