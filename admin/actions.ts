@@ -1,5 +1,6 @@
 /** What an operator can do by hand: POST requests with a JSON body. Each is logged. */
 import type { IncomingMessage } from 'node:http'
+import { SallyportError } from '../protocol/base/errors.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { type Page, TEXT } from './page.ts'
 
@@ -37,13 +38,23 @@ export async function runAction(
   }
   try {
     const done = await action(body)
-    logger.warn({ audit: true, action: path, ...who, body, done }, `audit: ${path}`)
+    logger.warn({ audit: true, action: path, ...who, body: audited(body), done }, `audit: ${path}`)
     return { status: 200, contentType: 'application/json', text: `${JSON.stringify(done)}\n` }
   } catch (error) {
-    logger.warn({ audit: true, action: path, ...who, body, err: error }, `audit: ${path} failed`)
+    logger.warn({ audit: true, action: path, ...who, body: audited(body), err: error }, `audit: ${path} failed`)
     const isMisuse = error instanceof TypeError || error instanceof RangeError
-    return problem(isMisuse ? 400 : 500, (error as Error).message)
+    const known = error instanceof SallyportError ? error.status : 500
+    return problem(isMisuse ? 400 : known, (error as Error).message)
   }
+}
+
+/** Of what is an object, the names of its members: an edited request may hold secrets. */
+function audited(body: Body): Body {
+  const entries = Object.entries(body).map(([name, value]) => {
+    const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
+    return [name, isObject ? Object.keys(value) : value]
+  })
+  return Object.fromEntries(entries)
 }
 
 /** The user, as the operator's own command names them. Nothing checks it. */

@@ -4,6 +4,7 @@ import { canonicalAddress } from '../protocol/base/address.ts'
 import { ConnectionSlots, type SlotHolder } from '../protocol/base/connection-slots.ts'
 import { detached, endFor, logGuard, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { reserveAddress } from '../protocol/base/reserved-addresses.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import { type BoundAddress, type ListenAddress, listenOn } from '../protocol/http/listen-on.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
@@ -193,7 +194,14 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
   server.on('connection', connected)
   server.on('request', requested)
   const address = await listenOn(server, options, logger)
-  return { address, close: () => close(server) }
+  const release = reserveAddress(address)
+  return {
+    address,
+    close: async () => {
+      await close(server)
+      release()
+    },
+  }
 }
 
 function send(response: ServerResponse, request: IncomingMessage, page: Page): void {

@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import type { Actions } from './actions.ts'
+import { type EventSource, eventPage } from './events.ts'
 import type { Exposition } from './metrics.ts'
 import type { Traffic } from './traffic.ts'
 
@@ -9,8 +10,13 @@ export interface AdminSource {
   ready(): boolean
   /** For `/status`: JSON values without secrets. */
   status(): unknown
-  /** What else a caller with the token may see, by path: JSON values without secrets. */
+  /**
+   * What else a caller with the token may see, by path: JSON values without secrets; undefined is not found. Where the path ends in a
+   * slash, what stands behind it in the request is the parameter `id`.
+   */
   readonly views?: Readonly<Record<string, (query: URLSearchParams) => unknown>> | undefined
+  /** Events that a caller with the token may follow (`text/event-stream`), by path. Begins, and returns what ends it. */
+  readonly streams?: Readonly<Record<string, EventSource>> | undefined
   /** What a caller with the token may do, by path. */
   readonly actions?: Actions | undefined
   /** What the page draws; absent: it draws nothing. */
@@ -67,7 +73,13 @@ export async function protectedPage(
     return { status: 200, ...(await source.runtimeMetrics(accept)) }
   }
   const views: AdminSource['views'] = { ...source.views, '/status': () => source.status() }
-  if (!Object.hasOwn(views, path)) return undefined
-  const text = `${JSON.stringify(await views[path]!(query), undefined, 2)}\n`
-  return { status: 200, contentType: 'application/json', text }
+  const { streams = {} } = source
+  if (Object.hasOwn(streams, path)) return eventPage(streams[path]!)
+  const folder = path.slice(0, path.lastIndexOf('/') + 1)
+  const name = Object.hasOwn(views, path) ? path : folder
+  if (!Object.hasOwn(views, name)) return undefined
+  if (name !== path) query.set('id', path.slice(folder.length))
+  const value = await views[name]!(query)
+  if (value === undefined) return undefined
+  return { status: 200, contentType: 'application/json', text: `${JSON.stringify(value, undefined, 2)}\n` }
 }

@@ -43,9 +43,18 @@ export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['
 
 /** The server of `--admin`, or the only one on this machine. */
 export function findServer(args: Arguments, io: Io): Endpoint {
-  const [server, ...others] = findEndpoints(args, io, 'server')
-  if (others.length > 0) throw new Failure(EXIT.runtime, 'several servers run here; --admin URL says which one')
-  return server!
+  return findOne(args, io, 'server')
+}
+
+/** As {@link findServer}, of a client. */
+export function findClient(args: Arguments, io: Io): Endpoint {
+  return findOne(args, io, 'client')
+}
+
+function findOne(args: Arguments, io: Io, component: 'server' | 'client'): Endpoint {
+  const [one, ...others] = findEndpoints(args, io, component)
+  if (others.length > 0) throw new Failure(EXIT.runtime, `several ${component}s run here; --admin URL says which one`)
+  return one!
 }
 
 function parseUrl(text: string): string {
@@ -77,10 +86,40 @@ export async function view(endpoint: Endpoint, path: string): Promise<unknown> {
   return await ask(endpoint, path, {})
 }
 
+/** Asks for an action. */
+export async function requestAction(endpoint: Endpoint, path: string, body: object): Promise<unknown> {
+  const headers = { 'content-type': 'application/json', 'x-sallyport-operator': operator() }
+  return await ask(endpoint, path, { method: 'POST', headers, body: JSON.stringify(body) })
+}
+
+/** The data of each event that comes, until the component ends. */
+export async function follow({ url, token }: Endpoint, path: string): Promise<AsyncIterable<unknown>> {
+  const bearer = token()
+  const headers: Record<string, string> = bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }
+  const response = await fetch(`${url}${path}`, { headers, redirect: 'error' }).catch(() => undefined)
+  if (response?.ok !== true || response.body === null) {
+    await response?.body?.cancel()
+    throw new Failure(EXIT.runtime, `${url} has no ${path}: does its client run with --inspect?`)
+  }
+  return events(response.body.pipeThrough(new TextDecoderStream()))
+}
+
+async function* events(texts: AsyncIterable<string>): AsyncGenerator<unknown> {
+  let rest = ''
+  try {
+    for await (const text of texts) {
+      const lines = (rest + text).split('\n')
+      rest = lines.pop()!
+      for (const line of lines) if (line.startsWith('data: ')) yield JSON.parse(line.slice(6))
+    }
+  } catch {
+    // The connection has ended, as it does when the component does.
+  }
+}
+
 /** Asks for an action, of which each replica says what it did. */
 export async function askForAction(endpoint: Endpoint, path: string, body: object): Promise<unknown> {
-  const headers = { 'content-type': 'application/json', 'x-sallyport-operator': operator() }
-  const answer = await ask(endpoint, path, { method: 'POST', headers, body: JSON.stringify(body) })
+  const answer = await requestAction(endpoint, path, body)
   if (Array.isArray(asRow(answer).replicas)) return answer
   throw new Failure(EXIT.runtime, `${endpoint.url} does not say that it did anything: it is no server`)
 }
@@ -112,8 +151,10 @@ async function ask({ url, token }: Endpoint, path: string, init: RequestInit): P
   if (response.status === 401 || response.status === 403) {
     throw configurationError(`${url} wants its admin token: give --admin.token.file`)
   }
-  if (response.status === 404)
-    throw new Failure(EXIT.runtime, `${url} has no ${path}: it is no server, or an older one`)
+  if (response.status === 404) {
+    const what = path.startsWith('/inspect') ? 'client that runs with --inspect' : 'server, or an older one'
+    throw new Failure(EXIT.runtime, `${url} has no ${path}: it is no ${what}`)
+  }
   if (response.ok) return parseAnswer(url, text)
   throw new Failure(EXIT.runtime, `${url} answered ${response.status}: ${plainText(text.trim().slice(0, 200))}`)
 }

@@ -350,6 +350,73 @@ const INBOX: readonly Command[] = [
   ),
 ]
 
+function inspectCommand(
+  name: string,
+  about: string,
+  example: string,
+  more: Partial<Command>,
+  run: InspectRun,
+): Command {
+  return {
+    ...{ name: `inspect ${name}`, about, example: `sallyport inspect ${name}${example}`, flags: adminFlags, ...more },
+    load: async () => (await import('./commands/inspect.ts'))[run],
+  }
+}
+
+type InspectRun = keyof typeof import('./commands/inspect.ts')
+
+const { admin, 'admin.token.file': adminTokenFile } = adminFlags as Record<'admin' | 'admin.token.file', CommandFlag>
+const adminOnly: Flags = { admin, 'admin.token.file': adminTokenFile }
+const oneExchange = { positionals: ['ID'] }
+
+const INSPECT: readonly Command[] = [
+  inspectCommand(
+    'tail',
+    'Shows the last requests that a client has had (`--inspect`), and those that come.',
+    '',
+    { flags: { 'no-follow': flag('', 'Shows those that are there, and ends.'), ...adminFlags } },
+    'inspectTail',
+  ),
+  inspectCommand(
+    'show',
+    'Shows one of them: heads, bodies, messages, timings.',
+    ' 3fa9-1c',
+    oneExchange,
+    'inspectShow',
+  ),
+  inspectCommand(
+    'replay',
+    'Sends one of them to the target once more, and shows both answers side by side.',
+    ' 3fa9-1c --yes',
+    {
+      ...oneExchange,
+      flags: {
+        yes: flag('', 'Also where its method is not safe: the target may do something twice.'),
+        method: flag('METHOD', 'Another method.'),
+        path: flag('PATH', 'Another path, with its query.'),
+        header: { ...flag('"NAME: VALUE"', 'A header field besides, or instead; may repeat.'), list: true },
+        body: flag('FILE', 'Another body.'),
+        ...adminFlags,
+      },
+    },
+    'inspectReplay',
+  ),
+  inspectCommand(
+    'har',
+    'Writes all of them to a file (HAR 1.2), for the network panel of a browser.',
+    ' --out requests.har',
+    { flags: { out: flag('FILE', 'The file to write. Required.'), ...force, ...adminOnly } },
+    'inspectHar',
+  ),
+  inspectCommand(
+    'curl',
+    'Prints one of them as a command line of curl. What is redacted is to be filled in.',
+    ' 3fa9-1c',
+    { ...oneExchange, flags: adminOnly },
+    'inspectCurl',
+  ),
+]
+
 const SHELLS = {
   bash: ['sallyport completion bash > ~/.local/share/bash-completion/completions/sallyport', 'completionBash'],
   zsh: ['sallyport completion zsh > ~/.zfunc/_sallyport', 'completionZsh'],
@@ -463,6 +530,7 @@ export const COMMANDS: readonly Command[] = [
   ...LIFECYCLE,
   ...WEBHOOKS,
   ...INBOX,
+  ...INSPECT,
   ...OTHERS,
   ...COMPLETIONS,
 ]

@@ -16,6 +16,7 @@ import { loadTrust, watchTrust } from '../service/client-trust.ts'
 import { type EmbeddedTarget, embedRouter } from '../service/embedded-router.ts'
 import { checkClientFiles } from '../service/files.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
+import { inspection } from '../service/inspection.ts'
 import { loadInboxKeys } from '../service/inbox-key.ts'
 import { openTokenSource } from '../service/token-source.ts'
 
@@ -75,6 +76,7 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
   token.follow(fresh => tunnel.setToken(fresh))
   const trust = await watchTrust(config, loaded, tunnel, logger)
   return {
+    ...inspection(tunnel.inspector),
     ready: () => tunnel.ready(),
     status: () => ({ ...describeTunnel(tunnel), recent: changes.recent }),
     snapshot: () => ({ ...snapshot(tunnel), stateChanges: changes.counts, certificates: trust.certificates() }),

@@ -8,8 +8,9 @@ const FIELDS: ReadonlySet<string> = new Set([
   'sallyport-inbox-received',
 ])
 
-/** Whether the field of this request may go on to its upstream. */
+/** Whether the field of this request may go on to its upstream: also the mark of a replay, which no caller can make. */
 export function isInboxField(request: HttpRequest, name: string): boolean {
+  if (name === 'sallyport-replay') return request.replay !== undefined
   return request.session !== undefined && FIELDS.has(name)
 }
 
@@ -18,8 +19,9 @@ export function inboxId(request: HttpRequest): string | undefined {
   return request.session === undefined ? undefined : getHeader(request.headers, 'sallyport-inbox-id')
 }
 
-/** When its sender gave it to us, ms since 1970: of a delivery out of the inbox that was earlier. */
+/** When its sender gave it to us, ms since 1970: of a delivery out of the inbox, and of a replay, that was earlier. */
 export function arrivalMs(request: HttpRequest): number {
+  if (request.replay !== undefined) return request.replay.receivedMs
   const received = inboxId(request) === undefined ? undefined : getHeader(request.headers, 'sallyport-inbox-received')
   const ms = received === undefined ? Number.NaN : Date.parse(received)
   return Number.isNaN(ms) ? Date.now() : ms

@@ -9,6 +9,7 @@ import {
 } from 'node:tls'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
+import { isReserved } from '../../protocol/base/reserved-addresses.ts'
 import type { UpstreamTarget, TlsIdentity } from '../target.ts'
 import { elsewhere } from './elsewhere.ts'
 import { type UpstreamDialPhase, dialError } from './errors.ts'
@@ -56,7 +57,8 @@ export function dialUpstream(
     'connect',
     guard(() => {
       phase = 'tls'
-      if (target.protocol !== 'https') finish(undefined)
+      if (isReserved(socket)) finish(new SallyportError('upstream-refused', 'the target is the admin listener'))
+      else if (target.protocol !== 'https') finish(undefined)
     }),
   )
   socket.once(

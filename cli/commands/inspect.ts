@@ -1,0 +1,108 @@
+import type { InspectedDetail, InspectedExchange, ReplayEdits } from '../../client/index.ts'
+import { type Endpoint, findClient, follow, requestAction, view } from '../admin-client.ts'
+import type { Arguments } from '../args.ts'
+import type { Run } from '../command.ts'
+import { EXIT, Failure, usageError } from '../failure.ts'
+import { curlOf } from '../inspect/curl.ts'
+import { harOf } from '../inspect/har.ts'
+import { comparison, detailOf, lineOf, terminalJson } from '../inspect/text.ts'
+import { hasSwitch, optionalFlag, parseHeader, readInput, requiredFlag } from '../options.ts'
+import { writeOutput } from '../output-files.ts'
+import { asRow, asRows } from '../table.ts'
+
+/** `sallyport inspect tail` */
+export const inspectTail: Run = async (args, io) => {
+  const client = findClient(args, io)
+  const show = (exchange: InspectedExchange) =>
+    io.out(`${hasSwitch(args, 'json') ? terminalJson(exchange) : lineOf(exchange)}\n`)
+  if (hasSwitch(args, 'no-follow')) {
+    for (const exchange of await list(client)) show(exchange)
+    return EXIT.ok
+  }
+  const seen = new Set<string>()
+  const news = await follow(client, '/inspect/events')
+  for (const exchange of await list(client)) {
+    show(exchange)
+    seen.add(exchange.id)
+  }
+  for await (const event of news) {
+    const exchange = event as InspectedExchange
+    // What is open is shown when it is over; of a WebSocket that may be late.
+    if (exchange.state === 'open' ? !exchange.upgrade : seen.delete(exchange.id)) continue
+    show(exchange)
+  }
+  throw new Failure(EXIT.runtime, `${client.url} has ended the list`)
+}
+
+/** `sallyport inspect show` */
+export const inspectShow: Run = async (args, io) => {
+  const exchange = await read(findClient(args, io), idOf(args))
+  io.out(hasSwitch(args, 'json') ? `${terminalJson(exchange, 2)}\n` : detailOf(exchange))
+  return EXIT.ok
+}
+
+/** `sallyport inspect replay` */
+export const inspectReplay: Run = async (args, io) => {
+  const client = findClient(args, io)
+  const id = idOf(args)
+  const first = await read(client, id)
+  const edits = editsOf(args)
+  const method = edits.method ?? first.method
+  const unsafe = hasSwitch(args, 'yes')
+  if (!unsafe && !['GET', 'HEAD', 'OPTIONS', 'TRACE'].includes(method)) {
+    throw usageError(`${method} ${edits.path ?? first.path} may do something twice: --yes sends it once more`)
+  }
+  const { id: replayed } = asRow(await requestAction(client, '/inspect/replay', { id, unsafe, edits }))
+  const replay = await read(client, String(replayed))
+  io.out(hasSwitch(args, 'json') ? `${terminalJson({ first, replay }, 2)}\n` : comparison(first, replay))
+  return EXIT.ok
+}
+
+/** `sallyport inspect har` */
+export const inspectHar: Run = async (args, io) => {
+  const path = requiredFlag(args, 'out')
+  const client = findClient(args, io)
+  const found: InspectedDetail[] = []
+  for (const { id } of await list(client)) {
+    const exchange = await view(client, `/inspect/${id}`).catch(() => undefined)
+    // It may have made room for another meanwhile.
+    if (exchange !== undefined) found.push(exchange as InspectedDetail)
+  }
+  const text = `${JSON.stringify(harOf(found), undefined, 2)}\n`
+  await writeOutput([{ path, text, secret: true }], hasSwitch(args, 'force'), io)
+  return EXIT.ok
+}
+
+/** `sallyport inspect curl` */
+export const inspectCurl: Run = async (args, io) => {
+  io.out(curlOf(await read(findClient(args, io), idOf(args))))
+  return EXIT.ok
+}
+
+async function list(client: Endpoint): Promise<readonly InspectedExchange[]> {
+  return asRows(asRow(await view(client, '/inspect')).list) as unknown as InspectedExchange[]
+}
+
+async function read(client: Endpoint, id: string): Promise<InspectedDetail> {
+  const known = await list(client)
+  if (!known.some(exchange => exchange.id === id))
+    throw new Failure(EXIT.runtime, `there is no exchange ${id}, or no more`)
+  return (await view(client, `/inspect/${id}`)) as InspectedDetail
+}
+
+function idOf(args: Arguments): string {
+  const [id] = args.positionals
+  if (id === undefined) throw usageError('which one? give its ID, as `sallyport inspect tail` shows it')
+  return id
+}
+
+function editsOf(args: Arguments): ReplayEdits {
+  const headers = (args.flags.get('header') ?? []).map(parseHeader)
+  const bodyFile = optionalFlag(args, 'body')
+  return {
+    method: optionalFlag(args, 'method'),
+    path: optionalFlag(args, 'path'),
+    ...(headers.length === 0 ? {} : { headers: Object.fromEntries(headers) }),
+    ...(bodyFile === undefined ? {} : { body: readInput(bodyFile, 'the body') }),
+  }
+}

@@ -1,0 +1,56 @@
+/** What the admin listener of a client shows of its inspector. */
+import type { InspectedExchange, Inspector, ReplayOptions } from '../../client/index.ts'
+import { hook } from '../../protocol/base/guard.ts'
+import { noLogger } from '../../protocol/base/log.ts'
+import type { AdminView } from './admin.ts'
+
+/** Nothing without an inspector. */
+export function inspection(inspector: Inspector | undefined): Pick<AdminView, 'views' | 'streams' | 'actions'> {
+  if (inspector === undefined) return {}
+  return {
+    views: {
+      '/inspect': () => ({ ...inspector.stats(), list: inspector.list() }),
+      '/inspect/': query => inspector.get(query.get('id') ?? ''),
+    },
+    streams: {
+      '/inspect/events': send => {
+        const tell = hook('an event', (exchange: InspectedExchange) => send('exchange', exchange), noLogger)
+        return inspector.subscribe(tell)
+      },
+    },
+    actions: {
+      '/inspect/replay': async ({ id, ...options }) => {
+        const { replayOf, status, code, ...replay } = await inspector.replay(String(id), replayOptions(options))
+        return { id: replay.id, replayOf, status, code }
+      },
+    },
+  }
+}
+
+/** Throws TypeError for what makes no sense. */
+function replayOptions({ edits = {}, unsafe = false, ...others }: Record<string, unknown>): ReplayOptions {
+  const [unknown] = Object.keys(others)
+  if (unknown !== undefined) throw new TypeError(`there is no option ${JSON.stringify(unknown)}`)
+  if (typeof unsafe !== 'boolean') throw new TypeError('unsafe is true or false')
+  if (!isObject(edits)) throw new TypeError('edits is an object')
+  const { method, path, headers, body, ...rest } = edits
+  const [other] = Object.keys(rest)
+  if (other !== undefined) throw new TypeError(`${JSON.stringify(other)} cannot be edited`)
+  if (headers !== undefined && !isObject(headers)) throw new TypeError('edits.headers is an object')
+  return {
+    unsafe,
+    edits: {
+      ...{ method: text('method', method), path: text('path', path), body: text('body', body) },
+      headers: headers as Record<string, string | null> | undefined,
+    },
+  }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function text(name: string, value: unknown): string | undefined {
+  if (value === undefined || typeof value === 'string') return value
+  throw new TypeError(`edits.${name} is text`)
+}

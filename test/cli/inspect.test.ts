@@ -1,0 +1,276 @@
+/** `sallyport inspect`, on the admin listener of a client whose exchanges hold secrets and control characters. */
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { listenAdmin } from '../../admin/listener.ts'
+import { inspection } from '../../cli/service/inspection.ts'
+import { RingInspector } from '../../client/inspect/inspector.ts'
+import type { Handler, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
+import { createForwarder } from '../../router/forward.ts'
+import { sallyport } from './run.ts'
+
+const CANARY = 'c4n4ry-S3cret-value'
+const EVIL = `a\x1b]0;owned\x07\u009b2J\u202eb'\\$(touch owned)\``
+const TOKEN = 'a token that is long enough'.replaceAll(' ', '-')
+
+let folder: string
+let logged: string
+let inspector: RingInspector
+let handler: Handler
+let url: string
+let close: () => Promise<void>
+let bodies: string[]
+
+const ignored: ResponseSink = {
+  responseInformational() {},
+  responseHead() {},
+  responseData() {},
+  responseEnd() {},
+  responseAbort() {},
+  requestConsumed() {},
+}
+
+const target: Handler = (_, response) => {
+  let body = ''
+  return {
+    requestData(chunk) {
+      body += Buffer.from(chunk).toString('latin1')
+    },
+    requestEnd() {
+      bodies.push(body)
+      const headers = [
+        'content-type',
+        'application/json',
+        'content-encoding',
+        'gzip',
+        'x-evil',
+        EVIL,
+        'set-cookie',
+        CANARY,
+      ]
+      response.responseHead({ status: 200 + bodies.length, headers, bodyBytes: -1 })
+      response.responseData(gzipSync(JSON.stringify({ token: CANARY, evil: EVIL, long: 'x'.repeat(5000) })))
+      response.responseEnd([])
+    },
+    requestAbort() {},
+    responseConsumed() {},
+  }
+}
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-inspect-'))
+  writeFileSync(join(folder, 'token'), TOKEN)
+  logged = ''
+  bodies = []
+  const log = (fields: object, message: string) => {
+    logged += `${JSON.stringify(fields)} ${message}\n`
+  }
+  const logger = { debug: log, info: log, warn: log, error: log }
+  inspector = new RingInspector('bodies', logger)
+  handler = inspector.layer(target)
+  const none = { ready: () => true, status: () => ({}), metrics: async () => ({ contentType: '', text: '' }) }
+  const source = { ...none, ...inspection(inspector) }
+  const listener = await listenAdmin({ port: 0, source, token: () => TOKEN, logger })
+  url = `http://127.0.0.1:${listener.address.port}`
+  close = () => listener.close()
+  send()
+})
+afterEach(async () => {
+  await close()
+  inspector.close()
+  rmSync(folder, { recursive: true })
+})
+
+function send(more: Partial<HttpRequest> = {}): string {
+  const body = Buffer.from(`{"password":"${CANARY}","evil":${JSON.stringify(EVIL)}}`)
+  const sink = handler(
+    {
+      ...{ method: 'POST', authority: 'demo.example.com', path: `/hook?token=${CANARY}&x=1`, upgrade: false },
+      ...{ headers: ['authorization', `Bearer ${CANARY}`, 'content-type', 'application/json', 'x-evil', EVIL] },
+      ...{
+        bodyBytes: body.length,
+        peerAddress: '127.0.0.1',
+        encrypted: true,
+        requestId: 'r',
+        session: 's',
+        exchangeId: '',
+      },
+      ...{ caller: { address: '192.0.2.1', scheme: 'https', host: 'demo.example.com' } as const, runtime: 'demo' },
+      ...more,
+    },
+    ignored,
+  )
+  sink.requestData(body)
+  sink.requestEnd([])
+  return inspector.list().at(-1)!.id
+}
+
+const inspect = (...args: string[]) =>
+  sallyport(['inspect', ...args, '--admin', url, '--admin.token.file', join(folder, 'token')])
+
+function expectHarmless(text: string): void {
+  expect(text).not.toContain(CANARY)
+  expect(text).toMatch(/\[redacted:[0-9a-f]{12}\]/)
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: that none is there
+  expect(text).not.toMatch(/[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]/)
+}
+
+test('tail, show and replay show no secret and no control character, as text and as JSON', async () => {
+  const [{ id }] = inspector.list() as { id: string }[] as [{ id: string }]
+  for (const args of [
+    ['tail', '--no-follow'],
+    ['tail', '--no-follow', '--json'],
+    ['show', id],
+    ['show', id, '--json'],
+  ]) {
+    const { code, out } = await inspect(...args)
+    expect([args, code]).toEqual([args, 0])
+    expectHarmless(out)
+    expect(out).toContain(id)
+  }
+  const { out } = await inspect('replay', id, '--yes')
+  expectHarmless(out)
+  expect(out).toMatch(/^status +201 +202 +no$/m)
+  expect(out).toMatch(/^content-type +application\/json +application\/json +yes$/m)
+  expect(bodies[1]).toBe(bodies[0])
+  expect(logged).toContain('"audit":true')
+  expect(logged).not.toContain(CANARY)
+})
+
+test('a replay is asked for where its method is not safe, and what it changes is in no log', async () => {
+  const id = send()
+  const refused = await inspect('replay', id)
+  expect([refused.code, refused.notes]).toEqual([2, expect.stringContaining('may do something twice: --yes')])
+  writeFileSync(join(folder, 'body'), `{"token":"${CANARY}"}`)
+  const { code } = await inspect('replay', id, '--yes', '--header', `x-note: ${CANARY}`, '--body', join(folder, 'body'))
+  expect([code, bodies.at(-1)]).toEqual([0, `{"token":"${CANARY}"}`])
+  expect(logged).toContain('"edits":["headers","body"]')
+  expect(logged).not.toContain(CANARY)
+})
+
+test('an exchange that is not there is said so', async () => {
+  const { code, notes } = await inspect('show', 'none')
+  expect([code, notes]).toEqual([1, expect.stringContaining('there is no exchange none')])
+})
+
+test('all of it needs the token', async () => {
+  for (const path of ['/inspect', `/inspect/${inspector.list()[0]!.id}`, '/inspect/events']) {
+    expect([path, (await fetch(`${url}${path}`)).status]).toEqual([path, 401])
+  }
+  const post = { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}' }
+  expect((await fetch(`${url}/inspect/replay`, post)).status).toBe(401)
+})
+
+test('the events come as they happen, and end with their reader', async () => {
+  const headers = { authorization: `Bearer ${TOKEN}` }
+  const stop = new AbortController()
+  const response = await fetch(`${url}/inspect/events`, { headers, signal: stop.signal })
+  const id = send()
+  let text = ''
+  for await (const part of response.body!.pipeThrough(new TextDecoderStream())) {
+    text += part
+    if (text.includes('"done"')) break
+  }
+  expect(text).toContain(`data: {"id":"${id}"`)
+  expect(text).not.toContain(CANARY)
+})
+
+test('the file is HAR 1.2, with the sizes of what was sent and of what it says', async () => {
+  const path = join(folder, 'all.har')
+  expect((await inspect('har', '--out', path)).code).toBe(0)
+  const text = readFileSync(path, 'utf8')
+  expect(statSync(path).mode & 0o777).toBe(0o600)
+  expect(text).not.toContain(CANARY)
+  const har = JSON.parse(text)
+  expect(harProblems(har)).toEqual([])
+  const { request, response, time, timings } = har.log.entries[0]
+  const plain = JSON.stringify({ token: CANARY, evil: EVIL, long: 'x'.repeat(5000) })
+  expect(response.content.size).toBe(Buffer.byteLength(plain))
+  expect(response.bodySize).toBe(gzipSync(plain).length)
+  expect(response.content.compression).toBe(response.content.size - response.bodySize)
+  expect(request.bodySize).toBe(bodies[0]!.length)
+  expect(time).toBeCloseTo(timings.send + timings.wait + timings.receive)
+  expect((await inspect('har', '--out', path)).notes).toContain('is not overwritten')
+})
+
+test('the line for curl is one command, whatever stands in the exchange', async () => {
+  const { out } = await inspect('curl', inspector.list()[0]!.id)
+  expectHarmless(out)
+  // The shell says what words it sees.
+  const { stdout } = spawnSync('bash', ['-c', `curl() { printf '%s\\0' "$@"; }\n${out}`], { cwd: folder })
+  const words = stdout.toString('utf8').split('\0')
+  expect(words.slice(0, 4)).toEqual(['--globoff', '--path-as-is', '-X', 'POST'])
+  expect(words).toContain(`x-evil: ${EVIL}`)
+  expect(words[words.indexOf('--data-raw') + 1]).toContain(JSON.stringify(EVIL))
+})
+
+test('the router reaches no admin listener of its own process, by whatever name', async () => {
+  const port = new URL(url).port
+  const status = (host: string) =>
+    new Promise<number>(resolve => {
+      const { handler: forward, close } = createForwarder(`http://${host}:${port}`)
+      const sink = forward(
+        {
+          ...{ method: 'GET', authority: 'localhost', path: '/livez', headers: [], bodyBytes: 0, upgrade: false },
+          ...{ peerAddress: '127.0.0.1', encrypted: false, caller: undefined, requestId: 'r', exchangeId: undefined },
+        },
+        {
+          ...ignored,
+          responseHead: head => resolve(head.status),
+          responseEnd: close,
+        },
+      )
+      sink.requestEnd([])
+    })
+  expect(await status('127.0.0.1')).toBe(502)
+  expect(await status('localhost')).toBe(502)
+  expect(await status('[::ffff:127.0.0.1]')).toBe(502)
+  // The others of the process stay within reach.
+  await close()
+  const other = createServer((_, response) => void response.writeHead(204).end())
+  await new Promise<void>(resolve => other.listen(Number(port), '127.0.0.1', resolve))
+  expect(await status('127.0.0.1')).toBe(204)
+  other.closeAllConnections()
+  await new Promise(resolve => other.close(resolve))
+})
+
+type Shape = string | readonly Shape[] | { readonly [member: string]: Shape }
+
+/** What is missing or has another type than the specification says. */
+function harProblems(har: unknown): string[] {
+  const problems: string[] = []
+  const check = (value: unknown, shape: Shape, at: string): void => {
+    if (typeof shape === 'string') {
+      const optional = shape.endsWith('?')
+      if (value === undefined ? !optional : typeof value !== shape.replace('?', '')) problems.push(`${at}: ${shape}`)
+    } else if (Array.isArray(shape)) {
+      if (!Array.isArray(value)) problems.push(`${at}: array`)
+      else for (const [i, item] of value.entries()) check(item, shape[0] ?? {}, `${at}[${i}]`)
+    } else if (typeof value !== 'object' || value === null) problems.push(`${at}: object`)
+    else {
+      for (const [name, inner] of Object.entries(shape)) check((value as Record<string, unknown>)[name], inner, `${at}.${name}`)
+      const strange = Object.keys(value).filter(name => !(name in shape) && !/^_|^comment$/.test(name))
+      problems.push(...strange.map(name => `${at}.${name}: unknown`))
+    }
+  }
+  const pair = { name: 'string', value: 'string' }
+  const message = { httpVersion: 'string', cookies: [pair], headers: [pair], headersSize: 'number', bodySize: 'number' }
+  const content = { size: 'number', compression: 'number?', mimeType: 'string', text: 'string?', encoding: 'string?' }
+  const timings = {
+    ...{ blocked: 'number?', dns: 'number?', connect: 'number?', ssl: 'number?' },
+    ...{ send: 'number', wait: 'number', receive: 'number' },
+  }
+  const postData = { mimeType: 'string', params: [pair], text: 'string' }
+  const entry = {
+    ...{ startedDateTime: 'string', time: 'number', cache: {}, timings },
+    request: { ...message, method: 'string', url: 'string', queryString: [pair], postData },
+    response: { ...message, status: 'number', statusText: 'string', redirectURL: 'string', content },
+  }
+  const creator = { name: 'string', version: 'string' }
+  check(har, { log: { version: 'string', creator, pages: [{}], entries: [entry] } }, 'har')
+  return problems
+}
