@@ -252,7 +252,8 @@ function harProblems(har: unknown): string[] {
       else for (const [i, item] of value.entries()) check(item, shape[0] ?? {}, `${at}[${i}]`)
     } else if (typeof value !== 'object' || value === null) problems.push(`${at}: object`)
     else {
-      for (const [name, inner] of Object.entries(shape)) check((value as Record<string, unknown>)[name], inner, `${at}.${name}`)
+      for (const [name, inner] of Object.entries(shape))
+        check((value as Record<string, unknown>)[name], inner, `${at}.${name}`)
       const strange = Object.keys(value).filter(name => !(name in shape) && !/^_|^comment$/.test(name))
       problems.push(...strange.map(name => `${at}.${name}: unknown`))
     }
