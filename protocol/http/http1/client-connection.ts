@@ -15,10 +15,10 @@ import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { ByteCache } from '../../base/byte-cache.ts'
 import { DeadlineWatch, timeLeft, timeUntil } from '../../base/deadline-watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
-import { HEAD_END, LF } from './bytes.ts'
 import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
 import { outliveFailedWrites } from './failed-writes.ts'
-import { type Head, HeadParser } from './head-parser.ts'
+import type { Head } from './head-parser.ts'
+import { HeadReader } from './head-reader.ts'
 import { SocketReader } from './socket-reader.ts'
 import { Intake, type IntakeOwner } from './intake.ts'
 import { type BodyOwner, SocketWriter, type WriterOwner } from './socket-writer.ts'
@@ -64,15 +64,12 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   readonly #options: Http1ClientOptions
   readonly #limits: HttpLimits
   readonly #writer: SocketWriter
-  readonly #parser: HeadParser
-  readonly #heads: ByteCache<Head>
+  readonly #heads: HeadReader
   readonly #body: BodyReader
   readonly #watch: DeadlineWatch
   readonly #intake: Intake
   #state: State = 'idle'
   #exchange: ClientExchange | undefined
-  /** How much of the current head was checked, in whole lines. */
-  #checkedBytes = 0
   /** The upstream allows another exchange after this one. */
   #keepAlive = true
   #ended = false
@@ -90,8 +87,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.#limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
     this.#intake = new Intake(socket, this.#limits.bufferBytes, this)
     this.#writer = new SocketWriter(socket, this)
-    this.#parser = new HeadParser(this.#limits, true)
-    this.#heads = options.heads ?? new ByteCache()
+    this.#heads = new HeadReader(this.#limits, true, options.heads ?? new ByteCache())
     this.#body = new BodyReader(this, this.#limits, 'upstream-broken')
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
     const guard = guardWith(error => this.threw(error))
@@ -189,32 +185,12 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   }
 
   #readHead(bytes: Buffer): boolean {
-    const end = bytes.indexOf(HEAD_END)
-    const seen = end > 0 ? this.#heads.find(bytes, 0, end) : undefined
-    if (seen !== undefined) {
-      this.#checkedBytes = 0
-      this.#intake.keep(bytes, end + HEAD_END.length)
-      this.#head(seen)
-      return true
-    }
-    const lines = end < 0 ? bytes.lastIndexOf(LF) + 1 : end + 2
-    const checked = this.#checkedBytes
-    this.#checkedBytes = end < 0 ? lines : 0
-    if ((end < 0 ? bytes.length : end) > this.#limits.headBytes) throw broken('head too large')
-    // Once for each line, since a head can come byte by byte.
-    if (end < 0 && lines > 0 && lines === checked) return false
-    this.#parser.start()
-    const fields = this.#parser.statusLine(bytes, 0, end < 0 && lines === 0 ? bytes.length : lines)
-    if (fields >= 0) this.#parser.fields(bytes, fields, lines)
-    if (end < 0) return false
-    this.#intake.keep(bytes, end + HEAD_END.length)
-    const { head } = this.#parser
+    const head = this.#heads.read(bytes, 0)
+    if (head === undefined) return false
+    this.#intake.keep(bytes, this.#heads.end)
     if (head.status === 101) this.#upgrade(head)
     else if (head.status < 200) this.#informational(head)
-    else {
-      this.#heads.keep(bytes, 0, end, head)
-      this.#head(head)
-    }
+    else this.#head(head)
     return true
   }
 

@@ -60,6 +60,11 @@ export class HeadParser {
     this.#connection = undefined
   }
 
+  /** Parses the first line from `start`; returns the offset behind it, or -1 if `end` comes first. */
+  startLine(bytes: Buffer, start: number, end: number): number {
+    return this.#response ? this.statusLine(bytes, start, end) : this.requestLine(bytes, start, end)
+  }
+
   /**
    * Parses `METHOD SP target SP HTTP/1.x CRLF` from `start`; returns the offset behind it, or -1 if `end` comes first.
    */
@@ -67,18 +72,18 @@ export class HeadParser {
     let at = start
     while (at < end && TOKEN_LOWER[bytes[at]!] !== 0) at++
     if (at === end) return this.#unfinished(at - start)
-    if (at === start || bytes[at] !== SP) throw this.#fault('bad-request', 'method')
+    if (at === start || bytes[at] !== SP) throw this.fault('bad-request', 'method')
     const methodEnd = at++
     const targetStart = at
     while (at < end && TARGET[bytes[at]!] === 1) at++
-    if (at - targetStart > this.#limits.uriBytes) throw this.#fault('uri-too-long', 'request target')
+    if (at - targetStart > this.#limits.uriBytes) throw this.fault('uri-too-long', 'request target')
     if (at === end) return -1
-    if (at === targetStart || bytes[at] !== SP) throw this.#fault('bad-request', 'request target')
+    if (at === targetStart || bytes[at] !== SP) throw this.fault('bad-request', 'request target')
     const targetEnd = at++
     const lineEnd = at + 10
-    if (!this.#version(bytes, at, Math.min(end, at + 8))) throw this.#fault('bad-request', 'version')
-    if (end > at + 8 && bytes[at + 8] !== CR) throw this.#fault('bad-request', 'request line')
-    if (end > at + 9 && bytes[at + 9] !== LF) throw this.#fault('bad-request', 'request line')
+    if (!this.#version(bytes, at, Math.min(end, at + 8))) throw this.fault('bad-request', 'version')
+    if (end > at + 8 && bytes[at + 8] !== CR) throw this.fault('bad-request', 'request line')
+    if (end > at + 9 && bytes[at + 9] !== LF) throw this.fault('bad-request', 'request line')
     if (end < lineEnd) return -1
     this.head.method = latin1(bytes, start, methodEnd)
     this.head.target = latin1(bytes, targetStart, targetEnd)
@@ -87,23 +92,23 @@ export class HeadParser {
 
   /** Parses `HTTP/1.x SP 3DIGIT [SP reason] CRLF`; returns the offset behind it, or -1 if `end` comes first. */
   statusLine(bytes: Buffer, start: number, end: number): number {
-    if (!this.#version(bytes, start, Math.min(end, start + 8))) throw this.#fault('bad-request', 'version')
+    if (!this.#version(bytes, start, Math.min(end, start + 8))) throw this.fault('bad-request', 'version')
     let line = start
     while (line < end && bytes[line] !== LF) line++
     if (line === end) return this.#unfinished(end - start)
     let status = 0
     for (let at = start + 9; at < start + 12; at++) {
       const digit = bytes[at]! - 0x30
-      if (digit < 0 || digit > 9) throw this.#fault('bad-request', 'status')
+      if (digit < 0 || digit > 9) throw this.fault('bad-request', 'status')
       status = status * 10 + digit
     }
-    if (bytes[start + 8] !== SP || status < 100) throw this.#fault('bad-request', 'status line')
+    if (bytes[start + 8] !== SP || status < 100) throw this.fault('bad-request', 'status line')
     const after = bytes[start + 12]
-    if (line < start + 13 || (after !== SP && after !== CR)) throw this.#fault('bad-request', 'status line')
+    if (line < start + 13 || (after !== SP && after !== CR)) throw this.fault('bad-request', 'status line')
     for (let at = start + 12; at < line - 1; at++) {
-      if (VALUE[bytes[at]!] === 0) throw this.#fault('bad-request', 'reason')
+      if (VALUE[bytes[at]!] === 0) throw this.fault('bad-request', 'reason')
     }
-    if (bytes[line - 1] !== CR) throw this.#fault('bad-request', 'bare LF')
+    if (bytes[line - 1] !== CR) throw this.fault('bad-request', 'bare LF')
     this.head.status = status
     return line + 1
   }
@@ -121,7 +126,7 @@ export class HeadParser {
   }
 
   #unfinished(length: number): -1 {
-    if (length > this.#limits.uriBytes) throw this.#fault('head-too-large', 'start line')
+    if (length > this.#limits.uriBytes) throw this.fault('head-too-large', 'start line')
     return -1
   }
 
@@ -134,15 +139,15 @@ export class HeadParser {
     let count = 0
     let at = start
     while (at < end) {
-      if (++count * 2 > most) throw this.#fault('head-too-large', 'number of fields')
+      if (++count * 2 > most) throw this.fault('head-too-large', 'number of fields')
       const nameStart = at
       while (TOKEN_LOWER[bytes[at]!] !== 0) at++
-      if (at === nameStart || bytes[at] !== COLON) throw this.#fault('bad-request', 'field name')
+      if (at === nameStart || bytes[at] !== COLON) throw this.fault('bad-request', 'field name')
       const nameEnd = at++
       while (bytes[at] === SP || bytes[at] === HT) at++
       const valueStart = at
       while (VALUE[bytes[at]!] === 1) at++
-      if (at + 1 >= end || bytes[at] !== CR || bytes[at + 1] !== LF) throw this.#fault('bad-request', 'field value')
+      if (at + 1 >= end || bytes[at] !== CR || bytes[at + 1] !== LF) throw this.fault('bad-request', 'field value')
       let valueEnd = at
       while (valueEnd > valueStart && (bytes[valueEnd - 1] === SP || bytes[valueEnd - 1] === HT)) valueEnd--
       at += 2
@@ -163,9 +168,9 @@ export class HeadParser {
         head.host = value
         return
       case FIELD_KIND.contentLength:
-        if (head.contentLength !== -1) throw this.#fault('bad-request', 'two content-length')
+        if (head.contentLength !== -1) throw this.fault('bad-request', 'two content-length')
         head.contentLength = plainNumber(value)
-        if (head.contentLength === -1) throw this.#fault('bad-request', 'content-length')
+        if (head.contentLength === -1) throw this.fault('bad-request', 'content-length')
         head.headers.push(name, value)
         return
       case FIELD_KIND.transferEncoding:
@@ -214,7 +219,7 @@ export class HeadParser {
   }
 
   /** A response's faults are the upstream's, whatever they are. */
-  #fault(reason: ErrorCode, what: string): SallyportError {
+  fault(reason: ErrorCode, what: string): SallyportError {
     return new SallyportError(this.#response ? 'upstream-broken' : reason, `head not valid: ${what}`)
   }
 }

@@ -3,7 +3,8 @@ import type { Buffer } from 'node:buffer'
 import { SallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import { isAuthority, listTokens, remembering, withoutEmptyPort } from '../headers.ts'
-import { type Head, type HeadLimits, HeadParser } from './head-parser.ts'
+import type { Head, HeadLimits } from './head-parser.ts'
+import { HeadReader } from './head-reader.ts'
 import { isWebSocketKey } from './websocket.ts'
 
 /** What the connection needs to know besides the request. */
@@ -48,13 +49,10 @@ export function requestHead(head: Head, peerAddress: string, encrypted: boolean)
 
 /** The head that `bytes` are, up to the empty line and with it. Throws as {@link requestHead}, and for what is too large. */
 export function parseRequest(bytes: Buffer, limits: HeadLimits, peerAddress: string, encrypted: boolean): RequestHead {
-  const parser = new HeadParser(limits, false)
-  const end = bytes.length - 2
-  const fields = parser.requestLine(bytes, 0, end)
-  if (fields < 0) throw bad('request line')
-  if (end - 2 > limits.headBytes) throw new SallyportError('head-too-large')
-  parser.fields(bytes, fields, end)
-  return requestHead(parser.head, peerAddress, encrypted)
+  const reader = new HeadReader(limits, false)
+  const head = reader.read(bytes, 0)
+  if (head === undefined || reader.end !== bytes.length) throw bad('not one head')
+  return requestHead(head, peerAddress, encrypted)
 }
 
 /** RFC 9112 section 6.3, without any of its leniencies. */

@@ -28,9 +28,9 @@ import { resetSocket } from '../../base/reset-socket.ts'
 import { isBroken } from '../../base/tcp.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
-import { CR, HEAD_END, LF } from './bytes.ts'
+import { CR, LF } from './bytes.ts'
 import { DateClock } from './encode.ts'
-import { HeadParser } from './head-parser.ts'
+import { HeadReader } from './head-reader.ts'
 import { type RequestHead, requestHead } from './request-head.ts'
 import { ServerExchange, type ServerWire } from './server-exchange.ts'
 import { SocketReader } from './socket-reader.ts'
@@ -91,7 +91,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #encrypted: boolean
   readonly address: string
   readonly #writer: SocketWriter
-  readonly #parser: HeadParser
+  readonly #heads: HeadReader
   readonly #body: BodyReader
   readonly #watch: DeadlineWatch
   readonly #intake: Intake
@@ -116,8 +116,6 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   // Times, for the deadlines.
   #since = performance.now()
   #headBegun = true
-  /** How much of the current head was checked, in whole lines. */
-  #checkedBytes = 0
   #readAt = 0
   readonly #progress = new WriteProgress()
 
@@ -135,7 +133,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.address = canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? '')
     this.#intake = new Intake(socket, this.#limits.bufferBytes, this)
     this.#writer = new SocketWriter(socket, this)
-    this.#parser = new HeadParser(this.#limits, false)
+    this.#heads = new HeadReader(this.#limits, false)
     this.#body = new BodyReader(this, this.#limits, 'bad-request')
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
     const guard = guardWith(error => this.threw(error))
@@ -233,53 +231,25 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       this.#fallBehind()
       return false
     }
-    // One empty line before a request line is skipped (RFC 9112 section 2.2).
-    const start = bytes[0] === CR && bytes[1] === LF ? 2 : 0
-    const end = bytes.indexOf(HEAD_END, start)
-    if (end < 0) {
-      this.#checkPartialHead(bytes, start)
+    // One empty line before a request line is skipped (RFC 9112 section 2.2), as soon as it is whole.
+    const half = bytes.length === 1 && bytes[0] === CR
+    const parsed = half ? undefined : this.#heads.read(bytes, bytes[0] === CR && bytes[1] === LF ? 2 : 0)
+    if (parsed === undefined) {
+      this.#awaitHead()
       return false
     }
-    if (end - start > this.#limits.headBytes) this.#refuseLongHead(bytes, start)
-    this.#parser.start()
-    const fields = this.#parser.requestLine(bytes, start, end + 2)
-    if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
-    this.#parser.fields(bytes, fields, end + 2)
-    const head = requestHead(this.#parser.head, this.address, this.#encrypted)
-    this.#intake.keep(bytes, end + HEAD_END.length)
+    const head = requestHead(parsed, this.address, this.#encrypted)
+    this.#intake.keep(bytes, this.#heads.end)
     this.#begun++
     this.#begin(head)
     return true
   }
 
-  /** What is there of a head that is not whole is checked as well, so that the refusal need not wait for its end. */
-  #checkPartialHead(bytes: Buffer, start: number): void {
-    if (!this.#headBegun) {
-      this.#headBegun = true
-      this.#checkedBytes = 0
-      this.#since = performance.now()
-      this.#watch.within(this.#limits.headMs)
-    }
-    if (bytes.length - start > this.#limits.headBytes) this.#refuseLongHead(bytes, start)
-    // Half of the empty line.
-    if (bytes.length === 1 && bytes[0] === CR) return
-    const lines = bytes.lastIndexOf(LF) + 1
-    this.#parser.start()
-    if (lines <= start) {
-      this.#parser.requestLine(bytes, start, bytes.length)
-      return
-    }
-    // Once for each line, since a head can come byte by byte.
-    if (lines === this.#checkedBytes) return
-    this.#checkedBytes = lines
-    const fields = this.#parser.requestLine(bytes, start, lines)
-    if (fields < 0) throw new SallyportError('bad-request', 'head not valid: request line')
-    this.#parser.fields(bytes, fields, lines)
-  }
-
-  #refuseLongHead(bytes: Buffer, start: number): void {
-    this.#parser.requestLine(bytes, start, bytes.length)
-    throw new SallyportError('head-too-large')
+  #awaitHead(): void {
+    if (this.#headBegun) return
+    this.#headBegun = true
+    this.#since = performance.now()
+    this.#watch.within(this.#limits.headMs)
   }
 
   #begin(head: RequestHead): void {

@@ -7,15 +7,15 @@ export interface Equivalent {
 }
 
 const BOUND = 'nghttp2 holds a body to its content-length, and ends the stream before we hear of it'
-const WHOLE = 'a line that ends in CR LF is whole, or `requestLine` refuses it'
+const WHOLE = 'a line that ends in CR LF is whole, or `startLine` refuses it'
 const SAME_TURN = 'a step of a dial begins in the turn in which the one before it ended: nothing happens in between'
 
 export const EQUIVALENT: readonly Equivalent[] = [
   { file: 'client/dial/dial.ts', text: 'return this.#fail(this.#over.signal.reason)', because: SAME_TURN },
   { file: 'client/dial/dial.ts', text: 'this.#fail(this.#closed())', because: SAME_TURN },
   {
-    file: 'protocol/http/http1/server-connection.ts',
-    text: "throw new SallyportError('bad-request', 'head not valid: request line')",
+    file: 'protocol/http/http1/head-reader.ts',
+    text: "throw parser.fault('bad-request', 'start line')",
     because: WHOLE,
   },
   {

@@ -94,11 +94,16 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/http1/head-parser.ts',
-        "if (at + 1 >= end || bytes[at] !== CR || bytes[at + 1] !== LF) throw this.#fault('bad-request', 'field value')",
+        "if (at + 1 >= end || bytes[at] !== CR || bytes[at + 1] !== LF) throw this.fault('bad-request', 'field value')",
         'if (bytes[at] === LF) at--',
       ],
     ],
     tests: HTTP1,
+  },
+  {
+    defence: 'bytes of a head of which no line ends any more',
+    edits: [['protocol/http/http1/head-reader.ts', 'if (long ||', 'if (']],
+    tests: ['test/protocol/http/http1/head-reader.test.ts'],
   },
   {
     defence: 'a name before each colon',

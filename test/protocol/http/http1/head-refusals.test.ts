@@ -39,7 +39,8 @@ describe('E2 a request line', () => {
   test('E2 one that is right', () => expect(read('GET / HTTP/1.1\r\n')).toBe(16))
 
   test.each([
-    ['GET /xx', 'bad-request: request line'],
+    ['GET /xx', 'bad-request: not one head'],
+    ['GET / HTTP/1.1\r\na: b\r\n\r\nGET ', 'bad-request: not one head'],
     [`GET / HTTP/1.1\r\na: ${'b'.repeat(300)}\r\n\r\n`, 'head-too-large: '],
   ])('E2 a whole head that is cut or too large: %j', (text, reason) => {
     const bytes = Buffer.from(text)
