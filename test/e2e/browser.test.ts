@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { WebSocketServer } from 'ws'
 import { createRouter, type Router } from '../../router/index.ts'
-import { openChromium } from '../support/chromium.ts'
+import { Browser } from '../support/devtools.ts'
 import { needs } from '../support/needs.ts'
 import { type Pair, startPair } from '../support/pair.ts'
 import { DOMAIN } from '../support/secrets.ts'
@@ -101,8 +101,9 @@ describe.runIf(needs('chromium'))('a page in a real browser', () => {
       const seen = await (${tries.toString()})(${JSON.stringify(base)}, ${JSON.stringify(offline)})
       await fetch('/seen', { method: 'POST', body: JSON.stringify(seen) })
     </script>`
-    const browser = await openChromium(origin, { certificate: pair.secrets.server.cert, domain: DOMAIN })
+    const browser = await Browser.open({ certificate: pair.secrets.server.cert, names: [`*.${DOMAIN}`] })
     try {
+      await browser.page(origin)
       seen = await outcome
     } finally {
       await browser.close()

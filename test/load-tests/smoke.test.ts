@@ -4,12 +4,13 @@ import { readFileSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { processTree } from '../../load-tests/lib/cpu.ts'
 import type { Report } from '../../load-tests/lib/report.ts'
 import { wrongOf } from '../../load-tests/lib/section.ts'
 import { long, needs, short } from '../support/needs.ts'
-import { openFile } from './page.ts'
+import { Browser } from '../support/devtools.ts'
 
 const BENCH = resolve(import.meta.dirname, '../../load-tests/bench.ts')
 /** The others start more processes, and take as long again. */
@@ -110,25 +111,27 @@ describe.runIf(needs('nginx'))('the smoke run', () => {
 
   describe.runIf(needs('chromium'))('its report in a browser', () => {
     test('shows its charts, logs nothing and asks for nothing', async () => {
-      const page = await openFile(join(folder, 'report.html'))
+      const browser = await Browser.open()
       try {
+        const page = await browser.page(pathToFileURL(join(folder, 'report.html')).href)
+        await page.until('document.readyState === "complete" && document.querySelector("figure svg")')
         const charts = report.sections.reduce((sum, section) => sum + section.charts.length, 0)
         expect(charts).toBeGreaterThan(0)
-        expect(await page.evaluate('document.querySelectorAll("figure svg").length')).toBe(charts)
+        expect(await page.value('document.querySelectorAll("figure svg").length')).toBe(charts)
         const drawn = '[...document.querySelectorAll("svg")].every(svg => svg.getBoundingClientRect().height > 40)'
-        expect(await page.evaluate(drawn)).toBe(true)
+        expect(await page.value(drawn)).toBe(true)
         const marks = '[...document.querySelectorAll("svg")].every(svg => svg.querySelector("rect, polyline"))'
-        expect(await page.evaluate(marks)).toBe(true)
-        expect(await page.evaluate('document.documentElement.scrollWidth <= innerWidth')).toBe(true)
+        expect(await page.value(marks)).toBe(true)
+        expect(await page.value('document.documentElement.scrollWidth <= innerWidth')).toBe(true)
         const paper = 'getComputedStyle(document.body).backgroundColor'
         await page.setColours('light')
-        const light = await page.evaluate(paper)
+        const light = await page.value(paper)
         await page.setColours('dark')
-        expect(await page.evaluate(paper)).not.toBe(light)
-        expect(page.complaints).toEqual([])
-        expect(page.requests.filter(url => !url.startsWith('file:') && !url.startsWith('data:'))).toEqual([])
+        expect(await page.value(paper)).not.toBe(light)
+        expect(browser.complaints).toEqual([])
+        expect(browser.requests.filter(url => !url.startsWith('file:') && !url.startsWith('data:'))).toEqual([])
       } finally {
-        await page.close()
+        await browser.close()
       }
     })
   })

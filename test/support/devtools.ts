@@ -1,5 +1,6 @@
 /** A page in a real Chromium that a test drives, through the DevTools protocol (chromedevtools.github.io/devtools-protocol). */
 import { type ChildProcess, spawn } from 'node:child_process'
+import { createHash, X509Certificate } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -17,9 +18,11 @@ export interface Screen {
   readonly mobile?: boolean
 }
 
-/** Names under which the browser finds this machine besides its own, such as those of an attacker. */
-export interface BrowserOptions {
+interface BrowserOptions {
+  /** Names that resolve to 127.0.0.1, such as those of an attacker, or `*.` and a domain. */
   readonly names?: readonly string[]
+  /** PEM of a server certificate that counts as trusted; no other error of a certificate is forgiven. */
+  readonly certificate?: string
 }
 
 export class Browser {
@@ -27,16 +30,21 @@ export class Browser {
   readonly #profile: string
   readonly #socket: WebSocket
   readonly #waiting = new Map<number, PromiseWithResolvers<Json>>()
+  /** Sessions of the pages that are open. */
+  readonly #open = new Set<unknown>()
   #last = 0
-  /** What pages said on their consoles: errors, and breaches of a policy. */
+  /** What open pages said on their consoles, and what the browser says of them: errors, and breaches of a policy. */
   readonly complaints: string[] = []
+  /** URLs that pages asked for, their own among them. */
+  readonly requests: string[] = []
 
-  static async open({ names = [] }: BrowserOptions = {}): Promise<Browser> {
+  static async open({ names = [], certificate }: BrowserOptions = {}): Promise<Browser> {
     const profile = mkdtempSync(join(tmpdir(), 'sallyport-browser-'))
     const flags = [
       ...['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run'],
       ...['--disable-background-networking', '--disable-component-update', '--no-proxy-server', '--hide-scrollbars'],
       ...names.map(name => `--host-resolver-rules=MAP ${name} 127.0.0.1`),
+      ...(certificate === undefined ? [] : [`--ignore-certificate-errors-spki-list=${keyHash(certificate)}`]),
       ...['--remote-debugging-port=0', `--user-data-dir=${profile}`, 'about:blank'],
     ]
     const child = spawn(program('chromium'), flags, { stdio: 'ignore', detached: true })
@@ -58,12 +66,12 @@ export class Browser {
   async page(url: string, screen: Screen = { width: 1200, height: 800 }): Promise<BrowserPage> {
     const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' })
     const { sessionId } = await this.send('Target.attachToTarget', { targetId, flatten: true })
+    this.#open.add(sessionId)
     const page = new BrowserPage(this, String(targetId), String(sessionId))
     const { dark = false, mobile = false, ...size } = screen
-    for (const domain of ['Page', 'Runtime', 'Log']) await page.send(`${domain}.enable`)
+    for (const domain of ['Page', 'Runtime', 'Log', 'Network']) await page.send(`${domain}.enable`)
     await page.send('Emulation.setDeviceMetricsOverride', { ...size, deviceScaleFactor: 1, mobile })
-    const features = [{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }]
-    await page.send('Emulation.setEmulatedMedia', { features })
+    await page.setColours(dark ? 'dark' : 'light')
     await page.go(url)
     return page
   }
@@ -76,13 +84,22 @@ export class Browser {
     return await answer.promise
   }
 
-  #take({ id, result, error, method, params }: Json): void {
+  /** What it says while it closes, such as that its stream was cut, is nobody's complaint. */
+  async closePage(targetId: string, sessionId: string): Promise<void> {
+    this.#open.delete(sessionId)
+    await this.send('Target.closeTarget', { targetId })
+  }
+
+  #take({ id, result, error, method, params, sessionId }: Json): void {
     const answer = this.#waiting.get(id as number)
     this.#waiting.delete(id as number)
     if (error !== undefined) answer?.reject(new Error(JSON.stringify(error)))
     else answer?.resolve((result ?? {}) as Json)
-    if (method === 'Runtime.exceptionThrown' || method === 'Log.entryAdded')
+    if (!this.#open.has(sessionId)) return
+    if (/^(Log\.entryAdded|Runtime\.(consoleAPICalled|exceptionThrown))$/.test(String(method)))
       this.complaints.push(JSON.stringify(params))
+    if (method === 'Network.requestWillBeSent')
+      this.requests.push((params as { request: { url: string } }).request.url)
   }
 
   async close(): Promise<void> {
@@ -106,7 +123,7 @@ export class BrowserPage {
   }
 
   async close(): Promise<void> {
-    await this.#browser.send('Target.closeTarget', { targetId: this.#target })
+    await this.#browser.closePage(this.#target, this.#session)
   }
 
   send(method: string, params: object = {}): Promise<Json> {
@@ -115,6 +132,10 @@ export class BrowserPage {
 
   async go(url: string): Promise<void> {
     await this.send('Page.navigate', { url })
+  }
+
+  async setColours(scheme: 'light' | 'dark'): Promise<void> {
+    await this.send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: scheme }] })
   }
 
   /** The value of an expression, in the page; promises are waited for. */
@@ -145,4 +166,9 @@ export class BrowserPage {
     const { data } = await this.send('Page.captureScreenshot', { format: 'png' })
     return Buffer.from(String(data), 'base64')
   }
+}
+
+function keyHash(certificate: string): string {
+  const key = new X509Certificate(certificate).publicKey.export({ type: 'spki', format: 'der' })
+  return createHash('sha256').update(key).digest('base64')
 }
