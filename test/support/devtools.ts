@@ -98,8 +98,7 @@ export class Browser {
     if (!this.#open.has(sessionId)) return
     if (/^(Log\.entryAdded|Runtime\.(consoleAPICalled|exceptionThrown))$/.test(String(method)))
       this.complaints.push(JSON.stringify(params))
-    if (method === 'Network.requestWillBeSent')
-      this.requests.push((params as { request: { url: string } }).request.url)
+    if (method === 'Network.requestWillBeSent') this.requests.push((params as { request: { url: string } }).request.url)
   }
 
   async close(): Promise<void> {
