@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import type { Actions } from './actions.ts'
 import { type EventSource, eventPage } from './events.ts'
+import type { InspectedSource } from './inspected.ts'
 import type { Exposition } from './metrics.ts'
 import type { Traffic } from './traffic.ts'
 
@@ -19,6 +20,8 @@ export interface AdminSource {
   readonly streams?: Readonly<Record<string, EventSource>> | undefined
   /** What a caller with the token may do, by path. */
   readonly actions?: Actions | undefined
+  /** Exchanges that the page shows one by one. */
+  readonly inspector?: InspectedSource | undefined
   /** What the page draws; absent: it draws nothing. */
   readonly traffic?: Traffic | undefined
   /** What an operator can do about a failure, by its code; for the page. */

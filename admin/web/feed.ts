@@ -11,6 +11,8 @@ const LIFE_MS = 10 * 60_000
 const MAX_READERS = 8
 /** Longest list in a snapshot; `/status` has all of it. */
 const MAX_ROWS = 200
+/** The latest exchanges of an inspector in a snapshot. */
+const MAX_INSPECTED = 100
 /** Steps of the traffic that a reader has missed at most, unless it is new. */
 const LATEST_STEPS = 2
 
@@ -74,7 +76,8 @@ export class Feed {
 function event(source: AdminSource, steps?: number): string {
   const { traffic, advice = {} } = source
   const failed = traffic?.failed.map(one => ({ ...one, title: titleOf(one), advice: advice[one.code ?? ''] }))
-  const snapshot = { status: shorten(source.status()), history: traffic?.history(steps), failed }
+  const inspected = source.inspector?.list().slice(-MAX_INSPECTED).reverse()
+  const snapshot = { status: shorten(source.status()), history: traffic?.history(steps), failed, inspected }
   return `data: ${JSON.stringify(snapshot)}\n\n`
 }
 

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { packageFolder } from '../../protocol/base/version.ts'
+import { inspectedPage } from '../inspected.ts'
 import { type AdminSource, type Page, TEXT } from '../page.ts'
 import { Feed } from './feed.ts'
 import { Logins } from './logins.ts'
@@ -12,6 +13,7 @@ const FILES: Readonly<Record<string, readonly [file: string, contentType: string
   '/': ['index.html', 'text/html; charset=utf-8'],
   '/ui/app.js': ['app.js', 'text/javascript; charset=utf-8'],
   '/ui/chart.js': ['chart.js', 'text/javascript; charset=utf-8'],
+  '/ui/requests.js': ['requests.js', 'text/javascript; charset=utf-8'],
   '/ui/dom.js': ['dom.js', 'text/javascript; charset=utf-8'],
   '/ui/views.js': ['views.js', 'text/javascript; charset=utf-8'],
   '/ui/style.css': ['style.css', 'text/css; charset=utf-8'],
@@ -28,6 +30,7 @@ const HEADERS = {
   'referrer-policy': 'no-referrer',
 }
 
+const INSPECT = '/ui/inspect/'
 const MAX_CODE_BYTES = 256
 const FULL: Page = { status: 503, contentType: TEXT, text: 'eight pages are open already\n' }
 const REFUSED: Page = { status: 401, contentType: TEXT, text: 'this code is not in force\n' }
@@ -37,9 +40,11 @@ const DONE: Page = { status: 204, contentType: TEXT, text: '' }
 export class Site {
   readonly #logins = new Logins()
   readonly #feed: Feed
+  readonly #source: AdminSource
 
   constructor(source: AdminSource, logger: Logger) {
     this.#feed = new Feed(source, logger)
+    this.#source = source
   }
 
   /** A code that opens the page once, for the fragment of its URL. */
@@ -64,6 +69,8 @@ export class Site {
 
   /** What a login may have. */
   read(path: string): Page | undefined {
+    const { inspector } = this.#source
+    if (path.startsWith(INSPECT)) return inspector && inspectedPage(path.slice(INSPECT.length), inspector)
     if (path !== '/ui/events') return undefined
     if (!this.#feed.hasRoom()) return FULL
     const stream = (response: ServerResponse) => this.#feed.add(response)

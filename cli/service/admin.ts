@@ -30,7 +30,8 @@ interface AdminConfig {
 }
 
 /** What the component tells; set once it is made, because the listeners need not wait for it. */
-export interface AdminView extends Pick<AdminSource, 'ready' | 'status' | 'views' | 'streams' | 'actions'> {
+export interface AdminView
+  extends Pick<AdminSource, 'ready' | 'status' | 'inspector' | 'views' | 'streams' | 'actions'> {
   snapshot(): Snapshot
   /** Of a server: its live sessions. */
   readonly sessions?: MetricsOptions['sessions']
@@ -78,6 +79,9 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
     runtimeMetrics: config.component === 'server' ? accept => metrics.exposeRuntimes(accept) : undefined,
     get views() {
       return view?.views
+    },
+    get inspector() {
+      return view?.inspector
     },
     get streams() {
       return view?.streams

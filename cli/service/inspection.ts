@@ -5,9 +5,12 @@ import { noLogger } from '../../protocol/base/log.ts'
 import type { AdminView } from './admin.ts'
 
 /** Nothing without an inspector. */
-export function inspection(inspector: Inspector | undefined): Pick<AdminView, 'views' | 'streams' | 'actions'> {
+export function inspection(
+  inspector: Inspector | undefined,
+): Pick<AdminView, 'inspector' | 'views' | 'streams' | 'actions'> {
   if (inspector === undefined) return {}
   return {
+    inspector,
     views: {
       '/inspect': () => ({ ...inspector.stats(), list: inspector.list() }),
       '/inspect/': query => inspector.get(query.get('id') ?? ''),

@@ -4,8 +4,11 @@ import { join, resolve } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { listenAdmin, Traffic } from '../../admin/index.ts'
 import { ADVICE } from '../../cli/terminal/advice.ts'
+import { RingInspector } from '../../client/inspect/inspector.ts'
+import { BODY_UNKNOWN } from '../../protocol/exchange.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { Browser, type BrowserPage } from '../support/devtools.ts'
+import { EXCHANGE, ends } from '../support/ends.ts'
 import { needs } from '../support/needs.ts'
 
 const PAYLOADS = [
@@ -26,6 +29,25 @@ const PAYLOADS = [
 type Listener = Awaited<ReturnType<typeof listenAdmin>>
 const text = 'document.body.innerText'
 
+/** One exchange that an inspector sees, with `payload` wherever a caller or a target may write. */
+function exchange(inspector: RingInspector, payload: string): void {
+  const { front, next, ...both } = ends()
+  const handler = inspector.layer((request, response) => {
+    const sink = next(request, response)
+    const headers = ['content-type', 'text/html', 'x-answer', payload]
+    response.responseHead({ status: 200, headers, bodyBytes: BODY_UNKNOWN })
+    response.responseData(Buffer.from(payload))
+    response.responseEnd([])
+    return sink
+  })
+  const body = Buffer.from(JSON.stringify({ text: payload }))
+  const headers = ['content-type', 'application/json', 'x-asked', payload]
+  const sink = handler({ ...EXCHANGE, method: 'POST', path: `/${payload}`, headers, bodyBytes: body.length }, front)
+  sink.requestData(body)
+  sink.requestEnd([])
+  expect(both.events).toContain('responseEnd')
+}
+
 describe.runIf(needs('chromium'))('the page', () => {
   let browser: Browser
   let admin: Listener
@@ -33,6 +55,7 @@ describe.runIf(needs('chromium'))('the page', () => {
   let traffic: Traffic
   let status: Record<string, unknown>
   let now: number
+  let inspector: RingInspector | undefined
 
   beforeAll(async () => {
     browser = await Browser.open({ names: ['attacker.example'] })
@@ -42,12 +65,14 @@ describe.runIf(needs('chromium'))('the page', () => {
     browser.complaints.length = 0
     now = 1_000_000
     traffic = new Traffic(() => now)
+    inspector = undefined
     status = server()
     admin = await listen(0)
   })
   afterEach(async () => {
     await page.close()
     await admin.close()
+    inspector?.close()
   })
 
   const listen = (port: number) => {
@@ -56,6 +81,9 @@ describe.runIf(needs('chromium'))('the page', () => {
       status: () => status,
       metrics: async () => ({ contentType: 'text/plain', text: '' }),
       advice: ADVICE,
+      get inspector() {
+        return inspector
+      },
       get traffic() {
         return traffic
       },
@@ -231,6 +259,38 @@ describe.runIf(needs('chromium'))('the page', () => {
     expect(browser.complaints).toEqual([])
   })
 
+  test('A4: requests of an inspector: their text stays text, by keys, and bodies are only saved', async () => {
+    inspector = new RingInspector('bodies', noLogger)
+    for (const payload of PAYLOADS) exchange(inspector, payload)
+    await openPage()
+    await page.press('3')
+    await page.until(`document.querySelectorAll('tbody tr').length === ${PAYLOADS.length}`)
+    for (let row = 0; row < PAYLOADS.length; row++) {
+      await page.press('j')
+      if (row === 0) await page.press('Enter')
+      else await page.press('Enter').then(() => page.press('Enter'))
+      await page.until(`document.querySelector('.detail')?.innerText.includes('sallyport inspect replay')`)
+    }
+    const made = 'document.querySelectorAll("script:not([src]),iframe,style,base,form,img").length'
+    expect(await page.value(`[typeof window.hurt, ${made}]`)).toEqual(['undefined', 0])
+    expect(await page.value(text)).not.toMatch(/(?![\n\t])\p{Cc}|\p{Cf}/u)
+    // The chosen row stays the chosen one when another comes.
+    const chosen = `document.querySelector('[aria-selected=true][tabindex]:not([role=tab])').cells[4].innerText`
+    const before = await page.value(chosen)
+    exchange(inspector, 'newer')
+    await page.until(`document.querySelectorAll('tbody tr').length === ${PAYLOADS.length + 1}`)
+    expect(await page.value(chosen)).toBe(before)
+    const saved = `fetch(document.querySelector('.detail a').href).then(async answer => [answer.headers.get('content-type'),
+      answer.headers.get('content-disposition'), answer.headers.get('x-content-type-options'), await answer.text()])`
+    expect(await page.value(saved)).toEqual([
+      'application/octet-stream',
+      expect.stringMatching(/^attachment; filename="[\w-]+-request\.txt"$/),
+      'nosniff',
+      `{"text":${JSON.stringify(PAYLOADS[0])}}`,
+    ])
+    expect(browser.complaints).toEqual([])
+  })
+
   test('A4: another site gets nothing: not by its name for our address, nor by a request of its own', async () => {
     await openPage()
     const { port } = admin.address
@@ -256,11 +316,14 @@ describe.runIf(needs('chromium'))('the page', () => {
         ...{ host: 'demo.tunnels.example.com', path: '/webhooks/argo-events/github', status: 502 },
         ...{ code: 'upstream-refused', cut: false, durationMs: 3, bytesIn: 0, bytesOut: 0, upgrade: false },
       })
+      inspector = new RingInspector('bodies', noLogger)
+      exchange(inspector, 'webhooks/argo-events/github')
       await openPage(screen)
       const pictures = process.env.PICTURES
-      for (const key of ['1', '2', '3', '4', '5']) {
+      for (const key of ['1', '2', '3', '4', '5', '6']) {
         await page.press(key)
-        if (key === '2') await page.press('Enter')
+        if (key === '2' || key === '3') await page.press('Enter')
+        if (key === '3') await page.until(`${text}.includes('sallyport inspect replay')`)
         await page.value(readFileSync(resolve('node_modules/axe-core/axe.min.js'), 'utf8'))
         const found = `axe.run().then(({ violations }) => violations.map(({ id, nodes }) => id + ' ' + nodes[0].html))`
         expect(await page.value(found)).toEqual([])

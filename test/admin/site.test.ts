@@ -29,6 +29,13 @@ const source = {
   status: () => ({ component: 'client', recent: [], rows: Array.from({ length: 500 }, (_, i) => i) }),
   traffic: new Traffic(() => 1_000_000),
   metrics: async () => ({ contentType: 'text/plain', text: '' }),
+  inspector: {
+    list: () => [],
+    get: (id: string) =>
+      id === 'one'
+        ? { request: { body: { text: 'a body' } }, response: { body: { base64: Buffer.from('binary').toString('base64') } } }
+        : undefined,
+  },
   actions: { '/act': () => ({ done: ++acted }) },
 }
 
@@ -64,7 +71,7 @@ async function logIn(code = admin.code(), headers: Record<string, string> = {}) 
 }
 
 describe('A4: the files of the page', () => {
-  test.each(['/', '/ui/app.js', '/ui/views.js', '/ui/chart.js', '/ui/dom.js', '/ui/style.css', '/ui/icon.svg'])(
+  test.each(['/', '/ui/app.js', '/ui/views.js', '/ui/chart.js', '/ui/dom.js', '/ui/requests.js', '/ui/style.css', '/ui/icon.svg'])(
     '%s is for anybody at an allowed Host, and allows no script, style or address but its own',
     async path => {
       const { status, headers, text } = await ask(path)
@@ -84,7 +91,7 @@ describe('A4: the files of the page', () => {
   })
 
   test('are under 60 KiB in all, and name nothing outside', async () => {
-    const paths = ['/', '/ui/app.js', '/ui/views.js', '/ui/chart.js', '/ui/dom.js', '/ui/style.css', '/ui/icon.svg']
+    const paths = ['/', '/ui/app.js', '/ui/views.js', '/ui/chart.js', '/ui/dom.js', '/ui/requests.js', '/ui/style.css', '/ui/icon.svg']
     const texts = await Promise.all(paths.map(async path => (await ask(path)).text))
     expect(texts.join('').length).toBeLessThan(60 * 1024)
     const outside = texts.join('').match(/https?:\/\/[^\s'"`]+/g)
@@ -94,6 +101,23 @@ describe('A4: the files of the page', () => {
   test.each(['/ui/', '/ui/../package.json', '/ui/constructor', '/index.html'])('%s is none of them', async path => {
     expect((await ask(path)).status).toBe(401)
   })
+})
+
+test('A4: what an inspector keeps is for logins and the token alone', async () => {
+  for (const path of ['/ui/inspect/one', '/ui/inspect/one/request', '/ui/inspect/one/response']) {
+    expect([path, (await ask(path)).status]).toEqual([path, 401])
+    const { cookie } = await logIn(admin.code())
+    const { status, headers, text } = await ask(path, { headers: { cookie } })
+    expect([path, status]).toEqual([path, 200])
+    expect(headers['content-type']).toBe(path.endsWith('one') ? 'application/json' : 'application/octet-stream')
+    expect(text.includes('a body')).toBe(path.endsWith('request'))
+    if (path.endsWith('response')) expect(text).toBe('binary')
+    expect((await ask(`${path}x`, { headers: { cookie } })).status).toBe(401)
+  }
+  const authorization = { authorization: `Bearer ${TOKEN}` }
+  for (const path of ['two', 'one/else', '', '../status', 'one/request/']) {
+    expect([path, (await ask(`/ui/inspect/${path}`, { headers: authorization })).status]).toEqual([path, 404])
+  }
 })
 
 describe('A4: the login', () => {

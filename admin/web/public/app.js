@@ -195,7 +195,7 @@ document.addEventListener('keydown', event => {
 at('help-button').addEventListener('click', help)
 at('close-button').addEventListener('click', () => dialog.close())
 at('keys').append(
-  ...[...KEYS, /** @type {const} */ ([['1', '…', '5'], 'a view'])].flatMap(([keys, about]) => [
+  ...[...KEYS, /** @type {const} */ ([['1', '…', '6'], 'a view'])].flatMap(([keys, about]) => [
     element('dt', {}, keys.join(' ')),
     element('dd', {}, about),
   ]),
@@ -209,16 +209,28 @@ function take(text) {
   // Steps are 5 s apart; their ends are told within a few ms.
   const added = (fresh.history ?? []).filter(({ at: end }) => end > last + 2500)
   const steps = fresh.history?.length > 2 ? fresh.history : [...(snapshot?.history ?? []), ...added]
-  snapshot = { status: fresh.status, failed: fresh.failed ?? [], history: steps.slice(-MAX_STEPS) }
+  const key = keyOf(rows()[chosen])
+  const { status, failed = [], inspected } = fresh
+  snapshot = { status, failed, inspected, history: steps.slice(-MAX_STEPS) }
+  // Rows that came meanwhile stand above the chosen one.
+  if (key !== undefined) chosen = rows().findIndex(row => keyOf(row) === key)
+  if (opened && chosen >= 0) shownRow = rows()[chosen]
   link = 'open'
   if (isBusy()) drawHead()
   else draw()
 }
 
+/** @param {Row | undefined} row */
+function keyOf(row) {
+  return row?.id ?? row?.requestId
+}
+
 /** Whether somebody selects text or uses a button, which a redrawing would take away. */
 function isBusy() {
   const selects = getSelection()?.isCollapsed === false
-  return selects || (document.activeElement instanceof HTMLButtonElement && view.contains(document.activeElement))
+  const used = document.activeElement
+  const isUsed = used instanceof HTMLButtonElement || used instanceof HTMLAnchorElement
+  return selects || (isUsed && view.contains(used))
 }
 
 async function follow() {

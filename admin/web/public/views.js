@@ -1,9 +1,10 @@
 import { chart } from './chart.js'
+import { REQUESTS } from './requests.js'
 import { ago, copyable, duration, element, milliseconds, plain, size } from './dom.js'
 
 /**
  * @typedef {Record<string, any>} Row
- * @typedef {{ status: Row, history: readonly Row[], failed: readonly Row[] }} Snapshot
+ * @typedef {{ status: Row, history: readonly Row[], failed: readonly Row[], inspected?: readonly Row[] }} Snapshot
  * @typedef {readonly (readonly [name: string, of: (row: Row) => string, wide?: boolean])[]} Columns
  * @typedef {{
  *   name: string,
@@ -37,6 +38,7 @@ export const VIEWS = [
     ],
     detail: failure,
   },
+  REQUESTS,
   {
     name: 'Sessions',
     shown: ({ status }) => status.component !== 'router',
