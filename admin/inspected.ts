@@ -58,6 +58,8 @@ function download(name: string, body: Body | undefined): Page | undefined {
       'content-security-policy': "default-src 'none'; sandbox",
       'cross-origin-resource-policy': 'same-origin',
     },
-    stream: (response: ServerResponse) => void response.end(bytes),
+    stream: (response: ServerResponse) => {
+      response.end(bytes)
+    },
   }
 }

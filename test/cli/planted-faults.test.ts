@@ -60,9 +60,15 @@ describe.runIf(needs('chromium'))('the page says why a webhook fails', () => {
   }
   /** As the operator does: asks for a link, and opens it. */
   const open = async (component: string): Promise<BrowserPage> => {
-    const { out } = await sallyport(['ui', '--json'], { environment: machine.environment })
-    const links = JSON.parse(out) as { component: string; url: string }[]
-    const page = await browser.page(links.find(link => link.component === component)!.url)
+    let url: string | undefined
+    // A component listens a moment before its own command knows of it.
+    await until(async () => {
+      const { out } = await sallyport(['ui', '--json'], { environment: machine.environment })
+      const links = JSON.parse(out) as { component: string; url: string }[]
+      url = links.find(link => link.component === component)?.url
+      return url !== undefined
+    })
+    const page = await browser.page(url!)
     await page.until('document.getElementById("state").innerText.endsWith("ready")')
     return page
   }
