@@ -109,7 +109,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     options.directory.listen({
       changed: state => this.#apply(state),
       regained: () => options.onLive?.(undefined),
-      live: () => this.#claims(),
+      live: () => this.#registrations(),
     })
   }
 
@@ -127,9 +127,9 @@ export class Registry<M extends RegisteredSession, H = never> {
     }
   }
 
-  *#claims(): IterableIterator<Registration> {
+  *#registrations(): IterableIterator<Registration> {
     for (const [runtime, instances] of this.#runtimes) {
-      for (const instance of instances.values()) if (instance.live.length > 0) yield claimOf(runtime, instance)
+      for (const instance of instances.values()) if (instance.live.length > 0) yield registrationOf(runtime, instance)
     }
   }
 
@@ -184,7 +184,7 @@ export class Registry<M extends RegisteredSession, H = never> {
 
   /** The directory is asked once per instance, however many of its sessions become ready. */
   #ask(runtime: string, instance: Instance<M>): Promise<RuntimeState> {
-    instance.asking ??= this.#directory.ready(claimOf(runtime, instance)).finally(() => {
+    instance.asking ??= this.#directory.ready(registrationOf(runtime, instance)).finally(() => {
       instance.asking = undefined
     })
     return instance.asking
@@ -329,7 +329,10 @@ export class Registry<M extends RegisteredSession, H = never> {
   }
 }
 
-function claimOf<M extends RegisteredSession>(runtime: string, { id, grant, lastEpoch }: Instance<M>): Registration {
+function registrationOf<M extends RegisteredSession>(
+  runtime: string,
+  { id, grant, lastEpoch }: Instance<M>,
+): Registration {
   return { runtime, instance: id, lastEpoch: Math.max(lastEpoch, grant.epoch) }
 }
 

@@ -1,37 +1,37 @@
 /**
- * Whether the store is away for everybody, and was before anything could be missed: then nobody is granted anything, and what
- * is known holds.
+ * Decides whether the store is down for every replica, and has been since before this one could miss anything. If so, nobody
+ * can be granted an epoch, and what is known holds.
  *
- * That nobody listens proves the absence for that moment alone. Who was cut off before may have missed an epoch, so it counts
- * only where all is known up to the time since which each attempt found nobody: because the store itself closed the link
- * right before the first of them, or because the others have vouched since. A store that comes back in between is young,
- * and grants nothing for a lease.
+ * A refused connection proves only that the store is down at that moment. A replica that was cut off earlier may have missed
+ * an epoch. So an outage counts only if all is known up to its first failed attempt: either the store itself closed the link
+ * right before, or the other replicas have vouched since. A store that comes back between two attempts is young, and grants
+ * nothing for a lease.
  */
 export class Absence {
   readonly #leaseMs: number
-  /** Since when each attempt found nobody, and the last of them. */
+  /** The first and the last of the attempts in a row that found nobody. */
   #sinceMs = Number.NEGATIVE_INFINITY
   #lastMs = Number.NEGATIVE_INFINITY
-  /** All that was granted until then is known. */
+  /** Everything that was granted before is known. */
   #knownMs = Number.NEGATIVE_INFINITY
-  /** Until when what is known holds. */
+  /** What is known holds until then. */
   untilMs = Number.NEGATIVE_INFINITY
 
   constructor(leaseMs: number) {
     this.#leaseMs = leaseMs
   }
 
-  /** The store closed the link, and all that it had said was heard: it may have gone. */
+  /** The store closed the link, and all that it had said was heard. It may be down. */
   closed(atMs: number): void {
     this.#sinceMs = this.#lastMs = this.#knownMs = atMs
   }
 
-  /** It may have been there. */
+  /** The store may have been up. */
   interrupted(): void {
     this.#lastMs = Number.NEGATIVE_INFINITY
   }
 
-  /** Nobody listened at that time. `vouchedMs`: up to when all others vouch that they have told everything. */
+  /** An attempt at `atMs` found nobody. `vouchedMs`: all others vouch that they told everything up to then. */
   found(atMs: number, vouchedMs: number): void {
     if (atMs - this.#lastMs >= this.#leaseMs) this.#sinceMs = atMs
     this.#lastMs = atMs

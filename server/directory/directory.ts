@@ -44,10 +44,10 @@ export interface RuntimeState {
   readonly changedMs: number
 }
 
-/** Who is told of changes: the registry. */
+/** Is told of changes. The registry is one. */
 export interface DirectoryListener {
-  changed(standing: RuntimeState): void
-  /** What was known before may be acted on again. */
+  changed(state: RuntimeState): void
+  /** What is known may be acted on again, after a time when it could not be. */
   regained(): void
   /** The sessions that are live here, to be written back. */
   live(): Iterable<Registration>
@@ -92,7 +92,7 @@ export interface Directory {
    * An instance has a live session here (its routes are loaded, an echo has crossed). A new one becomes active with a new
    * epoch; one that held an epoch keeps it, and is active unless a later one was granted.
    */
-  ready(claim: Registration): Promise<RuntimeState>
+  ready(registration: Registration): Promise<RuntimeState>
   /** The instance has no live session here any more. If it was active and has none elsewhere, a standby takes over. */
   gone(runtime: string, instance: string): void
   stats(): DirectoryStats
@@ -103,9 +103,9 @@ export interface Directory {
 export const MAX_INSTANCES = 32
 /** An epoch that a client presents over this is taken as none. */
 const MAX_EPOCH = 2 ** 48
-/** Nobody counts that far. Who tells of a later one is not believed: from here on there is room to count on. */
+/** A replica that tells of a later epoch is not believed. Nobody counts this far, and above it there is still room to count. */
 export const MAX_TOLD_EPOCH = 2 * MAX_EPOCH
-/** What the directory says from here on cannot have come from counting; `scripts.ts` has the same number. */
+/** An epoch from here on cannot have come from counting, whoever says it. `scripts.ts` has the same number. */
 export const EPOCHS_END = 1e15
 
 /** What an instance presents, if it can be true. */

@@ -1,14 +1,14 @@
 /**
- * What a replica knows of runtimes, bounded: those that were asked for longest ago go first. What was learned on an
- * earlier connection counts as known only for a while: changes may have been missed.
+ * What a replica knows of runtimes. It is bounded: those that were asked for longest ago go first. What was learned on an
+ * earlier connection counts only for a while, since changes may have been missed.
  *
- * Names that nobody serves are kept apart: anybody can make them up, and they drive out nothing else.
+ * Names that nobody serves are kept apart. Anybody can make them up, so they must not drive out anything else.
  */
 import { AgedMap } from '../aged-map.ts'
 import type { RuntimeState } from './directory.ts'
 
 interface Entry {
-  readonly standing: RuntimeState
+  readonly state: RuntimeState
   readonly connection: number
 }
 
@@ -22,14 +22,14 @@ export class KnownRuntimes {
   readonly #now: () => number
   readonly #isVouched: () => boolean
   #connection = 0
-  /** The connection on which the directory confirmed last that we heard of all changes. */
+  /** The last connection on which the directory confirmed that we heard of all changes. */
   #confirmed = 0
-  /** The connection on which all that is live here was learned anew last. */
+  /** The last connection on which all that is live here was learned anew. */
   #whole = 0
-  /** Until then what was learned on the connection before this one holds. */
+  /** What was learned on the connection before this one holds until then. */
   #earlierUntilMs = 0
 
-  /** `isVouched`: others have told of all that changed since all was whole. */
+  /** `isVouched`: others have told of every change since everything was last learned anew. */
   constructor(now: () => number, isVouched: () => boolean) {
     this.#now = now
     this.#isVouched = isVouched
@@ -44,11 +44,11 @@ export class KnownRuntimes {
     return this.#names.size
   }
 
-  /** Each as it is by then: who asks may take its time. */
+  /** Each is the latest when it is yielded, since the caller may take its time. */
   *all(): IterableIterator<RuntimeState> {
     for (const [runtime] of [...this.#entries]) {
-      const standing = this.last(runtime)
-      if (standing !== undefined) yield standing
+      const state = this.last(runtime)
+      if (state !== undefined) yield state
     }
   }
 
@@ -60,7 +60,7 @@ export class KnownRuntimes {
     this.#earlierUntilMs = untilMs
   }
 
-  /** The directory has confirmed that since this connection began we have heard of all changes. */
+  /** The directory has confirmed that we heard of all changes since this connection began. */
   confirmed(): void {
     this.#confirmed = this.#connection
   }
@@ -74,67 +74,67 @@ export class KnownRuntimes {
     return this.#whole === this.#connection || this.#entries.size === 0
   }
 
-  /** `presumed`: nothing can have changed since the directory confirmed anything last. */
+  /** `presumed`: nothing can have changed since the directory last confirmed anything. */
   find(runtime: string, presumed: boolean): RuntimeState | 'unknown' | undefined {
     if (this.#names.get(runtime) === this.#connection) return undefined
     const entry = this.#entries.get(runtime)
     if (entry === undefined) return 'unknown'
-    const { standing, connection } = entry
-    if (connection >= (presumed ? this.#confirmed : this.#connection)) return standing
-    if (connection >= this.#whole && this.#isVouched()) return standing
-    return connection === this.#connection - 1 && this.#now() < this.#earlierUntilMs ? standing : 'unknown'
+    const { state, connection } = entry
+    if (connection >= (presumed ? this.#confirmed : this.#connection)) return state
+    if (connection >= this.#whole && this.#isVouched()) return state
+    return connection === this.#connection - 1 && this.#now() < this.#earlierUntilMs ? state : 'unknown'
   }
 
-  /** What was known last, whether or not it still holds. */
+  /** What was last known, whether or not it still holds. */
   last(runtime: string): RuntimeState | undefined {
-    return this.#entries.get(runtime)?.standing
+    return this.#entries.get(runtime)?.state
   }
 
-  /** False if it is nothing new, or older than what is known; `certain`: it cannot be older, whatever its version says. */
-  learn(standing: RuntimeState, certain = false): boolean {
-    if (!certain && this.older(standing)) return false
-    return this.#put(standing, this.#connection)
+  /** Returns false for a state that is not new, or is older than what is known. `certain`: it cannot be older, whatever its version says. */
+  learn(state: RuntimeState, certain = false): boolean {
+    if (!certain && this.older(state)) return false
+    return this.#put(state, this.#connection)
   }
 
-  /** The same, where not the directory says it: on the epoch that is known it tells nothing of whether there is a later one. */
-  add(standing: RuntimeState): boolean {
-    const known = this.#entries.get(standing.runtime)
-    return this.#put(standing, known?.standing.epoch === standing.epoch ? known.connection : this.#connection)
+  /** The same for a state that does not come from the directory. With the epoch that is known, it does not show that there is no later one. */
+  add(state: RuntimeState): boolean {
+    const known = this.#entries.get(state.runtime)
+    return this.#put(state, known?.state.epoch === state.epoch ? known.connection : this.#connection)
   }
 
-  #put(standing: RuntimeState, connection: number): boolean {
-    const { runtime, version } = standing
-    if (this.outdated(standing)) return false
+  #put(state: RuntimeState, connection: number): boolean {
+    const { runtime, version } = state
+    if (this.outdated(state)) return false
     const known = this.last(runtime)
     this.#names.delete(runtime)
-    this.#entries.putWithin(MAX_ENTRIES, runtime, { standing, connection })
+    this.#entries.putWithin(MAX_ENTRIES, runtime, { state, connection })
     return version !== known?.version
   }
 
-  /** Whether it says less than what is known: the directory has lost its memory. */
-  outdated(standing: RuntimeState): boolean {
-    return standing.epoch < (this.last(standing.runtime)?.epoch ?? 0)
+  /** Whether its epoch is below the known one: the directory has lost its memory. */
+  outdated(state: RuntimeState): boolean {
+    return state.epoch < (this.last(state.runtime)?.epoch ?? 0)
   }
 
-  /** Whether its epoch is known as it was later. */
+  /** Whether a later version with the same epoch is known. */
   older({ runtime, epoch, version }: RuntimeState): boolean {
     const entry = this.#entries.get(runtime)
-    // Across a new connection versions say nothing: another Redis may count from less.
+    // Versions of different connections cannot be compared: another Redis may count from a lower one.
     if (entry?.connection !== this.#connection) return false
-    return version < entry.standing.version && epoch === entry.standing.epoch
+    return version < entry.state.version && epoch === entry.state.epoch
   }
 
-  /** Whether somebody here has asked for it: of all others changes need not be heard. */
+  /** Whether somebody here has asked for it. Changes of all others can be ignored. */
   wants(runtime: string): boolean {
     return this.#entries.has(runtime) || this.#names.has(runtime)
   }
 
-  /** Somebody asks for it, and there is no answer yet. */
+  /** Somebody has asked for it, and there is no answer yet. */
   expect(runtime: string): void {
     if (!this.wants(runtime)) this.#names.putWithin(MAX_NAMES, runtime, -1)
   }
 
-  /** The directory knows nothing of it. It may have forgotten: what was known last is kept, to remind it. */
+  /** The directory does not know it. What was last known is kept, to remind a directory that forgot. */
   missing(runtime: string): void {
     this.#names.putWithin(MAX_NAMES, runtime, this.#connection)
   }

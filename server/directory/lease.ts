@@ -1,6 +1,6 @@
 /**
- * How long what a replica knows may be acted on, by the local monotonic clock: for a lease after the store confirmed it;
- * then only as long as it is certain that no other replica was granted anything.
+ * Decides how long a replica may act on what it knows, by the local monotonic clock: for one lease after the store confirmed
+ * it, and then only while it is certain that no other replica was granted anything.
  */
 import { Absence } from './absence.ts'
 import type { DirectoryState } from './directory.ts'
@@ -38,18 +38,18 @@ export class Lease {
     return now < this.#presumedUntilMs() ? 'presumed' : 'lost'
   }
 
-  /** Young: it was made, or lost its memory, less than a lease ago; who is live may be about to be written back. */
+  /** The store was made, or lost its memory, less than a lease ago. Replicas may not have written back what is live. */
   get young(): boolean {
     return this.#now() - this.#bornMs < this.#leaseMs
   }
 
-  /** Until when what is known by now holds, if changes may be missed from here on. */
+  /** If changes are missed from now on, what is known holds until then. */
   get validUntilMs(): number {
     const untilMs = Math.max(this.#contactUntilMs, this.#presumedUntilMs())
     return Math.min(untilMs, this.#now() + this.#leaseMs)
   }
 
-  /** Until when it is certain that no other replica was granted anything that we did not hear of. */
+  /** Until then it is certain that no other replica was granted anything that we did not hear of. */
   #presumedUntilMs(): number {
     return Math.max(this.#absence.untilMs, this.#vouchedUntilMs())
   }
@@ -64,8 +64,8 @@ export class Lease {
   }
 
   /**
-   * The store answered a renewal that was sent then. Returns whether that confirms what is known: a young one may not know.
-   * `isWhole`: all that is known is of this connection; until then others have to tell what changed before it.
+   * The store answered a renewal that was sent at `sentMs`. Returns whether that confirms what is known: a young store may not
+   * know. `isWhole`: all that is known was learned on this connection; until then others must tell what changed before it.
    */
   renewed({ ageMs, replicas }: Renewal, sentMs: number, isWhole: boolean): boolean {
     const isYoung = ageMs < this.#leaseMs
@@ -79,7 +79,7 @@ export class Lease {
     return !isYoung
   }
 
-  /** The store closed the link; the next attempt follows at once. What stood still for long does not know when that was. */
+  /** The store closed the link, and the next attempt follows at once. A process that stood still does not know when that was. */
   closed(atMs: number): void {
     if (atMs < this.#contactUntilMs) this.#absence.closed(atMs)
   }
@@ -89,12 +89,12 @@ export class Lease {
     this.#absence.found(atMs, this.#vouchedUntilMs() - this.#leaseMs)
   }
 
-  /** The store could not be reached at that time, or was reached and then lost, and may be there for others. */
+  /** The store could not be reached, or the link broke. Others may still reach it. */
   unreachable(): void {
     this.#absence.interrupted()
   }
 
-  /** All replicas that the store remembers. */
+  /** How many replicas the store remembers. */
   get replicas(): number {
     return this.#replicas.length
   }
@@ -107,7 +107,7 @@ export class Lease {
     return this.#replicas.some(each => each.name === replica && isAlive(each))
   }
 
-  /** Its lease ended. Of one that nobody knows this is not said. */
+  /** Whether its lease has ended. False for a replica that nobody knows. */
   isDead(replica: string): boolean {
     return this.#replicas.some(each => each.name === replica && !isAlive(each))
   }

@@ -1,4 +1,4 @@
-/** Questions about runtimes: one at a time for each, and none without a pause where there is no answer. */
+/** Asks the store about runtimes: one question at a time for each, and a pause after one that got no answer. */
 import type { RuntimeState } from './directory.ts'
 
 type Found = RuntimeState | 'unknown' | undefined
@@ -6,7 +6,7 @@ type Found = RuntimeState | 'unknown' | undefined
 interface LookupOwner {
   /** Whether the store can be asked. */
   isOpen(): boolean
-  /** Asks the store; what it says is learned. Rejects where the link breaks. */
+  /** Asks the store, and learns what it says. Rejects if the link breaks. */
   look(runtime: string): Promise<void>
   /** What may be acted on now. */
   find(runtime: string): Found
@@ -23,7 +23,7 @@ export class Lookups {
     this.#owner = owner
   }
 
-  /** Resolves, in bounded time, to what is found then. */
+  /** Asks the store. Resolves, in bounded time, to what `find` says then. */
   refresh(runtime: string): Promise<Found> {
     if (!this.#owner.isOpen()) return this.later().then(() => this.#owner.find(runtime))
     let asked = this.#asked.get(runtime)
@@ -38,13 +38,13 @@ export class Lookups {
     try {
       await this.#owner.look(runtime)
     } catch {
-      // The link broke: what is known is what there is.
+      // The link broke. What is known has to do.
     }
     if (this.#owner.find(runtime) === 'unknown') await this.later()
     return this.#owner.find(runtime)
   }
 
-  /** Whoever asked will ask again: not without a pause, and all of them after the same one. */
+  /** Whoever asked will ask again. All of them wait for the same pause first. */
   later(): Promise<void> {
     this.#pausing ??= new Promise<void>(resolve => setTimeout(resolve, ASK_AGAIN_MS).unref()).finally(() => {
       this.#pausing = undefined

@@ -7,10 +7,10 @@ import {
   presentedEpoch,
   type RuntimeState,
 } from './directory.ts'
-import { enter, leave, newRecord, type RuntimeRecord, standingOf } from './record.ts'
+import { enter, leave, newRecord, type RuntimeRecord, stateOf } from './record.ts'
 
 const REPLICA = 'this'
-/** Nobody else writes here, so nothing is waited for. */
+/** Nobody else writes here, so there is nothing to wait for. */
 const NOW = { nowMs: 0, leaseMs: 0, young: false }
 /** Runtimes that are remembered after their last instance left. */
 const MAX_RUNTIMES = 100_000
@@ -18,7 +18,7 @@ const MAX_RUNTIMES = 100_000
 export class MemoryDirectory implements Directory {
   readonly replica = REPLICA
   readonly #records = new Map<string, RuntimeRecord>()
-  readonly #standings = new Map<string, RuntimeState>()
+  readonly #states = new Map<string, RuntimeState>()
   #listener: DirectoryListener | undefined
   #operations = 0
 
@@ -27,7 +27,7 @@ export class MemoryDirectory implements Directory {
   }
 
   find(runtime: string): RuntimeState | undefined {
-    return this.#standings.get(runtime)
+    return this.#states.get(runtime)
   }
 
   async refresh(runtime: string): Promise<RuntimeState | undefined> {
@@ -53,17 +53,17 @@ export class MemoryDirectory implements Directory {
     }
     change(record)
     record.version++
-    const standing = standingOf(runtime, record, performance.now())
-    this.#standings.set(runtime, standing)
-    this.#listener?.changed(standing)
-    return standing
+    const state = stateOf(runtime, record, performance.now())
+    this.#states.set(runtime, state)
+    this.#listener?.changed(state)
+    return state
   }
 
   #forgetOne(): void {
     for (const [runtime, { instances }] of this.#records) {
       if ([...instances.values()].some(({ replicas }) => replicas.size > 0)) continue
       this.#records.delete(runtime)
-      this.#standings.delete(runtime)
+      this.#states.delete(runtime)
       return
     }
   }
@@ -82,6 +82,6 @@ export class MemoryDirectory implements Directory {
 
   async close(): Promise<void> {
     this.#records.clear()
-    this.#standings.clear()
+    this.#states.clear()
   }
 }

@@ -1,16 +1,16 @@
-/** What an operator asks of one replica, asked of all that share a store. */
+/** Asks all replicas that share a store what an operator asked one of them. */
 
-/** Does, here, what another replica was asked for; resolves to a JSON value. */
+/** Does here what an operator asked another replica. Resolves to a JSON value. */
 export type AnswerOthers = (what: string, body: object, by: string) => Promise<unknown>
 
 export interface SharedOperators {
-  /** Set by the owner; absent, nobody here answers. */
+  /** Set by the owner. Absent: this replica does not answer. */
   answer: AnswerOthers | undefined
-  /** Listens, and goes on trying by itself. Resolves whether or not it succeeded. */
+  /** Listens, and keeps trying. Resolves whether or not the first attempt succeeded. */
   open(): Promise<void>
   /**
-   * Asks all other replicas; resolves to what those say that answer in time, and `{ problem }` where one could not answer, or
-   * some did not. Rejects if they cannot be asked.
+   * Asks all other replicas. Resolves to the answers that came in time, and `{ problem }` for each that failed or if some are
+   * missing. Rejects if they cannot be asked.
    */
   ask(what: string, body: object): Promise<unknown[]>
   close(): void

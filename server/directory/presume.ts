@@ -1,4 +1,4 @@
-/** What is so while the directory cannot be asked. No epoch is granted: the highest that anybody presents wins. */
+/** The rules while the directory cannot be asked. No epoch is granted: the highest that anybody presents wins. */
 import type { InstanceState, RuntimeState } from './directory.ts'
 
 /** An instance has come back to `replica`, presenting the epoch that it last held (0: none; then it stands by). */
@@ -36,7 +36,7 @@ export function absent(known: RuntimeState, instance: string, replica: string): 
   }
 }
 
-/** Another replica tells what is so there: of its own sessions it knows best, of epochs the highest counts. */
+/** Merges what another replica tells. It knows best which sessions it has itself; of two epochs the higher counts. */
 export function merge(known: RuntimeState | undefined, told: RuntimeState, teller: string): RuntimeState {
   if (known === undefined) return told
   const instances = new Map(known.instances)
@@ -50,7 +50,7 @@ export function merge(known: RuntimeState | undefined, told: RuntimeState, telle
   return { ...known, epoch: Math.max(epoch, known.epoch), active, instances, version: known.version + 1 }
 }
 
-/** Whether two say the same, whenever that was. */
+/** Whether two states are equal, apart from version and time. */
 export function isSame(a: RuntimeState | undefined, b: RuntimeState): boolean {
   if (a?.epoch !== b.epoch || a.active !== b.active || a.instances.size !== b.instances.size) return false
   for (const [name, { epoch, replicas }] of b.instances) {

@@ -1,8 +1,8 @@
 /**
  * The rules of epochs, on one runtime's record. `scripts.ts` says the same in Lua, for Redis; a test holds the two equal.
  *
- * The instance that holds the latest epoch is active. It stays recorded when it loses all its sessions, so that it comes
- * back to the epoch that it had; but if a standby is live then, that one takes over with a new epoch.
+ * The instance that holds the latest epoch is active. It stays in the record when it loses all its sessions, so that it can
+ * come back to its epoch. If a standby is live by then, that one takes over with a new epoch.
  */
 import { MAX_INSTANCES, type RuntimeState } from './directory.ts'
 import type { DirectoryChange } from './store.ts'
@@ -10,7 +10,7 @@ import type { DirectoryChange } from './store.ts'
 export interface RuntimeRecord {
   epoch: number
   active: string
-  /** Something came to light that had been forgotten: until then nobody takes the place of who is active. */
+  /** An epoch came to light that had been forgotten. Until this time nobody replaces the active instance. */
   lostUntilMs: number
   version: number
   readonly instances: Map<string, { epoch: number; readonly replicas: Set<string> }>
@@ -22,16 +22,16 @@ interface Entrance {
   readonly replica: string
   /** Epoch that the instance last held; 0 for none. */
   readonly presented: number
-  /** The latest epoch of the runtime that the replica knows of, and who holds it: for a directory that forgot. */
+  /** The latest epoch that the replica knows of, and who holds it, in case the directory forgot. */
   readonly seen: number
   readonly seenActive: string
 }
 
-/** A moment, and how long what was forgotten may take to come to light. */
+/** The time of a change, and how long forgotten epochs may take to come to light. */
 export interface Now {
   readonly nowMs: number
   readonly leaseMs: number
-  /** The directory began to remember less than a lease ago: who holds what may not be written back yet. */
+  /** The directory began to remember less than a lease ago. Replicas may not have written back what they hold. */
   readonly young: boolean
 }
 
@@ -39,7 +39,7 @@ export function newRecord(): RuntimeRecord {
   return { epoch: 0, active: '', lostUntilMs: 0, version: 0, instances: new Map() }
 }
 
-/** All that a store does with a change. What replicas that are dead left behind is removed; `replica` is alive. */
+/** All that a store does with a change. It first removes what dead replicas left behind; `replica` is alive. */
 export function applyChange(
   record: RuntimeRecord,
   { operation, instance, presented, seen, seenActive }: DirectoryChange,
@@ -118,7 +118,7 @@ function forget(record: RuntimeRecord): void {
   }
 }
 
-export function standingOf(runtime: string, record: RuntimeRecord, changedMs: number): RuntimeState {
+export function stateOf(runtime: string, record: RuntimeRecord, changedMs: number): RuntimeState {
   const { epoch, active, version } = record
   const instances = new Map(
     [...record.instances].map(([name, { epoch, replicas }]) => [name, { epoch, replicas: [...replicas] }]),

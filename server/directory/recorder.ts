@@ -1,4 +1,4 @@
-/** What a replica did with epochs, for a checker that decides whether it was allowed to. */
+/** What a replica does with epochs, told to a checker that decides whether it was allowed. */
 export type EpochEvent =
   /** An instance was said to be active under this epoch. */
   | 'acquired'
@@ -11,4 +11,4 @@ export type EpochEvent =
   /** A stream was opened, or a hop taken, on this epoch. */
   | 'routed'
 
-export type Recorder = (deed: EpochEvent, runtime: string, instance: string, epoch: number) => void
+export type Recorder = (event: EpochEvent, runtime: string, instance: string, epoch: number) => void

@@ -1,6 +1,6 @@
 /**
- * A client of one node that can be ended at any time. The library's own leaves a socket that is connecting to its deadline, and
- * keeps one that connects after its end.
+ * A client of one node that can be ended at any time. The library leaves a connecting socket to its deadline, and keeps one
+ * that connects after the end.
  */
 import { createClient, type RedisClientOptions, SocketClosedUnexpectedlyError } from '@redis/client'
 
@@ -26,7 +26,7 @@ export function endClient(client: RedisClient): void {
   }
 }
 
-/** Its connection ended behind all that was sent on it. Of one that was reset some may be lost. */
+/** The connection ended after all that was sent on it. If it is reset, some may be lost. */
 export function isClosedByRedis(error: Error): boolean {
   return error instanceof SocketClosedUnexpectedlyError
 }

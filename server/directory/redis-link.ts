@@ -1,9 +1,9 @@
 /**
- * One connection to Redis: scripts and the channel of changes, in order. It is made anew when it breaks, and finds the node
- * that has the keys anew: after a failover that is another one.
+ * One connection to Redis: scripts and the channel of changes, in order. When it breaks, its owner makes another one, which
+ * looks for the node that has the keys again, since a failover moves them.
  *
- * A client for clusters keeps its subscriptions on connections of their own, and would lose the order that the directory is
- * built on. All of its keys share one slot, so one connection to the node that has it is all that is needed.
+ * A client for clusters keeps its subscriptions on separate connections, and would lose the order that the directory is built
+ * on. All keys share one slot, so one connection to the node that has it is enough.
  */
 import { type Guard, guardWith } from '../../protocol/base/guard.ts'
 import { endClient, isClosedByRedis, makeClient, type RedisClient } from './redis-client.ts'
@@ -25,11 +25,11 @@ export interface RedisAddress {
 
 interface LinkListener {
   message(text: string): void
-  /** Once, last. */
+  /** Called once, and last. */
   closed(error: Error): void
 }
 
-/** Operations that wait for their answer. */
+/** Most operations that wait for their answer. */
 const MAX_PENDING = 10_000
 
 /** How often a node of a cluster may name another one. */
@@ -41,22 +41,22 @@ export class RedisLink {
   readonly #listener: LinkListener
   readonly #deadlineMs: number
   #client: RedisClient | undefined
-  /** Whatever was made for it, so that nothing outlives it. */
+  /** Everything made for the link, so that nothing outlives it. */
   readonly #clients = new Set<RedisClient>()
-  /** When each operation that waits was sent, oldest first. */
+  /** When each waiting operation was sent, oldest first. */
   readonly #pending = new Set<{ readonly sentMs: number }>()
   #timer: NodeJS.Timeout | undefined
   #closed: Error | undefined
   readonly #ending = Promise.withResolvers<never>()
   #isOpen = false
-  /** What goes wrong in an event or a timer of the link ends it; its owner makes another one. */
+  /** A failure in an event or a timer ends the link; its owner makes another one. */
   readonly #guard: Guard = guardWith(error => this.#end(error instanceof Error ? error : new Error(String(error))))
-  /** There are standbys: that nobody listens at one address does not mean that nobody is granted anything. */
+  /** There are standbys, which may still grant something when nobody listens at one address. */
   several: boolean
 
   /**
-   * Resolves when scripts are loaded and the channel is heard, on the node that has `key`; rejects at the latest after
-   * `deadlineMs`, and when `signal` is aborted.
+   * Resolves when the scripts are loaded and the channel is subscribed, on the node that has `key`. Rejects after `deadlineMs`
+   * at the latest, and when `signal` is aborted.
    */
   static async open(
     address: RedisAddress,
@@ -72,7 +72,7 @@ export class RedisLink {
     const abandon = link.#guard(() => link.close())
     signal?.addEventListener('abort', abandon)
     try {
-      // Not all that is awaited there hears of the end.
+      // Some of what is awaited there would not notice the end.
       await Promise.race([link.#open(channel, key), link.#ending.promise])
       return link
     } catch (error) {
@@ -91,7 +91,7 @@ export class RedisLink {
     this.#listener = listener
     this.#deadlineMs = deadlineMs
     this.several = this.#place.sentinel !== undefined || this.#place.hosts.length > 1
-    // Once it is open, nobody waits for that any more.
+    // Once it is open, nobody waits for this any more.
     this.#ending.promise.catch(() => {})
   }
 
@@ -139,7 +139,7 @@ export class RedisLink {
     }
     const refused = errors.find(error => error instanceof NoRight)
     if (refused !== undefined || !this.several) throw refused ?? errors[0]
-    // Without its code: that nobody listens at these does not mean that Redis is gone.
+    // Without its code: that nobody listens at the Sentinels does not mean that Redis is gone.
     throw new Error([...new Set(errors.map(String))].join('; '))
   }
 
@@ -156,7 +156,7 @@ export class RedisLink {
       const { mode, role } = await client.sendCommand<Record<string, string>>(['HELLO', '3'])
       if (mode === 'sentinel') throw new Error('this is a Sentinel: its URL is redis+sentinel://HOST:PORT/NAME')
       this.several ||= mode === 'cluster'
-      // In a cluster a standby says who has the key; elsewhere it would take no change.
+      // In a cluster a standby says which node has the key; elsewhere it would refuse every change.
       if (mode === 'cluster') await client.sendCommand(lookFor(key)).catch(throwUnlessHere)
       else if (role !== 'master') throw new Error('this Redis is a standby')
       await Promise.all([
@@ -174,12 +174,12 @@ export class RedisLink {
     }
   }
 
-  /** One that was only tried is not the link. */
+  /** A client that was only tried is not the link. */
   #ended(client: RedisClient, error: Error): void {
     if (client === this.#client && this.#isOpen) this.#end(error)
   }
 
-  /** Rejects when the link breaks, which it does if any answer takes longer than its deadline. */
+  /** Rejects if the link breaks. An answer that misses its deadline breaks it. */
   async run<Answer = string | null>(
     script: Script,
     keys: string | readonly string[],
@@ -198,7 +198,7 @@ export class RedisLink {
     try {
       return await this.#client!.sendCommand<never>([...command]).catch(onError)
     } catch (error) {
-      // An answer that is an error means that this is not the Redis that the scripts were loaded into, or its rights.
+      // An error means that this is another Redis than the scripts were loaded into, or that rights have changed.
       this.#end(error as Error)
       throw this.#closed
     } finally {
@@ -206,7 +206,7 @@ export class RedisLink {
     }
   }
 
-  /** Rejects with a {@link NoRight} that names what the user may not do of what all links with this prefix need. */
+  /** Rejects with a {@link NoRight} that names what the user may not do, of all that links with this prefix need. */
   async checkRights(key: string, prefix: string): Promise<void> {
     const missing = await this.run<string[]>(RIGHTS, key, [prefix]).catch(error => Promise.reject(named(error)))
     if (missing.length === 0) return
@@ -215,12 +215,12 @@ export class RedisLink {
     throw error
   }
 
-  /** Ends the link where another node of a cluster has the key by now. */
+  /** Ends the link if another node of the cluster has the key by now. */
   async check(key: string): Promise<void> {
     await this.#send<unknown>(lookFor(key), throwUnlessHere)
   }
 
-  /** Resolves to how many heard it. Rejects as `run` does. */
+  /** Resolves to how many received it. Rejects as `run` does. */
   publish(channel: string, text: string): Promise<number> {
     return this.#send<number>(['PUBLISH', channel, text])
   }
@@ -256,7 +256,7 @@ export class RedisLink {
   }
 }
 
-/** Redis says the kind of an error as its first word. */
+/** The first word of an error of Redis is its kind. */
 function named(error: Error): Error {
   return error.message.startsWith('NOPERM') ? new NoRight(error.message) : error
 }
@@ -266,7 +266,7 @@ function lookFor(key: string): string[] {
   return ['HGET', key, '@born']
 }
 
-/** A key of another kind is there all the same; the scripts make it anew. */
+/** A key of another type is there all the same, and the scripts replace it. */
 function throwUnlessHere(error: Error): void {
   if (!error.message.startsWith('WRONGTYPE')) throw error
 }

@@ -1,6 +1,6 @@
 /**
- * What an operator asks of one replica, asked of all that share the directory: questions and answers on one channel in
- * Redis. Whoever may write there may also write the directory itself; nothing more can be done by it than by an operator.
+ * Asks all replicas that share the directory what an operator asked one of them. Questions and answers go over one channel in
+ * Redis. Anybody who may write there may also write to the directory itself, and can do no more here than an operator can.
  */
 import { randomUUID } from 'node:crypto'
 import { detached, type Guard, logGuard } from '../../protocol/base/guard.ts'
@@ -9,7 +9,7 @@ import type { AnswerOthers, SharedOperators } from './operators.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 
 export interface RedisOperatorsOptions {
-  /** Read at each connect. */
+  /** Read anew for each connection. */
   readonly redis: () => Promise<RedisAddress>
   readonly prefix: string
   readonly replica: string
@@ -24,7 +24,7 @@ interface Message {
   readonly answer?: unknown
 }
 
-/** In the place of an answer. */
+/** Stands in the place of an answer. */
 interface Problem {
   readonly problem: string
 }
@@ -83,7 +83,7 @@ export class RedisOperators implements SharedOperators {
         this.#check(link)
       }
     } catch {
-      // The directory, at the same Redis, says so in the log.
+      // The directory uses the same Redis, and logs this.
       this.#lost()
     }
   }
@@ -154,7 +154,7 @@ export class RedisOperators implements SharedOperators {
     } catch (error) {
       logger.warn({ from, what, err: error }, "could not answer another replica's question")
       const answer = problemOf(`replica ${replica} could not answer: ${(error as Error).message}`.slice(0, MAX_PROBLEM))
-      // Who asked is told that it did not answer.
+      // Whoever asked is told that this replica did not answer.
       await this.#say({ id, from: replica, answer }).catch(() => {})
     }
   }

@@ -1,7 +1,7 @@
 /**
- * Revocations that all replicas share, in Redis: fetched when the channel tells of a change, or their version, which is
- * asked for every 5 s, is another one. While Redis is away what was known holds, and what Redis has lost is written back. A
- * list that is there but cannot be read lets nobody in: it may name whoever comes.
+ * Revocations that all replicas share, in Redis. A replica fetches them when the channel tells of a change, or when their
+ * version, which it asks for every 5 s, has changed. While Redis is away, what was known holds, and what Redis has lost is
+ * written back. While a list is there that cannot be read, nobody is let in, since it may name anybody.
  */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -12,7 +12,7 @@ import { type RedisAddress, RedisLink } from './redis-link.ts'
 import { REVOKE } from './scripts.ts'
 
 export interface RedisRevocationsOptions {
-  /** Read at each connect. */
+  /** Read anew for each connection. */
   readonly redis: () => Promise<RedisAddress>
   readonly prefix: string
   readonly logger: Logger
@@ -21,26 +21,26 @@ export interface RedisRevocationsOptions {
 }
 
 const REFRESH_MS = 5000
-/** What was changed by hand has no new version: every so many rounds the list is fetched all the same. */
+/** A change by hand gives no new version, so the list is fetched anyway after this many rounds. */
 const FETCH_ROUNDS = 12
 const DEADLINE_MS = 4000
-/** Lists that are longer than what may be written are read up to here. */
+/** A list may be longer than what may be written. It is read up to here. */
 const MAX_READ = 10 * MAX_REVOCATIONS
 const MAX_READ_BYTES = 8 * MAX_LIST_BYTES
-/** In the place of a list that is longer. Who takes this back takes back all of it that no replica knows. */
+/** Stands for a list that is longer. Taking this back takes back all of the list that no replica knows. */
 const LONG = `a list of over ${MAX_READ} entries or ${MAX_READ_BYTES} bytes`
-/** How long it is remembered that a rule was taken back. */
+/** How long a rule that was taken back is remembered as such. */
 const KEEP_REMOVED_S = 7 * 86_400
-/** Of an entry that is no rule, in the log. */
+/** How much of an entry that is not a rule stands in the log. */
 const MAX_SHOWN = 200
 
 /** By text, as it stands in Redis. */
 type Rules = ReadonlyMap<string, Revocation>
 
-/** `fill`: what Redis should have; `set`: what is to be so from now on; `clear`: what is left of a list that is too long. */
+/** `fill`: what Redis should have; `set`: a change; `clear`: what remains of a list that is too long. */
 type Mode = 'set' | 'fill' | 'clear'
 
-/** What the next exchange gives; it resolves to what Redis has then. */
+/** What the next exchange writes. It resolves to what Redis has then. */
 interface Batch {
   readonly entries: string[]
   readonly rules: Promise<Rules>
@@ -51,14 +51,14 @@ export class RedisRevocations implements SharedRevocations {
   readonly #key: string
   readonly #keys: readonly string[]
   readonly #channel: string
-  /** Of the list that was taken last. */
+  /** The version of the list that was last read. */
   #version = ''
-  /** The list may be another one though its version is not. */
+  /** The list may have changed though its version has not. */
   #stale = true
   #rounds = 0
-  /** Rules that stand in Redis, or should. */
+  /** Rules that Redis has, or should have. */
   #known: Rules = new Map()
-  /** Those that `onList` was called with last. */
+  /** The rules that `onList` was last called with. */
   #told: Rules = new Map()
   #link: RedisLink | undefined
   #batch: Batch | undefined
@@ -71,7 +71,7 @@ export class RedisRevocations implements SharedRevocations {
   #failure = ''
   readable = true
   odd: readonly string[] = []
-  /** Called with all rules whenever there is another one, or one less. */
+  /** Called with all rules whenever one is added or removed. */
   onList: (rules: readonly Revocation[]) => void = () => {}
 
   constructor(options: RedisRevocationsOptions) {
@@ -81,7 +81,7 @@ export class RedisRevocations implements SharedRevocations {
     this.#channel = `${options.prefix}:revocations`
   }
 
-  /** Asks for the first time, and then by itself for ever. Resolves whether or not it succeeded. */
+  /** Asks for the first time, and keeps asking. Resolves whether or not the first attempt succeeded. */
   async open(): Promise<void> {
     try {
       await this.#share([])
@@ -109,7 +109,7 @@ export class RedisRevocations implements SharedRevocations {
     detached(this.#options.logger, 'shared revocations cannot be asked for', this.open())
   }
 
-  /** Says it once. */
+  /** Logs it once. */
   #failed(text: string, error: Error): void {
     if (this.#failure !== text && !this.#closed) this.#options.logger.error({ err: error }, text)
     this.#failure = text
@@ -135,7 +135,7 @@ export class RedisRevocations implements SharedRevocations {
     await this.#share(texts.flatMap(text => [text, `removed ${until}`]))
   }
 
-  /** Gives entries, takes all there are, and resolves to the rules among them; whoever asks while an exchange is under way shares the next one. */
+  /** Writes entries, reads all, and resolves to the rules among them. Calls during an exchange share the next one. */
   #share(entries: readonly string[]): Promise<Rules> {
     this.#batch ??= this.#begin()
     for (const entry of entries) this.#batch.entries.push(entry)
@@ -159,7 +159,7 @@ export class RedisRevocations implements SharedRevocations {
     return rules
   }
 
-  /** Resolves to the rules that Redis has; what it should have and has not is given again. */
+  /** Resolves to the rules that Redis has. What it should have and lacks is written again. */
   async #exchange(mode: Mode, entries: readonly string[], again = true): Promise<Rules> {
     const link = await this.#connected()
     const seen = this.#stale ? '' : this.#version

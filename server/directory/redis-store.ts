@@ -22,7 +22,7 @@ export interface RedisStoreOptions extends StoreMember {
 export class RedisStore implements DirectoryStore {
   readonly kind = 'redis'
   readonly #options: RedisStoreOptions
-  /** There are standbys, which may have taken over where nobody listens. */
+  /** There are standbys, which may have taken over when nobody listens. */
   #several = false
 
   constructor(options: RedisStoreOptions) {
@@ -89,7 +89,7 @@ class RedisStoreLink implements StoreLink {
   }
 }
 
-/** In braces what a cluster chooses the node by: a script sees all of its keys on one. */
+/** A cluster chooses the node by what is in braces, so a script finds all its keys on one node. */
 function keyOf(prefix: string, name: string): string {
   return `{${prefix}}:${name}`
 }

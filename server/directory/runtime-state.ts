@@ -1,4 +1,4 @@
-/** What the scripts answer, read. Whatever is odd in it throws: the entry is then as good as lost. */
+/** Reads and writes what the scripts answer. Anything odd in it throws, as if the entry were lost. */
 import { EPOCHS_END, type InstanceState, type RuntimeState } from './directory.ts'
 
 /** `[runtime, epoch, active, version, ms since its change, instance, "epoch replica ...", ...]`, all text. */
@@ -20,18 +20,18 @@ export function parseRuntimeState(text: string, nowMs: number): RuntimeState {
   }
 }
 
-/** What instances and replicas are called, the latter escaped for URLs. What else stands there cannot be told on as it is. */
+/** Whether it can be the name of an instance, or of a replica, which is escaped for URLs. No other name can be passed on. */
 function isOurs(name: string): boolean {
   return /^[\w.~%!*'()-]{1,512}$/.test(name)
 }
 
-/** Instances that one message tells of, and how long it gets at most: with 1,000 replicas of each it is as long as this. */
+/** Most instances in one message, and its longest text: each instance may have 1,000 replicas. */
 const MAX_TOLD = 16
 export const MAX_RUNTIME_STATE_BYTES = 1_200_000
 
-/** The same, written, for another replica; read with {@link parseRuntimeState}. The active instance comes first. */
-export function formatRuntimeState(standing: RuntimeState, nowMs: number): string {
-  const { runtime, epoch, active, version, instances, changedMs } = standing
+/** Writes a state for another replica, which reads it with {@link parseRuntimeState}. The active instance comes first. */
+export function formatRuntimeState(state: RuntimeState, nowMs: number): string {
+  const { runtime, epoch, active, version, instances, changedMs } = state
   const list = [runtime, epoch, active, version, Math.max(0, Math.floor(nowMs - changedMs))].map(String)
   const told = [...instances].sort(([, a], [, b]) => b.epoch - a.epoch).slice(0, MAX_TOLD)
   let bytes = 0
@@ -50,7 +50,7 @@ const HEAD_BYTES = 1000
 
 export interface ReplicaLease {
   readonly name: string
-  /** Rest of its lease; below 0: it is dead. */
+  /** What is left of its lease; below 0, it is dead. */
   readonly leftMs: number
   /** `host:port` of its listener for other replicas; empty if it has none. */
   readonly address: string
@@ -59,12 +59,12 @@ export interface ReplicaLease {
 export interface Renewal {
   /** Age of the directory's memory. */
   readonly ageMs: number
-  /** The lease had ended, or was forgotten: others may have taken our sessions for gone. */
+  /** The lease had ended or was forgotten, so others may have taken our sessions for gone. */
   readonly lapsed: boolean
   readonly replicas: readonly ReplicaLease[]
 }
 
-/** Entries of the directory with a longer name or address are none of ours. */
+/** Entries with a longer name or address are not ours. */
 const MAX_NAME_CHARS = 512
 
 export function parseRenewal(text: string): Renewal {

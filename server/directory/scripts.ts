@@ -1,16 +1,16 @@
 /**
- * What runs in Redis, each in one piece. Numbers travel as text: JSON in Lua keeps 14 digits.
+ * The scripts that run in Redis, each atomically. Numbers travel as text, since JSON in Lua keeps 14 digits.
  *
  * A runtime's record is a hash: `@epoch`, `@active`, `@lost`, `@version`, and for each instance its epoch and the replicas
  * that have live sessions of it. Another hash has the replicas, each with the end of its lease, `@born`: when the
  * directory began to remember, and `@latest`: the latest version of any record.
  *
- * Times are those of the directory's own clock, which has no steps: at each renewal `@clock` has what it showed, and
- * `@wall` what Redis's did. What passed since then counts, but nothing if Redis's clock went back, and at most half of a
- * lease if it went on: renewals come every quarter. So a step of that clock ends no lease and prolongs none.
+ * Times are those of the directory's own clock, which never jumps. At each renewal, `@clock` has what it showed and `@wall`
+ * what Redis's clock showed. The time since then is added: nothing if Redis's clock went back, and at most half a lease if it
+ * went forward, since renewals come every quarter. So a jump of Redis's clock neither ends nor prolongs a lease.
  *
- * Whatever stands there may have been written by anybody, or torn: what cannot be read counts as forgotten, and is told
- * again by those who know it.
+ * Anybody may have written what stands there, and it may be torn. What cannot be read counts as forgotten, and the replicas
+ * that know it tell it again.
  */
 import { createHash } from 'node:crypto'
 
@@ -49,7 +49,7 @@ local function clock(fields, lease)
   if lease > 0 then passed = math.min(passed, math.floor(lease / 2)) end
   return shown + passed
 end
--- Nobody has a longer lease.
+-- No lease is longer.
 local function endOf(value, now)
   local ends = number(string.match(value, '^%d+'))
   if ends and ends <= now + 3600000 then return ends end
@@ -62,8 +62,8 @@ end
 `
 
 /**
- * Reads or changes one runtime's record by the rules of `record.ts`, tells the channel if it changed, and returns it;
- * nothing if there is none.
+ * Reads or changes one runtime's record by the rules of `record.ts`, publishes it if it changed, and returns it, or nothing
+ * if there is none.
  *
  * KEYS: the record, the replicas. ARGV: enter, leave or look; runtime, instance, replica; epoch presented, epoch seen and
  * who held it; leaseMs, how long records are kept with and without live sessions, the most instances; channel.
@@ -82,7 +82,7 @@ for name, value in pairs(others) do
 end
 local young = now - math.min(now, number(others['@born']) or now) < lease
 
--- Far from where a client's word, or all the epochs that are ever granted, could lead.
+-- Beyond what a client may present, and what granting could ever reach.
 local function epochOf(value)
   local epoch = number(value)
   if epoch and epoch < 1000000000000000 then return epoch end
@@ -210,8 +210,8 @@ return answer
  * Renews a replica's lease (or ends it: leaseMs 0), and returns how old the directory is, whether the lease had lapsed,
  * and all replicas: name, rest of the lease (below 0: dead), address.
  *
- * A young directory stays young while a replica that is telling it what it forgot says so (`1`). One that lacks the latest
- * version that a replica saw is an older copy of itself, and begins to remember anew.
+ * A young directory stays young while a replica says (`1`) that it is still telling what was forgotten. A directory that
+ * lacks the latest version that a replica saw is an older copy of itself, and begins to remember anew.
  *
  * KEYS: the replicas. ARGV: replica, address, leaseMs, how long the dead are remembered, whether it is telling, the latest
  * version that it saw.
@@ -247,12 +247,13 @@ return cjson.encode(said)
 `)
 
 /**
- * Changes revocations, tells the channel if there is something new, and returns the list's version, then `same` if that is
- * the one that was seen, `long` if there is more than is read, else `list`, how many there was no room for, and all: of each
- * its text and what stands with it.
+ * Changes revocations, and publishes that if something is new. Returns the version of the list, and then one of three: `same`
+ * if the caller has seen that version; `long` if the list is longer than what is read; else `list`, the number of rules that
+ * there was no room for, and the text and the value of each entry.
  *
- * With a rule stands until when it holds (seconds; empty: for ever); with one that was taken back `removed` and until when
- * that is remembered, so that a replica that missed it does not write it back; the earliest are forgotten for want of room.
+ * The value of a rule is the time when it ends (seconds; empty: never). The value of a rule that was taken back is `removed`
+ * and the time until which that is remembered, so that a replica that missed it does not write it back. If there is no room,
+ * the earliest are forgotten.
  *
  * KEYS: the revocations, their version. ARGV: channel; the most rules, and bytes of their texts, and of those that were
  * taken back alike; the most entries and bytes that are read; how long entries are kept when their time is over; the version
@@ -266,12 +267,12 @@ local shown = redis.pcall('HGET', KEYS[2], 'version')
 local version = type(shown) == 'string' and number(shown) or 0
 if #ARGV == 8 and mode ~= 'clear' and version > 0 and seen == text(version) then return { seen, 'same' } end
 local there, full, changed = {}, 0, false
--- Of another kind: what it said is lost, and nobody may be let in until an operator has written it anew.
+-- A key of another type: the list is lost, and nobody may be let in until an operator has written it anew.
 local all = mode == 'set' and pairsOf(KEYS[1]) or redis.pcall('HGETALL', KEYS[1])
 if all.err then return { '', 'list', '0', all.err, '' } end
 local function endOf(value) return tonumber(string.match(value, '[%d.]+$') or '') end
 local function isRemoved(value) return string.sub(value, 1, 7) == 'removed' end
--- Each kind has the same room, so that taking rules back makes some.
+-- Rules and removals each have their own room, so that taking rules back makes room.
 local rules, gone = { count = 0, bytes = 0 }, { count = 0, bytes = 0 }
 local function roomOf(value) return isRemoved(value) and gone or rules end
 local function put(text, value, times)
@@ -300,7 +301,7 @@ for i = 9, #ARGV, 2 do
   local text, value = ARGV[i], ARGV[i + 1]
   local old = there[text]
   local same = old and (mode == 'fill' or old == value or (isRemoved(old) and isRemoved(value)))
-  -- Whose clock is behind would write it back each time that it is removed, and tell all others, who do the same.
+  -- Else a replica whose clock is behind would write it back each time it is removed, and tell all others, who do the same.
   same = same or (mode == 'fill' and isOver(value))
   local isNew = not isRemoved(value) and (not old or isRemoved(old))
   if not same and isNew and (rules.count >= most or rules.bytes + #text + 2 > mostBytes) then full = full + 1
@@ -340,7 +341,7 @@ return said
 `)
 
 /**
- * Returns what the scripts and channels need and their user may not do; nothing where Redis cannot tell.
+ * Returns what the scripts and channels need but their user may not do, or nothing if Redis cannot tell.
  *
  * KEYS: one of the directory. ARGV: prefix.
  */

@@ -1,10 +1,10 @@
 /**
- * The directory of several servers, over a store that they share (`store.ts`). Everything that a replica knows is a copy:
- * written through the store, told by its notices, and acted on only as long as a lease says that it is whole, by the local
- * monotonic clock (`lease.ts`).
+ * The directory of several servers, over a store that they share (`store.ts`). Everything that a replica knows is a copy.
+ * Changes go through the store, which notifies all replicas. A replica acts on its copy only while its lease says that the
+ * copy is complete, by the local monotonic clock (`lease.ts`).
  *
- * When the link to the store breaks, what was known still holds for the rest of the lease; after that only if all other
- * replicas vouch that they were granted nothing (`witnesses.ts`).
+ * When the link to the store breaks, what is known still holds for the rest of the lease. After that it holds only if all
+ * other replicas vouch that they were granted nothing (`witnesses.ts`).
  */
 import { detached, logGuard, tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -39,7 +39,7 @@ export interface SharedDirectoryOptions extends Omit<StoreMember, 'address'> {
   readonly now?: (() => number) | undefined
 }
 
-/** What a change may say of so many instances and replicas as there can be. */
+/** Longest notice: a state with as many instances and replicas as there can be. */
 const MAX_NOTICE_CHARS = 2 * MAX_RUNTIME_STATE_BYTES
 
 export class SharedDirectory implements Directory {
@@ -55,9 +55,9 @@ export class SharedDirectory implements Directory {
   readonly #stateLog: StateLog
   readonly #lookups: Lookups
   #listener: DirectoryListener | undefined
-  /** Somebody was told that nothing may be acted on. */
+  /** Somebody asked while nothing could be acted on. */
   #missed = false
-  /** The latest version of any record that the store told of on this link, or before it on the one that was lost. */
+  /** The latest version of any record that the store told of, on this link or on the one that was lost before it. */
   #latest = 0
 
   constructor(options: SharedDirectoryOptions) {
@@ -110,14 +110,14 @@ export class SharedDirectory implements Directory {
     witnesses.listen({
       heard: (state, teller) => this.#heard(state, teller),
       reached: () => this.#listener?.regained(),
-      standings: () => this.#known.all(),
+      states: () => this.#known.all(),
       changed: () => this.#judge(),
     })
   }
 
   /**
-   * Connects for the first time; later it tries again by itself for ever. Resolves whether or not it succeeded, but rejects
-   * where the user of the store may not do what is needed.
+   * Connects for the first time, and keeps trying from then on. Resolves whether or not the first attempt succeeded, but
+   * rejects if the user of the store lacks rights.
    */
   async open(): Promise<void> {
     await this.#connection.open()
@@ -131,7 +131,7 @@ export class SharedDirectory implements Directory {
     this.#listener = listener
   }
 
-  // What is known.
+  // What is known
 
   get state(): DirectoryState {
     return this.#lease.state
@@ -159,7 +159,7 @@ export class SharedDirectory implements Directory {
     if (state === undefined && !this.young) this.#known.missing(runtime)
   }
 
-  // Changes.
+  // Changes
 
   async ready(registration: Registration): Promise<RuntimeState> {
     const { runtime, instance, lastEpoch } = registration
@@ -185,7 +185,7 @@ export class SharedDirectory implements Directory {
     this.#change('leave', runtime, instance, 0).catch(untold)
   }
 
-  /** Without the store: no new epoch, but what is so is told. */
+  /** Without the store there is no new epoch, but the other replicas are told. */
   #presume(state: RuntimeState): RuntimeState {
     this.#add(state)
     this.#witnesses.tell(state, true)
@@ -203,7 +203,7 @@ export class SharedDirectory implements Directory {
     if (answer === null) return undefined
     const state = this.#told(answer)
     if (state.epoch > seen) this.#witnesses.tell(state, true)
-    // Of what nothing was heard meanwhile the store itself knows best.
+    // If nothing was heard meanwhile, the answer of the store is the latest.
     const certain = before === this.#known.last(runtime)
     if (certain) this.#upkeep.trust(runtime)
     this.#learn(state, certain)
@@ -219,7 +219,7 @@ export class SharedDirectory implements Directory {
   #learn(state: RuntimeState, certain = false): void {
     if (this.#known.learn(state, certain)) this.#learned(state)
     else if (this.#known.outdated(state)) {
-      // It forgot an epoch that we know of; asking reminds it.
+      // The store forgot an epoch that we know of. Asking reminds it.
       detached(this.#logger, 'the directory could not be asked', this.refresh(state.runtime))
     }
   }
@@ -229,14 +229,14 @@ export class SharedDirectory implements Directory {
     this.#listener?.changed(state)
   }
 
-  // What others say.
+  // What others say
 
-  /** From another replica. */
+  /** Another replica tells a state. */
   #heard(state: RuntimeState, teller: string): void {
     const { runtime, epoch } = state
     const known = this.#known.last(runtime)
     if (epoch > MAX_TOLD_EPOCH) return
-    // Who presumes what is over has not heard of the later one.
+    // The teller has not heard of the later epoch.
     if (known !== undefined && epoch < known.epoch) this.#witnesses.tell(known, true)
     if (!this.#connection.isOpen) {
       const merged = merge(known, state, teller)
@@ -244,7 +244,7 @@ export class SharedDirectory implements Directory {
     } else if (epoch > (known?.epoch ?? 0) && this.#known.wants(runtime)) this.#learn(state)
   }
 
-  /** Whoever may publish can say anything: what is told is acted on, and where it is odd the store is asked, soon. */
+  /** Anybody who may publish can say anything. An odd notice is not acted on, and the store is asked soon. */
   #notice(text: string): void {
     try {
       if (text.length > MAX_NOTICE_CHARS) throw new TypeError(`it is ${text.length} characters long`)
@@ -273,9 +273,9 @@ export class SharedDirectory implements Directory {
     this.#judge()
   }
 
-  // What is so.
+  // The state of the directory
 
-  /** Says and logs what has become of the directory. */
+  /** Logs and reports a change of state. */
   #judge(): void {
     try {
       this.#judgeState()

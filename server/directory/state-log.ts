@@ -1,4 +1,4 @@
-/** Says in the log what has become of the directory, once for each change. */
+/** Logs each change of the directory's state once. */
 import type { Logger } from '../../protocol/base/log.ts'
 import type { DirectoryState } from './directory.ts'
 

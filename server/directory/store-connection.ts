@@ -1,6 +1,6 @@
 /**
- * Keeps a link to the store: opens it again for ever, and renews the lease on it every quarter. The link is one ordered
- * stream, so an answer to our renewal means that we heard of every change before it.
+ * Keeps a link to the store. It reopens the link whenever it breaks, and renews the lease after each quarter of it. The link
+ * is one ordered stream, so an answer to a renewal means that we have heard of every earlier change.
  */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -14,17 +14,17 @@ interface ConnectionOptions {
   readonly logger: Logger
 }
 
-/** Who acts on what the store says. */
+/** Acts on what the store says. */
 interface ConnectionOwner {
   notice(text: string): void
-  /** From here on what was known before is of an earlier connection: changes may have been missed. */
+  /** What was known until now is of an earlier connection. Changes may have been missed. */
   mayHaveMissed(): void
   renewed(renewal: Renewal, sentMs: number): void
-  /** What the store may have forgotten was not told whole. */
+  /** Whether the store has not been told yet all that it may have forgotten. */
   isTelling(): boolean
-  /** The latest version of a record that was seen since the link before this one. */
+  /** The latest version of any record seen on this link or the one before. */
   latest(): number
-  /** After each renewal. `mayHaveForgotten`: the store, what is so here. Goes on only while `isCurrent`. */
+  /** Called after each renewal. `mayHaveForgotten`: the store may not know what is live here. It stops once `isCurrent` is false. */
   upkeep(mayHaveForgotten: boolean, isCurrent: () => boolean): Promise<void>
   /** The store closed the link; the next attempt follows at once. */
   closed(atMs: number): void
@@ -32,7 +32,7 @@ interface ConnectionOwner {
   absent(atMs: number): void
   /** The link was lost, or there was none to be had, for another reason. */
   unreachable(): void
-  /** Something of all this happened. */
+  /** Called after any of these. */
   judge(): void
 }
 
@@ -46,9 +46,9 @@ export class StoreConnection {
   readonly #owner: ConnectionOwner
   readonly #deadlineMs: number
   #link: StoreLink | undefined
-  /** When the attempt began that led to it. */
+  /** When the attempt began that opened the link. */
   #openedMs = 0
-  /** It took our renewal. One that only opens, as to a store that takes no writes, changes nothing. */
+  /** The store has renewed the lease on this link. A link alone does not count: the store may take no writes. */
   #isOpen = false
   #timer: NodeJS.Timeout | undefined
   /** Aborted when it closes. */
@@ -116,7 +116,7 @@ export class StoreConnection {
     this.#isOpen = false
     if (wasOpen) this.#options.logger.warn({ err: error }, 'the directory was lost')
     const nowMs = this.#options.now()
-    // One that closes each link at once is not called in a tight loop.
+    // A store that closes each link at once must not be called in a tight loop.
     if (wasOpen && error instanceof ClosedByStore && nowMs - this.#openedMs >= this.#options.leaseMs / 4) {
       this.#owner.closed(nowMs)
       this.#in(0, () => this.open())
@@ -131,7 +131,7 @@ export class StoreConnection {
     this.#in(RETRY_MS * (0.1 + 0.4 * Math.random()), () => this.open())
   }
 
-  /** One thing is due at a time; each sees to it by itself that another one follows. */
+  /** One step is due at a time, and each schedules the next. */
   #in(ms: number, step: () => Promise<void>): void {
     clearTimeout(this.#timer)
     const { logger } = this.#options
@@ -142,8 +142,8 @@ export class StoreConnection {
   }
 
   /**
-   * Renews the lease, and does what is due then; again after a quarter of it, as long as there is the link. Whatever goes
-   * wrong, an answer that nobody understands among it, ends the link, and a new one is tried: there is always a timer.
+   * Renews the lease and does what is due then. It repeats after a quarter of the lease, as long as the link lasts. Any
+   * failure, such as an answer that cannot be parsed, ends the link, and a new one is tried. So there is always a timer.
    */
   async #tick(link: StoreLink, round = 0): Promise<void> {
     try {
@@ -174,7 +174,7 @@ export class StoreConnection {
     return renewal
   }
 
-  /** Rejects where there is no link, or another one by the time of the answer. */
+  /** Rejects if there is no link, or if the answer comes when it has been replaced. */
   async change(change: DirectoryChange): Promise<string | null> {
     const link = this.#link
     if (link === undefined || !this.#isOpen) throw new Error('the directory is not reachable')

@@ -2,8 +2,8 @@
  * Where several replicas keep what they share. `shared-directory.ts` is the algorithm, the same over every store; a store is
  * one file that keeps records and leases, and one row in `stores.ts`.
  *
- * What a store says is text in the format of `runtime-state.ts`. The algorithm reads it and believes no more of it than it
- * must, so that no store needs defences of its own.
+ * What a store says is text in the format of `runtime-state.ts`. The algorithm checks it, so that no store needs defences of
+ * its own.
  */
 import type { LimitOptions } from '../../protocol/base/limit.ts'
 import type { LEASE } from '../limits.ts'
@@ -12,8 +12,8 @@ export interface DirectoryStore {
   /** Its name in statistics, such as `redis`. */
   readonly kind: string
   /**
-   * Connects. Rejects at the latest after `deadlineMs`, and when `signal` is aborted; with {@link NoRight} where trying again
-   * is of no use. From then on each answer takes at most `deadlineMs`, or the link ends.
+   * Connects. Rejects after `deadlineMs` at the latest, and when `signal` is aborted; with {@link NoRight} if trying again is
+   * of no use. On the link, each answer comes within `deadlineMs`, or the link ends.
    */
   open(listener: StoreListener, deadlineMs: number, signal: AbortSignal): Promise<StoreLink>
   /**
@@ -24,15 +24,15 @@ export interface DirectoryStore {
 }
 
 export interface StoreListener {
-  /** The state of a runtime, by whoever can write to the channel: after a change, in the order of the changes. */
+  /** The state of a runtime after a change, in the order of the changes. It may come from anybody who can write to the channel. */
   notice(text: string): void
-  /** The link is of no more use; a {@link ClosedByStore} tells more. Called once, and last. */
+  /** The link is of no more use; {@link ClosedByStore} says why. Called once, and last. */
   closed(error: Error): void
 }
 
 /**
- * One connection, and one ordered stream: whoever gets an answer has been given every notice of an earlier change. The
- * algorithm rests on that. Any call that fails for another reason than {@link QueueFull} ends the link.
+ * One connection, and one ordered stream: before an answer come the notices of all earlier changes. The algorithm rests on
+ * that. Any call that fails, other than with {@link QueueFull}, ends the link.
  */
 export interface StoreLink {
   /**
@@ -49,7 +49,7 @@ export interface StoreLink {
   close(): void
 }
 
-/** `look` changes nothing but what replicas left behind that are dead. */
+/** `look` only removes what dead replicas left behind. */
 export interface DirectoryChange {
   readonly operation: 'enter' | 'leave' | 'look'
   readonly runtime: string
@@ -62,15 +62,15 @@ export interface DirectoryChange {
   readonly seenActive: string
 }
 
-/** What an embedder says of a store. Each kind may take more. */
+/** What an embedder sets for a store. A kind may have more options. */
 export interface StoreOptions extends LimitOptions<typeof LEASE> {
-  /** Where it is. The scheme says of which kind. */
+  /** Where the store is. The scheme says its kind. */
   readonly url: string
   /** Prefix of the names that it keeps. Default `sallyport`. */
   readonly prefix?: string | undefined
 }
 
-/** Who a store acts for. */
+/** The replica that a store acts for. */
 export interface StoreMember {
   /** Unique to this process. */
   readonly replica: string
@@ -82,14 +82,14 @@ export interface StoreMember {
 /** How long a record is kept: with live sessions (they are confirmed every hour), and without. */
 export const KEEP_LIVE_MS = 7 * 86_400_000
 export const KEEP_EMPTY_MS = 86_400_000
-/** How long a replica that is dead is remembered, so that what it left behind is removed where it is found. */
+/** How long a dead replica is remembered, so that what it left behind can be found and removed. */
 export const KEEP_DEAD_MS = 3_600_000
 
-/** The user of the store lacks rights: trying again is of no use until somebody has given them. */
+/** The user of the store lacks rights. Trying again is of no use until somebody grants them. */
 export class NoRight extends Error {}
 
-/** As many operations as may wait for the store do; it answers all the same. */
+/** Too many operations wait for the store. The link is well. */
 export class QueueFull extends Error {}
 
-/** The store closed the link, and all that it had said on it was heard. When in doubt it is another error. */
+/** The store closed the link, and all that it had said on it was heard. When in doubt, use another error. */
 export class ClosedByStore extends Error {}

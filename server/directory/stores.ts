@@ -1,6 +1,6 @@
 /**
- * The stores that several servers can share, by the scheme of the URL. Loaded when they are used, so that a server on its own
- * pays for none.
+ * The stores that several servers can share, by the scheme of the URL. A store is loaded when it is used, so a server on its
+ * own pays for none.
  */
 import type { Logger } from '../../protocol/base/log.ts'
 import type { SharedRevocations } from '../auth/revocation-store.ts'
@@ -14,7 +14,7 @@ interface StoreKind {
   check(options: StoreOptions): void
   /** Makes the store; it has not connected. */
   make(options: StoreOptions, prefix: string, member: StoreMember): Promise<DirectoryStore>
-  /** Through which operators ask all replicas. Absent: they ask each. */
+  /** Lets operators ask all replicas at once. Absent: they ask each one. */
   operators?(options: StoreOptions, prefix: string, replica: string, logger: Logger): Promise<SharedOperators>
   /** The revocations that all replicas share. Absent: each has its own. */
   revocations?(
@@ -24,7 +24,7 @@ interface StoreKind {
   ): Promise<SharedRevocations>
 }
 
-/** Asked at each connection. */
+/** Read anew for each connection. */
 async function addressOf(options: RedisOptions) {
   const { readAddress } = await import('./redis-address.ts')
   return () => readAddress(options)
@@ -53,7 +53,7 @@ export const STORES: Readonly<Record<string, StoreKind>> = {
   'rediss+sentinel': redis,
 }
 
-/** Throws a TypeError where no store has that scheme. */
+/** Throws a TypeError if no store has that scheme. */
 export function storeKindOf(url: string): StoreKind {
   const [, scheme = ''] = /^([a-z+]+):\/\//.exec(url) ?? []
   if (Object.hasOwn(STORES, scheme)) return STORES[scheme]!

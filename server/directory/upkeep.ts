@@ -1,6 +1,7 @@
 /**
- * What is told to the store again, after a renewal: instances that left while it could not be told, what it may have
- * forgotten, and in turn all sessions that are live here. What was told of a runtime and is odd is asked for.
+ * Keeps the store up to date after each renewal. It reports the instances that left while the store could not be told, and
+ * what the store may have forgotten. In turn it confirms all sessions that are live here. Where a notice said something odd
+ * about a runtime, it asks the store.
  */
 import type { Registration } from './directory.ts'
 import type { KnownRuntimes } from './known-runtimes.ts'
@@ -12,32 +13,32 @@ interface UpkeepOptions {
   readonly lease: Lease
 }
 
-/** What it does at the directory. */
+/** What it calls at the directory. */
 interface Told {
   /** The sessions that are live here. */
   live(): Iterable<Registration>
   ready(registration: Registration): Promise<unknown>
   gone(runtime: string, instance: string): void
   refresh(runtime: string): Promise<unknown>
-  /** All that the store may have forgotten was told. */
+  /** The store has been told all that it may have forgotten. */
   toldAll(): void
 }
 
 const CONFIRM_EVERY_MS = 3_600_000
-/** Sessions that are written back at once. */
+/** How many sessions are written back at a time. */
 const BATCH = 128
 const MAX_LEAVING = 100_000
 
 export class Upkeep {
   readonly #options: UpkeepOptions
   readonly #told: Told
-  /** Instances that left while the store could not be told, or was being told of too many. */
+  /** Instances whose leaving the store has not been told. */
   readonly #leaving = new Map<string, { readonly runtime: string; readonly instance: string }>()
-  /** Runtimes of which something odd was told. */
+  /** Runtimes about which a notice said something odd. */
   readonly #doubted = new Set<string>()
   /** Sessions that are yet to be confirmed in this round. */
   #confirming: Registration[] = []
-  /** All that the store may have forgotten, until it was told; a later round takes its place. */
+  /** The round that tells the store what it may have forgotten, until it is done; a later round takes its place. */
   #telling: object | undefined
 
   constructor(options: UpkeepOptions, told: Told) {
@@ -45,14 +46,14 @@ export class Upkeep {
     this.#told = told
   }
 
-  /** An instance left, untold. False: there are too many of them, and it stays behind until its record ends. */
+  /** An instance left, and the store could not be told. False: there are too many, and it stays in the record until that ends. */
   left(runtime: string, instance: string): boolean {
     if (this.#leaving.size >= MAX_LEAVING) return false
     this.#leaving.set(keyOf(runtime, instance), { runtime, instance })
     return true
   }
 
-  /** It is back. */
+  /** The instance is back. */
   returned({ runtime, instance }: Registration): void {
     this.#leaving.delete(keyOf(runtime, instance))
   }
@@ -61,12 +62,12 @@ export class Upkeep {
     this.#doubted.add(runtime)
   }
 
-  /** The store itself has said what is so. */
+  /** The store itself has answered for the runtime. */
   trust(runtime: string): void {
     this.#doubted.delete(runtime)
   }
 
-  /** The store may have forgotten something that it has not been told again. */
+  /** Whether the store may have forgotten something that it has not been told again yet. */
   get isTelling(): boolean {
     return this.#telling !== undefined
   }
@@ -108,12 +109,12 @@ export class Upkeep {
     return live
   }
 
-  /** A part of all sessions, so that each is confirmed once an hour; and at once those that wait for an epoch. */
+  /** A share of all sessions, so that each is confirmed once an hour, and all that wait for an epoch. */
   #due(live: Registration[]): readonly Registration[] {
     const waiting = live.filter(registration => this.#isWaiting(registration))
     if (this.#confirming.length === 0) this.#confirming = live
     const share = Math.ceil((live.length * this.#options.leaseMs) / 4 / CONFIRM_EVERY_MS)
-    // Those that have left since the round began would be entered again.
+    // A session that has left since the round began must not be entered again.
     const isLive = new Set(live.map(({ runtime, instance }) => keyOf(runtime, instance)))
     const next = this.#confirming
       .splice(0, share)

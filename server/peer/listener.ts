@@ -25,7 +25,7 @@ interface PeerListenerOptions {
   readonly logger: Logger
   readonly pick: (runtime: string, epoch: number) => SplicedSession | undefined
   /** What has changed in so many milliseconds, or all that this replica knows (-1), as texts. */
-  readonly standings: (agoMs: number) => Iterable<string>
+  readonly states: (agoMs: number) => Iterable<string>
   /** Another replica says who it is: the directory may not have told us yet. */
   readonly onReplica: (name: string, address: string) => void
 }
@@ -35,7 +35,7 @@ const MAX_HANDSHAKES = 1000
 const MAX_LINKS = 1000
 /** Other replicas have so long to hear that this one stops, and what they had handed over until then to end. */
 const GOODBYE_MS = 2000
-/** Standings that are told in one turn. */
+/** States that are told in one turn. */
 const SLICE = 256
 
 export class PeerListener {
@@ -164,7 +164,7 @@ export class PeerListener {
   /** All that a replica knows takes a second or more to write: others have their turns between its slices. */
   async #answer(session: Session, { number, agoMs }: PeerMessage & { type: 'ask' }): Promise<void> {
     let count = 0
-    for (const standing of agoMs === undefined ? [] : this.#options.standings(agoMs)) {
+    for (const standing of agoMs === undefined ? [] : this.#options.states(agoMs)) {
       say(session, { type: 'standing', standing })
       if (++count % SLICE === 0) await nextTurn()
       if (session.closed) return

@@ -104,7 +104,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
       session: this.#session,
       logger: options.logger,
       pick: options.pick,
-      standings: agoMs => this.#standings(agoMs),
+      states: agoMs => this.#states(agoMs),
       onReplica: (name, address) => this.#meet(name, address),
     })
     const guard = logGuard(options.logger, 'other replicas could not be probed')
@@ -294,9 +294,9 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     this.#listener.tell(() => formatRuntimeState(state, this.#now()), own)
   }
 
-  *#standings(agoMs: number): IterableIterator<string> {
+  *#states(agoMs: number): IterableIterator<string> {
     const sinceMs = agoMs < 0 ? Number.NEGATIVE_INFINITY : this.#now() - agoMs
-    for (const state of this.#witness?.standings() ?? []) {
+    for (const state of this.#witness?.states() ?? []) {
       if (state.changedMs >= sinceMs) yield formatRuntimeState(state, this.#now())
     }
   }

@@ -184,7 +184,7 @@ const DOORS: Record<string, () => Promise<Door>> = {
       session: {},
       logger: noLogger,
       pick: () => undefined,
-      standings: () => [],
+      states: () => [],
       onReplica: () => {},
     })
     open.push(() => listener.close())

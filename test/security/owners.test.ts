@@ -251,7 +251,7 @@ test('P1 a link to another replica', async () => {
     replica: 'this~1',
     session: {},
     pick: () => undefined,
-    standings: () => [],
+    states: () => [],
     onReplica,
     logger: noLogger,
   })

@@ -28,7 +28,7 @@ test('D9: names that nobody serves are remembered to a bound, and drive out noth
     () => 0,
     () => false,
   )
-  const standing: RuntimeState = {
+  const state: RuntimeState = {
     runtime: 'real',
     epoch: 1,
     active: 'a',
@@ -36,13 +36,13 @@ test('D9: names that nobody serves are remembered to a bound, and drive out noth
     version: 1,
     changedMs: 0,
   }
-  known.learn(standing)
+  known.learn(state)
   for (let i = 0; i < 300_000; i++) {
     known.expect(`made-up-${i}`)
     if (i % 2 === 0) known.missing(`made-up-${i}`)
   }
   expect([known.size, known.names]).toEqual([1, 10_000])
-  expect(known.find('real', false)).toBe(standing)
+  expect(known.find('real', false)).toBe(state)
   expect(known.find('made-up-299998', false)).toBeUndefined()
   expect(known.find('made-up-299999', false)).toBe('unknown')
   expect(known.wants('made-up-299999')).toBe(true)

@@ -1,6 +1,6 @@
 /** A store for the directory, in memory, for replicas of one process. By the rules of `record.ts`, as `scripts.ts` in Redis. */
 import type { RuntimeState } from '../../server/directory/directory.ts'
-import { applyChange, newRecord, type RuntimeRecord, standingOf } from '../../server/directory/record.ts'
+import { applyChange, newRecord, type RuntimeRecord, stateOf } from '../../server/directory/record.ts'
 import {
   type DirectoryChange,
   type DirectoryStore,
@@ -94,7 +94,7 @@ export class MemoryStore {
     applyChange(record, change, replica, isAlive, { nowMs, leaseMs, young })
     const isChanged = known === undefined || shapeOf(record) !== before
     if (isChanged) record.version = ++this.#latest
-    const text = textOf(standingOf(runtime, record, 0))
+    const text = textOf(stateOf(runtime, record, 0))
     if (isChanged) for (const listener of this.#listeners) listener.notice(text)
     return text
   }

@@ -862,7 +862,7 @@ export const MUTATIONS: readonly Mutation[] = [
       [
         'server/registry.ts',
         "state === 'unknown' || state.epoch !== epoch) return undefined",
-        "standing === 'unknown') return undefined",
+        "state === 'unknown') return undefined",
       ],
     ],
     tests: ['test/replicas/hop.test.ts'],

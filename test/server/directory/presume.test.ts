@@ -3,11 +3,11 @@ import type { InstanceState, RuntimeState } from '../../../server/directory/dire
 import { KnownRuntimes } from '../../../server/directory/known-runtimes.ts'
 import { absent, isSame, merge, present } from '../../../server/directory/presume.ts'
 
-function standing(epoch: number, active: string, instances: Record<string, InstanceState>, version = 1): RuntimeState {
+function state(epoch: number, active: string, instances: Record<string, InstanceState>, version = 1): RuntimeState {
   return { runtime: 'demo', epoch, active, instances: new Map(Object.entries(instances)), version, changedMs: 0 }
 }
 
-const two = standing(2, 'b', { a: { epoch: 1, replicas: ['r1'] }, b: { epoch: 2, replicas: ['r2'] } })
+const two = state(2, 'b', { a: { epoch: 1, replicas: ['r1'] }, b: { epoch: 2, replicas: ['r2'] } })
 
 describe('without the directory', () => {
   test('who held the latest epoch is active again, wherever it comes to', () => {
@@ -33,13 +33,13 @@ describe('without the directory', () => {
   })
 
   test('what another replica tells counts for its own sessions, and its epochs where they are later', () => {
-    const told = standing(3, 'c', { b: { epoch: 2, replicas: ['r2', 'r3'] }, c: { epoch: 3, replicas: ['r3'] } })
+    const told = state(3, 'c', { b: { epoch: 2, replicas: ['r2', 'r3'] }, c: { epoch: 3, replicas: ['r3'] } })
     const merged = merge(two, told, 'r3')
     expect([merged.epoch, merged.active]).toEqual([3, 'c'])
     expect(merged.instances.get('a')!.replicas).toEqual(['r1'])
     expect([...merged.instances.get('b')!.replicas].sort()).toEqual(['r2', 'r3'])
     // It says nothing of what `r2` has.
-    const gone = merge(merged, standing(3, 'c', {}), 'r3')
+    const gone = merge(merged, state(3, 'c', {}), 'r3')
     expect(gone.instances.get('b')!.replicas).toEqual(['r2'])
     expect([isSame(merged, gone), isSame(merged, merge(merged, told, 'r3'))]).toEqual([false, true])
   })
@@ -91,8 +91,8 @@ describe('what is known', () => {
     )
     known.learn({ ...two, version: 5 })
     expect(known.learn({ ...two, version: 4 })).toBe(false)
-    expect(known.learn(standing(1, 'a', {}, 9))).toBe(false)
-    expect(known.outdated(standing(1, 'a', {}, 9))).toBe(true)
+    expect(known.learn(state(1, 'a', {}, 9))).toBe(false)
+    expect(known.outdated(state(1, 'a', {}, 9))).toBe(true)
     expect(known.last('demo')!.version).toBe(5)
   })
 

@@ -8,7 +8,7 @@ import {
   type Now,
   newRecord,
   type RuntimeRecord,
-  standingOf,
+  stateOf,
 } from '../../../server/directory/record.ts'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { CHANGE, RENEW } from '../../../server/directory/scripts.ts'
@@ -47,7 +47,7 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
 
 /** Comparable: epochs, who is active, who is where. */
 function shape(record: RuntimeRecord) {
-  const { epoch, active, instances } = standingOf('demo', record, 0)
+  const { epoch, active, instances } = stateOf('demo', record, 0)
   return {
     epoch,
     active,
@@ -135,7 +135,7 @@ describe('the rules of epochs', () => {
     expect(record.instances.has('i0')).toBe(false)
   })
 
-  test('what a standing cannot say is no standing', () => {
+  test('what a state cannot say is no state', () => {
     const listOf = (change: Partial<Record<number, unknown>>) =>
       JSON.stringify(Object.values({ ...['demo', '1', 'a', '2', '3', 'a', '1 r1'], ...change }))
     expect(parseRuntimeState(listOf({}), 0)).toMatchObject({ runtime: 'demo', epoch: 1, active: 'a', version: 2 })
@@ -160,33 +160,33 @@ describe('the rules of epochs', () => {
     ['is an instance that takes more bytes', ['demo', '1', 'a', '2', '3', 'a', '1 r1', '\u20ac', '1 r1']],
   ])('what stands in the directory can be told to others, though a text that is none of ours %s', (_what, list) => {
     const planted = list.map(text => text.replace(/["\u20ac]/, found => found.repeat(600_000)))
-    const standing = parseRuntimeState(JSON.stringify(planted), 0)
-    expect(standing.instances).toEqual(new Map([['a', { epoch: 1, replicas: ['r1'] }]]))
-    const message = JSON.stringify({ type: 'standing', standing: formatRuntimeState(standing, 0) })
+    const state = parseRuntimeState(JSON.stringify(planted), 0)
+    expect(state.instances).toEqual(new Map([['a', { epoch: 1, replicas: ['r1'] }]]))
+    const message = JSON.stringify({ type: 'standing', standing: formatRuntimeState(state, 0) })
     expect(Buffer.byteLength(message)).toBeLessThan(MAX_PEER_MESSAGE_BYTES)
   })
 
-  test('a standing survives being told', () => {
+  test('a state survives being told', () => {
     const record = newRecord()
     for (const name of ['a', 'b']) {
       const entrance = { instance: name, replica: 'r%201~x', presented: 0, seen: 0, seenActive: '' }
       enter(record, entrance, at(0))
     }
-    const standing = { ...standingOf('demo', record, 90), version: 1_795_243_908_861_234 }
-    expect(parseRuntimeState(formatRuntimeState(standing, 100), 100)).toEqual(standing)
+    const state = { ...stateOf('demo', record, 90), version: 1_795_243_908_861_234 }
+    expect(parseRuntimeState(formatRuntimeState(state, 100), 100)).toEqual(state)
   })
 
   test.each([
     [22, 64],
     [1000, 64],
     [1000, 500],
-  ])('a standing of 16 instances at %i replicas with names of %i characters fits into a message', (count, chars) => {
+  ])('a state of 16 instances at %i replicas with names of %i characters fits into a message', (count, chars) => {
     const replicas = Array.from({ length: count }, (_, i) => String(i).padStart(chars, 'r'))
     const instances = new Map(
       Array.from({ length: 16 }, (_, i) => [String(i).padStart(64, 'i'), { epoch: 16 - i, replicas }] as const),
     )
-    const standing = { runtime: 'demo', epoch: 16, active: '0'.padStart(64, 'i'), version: 1, instances, changedMs: 90 }
-    const text = formatRuntimeState(standing, 100)
+    const state = { runtime: 'demo', epoch: 16, active: '0'.padStart(64, 'i'), version: 1, instances, changedMs: 90 }
+    const text = formatRuntimeState(state, 100)
     expect(JSON.stringify({ type: 'standing', standing: text }).length).toBeLessThan(MAX_PEER_MESSAGE_BYTES)
     const told = [...parseRuntimeState(text, 100).instances]
     expect(told).toEqual([...instances].slice(0, told.length))
@@ -194,7 +194,7 @@ describe('the rules of epochs', () => {
   })
 
   test.each(['{}', '[1]', '["demo","x","a","1","0"]', '["demo","1","a","1","-5"]', 'no JSON'])(
-    '%s is no standing',
+    '%s is no state',
     text => {
       expect(() => parseRuntimeState(text, 0)).toThrow()
     },

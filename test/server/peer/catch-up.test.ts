@@ -42,7 +42,7 @@ test('all that a replica knows is told once, in slices', async () => {
     heard() {},
     reached() {},
     changed() {},
-    *standings() {
+    *states() {
       for (let i = 0; i < MANY; i++) {
         perTurn.set(turns, (perTurn.get(turns) ?? 0) + 1)
         yield stateOf(i)
@@ -50,7 +50,7 @@ test('all that a replica knows is told once, in slices', async () => {
     },
   })
   let heard = 0
-  near.listen({ heard: () => void heard++, reached() {}, changed() {}, standings: () => [] })
+  near.listen({ heard: () => void heard++, reached() {}, changed() {}, states: () => [] })
   await far.bind({ host: '127.0.0.1', port: 0 }, undefined)
   await near.bind({ host: '127.0.0.1', port: 0 }, undefined)
   near.watch(true)

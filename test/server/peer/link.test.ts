@@ -58,7 +58,7 @@ async function begin({
     session: {},
     logger: noLogger,
     pick: () => client,
-    standings: () => [],
+    states: () => [],
     onReplica() {},
   })
   const place = await listener.listen({ host: '127.0.0.1', port: 0 })
@@ -209,7 +209,7 @@ test('who is at the door and has said nothing is gone with the listener', async 
     session: {},
     logger: noLogger,
     pick: () => undefined,
-    standings: () => [],
+    states: () => [],
     onReplica() {},
   })
   const { port } = await listener.listen({ host: '127.0.0.1', port: 0 })

@@ -27,7 +27,7 @@ afterEach(async () => {
 async function start(replica: string): Promise<Peers> {
   const bytes = { bufferBytes: 1_000_000, bufferBytesPerRuntime: 1_000_000, maxWindowBytes: 1_000_000 }
   const peers = new Peers({ replica, tls, leaseMs: LEASE_MS, logger: noLogger, pick: () => undefined, ...bytes })
-  peers.listen({ heard() {}, reached() {}, changed() {}, standings: () => [] })
+  peers.listen({ heard() {}, reached() {}, changed() {}, states: () => [] })
   await peers.bind({ host: '127.0.0.1', port: 0 }, undefined)
   closing.push(() => peers.close())
   return peers

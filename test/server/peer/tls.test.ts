@@ -27,7 +27,7 @@ beforeAll(async () => {
     replica: 'this~1',
     session: {},
     pick: () => undefined,
-    standings: () => [],
+    states: () => [],
     onReplica: () => {},
     logger: { ...noLogger, warn: (_, message) => void warnings.push(message) },
   })
