@@ -11,7 +11,7 @@ import type { AnnouncedWebhook } from '../webhook/verify.ts'
 export const SUBPROTOCOL = 'sallyport.v1'
 /** Where a client dials. */
 export const CONNECT_PATH = '/tunnel/v1/connect'
-/** Additions of this version within `sallyport.v1`; a peer with another minor version is served all the same. */
+/** Counts additions within `sallyport.v1`. A peer with another minor version is served too. */
 export const MINOR_VERSION = 0
 /** The longest control message, in bytes of UTF-8. A longer one ends the session. */
 export const MAX_CONTROL_BYTES = 16_384
@@ -21,7 +21,7 @@ export const CORS_LIMITS = {
   rules: 64,
   origins: 64,
   methods: 32,
-  /** And as many of `exposeHeaders`. */
+  /** The same holds for `exposeHeaders`. */
   headers: 64,
   /** Of one path, origin, method or header, which are ASCII without spaces. */
   wordChars: 256,
@@ -164,7 +164,7 @@ export interface ReauthOk {
   expiresMs: number
 }
 
-/** The old token stays in force. The reason is in the server's log alone, under `requestId`. */
+/** The old token stays in force. Only the server's log has the reason, under `requestId`. */
 export interface ReauthRefused {
   type: 'reauth-refused'
   requestId?: string
@@ -184,14 +184,14 @@ export interface Drained {
   lastStream: number
 }
 
-/** Goes before a yamux RST and says why. Unknown codes count as `cancelled`. */
+/** Precedes a yamux RST and says why. Unknown codes count as `cancelled`. */
 export interface Reset {
   type: 'reset'
   stream: number
   code: string
 }
 
-/** Something that a person should see in the peer's log. */
+/** A notice for the peer's log, for a person to read. */
 export interface Notice {
   type: 'notice'
   message: string
@@ -218,7 +218,7 @@ export type ControlMessage =
   | Notice
   | Bye
 
-/** What was ignored, for the metrics. */
+/** Counts what was ignored, for the metrics. */
 export interface UnknownCount {
   types: number
   members: number
@@ -259,7 +259,7 @@ const TOKEN = /^[\x21-\x7e]{1,8192}$/
 const token = matching(TOKEN)
 const word: Check = isWord
 
-/** Text that a member of `hello` can be: ASCII without spaces, 1 to 256 characters. */
+/** Text that `hello` can carry: ASCII without spaces, 1 to 256 characters. */
 export function isWord(value: unknown): value is string {
   return typeof value === 'string' && value.length <= CORS_LIMITS.wordChars && /^[\x21-\x7e]+$/.test(value)
 }

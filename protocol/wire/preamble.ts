@@ -1,5 +1,5 @@
 /**
- * What a stream begins with: kind, length, then entries of type, length and value, all numbers QUIC varints.
+ * The preamble begins a stream: kind, length, then entries of type, length and value. All numbers are QUIC varints.
  *
  *     +----------+------------+------+--------+-------+------+-- ...
  *     | kind (i) | length (i) | type | length | value | type |
@@ -36,7 +36,7 @@ export const MAX_PREAMBLE_BYTES = 1024
 const EXCHANGE_ID_BYTES = 16
 const MAX_HOST_BYTES = 255
 
-/** What stands on a stream before the head of its request. */
+/** The part of a stream before the head of its request. */
 export interface Preamble {
   kind: StreamKind
   /** 16 random bytes as latin1 text, made at the edge, kept over all attempts. */
@@ -52,7 +52,7 @@ export interface Preamble {
   callerScheme: 'http' | 'https'
   /** Host that the caller asked for, where it is not the request's authority. */
   callerHost?: string | undefined
-  /** Replicas that the stream went through before: 0 or 1. */
+  /** How many replicas the stream has passed through: 0 or 1. */
   hops: number
   /** 0: no body; n: exactly n bytes; {@link BODY_UNKNOWN}. */
   bodyBytes: number
@@ -132,7 +132,7 @@ export function preambleEnd(bytes: Uint8Array, at: number, end: number): number 
   return start + length > end ? -1 : start + length
 }
 
-/** What is seen of each entry in turn, as a bit set by type. */
+/** Which entries have been seen, as a bit set by type. */
 const REQUIRED = bits(
   ENTRY.exchangeId,
   ENTRY.attempt,
@@ -245,7 +245,7 @@ function wholeVarint(bytes: Uint8Array, at: number, end: number): number {
 
 type DecodeText = (bytes: Uint8Array, at: number, end: number) => string
 
-/** Streams of a session have most of their texts in common: the one that came last needs no new string and no new check. */
+/** Streams of a session share most of their texts. The text that came last needs no new string and no new check. */
 function remembering(decode: DecodeText): DecodeText {
   let last: string | undefined
   return (bytes, at, end) => {

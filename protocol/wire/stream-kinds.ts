@@ -1,7 +1,7 @@
 /**
  * What a stream may carry. Streams of every kind begin with a preamble, are opened by the server (or by another replica, which
  * hands them to the server with the session), are answered by the client, and count against `maxStreams` and `backlog` of
- * `SESSION_LIMITS`. What a kind has of its own stands in its row. SPEC.md has the same table.
+ * `SESSION_LIMITS`. The row of a kind says how it differs. SPEC.md has the same table.
  */
 
 /** What a stream carries: its first byte. */
@@ -16,7 +16,7 @@ export interface StreamRules {
   readonly method?: string
   /** Whether its request has a body. */
   readonly body: boolean
-  /** Whether it switches to raw bytes with a 101. From then on, each direction ends by itself. */
+  /** Whether a 101 switches it to raw bytes. From then on, the directions end separately. */
   readonly switches: boolean
 }
 

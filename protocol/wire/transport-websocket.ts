@@ -21,14 +21,14 @@ const { Sender } = wsModule as unknown as {
 }
 const PLAIN_FRAME = { fin: true, opcode: 2, mask: false, readOnly: false, rsv1: false }
 const MASKED_FRAME = { ...PLAIN_FRAME, mask: true }
-/** What masks also unmasks, given the key. */
+/** Masking again with the same key unmasks. */
 const KEY = Buffer.alloc(4)
 const KEYED_FRAME = { ...MASKED_FRAME, maskBuffer: KEY, generateMask: () => {} }
 
 const BINARY = { binary: true, compress: false, fin: true }
 const TEXT = { binary: false, compress: false, fin: true }
 
-/** An open `WebSocket` of the package `ws`, whose types a user of ours need not have. */
+/** An open `WebSocket` of the package `ws`. Users need not have the types of `ws`. */
 export interface OpenWebSocket extends EventEmitter {
   readonly readyState: number
   close(code?: number, reason?: string): void
@@ -59,7 +59,7 @@ interface WsReceiver {
   /** State of its parser: 0 between two frames. */
   readonly _state: number
   readonly _bufferedBytes: number
-  /** Not 0 in a message of several frames. */
+  /** Not 0 inside a message of several frames. */
   readonly _fragmented: number
   /** After an error it reads nothing more. */
   readonly _errored: boolean
@@ -78,10 +78,10 @@ class WebSocketTransport implements Transport, ReaderOwner {
   readonly copies: boolean
   handler: TransportHandler | undefined
   readonly #ws: WebSocket
-  /** What `ws` writes to: corked, so that all messages of one turn are one call of the kernel. */
+  /** The socket of `ws`. It is corked, so that all messages of one turn leave in one system call. */
   readonly #socket: Inside['_socket']
   readonly #frame: object
-  /** How `ws` reads its socket, where this transport has taken its place. */
+  /** The listener with which `ws` read its socket, if this transport has replaced it. */
   #listener: ((bytes: Uint8Array) => void) | undefined
   #corked = false
   #empty: TokenBucket | undefined
@@ -94,7 +94,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
     this.#socket = socket
     this.peerMasks = isServer === true
     this.#frame = this.peerMasks ? PLAIN_FRAME : MASKED_FRAME
-    // To mask them; and TLS joins what comes in several pieces into a fresh buffer.
+    // Masking needs a buffer of our own, and TLS would join several pieces into a fresh one.
     this.copies = !this.peerMasks || (socket !== undefined && 'encrypted' in socket)
     this.peer = this.#socket?.remoteAddress ?? ''
     ws.binaryType = 'nodebuffer'
@@ -109,7 +109,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
     ws.on('close', closed)
   }
 
-  /** Reads the socket in place of `ws`, unless that is in the middle of a message, or not alone. */
+  /** Reads the socket in place of `ws`, unless `ws` is in the middle of a message or others listen too. */
   #takeOver(): void {
     const socket = this.#socket
     const receiver = this.#receiver
@@ -144,7 +144,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
   }
 
   passOn(bytes: Buffer): boolean {
-    // `ws` keeps them until their message is whole.
+    // `ws` keeps them until their message is complete.
     this.#listener?.call(this.#socket, ownBytes(bytes))
     return this.#receiver?._errored !== true
   }
@@ -158,7 +158,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
     this.#send(offset === 0 ? chunk : chunk.subarray(offset), sent)
   }
 
-  /** One contiguous write, masked where it lies: `ws` by itself copies a masked message into a fresh buffer. */
+  /** One contiguous write, masked in place. By itself, `ws` copies a masked message into a fresh buffer. */
   pooled(buffer: Buffer, end: number, sent: () => void): void {
     const socket = this.#socket
     if (this.#ws.readyState !== this.#ws.OPEN || socket === undefined) return
@@ -190,7 +190,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
     this.#ws.terminate()
   }
 
-  /** `sent` is not called if the socket broke: then `closed` comes, and nobody knows what the kernel still reads. */
+  /** If the socket broke, `sent` is not called: `closed` is, and nobody knows what the kernel still reads. */
   #send(chunk: Uint8Array, sent: (() => void) | undefined): void {
     if (this.#ws.readyState !== this.#ws.OPEN) return
     this.#cork()

@@ -3,7 +3,7 @@ export const HEADROOM_BYTES = 14
 
 /** The largest message with bytes of the yamux stream. */
 export const MAX_MESSAGE_BYTES = 128 * 1024
-/** What either end makes its WebSocket with. A message that is not whole waits in as many chunks as its bytes were read in. */
+/** Both ends open their WebSocket with these. An incomplete message waits in as many chunks as it was read in. */
 export const WEBSOCKET_OPTIONS = {
   perMessageDeflate: false,
   maxPayload: MAX_MESSAGE_BYTES,
@@ -16,7 +16,7 @@ export const CLOSE = {
   normal: 1000,
   goingAway: 1001,
   protocolError: 1002,
-  /** Never sent: it says that no Close frame came. */
+  /** Never sent. It means that no Close frame came. */
   abnormal: 1006,
   tryLater: 1013,
   /** The token has expired or was revoked. */
@@ -27,7 +27,7 @@ export const CLOSE = {
 export interface Transport {
   /**
    * Sends bytes of the yamux stream, in order. `chunk` must not change until `sent` is called: then the kernel has it and
-   * the buffer may be used again. If the transport breaks, `sent` is not called: nobody knows what is still read of it.
+   * the buffer may be used again. If the transport breaks, `sent` is not called, since the kernel may still read the buffer.
    * The transport cuts messages as it likes, each at most {@link MAX_MESSAGE_BYTES}.
    */
   bytes(chunk: Uint8Array, sent: () => void): void
@@ -36,7 +36,7 @@ export interface Transport {
    * {@link HEADROOM_BYTES} to `end`, at most {@link MAX_MESSAGE_BYTES}. Optional; it saves a copy where messages are masked.
    */
   pooled?(buffer: Buffer, end: number, sent: () => void): void
-  /** `bytes` copies what it is given, so a sender had better copy into a buffer for `pooled` itself. */
+  /** Whether `bytes` copies its chunk. If so, a sender should copy into a buffer for `pooled` instead. */
   readonly copies?: boolean
   /** Sends a control message, JSON text of at most 16 KiB, in order with the bytes. */
   control(text: string): void
@@ -55,6 +55,6 @@ export interface TransportHandler {
   /** Any cut of the byte stream. The chunk belongs to the receiver. */
   bytes(chunk: Uint8Array): void
   control(text: string): void
-  /** Called once, last. `error` is absent if the peer closed cleanly (1000 or 1001). */
+  /** Called once, and last. `error` is absent if the peer closed cleanly (1000 or 1001). */
   closed(code: number, reason: string, error: Error | undefined): void
 }

@@ -1,7 +1,7 @@
 /**
- * Reads what the socket of a WebSocket brings. A binary message of one frame, as our ends send them, passes on as it
- * comes, unmasked where it lies; `ws` would first collect it in a buffer of its own: a copy of each byte of large bodies.
- * Every other frame goes to `ws` as it is, and its checks and limits hold.
+ * Reads the socket of a WebSocket. A binary message of one frame, as our ends send them, is passed on as it arrives and
+ * unmasked in place. By itself, `ws` would collect it in a buffer first, and so copy each byte of large bodies. Every other
+ * frame goes to `ws` unchanged, and the checks and limits of `ws` hold.
  */
 import { Buffer } from 'node:buffer'
 
@@ -9,7 +9,7 @@ const BINARY = 2
 const CLOSE = 8
 const FIN = 0x80
 const MASKED = 0x80
-/** Two bytes that every frame begins with, at most 8 more of its length, and the mask. */
+/** The first two bytes of a frame, up to 8 bytes of length, and the mask. */
 const MAX_HEAD_BYTES = 14
 
 /** The transport that a {@link WebSocketReader} reads for. */
@@ -20,22 +20,22 @@ export interface ReaderOwner {
   unmask(bytes: Buffer, mask: number): void
   /** The next bytes of binary messages. They belong to the owner. */
   read(bytes: Buffer): void
-  /** A frame that brings no bytes of a message; false if there have been too many. */
+  /** A frame without bytes of a message. Returns false after too many. */
   empty(): boolean
-  /** The next bytes of frames that are for `ws`; false if it found them wrong. */
+  /** The next bytes of frames for `ws`. Returns false if `ws` refused them. */
   passOn(bytes: Buffer): boolean
 }
 
 export class WebSocketReader {
   readonly #owner: ReaderOwner
   readonly #maxMessageBytes: number
-  /** A head that came in parts, as far as it is there. */
+  /** What has arrived of a head that comes in parts. */
   #partial: Buffer | undefined
   #partialBytes = 0
   #payloadLeft = 0
   #mask = 0
   #isOther = false
-  /** `ws` reads a message of several frames: the rest of it is not ours. */
+  /** `ws` reads a message of several frames, and gets the rest of it too. */
   #isFragmented = false
   /** The current frame is a Close frame: the last one. */
   #isClose = false
@@ -116,14 +116,14 @@ export class WebSocketReader {
     return end
   }
 
-  /** Behind a wrong frame, and behind a close frame, nothing is read. */
+  /** Nothing is read after a wrong frame or a Close frame. */
   #passOn(bytes: Buffer): void {
     const isGood = this.#owner.passOn(bytes)
     if (!isGood || (this.#isClose && this.#payloadLeft === 0)) this.#stopped = true
   }
 }
 
-/** How long the head is that begins at `start`, as far as its bytes up to `end` tell. */
+/** Length of the head at `start`, as far as its bytes up to `end` show it. */
 function headSize(bytes: Buffer, start: number, end: number): number {
   if (end - start < 2) return 2
   const second = bytes[start + 1]!

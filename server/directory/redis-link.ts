@@ -139,7 +139,7 @@ export class RedisLink {
     }
     const refused = errors.find(error => error instanceof NoRight)
     if (refused !== undefined || !this.several) throw refused ?? errors[0]
-    // Without its code: that nobody listens at the Sentinels does not mean that Redis is gone.
+    // Without its code: that nobody listens at these addresses does not mean that Redis is gone.
     throw new Error([...new Set(errors.map(String))].join('; '))
   }
 

@@ -50,7 +50,7 @@ type State = (typeof STATE)[keyof typeof STATE]
 const NO_BYTES = new Uint8Array(0)
 /** Field sections of responses. */
 const sections = new ByteCache<HeaderList>()
-/** More than any item within the limits has. */
+/** More bytes than any item within the limits. */
 const MAX_ITEM_BYTES = MAX_HEAD_BYTES + 64
 
 /** Control data of a request (RFC 9292 section 3.4). */
@@ -64,14 +64,14 @@ interface RequestLine {
 }
 
 const NO_LINE: RequestLine = { text: '', method: '', scheme: '', authority: '', path: '' }
-/** The last one: most requests say the same, and the same strings are compared at no cost from here on. */
+/** The last one. Most requests have the same, and comparing the same strings costs nothing from here on. */
 let lastLine = NO_LINE
 
 export class MessageDecoder {
   readonly #visitor: MessageVisitor
   readonly #framing: number
   #state: State = STATE.prefix
-  /** An item that has not wholly come yet; `#heldLength` bytes of `#held`. */
+  /** An item that is not complete yet: `#heldLength` bytes of `#held`. */
   #held: Uint8Array = NO_BYTES
   #heldLength = 0
   /** Bytes of the current head so far. */
@@ -82,7 +82,7 @@ export class MessageDecoder {
   /** What is left of the current chunk, and of the announced content. */
   #chunkLeft = 0
   #contentLeft = BODY_UNKNOWN
-  /** Of small pieces that were gathered and not passed on. */
+  /** Bytes of small pieces that were gathered and not passed on yet. */
   #smallLength = 0
   #delivered = 0
   /** Set by `end` of the trailers. */
@@ -95,12 +95,12 @@ export class MessageDecoder {
     this.#framing = FRAMING_INDICATOR[side]
   }
 
-  /** The whole message has come, trailers included. */
+  /** The whole message has arrived, with its trailers. */
   get complete(): boolean {
     return this.#state === STATE.complete
   }
 
-  /** Memory of an item that has not wholly come. */
+  /** Memory held for an item that is not complete. */
   get heldBytes(): number {
     return this.#held.length
   }
@@ -125,7 +125,7 @@ export class MessageDecoder {
    */
   push(chunk: Uint8Array): number {
     this.#delivered = 0
-    // Forget what a fault left behind.
+    // Clears what a fault left behind.
     this.#smallLength = 0
     const start = this.#heldLength === 0 ? 0 : this.#resume(chunk)
     if (start >= 0) this.#run(chunk, start)

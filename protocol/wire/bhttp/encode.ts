@@ -29,13 +29,13 @@ export function requestHeadText(
   return start + varintText(path.length) + path + fieldsText(headers) + TERMINATOR
 }
 
-/** All that stands before the path. */
+/** Everything before the path. */
 const requestStart = memoizeLast(
   (method: string, scheme: 'http' | 'https', authority: string) =>
     REQUEST + varintText(method.length) + method + SCHEMES[scheme] + varintText(authority.length) + authority,
 )
 
-/** What a response begins with, once, before its first {@link responseHeadText}. */
+/** Begins a response, once, before its first {@link responseHeadText}. */
 export const RESPONSE_START = varintText(FRAMING_INDICATOR.response)
 
 const heads = new HeadCache()

@@ -25,8 +25,8 @@ import { errorOfResetRequest, resetCodeOf } from './reset.ts'
 import { MessageWriter } from './writer.ts'
 
 /**
- * Takes an exchange. Returns where the request's body goes, or the {@link RefusalCode} if nothing of it was or will be
- * forwarded.
+ * Takes an exchange. Returns the sink of the request's body, or a {@link RefusalCode} if nothing of the exchange was or will
+ * be forwarded.
  */
 export type ExchangeHandler = (
   preamble: Preamble,
@@ -36,7 +36,7 @@ export type ExchangeHandler = (
 
 /**
  * Reads one exchange from `stream`, which the peer just opened, and hands it to `onExchange` when its head is whole.
- * What cannot be read is refused unprocessed. A handler that throws costs its own exchange; `logger` hears of it.
+ * What cannot be read is refused unprocessed. A handler that throws ends its own exchange, and `logger` is told.
  *
  * @example
  * ```ts
@@ -72,22 +72,22 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   readonly #writer: MessageWriter
   readonly #decoder: MessageDecoder
   #preamble: Preamble | undefined
-  /** Of its kind; those of an exchange until the preamble has come. */
+  /** The rules of its kind; those of an exchange until the preamble has arrived. */
   #rules: StreamRules = STREAM_RULES[STREAM_KIND.exchange]
   #sink: RequestSink | undefined
-  /** Something of the response has been written. */
+  /** Part of the response has been written. */
   #begun = false
   #headSent = false
   /** 101 was sent: both directions carry raw bytes. */
   #raw = false
-  /** FIN has come. */
+  /** FIN has arrived. */
   #requestEnded = false
   /** Reset, or refused: nothing more is said to the sink. */
   #over = false
   /** Why it failed while the handler had not returned yet. */
   #failure: SallyportError | undefined
   #earlyTimer: NodeJS.Timeout | undefined
-  /** What the upstream end has taken and keeps. */
+  /** Bytes that the upstream end has taken and keeps. */
   #keptBytes = 0
 
   constructor(stream: Stream, onExchange: ExchangeHandler, logger: Logger) {
@@ -98,7 +98,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     this.#decoder = new MessageDecoder(this, 'request')
   }
 
-  // The request's way in.
+  // The request comes in
 
   data(chunk: Uint8Array): void {
     let framing = chunk.length
@@ -204,7 +204,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     this.#keptBytes = bytes
   }
 
-  // The response's way out.
+  // The response goes out
 
   responseInformational(status: number, headers: HeaderList): void {
     if (this.#over || this.#headSent || this.#rules.switches) return
@@ -269,7 +269,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     if (content > 0) this.#sink?.responseConsumed(content)
   }
 
-  /** The response is out before the request is in: the peer stops within 5 s. */
+  /** The response is complete before the request is. The peer stops within 5 s. */
   #endEarly(): void {
     if (this.#requestEnded) return
     this.#earlyTimer = setTimeout(AcceptedExchange.#early, EARLY_ANSWER_MS, this)
@@ -282,7 +282,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     this.reset('cancelled')
   }
 
-  /** What goes wrong in a timer ends the exchange. */
+  /** A failure in a timer ends the exchange. */
   threw(error: unknown): void {
     endFor(error, this.#logger, 'an exchange failed', () => this.#fail(toSallyportError(error)))
   }

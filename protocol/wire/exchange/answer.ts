@@ -9,10 +9,10 @@ export const ANSWER = {
   refused: 2,
 } as const
 
-/** How long the end that answered early still takes the rest of the request. */
+/** How long an end that answered early goes on taking the rest of the request. */
 export const EARLY_ANSWER_MS = 5_000
 
-/** The fields of a WebSocket handshake that each hop makes itself stand in no upgrade on the wire. */
+/** Each hop makes these fields of a WebSocket handshake itself, so no upgrade on the wire has them. */
 export function checkUpgradeFields(headers: HeaderList): void {
   for (let i = 0; i < headers.length; i += 2) {
     const name = headers[i]!

@@ -29,7 +29,7 @@ const GOING_AWAY = 1001
 const FAREWELL = 'this connection is being moved: connect again'
 const NO_CONTENT = messageEndText([])
 
-/** What the preamble of an exchange says besides its request. */
+/** What the preamble of an exchange says beyond the request. */
 export interface OpenOptions {
   runtime: string
   epoch: number
@@ -67,7 +67,7 @@ export function openExchange(
   try {
     exchange.start(request, options)
   } catch (error) {
-    // A request that cannot be told; nobody else knows of the stream.
+    // The request cannot be encoded. Nobody else knows of the stream yet.
     stream.reset(resetCodeOf(toSallyportError(error)))
     throw error
   }
@@ -82,7 +82,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
   readonly #decoder: MessageDecoder
   readonly #upgrade: boolean
   readonly #head: boolean
-  /** 101 has come: both directions carry raw bytes. */
+  /** 101 has arrived: both directions carry raw bytes. */
   #raw = false
   #out: RawDirection | undefined
   #in: RawDirection | undefined
@@ -91,7 +91,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
   #answered = false
   /** The response has ended, or the exchange has. */
   #over = false
-  /** The response came to its end; what waits of it is the caller's. */
+  /** The response is complete. What still waits of it belongs to the caller. */
   keeps = false
 
   constructor(stream: Stream, request: HttpRequest, response: ResponseSink) {
@@ -131,7 +131,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
     else this.#writer.text(preamble + head)
   }
 
-  // The request's way out.
+  // The request goes out
 
   requestData(chunk: Uint8Array): void {
     if (this.#over || this.#writer.ended) this.#response.requestConsumed(chunk.length)
@@ -173,7 +173,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
     if (content > 0) this.#response.requestConsumed(content)
   }
 
-  // The response's way in.
+  // The response comes in
 
   data(chunk: Uint8Array): void {
     let framing = chunk.length
@@ -282,13 +282,13 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
     this.#response.responseAbort(refused ? new RefusedError('overloaded') : errorOfResetResponse(code))
   }
 
-  /** A caller that does not read what came for it is in the way of others. */
+  /** A caller that does not read its response is in the way of others. */
   shed(): void {
     this.#finish()
     this.#response.responseAbort(errorOfResetResponse('limit'))
   }
 
-  /** The whole response is here; what is left of the request is not wanted. */
+  /** The whole response is here, so the rest of the request is not wanted. */
   #complete(): void {
     const early = !this.#writer.ended || this.#stream.queuedBytes > 0
     const unsent = this.#writer.contentBytes

@@ -1,24 +1,24 @@
 import { FrameFollower } from '../websocket-frames.ts'
 
 /**
- * One direction of an upgraded WebSocket. Bytes pass untouched until the session leaves; then it ends behind the frame
- * under way.
+ * One direction of an upgraded WebSocket. Bytes pass untouched until the session leaves. Then the direction ends after the
+ * current frame.
  */
 export class RawDirection {
   readonly #follower = new FrameFollower()
   readonly #pass: (chunk: Uint8Array) => void
   readonly #close: () => void
   #leaving = false
-  /** It was closed by {@link leave}; what still comes is discarded. */
+  /** {@link leave} has closed it. Later bytes are discarded. */
   left = false
 
-  /** `close` puts a Close frame behind what was passed, and ends the direction. */
+  /** `close` sends a Close frame after what was passed, and ends the direction. */
   constructor(pass: (chunk: Uint8Array) => void, close: () => void) {
     this.#pass = pass
     this.#close = close
   }
 
-  /** Passes `chunk` on; returns how many bytes of it are discarded. */
+  /** Passes `chunk` on. Returns how many of its bytes were discarded. */
   push(chunk: Uint8Array): number {
     if (this.left) return chunk.length
     const passed = this.#follower.push(chunk, this.#leaving && !this.#follower.closed)

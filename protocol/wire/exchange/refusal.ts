@@ -15,7 +15,7 @@ export const REFUSALS = {
   overloaded: 6,
   /** The attempt is older than the instance's memory of exchanges. */
   'too-late': 7,
-  /** Between replicas: the runtime's client does not let this caller in. */
+  /** Between replicas: the runtime's client does not allow this caller. */
   'caller-not-allowed': 8,
 } as const
 /** Why an exchange was refused unprocessed: a key of {@link REFUSALS}. */
@@ -23,7 +23,7 @@ export type RefusalCode = keyof typeof REFUSALS
 
 const CODES = new Map<number, RefusalCode>((Object.keys(REFUSALS) as RefusalCode[]).map(code => [REFUSALS[code], code]))
 
-/** Unknown numbers come from a newer peer; all that they mean is that nothing was forwarded. */
+/** Unknown numbers come from a newer peer. They mean only that nothing was forwarded. */
 export function refusalOf(value: number): RefusalCode {
   return CODES.get(value) ?? 'not-here'
 }

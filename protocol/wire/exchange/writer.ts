@@ -3,10 +3,10 @@ import type { HeaderList } from '../../exchange.ts'
 import { varintText } from '../varint.ts'
 import type { Stream } from '../yamux/stream.ts'
 
-/** Writes one message onto a stream, which sends at the end of the turn what was written in it. */
+/** Writes one message onto a stream, which sends it at the end of each turn. */
 export class MessageWriter {
   readonly #stream: Stream
-  /** Bytes given to the stream that are framing, as far as their leaving was not seen yet. */
+  /** Bytes of framing that the stream was given and that are not known to have left. */
   #framingBytes = 0
   #contentBytes = 0
   /** Nothing more is to be written. */
@@ -52,7 +52,7 @@ export class MessageWriter {
     this.ended = true
   }
 
-  /** How much content left, when the stream says that `bytes` of what it was given have left. Framing counts first. */
+  /** How much content has left when the stream says that `bytes` have left. Framing counts first. */
   left(bytes: number): number {
     const framing = Math.min(bytes, this.#framingBytes)
     this.#framingBytes -= framing

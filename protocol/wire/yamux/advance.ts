@@ -2,15 +2,15 @@ import { ZERO } from './clock.ts'
 import { SPEC_WINDOW_BYTES } from './frame.ts'
 import type { ReceiveWindow } from './receive-window.ts'
 
-/** On shorter paths a window grows in no time, and credit in advance would only be one more frame for each stream. */
+/** On shorter paths windows grow fast anyway, and credit in advance would only cost one more frame for each stream. */
 const LONG_PATH_MS = 5
-/** What was learned is forgotten after one to two such spans. */
+/** What was learned is forgotten after one to two of these spans. */
 const MEMORY_MS = 30_000
 
 /**
- * Credit that a stream has not earned yet. A window that starts at 64 KiB and doubles with each round trip needs six of
- * them to fill a long path, once for each body; so windows begin with what others of the session were seen to need. All
- * that was advanced in a session has a bound, since credit cannot be taken back from one that turns out to read slowly.
+ * Credit that a stream has not earned yet. A window that starts at 64 KiB and doubles with each round trip needs six round
+ * trips to fill a long path, for each body again. So a window begins with what other streams of the session needed. The
+ * advances of a session are bounded, since credit cannot be taken back from a receiver that turns out to be slow.
  */
 export class CreditAdvance {
   readonly #limitBytes: number
@@ -23,7 +23,7 @@ export class CreditAdvance {
     this.#limitBytes = limitBytes
   }
 
-  /** Notes what the window was measured to need, and whether it has earned by that what it was advanced. */
+  /** Notes the measured need of the window, and whether it has thereby earned its advance. */
   learn(window: ReceiveWindow, now: number): void {
     const { neededBytes } = window
     if (now - this.#spanBegan >= MEMORY_MS) {
@@ -35,7 +35,7 @@ export class CreditAdvance {
     if (neededBytes * 2 >= window.sizeBytes) this.release(window)
   }
 
-  /** Whether a stream should get credit when it opens: its first window of `windowBytes` will not do. */
+  /** Whether a stream should get credit when it opens, because its first window of `windowBytes` is too small. */
   isWorthwhile(windowBytes: number, rttMs: number, now: number): boolean {
     return rttMs >= LONG_PATH_MS && this.#usual(now) > windowBytes
   }
@@ -51,7 +51,7 @@ export class CreditAdvance {
     return bytes
   }
 
-  /** The window has earned what it was advanced, or is gone. */
+  /** The window has earned its advance, or is gone. */
   release(window: ReceiveWindow): void {
     this.#advancedBytes -= window.advancedBytes
     window.advancedBytes = 0

@@ -1,18 +1,18 @@
-/** What is under a ceiling: a session, or a group of them. */
+/** A member of a ceiling: a session, or a group of them. */
 export interface BudgetMember {
   readonly usedBytes: number
   /** Lets go of so many bytes, or a few more: its greediest streams are reset. Returns how many it let go. */
   shed(bytes: number): number
 }
 
-/** Share of a ceiling from which no window grows and stalled streams get no credit. */
+/** From this share of a ceiling on, no window grows and stalled streams get no credit. */
 export const PRESSURE = 0.75
-/** The least share of a ceiling that is shed at once: searching for the greediest member for each chunk would cost too much. */
+/** The least share of a ceiling to shed at a time. Searching for the greediest member for each chunk would cost too much. */
 export const SHED_SHARE = 1 / 16
 
 /**
  * The ceiling on bytes that all sessions of a process, or of a group of them, hold for receivers that have not taken them
- * yet. Whoever fills it pays: at the ceiling the greediest member sheds, be it a session or a group of them.
+ * yet. Whoever fills it pays: at the ceiling, the greediest session or group sheds.
  */
 export interface BufferBudget extends BudgetMember {
   readonly limitBytes: number

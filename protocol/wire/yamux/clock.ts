@@ -5,10 +5,10 @@ import type { Failing } from '../../base/guard.ts'
 export interface Clock {
   /** Milliseconds of a clock that never goes back. */
   now(): number
-  /** `guarded`: whoever asks catches what it throws, and ends for it. */
+  /** `guarded`: the caller catches what the callback throws, and ends because of it. */
   setTimeout(guarded: () => void, ms: number): unknown
   clearTimeout(handle: unknown): void
-  /** Starts a timer that has fired once more, for as long as before: a new one would be garbage, and often. */
+  /** Restarts a timer that has fired, for the same time. A new one each time would be garbage. */
   refresh(handle: unknown): void
 }
 
@@ -21,7 +21,7 @@ export const systemClock: Clock = {
   },
 }
 
-/** What it throws when it is called ends it. */
+/** It ends if its callback throws. */
 export interface TimerOwner extends Failing {
   due(now: number, lateMs: number): void
 }
@@ -63,7 +63,7 @@ export class DeadlineTimer {
   }
 }
 
-/** A wait that is always as long, and begun again and again. */
+/** A wait of a fixed length that is started again and again. */
 export class Delay {
   readonly #clock: Clock
   readonly #ms: number
@@ -89,7 +89,7 @@ export class Delay {
     }
   }
 
-  /** Begins to wait, unless it does. */
+  /** Starts the wait, unless it is running. */
   start(): void {
     if (this.#waits) return
     this.#waits = true
@@ -97,7 +97,7 @@ export class Delay {
     else this.#clock.refresh(this.#handle)
   }
 
-  /** For good. */
+  /** Stops for good. */
   stop(): void {
     this.#clock.clearTimeout(this.#handle)
     this.#waits = true
@@ -105,7 +105,7 @@ export class Delay {
 }
 
 /**
- * Zero, for fields that come to hold fractions or more than 2^31. V8 lays such a field out as a double from the start; one
- * that began as a small integer changes the layout of its object on the way, and with it all compiled code that knew it goes.
+ * Zero for fields that will hold fractions or more than 2^31. V8 then lays the field out as a double from the start. A field
+ * that begins as a small integer changes the layout of its object later, which discards all code compiled for it.
  */
 export const ZERO = -0

@@ -17,16 +17,16 @@ export interface DeadlineOwner {
   failed(error: unknown): void
 }
 
-/** How long an ACK waits for a frame to ride on. */
+/** How long an ACK waits for a frame that can carry it. */
 const ACK_DELAY_MS = 20
-/** A peer that pings in batches may be so late. */
+/** A peer that pings in batches may be late by this much. */
 const OVERDUE_MS = 500
-/** What the peer should have answered after twice its usual round trip, at least after so long, is overdue. */
+/** An answer is overdue after twice the usual round trip, and at least after this time. */
 const LEAST_LATE_MS = 250
-/** A timer that fires so late means that this process stood still; the peer gets a moment to be heard. */
+/** If a timer fires this late, the process stood still. The peer gets a moment to be heard. */
 const STOOD_STILL_MS = 2_000
 
-/** What a session does by the clock: acknowledgements and pings that are due, and the end of all waiting for the peer. */
+/** The timed work of a session: it sends acknowledgements and pings when they are due, and ends every wait for the peer. */
 export class Deadlines implements TimerOwner {
   readonly #clock: Clock
   readonly #limits: SessionLimits
@@ -81,7 +81,7 @@ export class Deadlines implements TimerOwner {
     this.#timer.by(now + Math.min(this.#lateMs, this.#limits.openDeadlineMs))
   }
 
-  /** An ACK waits for a frame to ride on. */
+  /** An ACK waits for a frame that can carry it. */
   acknowledging(): void {
     if (this.#closeAt !== Number.POSITIVE_INFINITY) return
     this.#acks ??= new Delay(this.#clock, ACK_DELAY_MS, () => this.#sendAcks(), this)
@@ -103,7 +103,7 @@ export class Deadlines implements TimerOwner {
     this.#timer.by(now + this.#limits.writeDeadlineMs)
   }
 
-  /** Nothing counts any more but that the peer closes, for which it gets as long as a write does. */
+  /** All that matters now is that the peer closes. It gets as long as for a write. */
   closing(): void {
     this.#acks?.stop()
     this.#closeAt = this.#clock.now() + this.#limits.writeDeadlineMs
@@ -148,7 +148,7 @@ export class Deadlines implements TimerOwner {
     return true
   }
 
-  /** A stream that is not acknowledged makes us ask whether the peer is there at all, without waiting for the next ping. */
+  /** For a stream that is not acknowledged, the peer is pinged without waiting for the next ping. */
   #ping(now: number): void {
     if (now >= this.#nextPingAt) {
       this.#nextPingAt = now + this.#limits.pingIntervalMs

@@ -8,7 +8,7 @@ export interface FrameSink {
   payload(chunk: Uint8Array): void
   /** The data frame is complete (at once if it had no payload). */
   payloadEnd(): void
-  /** The bytes are no yamux; the decoder reads nothing more. */
+  /** The bytes are not yamux, and the decoder reads no more. */
   broken(reason: string): void
 }
 
@@ -18,7 +18,7 @@ export interface FrameSink {
  */
 export class FrameDecoder {
   readonly #sink: FrameSink
-  /** Made when a header first comes in two parts. */
+  /** Allocated when a header first arrives in two parts. */
   #partial: Uint8Array | undefined
   #partialBytes = 0
   #payloadBytes = 0
@@ -29,7 +29,7 @@ export class FrameDecoder {
     this.#sink = sink
   }
 
-  /** From now on everything is ignored, the rest of the chunk at hand included. */
+  /** Ignores everything from now on, with the rest of the current chunk. */
   stop(): void {
     this.#stopped = true
   }

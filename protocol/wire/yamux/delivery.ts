@@ -5,31 +5,31 @@ export const MIN_UNDELIVERED_BYTES = 256 * 1024
 /** Bytes that may be under way at most, however fast the session is. */
 export const MAX_UNDELIVERED_BYTES = 16 * 1024 * 1024
 /**
- * Room above the bandwidth-delay product: small, because what is above it is a queue that small requests wait in; more
- * while the rate grows from one round trip to the next, and more still until it has stopped growing for the first time.
+ * Room above the bandwidth-delay product. It is small, because whatever is above it is a queue in which small requests wait.
+ * It is larger while the rate grows from one round trip to the next, and largest until the rate first stops growing.
  */
 const HEADROOM = { steady: 1.1, growing: 1.25, starting: 2 } as const
-/** Growth within a round trip by which the path shows that it has more to give. */
+/** Growth within a round trip which shows that the path has more to give. */
 const GROWTH = { growing: 1.05, starting: 1.25 } as const
-/** After so many round trips without such growth the start is over. */
+/** The start is over after this many round trips without such growth. */
 const FLAT_ROUND_TRIPS = 2
 /**
- * What is sent after a pause is spread out: no faster than so many times the rate, but for a burst of so many bytes. A whole
+ * Bytes sent after a pause are spread out. After a burst, they leave at no more than this multiple of the rate. A whole
  * bandwidth-delay product at once would be a queue of one round trip.
  */
 const PACE = 1.25
 const BURST_BYTES = 128 * 1024
 /** Longest wait between two looks: clocks that batch deadlines are exact only below 10 ms. */
 const LONGEST_WAIT_MS = 8
-/** So many pings are placed in what may be under way, but none for fewer bytes than this. */
+/** How many pings are placed within what may be under way, and the fewest bytes between two. */
 const MARKS_PER_LIMIT = 16
 const MIN_MARK_BYTES = 64 * 1024
-/** The least round trip is forgotten after one to two such spans: paths change. */
+/** The least round trip is forgotten after one to two of these spans, since paths change. */
 const LEAST_RTT_SPAN_MS = 30_000
-/** The highest rate is forgotten after one to two spans of so many round trips. */
+/** The highest rate is forgotten after one to two spans of this many round trips. */
 const RATE_SPAN_ROUND_TRIPS = 10
 
-/** What was known when a ping was placed behind the bytes sent so far. */
+/** What was known when a ping was placed after the bytes sent so far. */
 export interface DeliveryMark {
   readonly placedAt: number
   readonly sentBytes: number
@@ -60,7 +60,7 @@ export class Delivery {
   #spanBegan = ZERO
   #smoothedRttMs = ZERO
   #limitBytes = MIN_UNDELIVERED_BYTES
-  /** Since when the path is kept half empty, to see its round trip without our own queue; 0: it is not. */
+  /** When the path was first kept half empty, to measure its round trip without our own queue; 0: it is not. */
   #probeBegan = ZERO
   #headroom: number = HEADROOM.starting
   /** A round trip ends with the answer to a ping that was placed after its beginning; the rate is compared at each. */
@@ -75,7 +75,7 @@ export class Delivery {
     return this.sentBytes - this.#deliveredBytes
   }
 
-  /** Bytes between two pings: fine enough that answers come evenly and the path never waits for one. */
+  /** Bytes between two pings: few enough that answers come evenly and the path never waits for one. */
   get markEveryBytes(): number {
     return Math.max(MIN_MARK_BYTES, this.#limitBytes / MARKS_PER_LIMIT)
   }
@@ -84,7 +84,7 @@ export class Delivery {
     return this.#probeBegan === 0 ? this.#limitBytes : Math.max(MIN_UNDELIVERED_BYTES, this.#limitBytes >>> 1)
   }
 
-  /** When to ask again whether bodies may go on, because the path has yet to take what was sent; 0: they may. */
+  /** When to check again whether bodies may go on, if the path has not taken yet what was sent; 0: they may now. */
   waitMs(now: number): number {
     const bytesPerMs = PACE * Math.max(this.#bytesPerMs, this.#olderBytesPerMs)
     const bytes = this.sentBytes - this.#pacedBytes
@@ -105,7 +105,7 @@ export class Delivery {
     return Number.isFinite(least) ? least : 0
   }
 
-  /** Nothing of note was under way until now: the time before says nothing of the path. */
+  /** Hardly anything was under way until now, so the time before says nothing about the path. */
   begin(now: number): void {
     this.#deliveredAt = now
     this.#deliveredPlacedAt = now
@@ -131,12 +131,12 @@ export class Delivery {
     this.#deliveredPlacedAt = mark.placedAt
     const bytesPerMs = Math.max(this.#bytesPerMs, this.#olderBytesPerMs)
     if (mark.limited && mark.placedAt >= this.#roundBegan) this.#endRound(bytesPerMs, now)
-    // What no ping covers yet is booked as under way though it may have arrived: that much comes on top.
+    // Bytes that no ping covers yet count as under way though they may have arrived, so they are added.
     const wanted = Math.floor(this.#headroom * bytesPerMs * this.leastRttMs + this.markEveryBytes)
     this.#limitBytes = Math.min(MAX_UNDELIVERED_BYTES, Math.max(MIN_UNDELIVERED_BYTES, wanted))
   }
 
-  /** How much room the path has earned by what it did with the last one. */
+  /** How much room the path has earned by how it used the last one. */
   #endRound(bytesPerMs: number, now: number): void {
     const growth = bytesPerMs / this.#roundBytesPerMs
     this.#roundBegan = now
@@ -158,9 +158,9 @@ export class Delivery {
     if (this.#limitBytes > MIN_UNDELIVERED_BYTES) this.#probeBegan = now
   }
 
-  /** Keeps the highest rate of the last spans; one with less to send than the path carries can only raise it. */
+  /** Keeps the highest rate of the last spans. A sample with less to send than the path carries can only raise it. */
   #sampleRate(mark: DeliveryMark, now: number): void {
-    // Answers that were held up come in a bunch; the path is no faster than the bytes were sent.
+    // Delayed answers arrive in a bunch. The path is no faster than the bytes were sent.
     const sendingMs = mark.placedAt - mark.deliveredPlacedAt
     const sample = (mark.sentBytes - mark.deliveredBytes) / Math.max(0.01, sendingMs, now - mark.deliveredAt)
     if (mark.limited && now - this.#rateSpanBegan > RATE_SPAN_ROUND_TRIPS * this.#smoothedRttMs) {

@@ -11,15 +11,15 @@ export interface HeldOwner {
 }
 
 /**
- * The ledger of a session: what its streams brought and their receivers have not taken. A byte stands in it from its
- * arrival until it has left its receiver, was discarded, or its receiver is gone; the end of its stream, or of the
- * session, alters nothing of that.
+ * The ledger of a session: bytes that arrived on its streams and that receivers have not taken. A byte counts from its
+ * arrival until it has left its receiver, is discarded, or its receiver is gone. The end of its stream or session does not
+ * change that.
  */
 export class Held implements BudgetMember {
   usedBytes = 0
   readonly #limitBytes: number
   readonly #budget: BufferBudget
-  /** Where the session is one of many runtimes. */
+  /** Set if the session serves many runtimes. */
   readonly #runtimes: RuntimeCeilings | undefined
   readonly #owner: HeldOwner
   /** Streams that are over, and whose bytes wait. */
@@ -50,7 +50,7 @@ export class Held implements BudgetMember {
     this.#runtimes?.add(stream.runtime, bytes)
   }
 
-  /** Before the stream is another runtime's, which takes over what it holds. */
+  /** Called before the stream passes to another runtime, which takes over what it holds. */
   handOver(stream: YamuxStream, runtime: string): void {
     this.#runtimes?.add(stream.runtime, -stream.unreadBytes)
     this.#runtimes?.add(runtime, stream.unreadBytes)
@@ -61,7 +61,7 @@ export class Held implements BudgetMember {
     this.#add(stream, bytes)
   }
 
-  /** What the receiver keeps of what it has consumed is so much from now on. */
+  /** From now on the receiver keeps this much of what it has consumed. */
   keep(stream: YamuxStream, bytes: number): void {
     const more = bytes - stream.keptBytes
     stream.keptBytes = bytes
@@ -78,12 +78,12 @@ export class Held implements BudgetMember {
     return taken
   }
 
-  /** Whatever the stream brought is dropped. */
+  /** Drops everything that arrived on the stream. */
   drop(stream: YamuxStream): void {
     this.release(stream, stream.unreadBytes)
   }
 
-  /** The stream is over: what it brought may wait for long yet, but for parts of a whole that will not come. */
+  /** The stream is over. What arrived may wait for long, except parts of a head that will not be completed. */
   streamOver(stream: YamuxStream): void {
     if (stream.keptBytes > 0) this.keep(stream, 0)
     if (stream.unreadBytes > 0) this.#over.add(stream)

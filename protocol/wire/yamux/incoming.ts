@@ -3,7 +3,7 @@ import { ALL_FLAGS, Flag, FrameType } from './frame.ts'
 import { MAX_WINDOW_BYTES } from './limits.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
-/** What frames of the peer ask of their session. */
+/** What the frames of the peer do to their session. */
 export interface IncomingOwner {
   find(id: number): YamuxStream | undefined
   /** Whether `id` has belonged to a stream, of either end. */
@@ -75,14 +75,14 @@ export class Incoming implements FrameSink {
     if (stream === undefined) this.#withoutStream(type, id, length)
     else if (flags & Flag.rst) this.#owner.resetReceived(stream)
     else {
-      // Credit alone says nothing: a peer that gives it and never takes the stream must not hold it up.
+      // Credit alone proves nothing: a peer must not hold up a stream by giving credit without ever taking it.
       if (!stream.acknowledged && (type === FrameType.data || (flags & TAKES) !== 0)) this.#owner.acknowledged(stream)
       if (type === FrameType.data) this.#dataFrame(stream, flags, length)
       else this.#windowUpdate(stream, flags, length)
     }
   }
 
-  /** The stream is over, or was refused: what was on its way is read and dropped. */
+  /** The stream is over or was refused. What was on its way is read and dropped. */
   #withoutStream(type: FrameType, id: number, length: number): void {
     if (length > 0 && !this.#owner.wasUsed(id)) this.#owner.violated('a stream that nobody opened')
     else if (type === FrameType.data && length > MAX_WINDOW_BYTES) this.#owner.violated('window exceeded')
