@@ -83,7 +83,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #raw = false
   /** The whole answer has come, and the stream may be destroyed before it says so. */
   #settled = false
-  /** What of the body was taken out of the stream before its head was told of. */
+  /** The part of the body that was taken out of the stream before the head was passed on. */
   #rest: Buffer | undefined
   #sentAt = performance.now()
 
@@ -214,7 +214,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
       this.#responseLeft = head.contentLength
     } else if (this.#request.method !== 'HEAD' && status !== 304 && status !== 204) {
       if (head.contentLength > 0) throw broken('content-length without a body')
-      // No body at all (gRPC's trailers-only answers): said in a form that every hop behind us can carry.
+      // There is no body at all (a trailers-only answer of gRPC). Every later hop can carry this form.
       if (head.contentLength === BODY_UNKNOWN) head.headers.push('content-length', '0')
     }
     if (this.#awaitsContinue) {
@@ -225,7 +225,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     const bodyBytes = none || this.#raw ? 0 : head.contentLength
     this.#response.responseHead({ status, headers: head.headers, bodyBytes })
     if (this.#responseDone) return
-    // Nothing can follow, whatever else becomes of the stream: a reset behind a whole response does not harm it.
+    // Nothing can follow. A reset after a whole response does not harm it.
     if (ended) this.#finish()
     else if (this.#rest !== undefined) this.#onData(this.#rest)
     else this.#reader.start(this.#onData)
@@ -292,7 +292,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     else this.#broken(error)
   }
 
-  /** Of a whole answer nothing is lost, whatever becomes of its stream; what waits is no more than a window. */
+  /** Nothing of a whole answer is lost, whatever becomes of its stream. At most a window of it waits. */
   #takeOut(): void {
     if (this.#responseDone || this.#settled) return
     this.#settled = true
@@ -313,7 +313,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#broken(this.#refused ?? broken(`the upstream reset the stream (${this.#stream.rstCode})`))
   }
 
-  /** A stream behind the last that a go-away names is closed with the same code. */
+  /** Streams after the last one that a go-away names are closed with the same code. */
   get #refused(): UnprocessedError | undefined {
     if (this.#stream.rstCode !== NGHTTP2_REFUSED_STREAM) return undefined
     return new UnprocessedError('the upstream refused the stream')
@@ -325,7 +325,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     cancelStream(this.#stream)
   }
 
-  /** Called where our own code, or that of the downstream end, is at fault. */
+  /** Called when our own code, or that of the downstream end, is at fault. */
   threw(error: unknown): void {
     this.#broken(toSallyportError(error))
   }

@@ -1,7 +1,6 @@
 /**
- * An upstream HTTP/2 session, for gRPC and its like; many exchanges at a time. It takes no more of them from the moment
- * that its upstream goes away, closes its half, falls silent, or leaves a request without an answer for too long, and when its
- * stream ids are used up.
+ * An upstream HTTP/2 session, for gRPC and its like, with many exchanges at a time. It takes no more of them once its upstream
+ * goes away, closes its half, falls silent, or leaves a request unanswered for too long, or when stream ids are used up.
  */
 import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import type { Duplex } from 'node:stream'
@@ -19,7 +18,7 @@ import { TokenBucket } from '../../base/token-bucket.ts'
 import { type ExchangeOwner, Http2ClientExchange } from './client-exchange.ts'
 import { outgoingBlock } from './headers.ts'
 
-/** A request may repeat what Node takes for single; what it means is for the upstream to say. */
+/** A request may repeat fields that Node takes for single. The upstream decides what that means. */
 const LENIENT: object = { strictSingleValueFields: false }
 
 const HEAD_TIMEOUT_MS = 60_000
@@ -58,7 +57,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   #pinging = false
   /** Set once it takes no more exchanges. */
   #closing = false
-  /** Nothing more is sent; the connection is about to close. */
+  /** Nothing more is sent, and the connection is about to close. */
   #over = false
 
   /** `socket` is connected; it belongs to the session from now on. */
@@ -146,7 +145,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     else this.#options.onIdle?.(this)
   }
 
-  /** Callers who begin requests and cancel them must not end what others have on this session: the next ones get another. */
+  /** Callers that cancel many requests must not end the session for others, so later requests get another one. */
   resets(): void {
     if (!this.#resets.take()) this.close()
   }
@@ -177,14 +176,14 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     this.close()
   }
 
-  /** Nothing more will come: from a half-closed connection as little as from a lost one. */
+  /** Nothing more will come, whether the connection is half closed or lost. */
   readonly #onLost = (): void => {
     this.#settle(broken('the connection to the upstream was lost'))
     this.#end(NGHTTP2_NO_ERROR)
     this.#socket.destroy()
   }
 
-  /** What goes wrong in an event or a timer of the session ends it. */
+  /** A failure in an event or a timer of the session ends it. */
   threw(error: unknown): void {
     endFor(error, noLogger, '', this.#onLost, () => this.#socket.destroy())
   }
@@ -217,8 +216,8 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   }
 
   /**
-   * An upstream that does not answer a ping gets no new exchanges when another one would be due, and is gone when it has
-   * been silent for as long as one that does not read.
+   * If an upstream has not answered a ping when the next is due, it gets no new exchanges. It is gone once it has been silent
+   * for as long as one that does not read.
    */
   #checkPing(now: number): number {
     const { http2PingMs, stalledMs } = this.limits

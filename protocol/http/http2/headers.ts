@@ -67,7 +67,7 @@ export function responseBlock(block: string[]): string[] | OutgoingHttpHeaders {
   return TAKES_BLOCK ? block : asObject(block)
 }
 
-/** What stands in a received header block. */
+/** The contents of a received header block. */
 export interface ReceivedHead {
   readonly pseudo: Record<string, string | undefined>
   readonly headers: HeaderList
@@ -80,8 +80,8 @@ export interface ReceivedHead {
 }
 
 /**
- * Sorts a flat block as Node gives it. Cookies are joined (RFC 9113 section 8.2.3); `host` and what belongs to one hop
- * are set aside; `te` stays as `trailers` only.
+ * Sorts a flat block as Node gives it. Cookies are joined (RFC 9113 section 8.2.3), `host` and fields of one hop are set aside,
+ * and `te` stays only as `trailers`.
  */
 export function receivedHead(raw: readonly string[]): ReceivedHead {
   const pseudo: Record<string, string | undefined> = Object.create(null)

@@ -29,14 +29,14 @@ export const HEAD_BYTES = 20 * 1024
 /** The most that frames a piece of a body: header and padding. */
 const FRAME_BYTES = 9 + 256
 
-/** What a stream costs in memory, beside its head and what waits of its answer. */
+/** Memory of a stream, beside its head and what waits of its answer. */
 const STREAM_BYTES = 6 * 1024
 
-/** What the exchanges of a session share. */
+/** State that the exchanges of a session share. */
 export interface Http2SessionContext {
-  /** What answers that cost us little, errors and what is answered at once, hold until the caller has taken them. */
+  /** Bytes held by cheap answers (errors, and what is answered at once) until the caller has taken them. */
   unsentBytes: number
-  /** Of the bodies of answers, that have left. */
+  /** Bytes of the bodies of answers that have left. */
   pieces: number
   readonly limits: HttpLimits
   readonly strings: SharedStrings
@@ -73,7 +73,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   #requestLeft: number
   #informational = 0
   #raw = false
-  /** The caller has gone, or the stream has ended. */
+  /** The caller has left, or the stream has ended. */
   #over = false
   #status = 0
   /** Our part of the session's `unsentBytes`. */
@@ -118,7 +118,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   /** Bytes on the wire that this exchange accounts for: its head, its body, and what frames them. */
   get received(): number {
-    // What waits unread in the session, or is thrown away with the stream, never comes to the reader.
+    // Bytes that wait unread in the session, or are dropped with the stream, never reach the reader.
     const unread = this.request.bodyBytes === 0 && !this.request.upgrade ? 0 : 3 * this.#limits.http2WindowBytes
     return HEAD_BYTES + unread + this.#reader.bytes + this.#reader.chunks * FRAME_BYTES
   }
@@ -126,16 +126,16 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   // Request
 
   #readRequest(): void {
-    // A body that is empty may have ended before anybody listened.
+    // An empty body may have ended before anybody listened.
     if (this.#stream.readableEnded) this.#requestOver()
     else this.#stream.on('end', this.#onEnd)
     this.#reader.start(this.#onData)
   }
 
-  /** Of the request, as they came. */
+  /** Trailers of the request, as they arrived. */
   trailers(raw: string[]): void {
     this.#trailers = stripTrailers(receivedTrailers(this.#context.strings.share(raw)))
-    // Behind a content-length of 0 the request went on without them.
+    // With a content-length of 0, the request has been passed on without them.
     if (this.#requestEnded && !this.#over) this.#logDropped(this.#trailers)
   }
 
@@ -160,7 +160,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   #requestOver(): void {
-    // A stream that was reset ends as well, and so does one that is thrown away behind an early answer.
+    // A stream that was reset ends too, and so does one that is dropped after an early answer.
     if (this.#requestEnded || this.#over || (this.#responseEnded && !this.#raw)) return
     if ((this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR) return
     this.#requestEnded = true
@@ -172,7 +172,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#reader.consumed(bytes)
   }
 
-  /** The caller broke the rules in the midst of its body. */
+  /** The caller broke the rules in the middle of its body. */
   #refuse(error: SallyportError): void {
     this.#tell(error)
     this.responseAbort(error)
@@ -181,8 +181,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   // Response
 
   /**
-   * Nothing can be said any more: all is said, or the stream is over. Node shows that as `closed`, and where bytes of a
-   * stream that was reset wait to be read, `destroyed` comes much later.
+   * Nothing more can be sent: everything was, or the stream is over. Node shows that as `closed`. While bytes of a stream that
+   * was reset wait to be read, `destroyed` comes much later.
    */
   get #mute(): boolean {
     return this.#responseEnded || this.#stream.closed
@@ -218,7 +218,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#raw = response.status === 101
     if (this.#raw && !upgrade) throw new SallyportError('upstream-broken', '101 to a request that asked for no upgrade')
     const status = this.#raw ? 200 : response.status
-    // To an extended CONNECT any 2xx says yes (RFC 8441 section 5), and what comes behind it would be read as frames.
+    // Any 2xx accepts an extended CONNECT (RFC 8441 section 5), and what follows would be read as frames.
     if (upgrade && !this.#raw && status < 300) throw new SallyportError('upstream-broken', `${status} to an upgrade`)
     if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
     const block = outgoingBlock([':status', String(status)], response.headers)
@@ -237,8 +237,9 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   /**
-   * Node must know with the head, and where none come it costs a frame and a turn. So behind a length they are announced,
-   * or the caller said `te: trailers` (RFC 9110 section 6.5.1); a gRPC answer without a body is its head alone.
+   * Node must know with the head whether trailers may follow; if none do, that costs a frame and a turn. So if the length is
+   * known, trailers are sent only if they are announced or the caller said `te: trailers` (RFC 9110 section 6.5.1). A gRPC
+   * answer without a body is its head alone.
    */
   #mayHaveTrailers({ bodyBytes, headers }: ResponseHead): boolean {
     return bodyBytes === BODY_UNKNOWN || (bodyBytes > 0 && this.#takesTrailers) || hasHeader(headers, 'trailer')
@@ -295,14 +296,14 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#responseTrailers = stripTrailers(trailers)
     if (!this.#awaitsTrailers) this.#logDropped(trailers)
     this.#writer.end()
-    // Without a sink the handler has not returned yet.
+    // Without a sink, the handler has not returned yet.
     if (this.#status >= 400 || this.#sink === undefined) this.#count()
     if (!this.#raw) this.unwanted()
   }
 
   /**
-   * Said before the request had ended (RFC 9113 section 8.1): the rest of it is not wanted. The upstream end hears of it
-   * with the end of the stream, since until then it accounts for what waits of the answer.
+   * The answer is complete before the request (RFC 9113 section 8.1), so the rest of the request is not wanted. The upstream end
+   * is told when the stream ends, since until then it accounts for what waits of the answer.
    */
   unwanted(): void {
     if (this.#requestEnded || this.#over || !this.#responseEnded) return
@@ -321,7 +322,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#context.unsentBytes += this.#unsentBytes
   }
 
-  /** nghttp2 sends RST_STREAM before data that it holds: the end of the response goes out in this turn, the reset after. */
+  /** nghttp2 sends RST_STREAM before data that it holds. So the end of the response leaves in this turn, and the reset after. */
   readonly #onFinish = (): void => {
     setImmediate(Http2ServerExchange.#unwanted, this)
   }
@@ -332,7 +333,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   responseAbort(error: SallyportError): void {
     if (this.#mute) {
-      // Drops what waits of it.
+      // Drops what waits of the answer.
       if (this.#writer.waiting > 0) breakStream(this.#stream)
       return
     }
@@ -362,7 +363,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   // Ends and deadlines
 
-  /** The one end of the exchange, whatever brings it: Node tells of a reset with `aborted`, of every other end with `close`. */
+  /** Every end of the exchange comes here. Node emits `aborted` for a reset and `close` for any other end. */
   readonly #onGone = (): void => {
     try {
       this.#gone()
@@ -380,7 +381,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#context.unsentBytes -= this.#unsentBytes
     this.#writer.drop()
     if (!whole) this.#tell(new SallyportError('cancelled'))
-    // Behind RST_STREAM(NO_ERROR) the stream lives until all that came has been read.
+    // After RST_STREAM(NO_ERROR), the stream lives until everything that arrived has been read.
     if (!this.#stream.destroyed) this.#reader.discard()
   }
 
@@ -402,7 +403,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   #check(now: number): number {
-    // Where our half is closed already, as Node has it from the start for HEAD, it does not tell of such a reset.
+    // If our half is closed already, as it is from the start for HEAD, Node does not report such a reset.
     if (this.#stream.closed && !this.#responseEnded) this.#gone()
     return Math.min(this.#checkRead(now), this.#checkWrite(now))
   }
@@ -424,7 +425,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     return Number.POSITIVE_INFINITY
   }
 
-  /** Our half of a WebSocket is closed: a caller that has read all, and neither sends nor closes its own half, is gone. */
+  /** Our half of a WebSocket is closed. A caller that has read everything and neither sends nor closes its half is gone. */
   #checkEnd(now: number): number {
     const { stalledMs } = this.#limits
     if (this.#writer.waiting > 0) return stalledMs || Number.POSITIVE_INFINITY

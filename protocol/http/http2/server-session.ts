@@ -22,17 +22,17 @@ import { SharedStrings } from './shared-strings.ts'
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
 
 const MAX_STREAM_ID = 2 ** 31 - 1
-/** A window update of 13 bytes, for the connection and the stream, per KB of ours. */
+/** For each KB of ours, a caller may send a window update of 13 bytes for the connection and for the stream. */
 const WINDOW_SHARE = 40
-/** What a caller may say to each piece of an answer, however small: a ping of 17 bytes and the same window updates. */
+/** For each piece of an answer, however small, a caller may send a ping of 17 bytes and the same window updates. */
 const PIECE_ECHO_BYTES = 17 + 2 * 13
 
-/** What Node reads of a header block before it resets the stream; what we answer with 431 is less. */
+/** How much of a header block Node reads before it resets the stream. We answer with 431 below that. */
 const RECEIVED_HEAD_FACTOR = 2
 
-/** Requests of one session that are begun in one turn: until the next, answers to those before them have left. */
+/** Requests of one session that are begun in one turn. Before the next turn, answers to earlier ones can leave. */
 const REQUESTS_PER_TURN = 16
-/** While answers that cost us little hold so much, since the caller does not take them, nothing more is begun. */
+/** While the caller leaves this much of cheap answers untaken, no request is begun. */
 const MAX_UNSENT_BYTES = 192 * 1024
 
 /** A stream that has no exchange yet. */
@@ -63,18 +63,18 @@ class Http2ServerSession implements ManagedConnection, Failing {
   readonly #arrivals: Arrival[] = []
   readonly #context: Http2SessionContext
   readonly #watch: DeadlineWatch
-  /** Streams that ended before their response did, and frames that ask for an answer. */
+  /** Counts streams that ended before their response, and frames that ask for an answer. */
   readonly #resets: TokenBucket
   readonly #answers: TokenBucket
   readonly #socket: Socket | TLSSocket
   #idleSince = performance.now()
-  /** Bytes that the exchanges which are over account for, and the surplus that was seen at the last look. */
+  /** Bytes that finished exchanges account for, and the surplus at the last check. */
   #accounted = 0
   #surplus = 0
   #controlAt = performance.now()
   #pingAt = 0
   #pinging = false
-  /** Pieces of answers that had left when the caller pinged last. */
+  /** Pieces of answers that had left at the last ping of the caller. */
   #piecesAtPing = 0
   /** When the session was first seen to be over. */
   #leftAt: number | undefined
@@ -94,7 +94,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#answers = new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
     socket.setNoDelay(true)
-    // A caller that closes its half of the connection has no use for a session, whatever still waits for it.
+    // A caller that closes its half of the connection has no more use for the session, whatever still waits for it.
     socket.allowHalfOpen = false
     const guard = guardWith(error => this.threw(error))
     const onEnd = guard(() => this.destroy())
@@ -123,7 +123,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#context.logger.debug({ peer: this.#peer.address, err }, 'HTTP/2 session')
   }
 
-  /** Begun once all that was read has been: a stream whose reset came with it costs no exchange. */
+  /** A request begins when everything that was read has been handled, so a stream that was reset with it costs no exchange. */
   #onStream(stream: ServerHttp2Stream, flags: number, raw: string[]): void {
     const ended = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
     const arrival: Arrival = { stream, ended, raw, trailers: undefined, exchange: undefined }
@@ -158,7 +158,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     else this.#begin(arrival)
   }
 
-  /** An error while a stream is begun ends that stream. */
+  /** An error at the beginning of a stream ends that stream. */
   #broke({ stream, exchange }: Arrival, error: unknown): void {
     if (exchange !== undefined) exchange.threw(error)
     else {
@@ -167,7 +167,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     }
   }
 
-  /** RFC 9113, section 8.7: it was not begun, and may be sent again. */
+  /** The request was not begun and may be sent again (RFC 9113, section 8.7). */
   #turnAway(stream: ServerHttp2Stream): void {
     stream.close(NGHTTP2_REFUSED_STREAM)
     this.#dropped(stream)
@@ -234,7 +234,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     stream.resume()
   }
 
-  /** Go's gRPC measures its line with a ping to each piece of an answer: one a piece costs no more than the piece. */
+  /** Go's gRPC measures its path with a ping for each piece of an answer. One ping costs no more than the piece. */
   readonly #onPing = (): void => {
     const { pieces } = this.#context
     if (pieces === this.#piecesAtPing) this.#onAnswered()
@@ -266,7 +266,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     return this.#exchanges.size + this.#arrivals.length === 0
   }
 
-  /** RFC 9113, section 6.8: the first go-away says that the session ends, a later one which streams were taken. */
+  /** The first go-away says that the session ends, a later one which streams were taken (RFC 9113, section 6.8). */
   close(patienceMs = 0): void {
     if (this.#closed) return
     if (patienceMs === 0) {
@@ -298,7 +298,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     return this.#closed ? Number.POSITIVE_INFINITY : next
   }
 
-  /** The session is over; its socket lives until the caller has taken what was said, which it may never. */
+  /** The session is over. Its socket lives until the caller has taken what was sent, which may never happen. */
   #checkLeaving(now: number): number {
     this.#leftAt ??= now
     return due(this.#leftAt, this.#limits.drainMs, now, this.#onLeft)
@@ -307,8 +307,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
   readonly #onLeft = (): void => resetSocket(this.#socket)
 
   /**
-   * Window updates and their like are not shown to us, so they are seen by what remains: bytes that no exchange accounts
-   * for, less what a reader of our bytes may say about its window and to measure the line.
+   * Node does not show us window updates and their like. They are counted as what remains: bytes that no exchange accounts for,
+   * less what a reader of our bytes may send to update its window and to measure the path.
    */
   #checkControl(now: number): number {
     const limit = this.#limits.http2ControlBytes
@@ -330,15 +330,15 @@ class Http2ServerSession implements ManagedConnection, Failing {
     const { keepAliveMs } = this.#limits
     const left = timeLeft(this.#idleSince, keepAliveMs, now)
     if (left > 0) return left
-    // A peer that opened streams and left them half said is gone after as long again.
+    // A peer that left streams half sent is gone after the same time again.
     if (now - this.#idleSince > 2 * keepAliveMs) this.destroy()
     else this.close()
     return keepAliveMs
   }
 
   /**
-   * A caller with open streams that does not answer pings is gone, however quiet its streams may rightly be; one that
-   * only stopped reading is waited for as long as over HTTP/1.1.
+   * A caller with open streams that does not answer pings is gone, even though its streams may rightly be quiet. One that only
+   * stopped reading gets as long as over HTTP/1.1.
    */
   #checkPing(now: number): number {
     const { http2PingMs, stalledMs } = this.#limits
@@ -363,7 +363,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
 
 const NOTHING: string[] = []
 
-/** A stream's errors come with its close, which is what we act on. */
+/** We act on the close of a stream, which comes with each of its errors. */
 function ignore(): void {}
 
 function sessionOptions(limits: HttpLimits) {
@@ -391,6 +391,6 @@ function refusedRequest(raw: readonly string[]): HttpRequest {
   }
   const authority = read(':authority') ?? read('host')
   const head = { method: read(':method'), authority, path: read(':path'), origin: read('origin') }
-  // Whatever it has of a body is cut off behind the answer.
+  // The rest of its body is cut off after the answer.
   return unreadRequest(head, BODY_UNKNOWN)
 }

@@ -1,18 +1,18 @@
 /**
- * Keeps the equal strings of a session's large heads once. Compression lets one byte stand for kilobytes, `node:http2`
- * makes a string of its own of each, and V8 counts every one of them in full.
+ * Keeps equal strings in a session's large heads only once. With compression, one byte can stand for kilobytes, and
+ * `node:http2` makes a new string each time.
  */
 
-/** Smaller heads are left alone: what they hold is of the size of what any request costs. */
+/** Smaller heads are left alone, since they hold no more than any request costs. */
 const LARGE_BYTES = 2048
-/** Twice the compression's table: what is referred to is found, what is said in full is paid for by its bytes. */
+/** Twice the size of the compression table. References are found in it, and strings sent in full are paid for by their bytes. */
 const KEPT_BYTES = 8192
 
 export class SharedStrings {
   readonly #known = new Map<string, string>()
   #bytes = 0
 
-  /** Replaces strings of a flat block that are known already, and returns the block. */
+  /** Replaces the strings of a flat block that are known already. Returns the block. */
   share(block: string[]): string[] {
     let bytes = 0
     for (const text of block) bytes += text.length

@@ -4,11 +4,11 @@ import { Gathered, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import type { Failing } from '../../base/guard.ts'
 import { ownBytes } from '../../base/own-bytes.ts'
 
-/** As large as a DATA frame: progress is seen piece by piece, so that a slow receiver is not taken for a stopped one. */
+/** Size of a DATA frame. Progress is seen piece by piece, so a slow receiver is not taken for one that has stopped. */
 const PIECE_BYTES = 16 * 1024
-/** How much one stream hands to its session at a time, so that a hundred slow ones stay within the session's memory. */
+/** How much one stream gives its session at a time, so that a hundred slow ones stay within the session's memory. */
 const GIVEN_BYTES = 2 * PIECE_BYTES
-/** As many pieces: each costs Node some hundred bytes. Small ones behind them are gathered. */
+/** Most pieces at a time, since each costs Node some hundred bytes. Later small ones are gathered. */
 const GIVEN_PIECES = 16
 
 /** Writes chunks to a stream, and tells of each piece when it has left for the session. */
@@ -81,7 +81,7 @@ export class StreamWriter {
     if (this.ended && this.#queue.length === 0 && !this.#stream.writableEnded) this.#stream.end()
   }
 
-  /** The stream is over: what waits will not leave, and `sent` has it all the same. */
+  /** The stream is over. What waits will not leave, but is reported to `sent` all the same. */
   drop(): void {
     const { waiting } = this
     this.ended = true
@@ -100,7 +100,7 @@ export class StreamWriter {
   }
 
   #written(error: Error | null | undefined): void {
-    // Of a stream that is over nothing is told piece by piece: its end drops the rest.
+    // Nothing is reported piece by piece once the stream is over; its end drops the rest.
     if (error || this.#stream.closed) return
     const bytes = this.#given.shift() ?? 0
     this.#givenBytes -= bytes
@@ -120,7 +120,7 @@ export class StreamReader {
   readonly #owner: Failing
   #unconsumed = 0
   #onData: ((chunk: Buffer) => void) | undefined
-  /** Bytes that came, and how many chunks they came in. */
+  /** Bytes that arrived, and the number of their chunks. */
   bytes = 0
   chunks = 0
 
@@ -158,7 +158,7 @@ export class StreamReader {
     this.#onData(chunk)
   }
 
-  /** Throws away what still comes. */
+  /** Discards whatever still comes. */
   discard(): void {
     this.#onData = undefined
     this.#unconsumed = 0

@@ -13,33 +13,33 @@ import type { YamuxStream } from './yamux-stream.ts'
 /** The most that one frame carries: alone, and while other streams wait. */
 const ALONE_BYTES = 64 * 1024
 const SHARED_BYTES = LARGE_CHUNK_BYTES
-/** What bodies leave of the limit on bytes under way to heads. */
+/** The part of the limit on bytes under way that bodies leave to heads. */
 const HEADS_BYTES = 32 * 1024
-/** The headers that a last frame brings with it: its own, a SYN of an older stream, FIN, and the ping behind. */
+/** Room for the headers around a last frame: its own, the SYN of an older stream, FIN, and the ping after it. */
 const OVERHEAD_BYTES = 4 * HEADER_BYTES
 /**
- * Frames without payload begin a buffer of this size, most often for a ping alone. Thousands of idle sessions that are
- * pinged in one turn would each take a large one, more than the pool keeps.
+ * Frames without payload, most often a single ping, begin a buffer of this size. If thousands of idle sessions are pinged in
+ * one turn and each took a large buffer, the pool could not keep them.
  */
 const SMALL_BYTES = 256
-/** With so many small messages the end of the turn is not waited for: the peer can work on them meanwhile. */
+/** After this many small messages they leave before the end of the turn, so that the peer can work on them meanwhile. */
 const EARLY_STREAMS = 8
 /**
- * The most that the transport is given to keep. A peer that stops reading holds so much of our memory, however much its path
- * would take: what is beyond waits with those who sent it, under their own bounds.
+ * The most that the transport is given to keep. A peer that stops reading holds this much of our memory, however fast its path
+ * is. Everything beyond waits with its senders, under their own bounds.
  */
 const MAX_UNSENT_BYTES = 512 * 1024
-/** With so little left it gets more: the kernel has enough for the time until then. */
+/** The transport gets more when it has this little left. That keeps the kernel busy until then. */
 const RESUME_BYTES = MAX_UNSENT_BYTES / 2
 /** A frame is not cut smaller than this to fit the limit. */
 const LEAST_ROOM_BYTES = 4 * 1024
 
-/** What the writer tells its session. */
+/** The session, as its writer sees it. */
 export interface OutgoingOwner {
-  /** A ping is to leave behind what was sent so far. */
+  /** A ping must follow what was sent so far. */
   placePing(mark: DeliveryMark): void
   finSent(stream: YamuxStream): void
-  /** The credit that the stream's receiver owes its peer. */
+  /** Takes the credit that the stream's receiver owes its peer. */
   takeCredit(stream: YamuxStream): number
   /** The peer makes us answer more than it reads. */
   clogged(): void
@@ -49,8 +49,8 @@ export interface OutgoingOwner {
 }
 
 /**
- * The writer of a session. Whatever happens in one turn of the event loop leaves in one buffer at its end, or in a few: control
- * frames first, then streams that sent nothing in the round before (heads, small messages), then bodies in turn.
+ * The writer of a session. Everything from one turn of the event loop leaves at the end of the turn, in one buffer or a few:
+ * first control frames, then streams that sent nothing in the round before (heads, small messages), then bodies in turn.
  */
 export class Outgoing {
   readonly delivery = new Delivery()
@@ -60,7 +60,7 @@ export class Outgoing {
   readonly #owner: OutgoingOwner
   readonly #fresh = new StreamList()
   readonly #bulk = new StreamList()
-  /** How many came to `#fresh` since the last flush. */
+  /** How many streams were added to `#fresh` since the last flush. */
   #freshStreams = 0
   readonly #acks: YamuxStream[] = []
   /** Streams whose receivers have taken enough for a credit. */
@@ -92,7 +92,7 @@ export class Outgoing {
     return this.#unsent.stalledSince
   }
 
-  /** A stream of ours, whose SYN leaves with its first frame, or before that of a later stream. */
+  /** Adds a stream of ours. Its SYN leaves with its first frame, or before that of a later stream. */
   opened(stream: YamuxStream): void {
     while (this.#unborn[0]?.closed) this.#unborn.shift()
     this.#unborn.push(stream)
@@ -109,7 +109,7 @@ export class Outgoing {
     this.schedule()
   }
 
-  /** A frame without payload, before all bodies. */
+  /** Sends a frame without payload, before all bodies. */
   control(type: FrameType, flags: number, id: number, length: number): void {
     if (this.#stopped) return
     if (this.#clogged() && this.#used + HEADER_BYTES > POOL_BUFFER_BYTES) {
@@ -121,13 +121,13 @@ export class Outgoing {
     this.schedule()
   }
 
-  /** ACK of a stream: it waits a moment for a frame to ride on. True if too many wait already. */
+  /** Sends the ACK of a stream, after a moment in which a frame may carry it. Returns true if too many wait already. */
   acknowledgeSoon(stream: YamuxStream): boolean {
     this.#acks.push(stream)
     return this.#acks.length >= 64
   }
 
-  /** The stream's credit leaves at the end of this turn, with all that is owed by then. */
+  /** Sends the stream's credit at the end of this turn, with all that is owed by then. */
   credit(stream: YamuxStream): void {
     if (stream.creditListed || this.#stopped) return
     stream.creditListed = true
@@ -185,12 +185,12 @@ export class Outgoing {
     this.#handOver()
   }
 
-  /** The frames without payload alone, for the end of a session. */
+  /** Sends only the frames without payload, for the end of a session. */
   flushControl(): void {
     if (!this.#stopped) this.#handOver()
   }
 
-  /** Everything that the windows allow, without regard to the limit on what is under way, for a graceful end. */
+  /** Sends everything that the windows allow, past the limit on what is under way, for a graceful end. */
   flushAll(): void {
     if (this.#stopped) return
     for (let stream = this.#take(true); stream !== undefined; stream = this.#take(true)) {
@@ -209,7 +209,7 @@ export class Outgoing {
     this.#buffer = undefined
   }
 
-  /** The answer to a ping that was placed behind bytes. */
+  /** The answer has come to a ping that was placed after bytes. */
   answered(mark: DeliveryMark, now: number): void {
     this.#pingsOut--
     this.delivery.answered(mark, now)
@@ -239,7 +239,7 @@ export class Outgoing {
     }
   }
 
-  /** Whether bodies wait for the path to take what was sent; they are sent on when it has. */
+  /** Whether bodies wait until the path has taken what was sent. They go on by themselves. */
   #isPaced(): boolean {
     if (this.#pacing || this.#bulk.first === undefined) return this.#pacing
     const waitMs = this.delivery.waitMs(this.#clock.now())
@@ -253,7 +253,7 @@ export class Outgoing {
     return this.#fresh.shift() ?? (bodies ? this.#bulk.shift() : undefined)
   }
 
-  /** One frame of the stream, or what it says without payload; then it goes to the end of the line. */
+  /** Sends one frame of the stream, or what it says without payload. The stream then goes to the end of the queue. */
   #send(stream: YamuxStream, roomBytes: number): void {
     stream.listed = false
     if (stream.closed) return
@@ -290,7 +290,7 @@ export class Outgoing {
   }
 
   #sendFin(stream: YamuxStream): void {
-    // FIN is its own frame, and so is SYN then: Go's implementation can lose data that shares a frame with FIN.
+    // FIN is a frame of its own, and then so is SYN: Go's implementation can lose data that shares a frame with FIN.
     const flags = this.#takeFlags(stream)
     if (flags & Flag.syn) this.#header(FrameType.windowUpdate, flags, stream.id, 0)
     this.#header(FrameType.windowUpdate, flags & Flag.syn ? Flag.fin : flags | Flag.fin, stream.id, 0)
@@ -306,7 +306,7 @@ export class Outgoing {
     return flags
   }
 
-  /** Ids must rise on the wire: streams opened before this one, and still silent, send their SYN alone. */
+  /** Ids must rise on the wire, so older streams that are still silent send their SYN alone first. */
   #bearOlder(stream: YamuxStream): void {
     for (;;) {
       const older = this.#unborn.shift()
@@ -338,8 +338,8 @@ export class Outgoing {
   }
 
   /**
-   * Places a ping behind what was sent, once that is enough. Half is enough when the limit is reached: what no ping
-   * covers stays booked as under way until a later one is answered.
+   * Places a ping after what was sent, once that is enough. At the limit, half is enough, since bytes that no ping covers
+   * count as under way until a later one is answered.
    */
   #markDelivery(): void {
     const { delivery } = this
@@ -358,7 +358,7 @@ export class Outgoing {
     this.delivery.sentBytes += HEADER_BYTES
   }
 
-  /** Makes room for `bytes`, at most a buffer less its headroom. */
+  /** Makes room for `bytes`, which fit into a buffer with its headroom. */
   #room(bytes: number): void {
     const begun = this.#buffer
     if (begun !== undefined && this.#used + bytes <= begun.length) return

@@ -2,9 +2,9 @@ import { randomInt } from 'node:crypto'
 import type { DeliveryMark } from './delivery.ts'
 
 const MAX_PINGS_OUT = 64
-/** A ping that is never answered ends the session even if the peer goes on sending: after so many time-outs. */
+/** A ping that is never answered ends the session after this many time-outs, even if the peer goes on sending. */
 const PATIENCE = 4
-/** A round trip that was measured so long ago is measured again where windows may grow by it. */
+/** After this time a round trip is measured again, if windows may grow by it. */
 const STALE_MS = 1_000
 const VALUES = 2 ** 32
 
@@ -19,12 +19,12 @@ interface Ping {
   readonly callbacks: ((rttMs: number) => void)[]
 }
 
-/** The pings of one session that wait for their answers, and what their absence says of the peer. */
+/** The unanswered pings of one session, and what they say about the peer. */
 export class Pings {
   readonly #timeoutMs: number
-  /** However long the silence is, a ping gets at least so long for its answer. */
+  /** The least time that a ping gets for its answer, however long the silence has been. */
   readonly #leastWaitMs: number
-  /** Oldest first. A `Map` through which pings pass leaves its tables behind, which old space keeps until a full collection. */
+  /** Oldest first. It is not a `Map`, since pings that pass through one leave old tables behind until a full collection. */
   readonly #out: Ping[] = []
   #heardAt: number
   #measuredAt = Number.NEGATIVE_INFINITY
@@ -35,14 +35,14 @@ export class Pings {
     this.#heardAt = now
   }
 
-  /** Whether so many wait that another would tell nothing new. */
+  /** Whether so many wait that another one would show nothing new. */
   get full(): boolean {
     return this.#out.length >= MAX_PINGS_OUT
   }
 
   /**
-   * Books a ping and returns its value. Values are random: answers release bytes, so a peer must not be able to answer
-   * what it has not read.
+   * Registers a ping and returns its value. Values are random: answers release bytes, so a peer must not be able to answer a
+   * ping that it has not read.
    */
   place(mark: DeliveryMark, callback: ((rttMs: number) => void) | undefined): number {
     let value = randomInt(VALUES)
@@ -80,7 +80,7 @@ export class Pings {
     this.#heardAt = now
   }
 
-  /** Whether the peer is dead: a ping waits, and nothing at all came for the time-out. */
+  /** Whether the peer is dead: a ping waits, and nothing at all has arrived during the time-out. */
   dead(now: number): boolean {
     return now >= this.deadline
   }

@@ -1,6 +1,6 @@
 /**
- * The receiving window of one stream: what the peer may still send, what it sent and nobody took, what we owe it.
- * Plain numbers; the caller sends the credit.
+ * The receiving window of one stream: what the peer may still send, what arrived and nobody took, and what we owe the peer.
+ * These are plain numbers; the caller sends the credit.
  */
 export class ReceiveWindow {
   /** What the peer may still send. */
@@ -11,7 +11,7 @@ export class ReceiveWindow {
   owedBytes = 0
   /** The whole window: open, unread and owed together. */
   sizeBytes: number
-  /** Part of the window that was given before it was earned. */
+  /** The part of the window that was advanced. */
   advancedBytes = 0
   /** Twice the bandwidth-delay product, as last measured. */
   neededBytes = 0
@@ -31,7 +31,7 @@ export class ReceiveWindow {
     return taken
   }
 
-  /** Credit goes out in lots of a quarter of the window: with half, up to half a window would lie idle. */
+  /** Credit is sent in quarters of the window. With halves, up to half the window would lie idle. */
   get creditDue(): boolean {
     return this.owedBytes * 4 >= this.sizeBytes
   }

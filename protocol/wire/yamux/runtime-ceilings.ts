@@ -1,8 +1,8 @@
 import { PRESSURE, SHED_SHARE } from './budget.ts'
 
 /**
- * The ceiling of each runtime in sessions that many share: bytes that they hold of it, over all of these sessions, for receivers
- * that have not taken them. It takes nothing from the others by holding much.
+ * The ceilings of runtimes that share sessions. A ceiling bounds the bytes of its runtime that all these sessions hold for
+ * receivers that have not taken them, so that one runtime takes nothing from the others.
  */
 export class RuntimeCeilings {
   readonly #limitBytes: number
@@ -13,7 +13,7 @@ export class RuntimeCeilings {
     this.#limitBytes = limitBytes
   }
 
-  /** Less than 0: so many are held no longer. */
+  /** Below 0: this many bytes are no longer held. */
   add(runtime: string, bytes: number): void {
     const usedBytes = this.usedBytes(runtime) + bytes
     if (usedBytes > 0) this.#usedBytes.set(runtime, usedBytes)

@@ -3,9 +3,9 @@ import { Gathered, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import { latin1, writeLatin1 } from '../../base/latin1.ts'
 import { ownBytes } from '../../base/own-bytes.ts'
 
-/** Chunks from here on are sent as they are; smaller ones are copied into the outgoing buffer. */
+/** Chunks of this size or more are sent as they are. Smaller ones are copied into the outgoing buffer. */
 export const LARGE_CHUNK_BYTES = 16 * 1024
-/** Chunks up to here are kept as text: that costs less than a view of bytes that must be kept, too. */
+/** Chunks up to this size are kept as text, which costs less than a view of bytes that must be kept too. */
 const TINY_CHUNK_BYTES = 64
 
 /**
@@ -23,7 +23,7 @@ const COMPACT_AT = 64
 /** Chunks of one stream that wait to be sent. Heads and framing are latin1 text until they stand in the outgoing buffer. */
 export class SendQueue {
   bytes = 0
-  /** Room for a small message: an empty array that grows by `push` has room for seventeen, once for each stream. */
+  /** Room for a small message. An empty array that grows by `push` takes room for seventeen, for each stream. */
   readonly #chunks: Chunk[] = [EMPTY, EMPTY, EMPTY, EMPTY, EMPTY]
   #first = 0
   #end = 0

@@ -19,13 +19,13 @@ export interface Session {
   readonly rttMs: number
   /** Streams that are over but whose bytes still wait for their receivers. */
   readonly streamsOver: number
-  /** Bytes held for receivers, over all streams, also of those that are over. */
+  /** Bytes held for receivers, over all streams, including those that are over. */
   readonly bufferedBytes: number
   /** Bytes received so far. */
   readonly bytesIn: number
   /** Bytes handed to the transport so far. */
   readonly bytesOut: number
-  /** True from `close`, `destroy` or the loss of the transport on. */
+  /** True after `close`, `destroy` or the loss of the transport. */
   readonly closed: boolean
   /** Whether `open` would give a stream now. */
   readonly canOpen: boolean
@@ -36,11 +36,11 @@ export interface Session {
 
   /** Opens a stream. SYN rides on its first frame. Throws `overloaded` at a limit or if the session is closing. */
   open(): Stream
-  /** Sends a control message behind the frames that may go out now. */
+  /** Sends a control message after the frames that may leave now. */
   control(message: object): void
   /** Measures a round trip. The callback is dropped if the session ends before. */
   ping(callback: (rttMs: number) => void): void
-  /** Tells the peer at the level of yamux to open no more streams; those it opens are refused. */
+  /** Tells the peer by yamux go-away to open no more streams. Those that it opens are refused. */
   goAway(): void
   /** Asks the handlers of open streams to finish what would go on for ever, such as an upgraded WebSocket. */
   leave(): void
@@ -53,11 +53,11 @@ export interface Session {
   setPeerLimits(limits: { windowBytes?: number | undefined; streams?: number | undefined }): void
   /** Sends what is queued, then closes. Streams that are still open are lost. `code` is a WebSocket close code. */
   close(reason: string, code?: number): void
-  /** Ends at once, without a word to the peer. */
+  /** Ends at once, without telling the peer. */
   destroy(error: SallyportError): void
 }
 
-/** What a {@link Session} needs to know of its end, whom it calls, and its bounds. */
+/** The role of a {@link Session}, its callbacks, and its bounds. */
 export interface SessionOptions extends LimitOptions<typeof SESSION_LIMITS> {
   /** The tunnel client is `client` (odd ids), the tunnel server `server` (even ids). */
   readonly role: 'client' | 'server'
@@ -65,15 +65,15 @@ export interface SessionOptions extends LimitOptions<typeof SESSION_LIMITS> {
   readonly onStream?: ((stream: Stream) => void) | undefined
   /** Control messages other than `reset`, which the session handles itself. */
   readonly onControl?: ((text: string) => void) | undefined
-  /** Once, last. `error` is absent if either end closed the session in order. */
+  /** Called once, and last. `error` is absent if either end closed the session properly. */
   readonly onClose?: ((error: SallyportError | undefined, reason: string) => void) | undefined
   /** The peer takes no new streams. */
   readonly onGoAway?: (() => void) | undefined
   /** The last open stream has ended in both directions. */
   readonly onIdle?: (() => void) | undefined
-  /** As many streams were open as could be, and now there is room for another; in a microtask of its own. */
+  /** The limit on open streams was reached, and now there is room for another. Called in a microtask of its own. */
   readonly onRoom?: (() => void) | undefined
-  /** Stream ids come to their end: the session should be drained and replaced. Once. */
+  /** Stream ids are running out: the session should be drained and replaced. Called once. */
   readonly onIdsLow?: (() => void) | undefined
   /**
    * The peer pings as often as we would: its pings keep the session alive, and ours go out only when one is overdue.
@@ -82,7 +82,7 @@ export interface SessionOptions extends LimitOptions<typeof SESSION_LIMITS> {
   readonly awaitsPings?: boolean | undefined
   /** Shared by the sessions of a process. Default: one of 256 MiB for this session alone. */
   readonly processBudget?: BufferBudget | undefined
-  /** Where the session is one of many runtimes, shared with others of that kind. */
+  /** Set for a session that serves many runtimes; shared by all such sessions. */
   readonly runtimeCeilings?: RuntimeCeilings | undefined
   /** Shared by the sessions of a process. Default: one for this session alone. */
   readonly pool?: BufferPool | undefined

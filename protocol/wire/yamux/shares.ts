@@ -11,7 +11,7 @@ class Share {
     this.#streams.push(stream)
   }
 
-  /** Bytes of a stream that is over wait for a slow caller alone: they go first. */
+  /** A stream that is over waits only for a slow caller, so its bytes go first. */
   take(): YamuxStream | undefined {
     if (!this.#sorted) {
       this.#sorted = true
@@ -24,8 +24,8 @@ class Share {
 }
 
 /**
- * Who holds how much of what waits in a session, so that whoever fills it pays: the runtime that holds the most, of its
- * callers the one that holds the most (by network, as quotas count them), of that one's streams the largest.
+ * Counts who holds how many of the bytes that wait in a session, so that whoever fills it pays. It finds the runtime that holds
+ * most, the caller of it that holds most (by network, as quotas count them), and the largest stream of that caller.
  */
 export class Shares {
   readonly #runtimes = new Map<string, Map<string, Share>>()

@@ -1,8 +1,8 @@
 import type { YamuxStream } from './yamux-stream.ts'
 
 /**
- * Streams of a session, oldest first: a list linked through the streams themselves. A stream stands in one at a time: in
- * that of those which the peer has not acknowledged, or, when it is over, in that of those whose bytes still wait.
+ * Streams of a session, oldest first, as a list linked through the streams themselves. A stream is in one list at a time:
+ * first among those that the peer has not acknowledged, and when it is over, among those whose bytes still wait.
  */
 export class StreamChain {
   size = 0

@@ -1,13 +1,13 @@
 import type { YamuxStream } from './yamux-stream.ts'
 
 const LEAST_SLOTS = 16
-/** A larger table is not kept once it is empty. */
+/** A table larger than this is dropped when it is empty. */
 const KEPT_SLOTS = 256
 
 /**
- * The open streams of a session by id: a hash table with open addressing. A `Map` through which thousands of streams a
- * second pass leaves its tables behind as they fill up, and an old table keeps the streams that it held, and all that
- * hangs on them, alive until the next full collection.
+ * The open streams of a session by id: a hash table with open addressing. A `Map` replaces its table whenever that fills up.
+ * With thousands of streams a second, old tables would keep the streams that they held, and everything those refer to,
+ * alive until the next full collection.
  */
 export class StreamTable {
   size = 0
@@ -34,7 +34,7 @@ export class StreamTable {
       this.#slots = emptySlots(LEAST_SLOTS)
       return
     }
-    // Those behind that would not be found across the hole move up.
+    // Later entries that would not be found across the hole move up.
     for (let at = (hole + 1) & last; ; at = (at + 1) & last) {
       const stream = slots[at]
       if (stream === undefined) break

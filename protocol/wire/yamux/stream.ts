@@ -21,20 +21,20 @@ export interface StreamHandler {
   end(): void
   /** The stream is over in both directions; not called for our own `reset`. */
   reset(code: ResetCode): void
-  /** So many of our queued bytes left for the wire. */
+  /** This many of our queued bytes have left for the wire. */
   consumed(bytes: number): void
-  /** The peer has the stream that we opened; called before what comes with that. */
+  /** The peer has the stream that we opened. Called before anything that arrives with that. */
   acknowledged?(): void
-  /** The session is about to end: a good moment to finish what would go on for ever. */
+  /** The session is about to end. What would go on for ever should finish now. */
   leave?(): void
   /**
-   * What the stream brought waits here on though the stream is over, until it is `consumed` or `discard`ed. Absent or
-   * false: a reset, by either end, drops it.
+   * Whether what arrived waits on when the stream is over, until it is `consumed` or `discard`ed. Absent or false: a reset
+   * by either end drops it.
    */
   readonly keeps?: boolean
   /**
-   * To make room, what the stream brought must be dropped, though `keeps` says otherwise; the stream is over. Absent:
-   * `reset('limit')` is called.
+   * What arrived must be dropped to make room, though `keeps` says otherwise. The stream is over. Absent: `reset('limit')` is
+   * called.
    */
   shed?(): void
 }
@@ -46,23 +46,23 @@ export interface StreamHandler {
 export interface Stream {
   readonly id: number
   readonly session: Session
-  /** Gets what comes; to be set before `onStream` returns, or at once after `open`. */
+  /** Receives events. Set it before `onStream` returns, or at once after `open`. */
   handler: StreamHandler
-  /** Bytes that `write` was given and that have not left for the wire. */
+  /** Bytes given to `write` that have not left for the wire. */
   readonly queuedBytes: number
   /** Bytes that the handler was given and has not consumed, or keeps. */
   readonly unreadBytes: number
   /** Over: reset, or ended in both directions. */
   readonly closed: boolean
 
-  /** Who pays for what waits of the stream, where a ceiling is reached: the runtime, and of it the caller's address. */
+  /** Says who pays for waiting bytes of the stream when a ceiling is reached: the runtime, and the caller's address. */
   paidBy(runtime: string, caller: string): void
   /**
-   * Whoever opened the stream is not told that it is taken, until {@link acknowledge}: somebody else has to take it. To be
-   * called before anything else is.
+   * Withholds the acknowledgement until {@link acknowledge} is called, because somebody else has to take the stream. It must
+   * be the first call on the stream.
    */
   withholdAcknowledgement(): void
-  /** Says to whoever opened the stream that it is taken, where that was withheld. */
+  /** Acknowledges the stream, if that was withheld. */
   acknowledge(): void
   /**
    * Sends `chunk` after all that was written before; text is latin1, one character a byte. It belongs to the stream from
@@ -73,13 +73,13 @@ export interface Stream {
   end(): void
   /** Ends both directions at once and drops what is queued, and what was received unless the handler `keeps` it. */
   reset(code: ResetCode): void
-  /** Gives back credit for so many bytes of what `handler.data` brought. */
+  /** Gives back credit for this many of the bytes passed to `handler.data`. */
   consumed(bytes: number): void
   /**
-   * The handler keeps so many bytes besides what it has not consumed: a part of a head, whose credit must go back for the
-   * rest to come. They count until it keeps fewer, or the stream is over.
+   * The handler keeps this many bytes of what it has consumed, such as a part of a head, whose credit must go back so that the
+   * rest can come. They count until it keeps fewer, or the stream is over.
    */
   keep(bytes: number): void
-  /** Whoever was given what the stream brought has dropped what was not `consumed`. */
+  /** The handler has dropped everything that it has not `consumed`. */
   discard(): void
 }

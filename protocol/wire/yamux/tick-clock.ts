@@ -3,7 +3,7 @@ import { type Logger, noLogger } from '../../base/log.ts'
 import type { Clock } from './clock.ts'
 
 const TICK_MS = 250
-/** A shorter wait is no deadline but the pace of a writer, and has a timer of its own. */
+/** A shorter wait is not a deadline but the pace of a writer, and gets its own timer. */
 const EXACT_MS = 10
 
 interface Entry {
@@ -22,7 +22,7 @@ export class TickClock implements Clock {
   #timer: NodeJS.Timeout | undefined
   readonly #logger: Logger
 
-  /** `logger` hears of what a callback throws that its owner has not caught. */
+  /** `logger` is told what a callback throws and its owner does not catch. */
   constructor(logger: Logger = noLogger) {
     this.#logger = logger
   }
@@ -86,7 +86,7 @@ export class TickClock implements Clock {
     this.#timer = undefined
   }
 
-  /** One that throws takes nothing from the others. */
+  /** A callback that throws does not affect the others. */
   #call(batch: Set<Entry>): void {
     for (const { guarded } of batch) {
       try {

@@ -2,7 +2,7 @@ import type { Buffer } from 'node:buffer'
 import { type Clock, ZERO } from './clock.ts'
 import type { BufferPool } from './pool.ts'
 
-/** What the transport was given and has not taken, oldest first. Buffers of the pool go back to it once they are taken. */
+/** Buffers that the transport was given and has not taken, oldest first. Those of the pool return to it once taken. */
 export class Unsent {
   bytes = 0
   readonly #pool: BufferPool
@@ -40,7 +40,7 @@ export class Unsent {
     return bytes
   }
 
-  /** The transport is gone: nobody knows what it still reads of the buffers. */
+  /** The transport is gone. It may still read the buffers, so they do not return to the pool. */
   forget(): void {
     this.bytes = 0
     this.#buffers.length = 0

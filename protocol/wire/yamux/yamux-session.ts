@@ -305,7 +305,7 @@ export class YamuxSession implements StreamOwner {
     return stream
   }
 
-  /** ACK rides on the stream's first frame, or leaves after a moment with others. */
+  /** The stream's first frame carries the ACK, or it leaves after a moment with others. */
   #acknowledgeSoon(stream: YamuxStream): void {
     if (this.#out.acknowledgeSoon(stream)) this.#out.schedule()
     this.#deadlines.acknowledging()
@@ -347,7 +347,7 @@ export class YamuxSession implements StreamOwner {
     this.#out.control(FrameType.windowUpdate, Flag.rst, id, 0)
   }
 
-  /** The stream is over, whatever ended it. What it brought waits for its receiver. */
+  /** The stream is over, whatever ended it. What arrived on it waits for its receiver. */
   #forget(stream: YamuxStream): void {
     stream.closed = true
     stream.queue.clear()
@@ -439,7 +439,7 @@ export class YamuxSession implements StreamOwner {
     const message = parseReset(text)
     if (message === undefined) return false
     const stream = this.#streams.get(message.stream)
-    // One message per stream costs the peer that stream. Further ones cost it nothing, so they are counted.
+    // The first message of a stream costs the peer that stream. Further ones cost it nothing, so they are counted.
     if (stream === undefined || stream.resetCode !== undefined) this.#countReset()
     else stream.resetCode = message.code
     return true
@@ -450,7 +450,7 @@ export class YamuxSession implements StreamOwner {
     if (this.#streams.size === 0 && this.#options.pool === undefined) this.#pool.trim()
   }
 
-  /** The peer broke a rule or a limit: it is told by go-away, and the session ends. */
+  /** The peer broke a rule or a limit. Go-away tells it so, and the session ends. */
   #fail(reason: 'bad-request' | 'overloaded' | 'too-many-requests', message: string): void {
     if (this.#state !== 'open') return
     this.#state = 'ending'
@@ -473,7 +473,7 @@ export class YamuxSession implements StreamOwner {
     this.#settle(error && new SallyportError('session-lost', text, { cause: error }), text)
   }
 
-  /** Closes the transport after what was sent, unless the last words have led to its end. */
+  /** Closes the transport after what was sent, unless sending that has ended it. */
   #shut(code: number, reason: string, error: SallyportError | undefined): void {
     if (this.#state !== 'ending') return
     this.#state = 'closing'
@@ -490,7 +490,7 @@ export class YamuxSession implements StreamOwner {
     this.#out.stop()
   }
 
-  /** Tells everybody who waits for something of this session, once. */
+  /** Tells everybody who waits for something from this session, once. */
   #settle(error: SallyportError | undefined, reason: string): void {
     if (this.#settled) return
     this.#settled = true
@@ -505,7 +505,7 @@ export class YamuxSession implements StreamOwner {
     this.#guarded(() => this.#options.onClose?.(error, reason))
   }
 
-  /** Outside of the peer's bytes, what a handler throws is logged and ends nothing. */
+  /** If a handler throws while no bytes of the peer are handled, that is logged and ends nothing. */
   #guarded(tell: () => void): void {
     try {
       tell()
@@ -515,8 +515,8 @@ export class YamuxSession implements StreamOwner {
   }
 
   /**
-   * What the parts of a session ask of it. One object with methods: closures would be twenty for each session, and idle
-   * sessions are many.
+   * What the parts of a session ask of it. It is one object with methods, since twenty closures for each of many idle sessions
+   * would cost memory.
    */
   static readonly #Inside = class implements TransportHandler, IncomingOwner, OutgoingOwner, DeadlineOwner, HeldOwner {
     readonly #session: YamuxSession

@@ -3,7 +3,7 @@ import { SendQueue } from './send-queue.ts'
 import type { Session } from './session.ts'
 import type { ResetCode, Stream, StreamHandler } from './stream.ts'
 
-/** What a stream asks of its session. */
+/** The session, as its streams see it. */
 export interface StreamOwner extends Session {
   /** There is something to send, if the window allows it. */
   wantsToSend(stream: YamuxStream): void
