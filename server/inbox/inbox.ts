@@ -456,9 +456,10 @@ export class Inbox implements InboxOperations {
         this.#lanes.remove(message.runtime, message.lane, 1)
       }
     }
+    const reconcile = this.#lanes.reconciling()
     const { counts, lanes } = await this.#store.counts()
     this.#ledger.load(counts)
-    this.#lanes.reconcile(lanes)
+    reconcile(lanes)
     for (const runtime of this.#lanes.runtimes) if (!this.#options.isLive(runtime)) this.#options.look(runtime)
     for (const [runtime, known] of this.#rules) {
       const isAway = !this.#options.isLive(runtime)

@@ -147,6 +147,7 @@ export class Lanes {
   add(runtime: string, key: string, messages: number): void {
     const lane = this.#lane(runtime, key)
     lane.waiting += messages
+    lane.news += messages
     lane.paced = true
     this.#begin(lane)
   }
@@ -189,10 +190,26 @@ export class Lanes {
     for (const each of this.#runtimes.values()) for (const lane of each.values()) this.#leaveIfEmpty(lane)
   }
 
-  /** The store has these: a lane that is not known begins. */
-  reconcile(lanes: readonly LaneCount[]): void {
-    for (const { runtime, lane, messages } of lanes) {
-      if (this.#runtimes.get(runtime)?.has(lane) !== true) this.add(runtime, lane, messages)
+  /**
+   * Before the store is asked what waits. Takes its answer: a lane that is not known begins, and where servers share a store, what the
+   * others did counts. What came into a lane meanwhile may be in the answer or not: it counts, rather twice than not at all.
+   */
+  reconciling(): (lanes: readonly LaneCount[]) => void {
+    const asked = new Map<Lane, number>()
+    if (this.#options.store.shared !== undefined)
+      for (const lanes of this.#runtimes.values()) for (const lane of lanes.values()) asked.set(lane, lane.news)
+    return counted => {
+      const counts = new Map<Lane, number>()
+      for (const { runtime, lane: key, messages } of counted) {
+        const lane = this.#runtimes.get(runtime)?.get(key)
+        if (lane === undefined) this.add(runtime, key, messages)
+        else counts.set(lane, messages)
+      }
+      for (const [lane, news] of asked) {
+        if (this.#runtimes.get(lane.runtime)?.get(lane.key) !== lane) continue
+        lane.waiting = (counts.get(lane) ?? 0) + lane.news - news
+        this.#leaveIfEmpty(lane)
+      }
     }
   }
 

@@ -298,3 +298,44 @@ test('what ends by its age while it is tried is counted once: nothing behind it 
   await until(() => lanes.size === 0)
   expect(tried).toEqual(['a', 'b', 'c'])
 })
+
+describe('where servers share a store, what it has counts', () => {
+  /** 20 wait in the lane `l`, as far as this server knows, which has no session. */
+  const offline = () => {
+    const made = make(() => OK)
+    Object.assign(made.store, { shared: { release() {} } })
+    made.ground.live = false
+    for (let i = 0; i < 20; i++) made.add(`m${i}`)
+    return made
+  }
+
+  test.each([0, 5, 300])('the others left %i of 20', messages => {
+    const { lanes } = offline()
+    lanes.reconciling()(messages === 0 ? [] : [{ runtime: 'demo', lane: 'l', messages }])
+    expect(lanes.waiting('demo', 'l')).toBe(messages)
+    expect(lanes.size).toBe(Math.min(1, messages))
+    expect(lanes.has('demo')).toBe(messages > 0)
+  })
+
+  test('lanes whose webhooks were dropped, or too old, are gone, and those that only others had', () => {
+    const { lanes } = offline()
+    lanes.heard('demo', 'theirs', 'waits')
+    lanes.remove('demo', 'l', 20)
+    lanes.reconciling()([])
+    expect(lanes.size).toBe(0)
+  })
+
+  test.each<[string, (made: ReturnType<typeof offline>) => void]>([
+    ['stored', ({ add }) => add('new')],
+    ['stored elsewhere', ({ lanes }) => lanes.heard('demo', 'l', 'waits')],
+    ['replayed', ({ lanes }) => lanes.add('demo', 'l', 1)],
+    ['on its way', ({ lanes }) => lanes.expect('demo', 'l')],
+  ])('what is %s while the store is asked is not forgotten', (_what, come) => {
+    const made = offline()
+    const reconcile = made.lanes.reconciling()
+    come(made)
+    reconcile([])
+    expect(made.lanes.waiting('demo', 'l')).toBe(1)
+    expect(made.lanes.isBusy('demo', 'l')).toBe(true)
+  })
+})
