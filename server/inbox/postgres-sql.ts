@@ -146,6 +146,39 @@ function made(name: string, text: string, ...values: unknown[]): Statement {
   return { name, text, values }
 }
 
+/** What of a group another server may change at the same time. */
+function contended(change: OwnChange): string[] {
+  switch (change.op) {
+    case 'append':
+      return change.message.dedupe === '' ? [] : [`same ${change.message.runtime} ${change.message.dedupe}`]
+    case 'claim':
+    case 'release':
+      return [`lane ${change.runtime} ${change.lane}`]
+    case 'update':
+    case 'drop':
+      return [`message ${change.id}`]
+    case 'rules':
+    case 'pause':
+      return [`runtime ${change.runtime}`]
+    default:
+      return []
+  }
+}
+
+/** Locks are in the memory of PostgreSQL, for all connections together: what a group has beyond these may still meet another's. */
+const MOST_LOCKS = 500
+const LOCK = `SELECT pg_advisory_xact_lock(key) FROM (SELECT DISTINCT hashtextextended(name, 0) AS key FROM unnest($1::text[]) AS name
+  ORDER BY key LIMIT ${MOST_LOCKS}) AS keys`
+
+/**
+ * Before the changes of a group: two groups that have the same rows in another order would wait for each other until PostgreSQL ends one
+ * of them, a second later, and everybody else waits with them. Undefined: one change waits for nobody who waits for it.
+ */
+export function lockOf(changes: readonly OwnChange[]): Statement | undefined {
+  const names = changes.length < 2 ? [] : changes.flatMap(contended)
+  return names.length < 2 ? undefined : made('lock', LOCK, names)
+}
+
 /** What a change did, as its row says. */
 export function appliedOf(change: OwnChange, row: Done | undefined): Applied {
   switch (change.op) {

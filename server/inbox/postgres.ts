@@ -7,7 +7,7 @@
  *                    └──▶ our lease is over: whoever claims the lane next has it, and our writes are refused
  */
 import { randomUUID } from 'node:crypto'
-import type { Client, ClientConfig, Notification, Pool, QueryConfig, QueryResultRow } from 'pg'
+import type { Client, ClientConfig, Notification, Pool, QueryConfig, QueryResult, QueryResultRow } from 'pg'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
@@ -108,6 +108,8 @@ export class PostgresStore extends GroupedStore {
   #opened = 0
   #committing: Promise<unknown> = Promise.resolve()
   #reloading: Promise<void> = Promise.resolve()
+  /** Whose rules are about to be read: what they are told of until then is read with them. */
+  #unread: Links | undefined
   override readonly shared: SharedStore = {
     onLane: undefined,
     onRules: undefined,
@@ -228,13 +230,19 @@ export class PostgresStore extends GroupedStore {
 
   /** One after the other, our own too: what stands in the tables in the end is what counts. */
   #reload(links: Links): void {
+    if (this.#unread === links) return
+    this.#unread = links
+    const read = (): Promise<Rules> => {
+      this.#unread = undefined
+      return this.#rules(links)
+    }
     const failed = this.guard((error: unknown) => {
       if (this.#links === links) this.#failed(error)
     })
     const loaded = this.guard((rules: Rules) => {
       if (this.#links === links && this.isOpen) this.shared.onRules?.(rules)
     })
-    this.#reloading = this.#reloading.then(() => this.#rules(links)).then(loaded, failed)
+    this.#reloading = this.#reloading.then(read).then(loaded, failed)
   }
 
   async #rules({ readers }: Links): Promise<Rules> {
@@ -283,12 +291,13 @@ export class PostgresStore extends GroupedStore {
     if (writer === undefined) throw this.away()
     const self = { server: this.#server, graceMs: this.#graceMs }
     const undo = () => writer.query('ROLLBACK')
-    const asked = [writer.query<sql.Done>('BEGIN')]
-    for (const change of changes) {
-      const { name, text, values } = sql.statementOf(change, self)
-      asked.push(writer.query<sql.Done>({ name, text, values: [...values] } as QueryConfig))
-    }
-    const [, ...results] = await all(asked, undo)
+    const ask = ({ name, text, values }: sql.Statement) =>
+      writer.query<sql.Done>({ name, text, values: [...values] } as QueryConfig)
+    const begun: Promise<QueryResult<sql.Done>>[] = [writer.query('BEGIN')]
+    const lock = sql.lockOf(changes)
+    if (lock !== undefined) begun.push(ask(lock))
+    const asked = changes.map(change => ask(sql.statementOf(change, self)))
+    const results = (await all([...begun, ...asked], undo)).slice(begun.length)
     const rows = results.map(({ rows: [row] }) => row)
     const news = changes.flatMap((change, i) => sql.newsOf(change, rows[i]) ?? [])
     const told = [...new Set(news)].map(one =>

@@ -2,7 +2,8 @@
 /** An inbox in PostgreSQL: what cannot be used, what happens when it fails, and who has a lane. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { Client } from 'pg'
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { Logger } from '../../../protocol/base/log.ts'
 import { openPostgres, type PostgresOptions, type PostgresStore } from '../../../server/inbox/postgres.ts'
 import { problemOf } from '../../../server/inbox/postgres-schema.ts'
@@ -309,6 +310,48 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(await attempt(a, 'dropped')).toMatchObject({ status: 'absent' })
       a.shared.release('demo', 'l', false)
       await until(async () => (await heads(b)) !== undefined)
+    })
+
+    test('that change the same things at once, each in its own order, do not wait for each other for long', async () => {
+      const stores = [await start(), await start()]
+      const deadlocks = async () => {
+        const [row] = await postgres.query('SELECT sum(deadlocks) AS all FROM pg_stat_database')
+        return row!.all
+      }
+      const before = await deadlocks()
+      const names = Array.from({ length: 40 }, (_, i) => `${i}`)
+      const ordered = [names, [...names].reverse()]
+      for (let round = 0; round < 20; round++) {
+        const both = <Value>(change: (store: PostgresStore, name: string, of: number) => Promise<Value>) =>
+          Promise.all(stores.map((store, of) => Promise.all(ordered[of]!.map(name => change(store, name, of)))))
+        const one = (name: string, of: number) =>
+          message(`${round}-${name}-${of}`, { lane: name, dedupe: `${round}-${name}` })
+        await both((store, name, of) => append(store, one(name, of)))
+        await both((store, name) => store.next('demo', name, 1))
+        await both((store, name) => {
+          store.shared.release('demo', name, false)
+          return store.apply({ op: 'pause', runtime: name, paused: round % 2 === 0 })
+        })
+      }
+      for (const store of stores.splice(0)) await store.close()
+      expect(await deadlocks()).toBe(before)
+    })
+
+    test('however often rules changed while they could not be read, they are read once, as they are then', async () => {
+      const [a, b] = [await start(), await start()]
+      const told: unknown[] = []
+      b.shared.onRules = ({ rules }) => told.push(rules)
+      const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
+      await other.connect()
+      await other.query('BEGIN; LOCK TABLE sallyport_inbox.messages')
+      // All that read at b wait.
+      const reads = Array.from({ length: 8 }, () => b.list({ limit: 1 }))
+      for (let i = 0; i < 30; i++) await a.apply({ op: 'rules', runtime: 'demo', rules: `${i}`, at: NOW })
+      await other.end()
+      await Promise.all(reads)
+      const last = () => expect(told.at(-1)).toEqual([{ runtime: 'demo', rules: '29' }])
+      await vi.waitFor(last, 10_000)
+      expect(told.length).toBeLessThan(4)
     })
 
     test('what one was told of a runtime the other knows', async () => {
