@@ -8,7 +8,7 @@ import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { ReportProblem } from './compile.ts'
 import type { Route } from './table.ts'
 
-/** Throws nothing: `report` hears of each problem. */
+/** Never throws: `report` is told of each problem. */
 export function compileCors(route: Route, report: ReportProblem): CorsPolicy | undefined {
   const cors = route.cors
   if (cors === undefined) return undefined
@@ -37,7 +37,7 @@ function checkWords(name: string, words: readonly string[] = [], most: number, r
   })
 }
 
-/** What stands before the first capture: a rule holds for all paths under its own. */
+/** The path before its first capture, since a rule holds for all paths under its own. */
 function publishedPath({ match }: Route): string {
   const path = match.path ?? '/'
   const capture = path.indexOf('/{')
@@ -49,7 +49,7 @@ export function publishedRules(routes: readonly Route[]): { path: string; cors: 
   return routes.flatMap(route => (route.cors === undefined ? [] : [{ path: publishedPath(route), cors: route.cors }]))
 }
 
-/** Reports the first rule that is one too many, or too long beside the others. */
+/** Reports the first rule that exceeds the number or the total length of rules. */
 export function checkPublished(routes: readonly Route[], report: ReportProblem): void {
   let rules = 0
   let bytes = 0

@@ -4,7 +4,7 @@ import type { ReportProblem } from './compile.ts'
 import type { CompiledHeaders } from './compiled.ts'
 import type { HeaderRules } from './table.ts'
 
-/** Framing and connection fields: made by each hop for itself. */
+/** Framing and connection fields, which each hop makes itself. */
 const OURS: ReadonlySet<string> = new Set([
   'connection',
   'content-length',

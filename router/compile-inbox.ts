@@ -1,6 +1,6 @@
 /**
- * What of a table a client announces of its inbox. The server decides by it which requests it keeps, so whatever `hello` cannot carry
- * is refused here, where file and line are known.
+ * The inbox rules of a table, which a client announces. The server decides by them which requests it keeps. What `hello` cannot
+ * carry is refused here, where file and line are known.
  */
 import { Buffer } from 'node:buffer'
 import { readPlainSync } from '../protocol/base/plain-file.ts'
@@ -12,12 +12,12 @@ import type { ReportProblem } from './compile.ts'
 import type { CompiledRoute } from './compiled.ts'
 import type { Route, RouteInbox } from './table.ts'
 
-/** Methods whose requests have a body by their meaning. */
+/** Methods whose requests usually have a body. */
 const WITH_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
-/** GitHub and GitLab give up after 10 s, and Slack after 3 s: an answer needs some of it to get there. */
+/** GitHub and GitLab give up after 10 s, and Slack after 3 s. The answer needs some of that time to get there. */
 const PATIENCE_MS = 9_000
 const SLACK_PATIENCE_MS = 2_500
-/** Of all rules as JSON: the rest of `hello` needs room. */
+/** Most bytes of all rules as JSON, since the rest of `hello` needs room. */
 const MAX_BYTES = 8 * 1024
 
 export function checkInbox(route: Route, warnings: string[], report: ReportProblem): void {
@@ -96,7 +96,7 @@ function inboxRule(route: Route, inbox: RouteInbox): InboxRule {
   }
 }
 
-/** Whether `one` takes requests before `other` is asked: by its host, by a longer path, or by a name where the other takes any. */
+/** Whether `one` comes before `other`: by its host, by a longer path, or by a name where the other takes any. */
 function precedes(one: CompiledRoute, other: CompiledRoute): boolean {
   const meets = one.segments.every((segment, i) => {
     const theirs = other.segments[i]
@@ -116,15 +116,15 @@ function hostsOf({ route }: CompiledRoute): readonly string[] {
   return route.match.hosts?.map(host => host.toLowerCase()) ?? ['*']
 }
 
-/** Whether `name` is more specific than `host`, and among what it stands for. */
+/** Whether `name` is more specific than `host`, and matches it. */
 function isWithin(name: string, host: string): boolean {
   if (host === '*') return name !== '*'
   return host.startsWith('*.') && !name.startsWith('*') && name.slice(name.indexOf('.')) === host.slice(1)
 }
 
 /**
- * What a client with these routes tells its server: the routes with an inbox, and those that take some of their requests and have none.
- * Reads the secrets that are checked at the edge.
+ * The inbox rules that a client with these routes tells its server: the routes with an inbox, and routes without one that take
+ * some of the same requests first. Reads the secrets that the edge checks.
  */
 export function announceInbox(routes: readonly CompiledRoute[], report: ReportProblem): InboxRule[] {
   const kept = routes.filter(({ route }) => route.inbox !== undefined)
@@ -134,7 +134,7 @@ export function announceInbox(routes: readonly CompiledRoute[], report: ReportPr
     const { inbox } = one.route
     if (inbox === undefined && !kept.some(other => precedes(one, other))) continue
     checkWords(one.route, (path, message) => report(['routes', i, ...path], message))
-    // Host and path decide first: of a route that precedes, the methods do not matter.
+    // Host and path decide first, so the methods of a preceding route do not matter.
     const rule: InboxRule =
       inbox === undefined
         ? { ...conditions({ ...one.route, match: { ...one.route.match, methods: undefined } }), mode: 'off' }

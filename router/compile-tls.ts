@@ -21,7 +21,7 @@ export function compileTls(route: Route, warnings: string[], report: ReportProbl
   })
 }
 
-/** An identity whose key differs whenever what is checked does. */
+/** An identity, whose key differs whenever the checks differ. */
 function tlsIdentity(parts: Omit<TlsIdentity, 'key'>): TlsIdentity {
   const text = JSON.stringify([parts.ca, parts.serverName, parts.insecure])
   return { key: createHash('sha256').update(text).digest('base64url'), ...parts }

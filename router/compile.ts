@@ -1,4 +1,4 @@
-/** Route table to {@link CompiledTable}: everything is checked here, and every problem is told at once. */
+/** Compiles a route table into a {@link CompiledTable}. It checks everything, and reports all problems at once. */
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
@@ -22,10 +22,10 @@ import { findTwins, growTrie } from './tries.ts'
 
 const CONNECT_MS = 5_000
 const HEAD_MS = 60_000
-/** More than anybody writes; a table is read into memory whole. */
+/** More than anybody writes. A table is held in memory whole. */
 const MAX_ROUTES = 10_000
 
-/** Where a problem is noted, with the place it is about. */
+/** Notes a problem and its place in the table. */
 export type ReportProblem = (path: readonly (string | number)[], message: string) => void
 
 /** Throws {@link RouteTableError} with all problems. Reads the CA and secret files that routes name. */

@@ -1,4 +1,4 @@
-/** What the hot path reads: everything that can be known before a request comes, worked out once per table. */
+/** The compiled table, which the hot path reads. Whatever does not depend on a request is computed once per table. */
 import type { Cidrs } from '../protocol/http/forwarded.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { Signer } from '../protocol/webhook/sign.ts'
@@ -22,11 +22,11 @@ export interface CompiledRoute {
   readonly headers: readonly string[]
   /** Routes of one host with the same group differ by method only. */
   readonly group: string
-  /** The target, if it has no captures. */
+  /** The target, if its host has no captures. */
   readonly target: UpstreamTarget | undefined
   readonly template: TargetTemplate | undefined
   readonly answer: CompiledAnswer | undefined
-  /** How many segments are cut off the path, and what is put there. */
+  /** How many segments are cut off the path, and what replaces them. */
   readonly cutSegments: number
   readonly prefix: string
   readonly keepHost: boolean
@@ -79,6 +79,6 @@ export interface CompiledTable {
   readonly resolve: ReadonlyMap<string, string>
   /** What a client tells its server. */
   readonly inbox: readonly InboxRule[]
-  /** Things that are allowed and unwise; logged at start and reload. */
+  /** Settings that are allowed but unwise, logged at start and reload. */
   readonly warnings: readonly string[]
 }

@@ -1,4 +1,4 @@
-/** Why a request takes the route it takes; for `sallyport route test URL`. Forwards nothing. */
+/** Explains which route a request takes, and why, for `sallyport route test URL`. Forwards nothing. */
 import type { SallyportError } from '../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest } from '../protocol/exchange.ts'
 import type { CompiledRoute, CompiledTable } from './compiled.ts'
@@ -18,7 +18,7 @@ export interface MatchQuestion {
 
 /** What a router would do with a request, and why. */
 export interface MatchResult {
-  /** What happens: forwarded, answered by the route itself, or refused. */
+  /** Whether it is forwarded, answered by the route itself, or refused. */
   outcome: 'forward' | 'answer' | 'refuse'
   route: string | undefined
   captures: Record<string, string>

@@ -1,12 +1,12 @@
-/** The files that a route table names beside itself. */
+/** The files that a route table names. */
 import { resolve } from 'node:path'
 import { isPemText } from './compile-tls.ts'
 import type { RouteTable, SecretFile } from './table.ts'
 
-/** A table larger than this is none that a person wrote. */
+/** No person writes a larger table. */
 export const MAX_TABLE_BYTES = 4 * 1024 * 1024
 
-/** Each of them once. */
+/** Each path once. */
 export function filesOf(table: RouteTable): string[] {
   const files = new Set<string>()
   for (const { tls } of table.routes) if (tls?.ca !== undefined && !isPemText(tls.ca)) files.add(tls.ca)
@@ -14,12 +14,12 @@ export function filesOf(table: RouteTable): string[] {
   return [...files]
 }
 
-/** Makes their paths count from `folder`, in place. */
+/** Resolves their paths from `folder`, in place. */
 export function placeFiles(table: RouteTable, folder: string): void {
   for (const { tls } of table.routes) {
     if (tls?.ca !== undefined && !isPemText(tls.ca)) tls.ca = resolve(folder, tls.ca)
   }
-  // What an alias of YAML repeats is one object.
+  // Aliases of YAML refer to the same object.
   for (const secret of new Set(secretsOf(table))) secret.file = resolve(folder, secret.file)
 }
 

@@ -1,4 +1,4 @@
-/** Everything to one upstream, without a table: the client's `target: URL`. Loads no yaml. */
+/** Forwards everything to one upstream, without a table: the client's `target: URL`. Loads no YAML. */
 import type { Handler } from '../protocol/exchange.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'

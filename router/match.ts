@@ -1,6 +1,6 @@
 /**
- * Which route a request takes: the most specific host that has a route for the path, in it the longest path, there the
- * most header conditions, and then the method, which never leads on to a shorter path.
+ * Finds the route of a request: first the most specific host that has a route for the path, then the longest path, then the
+ * most header conditions, and then the method, which never leads to a shorter path.
  */
 import type { HeaderList } from '../protocol/exchange.ts'
 import type { CompiledRoute, CompiledTable, PathNode } from './compiled.ts'
@@ -17,7 +17,7 @@ const REFUSED: Match = { kind: 'ambiguous', reason: 'the path holds a dot segmen
 const TWO_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in two ways that lead to different routes' }
 const TWO_NAMES: Match = { kind: 'ambiguous', reason: 'a name that must be on a list can be read in two ways' }
 
-/** What a match looks at. */
+/** The parts of a request that a match looks at. */
 interface MatchInput {
   readonly method: string
   readonly authority: string
@@ -84,7 +84,7 @@ function hostWithoutPort(authority: string): string {
   return host.endsWith('.') ? host.slice(0, -1) : host
 }
 
-/** The deepest node whose routes take the request. Each node of the trie is looked at once at most. */
+/** The deepest node whose routes take the request. Each node of the trie is visited at most once. */
 function matchPath(node: PathNode, request: MatchInput, segments: readonly string[], depth = 0): Match {
   if (depth < segments.length) {
     const segment = segments[depth]!
@@ -98,7 +98,7 @@ function matchPath(node: PathNode, request: MatchInput, segments: readonly strin
   return node.routes.length === 0 ? NONE : matchHere(node, request, segments, depth)
 }
 
-/** A literal and a capture compete: the longer path wins; of equal ones the literal. */
+/** A literal and a capture compete. The longer path wins; of two equal ones, the literal. */
 function longer(
   node: PathNode,
   literal: PathNode | undefined,
@@ -133,7 +133,7 @@ function matchHere(node: PathNode, request: MatchInput, segments: readonly strin
   return refused === undefined ? NONE : { kind: 'method', route: refused, allow }
 }
 
-/** A preflight asks on behalf of another method: a route with CORS takes it if it takes that method. */
+/** A preflight asks for another method. A route with CORS takes it if it takes that method. */
 function isAnsweredPreflight(route: CompiledRoute, request: MatchInput): boolean {
   if (route.cors === undefined || request.method !== 'OPTIONS' || route.methods === undefined) return false
   for (let i = 0; i < request.headers.length; i += 2) {

@@ -25,7 +25,7 @@ export function pathEnd(path: string): number {
   return query === -1 ? path.length : query
 }
 
-/** Whether the path part can be read in one way only: no escape, no `//`, no segment that begins with a dot, no `;`. */
+/** Whether the path can be read in only one way: no escape, no `//`, no segment that begins with a dot, no `;`. */
 export function isPlainPath(path: string, end: number): boolean {
   if (end === 0 || path.charCodeAt(0) !== SLASH) return false
   let before = 0
@@ -46,7 +46,7 @@ export function isPlainPath(path: string, end: number): boolean {
 const REFUSED = /[\\#\0]|%(?:00|5c)|%c[01]%[89ab]|%e0%[89]|%f0%8/i
 const ESCAPE = /%([0-9a-f]{2})/gi
 
-/** One step of percent-decoding, into latin1; an escape that is none stays as it is. */
+/** Decodes percent escapes once, into latin1. An invalid escape stays as it is. */
 export function decodeSegment(segment: string): string {
   if (!segment.includes('%')) return segment
   return segment.replace(ESCAPE, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
@@ -64,7 +64,7 @@ export function readPath(path: string, end: number): PathReadings | undefined {
     if (bare === '.' || bare === '..') return undefined
     if (bare !== '') loose.push(bare)
   }
-  // Slashes are merged, not lost: routes that end with one ask for it.
+  // Slashes are merged but not removed, since a route may end with one.
   if (bare === '' && loose.length > 0) loose.push('')
   return { strict, loose }
 }

@@ -2,7 +2,7 @@
 import { type Logger, noLogger } from '../protocol/base/log.ts'
 import type { Route, RouteTable } from './table.ts'
 
-/** What differs from one GitOps runtime to the next. */
+/** Options in which GitOps runtimes differ. */
 export interface GitopsRuntimeOptions {
   /** Namespaces whose event sources get webhooks. Without any, webhooks get 404, and a warning says why. */
   namespaces?: readonly string[] | undefined
@@ -70,7 +70,7 @@ function webhooks({ clusterDomain = 'cluster.local', inbox }: GitopsRuntimeOptio
     limits: { bodyBytes: WEBHOOK_BODY_BYTES },
   }
   if (inbox === undefined || inbox === 'off') return [route]
-  // An inbox is for methods with a body; the others still reach the event sources.
+  // An inbox takes only methods with a body. The others still reach the event sources.
   const kept: Route = { ...route, match: { ...route.match, methods: ['POST'] }, inbox: { mode: inbox } }
   return [kept, { ...route, name: 'webhooks-other' }]
 }

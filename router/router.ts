@@ -1,4 +1,4 @@
-/** The router as a part: a handler with a table that can be replaced while it serves. */
+/** The router as a component: a handler with a table that can be replaced while it serves. */
 import type { Server as HttpServer } from 'node:http'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 import { checkDuration } from '../protocol/base/durations.ts'
@@ -24,7 +24,7 @@ import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './u
 export interface RouterOptions extends UpstreamsOptions {
   /** The route table. */
   routes: RouteTable
-  /** Added to the table's own `resolve`, and stronger. */
+  /** Added to the table's own `resolve`, which it overrides. */
   resolve?: Record<string, string> | undefined
   /** Where log lines go. Default: nowhere. */
   logger?: Logger | undefined
@@ -57,14 +57,14 @@ export interface Router extends AsyncDisposable {
   reload(routes: RouteTable): void
   /** Says which route a request would take, and why. Forwards nothing. */
   match(question: MatchQuestion): MatchResult
-  /** CORS policies by path prefix, for answers that are made where the router cannot be reached. */
+  /** CORS policies by path prefix, for answers that others make when the router cannot be reached. */
   cors(): { path: string; cors: CorsPolicy }[]
-  /** Which webhooks may be kept where the router cannot be reached. */
+  /** Which webhooks may be kept when the router cannot be reached. */
   inbox(): readonly InboxRule[]
   stats(): RouterStats
   /**
-   * Serves requests of `httpServer` before its own listeners see them. Returns a function that stops that. With
-   * `serves` those alone whose host is taken, the rest stays the server's own; else all.
+   * Serves requests of `httpServer` before its own listeners see them. Returns a function that stops that. With `serves`, the
+   * router takes only requests for hosts that it accepts, and the server keeps the rest. Without it, the router takes all.
    *
    * @example
    * const server = http.createServer()

@@ -1,4 +1,4 @@
-/** The router as a service of its own: a listener, the table and its file. */
+/** The router as a service: a listener, the table and its file. */
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
@@ -109,7 +109,7 @@ function take(router: Router, table: RouteTable): void {
   router.reload(table)
 }
 
-/** Nobody would keep anything: the server learns of an inbox from its client. */
+/** Nobody would keep webhooks here, since a server learns of an inbox only from its client. */
 function refuseInbox({ routes }: RouteTable): void {
   const problems = routes.flatMap((route, i) =>
     route.inbox === undefined

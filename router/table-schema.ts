@@ -85,7 +85,7 @@ function list(items: Shape, least = 0): Shape {
   }
 }
 
-/** Keys are names that the table's author chose; `__proto__` is one like any other. */
+/** The author of the table chooses the keys. `__proto__` is one like any other. */
 function mapOf(values: Shape): Shape {
   return {
     check(value, path, problems) {
@@ -95,7 +95,7 @@ function mapOf(values: Shape): Shape {
   }
 }
 
-/** Exactly the keys of `T`. A mistyped key is told once: not also as the missing one that was meant. */
+/** Exactly the keys of `T`. A mistyped key is reported once, and not also as missing. */
 function object<T>(keys: { readonly [K in keyof Required<T>]: Shape }): Shape {
   const shapes: Readonly<Record<string, Shape>> = keys
   const known = Object.keys(shapes)
@@ -127,7 +127,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** An entry of a map that is undefined counts as none, as an absent key does. */
+/** An undefined entry of a map counts as absent. */
 function optional(shape: Shape): Shape {
   return { check: (value, path, problems) => value === undefined || shape.check(value, path, problems) }
 }
@@ -210,7 +210,7 @@ const route = object<Route>({
 
 export const routeTableShape = object<RouteTable>({ routes: required(list(route)), resolve: mapOf(text) })
 
-/** Everything in which `table` has not the shape of a table. */
+/** Every way in which `table` differs from the shape of a table. */
 export function shapeProblems(table: unknown): RouteProblem[] {
   const problems: RouteProblem[] = []
   routeTableShape.check(table, [], problems)

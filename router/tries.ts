@@ -1,4 +1,4 @@
-/** The tries of paths that a table's routes make, one for each host; and the routes that say the same. */
+/** Builds a trie of paths for each host from a table's routes, and finds routes that say the same. */
 import type { ReportProblem } from './compile.ts'
 import type { CompiledRoute, CompiledTable, PathNode } from './compiled.ts'
 
@@ -46,7 +46,7 @@ function plant(root: PathNode, route: CompiledRoute): void {
   node.routes.push(route)
 }
 
-/** Once for each node, when all routes are planted. */
+/** Called once for each node, when all routes are in. */
 function sortRoutes(node: PathNode | undefined): void {
   if (node === undefined) return
   node.routes.sort(
@@ -78,7 +78,7 @@ export function findTwins(routes: readonly CompiledRoute[], report: ReportProble
   })
 }
 
-/** Which route of a group has which method; the one without a list has those that no list names. */
+/** The route of a group for each method. The one without a list gets the methods that no list names. */
 class TakenMethods {
   readonly #byMethod = new Map<string, number>()
   #rest: number | undefined

@@ -1,6 +1,6 @@
 /**
- * Watches a routes file, and the CA and secret files that it names. Tells of each change that is a good table; a bad one is logged and
- * left out, until one of these files is another.
+ * Watches a routes file, and the CA and secret files that it names. Passes on each change that makes a valid table. A bad table
+ * is logged and ignored until one of these files changes.
  */
 import { logGuard, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
@@ -25,13 +25,13 @@ export interface RoutesWatcher {
   close(): void
 }
 
-/** `text` and `table` are what was read first. */
+/** `text` and `table` were read at the start. */
 export function watchRoutes(text: string, table: RouteTable, options: WatchRoutesOptions): RoutesWatcher {
   const logger = safeLogger(options.logger)
   const guard = logGuard(logger, 'telling of a bad routes file failed')
   let last = versionOf(text, filesOf(table))
   let closed = false
-  /** The latest read. Reads run one after the other, so that an older one cannot end behind a newer. */
+  /** The latest read. Reads run one after the other, so that an older one cannot end after a newer one. */
   let turn: Promise<void> = Promise.resolve()
   const take = (force: boolean): Promise<void> => {
     const read = turn.then(() => readNow(force))
@@ -40,7 +40,7 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
   }
   const readNow = async (force: boolean): Promise<void> => {
     const next = String(await readPlain(options.file, MAX_TABLE_BYTES))
-    // The compiler waits for the files that the table names: none is asked that does not answer now.
+    // The compiler blocks on the files that the table names, so files that do not answer now must not be read.
     const contents = await Promise.all(last.files.map(contentOf))
     if (closed || (!force && isSame(last, next, contents))) return
     let files: readonly string[] = []
@@ -77,7 +77,7 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
   return { reload: () => take(true), close }
 }
 
-/** What a table is made of: the text of its file, and the files that it names with what stands in them. */
+/** The sources of a table: the text of its file, and the contents of the files that it names. */
 interface Version {
   readonly text: string
   readonly files: readonly string[]

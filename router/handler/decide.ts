@@ -1,4 +1,4 @@
-/** What becomes of a request: the route's upstream, its fixed answer, or a refusal. Pure: no socket, no clock. */
+/** Decides what happens to a request: the route's upstream, its fixed answer, or a refusal. Pure: no socket, no clock. */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 import { cidrsContain } from '../../protocol/http/forwarded.ts'
@@ -18,7 +18,7 @@ export type Decision =
       readonly allow: string | undefined
     }
 
-/** Without `checkCaller` the callers that a route allows are not looked at; for explanations only. */
+/** Without `checkCaller`, the callers that a route allows are not checked. That is for explanations only. */
 export function decide(table: CompiledTable, request: HttpRequest, checkCaller = true): Decision {
   const match = matchRequest(table, request)
   switch (match.kind) {
@@ -60,7 +60,7 @@ function mayCall(route: CompiledRoute, request: HttpRequest): boolean {
   return route.callers === undefined || cidrsContain(route.callers, request.caller?.address ?? request.peerAddress)
 }
 
-/** Whatever a route does with its requests: it takes those alone whose captured names are on its lists. */
+/** A route of any kind takes only requests whose captured names are on its lists. */
 function areAllowed(route: CompiledRoute, captures: Captures): boolean {
   for (const [name, values] of route.allowed) if (!values.has(captures[name] ?? '')) return false
   return true

@@ -1,4 +1,4 @@
-/** One exchange on its way through a route: the two ends meet here, and whatever fails becomes an answer or a cut. */
+/** One exchange of a route. The two ends meet here, and every failure becomes an answer or a cut. */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -21,7 +21,7 @@ export interface ExchangeHooks {
   total: number
 }
 
-/** Stands between the end in front and the upstream; what throws in front does not reach the upstream's end. */
+/** Stands between the downstream end and the upstream. If the downstream end throws, the upstream end does not see it. */
 export class RoutedExchange implements RequestSink, ResponseSink {
   readonly #hooks: ExchangeHooks
   readonly #request: HttpRequest
@@ -49,7 +49,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     hooks.total++
   }
 
-  /** Begins the upstream end. It may fail before it returns; after a response it discards the request. */
+  /** Starts the upstream end. It may fail before it returns; after a response it discards the request. */
   forward(next: Handler): void {
     const upstream = next(this.#request, this)
     if (!this.#failed) this.#upstream = upstream
@@ -67,7 +67,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#endResponse()
   }
 
-  /** Answers with the error if no head went out, else cuts. */
+  /** Answers with the error if no head has left, else cuts. */
   fail(error: SallyportError, allow?: string): void {
     if (this.#responseOver) return
     this.#failed = true
@@ -81,7 +81,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#endResponse()
   }
 
-  /** The end in front threw, which an embedder may have put before ours: it is asked nothing more but to end. */
+  /** The downstream end threw; it may be an embedder's. It is told to end, and nothing else. */
   threw(thrown: unknown): void {
     const error = toSallyportError(thrown)
     if (error === thrown) this.#logFailure(error)
@@ -113,19 +113,19 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   #logFailure(error: SallyportError): void {
     const fields = { route: this.#route?.name, requestId: this.#request.requestId, code: error.reason, err: error }
     if (isUpstreams(error)) this.#hooks.logger.warn(fields, 'an upstream failed')
-    // Whoever sets up a webhook looks for the reason, and nobody but the log has it.
+    // Whoever sets up a webhook looks for the reason, and only the log has it.
     else if (error.reason === 'webhook-signature') this.#hooks.logger.info(fields, 'a webhook was refused')
     else this.#hooks.logger.debug(fields, 'a request failed')
   }
 
-  /** Drops what waits of the request and what still comes, and gives credit for both. */
+  /** Drops what waits of the request and what still arrives, and gives credit for both. */
   #discard(): void {
     const bytes = this.#unconsumed
     this.#unconsumed = 0
     if (bytes > 0) this.#downstream.requestConsumed(bytes)
   }
 
-  // The request's way to the upstream.
+  // The request goes to the upstream
 
   requestData(chunk: Uint8Array): void {
     this.#bytesIn += chunk.length
@@ -162,7 +162,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#upstream?.responseConsumed(bytes)
   }
 
-  // The response's way back.
+  // The response comes back
 
   responseInformational(status: number, headers: HeaderList): void {
     if (this.#responseOver) return
@@ -227,7 +227,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     if (this.#requestOver || !this.#request.upgrade || this.#status !== 101) this.#end()
   }
 
-  /** Once, when the exchange is over as far as the caller sees it. */
+  /** Called once, when the exchange is over for the caller. */
   #end(): void {
     if (this.#over) return
     this.#over = true

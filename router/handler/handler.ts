@@ -1,4 +1,4 @@
-/** The way of a request through the router: decide, then forward, answer or refuse. */
+/** Handles a request: decides, then forwards, answers or refuses. */
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { hasHeader } from '../../protocol/http/headers.ts'
 import type { Verifier } from '../../protocol/webhook/verify.ts'
@@ -13,7 +13,7 @@ import { resigning } from './resigned.ts'
 import { BodyRoom } from './room.ts'
 import { verifying } from './verified.ts'
 
-/** `table` is asked once per request, so that a reload holds for the next one and never for one under way. */
+/** `table` is called once per request, so a reload applies to later requests and never to one under way. */
 export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, hooks: ExchangeHooks): Handler {
   const room = new BodyRoom()
   return (request, response) => {
@@ -38,7 +38,7 @@ function begin(exchange: RoutedExchange, decision: Decision, upstreams: Upstream
   else exchange.fail(decision.error, decision.allow)
 }
 
-/** Between a route that takes signed webhooks alone and its upstream. */
+/** Stands between a route that takes only signed webhooks and its upstream. */
 function signed(
   { signer }: CompiledRoute,
   verifier: Verifier,
@@ -48,7 +48,7 @@ function signed(
 ): Handler {
   const next = signer === undefined ? forward : resigning(signer, room, forward)
   const verified = verifying(verifier, signer === undefined && maySpeakHttp2(target), room, next)
-  // Whoever may edit a replay vouches for it.
+  // An operator who may edit a replay vouches for it.
   return (request, response) => (request.replay?.edited === true ? next : verified)(request, response)
 }
 

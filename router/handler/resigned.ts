@@ -1,6 +1,6 @@
 /**
- * Webhooks that get a new signature on their way to the target. It stands in the head, so the body is here whole before the head goes
- * out: all of them together have a bound.
+ * Signs webhooks anew on their way to the target. The signature is in the head, so the whole body must be here before the head
+ * leaves. One bound holds for all of these bodies together.
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
@@ -18,7 +18,7 @@ import { inboxId } from './inbox-fields.ts'
 import { type BodyRoom, MAX_BODY_BYTES, type RoomShare } from './room.ts'
 import { TAIL_BYTES } from './verified.ts'
 
-/** Hands on what `signer` has signed. */
+/** Passes on what `signer` has signed. */
 export function resigning(signer: Signer, room: BodyRoom, next: Handler): Handler {
   return (request, response) => new ResignedExchange(signer, room, next, request, response)
 }
@@ -71,7 +71,7 @@ class ResignedExchange extends PassThrough {
     return headers
   }
 
-  /** The caller has its credit: only the room is free again. */
+  /** The caller has had its credit, so only the room is freed. */
   override requestConsumed(bytes: number): void {
     this.#share.hold(Math.max(0, this.#share.bytes - bytes))
   }

@@ -15,12 +15,12 @@ import { elsewhere } from './elsewhere.ts'
 import { type UpstreamDialPhase, dialError } from './errors.ts'
 import { namesFor } from './name-lookups.ts'
 
-/** Told once: either the error or the socket. */
+/** Called once, with either the error or the socket. */
 type UpstreamSocket = (error: SallyportError | undefined, socket: Socket | undefined) => void
 
 const KEEP_ALIVE_MS = 30_000
 
-/** Starts a connection on behalf of `caller`. The function that is returned gives it up; `done` is not called then. */
+/** Starts a connection for `caller`. The returned function gives it up, and `done` is then not called. */
 export function dialUpstream(
   target: UpstreamTarget,
   caller: string,
@@ -74,13 +74,13 @@ export function dialUpstream(
   }
 }
 
-/** A pooled connection would keep its first exchange with any listener of the dial. */
+/** A listener of the dial would keep the first exchange alive as long as the pooled connection lives. */
 function release(socket: Socket): void {
   for (const event of ['connect', 'secureConnect', 'error']) socket.removeAllListeners(event)
   socket.on('error', ignore)
 }
 
-/** A late error of a socket that nobody holds any more must not end the process. */
+/** A late error of an abandoned socket must not end the process. */
 function ignore(): void {}
 
 function openTcp(target: UpstreamTarget, lookup: LookupFunction): Socket {
@@ -117,7 +117,7 @@ function openTls(target: UpstreamTarget, contexts: SecureContexts, lookup: Looku
 
 const MAX_CONTEXTS = 256
 
-/** Secure contexts by TLS identity: made once, as reading CAs is slow. */
+/** Secure contexts by TLS identity. Each is made once, since parsing CAs is slow. */
 export class SecureContexts {
   readonly #contexts = new Map<string, SecureContext>()
 

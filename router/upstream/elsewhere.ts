@@ -1,11 +1,11 @@
-/** Names that callers chose lead to other machines: what a resolver says of them is looked at before it is dialled (R4). */
+/** Names that callers choose must lead to other machines, so their addresses are checked before they are dialled (R4). */
 import type { LookupAddress } from 'node:dns'
 import type { LookupFunction } from 'node:net'
 import { cidrsContain, parseCidrs } from '../../protocol/base/address.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 
-/** This machine, and what is on its own link, where clouds keep credentials (169.254.169.254). */
+/** This machine, and link-local addresses, where clouds serve credentials (169.254.169.254). */
 const HERE = parseCidrs(['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '::/128', '::1/128', 'fe80::/10'])
 
 /** `lookup` without addresses of this machine; a name that has no other is an error. */

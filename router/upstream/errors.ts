@@ -1,8 +1,8 @@
-/** What the operating system and TLS say, as rows of the error table. Never by message text. */
+/** Maps errors of the operating system and of TLS to rows of the error table, never by message text. */
 import { type ErrorCode, SallyportError } from '../../protocol/base/errors.ts'
 import type { UpstreamTarget } from '../target.ts'
 
-/** How far a connection had come about when it failed. */
+/** How far a connection had come when it failed. */
 export type UpstreamDialPhase = 'name' | 'connect' | 'tls'
 
 const NAME_CODES: ReadonlySet<string> = new Set([
@@ -14,7 +14,7 @@ const NAME_CODES: ReadonlySet<string> = new Set([
   'ENODATA',
   'ESERVFAIL',
 ])
-/** Too many files or ports are open here: no fault of the upstream. */
+/** Too many files or ports are open here, which is not the fault of the upstream. */
 const OWN_CODES: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'EADDRNOTAVAIL', 'ENOBUFS'])
 
 export function dialError(error: unknown, phase: UpstreamDialPhase, target: UpstreamTarget): SallyportError {

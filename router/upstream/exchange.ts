@@ -27,13 +27,13 @@ export class UpstreamExchange implements RequestSink, Failing {
   /** The upstream end, once there is a connection. */
   #sink: RequestSink | undefined
   #attempt: Attempt | undefined
-  /** Gives up what is waited for: a connection, or a pause. */
+  /** Gives up the current wait: for a connection, or for a pause to end. */
   #giveUp: (() => void) | undefined
   /** Body that came before there was a connection; bounded by the downstream end's own limit. */
   #early: GatheredChunks | undefined
   /** Body kept for sending again; undefined if it may not be. */
   #kept: GatheredChunks | undefined
-  /** Kept bytes for which credit was given: those of a second sending count once only. */
+  /** Kept bytes for which credit was given. When they are sent again, they do not count again. */
   #credited = 0
   #skipCredit = 0
   #trailers: HeaderList | undefined
@@ -125,7 +125,7 @@ export class UpstreamExchange implements RequestSink, Failing {
     this.#sink?.responseConsumed(bytes)
   }
 
-  /** For attempts: whether what they say still counts. */
+  /** Whether what this attempt says still counts. */
   hears(attempt: Attempt): boolean {
     return this.#attempt === attempt && !this.#over
   }
@@ -158,7 +158,7 @@ export class UpstreamExchange implements RequestSink, Failing {
     if (bytes > skipped) this.#response.requestConsumed(bytes - skipped)
   }
 
-  /** The attempt broke off. `silent`: not a byte of a response had come. */
+  /** The attempt broke off. `silent`: no byte of a response had arrived. */
   broken(error: SallyportError, reused: boolean, silent: boolean): void {
     this.#sink = undefined
     this.#attempt = undefined
@@ -212,7 +212,7 @@ export class UpstreamExchange implements RequestSink, Failing {
   }
 }
 
-/** What one sending of the request is answered with; deaf once another has taken its place. */
+/** The response to one sending of the request. It is ignored once another attempt has replaced it. */
 class Attempt implements ResponseSink {
   readonly #exchange: UpstreamExchange
   readonly #connection: PooledUpstream

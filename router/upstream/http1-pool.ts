@@ -80,7 +80,7 @@ export class Http1Pool implements Pool {
     }
   }
 
-  /** A connection that stands in the budget already. */
+  /** Adds a connection that the budget counts already. */
   adopt(socket: Socket): PooledUpstream {
     this.#open++
     return new PooledConnection(socket, this.#reader, this.#heads, this.#onIdle, this.#onClose)

@@ -15,7 +15,7 @@ import type { Http1Pool } from './http1-pool.ts'
 import type { PooledUpstream, ConnectionBudget, OnOpened, Pool } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
-/** One who waits for a session, over all that is opened for it on the way. */
+/** An exchange that waits for a session, across all dials made for it. */
 interface Waiter {
   readonly caller: string
   readonly connectMs: number
@@ -23,7 +23,7 @@ interface Waiter {
   readonly done: OnOpened
   /** Gives up what it waits for. */
   leave: () => void
-  /** Set where its time ends before that of the session it waits for. */
+  /** Set if its time ends before that of the dial it waits for. */
   timer: NodeJS.Timeout | undefined
   gone: boolean
 }
@@ -44,7 +44,7 @@ export class Http2Pool implements Pool {
   readonly #http1: Http1Pool | undefined
   readonly #sessions = new Set<PooledSession>()
   /**
-   * One for all who wait as long; to a captured name one for each network, as their lookups may not take equally long.
+   * One dial for all that wait equally long. For a captured name, one for each network, whose lookups may take different times.
    */
   readonly #dials = new Map<string, Dial>()
   #closed = false
@@ -156,8 +156,8 @@ export class Http2Pool implements Pool {
   }
 
   /**
-   * Waits for the upstream's settings, which are the first that it says: of what is sent before, it refuses all that is more
-   * than it takes. The function that is returned gives up; `done` is not called then.
+   * Waits for the upstream's settings, its first frame. It would refuse streams sent before that and above its limit. The
+   * returned function gives up, and `done` is then not called.
    */
   #greet(
     socket: Socket,
@@ -194,7 +194,7 @@ export class Http2Pool implements Pool {
     }
   }
 
-  /** Those for whom the new session has no room open another, in the time that they have left. */
+  /** Exchanges for which the new session has no room open another one, in the time that they have left. */
   #share(session: PooledSession, waiting: readonly Waiter[]): void {
     const now = performance.now()
     for (const waiter of waiting) {
@@ -239,7 +239,7 @@ interface SessionEvents {
 }
 
 class PooledSession implements PooledUpstream {
-  /** Exchanges share the session: each tells for itself whether it was answered. */
+  /** Exchanges share the session, so each says for itself whether it was answered. */
   readonly responseStarted = false
   readonly wire: Http2ClientSession
   idleUntil: number

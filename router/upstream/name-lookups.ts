@@ -1,7 +1,7 @@
 /**
  * Name resolution for new connections. `getaddrinfo` runs on threads that the whole process shares, and a lookup that has
- * one cannot be taken back. So a name is asked for once for all who wait for it, and names that callers can make up never
- * hold all of these threads. Those wait in a line that is shared by network, so that nobody's names keep others waiting.
+ * begun cannot be cancelled. So one lookup serves all that wait for a name, and names that callers can make up never hold all
+ * threads. Those names wait in a queue in which networks take turns, so that no network keeps the others waiting.
  */
 import dns from 'node:dns'
 import type { LookupFunction } from 'node:net'
@@ -12,14 +12,14 @@ import { guardWith } from '../../protocol/base/guard.ts'
 type Options = Parameters<LookupFunction>[1]
 type Answer = Parameters<LookupFunction>[2]
 
-/** Most names that wait: so many that resolved before, and so many others. */
+/** Most names that wait: this many that resolved before, and as many others. */
 export const MAX_NAMES_WAITING = 1_024
-/** Most names of which it is known that they resolved; the oldest is forgotten. */
+/** Most names that are remembered as resolved. The oldest is forgotten. */
 const MAX_RESOLVED = 1_024
-/** Where both wait, as many names that resolved before have their turn for each other one. */
+/** If both wait, this many names that resolved before have their turn for each other one. */
 const KNOWN_IN_A_ROW = 64
 
-/** A name that is asked for, or waits for its turn. */
+/** A name that is being looked up, or waits for its turn. */
 interface Question {
   readonly name: string
   readonly options: Options
@@ -27,7 +27,7 @@ interface Question {
   readonly askers: Map<string, Set<Answer>>
 }
 
-/** What one connection has of the lookups: `lookup` is for `net` and `tls`; `leave` gives up what it asked. */
+/** The lookups as one connection sees them: `lookup` is for `net` and `tls`, and `leave` gives up its question. */
 interface NameLookup {
   readonly lookup: LookupFunction
   leave(): void
@@ -37,24 +37,24 @@ export class NameLookups {
   readonly #resolve: LookupFunction
   readonly #atOnce: number
   readonly #underWay = new Map<string, Question>()
-  /** Those that wait: names that resolved before have their turn first, but not for ever. */
+  /** The waiting names. Those that resolved before go first, but not for ever. */
   readonly #known = new Line()
   readonly #unknown = new Line()
   readonly #resolved = new Set<string>()
   #knownInARow = 0
 
-  /** At most `atOnce` names are asked for at a time; the others wait. */
+  /** At most `atOnce` names are looked up at a time. The others wait. */
   constructor(resolve: LookupFunction, atOnce: number) {
     this.#resolve = resolve
     this.#atOnce = atOnce
   }
 
-  /** Names that are asked for or wait. */
+  /** Names that are being looked up or wait. */
   get size(): number {
     return this.#underWay.size + this.#known.size + this.#unknown.size
   }
 
-  /** `caller`: the address of who asks. */
+  /** `caller`: the address of the one who asks. */
   forConnection(caller: string): NameLookup {
     let leave: (() => void) | undefined
     return {
@@ -65,7 +65,7 @@ export class NameLookups {
     }
   }
 
-  /** The function returned gives it up; `answer` is not called then. */
+  /** The returned function gives up the question, and `answer` is then not called. */
   #ask(name: string, options: Options, network: string, answer: Answer): () => void {
     const asked = this.#underWay.get(name)
     const line = this.#known.has(name) || this.#resolved.has(name) ? this.#known : this.#unknown
@@ -121,12 +121,12 @@ export class NameLookups {
 }
 
 /**
- * Names that wait. Networks take turns; where all places are taken, the one that has most of them loses its newest to one that
- * has fewer.
+ * The waiting names. Networks take turns. When all places are taken, the network that has most of them loses its newest to one
+ * that has fewer.
  */
 class Line {
   readonly #names = new Map<string, Question>()
-  /** In the order of their turns, each with its names in the order in which they came. */
+  /** Networks in the order of their turns, each with its names in the order of arrival. */
   readonly #networks = new Map<string, Set<Question>>()
 
   get size(): number {
@@ -137,7 +137,7 @@ class Line {
     return this.#names.has(name)
   }
 
-  /** The question for `name`, in which `network` has a part from now on; undefined if there is no place for it. */
+  /** The question for `name`, which `network` shares from now on. Undefined if there is no place for it. */
   enter(name: string, options: Options, network: string): Question | undefined {
     let question = this.#names.get(name)
     if (question === undefined) {
@@ -158,7 +158,7 @@ class Line {
     if (question.askers.size === 0) this.#names.delete(question.name)
   }
 
-  /** Takes out the one whose turn it is. */
+  /** Takes out the name whose turn it is. */
   next(): Question | undefined {
     const [turn] = this.#networks
     if (turn === undefined) return undefined
@@ -200,7 +200,7 @@ function tell({ askers }: Question, ...answer: Parameters<Answer>): void {
   for (const each of askers.values()) tellAll(each, ...answer)
 }
 
-/** Each asker hears once: who is told has left. */
+/** Each asker is told once: whoever has been told has left. */
 function tellAll(askers: Set<Answer> | undefined, ...answer: Parameters<Answer>): void {
   for (const asker of askers ?? []) {
     askers!.delete(asker)
@@ -216,11 +216,11 @@ function atOnceOfCaptured(): number {
 
 const systemLookup: LookupFunction = (name, options, answer) => dns.lookup(name, options, answer)
 
-/** Of the process, as the threads are, whatever number of routers it has. */
+/** One for the whole process, like the threads, however many routers there are. */
 const configuredNames = new NameLookups(systemLookup, Infinity)
 export const capturedNames = new NameLookups(systemLookup, atOnceOfCaptured())
 
-/** Where a target's name is looked up: captured names wait for each other, and configured ones for nobody. */
+/** The lookups for a target. Captured names wait for each other, and configured ones never wait. */
 export function namesFor(target: { readonly captured: boolean }): NameLookups {
   return target.captured ? capturedNames : configuredNames
 }

@@ -7,7 +7,7 @@ export class NegotiatedPool implements Pool {
   readonly #http1: Http1Pool
   readonly #http2: Http2Pool
 
-  /** `http2` hands over to `http1` what its target wants to be HTTP/1.1. */
+  /** `http2` hands `http1` the connections for which the target chooses HTTP/1.1. */
   constructor(http1: Http1Pool, http2: Http2Pool) {
     this.#http1 = http1
     this.#http2 = http2
@@ -25,7 +25,7 @@ export class NegotiatedPool implements Pool {
     return this.#http2.take() ?? this.#http1.take()
   }
 
-  /** What a target chose holds as long as it has connections: over HTTP/1.1 nobody waits for another's. */
+  /** A target's choice holds while it has connections. Over HTTP/1.1, nobody waits for another exchange's dial. */
   open(caller: string, connectMs: number, done: OnOpened): () => void {
     return (this.#http1.size > 0 ? this.#http1 : this.#http2).open(caller, connectMs, done)
   }

@@ -1,4 +1,4 @@
-/** Connections to one target: those that are idle, how many there are, and how a new one comes about. */
+/** Connections to one target: takes idle ones, opens new ones, and counts them. */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { UpstreamTarget } from '../target.ts'
@@ -8,28 +8,28 @@ import type { UpstreamRequest } from './types.ts'
 export interface PooledUpstream {
   /** `headMs` counts from the last byte of the request. */
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink
-  /** Whether a byte of the response to the last request has come. */
+  /** Whether any byte of the response to the last request has arrived. */
   readonly responseStarted: boolean
 }
 
-/** Told once: either the error or the connection. */
+/** Called once, with either the error or the connection. */
 export type OnOpened = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => void
 
 export interface Pool {
   /** A connection that can be used at once. */
   take(): PooledUpstream | undefined
-  /** A new one for `caller` (or, where connections are shared, one that is on its way). The function returned gives it up. */
+  /** Opens a connection for `caller` or, if they are shared, waits for one being opened. The returned function gives it up. */
   open(caller: string, connectMs: number, done: OnOpened): () => void
   /** Open connections, idle ones included. */
   readonly size: number
   readonly idle: number
   /** Closes idle connections that are due; true if nothing is left and the pool can be forgotten. */
   sweep(now: number): boolean
-  /** Closes idle ones at once, the others when their exchange ends; nothing is kept from then on. */
+  /** Closes idle connections at once, and the others when their exchange ends. Nothing is kept from then on. */
   close(): void
 }
 
-/** Where exchanges find the pool of their target; one without connections is forgotten, so it is not kept across a wait. */
+/** Finds the pool of a target. Do not keep a pool across a wait: one without connections is forgotten. */
 export interface Pools {
   poolFor(target: UpstreamTarget): Pool
 }
@@ -45,7 +45,7 @@ export class ConnectionBudget {
     this.total = total
   }
 
-  /** Undefined if one more is all right. */
+  /** Undefined if one more connection is allowed. */
   refuse(targetSize: number): SallyportError | undefined {
     if (targetSize < this.perTarget && this.used < this.total) return undefined
     return new SallyportError(

@@ -1,7 +1,7 @@
 /** What an exchange asks of its upstream. */
 import type { HeaderList } from '../../protocol/exchange.ts'
 
-/** The head as it goes out: everything final. */
+/** The final head, as it is sent. */
 export interface UpstreamRequest {
   readonly method: string
   readonly authority: string

@@ -38,7 +38,7 @@ export interface UpstreamsStats {
 }
 
 const SWEEP_MS = 1_000
-/** Captured names make targets: so many may be in use at a time. */
+/** Most targets in use at a time, since captured names can make any number. */
 const MAX_TARGETS = 8_192
 
 export interface Upstreams {
@@ -135,7 +135,7 @@ class PooledUpstreams implements Upstreams, Pools {
   }
 }
 
-/** Stands in for a pool where none may be had. */
+/** Stands in for a pool when there may not be another. */
 function refusing(why: string): Pool {
   return {
     size: 0,
