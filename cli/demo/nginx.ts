@@ -21,14 +21,13 @@ export function findNginx(): string | undefined {
     .find(canRun)
 }
 
-/** An ingress of one server in the form of `docs/ingress.md`, in the foreground and as one process. */
-export function nginxConfig(options: NginxOptions): string {
-  const { folder, port, certificate, key, ca, router } = options
+/** A configuration for nginx in the foreground and as one process, with its files in `folder` and `http` in the block of that name. */
+export function nginxFile(folder: string, http: string, errorLog = 'stderr notice', connections = 1024): string {
   return `daemon off;
 master_process off;
 pid ${folder}/nginx.pid;
-error_log stderr notice;
-events { worker_connections 1024; }
+error_log ${errorLog};
+events { worker_connections ${connections}; }
 http {
   access_log off;
   client_body_temp_path ${folder}/body;
@@ -36,6 +35,16 @@ http {
   fastcgi_temp_path ${folder}/fastcgi;
   uwsgi_temp_path ${folder}/uwsgi;
   scgi_temp_path ${folder}/scgi;
+${http}}
+`
+}
+
+/** An ingress of one server in the form of `docs/ingress.md`. */
+export function nginxConfig(options: NginxOptions): string {
+  const { folder, port, certificate, key, ca, router } = options
+  return nginxFile(
+    folder,
+    `\
   map $http_upgrade $connection_upgrade { default upgrade; '' ''; }
   server {
     listen 127.0.0.1:${port} ssl http2;
@@ -62,8 +71,8 @@ http {
       proxy_set_header Forwarded "";
     }
   }
-}
-`
+`,
+  )
 }
 
 function canRun(path: string): boolean {

@@ -11,6 +11,7 @@ import {
 import { type AddressInfo, createServer as createNetServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, posix } from 'node:path'
+import { nginxFile } from '../../cli/demo/nginx.ts'
 import { ByteReader } from '../support/byte-reader.ts'
 import { bodyForm, collect, readBody, readHead, value, writeFields } from '../support/http1-wire.ts'
 import { program } from '../support/needs.ts'
@@ -50,18 +51,9 @@ export async function startNginx(): Promise<Upstream> {
 }
 
 function nginxConfig(folder: string, port: number, behind: number): string {
-  return `daemon off;
-master_process off;
-pid ${folder}/nginx.pid;
-error_log stderr crit;
-events { worker_connections 256; }
-http {
-  access_log off;
-  client_body_temp_path ${folder}/body;
-  proxy_temp_path ${folder}/proxy;
-  fastcgi_temp_path ${folder}/fastcgi;
-  uwsgi_temp_path ${folder}/uwsgi;
-  scgi_temp_path ${folder}/scgi;
+  return nginxFile(
+    folder,
+    `\
   large_client_header_buffers 8 32k;
   keepalive_requests 1000000;
   merge_slashes off;
@@ -81,8 +73,9 @@ http {
       proxy_set_header X-Port $remote_port;
     }
   }
-}
-`
+`,
+    'stderr crit',
+  )
 }
 
 /** Apache hands on method, target and host as it read them. */

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { nginxFile } from '../../cli/demo/nginx.ts'
 import { type RouterService, serveRouter } from '../../router/index.ts'
 import { call, RawUpstream } from '../protocol/http/http1/raw.ts'
 import { needs } from '../support/needs.ts'
@@ -72,18 +73,9 @@ describe.runIf(needs('nginx')).each(['on', 'off'])('nginx with proxy_request_buf
 })
 
 function config(folder: string, port: number, router: number, buffering: string): string {
-  return `daemon off;
-master_process off;
-pid ${folder}/nginx.pid;
-error_log stderr notice;
-events { worker_connections 64; }
-http {
-  access_log off;
-  client_body_temp_path ${folder}/body;
-  proxy_temp_path ${folder}/proxy;
-  fastcgi_temp_path ${folder}/fastcgi;
-  uwsgi_temp_path ${folder}/uwsgi;
-  scgi_temp_path ${folder}/scgi;
+  return nginxFile(
+    folder,
+    `\
   server {
     listen 127.0.0.1:${port};
     client_max_body_size 0;
@@ -93,6 +85,6 @@ http {
       proxy_request_buffering ${buffering};
     }
   }
-}
-`
+`,
+  )
 }

@@ -1,6 +1,7 @@
 /** A load balancer in front of the servers, as an operator would configure nginx for them. */
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
+import { nginxFile } from '../../../cli/demo/nginx.ts'
 import { runNginx } from '../../support/nginx.ts'
 import type { ProxyProgram } from '../../support/proxy-program.ts'
 import type { DeploymentFiles } from './files.ts'
@@ -18,18 +19,9 @@ export async function startNginx(files: DeploymentFiles, ports: readonly number[
  * failure: each connection that is refused says it anew.
  */
 function proxyConfig(files: DeploymentFiles, folder: string, port: number, ports: readonly number[]): string {
-  return `daemon off;
-master_process off;
-pid ${folder}/nginx.pid;
-error_log ${folder}/error.log error;
-events { worker_connections 4096; }
-http {
-  access_log off;
-  client_body_temp_path ${folder}/body;
-  proxy_temp_path ${folder}/proxy;
-  fastcgi_temp_path ${folder}/fastcgi;
-  uwsgi_temp_path ${folder}/uwsgi;
-  scgi_temp_path ${folder}/scgi;
+  return nginxFile(
+    folder,
+    `\
   map $http_upgrade $connection_upgrade { default upgrade; '' ''; }
   upstream servers {
     ${ports.map(server => `server 127.0.0.1:${server} max_fails=0;`).join('\n    ')}
@@ -61,6 +53,8 @@ http {
       proxy_set_header X-Forwarded-For $remote_addr;
     }
   }
-}
-`
+`,
+    `${folder}/error.log error`,
+    4096,
+  )
 }
