@@ -516,6 +516,23 @@ function configCommand(action: keyof typeof CONFIG_ACTIONS, component: Component
   }
 }
 
+function checkCommand(component: ComponentName): Command {
+  return {
+    name: `check ${component}`,
+    about: `Tries what the ${component} needs, step by step, and says what is missing. Changes nothing; exit code 5 if something fails.`,
+    example: `sallyport check ${component} --config ${component}.yaml`,
+    ...(component === 'client' ? { positionals: ['[TARGET]'] } : {}),
+    flags: json,
+    component,
+    load: async () => {
+      const { check } = await import('./commands/check.ts')
+      return (args, io) => check(component, args, io)
+    },
+  }
+}
+
+const CHECKS = (Object.keys(COMPONENTS) as ComponentName[]).map(checkCommand)
+
 const CONFIGS = (Object.keys(CONFIG_ACTIONS) as (keyof typeof CONFIG_ACTIONS)[]).flatMap(action =>
   (Object.keys(COMPONENTS) as ComponentName[]).map(component => configCommand(action, component)),
 )
@@ -527,6 +544,7 @@ export const COMMANDS: readonly Command[] = [
   ...TOKENS,
   ROUTES,
   ...CONFIGS,
+  ...CHECKS,
   ...LIFECYCLE,
   ...WEBHOOKS,
   ...INBOX,

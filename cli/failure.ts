@@ -1,5 +1,5 @@
 /** Exit codes of the command. */
-export const EXIT = { ok: 0, runtime: 1, usage: 2, configuration: 3, refused: 4 } as const
+export const EXIT = { ok: 0, runtime: 1, usage: 2, configuration: 3, refused: 4, checkFailed: 5 } as const
 
 /** Ends the command with one line on stderr; nothing else of ours throws on purpose. */
 export class Failure extends Error {

@@ -20,6 +20,8 @@ import type { Logger } from '../protocol/base/log.ts'
 import type { ClientOptions } from './options.ts'
 import type { Tunnel } from './tunnel.ts'
 
+export { diagnose } from './diagnose.ts'
+export type { Probe } from '../protocol/base/probe.ts'
 export type { CorsRule } from '../protocol/wire/control.ts'
 export { type ErrorCode, SallyportError } from '../protocol/base/errors.ts'
 export type { ExchangeRecord, Handler } from '../protocol/exchange.ts'

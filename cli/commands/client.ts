@@ -35,7 +35,7 @@ export const runClient: Run = async (args, io) => {
 }
 
 /** `3000`, `localhost:3000` or a URL, in place of `--target`. */
-function withTarget({ flags, positionals }: Arguments): Arguments {
+export function withTarget({ flags, positionals }: Arguments): Arguments {
   const [text] = positionals
   if (text === undefined) return { flags, positionals }
   if (flags.has('target')) throw usageError('give either TARGET or --target')
@@ -95,7 +95,8 @@ function forwardTo(config: ClientConfig, logger: Logger): EmbeddedTarget {
   return { target: forwarder, close: async () => forwarder.close() }
 }
 
-function tunnelOptions(config: ClientConfig): Omit<ClientOptions, 'token' | 'target'> {
+/** What `connect` is given, but for what has to be opened first. */
+export function tunnelOptions(config: ClientConfig): Omit<ClientOptions, 'token' | 'target'> {
   return {
     url: config.server ?? [],
     connectTo: config['connect-to'],

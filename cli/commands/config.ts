@@ -1,3 +1,4 @@
+import type { Probe } from '../../protocol/base/probe.ts'
 import type { Arguments } from '../args.ts'
 import type { Io } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
@@ -6,17 +7,20 @@ import { jsonSchema } from '../config/json-schema.ts'
 import type { Loaded } from '../config/load.ts'
 import { checkClientConfig, checkRouterConfig, checkServerConfig } from '../config/rules.ts'
 import type { Settings } from '../config/setting.ts'
-import { EXIT } from '../failure.ts'
+import { configurationError, EXIT } from '../failure.ts'
 
 /** `sallyport config validate COMPONENT`: everything that `COMPONENT` itself would refuse before it listens. */
 export async function validate(component: ComponentName, args: Arguments, io: Io): Promise<number> {
   const files = await import('../service/files.ts')
+  const offline = await import('../check/offline.ts')
+  let probes: Probe[]
   switch (component) {
     case 'server': {
       const { values, warnings } = await loadFromCommandLine('server', args, io)
       warn(warnings, io)
       checkServerConfig(values)
       await files.checkServerFiles(values)
+      probes = await offline.serverFiles(values)
       break
     }
     case 'client': {
@@ -24,6 +28,7 @@ export async function validate(component: ComponentName, args: Arguments, io: Io
       warn(warnings, io)
       checkClientConfig(values)
       await files.checkClientFiles(values)
+      probes = await offline.clientFiles(values)
       break
     }
     case 'router': {
@@ -31,7 +36,13 @@ export async function validate(component: ComponentName, args: Arguments, io: Io
       warn(warnings, io)
       checkRouterConfig(values)
       await files.checkRouterFiles(values)
+      probes = await offline.routerFiles(values)
     }
+  }
+  for (const { status, what, found, expected, hint } of probes) {
+    const text = `${what}: ${found}; expected: ${expected}. ${hint}`.trimEnd()
+    if (status === 'fail') throw configurationError(text)
+    if (status !== 'ok') io.note(`sallyport: ${text}`)
   }
   io.out(`the configuration of the ${component} is valid\n`)
   return EXIT.ok

@@ -74,7 +74,7 @@ async function listen(config: ServerConfig, context: ServiceContext): Promise<Se
 const DEFAULT_CONTROL: HostPort = { host: '127.0.0.1', port: 8443 }
 
 /** With `--control.host` the control endpoint has an address of its own only if one is given. */
-function controlAddress(config: ServerConfig): HostPort | undefined {
+export function controlAddress(config: ServerConfig): HostPort | undefined {
   const given = config['control.listen']
   if (given === 'off') return undefined
   return given ?? (config['control.host'] === undefined ? DEFAULT_CONTROL : undefined)

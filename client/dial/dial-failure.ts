@@ -37,6 +37,12 @@ export function certificateFailure(socket: TLSSocket): CertificateFailure {
   }
 }
 
+/** Version, who signed, and how long it holds. */
+export function describeTls(socket: TLSSocket): string {
+  const leaf = socket.getPeerCertificate(true)
+  return `${socket.getProtocol()}, issued by "${issuerOf(leaf)}", ends ${new Date(leaf.valid_to).toISOString()}`
+}
+
 /** Name of whoever signed the highest certificate that was sent. */
 function issuerOf(leaf: PeerCertificate): string {
   let top: { issuer?: PeerCertificate['issuer']; issuerCertificate?: PeerCertificate } = leaf

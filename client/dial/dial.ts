@@ -9,7 +9,7 @@ import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { WEBSOCKET_OPTIONS } from '../../protocol/wire/transport.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
-import { answerFailure, certificateFailure, DialError, dateOf, networkError } from './dial-failure.ts'
+import { answerFailure, certificateFailure, DialError, dateOf, describeTls, networkError } from './dial-failure.ts'
 import type { DialPhase } from './explain.ts'
 import { connectTcp } from './connect-tcp.ts'
 import { askProxy, type OutboundProxy } from './proxy.ts'
@@ -31,7 +31,11 @@ export interface DialOptions {
   readonly turn: number
   readonly resolver: Resolver
   readonly signal: AbortSignal
+  /** Called for each step that went well, with what was seen. */
+  readonly onStep?: ((step: DialStep, seen: string) => void) | undefined
 }
+
+export type DialStep = 'resolve' | DialPhase
 
 export interface Dialled {
   /** Open. Nothing of it was read yet. */
@@ -110,7 +114,9 @@ class Attempt {
     this.#phase = 'connect'
     try {
       const addresses = await this.#unlessOver(this.#options.resolver.resolve(host, this.#options.turn))
+      this.#options.onStep?.('resolve', addresses.map(({ address }) => address).join(', '))
       const socket = await connectTcp(host, port, addresses, this.#over.signal)
+      this.#options.onStep?.('connect', `from ${socket.localAddress} to ${socket.remoteAddress} port ${port}`)
       this.#localAddress = socket.localAddress
       this.#open = socket
       return socket
@@ -136,15 +142,19 @@ class Attempt {
     return await this.#step('proxy', resolve => {
       askProxy(socket, formatAddress(this.#to), proxy.authorization, (error, answer) => {
         if (error !== undefined) this.#fail(networkError(error, this.#phase))
-        else if (answer.status === 200) resolve(socket)
-        else this.#fail(new DialError({ kind: 'proxy', ...answer }))
+        else if (answer.status === 200) {
+          this.#options.onStep?.('proxy', `${proxy.host}:${proxy.port} connects`)
+          resolve(socket)
+        } else this.#fail(new DialError({ kind: 'proxy', ...answer }))
       })
       return socket
     })
   }
 
   async tls(raw: Duplex): Promise<TLSSocket> {
-    return await this.#tlsTo(raw, this.#host, 'tls')
+    const socket = await this.#tlsTo(raw, this.#host, 'tls')
+    this.#options.onStep?.('tls', describeTls(socket))
+    return socket
   }
 
   async #tlsTo(raw: Duplex, host: string, phase: DialPhase): Promise<TLSSocket> {
@@ -184,7 +194,10 @@ class Attempt {
         const got = response.headers['sec-websocket-protocol']
         if (got !== SUBPROTOCOL) this.#fail(new DialError({ kind: 'subprotocol', got }))
       })
-      const opened = guard(() => resolve({ socket: webSocket, dateMs, token, localAddress: this.#localAddress }))
+      const opened = guard(() => {
+        this.#options.onStep?.('upgrade', SUBPROTOCOL)
+        resolve({ socket: webSocket, dateMs, token, localAddress: this.#localAddress })
+      })
       const refused = guard((_request: unknown, response: IncomingMessage) => this.#readAnswer(response))
       const failed = guard((error: Error) => this.#fail(networkError(error, this.#phase)))
       webSocket.once('upgrade', upgraded)

@@ -1,6 +1,6 @@
 /** Dials: which server, with which token, trusting whom; and says in words why it came to nothing. */
 import type { SecureContext } from 'node:tls'
-import { type Dialled, dialServer } from './dial.ts'
+import { type Dialled, type DialOptions, dialServer } from './dial.ts'
 import { DialError } from './dial-failure.ts'
 import { type DialContext, explain, isRefusal } from './explain.ts'
 import type { ClientOptions, ResolvedClientOptions } from '../options.ts'
@@ -54,7 +54,7 @@ export class Dialler {
   }
 
   /** To the server and address whose turn it is. Rejects with {@link Unreachable}. */
-  async dial(turn: number, signal: AbortSignal): Promise<Dialled> {
+  async dial(turn: number, signal: AbortSignal, onStep?: DialOptions['onStep']): Promise<Dialled> {
     const { servers, handshakeTimeoutMs } = this.#settings
     const server = servers[turn % servers.length]!
     const token = await this.#token()
@@ -70,6 +70,7 @@ export class Dialler {
         turn: Math.floor(turn / servers.length),
         resolver: this.#resolver,
         signal,
+        onStep,
       })
       // Not of one that refuses: any machine on the way may, and its clock would end the tokens of sessions elsewhere.
       if (dialled.dateMs !== undefined) this.#tokens.serverTime(dialled.dateMs)
@@ -119,6 +120,6 @@ function trustOf({ ca, caOnly, tls, tlsMin }: ClientOptions): SecureContext {
   return createTrust({ ca, caOnly, tls, minVersion: tlsMin })
 }
 
-function messageOf(error: unknown): string {
+export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }

@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -17,6 +17,8 @@ beforeAll(async () => {
   mkdirSync(file('folder'))
   write('empty', '')
   write('nonsense', 'nonsense')
+  write('token', 'a token')
+  chmodSync(file('token'), 0o600)
   write('no-keys.json', '{"keys":[]}')
   write('routes.yaml', 'routes:\n  - { name: a, match: { path: /a }, target: "http://a:1" }\n')
   write('typo.yaml', 'routes:\n  - { name: a, match: { pathh: /a }, target: "http://a:1" }\n')

@@ -1,0 +1,25 @@
+import { stat } from 'node:fs/promises'
+import type { Probe } from '../../protocol/base/probe.ts'
+
+/** Which files hold secrets, by their settings, and whether others of this machine can read them. */
+export async function probeSecretFiles(files: Readonly<Record<string, string | undefined>>): Promise<Probe[]> {
+  const named = Object.entries(files).filter((entry): entry is [string, string] => entry[1] !== undefined)
+  return await Promise.all(
+    named.map(async ([flag, file]) => {
+      const mode = await stat(file).then(
+        found => found.mode & 0o777,
+        () => undefined,
+      )
+      const probe = { code: 'rights', what: `--${flag} ${file}`, expected: 'nobody else can read it' }
+      if (mode === undefined) return { ...probe, status: 'warn' as const, found: 'it is not there yet', hint: '' }
+      const isOpen = (mode & 0o004) !== 0
+      const found = `mode ${mode.toString(8).padStart(4, '0')}`
+      return {
+        ...probe,
+        status: isOpen ? ('warn' as const) : ('ok' as const),
+        found,
+        hint: isOpen ? `chmod o= ${file}` : '',
+      }
+    }),
+  )
+}

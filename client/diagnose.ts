@@ -1,0 +1,203 @@
+/** Tries the way to a server step by step, as `connect` would go it, and registers nothing. */
+import { once } from 'node:events'
+import type { WebSocket } from 'ws'
+import { formatDuration } from '../protocol/base/durations.ts'
+import { safeLogger } from '../protocol/base/guard.ts'
+import type { Probe } from '../protocol/base/probe.ts'
+import { readOwnClaims } from './claims.ts'
+import { DialError } from './dial/dial-failure.ts'
+import type { Dialled, DialStep } from './dial/dial.ts'
+import { Dialler, messageOf } from './dial/dialler.ts'
+import { isRefusal } from './dial/explain.ts'
+import { chooseProxy } from './dial/proxy.ts'
+import { checkOptions, type ClientOptions, type ResolvedClientOptions } from './options.ts'
+import { TokenKeeper } from './token.ts'
+
+/** For each step of a dial. */
+const STEP_MS = 5000
+const ALL_MS = 30_000
+/** Servers tolerate 30 s by default. */
+const SKEW_WARN_MS = 5000
+const SKEW_FAIL_MS = 30_000
+const SOON_MS = 5 * 60_000
+const PINGS = 5
+
+/** What is expected of each step of the network, and what helps where it is not so. */
+const STEPS = {
+  name: ['the name has an address', 'Make the DNS record, or name an address with --connect-to.'],
+  tcp: [
+    'the address takes connections',
+    'Refused: nothing listens there. No answer: a firewall drops it; open TCP to that port, or name a proxy.',
+  ],
+  proxy: ['the proxy connects', 'Ask whoever runs the proxy to allow CONNECT to this name and port.'],
+  tls: [
+    'a certificate for this name, from an authority that is trusted here',
+    'If the issuer is not the one of the server, something on the way opens TLS: trust it with --ca, or go around it.',
+  ],
+  upgrade: [
+    'a WebSocket of this protocol',
+    'Dial the control endpoint. A proxy or balancer on the way must pass Upgrade and Connection.',
+  ],
+  authentication: ['the server takes the token', 'Its log says why it did not, under the request id.'],
+  clock: ['within 30 s of the clock of the server', 'Set the clock of this machine (NTP).'],
+  'round-trip': ['the server answers pings', 'Something on the way holds WebSocket frames back.'],
+} as const satisfies Record<string, readonly [expected: string, hint: string]>
+
+type Step = keyof typeof STEPS
+
+const STEP_OF: Record<DialStep, Step> = {
+  resolve: 'name',
+  connect: 'tcp',
+  proxy: 'proxy',
+  tls: 'tls',
+  upgrade: 'upgrade',
+}
+
+/**
+ * Looks at the token, the proxy, and for each server at name, TCP, TLS, WebSocket, token, clock and round trip, in that order. It
+ * takes at most 30 s, and 5 s for each dial. Nothing is registered: the server sees a client that leaves before it says hello. Throws
+ * TypeError for options that can never work.
+ *
+ * @example
+ * ```ts
+ * import { diagnose } from 'sallyport/client'
+ *
+ * const probes = await diagnose({ url: 'wss://connect.example.com', token: 'a.b.c', target: 'http://127.0.0.1:3000' })
+ * for (const { code, status, found, hint } of probes) console.log(status, code, found, hint)
+ * ```
+ */
+export async function diagnose(options: ClientOptions): Promise<Probe[]> {
+  const settings = { ...checkOptions(options, { cors: [] }), handshakeTimeoutMs: STEP_MS }
+  const tokens = new TokenKeeper({ source: options.token, onFresh() {}, logger: safeLogger(options.logger) })
+  try {
+    const token = await probeToken(tokens, settings)
+    const signal = AbortSignal.any([AbortSignal.timeout(ALL_MS), ...(options.signal ? [options.signal] : [])])
+    const dialler = new Dialler(options, settings, tokens)
+    const found: Probe[] = []
+    for (const [turn, server] of settings.servers.entries()) {
+      found.push(probeProxy(server, options))
+      const reached = token.status === 'fail' ? undefined : dialler
+      found.push(...(await probeServer(reached, server, turn, signal, options)))
+    }
+    return [token, ...found]
+  } finally {
+    tokens.close()
+  }
+}
+
+async function probeToken(tokens: TokenKeeper, { audience }: ResolvedClientOptions): Promise<Probe> {
+  const probe = (status: Probe['status'], found: string, hint = ''): Probe => {
+    const expected = `a JWT for a runtime, for the audience "${audience}", that has not ended`
+    return { code: 'token', status, what: 'the token', found, expected, hint }
+  }
+  const renew = 'Give the client a fresh token.'
+  let claims: ReturnType<typeof readOwnClaims>
+  try {
+    claims = readOwnClaims(await tokens.get())
+  } catch (error) {
+    return probe('fail', messageOf(error), renew)
+  }
+  if (claims === undefined) return probe('fail', 'it is no JWT', renew)
+  const { sub, exp, aud } = claims
+  if (exp === undefined) return probe('fail', 'it has no end (exp)', renew)
+  const leftMs = exp * 1000 - Date.now()
+  if (leftMs <= 0) return probe('fail', `it ended ${formatDuration(-leftMs)} ago, by the clock of this machine`, renew)
+  const found = `for "${sub ?? 'nobody'}", audience ${aud.join(', ') || 'none'}, ends in ${formatDuration(leftMs)}`
+  if (sub === undefined || !aud.includes(audience)) return probe('warn', found, 'The server may refuse it.')
+  return leftMs < SOON_MS ? probe('warn', found, 'It ends soon: see that it is renewed.') : probe('ok', found)
+}
+
+function probeProxy(server: URL, { proxy }: ClientOptions): Probe {
+  const chosen = chooseProxy(server, proxy, process.env)
+  const found = chosen === undefined ? 'none' : `${chosen.host}:${chosen.port}`
+  const expected = 'as the way out of this network needs it (--proxy, HTTPS_PROXY, NO_PROXY)'
+  return { code: 'proxy-choice', status: 'ok', what: `the proxy to ${server.host}`, found, expected, hint: '' }
+}
+
+/** `dialler`: undefined if it makes no sense to dial. */
+async function probeServer(
+  dialler: Dialler | undefined,
+  server: URL,
+  turn: number,
+  signal: AbortSignal,
+  options: ClientOptions,
+): Promise<Probe[]> {
+  const isProxied = chooseProxy(server, options.proxy, process.env) !== undefined
+  const isPlain = server.protocol === 'ws:'
+  const steps = (Object.keys(STEPS) as Step[]).filter(
+    step => !(step === 'proxy' && !isProxied) && !(step === 'tls' && isPlain),
+  )
+  const seen = new Map<Step, Probe>()
+  const note = (step: Step, status: Probe['status'], found: string) => {
+    const [expected, hint] = STEPS[step]
+    const probe = { code: step, status, what: server.host, found, expected }
+    seen.set(step, { ...probe, hint: status === 'ok' ? '' : hint })
+  }
+  const onStep = (step: DialStep, found: string) => note(STEP_OF[step], 'ok', found)
+  try {
+    const dialled = await dialler?.dial(turn, signal, onStep)
+    if (dialled !== undefined) await probeSession(dialled, note)
+  } catch (error) {
+    const failed = stepOf(error, seen)
+    if (failed === 'authentication') note('upgrade', 'ok', 'the control endpoint of a server answers')
+    note(failed, 'fail', messageOf(error))
+  }
+  for (const step of steps) if (!seen.has(step)) note(step, 'skip', 'not reached')
+  return steps.map(step => seen.get(step)!)
+}
+
+/** Of what a server has let in, before it says hello. */
+async function probeSession(
+  { socket, dateMs }: Dialled,
+  note: (step: Step, status: Probe['status'], found: string) => void,
+) {
+  note('authentication', 'ok', 'let in; nothing was registered')
+  const aheadMs = dateMs === undefined ? 0 : Date.now() - dateMs
+  const apart = Math.abs(aheadMs)
+  const found = dateMs === undefined ? 'the server does not say' : `${formatDuration(apart)} apart`
+  note('clock', apart > SKEW_FAIL_MS ? 'fail' : apart > SKEW_WARN_MS ? 'warn' : 'ok', found)
+  try {
+    note('round-trip', 'ok', `${(await roundTripMs(socket)).toFixed(1)} ms, the median of ${PINGS}`)
+  } catch {
+    note('round-trip', 'fail', `no answer within ${formatDuration(STEP_MS)}`)
+  }
+  await leave(socket)
+}
+
+async function leave(socket: WebSocket): Promise<void> {
+  const closed = once(socket, 'close', { signal: AbortSignal.timeout(STEP_MS) })
+  socket.close(1000)
+  await closed.catch(() => socket.terminate())
+}
+
+async function roundTripMs(socket: WebSocket): Promise<number> {
+  const signal = AbortSignal.timeout(STEP_MS)
+  const times: number[] = []
+  for (let ping = 0; ping < PINGS; ping++) {
+    const begun = performance.now()
+    socket.ping()
+    await once(socket, 'pong', { signal })
+    times.push(performance.now() - begun)
+  }
+  return times.sort((a, b) => a - b)[PINGS >> 1]!
+}
+
+/** Where a dial has failed. */
+function stepOf(error: unknown, seen: ReadonlyMap<Step, Probe>): Step {
+  const failure = error instanceof Error && error.cause instanceof DialError ? error.cause.failure : undefined
+  switch (failure?.kind) {
+    case 'certificate':
+      return 'tls'
+    case 'answer':
+      return isRefusal(failure) && failure.ours ? 'authentication' : 'upgrade'
+    case 'subprotocol':
+      return 'upgrade'
+    case 'proxy':
+      return 'proxy'
+    case 'network':
+    case 'timeout':
+      return failure.phase === 'connect' && !seen.has('name') ? 'name' : STEP_OF[failure.phase]
+    default:
+      return seen.has('name') ? 'tcp' : 'name'
+  }
+}

@@ -1,0 +1,257 @@
+/** `sallyport check`: each probe against the fault that it names. */
+import { once } from 'node:events'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer as createHttp } from 'node:http'
+import { createServer as createHttps } from 'node:https'
+import { type AddressInfo, connect as connectTcp, createServer as createTcp, type Server as TcpServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createServer as createTls } from 'node:tls'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { WebSocketServer } from 'ws'
+import { createAuthority, createKeys, createServerCertificate, createToken } from '../../certs/index.ts'
+import { connect } from '../../client/index.ts'
+import { createServer, type Server } from '../../server/index.ts'
+import { sallyport } from './run.ts'
+
+interface Found {
+  code: string
+  status: string
+  found: string
+  hint: string
+  docs: string
+}
+
+let folder: string
+const file = (name: string) => join(folder, name)
+let server: Server
+let port: number
+let token: (claims: { ttl?: string; audience?: string }) => Promise<string>
+let certificate: { cert: string; key: string }
+let service: TcpServer
+let target: string
+const stops: (() => unknown)[] = []
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-check-'))
+  const authority = await createAuthority({ name: 'The CA of this test' })
+  const made = await createServerCertificate(authority, { hosts: ['*.tunnels.localhost', '127.0.0.1'] })
+  certificate = { cert: made.certificate, key: made.key }
+  const keys = await createKeys()
+  writeFileSync(file('ca.pem'), authority.certificate)
+  writeFileSync(file('server.pem'), certificate.cert)
+  writeFileSync(file('server-key.pem'), certificate.key, { mode: 0o600 })
+  writeFileSync(file('jwks.json'), JSON.stringify(keys.jwks))
+  token = async claims => (await createToken({ key: keys.privateJwk, runtime: 'demo', ttl: '1h', ...claims })).token
+  writeFileSync(file('token'), await token({}), { mode: 0o600 })
+  server = await createServer({
+    public: { port: 0 },
+    control: { host: '127.0.0.1', port: 0, tls: certificate },
+    domains: ['tunnels.localhost'],
+    auth: { jwks: keys.jwks },
+  })
+  port = server.controlAddress!.port
+  service = createHttp((_, response) => void response.end('hello'))
+  target = `http://127.0.0.1:${await listening(service)}`
+})
+afterEach(async () => {
+  for (const stop of stops.splice(0).reverse()) await stop()
+})
+afterAll(async () => {
+  await server.close({ graceMs: 0 })
+  service.close()
+  rmSync(folder, { recursive: true })
+})
+
+async function listening(one: TcpServer): Promise<number> {
+  one.listen(0, '127.0.0.1')
+  await once(one, 'listening')
+  return (one.address() as AddressInfo).port
+}
+
+/** A listener of one test. */
+async function serve(one: TcpServer): Promise<number> {
+  stops.push(() => one.close())
+  one.on('connection', socket => void stops.push(() => socket.destroy()))
+  return await listening(one)
+}
+
+async function check(component: string, ...args: string[]) {
+  const { code, out } = await sallyport(['check', component, '--json', ...args])
+  const { schema, component: named, probes } = JSON.parse(out) as { schema: number; component: string; probes: Found[] }
+  expect([schema, named]).toEqual([1, component])
+  const of = (name: string) => probes.filter(probe => probe.code === name)
+  return { code, probes, of, statuses: Object.fromEntries(probes.map(probe => [probe.code, probe.status])) }
+}
+
+type Flags = Record<string, string>
+const words = (flags: Flags) => Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value])
+
+const client = (url = `wss://127.0.0.1:${port}`, more: Flags = {}) =>
+  check('client', ...words({ server: url, ca: file('ca.pem'), 'token.file': file('token'), target, ...more }))
+
+const NETWORK = ['name', 'tcp', 'tls', 'upgrade', 'authentication', 'clock', 'round-trip']
+
+/** Up to `failed` all is well, and what comes after it was not reached. */
+function expectFailed({ code, statuses }: Awaited<ReturnType<typeof check>>, failed: string): void {
+  const at = NETWORK.indexOf(failed)
+  const expected = NETWORK.map((name, index) => [name, index < at ? 'ok' : index === at ? 'fail' : 'skip'])
+  expect(Object.fromEntries(NETWORK.map(name => [name, statuses[name]]))).toEqual(Object.fromEntries(expected))
+  expect(code).toBe(5)
+}
+
+describe('check client', () => {
+  test('all is well, and the client that is there keeps its traffic', async () => {
+    const live = await connect({
+      url: `wss://127.0.0.1:${port}`,
+      token: () => token({}),
+      ca: readFileSync(file('ca.pem')),
+      proxy: '',
+      target,
+    })
+    stops.push(() => live.close({ graceMs: 0 }))
+    const before = server.sessions().map(({ id }) => id)
+    const { code, probes } = await client()
+    expect(probes.filter(({ status }) => status !== 'ok')).toEqual([])
+    expect(probes.map(probe => probe.code)).toEqual([
+      'configuration',
+      'rights',
+      'token',
+      'proxy-choice',
+      ...NETWORK,
+      'upstream',
+    ])
+    expect(code).toBe(0)
+    expect(server.sessions().map(({ id }) => id)).toEqual(before)
+    expect([live.stats().reconnects, live.stats().active]).toEqual([0, true])
+    for (const probe of probes) expect(probe.docs).toBe(`docs/check.md#${probe.code}`)
+  })
+
+  test('as text: what was found, and of what fails what was expected and what helps', async () => {
+    const args = ['--server', 'wss://127.0.0.1:1', '--ca', file('ca.pem'), '--token.file', file('token')]
+    const { code, out } = await sallyport(['check', 'client', ...args, '1'])
+    expect(code).toBe(5)
+    expect(out).toMatch(/^fail {2}tcp {13}127\.0\.0\.1:1: nothing listens at 127\.0\.0\.1:1 \(connection refused\)$/m)
+    expect(out).toMatch(/^ {22}expected: the address takes connections$/m)
+    expect(out).toMatch(/^ {22}Refused: nothing listens there\. No answer: a firewall/m)
+    expect(out).toMatch(/^skip {2}tls .*not reached$/m)
+    expect(out).toMatch(/^fail {2}upstream .*route "target": http:\/\/localhost:1/m)
+  })
+
+  test('a name that does not resolve', async () => {
+    expectFailed(await client('wss://no-such-name.invalid'), 'name')
+  }, 60_000)
+
+  test('a box on the way that opens TLS: its authority is named', async () => {
+    const other = await createServerCertificate(await createAuthority({ name: 'Inspecting Corp' }), {
+      hosts: ['127.0.0.1'],
+    })
+    const box = createTls({ cert: other.certificate, key: other.key }, inner => {
+      inner.on('error', () => {})
+      const outer = connectTcp(port, '127.0.0.1')
+      inner
+        .pipe(outer)
+        .on('error', () => {})
+        .pipe(inner)
+    })
+    const found = await client(`wss://127.0.0.1:${await serve(box)}`)
+    expectFailed(found, 'tls')
+    expect(found.of('tls')[0]).toMatchObject({ found: expect.stringContaining('"Inspecting Corp"') as unknown })
+    expect(found.of('tls')[0]!.hint).toContain('something on the way opens TLS')
+  })
+
+  test('a balancer that does not pass Upgrade', async () => {
+    const balancer = createHttps(certificate, (_, response) => void response.writeHead(404).end('no such page'))
+    balancer.on('upgrade', (_, socket) => socket.end('HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n'))
+    const found = await client(`wss://127.0.0.1:${await serve(balancer)}`)
+    expectFailed(found, 'upgrade')
+    expect(found.of('upgrade')[0]!.found).toContain('answered 404')
+  })
+
+  test('a clock that is off', async () => {
+    const far = createHttps(certificate)
+    const sockets = new WebSocketServer({ server: far, handleProtocols: () => 'sallyport.v1' })
+    stops.push(() => sockets.close())
+    sockets.on('headers', headers => headers.push(`Date: ${new Date(Date.now() - 120_000).toUTCString()}`))
+    const { statuses, of } = await client(`wss://127.0.0.1:${await serve(far)}`)
+    expect([statuses.authentication, statuses.clock, statuses['round-trip']]).toEqual(['ok', 'fail', 'ok'])
+    expect(of('clock')[0]!.found).toMatch(/^2 min( 0 s| 1 s)? apart$/)
+  })
+
+  test('a proxy that refuses', async () => {
+    const proxy = createHttp().on('connect', (_, socket) => socket.end('HTTP/1.1 403 Forbidden\r\n\r\n'))
+    const address = `127.0.0.1:${await serve(proxy)}`
+    const { statuses, of, code } = await client(undefined, { proxy: `http://${address}` })
+    expect([statuses.tcp, statuses.proxy, statuses.tls, code]).toEqual(['ok', 'fail', 'skip', 5])
+    expect(of('proxy-choice')[0]!.found).toBe(address)
+    expect(of('proxy')[0]!.found).toContain('it answered 403')
+  })
+
+  test('tokens: ended, of another audience, none, and one that others can read', async () => {
+    const give = async (text: string, mode = 0o600) => {
+      writeFileSync(file('other'), text)
+      chmodSync(file('other'), mode)
+      return await client(undefined, { 'token.file': file('other') })
+    }
+    const short = await token({ ttl: '1s' })
+    await expect
+      .poll(() => Date.now() / 1000 > Number(JSON.parse(atob(short.split('.')[1]!)).exp), { timeout: 5000 })
+      .toBe(true)
+    const ended = await give(short)
+    expect(ended.of('token')[0]!.found).toMatch(/^it ended \d+ s ago/)
+    expect([ended.statuses.token, ended.statuses.name, ended.code]).toEqual(['fail', 'skip', 5])
+    const other = await give(await token({ audience: 'another' }))
+    expect(other.statuses.token).toBe('warn')
+    expectFailed(other, 'authentication')
+    expect(other.of('authentication')[0]!.found).toContain('audience "another"')
+    expect((await give('')).of('token')[0]!.found).toContain('is empty')
+    const open = await give(await token({}), 0o644)
+    expect([open.statuses.rights, open.code]).toEqual(['warn', 0])
+  })
+
+  test('a file that is not there, and a target that is not', async () => {
+    const bad = await client(undefined, { ca: file('none.pem') })
+    expect([bad.statuses, bad.code]).toEqual([{ configuration: 'fail' }, 5])
+    const down = await client(undefined, { target: 'http://127.0.0.1:1' })
+    expect([down.statuses.upstream, down.statuses['round-trip'], down.code]).toEqual(['fail', 'ok', 5])
+  })
+})
+
+describe('check server and router', () => {
+  const server = (more: Flags = {}) => {
+    const pair = (name: string) => ({ [`${name}.cert`]: file('server.pem'), [`${name}.key`]: file('server-key.pem') })
+    const listen = { 'public.listen': '127.0.0.1:0', 'control.listen': '127.0.0.1:0' }
+    const keys = { 'auth.jwks.file': file('jwks.json'), domain: 'tunnels.localhost' }
+    return check('server', ...words({ ...listen, ...pair('public.tls'), ...pair('control.tls'), ...keys, ...more }))
+  }
+
+  test('all is well', async () => {
+    const { code, probes } = await server()
+    expect(probes.filter(({ status }) => status !== 'ok')).toEqual([])
+    expect(code).toBe(0)
+  })
+
+  test('a certificate for another domain, an address that is taken, a key set that is none', async () => {
+    const other = await server({ domain: 'tunnels.example.com' })
+    expect(other.of('certificate').map(({ status }) => status)).toEqual(['fail', 'ok'])
+    expect(other.of('certificate')[0]!.hint).toContain('*.tunnels.example.com')
+    const taken = await server({ 'control.listen': `127.0.0.1:${port}` })
+    expect(taken.of('listen').map(({ status }) => status)).toEqual(['ok', 'warn'])
+    writeFileSync(file('bad.json'), '{}')
+    const bad = await server({ 'auth.jwks.file': file('bad.json') })
+    expect([bad.statuses, bad.code]).toEqual([{ configuration: 'fail' }, 5])
+  })
+
+  test('the router: each target once', async () => {
+    const closed = createTcp()
+    const gone = await listening(closed)
+    await new Promise(resolve => closed.close(resolve))
+    const route = (name: string, to: string) => `  - { name: ${name}, match: { path: /${name} }, target: "${to}" }\n`
+    const captured = '  - { name: c, match: { path: "/c/{x}" }, target: "http://{x}.svc.invalid" }\n'
+    const text = route('a', target) + route('b', target) + route('gone', `http://127.0.0.1:${gone}`) + captured
+    writeFileSync(file('routes.yaml'), `routes:\n${text}`)
+    const { of, code } = await check('router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'))
+    expect(of('upstream').map(({ status }) => status)).toEqual(['ok', 'fail'])
+    expect(code).toBe(5)
+  })
+})
