@@ -36,7 +36,9 @@ describe('what documents and manifests name exists', () => {
   test.each(files)('%s', file => {
     const text = read(file)
     // Compose fills these in from its .env, and no process of ours reads them.
-    const filled = new Set([...read('deploy/compose/compose.yaml').matchAll(/\$\{(SALLYPORT_[A-Z_]+)/g)].map(match => match[1]!))
+    const filled = new Set(
+      [...read('deploy/compose/compose.yaml').matchAll(/\$\{(SALLYPORT_[A-Z_]+)/g)].map(match => match[1]!),
+    )
     // A flag with a dot is ours, and so is any in a line of our command.
     const dotted = [...text.matchAll(/(?<![\w-])--([a-z-]+(?:\.[a-z-]+)+)/g)].map(match => match[1]!)
     expect(dotted.filter(name => !flags.has(name) && !PROMETHEUS.has(name))).toEqual([])
