@@ -11,6 +11,7 @@ import type { Client, ClientConfig, Notification, Pool, QueryConfig, QueryResult
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
+import { within } from '../pause.ts'
 import { GroupedStore, UnusableError } from './grouped-store.ts'
 import { prepare, SESSION } from './postgres-schema.ts'
 import * as sql from './postgres-sql.ts'
@@ -45,6 +46,10 @@ export interface PostgresOptions extends PostgresLocation {
 /** A lease outlives an answer that comes late by as much as we wait for it, and the beat behind it. */
 const LEASE_MS = 30_000
 const QUERY_MS = 8000
+/** So many times what a lock may take: somebody who holds a row holds up nobody else. */
+const LOCKS_PER_QUERY = 4
+/** What the end waits for it. */
+const CLOSE_MS = 2000
 const BEATS_PER_LEASE = 6
 /** Of the lease, for what is on its way when we look at the clock. */
 const MARGIN = 0.9
@@ -56,8 +61,8 @@ const INT8 = 20
 const UNUSABLE = /^(28|3D|42)/
 /** The connection is of no use any more: it broke, the server stops, is read-only by now, or let a transaction lie. */
 const BROKEN = /^(08|57P|25006|25P03)/
-/** What it was asked cannot be, or met what another server does. */
-const REFUSED = /^(22|23|40)/
+/** What it was asked cannot be, or met what somebody else does. */
+const REFUSED = /^(22|23|40|55P03)/
 const FULL = '53100'
 /** Codes of PostgreSQL's own, other than those of a socket. */
 const SQLSTATE = /^[\dFHPX][\dA-Z]{4}$/
@@ -138,7 +143,7 @@ export class PostgresStore extends GroupedStore {
     return {
       ...{ host, port, database, user, password, ssl: tls && { ca }, options: SESSION },
       ...{ query_timeout: queryMs, statement_timeout: queryMs, connectionTimeoutMillis: queryMs },
-      ...{ idle_in_transaction_session_timeout: queryMs, keepAlive: true, application_name: 'sallyport' },
+      ...{ lock_timeout: Math.ceil(queryMs / LOCKS_PER_QUERY), idle_in_transaction_session_timeout: queryMs, keepAlive: true, application_name: 'sallyport' },
       types: { getTypeParser: (type: number) => (type === INT8 ? Number : this.#package.types.getTypeParser(type)) },
     } as ClientConfig
   }
@@ -395,10 +400,14 @@ export class PostgresStore extends GroupedStore {
   }
 
   protected override async end(): Promise<void> {
+    await within(CLOSE_MS, this.#leave())
+    await this.#unlink()
+  }
+
+  async #leave(): Promise<void> {
     await this.#committing
     const links = this.#links
     if (this.isOpen && links !== undefined) await links.listener.query(sql.LEAVE, [this.#server]).catch(() => {})
-    await this.#unlink()
   }
 }
 

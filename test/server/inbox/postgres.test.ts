@@ -156,6 +156,34 @@ describe.runIf(needs('postgres'))('a real one', () => {
     expect((await store.next('demo', 'l', 9))!.map(({ id }) => id)).toEqual(['a', 'c'])
   })
 
+  test('one whose row somebody holds fails alone, and the store stays open', async () => {
+    const store = await start({ queryMs: 4000 })
+    await append(store, message('held'))
+    const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
+    await other.connect()
+    await other.query("BEGIN; SELECT FROM sallyport_inbox.messages WHERE id = 'held' FOR UPDATE")
+    const held = store.apply({ op: 'update', id: 'held', set: { attempts: 1 }, at: NOW })
+    const free = append(store, message('free'))
+    await expect(held).rejects.toMatchObject({ kind: 'away' })
+    expect(await free).toMatchObject({ status: 'stored' })
+    expect(store.stats().open).toBe(true)
+    await other.end()
+  })
+
+  test('that answers nothing is not waited for at the end', async () => {
+    const store = await start()
+    postgres.pause()
+    try {
+      const late = append(store, message('late'))
+      const startedMs = performance.now()
+      const [told] = await Promise.allSettled([late, store.close()])
+      expect(told).toMatchObject({ status: 'rejected', reason: { kind: 'away' } })
+      expect(performance.now() - startedMs).toBeLessThan(5000)
+    } finally {
+      postgres.resume()
+    }
+  })
+
   test('that answers nothing: away within the deadline, and back when it answers', async () => {
     const store = await start({ queryMs: 500 })
     await append(store, message('a'))
