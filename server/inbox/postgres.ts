@@ -143,7 +143,12 @@ export class PostgresStore extends GroupedStore {
     return {
       ...{ host, port, database, user, password, ssl: tls && { ca }, options: SESSION },
       ...{ query_timeout: queryMs, statement_timeout: queryMs, connectionTimeoutMillis: queryMs },
-      ...{ lock_timeout: Math.ceil(queryMs / LOCKS_PER_QUERY), idle_in_transaction_session_timeout: queryMs, keepAlive: true, application_name: 'sallyport' },
+      ...{
+        lock_timeout: Math.ceil(queryMs / LOCKS_PER_QUERY),
+        idle_in_transaction_session_timeout: queryMs,
+        keepAlive: true,
+        application_name: 'sallyport',
+      },
       types: { getTypeParser: (type: number) => (type === INT8 ? Number : this.#package.types.getTypeParser(type)) },
     } as ClientConfig
   }
