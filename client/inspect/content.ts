@@ -10,6 +10,8 @@ import type { Redactor } from './redactor.ts'
 export const MAX_CONTENT_BYTES = 128 * 1024
 /** What a small body unfolds into, at most: a larger one is not shown. */
 const MAX_DECODED_BYTES = 4 * 1024 * 1024
+/** Each unfolds as much again. */
+const MAX_ENCODINGS = 4
 
 /** The first bytes of a body, as they came. */
 export class Content {
@@ -72,6 +74,7 @@ export function asText(bytes: Buffer, isCut: boolean): { text: string } | { base
 
 /** The plain bytes, or why there are none. */
 function decode(bytes: Buffer, isWhole: boolean, encodings: readonly string[]): Buffer | string {
+  if (encodings.length > MAX_ENCODINGS) return `it has more than ${MAX_ENCODINGS} encodings`
   let plain = bytes
   for (const encoding of encodings.toReversed()) {
     const decoder = Object.hasOwn(DECODERS, encoding) ? DECODERS[encoding] : undefined

@@ -16,10 +16,10 @@ const TAG = /^\[redacted(?::[0-9a-f]{12})?\]$/
 const JWT = /eyJ[\w-]{4,}(?:\.[\w-]*){0,4}/g
 const USER_INFO = /([a-z][a-z0-9+.-]{0,20}:\/\/)([^\s/?#@"'<>\\]{1,1024})@/gi
 const BEARER = /\b(bearer +)([\w.~+/-]{16,}=*)/gi
-/** In any text; also what begins it, as a form does. */
-const PARAMETER = /((?:^|[?&;])([\w%.[\]-]{1,128})=)([^&\s"'<>#\\;,]+)/g
-/** Where the text is no JSON, or JSON that was quoted: `\"token\": \"...\"`. */
-const MEMBER = /(\\*["'])([\w$.-]{1,64})(\1\s{0,16}[:=]\s{0,16})(?:(\1)(.*?)(\1|$)|(-?\d[\w.+-]{0,511}))/gs
+/** In any text, behind `#` too, where OAuth puts tokens; also what begins it, as a form does. */
+const PARAMETER = /((?:^|[?&;#])([\w%.[\]-]{1,128})=)([^&\s"'<>#\\;,]+)/g
+/** Where the text is no JSON, or JSON that was quoted: `\"token\": \"...\"`. Of a long run of backslashes each would begin a search. */
+const MEMBER = /(?<!\\)(\\{0,63}["'])([\w$.-]{1,64})(\1\s{0,16}[:=]\s{0,16})(?:(\1)(.*?)(\1|$)|(-?\d[\w.+-]{0,511}))/gs
 const SCHEME = /^((?:basic|bearer|digest|negotiate|token|aws4-hmac-sha256) +)(.+)$/is
 const PLAIN_VALUE = /^(?:null|true|false|"")?$/
 const SUBPROTOCOL_TOKEN = /(bearer\.authorization\.[\w.]+\.)([\w-]+)/gi

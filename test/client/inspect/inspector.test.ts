@@ -157,6 +157,9 @@ describe('a secret is shown nowhere, if it stands', () => {
       body: `--xx\r\ncontent-disposition: form-data; name="password"\r\n\r\n${CANARY}\r\n--yy\r\n${CANARY}\r\n--xx--\r\n`,
     },
     'as a JWT in a text': { headers: ['content-type', 'text/plain'], body: `Here: ${JWT}.` },
+    'in a fragment': { headers: ['location', `https://a/cb#access_token=${CANARY}&token_type=bearer`] },
+    'in a fragment of a URL in JSON': { body: `{"next":"https://a/cb#access_token=${CANARY}"}` },
+    'in a fragment of a URL in a query': { path: `/?next=https%3A%2F%2Fa%2Fcb%23access_token%3D${CANARY}` },
     'as a JWT in bytes': { body: Buffer.concat([Buffer.from([0xff, 0xfe, 1]), Buffer.from(JWT)]) },
     'as a JWT behind what is kept': { body: `${'x'.repeat(128 * 1024 - 12)}${JWT}` },
   }
@@ -342,6 +345,33 @@ describe('the ring', () => {
       'too long',
     )
   })
+
+  it('decodes no more than four encodings', () => {
+    const { send } = ground()
+    let body: Buffer = Buffer.from('plain')
+    for (let encodings = 1; encodings <= 5; encodings++) {
+      body = gzipSync(body)
+      const headers = ['content-encoding', Array(encodings).fill('gzip').join(', ')]
+      const shown = send({ method: 'POST', headers }, body).request.body
+      expect([shown?.text, shown?.omitted]).toEqual(
+        encodings <= 4 ? ['plain', undefined] : [undefined, 'it has more than 4 encodings'],
+      )
+    }
+  })
+
+  it.each(['\\', '"', '\\"', '"a":', `'a':'`, '{"', ';=', '?a=', '%25', 'eyJ', 'bearer ', '://', ' ', '\n'])(
+    'redacts 64 KiB of %j in time that grows with their number alone',
+    text => {
+      const { send } = ground('bodies')
+      const body = text.repeat((64 * 1024) / text.length)
+      for (const headers of [[], form, ['content-type', 'multipart/form-data; boundary=b']]) {
+        const start = performance.now()
+        send({ method: 'POST', headers }, body)
+        // A search from each character takes 5 s and more.
+        expect(performance.now() - start).toBeLessThan(2000)
+      }
+    },
+  )
 
   it('shows the failure of a target, and where its time went', () => {
     const inspector = new RingInspector('heads', noLogger)
