@@ -1,12 +1,13 @@
 /**
  * `npm run docs`: writes what is made from code: the tables of docs/configuration.md and docs/errors.md, the index of
- * docs/decisions/, docs/api/, docs/metrics.md, and the dashboards of deploy/monitoring/. `npm run docs -- --check` (part of `npm run lint`) writes nothing; it fails where one
+ * docs/decisions/, docs/api/, docs/metrics.md, the dashboards of deploy/monitoring/, and the chart's values. `npm run docs -- --check` (part of `npm run lint`) writes nothing; it fails where one
  * of these is not up to date, an export has no docstring, or a document points at what does not exist.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { apiReference } from './docs/api.ts'
+import { chartFiles } from './docs/chart.ts'
 import { dashboardFiles } from './docs/dashboards.ts'
 import { decisionMistakes, withDecisionIndex } from './docs/decisions.ts'
 import { readDoors } from './docs/declarations.ts'
@@ -42,6 +43,7 @@ export function generatedPages(): { pages: Map<string, string>; missing: string[
   pages.set('docs/decisions/README.md', withDecisionIndex(read('docs/decisions/README.md'), decisions()))
   pages.set('docs/metrics.md', metricsPage())
   for (const [path, text] of dashboardFiles()) pages.set(path, text)
+  for (const [path, text] of chartFiles(path => pages.get(path) ?? read(path))) pages.set(path, text)
   return { pages, missing }
 }
 

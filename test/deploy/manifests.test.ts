@@ -8,8 +8,8 @@ import { parseAllDocuments } from 'yaml'
 import { COMPONENTS, type ComponentName } from '../../cli/config/components.ts'
 import * as kinds from '../../cli/config/kinds.ts'
 import { environmentName } from '../../cli/config/setting.ts'
-import { readPostgresUrl } from '../../server/inbox/postgres-url.ts'
 import { formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
+import { readPostgresUrl } from '../../server/inbox/postgres-url.ts'
 import { long, needs, program } from '../support/needs.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
@@ -199,7 +199,7 @@ describe('every setting is one that the command knows', () => {
 /** What the published types ask for; Debian 12 has 1.19. */
 function isGoRecent(): boolean {
   const version = execFileSync(program('go'), ['env', 'GOVERSION'], { encoding: 'utf8' })
-  return Number(/^go1\.(\d+)/.exec(version)?.[1]) >= 22
+  return Number(/^go1\.(\d+)/.exec(version)?.[1]) >= 23
 }
 
 // They are some 100 MB of sources to fetch and compile.

@@ -71,6 +71,8 @@ export const NEEDS = {
   testssl: programRow('testssl', ['testssl.sh']),
   sslscan: programRow('sslscan', ['sslscan']),
   slowhttptest: programRow('slowhttptest', ['slowhttptest']),
+  helm: elsewhereRow('helm', 'go install helm.sh/helm/v4/cmd/helm@latest'),
+  helm3: elsewhereRow('helm3', 'go install helm.sh/helm/v3/cmd/helm@latest, renamed'),
   h2spec: elsewhereRow('h2spec', 'https://github.com/summerwind/h2spec'),
   wstest: elsewhereRow('wstest', 'https://github.com/crossbario/autobahn-testsuite'),
   history: {

@@ -1,16 +1,20 @@
 // Builds each folder given, as `kubectl apply -k` would, or reads each file, and decodes every object strictly into the
-// published Go types of Kubernetes and the Gateway API: an unknown or misplaced field is an error. Prints one line for
-// each object: kind and name.
+// published Go types of Kubernetes, the Gateway API, cert-manager and Prometheus' operator: an unknown or misplaced field is
+// an error. Prints one line for each object: kind, name, and the object as JSON.
 package main
 
 import (
 	"bufio"
 	"bytes"
+	stdjson "encoding/json"
 	"fmt"
 	"io"
 	"os"
 
+	certs "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
@@ -29,7 +33,7 @@ func main() {
 	scheme := runtime.NewScheme()
 	groups := runtime.SchemeBuilder{
 		apps.AddToScheme, batch.AddToScheme, core.AddToScheme, networking.AddToScheme, policy.AddToScheme,
-		rbac.AddToScheme, gateway.Install,
+		rbac.AddToScheme, gateway.Install, autoscaling.AddToScheme, monitoring.AddToScheme, certs.AddToScheme,
 	}
 	if err := groups.AddToScheme(scheme); err != nil {
 		fail("types", err)
@@ -78,7 +82,11 @@ func decode(path string, text []byte, decoder runtime.Decoder) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s %s/%s\n", path, kind.Kind, about.GetName())
+		whole, err := stdjson.Marshal(object)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s %s/%s %s\n", path, kind.Kind, about.GetName(), whole)
 	}
 }
 

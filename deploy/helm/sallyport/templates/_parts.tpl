@@ -1,0 +1,102 @@
+{{- define "sallyport.labels" -}}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "sallyport.image" -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+{{- end }}
+
+{{/* Settings as the variables that the command reads: lists with commas. */}}
+{{- define "sallyport.settings" -}}
+{{- range $name, $value := . }}
+SALLYPORT_{{ $name | upper | replace "." "_" | replace "-" "_" }}: {{ if kindIs "slice" $value }}{{ join "," $value | quote }}{{ else if kindIs "string" $value }}{{ $value | quote }}{{ else }}{{ $value | toJson | quote }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* What every pod has; OpenShift gives user and group ids by itself. */}}
+{{- define "sallyport.pod" -}}
+enableServiceLinks: false
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: [{{ range $i, $name := . }}{{ if $i }}, {{ end }}{ name: {{ $name }} }{{ end }}]
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  {{- if not .Values.openshift }}
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  {{- end }}
+  seccompProfile: { type: RuntimeDefault }
+{{- end }}
+
+{{- define "sallyport.containerSecurity" -}}
+securityContext: { allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: { drop: [ALL] } }
+{{- end }}
+
+{{- define "sallyport.probes" -}}
+readinessProbe: { httpGet: { path: /readyz, port: health }, periodSeconds: 2 }
+livenessProbe: { httpGet: { path: /livez, port: health }, periodSeconds: 10, failureThreshold: 6 }
+{{- end }}
+
+{{/* Over the nodes, and onto those that may be used. Of (dict "name" and "part"). */}}
+{{- define "sallyport.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector: { matchLabels: { app.kubernetes.io/name: {{ .name }} } }
+{{- end }}
+
+{{- define "sallyport.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{ toJson . }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{- define "sallyport.mounts" -}}
+{{- range .mounts }}
+- { name: {{ .secret }}, mountPath: {{ .path }}, readOnly: true }
+{{- end }}
+{{- end }}
+
+{{- define "sallyport.mountedVolumes" -}}
+{{- range .mounts }}
+- { name: {{ .secret }}, secret: { secretName: {{ .secret }} } }
+{{- end }}
+{{- end }}
+
+{{/* Changes when the settings do, so that pods are replaced. */}}
+{{- define "sallyport.annotations" -}}
+annotations: {{ toJson (merge (dict "checksum/settings" (list .config .routes | toJson | sha256sum)) .podAnnotations) }}
+{{- end }}
+
+{{- define "sallyport.autoscaler" -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ .name }}
+  labels: {{- include "sallyport.labels" .root | nindent 4 }}
+spec:
+  scaleTargetRef: { apiVersion: apps/v1, kind: Deployment, name: {{ .name }} }
+  minReplicas: {{ .part.replicas }}
+  maxReplicas: {{ .part.autoscaling.maxReplicas }}
+  metrics:
+    - type: Resource
+      resource: { name: cpu, target: { type: Utilization, averageUtilization: {{ .part.autoscaling.cpu }} } }
+{{- end }}
+
+{{- define "sallyport.budget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .name }}
+  labels: {{- include "sallyport.labels" .root | nindent 4 }}
+spec:
+  {{ .keeps }}
+  selector: { matchLabels: { app.kubernetes.io/name: {{ .label }} } }
+{{- end }}

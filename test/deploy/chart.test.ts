@@ -1,0 +1,347 @@
+/** `deploy/helm/sallyport`: what Helm 3 and 4 make of it, with each part on and off, and that it is what the recipes are. */
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { parse, parseAllDocuments } from 'yaml'
+import { COMPONENTS, type ComponentName } from '../../cli/config/components.ts'
+import { environmentName, type Settings } from '../../cli/config/setting.ts'
+import { CHART, OF_TEMPLATES, VALUES } from '../../scripts/docs/chart.ts'
+import { GO_BUILD_MS, goBuild } from '../support/go.ts'
+import { long, needs, program } from '../support/needs.ts'
+
+interface Container {
+  readonly name: string
+  readonly env?: readonly { readonly name: string; readonly value?: string }[]
+  readonly securityContext?: object
+}
+
+interface PodSpec {
+  readonly securityContext: Readonly<Record<string, unknown>>
+  readonly containers: readonly Container[]
+}
+
+interface Manifest {
+  readonly kind: string
+  readonly metadata: { readonly name: string }
+  readonly data?: Readonly<Record<string, string>>
+  readonly spec?: {
+    readonly template?: { readonly spec: PodSpec }
+    readonly jobTemplate?: { readonly spec: { readonly template: { readonly spec: PodSpec } } }
+  }
+}
+
+const SERVER = {
+  enabled: true,
+  config: { domain: ['a.example.com', 'b.example.com'], 'control.host': 'c.example.net' },
+}
+const CLIENT = { enabled: true, config: { server: ['wss://c.example.net:443'], preset: 'gitops-runtime' } }
+const SEVERAL = { replicas: 2, directory: { redis: true }, inbox: { kind: 'none' } }
+
+/** Values, and the objects that they must add or take away, as `Kind/name`. */
+const CASES: Readonly<Record<string, { values: object; has: readonly string[]; lacks?: readonly string[] }>> = {
+  nothing: { values: {}, has: [], lacks: ['Deployment/', 'NetworkPolicy/'] },
+  server: {
+    values: { server: SERVER },
+    has: [
+      'Deployment/sallyport-server',
+      'PersistentVolumeClaim/sallyport-inbox',
+      'PodDisruptionBudget/sallyport-server',
+    ],
+    lacks: ['Deployment/sallyport-client', 'Deployment/internal-router', 'Certificate/', 'PodMonitor/'],
+  },
+  'several servers': {
+    values: { server: { ...SERVER, ...SEVERAL } },
+    has: ['Deployment/sallyport-redis', 'NetworkPolicy/sallyport-replicas', 'NetworkPolicy/sallyport-redis'],
+    lacks: ['PersistentVolumeClaim/'],
+  },
+  'several servers with PostgreSQL, and a Redis of ours': {
+    values: {
+      server: {
+        ...SERVER,
+        autoscaling: { maxReplicas: 5 },
+        directory: { url: 'rediss://redis.example.com:6380', ports: [6380, 16380], ca: true },
+        inbox: { kind: 'postgresql' },
+      },
+    },
+    has: ['HorizontalPodAutoscaler/sallyport-server', 'NetworkPolicy/sallyport-inbox'],
+    lacks: ['PersistentVolumeClaim/', 'Deployment/sallyport-redis'],
+  },
+  "cert-manager, a key set's URL, a place for pods": {
+    values: {
+      image: { digest: `sha256:${'0'.repeat(64)}`, pullSecrets: ['one', 'two'] },
+      server: {
+        ...SERVER,
+        config: { ...SERVER.config, 'auth.jwks.url': 'https://keys.example.com/jwks', 'inbox.bytes': 4294967296 },
+        jwks: { secret: '' },
+        tls: { issuer: { name: 'letsencrypt' } },
+        service: { type: 'ClusterIP', annotations: { a: 'b' } },
+        mounts: [{ secret: 'more', path: '/more' }],
+        nodeSelector: { disk: 'fast' },
+        tolerations: [{ key: 'k', operator: 'Exists', effect: 'NoSchedule' }],
+        podAnnotations: { c: 'd' },
+      },
+    },
+    has: ['Certificate/sallyport-server'],
+  },
+  client: {
+    values: { client: CLIENT },
+    has: ['Deployment/sallyport-client', 'CronJob/sallyport-token', 'Role/sallyport-token', 'Secret/sallyport-token'],
+    lacks: ['Deployment/sallyport-server', 'Service/'],
+  },
+  'a client with a token of somebody else, a private authority and routes': {
+    values: {
+      client: {
+        ...CLIENT,
+        config: { server: CLIENT.config.server },
+        routes: [{ name: 'app', match: { path: '/' }, target: 'http://app:80' }],
+        token: { renew: false, secret: 'theirs' },
+        ca: { secret: 'sallyport-ca' },
+        inboxKey: { secret: '' },
+        servicesIn: { matchLabels: { 'kubernetes.io/metadata.name': 'apps' } },
+      },
+    },
+    has: ['ConfigMap/sallyport-client-routes'],
+    lacks: ['CronJob/', 'Role/', 'Secret/'],
+  },
+  'a router behind an Ingress and a Gateway': {
+    values: {
+      router: {
+        enabled: true,
+        routes: [{ name: 'app', match: { path: '/' }, target: 'http://app:80' }],
+        autoscaling: { maxReplicas: 4 },
+        ingress: { host: 'ingress.example.com' },
+        httpRoute: { gateway: 'front', namespace: 'edge', listener: 'https', hostnames: ['ingress.example.com'] },
+      },
+    },
+    has: ['Ingress/internal-router', 'HTTPRoute/internal-router', 'HorizontalPodAutoscaler/internal-router'],
+    lacks: ['Deployment/sallyport-client'],
+  },
+  'all, on OpenShift and watched': {
+    values: {
+      openshift: true,
+      server: { ...SERVER, ...SEVERAL },
+      client: CLIENT,
+      router: { enabled: true },
+      monitoring: { podMonitors: true, rules: true, dashboards: true, labels: { release: 'prometheus' } },
+    },
+    has: [
+      ...['PodMonitor/sallyport-server', 'PodMonitor/sallyport-client', 'PodMonitor/sallyport-router'],
+      ...['PrometheusRule/sallyport', 'ConfigMap/sallyport-dashboards'],
+    ],
+  },
+  'without NetworkPolicies': {
+    values: { networkPolicies: false, server: { ...SERVER, ...SEVERAL }, client: CLIENT, router: { enabled: true } },
+    has: ['Deployment/internal-router'],
+    lacks: ['NetworkPolicy/'],
+  },
+}
+
+/** Values that must not pass, and what is said of them. */
+const MISTAKES: readonly (readonly [object, string])[] = [
+  [{ server: { enabled: true } }, 'domain'],
+  [{ client: { enabled: true } }, 'server'],
+  [{ server: { ...SERVER, config: { ...SERVER.config, 'log.levle': 'debug' } } }, 'log.levle'],
+  [{ server: { ...SERVER, config: { ...SERVER.config, 'log.level': 'loud' } } }, 'log.level'],
+  [{ server: { ...SERVER, config: { ...SERVER.config, 'admin.listen': false } } }, 'admin.listen'],
+  [{ server: { ...SERVER, config: { ...SERVER.config, 'public.listen': '0.0.0.0:1' } } }, 'public.listen'],
+  [{ sever: SERVER }, 'sever'],
+  [{ client: { ...CLIENT, token: { runtme: 'demo' } } }, 'runtme'],
+  [{ server: { ...SERVER, replicas: 2 } }, 'server.directory.redis'],
+  [{ server: { ...SERVER, replicas: 2, directory: { redis: true } } }, 'server.inbox.kind'],
+]
+
+const folder = mkdtempSync(join(tmpdir(), 'sallyport-chart-'))
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+function helm(name: 'helm' | 'helm3', ...words: string[]): string {
+  const home = join(folder, 'home')
+  const env = {
+    PATH: process.env.PATH!,
+    HOME: home,
+    HELM_CACHE_HOME: home,
+    HELM_CONFIG_HOME: home,
+    HELM_DATA_HOME: home,
+  }
+  return execFileSync(program(name), words, { encoding: 'utf8', stdio: 'pipe', env })
+}
+
+function withValues(values: object): string[] {
+  const file = join(folder, 'values.json')
+  writeFileSync(file, JSON.stringify(values))
+  return ['--values', file]
+}
+
+const render = (name: 'helm' | 'helm3', values: object) =>
+  helm(
+    name,
+    'template',
+    'sallyport',
+    CHART,
+    '--namespace',
+    'sallyport',
+    '--kube-version',
+    '1.31.0',
+    ...withValues(values),
+  )
+
+const read = (text: string) =>
+  parseAllDocuments(text)
+    .map(document => document.toJS() as Manifest | null)
+    .filter(manifest => manifest !== null)
+
+const podOf = ({ spec }: Manifest) => (spec?.jobTemplate?.spec.template ?? spec?.template)?.spec
+
+test('the chart has the version of the package, and its image too', () => {
+  const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
+  const chart = parse(readFileSync(`${CHART}/Chart.yaml`, 'utf8'))
+  expect([chart.version, chart.appVersion, VALUES['image.tag']!.default]).toEqual([version, version, version])
+})
+
+test.each(Object.entries(OF_TEMPLATES))('what is no value of the %s is a setting', (component, names) => {
+  const settings: Settings = COMPONENTS[component as ComponentName]
+  expect(names.filter(name => settings[name] === undefined)).toEqual([])
+})
+
+describe.each(['helm', 'helm3'] as const)('%s', name => {
+  describe.runIf(needs(name))('takes the chart', () => {
+    test.each(Object.entries(CASES))('%s', (_case, { values, has, lacks = [] }) => {
+      helm(name, 'lint', '--strict', CHART, ...withValues(values))
+      const manifests = read(render(name, values))
+      const made = manifests.map(({ kind, metadata }) => `${kind}/${metadata.name}`)
+      expect(made).toEqual(expect.arrayContaining([...has]))
+      expect(made.filter(one => lacks.some(start => one.startsWith(start)))).toEqual([])
+      expect(new Set(made).size).toBe(made.length)
+      for (const manifest of manifests) {
+        const pod = podOf(manifest)
+        if (pod) expectRestricted(pod, 'openshift' in values)
+      }
+    })
+
+    test('and each setting that it gives is one that the component knows, and no value', () => {
+      for (const { values } of Object.values(CASES)) {
+        for (const manifest of read(render(name, values))) {
+          const [container] = podOf(manifest)?.containers ?? []
+          if (!container || !(container.name in COMPONENTS)) continue
+          const given = container.env!.map(one => one.name).filter(one => one.startsWith('SALLYPORT_'))
+          const own = OF_TEMPLATES[container.name as ComponentName].map(environmentName)
+          expect(given.filter(one => !own.includes(one))).toEqual([])
+        }
+      }
+    })
+
+    test('numbers and lists reach the component as it reads them', () => {
+      const config = { domain: ['a.example.com', 'b.example.com'], 'inbox.bytes': 4294967296, 'hold.time': '5s' }
+      const map = read(render(name, { server: { enabled: true, config } })).find(({ kind }) => kind === 'ConfigMap')
+      expect(map!.data).toEqual({
+        SALLYPORT_DOMAIN: 'a.example.com,b.example.com',
+        SALLYPORT_INBOX_BYTES: '4294967296',
+        SALLYPORT_HOLD_TIME: '5s',
+      })
+    })
+
+    test.each(MISTAKES)('but not %j', (values, word) => {
+      expect(() => render(name, values)).toThrow(word)
+    })
+
+    test("the README's values", () => {
+      const blocks = [...readFileSync(`${CHART}/README.md`, 'utf8').matchAll(/```yaml\n(.*?)```/gs)]
+      expect(blocks).toHaveLength(2)
+      for (const [, block] of blocks) helm(name, 'lint', '--strict', CHART, ...withValues(parse(block!)))
+    })
+  })
+})
+
+/** As the `restricted` pod security asks for; on OpenShift without ids, which the namespace gives. */
+function expectRestricted(pod: PodSpec, openshift: boolean): void {
+  expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } })
+  expect('runAsUser' in pod.securityContext || 'fsGroup' in pod.securityContext).toBe(!openshift)
+  for (const { securityContext } of pod.containers)
+    expect(securityContext).toEqual({
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ['ALL'] },
+    })
+}
+
+// They are some 100 MB of sources to fetch and compile.
+describe.runIf(long && needs('new-go', 'helm'))('Kubernetes', () => {
+  const strict = join(folder, 'strict')
+  const objects = (...paths: string[]) =>
+    new Map(
+      execFileSync(strict, paths, { encoding: 'utf8', stdio: 'pipe', maxBuffer: 2 ** 26 })
+        .trim()
+        .split('\n')
+        .map(line => {
+          const [, name, json] = / (\w+\/\S+) (\{.*)$/.exec(line)!
+          return [name!.replace(HASH, ''), known(json!)] as const
+        }),
+    )
+
+  beforeAll(() => goBuild(resolve('test/deploy/strict'), strict), GO_BUILD_MS)
+
+  test.each(Object.entries(CASES))('decodes strictly: %s', (_case, { values, has }) => {
+    if (has.length === 0) return
+    const file = join(folder, 'rendered.yaml')
+    writeFileSync(file, render('helm', values))
+    expect([...objects(file).keys()]).toEqual(expect.arrayContaining([...has]))
+  })
+
+  const several = { directory: { redis: true } }
+  test.each([
+    ['server', { server: { enabled: true } }],
+    ['server-replicas', { server: { enabled: true, replicas: 2, ...several, inbox: { kind: 'none' } } }],
+    ['server-replicas-inbox', { server: { enabled: true, replicas: 2, ...several, inbox: { kind: 'postgresql' } } }],
+    ['client', { client: { enabled: true } }],
+    ['router', { router: { enabled: true } }],
+  ] as const)('has from the chart what deploy/kubernetes/%s is', (name, values) => {
+    const [component] = Object.keys(values) as [ComponentName]
+    const file = join(folder, 'rendered.yaml')
+    const given = { ...Object.values(values)[0], config: configOf(component) }
+    writeFileSync(file, render('helm', { [component]: given }))
+    expect(objects(file)).toEqual(objects(`deploy/kubernetes/${name}`))
+  })
+
+  test('has from the chart what deploy/ingress is', () => {
+    const file = join(folder, 'rendered.yaml')
+    const host = 'ingress.example.com'
+    const httpRoute = { gateway: 'internal-router', listener: 'https', hostnames: [host] }
+    writeFileSync(file, render('helm', { router: { enabled: true, ingress: { host }, httpRoute } }))
+    const chart = objects(file)
+    const recipes = objects('deploy/ingress/ingress.yaml', 'deploy/ingress/gateway.yaml')
+    for (const name of ['Ingress/internal-router', 'HTTPRoute/internal-router'])
+      expect(chart.get(name)).toEqual(recipes.get(name))
+  })
+})
+
+/** What `kubectl apply -k` appends to the names of ConfigMaps. */
+const HASH = /(?<=^ConfigMap\/\S+)-[2-9bcdfghkmt]{10}$/
+
+/** The settings that a recipe's first lines ask one to edit. */
+function configOf(component: ComponentName): Record<string, string> {
+  const { configMapGenerator } = parse(readFileSync(`deploy/kubernetes/${component}/kustomization.yaml`, 'utf8')) as {
+    configMapGenerator: { name: string; literals: string[] }[]
+  }
+  const { literals } = configMapGenerator.find(({ name }) => name === `sallyport-${component}`)!
+  const names = new Map(Object.keys(COMPONENTS[component]).map(name => [environmentName(name), name]))
+  return Object.fromEntries(
+    literals.map(literal => {
+      const [variable, value] = literal.split(/=(.*)/s)
+      return [names.get(variable!)!, value!]
+    }),
+  )
+}
+
+/** An object without what tells how it came: labels of Helm, the namespace, hashes in names; lists by name. */
+function known(json: string): unknown {
+  const plain = json.replaceAll(/("sallyport-[a-z-]+?)-[2-9bcdfghkmt]{10}"/g, '$1"')
+  return JSON.parse(plain, (key, value) => {
+    if (key === 'checksum/settings' || /^helm\.sh|managed-by$|instance$/.test(key)) return undefined
+    if ((key === 'labels' || key === 'annotations') && Object.keys(value).length === 0) return undefined
+    if (key === 'metadata') delete value.namespace
+    if (Array.isArray(value) && value.every(one => typeof one?.name === 'string'))
+      return value.sort((a, b) => (a.name < b.name ? -1 : 1))
+    return value
+  })
+}
