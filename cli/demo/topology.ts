@@ -190,6 +190,8 @@ export class Demo {
       '--target',
       target,
       '--target.trust-errors',
+      '--inspect',
+      'bodies',
     ]
     const client = this.#command('client', args)
     await Promise.all([

@@ -71,7 +71,7 @@ export function comparison(first: InspectedDetail, replay: InspectedDetail): str
     row('time', ({ timings }) => milliseconds(timings.total)),
     row('bytes', ({ bytesOut }) => bytesOut),
     ...Array.from(names, name => row(name, exchange => field(exchange, name))),
-    row('body', ({ response }) => response?.body?.text ?? response?.body?.base64 ?? response?.body?.omitted),
+    row('body', ({ response }) => response?.body?.text?.trimEnd() ?? response?.body?.base64 ?? response?.body?.omitted),
   ]
   return `${table(
     rows.filter(({ first, replay }) => first !== undefined || replay !== undefined),
