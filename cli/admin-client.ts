@@ -117,7 +117,7 @@ async function* events(texts: AsyncIterable<string>): AsyncGenerator<unknown> {
   }
 }
 
-/** Asks for an action, of which each replica says what it did. */
+/** Asks for an action. Each replica says what it did. */
 export async function askForAction(endpoint: Endpoint, path: string, body: object): Promise<unknown> {
   const answer = await requestAction(endpoint, path, body)
   if (Array.isArray(asRow(answer).replicas)) return answer

@@ -6,7 +6,7 @@ import type { Flags } from './args.ts'
 import type { Command } from './command.ts'
 import { COMMANDS, flagsOf } from './commands.ts'
 
-/** One word that may follow, and what to say beside it. */
+/** One word that may follow, and its description. */
 interface Continuation {
   readonly word: string
   readonly about: string

@@ -27,7 +27,7 @@ export function optionalCount(args: Arguments, name: string): number | undefined
   return Number(text)
 }
 
-/** Name, in lower case, and value of what `--header` says. */
+/** The name, in lower case, and the value that `--header` gives. */
 export function parseHeader(text: string): [string, string] {
   const colon = text.indexOf(':')
   if (colon < 1) throw usageError(`--header ${JSON.stringify(text)}: expected "NAME: VALUE"`)

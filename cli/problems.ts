@@ -1,7 +1,7 @@
 import type { Io } from './command.ts'
 import { asRow, asRows, printable } from './table.ts'
 
-/** Says what is missing in an answer for which other replicas were asked: one that is not whole is not to look whole. */
+/** Says what is missing in an answer from several replicas, so that a partial answer does not look complete. */
 export function noteProblems(io: Io, answer: unknown): void {
   const { problems, replicas } = asRow(answer)
   const all = [

@@ -4,7 +4,7 @@ import { plainText } from './plain-text.ts'
 
 export type Row = Readonly<Record<string, unknown>>
 
-/** Title over a column, and what it shows of a row; a column that shows nothing anywhere is left out. */
+/** The title of a column, and what it shows of a row. A column that is empty everywhere is left out. */
 export type Columns = Readonly<Record<string, (row: Row) => string | undefined>>
 
 const GAP = '  '

@@ -17,7 +17,7 @@ export class Causes {
     return true
   }
 
-  /** It works again: what goes wrong from now on is news. */
+  /** It works again, so the next failure is news. */
   clear(): void {
     this.#saidMs.clear()
   }

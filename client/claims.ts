@@ -11,7 +11,7 @@ interface Claims {
   readonly names: ReadonlySet<string>
 }
 
-/** The end of what a Date can hold, in seconds: later is as good as never. */
+/** The latest time that a Date can hold, in seconds. A later one is as good as never. */
 const MAX_TIME_S = 8_640_000_000_000
 
 /** The claims of a JWT in compact form (RFC 7519), or `undefined` if it is none. */

@@ -207,7 +207,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     return { ...this.#target.announcement(), ...(cors !== undefined && { cors: [...cors] }) }
   }
 
-  /** What hello says of the target. One that has been changed since may say what no hello can carry: then what it said last. */
+  /** What hello says about the target. If a changed target says what hello cannot carry, the last valid description is used. */
   #publish(): Announcement {
     try {
       const said = this.#announcement()
@@ -330,7 +330,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     for (const connection of this.#connections) connection.retry()
   }
 
-  /** What the network's change has not broken must prove it; what waits for the network waits no longer. */
+  /** After a change of the network, open sessions must prove that they work, and whatever waits for the network goes on. */
   #networkChanged(reason: string, lost: ReadonlySet<string>): void {
     this.logger.info({ reason }, `${reason}; the sessions are tested`)
     this.#tokens.look()

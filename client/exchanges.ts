@@ -34,7 +34,7 @@ import { unsealing } from './unseal.ts'
 export interface SessionView {
   readonly id: string
   readonly runtime: string
-  /** Exchanges on an older one are refused: their sender does not know who is active. */
+  /** Exchanges on an older epoch are refused, since their sender does not know who is active. */
   readonly epoch: number
   /** Streams with a higher id are refused: they were opened behind a drain. */
   readonly lastStream: number
@@ -48,7 +48,7 @@ interface ExchangesOptions {
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   /** An embedder's, in front of the target. */
   readonly layers: readonly Layer[]
-  /** Open what a server kept sealed. */
+  /** Keys that open what a server kept sealed. */
   readonly inboxKeys: InboxKeys | undefined
   /** Undefined: nobody inspects. */
   readonly inspect: Layer | undefined
@@ -73,7 +73,7 @@ export class Exchanges {
   constructor(options: ExchangesOptions) {
     const { target, layers, logger } = options
     this.#options = options
-    // A target is the service behind us: where it throws, it has broken.
+    // A target is the service behind us. If it throws, it has broken.
     const guarded: Handler = (request, response) => callHandler(target, request, response, logger, 'upstream-broken')
     const inward = shielded(layers, guarded, logger, 'upstream-broken')
     const unseal = unsealing(options.inboxKeys, logger, ({ upgrade, exchangeId }) => {
@@ -198,7 +198,7 @@ class LiveExchange extends PassThrough {
 
   override requestAbort(error: SallyportError): void {
     if (this.#lost !== undefined) return
-    // The death of a session is no cancellation: what the upstream has whole, it may finish.
+    // A session that dies cancels nothing: the upstream may finish a request that it has whole.
     if (error.reason === 'session-lost' && this.#whole && this.#isUnsafe && !this.isOver) {
       this.#lost = error
       this.#runOn = setTimeout(giveUp, RUN_ON_MS, this)

@@ -1,4 +1,4 @@
-/** What {@link connect} takes, checked at once: what can never work is a TypeError, not an attempt. */
+/** Checks the options of {@link connect} at once: whatever can never work is a TypeError, not an attempt. */
 import { createPrivateKey, randomUUID } from 'node:crypto'
 import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
@@ -217,7 +217,7 @@ function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
   }
 }
 
-/** Throws TypeError for what is no key of X25519. */
+/** Throws TypeError for anything but a key of X25519. */
 export function readInboxKeys(pems: readonly string[] | undefined): InboxKeys | undefined {
   const [first, ...others] = (pems ?? []).map(pem => {
     const key = createPrivateKey(pem)

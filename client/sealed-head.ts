@@ -1,4 +1,4 @@
-/** The head of a sealed webhook, held to what the wire would have held it to: a server that lies gets nothing past the client by sealing it. */
+/** Checks the head of a sealed webhook as the wire would have, so that a server that lies gets nothing past the client by sealing it. */
 import { Buffer } from 'node:buffer'
 import type { Caller, HeaderList } from '../protocol/exchange.ts'
 import { canonicalAddress } from '../protocol/http/forwarded.ts'
@@ -19,7 +19,7 @@ interface SealedHead {
 
 /** As many fields and trailers as a head on the wire may have, twice over. */
 const MOST_FIELDS = 1000
-/** What frames a message is ours to say, and who calls is said beside the fields. */
+/** Framing is ours to say, and the caller is named beside the fields. */
 const NEVER: ReadonlySet<string> = new Set(['host', 'content-length', 'transfer-encoding', 'expect'])
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
 

@@ -10,7 +10,7 @@ const KEEP_MS = 60_000
 const MAX_ENDED = 1024 * 1024
 /** Those that ended within so long are forgotten together, which costs no time for each of them. */
 const TOGETHER_MS = 15_000
-/** ... or so large a part of all, so that where there are too many no more than that is lost at a time. */
+/** ... or this share of all, so that no more than that is lost at a time when there are too many. */
 const TOGETHER_SHARE = 1 / 8
 
 interface Ended {

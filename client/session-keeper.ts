@@ -14,7 +14,7 @@ import type { ClientSession, SessionOwner } from './session.ts'
 export interface SessionKeeperOwner {
   /** The client closes. */
   readonly signal: AbortSignal
-  /** Guards work whose failure ends nothing: the loop goes on to its next step. */
+  /** Guards work whose failure ends nothing. The loop goes on to its next step. */
   readonly guard: Guard
   readonly logger: Logger
   /** How many machines may serve us, as far as is known. */
@@ -28,7 +28,7 @@ export interface SessionKeeperOwner {
   /** A session that was in service has ended. */
   onDisconnected(session: ClientSession, connection: number, reason: string): void
   onReconnecting(connection: number, inMs: number, reason: string): void
-  /** `status` is 0 where the server closed a session for it. */
+  /** `status` is 0 if the server closed a session for it. */
   onRefused(connection: number, reason: string, status: number, requestId: string | undefined): void
 }
 
@@ -74,7 +74,7 @@ export class SessionKeeper {
   attempts = 0
   readonly #owner: SessionKeeperOwner
   readonly #backoff: Backoff
-  /** Told to go, the first one first. They wait for a replacement, or for the end of what they still serve. */
+  /** Sessions that were told to leave, oldest first. They wait for a replacement, or for the end of what they still serve. */
   readonly #leaving = new Set<ClientSession>()
   /** Sessions left for another replica since the last one in service; infinite: any replica will do. */
   #passed = 0
@@ -83,7 +83,7 @@ export class SessionKeeper {
   /** It waits for a person or a new token, not for the network. */
   #refused = false
   #wake: (() => void) | undefined
-  /** Makes it try again in so many milliseconds, if it would wait longer. */
+  /** Makes it try again within this many milliseconds, if it would wait longer. */
   #hurry: ((ms: number) => void) | undefined
   #moveTimer: NodeJS.Timeout | undefined
   #onMoved: ((move: Move) => void) | undefined
@@ -151,7 +151,7 @@ export class SessionKeeper {
     return hadChoice
   }
 
-  /** Only at the start: later what counts is to be back, and there is time to move. */
+  /** Only at the start. Later it matters more to be back, and there is time to move. */
   #passesOver(session: ClientSession): boolean {
     const { machines } = this.#owner
     const mayPass = !this.#served && this.#passed < Math.min(MAX_PASSED, machines - 1)

@@ -32,7 +32,7 @@ export interface SessionOwner {
   /** Limits of the yamux session. */
   readonly session: Partial<SessionOptions>
   accept(stream: Stream, session: SessionView): void
-  /** The server has said who it is: false to leave it at once. Once. */
+  /** Called once, when the server has said who it is. False: leave it at once. */
   onWelcome(session: ClientSession): boolean
   /** The server takes it into service. Once. */
   onReady(session: ClientSession): void

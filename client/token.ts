@@ -101,7 +101,7 @@ export class TokenKeeper {
     this.#schedule()
   }
 
-  /** The clock of a server that took the token, from its `Date`: the end of the token is judged by it where the two differ by seconds. */
+  /** The clock of a server that took the token, from its `Date`. If it differs from ours by seconds, it decides when the token ends. */
   serverTime(dateMs: number): void {
     const aheadMs = Date.now() - dateMs
     this.#aheadMs = Math.abs(aheadMs) < 5000 ? 0 : aheadMs

@@ -1,4 +1,4 @@
-/** The handle that {@link connect} gives, and what it tells. */
+/** The handle that {@link connect} returns, and its events. */
 import type { Inspector } from './inspect/inspected.ts'
 import type { ClientOptions } from './options.ts'
 import type { SessionState } from './session.ts'

@@ -176,7 +176,7 @@ class Unsealed extends PassThrough {
     this.#giveCredit()
   }
 
-  /** More may come while the next end has taken what was opened: so one part is in memory, and not many. */
+  /** More may come once the next end has taken what was opened, so only one part is in memory. */
   #giveCredit(): void {
     if ((this.#open > 0 && !this.#over) || this.#owed === 0) return
     const bytes = this.#owed

@@ -19,7 +19,7 @@ import {
 } from '../table.ts'
 import { readTimeS } from '../time.ts'
 
-/** So many are listed at once for an export. */
+/** How many are listed at a time for an export. */
 const EXPORT_PAGE = 1000
 
 /** `sallyport inbox list` */

@@ -10,7 +10,7 @@ import { writeOutput } from '../output-files.ts'
 import { plainText } from '../plain-text.ts'
 
 const MAX_BYTES = 1_048_576
-/** People edit what was made: no anchors. */
+/** No anchors, since people edit the result. */
 const PLAIN = { aliasDuplicateObjects: false }
 
 /** `sallyport migrate frp` */

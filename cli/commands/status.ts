@@ -29,7 +29,7 @@ async function show(args: Arguments, io: Io): Promise<number> {
   return EXIT.ok
 }
 
-/** Until a signal ends the process. What does not answer now may answer at the next look: that is what one watches. */
+/** Runs until a signal ends the process. A component that does not answer now may answer next time, which is what one watches for. */
 async function watch(args: Arguments, io: Io): Promise<never> {
   for (;;) {
     let shown = ''

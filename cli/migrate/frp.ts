@@ -19,7 +19,7 @@ interface Migration {
   readonly notes: readonly string[]
 }
 
-/** A table of a configuration, which remembers what was read of it. */
+/** A table of a configuration, which remembers which keys were read. */
 class Table {
   readonly #values: Readonly<Record<string, unknown>>
   readonly #read = new Set<string>()
@@ -168,7 +168,7 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
     say(`not carried: ${raw}, and Sallyport carries HTTP; keep frp for it`)
     return
   }
-  // Without the password, what it protects would be open.
+  // Without the password, the protected service would be open.
   if (proxy.text('httpUser') !== undefined || proxy.text('httpPassword') !== undefined) {
     say('not carried: it asks callers for a password; let the target or an identity proxy ask, then take httpUser out')
     return

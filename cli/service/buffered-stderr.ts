@@ -14,7 +14,7 @@ const LONG_PAUSE_MS = 1000
 const GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'ECONNRESET', 'ENOTCONN', 'EBADF'])
 /** How long the process may wait at its end for a reader to take what is left. */
 const LAST_MS = 500
-/** How long what is in flight may take to stand before the rest. */
+/** How long a write in flight may take to precede the rest. */
 const MOMENT_MS = 10
 /** What has been in flight for so long is at a terminal that was stopped, or a full pipe: it would hold up the rest, too. */
 const STUCK_MS = 100
@@ -98,7 +98,7 @@ export class BufferedStderr {
     this.#text = undefined
   }
 
-  /** For the end of the process: writes what is left, as long as somebody takes it. */
+  /** Writes what is left at the end of the process, as long as somebody takes it. */
   flushSync(): void {
     if (this.#inFlight && performance.now() - this.#inFlightSince > STUCK_MS) return
     const deadline = performance.now() + LAST_MS

@@ -14,12 +14,12 @@ export interface EmbeddedTarget {
   close(): Promise<void>
 }
 
-/** What the client's router is made of, and who may call: both stand in its hello. */
+/** The sources of the client's router, and who may call. Its hello carries both. */
 export interface EmbeddedConfig extends RouteConfig {
   readonly 'allow.callers': readonly string[] | undefined
 }
 
-/** Throws if the client could not tell its server of these routes, beside who may call. */
+/** Throws if a hello cannot carry these routes beside the list of callers. */
 export function checkPublishedRules(table: RouteTable, config: EmbeddedConfig): RouteTable {
   const rules = publishedRules(table.routes).map(({ path, cors }) => ({ path, ...cors }))
   try {

@@ -68,7 +68,7 @@ function shown(server: Server, { received, expires, next, changed, failedSince: 
   return { ...message, ...times, replica: server.stats().replica }
 }
 
-/** What changes something names what it changes. */
+/** An operation that changes something must name what it changes. */
 function chosen(body: Body): Omit<Filter, 'limit'> {
   const filter = filterOf(body)
   if (filter.id === undefined && filter.runtime === undefined) throw new TypeError('give an id or a runtime')

@@ -30,7 +30,7 @@ export function inspection(
   }
 }
 
-/** Throws TypeError for what makes no sense. */
+/** Throws TypeError for settings that make no sense. */
 function replayOptions({ edits = {}, unsafe = false, ...others }: Record<string, unknown>): ReplayOptions {
   const [unknown] = Object.keys(others)
   if (unknown !== undefined) throw new TypeError(`there is no option ${JSON.stringify(unknown)}`)

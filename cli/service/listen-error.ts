@@ -13,7 +13,7 @@ export function explainListenError(error: unknown, flag: string, address: string
   return error
 }
 
-/** The flag whose port the failed `listen` call was for; the first of them if it cannot be told. */
+/** The flag whose port the failed `listen` call was for, or the first flag if that is not clear. */
 export function explainListenErrorOf(
   error: unknown,
   candidates: readonly { flag: string; address: string; port: number }[],

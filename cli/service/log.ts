@@ -56,7 +56,7 @@ function bufferedStderr(tell: (dropped: number) => void): BufferedStderr {
   return stderr
 }
 
-/** An error as log lines show it: what and why, no stack. */
+/** An error as log lines show it: what failed and why, without a stack. */
 function describeError(error: unknown): unknown {
   if (!(error instanceof Error)) return error
   const { message, cause } = error

@@ -15,7 +15,7 @@ export function sessionStatus({ connectedAt, tokenEndsAt, ...session }: SessionI
   }
 }
 
-/** What one replica shows and does; the answer of each is a row of what the operator gets. */
+/** What one replica shows and does. The operator gets a row for each replica. */
 type Operations = Readonly<Record<string, (body: Body) => Row | Promise<Row>>>
 type Row = Readonly<Record<string, unknown>>
 
@@ -110,7 +110,7 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
   }
 }
 
-/** One replica, this one unless another one is named: where all drain at once nobody serves. */
+/** One replica: this one, unless another is named. If all drained at once, nobody would serve. */
 async function drainOne(server: Server, everywhere: Everywhere, body: Body): Promise<Row[]> {
   const replica = text(body, 'replica') ?? server.stats().replica
   const rows = await everywhere.ask('/drain', { ...body, replica })

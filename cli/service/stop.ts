@@ -66,7 +66,7 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   return { stopped, first: begun.signal, now: now.signal, die, close }
 }
 
-/** How long what is given up may take to end: the directory is told, and has 2 s to answer. */
+/** How long the rest may take to end after giving up: the directory is told, and has 2 s to answer. */
 const GIVE_UP_MS = 3000
 /** How long the log may take to say so. */
 const LAST_WORDS_MS = 50

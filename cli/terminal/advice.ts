@@ -1,6 +1,6 @@
 import type { ErrorCode } from '../../protocol/base/errors.ts'
 
-/** What somebody at the terminal can do about a failure of ours, where it is in their hands. */
+/** What a person at the terminal can do about a failure, if anything. */
 export const ADVICE: Partial<Record<ErrorCode, string>> = {
   'unknown-host': 'Callers use <runtime>.<domain>; --domain says which domain.',
   'runtime-offline': "Its client is not connected: the client's own log says why.",

@@ -1,4 +1,4 @@
-/** The first lines on a terminal, of what runs; and what happens to its sessions. */
+/** The first lines on a terminal, which say what runs, and lines on what happens to its sessions. */
 import { connect } from 'node:net'
 import type { Tunnel } from '../../client/index.ts'
 import { guardWith } from '../../protocol/base/guard.ts'

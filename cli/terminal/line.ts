@@ -49,7 +49,7 @@ function column(text: string, width: number): string {
   return plain.length > width ? `${plain.slice(0, width - 1)}…` : plain.padEnd(width)
 }
 
-/** Rows of `text` no wider than `width`, broken at spaces where there are any. */
+/** Rows of `text` no wider than `width`, broken at spaces if there are any. */
 export function wrapped(text: string, width: number): string[] {
   const rows: string[] = []
   let rest = plainText(text)
@@ -62,7 +62,7 @@ export function wrapped(text: string, width: number): string[] {
   return [...rows, rest]
 }
 
-/** Whether letters may be wider than one column, or none: what is not known to be narrow counts. */
+/** Whether letters may be wider than one column, or have no width. Anything not known to be narrow counts. */
 export function hasWide(text: string): boolean {
   return /[\u0300-\u2025\u2027-\uffff]/.test(text)
 }

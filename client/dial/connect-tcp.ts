@@ -1,4 +1,4 @@
-/** Opens a TCP connection where the path may be gone for a while. */
+/** Opens a TCP connection over a path that may be down for a while. */
 import type { LookupAddress } from 'node:dns'
 import { connect, type LookupFunction, type Socket } from 'node:net'
 import { guardWith } from '../../protocol/base/guard.ts'

@@ -43,7 +43,7 @@ export function describeTls(socket: TLSSocket): string {
   return `${socket.getProtocol()}, issued by "${issuerOf(leaf)}", ends ${new Date(leaf.valid_to).toISOString()}`
 }
 
-/** Name of whoever signed the highest certificate that was sent. */
+/** Name of the issuer of the highest certificate that was sent. */
 function issuerOf(leaf: PeerCertificate): string {
   let top: { issuer?: PeerCertificate['issuer']; issuerCertificate?: PeerCertificate } = leaf
   const seen = new Set<object>()

@@ -99,13 +99,13 @@ class Attempt {
     this.#fail(reason)
   }
 
-  /** Ends the deadline; what is open belongs to the caller from now on. */
+  /** Ends the deadline. What is open belongs to the caller from now on. */
   over(): void {
     clearTimeout(this.#timer)
     this.#options.signal.removeEventListener('abort', this.#onAbort)
   }
 
-  /** Whatever went wrong, and wherever: nobody else would end what is open, or hear of its errors. */
+  /** Every failure comes here, since nobody else would close what is open or handle its errors. */
   giveUp(): void {
     this.#open?.destroy()
   }
@@ -165,7 +165,7 @@ class Attempt {
         servername: isIP(host) === 0 ? host : '',
         secureContext: this.#options.trust,
         ALPNProtocols: ['http/1.1'],
-        // `authorized` is looked at below, before a byte is sent: a socket that Node rejects no longer shows who signed.
+        // `authorized` is checked below, before a byte is sent. A socket that Node rejects no longer shows who signed.
         rejectUnauthorized: false,
       })
       const secured = this.#guard(() => {

@@ -116,7 +116,7 @@ export function askProxy(
   const onData = guard((chunk: Buffer) => {
     received += chunk.toString('latin1')
     const end = received.indexOf('\r\n\r\n')
-    // Without its end, a head is at least what came, but for three bytes that may begin that end.
+    // If its end is missing, the head is at least as long as what came, less three bytes that may begin the end.
     const length = end < 0 ? received.length - 3 : end
     if (length > MAX_HEAD_BYTES) return finish(new Error('the answer of the proxy is too long'))
     if (end < 0) return

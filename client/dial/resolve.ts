@@ -3,7 +3,7 @@ import { type LookupAddress, lookup as systemLookup } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
 import { followed, guardWith } from '../../protocol/base/guard.ts'
 
-/** A resolver that has not answered in this time is not waited for where the last answer is known. */
+/** If the last answer is known, a resolver gets only this long for a new one. */
 const PATIENCE_MS = 1000
 /** One that has not answered in this time will not: it is asked again. The system's own takes up to 30 s. */
 const LOST_MS = 35_000
@@ -71,7 +71,7 @@ export class Resolver {
         clearTimeout(lost)
         if (error) return reject(error)
         const all = Array.isArray(answer) ? answer : [{ address: answer, family: family ?? isIP(answer) }]
-        // An embedder's resolver may say anything, and what is no address would be dialled as this machine.
+        // An embedder's resolver may say anything, and a text that is not an address would be dialled as this machine.
         const addresses = all.filter(entry => isIP(entry?.address) !== 0)
         if (addresses.length === 0) return reject(noAddress(host))
         this.#remember(host, addresses)

@@ -19,7 +19,7 @@ interface TrustOptions {
   readonly minVersion?: 'TLSv1.2' | 'TLSv1.3' | undefined
 }
 
-/** Made once and used for every dial: reading a few hundred CAs takes time. Throws TypeError for what is no use. */
+/** Made once and used for every dial, since parsing a few hundred CAs takes time. Throws TypeError for a CA that is of no use. */
 export function createTrust(options: TrustOptions): SecureContext {
   const own = options.ca === undefined ? [] : [options.ca].flat()
   for (const entry of own) attempt('ca holds no certificate that can be read (PEM)', () => new X509Certificate(entry))
@@ -46,7 +46,7 @@ function attempt<Result>(complaint: string, read: () => Result): Result {
   }
 }
 
-/** The system's store, and Node's own list where the system has none. `default` includes NODE_EXTRA_CA_CERTS. */
+/** The system's store, or Node's own list if the system has none. `default` includes NODE_EXTRA_CA_CERTS. */
 function systemCertificates(): string[] {
   const known = new Set(getCACertificates('default'))
   for (const certificate of getCACertificates('system')) known.add(certificate)

@@ -18,7 +18,7 @@ import { answerProblem } from '../../protocol/http/problem.ts'
 /** A target in the process: a function of a web `Request`. */
 export type FetchHandler = (request: Request) => Response | Promise<Response>
 
-/** Response bytes that may wait to be taken before the function's body is read no further. */
+/** The function's body is read no further while this many response bytes wait to be taken. */
 const UNTAKEN_BYTES = 64 * 1024
 
 /** Methods that a Request cannot hold (Fetch standard, "forbidden method"). */
@@ -110,7 +110,7 @@ class FunctionExchange implements RequestSink {
     }
   }
 
-  /** It may be long until the body has its next chunk, or nobody reads it any more; what makes it should know now. */
+  /** The next chunk of the body may take long, or nobody reads the body any more. Its source should know now. */
   #giveUpAnswer(cause: unknown): void {
     this.#reader?.cancel(cause).catch(() => {})
   }

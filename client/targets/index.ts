@@ -12,7 +12,7 @@ export interface OpenTarget {
   readonly handler: Handler
   /** How the target wants its failures shown to browsers, and what may be kept for it. */
   announcement(): Announcement
-  /** Frees what it holds. All exchanges are over by then. */
+  /** Frees its resources. All exchanges are over by then. */
   close(): void
 }
 

@@ -23,7 +23,7 @@ const MAX_IDLE = 32
  */
 const PEER_ADDRESS = '127.0.0.1'
 
-/** What a listener of the server throws ends its connection; what it rejects with is the server's affair, as under Node. */
+/** A listener of the server that throws ends its connection. One that rejects is the server's affair, as under Node. */
 export function nodeServerTarget(server: HttpServer, logger: Logger = noLogger): OpenTarget {
   const connections = new Connections(server, logger)
   return {
@@ -94,7 +94,7 @@ class Connections {
   }
 }
 
-/** A pair of Node's knows no reset: an end that is destroyed leaves the other one waiting for ever. */
+/** A pair of Node's has no reset: when one end is destroyed, the other one would wait for ever. */
 function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
   const guard = logGuard(logger, 'a connection in memory could not be ended')
   const oursClosed = guard(() => theirs.destroy())
@@ -103,7 +103,7 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
   theirs.once('close', theirsClosed)
 }
 
-/** The server's parser and listeners run inside this end's events: nothing else stands between what they throw and Node. */
+/** The server's parser and listeners run inside this end's events. Nothing else would catch what they throw. */
 function endWhenThrown(theirs: Duplex, logger: Logger): void {
   const emit = theirs.emit
   theirs.emit = (...args: Parameters<Duplex['emit']>) => {

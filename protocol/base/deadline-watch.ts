@@ -5,7 +5,7 @@
 import { performance } from 'node:perf_hooks'
 import { type Failing, stepOf } from './guard.ts'
 
-/** How often a connection is looked at for what no event tells: a caller that is not read says nothing of its end. */
+/** How often a connection is checked for what no event tells, such as the end of a caller that is not read. */
 export const LOOK_MS = 2000
 
 export class DeadlineWatch implements Failing {

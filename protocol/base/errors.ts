@@ -164,7 +164,7 @@ export class SallyportError extends Error {
   constructor(reason: ErrorCode, message?: string, options?: { cause?: unknown }) {
     const row = ERRORS[reason]
     const { stackTraceLimit } = Error
-    // A stack costs eight times the rest, and where a peer can make as many errors as it likes, nobody reads them.
+    // A stack costs eight times the rest, and nobody reads one of the many errors that a peer can cause.
     if (reason !== 'internal') Error.stackTraceLimit = 0
     super(message ?? row.title, options)
     Error.stackTraceLimit = stackTraceLimit

@@ -3,7 +3,7 @@ import type { Logger } from './log.ts'
 
 type Listener = (event: never) => unknown
 
-/** Typed events of a handle: `Map` has a name and what is told for each. A listener that throws or rejects harms nobody. */
+/** Typed events of a handle: `Map` has the name and the argument of each. A listener that throws or rejects harms nobody. */
 export class Events<Map extends object> {
   /** Each listener as it was given, and as it is called. */
   readonly #listeners = new globalThis.Map<keyof Map, globalThis.Map<Listener, Listener>>()

@@ -20,12 +20,12 @@ import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../exchang
 import { type Logger, noLogger } from './log.ts'
 import { PacedLogger } from './paced-logger.ts'
 
-/** Wraps what Node calls: what it throws ends the guard's owner. One wrapper per listener, none per event. */
+/** Wraps a function that Node calls. If it throws, the guard's owner ends. One wrapper per listener, none per event. */
 export type Guard = <Args extends readonly [a?: unknown, b?: unknown, c?: unknown]>(
   step: (...args: Args) => void,
 ) => (...args: Args) => void
 
-/** A guard whose owner ends by `failed`, which must not throw, and may be called again when the owner has ended. */
+/** A guard whose owner ends through `failed`, which must not throw, and may be called again after the end. */
 export function guardWith(failed: (error: unknown) => void): Guard {
   // Plain parameters: an array for the rest would be made for each event. No event of Node that we hear has more.
   const guard = (step: (a: unknown, b: unknown, c: unknown) => void) => (a: unknown, b: unknown, c: unknown) => {
@@ -38,7 +38,7 @@ export function guardWith(failed: (error: unknown) => void): Guard {
   return guard as unknown as Guard
 }
 
-/** A guard for what has nothing to end, such as a server that listens: the log tells `what` failed. */
+/** A guard for work that has nothing to end, such as a listening server. The log says that `what` failed. */
 export function logGuard(logger: Logger, what: string): Guard {
   return guardWith(error => tellDefect(logger, what, error))
 }
@@ -77,7 +77,7 @@ export function stepOf<Owner extends Failing>(step: (owner: Owner) => void): (ow
   }
 }
 
-/** Begins what nobody waits for: that it fails ends nothing and is logged. */
+/** Starts work that nobody waits for. If it fails, that is logged and ends nothing. */
 export function detached(logger: Logger, what: string, work: Promise<unknown>): void {
   work.catch((error: unknown) => tellDefect(logger, what, error))
 }
@@ -115,7 +115,7 @@ export function hook<Args extends readonly unknown[]>(
   return hooked as unknown as (...args: Args) => void
 }
 
-/** Hears of the rejection where a hook that should give nothing gave a promise. */
+/** Handles the rejection if a hook that should return nothing returned a promise. */
 export function followed(result: unknown, failed: (error: unknown) => void): void {
   if (typeof result !== 'object' || result === null) return
   if ('then' in result && typeof result.then === 'function') result.then(undefined, failed)
@@ -144,7 +144,7 @@ class SafeLogger implements Logger {
   }
 }
 
-/** Logs what is a defect of ours or of an embedder, with the place where it happened. */
+/** Logs a defect of ours or of an embedder, with the place where it happened. */
 export function tellDefect(logger: Logger, what: string, error: unknown): void {
   const { message, stack } = error instanceof Error ? error : { message: String(error), stack: undefined }
   logger.error({ err: { message, stack } }, what)

@@ -1,4 +1,4 @@
-/** `host:port`, `[::1]:port`: where one listens, or whom one dials. */
+/** `host:port` or `[::1]:port`: an address to listen on or to dial. */
 import { isIPv6 } from 'node:net'
 import { canonicalAddress } from './address.ts'
 
@@ -8,11 +8,11 @@ export interface HostPort {
   readonly port: number
 }
 
-/** Where one may listen; who dials it dials itself. */
+/** Addresses to listen on. Dialling one would reach the dialling machine itself. */
 const EVERYWHERE = /^(?:0\.0\.0\.0|::)$/
 const HOST = /^[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_.])?$/i
 
-/** Undefined if nobody can be dialled there: what others say of themselves comes from whoever may write it. */
+/** Undefined if nobody can be dialled there. Check what others say of themselves: anybody may have written it. */
 export function readDialled(text: string): HostPort | undefined {
   const match = /^(?:\[([^[\]]{2,60})\]|([^:[\]]{1,253})):(\d{1,5})$/.exec(text)
   if (match === null) return undefined

@@ -9,7 +9,7 @@ export interface Limit {
   readonly kind: 'duration' | 'bytes' | 'count' | 'share'
   /** Here and below as people write it: `10s`, `64KiB`. */
   readonly default: string
-  /** If absent: 0 where `zero` says what that means, else 1. */
+  /** If absent: 0 if `zero` says what that means, else 1. */
   readonly least?: string
   /** If absent: 24 days, 65536 GiB, a million, or 1. */
   readonly most?: string
@@ -35,12 +35,12 @@ const LEAST = { duration: '1ms', bytes: '1', count: '1', share: '0.01' }
 const ZERO = { duration: '0s', bytes: '0', count: '0', share: '0' }
 const MOST = { duration: '24d', bytes: '65536GiB', count: '1000000', share: '1' }
 
-/** From where to where, as people write it. */
+/** The range, as people write it. */
 export function rangeOf({ kind, least, most, zero }: Limit): { readonly least: string; readonly most: string } {
   return { least: least ?? (zero === undefined ? LEAST : ZERO)[kind], most: most ?? MOST[kind] }
 }
 
-/** Both sentences: what it is, and what 0 does. */
+/** Both sentences: what the limit is, and what 0 does. */
 export function aboutOf({ kind, about, zero }: Limit): string {
   return zero === undefined ? about : `${about} \`${ZERO[kind]}\`: ${zero}.`
 }

@@ -1,4 +1,4 @@
-/** Remembers one text: the one that `make` made last, and of what. The next request is often like the one before it. */
+/** Remembers the last text that `make` made, and its argument. The next request is often like the one before it. */
 export function memoizeLast<A, B, C>(make: (a: A, b: B, c: C) => string): (a: A, b: B, c: C) => string {
   let text: string | undefined
   let lastA: A

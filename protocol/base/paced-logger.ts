@@ -1,4 +1,4 @@
-/** Lines that strangers can cause as often as they like must not fill a disk, or bury what else the log says. */
+/** Paces log lines that strangers can cause at will, so that they neither fill a disk nor bury other lines. */
 import type { Logger } from './log.ts'
 
 export const PERIOD_MS = 10_000

@@ -34,7 +34,7 @@ export function readPlain(file: string, maxBytes: number = MAX_BYTES): Promise<B
   })
 }
 
-/** The same at once, for what cannot wait. Nothing bounds its time. */
+/** The same, synchronously, for callers that cannot wait. Nothing bounds its time. */
 export function readPlainSync(file: string, maxBytes: number = MAX_BYTES): Buffer {
   const descriptor = openSync(file, FLAGS)
   try {

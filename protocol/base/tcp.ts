@@ -1,4 +1,4 @@
-/** What TCP knows of a peer beyond what reading tells. */
+/** What TCP knows about a peer beyond what reading shows. */
 import type { Duplex } from 'node:stream'
 
 /**

@@ -8,7 +8,7 @@ interface Package {
 
 let found: { readonly folder: string; readonly version: string } | undefined
 
-/** The version of this package, from the sources or from dist/; `unknown` where its package.json was not shipped. */
+/** The version of this package, from the sources or from dist/; `unknown` if its package.json was not shipped. */
 export function packageVersion(): string {
   found ??= find()
   return found.version

@@ -16,7 +16,7 @@ import { WaitingSocket } from './waiting-socket.ts'
 
 interface AcceptQueueOptions {
   readonly limits: ResolvedLimits
-  /** Proxies whose PROXY header is demanded. */
+  /** Proxies that must send a PROXY header. */
   readonly proxies: Cidrs
   readonly logger: Logger
   /** Begins TLS, or reads the request: its first bytes are there. */
@@ -25,7 +25,7 @@ interface AcceptQueueOptions {
   readonly onFull: (address: string) => void
 }
 
-/** A handshake under way. The oldest had most time: whoever means it needs some round trips. */
+/** A handshake under way. The oldest is given up first: it had the most time, and an honest one needs few round trips. */
 interface PendingUpgrade extends SlotHolder {
   /** It took so much of the event loop's time. */
   charge(costMs: number): void
@@ -66,7 +66,7 @@ export class AcceptQueue {
     return this.#admission.waiting
   }
 
-  /** Takes an accepted connection of which no TLS byte was taken. `behindFront`: no proxy's header stands before TLS. */
+  /** Takes an accepted connection before any TLS byte is read. `behindFront`: no PROXY header precedes TLS. */
   accept(socket: Socket, behindFront: boolean): void {
     socket.on('error', ignore)
     this.#sockets.add(socket)
@@ -174,7 +174,7 @@ export class AcceptQueue {
     return pending
   }
 
-  /** Lets nobody in any more; those whose handshake is under way keep their deadline. */
+  /** Accepts nobody any more. Handshakes under way keep their deadline. */
   stop(): void {
     this.#admission.close()
   }

@@ -19,15 +19,15 @@ interface AdmissionOptions {
   readonly guard: Guard
 }
 
-/** What waits: a connection that was accepted. It is idle while it is silent, and its place is lost where it is destroyed. */
+/** An accepted connection that waits. It is idle while it is silent, and loses its place when it is destroyed. */
 export interface Candidate extends SlotHolder {
   /** Begins the handshake. */
   admit(): void
 }
 
-/** Unused time is kept up to this: what a burst after silence may take at once. */
+/** Unused time is saved up to this, for a burst after silence. */
 const BURST_MS = 50
-/** Handshakes begun whose cost is not known yet. */
+/** Handshakes that have begun and whose cost is not known yet. */
 const MAX_UNCHARGED = 8
 
 export class Admission {

@@ -1,10 +1,10 @@
-/** What a session is let in by: its token, fresh ones that come in band, and who may call by them. */
+/** The credentials of a session: its token, fresh tokens that come in band, and the callers that they allow. */
 import { type Cidrs, parseCidrs } from '../../protocol/http/forwarded.ts'
 import type { Guard } from '../../protocol/base/guard.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { Identity } from '../auth/claims.ts'
 
-/** Tokens that are checked, each of which costs a signature: so many at once, and per second in the long run. */
+/** How many tokens are checked at once, and per second in the long run. Each check costs a signature. */
 const REAUTH_BURST = 100
 const REAUTHS_PER_SECOND = 1
 
@@ -49,7 +49,7 @@ export class Credentials {
     this.#owner.ended()
   }
 
-  /** What the client says of who may call it, which the token's list wins over. False if that cannot be read. */
+  /** Takes the client's list of allowed callers; the token's list overrides it. Returns false if it cannot be read. */
   announce(callers: readonly string[] | undefined): boolean {
     this.#announced = callers
     return this.#read(this.identity)

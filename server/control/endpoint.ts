@@ -47,7 +47,7 @@ export interface EndpointOptions {
   readonly tls: TlsPair | undefined
   readonly limits: ResolvedLimits
   readonly logger: Logger
-  /** Who the token names, after all checks; throws what the verifier throws. */
+  /** The identity in the token, after all checks. Throws what the verifier throws. */
   readonly authenticate: (token: string, certificate: ClientCertificateInfo | undefined) => Promise<Identity>
   /** Whether a client may come in now; else why not. */
   readonly gate: (identity: Identity, address: string) => RefusalReason | undefined
@@ -145,7 +145,7 @@ export class ControlEndpoint {
     return listenOn(listener, place, this.#options.logger)
   }
 
-  /** Takes an accepted connection of which no TLS byte was taken. `behindFront`: no proxy's header stands before TLS. */
+  /** Takes an accepted connection before any TLS byte is read. `behindFront`: no PROXY header precedes TLS. */
   accept(socket: Socket, behindFront = false): void {
     try {
       this.#intake.accept(socket, behindFront)

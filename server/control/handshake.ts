@@ -1,4 +1,4 @@
-/** The request by which a client asks for a session: what is checked before a token is looked at, and how we say no. */
+/** The request with which a client asks for a session: the checks before its token is read, and how it is refused. */
 import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'

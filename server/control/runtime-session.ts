@@ -39,7 +39,7 @@ const FEATURES: readonly string[] = []
 const EXPIRY_GRACE_MS = 50_000
 /** So long a session that refused an exchange gets none while another is well. */
 const TIRED_MS = 1000
-/** Messages that are a line in our log: so many at once, and per second in the long run. */
+/** How many messages may log a line at once, and per second in the long run. */
 const NOTICE_BURST = 20
 const NOTICES_PER_SECOND = 0.5
 /** Control messages, but for resets of streams, which are counted as such. A client has a handful of them in an hour. */
@@ -370,7 +370,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   /** To be called often; see {@link Credentials.check}. */
   readonly checkToken = this.#guard(() => this.#credentials.check())
 
-  /** Closes after what was sent, with a deadline; exchanges that are still open are lost. */
+  /** Closes after what was sent, with a deadline. Exchanges that are still open are lost. */
   end(reason: string, code: number): void {
     if (this.#session.closed) return
     this.#stopOpening()

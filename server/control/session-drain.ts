@@ -18,7 +18,7 @@ const MAX_REASON = 120
 /** Until when a session that is to end takes exchanges. */
 export interface Stay {
   readonly until: Promise<unknown>
-  /** There is somewhere else to go: it is waited for the client to be there, too. */
+  /** There is somewhere else to go, so the drain also waits until the client is there. */
   readonly elsewhere: boolean
 }
 
@@ -47,7 +47,7 @@ export class SessionDrain {
   #deadline: NodeJS.Timeout | undefined
   /** Of a clock that never goes back. */
   #endsAt = Number.POSITIVE_INFINITY
-  /** The session still takes exchanges, but none that would go on for ever. */
+  /** The session still takes exchanges, but no endless ones. */
   leaving = false
 
   constructor(owner: SessionDrainOwner) {
@@ -150,7 +150,7 @@ function sayable(reason: string): string {
     .toWellFormed()
 }
 
-/** How long what would go on for ever may do so, where all must end in `deadlineMs`. */
+/** How long endless exchanges may go on, if all must end in `deadlineMs`. */
 export function untilFarewell(deadlineMs: number): number {
   return deadlineMs - Math.min(FAREWELL_MS, deadlineMs / 5)
 }

@@ -50,7 +50,7 @@ export class WaitingSocket implements Candidate {
     return !this.#ready
   }
 
-  /** Begins to look at what comes. */
+  /** Begins to watch what arrives. */
   listen(): void {
     this.#socket.on('readable', this.#onReadable)
     this.#socket.on('end', this.#onEnd)

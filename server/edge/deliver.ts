@@ -177,7 +177,7 @@ export class DeliveredExchange implements RequestSink {
     this.#attempt?.upstream?.responseConsumed(bytes)
   }
 
-  // The way back: what the attempt says that is heard.
+  // The response comes back: what the attempt says, if it still counts.
 
   isHeard(attempt: Attempt): boolean {
     return attempt === this.#attempt
@@ -222,7 +222,7 @@ export class DeliveredExchange implements RequestSink {
     this.#replay.taken = true
   }
 
-  /** The attempt has taken so many bytes of the request in all. */
+  /** The attempt has taken this many bytes of the request in all. */
   consumed(bytes: number): void {
     const more = bytes - this.#consumed
     if (more <= 0) return
@@ -252,7 +252,7 @@ export class DeliveredExchange implements RequestSink {
 
   // Again, or not.
 
-  /** `carrier` did not answer: another one is asked where that is safe, else the caller is told. */
+  /** `carrier` did not answer. Another one is asked if that is safe; otherwise the caller is told. */
   #again(carrier: Carrier, error: SallyportError, unsent: boolean): void {
     if (!this.#policy.mayRepeat(carrier, error, this.request.method, unsent) || !this.#replay.whole) {
       this.fail(error)
@@ -294,7 +294,7 @@ export class DeliveredExchange implements RequestSink {
     this.#breakOff(new SallyportError('upstream-timeout'))
   }
 
-  /** Our own code failed: what is under way is given up, and the caller told. */
+  /** Our own code failed. The attempt is given up, and the caller is told. */
   threw(error: unknown): void {
     tellDefect(this.#options.logger, 'an exchange failed', error)
     this.#breakOff(toSallyportError(error))
@@ -307,7 +307,7 @@ export class DeliveredExchange implements RequestSink {
     this.fail(error)
   }
 
-  /** Answers with an error of ours, or cuts an answer whose head went out. */
+  /** Answers with an error of ours, or cuts an answer whose head has left. */
   fail(cause: SallyportError): void {
     if (this.#over) return
     // Who is told to come again must be sure that nothing has run.

@@ -9,7 +9,7 @@ import { HoldRoom, type Occupant } from './hold-room.ts'
 
 /** A request that can wait. */
 export interface Waiter extends Failing {
-  /** A session may have come: the request goes on, or stays where it is in the queue (false). */
+  /** A session may have come. The request goes on, or keeps its place in the queue (false). */
   wake(): boolean
   /** No session came in time. */
   expire(): void
@@ -34,7 +34,7 @@ interface Queue {
   readonly room: HoldRoom
 }
 
-/** Runtimes that are remembered; the one whose last session ended longest ago is forgotten first. */
+/** Most runtimes that are remembered. The one whose last session ended longest ago is forgotten first. */
 const MAX_KNOWN = 100_000
 
 export class Hold {
@@ -109,7 +109,7 @@ export class Hold {
     }
   }
 
-  /** A session came: everybody who waits for it goes on, in the order of their coming. `undefined`: of any runtime. */
+  /** A session came. All requests that wait for it go on, in order of arrival. `undefined`: those of any runtime. */
   wake(runtime: string | undefined): void {
     const queues = runtime === undefined ? [...this.#queues.values()] : [this.#queues.get(runtime)]
     for (const queue of queues) {
@@ -118,7 +118,7 @@ export class Hold {
     }
   }
 
-  /** A session of the runtime has room again: those who wait go on in turn, as far as it lasts. */
+  /** A session of the runtime has room again. Waiting requests go on in turn while the room lasts. */
   room(runtime: string): void {
     for (const ticket of this.#queues.get(runtime)?.tickets ?? []) if (!ticket.wake()) return
   }

@@ -6,7 +6,7 @@ import type { Refuse } from '../../protocol/http/problem.ts'
 import { type Layer, PassThrough } from '../../protocol/layer.ts'
 import type { QuotaBook, Usage } from './quotas.ts'
 
-/** `addressOf`: whose quota a request is held against besides its runtime's; absent for an embedder's requests. */
+/** `addressOf`: the address whose quota a request uses besides its runtime's; absent for an embedder's requests. */
 export function quota(book: QuotaBook, refuse: Refuse, addressOf?: (request: HttpRequest) => string): Layer {
   return next => (request, response) => {
     const usage = book.enter(request.runtime!, addressOf?.(request))

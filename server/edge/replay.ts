@@ -4,7 +4,7 @@ import type { HeaderList } from '../../protocol/exchange.ts'
 import { SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
 
-/** Kept for longer than what waits to be written: a chunk has at least so large a part of the memory that it keeps. */
+/** A chunk is kept longer than bytes that wait to be written, so it must use at least this share of the memory it holds. */
 const LEAST_SHARE = 1 / 2
 
 /** Small chunks are gathered up to this size. */
@@ -33,7 +33,7 @@ export class ReplayBudget {
     return this.used + bytes <= this.total && usedByRuntime + bytes <= this.total * RUNTIME_SHARE
   }
 
-  /** Less than 0: so many are kept no longer. */
+  /** Below 0: this many are no longer kept. */
   add(runtime: string, bytes: number): void {
     this.used += bytes
     const usedByRuntime = (this.#runtimes.get(runtime) ?? 0) + bytes
@@ -42,7 +42,7 @@ export class ReplayBudget {
   }
 }
 
-/** Of a body that may still be refused so many times the bound are kept: about what leaves until that is known. */
+/** While a body may still be refused, this multiple of the bound is kept: about what leaves until that is known. */
 const UNTAKEN = 4
 
 export class Replay {

@@ -1,11 +1,11 @@
-/** Where the next attempt of an exchange goes, given what became of the earlier ones. */
+/** Decides where the next attempt of an exchange goes, after what happened to the earlier ones. */
 import type { SallyportError } from '../../protocol/base/errors.ts'
 import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
 import type { Carrier } from '../registry.ts'
 import type { CarrierSource } from './carriers.ts'
 
-/** `instance`: only to the one that was asked before, which remembers what it has begun. */
+/** `instance`: only to the instance that was asked before, which remembers what it has begun. */
 type Repeat = 'never' | 'instance' | 'anywhere'
 
 /** How many attempts may follow each other without a wait. */

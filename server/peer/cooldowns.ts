@@ -7,7 +7,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { AgedMap } from '../aged-map.ts'
 
 const REST_MS = 250
-/** The oldest ends early where there are more. */
+/** If there are more, the oldest ends early. */
 const MAX_RESTS = 10_000
 
 interface Rest {

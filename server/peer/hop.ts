@@ -3,7 +3,7 @@ import type { RuntimeState } from '../directory/directory.ts'
 import type { Carrier } from '../registry.ts'
 import type { PeerLink } from './link.ts'
 
-/** Who made a hop, and counts what becomes of it. */
+/** The maker of a hop, which counts what becomes of it. */
 export interface HopOwner {
   opened(): void
   refused(link: PeerLink, state: RuntimeState): void

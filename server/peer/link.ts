@@ -1,4 +1,4 @@
-/** The connection that this replica keeps to another one: its exchanges go there, and it is asked what it was granted. */
+/** The connection that this replica keeps to another one. It carries exchanges there, and asks what the other was granted. */
 import { connect, type TLSSocket } from 'node:tls'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { endFor, guardWith } from '../../protocol/base/guard.ts'
@@ -19,7 +19,7 @@ interface LinkOptions {
   readonly session: Partial<SessionOptions>
   readonly logger: Logger
   readonly now: () => number
-  /** A standing that the other replica tells, as text. */
+  /** A state that the other replica tells, as text. */
   readonly onStanding: (text: string) => void
   /** Exchanges can be sent there from now on. */
   readonly onUp: () => void
@@ -36,7 +36,7 @@ const RETRY_SOUGHT_MS = 10_000
 const MAX_ASKED = 8
 /** Clocks of replicas agree on how long ago something was, but for the time that messages take. */
 const MARGIN_MS = 1000
-/** A link whose ping is unanswered for so long gets nothing while another is well. */
+/** A link whose ping is unanswered for this long gets no exchanges while another link is well. */
 const STALE_MS = 1500
 
 export class PeerLink {
@@ -49,7 +49,7 @@ export class PeerLink {
   #socket: TLSSocket | undefined
   /** Is to take its place: it is being dialled, or has not said its name. */
   #next: TLSSocket | undefined
-  /** Its stream ids came to their end: what is open there goes on. */
+  /** Its stream ids are used up. Open streams go on. */
   #spent: Session | undefined
   #timer: NodeJS.Timeout | undefined
   #closed = false
@@ -202,7 +202,7 @@ export class PeerLink {
   #isNamed(session: Session, socket: TLSSocket, name: string): void {
     if (socket !== this.#next) return
     if (name !== this.name) {
-      // That somebody else answers there proves nothing of the one who is looked for: he may have another connection to us.
+      // If somebody else answers there, that says nothing about the replica we look for, which may have another connection to us.
       session.close('another replica was looked for')
       return
     }
@@ -243,7 +243,7 @@ export class PeerLink {
     this.#options.onChange()
   }
 
-  /** The directory is there: nobody needs to be asked. */
+  /** The directory is there, so nobody needs to be asked. */
   enough(): void {
     this.#forgetTold()
     this.#say({ type: 'enough' })
@@ -260,7 +260,7 @@ export class PeerLink {
     return this.up && this.#caughtUp === true ? this.#toldMs : Number.NEGATIVE_INFINITY
   }
 
-  /** Called often: a link that does not answer is to be known before it is dead. */
+  /** Called often, so that a link that does not answer is noticed before it is dead. */
   probe(): void {
     if (this.#session === undefined || this.#pingedMs > 0) return
     this.#pingedMs = this.#options.now()
@@ -295,7 +295,7 @@ export class PeerLink {
     this.#forgetTold()
   }
 
-  /** Streams that would go on for ever are finished. */
+  /** Finishes streams that would go on for ever. */
   leave(): void {
     this.#session?.leave()
     this.#spent?.leave()

@@ -1,4 +1,4 @@
-/** Where other replicas connect: they hand over exchanges, and ask what this one was granted. */
+/** The listener for other replicas, which hand over exchanges and ask what this one was granted. */
 import type { TLSSocket, Server as TlsServer } from 'node:tls'
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -24,16 +24,16 @@ interface PeerListenerOptions {
   readonly session: Partial<SessionOptions>
   readonly logger: Logger
   readonly pick: (runtime: string, epoch: number) => SplicedSession | undefined
-  /** What has changed in so many milliseconds, or all that this replica knows (-1), as texts. */
+  /** What has changed in this many milliseconds, or all that this replica knows (-1), as texts. */
   readonly states: (agoMs: number) => Iterable<string>
-  /** Another replica says who it is: the directory may not have told us yet. */
+  /** Another replica says who it is. The directory may not have told us yet. */
   readonly onReplica: (name: string, address: string) => void
 }
 
 const HANDSHAKE_MS = 5000
 const MAX_HANDSHAKES = 1000
 const MAX_LINKS = 1000
-/** Other replicas have so long to hear that this one stops, and what they had handed over until then to end. */
+/** How long other replicas have to hear that this one stops, and their exchanges to end. */
 const GOODBYE_MS = 2000
 /** States that are told in one turn. */
 const SLICE = 256
@@ -172,7 +172,7 @@ export class PeerListener {
     say(session, { type: 'told', number })
   }
 
-  /** `all`: what this replica was granted; else what it heard, for those who have no other way to learn it. */
+  /** `all`: this replica was granted it. Otherwise it was heard, and is told only to replicas that cannot learn it otherwise. */
   tell(state: () => string, all: boolean): void {
     for (const [session, { asks }] of this.#guests) {
       if (all || asks) say(session, { type: 'standing', standing: state() })

@@ -1,8 +1,8 @@
 /** What replicas say to each other beside the streams: JSON, one message each. Unknown types are ignored. */
 export type PeerMessage =
-  /** First, from both ends: its name, and where it is reached. */
+  /** The first message from both ends: its name, and where it is reached. */
   | { readonly type: 'replica'; readonly name: string; readonly address: string }
-  /** The end that accepted tells of an epoch that it was granted, or of what it presumes; see `formatStanding`. */
+  /** The end that accepted tells of an epoch that it was granted, or of what it presumes; see `formatRuntimeState`. */
   | { readonly type: 'standing'; readonly standing: string }
   /**
    * The end that cannot reach the directory asks: have you told all? And from now on: tell me what you hear. `agoMs`: tell
@@ -12,7 +12,7 @@ export type PeerMessage =
   | { readonly type: 'told'; readonly number: number }
   /** The directory is there again. */
   | { readonly type: 'enough' }
-  /** The session behind a stream leaves: what would go on for ever is to be finished. */
+  /** The session behind a stream leaves. The stream should finish what would go on for ever. */
   | { readonly type: 'leave'; readonly stream: number }
   /**
    * From the end that accepted: the replica stops, and will be granted nothing any more. The answer, alike: it is given

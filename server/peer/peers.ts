@@ -35,7 +35,7 @@ interface PeersOptions {
   readonly pick: (runtime: string, epoch: number) => SplicedSession | undefined
 }
 
-/** Connections to other replicas, and what crosses them. */
+/** Connections to other replicas, and counts of what crosses them. */
 export interface PeerStats {
   /** Other replicas that this one is connected to. */
   readonly connected: number
@@ -316,7 +316,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     return { connected, known, sent: this.#sent, taken, streams, bufferedBytes: usedBytes }
   }
 
-  /** Streams that would go on for ever are finished. */
+  /** Finishes streams that would go on for ever. */
   leave(): void {
     for (const link of this.#links.values()) link.leave()
   }
@@ -331,7 +331,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   }
 }
 
-/** Those whose lease ended last. Where one is that is alive, or we are, nobody else is looked for. */
+/** The dead replicas whose lease ended last. At the address of a live replica, or at ours, no other one is looked for. */
 function soughtAmong(replicas: readonly ReplicaLease[]): readonly ReplicaLease[] {
   const dead = replicas.filter(({ leftMs }) => leftMs < 0)
   return dead.sort((a, b) => b.leftMs - a.leftMs).slice(0, MAX_SOUGHT)

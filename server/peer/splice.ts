@@ -33,7 +33,7 @@ const MAX_HEAD_BYTES = MAX_PREAMBLE_BYTES + 16
 
 /** Takes a stream that another replica opened. */
 export function splice(stream: Stream, owner: SpliceOwner): void {
-  // Until the client has it, it may refuse the exchange unread; whoever keeps the body for that must not be told too early.
+  // Until the client has it, it may refuse the exchange unread. The edge keeps the body for that, and must not be told too early.
   stream.withholdAcknowledgement()
   stream.handler = new Splice(stream, owner)
 }
@@ -48,7 +48,7 @@ class Splice implements StreamHandler, Failing {
   #begun: Uint8Array | undefined
   #refused = false
   #switches = false
-  /** The answer came whole: what becomes of the session cuts nothing of it. */
+  /** The whole answer has come, so the end of the session cuts nothing of it. */
   #answered = false
   #timer: NodeJS.Timeout | undefined
 
@@ -71,7 +71,7 @@ class Splice implements StreamHandler, Failing {
     clearTimeout(this.#timer)
   }
 
-  /** Nobody is there for the answer: what came of it, whole or not, is dropped. */
+  /** Nobody takes the answer any more. What came of it is dropped, whole or not. */
   reset(code: ResetCode): void {
     clearTimeout(this.#timer)
     this.#to?.reset(code)
@@ -169,7 +169,7 @@ class Splice implements StreamHandler, Failing {
   #releaseIfPassed(): void {
     if (!this.#answered || this.#from.queuedBytes > 0) return
     this.#release()
-    // Nobody waits for what the client has not taken of the request.
+    // Nobody waits for the part of the request that the client has not taken.
     if (this.#switches || this.#to!.queuedBytes === 0) return
     this.#to!.reset('cancelled')
     this.#from.discard()

@@ -19,7 +19,7 @@ import { MAX_RUNTIME_STATE_BYTES } from '../directory/runtime-state.ts'
 
 const HEAD_BYTES = 4
 const KIND = { bytes: 0, control: 1, close: 2 } as const
-/** A standing, with the quotes of its text escaped, and what is around it. */
+/** A state, with the quotes of its text escaped, and the rest of its message. */
 export const MAX_PEER_MESSAGE_BYTES = MAX_RUNTIME_STATE_BYTES + 16 * 1024
 const CLOSE_MS = 2000
 
