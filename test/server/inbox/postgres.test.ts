@@ -162,12 +162,15 @@ describe.runIf(needs('postgres'))('a real one', () => {
     const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
     await other.connect()
     await other.query("BEGIN; SELECT FROM sallyport_inbox.messages WHERE id = 'held' FOR UPDATE")
-    const held = store.apply({ op: 'update', id: 'held', set: { attempts: 1 }, at: NOW })
-    const free = append(store, message('free'))
-    await expect(held).rejects.toMatchObject({ kind: 'away' })
-    expect(await free).toMatchObject({ status: 'stored' })
-    expect(store.stats().open).toBe(true)
-    await other.end()
+    try {
+      const held = store.apply({ op: 'update', id: 'held', set: { attempts: 1 }, at: NOW })
+      const free = append(store, message('free'))
+      await expect(held).rejects.toMatchObject({ kind: 'away' })
+      expect(await free).toMatchObject({ status: 'stored' })
+      expect(store.stats().open).toBe(true)
+    } finally {
+      await other.end()
+    }
   })
 
   test('that answers nothing is not waited for at the end', async () => {
