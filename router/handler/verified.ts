@@ -113,6 +113,7 @@ class VerifiedExchange extends PassThrough {
   }
 
   override requestEnd(trailers: HeaderList): void {
+    if (this.isOver) return
     const reason = this.#verification.verdict()
     if (reason !== undefined) {
       this.#refuse(new SallyportError('webhook-signature', reason))
@@ -148,9 +149,10 @@ class VerifiedExchange extends PassThrough {
   /** An upstream that answers as it reads, and is not read, would read no more, and the verdict never come. */
   #keep(chunk: Uint8Array): void {
     this.#body.add(chunk)
-    if (this.#advanced + chunk.length > MAX_BODY_BYTES) return
     this.#advanced += chunk.length
-    if (this.#share.hold(this.#heldBytes)) super.responseConsumed(chunk.length)
+    if (this.#advanced > MAX_BODY_BYTES) {
+      this.#refuse(new SallyportError('upstream-broken', `answered ${MAX_BODY_BYTES} bytes and more before the verdict`))
+    } else if (this.#share.hold(this.#heldBytes)) super.responseConsumed(chunk.length)
     else this.#noRoom()
   }
 

@@ -490,7 +490,6 @@ describe('as a layer', () => {
             answered = kind
             both.response.responseAbort(new SallyportError('upstream-broken'))
           }
-          // One that answers 25 MiB and more before the verdict has credit no longer.
           if (kind === 'say' && answered === 'head' && said + bytes <= 25 * MIB) {
             said += bytes
             both.response.responseData(Buffer.alloc(bytes))
@@ -556,6 +555,43 @@ describe('as a layer', () => {
     sink.requestEnd([])
     expect(heard.join('')).toBe('abc')
     expect(both.events.filter(event => /head|responseE/.test(event))).toEqual(['head 200', 'responseEnd'])
+  })
+
+  it.each([false, true])('R8 an answer that waits has a bound, and behind the end nothing is kept; forged: %s', forged => {
+    const body = Buffer.alloc(MIB)
+    for (const more of [0, 1]) {
+      const room = new BodyRoom()
+      const { both, sink } = begin(body, sign(forged ? 'other' : body), room)
+      for (let at = 0; at < body.length; at += 64 * KIB) sink.requestData(body.subarray(at, at + 64 * KIB))
+      expect(both.request).toBeDefined()
+      both.response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      both.response.responseData(Buffer.alloc(25 * MIB))
+      if (more > 0) both.response.responseData(Buffer.alloc(more))
+      expect(isFree(room)).toBe(more > 0)
+      both.response.requestConsumed(body.length - 64 * KIB)
+      sink.requestEnd([])
+      const isHeard = more === 0 && !forged
+      expect(sum(both, 'responseData')).toBe(isHeard ? 25 * MIB : 0)
+      expect(both.events.filter(event => /Abort/.test(event)).length > 0).toBe(!isHeard)
+      if (!isHeard) expect(both.events).not.toContain('requestEnd')
+      if (isHeard) both.response.responseEnd([])
+      expect(isFree(room)).toBe(true)
+    }
+  })
+
+  it('behind a failure of the upstream, what still comes of a webhook takes no room', () => {
+    const body = Buffer.alloc(3 * MIB)
+    const room = new BodyRoom()
+    const { both, sink } = begin(body, sign(body), room)
+    sink.requestData(body.subarray(0, MIB))
+    sink.requestData(body.subarray(MIB, 2 * MIB))
+    expect(both.request).toBeDefined()
+    both.response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+    both.response.responseData(Buffer.alloc(MIB))
+    both.response.responseAbort(new SallyportError('upstream-broken'))
+    sink.requestData(body.subarray(2 * MIB))
+    sink.requestEnd([])
+    expect(isFree(room)).toBe(true)
   })
 
   it('a caller that leaves: nothing is begun, or it is ended', () => {
