@@ -151,7 +151,9 @@ class VerifiedExchange extends PassThrough {
     this.#body.add(chunk)
     this.#advanced += chunk.length
     if (this.#advanced > MAX_BODY_BYTES) {
-      this.#refuse(new SallyportError('upstream-broken', `answered ${MAX_BODY_BYTES} bytes and more before the verdict`))
+      this.#refuse(
+        new SallyportError('upstream-broken', `answered ${MAX_BODY_BYTES} bytes and more before the verdict`),
+      )
     } else if (this.#share.hold(this.#heldBytes)) super.responseConsumed(chunk.length)
     else this.#noRoom()
   }

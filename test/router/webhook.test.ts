@@ -557,27 +557,30 @@ describe('as a layer', () => {
     expect(both.events.filter(event => /head|responseE/.test(event))).toEqual(['head 200', 'responseEnd'])
   })
 
-  it.each([false, true])('R8 an answer that waits has a bound, and behind the end nothing is kept; forged: %s', forged => {
-    const body = Buffer.alloc(MIB)
-    for (const more of [0, 1]) {
-      const room = new BodyRoom()
-      const { both, sink } = begin(body, sign(forged ? 'other' : body), room)
-      for (let at = 0; at < body.length; at += 64 * KIB) sink.requestData(body.subarray(at, at + 64 * KIB))
-      expect(both.request).toBeDefined()
-      both.response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-      both.response.responseData(Buffer.alloc(25 * MIB))
-      if (more > 0) both.response.responseData(Buffer.alloc(more))
-      expect(isFree(room)).toBe(more > 0)
-      both.response.requestConsumed(body.length - 64 * KIB)
-      sink.requestEnd([])
-      const isHeard = more === 0 && !forged
-      expect(sum(both, 'responseData')).toBe(isHeard ? 25 * MIB : 0)
-      expect(both.events.filter(event => /Abort/.test(event)).length > 0).toBe(!isHeard)
-      if (!isHeard) expect(both.events).not.toContain('requestEnd')
-      if (isHeard) both.response.responseEnd([])
-      expect(isFree(room)).toBe(true)
-    }
-  })
+  it.each([false, true])(
+    'R8 an answer that waits has a bound, and behind the end nothing is kept; forged: %s',
+    forged => {
+      const body = Buffer.alloc(MIB)
+      for (const more of [0, 1]) {
+        const room = new BodyRoom()
+        const { both, sink } = begin(body, sign(forged ? 'other' : body), room)
+        for (let at = 0; at < body.length; at += 64 * KIB) sink.requestData(body.subarray(at, at + 64 * KIB))
+        expect(both.request).toBeDefined()
+        both.response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+        both.response.responseData(Buffer.alloc(25 * MIB))
+        if (more > 0) both.response.responseData(Buffer.alloc(more))
+        expect(isFree(room)).toBe(more > 0)
+        both.response.requestConsumed(body.length - 64 * KIB)
+        sink.requestEnd([])
+        const isHeard = more === 0 && !forged
+        expect(sum(both, 'responseData')).toBe(isHeard ? 25 * MIB : 0)
+        expect(both.events.filter(event => /Abort/.test(event)).length > 0).toBe(!isHeard)
+        if (!isHeard) expect(both.events).not.toContain('requestEnd')
+        if (isHeard) both.response.responseEnd([])
+        expect(isFree(room)).toBe(true)
+      }
+    },
+  )
 
   it('behind a failure of the upstream, what still comes of a webhook takes no room', () => {
     const body = Buffer.alloc(3 * MIB)
