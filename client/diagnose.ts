@@ -8,7 +8,6 @@ import { readOwnClaims } from './claims.ts'
 import { DialError } from './dial/dial-failure.ts'
 import type { Dialled, DialStep } from './dial/dial.ts'
 import { Dialler, messageOf } from './dial/dialler.ts'
-import { isRefusal } from './dial/explain.ts'
 import { chooseProxy } from './dial/proxy.ts'
 import { checkOptions, type ClientOptions, type ResolvedClientOptions } from './options.ts'
 import { TokenKeeper } from './token.ts'
@@ -75,9 +74,9 @@ export async function diagnose(options: ClientOptions): Promise<Probe[]> {
     const dialler = new Dialler(options, settings, tokens)
     const found: Probe[] = []
     for (const [turn, server] of settings.servers.entries()) {
-      found.push(probeProxy(server, options))
-      const reached = token.status === 'fail' ? undefined : dialler
-      found.push(...(await probeServer(reached, server, turn, signal, options)))
+      const { probe, isProxied } = probeProxy(server, options)
+      const reached = token.status === 'fail' || probe.status === 'fail' ? undefined : dialler
+      found.push(probe, ...(await probeServer(reached, server, turn, signal, isProxied)))
     }
     return [token, ...found]
   } finally {
@@ -107,11 +106,17 @@ async function probeToken(tokens: TokenKeeper, { audience }: ResolvedClientOptio
   return leftMs < SOON_MS ? probe('warn', found, 'It ends soon: see that it is renewed.') : probe('ok', found)
 }
 
-function probeProxy(server: URL, { proxy }: ClientOptions): Probe {
-  const chosen = chooseProxy(server, proxy, process.env)
-  const found = chosen === undefined ? 'none' : `${chosen.host}:${chosen.port}`
+function probeProxy(server: URL, { proxy }: ClientOptions): { probe: Probe; isProxied: boolean } {
   const expected = 'as the way out of this network needs it (--proxy, HTTPS_PROXY, NO_PROXY)'
-  return { code: 'proxy-choice', status: 'ok', what: `the proxy to ${server.host}`, found, expected, hint: '' }
+  const about = { code: 'proxy-choice', what: `the proxy to ${server.host}`, expected }
+  try {
+    const chosen = chooseProxy(server, proxy, process.env)
+    const found = chosen === undefined ? 'none' : `${chosen.host}:${chosen.port}`
+    return { probe: { ...about, status: 'ok', found, hint: '' }, isProxied: chosen !== undefined }
+  } catch (error) {
+    const hint = 'Correct HTTPS_PROXY or ALL_PROXY, or give --proxy.'
+    return { probe: { ...about, status: 'fail', found: messageOf(error), hint }, isProxied: false }
+  }
 }
 
 /** `dialler`: undefined if it makes no sense to dial. */
@@ -120,9 +125,8 @@ async function probeServer(
   server: URL,
   turn: number,
   signal: AbortSignal,
-  options: ClientOptions,
+  isProxied: boolean,
 ): Promise<Probe[]> {
-  const isProxied = chooseProxy(server, options.proxy, process.env) !== undefined
   const isPlain = server.protocol === 'ws:'
   const steps = (Object.keys(STEPS) as Step[]).filter(
     step => !(step === 'proxy' && !isProxied) && !(step === 'tls' && isPlain),
@@ -189,7 +193,7 @@ function stepOf(error: unknown, seen: ReadonlyMap<Step, Probe>): Step {
     case 'certificate':
       return 'tls'
     case 'answer':
-      return isRefusal(failure) && failure.ours ? 'authentication' : 'upgrade'
+      return failure.ours && [401, 403].includes(failure.status) ? 'authentication' : 'upgrade'
     case 'subprotocol':
       return 'upgrade'
     case 'proxy':

@@ -66,6 +66,7 @@ export function answerFailure(response: IncomingMessage, body: string): AnswerFa
     dateMs: dateOf(response),
     versions: text(headers['sec-websocket-protocol']),
     ours: memberOf(body, 'requestId') !== undefined,
+    by: text(headers.via) ?? text(headers.server),
   }
 }
 

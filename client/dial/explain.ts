@@ -41,6 +41,8 @@ export interface AnswerFailure {
   readonly versions: string | undefined
   /** Whether a Sallyport server said it: the body is a problem document with a request id. */
   readonly ours: boolean
+  /** What answered calls itself so, in `via` or `server`. */
+  readonly by?: string | undefined
 }
 
 /** What the client itself knows. */
@@ -80,12 +82,12 @@ export function explain(failure: DialFailure, context: DialContext): string {
 export function isRefusal(failure: DialFailure): boolean {
   if (failure.kind === 'subprotocol') return true
   if (failure.kind !== 'answer') return false
-  return failure.status === 401 || failure.status === 403 || isOtherVersion(failure)
+  return [401, 403, 426].includes(failure.status) || isOtherVersion(failure)
 }
 
 /** A control endpoint says 400 to a subprotocol that it does not know. */
 function isOtherVersion(answer: AnswerFailure): boolean {
-  return answer.status === 426 || (answer.status === 400 && answer.ours)
+  return answer.status === 400 && answer.ours
 }
 
 function explainAnswer(answer: AnswerFailure, context: DialContext): string {
@@ -98,7 +100,10 @@ function explainAnswer(answer: AnswerFailure, context: DialContext): string {
   if (answer.status === 401) return `${refused}: ${explainToken(answer.dateMs, context)}`
   if (answer.status === 403) return `${refused}: ${explainForbidden(context)}`
   if (answer.status === 429 || answer.status === 503) return `${refused}: the server takes no more connections just now`
-  return `${address(context.server)} answered ${answer.status} instead of opening a WebSocket: it is no control endpoint, or a proxy in front of it does not pass WebSocket`
+  const by = answer.by === undefined ? '' : ` (what answered calls itself "${answer.by}")`
+  // A server says 426 only where the request no longer asks for a WebSocket.
+  const why = answer.status === 426 ? 'a proxy' : 'it is no control endpoint, or a proxy'
+  return `${address(context.server)} answered ${answer.status} instead of opening a WebSocket: ${why} in front of it does not pass WebSocket${by}`
 }
 
 /** Codes that only a public listener answers with. */

@@ -1,17 +1,19 @@
 /** `sallyport check`: each probe against the fault that it names. */
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer as createHttp } from 'node:http'
-import { createServer as createHttps } from 'node:https'
+import { createServer as createHttps, request as requestHttps } from 'node:https'
 import { type AddressInfo, connect as connectTcp, createServer as createTcp, type Server as TcpServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createServer as createTls } from 'node:tls'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { WebSocketServer } from 'ws'
 import { createAuthority, createKeys, createServerCertificate, createToken } from '../../certs/index.ts'
 import { connect } from '../../client/index.ts'
 import { createServer, type Server } from '../../server/index.ts'
+import { needs } from '../support/needs.ts'
 import { sallyport } from './run.ts'
 
 interface Found {
@@ -166,6 +168,44 @@ describe('check client', () => {
     const found = await client(`wss://127.0.0.1:${await serve(balancer)}`)
     expectFailed(found, 'upgrade')
     expect(found.of('upgrade')[0]!.found).toContain('answered 404')
+  })
+
+  test('a proxy that strips Upgrade on the way to the server, and says its name', async () => {
+    const proxy = createHttps(certificate, (request, response) => {
+      const { upgrade: _upgrade, connection: _connection, ...headers } = request.headers
+      const on = requestHttps(
+        { port, host: '127.0.0.1', path: request.url, headers, ca: readFileSync(file('ca.pem')), agent: false },
+        answer => {
+          response.writeHead(answer.statusCode!, { ...answer.headers, via: '1.1 middlebox' })
+          answer.pipe(response)
+        },
+      )
+      on.end()
+    })
+    const found = await client(`wss://127.0.0.1:${await serve(proxy)}`)
+    expectFailed(found, 'upgrade')
+    expect(found.of('upgrade')[0]!.found).toMatch(/does not pass WebSocket.*"1\.1 middlebox"/)
+  })
+
+  test('a proxy variable that is none', async () => {
+    vi.stubEnv('HTTPS_PROXY', 'socks5://user:a-secret@127.0.0.1:1080')
+    stops.push(() => vi.unstubAllEnvs())
+    const found = await client('wss://connect.tunnels.example.com')
+    expect([found.statuses['proxy-choice'], found.statuses.name, found.code]).toEqual(['fail', 'skip', 5])
+    expect(found.of('proxy-choice')[0]!.found).toContain('socks5')
+    expect(JSON.stringify(found.probes)).not.toContain('a-secret')
+  })
+
+  test.runIf(needs('netns', 'iptables'))('a port that drops is not one that refuses', { timeout: 60_000 }, async () => {
+    const drop = 'ip link set lo up && iptables -A INPUT -p tcp --dport 8443 -j DROP && exec "$@"'
+    const flags = words({ server: 'wss://127.0.0.1:8443', ca: file('ca.pem'), 'token.file': file('token'), target })
+    const command = [process.execPath, join(import.meta.dirname, '../../cli/main.ts'), 'check', 'client', ...flags, '--json']
+    const out = await new Promise<string>(resolve => {
+      execFile('unshare', ['--net', 'sh', '-c', drop, 'sh', ...command], (_error, stdout) => resolve(stdout))
+    })
+    const { probes } = JSON.parse(out) as { probes: Found[] }
+    const tcp = probes.find(({ code }) => code === 'tcp')
+    expect(tcp).toMatchObject({ status: 'fail', found: expect.stringMatching(/^no answer from .* within 5/) as unknown })
   })
 
   test('a clock that is off', async () => {
