@@ -199,13 +199,23 @@ describe('check client', () => {
   test.runIf(needs('netns', 'iptables'))('a port that drops is not one that refuses', { timeout: 60_000 }, async () => {
     const drop = 'ip link set lo up && iptables -A INPUT -p tcp --dport 8443 -j DROP && exec "$@"'
     const flags = words({ server: 'wss://127.0.0.1:8443', ca: file('ca.pem'), 'token.file': file('token'), target })
-    const command = [process.execPath, join(import.meta.dirname, '../../cli/main.ts'), 'check', 'client', ...flags, '--json']
+    const command = [
+      process.execPath,
+      join(import.meta.dirname, '../../cli/main.ts'),
+      'check',
+      'client',
+      ...flags,
+      '--json',
+    ]
     const out = await new Promise<string>(resolve => {
       execFile('unshare', ['--net', 'sh', '-c', drop, 'sh', ...command], (_error, stdout) => resolve(stdout))
     })
     const { probes } = JSON.parse(out) as { probes: Found[] }
     const tcp = probes.find(({ code }) => code === 'tcp')
-    expect(tcp).toMatchObject({ status: 'fail', found: expect.stringMatching(/^no answer from .* within 5/) as unknown })
+    expect(tcp).toMatchObject({
+      status: 'fail',
+      found: expect.stringMatching(/^no answer from .* within 5/) as unknown,
+    })
   })
 
   test('a clock that is off', async () => {
