@@ -2,6 +2,7 @@ import { diagnose } from '../../client/diagnose.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 import type { Arguments } from '../args.ts'
+import { probeKeySet } from '../check/key-set.ts'
 import { probeListeners } from '../check/listeners.ts'
 import { clientFiles, routerFiles, serverFiles } from '../check/offline.ts'
 import { probeUpstreams } from '../check/upstreams.ts'
@@ -13,7 +14,7 @@ import type { RouterConfig } from '../config/router.ts'
 import { checkClientConfig, checkRouterConfig, checkServerConfig } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { EXIT, Failure } from '../failure.ts'
-import { hasSwitch } from '../options.ts'
+import { hasSwitch, readInput } from '../options.ts'
 import { loadTrust } from '../service/client-trust.ts'
 import { checkClientFiles, checkRouterFiles, checkServerFiles } from '../service/files.ts'
 import { loadRoutes } from '../service/routes.ts'
@@ -105,7 +106,9 @@ async function checkServer(config: ServerConfig): Promise<Probe[]> {
     'control.listen': controlAddress(config),
     'peer.listen': config['peer.listen'],
   })
-  return [...(await serverFiles(config)), ...listeners]
+  const { 'auth.jwks.url': url, 'auth.jwks.ca': ca } = config
+  const keys = url === undefined ? [] : [await probeKeySet(url, ca && readInput(ca, 'the authorities of the key set'))]
+  return [...(await serverFiles(config)), ...listeners, ...keys]
 }
 
 /** Where the documentation says more. */

@@ -292,6 +292,22 @@ describe('check server and router', () => {
     expect([bad.statuses, bad.code]).toEqual([{ configuration: 'fail' }, 5])
   })
 
+  test('a key set behind a URL: there, something else, of an authority that is not trusted, gone', async () => {
+    let body = readFileSync(file('jwks.json'), 'utf8')
+    const keys = createHttps(certificate, (_, response) => void response.end(body))
+    const url = `https://127.0.0.1:${await serve(keys)}/jwks`
+    const pair = (name: string) => ({ [`${name}.cert`]: file('server.pem'), [`${name}.key`]: file('server-key.pem') })
+    const listen = { 'public.listen': '127.0.0.1:0', 'control.listen': '127.0.0.1:0', domain: 'tunnels.localhost' }
+    const flags = { ...listen, ...pair('public.tls'), ...pair('control.tls') }
+    const status = async (more: Flags) => (await check('server', ...words({ ...flags, ...more }))).statuses['key-set']
+    const trusted = { 'auth.jwks.url': url, 'auth.jwks.ca': file('ca.pem') }
+    expect(await status(trusted)).toBe('ok')
+    expect(await status({ 'auth.jwks.url': url })).toBe('fail')
+    expect(await status({ ...trusted, 'auth.jwks.url': 'https://127.0.0.1:1/jwks' })).toBe('fail')
+    body = '{}'
+    expect(await status(trusted)).toBe('fail')
+  })
+
   test('the router: each target once', async () => {
     const closed = createTcp()
     const gone = await listening(closed)
