@@ -1,5 +1,7 @@
 /** `sallyport check`: each probe against the fault that it names. */
 import { execFile } from 'node:child_process'
+import { createSocket } from 'node:dgram'
+import { Resolver } from 'node:dns'
 import { once } from 'node:events'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer as createHttp } from 'node:http'
@@ -11,7 +13,7 @@ import { createServer as createTls } from 'node:tls'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { WebSocketServer } from 'ws'
 import { createAuthority, createKeys, createServerCertificate, createToken } from '../../certs/index.ts'
-import { connect } from '../../client/index.ts'
+import { connect, diagnose } from '../../client/index.ts'
 import { createServer, type Server } from '../../server/index.ts'
 import { needs } from '../support/needs.ts'
 import { sallyport } from './run.ts'
@@ -143,6 +145,26 @@ describe('check client', () => {
   test('a name that does not resolve', async () => {
     expectFailed(await client('wss://no-such-name.invalid'), 'name')
   }, 60_000)
+
+  test('a resolver that does not answer', { timeout: 30_000 }, async () => {
+    const silent = createSocket('udp4').bind(0, '127.0.0.1')
+    await once(silent, 'listening')
+    const resolver = new Resolver({ timeout: 60_000 })
+    resolver.setServers([`127.0.0.1:${silent.address().port}`])
+    stops.push(() => {
+      resolver.cancel()
+      silent.close()
+    })
+    const probes = await diagnose({
+      url: 'wss://connect.tunnels.example.com',
+      token: await token({}),
+      proxy: '',
+      target,
+      lookup: (name, _, callback) => resolver.resolve4(name, (error, found) => callback(error, found?.[0] ?? '')),
+    })
+    const failed = probes.filter(({ status }) => status === 'fail')
+    expect(failed).toMatchObject([{ code: 'name', found: expect.stringMatching(/within 5/) as unknown }])
+  })
 
   test('a box on the way that opens TLS: its authority is named', async () => {
     const other = await createServerCertificate(await createAuthority({ name: 'Inspecting Corp' }), {
