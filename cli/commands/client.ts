@@ -16,6 +16,7 @@ import { loadTrust, watchTrust } from '../service/client-trust.ts'
 import { type EmbeddedTarget, embedRouter } from '../service/embedded-router.ts'
 import { checkClientFiles } from '../service/files.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
+import { checkWhenAway } from '../service/self-check.ts'
 import { inspection } from '../service/inspection.ts'
 import { loadInboxKeys } from '../service/inbox-key.ts'
 import { openTokenSource } from '../service/token-source.ts'
@@ -58,7 +59,7 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
   const ended = Promise.withResolvers<number>()
   const changes = new Changes()
   const loaded = await loadTrust(config)
-  const tunnel = createTunnel({
+  const options: ClientOptions = {
     ...tunnelOptions(config),
     ...loaded,
     inboxKeys: config['inbox.key.file'] === undefined ? undefined : loadInboxKeys(config['inbox.key.file']),
@@ -66,6 +67,9 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
     target: target.target,
     logger,
     onExchange,
+  }
+  const tunnel = createTunnel({
+    ...options,
     on: {
       // A session that lives has a token that is still in force.
       refused: () => config['exit-on-refusal'] && !tunnel.ready() && ended.resolve(EXIT.refused),
@@ -75,6 +79,7 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
   if (terminal !== undefined) announceClient(terminal, tunnel, config)
   token.follow(fresh => tunnel.setToken(fresh))
   const trust = await watchTrust(config, loaded, tunnel, logger)
+  const selfCheck = checkWhenAway(tunnel, options, logger)
   return {
     ...inspection(tunnel.inspector),
     ready: () => tunnel.ready(),
@@ -82,6 +87,7 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
     snapshot: () => ({ ...snapshot(tunnel), stateChanges: changes.counts, certificates: trust.certificates() }),
     ended: ended.promise,
     async close(options) {
+      selfCheck.close()
       token.close()
       trust.close()
       await tunnel.close(options)
