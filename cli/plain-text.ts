@@ -2,3 +2,11 @@
 export function plainText(text: string): string {
   return text.replaceAll(/[^\x20-\x7e\u00a0-\uffff]|[\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, '?')
 }
+
+/** JSON in which nothing controls a terminal. */
+export function terminalJson(value: unknown, indent?: number): string {
+  return JSON.stringify(value, undefined, indent).replaceAll(
+    /[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+    char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
+}

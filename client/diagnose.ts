@@ -20,6 +20,7 @@ const SKEW_WARN_MS = 5000
 const SKEW_FAIL_MS = 30_000
 const SOON_MS = 5 * 60_000
 const PINGS = 5
+const NO_TOKEN = 'none'
 
 /** What is expected of each step of the network, and what helps where it is not so. */
 const STEPS = {
@@ -71,12 +72,15 @@ export async function diagnose(options: ClientOptions): Promise<Probe[]> {
   try {
     const token = await probeToken(tokens, settings)
     const signal = AbortSignal.any([AbortSignal.timeout(ALL_MS), ...(options.signal ? [options.signal] : [])])
+    const hasToken = tokens.latest !== undefined
+    // A server answers whatever is shown to it, so the way there can be tried without a token.
+    if (!hasToken) tokens.set(NO_TOKEN)
     const dialler = new Dialler(options, settings, tokens)
     const found: Probe[] = []
     for (const [turn, server] of settings.servers.entries()) {
       const { probe, isProxied } = probeProxy(server, options)
-      const reached = token.status === 'fail' || probe.status === 'fail' ? undefined : dialler
-      found.push(probe, ...(await probeServer(reached, server, turn, signal, isProxied)))
+      const way = { dialler: probe.status === 'fail' ? undefined : dialler, server, turn, isProxied, hasToken }
+      found.push(probe, ...(await probeServer(way, signal)))
     }
     return [token, ...found]
   } finally {
@@ -119,14 +123,16 @@ function probeProxy(server: URL, { proxy }: ClientOptions): { probe: Probe; isPr
   }
 }
 
-/** `dialler`: undefined if it makes no sense to dial. */
-async function probeServer(
-  dialler: Dialler | undefined,
-  server: URL,
-  turn: number,
-  signal: AbortSignal,
-  isProxied: boolean,
-): Promise<Probe[]> {
+interface Way {
+  /** Undefined: it cannot be gone. */
+  readonly dialler: Dialler | undefined
+  readonly server: URL
+  readonly turn: number
+  readonly isProxied: boolean
+  readonly hasToken: boolean
+}
+
+async function probeServer({ dialler, server, turn, isProxied, hasToken }: Way, signal: AbortSignal): Promise<Probe[]> {
   const isPlain = server.protocol === 'ws:'
   const steps = (Object.keys(STEPS) as Step[]).filter(
     step => !(step === 'proxy' && !isProxied) && !(step === 'tls' && isPlain),
@@ -144,7 +150,7 @@ async function probeServer(
   } catch (error) {
     const failed = stepOf(error, seen)
     if (failed === 'authentication') note('upgrade', 'ok', 'the control endpoint of a server answers')
-    note(failed, 'fail', messageOf(error))
+    if (hasToken || failed !== 'authentication') note(failed, 'fail', messageOf(error))
   }
   for (const step of steps) if (!seen.has(step)) note(step, 'skip', 'not reached')
   return steps.map(step => seen.get(step)!)

@@ -13,6 +13,7 @@ const MAX_READERS = 8
 const MAX_ROWS = 200
 /** The latest exchanges of an inspector in a snapshot. */
 const MAX_INSPECTED = 100
+const MAX_TEXT = 256
 /** Steps of the traffic that a reader has missed at most, unless it is new. */
 const LATEST_STEPS = 2
 
@@ -76,9 +77,18 @@ export class Feed {
 function event(source: AdminSource, steps?: number): string {
   const { traffic, advice = {} } = source
   const failed = traffic?.failed.map(one => ({ ...one, title: titleOf(one), advice: advice[one.code ?? ''] }))
-  const inspected = source.inspector?.list().slice(-MAX_INSPECTED).reverse()
+  const inspected = source.inspector?.list().slice(-MAX_INSPECTED).reverse().map(withoutLongTexts)
   const snapshot = { status: shorten(source.status()), history: traffic?.history(steps), failed, inspected }
   return `data: ${JSON.stringify(snapshot)}\n\n`
+}
+
+/** Paths may be long, and a hundred of them come every two seconds. */
+function withoutLongTexts(row: object): object {
+  const entries = Object.entries(row).map(([name, value]: [string, unknown]) => {
+    const isLong = typeof value === 'string' && value.length > MAX_TEXT
+    return [name, isLong ? `${value.slice(0, MAX_TEXT)}…` : value]
+  })
+  return Object.fromEntries(entries)
 }
 
 /** What the caller read. */

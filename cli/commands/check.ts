@@ -21,13 +21,13 @@ import { loadRoutes } from '../service/routes.ts'
 import { openTokenSource } from '../service/token-source.ts'
 import { controlAddress } from './server.ts'
 import { tunnelOptions, withTarget } from './client.ts'
+import { terminalJson } from '../plain-text.ts'
 import { printable } from '../table.ts'
 
 /** `sallyport check COMPONENT` */
 export async function check(component: ComponentName, args: Arguments, io: Io): Promise<number> {
   const probes = await PROBES[component](args, io)
-  if (hasSwitch(args, 'json'))
-    io.out(`${JSON.stringify({ schema: 1, component, probes: probes.map(withDocs) }, undefined, 2)}\n`)
+  if (hasSwitch(args, 'json')) io.out(`${terminalJson({ schema: 1, component, probes: probes.map(withDocs) }, 2)}\n`)
   else for (const probe of probes) io.out(textOf(probe))
   return probes.some(({ status }) => status === 'fail') ? EXIT.checkFailed : EXIT.ok
 }

@@ -5,9 +5,10 @@ import type { Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { curlOf } from '../inspect/curl.ts'
 import { harOf } from '../inspect/har.ts'
-import { comparison, detailOf, lineOf, terminalJson } from '../inspect/text.ts'
+import { comparison, detailOf, lineOf } from '../inspect/text.ts'
 import { hasSwitch, optionalFlag, parseHeader, readInput, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
+import { terminalJson } from '../plain-text.ts'
 import { asRow, asRows } from '../table.ts'
 
 /** `sallyport inspect tail` */

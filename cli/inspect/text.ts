@@ -78,11 +78,3 @@ export function comparison(first: InspectedDetail, replay: InspectedDetail): str
     COMPARED,
   ).join('\n')}\n`
 }
-
-/** JSON in which nothing controls a terminal. */
-export function terminalJson(value: unknown, indent?: number): string {
-  return JSON.stringify(value, undefined, indent).replaceAll(
-    /[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
-    char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  )
-}
