@@ -116,6 +116,20 @@ test('one that is listed as waiting and has gone meanwhile is not counted twice'
   expect(ground.receiver.bodies).toEqual(['second', 'third'])
 })
 
+test.each(['drop', 'replay'] as const)(
+  '%s by hand takes many together: a commit of each would take minutes',
+  async what => {
+    ground = await makeGround()
+    const bodies = Array.from({ length: 300 }, (_, index) => String(index))
+    await store(...bodies)
+    const inbox = ground.server.inbox!
+    const { commits } = ground.server.stats().inbox!.store as { commits: number }
+    expect(await inbox[what]({ limit: 1000 })).toHaveLength(300)
+    expect((ground.server.stats().inbox!.store as { commits: number }).commits - commits).toBeLessThan(30)
+    expect(ground.server.stats().inbox!.messages.waiting).toBe(what === 'drop' ? 0 : 300)
+  },
+)
+
 test('what is dropped while it is tried lets nothing pass by those behind it', async () => {
   ground = await makeGround()
   await store('first', 'second', 'third')
