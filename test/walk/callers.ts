@@ -288,9 +288,11 @@ export async function canary(world: World, road: 'direct' | 'hop'): Promise<stri
   let bytes = 0
   let head = ''
   socket.on('data', chunk => {
-    if (head === '') head = chunk.toString('latin1', 0, 15)
+    if (head === '') head = chunk.toString('latin1', 0, 1024)
     bytes += chunk.length
   })
   await new Promise(resolve => socket.once('close', resolve))
-  return head === 'HTTP/1.1 200 OK' && bytes > CANARY.bytes ? undefined : `${road}: ${head}, ${bytes} bytes`
+  const [status = ''] = head.split('\r\n')
+  const [, code = ''] = /^sallyport-error: (.*)\r$/m.exec(head) ?? []
+  return status === 'HTTP/1.1 200 OK' && bytes > CANARY.bytes ? undefined : `${road}: ${status} ${code}, ${bytes} bytes`
 }
