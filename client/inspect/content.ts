@@ -63,6 +63,11 @@ export function showBody(
   return { ...facts, ...asText(Buffer.from(shown.slice(0, MAX_CONTENT_BYTES), 'latin1'), facts.truncated) }
 }
 
+/** In memory: one character beyond latin1 makes each of its text two bytes long. */
+export function heldBytesOf({ text = '', base64 = '' }: Partial<InspectedBody>): number {
+  return (/[^\0-\xff]/.test(text) ? 2 : 1) * text.length + base64.length
+}
+
 /** As text if it is UTF-8, else as base64. */
 export function asText(bytes: Buffer, isCut: boolean): { text: string } | { base64: string } {
   for (let end = bytes.length; end >= bytes.length - (isCut ? 3 : 0) && end >= 0; end--) {

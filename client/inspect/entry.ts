@@ -5,7 +5,7 @@ import type { ErrorCode, SallyportError } from '../../protocol/base/errors.ts'
 import type { ExchangeNotes, HeaderList, HttpRequest, ResponseHead } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { toldError } from '../../protocol/http/problem.ts'
-import { asText, Content, MAX_CONTENT_BYTES, showBody } from './content.ts'
+import { asText, Content, heldBytesOf, MAX_CONTENT_BYTES, showBody } from './content.ts'
 import type {
   InspectedBody,
   InspectedDetail,
@@ -69,6 +69,8 @@ export class Entry implements RingMember {
   /** Ways that carry messages in place of a body; a reader that has read enough is gone. */
   #messageWays: 'none' | 'out' | 'both' = 'none'
   #readers: { in?: MessageReader; out?: MessageReader } = {}
+  /** What is counted for them. */
+  #readerBytes = 0
   readonly #messages: InspectedMessage[] = []
   #messageBytes = { in: 0, out: 0 }
   #messagesDropped = false
@@ -159,6 +161,7 @@ export class Entry implements RingMember {
       this.#responseEncoding,
     )
     this.#readers = {}
+    this.#countReaders()
     this.#owner.changed(this)
   }
 
@@ -209,13 +212,23 @@ export class Entry implements RingMember {
     const { mode, redactor } = this.#owner
     if (mode === 'heads') return { bytes: content.bytes, truncated: true, omitted: 'bodies are not kept' }
     const shown = showBody(kept, content.bytes, type, encoding, redactor)
-    this.#count((shown.text ?? shown.base64 ?? '').length - content.kept)
+    this.#count(heldBytesOf(shown) - content.kept)
     return shown
   }
 
   #read(direction: 'in' | 'out', chunk: Uint8Array): void {
     this.#messageBytes[direction] += chunk.length
-    this.#readers[direction]?.add(chunk)
+    const reader = this.#readers[direction]
+    if (reader === undefined) return
+    reader.add(chunk)
+    this.#countReaders()
+  }
+
+  #countReaders(): void {
+    const held = (this.#readers.in?.heldBytes ?? 0) + (this.#readers.out?.heldBytes ?? 0)
+    const more = held - this.#readerBytes
+    this.#readerBytes = held
+    this.#count(more)
   }
 
   #message(direction: 'in' | 'out', kind: MessageKind, content: Buffer, bytes: number, why: string | undefined): void {
@@ -226,24 +239,19 @@ export class Entry implements RingMember {
       return
     }
     const shown = why === undefined ? redactor.body(content.toString('latin1'), '') : undefined
-    const size = MESSAGE_OVERHEAD_BYTES + (shown?.length ?? 0)
-    const used = this.#messages.reduce((sum, message) => sum + (message.direction === direction ? message.bytes : 0), 0)
     const isCut = content.length < bytes && kind !== 'close'
+    const omitted = why ?? 'it holds secrets in an encoding that cannot be redacted'
+    const seen: Partial<InspectedBody> = shown === undefined ? { omitted } : asText(Buffer.from(shown, 'latin1'), isCut)
+    const size = MESSAGE_OVERHEAD_BYTES + heldBytesOf(seen)
+    const used = this.#messages.reduce((sum, message) => sum + (message.direction === direction ? message.bytes : 0), 0)
     if (used + bytes > MAX_CONTENT_BYTES || ring.makeRoom(size, this) < size) {
       this.#messagesDropped = true
       ring.droppedBytes += bytes
       return
     }
     this.#count(size)
-    const omitted = why ?? 'it holds secrets in an encoding that cannot be redacted'
-    this.#messages.push({
-      direction,
-      at: since(this.#start, performance.now()),
-      kind,
-      bytes,
-      truncated: isCut,
-      ...(shown === undefined ? { omitted } : asText(Buffer.from(shown, 'latin1'), isCut)),
-    })
+    const at = since(this.#start, performance.now())
+    this.#messages.push({ direction, at, kind, bytes, truncated: isCut, ...seen })
   }
 
   // What is seen.

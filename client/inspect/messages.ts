@@ -14,6 +14,8 @@ type OnMessage = (kind: MessageKind, content: Buffer, bytes: number, why: string
 
 /** Reads bytes until `stop`. */
 export interface MessageReader {
+  /** What it keeps of messages that are not whole, and to read the next ones. */
+  readonly heldBytes: number
   add(chunk: Uint8Array): void
 }
 
@@ -31,7 +33,8 @@ export class WebSocketMessages implements MessageReader {
   #headBytes = 0
   /** Of the frame's payload. */
   #left = 0
-  #mask: Buffer | undefined
+  /** In memory of its own: a slice of the shared pool would keep all of that. */
+  #mask: Uint8Array | undefined
   #maskAt = 0
   #opcode = 0
   #isLast = false
@@ -47,6 +50,10 @@ export class WebSocketMessages implements MessageReader {
   constructor(isDeflated: boolean, onMessage: OnMessage) {
     this.#isDeflated = isDeflated
     this.#onMessage = onMessage
+  }
+
+  get heldBytes(): number {
+    return this.#message.heldBytes + (this.#control?.heldBytes ?? 0) + (this.#window?.length ?? 0)
   }
 
   add(chunk: Uint8Array): void {
@@ -76,7 +83,7 @@ export class WebSocketMessages implements MessageReader {
     this.#left =
       short === 126 ? this.#head.readUInt16BE(2) : short === 127 ? Number(this.#head.readBigUInt64BE(2)) : short
     this.#mask =
-      (second & 0x80) === 0 ? undefined : Buffer.from(this.#head.subarray(this.#headBytes - 4, this.#headBytes))
+      (second & 0x80) === 0 ? undefined : new Uint8Array(this.#head.subarray(this.#headBytes - 4, this.#headBytes))
     this.#maskAt = 0
     this.#headBytes = 0
     this.#opcode = first & 0x0f
@@ -136,12 +143,20 @@ export class WebSocketMessages implements MessageReader {
         finishFlush: constants.Z_SYNC_FLUSH,
         maxOutputLength: 8 * MAX_MESSAGE_CONTENT_BYTES,
       })
-      this.#window = Buffer.concat([dictionary, plain]).subarray(-WINDOW_BYTES)
+      this.#window = windowOf(dictionary, plain)
       return plain
     } catch {
       return undefined
     }
   }
+}
+
+/** The last of both, in memory of its own. */
+function windowOf(before: Buffer, after: Buffer): Buffer {
+  const last = Buffer.concat([before, after]).subarray(-WINDOW_BYTES)
+  const window = Buffer.allocUnsafeSlow(last.length)
+  window.set(last)
+  return window
 }
 
 /** Events, split at empty lines. */
@@ -154,6 +169,10 @@ export class EventStreamMessages implements MessageReader {
 
   constructor(onMessage: OnMessage) {
     this.#onMessage = onMessage
+  }
+
+  get heldBytes(): number {
+    return this.#event.heldBytes
   }
 
   add(chunk: Uint8Array): void {
@@ -189,6 +208,10 @@ class MessageContent {
   #buffer = Buffer.alloc(0)
   #kept = 0
   bytes = 0
+
+  get heldBytes(): number {
+    return this.#buffer.length
+  }
 
   /** Returns the copy of what is kept of `bytes`. */
   add(bytes: Uint8Array): Buffer {

@@ -14,7 +14,7 @@ const MAX_TAGS = 500
 const TAG = /^\[redacted(?::[0-9a-f]{12})?\]$/
 /** `eyJ` is `{"` in base64url. The last part may be missing: what is kept of a body may end anywhere. */
 const JWT = /eyJ[\w-]{4,}(?:\.[\w-]*){0,4}/g
-const USER_INFO = /([a-z][a-z0-9+.-]{0,20}:\/\/)([^\s/?#@"'<>\\]{1,1024})@/gi
+const USER_INFO = /([a-z][a-z0-9+.-]{0,20}:\/\/)([^\s/?#"'<>\\]{1,1024})@/gi
 const BEARER = /\b(bearer +)([\w.~+/-]{16,}=*)/gi
 /** In any text, behind `#` too, where OAuth puts tokens; also what begins it, as a form does. */
 const PARAMETER = /((?:^|[?&;#])([\w%.[\]-]{1,128})=)([^&\s"'<>#\\;,]+)/g
@@ -22,6 +22,8 @@ const PARAMETER = /((?:^|[?&;#])([\w%.[\]-]{1,128})=)([^&\s"'<>#\\;,]+)/g
 const MEMBER = /(?<!\\)(\\{0,63}["'])([\w$.-]{1,64})(\1\s{0,16}[:=]\s{0,16})(?:(\1)(.*?)(\1|$)|(-?\d[\w.+-]{0,511}))/gs
 const SCHEME = /^((?:basic|bearer|digest|negotiate|token|aws4-hmac-sha256) +)(.+)$/is
 const PLAIN_VALUE = /^(?:null|true|false|"")?$/
+/** Also what a file's name makes look like one. */
+const PART_NAME = /\bname(?:\*=[\w-]*'[\w-]*'|=)"?([^"\r\n;]+)/gi
 const SUBPROTOCOL_TOKEN = /(bearer\.authorization\.[\w.]+\.)([\w-]+)/gi
 
 /** One for each inspector: equal values look equal, and nobody can tell a value from its tag without the key. */
@@ -69,7 +71,8 @@ export class Redactor {
     const plain = decoded(value)
     const isDeeper = plain !== value && plain.includes('%') && depth < MAX_DEPTH
     const clean = isDeeper ? this.#encoded(plain, depth + 1) : this.text(plain, depth + 1)
-    return clean === plain ? value : encodeURIComponent(clean)
+    if (clean === plain) return value
+    return plain === value ? clean : encodeURIComponent(clean)
   }
 
   /** By the content type; undefined if it cannot be looked into. */
@@ -91,10 +94,10 @@ export class Redactor {
     const parts = text.split(boundary).map(part => {
       const head = /^(.*?)(\r?\n\r?\n)/s.exec(part)
       if (head === null) return this.text(part)
-      const [, name = ''] = /\bname="?([^"\r\n;]+)/i.exec(head[1]!) ?? []
+      const names = Array.from(head[1]!.matchAll(PART_NAME), ([, name]) => name!)
       const value = part.slice(head[0].length).replace(/\r?\n$/, '')
       const end = part.slice(head[0].length + value.length)
-      const isSecret = value !== '' && isSecretMember(name)
+      const isSecret = value !== '' && names.some(isSecretMember)
       return this.text(head[0]) + (isSecret ? this.tag(value) : this.text(value)) + end
     })
     return parts.join(boundary)
@@ -106,9 +109,10 @@ export class Redactor {
     if (depth > MAX_DEPTH && /["'=]/.test(text)) return this.tag(text)
     return this.#urls(text.includes('"') ? this.#json(text, depth) : text)
       .replaceAll(MEMBER, (...found: string[]) => this.#member(found))
-      .replaceAll(PARAMETER, (all, head: string, name: string, value: string) =>
-        isSecretMember(decoded(name)) && !value.startsWith('[redacted') ? head + this.tag(decoded(value)) : all,
-      )
+      .replaceAll(PARAMETER, (all, head: string, name: string, value: string) => {
+        if (!isSecretMember(decoded(name))) return /[%=]/.test(value) ? head + this.#encoded(value, depth) : all
+        return value.startsWith('[redacted') ? all : head + this.tag(decoded(value))
+      })
       .replaceAll(BEARER, (_, scheme: string, token: string) => scheme + this.tag(token))
       .replaceAll(JWT, token => this.tag(token))
   }

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { brotliCompressSync, deflateRawSync, gzipSync } from 'node:zlib'
+import { brotliCompressSync, constants, deflateRawSync, gzipSync } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
 import type { InspectedDetail, ReplayOptions } from '../../../client/index.ts'
 import { RingInspector } from '../../../client/inspect/inspector.ts'
@@ -49,6 +49,11 @@ class CallerEnd implements ResponseSink {
   }
 }
 
+/** It keeps nothing of it. */
+class CarelessEnd extends CallerEnd {
+  override responseData(): void {}
+}
+
 function bytesOf(body: Uint8Array | string): Buffer {
   return Buffer.from(body as string)
 }
@@ -90,6 +95,17 @@ function ground(mode: 'heads' | 'bodies' = 'bodies', answer: Answer = {}) {
 const json = ['content-type', 'application/json']
 const form = ['content-type', 'application/x-www-form-urlencoded']
 
+setFlagsFromString('--expose-gc')
+const collect = runInNewContext('gc') as () => void
+
+/** What is in use when nothing more can be collected. */
+function usedBytes(): number {
+  collect()
+  collect()
+  const { arrayBuffers, heapUsed } = process.memoryUsage()
+  return arrayBuffers + heapUsed
+}
+
 /** A frame of a WebSocket; a client's is masked. */
 function frame(text: string, masked: boolean, first = 0x81): Buffer {
   const payload = Buffer.from(text, 'latin1')
@@ -116,6 +132,25 @@ describe('a secret is shown nowhere, if it stands', () => {
     'in x-api-key': { headers: ['x-api-key', CANARY] },
     'in a subprotocol of Kubernetes': {
       headers: ['sec-websocket-protocol', `base64url.bearer.authorization.k8s.io.${CANARY}`],
+    },
+    'in a URL in a parameter of location': {
+      headers: [
+        'location',
+        `https://idp.example/?redirect_uri=${encodeURIComponent(`https://a.example/?token=${CANARY}`)}`,
+      ],
+    },
+    'in a path in a parameter of referer': { headers: ['referer', `https://a.example/?next=/b?token=${CANARY}`] },
+    'in a URL in a URL in a parameter': {
+      path: `/?next=${encodeURIComponent(`/b?next=${encodeURIComponent(`/c?code=${CANARY}`)}`)}`,
+    },
+    'in a URL in a parameter of a URL in JSON': {
+      headers: json,
+      body: JSON.stringify({ url: `https://a.example/?next=${encodeURIComponent(`/b?code=${CANARY}`)}` }),
+    },
+    'behind an @ in the password of a URL': { headers: ['referer', `https://user:p@${CANARY}@a.example/`] },
+    'in a part behind the name of its file': {
+      headers: ['content-type', 'multipart/form-data; boundary=b'],
+      body: `--b\r\ncontent-disposition: form-data; filename="name=x"; name="token"\r\n\r\n${CANARY}\r\n--b--`,
     },
     'in the query of referer': { headers: ['referer', `https://a.example/b?x=1&access_token=${CANARY}`] },
     'as a user in a URL': { headers: ['location', `https://user:${CANARY}@a.example/`] },
@@ -254,23 +289,18 @@ describe('the ring', () => {
   it('keeps no more bytes than its ceiling, by its count and in memory', () => {
     const { inspector, send, got } = ground('bodies', { body: Buffer.alloc(200_000, 'b') })
     const body = Buffer.alloc(300_000, 'a')
-    setFlagsFromString('--expose-gc')
-    const collect = runInNewContext('gc') as () => void
-    collect()
-    const before = process.memoryUsage()
+    const before = usedBytes()
     // Small pieces, so that each would keep a larger buffer alive.
     for (let i = 0; i < 300; i++) {
       send({ method: 'POST' }, body, i % 3 === 0 ? 3000 : 1)
       got.length = 0
     }
-    collect()
-    const after = process.memoryUsage()
+    const after = usedBytes()
     const stats = inspector.stats()
     expect(stats.bytes).toBeLessThanOrEqual(RING_BYTES)
     expect(stats.bytes).toBeGreaterThan(RING_BYTES / 2)
     expect(stats.droppedBytes).toBeGreaterThan(300 * 200_000)
-    const used = (at: NodeJS.MemoryUsage) => at.arrayBuffers + at.heapUsed
-    expect(used(after) - used(before)).toBeLessThan(2 * RING_BYTES)
+    expect(after - before).toBeLessThan(2 * RING_BYTES)
     const [first] = inspector.list()
     expect(inspector.get(first!.id)?.request.body).toMatchObject({
       bytes: 300_000,
@@ -312,6 +342,45 @@ describe('the ring', () => {
     expect(got.at(-1)?.body).toBe('abcdef')
     expect(caller.credit).toBe(6)
     expect(inspector.list().some(({ path }) => path === '/old')).toBe(false)
+  })
+
+  it('keeps no more memory than its ceiling where text is not latin1', () => {
+    const { inspector, send } = ground('bodies', { body: `\u{1f600}${'a'.repeat(131_000)}` })
+    const before = usedBytes()
+    for (let i = 0; i < 300; i++) send()
+    expect(inspector.stats().bytes).toBeGreaterThan(RING_BYTES / 2)
+    expect(usedBytes() - before).toBeLessThan(1.2 * RING_BYTES)
+  })
+
+  it('counts what it needs to read the messages of WebSockets, until they end', () => {
+    const plain = Buffer.alloc(255 * 1024, 'a')
+    const compressed = deflateRawSync(plain, { finishFlush: constants.Z_SYNC_FLUSH }).subarray(0, -4).toString('latin1')
+    const inspector = new RingInspector('bodies', noLogger)
+    const handler = inspector.layer((_, response) => {
+      response.responseHead({
+        status: 101,
+        headers: ['sec-websocket-extensions', 'permessage-deflate'],
+        bodyBytes: -1,
+      })
+      // The first leaves a window, the second is not whole.
+      response.responseData(frame(compressed, false, 0xc1))
+      response.responseData(frame('b'.repeat(40_000), false, 0x01))
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    })
+    const before = usedBytes()
+    const sinks = Array.from({ length: 400 }, () => {
+      const sink = handler(requestOf({ upgrade: true }), new CarelessEnd())
+      sink.requestData(frame(compressed, true, 0xc1))
+      sink.requestData(frame('c'.repeat(40_000), true, 0x01))
+      return sink
+    })
+    const { bytes, exchanges } = inspector.stats()
+    expect([bytes > RING_BYTES / 2, bytes <= RING_BYTES]).toEqual([true, true])
+    const used = usedBytes() - before
+    expect(used).toBeLessThan(1.2 * RING_BYTES)
+    for (const sink of sinks) sink.requestAbort(new SallyportError('cancelled'))
+    expect(inspector.stats().exchanges).toBe(exchanges)
+    expect(inspector.stats().bytes).toBeLessThan(exchanges * 4096)
   })
 
   it('keeps the first 50 messages', () => {
