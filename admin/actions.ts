@@ -10,7 +10,13 @@ export type Body = Readonly<Record<string, unknown>>
 /** Resolves to what it did, in words for the operator. Throws a TypeError for a body that makes no sense. */
 export type Action = (body: Body) => Promise<object> | object
 
-export type Actions = Readonly<Record<string, Action>>
+/** One whose body may be longer than 16 KiB. */
+interface LongAction {
+  readonly run: Action
+  readonly maxBodyBytes: number
+}
+
+export type Actions = Readonly<Record<string, Action | LongAction>>
 
 const MAX_BODY_BYTES = 16_384
 const MAX_WHO = 128
@@ -25,19 +31,20 @@ export async function runAction(
   actions: Actions,
   logger: Logger,
 ): Promise<Page> {
-  const action = Object.hasOwn(actions, path) ? actions[path] : undefined
-  if (action === undefined) return problem(404, 'there is no such action')
+  const found = Object.hasOwn(actions, path) ? actions[path] : undefined
+  if (found === undefined) return problem(404, 'there is no such action')
   if (request.headers.origin !== undefined) return problem(403, 'not from a page')
   if (!/^application\/json\b/i.test(request.headers['content-type'] ?? '')) return problem(415, 'JSON only')
+  const { run, maxBodyBytes } = typeof found === 'function' ? { run: found, maxBodyBytes: MAX_BODY_BYTES } : found
   const who = { who: whoOf(request), from: request.socket.remoteAddress ?? '' }
   let body: Body
   try {
-    body = await readBody(request)
+    body = await readBody(request, maxBodyBytes)
   } catch (error) {
     return problem(400, (error as Error).message)
   }
   try {
-    const done = await action(body)
+    const done = await run(body)
     logger.warn({ audit: true, action: path, ...who, body: audited(body), done }, `audit: ${path}`)
     return { status: 200, contentType: 'application/json', text: `${JSON.stringify(done)}\n` }
   } catch (error) {
@@ -63,12 +70,12 @@ function whoOf({ headers }: IncomingMessage): string {
   return typeof said === 'string' && /^[\x20-\x7e]+$/.test(said) ? said.slice(0, MAX_WHO) : 'unknown'
 }
 
-async function readBody(request: IncomingMessage): Promise<Body> {
+async function readBody(request: IncomingMessage, maxBytes: number): Promise<Body> {
   const chunks: Buffer[] = []
   let bytes = 0
   for await (const chunk of request.iterator({ destroyOnReturn: false })) {
     bytes += chunk.length
-    if (bytes > MAX_BODY_BYTES) throw new TypeError('the body is too large')
+    if (bytes > maxBytes) throw new TypeError('the body is too large')
     chunks.push(chunk)
   }
   const body: unknown = JSON.parse(Buffer.concat(chunks).toString('utf8') || '{}')

@@ -1,3 +1,4 @@
+import { type Buffer, isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
 import type { Arguments } from './args.ts'
 import { grace } from './config/kinds.ts'
@@ -46,8 +47,19 @@ export function optionalGrace(args: Arguments): number | undefined {
 
 /** Text of a file that the user named; `what` says which, for the message. */
 export function readInput(path: string, what: string): string {
+  return readBytes(path, what).toString('utf8')
+}
+
+/** As {@link readInput}, where other bytes than those of the file must not be sent. */
+export function readUtf8(path: string, what: string): string {
+  const bytes = readBytes(path, what)
+  if (!isUtf8(bytes)) throw usageError(`${what} ${path} is no UTF-8 text`)
+  return bytes.toString('utf8')
+}
+
+function readBytes(path: string, what: string): Buffer {
   try {
-    return readFileSync(path, 'utf8')
+    return readFileSync(path)
   } catch (error) {
     throw configurationError(`cannot read ${what} ${path}: ${fileProblem(error)}`, error)
   }

@@ -6,7 +6,7 @@ import { EXIT, Failure, usageError } from '../failure.ts'
 import { curlOf } from '../inspect/curl.ts'
 import { harOf } from '../inspect/har.ts'
 import { comparison, detailOf, lineOf } from '../inspect/text.ts'
-import { hasSwitch, optionalFlag, parseHeader, readInput, requiredFlag } from '../options.ts'
+import { hasSwitch, optionalFlag, parseHeader, readUtf8, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
 import { terminalJson } from '../plain-text.ts'
 import { asRow, asRows } from '../table.ts'
@@ -20,17 +20,18 @@ export const inspectTail: Run = async (args, io) => {
     for (const exchange of await list(client)) show(exchange)
     return EXIT.ok
   }
-  const seen = new Set<string>()
+  const listed = new Set<string>()
+  const wordOf = ({ id, state }: InspectedExchange) => `${state} ${id}`
+  // What is open is shown when it is over; of a WebSocket that may be late.
+  const isEarly = ({ state, upgrade }: InspectedExchange) => state === 'open' && !upgrade
   const news = await follow(client, '/inspect/events')
   for (const exchange of await list(client)) {
-    show(exchange)
-    seen.add(exchange.id)
+    listed.add(wordOf(exchange))
+    if (!isEarly(exchange)) show(exchange)
   }
   for await (const event of news) {
     const exchange = event as InspectedExchange
-    // What is open is shown when it is over; of a WebSocket that may be late.
-    if (exchange.state === 'open' ? !exchange.upgrade : seen.delete(exchange.id)) continue
-    show(exchange)
+    if (!listed.delete(wordOf(exchange)) && !isEarly(exchange)) show(exchange)
   }
   throw new Failure(EXIT.runtime, `${client.url} has ended the list`)
 }
@@ -104,6 +105,6 @@ function editsOf(args: Arguments): ReplayEdits {
     method: optionalFlag(args, 'method'),
     path: optionalFlag(args, 'path'),
     ...(headers.length === 0 ? {} : { headers: Object.fromEntries(headers) }),
-    ...(bodyFile === undefined ? {} : { body: readInput(bodyFile, 'the body') }),
+    ...(bodyFile === undefined ? {} : { body: readUtf8(bodyFile, 'the body') }),
   }
 }

@@ -53,6 +53,8 @@ function requestOf({ method, scheme, host, path, request }: InspectedDetail): ob
             mimeType: fieldOf(headers, 'content-type'),
             params: [],
             text: body.text ?? body.base64 ?? '',
+            // The format knows no encoding here.
+            ...(body.base64 === undefined ? {} : { _encoding: 'base64' }),
             ...commentOf(body),
           },
         }),

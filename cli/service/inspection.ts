@@ -4,6 +4,9 @@ import { hook } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { AdminView } from './admin.ts'
 
+/** A body of 128 KiB in JSON, each byte of it escaped, and the rest. */
+const MAX_REPLAY_BYTES = 1024 * 1024
+
 /** Nothing without an inspector. */
 export function inspection(
   inspector: Inspector | undefined,
@@ -22,9 +25,12 @@ export function inspection(
       },
     },
     actions: {
-      '/inspect/replay': async ({ id, ...options }) => {
-        const { replayOf, status, code, ...replay } = await inspector.replay(String(id), replayOptions(options))
-        return { id: replay.id, replayOf, status, code }
+      '/inspect/replay': {
+        maxBodyBytes: MAX_REPLAY_BYTES,
+        run: async ({ id, ...options }) => {
+          const { replayOf, status, code, ...replay } = await inspector.replay(String(id), replayOptions(options))
+          return { id: replay.id, replayOf, status, code }
+        },
       },
     },
   }

@@ -5,8 +5,10 @@ import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { listenAdmin } from '../../admin/listener.ts'
+import type { Io } from '../../cli/command.ts'
+import { run } from '../../cli/run.ts'
 import { inspection } from '../../cli/service/inspection.ts'
 import { RingInspector } from '../../client/inspect/inspector.ts'
 import type { Handler, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
@@ -109,6 +111,13 @@ function send(more: Partial<HttpRequest> = {}): string {
   return inspector.list().at(-1)!.id
 }
 
+function requestTo(path: string): HttpRequest {
+  return {
+    ...{ method: 'GET', authority: 'demo.example.com', path, upgrade: false, headers: [], bodyBytes: -1 },
+    ...{ peerAddress: '127.0.0.1', encrypted: true, requestId: 'r', session: 's', exchangeId: '', caller: undefined },
+  }
+}
+
 const inspect = (...args: string[]) =>
   sallyport(['inspect', ...args, '--admin', url, '--admin.token.file', join(folder, 'token')])
 
@@ -150,6 +159,49 @@ test('a replay is asked for where its method is not safe, and what it changes is
   expect([code, bodies.at(-1)]).toEqual([0, `{"token":"${CANARY}"}`])
   expect(logged).toContain('"edits":["headers","body"]')
   expect(logged).not.toContain(CANARY)
+})
+
+test('a replay takes a body as long as the inspector keeps, and none that it would change', async () => {
+  const id = send()
+  // JSON takes six bytes for each.
+  writeFileSync(join(folder, 'long'), '\x01'.repeat(128 * 1024))
+  expect((await inspect('replay', id, '--yes', '--body', join(folder, 'long'))).code).toBe(0)
+  expect(bodies.at(-1)).toBe('\x01'.repeat(128 * 1024))
+  writeFileSync(join(folder, 'bytes'), Buffer.from([0xff, 0xfe, 0x80]))
+  const { code, notes } = await inspect('replay', id, '--yes', '--body', join(folder, 'bytes'))
+  expect([code, notes, bodies.length]).toEqual([2, expect.stringContaining('is no UTF-8 text'), 3])
+})
+
+test('tail tells the end of an exchange that was open when it began', async () => {
+  const open = inspector.layer((_, response) => {
+    end = () => {
+      response.responseHead({ status: 299, headers: [], bodyBytes: 0 })
+      response.responseEnd([])
+    }
+    return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+  })
+  let end = () => {}
+  open(requestTo('/slow'), ignored).requestEnd([])
+  let out = ''
+  const io: Io = {
+    out: text => {
+      out += text
+    },
+    note() {},
+    environment: {},
+    readStdin: async () => '',
+  }
+  const tail = run(['inspect', 'tail', '--admin', url, '--admin.token.file', join(folder, 'token')], io)
+  // It has the list.
+  await vi.waitFor(() => expect(out).toContain('/hook'), 10_000)
+  end()
+  send({ path: '/last' })
+  await vi.waitFor(() => expect(out).toContain('/last'), 10_000)
+  await close()
+  close = async () => {}
+  await tail
+  expect(out.match(/\/slow/g)).toHaveLength(1)
+  expect(out).toMatch(/ 299 +GET +\/slow/)
 })
 
 test('an exchange that is not there is said so', async () => {
@@ -195,6 +247,16 @@ test('the file is HAR 1.2, with the sizes of what was sent and of what it says',
   expect(request.bodySize).toBe(bodies[0]!.length)
   expect(time).toBeCloseTo(timings.send + timings.wait + timings.receive)
   expect((await inspect('har', '--out', path)).notes).toContain('is not overwritten')
+})
+
+test('a body of bytes that are no text says so in the file', async () => {
+  const sink = handler(requestTo('/bytes'), ignored)
+  sink.requestData(Buffer.from([0xff, 0xfe, 0x80]))
+  sink.requestEnd([])
+  const path = join(folder, 'bytes.har')
+  await inspect('har', '--out', path)
+  const { request } = JSON.parse(readFileSync(path, 'utf8')).log.entries.at(-1)
+  expect(request.postData).toMatchObject({ text: '//6A', _encoding: 'base64' })
 })
 
 test('the line for curl is one command, whatever stands in the exchange', async () => {
