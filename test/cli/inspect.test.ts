@@ -11,9 +11,10 @@ import type { Io } from '../../cli/command.ts'
 import { run } from '../../cli/run.ts'
 import { inspection } from '../../cli/service/inspection.ts'
 import { RingInspector } from '../../client/inspect/inspector.ts'
-import type { Handler, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
+import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { createForwarder } from '../../router/forward.ts'
 import { sallyport } from './run.ts'
+import { DEAF } from '../support/ends.ts'
 
 const CANARY = 'c4n4ry-S3cret-value'
 const EVIL = `a\x1b]0;owned\x07\u009b2J\u202eb'\\$(touch owned)\``
@@ -26,15 +27,6 @@ let handler: Handler
 let url: string
 let close: () => Promise<void>
 let bodies: string[]
-
-const ignored: ResponseSink = {
-  responseInformational() {},
-  responseHead() {},
-  responseData() {},
-  responseEnd() {},
-  responseAbort() {},
-  requestConsumed() {},
-}
 
 const target: Handler = (_, response) => {
   let body = ''
@@ -104,7 +96,7 @@ function send(more: Partial<HttpRequest> = {}): string {
       ...{ caller: { address: '192.0.2.1', scheme: 'https', host: 'demo.example.com' } as const, runtime: 'demo' },
       ...more,
     },
-    ignored,
+    DEAF,
   )
   sink.requestData(body)
   sink.requestEnd([])
@@ -181,7 +173,7 @@ test('tail tells the end of an exchange that was open when it began', async () =
     return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
   })
   let end = () => {}
-  open(requestTo('/slow'), ignored).requestEnd([])
+  open(requestTo('/slow'), DEAF).requestEnd([])
   let out = ''
   const io: Io = {
     out: text => {
@@ -250,7 +242,7 @@ test('the file is HAR 1.2, with the sizes of what was sent and of what it says',
 })
 
 test('a body of bytes that are no text says so in the file', async () => {
-  const sink = handler(requestTo('/bytes'), ignored)
+  const sink = handler(requestTo('/bytes'), DEAF)
   sink.requestData(Buffer.from([0xff, 0xfe, 0x80]))
   sink.requestEnd([])
   const path = join(folder, 'bytes.har')
@@ -281,7 +273,7 @@ test('the router reaches no admin listener of its own process, by whatever name'
           ...{ peerAddress: '127.0.0.1', encrypted: false, caller: undefined, requestId: 'r', exchangeId: undefined },
         },
         {
-          ...ignored,
+          ...DEAF,
           responseHead: head => resolve(head.status),
           responseEnd: close,
         },

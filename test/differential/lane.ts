@@ -8,6 +8,7 @@ import { createForwarder, type Forwarder } from '../../router/index.ts'
 import { FakeSocket, turn } from '../fuzz/fake-socket.ts'
 import type { Upstream } from './programs.ts'
 import { CONNECTION_FIELD, md5, REPORT_FIELD, type Report, readReport } from './reports.ts'
+import { DEAF } from '../support/ends.ts'
 
 const DEADLINE_MS = 10_000
 const NOBODY = parseCidrs([])
@@ -61,16 +62,8 @@ export class Lane {
   /** One request that was parsed already. */
   async exchange(request: HttpRequest, body: Buffer): Promise<Passed> {
     const passing: Passing[] = []
-    const nobody: ResponseSink = {
-      responseInformational() {},
-      responseHead() {},
-      responseData() {},
-      responseEnd() {},
-      responseAbort() {},
-      requestConsumed() {},
-    }
     const sink = this.#begin(passing, request, {
-      ...nobody,
+      ...DEAF,
       responseData: chunk => sink.responseConsumed(chunk.length),
     })
     if (body.length > 0) sink.requestData(body)

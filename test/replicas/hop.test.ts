@@ -18,6 +18,7 @@ import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld } from
 import { needs } from '../support/needs.ts'
 import { peerOptions, ReplicaGroup } from './fixture.ts'
 import { until } from '../support/until.ts'
+import { DEAF } from '../support/ends.ts'
 
 const HOST = `demo.${DOMAIN}`
 
@@ -327,12 +328,9 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
           request,
           { runtime: 'demo', attempt: 0, timeLeftMs: 0, ...options },
           {
-            responseInformational() {},
+            ...DEAF,
             responseHead: ({ status }) => resolve(String(status)),
-            responseData() {},
-            responseEnd() {},
             responseAbort: error => resolve((error as RefusedError).refusal ?? error.reason),
-            requestConsumed() {},
           },
         )
       })
@@ -371,15 +369,13 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
         request,
         { runtime: 'demo', attempt: 0, timeLeftMs: 0, hops: 1, epoch: 1 },
         {
-          responseInformational() {},
-          responseHead() {},
+          ...DEAF,
           responseData: chunk => {
             got += chunk.length
             if (!slow) exchange.responseConsumed(chunk.length)
           },
           responseEnd: () => ended.resolve('whole'),
           responseAbort: error => ended.resolve(error.reason),
-          requestConsumed() {},
         },
       )
       exchange.requestEnd([])

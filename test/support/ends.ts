@@ -16,6 +16,16 @@ export const EXCHANGE: HttpRequest = {
   exchangeId: undefined,
 }
 
+/** A downstream end that takes no notice of anything, and gives no credit. */
+export const DEAF: ResponseSink = {
+  responseInformational() {},
+  responseHead() {},
+  responseData() {},
+  responseEnd() {},
+  responseAbort() {},
+  requestConsumed() {},
+}
+
 export interface Ends {
   /** What the end in front was told, and what the end behind was, in order. */
   readonly events: string[]

@@ -10,7 +10,7 @@ import { functionTarget } from '../../../client/targets/function.ts'
 import { collectGarbage as collectAllGarbage } from '../../../load-tests/lib/garbage.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type HttpRequest, type ResponseSink } from '../../../protocol/exchange.ts'
-import { EXCHANGE, ends } from '../../support/ends.ts'
+import { DEAF, EXCHANGE, ends } from '../../support/ends.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
 
 const open: { server: FakeServer; tunnel: Tunnel }[] = []
@@ -173,12 +173,9 @@ describe('a target function', () => {
     const error = await new Promise<SallyportError>((abort, reject) => {
       const end = () => reject(new Error('it ended'))
       const response = {
-        responseInformational() {},
-        responseHead() {},
-        responseData() {},
+        ...DEAF,
         responseEnd: end,
         responseAbort: abort,
-        requestConsumed() {},
       }
       functionTarget(answer as FetchHandler)(REQUEST, response)
     })
@@ -264,9 +261,7 @@ describe('a target function', () => {
     const sink = handler(
       { ...REQUEST, method: 'POST', bodyBytes: BODY_UNKNOWN },
       {
-        responseInformational() {},
-        responseHead() {},
-        responseData() {},
+        ...DEAF,
         responseEnd: () => ended.resolve(),
         responseAbort: ended.reject,
         requestConsumed: bytes => {

@@ -17,6 +17,7 @@ import { anyRequests } from '../http1-grammar.ts'
 import { cut } from '../mutate.ts'
 import { Random } from '../random.ts'
 import type { FuzzTarget } from '../target.ts'
+import { DEAF } from '../../support/ends.ts'
 
 /** One request, as a handler saw it. */
 export interface Seen {
@@ -152,15 +153,7 @@ const ROOMIER = { headBytes: DEFAULT_HTTP_LIMITS.headBytes + 8 * DEFAULT_HTTP_LI
 export async function roundTrip({ request, chunks, trailers }: Seen): Promise<void> {
   const socket = new FakeSocket()
   const connection = new Http1ClientConnection(socket)
-  const nobody: ResponseSink = {
-    responseInformational() {},
-    responseHead() {},
-    responseData() {},
-    responseEnd() {},
-    responseAbort() {},
-    requestConsumed() {},
-  }
-  const sink = connection.send(request, nobody)
+  const sink = connection.send(request, DEAF)
   for (const chunk of chunks) sink.requestData(chunk)
   sink.requestEnd(trailers ?? [])
   await turn()

@@ -9,6 +9,7 @@ import { createRouter } from '../../../router/index.ts'
 import { askWhole } from '../../support/caller.ts'
 import { Http1Caller } from '../../support/caller-http1.ts'
 import { startPair } from '../../support/pair.ts'
+import { DEAF } from '../../support/ends.ts'
 
 const stops: (() => unknown)[] = []
 afterEach(async () => {
@@ -65,12 +66,10 @@ it('in a request to an upstream', async () => {
     let body = ''
     const data = (chunk: Uint8Array) => (body += Buffer.from(chunk))
     const sink = router.handler(request, {
-      responseInformational() {},
-      responseHead() {},
+      ...DEAF,
       responseData: data,
       responseEnd: () => resolve(body),
       responseAbort: abort,
-      requestConsumed() {},
     })
     for (const piece of PIECES) sink.requestData(piece)
     sink.requestEnd([])

@@ -7,6 +7,7 @@ import type { ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
 import { lastingPort } from '../../support/ports.ts'
+import { DEAF } from '../../support/ends.ts'
 
 const soon = { timeout: 20_000, interval: 10 }
 const request = {
@@ -33,12 +34,9 @@ it.each([
     upstreams = createUpstreams({ idleMs: 500 })
     const ended = Promise.withResolvers<void>()
     const response: ResponseSink = {
-      responseInformational() {},
-      responseHead() {},
-      responseData() {},
+      ...DEAF,
       responseEnd: () => ended.resolve(),
       responseAbort: error => ended.reject(error),
-      requestConsumed() {},
     }
     upstreams.forward(target, request, { connectMs: 10_000, headMs: 10_000, attempts: 8 }, response)
     await vi.waitFor(() => expect(upstreams!.stats().targets).toBe(0), soon)

@@ -1,7 +1,6 @@
 /** Who waits for a session, and what becomes of it before there is one. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { SallyportError } from '../../../protocol/base/errors.ts'
-import type { ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
@@ -9,6 +8,7 @@ import { type PooledUpstream, ConnectionBudget } from '../../../router/upstream/
 import { frame, TYPE } from '../../support/http2-frames.ts'
 import { Http2Upstream } from '../../support/http2-upstream.ts'
 import { until } from '../../support/until.ts'
+import { DEAF } from '../../support/ends.ts'
 
 const PER_SESSION = 100
 let upstream: Http2Upstream
@@ -25,14 +25,6 @@ afterEach(async () => {
   await upstream.stop()
 })
 
-const silent: ResponseSink = {
-  responseInformational() {},
-  responseHead() {},
-  responseData() {},
-  responseEnd() {},
-  responseAbort() {},
-  requestConsumed() {},
-}
 const request = {
   method: 'GET',
   authority: 'a',
@@ -50,7 +42,7 @@ function waitTogether(then: (giveUps: (() => void)[]) => void): { got: number[];
   const giveUps: (() => void)[] = []
   const use = (i: number) => (_: unknown, connection: PooledUpstream | undefined) => {
     got.push(i)
-    connection?.send(request, silent, 60_000)
+    connection?.send(request, DEAF, 60_000)
     if (got.length === 1) then(giveUps)
   }
   for (let i = 0; i <= PER_SESSION; i++) giveUps.push(pool.open('192.0.2.1', 10_000, use(i)))
@@ -85,7 +77,7 @@ describe('a new session', () => {
   function sendTogether(count: number, connectMs = 60_000): string[] {
     const told: string[] = []
     const done = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
-      connection?.send({ ...request, method: 'POST' }, silent, 60_000)
+      connection?.send({ ...request, method: 'POST' }, DEAF, 60_000)
       told.push(error?.reason ?? 'sent')
     }
     for (let i = 0; i < count; i++) pool.open('192.0.2.1', connectMs, done)
@@ -137,7 +129,7 @@ describe('a new session', () => {
     sayNothing()
     const told: string[] = []
     const tell = (name: string) => (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
-      connection?.send(request, silent, 60_000)
+      connection?.send(request, DEAF, 60_000)
       told.push(`${name} ${error?.reason ?? 'sent'}`)
     }
     const giveUp = pool.open('192.0.2.1', 60_000, tell('patient'))

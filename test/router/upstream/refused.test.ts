@@ -6,6 +6,7 @@ import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
 import { Http2Upstream, type UpstreamStream } from '../../support/http2-upstream.ts'
 import { until } from '../../support/until.ts'
+import { DEAF } from '../../support/ends.ts'
 
 const REFUSED_STREAM = 7
 
@@ -37,9 +38,7 @@ function post(bodyBytes: number): RequestSink {
   }
   const options = { connectMs: 60_000, headMs: 60_000, attempts: 0 }
   return upstreams.forward(target, { ...request, bodyBytes }, options, {
-    responseInformational() {},
-    responseHead() {},
-    responseData() {},
+    ...DEAF,
     responseEnd: () => void ends.push('whole'),
     responseAbort: (error: SallyportError) => void ends.push(error.reason),
     requestConsumed: bytes => {

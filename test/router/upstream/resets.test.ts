@@ -7,6 +7,7 @@ import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
+import { DEAF } from '../../support/ends.ts'
 
 const WAVES = 12
 const TOGETHER = 50
@@ -46,15 +47,7 @@ function send(heard: Partial<ResponseSink>, path: string): RequestSink {
     idempotent: false,
   }
   const options = { connectMs: 10_000, headMs: 60_000, attempts: 0 }
-  const response: ResponseSink = {
-    responseInformational() {},
-    responseHead() {},
-    responseData() {},
-    responseEnd() {},
-    responseAbort() {},
-    requestConsumed() {},
-  }
-  return upstreams.forward(target, request, options, { ...response, ...heard })
+  return upstreams.forward(target, request, options, { ...DEAF, ...heard })
 }
 
 /** So many requests at once, whose callers leave. */

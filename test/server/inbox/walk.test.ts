@@ -11,7 +11,7 @@ import { refusing } from '../../../protocol/http/problem.ts'
 import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { Inbox } from '../../../server/inbox/inbox.ts'
 import { INBOX } from '../../../server/limits.ts'
-import { EXCHANGE } from '../../support/ends.ts'
+import { DEAF, EXCHANGE } from '../../support/ends.ts'
 import { long } from '../../support/needs.ts'
 import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
 
@@ -139,14 +139,10 @@ class World {
     this.sent.push(one)
     const inbox = this.#inbox
     const response: ResponseSink = {
-      responseInformational() {},
+      ...DEAF,
       responseHead: ({ status }) => {
         if (inbox === this.#inbox) one.status = status
       },
-      responseData() {},
-      responseEnd() {},
-      responseAbort() {},
-      requestConsumed() {},
     }
     const request = { ...EXCHANGE, method: 'POST', path: one.path, headers: [], runtime: 'demo' }
     const sink = this.#front(request, response)

@@ -17,6 +17,7 @@ import {
   TYPE,
 } from '../../../support/http2-frames.ts'
 import { recorder } from '../http1/raw.ts'
+import { DEAF } from '../../../support/ends.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -89,15 +90,7 @@ describe('a request that breaks', () => {
     )
     const frames = lastFrames(peer)
     const request = { method: 'POST', scheme: 'http', authority: 'a', path: '/', headers: [], bodyBytes }
-    const silent = {
-      responseInformational() {},
-      responseHead() {},
-      responseData() {},
-      responseEnd() {},
-      responseAbort() {},
-      requestConsumed() {},
-    }
-    const sink = session.send({ ...request, upgrade: undefined } as unknown as HttpRequest, silent)
+    const sink = session.send({ ...request, upgrade: undefined } as unknown as HttpRequest, DEAF)
     sink.requestData(Buffer.from('some'))
     setTimeout(() => sink.requestAbort(new SallyportError('cancelled')), 20)
     expectCut(await frames, CANCEL)
