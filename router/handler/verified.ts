@@ -6,7 +6,7 @@
  *
  * A body that fits into the tail waits whole: of a forgery its upstream sees nothing. Of a larger one it sees the beginning, and never
  * the end: its request is broken off with bytes missing, or without the last chunk. What it answers before the end waits for the verdict,
- * too: a forger never reads it. Over HTTP/2 every body waits whole: many servers, Node's among them, tell their handlers of a body that was
+ * too: a forger never reads it. Then it goes out as the sender takes it, and counts until then. Over HTTP/2 every body waits whole: many servers, Node's among them, tell their handlers of a body that was
  * reset that it has ended.
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
@@ -62,12 +62,15 @@ class VerifiedExchange extends PassThrough {
   #taken = 0
   readonly #waitsWhole: boolean
   readonly #share: RoomShare
-  /** Until the verdict, the upstream's answer waits. */
+  /** The upstream's answer waits: for the verdict, then for the caller to take what waited before it. */
   #holds = true
+  #isHandingOn = false
   #head: ResponseHead | undefined
   readonly #body = new GatheredChunks()
   /** Of the answer's bytes, those that its upstream has credit for before the caller has taken them. */
   #advanced = 0
+  /** Of the answer's bytes that waited, those that were handed on and the caller has not taken. */
+  #untaken = 0
   #trailers: HeaderList | undefined
 
   constructor(
@@ -124,7 +127,7 @@ class VerifiedExchange extends PassThrough {
     this.#release(0)
     this.#begin()
     super.requestEnd(trailers)
-    this.#answer()
+    this.#handOn()
   }
 
   override requestAbort(error: SallyportError): void {
@@ -143,7 +146,9 @@ class VerifiedExchange extends PassThrough {
 
   override responseData(chunk: Uint8Array): void {
     if (!this.#holds) super.responseData(chunk)
-    else if (!this.isOver) this.#keep(chunk)
+    else if (this.isOver) return
+    else if (this.#share.isGood) this.#body.add(chunk)
+    else this.#keep(chunk)
   }
 
   /** An upstream that answers as it reads, and is not read, would read no more, and the verdict never come. */
@@ -161,8 +166,10 @@ class VerifiedExchange extends PassThrough {
   override responseConsumed(bytes: number): void {
     const advanced = Math.min(bytes, this.#advanced)
     this.#advanced -= advanced
+    this.#untaken -= bytes
     if (!this.isOver) this.#share.hold(this.#heldBytes)
     if (bytes > advanced) super.responseConsumed(bytes - advanced)
+    if (this.#holds && this.#share.isGood) this.#handOn()
   }
 
   override responseEnd(trailers: HeaderList): void {
@@ -192,10 +199,20 @@ class VerifiedExchange extends PassThrough {
     this.#share.hold(0)
   }
 
-  /** Hands on what the upstream has said; what it says meanwhile stands in line. */
-  #answer(): void {
+  /** Hands on what the upstream has said, as the caller takes it: once it is over, no more than the tail's length still waits. */
+  #handOn(): void {
+    if (this.#isHandingOn) return
+    this.#isHandingOn = true
     if (this.#head !== undefined) super.responseHead(this.#head)
-    for (let chunk = this.#body.shift(); chunk !== undefined; chunk = this.#body.shift()) super.responseData(chunk)
+    this.#head = undefined
+    while (this.#untaken < TAIL_BYTES) {
+      const chunk = this.#body.shift()
+      if (chunk === undefined) break
+      this.#untaken += chunk.length
+      super.responseData(chunk)
+    }
+    this.#isHandingOn = false
+    if (this.#body.bytes > 0 || this.#untaken > TAIL_BYTES) return
     this.#holds = false
     if (this.#trailers !== undefined) super.responseEnd(this.#trailers)
   }

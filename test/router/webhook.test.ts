@@ -516,10 +516,16 @@ describe('as a layer', () => {
           if (body.length > taken) both.response.requestConsumed(body.length - taken)
           expect(sum(both, 'requestConsumed')).toBe(body.length)
         }
-        expect(sum(both, 'responseData')).toBe(isHeard ? said : 0)
-        if (isHeard) {
+        if (!isHeard) expect(sum(both, 'responseData')).toBe(0)
+        else {
           // The caller takes what the upstream has its credit for already, and a byte more.
-          sink.responseConsumed(said)
+          for (let had = 0; had < said; ) {
+            expect(isFree(room)).toBe(said - had <= 64 * KIB)
+            const handed = sum(both, 'responseData')
+            expect(handed).toBeGreaterThan(had)
+            sink.responseConsumed(handed - had)
+            had = handed
+          }
           expect(sum(both, 'responseConsumed')).toBe(said)
           if (answered === 'head') sink.responseConsumed(1)
           if (answered === 'head') expect(sum(both, 'responseConsumed')).toBe(said + 1)
@@ -576,11 +582,38 @@ describe('as a layer', () => {
         expect(sum(both, 'responseData')).toBe(isHeard ? 25 * MIB : 0)
         expect(both.events.filter(event => /Abort/.test(event)).length > 0).toBe(!isHeard)
         if (!isHeard) expect(both.events).not.toContain('requestEnd')
-        if (isHeard) both.response.responseEnd([])
+        if (isHeard) {
+          both.response.responseEnd([])
+          sink.responseConsumed(25 * MIB - 64 * KIB - 1)
+          expect(isFree(room)).toBe(false)
+          expect(both.events).not.toContain('responseEnd')
+          sink.responseConsumed(1)
+          expect(both.events).toContain('responseEnd')
+        }
         expect(isFree(room)).toBe(true)
       }
     },
   )
+
+  it.each(['takes', 'leaves'])('R8 an answer that ended before the verdict counts until its caller %s it', way => {
+    const body = Buffer.alloc(MIB)
+    const room = new BodyRoom()
+    const { both, sink } = begin(body, sign(body), room)
+    for (let at = 0; at < body.length; at += 64 * KIB) sink.requestData(body.subarray(at, at + 64 * KIB))
+    both.response.responseHead({ status: 200, headers: [], bodyBytes: 4 * MIB })
+    for (let i = 0; i < 64; i++) both.response.responseData(Buffer.alloc(64 * KIB))
+    both.response.responseEnd([])
+    sink.requestEnd([])
+    expect(sum(both, 'responseData')).toBe(64 * KIB)
+    expect(isFree(room)).toBe(false)
+    if (way === 'leaves') sink.requestAbort(new SallyportError('cancelled'))
+    else {
+      for (let i = 0; i < 63; i++) sink.responseConsumed(64 * KIB)
+      expect(sum(both, 'responseData')).toBe(4 * MIB)
+      expect(both.events.at(-1)).toBe('responseEnd')
+    }
+    expect(isFree(room)).toBe(true)
+  })
 
   it('behind a failure of the upstream, what still comes of a webhook takes no room', () => {
     const body = Buffer.alloc(3 * MIB)
