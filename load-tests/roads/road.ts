@@ -20,6 +20,8 @@ export interface RoadContext {
   readonly via?: (port: number) => Promise<number>
   /** Sessions that the client keeps, where the road has such a number. Default: its own. */
   readonly sessions?: number
+  /** Of the route of webhooks. `away`: each is kept at once, and the client has gone. Default: no inbox. */
+  readonly inbox?: 'fallback' | 'away'
   /** Folder for .cpuprofile files of our processes. */
   readonly profileTo?: string
 }

@@ -3,6 +3,7 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { startNginx } from '../lib/nginx.ts'
 import { DOMAIN } from '../lib/secrets.ts'
+import { PATHS } from '../upstream/service.ts'
 import { command, type RoadPart, portOf } from './command.ts'
 import { proxyBlock } from './hops.ts'
 import { type Road, type RoadContext, type RoadMaker, type Stoppable, started, stopInTurn } from './road.ts'
@@ -25,7 +26,9 @@ export const tunnel =
       const server = await startServer(context, options.edgeTls)
       parts.push(server)
       if (options.router === 'service') parts.push(await startRouter(context))
-      parts.push(await startClient(context, server, parts[1]?.address('router')))
+      const client = await startClient(context, server, parts[1]?.address('router'))
+      if (context.inbox === 'away') await client.stop()
+      else parts.push(client)
       return server
     })
     const base = {
@@ -75,6 +78,18 @@ export function serverArguments(
   ]
 }
 
+/** What one round keeps is far from its end. */
+const ROOMY = [
+  '--inbox.messages-per-runtime',
+  '1000000',
+  '--inbox.bytes-per-runtime',
+  '16GiB',
+  '--inbox.bytes',
+  '16GiB',
+]
+
+const inboxFile = ({ secrets, inbox }: RoadContext) => join(secrets.folder, `inbox-${inbox}.db`)
+
 const ANY_PORT = '127.0.0.1:0'
 
 export async function startServer(
@@ -84,6 +99,7 @@ export async function startServer(
 ): Promise<RoadPart> {
   const { certificate, key } = context.secrets
   const args = [...serverArguments(context, { public: ANY_PORT, control: ANY_PORT }), ...more]
+  if (context.inbox !== undefined) args.push('--inbox', `sqlite:${inboxFile(context)}`, ...ROOMY)
   if (edgeTls) args.push('--public.tls.cert', certificate, '--public.tls.key', key)
   return command(args, { until: ['public', 'control'], profileTo: context.profileTo })
 }
@@ -94,12 +110,20 @@ async function startRouter(context: RoadContext): Promise<RoadPart> {
   return command(args, { until: ['router'], profileTo: context.profileTo })
 }
 
-async function writeRoutes({ secrets, upstreamPort }: RoadContext): Promise<string> {
-  const path = join(secrets.folder, `routes-${upstreamPort}.yaml`)
-  await writeFile(
-    path,
-    `routes:\n  - name: all\n    match: { path: / }\n    target: http://127.0.0.1:${upstreamPort}\n`,
-  )
+async function writeRoutes({ secrets, upstreamPort, inbox }: RoadContext): Promise<string> {
+  const path = join(secrets.folder, `routes-${upstreamPort}-${inbox ?? 'plain'}.yaml`)
+  const target = `http://127.0.0.1:${upstreamPort}`
+  // Each webhook waits for none before it.
+  const mode = inbox === 'away' ? 'always' : inbox
+  const webhooks = {
+    name: 'webhooks',
+    match: { path: PATHS.hook, methods: ['POST'] },
+    target,
+    inbox: { mode, lane: 'none' },
+  }
+  const all = { name: 'all', match: { path: '/' }, target }
+  // YAML takes JSON.
+  await writeFile(path, JSON.stringify({ routes: inbox === undefined ? [all] : [webhooks, all] }))
   return path
 }
 
@@ -113,6 +137,7 @@ export async function startClient(context: RoadContext, server: RoadPart, router
     'client',
     ...['--server', `wss://127.0.0.1:${port}`, '--ca', secrets.ca],
     ...['--token.file', await secrets.tokenFile(RUNTIME), ...target],
+    ...(context.inbox === undefined ? [] : ['--inbox.key.file', `${inboxFile(context)}.key`]),
     ...(sessions === undefined ? [] : ['--connections', String(sessions)]),
   ]
   return command(args, { until: ['connected'], profileTo: context.profileTo })

@@ -2,6 +2,7 @@ import { mixed, slow } from './beside.ts'
 import { bulk } from './bulk.ts'
 import { events } from './events.ts'
 import { idle } from './idle.ts'
+import { inbox } from './inbox.ts'
 import { mux } from './mux.ts'
 import { rates } from './rates.ts'
 import type { Scenario } from './scenario.ts'
@@ -21,6 +22,7 @@ export const SCENARIOS: readonly Scenario[] = [
   idle,
   storm,
   webhook,
+  inbox,
   webSocket,
   events,
   rates,

@@ -15,7 +15,7 @@ import { Browser } from '../support/devtools.ts'
 const BENCH = resolve(import.meta.dirname, '../../load-tests/bench.ts')
 /** The others start more processes, and take as long again. */
 const USUAL = ['small', 'webhook', 'bulk', 'mixed', 'websocket', 'sse', 'mux']
-const ALL = [...USUAL, 'rates', 'slow', 'wan', 'idle', 'storm', 'soak']
+const ALL = [...USUAL, 'inbox', 'rates', 'slow', 'wan', 'idle', 'storm', 'soak']
 
 interface Ran {
   readonly code: number

@@ -1,0 +1,59 @@
+/** What an inbox costs: while all is well, and when it keeps each webhook while the client is away. */
+import { stopRoads } from '../roads/index.ts'
+import { type Road, withPath } from '../roads/road.ts'
+import { HOOK_BODY, HOOK_HEADERS, PATHS } from '../upstream/service.ts'
+import { bars, lengthMs, overRoads, type Scenario } from './scenario.ts'
+
+const CONNECTIONS = 32
+
+const ROWS = [
+  { key: 'tunnel', name: 'tunnel, no inbox', inbox: undefined, expect: 200 },
+  { key: 'tunnel-inbox', name: 'tunnel, inbox, all well', inbox: 'fallback', expect: 200 },
+  { key: 'tunnel-inbox-away', name: 'tunnel, inbox, each kept, client away', inbox: 'away', expect: 202 },
+] as const
+
+export const inbox: Scenario = {
+  name: 'inbox',
+  title: '10 KB signed POST, with and without an inbox',
+  modes: ['smoke', 'full'],
+  async run(bench) {
+    const roads: (Road & { expect: number })[] = []
+    try {
+      for (const { inbox, expect, ...row } of ROWS) {
+        const made = await bench.roads.make(['tunnel'], inbox === undefined ? {} : { inbox })
+        roads.push(...made.map(road => ({ ...road, ...row, expect })))
+      }
+      const measured = await overRoads(bench, 'inbox', roads, async (road, isWarmUp) => {
+        const place = withPath(road, PATHS.hook)
+        const expectStatus = roads.find(({ key }) => key === road.key)!.expect
+        const { perSecond, p50, p99, generatorCpu, wrong, requests } = await bench.generators.run({
+          ...place,
+          headers: { ...place.headers, ...HOOK_HEADERS },
+          ...{ method: 'POST', body: HOOK_BODY, expectStatus, connections: CONNECTIONS },
+          durationMs: lengthMs(bench, isWarmUp),
+        })
+        return { figures: { perSecond, p50, p99, generatorCpu }, wrong, units: requests }
+      })
+      return [
+        {
+          name: 'inbox',
+          title: `10 KB signed POST, ${CONNECTIONS} connections, with and without an inbox`,
+          note:
+            'The store is SQLite on the temporary folder, in WAL mode and synced before each 202. CPU is that of server and client; ' +
+            'of the last row there is no client.',
+          measured,
+          columns: [
+            { title: 'req/s', figure: 'perSecond' },
+            { title: 'CPU us', figure: 'cpu' },
+            { title: 'x no inbox', figure: 'cpu', over: 'tunnel' },
+            { title: 'p50 ms', figure: 'p50' },
+            { title: 'p99 ms', figure: 'p99' },
+          ],
+          charts: [{ title: 'CPU per webhook', unit: 'us, less is better', bars: bars(measured, 'cpu') }],
+        },
+      ]
+    } finally {
+      await stopRoads(roads)
+    }
+  },
+}
