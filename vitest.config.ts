@@ -35,6 +35,7 @@ export default defineConfig({
         'client/**/*.ts',
         'router/**/*.ts',
         'certs/**/*.ts',
+        'tracing/**/*.ts',
         'admin/**/*.ts',
       ],
       reporter: ['text-summary', 'html', 'json-summary'],

@@ -39,6 +39,7 @@
  *   and `responseEnd` are TCP's half-close. Before it, the downstream end holds back what the caller sent behind the head.
  */
 import type { SallyportError } from './base/errors.ts'
+import type { Span } from './trace/span.ts'
 
 /**
  * Header fields, flat: `[name, value, name, value, ...]`. Names are lower case; values are latin1 strings as received,
@@ -83,6 +84,8 @@ export interface HttpRequest {
   encrypted: boolean
   /** Set by `resolveCaller` at a listener, or from the preamble; absent only before that step. */
   caller: Caller | undefined
+  /** Whether its peer is a proxy whose word is believed; set with `caller` at a listener. */
+  believed?: boolean | undefined
   /** Value of `x-request-id`, which also stands in `headers` from the first end of ours on. */
   requestId: string
   /** Whose traffic it is, from where that is known: at the edge by its host, at the client by its session. */
@@ -93,6 +96,8 @@ export interface HttpRequest {
   attempt?: number | undefined
   /** Set on what an inspector repeats, and by nobody else. */
   replay?: ReplayMark | undefined
+  /** What is told of it to those who follow its trace; only where that is recorded. Those behind make children of it. */
+  span?: Span | undefined
   /** What those on the way note for its record; absent where there is none. */
   notes?: ExchangeNotes | undefined
   /** 16 random bytes as latin1 text, made at the edge, the same over all attempts; made by the first end that needs one. */

@@ -8,6 +8,7 @@ import { hook, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import type { Layer } from '../protocol/layer.ts'
+import { resolveTracing, type Tracing, type TracingOptions } from '../protocol/trace/sampling.ts'
 import { isId, MAX_DURATION_MS } from '../protocol/wire/control.ts'
 import type { Identity } from './auth/claims.ts'
 import type { RevocationSources } from './auth/revocation-store.ts'
@@ -148,6 +149,11 @@ export interface ServerOptions extends LimitOptions<typeof DRAIN_TIMES> {
   readonly peer?: PeerOptions | undefined
   /** Where webhooks are kept that cannot be delivered at once, for the routes that ask for it. Default: nowhere. */
   readonly inbox?: InboxOptions | undefined
+  /**
+   * Follows the traces of requests: those that a trusted proxy has begun, and a share of the others. Default off: `traceparent` passes
+   * as it came. See `docs/tracing.md`.
+   */
+  readonly tracing?: TracingOptions | undefined
   /** @internal Hears what this replica does with epochs. */
   readonly record?: Recorder | undefined
 }
@@ -178,6 +184,7 @@ export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
   readonly directory: Directory | RedisOptions | undefined
   readonly peer: PeerOptions | undefined
   readonly inbox: ResolvedInbox | undefined
+  readonly tracing: Tracing | undefined
   readonly record: Recorder | undefined
 }
 
@@ -221,6 +228,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
     directory: options.directory,
     peer: options.peer,
     inbox: checkInboxOptions(options.inbox),
+    tracing: resolveTracing(options.tracing),
     record: hook('record', options.record, safeLogger(options.logger)),
   }
 }

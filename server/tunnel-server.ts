@@ -154,6 +154,7 @@ export class TunnelServer implements Server {
       inbox: this.#inbox,
       responseHeadMs: limits.responseHeadMs,
       onExchange: settings.onExchange,
+      tracing: settings.tracing,
       layers: settings.layers,
       logger,
     })

@@ -74,7 +74,10 @@ describe('the tarball', () => {
 
 describe('the library', () => {
   it('can be required: no module awaits at its top', async () => {
-    const doors = ['sallyport', ...['server', 'client', 'router', 'protocol', 'certs'].map(door => `sallyport/${door}`)]
+    const doors = [
+      'sallyport',
+      ...['server', 'client', 'router', 'protocol', 'certs', 'tracing'].map(door => `sallyport/${door}`),
+    ]
     const script = doors.map(door => `console.log(typeof require('${door}'))`).join('\n')
     await writeFile(join(user, 'require.cjs'), script)
     const { stdout, stderr } = await node(['require.cjs'])
@@ -98,7 +101,10 @@ describe('the library', () => {
   })
 
   it('its declarations need the types of Node alone, wholly checked', async () => {
-    const doors = ['sallyport', ...['server', 'client', 'router', 'protocol', 'certs'].map(door => `sallyport/${door}`)]
+    const doors = [
+      'sallyport',
+      ...['server', 'client', 'router', 'protocol', 'certs', 'tracing'].map(door => `sallyport/${door}`),
+    ]
     const types = join(user, 'types')
     await mkdir(join(types, 'node_modules'), { recursive: true })
     await writeFile(join(types, 'use.ts'), doors.map((door, i) => `export * as d${i} from '${door}'`).join('\n'))

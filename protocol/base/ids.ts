@@ -7,6 +7,8 @@ import { latin1 } from './latin1.ts'
 const RANDOM_BYTES = 32 * 1024
 const ID_BYTES = 16
 const EXCHANGE_IDS = 256
+const SPAN_ID_BYTES = 8
+const SPAN_IDS = 128
 const UUIDS = 64
 const UUID_CHARS = 36
 const DASH = 0x2d
@@ -42,6 +44,12 @@ function randomBytes(count: number): Buffer {
 
 /** 16 random bytes, as latin1 text. */
 export const newExchangeId = cutFrom(() => latin1(randomBytes(EXCHANGE_IDS * ID_BYTES)), ID_BYTES)
+
+/** 32 random hex digits, of a trace. */
+export const newTraceId = cutFrom(() => randomBytes(SPAN_IDS * ID_BYTES).toString('hex'), 2 * ID_BYTES)
+
+/** 16 random hex digits, of a span. */
+export const newSpanId = cutFrom(() => randomBytes(SPAN_IDS * SPAN_ID_BYTES).toString('hex'), 2 * SPAN_ID_BYTES)
 
 /** An exchange id as text, for logs. */
 export function exchangeIdText(id: string): string {

@@ -20,12 +20,13 @@ const REQUEST_ID = /^[A-Za-z0-9][A-Za-z0-9._:+/=@-]{0,127}$/
 const MAX_HOPS = 32
 
 /**
- * Sets `caller` and `requestId`, and removes every field that speaks of the caller (see `isForwardedName`); a request
+ * Sets `caller`, `believed` and `requestId`, and removes every field that speaks of the caller (see `isForwardedName`); a request
  * id is kept only from a trusted peer, else made, and stands in the headers afterwards.
  */
 export function resolveCaller(request: HttpRequest, trusted: Cidrs): void {
   const believed = trusted.length > 0 && cidrsContain(trusted, request.peerAddress)
   const scheme = request.encrypted ? 'https' : 'http'
+  request.believed = believed
   request.caller = believed
     ? forwardedCaller(request, trusted, scheme)
     : { address: request.peerAddress, scheme, host: request.authority }

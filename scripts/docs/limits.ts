@@ -3,6 +3,7 @@ import { BACKOFF_LIMITS } from '../../client/dial/backoff.ts'
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
 import { aboutOf, type Limit, type Limits, rangeOf } from '../../protocol/base/limit.ts'
 import { HTTP_LIMITS, LISTENER_LIMITS } from '../../protocol/http/limits.ts'
+import { TRACING } from '../../protocol/trace/sampling.ts'
 import { SESSION_LIMITS } from '../../protocol/wire/yamux/limits.ts'
 import { UPSTREAM_LIMITS } from '../../router/upstream/upstreams.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
@@ -20,6 +21,7 @@ export const LIMITS: Readonly<Record<string, Limits>> = {
   CONNECT_LIMITS,
   BACKOFF_LIMITS,
   UPSTREAM_LIMITS,
+  TRACING,
 }
 
 const SCHEMA = /LimitOptions<typeof (\w+)>/

@@ -27,6 +27,7 @@ import type { Carrier } from '../registry.ts'
 import { Attempt } from './attempt.ts'
 import type { CarrierSource } from './carriers.ts'
 import { Deadline } from './deadline.ts'
+import { DeliverySpans } from './delivery-spans.ts'
 import type { Hold } from './hold.ts'
 import { Replay, type ReplayBudget } from './replay.ts'
 import { RetryPolicy } from './retry-policy.ts'
@@ -67,6 +68,8 @@ export class DeliveredExchange implements RequestSink {
   readonly #replay: Replay
   readonly #policy: RetryPolicy
   readonly #deadline: Deadline | undefined
+  /** Undefined: its trace is not recorded. */
+  readonly #spans: DeliverySpans | undefined
   #attempt: Attempt | undefined
   /** Set from the first time that it waits. */
   #waiting: Waiting | undefined
@@ -91,6 +94,7 @@ export class DeliveredExchange implements RequestSink {
     this.#replay = new Replay(options.replayBudget, runtime)
     this.#policy = new RetryPolicy(options.carriers, runtime)
     const { responseHeadMs } = options
+    if (request.span !== undefined) this.#spans = new DeliverySpans(request, request.span)
     if (responseHeadMs > 0) this.#deadline = new Deadline(performance.now(), responseHeadMs, this)
   }
 
@@ -125,6 +129,7 @@ export class DeliveredExchange implements RequestSink {
       this.#counted = carrier
       carrier.exchanges++
       if (this.request.notes !== undefined) this.request.notes.session = carrier.id
+      this.#spans?.tries(carrier, this.#policy.attempts)
       const options = {
         runtime: this.request.runtime!,
         epoch: carrier.epoch,
@@ -135,7 +140,7 @@ export class DeliveredExchange implements RequestSink {
       attempt.upstream = openExchange(stream, this.request, options, attempt)
     } catch (error) {
       if (!(error instanceof SallyportError)) throw error
-      this.#leave()
+      this.#leave(error)
       this.#again(carrier, error, true)
       return
     }
@@ -191,6 +196,7 @@ export class DeliveredExchange implements RequestSink {
   head(head: ResponseHead): void {
     this.#begin()
     this.#deadline?.stop()
+    this.#spans?.head(head.status)
     this.#status = head.status
     this.#response.responseHead(head)
   }
@@ -238,7 +244,7 @@ export class DeliveredExchange implements RequestSink {
       this.#response.responseAbort(error)
       return
     }
-    this.#leave()
+    this.#leave(error)
     if (this.#over) this.#discard()
     else if (this.#answering) this.fail(error)
     else this.#again(attempt.carrier, error, false)
@@ -269,8 +275,12 @@ export class DeliveredExchange implements RequestSink {
     const { carriers, hold } = this.#options
     this.#waiting ??= new Waiting(carriers, hold, this)
     const refusal = this.#waiting.enter(reason, this.#policy.failed, this.#replay.bytes, this.#deadline?.leftMs)
-    if (refusal !== undefined) this.fail(refusal)
-    else this.#replay.keepAll = true
+    if (refusal !== undefined) {
+      this.fail(refusal)
+      return
+    }
+    this.#spans?.waits(reason)
+    this.#replay.keepAll = true
   }
 
   /** A session may have come. False: it still waits, or has given up. */
@@ -281,6 +291,7 @@ export class DeliveredExchange implements RequestSink {
       return false
     }
     this.#waiting!.leave('resumed')
+    this.#spans?.waited()
     this.#policy.waited()
     this.#try(carrier)
     return true
@@ -302,7 +313,7 @@ export class DeliveredExchange implements RequestSink {
 
   #breakOff(error: SallyportError): void {
     const upstream = this.#attempt?.upstream
-    this.#leave()
+    this.#leave(error)
     upstream?.requestAbort(error)
     this.fail(error)
   }
@@ -318,6 +329,7 @@ export class DeliveredExchange implements RequestSink {
       return
     }
     this.#answering = true
+    this.#spans?.waited(error)
     this.#finish()
     this.#discard()
     this.#options.refuse(this.request, this.#response, error)
@@ -333,8 +345,9 @@ export class DeliveredExchange implements RequestSink {
     this.consumed(this.#bytesIn)
   }
 
-  #leave(): void {
+  #leave(error: SallyportError): void {
     this.#attempt = undefined
+    this.#spans?.failed(error)
     this.#release()
   }
 
@@ -342,6 +355,7 @@ export class DeliveredExchange implements RequestSink {
   #release(): void {
     const carrier = this.#counted
     this.#counted = undefined
+    this.#spans?.attemptOver()
     carrier?.released()
   }
 
@@ -349,6 +363,7 @@ export class DeliveredExchange implements RequestSink {
     if (this.#over) return
     this.#over = true
     this.#waiting?.leave('left')
+    this.#spans?.waited()
     this.#deadline?.stop()
     this.#replay.release()
     this.#release()

@@ -5,6 +5,7 @@ import { loopGuard } from '../../protocol/http/loop-guard.ts'
 import { type CorsPolicy, refusing } from '../../protocol/http/problem.ts'
 import { record } from '../../protocol/http/record.ts'
 import { compose, type Layer } from '../../protocol/layer.ts'
+import type { Tracing } from '../../protocol/trace/sampling.ts'
 import { shielded } from '../../protocol/shield.ts'
 import type { Carriers } from './carriers.ts'
 import { type DeliverOptions, deliver } from './deliver.ts'
@@ -12,6 +13,7 @@ import { health } from './health.ts'
 import { byHost, type Hosts } from './hosts.ts'
 import type { Policies } from './policies.ts'
 import { quota } from './quota.ts'
+import { trace } from './trace.ts'
 import type { QuotaBook } from './quotas.ts'
 import { inbox } from '../inbox/layer.ts'
 import type { Inbox } from '../inbox/inbox.ts'
@@ -27,6 +29,8 @@ interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
   readonly quotas: QuotaBook
   readonly inbox: Inbox | undefined
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  /** Undefined: no trace is followed. */
+  readonly tracing: Tracing | undefined
   /** The embedder's own layers, in front of the sessions. */
   readonly layers: readonly Layer[]
 }
@@ -41,7 +45,7 @@ export interface Edge {
 }
 
 export function createEdge(options: EdgeOptions): Edge {
-  const { hosts, policies, quotas, carriers } = options
+  const { hosts, policies, quotas, carriers, tracing } = options
   const corsOf = (request: HttpRequest): CorsPolicy | undefined => {
     const runtime = request.runtime ?? hosts.runtimeOf(request.authority)
     return policies.find(runtime, request.path, runtime !== undefined && carriers.isOnline(runtime))
@@ -49,7 +53,7 @@ export function createEdge(options: EdgeOptions): Edge {
   const refuse = refusing(corsOf)
   const recorded = record(options.onExchange)
   const inward = shielded(options.layers, deliver({ ...options, refuse, corsOf }), options.logger)
-  const embedded = compose([recorded, quota(quotas, refuse)], inward)
+  const embedded = compose([recorded, trace(tracing, () => true), quota(quotas, refuse)], inward)
   options.inbox?.start(embedded, refuse)
   return {
     handler: compose(
@@ -57,6 +61,7 @@ export function createEdge(options: EdgeOptions): Edge {
         callers(options.trustedProxies),
         recorded,
         health(options.healthPath, options.ready, refuse),
+        trace(tracing, request => request.believed === true),
         loopGuard(refuse),
         byHost(hosts, refuse),
         quota(quotas, refuse, request => request.caller!.address),

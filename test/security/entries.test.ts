@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { unguardedEntries } from './entries.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
-const FOLDERS = ['admin', 'cli', 'client', 'protocol', 'router', 'server']
+const FOLDERS = ['admin', 'cli', 'client', 'protocol', 'router', 'server', 'tracing']
 
 /** The guard itself, programs of a moment, which a defect may end, and what passes an embedder's events on to its listeners. */
 const EXEMPT =

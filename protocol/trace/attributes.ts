@@ -1,0 +1,27 @@
+/** What spans say of HTTP, by OpenTelemetry's conventions. Nothing of a query: it may hold secrets. */
+import type { HttpRequest } from '../exchange.ts'
+import type { Span } from './span.ts'
+
+const METHODS: ReadonlySet<string> = new Set('CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT QUERY TRACE'.split(' '))
+
+/** The name of a span for a method, of which callers can make up any number. */
+export function methodName(method: string): string {
+  return METHODS.has(method) ? method : 'HTTP'
+}
+
+export function setMethod(span: Span, method: string): void {
+  span.set('http.request.method', METHODS.has(method) ? method : '_OTHER')
+  if (!METHODS.has(method)) span.set('http.request.method_original', method)
+}
+
+/** Host and port of an authority; a port that is not written is that of the scheme. */
+export function setServer(span: Span, authority: string, scheme: string): void {
+  const [, host = authority, port] = /^(.*?)(?::([0-9]*))?$/.exec(authority) ?? []
+  span.set('server.address', host.startsWith('[') ? host.slice(1, -1) : host)
+  span.set('server.port', Number(port) || (scheme === 'https' ? 443 : 80))
+}
+
+export function plainPath({ path }: Pick<HttpRequest, 'path'>): string {
+  const query = path.indexOf('?')
+  return query < 0 ? path : path.slice(0, query)
+}

@@ -1,0 +1,85 @@
+/** What `traceparent` and `tracestate` say (W3C Trace Context), and how they are written. */
+import type { HeaderList } from '../exchange.ts'
+import { removeWhere } from '../http/headers.ts'
+import type { SpanContext } from './span.ts'
+import { fittingState } from './state.ts'
+
+/** Version, id of the trace, id of the parent, flags. */
+const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][0-9a-f]/
+const LENGTH = 55
+const [TRACE_AT, SPAN_AT, FLAGS_AT] = [3, 36, 53]
+
+const PARENT = 'traceparent'
+const STATE = 'tracestate'
+
+/** The context that a request came with: of one `traceparent` that follows the rules. */
+export function readContext(headers: HeaderList): SpanContext | undefined {
+  let parent: string | undefined
+  let state: string | undefined
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i]
+    if (name === PARENT) {
+      if (parent !== undefined) return undefined
+      parent = headers[i + 1]!
+    } else if (name === STATE) state = state === undefined ? headers[i + 1]! : `${state},${headers[i + 1]}`
+  }
+  if (parent === undefined || !isTraceParent(parent)) return undefined
+  const traceId = parent.slice(TRACE_AT, TRACE_AT + 32)
+  const spanId = parent.slice(SPAN_AT, SPAN_AT + 16)
+  return { traceId, spanId, sampled: isSampled(parent), state: state === undefined ? undefined : fittingState(state) }
+}
+
+/** A later version may say more behind the flags. */
+function isTraceParent(text: string): boolean {
+  if (!TRACEPARENT.test(text)) return false
+  return text.length === LENGTH || (text[LENGTH] === '-' && !text.startsWith('00'))
+}
+
+/** The lowest bit of the flags. */
+function isSampled(parent: string): boolean {
+  return (Number.parseInt(parent[FLAGS_AT + 1]!, 16) & 1) === 1
+}
+
+/** Makes the fields of a request say `context`, and nothing else of traces. */
+export function writeContext(headers: HeaderList, { traceId, spanId, sampled, state }: SpanContext): void {
+  const value = `00-${traceId}-${spanId}-${sampled ? '01' : '00'}`
+  let at = -1
+  let stateAt = -1
+  let isPlain = true
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = headers[i]
+    if (name === PARENT) {
+      isPlain &&= at < 0
+      at = i + 1
+    } else if (name === STATE) {
+      isPlain &&= stateAt < 0 && headers[i + 1] === state
+      stateAt = i + 1
+    }
+  }
+  // Almost always there is one of each, or none, and the state goes on as it came.
+  if (isPlain && at >= 0 && stateAt >= 0 === (state !== undefined)) headers[at] = value
+  else {
+    removeContext(headers)
+    headers.push(PARENT, value)
+    if (state !== undefined) headers.push(STATE, state)
+  }
+}
+
+/** What nobody vouches for goes no further. */
+export function removeContext(headers: HeaderList): void {
+  for (let i = 0; i < headers.length; i += 2) {
+    if (!isTraceField(headers[i]!)) continue
+    removeWhere(headers, isTraceField)
+    return
+  }
+}
+
+function isTraceField(name: string): boolean {
+  return name === PARENT || name === STATE
+}
+
+/** The id of its trace, 32 hex digits, if there is one `traceparent` and it says that the trace is sampled. */
+export function sampledTraceId(headers: HeaderList): string | undefined {
+  const context = readContext(headers)
+  return context?.sampled === true ? context.traceId : undefined
+}

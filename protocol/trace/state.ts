@@ -1,0 +1,36 @@
+/** `tracestate`: what others on the way want to find again. Nothing of ours stands in it. */
+
+const MAX_MEMBERS = 32
+/** So many characters must be passed on; of more, members go, those over {@link LONG_CHARS} first, then from the end. */
+const MAX_CHARS = 512
+const LONG_CHARS = 128
+
+const MEMBER =
+  /^((?:[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13}))=[ -+\--<>-~]{0,255}[!-+\--<>-~]$/
+
+/** `state` as it may go on, byte for byte unless it is too long; undefined if it breaks the rules: it is dropped as a whole then. */
+export function fittingState(state: string): string | undefined {
+  const members = state.split(',')
+  const keys: string[] = []
+  for (let i = 0; i < members.length; i++) {
+    const member = members[i]!.trim()
+    members[i] = member
+    // Lists may have empty members.
+    if (member === '') continue
+    const key = MEMBER.exec(member)?.[1]
+    if (key === undefined || keys.length === MAX_MEMBERS || keys.includes(key)) return undefined
+    keys.push(key)
+  }
+  if (keys.length === 0) return undefined
+  return state.length <= MAX_CHARS ? state : shortened(members.filter(member => member !== ''))
+}
+
+function shortened(members: string[]): string | undefined {
+  const left = [...members]
+  const chars = () => left.reduce((sum, member) => sum + member.length + 1, -1)
+  while (chars() > MAX_CHARS) {
+    const long = left.findLastIndex(member => member.length > LONG_CHARS)
+    left.splice(long < 0 ? left.length - 1 : long, 1)
+  }
+  return left.length === 0 ? undefined : left.join(',')
+}

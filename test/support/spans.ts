@@ -1,0 +1,44 @@
+/** Spans that a test gathers, and how it writes them down: a waterfall, whose ids are left out. */
+import { createTracer } from '../../protocol/trace/tracer.ts'
+import type { FinishedSpan, Tracer } from '../../protocol/trace/span.ts'
+
+export class Spans {
+  readonly finished: FinishedSpan[] = []
+  readonly tracer: Tracer = createTracer(span => {
+    this.finished.push(span)
+    for (const wake of this.#waiting.splice(0)) wake()
+  })
+  readonly #waiting: (() => void)[] = []
+
+  /** Resolves once a span of this name is over. */
+  async named(name: string): Promise<FinishedSpan> {
+    for (;;) {
+      const found = this.finished.find(span => span.name === name)
+      if (found !== undefined) return found
+      await new Promise<void>(resolve => this.#waiting.push(resolve))
+    }
+  }
+}
+
+/**
+ * A line for each span, below its parent and in the order of their beginnings: name, kind, whether it failed, links, and those of its
+ * attributes that `shown` names.
+ */
+export function waterfall(spans: readonly FinishedSpan[], ...shown: readonly string[]): string[] {
+  const ids = new Set(spans.map(span => span.spanId))
+  const lines: string[] = []
+  const add = (span: FinishedSpan, depth: number) => {
+    const said = shown.filter(name => name in span.attributes).map(name => `${name}=${span.attributes[name]}`)
+    const links = span.links.map(({ spanId }) => `-> ${spans.find(other => other.spanId === spanId)?.name ?? spanId}`)
+    const words = [span.name, span.kind, ...(span.failed ? ['FAILED'] : []), ...links, ...said]
+    lines.push(`${'  '.repeat(depth)}${words.join(' ')}`)
+    for (const child of below(span.spanId)) add(child, depth + 1)
+  }
+  const below = (id: string) => inOrder(spans.filter(({ parentId }) => parentId === id))
+  for (const root of inOrder(spans.filter(({ parentId = '' }) => !ids.has(parentId)))) add(root, 0)
+  return lines
+}
+
+function inOrder(spans: FinishedSpan[]): FinishedSpan[] {
+  return spans.sort((a, b) => a.startMs - b.startMs)
+}
