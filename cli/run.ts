@@ -24,7 +24,7 @@ async function dispatch(args: readonly string[], io: Io): Promise<number> {
   if (first === 'help') return dispatch([...args.slice(1), '--help'], io)
   if (isHelp(first)) return print(io, helpAll())
   if (args.slice(0, 3).join(' ') === 'completion words --') return print(io, completionLines(args.slice(3)))
-  if (isGroup(first) && second !== undefined && isHelp(second)) return print(io, helpAll(first))
+  if (isGroup(wordsBeforeHelp(args))) return print(io, helpAll(first))
   if (hasList(first) && (second === undefined || second.startsWith('-'))) {
     return dispatch([first, 'list', ...args.slice(1)], io)
   }
@@ -42,6 +42,11 @@ function isHelp(arg: string): boolean {
 function asksHelp(args: readonly string[]): boolean {
   const end = args.indexOf('--')
   return args.slice(0, end < 0 ? undefined : end).some(isHelp)
+}
+
+/** `config validate` of `config validate --help`; without `--help` nothing. */
+function wordsBeforeHelp(args: readonly string[]): string {
+  return args.slice(0, Math.max(0, args.findIndex(isHelp))).join(' ')
 }
 
 function isGroup(word: string): boolean {

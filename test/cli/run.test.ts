@@ -66,6 +66,10 @@ test.each(['sessions', 'runtimes', 'revocations', 'inbox'])(
   },
 )
 
+test('`--help` behind two words of three says which there are', async () => {
+  expect(await sallyport(['config', 'validate', '--help'])).toEqual(await sallyport(['config', '--help']))
+})
+
 describe('usage errors: exit 2, one line, nothing on stdout', () => {
   test.each([
     [['sevrer'], 'unknown command sevrer; did you mean server?'],
