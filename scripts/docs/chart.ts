@@ -31,7 +31,7 @@ export const OF_TEMPLATES: Readonly<Record<ComponentName, readonly string[]>> = 
     ...['directory', 'directory.password.file', 'directory.tls.ca', 'peer.listen', 'peer.advertise'],
     ...['peer.tls.cert', 'peer.tls.key', 'peer.tls.ca'],
   ],
-  client: ['token.file', 'token.command', 'ca', 'inbox.key.file', 'routes', 'health.listen'],
+  client: ['proxy', 'token.file', 'token.command', 'ca', 'inbox.key.file', 'routes', 'health.listen'],
   router: ['listen', 'tls.cert', 'tls.key', 'routes', 'health.listen'],
 }
 
@@ -45,6 +45,8 @@ const list = (items: Schema, fallback: readonly unknown[], about: string) =>
 const words = (about: string) => value({ type: 'object', additionalProperties: { type: 'string' } }, {}, about)
 
 const TEXT = { type: 'string', minLength: 1 }
+/** A URL that stands where everybody may read it. */
+const WITHOUT_PASSWORD = { type: 'string', pattern: '^[^@]*$' }
 const PORT = { type: 'integer', minimum: 1, maximum: 65_535 }
 const object = (properties: Readonly<Record<string, Schema>>, required: readonly string[] = []): Schema => ({
   type: 'object',
@@ -141,7 +143,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
       "cert-manager's issuer of that certificate; a wildcard needs DNS-01. Empty: you make the Secret.",
     ),
     'tls.issuer.kind': choice(['Issuer', 'ClusterIssuer'], 'ClusterIssuer', 'Its kind.'),
-    'jwks.secret': text('sallyport-jwks', 'Secret with `jwks.json`. Empty with `auth.jwks.url`.'),
+    'jwks.secret': value(TEXT, 'sallyport-jwks', 'Secret with `jwks.json`. Not used with `auth.jwks.url`.'),
     'inbox.kind': choice(['volume', 'postgresql', 'none'], 'volume', 'Where webhooks are kept while a client is away.'),
     'inbox.volume.size': value(TEXT, '6Gi', '4 GiB of webhooks at most (`inbox.bytes`), and 1 GiB that stays free.'),
     'inbox.volume.storageClass': text('', "Empty: the cluster's default."),
@@ -154,7 +156,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
     ),
     'directory.redis': flag(false, 'Whether the chart brings a Redis, for several servers.'),
     'directory.image': value(TEXT, 'redis:7.4', 'Its image.'),
-    'directory.url': text('', 'A Redis of yours, `rediss://...`, in the place of it.'),
+    'directory.url': value(WITHOUT_PASSWORD, '', 'A Redis of yours, `rediss://...`, in the place of it.'),
     'directory.ports': list(PORT, [6379], 'Ports of yours that the servers may reach.'),
     'directory.ca': flag(false, 'Whether the Secret has the authority of yours (`ca.pem`).'),
     'directory.secret': value(TEXT, 'sallyport-redis', 'Secret with its `password`.'),
@@ -194,6 +196,13 @@ export const VALUES: Readonly<Record<string, Value>> = {
     'token.audience': value(TEXT, 'sallyport', 'Audience that the server expects.'),
     'token.ttl': value(TEXT, '1h', 'How long a token lasts.'),
     'token.schedule': value(TEXT, '*/20 * * * *', 'When a new one is made.'),
+    ports: list(
+      PORT,
+      [443],
+      'Ports that it may reach outside the cluster: that of the server, or of the proxy on the way.',
+    ),
+    'proxy.url': value(WITHOUT_PASSWORD, '', 'An outbound proxy on the way to the server.'),
+    'proxy.secret': text('', 'Secret with its `url`, if there is a password in it.'),
     'ca.secret': text('', 'Secret with the authority of the server (`ca.pem`), if it is not a public one.'),
     'inboxKey.secret': text(
       'sallyport-inbox-key',
@@ -228,7 +237,11 @@ export const VALUES: Readonly<Record<string, Value>> = {
     'httpRoute.namespace': text('', "Its namespace. Empty: the release's."),
     'httpRoute.listener': text('', 'Its listener. Empty: all.'),
     'httpRoute.hostnames': list(TEXT, [], 'Hosts of the HTTPRoute.'),
-    callersIn: value(NAMESPACES, {}, 'Namespaces from which it is called, as a selector; empty: all.'),
+    callersIn: value(
+      NAMESPACES,
+      { matchLabels: { 'kubernetes.io/metadata.name': 'ingress-nginx' } },
+      'Namespaces of the ingress controller or gateway, as a selector: nobody else but a client of this chart calls the router.',
+    ),
     ...services,
     ...autoscaling,
     resources: resources('100m', '128Mi', '512Mi'),
@@ -237,7 +250,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
 
 /** What must be said of a component that is there. */
 const REQUIRED: Readonly<Record<ComponentName, readonly string[]>> = {
-  server: ['domain'],
+  server: ['domain', 'control.host'],
   client: ['server'],
   router: [],
 }
@@ -307,7 +320,10 @@ function valuesOf(node: Tree, indent: string): string {
     .join('')
 }
 
-const plain = (about: string) => about.replaceAll(/\[([^\]]+)\]\((?:\.\.\/)*([^)]+)\)/g, '$1 ($2)')
+const plain = (about: string) =>
+  about.replaceAll(/\[([^\]]+)\]\((?:\.\.\/)*([^)]+)\)/g, (_link, words, path) =>
+    path === words ? words : `${words} (${path})`,
+  )
 
 /** Path to text of all that is made; `read` has the files of the checkout. */
 export function chartFiles(read: (path: string) => string): [string, string][] {

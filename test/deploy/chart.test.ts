@@ -74,7 +74,6 @@ const CASES: Readonly<Record<string, { values: object; has: readonly string[]; l
       server: {
         ...SERVER,
         config: { ...SERVER.config, 'auth.jwks.url': 'https://keys.example.com/jwks', 'inbox.bytes': 4294967296 },
-        jwks: { secret: '' },
         tls: { issuer: { name: 'letsencrypt' } },
         service: { type: 'ClusterIP', annotations: { a: 'b' } },
         mounts: [{ secret: 'more', path: '/more' }],
@@ -98,6 +97,8 @@ const CASES: Readonly<Record<string, { values: object; has: readonly string[]; l
         routes: [{ name: 'app', match: { path: '/' }, target: 'http://app:80' }],
         token: { renew: false, secret: 'theirs' },
         ca: { secret: 'sallyport-ca' },
+        proxy: { secret: 'proxy' },
+        ports: [3128],
         inboxKey: { secret: '' },
         servicesIn: { matchLabels: { 'kubernetes.io/metadata.name': 'apps' } },
       },
@@ -141,7 +142,10 @@ const CASES: Readonly<Record<string, { values: object; has: readonly string[]; l
 /** Values that must not pass, and what is said of them. */
 const MISTAKES: readonly (readonly [object, string])[] = [
   [{ server: { enabled: true } }, 'domain'],
+  [{ server: { ...SERVER, config: { domain: ['a.example.com'] } } }, 'control.host'],
   [{ client: { enabled: true } }, 'server'],
+  [{ client: { ...CLIENT, proxy: { url: 'http://me:secret@proxy:3128' } } }, 'proxy'],
+  [{ server: { ...SERVER, ...SEVERAL, directory: { url: 'rediss://:secret@redis:6379' } } }, 'url'],
   [{ server: { ...SERVER, config: { ...SERVER.config, 'log.levle': 'debug' } } }, 'log.levle'],
   [{ server: { ...SERVER, config: { ...SERVER.config, 'log.level': 'loud' } } }, 'log.level'],
   [{ server: { ...SERVER, config: { ...SERVER.config, 'admin.listen': false } } }, 'admin.listen'],
@@ -149,7 +153,7 @@ const MISTAKES: readonly (readonly [object, string])[] = [
   [{ sever: SERVER }, 'sever'],
   [{ client: { ...CLIENT, token: { runtme: 'demo' } } }, 'runtme'],
   [{ server: { ...SERVER, replicas: 2 } }, 'server.directory.redis'],
-  [{ server: { ...SERVER, replicas: 2, directory: { redis: true } } }, 'server.inbox.kind'],
+  [{ server: { ...SERVER, replicas: 2, directory: { redis: true } } }, 'say postgresql or none'],
 ]
 
 const folder = mkdtempSync(join(tmpdir(), 'sallyport-chart-'))
@@ -232,13 +236,22 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
     })
 
     test('numbers and lists reach the component as it reads them', () => {
-      const config = { domain: ['a.example.com', 'b.example.com'], 'inbox.bytes': 4294967296, 'hold.time': '5s' }
+      const config = { ...SERVER.config, 'inbox.bytes': 4294967296, 'hold.time': '5s' }
       const map = read(render(name, { server: { enabled: true, config } })).find(({ kind }) => kind === 'ConfigMap')
       expect(map!.data).toEqual({
         SALLYPORT_DOMAIN: 'a.example.com,b.example.com',
+        SALLYPORT_CONTROL_HOST: 'c.example.net',
         SALLYPORT_INBOX_BYTES: '4294967296',
         SALLYPORT_HOLD_TIME: '5s',
       })
+    })
+
+    test('a key set that is fetched needs no Secret, and is let out to', () => {
+      const url = { ...SERVER.config, 'auth.jwks.url': 'https://keys.example.com/jwks' }
+      const [file, fetched] = [SERVER.config, url].map(config => render(name, { server: { ...SERVER, config } }))
+      expect([file!.includes('sallyport-jwks'), file!.includes('port: 443 }]')]).toEqual([true, false])
+      expect([fetched!.includes('sallyport-jwks'), fetched!.includes('port: 443 }]')]).toEqual([false, true])
+      expect(fetched).not.toContain('SALLYPORT_AUTH_JWKS_FILE')
     })
 
     test.each(MISTAKES)('but not %j', (values, word) => {

@@ -172,6 +172,30 @@ describe('each component', () => {
   })
 })
 
+interface Policy {
+  readonly spec: {
+    readonly ingress?: readonly { readonly from?: object[]; readonly ports: readonly { port: unknown }[] }[]
+    readonly egress?: readonly { readonly to?: object[]; readonly ports?: readonly { port: unknown }[] }[]
+  }
+}
+
+describe('policies', () => {
+  const policy = (name: string) => named('NetworkPolicy').find(({ metadata }) => metadata.name === name) as Policy
+
+  test('K1 whom the router believes about callers is all who can call it', () => {
+    const http = policy('internal-router').spec.ingress!.find(({ ports }) => ports[0]!.port === 'http')
+    expect(http!.from).toEqual([
+      { namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'ingress-nginx' } } },
+      { podSelector: { matchLabels: { 'app.kubernetes.io/name': 'sallyport-client' } } },
+    ])
+  })
+
+  test('K1 a server whose keys are files is let out to names alone', () => {
+    const ports = policy('sallyport-server').spec.egress!.flatMap(({ ports = [] }) => ports.map(({ port }) => port))
+    expect([...new Set(ports)]).toEqual([53])
+  })
+})
+
 describe('every setting is one that the command knows', () => {
   const known = (component: ComponentName) => new Set(Object.keys(COMPONENTS[component]).map(environmentName))
 
