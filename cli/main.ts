@@ -21,6 +21,12 @@ process.stdout.on('error', error => process.exit((error as NodeJS.ErrnoException
 // Nobody reads the logs any more: no reason to stop serving.
 process.stderr.on('error', () => {})
 
+// Node would end with 0, as if all had been well.
+process.once('beforeExit', () => {
+  io.note('sallyport: what it waits for will never come')
+  exit(EXIT.runtime)
+})
+
 run(process.argv.slice(2), io).then(exit, error => {
   io.note(`sallyport: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`)
   exit(EXIT.runtime)

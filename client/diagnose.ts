@@ -146,7 +146,7 @@ async function probeServer({ dialler, server, turn, isProxied, hasToken }: Way, 
   const onStep = (step: DialStep, found: string) => note(STEP_OF[step], 'ok', found)
   try {
     const dialled = await dialler?.dial(turn, signal, onStep)
-    if (dialled !== undefined) await probeSession(dialled, note)
+    if (dialled !== undefined) await probeSession(dialled, signal, note)
   } catch (error) {
     const failed = stepOf(error, seen)
     if (failed === 'authentication') note('upgrade', 'ok', 'the control endpoint of a server answers')
@@ -159,6 +159,7 @@ async function probeServer({ dialler, server, turn, isProxied, hasToken }: Way, 
 /** Of what a server has let in, before it says hello. */
 async function probeSession(
   { socket, dateMs }: Dialled,
+  signal: AbortSignal,
   note: (step: Step, status: Probe['status'], found: string) => void,
 ) {
   note('authentication', 'ok', 'let in; nothing was registered')
@@ -167,29 +168,40 @@ async function probeSession(
   const found = dateMs === undefined ? 'the server does not say' : `${formatDuration(apart)} apart`
   note('clock', apart > SKEW_FAIL_MS ? 'fail' : apart > SKEW_WARN_MS ? 'warn' : 'ok', found)
   try {
-    note('round-trip', 'ok', `${(await roundTripMs(socket)).toFixed(1)} ms, the median of ${PINGS}`)
-  } catch {
-    note('round-trip', 'fail', `no answer within ${formatDuration(STEP_MS)}`)
+    note('round-trip', 'ok', `${(await roundTripMs(socket, signal)).toFixed(1)} ms, the median of ${PINGS}`)
+  } catch (error) {
+    const isSilent = (error as Error).name === 'AbortError'
+    note('round-trip', 'fail', isSilent ? `no answer within ${formatDuration(STEP_MS)}` : messageOf(error))
   }
-  await leave(socket)
+  await leave(socket, signal)
 }
 
-async function leave(socket: WebSocket): Promise<void> {
-  const closed = once(socket, 'close', { signal: AbortSignal.timeout(STEP_MS) })
+async function leave(socket: WebSocket, signal: AbortSignal): Promise<void> {
+  if (socket.readyState === socket.CLOSED) return
+  const closed = once(socket, 'close', { signal: within(signal) })
   socket.close(1000)
   await closed.catch(() => socket.terminate())
 }
 
-async function roundTripMs(socket: WebSocket): Promise<number> {
-  const signal = AbortSignal.timeout(STEP_MS)
+/** The median. Rejects if the server ends the connection, or does not answer. */
+async function roundTripMs(socket: WebSocket, signal: AbortSignal): Promise<number> {
+  const over = within(signal)
+  const closed = once(socket, 'close', { signal: over }).then(([code]) => {
+    throw new Error(`the server ended the connection (${code})`)
+  })
   const times: number[] = []
   for (let ping = 0; ping < PINGS; ping++) {
     const begun = performance.now()
     socket.ping()
-    await once(socket, 'pong', { signal })
+    await Promise.race([once(socket, 'pong', { signal: over }), closed])
     times.push(performance.now() - begun)
   }
   return times.sort((a, b) => a - b)[PINGS >> 1]!
+}
+
+/** The time of one step, and of all. */
+function within(signal: AbortSignal): AbortSignal {
+  return AbortSignal.any([signal, AbortSignal.timeout(STEP_MS)])
 }
 
 /** Where a dial has failed. */

@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createServer as createTls } from 'node:tls'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
-import { WebSocketServer } from 'ws'
+import { type WebSocket, WebSocketServer } from 'ws'
 import { createAuthority, createKeys, createServerCertificate, createToken } from '../../certs/index.ts'
 import { connect, diagnose } from '../../client/index.ts'
 import { createServer, type Server } from '../../server/index.ts'
@@ -248,6 +248,19 @@ describe('check client', () => {
     const { statuses, of } = await client(`wss://127.0.0.1:${await serve(far)}`)
     expect([statuses.authentication, statuses.clock, statuses['round-trip']]).toEqual(['ok', 'fail', 'ok'])
     expect(of('clock')[0]!.found).toMatch(/^2 min( 0 s| 1 s)? apart$/)
+  })
+
+  test.each([
+    ['says goodbye', 1000, (socket: WebSocket) => socket.close(1000)],
+    ['is gone', 1006, (socket: WebSocket) => socket.terminate()],
+  ])('a server that lets in and then %s', async (_, code, leave) => {
+    const brief = createHttps(certificate)
+    const sockets = new WebSocketServer({ server: brief, handleProtocols: () => 'sallyport.v1' })
+    stops.push(() => sockets.close())
+    sockets.on('connection', leave)
+    const found = await client(`wss://127.0.0.1:${await serve(brief)}`)
+    expectFailed(found, 'round-trip')
+    expect(found.of('round-trip')[0]!.found).toBe(`the server ended the connection (${code})`)
   })
 
   test('a proxy that refuses', async () => {
