@@ -79,7 +79,7 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
   if (terminal !== undefined) announceClient(terminal, tunnel, config)
   token.follow(fresh => tunnel.setToken(fresh))
   const trust = await watchTrust(config, loaded, tunnel, logger)
-  const selfCheck = checkWhenAway(tunnel, options, logger)
+  const selfCheck = checkWhenAway(tunnel, () => ({ ...options, ...trust.inForce() }), logger)
   return {
     ...inspection(tunnel.inspector),
     ready: () => tunnel.ready(),

@@ -22,17 +22,17 @@ export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
 /** Loads them again when one of the files has changed; bad ones are logged, and the old ones stay in force. */
 export async function watchTrust(
   config: ClientConfig,
-  inForce: ClientTrust,
+  loaded: ClientTrust,
   tunnel: Tunnel,
   logger: Logger,
-): Promise<FilesWatch & { certificates(): Record<string, number> }> {
-  let { tls } = inForce
+): Promise<FilesWatch & { inForce(): ClientTrust; certificates(): Record<string, number> }> {
+  let trust = loaded
   const files = [...(config.ca ?? []), config['tls.cert'], config['tls.key']].filter(file => file !== undefined)
   const reload = async () => {
     try {
       const fresh = await loadTrust(config)
       tunnel.setTrust(fresh)
-      tls = fresh.tls
+      trust = fresh
       logger.info({}, 'certificates reloaded')
     } catch (error) {
       logger.error({ err: error }, 'the new certificates are bad; the old ones stay')
@@ -45,7 +45,8 @@ export async function watchTrust(
     files.map(async file => watchText(file, String(await readPlain(file)), soon, error => refuse(file, error))),
   )
   return {
-    certificates: () => (tls === undefined ? {} : { client: expiryOf(tls) }),
+    inForce: () => trust,
+    certificates: () => (trust.tls === undefined ? {} : { client: expiryOf(trust.tls) }),
     close: () => {
       for (const one of watching) one.close()
     },

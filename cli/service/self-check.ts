@@ -4,10 +4,13 @@ import type { Logger } from '../../protocol/base/log.ts'
 
 const AFTER_MS = 30_000
 
-/** Says once an outage, in one line, at which step the way to the server ends: 30 s after the last session has gone, or the start. */
+/**
+ * Says once an outage, in one line, at which step the way to the server ends: 30 s after the last session has gone, or the start.
+ * `options`: those in force, since certificates may have changed.
+ */
 export function checkWhenAway(
   tunnel: Tunnel,
-  options: ClientOptions,
+  options: () => ClientOptions,
   logger: Logger,
   afterMs: number = AFTER_MS,
 ): { close(): void } {
@@ -15,7 +18,7 @@ export function checkWhenAway(
   const guard = logGuard(logger, 'the way to the server could not be checked')
   let timer: NodeJS.Timeout | undefined
   const look = async () => {
-    const probes = await diagnose({ ...options, signal: stopping.signal })
+    const probes = await diagnose({ ...options(), signal: stopping.signal })
     if (stopping.signal.aborted || tunnel.ready()) return
     const failed = probes.filter(({ status }) => status === 'fail')
     for (const { code, what, found, hint } of failed.slice(0, 1)) {

@@ -1,4 +1,9 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterEach, expect, test } from 'vitest'
+import type { ClientConfig } from '../../../cli/config/client.ts'
+import { loadTrust, watchTrust } from '../../../cli/service/client-trust.ts'
 import { checkWhenAway } from '../../../cli/service/self-check.ts'
 import { type ClientOptions, createTunnel, type Tunnel } from '../../../client/index.ts'
 import { recordingLogger } from '../../router/support.ts'
@@ -13,7 +18,7 @@ afterEach(async () => {
 function watched(options: ClientOptions, afterMs: number): { tunnel: Tunnel; lines: string[] } {
   const { logger, lines } = recordingLogger()
   const tunnel = createTunnel(options)
-  const checking = checkWhenAway(tunnel, options, logger, afterMs)
+  const checking = checkWhenAway(tunnel, () => options, logger, afterMs)
   stops.push(
     () => tunnel.close({ graceMs: 0 }),
     () => checking.close(),
@@ -47,4 +52,31 @@ test('one that is connected says nothing; when its server has gone, it does', as
   expect(lines).toEqual([])
   await server.close({ graceMs: 0 })
   await expect.poll(() => lines, { timeout: 10_000 }).toEqual([expect.stringMatching(/^warn no session for 1 s; tcp/)])
+})
+
+test('it goes the way with the authorities that were reloaded', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sallyport-self-check-'))
+  stops.push(() => rmSync(folder, { recursive: true }))
+  const ca = join(folder, 'ca.pem')
+  const elsewhere = await makeSecrets()
+  writeFileSync(ca, elsewhere.ca)
+  const { secrets, server, stop } = await startPair({ target: 'http://127.0.0.1:1' })
+  stops.push(stop)
+  const config = { ca: [ca] } as unknown as ClientConfig
+  const { logger, lines } = recordingLogger()
+  const loaded = await loadTrust(config)
+  const url = `wss://127.0.0.1:${server.controlAddress!.port}`
+  // Its signature is of nobody whom this server knows.
+  const token = await elsewhere.token('demo')
+  const options = { url, token, ...loaded, target: 'http://127.0.0.1:1', proxy: '' }
+  const tunnel = createTunnel(options)
+  stops.push(() => tunnel.close({ graceMs: 0 }))
+  const trust = await watchTrust(config, loaded, tunnel, logger)
+  stops.push(() => trust.close())
+  writeFileSync(ca, secrets.ca)
+  await expect.poll(() => lines, { timeout: 20_000 }).toContain('info certificates reloaded')
+  const checking = checkWhenAway(tunnel, () => ({ ...options, ...trust.inForce() }), logger, 100)
+  stops.push(() => checking.close())
+  const said = () => lines.filter(line => line.startsWith('warn'))
+  await expect.poll(said, { timeout: 10_000 }).toEqual([expect.stringMatching(/^warn .*; authentication of /)])
 })
