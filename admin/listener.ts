@@ -118,11 +118,15 @@ type Answer = (request: IncomingMessage, path: string) => Promise<Page>
 /** Connections of one listener. */
 const MAX_CONNECTIONS = 64
 
-/** A connection. It counts as idle unless we are making an answer, so a caller that is slow to ask or to read gives way to others. */
+/**
+ * A connection. It counts as idle unless all of its request is here and we are making the answer, so a caller that is slow to ask or
+ * to read gives way to others.
+ */
 class Visitor implements SlotHolder {
   readonly address: string
   readonly #socket: Socket
-  answering = false
+  /** The request that is being answered. */
+  answering: IncomingMessage | undefined
   /** Part of an answer is still to be sent. */
   owed = false
 
@@ -132,7 +136,7 @@ class Visitor implements SlotHolder {
   }
 
   get idle(): boolean {
-    return !this.answering
+    return this.answering?.complete !== true
   }
 
   destroy(): void {
@@ -166,10 +170,10 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
   const serve = async (visitor: Visitor, request: IncomingMessage, response: ServerResponse) => {
     const path = (request.url ?? '/').split('?', 1)[0]!
     try {
-      visitor.answering = true
+      visitor.answering = request
       const page = await answer(request, path).catch(() => FAILED)
       // A stream is being answered until it closes.
-      visitor.answering = page.stream !== undefined
+      if (page.stream === undefined) visitor.answering = undefined
       request.resume()
       send(response, request, page)
     } catch (error) {
@@ -186,6 +190,7 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
     }
     visitor.owed = true
     const answered = guard(() => {
+      visitor.answering = undefined
       visitor.owed = false
     })
     response.once('close', answered)

@@ -5,6 +5,7 @@ import { type Component, type Definition, METRICS, RUNTIME_METRICS } from './def
 import { ExchangeCounts, OTHER, type Sample } from './exchange-counts.ts'
 import { LoopDelay } from './loop-delay.ts'
 import { RuntimeCounts, type SessionLoad } from './runtime-counts.ts'
+import { Scrapes } from './scrapes.ts'
 import type { Snapshot } from './snapshot.ts'
 
 export interface MetricsOptions {
@@ -39,25 +40,32 @@ export function createMetrics(options: MetricsOptions): Metrics {
   const loop = new LoopDelay(now)
   const build = { component, version, node: process.versions.node }
   const own = METRICS.filter(({ on }) => on.includes(component))
+  const scrapes = new Scrapes()
   return {
     record(exchange) {
       exchanges.record(exchange)
       runtimes?.record(exchange)
     },
-    expose: accept => write(own, { snapshot: snapshot(), exchanges, loop: loop.read(), build }, accept),
+    expose(accept) {
+      const format = formatOf(accept)
+      return scrapes.of(format, () => write(own, { snapshot: snapshot(), exchanges, loop: loop.read(), build }, format))
+    },
     exposeRuntimes(accept) {
-      const from = runtimes ?? new RuntimeCounts(now)
-      from.refresh(sessions())
-      return write(RUNTIME_METRICS, from, accept)
+      const format = formatOf(accept)
+      return scrapes.of(`runtimes as ${format}`, () => {
+        const from = runtimes ?? new RuntimeCounts(now)
+        from.refresh(sessions())
+        return write(RUNTIME_METRICS, from, format)
+      })
     },
     close: () => loop.close(),
   }
 }
 
 /** A registry for each scrape: the library's own values would be one more copy of what is counted here. */
-async function write<From>(definitions: readonly Definition<From>[], from: From, accept = ''): Promise<Exposition> {
+async function write<From>(definitions: readonly Definition<From>[], from: From, format: Format): Promise<Exposition> {
   const registry = new Registry<RegistryContentType>()
-  if (wantsOpenMetrics(accept)) registry.setContentType(Registry.OPENMETRICS_CONTENT_TYPE)
+  if (format === 'openmetrics') registry.setContentType(Registry.OPENMETRICS_CONTENT_TYPE)
   for (const definition of definitions) {
     const rows = [...rowsOf(definition, from)]
     const { name, help, type } = definition
@@ -99,9 +107,12 @@ function eachOf(label: string, known: readonly string[], counts: Readonly<Record
   return [...rows, { labels: { [label]: OTHER }, value: unknown.reduce((sum, value) => sum + counts[value]!, 0) }]
 }
 
-/** Whether `Accept` likes OpenMetrics at least as much as plain text. */
-function wantsOpenMetrics(accept: string): boolean {
-  return weight(accept, 'application/openmetrics-text') >= Math.max(weight(accept, 'text/plain'), Number.MIN_VALUE)
+type Format = 'text' | 'openmetrics'
+
+/** OpenMetrics if `Accept` likes it at least as much as plain text. */
+function formatOf(accept = ''): Format {
+  const least = Math.max(weight(accept, 'text/plain'), Number.MIN_VALUE)
+  return weight(accept, 'application/openmetrics-text') >= least ? 'openmetrics' : 'text'
 }
 
 function weight(accept: string, type: string): number {

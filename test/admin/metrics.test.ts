@@ -1,4 +1,4 @@
-import { afterEach, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { createMetrics, type Metrics, type MetricsOptions } from '../../admin/index.ts'
 import { ERRORS } from '../../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
@@ -202,4 +202,47 @@ test('two components in one process share nothing', async () => {
   expect((await scrape(second)).has('sallyport_exchanges_total{http_response_status_code="200",error_type=""}')).toBe(
     false,
   )
+})
+
+describe('scrapers without a token', () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'performance'] })
+  })
+  afterEach(() => {
+    vi.useRealTimers()
+  })
+
+  test('get the next writing together, and it holds what was counted before they asked', async () => {
+    let written = 0
+    const metrics = create({ snapshot: () => ({ sessions: ++written }) })
+    const scrapes = Array.from({ length: 1000 }, (_, at) =>
+      metrics.expose(at % 2 === 0 ? 'text/plain' : 'application/openmetrics-text'),
+    )
+    metrics.record(exchange())
+    await vi.runAllTimersAsync()
+    const texts = await Promise.all(scrapes)
+    expect(written).toBe(2)
+    for (const { text } of texts) expect(text).toContain('sallyport_exchanges_total{http_response_status_code="200"')
+  })
+
+  test('leave nine tenths of the time to everything else, also where writing fails', async () => {
+    let written = 0
+    const snapshot = () => {
+      vi.advanceTimersByTime(10)
+      if (++written === 2) throw new Error('no snapshot')
+      return {}
+    }
+    const metrics = create({ snapshot, now: () => 0 })
+    await metrics.expose()
+    const failing = metrics.expose().catch((error: Error) => error.message)
+    await vi.advanceTimersByTimeAsync(89)
+    expect(written).toBe(1)
+    await vi.advanceTimersByTimeAsync(1)
+    expect(await failing).toBe('no snapshot')
+    const last = metrics.expose()
+    await vi.advanceTimersByTimeAsync(89)
+    expect(written).toBe(2)
+    await vi.advanceTimersByTimeAsync(1)
+    await last
+  })
 })

@@ -34,6 +34,7 @@ afterEach(async () => {
 const STRANGER = '127.0.0.1'
 const OTHER = '127.0.0.2'
 const GET = `GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n`
+const LOGIN = `POST /ui/login HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 22\r\n\r\n`
 const FEW = 24
 
 function knock(port: number, from: string): Socket {
@@ -173,6 +174,13 @@ const DOORS: Record<string, () => Promise<Door>> = {
     const listener = await listenAdmin({ ...at, token: () => 'token-of-this-test', logger: noLogger })
     open.push(() => listener.close())
     return { port: listener.address.port, places: 64, enter: plainly(listener.address.port) }
+  },
+  'the admin listener, amid a login': async () => {
+    const at = { host: '127.0.0.1', port: 0, source }
+    const listener = await listenAdmin({ ...at, token: () => 'token-of-this-test', logger: noLogger })
+    open.push(() => listener.close())
+    const { port } = listener.address
+    return { port, places: 64, enter: plainly(port), greeting: LOGIN }
   },
   'the listener of a replica': async () => {
     const { authority } = await makeWorld()
