@@ -1,5 +1,5 @@
 /** What the server and the thread of the file say to each other. */
-import type { Change, Filter, Keep } from './store.ts'
+import type { Applied, Change, Filter, Keep } from './store.ts'
 
 export interface WorkerSettings {
   readonly path: string
@@ -15,6 +15,9 @@ export type Ask =
   | { readonly ask: 'sweep'; readonly at: number; readonly keep: Keep }
   | { readonly ask: 'counts' }
   | { readonly ask: 'close' }
+
+/** What became of a change; `full`: there is no room for it. */
+export type Committed = Applied | { readonly status: 'full'; readonly message: string }
 
 export type Question = Ask & { readonly number: number }
 

@@ -2,7 +2,8 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { FileError, isDamage, isFull, openFile, type SqliteFile } from './sqlite-file.ts'
-import type { Answer, Question, WorkerSettings } from './sqlite-messages.ts'
+import type { Answer, Committed, Question, WorkerSettings } from './sqlite-messages.ts'
+import type { Change } from './store.ts'
 
 const { path, minFreeBytes } = workerData as WorkerSettings
 const port = parentPort!
@@ -17,11 +18,8 @@ function answer(question: Question): unknown {
       file = opened.file
       return { contents: file.contents(), setAside: opened.setAside }
     }
-    case 'apply': {
-      const brings = question.changes.some(({ op }) => op === 'append' || op === 'part')
-      if (brings && !file!.hasRoom()) throw new FullError('the disk has less free space than --inbox.disk-free')
-      return file!.apply(question.changes)
-    }
+    case 'apply':
+      return apply(file!, question.changes)
     case 'next':
       return file!.next(question.runtime, question.lane, question.limit)
     case 'part':
@@ -38,6 +36,26 @@ function answer(question: Question): unknown {
       return undefined
   }
 }
+
+/** Where there is no room, only what brings something is refused: the rest settles what is there, or makes room. */
+function apply(file: SqliteFile, changes: readonly Change[]): Committed[] {
+  const others = changes.filter(change => !brings(change))
+  try {
+    if (others.length < changes.length && !file.hasRoom()) throw new FullError(NO_ROOM)
+    return file.apply(changes)
+  } catch (error) {
+    if (others.length === 0 || failureOf(error).kind !== 'full') throw error
+    const applied = file.apply(others)
+    const { message } = error as Error
+    return changes.map(change => (brings(change) ? { status: 'full', message } : applied.shift()!))
+  }
+}
+
+function brings({ op }: Change): boolean {
+  return op === 'append' || op === 'part'
+}
+
+const NO_ROOM = 'the disk has less free space than --inbox.disk-free'
 
 class FullError extends Error {}
 

@@ -5,7 +5,7 @@ import { Worker } from 'node:worker_threads'
 import type { Logger } from '../../protocol/base/log.ts'
 import { within } from '../pause.ts'
 import { GroupedStore, UnusableError } from './grouped-store.ts'
-import type { Answer, Ask, WorkerSettings } from './sqlite-messages.ts'
+import type { Answer, Ask, Committed, WorkerSettings } from './sqlite-messages.ts'
 import {
   type Applied,
   type Change,
@@ -77,8 +77,9 @@ export class SqliteStore extends GroupedStore {
     return { open: true, ...opened }
   }
 
-  protected override commit(changes: readonly Change[]): Promise<Applied[]> {
-    return this.#ask({ ask: 'apply', changes })
+  protected override async commit(changes: readonly Change[]): Promise<(Applied | StoreError)[]> {
+    const done = await this.#ask<Committed[]>({ ask: 'apply', changes })
+    return done.map(one => (one.status === 'full' ? new StoreError('full', one.message) : one))
   }
 
   async next(runtime: string, lane: string, limit: number): Promise<readonly Message[]> {

@@ -134,6 +134,23 @@ test('a disk without enough free space: full for what comes, and what is there c
   })
 })
 
+test('a disk without enough free space: what comes takes nothing with it that settles or makes room', async () => {
+  const store = await start()
+  for (const id of ['a', 'b']) await append(store, message(id))
+  await store.close()
+  const tight = await openSqlite({ path, minFreeBytes: 2 ** 50, logger: noLogger }, Date.now)
+  open.push(tight)
+  const together = [
+    append(tight, message('c')),
+    tight.apply({ op: 'update', id: 'a', set: { state: 'delivered' }, at: NOW }),
+    tight.apply({ op: 'part', id: 'd', n: 1, bytes: bytes('part') }),
+    tight.apply({ op: 'drop', id: 'b' }),
+  ]
+  const ended = await Promise.all(together.map(each => each.catch(({ kind }: { kind: string }) => kind)))
+  expect(ended).toEqual(['full', { status: 'done', id: 'a' }, 'full', { status: 'done', id: 'b' }])
+  expect(tight.stats().open).toBe(true)
+})
+
 const isRoot = process.getuid?.() === 0
 
 test.runIf(isRoot && process.platform === 'linux')(
