@@ -76,6 +76,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** Of the attempt from before it was stored; undefined: there was none. */
   #outcome: Outcome | undefined
   #onOutcome: ((outcome: Outcome) => void) | undefined
+  /** What its receiver said before it had the request. */
+  #early: Outcome | undefined
   #attempted = false
   /** The moment is over in which most webhooks are answered. */
   #waited = false
@@ -197,7 +199,14 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   responseHead(head: ResponseHead): void {
     if (this.#phase === 'passing' && isForSender(head.status)) this.#letGo()
     if (this.#phase === 'answering') this.#response.responseHead(head)
-    else this.#ended(outcomeOfHead(head, this.#inbox.now()))
+    else this.#answered(outcomeOfHead(head, this.#inbox.now()))
+  }
+
+  /** Who says 2xx before it has the whole request is still to get the rest: what counts is the end of its answer. */
+  #answered(outcome: Outcome): void {
+    const isWhole = this.#trailers !== undefined && this.#passed >= this.#came
+    if (outcome.kind === 'delivered' && !isWhole) this.#early = outcome
+    else this.#ended(outcome)
   }
 
   /** Nothing is kept from here on: whatever comes of the attempt is the sender's answer. */
@@ -213,6 +222,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   responseEnd(trailers: HeaderList): void {
+    if (this.#early !== undefined) this.#ended(this.#early)
     clearTimeout(this.#attemptTimer)
     if (this.#phase !== 'answering') return
     this.#phase = 'over'

@@ -78,6 +78,10 @@ class Outgoing implements ResponseSink, Failing {
   #unconsumed = 0
   #onConsumed: (() => void) | undefined
   #responseBytes = 0
+  /** All of the request has gone out. */
+  #sent = false
+  /** What the receiver said before it had that. */
+  #early: Outcome | undefined
   #over = false
 
   constructor(options: OutgoingOptions, promise: Settled) {
@@ -116,7 +120,9 @@ class Outgoing implements ResponseSink, Failing {
       this.#give(sink, bytes)
       await this.#consumed()
     }
-    if (!this.#over) sink.requestEnd(trailers)
+    if (this.#over) return
+    this.#sent = true
+    sink.requestEnd(trailers)
   }
 
   #give(sink: RequestSink, bytes: Uint8Array): void {
@@ -163,7 +169,13 @@ class Outgoing implements ResponseSink, Failing {
   responseInformational(): void {}
 
   responseHead(head: ResponseHead): void {
-    this.#promise.resolve(outcomeOfHead(head, this.#options.now()))
+    const outcome = outcomeOfHead(head, this.#options.now())
+    // Who says 2xx before it has the whole request is still to get the rest: what counts is the end of its answer.
+    if (outcome.kind === 'delivered' && !this.#sent) {
+      this.#early = outcome
+      return
+    }
+    this.#promise.resolve(outcome)
     clearTimeout(this.#timer)
     this.#timer = setTimeout(late, REST_MS, this)
   }
@@ -175,6 +187,7 @@ class Outgoing implements ResponseSink, Failing {
 
   responseEnd(): void {
     this.#finish()
+    if (this.#early !== undefined) this.#promise.resolve(this.#early)
   }
 
   responseAbort(error: SallyportError): void {
