@@ -60,6 +60,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** As it came: those behind may change it. */
   readonly #asked: HttpRequest
   readonly received: number
+  /** @internal Room in the inbox that was promised to it. */
+  reservedBytes = 0
   #sealing: Sealing | undefined
   readonly #inbox: Inbox
   readonly #response: ResponseSink
@@ -391,7 +393,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #release(): void {
     clearTimeout(this.#timer)
     this.#body.drop()
-    if (this.#body.parts > 0) this.#inbox.forget(this.id)
+    if (this.#body.parts > 0) this.#inbox.forget(this)
   }
 }
 

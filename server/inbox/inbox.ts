@@ -329,13 +329,26 @@ export class Inbox implements InboxOperations {
     this.#lanes.arrived(request.runtime!, lane, undefined)
   }
 
-  part({ id, sealing }: Capture, n: number, bytes: Uint8Array): Promise<unknown> {
-    return this.#store.apply({ op: 'part', id, n, bytes: sealing?.part(n, bytes) ?? bytes })
+  async part(capture: Capture, n: number, bytes: Uint8Array): Promise<void> {
+    const { id, sealing } = capture
+    const part = sealing?.part(n, bytes) ?? bytes
+    this.#reserve(capture, part.length)
+    await this.#store.apply({ op: 'part', id, n, bytes: part })
   }
 
-  /** Parts whose webhook is not stored; what cannot be removed now goes at the next start. */
-  forget(id: string): void {
-    this.#store.apply({ op: 'forget', id }).catch(() => {})
+  /** Parts whose webhook is not stored. */
+  forget(capture: Capture): void {
+    detached(this.logger, 'parts of a webhook were not forgotten', this.#forget(capture))
+  }
+
+  async #forget(capture: Capture): Promise<void> {
+    try {
+      await this.#store.apply({ op: 'forget', id: capture.id })
+    } catch {
+      // What cannot be removed now goes at the next start.
+    } finally {
+      this.#release(capture)
+    }
   }
 
   /** Resolves once it is durable. Rejects with what {@link refusal} makes an answer of. */
@@ -346,31 +359,45 @@ export class Inbox implements InboxOperations {
     try {
       const { head, rest } = sealed(capture, taken)
       const bytes = head.length + taken.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * taken.parts)
-      this.#reserve(capture, bytes)
-      try {
-        const message = this.#messageOf(capture, taken, bytes, underWay !== undefined)
-        const applied = await this.#store.apply({ op: 'append', message, head, rest })
-        if (applied.status === 'stored') {
-          this.#ledger.add(runtime, 1, bytes)
-          this.#ledger.move(undefined, 'waiting')
-          arrived = { ...message, state: 'waiting', changed: message.received }
-          this.#accepted[taken.why]++
-          const { id, route, why } = message
-          this.logger.info({ runtime, inboxId: id, route, reason: why, requestId: request.requestId }, 'webhook stored')
-        } else this.#accepted.duplicate++
-        return applied
-      } finally {
-        this.#ledger.release(runtime, bytes)
-      }
+      this.#reserve(capture, bytes - capture.reservedBytes)
+      const message = this.#messageOf(capture, taken, bytes, underWay !== undefined)
+      const applied = await this.#store.apply({ op: 'append', message, head, rest })
+      if (applied.status === 'absent') throw new StoreError('away', 'the store has lost the beginning of the body')
+      if (applied.status === 'stored') {
+        this.#ledger.add(runtime, 1, bytes)
+        this.#ledger.move(undefined, 'waiting')
+        arrived = { ...message, state: 'waiting', changed: message.received }
+        this.#accepted[taken.why]++
+        const { id, route, why } = message
+        this.logger.info({ runtime, inboxId: id, route, reason: why, requestId: request.requestId }, 'webhook stored')
+      } else this.#accepted.duplicate++
+      this.#release(capture)
+      return applied
     } catch (error) {
-      if (taken.parts > (taken.rest.length > 0 ? 1 : 0)) this.forget(capture.id)
+      if (taken.parts > (taken.rest.length > 0 ? 1 : 0)) this.forget(capture)
+      else this.#release(capture)
       throw error
     } finally {
       this.#lanes.arrived(runtime, lane, arrived, underWay)
     }
   }
 
-  #reserve({ request, lane, rule }: Capture, bytes: number): void {
+  /** Room for so many more bytes of a webhook, and at its first ones for itself. */
+  #reserve(capture: Capture, bytes: number): void {
+    const isNew = capture.reservedBytes === 0
+    if (isNew) this.#admit(capture)
+    if (!this.#ledger.reserve(capture.request.runtime!, isNew ? 1 : 0, bytes)) {
+      throw new StoreError('full', 'the quota is used up')
+    }
+    capture.reservedBytes += bytes
+  }
+
+  #release(capture: Capture): void {
+    if (capture.reservedBytes > 0) this.#ledger.release(capture.request.runtime!, 1, capture.reservedBytes)
+    capture.reservedBytes = 0
+  }
+
+  #admit({ request, lane, rule }: Capture): void {
     const runtime = request.runtime!
     const { messagesPerLane, unverifiedPerMinute } = this.#options.limits
     if (this.#lanes.waiting(runtime, lane) > messagesPerLane) throw new StoreError('full', 'the lane is full')
@@ -378,7 +405,6 @@ export class Inbox implements InboxOperations {
     if (isStranger && this.#ledger.isScarce(runtime) && !this.#mayBring(request.caller!.address)) {
       throw new StoreError('full', 'the address brings more than it may while there is little room')
     }
-    if (!this.#ledger.reserve(runtime, bytes)) throw new StoreError('full', 'the quota is used up')
   }
 
   #mayBring(address: string): boolean {

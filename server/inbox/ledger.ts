@@ -21,6 +21,7 @@ export class Ledger {
   readonly #accounts = new Map<string, Account>()
   /** Room that was promised to what is on its way into the store. */
   readonly #reserved = new Map<string, Account>()
+  #reservedBytes = 0
   /** Of all runtimes, by state. */
   readonly messages: Record<MessageState, number> = { waiting: 0, dead: 0, delivered: 0 }
   #bytes = 0
@@ -55,18 +56,20 @@ export class Ledger {
   }
 
   /** False: there is no room. Whoever gets it gives it back by {@link release}. */
-  reserve(runtime: string, bytes: number): boolean {
+  reserve(runtime: string, messages: number, bytes: number): boolean {
     const [kept, coming] = [this.#accounts.get(runtime), this.#reserved.get(runtime)]
-    const messages = (kept?.messages ?? 0) + (coming?.messages ?? 0)
     const { messagesPerRuntime, bytesPerRuntime } = this.#limits
-    if (messages >= messagesPerRuntime || this.#bytesOf(runtime) + bytes > bytesPerRuntime) return false
-    if (this.#bytes + bytes > this.#limits.bytes) return false
-    change(this.#reserved, runtime, 1, bytes)
+    if ((kept?.messages ?? 0) + (coming?.messages ?? 0) + messages > messagesPerRuntime) return false
+    if (this.#bytesOf(runtime) + bytes > bytesPerRuntime) return false
+    if (this.#bytes + this.#reservedBytes + bytes > this.#limits.bytes) return false
+    change(this.#reserved, runtime, messages, bytes)
+    this.#reservedBytes += bytes
     return true
   }
 
-  release(runtime: string, bytes: number): void {
-    change(this.#reserved, runtime, -1, -bytes)
+  release(runtime: string, messages: number, bytes: number): void {
+    change(this.#reserved, runtime, -messages, -bytes)
+    this.#reservedBytes -= bytes
   }
 
   #bytesOf(runtime: string): number {

@@ -19,6 +19,7 @@ export type OwnChange =
 export interface Done {
   readonly id?: string | null
   readonly stored?: boolean
+  readonly whole?: boolean
   readonly runtime?: string
   readonly lane?: string
 }
@@ -54,9 +55,11 @@ const APPEND = (() => {
   const given = (name: keyof typeof APPENDED) => `$${names.indexOf(name) + 1}::${APPENDED[name]}`
   const [owner, head, rest] = ['text', 'bytea', 'bytea'].map((type, i) => `$${names.length + 1 + i}::${type}`)
   return `WITH same AS (${same(given('runtime'), given('dedupe'), given('received'))}),
+    whole AS (SELECT WHERE (SELECT count(*) FROM parts WHERE id = ${given('id')}) = ${given('parts')} - 1 - sign(length(${rest}))),
     stored AS (
       INSERT INTO messages (${names.map(name => `"${name}"`).join(', ')}, state, changed, owner)
-      SELECT ${names.map(given).join(', ')}, 'waiting', ${given('received')}, ${owner} WHERE NOT EXISTS (SELECT FROM same)
+      SELECT ${names.map(given).join(', ')}, 'waiting', ${given('received')}, ${owner}
+      WHERE NOT EXISTS (SELECT FROM same) AND EXISTS (SELECT FROM whole)
       ON CONFLICT (runtime, dedupe) WHERE state = 'waiting' AND dedupe <> '' DO NOTHING RETURNING id, parts
     ),
     kept AS (
@@ -64,7 +67,8 @@ const APPEND = (() => {
       UNION ALL SELECT id, parts - 1, ${rest} FROM stored WHERE length(${rest}) > 0
     ),
     gone AS (DELETE FROM parts WHERE id = ${given('id')} AND NOT EXISTS (SELECT FROM stored))
-    SELECT coalesce((SELECT id FROM stored), (SELECT id FROM same)) AS id, EXISTS (SELECT FROM stored) AS stored`
+    SELECT coalesce((SELECT id FROM stored), (SELECT id FROM same)) AS id, EXISTS (SELECT FROM stored) AS stored,
+      EXISTS (SELECT FROM whole) AS whole`
 })()
 
 /** What was said to have failed may be there all the same: the parts of a message are its own. */
@@ -183,7 +187,8 @@ export function lockOf(changes: readonly OwnChange[]): Statement | undefined {
 export function appliedOf(change: OwnChange, row: Done | undefined): Applied {
   switch (change.op) {
     case 'append':
-      return { status: row?.stored === true ? 'stored' : 'duplicate', id: row?.id ?? '' }
+      if (row?.stored === true) return { status: 'stored', id: change.message.id }
+      return { status: row?.id === null && row.whole === false ? 'absent' : 'duplicate', id: row?.id ?? '' }
     case 'part':
       return { status: 'done', id: change.id }
     case 'rules':

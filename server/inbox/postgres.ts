@@ -323,7 +323,7 @@ export class PostgresStore extends GroupedStore {
     // Whatever we took for ours may have gone with it.
     if (change.op === 'update' && applied.status === 'absent')
       for (const key of this.#owned.keys()) this.#owned.set(key, false)
-    if (change.op !== 'append' || row?.id !== null) return applied
+    if (change.op !== 'append' || row?.id !== null || applied.status === 'absent') return applied
     // Another server stored the same one at the same time.
     const { runtime, dedupe, received, id } = change.message
     const [same] = await this.#ask<{ id: string }>(sql.SAME, [runtime, dedupe, received]).catch(() => [])

@@ -186,6 +186,7 @@ export class SqliteFile {
     }
     const { id, runtime, lane, route, why, received, expires, bytes, parts, attempts, failures, refusals } = message
     const { failedSince, next, key, enc, caller, reason, dedupe, dedupeMs } = message
+    if (!this.#hasParts(id, parts - 1 - Math.sign(rest.length))) return { status: 'absent', id }
     this.#run(
       `INSERT INTO messages (${NAMES}, dedupe, dedupeMs) VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
       ...[id, runtime, lane, route, why, received, expires, bytes, parts, attempts, failures, refusals],
@@ -205,6 +206,11 @@ export class SqliteFile {
       ...[runtime, dedupe, received],
     )
     return same?.id
+  }
+
+  /** Whether what came before its message is still there. */
+  #hasParts(id: string, count: number): boolean {
+    return count === 0 || this.#one('SELECT count(*) AS count FROM parts WHERE id = ?', id).count === count
   }
 
   #addPart(id: string, n: number, bytes: Uint8Array): void {

@@ -56,9 +56,12 @@ export type Progress = Partial<
 >
 
 export type Change =
-  /** Head and the rest of the body: the parts from `firstPart` on. A duplicate takes them all away. */
+  /**
+   * Head and the end of the body; the parts between are there. A duplicate takes them all away. `absent`: not all of them are there any
+   * more, and it is not stored.
+   */
   | { readonly op: 'append'; readonly message: NewMessage; readonly head: Uint8Array; readonly rest: Uint8Array }
-  /** A part of a body that is too long for memory, before its message. */
+  /** A part of a body that is too long for memory, before its message. A store that opens again may have lost it. */
   | { readonly op: 'part'; readonly id: string; readonly n: number; readonly bytes: Uint8Array }
   /** Parts whose message does not come; those of one that is there stay. */
   | { readonly op: 'forget'; readonly id: string }

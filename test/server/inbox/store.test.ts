@@ -120,6 +120,16 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await ids(store)).toEqual(['a', 'b'])
   })
 
+  test.runIf(run)('one whose parts are not all there any more is absent, and nothing of it is stored', async () => {
+    const store = await start()
+    await store.apply({ op: 'part', id: 'torn', n: 1, bytes: bytes('part') })
+    expect(await append(store, message('torn', { parts: 4 }))).toMatchObject({ status: 'absent' })
+    expect(await ids(store)).not.toContain('torn')
+    expect(await store.part('torn', 0)).toBeUndefined()
+    await store.apply({ op: 'part', id: 'whole', n: 1, bytes: bytes('part') })
+    expect(await append(store, message('whole'), '')).toMatchObject({ status: 'stored' })
+  })
+
   test.runIf(run)('a change of one that is not there is absent', async () => {
     const store = await start()
     const { apply } = { apply: store.apply.bind(store) }

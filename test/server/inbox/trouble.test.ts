@@ -4,7 +4,8 @@ import { closeSync, openSync, statSync, writeSync } from 'node:fs'
 import { request } from 'node:http'
 import { DatabaseSync } from 'node:sqlite'
 import { afterEach, expect, test } from 'vitest'
-import { BODY_UNKNOWN, type RequestSink } from '../../../protocol/exchange.ts'
+import { SallyportError } from '../../../protocol/base/errors.ts'
+import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../protocol/exchange.ts'
 import { until } from '../../support/until.ts'
 import { answer, DOMAIN, dial } from '../fixture.ts'
 import { type Ground, leave, makeGround, RULE } from './fixture.ts'
@@ -78,6 +79,107 @@ test('a file that is set aside while it is used takes no rule and no pause with 
   await ground.restart()
   expect(ground.server.stats().inbox!.paused).toEqual(['demo'])
   expect((await ground.post('and later')).status).toBe(202)
+})
+
+/** A webhook of which so many bytes are sent, and its answer. */
+function upload(bytes: number, length: number) {
+  const { host, port } = ground.server.publicAddress!
+  const headers = { host: `demo.${DOMAIN}`, 'content-length': String(length) }
+  const sender = request({ host, port, method: 'POST', path: '/webhooks/a', headers })
+  const status = new Promise<number>((resolve, reject) => {
+    sender.once('response', response => {
+      response.resume()
+      resolve(response.statusCode!)
+    })
+    sender.once('error', reject)
+  })
+  sender.write(Buffer.alloc(bytes, 'x'))
+  return { sender, status }
+}
+
+test('a store that opens again while a body comes has lost its beginning: 503, never 202', async () => {
+  ground = await makeGround()
+  await leave(ground, await ground.connect())
+  const { commits } = ground.server.stats().inbox!.store
+  // Its first part is stored, and what is left is not long enough for another one.
+  const { sender, status } = upload(700_000, 1_400_000)
+  const inbox = () => ground.server.stats().inbox!
+  await until(() => inbox().store.commits > commits && inbox().bufferBytes < 500_000)
+  await ground.server.inbox!.list({ limit: 0.5 }).catch(() => {})
+  expect(inbox().store).toMatchObject({ open: false })
+  await until(() => inbox().store.open)
+  sender.end(Buffer.alloc(700_000, 'y'))
+  expect(await status).toBe(503)
+  expect(await ground.messages()).toEqual([])
+})
+
+test.each([
+  ['the runtime', { bytesPerRuntime: 1024 * 1024 }],
+  ['all', { bytes: 1024 * 1024 }],
+])('the quota of %s counts what has come of a body, and has room again when that is gone', async (_, quota) => {
+  ground = await makeGround(quota)
+  await leave(ground, await ground.connect())
+  const { sender, status } = upload(1_800_000, 50_000_000)
+  expect(await status).toBe(503)
+  sender.on('error', () => {}).destroy()
+  await until(async () => (await ground.post(Buffer.alloc(900_000))).status === 202)
+})
+
+/** A receiver that answers 200 by itself, whatever has come. */
+async function earlyReceiver(rules = [RULE]) {
+  const asked: { bytes: number; ended: boolean; response: ResponseSink }[] = []
+  await dial(ground.server, {
+    hello: { inbox: rules },
+    handler: (_preamble, { path }, response) => {
+      if (path === '/other') answer(response, 200, 'after what came before')
+      const one = { bytes: 0, ended: false, response }
+      asked.push(one)
+      return {
+        requestData: chunk => {
+          one.bytes += chunk.length
+          response.requestConsumed(chunk.length)
+        },
+        requestEnd: () => (one.ended = true),
+        requestAbort: () => {},
+        responseConsumed: () => {},
+      }
+    },
+  })
+  return asked
+}
+const SAYS_200 = { status: 200, headers: [], bodyBytes: BODY_UNKNOWN }
+
+test('a receiver that says 200 before it has a stored webhook gets all of it, and again if its answer breaks', async () => {
+  ground = await makeGround()
+  await store(Buffer.alloc(2_000_000))
+  const asked = await earlyReceiver()
+  await until(() => asked.length === 1)
+  asked[0]!.response.responseHead(SAYS_200)
+  await until(() => asked[0]!.ended)
+  asked[0]!.response.responseAbort(new SallyportError('upstream-broken'))
+  await until(() => asked.length === 2)
+  asked[1]!.response.responseHead(SAYS_200)
+  await until(() => asked[1]!.ended)
+  asked[1]!.response.responseEnd([])
+  await until(async () => (await ground.messages('delivered')).length === 1)
+  expect(asked.map(({ bytes }) => bytes)).toEqual([2_000_000, 2_000_000])
+})
+
+test('a receiver that says 200 while a slow webhook is kept gets the rest of it', async () => {
+  ground = await makeGround()
+  const asked = await earlyReceiver([{ ...RULE, answerWithinMs: 20 }])
+  const { sender, status } = upload(1000, 2000)
+  await until(() => ground.server.stats().inbox!.lanes === 1 && asked.length === 1)
+  asked[0]!.response.responseHead(SAYS_200)
+  // The session keeps its order: behind this answer, the one above is known.
+  expect((await ground.post('x', { path: '/other' })).status).toBe(200)
+  sender.end(Buffer.alloc(1000))
+  expect(await status).toBe(202)
+  await until(() => asked[0]!.ended)
+  expect(await ground.messages('delivered')).toEqual([])
+  asked[0]!.response.responseEnd([])
+  await until(async () => (await ground.messages('delivered')).length === 1)
+  expect(asked[0]!.bytes).toBe(2000)
 })
 
 test('a clock that was put back stops no lane', async () => {
