@@ -247,6 +247,30 @@ const SERVERS: readonly Metric[] = [
     { outcome: ['resumed', 'expired', 'refused', 'left'] },
   ),
   metric(
+    'sallyport_hosts',
+    shows('{host}'),
+    "Hosts of runtimes' own that runtimes with sessions here have.",
+    'How many hosts are served beside the domain?',
+    SERVER,
+    ({ snapshot }) => snapshot.hosts?.held,
+  ),
+  metric(
+    'sallyport_hosts_contested',
+    shows('{host}'),
+    'Hosts that a runtime with sessions here claims, and another runtime has.',
+    'Do two tokens claim one host?',
+    SERVER,
+    ({ snapshot }) => snapshot.hosts?.contested,
+  ),
+  metric(
+    'sallyport_host_conflicts_total',
+    counts('{claim}'),
+    'Claims of a host that met another runtime, which kept it.',
+    'Did two tokens claim one host?',
+    SERVER,
+    ({ snapshot }) => snapshot.hosts?.conflicts,
+  ),
+  metric(
     'sallyport_directory_state',
     shows('1'),
     'State of the directory: 0 connected, 1 presumed (not reachable, what was known holds), 2 lost.',
@@ -411,7 +435,7 @@ const PROCESS: readonly Metric[] = [
     ALL,
     ({ snapshot: { certificates = {} } }) =>
       Object.entries(certificates).map(([use, at]) => ({ labels: { use }, value: at / 1000 })),
-    { use: ['public', 'control', 'peer', 'router', 'client'] },
+    { use: ['public', 'hosts', 'control', 'peer', 'router', 'client'] },
   ),
   metric(
     'nodejs_eventloop_delay_p50_seconds',

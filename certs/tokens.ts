@@ -2,6 +2,7 @@ import { createHash, randomUUID, X509Certificate } from 'node:crypto'
 import { decodeJwt, decodeProtectedHeader, importJWK, type JWK, type JWTPayload, SignJWT } from 'jose'
 import { parseDurationMs } from './duration.ts'
 import { TOKEN_ALGORITHMS } from './keys.ts'
+import { HOSTS_CLAIM, isHostName, MAX_CLAIMED_HOSTS } from '../protocol/base/names.ts'
 import { checkRuntimeName } from './names.ts'
 
 const MAX_TTL_MS = 36_500 * 86_400_000
@@ -22,6 +23,8 @@ export interface TokenOptions {
   id?: string
   /** PEM of the client certificate that the token is bound to (`cnf`, RFC 8705). */
   certificate?: string
+  /** Hosts of the runtime's own, such as `hooks.customer.com` (claim `sallyport_hosts`): 32 at most; default none. */
+  hosts?: readonly string[]
   /** Default: the system's clock. */
   now?: number
 }
@@ -55,10 +58,19 @@ export async function createToken(options: TokenOptions): Promise<CreatedToken> 
   const expiresAt = issuedAt + Math.floor(ttlMs / 1000)
   const claims: JWTPayload = { sub: runtime, aud: audience, iat: issuedAt, exp: expiresAt, jti: id }
   if (issuer !== undefined) claims.iss = issuer
+  if (options.hosts !== undefined) claims[HOSTS_CLAIM] = checkHosts(options.hosts)
   if (certificate !== undefined) claims.cnf = { 'x5t#S256': certificateThumbprint(certificate) }
   const header = { alg, typ: 'JWT', ...(key.kid === undefined ? {} : { kid: key.kid }) }
   const token = await new SignJWT(claims).setProtectedHeader(header).sign(await importJWK(key, alg))
   return { token, expiresAt: expiresAt * 1000 }
+}
+
+function checkHosts(hosts: readonly string[]): readonly string[] {
+  if (hosts.length > MAX_CLAIMED_HOSTS) throw new TypeError(`a token claims at most ${MAX_CLAIMED_HOSTS} hosts`)
+  for (const host of hosts) {
+    if (!isHostName(host)) throw new TypeError(`${JSON.stringify(host)} is no host name in lower case with a dot`)
+  }
+  return hosts
 }
 
 function checkSigningKey(key: JWK): string {

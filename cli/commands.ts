@@ -149,6 +149,7 @@ const TOKENS: readonly Command[] = [
       audience: flag('AUDIENCE', 'Claim `aud`; default sallyport.'),
       issuer: flag('ISSUER', 'Claim `iss`; default none.'),
       cert: flag('FILE', 'Binds the token to this client certificate.'),
+      host: { ...flag('NAME', 'A host of its own, such as hooks.customer.com; may repeat.'), list: true },
       out: flag('FILE', 'Writes the token to this file (0600, atomically, replacing it) instead of stdout.'),
     },
     load: async () => (await import('./commands/token.ts')).tokenCreate,

@@ -6,6 +6,7 @@ import { logGuard } from '../protocol/base/guard.ts'
 import { allAccepted, listenOn, type ListenAddress } from '../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
+import { CertificateFolder } from './certificate-folder.ts'
 import { ControlEndpoint, type EndpointOptions } from './control/endpoint.ts'
 import { SniFront } from './sni-front.ts'
 import type { ControlOptions, ResolvedServerOptions } from './options.ts'
@@ -35,6 +36,7 @@ export class Listeners {
   #front: NetServer | undefined
   #publicKeeper: TlsKeeper | undefined
   #controlKeeper: TlsKeeper | undefined
+  #folder: CertificateFolder | undefined
   control: ControlEndpoint | undefined
   publicAddress: Address | undefined
   controlAddress: Address | undefined
@@ -51,7 +53,9 @@ export class Listeners {
 
   /** When each certificate ends, in ms since 1970. */
   get certificates(): Record<string, number> {
+    const hosts = this.#folder?.expiresAt
     return {
+      ...(hosts !== undefined && { hosts }),
       ...(this.#publicKeeper && { public: this.#publicKeeper.expiresAt }),
       ...(this.#controlKeeper && { control: this.#controlKeeper.expiresAt }),
     }
@@ -83,11 +87,16 @@ export class Listeners {
     if (options === undefined) return
     const { handler, onBadRequest, corsOf } = this.#options
     const tls = options.tls === undefined ? undefined : await loadTls(options.tls)
+    if (options.tlsFolder !== undefined) this.#folder = await CertificateFolder.open(options.tlsFolder, logger)
+    const folder = this.#folder
+    const contextFor = folder && ((name: string) => folder.find(name))
     const shared = control?.hostName
     const { host, port, fd } = options
     const address = { host, port, fd, reusePort: this.#settings.reusePort }
     const place = shared === undefined ? address : {}
-    const listener = await listen({ tls, handler, logger, limits: options.limits, onBadRequest, corsOf, ...place })
+    const listener = await listen({
+      ...{ tls, contextFor, handler, logger, limits: options.limits, onBadRequest, corsOf, ...place },
+    })
     this.#listener = listener
     if (options.tls !== undefined && tls !== undefined) {
       this.#publicKeeper = new TlsKeeper(options.tls, tls, fresh => listener.setTls(fresh), logger)
@@ -124,6 +133,7 @@ export class Listeners {
     const clientCa = this.#settings.control?.clientCa
     const results = await Promise.all([
       this.#publicKeeper?.reload(fresh.publicTls),
+      this.#folder?.reload(),
       this.#controlKeeper?.reload(fresh.controlTls && { ca: clientCa, ...fresh.controlTls }),
     ])
     return !results.includes(false)
@@ -149,6 +159,7 @@ export class Listeners {
   async close(graceMs: number): Promise<void> {
     await this.stop(0).callersGone
     this.#publicKeeper?.close()
+    this.#folder?.close()
     this.#controlKeeper?.close()
     await this.control?.emptied(Math.min(graceMs, GOODBYE_MS))
     this.control?.close()

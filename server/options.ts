@@ -43,6 +43,11 @@ export interface PublicOptions {
   readonly fd?: number | undefined
   /** Without TLS: plain HTTP/1.1, and HTTP/2 with prior knowledge. Addresses other than loopback then need `plaintext`. */
   readonly tls?: TlsFiles | undefined
+  /**
+   * A folder of certificates for other names (SNI), such as hosts of runtimes' own: pairs `NAME.crt` and `NAME.key`, and `tls.crt`
+   * and `tls.key` in folders below. Watched. All other names are shown `tls`.
+   */
+  readonly tlsFolder?: string | undefined
   /** Allows plain HTTP on addresses other than loopback, behind a proxy. Default false. */
   readonly plaintext?: boolean | undefined
   /**
@@ -111,6 +116,11 @@ export interface ServerOptions extends LimitOptions<typeof DRAIN_TIMES> {
   readonly control: ControlOptions | 'off'
   /** Runtimes are reached as `<runtime>.<domain>`. */
   readonly domains: readonly string[]
+  /**
+   * Runtimes may also have hosts of their own, which their tokens claim (`sallyport_hosts`). Who has one keeps it; another
+   * runtime that claims it is told. Default false.
+   */
+  readonly ownHosts?: boolean | undefined
   /** Which tokens let a client in. */
   readonly auth: AuthOptions
   /** Proxies (CIDRs) whose forwarded headers the server believes. Default none. */
@@ -163,6 +173,9 @@ export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
   readonly public: PublicOptions | undefined
   readonly control: ControlOptions | undefined
   readonly domains: readonly string[]
+  readonly ownHosts: boolean
+  /** Names that no token may claim, nor what is below them. */
+  readonly reserved: readonly string[]
   readonly auth: AuthOptions & {
     readonly audience: string
     readonly runtimeClaim: string
@@ -199,12 +212,15 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   checkReplicas(options.directory, options.peer)
   for (const domain of options.domains) demand(DOMAIN.test(domain), `domains: ${domain} is no domain name`)
   demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
+  const domains = options.domains.map(domain => domain.toLowerCase())
   const { replica } = options
   demand(replica === undefined || isId(replica), 'replica must be 1 to 64 letters, digits, ".", "_" or "-"')
   return {
     public: options.public,
     control,
-    domains: options.domains.map(domain => domain.toLowerCase()),
+    domains,
+    ownHosts: options.ownHosts ?? false,
+    reserved: control?.hostName === undefined ? domains : [...domains, control.hostName.toLowerCase()],
     auth: {
       ...options.auth,
       audience: options.auth.audience ?? 'sallyport',
@@ -264,6 +280,7 @@ function checkPublic(options: PublicOptions | undefined): void {
   checkSocket(options, 'public.')
   checkPublicUrl(options.url)
   resolveLimits(HTTP_LIMITS, options.limits, 'public.limits')
+  demand(options.tlsFolder === undefined || options.tls !== undefined, 'public.tlsFolder needs public.tls')
   demand(safe, 'public: without tls it listens on loopback only, unless plaintext is set')
 }
 

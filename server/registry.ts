@@ -8,9 +8,9 @@ import type { Cidrs } from '../protocol/http/forwarded.ts'
 import { logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
-import type { Registration, Directory, Grant, RuntimeState } from './directory/directory.ts'
+import type { Registration, Directory, DirectoryListener, Grant, RuntimeState } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
-import { UnknownHosts } from './unknown-hosts.ts'
+import { Questions } from './questions.ts'
 
 /** What the registry needs of a session. */
 export interface RegisteredSession {
@@ -76,7 +76,11 @@ class Instance<M extends RegisteredSession> {
 
 interface RegistryOptions<H> {
   readonly directory: Directory
+  /** Default: its own. Shared with who asks the directory for other names. */
+  readonly questions?: Questions | undefined
   readonly logger: Logger
+  /** Is told of the names in the directory that are no runtimes: they have a dot. */
+  readonly hosts?: DirectoryListener | undefined
   /** Absent: there are no other replicas. */
   readonly hops?: HopFinder<H> | undefined
   /** From 0 to 1, for the choice between sessions. Default `Math.random`. */
@@ -86,9 +90,6 @@ interface RegistryOptions<H> {
   readonly record?: Recorder | undefined
 }
 
-/** Runtimes that the directory is asked about at a time: what sessions tell it has room beside them. */
-const MAX_ASKING = 4096
-
 type Instances<M extends RegisteredSession> = Map<string, Instance<M>>
 
 export class Registry<M extends RegisteredSession, H = never> {
@@ -96,19 +97,22 @@ export class Registry<M extends RegisteredSession, H = never> {
   readonly #options: RegistryOptions<H>
   readonly #directory: Directory
   readonly #random: () => number
-  /** Runtimes that the directory is being asked about. */
-  readonly #asking = new Set<string>()
-  readonly #unknownHosts = new UnknownHosts()
+  readonly #questions: Questions
   #sessions = 0
 
   constructor(options: RegistryOptions<H>) {
     this.#options = options
     this.#directory = options.directory
+    this.#questions = options.questions ?? new Questions(options.directory)
     this.#random = options.random ?? Math.random
     if (options.hops !== undefined) options.hops.onAgain = runtime => options.onLive?.(runtime)
+    const { hosts } = options
     options.directory.listen({
-      changed: state => this.#apply(state),
-      regained: () => options.onLive?.(undefined),
+      changed: state => (isHost(state) ? hosts?.changed(state) : this.#apply(state)),
+      regained: () => {
+        options.onLive?.(undefined)
+        hosts?.regained()
+      },
       live: () => this.#registrations(),
     })
   }
@@ -131,6 +135,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     for (const [runtime, instances] of this.#runtimes) {
       for (const instance of instances.values()) if (instance.live.length > 0) yield registrationOf(runtime, instance)
     }
+    yield* this.#options.hosts?.live() ?? []
   }
 
   /** Sessions of one runtime at this replica, over all of its instances. */
@@ -242,17 +247,17 @@ export class Registry<M extends RegisteredSession, H = never> {
    */
   ask(name: string, again: boolean, network?: string): boolean | 'refused' {
     if (!again && this.#directory.find(name) !== 'unknown') return false
-    if (this.#asking.has(name)) return true
-    if (this.#asking.size >= MAX_ASKING || !this.#unknownHosts.allow(network)) return 'refused'
+    const { onLive, logger } = this.#options
+    const questions = this.#questions
     // Once for all who wait: each of them asks, and would be told once for each of the others, round after round.
-    this.#asking.add(name)
-    const guard = logGuard(this.#options.logger, 'who waits for a runtime could not be told')
-    const answered = () => this.#asking.delete(name)
-    const told = guard((state: unknown) => {
-      if (state === undefined) this.#unknownHosts.count(network)
-      this.#options.onLive?.(name)
-    })
-    this.#directory.refresh(name).finally(answered).then(told, ignore)
+    if (questions.isAsked(name)) return true
+    const answer = questions.ask(name, network)
+    if (answer === 'refused') return answer
+    const guard = logGuard(logger, 'who waits for a runtime could not be told')
+    answer.then(
+      guard(() => onLive?.(name)),
+      ignore,
+    )
     return true
   }
 
@@ -346,6 +351,10 @@ function better<M extends RegisteredSession>(a: M, b: M): M {
 
 function cost(member: RegisteredSession): number {
   return Math.max(member.rttMs, NEAR_MS) * (member.exchanges + 1)
+}
+
+function isHost({ runtime }: RuntimeState): boolean {
+  return runtime.includes('.')
 }
 
 /** The directory reports by itself when it cannot be reached. */

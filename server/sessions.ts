@@ -21,6 +21,7 @@ import type { Policies } from './edge/policies.ts'
 import type { ServerEvents } from './events.ts'
 import type { ResolvedServerOptions } from './options.ts'
 import type { Hop } from './peer/hop.ts'
+import type { OwnHosts } from './own-hosts.ts'
 import type { Registry } from './registry.ts'
 import { RuntimeBudgets } from './runtime-budgets.ts'
 import { describeSession } from './stats.ts'
@@ -40,6 +41,8 @@ interface SessionsOptions {
   readonly policies: Policies
   readonly hold: Hold
   readonly inbox: Inbox | undefined
+  /** Absent: runtimes have no hosts of their own. */
+  readonly hosts: OwnHosts | undefined
   readonly events: Events<ServerEvents>
   /** Where callers reach a runtime. */
   readonly urlOf: (runtime: string) => string | undefined
@@ -121,6 +124,7 @@ export class Sessions {
       reauthenticate: (token, session) => authenticator.reauthenticate(token, session.runtime, session.thumbprint),
       onHello: (session, hello) => this.#hello(session, hello),
       onReady: session => this.#ready(session),
+      onRenewed: session => this.#claimHosts(session),
       onDrain: session => registry.drain(session),
       onRoom: session => hold.room(session.runtime),
       onClosed: (session, reason) => this.#closed(session, reason),
@@ -175,7 +179,7 @@ export class Sessions {
       )
     }
     this.#options.inbox?.publish(session.runtime, hello.inbox ?? [], hello.inboxKey)
-    const info = describeSession(session, settings.replica)
+    const info = describeSession(session, settings.replica, this.#options.hosts)
     settings.logger.info(
       {
         session: info.id,
@@ -196,8 +200,15 @@ export class Sessions {
       settings.logger.error({ session: session.id, err: error }, 'the directory refused a session')
     }
     const guard = guardWith(refused)
-    const ready = guard(() => events.emit('ready', describeSession(session, settings.replica)))
+    const ready = guard(() => events.emit('ready', describeSession(session, settings.replica, this.#options.hosts)))
     registry.ready(session, session.lastEpoch).then(ready, guard(refused))
+    this.#claimHosts(session)
+  }
+
+  #claimHosts(session: RuntimeSession): void {
+    const { hosts } = session.identity
+    if (this.#options.hosts !== undefined) this.#options.hosts.claim(session, hosts)
+    else if (hosts.length > 0) session.tell('host-refused', 'this server takes no hosts of runtimes (--own-hosts)')
   }
 
   #closed(session: RuntimeSession, reason: string): void {
@@ -207,9 +218,10 @@ export class Sessions {
     this.pastBytesIn += session.session.bytesIn
     this.pastBytesOut += session.session.bytesOut
     registry.remove(session)
+    this.#options.hosts?.left(session)
     policies.touch(session.runtime)
     if (registry.countOf(session.runtime) === 0) hold.remember(session.runtime)
-    const info = describeSession(session, settings.replica)
+    const info = describeSession(session, settings.replica, this.#options.hosts)
     settings.logger.info({ session: info.id, runtime: info.runtime, reason }, 'session ended')
     events.emit('sessionEnded', { ...info, reason })
     if (this.#all.size === 0) this.#onEmpty?.()
@@ -236,6 +248,7 @@ export class Sessions {
     if (session.session.closed) return
     this.revoked++
     this.#options.settings.logger.warn({ session: session.id, runtime: session.runtime }, 'the token is revoked')
+    this.#options.hosts?.revoked(session)
     session.end('the token is revoked', CLOSE.refused)
   }
 

@@ -3,6 +3,7 @@ import type { RuntimeSession } from './control/runtime-session.ts'
 import type { DirectoryStats } from './directory/directory.ts'
 import type { HoldOutcomes } from './edge/hold.ts'
 import type { InboxStats } from './inbox/inbox.ts'
+import type { HostStats, OwnHosts } from './own-hosts.ts'
 import type { PeerStats } from './peer/peers.ts'
 
 /** One session with a tunnel client, as a status page shows it. */
@@ -19,6 +20,8 @@ export interface SessionInfo {
   /** Where the client dialled from. */
   readonly address: string
   readonly software: string
+  /** Hosts of its own that it claims and its runtime has. */
+  readonly hosts: readonly string[]
   /** Milliseconds since 1970. */
   readonly connectedAt: number
   readonly tokenEndsAt: number
@@ -59,15 +62,17 @@ export interface ServerStats {
   readonly directory: DirectoryStats
   /** Absent: no other replicas are spoken to. */
   readonly peers: PeerStats | undefined
-  /** When each certificate in force ends, in ms since 1970: `public`, `control`, `peer`. */
+  /** When each certificate in force ends, in ms since 1970: `public`, `control`, `peer`; `hosts`: the first of the folder. */
   readonly certificates: Readonly<Record<string, number>>
+  /** Hosts of runtimes' own; absent: there are none. */
+  readonly hosts: HostStats | undefined
   /** Absent: webhooks are not kept. */
   readonly inbox: InboxStats | undefined
   readonly sessionsOpened: number
   readonly sessionsEnded: number
 }
 
-export function describeSession(session: RuntimeSession, replica: string): SessionInfo {
+export function describeSession(session: RuntimeSession, replica: string, hosts: OwnHosts | undefined): SessionInfo {
   const { session: yamux } = session
   return {
     id: session.id,
@@ -80,6 +85,7 @@ export function describeSession(session: RuntimeSession, replica: string): Sessi
     state: session.state,
     address: session.address,
     software: session.software,
+    hosts: hosts?.heldBy(session) ?? [],
     connectedAt: session.connectedAt,
     tokenEndsAt: session.identity.expiresAt * 1000,
     rttMs: session.rttMs,

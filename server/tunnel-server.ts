@@ -34,8 +34,10 @@ import type { InboxStore } from './inbox/store.ts'
 import { Opened } from './opened.ts'
 import { publicUrl } from './public-url.ts'
 import { checkGrace, type ResolvedServerOptions } from './options.ts'
+import { OwnHosts } from './own-hosts.ts'
 import { pause, within } from './pause.ts'
 import type { Hop } from './peer/hop.ts'
+import { Questions } from './questions.ts'
 import { Registry } from './registry.ts'
 import { closeReplicas, openReplicas, openSharedRevocations, type Replicas } from './replicas.ts'
 import type { DrainOptions, Server } from './server.ts'
@@ -55,6 +57,7 @@ export class TunnelServer implements Server {
   readonly #registry: Registry<RuntimeSession, Hop>
   readonly #sessions: Sessions
   readonly #hosts: Hosts
+  readonly #ownHosts: OwnHosts | undefined
   readonly #edge: Edge
   readonly #hold: Hold
   readonly #quotas: QuotaBook
@@ -116,8 +119,14 @@ export class TunnelServer implements Server {
     this.#hold = hold
     this.#quotas = new QuotaBook(limits)
     this.#replayBudget = new ReplayBudget(limits.replayBytes, limits.replayTotalBytes)
+    const { directory } = replicas
+    const questions = new Questions(directory)
+    const { forgetMs: keepMs, startupMs } = hold.limits
+    if (settings.ownHosts) this.#ownHosts = new OwnHosts({ directory, questions, logger, keepMs, startupMs })
     this.#registry = new Registry({
-      directory: replicas.directory,
+      directory,
+      questions,
+      hosts: this.#ownHosts,
       hops: replicas.peers,
       logger,
       record: settings.record,
@@ -136,11 +145,12 @@ export class TunnelServer implements Server {
       policies,
       hold,
       inbox: this.#inbox,
+      hosts: this.#ownHosts,
       events: this.#events,
       urlOf: runtime => publicUrl(settings.public, settings.domains, this.publicAddress?.port, runtime),
     })
     revocations.onChange = () => this.#sessions.judge()
-    this.#hosts = new Hosts(settings.domains, settings.control?.hostName?.toLowerCase())
+    this.#hosts = new Hosts(settings.domains, settings.control?.hostName?.toLowerCase(), this.#ownHosts)
     this.#edge = createEdge({
       hosts: this.#hosts,
       carriers,
@@ -254,7 +264,9 @@ export class TunnelServer implements Server {
   }
 
   sessions(): SessionInfo[] {
-    return [...this.#registry.members()].map(session => describeSession(session, this.#settings.replica))
+    return [...this.#registry.members()].map(session =>
+      describeSession(session, this.#settings.replica, this.#ownHosts),
+    )
   }
 
   stats(): ServerStats {
@@ -283,6 +295,7 @@ export class TunnelServer implements Server {
         ...this.#listeners.certificates,
         ...(this.#replicas.keeper && { peer: this.#replicas.keeper.expiresAt }),
       },
+      hosts: this.#ownHosts?.stats(),
       inbox: this.#inbox?.stats(),
       sessionsOpened: this.#sessions.opened,
       sessionsEnded: this.#sessions.ended,
@@ -373,6 +386,7 @@ export class TunnelServer implements Server {
     await within(delayMs + graceMs, this.drain({ graceMs }))
     for (const unmount of this.#unmount) unmount()
     this.#sessions.close()
+    this.#ownHosts?.close()
     await this.#listeners.close(graceMs)
     this.#authenticator.close()
     await this.#inbox?.close()

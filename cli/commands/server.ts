@@ -88,6 +88,7 @@ function serverOptions(config: ServerConfig, { logger, onExchange, sockets, stop
       ...config['public.listen'],
       fd: sockets.get('public'),
       tls: publicTls,
+      tlsFolder: config['public.tls.folder'],
       plaintext: config['public.plaintext'],
       url: config['public.url'],
     },
@@ -104,6 +105,7 @@ function serverOptions(config: ServerConfig, { logger, onExchange, sockets, stop
       tlsMin: config['control.tls.min'] === '1.2' ? 'TLSv1.2' : 'TLSv1.3',
     },
     domains: config.domain ?? [],
+    ownHosts: config['own-hosts'],
     auth: {
       jwks: keySet(config),
       revocations: {

@@ -1,5 +1,6 @@
 import type { JWK } from 'jose'
 import { formatDuration } from '../../protocol/base/durations.ts'
+import { HOSTS_CLAIM } from '../../protocol/base/names.ts'
 import { checkRuntimeName } from '../../certs/names.ts'
 import { createToken, inspectToken, type TokenOptions, type TokenReport } from '../../certs/tokens.ts'
 import type { Arguments } from '../args.ts'
@@ -25,7 +26,9 @@ export const tokenCreate: Run = async (args, io) => {
 
 function claims(args: Arguments): Partial<TokenOptions> {
   const [ttl, audience, issuer, cert] = ['ttl', 'audience', 'issuer', 'cert'].map(name => optionalFlag(args, name))
+  const hosts = args.flags.get('host')
   return {
+    ...(hosts === undefined ? {} : { hosts: hosts.map(host => host.toLowerCase()) }),
     ...(ttl === undefined ? {} : { ttl }),
     ...(audience === undefined ? {} : { audience }),
     ...(issuer === undefined ? {} : { issuer }),
@@ -59,6 +62,7 @@ function describe({ header, claims, issuedAt, expiresAt, problems }: TokenReport
     ['audience', String(claims.aud ?? '-')],
     ['issuer', String(claims.iss ?? '-')],
     ['id', String(claims.jti ?? '-')],
+    ...(Array.isArray(claims[HOSTS_CLAIM]) ? [['hosts', claims[HOSTS_CLAIM].join(', ')] as [string, string]] : []),
     ['signed', `${String(header.alg)}, key ${String(header.kid ?? '-')}`],
     ['issued', issuedAt === undefined ? '-' : new Date(issuedAt).toISOString()],
     ['ends', expiresAt === undefined ? '-' : `${new Date(expiresAt).toISOString()} (${distance(expiresAt)})`],

@@ -75,6 +75,7 @@ export const inboxOrOff: Kind<string> = {
 }
 
 export const file = kind<string>('FILE', { type: 'string', minLength: 1 }, matching(/./s, 'a path'))
+export const folder = kind<string>('FOLDER', { type: 'string', minLength: 1 }, matching(/./s, 'a path'))
 export const text = (placeholder: string) =>
   kind<string>(placeholder, { type: 'string', minLength: 1 }, matching(/./s, 'text'))
 

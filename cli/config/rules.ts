@@ -13,6 +13,7 @@ export function checkServerConfig(config: ServerConfig): void {
   checkPair(config['public.tls.cert'], config['public.tls.key'], 'public.tls')
   const isPlain = config['public.tls.cert'] === undefined
   demand(!isPlain || config['public.tls.ocsp'] === undefined, '--public.tls.ocsp needs --public.tls.cert')
+  demand(!isPlain || config['public.tls.folder'] === undefined, '--public.tls.folder needs --public.tls.cert')
   checkPublicConfig(config, config['public.listen'])
   checkControl(config)
   checkReplicas(config)

@@ -17,6 +17,10 @@ export const serverSettings = {
     kinds.file,
     'OCSP response (DER) to staple to the certificate. Renew it before it expires. Reloaded when the file changes.',
   ),
+  'public.tls.folder': optional(
+    kinds.folder,
+    "Certificates for other names (SNI), such as hosts of runtimes' own: `NAME.crt` with `NAME.key`, and `tls.crt` with `tls.key` in folders below. Reloaded when files change.",
+  ),
   'public.plaintext': setting(
     kinds.toggle,
     'false',
@@ -59,6 +63,11 @@ export const serverSettings = {
     'Proxies in front of the control endpoint. They must send a PROXY protocol v2 header.',
   ),
   domain: optional(kinds.list(kinds.hostName), 'Domain of the runtimes: callers use `<runtime>.<domain>`. Required.'),
+  'own-hosts': setting(
+    kinds.toggle,
+    'false',
+    'Runtimes may also have hosts of their own, such as `hooks.customer.com`, which their tokens claim (`sallyport_hosts`). Who has one keeps it.',
+  ),
   'auth.jwks.file': optional(kinds.file, 'Key set (JWKS) that verifies tokens. Reloaded when the file changes.'),
   'auth.jwks.url': optional(kinds.url(['https:']), 'URL of the key set (JWKS), instead of a file.'),
   'auth.jwks.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),

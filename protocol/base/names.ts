@@ -16,6 +16,26 @@ export function isRuntimeName(name: string): boolean {
   return isDnsLabel(name)
 }
 
+const HOST_NAME = /^(?=.{4,253}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?$/
+
+/**
+ * Whether `name` can be a host of a runtime's own: a DNS name in lower case with a dot, without one at its end. No address
+ * and no wildcard is.
+ */
+export function isHostName(name: string): boolean {
+  return HOST_NAME.test(name)
+}
+
+/** Whether `host` is `name` or a name below it. */
+export function isBelow(host: string, name: string): boolean {
+  return host === name || host.endsWith(`.${name}`)
+}
+
+/** Hosts that one token may claim. */
+export const MAX_CLAIMED_HOSTS = 32
+/** The claim that names them. */
+export const HOSTS_CLAIM = 'sallyport_hosts'
+
 /** A DNS label as Kubernetes has it: lower case, at most 63 characters. */
 export function isDnsLabel(text: string): boolean {
   return DNS_LABEL.test(text)

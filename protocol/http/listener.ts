@@ -1,6 +1,13 @@
 /** Listens on TCP, with or without TLS, and serves HTTP on what is accepted. */
+import { X509Certificate } from 'node:crypto'
 import { createServer, type Server, type Socket } from 'node:net'
-import { createServer as createTlsServer, type TLSSocket, type TlsOptions, type Server as TlsServer } from 'node:tls'
+import {
+  createServer as createTlsServer,
+  type SecureContext,
+  type TLSSocket,
+  type TlsOptions,
+  type Server as TlsServer,
+} from 'node:tls'
 import { type Cidrs, canonicalAddress } from '../base/address.ts'
 import { ConnectionSet } from './connection-set.ts'
 import { checkDuration } from '../base/durations.ts'
@@ -36,6 +43,8 @@ export interface TlsMaterial extends TlsBasics {
 export interface ListenerOptions extends Partial<ListenAddress>, LimitOptions<typeof LISTENER_LIMITS> {
   /** Absent: plain HTTP. */
   tls?: TlsMaterial | undefined
+  /** Another certificate for those who ask for this server name (SNI). Undefined: that of `tls`. */
+  contextFor?: ((serverName: string) => SecureContext | undefined) | undefined
   handler: Handler
   /** Peers whose `X-Forwarded-*` fields are believed. Absent: `caller` and `requestId` are left to the handler. */
   trustedProxies?: Cidrs | undefined
@@ -139,8 +148,9 @@ class HttpListener implements Listener {
       ...KEEP_ALIVE,
       handshakeTimeout: HANDSHAKE_MS,
       ALPNProtocols: this.#http2 ? ['h2', 'http/1.1'] : ['http/1.1'],
+      ...this.#byServerName(),
     })
-    staple(server, tls.ocsp)
+    staple(server, tls)
     server.on('connection', (socket: Socket) => {
       try {
         if (this.#admit(socket)) this.#pending.add(socket)
@@ -164,6 +174,20 @@ class HttpListener implements Listener {
     })
     server.on('tlsClientError', failed)
     return server
+  }
+
+  #byServerName(): Pick<TlsOptions, 'SNICallback'> {
+    const { contextFor } = this.#options
+    if (contextFor === undefined) return {}
+    return {
+      SNICallback: (name, callback) => {
+        try {
+          callback(null, contextFor(name))
+        } catch (error) {
+          callback(error as Error)
+        }
+      },
+    }
   }
 
   /** What goes wrong as a connection is taken ends that one. */
@@ -213,7 +237,7 @@ class HttpListener implements Listener {
   setTls(tls: TlsMaterial): void {
     if (!('setSecureContext' in this.#server)) throw new TypeError('this listener has no TLS')
     this.#server.setSecureContext(tlsDefaults(tls))
-    staple(this.#server, tls.ocsp)
+    staple(this.#server, tls)
   }
 
   closeIdle(): void {
@@ -232,13 +256,16 @@ class HttpListener implements Listener {
   }
 }
 
-function staple(server: TlsServer, response: Buffer | undefined): void {
-  const guard = logGuard(noLogger, '')
-  const give = guard((_certificate: Buffer, _issuer: Buffer, callback: (error: null, response: Buffer) => void) => {
-    if (response !== undefined) callback(null, response)
-  })
+/** To the certificate that it is for, and to no other one that a server name leads to. */
+function staple(server: TlsServer, { cert, ocsp }: TlsMaterial): void {
   server.removeAllListeners('OCSPRequest')
-  if (response !== undefined) server.on('OCSPRequest', give)
+  if (ocsp === undefined) return
+  const ours = new X509Certificate(cert as string | Buffer).raw
+  const guard = logGuard(noLogger, '')
+  const give = guard((shown: Buffer, _issuer: Buffer, callback: (error: null, response: Buffer | null) => void) =>
+    callback(null, ours.equals(shown) ? ocsp : null),
+  )
+  server.on('OCSPRequest', give)
 }
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {

@@ -36,6 +36,7 @@ export class Authenticator {
       audience: auth.audience,
       runtimeClaim: auth.runtimeClaim,
       clockToleranceS: auth.clockToleranceS,
+      reserved: settings.reserved,
       now: clock,
     })
     this.#revocations = revocations

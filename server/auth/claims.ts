@@ -1,5 +1,5 @@
 /** What a token says, checked: pure functions over the decoded payload and a clock. */
-import { isRuntimeName } from '../../protocol/base/names.ts'
+import { HOSTS_CLAIM, isBelow, isHostName, isRuntimeName, MAX_CLAIMED_HOSTS } from '../../protocol/base/names.ts'
 import { TokenRefused } from './refusal.ts'
 
 /** Who a client is, according to its token. */
@@ -16,6 +16,8 @@ export interface Identity {
   readonly certificateThumbprint: string | undefined
   /** Addresses that may call the runtime, according to the token's issuer. It overrides what the client announces. */
   readonly allowCallers: readonly string[] | undefined
+  /** Hosts of the runtime's own, such as `hooks.customer.com`. */
+  readonly hosts: readonly string[]
 }
 
 export interface ClaimRules {
@@ -24,6 +26,8 @@ export interface ClaimRules {
   readonly runtimeClaim: string
   /** Allowed difference of clocks, at most 60. */
   readonly clockToleranceS: number
+  /** Names that no runtime may claim, nor any name below them: the domains, and the control endpoint's. */
+  readonly reserved: readonly string[]
 }
 
 /** The end of what a Date and our messages can hold, in seconds: a token that says later says never. */
@@ -55,6 +59,7 @@ export function readClaims(payload: Record<string, unknown>, rules: ClaimRules, 
     expiresAt,
     certificateThumbprint: thumbprintOf(payload.cnf),
     allowCallers: callersOf(payload[ALLOW_CALLERS_CLAIM]),
+    hosts: hostsOf(payload[HOSTS_CLAIM], rules.reserved),
   }
 }
 
@@ -92,6 +97,20 @@ function callersOf(callers: unknown): readonly string[] | undefined {
     throw new TokenRefused('callers', `${ALLOW_CALLERS_CLAIM} is malformed`)
   }
   return callers as string[]
+}
+
+/** A host that cannot be had spoils the whole token: whoever issued it meant something that is not so. */
+function hostsOf(hosts: unknown, reserved: readonly string[]): readonly string[] {
+  if (hosts === undefined) return []
+  const isList = Array.isArray(hosts) && hosts.length <= MAX_CLAIMED_HOSTS
+  if (!isList || !hosts.every(one => typeof one === 'string' && isHostName(one))) {
+    throw new TokenRefused('hosts', `${HOSTS_CLAIM} is no list of at most ${MAX_CLAIMED_HOSTS} host names`)
+  }
+  for (const host of hosts as string[]) {
+    const name = reserved.find(one => isBelow(host, one))
+    if (name !== undefined) throw new TokenRefused('hosts', `${HOSTS_CLAIM} names ${host}, which is ours (${name})`)
+  }
+  return [...new Set(hosts as string[])]
 }
 
 function numberClaim(payload: Record<string, unknown>, name: string): number | undefined {

@@ -15,6 +15,7 @@ type TokenCheck =
   | 'runtime'
   | 'cnf'
   | 'callers'
+  | 'hosts'
   | 'revoked'
   | 'another-runtime'
 

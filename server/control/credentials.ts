@@ -18,6 +18,8 @@ export interface CredentialsOwner {
   say(message: object): void
   /** A token that came in band was not accepted. */
   refused(error: unknown): void
+  /** A token that came in band is in force. */
+  renewed(): void
   /** The token has ended. */
   ended(): void
 }
@@ -91,6 +93,7 @@ export class Credentials {
       return
     }
     this.identity = identity
+    this.#owner.renewed()
     this.#owner.say({ type: 'reauth-ok', expiresMs: Math.floor(identity.expiresAt * 1000) })
   }
 }

@@ -59,6 +59,8 @@ export interface RuntimeSessionContext {
   /** The client said hello. */
   onHello(session: RuntimeSession, hello: Hello): void
   onReady(session: RuntimeSession): void
+  /** It has a fresh token, after it was ready. */
+  onRenewed(session: RuntimeSession): void
   onDrain(session: RuntimeSession): void
   /** It was full, and takes another exchange. */
   onRoom(session: RuntimeSession): void
@@ -145,6 +147,9 @@ export class RuntimeSession implements RegisteredSession, Carrier {
         const check = error instanceof TokenRefused ? `${error.check}: ${error.message}` : String(error)
         logger.warn({ ...about, check }, 'a new token was refused')
         this.#say({ type: 'reauth-refused', requestId: this.id })
+      },
+      renewed: () => {
+        if (this.#isReady) this.#context.onRenewed(this)
       },
       ended: () => {
         logger.warn(about, 'the token has expired; the session drains')
@@ -321,13 +326,22 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   }
 
   #becomeReady(): void {
-    if (this.#clientReady && this.#echoed && this.#state === 'open') this.#context.onReady(this)
+    if (this.#isReady && this.#state === 'open') this.#context.onReady(this)
+  }
+
+  get #isReady(): boolean {
+    return this.#clientReady && this.#echoed && this.#state !== 'closed'
   }
 
   granted(grant: Grant): void {
     this.epoch = grant.epoch
     this.active = grant.active
     this.#say({ type: 'ready', epoch: grant.epoch, active: grant.active })
+  }
+
+  /** A notice for whoever runs the client. */
+  tell(code: string, message: string): void {
+    this.#say({ type: 'notice', code, message: message.slice(0, 256) })
   }
 
   #notice({ message }: Notice): void {

@@ -1,8 +1,12 @@
-/** From the host of a request to the runtime that it means: `<runtime>.<domain>`, exactly one label in front. */
-import { SallyportError } from '../../protocol/base/errors.ts'
+/** From the host of a request to the runtime that it means: `<runtime>.<domain>`, exactly one label in front, or its own. */
+import { networkOf } from '../../protocol/base/address.ts'
+import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
+import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
-import type { Layer } from '../../protocol/layer.ts'
-import { isRuntimeName } from '../../protocol/base/names.ts'
+import { type Layer, PassThrough } from '../../protocol/layer.ts'
+import { isHostName, isRuntimeName } from '../../protocol/base/names.ts'
+import { ASK, type OwnHosts } from '../own-hosts.ts'
 
 type HostMatch =
   | { readonly kind: 'runtime'; readonly runtime: string }
@@ -17,14 +21,16 @@ const PORT = /:\d{1,5}$/
 export class Hosts {
   readonly #domains: ReadonlySet<string>
   readonly #controlName: string | undefined
+  readonly #own: OwnHosts | undefined
   /** The last lookup: most requests of a connection are for the same runtime. */
   #authority: string | undefined
   #runtime: string | undefined
 
-  /** All names in lower case. */
-  constructor(domains: readonly string[], controlName: string | undefined) {
+  /** All names in lower case. `own`: absent where runtimes have no hosts of their own. */
+  constructor(domains: readonly string[], controlName: string | undefined, own?: OwnHosts) {
     this.#domains = new Set(domains)
     this.#controlName = controlName
+    this.#own = own
   }
 
   /** `authority` may carry a port, upper case, and the root's trailing dot. */
@@ -39,7 +45,34 @@ export class Hosts {
       this.#runtime = this.#find(authority)
       this.#authority = authority
     }
-    return this.#runtime
+    return this.#runtime ?? (this.#own && this.#ownOf(this.#own, authority))
+  }
+
+  #ownOf(own: OwnHosts, authority: string): string | undefined {
+    const runtime = own.runtimeOf(hostOf(authority))
+    return runtime === ASK ? undefined : runtime
+  }
+
+  /**
+   * Asks the directory whose host it is, where {@link runtimeOf} does not know. Undefined: that would be in vain; `refused`: who calls
+   * has asked for too many names that nobody serves.
+   */
+  ask(authority: string, address: string): Promise<unknown> | 'refused' | undefined {
+    const host = hostOf(authority)
+    const asks = this.#mayBeOwn(host) && this.#own!.runtimeOf(host) === ASK
+    return asks ? this.#own!.ask(host, networkOf(address)) : undefined
+  }
+
+  /** Why there is no runtime for it. */
+  refusal(authority: string): SallyportError {
+    const host = hostOf(authority)
+    if (host === this.#controlName) return new SallyportError('misdirected')
+    const mayCome = this.#mayBeOwn(host) && (this.#own!.isStarting || this.#own!.runtimeOf(host) === ASK)
+    return new SallyportError(mayCome ? 'runtime-offline' : 'unknown-host')
+  }
+
+  #mayBeOwn(host: string): boolean {
+    return this.#own !== undefined && host !== this.#controlName && isHostName(host)
   }
 
   #find(authority: string): string | undefined {
@@ -57,8 +90,28 @@ export function byHost(hosts: Hosts, refuse: Refuse): Layer {
   return next => (request, response) => {
     request.runtime = hosts.runtimeOf(request.authority)
     if (request.runtime !== undefined) return next(request, response)
-    const isControl = hosts.match(request.authority).kind === 'control'
-    return refuse(request, response, new SallyportError(isControl ? 'misdirected' : 'unknown-host'))
+    const answer = hosts.ask(request.authority, request.caller!.address)
+    if (answer === undefined) return refuse(request, response, hosts.refusal(request.authority))
+    if (answer === 'refused') return refuse(request, response, new SallyportError('too-many-requests'))
+    return new Asked(response).wait(
+      answer,
+      () => {
+        request.runtime = hosts.runtimeOf(request.authority)
+        if (request.runtime !== undefined) return next
+        return (refused, response) => refuse(refused, response, hosts.refusal(refused.authority))
+      },
+      request,
+    )
+  }
+}
+
+/** Waits until the directory has answered. */
+class Asked extends PassThrough {
+  wait(answer: Promise<unknown>, handler: () => Handler, request: HttpRequest): this {
+    const guard = guardWith(error => this.responseAbort(toSallyportError(error)))
+    const answered = guard(() => this.pass(handler(), request))
+    answer.then(answered, answered)
+    return this
   }
 }
 

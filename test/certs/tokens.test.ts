@@ -32,6 +32,15 @@ describe('keys', () => {
 describe('tokens', () => {
   const now = Date.UTC(2026, 10, 21)
 
+  test('hosts are claimed as a list, and only those that a server takes', async () => {
+    const { privateJwk } = await createKeys()
+    const create = (hosts: string[]) => createToken({ key: privateJwk, runtime: 'demo', hosts })
+    const { token } = await create(['hooks.customer.example'])
+    expect(inspectToken(token).claims.sallyport_hosts).toEqual(['hooks.customer.example'])
+    await expect(create(['*.customer.example'])).rejects.toThrow('"*.customer.example" is no host name in lower case')
+    await expect(create(Array.from({ length: 33 }, (_, i) => `h${i}.example`))).rejects.toThrow('at most 32 hosts')
+  })
+
   test('claims: runtime, audience, issuer, id, times', async () => {
     const { privateJwk } = await createKeys()
     const { token, expiresAt } = await createToken({

@@ -567,6 +567,31 @@ describe('W8 a client is of its own runtime alone', () => {
     return new CompactSign(Buffer.from(rawPayload)).setProtectedHeader({ alg: 'EdDSA' }).sign(key)
   }
 
+  test('W8 a host that another runtime has is not taken from it, whoever claims it, and none of ours is', async () => {
+    server = await startServer({ ownHosts: true, hold: { holdMs: 0, startupMs: 0 } })
+    const hosts = ['hooks.customer.example']
+    const bearer = await sign({ sub: 'victim', sallyport_hosts: hosts })
+    await dial(server, { token: bearer, handler: always('victim') })
+    for (const sallyport_hosts of [hosts, [...hosts, ...hosts], ['x.customer.example', ...hosts]]) {
+      const client = await dial(server, {
+        token: await sign({ sub: 'rival', sallyport_hosts }),
+        handler: always('rival'),
+      })
+      expect(await client.message('notice')).toMatchObject({ code: 'host-taken' })
+    }
+    expect((await call(server, 'hooks.customer.example')).text).toBe('victim')
+    for (const host of [
+      'victim.tunnels.example.com',
+      'tunnels.example.com',
+      'Hooks.customer.example',
+      '*.example',
+      1,
+    ]) {
+      const token = await sign({ sub: 'rival', sallyport_hosts: [host] })
+      await expect(dial(server, { token })).rejects.toMatchObject({ status: 401 })
+    }
+  })
+
   test.each([
     'Demo',
     'DEMO',

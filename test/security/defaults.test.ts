@@ -8,6 +8,7 @@ import { MAX_CONTROL_BYTES } from '../../protocol/wire/control.ts'
 import { DEFAULT_HTTP_LIMITS as HTTP, type HttpLimits } from '../../protocol/http/limits.ts'
 import { listen } from '../../protocol/http/listener.ts'
 import { DEFAULT_SESSION_LIMITS as SESSION } from '../../protocol/wire/yamux/limits.ts'
+import { MAX_CLAIMED_HOSTS } from '../../protocol/base/names.ts'
 import { ROOM_BYTES } from '../../router/handler/room.ts'
 import { MAX_NAMES_WAITING } from '../../router/upstream/name-lookups.ts'
 import { MAX_KEY_SET_BYTES } from '../../server/auth/key-source.ts'
@@ -23,6 +24,7 @@ const ALL: Record<string, number> = {
   ...prefixed('session', SESSION),
   'fixed: token': MAX_TOKEN_BYTES,
   'fixed: key set': MAX_KEY_SET_BYTES,
+  'fixed: hosts of a token': MAX_CLAIMED_HOSTS,
   'fixed: captured names that wait': MAX_NAMES_WAITING,
   'fixed: webhooks that wait whole': ROOM_BYTES,
   'fixed: control message': MAX_CONTROL_BYTES,

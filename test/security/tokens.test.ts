@@ -37,6 +37,7 @@ function verifier(keys: KeySource, options: { algorithms?: string[]; issuer?: st
     issuer: options.issuer,
     audience: 'sallyport',
     runtimeClaim: 'sub',
+    reserved: [],
     clockToleranceS: options.clockToleranceS ?? 30,
     now: () => NOW,
   })
@@ -438,7 +439,13 @@ test('J5 degenerate signatures are refused', async () => {
 })
 
 describe('J6 claims', () => {
-  const rules = { issuer: 'https://issuer.example', audience: 'sallyport', runtimeClaim: 'sub', clockToleranceS: 30 }
+  const rules = {
+    issuer: 'https://issuer.example',
+    audience: 'sallyport',
+    runtimeClaim: 'sub',
+    clockToleranceS: 30,
+    reserved: ['t.example.com', 'control.example.com'],
+  }
   const good = { ...CLAIMS, iss: 'https://issuer.example' }
   const outcome = (claims: Record<string, unknown>) => {
     try {
@@ -478,6 +485,24 @@ describe('J6 claims', () => {
     [{ cnf: 'x' }, 'cnf'],
     [{ sallyport_allow_callers: 'all' }, 'callers'],
     [{ jti: 1 }, 'form'],
+    [{ sallyport_hosts: ['hooks.customer.com', 'xn--bcher-kva.example'] }, 'accepted'],
+    [{ sallyport_hosts: [] }, 'accepted'],
+    [{ sallyport_hosts: 'hooks.customer.com' }, 'hosts'],
+    [{ sallyport_hosts: Array.from({ length: 33 }, (_, i) => `h${i}.customer.com`) }, 'hosts'],
+    [{ sallyport_hosts: [`${'a.'.repeat(126)}com`] }, 'hosts'],
+    [{ sallyport_hosts: [`${'a'.repeat(64)}.com`] }, 'hosts'],
+    [{ sallyport_hosts: [1] }, 'hosts'],
+    [{ sallyport_hosts: ['Hooks.customer.com'] }, 'hosts'],
+    [{ sallyport_hosts: ['hooks.customer.com.'] }, 'hosts'],
+    [{ sallyport_hosts: ['*.customer.com'] }, 'hosts'],
+    [{ sallyport_hosts: ['hooks'] }, 'hosts'],
+    [{ sallyport_hosts: ['192.0.2.1'] }, 'hosts'],
+    [{ sallyport_hosts: ['hooks.customer.com:443'] }, 'hosts'],
+    [{ sallyport_hosts: ['b\u00fccher.example'] }, 'hosts'],
+    [{ sallyport_hosts: ['t.example.com'] }, 'hosts'],
+    [{ sallyport_hosts: ['a.b.t.example.com'] }, 'hosts'],
+    [{ sallyport_hosts: ['control.example.com'] }, 'hosts'],
+    [{ sallyport_hosts: ['not-t.example.com', 'example.com'] }, 'accepted'],
   ])('%j: %s', (change, expected) => {
     expect(outcome({ ...good, ...change })).toBe(expected)
   })

@@ -42,6 +42,7 @@ async function renewing() {
     },
     onHello() {},
     onReady() {},
+    onRenewed() {},
     onDrain() {},
     onRoom() {},
     onClosed: () => closed.resolve(),

@@ -18,6 +18,7 @@ const verifier = new TokenVerifier({
   audience: 'sallyport',
   runtimeClaim: 'sub',
   clockToleranceS: 30,
+  reserved: [],
   now: () => NOW_MS,
 })
 

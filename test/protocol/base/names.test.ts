@@ -15,7 +15,7 @@ const ENTRIES: readonly [string, (name: string) => unknown][] = [
     runtime =>
       readClaims(
         { runtime, exp: 2, aud: 'a' },
-        { issuer: undefined, audience: 'a', runtimeClaim: 'runtime', clockToleranceS: 0 },
+        { issuer: undefined, audience: 'a', runtimeClaim: 'runtime', clockToleranceS: 0, reserved: [] },
         0,
       ),
   ],

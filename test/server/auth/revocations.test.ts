@@ -11,6 +11,7 @@ describe('revocations', () => {
     expiresAt: 200,
     certificateThumbprint: undefined,
     allowCallers: undefined,
+    hosts: [],
   }
 
   test('every member that is given must fit', () => {

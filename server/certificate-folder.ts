@@ -1,0 +1,188 @@
+/**
+ * Certificates by server name (SNI), from a folder: pairs `NAME.crt` and `NAME.key` in it, and `tls.crt` and `tls.key` in folders
+ * below it, as Kubernetes mounts them. A certificate is for the names that it has itself. The folder is watched; a pair that
+ * is broken leaves the one before it in force.
+ */
+import { X509Certificate } from 'node:crypto'
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { createSecureContext, type SecureContext } from 'node:tls'
+import { isDeepStrictEqual } from 'node:util'
+import { detached } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import { isHostName } from '../protocol/base/names.ts'
+import { inTurn } from '../protocol/base/plain-file.ts'
+import { INTERMEDIATE } from '../protocol/base/tls-profile.ts'
+import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
+import { loadTls, type TlsPair } from './tls.ts'
+
+/** Pairs that are read; with more, none of what has changed counts. */
+const MAX_PAIRS = 1000
+
+/** A certificate in force. */
+interface Entry {
+  readonly pair: TlsPair
+  readonly context: SecureContext
+  /** In lower case; `*.example.com` for one label in front. */
+  readonly names: readonly string[]
+  readonly expiresAt: number
+}
+
+interface Found {
+  /** By the path of the certificate. */
+  readonly entries: ReadonlyMap<string, Entry>
+  /** What is to be watched. */
+  readonly files: readonly string[]
+  readonly problems: readonly string[]
+}
+
+export class CertificateFolder {
+  readonly #folder: string
+  readonly #logger: Logger
+  #found: Found
+  #byName: ReadonlyMap<string, Entry>
+  #watch: FilesWatch
+  /** Only one read at a time: an older read must not overwrite a newer one. */
+  #queue = Promise.resolve(true)
+
+  /** Rejects if the folder cannot be read. A pair that is broken is told, and left out. */
+  static async open(folder: string, logger: Logger): Promise<CertificateFolder> {
+    return new CertificateFolder(folder, logger, await readFolder(folder, new Map()))
+  }
+
+  private constructor(folder: string, logger: Logger, found: Found) {
+    this.#folder = folder
+    this.#logger = logger
+    this.#found = found
+    this.#byName = byName(found)
+    this.#watch = this.#watched()
+    this.#tell(found)
+  }
+
+  /** What a caller who asks for this name is shown; undefined: the listener's own. */
+  find(serverName: string): SecureContext | undefined {
+    const name = serverName.toLowerCase()
+    const entry = this.#byName.get(name) ?? this.#byName.get(`*${name.slice(name.indexOf('.'))}`)
+    return entry?.context
+  }
+
+  /** When the first of them ends, in ms since 1970; undefined: there is none. */
+  get expiresAt(): number | undefined {
+    const ends = [...this.#found.entries.values()].map(({ expiresAt }) => expiresAt)
+    return ends.length === 0 ? undefined : Math.min(...ends)
+  }
+
+  /** Reads again; resolves to false if something in it is broken, of which the old stays. */
+  reload(): Promise<boolean> {
+    this.#queue = this.#queue.then(() => this.#reload())
+    return this.#queue
+  }
+
+  async #reload(): Promise<boolean> {
+    const before = this.#found
+    let found: Found
+    try {
+      found = await readFolder(this.#folder, before.entries)
+    } catch (error) {
+      this.#logger.error({ folder: this.#folder, err: error }, 'the certificates cannot be read; the old ones stay')
+      return false
+    }
+    this.#found = found
+    if (!isDeepStrictEqual(found.files, before.files)) {
+      this.#watch.close()
+      this.#watch = this.#watched()
+    }
+    if (!isDeepStrictEqual(found.problems, before.problems)) this.#tell(found)
+    if (!isSame(found.entries, before.entries)) {
+      this.#byName = byName(found)
+      this.#logger.info({ folder: this.#folder, certificates: found.entries.size }, 'certificates reloaded')
+    }
+    return found.problems.length === 0
+  }
+
+  #tell({ problems }: Found): void {
+    for (const message of problems)
+      this.#logger.error({ err: { message } }, 'a certificate is bad; what was before it stays')
+  }
+
+  #watched(): FilesWatch {
+    return watchFiles(this.#found.files, this.#logger, () => {
+      detached(this.#logger, 'the certificates could not be read', this.reload())
+    })
+  }
+
+  close(): void {
+    this.#watch.close()
+  }
+}
+
+/** `before`: what was in force. */
+async function readFolder(folder: string, before: ReadonlyMap<string, Entry>): Promise<Found> {
+  const { pairs, folders } = await findPairs(folder)
+  if (pairs.length > MAX_PAIRS)
+    throw new Error(`there are ${pairs.length} certificates in ${folder}, over ${MAX_PAIRS}`)
+  const entries = new Map<string, Entry>()
+  const problems: string[] = []
+  for (const { cert, key } of pairs) {
+    const known = before.get(cert)
+    try {
+      const pair = await loadTls({ cert: { file: cert }, key: { file: key } })
+      entries.set(cert, known !== undefined && isDeepStrictEqual(known.pair, pair) ? known : entryOf(cert, pair))
+    } catch (error) {
+      problems.push((error as Error).message)
+      if (known !== undefined) entries.set(cert, known)
+    }
+  }
+  // The mark of a folder changes with what is in it; a name in it has it watched.
+  const files = [...folders.flatMap(each => [each, join(each, '*')]), ...pairs.flatMap(({ cert, key }) => [cert, key])]
+  return { entries, files, problems }
+}
+
+async function findPairs(folder: string) {
+  const pairs: Array<{ cert: string; key: string }> = []
+  const folders = [folder]
+  for (const entry of await list(folder)) {
+    const path = join(folder, entry.name)
+    if (entry.name.startsWith('.')) continue
+    if (entry.name.endsWith('.crt')) pairs.push({ cert: path, key: `${path.slice(0, -4)}.key` })
+    else if (!entry.isFile() && !entry.name.endsWith('.key')) {
+      const below = await list(path).catch(() => [])
+      if (!below.some(({ name }) => name === 'tls.crt')) continue
+      folders.push(path)
+      pairs.push({ cert: join(path, 'tls.crt'), key: join(path, 'tls.key') })
+    }
+  }
+  return { pairs, folders }
+}
+
+async function list(folder: string) {
+  const entries = await inTurn(join(folder, '*'), () => readdir(folder, { withFileTypes: true }))
+  return entries.sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+function entryOf(file: string, pair: TlsPair): Entry {
+  const certificate = new X509Certificate(pair.cert)
+  const names = (certificate.subjectAltName ?? '')
+    .toLowerCase()
+    .split(', ')
+    .flatMap(name => (name.startsWith('dns:') ? [name.slice(4)] : []))
+    .filter(name => isHostName(name.replace(/^\*\./, '')))
+  if (names.length === 0) throw new Error(`the certificate ${file} is for no host name`)
+  const context = createSecureContext({ ...INTERMEDIATE, cert: pair.cert, key: pair.key })
+  return { pair, context, names, expiresAt: certificate.validToDate.getTime() }
+}
+
+/** Of two that are for one name, the one that ends later. */
+function byName({ entries }: Found): ReadonlyMap<string, Entry> {
+  const names = new Map<string, Entry>()
+  for (const entry of entries.values()) {
+    for (const name of entry.names) {
+      if (entry.expiresAt > (names.get(name)?.expiresAt ?? 0)) names.set(name, entry)
+    }
+  }
+  return names
+}
+
+function isSame(a: ReadonlyMap<string, Entry>, b: ReadonlyMap<string, Entry>): boolean {
+  return a.size === b.size && [...a].every(([file, entry]) => b.get(file) === entry)
+}

@@ -1,0 +1,146 @@
+// @module-tag slow
+/** Hosts of runtimes' own over several servers: all agree on who has one, also while Redis or a server is away. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import type { Server } from '../../server/server.ts'
+import { always, call, dial, event, type TestClient, token } from '../server/fixture.ts'
+import { needs } from '../support/needs.ts'
+import { until } from '../support/until.ts'
+import { ReplicaGroup } from './fixture.ts'
+
+const HOST = 'hooks.customer.example'
+
+describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
+  let replicas: ReplicaGroup
+  let near: Server
+  let far: Server
+  beforeAll(async () => {
+    replicas = await ReplicaGroup.start()
+  })
+  afterAll(() => replicas.stop())
+  afterEach(async () => {
+    replicas.redis.resume()
+    await replicas.closeServers()
+    await replicas.redis.command('FLUSHALL')
+    await replicas.redis.age()
+  })
+
+  async function start(forgetMs = 60_000): Promise<void> {
+    const options = { ownHosts: true, trustedProxies: ['127.0.0.1'], hold: { holdMs: 0, forgetMs } }
+    near = await replicas.add(options)
+    far = await replicas.add(options)
+  }
+
+  async function join(server: Server, runtime: string, hosts: string[] = [HOST]): Promise<TestClient> {
+    const bearer = await token(runtime, { hosts })
+    return dial(server, { token: bearer, handler: always(runtime), hello: { instance: runtime } })
+  }
+
+  async function whose(server: Server, host = HOST, address = '192.0.2.1'): Promise<string> {
+    const { status, text, headers } = await call(server, host, '/', { headers: { 'x-forwarded-for': address } })
+    return status === 200 ? text : String(headers['sallyport-error'])
+  }
+
+  const held = (server: Server) => server.stats().hosts!.held
+
+  test('leads to it from a replica that has no session of it', async () => {
+    await start()
+    await join(far, 'a')
+    await until(() => held(far) === 1)
+    expect([await whose(near), await whose(far), await whose(near, 'other.example')]).toEqual([
+      'a',
+      'a',
+      'unknown-host',
+    ])
+  })
+
+  test('stays with the first, wherever the second comes in, which has it when the first is gone', async () => {
+    await start(0)
+    const first = await join(far, 'a')
+    await until(() => held(far) === 1)
+    const second = await join(near, 'b')
+    expect(await second.message('notice')).toMatchObject({ code: 'host-taken' })
+    expect([await whose(near), await whose(far)]).toEqual(['a', 'a'])
+    first.ws.terminate()
+    expect(await second.message('notice')).toMatchObject({ code: 'host-served' })
+    await until(async () => (await whose(far)) === 'b')
+    expect(await whose(near)).toBe('b')
+  })
+
+  test('goes to the second when the server of the first has gone', async () => {
+    await start()
+    await join(far, 'a')
+    await until(() => held(far) === 1)
+    const second = await join(near, 'b')
+    await second.message('notice')
+    await far.close({ graceMs: 0 })
+    expect(await second.message('notice')).toMatchObject({ code: 'host-served' })
+    expect(await whose(near)).toBe('b')
+  })
+
+  test('is kept for a runtime whose sessions move to another server', async () => {
+    await start()
+    const old = await join(far, 'a')
+    await until(() => held(far) === 1)
+    const other = await join(near, 'b')
+    await other.message('notice')
+    await join(near, 'a')
+    const ended = event(far, 'sessionEnded')
+    old.ws.terminate()
+    await ended
+    expect([await whose(near), await whose(far)]).toEqual(['a', 'a'])
+    expect(near.stats().hosts).toEqual({ held: 1, contested: 1, conflicts: 1 })
+  })
+
+  test('that a fresh token claims no longer is free on all of them', async () => {
+    await start()
+    const client = await join(far, 'a')
+    await until(() => held(far) === 1)
+    expect(await whose(near)).toBe('a')
+    client.session.control({ type: 'reauth', token: await token('a') })
+    await client.message('reauth-ok')
+    await until(async () => (await whose(near)) === 'unknown-host')
+    expect(await whose(far)).toBe('unknown-host')
+    await join(near, 'b')
+    await until(async () => (await whose(far)) === 'b')
+  })
+
+  test('that is taken away while Redis is away is taken away', async () => {
+    await start()
+    const client = await join(far, 'a')
+    await until(() => held(far) === 1)
+    expect(await whose(near)).toBe('a')
+    await replicas.redis.kill()
+    await until(() => far.stats().directory.failures > 0)
+    client.session.control({ type: 'reauth', token: await token('a') })
+    await client.message('reauth-ok')
+    await until(async () => (await whose(far)) !== 'a')
+    expect(await whose(far, 'a.tunnels.example.com')).toBe('a')
+    await replicas.redis.start()
+  })
+
+  test('is written back to a Redis that was emptied, and is still of the first', async () => {
+    await start()
+    await join(far, 'a')
+    await until(() => held(far) === 1)
+    const second = await join(near, 'b')
+    await second.message('notice')
+    await replicas.redis.command('FLUSHALL')
+    await until(async () => Number(await replicas.redis.command('EXISTS', `{sallyport}:runtime:${HOST}`)) === 1)
+    expect([await whose(near), await whose(far)]).toEqual(['a', 'a'])
+  })
+
+  test('D9: hosts that nobody has cost the directory a bounded amount, and nobody else anything', async () => {
+    await start()
+    await join(far, 'a')
+    await until(() => held(far) === 1)
+    const before = near.stats().directory.operations
+    const said = new Map<string, number>()
+    for (let i = 0; i < 1000; i += 50) {
+      const some = Array.from({ length: 50 }, (_, j) => whose(near, `made-up-${i + j}.example`, '192.0.2.9'))
+      for (const one of await Promise.all(some)) said.set(one, (said.get(one) ?? 0) + 1)
+    }
+    expect([...said.keys()].sort()).toEqual(['too-many-requests', 'unknown-host'])
+    expect(near.stats().directory.operations - before).toBeLessThan(800)
+    expect(await whose(near)).toBe('a')
+  })
+})

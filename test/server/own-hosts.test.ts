@@ -1,0 +1,184 @@
+/** Hosts of runtimes' own: who has one, who is told, and when it is given up. A real server, clients over real WSS. */
+import { afterEach, describe, expect, test } from 'vitest'
+import type { Logger } from '../../protocol/base/log.ts'
+import type { Server } from '../../server/server.ts'
+import type { ServerOptions } from '../../server/options.ts'
+import { until } from '../support/until.ts'
+import { always, call, dial, event, startServer, token, type TestClient } from './fixture.ts'
+
+const HOST = 'hooks.customer.example'
+const HOLD = { holdMs: 0, startupMs: 0 }
+
+let servers: Server[] = []
+afterEach(async () => {
+  await Promise.all(servers.map(server => server.close({ graceMs: 0 })))
+  servers = []
+})
+
+async function start(options: Partial<ServerOptions> = {}): Promise<Server> {
+  const server = await startServer({ ownHosts: true, hold: HOLD, ...options })
+  servers.push(server)
+  return server
+}
+
+async function join(
+  server: Server,
+  runtime: string,
+  hosts: string[] = [HOST],
+  instance = runtime,
+): Promise<TestClient> {
+  const bearer = await token(runtime, { hosts })
+  return dial(server, { token: bearer, handler: always(runtime), hello: { instance } })
+}
+
+/** Who answers on the host, or the error. */
+async function whose(server: Server, host: string = HOST): Promise<string> {
+  const { status, text, headers } = await call(server, host)
+  return status === 200 ? text : String(headers['sallyport-error'])
+}
+
+async function leave(server: Server, client: TestClient): Promise<void> {
+  const ended = event(server, 'sessionEnded')
+  client.ws.terminate()
+  await ended
+}
+
+describe('a host of a runtime', () => {
+  test('leads to it beside its name under the domain, with any case, port and a dot at the end', async () => {
+    const server = await start()
+    await join(server, 'a')
+    for (const host of [HOST, 'HOOKS.Customer.example:8443', `${HOST}.`, 'a.tunnels.example.com']) {
+      expect(await whose(server, host)).toBe('a')
+    }
+    for (const host of ['customer.example', `x.${HOST}`, 'hooks.customer.example.com', '127.0.0.1', 'hooks']) {
+      expect(await whose(server, host)).toBe('unknown-host')
+    }
+    expect(server.stats().hosts).toEqual({ held: 1, contested: 0, conflicts: 0 })
+    expect(server.sessions()[0]!.hosts).toEqual([HOST])
+  })
+
+  test('stays with the first that claimed it; the second is told, is served otherwise, and has it when the first is gone', async () => {
+    const lines: string[] = []
+    const told = (fields: object, message: string) => lines.push(`${message} ${JSON.stringify(fields)}`)
+    const logger: Logger = { debug() {}, info() {}, warn: told, error: told }
+    const server = await start({ hold: { ...HOLD, forgetMs: 0 }, logger })
+    const first = await join(server, 'a')
+    const second = await join(server, 'b', [HOST, 'b.customer.example'])
+    expect(await second.message('notice')).toMatchObject({
+      code: 'host-taken',
+      message: `the host ${HOST} is another runtime's, which keeps it`,
+    })
+    expect([await whose(server), await whose(server, 'b.customer.example')]).toEqual(['a', 'b'])
+    expect(server.stats().hosts).toEqual({ held: 2, contested: 1, conflicts: 1 })
+    expect(lines).toEqual([
+      `a host is claimed that another runtime has; that one keeps it {"host":"${HOST}","runtime":"b","holder":"a"}`,
+    ])
+    await leave(server, first)
+    expect(await second.message('notice')).toMatchObject({ code: 'host-served' })
+    expect(await whose(server)).toBe('b')
+    expect(server.stats().hosts).toEqual({ held: 2, contested: 0, conflicts: 1 })
+  })
+
+  test('is kept while its runtime comes back, and its callers learn that it is away', async () => {
+    const server = await start()
+    const first = await join(server, 'a')
+    const second = await join(server, 'b')
+    await second.message('notice')
+    await leave(server, first)
+    expect(await whose(server)).toBe('runtime-offline')
+    await join(server, 'a', [HOST], 'later')
+    await until(async () => (await whose(server)) === 'a')
+    expect(server.stats().hosts!.conflicts).toBe(1)
+  })
+
+  test('goes with the last of the sessions that claim it, not with the first', async () => {
+    const server = await start({ hold: { ...HOLD, forgetMs: 0 } })
+    const first = await join(server, 'a')
+    await join(server, 'a')
+    const other = await join(server, 'b')
+    await other.message('notice')
+    await leave(server, first)
+    expect(await whose(server)).toBe('a')
+  })
+
+  test('stays with a runtime that is gone and that nobody follows', async () => {
+    const server = await start({ hold: { ...HOLD, forgetMs: 0 } })
+    const client = await join(server, 'a')
+    await leave(server, client)
+    expect(await whose(server)).toBe('runtime-offline')
+    expect(server.stats().hosts).toEqual({ held: 0, contested: 0, conflicts: 0 })
+  })
+
+  test('is gained and lost with a fresh token on a live session', async () => {
+    const server = await start()
+    const first = await join(server, 'a', [HOST, 'one.customer.example'])
+    const second = await join(server, 'b')
+    await second.message('notice')
+    first.session.control({
+      type: 'reauth',
+      token: await token('a', { hosts: ['one.customer.example', 'two.customer.example'] }),
+    })
+    await first.message('reauth-ok')
+    expect(await second.message('notice')).toMatchObject({ code: 'host-served' })
+    expect(await whose(server)).toBe('b')
+    expect([await whose(server, 'one.customer.example'), await whose(server, 'two.customer.example')]).toEqual([
+      'a',
+      'a',
+    ])
+  })
+
+  test('that a fresh token claims no longer leads nowhere, although its runtime is live', async () => {
+    const server = await start()
+    const client = await join(server, 'a')
+    client.session.control({ type: 'reauth', token: await token('a') })
+    await client.message('reauth-ok')
+    expect([await whose(server), await whose(server, 'a.tunnels.example.com')]).toEqual(['unknown-host', 'a'])
+    client.session.control({ type: 'reauth', token: await token('a', { hosts: [HOST] }) })
+    await client.message('reauth-ok')
+    await until(async () => (await whose(server)) === 'a')
+  })
+
+  test('is free at once when the token is revoked', async () => {
+    const server = await start()
+    const first = await join(server, 'a')
+    const second = await join(server, 'b')
+    await second.message('notice')
+    await server.revoke({ runtime: 'a' })
+    await first.closed
+    expect(await second.message('notice')).toMatchObject({ code: 'host-served' })
+    expect(await whose(server)).toBe('b')
+  })
+
+  test('leads to the runtime while its session drains and another one takes over', async () => {
+    const server = await start()
+    const old = await join(server, 'a', [HOST], 'old')
+    expect(server.drainRuntime('a')).toBe(1)
+    await old.message('drain')
+    await join(server, 'a', [HOST], 'new')
+    old.session.control({ type: 'drained', lastStream: 0 })
+    expect(await whose(server)).toBe('a')
+  })
+
+  test('may not be asked for below the domain: such a token lets nobody in', async () => {
+    const refusals: string[] = []
+    const server = await start()
+    server.on('refused', ({ detail }) => refusals.push(detail))
+    await expect(join(server, 'a', ['b.tunnels.example.com'])).rejects.toMatchObject({ status: 401 })
+    expect(refusals).toEqual([
+      'hosts: sallyport_hosts names b.tunnels.example.com, which is ours (tunnels.example.com)',
+    ])
+  })
+
+  test('is not had where the server takes none; the client is told', async () => {
+    const server = await start({ ownHosts: false })
+    const client = await join(server, 'a')
+    expect(await client.message('notice')).toMatchObject({ code: 'host-refused' })
+    expect([await whose(server), await whose(server, 'a.tunnels.example.com')]).toEqual(['unknown-host', 'a'])
+    expect(server.stats().hosts).toBeUndefined()
+  })
+
+  test('may come at any moment right after the start of a server: senders are told to try again', async () => {
+    const server = await start({ hold: { holdMs: 0 } })
+    expect([await whose(server), await whose(server, '127.0.0.1')]).toEqual(['runtime-offline', 'unknown-host'])
+  })
+})
