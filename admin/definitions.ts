@@ -417,6 +417,34 @@ const INBOX: readonly Metric[] = [
   ),
 ]
 
+const SPANS: readonly Metric[] = [
+  metric(
+    'sallyport_spans_exported_total',
+    counts('{span}'),
+    'Spans that the receiver of traces has taken. Not shown while tracing is off.',
+    'Do traces arrive?',
+    SERVER,
+    ({ snapshot }) => snapshot.spans?.exported,
+  ),
+  metric(
+    'sallyport_spans_dropped_total',
+    counts('{span}'),
+    'Spans that the receiver of traces does not get.',
+    'Are traces incomplete, and why?',
+    SERVER,
+    ({ snapshot }) => snapshot.spans?.dropped,
+    { reason: ['queue-full', 'refused', 'away', 'closed'] },
+  ),
+  metric(
+    'sallyport_spans_queued',
+    shows('{span}'),
+    'Spans that wait for the receiver of traces.',
+    'Does the receiver keep up?',
+    SERVER,
+    ({ snapshot }) => snapshot.spans?.queued,
+  ),
+]
+
 const PROCESS: readonly Metric[] = [
   metric(
     'sallyport_build_info',
@@ -479,7 +507,7 @@ const PROCESS: readonly Metric[] = [
 ]
 
 /** Those of `/metrics`. */
-export const METRICS: readonly Metric[] = [...EXCHANGES, ...SESSIONS, ...SERVERS, ...INBOX, ...PROCESS]
+export const METRICS: readonly Metric[] = [...EXCHANGES, ...SESSIONS, ...SERVERS, ...INBOX, ...SPANS, ...PROCESS]
 
 /** Those of `/metrics/runtimes`. */
 export const RUNTIME_METRICS: readonly Definition<RuntimeCounts>[] = [

@@ -17,6 +17,8 @@ export interface Snapshot {
   hosts?: { readonly held: number; readonly contested: number; readonly conflicts: number } | undefined
   /** The webhook inbox of a server. */
   inbox?: InboxSnapshot | undefined
+  /** Spans of traced requests; absent where tracing is off. */
+  spans?: SpansSnapshot | undefined
   /** Changes of state since the start, by a fixed set of names. */
   stateChanges?: Readonly<Record<string, number>>
   /** Last round trip of each live session. */
@@ -30,6 +32,13 @@ export interface Snapshot {
   /** Bytes that crossed all sessions; only grow. */
   sessionBytesIn?: number
   sessionBytesOut?: number
+}
+
+interface SpansSnapshot {
+  readonly queued: number
+  /** Only grow; reasons are a fixed set. */
+  readonly exported: number
+  readonly dropped: Readonly<Record<string, number>>
 }
 
 interface InboxSnapshot {

@@ -49,7 +49,7 @@ const HEADINGS: readonly (readonly [heading: string, firstWords: string])[] = [
   ['Requests that wait for a session', 'hold'],
   ['Limits', 'limits ping'],
   ['Stopping', 'grace drain-spread drain-delay reuse-address'],
-  ['Operation', 'admin inspect health log'],
+  ['Operation', 'admin inspect health log tracing'],
 ]
 
 type Rows = (readonly [left: string, right: string])[]

@@ -15,6 +15,7 @@ import { demandListeners, type GivenSockets } from '../service/given-sockets.ts'
 import { explainListenErrorOf } from '../service/listen-error.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
 import { sessionStatus, serverLifecycle } from '../service/server-lifecycle.ts'
+import { openTracing } from '../service/tracing.ts'
 
 /** `sallyport server` */
 export const runServer: Run = async (args, io) => {
@@ -30,7 +31,8 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
     control: controlAddress(config) !== undefined,
     peer: config['peer.listen'] !== undefined,
   })
-  const server = await listen(config, context)
+  const tracing = await openTracing(config, context)
+  const server = await listen(config, context, tracing?.options)
   try {
     // A socket that is given has an address of its own, whatever the flag says.
     checkPublicConfig(config, server.publicAddress!)
@@ -43,16 +45,23 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
   return {
     ready: () => server.ready(),
     status: () => describeServer(server, changes),
-    snapshot: () => ({ ...server.stats(), stateChanges: changes.counts }),
+    snapshot: () => ({ ...server.stats(), stateChanges: changes.counts, spans: tracing?.stats() }),
     sessions: () => server.sessions(),
     ...serverLifecycle(server, context.logger),
-    close: options => server.close(options),
+    async close(options) {
+      await server.close(options)
+      await tracing?.close()
+    },
   }
 }
 
-async function listen(config: ServerConfig, context: ServiceContext): Promise<Server> {
+async function listen(
+  config: ServerConfig,
+  context: ServiceContext,
+  tracing: ServerOptions['tracing'],
+): Promise<Server> {
   try {
-    return await createServer(serverOptions(config, context))
+    return await createServer({ ...serverOptions(config, context), tracing })
   } catch (error) {
     const control = controlAddress(config)
     throw explainListenErrorOf(error, [

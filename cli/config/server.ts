@@ -1,7 +1,7 @@
 import { STORES } from '../../server/directory/stores.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import { PUBLIC_URL } from '../../server/public-url.ts'
-import { adminSettings, graceSetting, logSettings } from './common.ts'
+import { adminSettings, graceSetting, logSettings, tracingSettings } from './common.ts'
 import * as kinds from './kinds.ts'
 import { limitSettings, optional, setting, type Values } from './setting.ts'
 
@@ -143,6 +143,7 @@ export const serverSettings = {
   ...graceSetting,
   ...limitSettings(HOLD_LIMITS),
   ...limitSettings(SERVER_LIMITS),
+  ...tracingSettings,
   ...adminSettings(9090),
   ...logSettings,
 }

@@ -35,6 +35,10 @@ export interface Service extends AdminView {
 }
 
 export interface ServiceContext {
+  readonly component: 'server' | 'client' | 'router'
+  readonly environment: Readonly<Record<string, string | undefined>>
+  /** Whether a setting is more than its default. */
+  readonly isGiven: (name: string) => boolean
   readonly logger: Logger
   /** Where somebody watches. */
   readonly terminal: Terminal | undefined
@@ -92,7 +96,10 @@ export async function runService(
       admin.record(exchange)
       log(exchange)
     }
-    const starting = start({ logger, terminal, onExchange, sockets, stopping: stop.first }).catch(misuse)
+    const starting = start({
+      ...{ component, environment, isGiven, logger, terminal, onExchange, sockets },
+      stopping: stop.first,
+    }).catch(misuse)
     const service = await unlessGivenUp(starting, stop, logger)
     if (service === undefined) return notStarted(logger)
     admin.show(service)

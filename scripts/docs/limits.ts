@@ -5,6 +5,7 @@ import { aboutOf, type Limit, type Limits, rangeOf } from '../../protocol/base/l
 import { HTTP_LIMITS, LISTENER_LIMITS } from '../../protocol/http/limits.ts'
 import { TRACING } from '../../protocol/trace/sampling.ts'
 import { SESSION_LIMITS } from '../../protocol/wire/yamux/limits.ts'
+import { EXPORT_LIMITS } from '../../tracing/exporter.ts'
 import { UPSTREAM_LIMITS } from '../../router/upstream/upstreams.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 
@@ -22,6 +23,7 @@ export const LIMITS: Readonly<Record<string, Limits>> = {
   BACKOFF_LIMITS,
   UPSTREAM_LIMITS,
   TRACING,
+  EXPORT_LIMITS,
 }
 
 const SCHEMA = /LimitOptions<typeof (\w+)>/

@@ -12,9 +12,10 @@ import type {
 } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { toldError } from '../../protocol/http/problem.ts'
+import { readRetryAfter } from '../../protocol/http/retry-after.ts'
 import { LENGTH_BYTES } from '../../protocol/sealing/sealed-webhook.ts'
 import { decodeHead, sealedRequest } from './head.ts'
-import { type Outcome, outcomeOf, readRetryAfter } from './retry.ts'
+import { type Outcome, outcomeOf } from './retry.ts'
 import { type InboxStore, type Message, StoreError } from './store.ts'
 
 /** What an answer that has said its status may still bring. */

@@ -85,11 +85,3 @@ function spread(ms: number, random: number): number {
 export function isSuspect({ failures, failedSince }: Pick<Message, 'failures' | 'failedSince'>, now: number): boolean {
   return failures >= SUSPECT_FAILURES || (failures > 0 && now - failedSince >= SUSPECT_MS)
 }
-
-/** `Retry-After` in ms: seconds or a date (RFC 9110 section 10.2.3); undefined for anything else. */
-export function readRetryAfter(value: string | undefined, now: number): number | undefined {
-  if (value === undefined) return undefined
-  if (/^\d{1,9}$/.test(value)) return Number(value) * 1000
-  const at = Date.parse(value)
-  return Number.isNaN(at) ? undefined : Math.max(0, at - now)
-}

@@ -11,6 +11,7 @@ import type { HoldOutcomes } from '../../server/edge/hold.ts'
 import { WHYS } from '../../server/inbox/capture.ts'
 import type { OutcomeKind } from '../../server/inbox/retry.ts'
 import type { MessageState } from '../../server/inbox/store.ts'
+import type { DropReason } from '../../tracing/index.ts'
 import { ADMIN, useMachine } from './machine.ts'
 
 vi.setConfig({ testTimeout: 60_000 })
@@ -62,7 +63,7 @@ test('every metric of the page is served, every metric that is served is on the 
     ...tls,
   ])
   const inbox = ['--inbox', `sqlite:${file('inbox.db')}`]
-  const server = machine.start(machine.serverArgs(...inbox, ...health))
+  const server = machine.start(machine.serverArgs(...inbox, ...health, '--tracing', 'otlp'))
   await machine.writeToken('token', { runtime: 'demo' })
   const client = machine.start([
     ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem'), ...health, ...ADMIN],
@@ -101,12 +102,14 @@ test('values of labels are those that the components count', () => {
   const held: Record<keyof HoldOutcomes, 0> = { resumed: 0, expired: 0, refused: 0, left: 0 }
   const attempts: Record<OutcomeKind, 0> = { delivered: 0, refused: 0, gone: 0, failed: 0, offline: 0, damaged: 0 }
   const states: Record<MessageState, 0> = { waiting: 0, dead: 0, delivered: 0 }
+  const dropped: Record<DropReason, 0> = { 'queue-full': 0, refused: 0, away: 0, closed: 0 }
   const expected = {
     sallyport_handshakes_refused_total: Object.keys(reasons),
     sallyport_held_requests_total: Object.keys(held),
     sallyport_inbox_accepted_total: [...WHYS, 'duplicate'],
     sallyport_inbox_attempts_total: Object.keys(attempts),
     sallyport_inbox_messages: Object.keys(states),
+    sallyport_spans_dropped_total: Object.keys(dropped),
   }
   for (const [name, values] of Object.entries(expected)) {
     const { labels } = METRICS.find(metric => metric.name === name)!

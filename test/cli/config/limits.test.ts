@@ -37,7 +37,7 @@ describe.each(COMMANDS)('sallyport %s', (_, settings, schemas) => {
 })
 
 const ROOT = join(import.meta.dirname, '../../..')
-const sources = globSync('{protocol,server,client,router}/**/*.ts', { cwd: ROOT }).map(file =>
+const sources = globSync('{protocol,server,client,router,tracing}/**/*.ts', { cwd: ROOT }).map(file =>
   readFileSync(join(ROOT, file), 'utf8'),
 )
 

@@ -1,0 +1,58 @@
+/** Where the spans of a component go, by its settings and the variables of OpenTelemetry. */
+import type { Logger } from '../../protocol/base/log.ts'
+import { packageVersion } from '../../protocol/base/version.ts'
+import type { TracingOptions } from '../../protocol/trace/sampling.ts'
+import type { ExporterStats } from '../../tracing/index.ts'
+
+interface TracingConfig {
+  readonly tracing: string
+  readonly 'tracing.endpoint': string | undefined
+  readonly 'tracing.ratio': number
+}
+
+interface TracingContext {
+  readonly component: string
+  readonly logger: Logger
+  readonly environment: Readonly<Record<string, string | undefined>>
+  /** Whether a setting is more than its default. */
+  readonly isGiven: (name: string) => boolean
+}
+
+interface OpenTracing {
+  readonly options: TracingOptions
+  stats(): ExporterStats
+  /** Sends what waits. */
+  close(): Promise<void>
+}
+
+/** Collectors take it there. */
+const DEFAULT_URL = 'http://127.0.0.1:4318/v1/traces'
+
+/** Undefined: it is off. Throws TypeError. */
+export async function openTracing(config: TracingConfig, context: TracingContext): Promise<OpenTracing | undefined> {
+  if (config.tracing !== 'otlp') return undefined
+  const { createExporter, createTracer, readOtelEnvironment } = await import('../../tracing/index.ts')
+  const { tracesUrl } = await import('../../tracing/environment.ts')
+  const { logger } = context
+  const { disabled, sampler, resource, url, headers, timeoutMs } = readOtelEnvironment(context.environment)
+  if (disabled) {
+    logger.warn({}, 'tracing is off: a variable of OpenTelemetry says so')
+    return undefined
+  }
+  const endpoint = config['tracing.endpoint']
+  const exporter = createExporter({
+    url: endpoint === undefined ? (url ?? DEFAULT_URL) : tracesUrl(endpoint),
+    // They are for whom the same variables name.
+    headers: endpoint === undefined ? headers : {},
+    timeoutMs,
+    resource: { 'service.name': `sallyport-${context.component}`, 'service.version': packageVersion(), ...resource },
+    logger,
+  })
+  const own = { ratio: config['tracing.ratio'], parentBased: true }
+  const sampling = context.isGiven('tracing.ratio') ? own : (sampler ?? own)
+  return {
+    options: { tracer: createTracer(exporter.add, logger), ...sampling },
+    stats: () => exporter.stats(),
+    close: () => exporter.close(),
+  }
+}

@@ -1,0 +1,274 @@
+/**
+ * Sends spans to a receiver of OTLP over HTTP: in batches, one request at a time. What does not fit into the queue is dropped and
+ * counted, so that a receiver that is slow or away costs a bounded amount of memory, and no request waits for it.
+ */
+import { Agent, request } from 'undici'
+import { detached, type Guard, logGuard, safeLogger } from '../protocol/base/guard.ts'
+import { type LimitOptions, type Limits, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import { isFieldValue, isToken } from '../protocol/http/headers.ts'
+import { readRetryAfter } from '../protocol/http/retry-after.ts'
+import type { FinishedSpan } from '../protocol/trace/span.ts'
+import { encodeSpans } from './otlp.ts'
+
+export const EXPORT_LIMITS = {
+  queuedSpans: { kind: 'count', default: '2048', about: 'Most spans that wait. More are dropped, and counted.' },
+  batchSpans: { kind: 'count', default: '512', about: 'Most spans in one request.' },
+  delayMs: { kind: 'duration', default: '5s', about: 'How long a span waits for others at most.' },
+  timeoutMs: { kind: 'duration', default: '10s', most: '10m', about: 'Deadline of one request.' },
+} as const satisfies Limits
+
+/** Where spans are sent, and who tells of them. */
+export interface ExporterOptions extends LimitOptions<typeof EXPORT_LIMITS> {
+  /** The whole URL: `http://127.0.0.1:4318/v1/traces`. */
+  readonly url: string | URL
+  /** Fields of the requests. They may hold secrets, and no log has them. */
+  readonly headers?: Readonly<Record<string, string>> | undefined
+  /** Attributes of whoever tells: `service.name` and others. */
+  readonly resource: Readonly<Record<string, string>>
+  readonly logger?: Logger | undefined
+}
+
+/** What has become of spans. */
+export interface ExporterStats {
+  readonly queued: number
+  /** The rest only grow: spans that the receiver took, and those that it will not get, by reason. */
+  readonly exported: number
+  readonly dropped: Readonly<Record<DropReason, number>>
+}
+
+/** `refused`: the receiver does not want them. `away`: it could not be reached for a while. `closed`: there was no time left. */
+export type DropReason = 'queue-full' | 'refused' | 'away' | 'closed'
+
+/** Sends spans; its `add` is a sink for `createTracer`. */
+export interface Exporter {
+  readonly add: (span: FinishedSpan) => void
+  stats(): ExporterStats
+  /** Sends what waits, for at most `graceMs` (default 5,000). What is left then is dropped. */
+  close(options?: { readonly graceMs?: number | undefined }): Promise<void>
+}
+
+/** Waits between the attempts of one batch, unless the receiver says `Retry-After`; each is up to twice as long. */
+const RETRY_STEPS_MS = [1000, 2000, 4000, 8000, 16_000]
+const MAX_RETRY_AFTER_MS = 60_000
+/** Statuses after which OTLP has the same request sent again. */
+const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504])
+const MAX_ANSWER_BYTES = 64 * 1024
+const DEFAULT_CLOSE_MS = 5000
+const FAILED = 'the export of spans failed'
+
+/**
+ * Makes an exporter.
+ *
+ * @throws {TypeError} for options that cannot hold.
+ *
+ * @example
+ * ```ts
+ * import { createExporter, createTracer } from 'sallyport/tracing'
+ *
+ * const exporter = createExporter({ url: 'http://127.0.0.1:4318/v1/traces', resource: { 'service.name': 'edge' } })
+ * const tracer = createTracer(exporter.add)
+ * ```
+ */
+export function createExporter(options: ExporterOptions): Exporter {
+  return new OtlpExporter(options)
+}
+
+class OtlpExporter implements Exporter {
+  readonly add = (span: FinishedSpan): void => this.#add(span)
+  readonly #limits: LimitValues<typeof EXPORT_LIMITS>
+  readonly #url: URL
+  readonly #headers: Record<string, string>
+  readonly #resource: Readonly<Record<string, string>>
+  readonly #logger: Logger
+  readonly #guard: Guard
+  readonly #agent: Agent
+  readonly #queue: FinishedSpan[] = []
+  readonly #dropped: Record<DropReason, number> = { 'queue-full': 0, refused: 0, away: 0, closed: 0 }
+  /** The time to close is over. */
+  readonly #stop = new AbortController()
+  #exported = 0
+  /** Spans of the batch that is on its way. */
+  #sending = 0
+  #timer: NodeJS.Timeout | undefined
+  #flushing: Promise<void> | undefined
+  #closing: Promise<void> | undefined
+  /** Ends the wait between two attempts. */
+  #wake: (() => void) | undefined
+
+  constructor({ url, headers = {}, resource, logger, ...limits }: ExporterOptions) {
+    this.#limits = resolveLimits(EXPORT_LIMITS, limits, 'exporter')
+    this.#url = checkUrl(url)
+    this.#headers = { ...checkHeaders(headers), 'content-type': 'application/json' }
+    this.#resource = resource
+    this.#logger = safeLogger(logger)
+    this.#guard = logGuard(this.#logger, FAILED)
+    const { timeoutMs } = this.#limits
+    const connect = { timeout: timeoutMs, signal: this.#stop.signal }
+    this.#agent = new Agent({ connect, headersTimeout: timeoutMs, bodyTimeout: timeoutMs, connections: 1 })
+  }
+
+  stats(): ExporterStats {
+    return { queued: this.#queue.length + this.#sending, exported: this.#exported, dropped: { ...this.#dropped } }
+  }
+
+  #add(span: FinishedSpan): void {
+    if (this.#closing !== undefined) this.#dropped.closed++
+    else if (this.#queue.length + this.#sending >= this.#limits.queuedSpans) this.#dropped['queue-full']++
+    else {
+      this.#queue.push(span)
+      if (this.#flushing !== undefined) return
+      if (this.#queue.length >= this.#limits.batchSpans) this.#begin()
+      else
+        this.#timer ??= setTimeout(
+          this.#guard(() => this.#begin()),
+          this.#limits.delayMs,
+        ).unref()
+    }
+  }
+
+  #begin(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    this.#flushing ??= this.#flush()
+    detached(this.#logger, FAILED, this.#flushing)
+  }
+
+  async #flush(): Promise<void> {
+    try {
+      // Behind the turn in which the last span came.
+      await Promise.resolve()
+      while (this.#queue.length > 0) await this.#export(this.#queue.splice(0, this.#limits.batchSpans))
+    } finally {
+      this.#flushing = undefined
+    }
+  }
+
+  async #export(batch: readonly FinishedSpan[]): Promise<void> {
+    this.#sending = batch.length
+    const { rejected, reason } = await this.#deliver(encodeSpans(batch, this.#resource), batch.length)
+    this.#sending = 0
+    this.#exported += batch.length - rejected
+    this.#dropped[reason] += rejected
+  }
+
+  /** Until it has an end: how many spans of the body the receiver does not get, and why. */
+  async #deliver(body: string, count: number): Promise<{ rejected: number; reason: DropReason }> {
+    for (const stepMs of [...RETRY_STEPS_MS, undefined]) {
+      if (this.#stop.signal.aborted) break
+      const { status, afterMs, rejected = 0, cause } = await this.#post(body)
+      if (status >= 200 && status < 300) return { rejected: Math.min(rejected, count), reason: 'refused' }
+      this.#logger.warn({ url: this.#place, status, reason: cause }, 'the receiver did not take spans')
+      if (status !== 0 && !RETRYABLE.has(status)) return { rejected: count, reason: 'refused' }
+      if (this.#closing !== undefined) break
+      if (stepMs === undefined) return { rejected: count, reason: 'away' }
+      await this.#pause(afterMs ?? stepMs * (1 + Math.random()))
+    }
+    return { rejected: count, reason: 'closed' }
+  }
+
+  /** Origin and path: a query may hold a secret. */
+  get #place(): string {
+    return `${this.#url.origin}${this.#url.pathname}`
+  }
+
+  /** Status 0: there was no answer. */
+  async #post(body: string): Promise<Answer> {
+    try {
+      const signal = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(this.#limits.timeoutMs)])
+      const options = { method: 'POST' as const, headers: this.#headers, body, dispatcher: this.#agent, signal }
+      const { statusCode, headers, body: answer } = await request(this.#url, options)
+      // A body that is given up emits an error, and nobody else listens.
+      answer.on('error', () => {})
+      const after = headers['retry-after']
+      const asked = readRetryAfter(typeof after === 'string' ? after : undefined, Date.now())
+      const text = await readSome(answer)
+      return { status: statusCode, rejected: rejectedIn(text), afterMs: asked && Math.min(asked, MAX_RETRY_AFTER_MS) }
+    } catch (error) {
+      return { status: 0, cause: codeOf(error) }
+    }
+  }
+
+  #pause(ms: number): Promise<void> {
+    return new Promise(resolve => {
+      const timer = setTimeout(resolve, ms).unref()
+      this.#wake = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
+  }
+
+  close({ graceMs = DEFAULT_CLOSE_MS }: { readonly graceMs?: number | undefined } = {}): Promise<void> {
+    this.#closing ??= this.#close(graceMs)
+    return this.#closing
+  }
+
+  async #close(graceMs: number): Promise<void> {
+    // What comes now comes too late.
+    await Promise.resolve()
+    this.#wake?.()
+    const late = setTimeout(
+      this.#guard(() => this.#stop.abort()),
+      graceMs,
+    )
+    if (graceMs === 0) this.#stop.abort()
+    this.#begin()
+    await this.#flushing
+    clearTimeout(late)
+    await this.#agent.destroy()
+  }
+}
+
+interface Answer {
+  readonly status: number
+  readonly cause?: string | undefined
+  readonly afterMs?: number | undefined
+  /** Spans that it did not want although it took the request. */
+  readonly rejected?: number
+}
+
+/** What is longer is not looked at. */
+async function readSome(body: AsyncIterable<Buffer>): Promise<string> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of body) {
+    length += chunk.length
+    if (length > MAX_ANSWER_BYTES) return ''
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks).toString()
+}
+
+function rejectedIn(text: string): number {
+  try {
+    const { partialSuccess } = JSON.parse(text) as { partialSuccess?: { rejectedSpans?: unknown } }
+    const rejected = Number(partialSuccess?.rejectedSpans ?? 0)
+    return Number.isInteger(rejected) && rejected > 0 ? rejected : 0
+  } catch {
+    return 0
+  }
+}
+
+/** `ECONNREFUSED`; a message may name what was sent. */
+function codeOf(error: unknown): string {
+  const { code, name } = error as { code?: unknown; name?: unknown }
+  return String(code ?? name ?? 'failed')
+}
+
+function checkUrl(given: string | URL): URL {
+  const url = URL.canParse(String(given)) ? new URL(given) : undefined
+  if (url === undefined || !/^https?:$/.test(url.protocol))
+    throw new TypeError('exporter.url must be a URL with http:// or https://')
+  if (url.username !== '' || url.password !== '')
+    throw new TypeError('exporter.url must have no credentials: use headers')
+  return url
+}
+
+function checkHeaders(headers: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  for (const [name, value] of Object.entries(headers)) {
+    if (!isToken(name)) throw new TypeError('exporter.headers: a name is no header name')
+    if (!isFieldValue(value)) throw new TypeError(`exporter.headers: the value of ${name} is not valid`)
+  }
+  return headers
+}
