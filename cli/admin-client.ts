@@ -8,7 +8,13 @@ import { optionalFlag, readInput } from './options.ts'
 import { plainText } from './plain-text.ts'
 import { asRow } from './table.ts'
 
-const DEADLINE_MS = 15_000
+/** How long an answer may take, and be. */
+interface Bounds {
+  readonly deadlineMs: number
+  readonly maxBytes: number
+}
+
+const BOUNDS: Bounds = { deadlineMs: 15_000, maxBytes: 512 * 1024 * 1024 }
 
 /** Where a component listens, and the token that opens it. */
 export interface Endpoint {
@@ -82,8 +88,8 @@ function plainToken(token: string | undefined): string | undefined {
 }
 
 /** Reads a view, such as `/status`. */
-export async function view(endpoint: Endpoint, path: string): Promise<unknown> {
-  return await ask(endpoint, path, {})
+export async function view(endpoint: Endpoint, path: string, bounds?: Bounds): Promise<unknown> {
+  return await ask(endpoint, path, {}, bounds)
 }
 
 /** Asks for an action. */
@@ -131,16 +137,21 @@ export async function issueCode(endpoint: Endpoint): Promise<string> {
   throw new Failure(EXIT.runtime, `${endpoint.url} has no page: it is an older component`)
 }
 
-async function ask({ url, token }: Endpoint, path: string, init: RequestInit): Promise<unknown> {
+async function ask(
+  { url, token }: Endpoint,
+  path: string,
+  init: RequestInit,
+  { deadlineMs, maxBytes }: Bounds = BOUNDS,
+): Promise<unknown> {
   const bearer = token()
   const authorization: Record<string, string> = bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }
   const headers = { ...init.headers, ...authorization }
   let response: Response
   let text: string
   try {
-    const signal = AbortSignal.timeout(DEADLINE_MS)
+    const signal = AbortSignal.timeout(deadlineMs)
     response = await fetch(`${url}${path}`, { ...init, headers, redirect: 'error', signal })
-    text = await response.text()
+    text = await textOf(response, maxBytes)
   } catch (error) {
     const cause = (error as Error).cause as NodeJS.ErrnoException | undefined
     throw new Failure(
@@ -157,6 +168,17 @@ async function ask({ url, token }: Endpoint, path: string, init: RequestInit): P
   }
   if (response.ok) return parseAnswer(url, text)
   throw new Failure(EXIT.runtime, `${url} answered ${response.status}: ${plainText(text.trim().slice(0, 200))}`)
+}
+
+async function textOf(response: Response, maxBytes: number): Promise<string> {
+  const chunks: Uint8Array[] = []
+  let bytes = 0
+  for await (const chunk of response.body ?? []) {
+    bytes += chunk.length
+    if (bytes > maxBytes) throw new Error(`its answer is over ${maxBytes} bytes`)
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks).toString('utf8')
 }
 
 function parseAnswer(url: string, text: string): unknown {

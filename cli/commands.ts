@@ -532,6 +532,41 @@ function checkCommand(component: ComponentName): Command {
   }
 }
 
+const archiveFlags: Flags = {
+  out: flag('FILE', 'The archive (ZIP) to write. Required.'),
+  'log.file': flag('FILE|-', 'A log, or the one on stdin (`-`): the last 1 MiB of it goes in, redacted.'),
+  ...force,
+}
+
+const DIAGS: readonly Command[] = [
+  {
+    name: 'diag',
+    about:
+      'Writes an archive for a report: configuration, check, status, metrics, the last of the log, limits and versions of the components on this machine, without secrets. `diag client` and its flags look at one that does not run.',
+    example: 'sallyport diag --out report.zip',
+    flags: {
+      ...archiveFlags,
+      profile: flag('SECONDS', 'Also what the process spends its time on, for so long (CPU profile, at most 30).'),
+      ...adminOnly,
+    },
+    load: async () => (await import('./commands/diag.ts')).diag,
+  },
+  ...(Object.keys(COMPONENTS) as ComponentName[]).map(
+    (component): Command => ({
+      name: `diag ${component}`,
+      about: `As \`diag\`, of a ${component} that does not run: takes its flags.`,
+      example: `sallyport diag ${component} --out report.zip --config ${component}.yaml`,
+      ...(component === 'client' ? { positionals: ['[TARGET]'] } : {}),
+      flags: archiveFlags,
+      component,
+      load: async () => {
+        const { diagOf } = await import('./commands/diag.ts')
+        return (args, io) => diagOf(component, args, io)
+      },
+    }),
+  ),
+]
+
 const CHECKS = (Object.keys(COMPONENTS) as ComponentName[]).map(checkCommand)
 
 const CONFIGS = (Object.keys(CONFIG_ACTIONS) as (keyof typeof CONFIG_ACTIONS)[]).flatMap(action =>
@@ -546,6 +581,7 @@ export const COMMANDS: readonly Command[] = [
   ROUTES,
   ...CONFIGS,
   ...CHECKS,
+  ...DIAGS,
   ...LIFECYCLE,
   ...WEBHOOKS,
   ...INBOX,

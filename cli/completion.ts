@@ -36,7 +36,7 @@ function candidates(before: readonly string[], start: string): Continuations {
   const rest = before.slice(command.name.split(' ').length)
   const value = wanted(rest.at(-1), flags)
   if (value !== undefined) return values(value)
-  if (!start.startsWith('-')) return positional(command)
+  if (!start.startsWith('-')) return positional(command, rest.length === 0 ? nextWords(before) : [])
   return Object.entries(flags)
     .filter(([name, { list }]) => list === true || !rest.includes(`--${name}`))
     .map(([name, { about }]) => ({ word: `--${name}`, about }))
@@ -71,6 +71,7 @@ function values(placeholder: string): Continuations {
   return words.map(word => ({ word, about: '' }))
 }
 
-function positional({ positionals = [] }: Command): Continuations {
-  return positionals.some(name => /FILE|DIR/.test(name)) ? 'files' : []
+/** `longer`: what makes a longer command of it. */
+function positional({ positionals = [] }: Command, longer: readonly Continuation[]): Continuations {
+  return positionals.some(name => /FILE|DIR/.test(name)) ? 'files' : longer
 }

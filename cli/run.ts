@@ -49,8 +49,9 @@ function wordsBeforeHelp(args: readonly string[]): string {
   return args.slice(0, Math.max(0, args.findIndex(isHelp))).join(' ')
 }
 
+/** One that is a command itself, such as `diag`, is that. */
 function isGroup(word: string): boolean {
-  return COMMANDS.some(({ name }) => name.startsWith(`${word} `))
+  return COMMANDS.some(({ name }) => name.startsWith(`${word} `)) && !COMMANDS.some(({ name }) => name === word)
 }
 
 /** `sallyport sessions` is `sallyport sessions list`. */

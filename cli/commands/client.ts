@@ -1,5 +1,4 @@
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
-import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { createForwarder } from '../../router/forward.ts'
 import type { Arguments } from '../args.ts'
@@ -7,7 +6,6 @@ import type { Run } from '../command.ts'
 import type { ClientConfig, clientSettings } from '../config/client.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import type { Loaded } from '../config/load.ts'
-import { limitOptions } from '../config/setting.ts'
 import { checkClientConfig } from '../config/rules.ts'
 import { EXIT, usageError } from '../failure.ts'
 import { announceClient } from '../terminal/announce.ts'
@@ -20,6 +18,7 @@ import { checkWhenAway } from '../service/self-check.ts'
 import { inspection } from '../service/inspection.ts'
 import { loadInboxKeys } from '../service/inbox-key.ts'
 import { openTokenSource } from '../service/token-source.ts'
+import { tunnelOptions } from '../service/tunnel-options.ts'
 
 /** `sallyport client` */
 export const runClient: Run = async (args, io) => {
@@ -99,22 +98,6 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
 function forwardTo(config: ClientConfig, logger: Logger): EmbeddedTarget {
   const forwarder = createForwarder(config.target!, { trustErrors: config['target.trust-errors'], logger })
   return { target: forwarder, close: async () => forwarder.close() }
-}
-
-/** What `connect` is given, but for what has to be opened first. */
-export function tunnelOptions(config: ClientConfig): Omit<ClientOptions, 'token' | 'target'> {
-  return {
-    url: config.server ?? [],
-    connectTo: config['connect-to'],
-    caOnly: config['ca-only'],
-    tlsMin: config['tls.min'] === '1.2' ? 'TLSv1.2' : 'TLSv1.3',
-    audience: config.audience,
-    ...limitOptions(CONNECT_LIMITS, config),
-    allowCallers: config['allow.callers'],
-    inspect: config.inspect,
-    proxy: config.proxy,
-    limits: limitOptions(CLIENT_SESSION_LIMITS, config),
-  }
 }
 
 function warnAtStart(config: ClientConfig, logger: Logger): void {

@@ -5,6 +5,7 @@ import { loadFromCommandLine } from '../config/command-line.ts'
 import { COMPONENTS, type ComponentName } from '../config/components.ts'
 import { jsonSchema } from '../config/json-schema.ts'
 import type { Loaded } from '../config/load.ts'
+import { maskedValue } from '../config/masked.ts'
 import { checkClientConfig, checkRouterConfig, checkServerConfig } from '../config/rules.ts'
 import type { Settings } from '../config/setting.ts'
 import { configurationError, EXIT } from '../failure.ts'
@@ -55,28 +56,17 @@ export async function print(component: ComponentName, args: Arguments, io: Io): 
   const rows = Object.entries(COMPONENTS[component] as Settings).map(([name, setting]) => {
     const origin = loaded.origins.get(name)
     if (!origin) return [name, '-', 'not set'] as const
-    const shown = setting.secret ? mask(String(origin.raw)) : show(origin.raw)
-    return [name, shown, [origin.source, origin.where].filter(part => part !== '').join(' ')] as const
+    return [
+      name,
+      maskedValue(setting, origin.raw),
+      [origin.source, origin.where].filter(part => part !== '').join(' '),
+    ] as const
   })
   const widths = [0, 1].map(column => Math.max(...rows.map(row => Math.min(row[column]!.length, 48))))
   for (const [name, value, source] of rows) {
     io.out(`${name.padEnd(widths[0]!)}  ${value.padEnd(widths[1]!)}  ${source}\n`)
   }
   return EXIT.ok
-}
-
-function show(raw: unknown): string {
-  return Array.isArray(raw) ? raw.join(',') : String(raw)
-}
-
-/** Of a URL with credentials the rest may be seen. */
-function mask(text: string): string {
-  if (!URL.canParse(text)) return '***'
-  const url = new URL(text)
-  if (url.username === '' && url.password === '') return text
-  url.username = '***'
-  url.password = ''
-  return url.href
 }
 
 /** `sallyport config schema COMPONENT` */

@@ -3,9 +3,9 @@ import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../ser
 import type { TlsFiles } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
-import { type HostPort, formatAddress } from '../../protocol/base/host-port.ts'
+import { formatAddress } from '../../protocol/base/host-port.ts'
 import { checkPublicConfig, checkServerConfig } from '../config/rules.ts'
-import type { ServerConfig } from '../config/server.ts'
+import { controlAddress, type ServerConfig } from '../config/server.ts'
 import { limitOptions } from '../config/setting.ts'
 import { readInput } from '../options.ts'
 import { announceServer } from '../terminal/announce.ts'
@@ -78,15 +78,6 @@ async function listen(
       ...(control ? [{ flag: 'control.listen', address: formatAddress(control), port: control.port }] : []),
     ])
   }
-}
-
-const DEFAULT_CONTROL: HostPort = { host: '127.0.0.1', port: 8443 }
-
-/** With `--control.host` the control endpoint has an address of its own only if one is given. */
-export function controlAddress(config: ServerConfig): HostPort | undefined {
-  const given = config['control.listen']
-  if (given === 'off') return undefined
-  return given ?? (config['control.host'] === undefined ? DEFAULT_CONTROL : undefined)
 }
 
 function serverOptions(config: ServerConfig, { logger, onExchange, sockets, stopping }: ServiceContext): ServerOptions {

@@ -1,4 +1,3 @@
-import { arch, platform, release } from 'node:os'
 import { packageVersion } from '../../protocol/base/version.ts'
 import type { Run } from '../command.ts'
 import { EXIT } from '../failure.ts'
@@ -6,15 +5,9 @@ import { hasSwitch } from '../options.ts'
 
 /** `sallyport version`; with `--json` what a report of a defect needs. */
 export const version: Run = async (args, io) => {
-  const version = packageVersion()
-  if (!hasSwitch(args, 'json')) {
-    io.out(`${version}\n`)
-    return EXIT.ok
-  }
-  const { MINOR_VERSION, SUBPROTOCOL } = await import('../../protocol/wire/control.ts')
-  const { node, openssl, v8 } = process.versions
-  const protocol = `${SUBPROTOCOL}.${MINOR_VERSION}`
-  const all = { version, protocol, node, openssl, v8, platform: `${platform()} ${arch()} ${release()}` }
-  io.out(`${JSON.stringify(all, undefined, 2)}\n`)
+  if (hasSwitch(args, 'json')) {
+    const { versions } = await import('../diag/versions.ts')
+    io.out(`${JSON.stringify(versions(), undefined, 2)}\n`)
+  } else io.out(`${packageVersion()}\n`)
   return EXIT.ok
 }

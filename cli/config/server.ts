@@ -1,6 +1,7 @@
 import { STORES } from '../../server/directory/stores.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import { PUBLIC_URL } from '../../server/public-url.ts'
+import type { HostPort } from '../../protocol/base/host-port.ts'
 import { adminSettings, graceSetting, logSettings, tracingSettings } from './common.ts'
 import * as kinds from './kinds.ts'
 import { limitSettings, optional, setting, type Values } from './setting.ts'
@@ -149,3 +150,12 @@ export const serverSettings = {
 }
 
 export type ServerConfig = Values<typeof serverSettings>
+
+const DEFAULT_CONTROL: HostPort = { host: '127.0.0.1', port: 8443 }
+
+/** With `--control.host` the control endpoint has an address of its own only if one is given. */
+export function controlAddress(config: ServerConfig): HostPort | undefined {
+  const given = config['control.listen']
+  if (given === 'off') return undefined
+  return given ?? (config['control.host'] === undefined ? DEFAULT_CONTROL : undefined)
+}

@@ -27,6 +27,8 @@ interface AdminConfig {
   reusePort: boolean
   environment: Readonly<Record<string, string | undefined>>
   logger: Logger
+  /** For `/diag`, beside what is given: what else the component tells of itself. */
+  diagnose(more: Readonly<Record<string, unknown>>, profileS: number): Promise<object>
 }
 
 /** What the component tells; set once it is made, because the listeners need not wait for it. */
@@ -64,6 +66,18 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
     sessions: () => view?.sessions?.() ?? [],
   })
   const startedAt = new Date().toISOString()
+  let diagnosis: Promise<object> | undefined
+  /** Whoever asks meanwhile gets the same. */
+  const diagnose = (query: URLSearchParams) => {
+    diagnosis ??= told(Number(query.get('profile'))).finally(() => {
+      diagnosis = undefined
+    })
+    return diagnosis
+  }
+  const told = async (profileS: number) => {
+    const { text } = await source.metrics()
+    return await config.diagnose({ status: source.status(), metrics: text }, profileS)
+  }
   const source: AdminSource = {
     ready: () => !isStopping && (view?.ready() ?? false),
     status: () => ({
@@ -78,7 +92,7 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
     metrics: accept => metrics.expose(accept),
     runtimeMetrics: config.component === 'server' ? accept => metrics.exposeRuntimes(accept) : undefined,
     get views() {
-      return view?.views
+      return { ...view?.views, '/diag': diagnose }
     },
     get inspector() {
       return view?.inspector

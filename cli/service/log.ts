@@ -5,6 +5,7 @@ import { plainText } from '../plain-text.ts'
 import { openTerminal } from '../terminal/open.ts'
 import type { Terminal } from '../terminal/terminal.ts'
 import { BufferedStderr } from './buffered-stderr.ts'
+import { RecentLines } from './recent-lines.ts'
 
 interface LogOptions {
   component: string
@@ -19,6 +20,7 @@ interface Log {
   readonly logger: Logger
   /** Where somebody watches. */
   readonly terminal: Terminal | undefined
+  readonly recent: RecentLines
 }
 
 /** The log of a running component: on stderr, JSON lines or text, or for somebody who watches. */
@@ -27,12 +29,19 @@ export async function openLog(options: LogOptions): Promise<Log> {
   const stderr = bufferedStderr(lines => log.warn({ lines }, 'lines were dropped here: nobody read the log'))
   const terminal = openTerminal({ ...options, write: text => stderr.write(text) })
   const isText = options.format === 'text' || (options.format === 'auto' && process.stderr.isTTY === true)
-  const destination: DestinationStream =
+  const recent = new RecentLines()
+  const shown: DestinationStream =
     terminal !== undefined
       ? { write: line => terminal.log(JSON.parse(line)) }
       : isText
         ? { write: line => stderr.write(toText(line)) }
         : stderr
+  const destination: DestinationStream = {
+    write(line) {
+      recent.add(line)
+      shown.write(line)
+    },
+  }
   const base = { component: options.component }
   const formatters = { level: (level: string) => ({ level }) }
   const level = terminal === undefined || options.levelGiven ? options.level : 'warn'
@@ -45,7 +54,7 @@ export async function openLog(options: LogOptions): Promise<Log> {
     warn: (fields, message) => log.warn(fields, message),
     error: (fields, message) => log.error(fields, message),
   }
-  return { logger, terminal }
+  return { logger, terminal, recent }
 }
 
 function bufferedStderr(tell: (dropped: number) => void): BufferedStderr {

@@ -55,17 +55,18 @@ export interface ServiceContext {
  */
 export async function runService(
   component: 'server' | 'client' | 'router',
-  { values, origins, warnings }: Pick<Loaded<never>, 'origins' | 'warnings'> & { values: CommonConfig },
+  loaded: Pick<Loaded<never>, 'origins' | 'warnings'> & { values: CommonConfig },
   io: Io,
   start: (context: ServiceContext) => Promise<Service>,
 ): Promise<number> {
+  const { values, origins, warnings } = loaded
   const { 'log.level': level, 'log.format': format, 'log.access': access } = values
   const sockets = givenSockets(component, io.environment)
   forgetSockets(process.env)
   demandListeners(sockets, { admin: values['admin.listen'] !== 'off', health: values['health.listen'] !== 'off' })
   const isGiven = (name: string) => origins.get(name)?.source !== 'default'
   const { environment } = io
-  const { logger, terminal } = await openLog({
+  const { logger, terminal, recent } = await openLog({
     component,
     level,
     levelGiven: isGiven('log.level'),
@@ -84,6 +85,10 @@ export async function runService(
     reusePort: values['reuse-address'] ?? false,
     environment,
     logger,
+    async diagnose(more, profileS) {
+      const { diagnosisOf } = await import('../diag/diagnosis.ts')
+      return await diagnosisOf(component, loaded, environment, { ...more, log: recent.all, profileS })
+    },
   })
   const admin = await unlessGivenUp(opening, stop, logger)
   if (admin === undefined) return notStarted(logger)

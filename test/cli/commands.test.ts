@@ -175,7 +175,7 @@ describe('config', () => {
     expect(rows.get('tls.cert')).toEqual(['-', 'not set'])
     expect(rows.get('token.command')).toEqual(['***', 'environment SALLYPORT_TOKEN_COMMAND'])
     expect(out).not.toMatch(/password|hidden/)
-    expect(rows.get('proxy')![0]).toBe('http://***@proxy:3128/')
+    expect(rows.get('proxy')![0]).toBe('http://***@proxy:3128')
   })
 
   test.each(['server', 'client', 'router'])(

@@ -6,7 +6,7 @@ const DIRECT = /\b(?:readFile(?:Sync)?|createReadStream)\(/
 /** Files of a command that is over in a moment, of the package, of the kernel; and what the user of a command names is a pipe as well. */
 const EXEMPT = [
   /^cli\/(?:commands|config|demo)\//,
-  /^cli\/options\.ts$/,
+  /^cli\/(?:options|diag\/log-tail)\.ts$/,
   /^(?:protocol\/base\/(?:plain-file|version)|admin\/runtime-file|cli\/service\/compiled-code)\.ts$/,
 ]
 

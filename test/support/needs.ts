@@ -51,6 +51,7 @@ export const NEEDS = {
   'new-go': { ...elsewhereRow('go', 'https://go.dev/dl'), missing: () => missingGo(NEW_GO) },
   gcc: programRow('gcc', ['gcc', 'libc6-dev']),
   curl: programRow('curl', ['curl']),
+  unzip: programRow('unzip', ['unzip']),
   script: programRow('script', ['bsdutils']),
   zsh: programRow('zsh', ['zsh']),
   fish: programRow('fish', ['fish']),

@@ -1,0 +1,89 @@
+import { existsSync } from 'node:fs'
+import { type Endpoint, findEndpoints, view } from '../admin-client.ts'
+import type { Arguments } from '../args.ts'
+import type { Io } from '../command.ts'
+import { loadFromCommandLine } from '../config/command-line.ts'
+import { COMPONENTS, type ComponentName } from '../config/components.ts'
+import { Archive } from '../diag/archive.ts'
+import { MAX_PROFILE_S } from '../diag/cpu-profile.ts'
+import { diagnosisOf } from '../diag/diagnosis.ts'
+import { logTail } from '../diag/log-tail.ts'
+import { secretsOf } from '../diag/secrets.ts'
+import { zip } from '../diag/zip.ts'
+import { configurationError, EXIT, Failure, usageError } from '../failure.ts'
+import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
+import { writeOutput } from '../output-files.ts'
+import { asRow } from '../table.ts'
+import { withTarget } from './client.ts'
+
+/** A component answers when its checks are through. */
+const DEADLINE_MS = 60_000
+const MAX_COMPONENTS = 16
+const MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+/** `sallyport diag` */
+export async function diag(args: Arguments, io: Io): Promise<number> {
+  const profileS = optionalCount(args, 'profile') ?? 0
+  if (profileS > MAX_PROFILE_S) throw usageError(`--profile ${profileS}: at most ${MAX_PROFILE_S} seconds`)
+  const out = newFile(args)
+  const archive = new Archive()
+  const endpoints = findRunning(args, io).slice(0, MAX_COMPONENTS)
+  const asked = await Promise.allSettled(
+    endpoints.map(endpoint =>
+      view(endpoint, `/diag?profile=${profileS}`, { deadlineMs: DEADLINE_MS, maxBytes: MAX_ANSWER_BYTES }),
+    ),
+  )
+  for (const [at, one] of asked.entries()) {
+    if (one.status === 'fulfilled') archive.add(asRow(one.value))
+    else {
+      const { message } = one.reason as Error
+      archive.add({ component: endpoints[at]!.component, problem: message })
+      io.note(`sallyport: ${message}`)
+    }
+  }
+  await write(archive, out, args, io)
+  return asked.some(({ status }) => status === 'rejected') ? EXIT.runtime : EXIT.ok
+}
+
+function findRunning(args: Arguments, io: Io): Endpoint[] {
+  try {
+    return findEndpoints(args, io)
+  } catch (error) {
+    if (!(error instanceof Failure) || error.exitCode !== EXIT.runtime) throw error
+    const hint = '`sallyport diag client --out F.zip` and its flags look at one that does not run'
+    throw new Failure(EXIT.runtime, `${error.message}; ${hint}`)
+  }
+}
+
+/** `sallyport diag COMPONENT` */
+export async function diagOf(component: ComponentName, args: Arguments, io: Io): Promise<number> {
+  const out = newFile(args)
+  const given = component === 'client' ? withTarget(args) : args
+  const archive = new Archive()
+  try {
+    const loaded = await loadFromCommandLine(component, given, io)
+    archive.secrets = await secretsOf(COMPONENTS[component], loaded, io.environment)
+    archive.add(asRow(await diagnosisOf(component, loaded, io.environment)))
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error
+    // It quotes what was given in the place of a value.
+    archive.add({ component, problem: error.message.replaceAll(/"(?:[^"\\]|\\.)*"/g, '"***"') })
+    io.note(`sallyport: ${error.message}`)
+  }
+  await write(archive, out, args, io)
+  return EXIT.ok
+}
+
+/** Refuses what exists before anything is asked. */
+function newFile(args: Arguments): string {
+  const out = requiredFlag(args, 'out')
+  if (hasSwitch(args, 'force') || !existsSync(out)) return out
+  throw configurationError(`${out} exists and is not overwritten (--force overwrites it)`)
+}
+
+async function write(archive: Archive, path: string, args: Arguments, io: Io): Promise<void> {
+  const log = optionalFlag(args, 'log.file')
+  if (log !== undefined) archive.addLog(await logTail(log))
+  const text = zip(archive.files, new Date())
+  await writeOutput([{ path, text, secret: true }], hasSwitch(args, 'force'), io)
+}

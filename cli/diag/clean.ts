@@ -1,0 +1,51 @@
+/** Takes secrets out of what goes into an archive. */
+import { Redactor } from '../../client/inspect/redactor.ts'
+
+/** As the inspector says it. */
+const GONE = '[redacted]'
+const PEM = /-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)/g
+/** A header field in a text. What stands before such a name is bounded: of a long run of letters each would begin a search. */
+const FIELD =
+  /((?:proxy-)?authorization|(?:set-)?cookie|api-?key|-(?:token|secret))(["']?\s{0,16}[:=]\s{0,16})[^\r\n]+/gi
+const ASSIGNED =
+  /((?:token|credentials?)\s{0,16}=\s{0,16}|(?:passw(?:or)?d|secret|_key)\s{0,16}[:=]\s{0,16})[^\s,;&]+/gi
+const SCHEME = /\b(basic|bearer|digest|negotiate) {1,16}[\w.~+/=-]{6,}/gi
+const MEMBER = /(?:passw(?:or)?d|secret|token|authorization|cookie|api[-_]?key|private[-_]?key)$/i
+
+/** Known ones, wherever they stand; JSON values stay JSON values. */
+export function withoutSecrets<Value>(value: Value, secrets: readonly string[]): Value {
+  return mapTexts(value, text => secrets.reduce((left, secret) => left.replaceAll(secret, GONE), text)) as Value
+}
+
+/** Those that nobody knows, by what they look like and what stands before them. */
+export class Cleaner {
+  readonly #redactor = new Redactor()
+
+  value(value: unknown): unknown {
+    return mapTexts(value, (text, member) => (MEMBER.test(member) ? GONE : this.text(text)))
+  }
+
+  /** Of a log: JSON, or whatever it is. */
+  line(line: string): string {
+    let value: unknown
+    try {
+      value = JSON.parse(line)
+    } catch {
+      return this.text(line)
+    }
+    return JSON.stringify(this.value(value))
+  }
+
+  text(text: string): string {
+    const plain = text.replaceAll(PEM, GONE).replaceAll(FIELD, `$1$2${GONE}`).replaceAll(ASSIGNED, `$1${GONE}`)
+    return this.#redactor.text(plain.replaceAll(SCHEME, `$1 ${GONE}`))
+  }
+}
+
+/** A copy in which each text, also the name of a member, is another one. `member`: what the text is the value of. */
+function mapTexts(value: unknown, change: (text: string, member: string) => string, member = ''): unknown {
+  if (typeof value === 'string') return change(value, member)
+  if (Array.isArray(value)) return value.map(one => mapTexts(one, change, member))
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [change(name, ''), mapTexts(one, change, name)]))
+}

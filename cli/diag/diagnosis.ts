@@ -1,0 +1,65 @@
+/** What a component tells of itself for `sallyport diag`: JSON, without the secrets that it knows of. */
+import { setTimeout as pause } from 'node:timers/promises'
+import { checkComponent, checkReport } from '../check/component.ts'
+import { versions } from './versions.ts'
+import { COMPONENTS, type ComponentName } from '../config/components.ts'
+import type { Loaded } from '../config/load.ts'
+import { maskedValue } from '../config/masked.ts'
+import type { Settings } from '../config/setting.ts'
+import { cpuProfile, MAX_PROFILE_S } from './cpu-profile.ts'
+import { processReport } from './process-report.ts'
+import { secretsOf } from './secrets.ts'
+import { withoutSecrets } from './clean.ts'
+
+/** For the checks: they have deadlines of their own. */
+const CHECK_MS = 45_000
+
+export interface Diagnosis {
+  readonly component: ComponentName
+  readonly versions: object
+  readonly configuration: object
+  readonly check: object
+  readonly limits: object
+  readonly report: object
+  readonly profile?: object | undefined
+}
+
+export type LoadedSettings = Pick<Loaded<Settings>, 'origins' | 'warnings'> & { readonly values: unknown }
+type Environment = Readonly<Record<string, string | undefined>>
+
+/** Of this process; `profileS`: how long to sample what it does, in seconds. */
+export async function diagnosisOf(
+  component: ComponentName,
+  loaded: LoadedSettings,
+  environment: Environment,
+  { profileS = 0, ...more }: { readonly profileS?: number } & Readonly<Record<string, unknown>> = {},
+): Promise<Diagnosis> {
+  const [secrets, check, profile] = await Promise.all([
+    secretsOf(COMPONENTS[component], loaded, environment),
+    Promise.race([checkOf(component, loaded), pause(CHECK_MS, { problem: 'it took too long' }, { ref: false })]),
+    profileS > 0 ? cpuProfile(Math.min(profileS, MAX_PROFILE_S)).catch(failed) : undefined,
+  ])
+  const told = { component, versions: versions(), configuration: configurationOf(component, loaded), check, ...more }
+  return { ...withoutSecrets(told, secrets), ...processReport(), profile }
+}
+
+/** Each setting with the value in force, and where it is from. */
+function configurationOf(component: ComponentName, { origins }: LoadedSettings): object {
+  const settings: Settings = COMPONENTS[component]
+  const rows = [...origins].map(([name, { source, where, raw }]) => {
+    return [name, { value: maskedValue(settings[name]!, raw), from: where === '' ? source : `${source} ${where}` }]
+  })
+  return Object.fromEntries(rows)
+}
+
+async function checkOf(component: ComponentName, loaded: LoadedSettings): Promise<object> {
+  try {
+    return checkReport(component, await checkComponent(component, async () => loaded))
+  } catch (error) {
+    return failed(error)
+  }
+}
+
+function failed(error: unknown): { problem: string } {
+  return { problem: error instanceof Error ? error.message : String(error) }
+}
