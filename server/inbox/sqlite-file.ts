@@ -91,8 +91,18 @@ export class SqliteFile {
 
   #prepare(path: string): void {
     // One server has the file, for as long as it runs: so nobody else reads half of what it says.
-    this.#database.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL')
-    this.#database.exec('PRAGMA synchronous = FULL; PRAGMA busy_timeout = 0; BEGIN EXCLUSIVE; COMMIT')
+    this.#database.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA busy_timeout = 0')
+    const version = this.#versionOf(path)
+    this.#database.exec('PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL')
+    this.#database.exec('BEGIN EXCLUSIVE; COMMIT')
+    if (version === 0) this.#create()
+    const { quick_check } = this.#one('PRAGMA quick_check(1)')
+    if (quick_check !== 'ok') throw new DamagedError(String(quick_check))
+    this.#run('DELETE FROM parts WHERE id NOT IN (SELECT id FROM messages)')
+  }
+
+  /** 0: it is empty. Only reads: a file that is not ours stays as it is. */
+  #versionOf(path: string): number {
     const version = Number(this.#one('PRAGMA user_version').user_version)
     const application = Number(this.#one('PRAGMA application_id').application_id)
     const { tables } = this.#one('SELECT count(*) AS tables FROM sqlite_schema')
@@ -100,10 +110,7 @@ export class SqliteFile {
     if (version > VERSION) {
       throw new FileError(`${path} was written by a newer sallyport (schema ${version}, this one has ${VERSION})`)
     }
-    if (version === 0) this.#create()
-    const { quick_check } = this.#one('PRAGMA quick_check(1)')
-    if (quick_check !== 'ok') throw new DamagedError(String(quick_check))
-    this.#run('DELETE FROM parts WHERE id NOT IN (SELECT id FROM messages)')
+    return version
   }
 
   #create(): void {

@@ -73,17 +73,25 @@ test('parts whose message never came are gone after a restart', async () => {
 
 describe('a file that cannot be used', () => {
   test.each([
-    ['of something else', () => new DatabaseSync(path).exec('CREATE TABLE t (x)'), 'is the file of something else'],
+    ['of something else', 'CREATE TABLE t (x)', 'is the file of something else'],
     [
       'of a newer version',
-      () => new DatabaseSync(path).exec(`PRAGMA application_id = ${0x53696e62}; PRAGMA user_version = 9`),
+      `PRAGMA journal_mode = WAL; PRAGMA application_id = ${0x53696e62}; PRAGMA user_version = 9; CREATE TABLE t (x)`,
       'was written by a newer sallyport (schema 9, this one has 1)',
     ],
-    ['that is a folder', () => mkdirSync(path), 'EISDIR'],
-  ])('%s: the start fails, and it stays as it was', async (_what, make, problem) => {
-    make()
+  ])('%s: the start fails, and it stays as it was', async (_what, sql, problem) => {
+    const file = new DatabaseSync(path)
+    file.exec(sql)
+    file.close()
+    const before = readFileSync(path)
     await expect(start()).rejects.toThrow(problem)
     await expect(start()).rejects.toThrow(TypeError)
+    expect(readFileSync(path).equals(before)).toBe(true)
+    expect(readdirSync(folder)).toEqual(['inbox.db'])
+  })
+  test('that is a folder: the start fails', async () => {
+    mkdirSync(path)
+    await expect(start()).rejects.toThrow('EISDIR')
   })
   test('in no folder: the start fails, and says what to do', async () => {
     await expect(start(join(folder, 'none', 'x.db'))).rejects.toThrow(/there is no folder .*none: make it/)
