@@ -73,7 +73,7 @@ function inboxLines({ messages, bytes, store, paused }: Row): string[] {
   return [
     `inbox: ${states.join(', ')}, ${size(bytes) ?? '0 B'}${stopped}`,
     ...(open === false ? [`inbox: NOT WORKING: ${printable(problem)}`] : []),
-    ...(setAside === undefined ? [] : [`inbox: a damaged file was set aside: ${printable(setAside)}`]),
+    ...(setAside === undefined ? [] : [`inbox: a damaged or deleted file was set aside: ${printable(setAside)}`]),
   ]
 }
 

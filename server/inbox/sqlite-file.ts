@@ -1,5 +1,5 @@
 /** The file of an inbox, in the thread of its own (`sqlite-worker.ts`). Everything here is synchronous. */
-import { closeSync, existsSync, fsyncSync, openSync, renameSync, statfsSync } from 'node:fs'
+import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statfsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import { COLUMNS, SETTABLE } from './columns.ts'
@@ -64,25 +64,47 @@ export function openFile(path: string, minFreeBytes: number): { file: SqliteFile
   } catch (error) {
     if (!isDamage(error)) throw error
   }
-  const setAside = `${path}.damaged-${new Date().toISOString().replaceAll(':', '')}`
+  const setAside = nameAside(path)
   for (const end of ['', '-wal', '-shm']) if (existsSync(path + end)) renameSync(path + end, setAside + end)
   return { file: new SqliteFile(path, minFreeBytes), setAside }
 }
 
+function identityOf(path: string): string | undefined {
+  const there = statSync(path, { throwIfNoEntry: false })
+  return there && `${there.dev} ${there.ino}`
+}
+
+function makeDurable(path: string): void {
+  const file = openSync(path, 'r')
+  fsyncSync(file)
+  closeSync(file)
+}
+
+function nameAside(path: string): string {
+  return `${path}.damaged-${new Date().toISOString().replaceAll(':', '')}`
+}
+
 export class SqliteFile {
   readonly #database: DatabaseSync
+  readonly #path: string
   readonly #folder: string
+  /** Which file it is, and which its log, whatever has their names by now. */
+  readonly #identity: string | undefined
+  readonly #log: string | undefined
   readonly #minFreeBytes: number
   readonly #statements = new Map<string, StatementSync>()
 
   constructor(path: string, minFreeBytes: number) {
+    this.#path = path
     this.#folder = dirname(path)
     this.#minFreeBytes = minFreeBytes
     // Nobody else may read it.
     closeSync(openSync(path, 'a', 0o600))
     this.#database = new DatabaseSync(path)
+    this.#identity = identityOf(path)
     try {
       this.#prepare(path)
+      this.#log = identityOf(`${path}-wal`)
     } catch (error) {
       this.#database.close()
       throw error
@@ -117,9 +139,7 @@ export class SqliteFile {
     this.#database.exec(
       `BEGIN; ${SCHEMA} PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${VERSION}; COMMIT`,
     )
-    const folder = openSync(this.#folder, 'r')
-    fsyncSync(folder)
-    closeSync(folder)
+    makeDurable(this.#folder)
   }
 
   #statement(sql: string): StatementSync {
@@ -140,6 +160,29 @@ export class SqliteFile {
 
   #one(sql: string, ...values: SQLInputValue[]): Record<string, unknown> {
     return this.#statement(sql).get(...values) as Record<string, unknown>
+  }
+
+  /** Whether it was deleted or replaced while it is used: what is written to it would be gone with this process. */
+  isGone(): boolean {
+    return identityOf(this.#path) !== this.#identity
+  }
+
+  /** Puts a copy of a file that is gone beside its old place, and gives the name of it. */
+  rescue(): string {
+    const copy = nameAside(this.#path)
+    closeSync(openSync(copy, 'wx', 0o600))
+    try {
+      this.#run('VACUUM INTO ?', copy)
+      makeDurable(copy)
+      makeDurable(this.#folder)
+    } catch (error) {
+      rmSync(copy)
+      throw error
+    }
+    const log = `${this.#path}-wal`
+    // SQLite would take it for the log of the file that is there now. The copy has what it says.
+    if (identityOf(log) === this.#log) rmSync(log, { force: true })
+    return copy
   }
 
   /** Whether anything more may be kept on this disk. */

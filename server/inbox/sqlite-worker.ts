@@ -12,11 +12,10 @@ let file: SqliteFile | undefined
 function answer(question: Question): unknown {
   switch (question.ask) {
     case 'open': {
-      file?.close()
-      file = undefined
+      const rescued = leave()
       const opened = openFile(path, minFreeBytes)
       file = opened.file
-      return { contents: file.contents(), setAside: opened.setAside }
+      return { contents: file.contents(), setAside: opened.setAside ?? rescued }
     }
     case 'apply':
       return apply(file!, question.changes)
@@ -31,14 +30,21 @@ function answer(question: Question): unknown {
     case 'counts':
       return file!.counts()
     case 'close':
-      file?.close()
-      file = undefined
-      return undefined
+      return leave()
   }
+}
+
+/** Closes the file. Where it is gone, the name of a copy of it. */
+function leave(): string | undefined {
+  const rescued = file?.isGone() === true ? file.rescue() : undefined
+  file?.close()
+  file = undefined
+  return rescued
 }
 
 /** Where there is no room, only what brings something is refused: the rest settles what is there, or makes room. */
 function apply(file: SqliteFile, changes: readonly Change[]): Committed[] {
+  if (file.isGone()) throw new Error('the file was deleted or replaced')
   const others = changes.filter(change => !brings(change))
   try {
     if (others.length < changes.length && !file.hasRoom()) throw new FullError(NO_ROOM)

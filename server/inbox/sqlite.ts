@@ -72,7 +72,7 @@ export class SqliteStore extends GroupedStore {
     const opened = await this.#ask<{ contents: Contents; setAside: string | undefined }>({ ask: 'open' })
     if (opened.setAside !== undefined) {
       const fields = { ...this.place, setAside: opened.setAside }
-      this.logger.error(fields, 'the file of the inbox is damaged, and was set aside')
+      this.logger.error(fields, 'the file of the inbox was damaged or deleted: what is left of it was set aside')
     }
     return { open: true, ...opened }
   }

@@ -180,7 +180,7 @@ export interface StoreStats {
   readonly open: boolean
   /** Why it is not open. */
   readonly problem: string | undefined
-  /** A damaged file that was found at the start, and where it is now. */
+  /** Where a file is now that was found damaged, or a copy of one that was deleted. */
   readonly setAside: string | undefined
   readonly commits: number
   readonly commitSeconds: number

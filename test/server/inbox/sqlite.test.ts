@@ -9,6 +9,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -119,6 +120,29 @@ test.each([
   const rest = (file: Buffer) => file.subarray(100)
   expect(rest(readFileSync(setAside!)).equals(rest(before))).toBe(true)
 })
+
+test.each([
+  ['deleted', () => rmSync(path)],
+  ['replaced', () => renameSync(join(folder, 'older.db'), path)],
+])(
+  'a file that is %s while it is used: a copy of it is set aside, and nothing is taken before',
+  async (what, change) => {
+    const made = await start(join(folder, 'older.db'))
+    await append(made, message('older'))
+    await made.close()
+    const store = await start()
+    await append(store, message('a'))
+    change()
+    await expect(append(store, message('b'))).rejects.toMatchObject({ kind: 'away' })
+    await until(() => store.stats().open)
+    expect(await append(store, message('c'))).toMatchObject({ status: 'stored' })
+    const { setAside } = store.stats()
+    expect(statSync(setAside!).mode & 0o077).toBe(0)
+    const copy = await start(setAside)
+    expect((await copy.next('demo', 'l', 9)).map(({ id }) => id)).toEqual(['a'])
+    expect((await store.next('demo', 'l', 9)).map(({ id }) => id)).toEqual(what === 'deleted' ? ['c'] : ['older', 'c'])
+  },
+)
 
 test('a file that another server has: it is away until that one ends', async () => {
   const first = await start()
