@@ -52,8 +52,13 @@ function putInPlace(fresh: string, path: string): void {
 }
 
 function read(path: string): readonly string[] {
-  const blocks = String(readPlainSync(path)).match(BLOCK) ?? []
+  const text = String(readPlainSync(path))
+  const blocks = text.match(BLOCK) ?? []
   if (blocks.length === 0) throw configurationError(`--inbox.key.file ${path} holds no private key (PEM)`)
+  // Passed over, another key would seal, and nobody could open what was sealed for this one.
+  if (/PRIVATE KEY/.test(text.replace(BLOCK, ''))) {
+    throw configurationError(`--inbox.key.file ${path} holds a private key that is cut, encrypted or not PEM (PKCS #8)`)
+  }
   for (const block of blocks) checkKey(path, block)
   return blocks
 }

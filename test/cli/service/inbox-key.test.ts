@@ -1,9 +1,11 @@
 /** Clients of one runtime may share a machine, and its key file. */
-import { mkdtemp, readdir, rm, stat } from 'node:fs/promises'
+import { generateKeyPairSync } from 'node:crypto'
+import { mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { afterEach, beforeEach, expect, test } from 'vitest'
+import { loadInboxKeys } from '../../../cli/service/inbox-key.ts'
 
 const ROUNDS = 40
 const CLIENTS = 2
@@ -45,4 +47,21 @@ test('clients that start at the same instant get the same key, and leave nothing
   expect(one!.every(text => text.startsWith('-----BEGIN PRIVATE KEY-----'))).toBe(true)
   expect(await readdir(folder)).toHaveLength(ROUNDS)
   expect((await stat(join(folder, '0'))).mode & 0o777).toBe(0o600)
+})
+
+test.each([
+  ['with a dash too few', (key: string) => key.replace('KEY-----', 'KEY----')],
+  ['without its end', (key: string) => key.replace(/-----END.*\n/, '')],
+  ['that is encrypted', (key: string) => key.replaceAll('PRIVATE', 'ENCRYPTED PRIVATE')],
+])('a key %s is never passed over for another one in the file', async (_, spoil) => {
+  const [one, other] = [1, 2].map(() =>
+    generateKeyPairSync('x25519').privateKey.export({ format: 'pem', type: 'pkcs8' }),
+  )
+  const path = join(folder, 'keys.pem')
+  await writeFile(path, `${one}${other}`)
+  expect(loadInboxKeys(path).map(key => `${key}\n`)).toEqual([one, other])
+  for (const text of [`${spoil(String(one))}${other}`, `${other}${spoil(String(one))}`]) {
+    await writeFile(path, text)
+    expect(() => loadInboxKeys(path)).toThrow('holds a private key that is cut, encrypted or not PEM')
+  }
 })
