@@ -79,6 +79,10 @@ class Http2ServerSession implements ManagedConnection, Failing {
   /** When the session was first seen to be over. */
   #leftAt: number | undefined
   #closed = false
+  /** A request has come. */
+  #used = false
+  /** The next request is told that the session ends. */
+  #leaving = false
 
   constructor(socket: Socket | TLSSocket, options: Http2ServerOptions) {
     this.#socket = socket
@@ -125,6 +129,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
 
   /** A request begins when everything that was read has been handled, so a stream that was reset with it costs no exchange. */
   #onStream(stream: ServerHttp2Stream, flags: number, raw: string[]): void {
+    this.#used = true
+    if (this.#leaving) this.#tellLeaving()
     const ended = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
     const arrival: Arrival = { stream, ended, raw, trailers: undefined, exchange: undefined }
     stream.on('error', ignore)
@@ -266,15 +272,24 @@ class Http2ServerSession implements ManagedConnection, Failing {
     return this.#exchanges.size + this.#arrivals.length === 0
   }
 
-  /** The first go-away says that the session ends, a later one which streams were taken (RFC 9113, section 6.8). */
+  /**
+   * The first go-away says that the session ends, a later one which streams were taken (RFC 9113, section 6.8). A caller that has
+   * just connected gets to send its request first: many do not connect again where they could send nothing.
+   */
   close(patienceMs = 0): void {
     if (this.#closed) return
     if (patienceMs === 0) {
       this.#session.close()
       return
     }
-    this.#session.goaway(NGHTTP2_NO_ERROR, MAX_STREAM_ID)
+    if (this.#used) this.#tellLeaving()
+    else this.#leaving = true
     setTimeout(Http2ServerSession.#closeDue, patienceMs, this).unref()
+  }
+
+  #tellLeaving(): void {
+    this.#leaving = false
+    this.#session.goaway(NGHTTP2_NO_ERROR, MAX_STREAM_ID)
   }
 
   destroy(): void {

@@ -416,6 +416,19 @@ describe('ends', () => {
     await closed
   })
 
+  test('a graceful close: a caller that has just connected sends its request, and is told with it', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const { listener, session } = await serve(handler)
+    const closed = listener.close({ graceMs: 10_000 })
+    // The answer to a ping comes behind all that the close has sent.
+    await new Promise(resolve => session.ping(resolve))
+    expect(session.closed).toBe(false)
+    const goaway = once(session, 'goaway')
+    expect(await answer(ask(session, {}))).toMatchObject({ status: 200, body: 'ok' })
+    await goaway
+    await closed
+  })
+
   test('an idle session is closed; one with a quiet stream is pinged instead', async () => {
     const { handler, seen } = recorder(() => {})
     const { session, listener } = await serve(handler, { keepAliveMs: 40, http2PingMs: 20 })
