@@ -69,6 +69,12 @@ export const NEEDS = {
   iptables: programRow('iptables', ['iptables']),
   setpriv: programRow('setpriv', ['util-linux']),
   systemd: programRow('systemd-analyze', ['systemd']),
+  boot: {
+    missing: missingBoot,
+    packages: ['systemd', 'iproute2', 'util-linux'],
+    remedy: 'run as root on Linux, with systemd and iproute2 installed, outside a container',
+    optional: true,
+  },
   testssl: programRow('testssl', ['testssl.sh']),
   sslscan: programRow('sslscan', ['sslscan']),
   slowhttptest: programRow('slowhttptest', ['slowhttptest']),
@@ -179,6 +185,17 @@ function missingGo(least: number): string | undefined {
   const { stdout } = spawnSync(go, ['version'], { encoding: 'utf8', env: { ...process.env, GOTOOLCHAIN: 'local' } })
   const [version, minor] = /go1\.(\d+)/.exec(stdout ?? '') ?? []
   return Number(minor) >= least ? undefined : `${version ?? 'this Go'} is older than 1.${least}`
+}
+
+/** A container has systemd, and may not mount what systemd needs. */
+function missingBoot(): string | undefined {
+  if (!existsSync('/lib/systemd/systemd')) return 'no /lib/systemd/systemd'
+  if (!process.execPath.startsWith(resolve(import.meta.dirname, '../..'))) return 'this Node is not the pinned one'
+  const mounts =
+    'mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w /mnt/r && cd /mnt && mount -t overlay o -o lowerdir=/,upperdir=u,workdir=w r'
+  const script = `${mounts} && mount -t cgroup2 c /mnt/u`
+  const tried = spawnSync('unshare', ['--mount', '--pid', '--fork', 'sh', '-c', script], { stdio: 'ignore' })
+  return tried.status === 0 ? missingNamespaces() : 'no right to mount what systemd needs'
 }
 
 function missingNamespaces(): string | undefined {

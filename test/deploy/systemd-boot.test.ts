@@ -1,0 +1,71 @@
+// @module-tag slow
+/** K1: `deploy/systemd`, as its README says it, on two machines that systemd has booted. */
+import { readFileSync } from 'node:fs'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { type Booted, boot, carry, connectMachines } from '../support/booted.ts'
+import { needs } from '../support/needs.ts'
+
+vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 })
+
+const README = readFileSync('deploy/systemd/README.md', 'utf8')
+const CALL =
+  'curl --max-time 30 --silent --show-error --cacert /etc/sallyport/certs/ca.pem https://demo.tunnels.example.com/small'
+
+/** The commands below a sentence. */
+function after(sentence: string): string {
+  const [, block] = README.split(`${sentence}\n\n`)
+  return block!.split('\n\n')[0]!.replaceAll(/^ {4}/gm, '')
+}
+
+describe.runIf(needs('boot', 'curl'))('on two machines', () => {
+  let server: Booted
+  let client: Booted
+
+  beforeAll(async () => {
+    server = await boot('server')
+    client = await boot('client')
+    await connectMachines(server, client, ['10.99.0.1', '10.99.0.2'])
+    await client.sh('echo 10.99.0.1 connect.tunnels.example.com demo.tunnels.example.com >> /etc/hosts')
+    const user = /^ {4}(id -u sallyport .*)$/m.exec(README)![1]!
+    await Promise.all([server, client].map(machine => machine.sh(user)))
+    await server.sh(after("On the server's machine:"))
+    await client.sh('mkdir -p /etc/sallyport/keys /etc/sallyport/certs')
+    carry(server, client, '/etc/sallyport/certs/ca.pem', 0o644)
+    carry(server, client, '/etc/sallyport/keys/private.jwk', 0o600)
+    await client.sh(after("On the client's machine:"))
+    await client.sh('systemd-run --unit=app sallyport load-test --serve 127.0.0.1:3000')
+    await client.comes(`${CALL} --fail`)
+  })
+  afterAll(() => Promise.all([server?.stop(), client?.stop()]))
+
+  test('what the README has one look at says that all is well', async () => {
+    expect(await client.sh(`sallyport check client --config /etc/sallyport/client.yaml`)).not.toContain('fail ')
+    expect(await client.sh('sallyport status')).toContain('runtime demo')
+    expect(await server.sh('sallyport status')).toContain('1 runtime, 2 sessions')
+  })
+
+  test('the service reads no key but the one of its certificate', async () => {
+    const readable = 'cd / && setpriv --reuid sallyport --regid sallyport --clear-groups'
+    const find = `${readable} find /etc/sallyport -name '*.jwk' -readable -o -name '*-key.pem' -readable`
+    expect(await server.sh(find)).toBe('/etc/sallyport/certs/server-key.pem\n')
+    expect(await client.sh(find)).toBe('')
+  })
+
+  test('restarts of both lose nothing', async () => {
+    const load = client.sh(`for i in $(seq 100); do ${CALL} --output /dev/null --write-out '%{http_code}\n'; done`)
+    await server.sh('systemctl restart sallyport-server')
+    await client.sh('systemctl restart sallyport-client')
+    expect(new Set((await load).trim().split('\n'))).toEqual(new Set(['200']))
+  })
+
+  test('an inbox and its key are written where the README has them', async () => {
+    await server.sh("echo 'inbox: sqlite:/var/lib/sallyport/inbox.db' >> /etc/sallyport/server.yaml")
+    await client.sh("echo 'inbox: { key: { file: /var/lib/sallyport/inbox-key.pem } }' >> /etc/sallyport/client.yaml")
+    await server.sh('systemctl restart sallyport-server')
+    await client.sh('systemctl restart sallyport-client')
+    await client.comes(`${CALL} --fail`)
+    const mode = (name: string) => `stat --format '%a %U' /var/lib/sallyport/${name} /var/lib/sallyport`
+    expect(await server.sh(mode('inbox.db'))).toBe('600 sallyport\n700 sallyport\n')
+    expect(await client.sh(mode('inbox-key.pem'))).toBe('600 sallyport\n700 sallyport\n')
+  })
+})
