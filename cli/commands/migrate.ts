@@ -3,7 +3,8 @@ import { join } from 'node:path'
 import { parse as parseYaml, stringify } from 'yaml'
 import { createRouter, type RouteTable } from '../../router/index.ts'
 import type { Run } from '../command.ts'
-import { configurationError, EXIT, fileProblem } from '../failure.ts'
+import { hostName } from '../config/kinds.ts'
+import { configurationError, EXIT, fileProblem, usageError } from '../failure.ts'
 import { migrateFrp } from '../migrate/frp.ts'
 import { hasSwitch, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
@@ -16,14 +17,15 @@ const PLAIN = { aliasDuplicateObjects: false }
 /** `sallyport migrate frp` */
 export const migrateFromFrp: Run = async (args, io) => {
   const [path = ''] = args.positionals
-  const [domain, out] = [requiredFlag(args, 'domain').toLowerCase(), requiredFlag(args, 'out')]
+  const [domain, out] = [readDomain(requiredFlag(args, 'domain')), requiredFlag(args, 'out')]
   const { runtimes, notes } = migrateFrp(await readConfiguration(path), domain)
   for (const note of notes) io.note(plainText(note))
   if (runtimes.length === 0) throw configurationError(`${path}: no proxy of it can be carried; nothing is written`)
   for (const { name, routes } of runtimes) checkRoutes(name, routes)
+  // The password of a proxy, or a header that lets in: they are as secret as what they were read from.
   const files = runtimes.flatMap(({ name, client, routes }) => [
-    { path: join(out, `${name}.yaml`), text: stringify(client, PLAIN), secret: false },
-    { path: join(out, `${name}-routes.yaml`), text: stringify(routes, PLAIN), secret: false },
+    { path: join(out, `${name}.yaml`), text: stringify(client, PLAIN), secret: true },
+    { path: join(out, `${name}-routes.yaml`), text: stringify(routes, PLAIN), secret: true },
   ])
   await writeOutput(files, hasSwitch(args, 'force'), io)
   io.note('\nNext, for each runtime, in that folder, with the private.jwk of `sallyport keys create`:')
@@ -32,6 +34,14 @@ export const migrateFromFrp: Run = async (args, io) => {
     io.note(`  sallyport client --config ${name}.yaml`)
   }
   return EXIT.ok
+}
+
+function readDomain(text: string): string {
+  try {
+    return hostName.read(text)
+  } catch (error) {
+    throw usageError(`--domain ${text}: ${(error as Error).message}`)
+  }
 }
 
 /** TOML, YAML or JSON, as frp reads them. Its older INI is none of these. */

@@ -19,62 +19,85 @@ interface Migration {
   readonly notes: readonly string[]
 }
 
-/** A table of a configuration, which remembers which keys were read. */
+/** A table of a configuration, which remembers what of it was carried. */
 class Table {
   readonly #values: Readonly<Record<string, unknown>>
   readonly #read = new Set<string>()
+  readonly #inner = new Map<string, Table>()
 
-  constructor(value: unknown) {
-    this.#values = typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : {}
+  constructor(values: object) {
+    this.#values = { ...values }
   }
 
   text(key: string): string | undefined {
-    const value = this.#take(key)
-    return typeof value === 'string' && value !== '' ? value : typeof value === 'number' ? String(value) : undefined
+    const value = this.#take(key, 'string') ?? this.#take(key, 'number')
+    return value === undefined || value === '' ? undefined : String(value)
+  }
+
+  flag(key: string): unknown {
+    return this.#take(key, 'boolean')
   }
 
   list(key: string): string[] {
-    const value = this.#take(key)
-    return Array.isArray(value) ? value.map(String) : []
+    const value = this.#own(key)
+    if (!Array.isArray(value)) return []
+    this.#read.add(key)
+    return value.map(String)
   }
 
   tables(key: string): Table[] {
-    const value = this.#take(key)
-    return Array.isArray(value) ? value.map(one => new Table(one)) : []
-  }
-
-  /** Those of its members that are text. */
-  texts(key: string): Record<string, string> {
-    const value = this.#take(key)
-    const entries = Object.entries(typeof value === 'object' && value !== null ? value : {})
-    return Object.fromEntries(entries.filter(([, text]) => typeof text === 'string')) as Record<string, string>
+    const value = this.#own(key)
+    if (!Array.isArray(value)) return []
+    this.#read.add(key)
+    return value.map(one => new Table(isTable(one) ? one : {}))
   }
 
   table(key: string): Table {
-    return new Table(this.#take(key))
+    const value = this.#own(key)
+    const inner = this.#inner.get(key) ?? new Table(isTable(value) ? value : {})
+    if (isTable(value)) this.#inner.set(key, inner)
+    return inner
   }
 
-  #take(key: string): unknown {
-    this.#read.add(key)
+  /** All of its members that are text. */
+  texts(): Record<string, string> {
+    const entries = Object.keys(this.#values).map(key => [key, this.text(key)] as const)
+    return Object.fromEntries(entries.filter((entry): entry is [string, string] => entry[1] !== undefined))
+  }
+
+  #own(key: string): unknown {
     return Object.hasOwn(this.#values, key) ? this.#values[key] : undefined
   }
 
-  /** Keys that nobody has asked for; those of `transport` one by one, since they have nothing to do with each other. */
+  #take(key: string, type: 'string' | 'number' | 'boolean'): unknown {
+    const value = this.#own(key)
+    if (typeof value !== type) return undefined
+    this.#read.add(key)
+    return value
+  }
+
+  /** What was not carried; of tables that were looked into, and of `transport`, member by member. */
   get unread(): string[] {
+    if (isTable(this.#own('transport'))) this.table('transport')
     const keys = Object.keys(this.#values).filter(key => !this.#read.has(key))
-    const inner = (key: string) => new Table(this.#values[key]).unread.map(name => `${key}.${name}`)
-    return keys.flatMap(key => (key === 'transport' ? inner(key) : [key]))
+    return keys.flatMap(key => this.#inner.get(key)?.unread.map(name => `${key}.${name}`) ?? [key])
   }
 }
 
-/** Why a key is not carried, by its beginning. Others are named without a reason. */
+function isTable(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** Why a key is not carried, by its beginning; the first that fits. */
 const REASONS: readonly (readonly [start: string, reason: string])[] = [
   ['annotations', 'nothing here reads it'],
   ['metadatas', 'nothing here reads it'],
   ['auth', 'a runtime has a token of its own, made by `sallyport token create`'],
   ['healthCheck', 'the target is tried by each request; docs/errors.md says what callers get while it is away'],
+  ['dnsServer', 'the resolver of the system is asked'],
   ['includes', 'convert each file'],
   ['loadBalancer', 'a second client of one runtime stands by for the first, and takes over'],
+  ['log.', 'the log goes to stderr (--log.level, --log.format)'],
   ['loginFailExit', 'a client goes on trying; --exit-on-refusal ends it when the token is refused'],
   ['natTraversal', 'all traffic goes through the server'],
   ['routeByHTTPUser', 'routes are chosen by host, path, method and header'],
@@ -84,8 +107,13 @@ const REASONS: readonly (readonly [start: string, reason: string])[] = [
   ['transport.proxyProtocolVersion', 'the target reads the caller from Forwarded and X-Forwarded-For'],
   ['transport.useCompression', 'bytes pass as they are'],
   ['transport.useEncryption', 'a session is always TLS'],
+  ['transport.proxyURL', 'a client goes through proxies of http:// and https:// alone'],
+  ['transport.tls.certFile', 'the token says who a client is; --tls.cert shows a certificate besides'],
+  ['transport.tls.keyFile', 'the token says who a client is; --tls.key goes with --tls.cert'],
   ['transport.tls', 'a session is always TLS'],
+  ['user', 'the token of a runtime says whose it is'],
   ['webServer', 'status and metrics are at the admin listener (--admin.listen)'],
+  ['', 'nothing here corresponds to it'],
 ]
 
 const RAW_TYPES: Readonly<Record<string, string>> = {
@@ -107,19 +135,27 @@ const PLUGINS: Readonly<Record<string, 'http' | 'https'>> = {
 /** `domain` is the `--domain` of the server: a runtime is called at `NAME.domain`. */
 export function migrateFrp(configuration: unknown, domain: string): Migration {
   const notes: string[] = []
-  const all = new Table(configuration)
+  const all = new Table(isTable(configuration) ? configuration : {})
+  const started = all.list('start')
   const routes: Runtimes = new Map()
-  for (const proxy of all.tables('proxies')) migrateProxy(proxy, domain, routes, notes)
+  for (const proxy of all.tables('proxies')) {
+    const off = whyOff(proxy, started)
+    if (off === undefined) migrateProxy(proxy, domain, routes, notes)
+    else notes.push(`proxy ${nameOf(proxy)}: not carried: ${off}`)
+  }
   for (const visitor of all.tables('visitors')) {
     notes.push(`visitor ${visitor.text('name') ?? ''}: not carried: callers need no program, they use HTTPS`)
   }
   const client = clientOf(all, domain, notes)
-  notes.push(...left('', all.unread))
-  const runtimes = [...routes].map(([name, { routes: rows, resolve }]) => ({
-    name,
-    client: { ...client, token: { file: `${name}.token` }, routes: `${name}-routes.yaml` },
-    routes: { routes: rows, ...(Object.keys(resolve).length === 0 ? {} : { resolve }) },
-  }))
+  notes.push(...left(all.unread))
+  const runtimes = [...routes].map(([name, { routes: rows, leads }]) => {
+    const resolve = Object.fromEntries([...leads].filter(([address, local]) => address !== local))
+    return {
+      name,
+      client: { ...client, token: { file: `${name}.token` }, routes: `${name}-routes.yaml` },
+      routes: { routes: rows, ...(Object.keys(resolve).length === 0 ? {} : { resolve }) },
+    }
+  })
   return { runtimes, notes }
 }
 
@@ -136,17 +172,16 @@ function clientOf(all: Table, domain: string, notes: string[]): object {
   all.text('serverPort')
   const server = `wss://connect.${domain}:443`
   if (address !== undefined) notes.push(`serverAddr ${address} is not carried: a client dials ${server}`)
-  const [proxy, ca, level] = [
-    transport.text('proxyURL'),
-    transport.table('tls').text('trustedCaFile'),
-    log.text('level'),
-  ]
-  notes.push(...left('transport.', transport.unread), ...left('log.', log.unread))
+  const [proxy, ca] = [transport.text('proxyURL'), transport.table('tls').text('trustedCaFile')]
+  const isWeb = proxy === undefined || (/^https?:/i.test(proxy) && URL.canParse(proxy))
+  // Not its value, which may hold a password.
+  if (!isWeb) notes.push(...left(['transport.proxyURL']))
+  const level = LEVELS[log.text('level') ?? '']
   return {
     server: [server],
-    ...(proxy === undefined ? {} : { proxy }),
+    ...(proxy === undefined || !isWeb ? {} : { proxy }),
     ...(ca === undefined ? {} : { ca: [ca] }),
-    ...(level === undefined || LEVELS[level] === undefined ? {} : { log: { level: LEVELS[level] } }),
+    ...(level === undefined ? {} : { log: { level } }),
   }
 }
 
@@ -155,17 +190,27 @@ interface Row {
   readonly match: { readonly path: string }
 }
 
-type Runtimes = Map<string, { routes: Row[]; resolve: Record<string, string> }>
+/** By name; `leads`: where connections to each address of a target go. */
+type Runtimes = Map<string, { readonly routes: Row[]; readonly leads: Map<string, string> }>
+
+function nameOf(proxy: Table): string {
+  return proxy.text('name') ?? 'unnamed'
+}
+
+/** Frp serves only what is switched on: what is not must not be open here. */
+function whyOff(proxy: Table, started: readonly string[]): string | undefined {
+  if (proxy.flag('enabled') === false) return 'it is switched off (enabled = false)'
+  return started.length > 0 && !started.includes(nameOf(proxy)) ? 'start leaves it out' : undefined
+}
 
 function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: string[]): void {
-  const name = proxy.text('name') ?? 'unnamed'
+  const name = nameOf(proxy)
   const type = proxy.text('type') ?? 'tcp'
   const say = (text: string) => {
     notes.push(`proxy ${name}: ${text}`)
   }
-  const raw = RAW_TYPES[type]
-  if (raw !== undefined) {
-    say(`not carried: ${raw}, and Sallyport carries HTTP; keep frp for it`)
+  if (type !== 'http' && type !== 'https') {
+    say(`not carried: ${RAW_TYPES[type] ?? `type ${type}`}, and Sallyport carries HTTP; keep frp for it`)
     return
   }
   // Without the password, the protected service would be open.
@@ -179,11 +224,18 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
   if (hosts.length === 0) say('not carried: it has neither subdomain nor customDomains')
   const paths = proxy.list('locations')
   if (paths.some(path => path !== '/')) say('a path matches whole segments here: /a is /a and /a/..., not /ab')
-  const { resolve, ...rest } = target
+  const { address, local, ...rest } = target
   for (const runtime of hosts) {
-    const found = runtimes.get(runtime) ?? { routes: [], resolve: {} }
+    const found = runtimes.get(runtime) ?? { routes: [] as Row[], leads: new Map<string, string>() }
+    const before = found.leads.get(address) ?? local
+    if (before !== local) {
+      say(
+        `not carried: ${address} of ${runtime}.${domain} leads to ${before} already; hostHeaderRewrite tells them apart`,
+      )
+      continue
+    }
     runtimes.set(runtime, found)
-    Object.assign(found.resolve, resolve)
+    found.leads.set(address, local)
     for (const [index, path] of (paths.length === 0 ? ['/'] : paths).entries()) {
       const row = { name: index === 0 ? name : `${name}-${index + 1}`, match: { path }, ...rest }
       const other = found.routes.find(({ match }) => match.path === path)
@@ -191,7 +243,7 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
       else say(`not carried: ${other.name} has ${path} of ${runtime}.${domain} already`)
     }
   }
-  notes.push(...left(`proxy ${name}: `, proxy.unread))
+  notes.push(...left(proxy.unread).map(text => `proxy ${name}: ${text}`))
 }
 
 type Say = (text: string) => void
@@ -201,7 +253,9 @@ interface Target {
   readonly host?: 'target'
   readonly headers?: object
   readonly responseHeaders?: object
-  readonly resolve: Record<string, string>
+  /** Its host and port, and what is dialled for it. */
+  readonly address: string
+  readonly local: string
 }
 
 function targetOf(proxy: Table, type: string, say: Say): Target | undefined {
@@ -228,9 +282,8 @@ function targetOf(proxy: Table, type: string, say: Say): Target | undefined {
   }
   const from = kind === undefined ? proxy : plugin
   const host = from.text('hostHeaderRewrite')
-  const request = from.table('requestHeaders').texts('set')
-  const response = from.table('responseHeaders').texts('set')
-  for (const key of plugin.unread) say(`plugin.${key} is not carried`)
+  const request = from.table('requestHeaders').table('set').texts()
+  const response = from.table('responseHeaders').table('set').texts()
   const port = local.slice(local.lastIndexOf(':') + 1)
   const address = host === undefined ? local : `${host.replace(/:\d+$/, '')}:${port}`
   return {
@@ -238,7 +291,8 @@ function targetOf(proxy: Table, type: string, say: Say): Target | undefined {
     ...(host === undefined ? {} : { host: 'target' as const }),
     ...(Object.keys(request).length === 0 ? {} : { headers: { set: request } }),
     ...(Object.keys(response).length === 0 ? {} : { responseHeaders: { set: response } }),
-    resolve: address === local ? {} : { [address]: local },
+    address,
+    local,
   }
 }
 
@@ -261,10 +315,6 @@ function runtimesOf(proxy: Table, domain: string, say: Say): string[] {
   return [...runtimes]
 }
 
-function left(prefix: string, keys: readonly string[]): string[] {
-  return keys.map(key => {
-    const whole = prefix.endsWith('.') ? `${prefix}${key}` : key
-    const reason = REASONS.find(([start]) => whole.startsWith(start))
-    return `${prefix}${key} is not carried${reason === undefined ? '' : `: ${reason[1]}`}`
-  })
+function left(keys: readonly string[]): string[] {
+  return keys.map(key => `${key} is not carried: ${REASONS.find(([start]) => key.startsWith(start))![1]}`)
 }

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -141,6 +141,74 @@ describe('frp', () => {
       expect([key, notes.includes(`proxy a: ${key} is not carried`)]).toEqual([key, !carried.has(key)])
       rmSync(file('out'), { recursive: true })
     }
+  })
+
+  test('every key is named with a reason, also inside the tables that are carried', async () => {
+    const set = { 'x-from': 'tunnel', 'x-list': ['a'] }
+    const proxy = { name: 'a', type: 'http', subdomain: 'a', requestHeaders: { set, add: { 'x-more': '1' } } }
+    const transport = { proxyURL: 'socks5://me:hidden@proxy.example.com:1080', tls: { certFile: 'me.pem' } }
+    const config = { proxies: [proxy], transport, log: { to: 'x' }, udpPacketSize: 1500, whatever: 1 }
+    const { code, notes, out } = await migrate('frpc.json', JSON.stringify(config))
+    expect(yaml('a-routes.yaml').routes).toEqual([
+      { name: 'a', match: { path: '/' }, target: 'http://127.0.0.1:80', headers: { set: { 'x-from': 'tunnel' } } },
+    ])
+    expect(yaml('a.yaml')).not.toHaveProperty('proxy')
+    for (const key of [
+      ...['proxy a: requestHeaders.set.x-list', 'proxy a: requestHeaders.add', 'transport.proxyURL', 'log.to'],
+      ...['transport.tls.certFile', 'udpPacketSize', 'whatever'],
+    ]) {
+      expect(notes).toContain(`${key} is not carried: `)
+    }
+    expect(notes + out).not.toContain('hidden')
+    expect(code).toBe(0)
+  })
+
+  test('what frp does not serve is not served here', async () => {
+    const proxy = (name: string, more: object = {}) => ({ name, type: 'http', subdomain: name, ...more })
+    const proxies = [proxy('on', { enabled: true }), proxy('off', { enabled: false }), proxy('left'), proxy('tls')]
+    const odd = proxy('odd', { type: 'sse' })
+    const config = { start: ['on', 'off', 'odd'], proxies: [...proxies, odd] }
+    const { notes } = await migrate('frpc.json', JSON.stringify(config))
+    expect(readdirSync(file('out')).sort()).toEqual(['on-routes.yaml', 'on.yaml'])
+    for (const said of [
+      ...['proxy off: not carried: it is switched off', 'proxy left: not carried: start leaves it out'],
+      ...['proxy tls: not carried: start leaves it out', 'proxy odd: not carried: type sse'],
+    ]) {
+      expect(notes).toContain(said)
+    }
+    expect(notes).not.toContain('enabled is not carried')
+  })
+
+  test('two targets of one name: each request goes where its own proxy said', async () => {
+    const proxy = (name: string, localIP: string, more: object = { hostHeaderRewrite: 'app.internal' }) => {
+      return { name, type: 'http', subdomain: 'a', localIP, localPort: 80, locations: [`/${name}`], ...more }
+    }
+    const proxies = [proxy('one', '10.0.0.1'), proxy('two', '10.0.0.2'), proxy('three', 'app.internal', {})]
+    const { notes } = await migrate('frpc.json', JSON.stringify({ proxies }))
+    expect(yaml('a-routes.yaml')).toMatchObject({
+      routes: [{ name: 'one', target: 'http://app.internal:80' }],
+      resolve: { 'app.internal:80': '10.0.0.1:80' },
+    })
+    for (const name of ['two', 'three']) {
+      expect(notes).toContain(
+        `proxy ${name}: not carried: app.internal:80 of a.tunnels.example.com leads to 10.0.0.1:80`,
+      )
+    }
+    expect(yaml('a-routes.yaml').routes).toHaveLength(1)
+  })
+
+  test.each(['two words', '*.example.com', 'wss://example.com', ''])('a domain that is none: %j', async domain => {
+    writeFileSync(file('frpc.toml'), FULL)
+    const ended = await sallyport(['migrate', 'frp', file('frpc.toml'), '--domain', domain, '--out', file('out')])
+    expect([ended.code, ended.out]).toEqual([2, ''])
+    expect(ended.notes).toContain('expected a DNS name')
+    expect(readdirSync(folder)).toEqual(['frpc.toml'])
+  })
+
+  test('its files may hold what frpc.toml held: nobody else can read them', async () => {
+    await migrate('frpc.toml', FULL)
+    const modes = readdirSync(file('out')).map(name => statSync(file(`out/${name}`)).mode & 0o777)
+    expect(new Set(modes)).toEqual(new Set([0o600]))
   })
 
   test('two proxies of one host and path: the first is carried, the second named', async () => {
