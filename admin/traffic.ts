@@ -8,7 +8,7 @@ interface TrafficStep {
   readonly byClass: readonly number[]
   /** Those that failed by our doing: they have a code. */
   readonly failed: number
-  /** Durations in ms; absent where nothing ended. Each is right within a quarter. */
+  /** Durations in ms, without upgraded exchanges; absent where nothing ended. Each is right within a quarter. */
   readonly p50: number | undefined
   readonly p95: number | undefined
   readonly bytesIn: number
@@ -81,8 +81,8 @@ export class Traffic {
     const step = this.#step()
     const kind = Math.trunc(exchange.status / 100)
     step.byClass[kind < CLASSES ? kind : 0]!++
-    const bucket = Math.ceil(Math.log(exchange.durationMs / SHORTEST_MS) / RATIO)
-    step.durations[Math.min(Math.max(bucket, 0), BUCKETS - 1)]!++
+    // How long a WebSocket lived says nothing of how fast anything is.
+    if (!exchange.upgrade) step.durations[bucketOf(exchange.durationMs)]!++
     step.bytesIn += exchange.bytesIn
     step.bytesOut += exchange.bytesOut
     if (exchange.code === undefined && exchange.status < 500 && !exchange.cut) return
@@ -121,6 +121,11 @@ export class Traffic {
     if (step.number !== number) step.begin(number)
     return step
   }
+}
+
+function bucketOf(durationMs: number): number {
+  const bucket = Math.ceil(Math.log(durationMs / SHORTEST_MS) / RATIO)
+  return Math.min(Math.max(bucket, 0), BUCKETS - 1)
 }
 
 const EMPTY = new Step()

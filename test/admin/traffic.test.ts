@@ -39,6 +39,15 @@ describe('traffic of the last 15 minutes', () => {
     expect(p50).toBeLessThanOrEqual(known * 1.251)
   })
 
+  test('how long a WebSocket lived is no duration of a request', () => {
+    const { traffic, wait } = clocked()
+    traffic.note(exchange())
+    traffic.note(exchange({ status: 101, upgrade: true, durationMs: 3_600_000 }))
+    wait(5000)
+    expect(traffic.history(1)).toMatchObject([{ byClass: [0, 1, 1, 0, 0, 0] }])
+    expect(traffic.history(1)[0]!.p95).toBeLessThan(20)
+  })
+
   test('p95 is that of the slow ones', () => {
     const { traffic, wait } = clocked()
     for (let i = 0; i < 94; i++) traffic.note(exchange({ durationMs: 10 }))
